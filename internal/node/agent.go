@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/transport"
@@ -19,7 +20,7 @@ const agentRetry = time.Second
 // agent brings this node into the state that the map of the cluster says: it keeps the addresses of the others, runs the replicas
 // that belong here, and deletes those that don't.
 type agent struct {
-	dir        *dataDir
+	dir        *datadir.Dir
 	transport  *transport.Transport
 	replicas   *replicas
 	copy       *cluster.Copy
@@ -40,7 +41,7 @@ func (a *agent) run(ctx context.Context) {
 		m := a.copy.Map()
 		a.transport.SetPeers(addresses(m))
 		if m != saved {
-			if err := a.dir.saveMap(m); err != nil {
+			if err := saveMap(a.dir, m); err != nil {
 				a.logger.Warn("the map of the cluster was not saved", "error", err)
 			}
 			saved = m
@@ -76,8 +77,8 @@ func (a *agent) settle(ctx context.Context) (done bool) {
 	if a.copy.Version() == 0 {
 		return true // there will be another
 	}
-	book := a.dir.identity.read()
-	left, here := book.compare(a.copy.Map())
+	book := a.dir.Identity.Read()
+	left, here := compare(book, a.copy.Map())
 	done = true
 	for _, id := range left {
 		done = a.try(ctx, "delete a replica that has left", id, book.Replicas[id].Replica, func() error { return a.drop(id) }) && done
@@ -92,8 +93,8 @@ func (a *agent) settle(ctx context.Context) (done bool) {
 
 // compare returns the shards whose replicas have left this directory according to the map, and those that should run here. A shard
 // that the map doesn't have has not left: an outdated or empty map must not cost any data.
-func (i identity) compare(m *cluster.Map) (left []uint32, here map[uint32]holding) {
-	here = map[uint32]holding{}
+func compare(i datadir.Identity, m *cluster.Map) (left []uint32, here map[uint32]datadir.Holding) {
+	here = map[uint32]datadir.Holding{}
 	for id, h := range i.Replicas {
 		if row, ok := m.Shard(id); ok && row.Gone(h.Replica) {
 			left = append(left, id)
@@ -101,7 +102,7 @@ func (i identity) compare(m *cluster.Map) (left []uint32, here map[uint32]holdin
 	}
 	for _, row := range m.Shards {
 		if r, ok := row.On(i.Node); ok {
-			here[row.ID] = holding{Replica: r.ID, Founder: r.Founder}
+			here[row.ID] = datadir.Holding{Replica: r.ID, Founder: r.Founder}
 		}
 	}
 	return left, here
@@ -123,7 +124,7 @@ func (a *agent) try(ctx context.Context, what string, id uint32, replica uint64,
 }
 
 // start runs a replica and passes it to the layer above.
-func (a *agent) start(id uint32, h holding) error {
+func (a *agent) start(id uint32, h datadir.Holding) error {
 	if id == systemShard {
 		_, err := a.replicas.start(id, h, a.systemHooks())
 		return err

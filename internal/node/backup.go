@@ -39,7 +39,7 @@ func (a *clusterAdmin) Backup(ctx context.Context, by task.Author, w io.Writer, 
 		shards = append(shards, id+1)
 	}
 	shards = append(shards, systemShard)
-	me := a.identity.read()
+	me := a.identity.Read()
 	b, err := backup.NewWriter(w, backup.Head{Cluster: me.Cluster, Node: me.Name, Program: a.cfg.Version, Level: o.Settings.Level,
 		Time: a.cfg.Time.Wall().UTC(), Shards: shards})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/pawltype"
@@ -268,13 +269,15 @@ func TestRestoreInterrupted(t *testing.T) {
 	}
 	for steps := range 4 { // the process dies after this many
 		r := &restore{cfg: RestoreConfig{File: file, Dir: dir, Name: DefaultName, Progress: func(int64, int64) {}}, free: freeBytes, now: time.Now,
-			Restored: Restored{Cluster: newNonce()}}
+			Restored: Restored{Cluster: datadir.NewNonce()}}
 		var err error
 		if r.Backup, err = CheckBackup(t.Context(), file, r.cfg.Progress); err != nil {
 			t.Fatal(err)
 		}
 		for i, step := range []func() error{r.begin, func() error { return r.stage(t.Context()) }, r.found,
-			func() error { return errors.Join(r.end(), os.WriteFile(filepath.Join(dir, restoringFile), nil, 0o600)) }} {
+			func() error {
+				return errors.Join(r.end(), os.WriteFile(filepath.Join(dir, datadir.RestoringFile), nil, 0o600))
+			}} {
 			if i <= steps {
 				if err := step(); err != nil {
 					t.Fatalf("step %d: %v", i, err)
@@ -340,7 +343,7 @@ func TestRestoreRefuses(t *testing.T) {
 		"in use":    {file, lockedDir(t), "", "in use by another process"},
 	} {
 		if c.dir == used {
-			if err := os.Remove(filepath.Join(used, identityFile)); err != nil { // not even then
+			if err := os.Remove(filepath.Join(used, datadir.IdentityFile)); err != nil { // not even then
 				t.Fatal(err)
 			}
 		}
@@ -367,7 +370,7 @@ func TestRestoreRefuses(t *testing.T) {
 	if err := small.run(t.Context()); err == nil || !strings.Contains(err.Error(), "256 MiB free, and 256 MiB are needed") {
 		t.Errorf("on a small disk: %v", err)
 	}
-	if err := mustBeEmpty(small.cfg.Dir); err != nil {
+	if err := datadir.MustBeEmpty(small.cfg.Dir); err != nil {
 		t.Error(err)
 	}
 }
@@ -375,7 +378,7 @@ func TestRestoreRefuses(t *testing.T) {
 // lockedDir returns a directory that is in use.
 func lockedDir(t *testing.T) string {
 	dir := t.TempDir()
-	lock, err := lockDir(dir)
+	lock, err := datadir.Lock(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -511,7 +514,7 @@ func TestImageOfAnotherLeader(t *testing.T) {
 		leader := w.leaderOf(1)
 		for name, s := range w.nodes {
 			for other, from := range w.nodes {
-				at, err := s.images.from(t.Context(), from.dir.identity.read().Node, 1, io.Discard)
+				at, err := s.images.from(t.Context(), from.dir.Identity.Read().Node, 1, io.Discard)
 				var moved *shard.NotLeader
 				if other == leader && (err != nil || at.Index == 0) || other != leader && !errors.As(err, &moved) {
 					t.Errorf("%s asks %s, while %s leads: %+v, %v", name, other, leader, at, err)

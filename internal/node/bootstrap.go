@@ -12,6 +12,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
 )
@@ -57,7 +58,7 @@ const (
 // bootstrap makes this node a member of a cluster: it finds the other nodes, then founds a cluster with them or joins theirs.
 type bootstrap struct {
 	cfg       Config
-	dir       *dataDir
+	dir       *datadir.Dir
 	transport *transport.Transport
 	known     *cluster.Map // as it was before the start; nil: unknown
 	sees      atomic.Value // []string: introduction.Sees
@@ -73,9 +74,9 @@ func (b *bootstrap) hello(request []byte) ([]byte, error) {
 	if err := cbor.Unmarshal(request, &g); err != nil {
 		return nil, err
 	}
-	me := b.dir.identity.read()
+	me := b.dir.Identity.Read()
 	sees, _ := b.sees.Load().([]string)
-	return cbor.Marshal(introduction{Name: me.Name, Nonce: me.Nonce, Member: me.member() || b.damaged.Load(), Sees: sees})
+	return cbor.Marshal(introduction{Name: me.Name, Nonce: me.Nonce, Member: me.Member() || b.damaged.Load(), Sees: sees})
 }
 
 // admit lets a node join, wherever that is decided.
@@ -97,7 +98,7 @@ func (e peerHandler) admit(ctx context.Context, request []byte) ([]byte, error) 
 
 // run makes a new node a member: of the cluster that it finds, or of one that it founds.
 func (b *bootstrap) run(ctx context.Context) error {
-	if b.dir.identity.read().member() {
+	if b.dir.Identity.Read().Member() {
 		return nil
 	}
 	if len(b.cfg.Join) == 0 {
@@ -112,7 +113,7 @@ func (b *bootstrap) run(ctx context.Context) error {
 		switch {
 		case err != nil:
 			return err
-		case b.dir.identity.read().member():
+		case b.dir.Identity.Read().Member():
 			return nil
 		case found.complete && found.member == "" && b.mayFound(found.fresh):
 			b.cfg.Logger.Info("founding a cluster", "node", b.cfg.Name, "with", names(found.fresh))
@@ -136,7 +137,7 @@ func (b *bootstrap) run(ctx context.Context) error {
 }
 
 // found founds a cluster.
-func (b *bootstrap) found() error { return b.dir.identity.found(max(b.cfg.DataShards, 1)) }
+func (b *bootstrap) found() error { return b.dir.Identity.Found(max(b.cfg.DataShards, 1)) }
 
 // probeResult is the result of asking the --join addresses once.
 type probeResult struct {
@@ -147,7 +148,7 @@ type probeResult struct {
 }
 
 func (b *bootstrap) probe(ctx context.Context) (f probeResult, err error) {
-	me := b.dir.identity.read()
+	me := b.dir.Identity.Read()
 	f.fresh = []introduction{{Name: me.Name, Nonce: me.Nonce}}
 	request, err := cbor.Marshal(f.fresh[0])
 	if err != nil {
@@ -222,9 +223,9 @@ func (b *bootstrap) joinInTime(ctx context.Context, address string, began time.T
 // join asks the member at an address to admit this node. Refused is the reason why it doesn't yet. It is no error if the member
 // doesn't answer.
 func (b *bootstrap) join(ctx context.Context, address string) (refused string, err error) {
-	me := b.dir.identity.read()
+	me := b.dir.Identity.Read()
 	request, err := cbor.Marshal(cluster.JoinRequest{Name: me.Name, PeerAddress: b.cfg.PeerAddress, APIAddress: b.cfg.APIAddress,
-		Version: b.cfg.Version, MinLevel: minLevel, MaxLevel: maxLevel, Nonce: decodeID(me.Nonce)})
+		Version: b.cfg.Version, MinLevel: minLevel, MaxLevel: maxLevel, Nonce: datadir.DecodeID(me.Nonce)})
 	if err != nil {
 		return "", err
 	}
@@ -245,13 +246,13 @@ func (b *bootstrap) join(ctx context.Context, address string) (refused string, e
 // enter makes the directory that of a member. The map is saved first: without it the node would not find the others after a crash.
 func (b *bootstrap) enter(of string, joined cluster.Joined) error {
 	b.known = joined.Map
-	if err := b.dir.saveMap(joined.Map); err != nil {
+	if err := saveMap(b.dir, joined.Map); err != nil {
 		return err
 	}
 	if b.damaged.Load() {
-		return b.dir.setAside(of, joined.Number)
+		return b.dir.SetAside(of, joined.Number)
 	}
-	return b.dir.identity.join(of, joined.Number, "")
+	return b.dir.Identity.Join(of, joined.Number, "")
 }
 
 func (b *bootstrap) askToJoin(ctx context.Context, address string, request []byte) (a admission, of transport.Peer, err error) {

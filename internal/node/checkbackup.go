@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/pawlq/pawl/internal/backup"
+	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/store"
 )
 
@@ -58,7 +59,7 @@ func readBackup(ctx context.Context, file string, progress func(read, of int64),
 	if err != nil {
 		return out, err
 	}
-	if out.Head = b.Head; len(b.Head.Cluster) != 2*nonceLen || b.Head.Shards[len(b.Head.Shards)-1] != systemShard {
+	if out.Head = b.Head; len(b.Head.Cluster) != 2*datadir.NonceLen || b.Head.Shards[len(b.Head.Shards)-1] != systemShard {
 		return out, fmt.Errorf("%w: it is of cluster %q, shards %d", backup.ErrDamaged, b.Head.Cluster, b.Head.Shards)
 	}
 	if b.Head.Level < minLevel || b.Head.Level > maxLevel {

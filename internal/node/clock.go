@@ -70,7 +70,7 @@ func (h *health) clockOffset(m *cluster.Map) (offset time.Duration, known bool) 
 	if m == nil {
 		return 0, false
 	}
-	me, all := h.identity.read().Node, len(m.Members())
+	me, all := h.identity.Read().Node, len(m.Members())
 	offsets := []time.Duration{0}
 	for _, node := range m.Members() {
 		if o, _, ok := h.transport.Offset(node.Number); ok && node.Number != me {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/gateway"
+	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/shard"
@@ -18,7 +19,7 @@ import (
 // clusterAdmin is the gateway.Admin: operators' calls on the cluster, which run wherever they are decided.
 type clusterAdmin struct {
 	cfg       Config
-	identity  *identityStore
+	identity  *datadir.IdentityStore
 	copy      *cluster.Copy
 	routerMap routerMap
 	names     nodeNames
@@ -76,7 +77,7 @@ func newClusterAdmin(n *Node) *clusterAdmin {
 	r, c := n.router.Forwarder, n.control
 	return &clusterAdmin{
 		cfg:         n.cfg,
-		identity:    n.dir.identity,
+		identity:    n.dir.Identity,
 		copy:        n.copy,
 		routerMap:   routerMap{n.copy, n.heartbeat},
 		names:       nodeNames{n.copy},

@@ -22,6 +22,7 @@ import (
 	"github.com/pawlq/pawl/claims"
 	"github.com/pawlq/pawl/internal/certs"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
@@ -499,10 +500,10 @@ func TestReplaceDisk(t *testing.T) {
 		w := newNetwork(t)
 		w.form()
 		id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
-		old := w.nodes["n3"].dir.identity.read().Node
+		old := w.nodes["n3"].dir.Identity.Read().Node
 		w.crash("n3")
 		w.start("n3", t.TempDir(), "n1", "n2", "n3")
-		if got := w.nodes["n3"].dir.identity.read().Node; got == old {
+		if got := w.nodes["n3"].dir.Identity.Read().Node; got == old {
 			t.Errorf("it has its old number %d again", got)
 		}
 		w.until("three voters each", w.replicated(3))
@@ -620,13 +621,13 @@ func TestDamagedMemberIsFilledAnew(t *testing.T) {
 				dir := w.grow()["n3"]
 				id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
 				pass(time.Second) // so that the third has it
-				old := w.nodes["n3"].dir.identity.read()
+				old := w.nodes["n3"].dir.Identity.Read()
 				if err := w.nodes["n3"].replicas.get(1).state.Flush(); err != nil {
 					t.Fatal(err)
 				}
 				w.crash("n3")
 				refused(t, Config{Dir: dir, Name: "n3", AcceptDataLoss: true}, "is one of 3")
-				damage(t, dir, filepath.Join(dir, stateDir(1, old.Replicas[1].Replica)))
+				damage(t, dir, filepath.Join(dir, datadir.StateDir(1, old.Replicas[1].Replica)))
 				w.refilled("n3", dir, old.Node)
 				w.crash("n1")
 				if info, err := w.nodes["n3"].client().Task(t.Context(), id); err != nil || info.State != pawltype.StateReady {
@@ -642,7 +643,7 @@ func (w *network) refilled(name, dir string, old uint32) {
 	w.t.Helper()
 	began := time.Now()
 	w.start(name, dir)
-	if now := w.nodes[name].dir.identity.read(); now.Node == old || now.Aside != "" {
+	if now := w.nodes[name].dir.Identity.Read(); now.Node == old || now.Aside != "" {
 		w.t.Errorf("it is %+v", now)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "damaged-1")); err != nil {
@@ -698,13 +699,13 @@ func TestLostMap(t *testing.T) {
 		w := newNetwork(t)
 		dir := w.grow()["n3"]
 		id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
-		for _, damage := range []func(){func() { lose(t, dir, mapFile) }, func() { put(t, filepath.Join(dir, mapFile), "{") }} {
-			old := w.nodes["n3"].dir.identity.read().Node
+		for _, damage := range []func(){func() { lose(t, dir, datadir.MapFile) }, func() { put(t, filepath.Join(dir, datadir.MapFile), "{") }} {
+			old := w.nodes["n3"].dir.Identity.Read().Node
 			w.crash("n3")
 			damage()
 			w.start("n3", dir)
 			w.until("three voters each", w.replicated(3))
-			if now := w.nodes["n3"].dir.identity.read().Node; now != old {
+			if now := w.nodes["n3"].dir.Identity.Read().Node; now != old {
 				t.Errorf("it has number %d, want its old one, %d", now, old)
 			}
 			if info, err := w.nodes["n3"].client().Task(t.Context(), id); err != nil || info.State != pawltype.StateReady {
@@ -727,13 +728,13 @@ func TestLostMapWithoutSystemShard(t *testing.T) {
 		}
 		w.until("it holds nothing", func() error {
 			row, _ := w.nodes["n4"].copy.Map().Named("n4")
-			if held := w.nodes["n4"].dir.identity.read().Replicas; len(held) > 0 || row.State != cluster.Draining {
+			if held := w.nodes["n4"].dir.Identity.Read().Replicas; len(held) > 0 || row.State != cluster.Draining {
 				return fmt.Errorf("it is %v and holds %v", row.State, held)
 			}
 			return nil
 		})
 		w.crash("n4")
-		lose(t, dir, mapFile)
+		lose(t, dir, datadir.MapFile)
 		if _, err := w.tryStart(t.Context(), "n4", dir); err == nil || !strings.Contains(err.Error(), "--join") {
 			t.Errorf("it started without a map and without --join: %v", err)
 		}
@@ -757,13 +758,13 @@ func TestDamageFoundLater(t *testing.T) {
 		id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
 		pass(time.Second)
 		n3 := w.nodes["n3"]
-		old := n3.dir.identity.read()
+		old := n3.dir.Identity.Read()
 		state := n3.replicas.get(1).state
 		if err := state.Flush(); err != nil {
 			t.Fatal(err)
 		}
 		pass(time.Second) // tables are compacted, and then stay
-		spoil(t, filepath.Join(dir, stateDir(1, old.Replicas[1].Replica)), "*.sst", 20)
+		spoil(t, filepath.Join(dir, datadir.StateDir(1, old.Replicas[1].Replica)), "*.sst", 20)
 		if v, err := newClusterAdmin(w.nodes["n1"].Node).Verify(t.Context(), 1); err != nil || v.Replicas[2].Known {
 			t.Errorf("replicas that are compared: %+v, %v", v, err)
 		}

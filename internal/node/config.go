@@ -20,6 +20,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/gateway/listen"
+	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
@@ -148,13 +149,12 @@ const (
 	DefaultName               = "n1"
 	DefaultMinFree            = 256 << 20
 	DefaultArchiveDays        = 90
-	maxDataShards             = 64
 	systemShard        uint32 = 0
 )
 
 func (c *Config) setDefaults() error {
-	if c.DataShards < 0 || c.DataShards > maxDataShards {
-		return fmt.Errorf("shards: %d is not between 1 and %d", c.DataShards, maxDataShards)
+	if c.DataShards < 0 || c.DataShards > datadir.MaxShards {
+		return fmt.Errorf("shards: %d is not between 1 and %d", c.DataShards, datadir.MaxShards)
 	}
 	if err := checkBasePath(c.BasePath); err != nil {
 		return err

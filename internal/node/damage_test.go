@@ -11,6 +11,8 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/pawltype"
+
+	"github.com/pawlq/pawl/internal/node/datadir"
 )
 
 // A damaged log is ErrDamaged, the error says where, and it is opened only if the loss is accepted.
@@ -170,18 +172,18 @@ func TestDamageIsNoted(t *testing.T) {
 		spoil(t, filepath.Join(dir, "shard-0001"), "*.sst", 20) // intact again
 		for range 2 {
 			_, err := tryStart(t, Config{Dir: dir})
-			if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), ".sst") || !strings.Contains(err.Error(), filepath.Join(dir, damageFile)) {
+			if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), ".sst") || !strings.Contains(err.Error(), filepath.Join(dir, datadir.DamageFile)) {
 				t.Errorf("the next start: %v", err)
 			}
 		}
-		lose(t, dir, damageFile)
+		lose(t, dir, datadir.DamageFile)
 		start(t, Config{Dir: dir}).end()
 		// The record of a damaged log is removed when its loss is accepted.
-		put(t, filepath.Join(dir, damageFile), `{"What":"log","File":"x","Reason":"y"}`)
+		put(t, filepath.Join(dir, datadir.DamageFile), `{"What":"log","File":"x","Reason":"y"}`)
 		refused(t, Config{Dir: dir}, `log "x" is damaged: y`)
 		start(t, Config{Dir: dir, AcceptDataLoss: true}).end()
 		start(t, Config{Dir: dir}).end()
-		put(t, filepath.Join(dir, damageFile), "?")
+		put(t, filepath.Join(dir, datadir.DamageFile), "?")
 		refused(t, Config{Dir: dir, AcceptDataLoss: true}, "was found to be damaged")
 	})
 }

@@ -1,10 +1,7 @@
 package node
 
 import (
-	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -12,21 +9,6 @@ import (
 
 	"github.com/pawlq/pawl/internal/task"
 )
-
-const lockFile = "LOCK"
-
-// lockDir makes this process the only user of a data directory, until the file is closed.
-func lockDir(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("%s is in use by another process", dir)
-	}
-	return f, nil
-}
 
 // spaceGuard watches the free space of the data directory, so that enqueues are refused before the disk is full: a storage engine out of
 // space stops for good, and acks need some.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
@@ -14,7 +15,7 @@ import (
 // health is how this node is: whether it may lead shards, and whether it is ready for calls.
 type health struct {
 	cfg       Config
-	identity  *identityStore
+	identity  *datadir.IdentityStore
 	began     time.Time
 	disk      *spaceGuard // nil: in memory
 	transport *transport.Transport
@@ -30,7 +31,7 @@ type health struct {
 
 // report returns the node's report on itself.
 func (h *health) report() cluster.Report {
-	r := cluster.Report{Node: h.identity.read().Node, APIAddress: h.cfg.APIAddress, Version: h.cfg.Version, ClockOffset: time.Duration(h.offset.Load()), Barred: h.barred.Load(),
+	r := cluster.Report{Node: h.identity.Read().Node, APIAddress: h.cfg.APIAddress, Version: h.cfg.Version, ClockOffset: time.Duration(h.offset.Load()), Barred: h.barred.Load(),
 		SlowDisk: h.slow.Load(), DiskShort: h.disk.checkFull(), Up: time.Since(h.began)}
 	if !h.cfg.InMemory {
 		r.MinFree = h.cfg.MinFree

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -16,7 +17,7 @@ import (
 // also how the leader learns that the node is up, and how it is.
 type heartbeat struct {
 	cfg      Config
-	identity *identityStore
+	identity *datadir.IdentityStore
 	copy     *cluster.Copy
 	replicas *replicas
 	auth     *auth.Authenticator
@@ -30,7 +31,7 @@ type heartbeat struct {
 
 // announce tells the cluster this node's address and capabilities, once in its life.
 func (h *heartbeat) announce(ctx context.Context) {
-	p := cluster.Presence{Number: h.identity.read().Node, PeerAddress: h.cfg.PeerAddress, APIAddress: h.cfg.APIAddress,
+	p := cluster.Presence{Number: h.identity.Read().Node, PeerAddress: h.cfg.PeerAddress, APIAddress: h.cfg.APIAddress,
 		Version: h.cfg.Version, MinLevel: minLevel, MaxLevel: maxLevel}
 	for {
 		_, err := h.system.announce(ctx, p)

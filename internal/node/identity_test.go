@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/pawlq/pawl"
+
+	"github.com/pawlq/pawl/internal/node/datadir"
 )
 
 func TestOneNodePerDirectory(t *testing.T) {
@@ -29,7 +31,7 @@ func TestOneNodePerDirectory(t *testing.T) {
 
 // A directory's contents say whose it is, and another's is never used.
 func TestOthersDataIsRefused(t *testing.T) {
-	for _, part := range []string{identityFile, "raft", "shard-0000", "shard-0001"} {
+	for _, part := range []string{datadir.IdentityFile, "raft", "shard-0000", "shard-0001"} {
 		t.Run(part, func(t *testing.T) {
 			if part != "raft" {
 				bySameGoroutines(t, "TestOthersDataIsRefused/raft")
@@ -61,7 +63,7 @@ func TestBadIdentityIsRefused(t *testing.T) {
 	s := start(t, Config{Dir: dir})
 	cluster := s.ClusterID()
 	s.end()
-	path := filepath.Join(dir, identityFile)
+	path := filepath.Join(dir, datadir.IdentityFile)
 	good, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -82,13 +84,13 @@ func TestBadIdentityIsRefused(t *testing.T) {
 		put(t, path+".copy", c.content)
 		t.Run(name, func(t *testing.T) { refused(t, Config{Dir: dir}, dir, c.want) })
 	}
-	for _, file := range []string{path, path + ".copy", filepath.Join(dir, mapFile)} {
-		if err := os.Remove(file); err != nil && !(filepath.Base(file) == mapFile && errors.Is(err, fs.ErrNotExist)) { // it may have ended before that was written
+	for _, file := range []string{path, path + ".copy", filepath.Join(dir, datadir.MapFile)} {
+		if err := os.Remove(file); err != nil && !(filepath.Base(file) == datadir.MapFile && errors.Is(err, fs.ErrNotExist)) { // it may have ended before that was written
 			t.Fatal(err)
 		}
 	}
 	refused(t, Config{Dir: dir}, dir, `node.json" is damaged: it is missing, and "raft" is there`)
-	put(t, filepath.Join(dir, mapFile), "{}")
+	put(t, filepath.Join(dir, datadir.MapFile), "{}")
 	refused(t, Config{Dir: dir}, dir, `node.json" is damaged: it is missing, and "cluster.map" is there`)
 	put(t, path, string(good))
 	if s := start(t, Config{Dir: dir}); s.ClusterID() != cluster {
@@ -108,31 +110,31 @@ func put(t *testing.T, path, content string) {
 func TestIdentityIsKeptTwice(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, Config{Dir: dir, DataShards: 2})
-	want := s.dir.identity.read()
+	want := s.dir.Identity.Read()
 	s.end()
-	path := filepath.Join(dir, identityFile)
+	path := filepath.Join(dir, datadir.IdentityFile)
 	good, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	sound := func(what string) {
 		t.Helper()
-		got, err := loadIdentity(dir, slog.New(slog.DiscardHandler))
+		got, err := datadir.LoadIdentity(dir, slog.New(slog.DiscardHandler))
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: read %+v, %v", what, got, err)
 		}
-		for _, file := range []string{identityFile, identityCopy} {
+		for _, file := range []string{datadir.IdentityFile, datadir.IdentityCopy} {
 			if text, err := os.ReadFile(filepath.Join(dir, file)); err != nil || string(text) != string(good) {
 				t.Errorf("%s: %s is %q, %v", what, file, text, err)
 			}
 		}
 	}
 	sound("untouched")
-	for _, file := range []string{path, filepath.Join(dir, identityCopy)} {
+	for _, file := range []string{path, filepath.Join(dir, datadir.IdentityCopy)} {
 		for bit := 0; bit < 8*len(good); bit += 7 { // covers every bit position within a byte
 			spoilt := slices.Clone(good)
 			spoilt[bit/8] ^= 1 << (bit % 8)
-			if bit/8 < len(sumField) && file == path {
+			if bit/8 < len(`{"sum":"`) && file == path {
 				continue // without the checksum's field it looks like an older release's, with the same contents
 			}
 			put(t, file, string(spoilt))
@@ -147,8 +149,8 @@ func TestIdentityIsKeptTwice(t *testing.T) {
 	put(t, path, old)
 	good = []byte(old)
 	sound("of an older release")
-	if s := start(t, Config{Dir: dir}); !reflect.DeepEqual(s.dir.identity.read(), want) {
-		t.Errorf("it is %+v, want %+v", s.dir.identity.read(), want)
+	if s := start(t, Config{Dir: dir}); !reflect.DeepEqual(s.dir.Identity.Read(), want) {
+		t.Errorf("it is %+v, want %+v", s.dir.Identity.Read(), want)
 	}
 }
 

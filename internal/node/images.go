@@ -11,6 +11,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 	"golang.org/x/time/rate"
 
+	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -39,7 +40,7 @@ var errStalled = fmt.Errorf("the reader of the state took nothing for %v", image
 
 // images reads the states of shards, here and on other nodes, and limits a node's work for backups.
 type images struct {
-	identity  *identityStore
+	identity  *datadir.IdentityStore
 	transport *transport.Transport
 	replicas  *replicas
 	names     nodeNames
@@ -49,7 +50,7 @@ type images struct {
 	budget  *rate.Limiter
 }
 
-func newImages(identity *identityStore, t *transport.Transport, here *replicas, names nodeNames) *images {
+func newImages(identity *datadir.IdentityStore, t *transport.Transport, here *replicas, names nodeNames) *images {
 	return &images{identity: identity, transport: t, replicas: here, names: names, reading: make(chan struct{}, maxImages), budget: rate.NewLimiter(imageRate, imageAhead*imageChunk)}
 }
 
@@ -228,7 +229,7 @@ func (i *images) from(ctx context.Context, node, id uint32, w io.Writer) (at sha
 		_, err := w.Write(chunk)
 		return err
 	}
-	if node == i.identity.read().Node {
+	if node == i.identity.Read().Node {
 		return i.read(ctx, id, take)
 	}
 	if at, err = i.fetch(ctx, node, id, take); err != nil {

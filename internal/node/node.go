@@ -24,6 +24,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/gateway"
 	"github.com/pawlq/pawl/internal/metrics"
+	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/ondisk"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/registry"
@@ -41,7 +42,7 @@ import (
 type Node struct {
 	cfg        Config
 	began      time.Time
-	dir        *dataDir
+	dir        *datadir.Dir
 	disk       *spaceGuard  // nil: in memory
 	checkSpace func() error // returns an error when the disk is short of space; nil: never
 	bootstrap  *bootstrap
@@ -163,38 +164,38 @@ func (n *Node) openDir() (damage, err error) {
 		}
 		dir := n.cfg.Dir
 		n.closers = append(n.closers, func() error { return os.RemoveAll(dir) })
-		n.dir = &dataDir{cfg: n.cfg}
+		n.dir = &datadir.Dir{Path: dir, InMemory: true, Logger: n.cfg.Logger}
 		n.bootstrap = &bootstrap{cfg: n.cfg, dir: n.dir}
-		n.dir.identity, err = openIdentity("", n.cfg.Name, n.cfg.Logger)
+		n.dir.Identity, err = datadir.OpenIdentity("", n.cfg.Name, n.cfg.Logger)
 		return nil, err
 	}
 	if err := os.MkdirAll(n.cfg.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	lock, err := lockDir(n.cfg.Dir)
+	lock, err := datadir.Lock(n.cfg.Dir)
 	if err != nil {
 		return nil, err
 	}
 	n.closers = append(n.closers, lock.Close)
-	n.dir = &dataDir{cfg: n.cfg}
+	n.dir = &datadir.Dir{Path: n.cfg.Dir, AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger}
 	n.bootstrap = &bootstrap{cfg: n.cfg, dir: n.dir, known: readMap(n.cfg.Dir)}
 	if err := checkLevel(n.cfg.Name, n.bootstrap.known); err != nil {
 		return nil, err
 	}
-	n.dir.identity, err = openIdentity(n.cfg.Dir, n.cfg.Name, n.cfg.Logger)
+	n.dir.Identity, err = datadir.OpenIdentity(n.cfg.Dir, n.cfg.Name, n.cfg.Logger)
 	if errors.Is(err, ErrDamaged) {
-		n.dir.identity = &identityStore{dir: n.cfg.Dir, id: newIdentity(n.cfg.Name)}
+		n.dir.Identity = datadir.NewIdentityStore(n.cfg.Dir, datadir.NewIdentity(n.cfg.Name))
 		n.watchSpace()
 		return err, nil
 	}
 	if err == nil {
-		err = errors.Join(n.dir.finishAside(), n.bootstrap.mayAcceptLoss())
+		err = errors.Join(n.dir.FinishAside(), n.bootstrap.mayAcceptLoss())
 	}
 	if err != nil {
 		return nil, err
 	}
 	n.watchSpace()
-	return n.dir.foundDamage(), nil
+	return n.dir.FoundDamage(), nil
 }
 
 // watchSpace starts watching the free space of the node's disk.
@@ -203,14 +204,14 @@ func (n *Node) watchSpace() {
 		free, _, err := n.cfg.diskBytes(dir)
 		return free, err
 	}
-	n.disk = &spaceGuard{node: n.dir.identity.read().Name, dir: n.cfg.Dir, min: n.cfg.MinFree, free: free, logger: n.cfg.Logger}
+	n.disk = &spaceGuard{node: n.dir.Identity.Read().Name, dir: n.cfg.Dir, min: n.cfg.MinFree, free: free, logger: n.cfg.Logger}
 	n.checkSpace = n.disk.check
 }
 
 // openTransport connects this node with other nodes.
 func (n *Node) openTransport() (err error) {
 	peers := peerHandler{n}
-	n.transport, err = transport.New(transport.Config{Self: n.dir.identity.peer, Handler: peers, Admit: peers.admitPeer, Open: []string{methodHello, methodJoin},
+	n.transport, err = transport.New(transport.Config{Self: peers.self, Handler: peers, Admit: peers.admitPeer, Open: []string{methodHello, methodJoin},
 		TLS: n.cfg.PeerTLS, Dial: n.cfg.DialPeer, Unreachable: peers.unreachable, Wall: n.cfg.Time.Wall, Logger: n.cfg.Logger})
 	if err != nil {
 		return err
@@ -233,7 +234,7 @@ var segmentSize int
 
 // openReplicas opens what all replicas share.
 func (n *Node) openReplicas(context.Context) error {
-	if err := n.dir.checkLogs(); err != nil {
+	if err := n.dir.CheckLogs(); err != nil {
 		return err
 	}
 	fs, segment := vfs.Default, segmentSize
@@ -242,14 +243,14 @@ func (n *Node) openReplicas(context.Context) error {
 	}
 	cache := pebble.NewCache(cacheSize)
 	n.closers = append(n.closers, func() error { cache.Unref(); return nil })
-	me := n.dir.identity.read()
-	log, err := raftlog.Open(raftlog.Config{Dir: n.dir.path(logDir), FS: fs, Identity: raftlog.Identity{Cluster: decodeID(me.Cluster), Node: uint64(me.Node)},
+	me := n.dir.Identity.Read()
+	log, err := raftlog.Open(raftlog.Config{Dir: n.dir.File(datadir.LogDir), FS: fs, Identity: raftlog.Identity{Cluster: datadir.DecodeID(me.Cluster), Node: uint64(me.Node)},
 		SegmentSize: segment, AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger, Fatal: n.fail})
 	if err != nil {
 		return err
 	}
 	n.closers = append(n.closers, log.Close)
-	n.replicas = &replicas{cfg: n.cfg, identity: n.dir.identity, fs: fs, cache: cache, log: log, path: n.dir.path, fatal: n.fail,
+	n.replicas = &replicas{cfg: n.cfg, identity: n.dir.Identity, fs: fs, cache: cache, log: log, path: n.dir.File, fatal: n.fail,
 		link: func(id uint32) shard.Transport { return link{id, n.transport} }, running: map[uint32]*replica{}}
 	n.closers = append(n.closers, n.replicas.close)
 	return n.replicas.finishLeaving()
@@ -260,7 +261,7 @@ func (n *Node) recallMap(ctx context.Context) error { return n.bootstrap.recallM
 
 // assemble creates the components between the replicas and the gateway.
 func (n *Node) assemble(context.Context) error {
-	dead, err := archive.Open(archive.Config{Dir: filepath.Join(n.cfg.Dir, archiveDir), MaxBytes: n.cfg.ArchiveMaxBytes,
+	dead, err := archive.Open(archive.Config{Dir: filepath.Join(n.cfg.Dir, datadir.ArchiveDir), MaxBytes: n.cfg.ArchiveMaxBytes,
 		MaxAge: time.Duration(n.cfg.ArchiveMaxAge) * 24 * time.Hour})
 	if err != nil {
 		return err
@@ -268,16 +269,16 @@ func (n *Node) assemble(context.Context) error {
 	n.closers = append(n.closers, dead.Close)
 	saved := ""
 	if !n.cfg.InMemory {
-		saved = n.dir.path(statsFile)
+		saved = n.dir.File(datadir.StatsFile)
 	}
 	n.stats = openStats(saved, n.cfg.Logger)
 	n.closers = append(n.closers, func() error { n.stats.save(); return nil }) // when nothing is counted any more
 	n.copy = cluster.NewCopy(n.bootstrap.known)
 	n.replicas.nodeName = nodeNames{n.copy}.ofReplica
 	n.replicas.observe = func(id uint32) shard.Observer { return n.metrics.Shard(id) }
-	n.images = newImages(n.dir.identity, n.transport, n.replicas, nodeNames{n.copy})
-	n.health = &health{cfg: n.cfg, identity: n.dir.identity, began: n.began, disk: n.disk, transport: n.transport, replicas: n.replicas, copy: n.copy}
-	n.heartbeat = &heartbeat{cfg: n.cfg, identity: n.dir.identity, copy: n.copy, replicas: n.replicas, report: n.health.report, fail: n.fail}
+	n.images = newImages(n.dir.Identity, n.transport, n.replicas, nodeNames{n.copy})
+	n.health = &health{cfg: n.cfg, identity: n.dir.Identity, began: n.began, disk: n.disk, transport: n.transport, replicas: n.replicas, copy: n.copy}
+	n.heartbeat = &heartbeat{cfg: n.cfg, identity: n.dir.Identity, copy: n.copy, replicas: n.replicas, report: n.health.report, fail: n.fail}
 	n.auth = newAuthenticator(n.cfg, n.heartbeat.waitsForOwn.Load)
 	n.copy.OnAccess(n.auth.Replace)
 	n.registry = registry.New()
@@ -296,9 +297,9 @@ func (n *Node) assemble(context.Context) error {
 			return out.Step, err
 		}})
 	n.closers = append(n.closers, func() error { n.broker.Stop(); return nil })
-	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: routerShards{n}, Own: n.health.report, Node: n.dir.identity.read().Node, MaxQueues: n.cfg.MaxQueues, Room: n.checkSpace, Logger: n.cfg.Logger})
+	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: routerShards{n}, Own: n.health.report, Node: n.dir.Identity.Read().Node, MaxQueues: n.cfg.MaxQueues, Room: n.checkSpace, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.control.Close(); return nil })
-	n.router = router.New(router.Config{Node: n.dir.identity.read().Node, Broker: router.Local(n.broker), Control: newRouterControl(n.control), Map: routerMap{n.copy, n.heartbeat}, Registry: n.registry,
+	n.router = router.New(router.Config{Node: n.dir.Identity.Read().Node, Broker: router.Local(n.broker), Control: newRouterControl(n.control), Map: routerMap{n.copy, n.heartbeat}, Registry: n.registry,
 		Peers: routerPeers{n.transport}, NotSent: notSent, Stats: n.stats.book, SystemLeader: n.replicas.systemLeader, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.router.Close(); return nil })
 	n.system = newSystem(n.router.Forwarder, n.control)
@@ -326,7 +327,7 @@ func (n *Node) assembleWebhooks() {
 
 // runReplicas starts the replicas in the directory. The first node of a cluster writes its tables.
 func (n *Node) runReplicas(ctx context.Context) error {
-	me := n.dir.identity.read()
+	me := n.dir.Identity.Read()
 	for _, id := range slices.Sorted(maps.Keys(me.Replicas)) {
 		if err := n.agent.start(id, me.Replicas[id]); err != nil {
 			return err
@@ -375,7 +376,7 @@ func (n *Node) untilReady(ctx context.Context) error {
 		return err
 	}
 	for _, id := range n.copy.Shards() {
-		if row, ok := n.copy.Shard(id); ok && len(row.Replicas) == 1 && row.Replicas[0].Node == n.dir.identity.read().Node {
+		if row, ok := n.copy.Shard(id); ok && len(row.Replicas) == 1 && row.Replicas[0].Node == n.dir.Identity.Read().Node {
 			if err := n.replicas.untilLed(ctx, id); err != nil {
 				return err
 			}
@@ -441,7 +442,7 @@ func (n *Node) serve() {
 }
 
 // ClusterID returns the id of the node's cluster.
-func (n *Node) ClusterID() string { return n.dir.identity.read().Cluster }
+func (n *Node) ClusterID() string { return n.dir.Identity.Read().Cluster }
 
 // Stop drains the node: it transfers its leaderships to other nodes, accepts no new connections, tells streams to settle what they
 // hold, waits for them until ctx ends, and closes everything. It may be called more than once.
@@ -484,6 +485,6 @@ func (n *Node) fail(err error) {
 			g.Abort()
 		}
 		others := n.cfg.PeerListener != nil && n.member.Load() && len(n.copy.Map().Members()) > 1
-		n.cfg.Fatal(n.dir.noteDamage(err, others))
+		n.cfg.Fatal(n.dir.NoteDamage(err, others))
 	})
 }

@@ -35,7 +35,7 @@ func (a *clusterAdmin) Overview(ctx context.Context) (cluster.Overview, error) {
 	if m == nil || len(m.Nodes) == 0 {
 		return o, err
 	}
-	return cluster.OwnView(a.identity.read().Name, m, a.reports(ctx, m), a.routerMap.Age()), nil
+	return cluster.OwnView(a.identity.Read().Name, m, a.reports(ctx, m), a.routerMap.Age()), nil
 }
 
 // reports returns the reports of the nodes that answer.

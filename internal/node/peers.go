@@ -13,6 +13,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/router/claims"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/transport"
@@ -118,6 +119,12 @@ func (e peerHandler) unreachable(node uint32) {
 	}
 }
 
+// self returns how this node identifies itself to other nodes.
+func (e peerHandler) self() transport.Peer {
+	me := e.n.dir.Identity.Read()
+	return transport.Peer{Cluster: datadir.DecodeID(me.Cluster), Number: me.Node, Name: me.Name}
+}
+
 // Raft implements transport.Handler. It drops messages for replicas that are no longer here, and messages that a node sends for
 // replicas other than its own.
 func (e peerHandler) Raft(from transport.Peer, messages []transport.Envelope) {
@@ -189,8 +196,8 @@ func (e peerHandler) Call(ctx context.Context, from transport.Peer, method strin
 
 // ask calls a node, perhaps this one.
 func (e peerHandler) ask(ctx context.Context, node uint32, method string, request []byte) ([]byte, error) {
-	if node == e.n.dir.identity.read().Node {
-		return e.Call(ctx, e.n.dir.identity.peer(), method, request)
+	if node == e.n.dir.Identity.Read().Node {
+		return e.Call(ctx, e.self(), method, request)
 	}
 	return e.n.transport.Call(ctx, node, method, request)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/store"
 )
 
@@ -19,7 +20,7 @@ func (b *bootstrap) recallMap(ctx context.Context, here *replicas) (err error) {
 	if b.known != nil || b.cfg.InMemory {
 		return nil
 	}
-	h, holds := b.dir.identity.read().Replicas[systemShard]
+	h, holds := b.dir.Identity.Read().Replicas[systemShard]
 	switch {
 	case holds && !here.log.Has(systemShard): // it is new
 		return nil
@@ -27,13 +28,13 @@ func (b *bootstrap) recallMap(ctx context.Context, here *replicas) (err error) {
 		b.known, err = storedMap(here, h)
 		return err
 	case len(b.cfg.Join) == 0:
-		return fmt.Errorf("%s is lost or damaged, so this node knows no others: give it the address of one that runs with --join (Join)", b.dir.path(mapFile))
+		return fmt.Errorf("%s is lost or damaged, so this node knows no others: give it the address of one that runs with --join (Join)", b.dir.File(datadir.MapFile))
 	}
 	return b.askForMap(ctx)
 }
 
 // storedMap reads the map from this node's replica of the system shard; nil if it has none yet.
-func storedMap(here *replicas, h holding) (*cluster.Map, error) {
+func storedMap(here *replicas, h datadir.Holding) (*cluster.Map, error) {
 	state, err := store.Open(here.storeConfig(systemShard, h))
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
@@ -47,7 +48,7 @@ type RecoverConfig struct {
 // keeps all its data, under a new cluster id and a new epoch, so that no node or claim token of the old cluster is accepted by the
 // new one. The other nodes join again, with empty directories. Recover may be repeated.
 func Recover(cfg RecoverConfig) (rec Recovery, err error) {
-	lock, err := lockDir(cfg.Dir)
+	lock, err := datadir.Lock(cfg.Dir)
 	if err != nil {
 		return rec, err
 	}
@@ -62,19 +63,19 @@ func Recover(cfg RecoverConfig) (rec Recovery, err error) {
 }
 
 // readMemberIdentity reads the identity of a directory that must have one.
-func readMemberIdentity(dir string) (identity, error) {
-	id, err := loadIdentity(dir, slog.New(slog.DiscardHandler))
+func readMemberIdentity(dir string) (datadir.Identity, error) {
+	id, err := datadir.LoadIdentity(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return id, err
 	}
-	if !id.member() {
+	if !id.Member() {
 		return id, fmt.Errorf("%s belongs to no cluster: there is nothing to recover", dir)
 	}
 	if id.Aside != "" {
 		return id, fmt.Errorf("the data in %s was damaged, and is being moved to %s: recover from another node", dir, id.Aside)
 	}
 	if id.Format == 1 {
-		id = id.fromFormat1(DefaultName)
+		id = id.Upgraded(DefaultName)
 	}
 	return id, nil
 }
@@ -83,12 +84,12 @@ func readMemberIdentity(dir string) (identity, error) {
 // can be repeated.
 func successor(id string) string {
 	sum := sha256.Sum256([]byte("recovered from " + id))
-	return hex.EncodeToString(sum[:nonceLen])
+	return hex.EncodeToString(sum[:datadir.NonceLen])
 }
 
 type recovery struct {
 	cfg RecoverConfig
-	me  identity
+	me  datadir.Identity
 	Recovery
 
 	queues []queues.Queue // that the data shards have copies of
@@ -99,11 +100,11 @@ func (r *recovery) path(name string) string { return filepath.Join(r.cfg.Dir, na
 // run recovers all replicas from the logs, then deletes the logs, and gives everything its new identity; node.json is last, so that
 // a repeat finds what remains to be done.
 func (r *recovery) run() (err error) {
-	b := &identityStore{dir: r.cfg.Dir, id: r.me}
+	b := datadir.NewIdentityStore(r.cfg.Dir, r.me)
 	if err := r.fromLog(b); err != nil || r.cfg.DryRun {
 		return err
 	}
-	if err := os.RemoveAll(r.path(logDir)); err != nil {
+	if err := os.RemoveAll(r.path(datadir.LogDir)); err != nil {
 		return err
 	}
 	log, err := r.openLog(r.Cluster)
@@ -118,15 +119,14 @@ func (r *recovery) run() (err error) {
 			return err
 		}
 	}
-	if err := os.Remove(r.path(mapFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(r.path(datadir.MapFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	b.id.Recovering = false
-	return b.join(r.Cluster, r.me.Node, "")
+	return b.Update(func(i *datadir.Identity) { i.Recovering, i.Cluster = false, r.Cluster })
 }
 
 // fromLog applies the logs to the states.
-func (r *recovery) fromLog(b *identityStore) (err error) {
+func (r *recovery) fromLog(b *datadir.IdentityStore) (err error) {
 	log, err := r.openLog(r.me.Cluster)
 	if errors.Is(err, raftlog.ErrIdentity) { // a repeat: the old logs are gone
 		log, err = r.openLog(r.Cluster)
@@ -139,8 +139,7 @@ func (r *recovery) fromLog(b *identityStore) (err error) {
 		return err
 	}
 	if !r.cfg.DryRun {
-		b.id.Recovering = true
-		if err := b.save(); err != nil {
+		if err := b.Update(func(i *datadir.Identity) { i.Recovering = true }); err != nil {
 			return err
 		}
 	}
@@ -167,7 +166,7 @@ func (r *recovery) check(log *raftlog.Log) (err error) {
 	if err := os.RemoveAll(copied); err != nil {
 		return err
 	}
-	if _, err := vfs.Clone(vfs.Default, vfs.Default, r.path(stateDir(systemShard, h.Replica)), copied); err != nil {
+	if _, err := vfs.Clone(vfs.Default, vfs.Default, r.path(datadir.StateDir(systemShard, h.Replica)), copied); err != nil {
 		return err
 	}
 	state, _, err := r.open(systemShard, copied)
@@ -187,7 +186,9 @@ func (r *recovery) check(log *raftlog.Log) (err error) {
 	return nil
 }
 
-func (r *recovery) stateOf(id uint32) string { return r.path(stateDir(id, r.me.Replicas[id].Replica)) }
+func (r *recovery) stateOf(id uint32) string {
+	return r.path(datadir.StateDir(id, r.me.Replicas[id].Replica))
+}
 
 // held returns the replicas by shard.
 func (r *recovery) held() map[uint32]uint64 {
@@ -213,14 +214,14 @@ func (r *recovery) shards() (ids []uint32) {
 }
 
 func (r *recovery) openLog(cluster string) (*raftlog.Log, error) {
-	return raftlog.Open(raftlog.Config{Dir: r.path(logDir), SegmentSize: segmentSize, Identity: raftlog.Identity{Cluster: decodeID(cluster), Node: uint64(r.me.Node)}})
+	return raftlog.Open(raftlog.Config{Dir: r.path(datadir.LogDir), SegmentSize: segmentSize, Identity: raftlog.Identity{Cluster: datadir.DecodeID(cluster), Node: uint64(r.me.Node)}})
 }
 
 // open opens the state of a replica, under the old identity or, in a repeat, the new one.
 func (r *recovery) open(id uint32, dir string) (state *store.Store, renamed bool, err error) {
 	for _, c := range []string{r.me.Cluster, r.Cluster} {
 		state, err = store.Open(store.Config{Dir: dir, FS: vfs.Default,
-			Identity: store.Identity{Cluster: decodeID(c), Replica: r.me.Replicas[id].Replica, Shard: id}})
+			Identity: store.Identity{Cluster: datadir.DecodeID(c), Replica: r.me.Replicas[id].Replica, Shard: id}})
 		if !errors.Is(err, store.ErrIdentity) {
 			return state, c == r.Cluster, err
 		}
@@ -262,7 +263,7 @@ func (r *recovery) rename(id uint32) (err error) {
 		return err
 	}
 	if !renamed {
-		err = state.SetIdentity(store.Identity{Cluster: decodeID(r.Cluster), Replica: r.me.Replicas[id].Replica, Shard: id})
+		err = state.SetIdentity(store.Identity{Cluster: datadir.DecodeID(r.Cluster), Replica: r.me.Replicas[id].Replica, Shard: id})
 	}
 	return errors.Join(err, state.Close())
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/claims"
 	"github.com/pawlq/pawl/pawltype"
+
+	"github.com/pawlq/pawl/internal/node/datadir"
 )
 
 // Two of three nodes are lost for good. The third continues as a new cluster, which accepts nothing of the old one, and new nodes
@@ -68,12 +70,12 @@ func TestRecoverRefuses(t *testing.T) {
 	bySameGoroutines(t, "TestRecover")
 	dir := t.TempDir()
 	start(t, Config{Dir: dir, DataShards: 2}).end()
-	b, err := openIdentity(dir, DefaultName, slog.New(slog.DiscardHandler))
+	b, err := datadir.OpenIdentity(dir, DefaultName, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	two := b.read().Replicas[2]
-	if err := b.hold(2, nil); err != nil {
+	two := b.Read().Replicas[2]
+	if err := b.Hold(2, nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Recover(RecoverConfig{Dir: dir}); err == nil {
@@ -83,13 +85,12 @@ func TestRecoverRefuses(t *testing.T) {
 	if err != nil || !slices.Equal(rec.Lost, []uint32{2}) {
 		t.Errorf("a dry run says %+v, %v", rec, err)
 	}
-	if err := b.hold(2, &two); err != nil {
+	if err := b.Hold(2, &two); err != nil {
 		t.Fatal(err)
 	}
 	start(t, Config{Dir: dir}).end()
 
-	b.id.Recovering = true
-	if err := b.save(); err != nil {
+	if err := b.Update(func(i *datadir.Identity) { i.Recovering = true }); err != nil {
 		t.Fatal(err)
 	}
 	refused(t, Config{Dir: dir}, "repeat `pawl recover`")
@@ -100,8 +101,8 @@ func TestRecoverRefuses(t *testing.T) {
 	if _, err := Recover(RecoverConfig{Dir: t.TempDir()}); err == nil {
 		t.Error("an empty directory was recovered")
 	}
-	put(t, filepath.Join(dir, identityFile), "{")
-	put(t, filepath.Join(dir, identityCopy), "{")
+	put(t, filepath.Join(dir, datadir.IdentityFile), "{")
+	put(t, filepath.Join(dir, datadir.IdentityCopy), "{")
 	if _, err := Recover(RecoverConfig{Dir: dir}); err == nil {
 		t.Error("a damaged identity was taken")
 	}

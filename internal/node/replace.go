@@ -47,15 +47,15 @@ func (b *bootstrap) others() (join []string) {
 // while they depend on it. Until they do nothing is moved, so that everything can still be undone.
 func (b *bootstrap) replace(ctx context.Context, damage error) error {
 	b.cfg.Logger.Error("damaged: this node rejoins and is filled by the others", "error", damage)
-	former := b.dir.identity.read().Cluster
-	b.dir.identity.reset(b.cfg.Name)
+	former := b.dir.Identity.Read().Cluster
+	b.dir.Identity.Reset(b.cfg.Name)
 	b.damaged.Store(true)
 	defer b.damaged.Store(false)
 	b.transport.SetPeers(nil)
 	for said := (time.Time{}); ; {
 		for _, address := range b.others() {
 			refused, err := b.rejoin(ctx, address, former)
-			if err != nil || b.dir.identity.read().member() {
+			if err != nil || b.dir.Identity.Read().Member() {
 				return err
 			}
 			if refused != "" && time.Since(said) > formLog {

@@ -10,16 +10,18 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/pawlq/pawl/internal/node/datadir"
 )
 
 // A node that ends while its damaged data is being set aside finishes that at the next start, wherever it ended, and nothing of its
 // former number stays in place.
 func TestSettingAsideIsFinished(t *testing.T) {
-	former := []string{"raft", "shard-0000", "shard-0001-2", "shard-0001-2.staged", damageFile}
+	former := []string{"raft", "shard-0000", "shard-0001-2", "shard-0001-2.staged", datadir.DamageFile}
 	for moved := range len(former) + 1 {
 		dir := t.TempDir()
-		b := &identityStore{dir: dir, id: newIdentity("n3")}
-		if err := b.join("00112233445566778899aabbccddeeff", 4, "damaged-1"); err != nil {
+		b := datadir.NewIdentityStore(dir, datadir.NewIdentity("n3"))
+		if err := b.Join("00112233445566778899aabbccddeeff", 4, "damaged-1"); err != nil {
 			t.Fatal(err)
 		}
 		for i, name := range former {
@@ -31,7 +33,7 @@ func TestSettingAsideIsFinished(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		put(t, filepath.Join(dir, mapFile), "{}")
+		put(t, filepath.Join(dir, datadir.MapFile), "{}")
 		n := &Node{cfg: Config{Dir: dir, Name: "n3", Logger: slog.New(slog.DiscardHandler)}}
 		if damage, err := n.openDir(); damage != nil || err != nil {
 			t.Fatalf("after %d moves: %v, %v", moved, damage, err)
@@ -39,7 +41,7 @@ func TestSettingAsideIsFinished(t *testing.T) {
 		if err := n.close(0); err != nil {
 			t.Fatal(err)
 		}
-		for dir, want := range map[string][]string{dir: {lockFile, mapFile, "damaged-1", identityFile, identityCopy}, filepath.Join(dir, "damaged-1"): former} {
+		for dir, want := range map[string][]string{dir: {datadir.LockFile, datadir.MapFile, "damaged-1", datadir.IdentityFile, datadir.IdentityCopy}, filepath.Join(dir, "damaged-1"): former} {
 			entries, err := os.ReadDir(dir)
 			if err != nil {
 				t.Fatal(err)
@@ -53,7 +55,7 @@ func TestSettingAsideIsFinished(t *testing.T) {
 				t.Errorf("after %d moves there are %q, want %q", moved, names, want)
 			}
 		}
-		if id, err := loadIdentity(dir, n.cfg.Logger); err != nil || id.Node != 4 || id.Aside != "" {
+		if id, err := datadir.LoadIdentity(dir, n.cfg.Logger); err != nil || id.Node != 4 || id.Aside != "" {
 			t.Errorf("after %d moves the identity is %+v, %v", moved, id, err)
 		}
 	}
@@ -79,7 +81,7 @@ func TestNothingIsMovedBeforeItIsLetIn(t *testing.T) {
 		if _, err := w.tryStart(ctx, "n3", dirs["n3"]); !errors.Is(err, ErrDamaged) {
 			t.Errorf("it started: %v", err)
 		}
-		if asides, _ := filepath.Glob(filepath.Join(dirs["n3"], damagedPrefix+"*")); len(asides) > 0 {
+		if asides, _ := filepath.Glob(filepath.Join(dirs["n3"], "damaged-"+"*")); len(asides) > 0 {
 			t.Errorf("%q were made", asides)
 		}
 		put(t, marks, string(sound))

@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/fxamacker/cbor/v2"
 
+	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
@@ -21,7 +22,7 @@ import (
 // replicas are the replicas on this node: their states on disk, and the shards that run on them.
 type replicas struct {
 	cfg      Config
-	identity *identityStore
+	identity *datadir.IdentityStore
 	fs       vfs.FS
 	cache    *pebble.Cache
 	log      *raftlog.Log
@@ -44,21 +45,13 @@ type replica struct {
 	shard *shard.Shard
 }
 
-// stateDir returns the directory of a replica's state. The first replica of a shard has the plain name.
-func stateDir(shard uint32, replica uint64) string {
-	if incarnation := replica >> 32; incarnation > 0 {
-		return fmt.Sprintf("shard-%04d-%d", shard, incarnation)
-	}
-	return fmt.Sprintf("shard-%04d", shard)
-}
-
 // callBytes holds the largest request, 16 MiB, and the rows that it writes.
 const callBytes = 24 << 20
 
 // start runs a replica. If it is not recorded yet it is created, as the first of its shard, or empty and waiting for a leader to
 // send it the state.
-func (r *replicas) start(id uint32, h holding, hooks shard.Hooks) (*shard.Shard, error) {
-	have, known := r.identity.read().Replicas[id]
+func (r *replicas) start(id uint32, h datadir.Holding, hooks shard.Hooks) (*shard.Shard, error) {
+	have, known := r.identity.Read().Replicas[id]
 	if known && have.Replica != h.Replica {
 		return nil, fmt.Errorf("replica %s should run, but replica %s is here", shard.ReplicaName(id, h.Replica), shard.ReplicaName(id, have.Replica))
 	}
@@ -78,17 +71,17 @@ func (r *replicas) start(id uint32, h holding, hooks shard.Hooks) (*shard.Shard,
 }
 
 // make records a new replica. If its log already exists it was recorded before, and may have promised something.
-func (r *replicas) make(id uint32, h holding) error {
+func (r *replicas) make(id uint32, h datadir.Holding) error {
 	if r.log.Has(id) {
-		return &DamageError{What: "identity", File: r.path(identityFile), Reason: fmt.Sprintf("it does not name the replica of shard %d whose log is there", id)}
+		return &DamageError{What: "identity", File: r.path(datadir.IdentityFile), Reason: fmt.Sprintf("it does not name the replica of shard %d whose log is there", id)}
 	}
-	return r.identity.hold(id, &h)
+	return r.identity.Hold(id, &h)
 }
 
-func (r *replicas) open(id uint32, h holding, hooks shard.Hooks) (*replica, error) {
-	me := r.identity.read()
-	state, err := store.Open(store.Config{Dir: r.path(stateDir(id, h.Replica)), FS: r.fs,
-		Identity: store.Identity{Cluster: decodeID(me.Cluster), Replica: h.Replica, Shard: id}, MustExist: r.log.Has(id) && !r.cfg.AcceptDataLoss,
+func (r *replicas) open(id uint32, h datadir.Holding, hooks shard.Hooks) (*replica, error) {
+	me := r.identity.Read()
+	state, err := store.Open(store.Config{Dir: r.path(datadir.StateDir(id, h.Replica)), FS: r.fs,
+		Identity: store.Identity{Cluster: datadir.DecodeID(me.Cluster), Replica: h.Replica, Shard: id}, MustExist: r.log.Has(id) && !r.cfg.AcceptDataLoss,
 		Cache: r.cache, Logger: r.cfg.Logger, Fatal: r.fatal})
 	if err != nil {
 		return nil, err
@@ -107,9 +100,9 @@ func (r *replicas) open(id uint32, h holding, hooks shard.Hooks) (*replica, erro
 
 // storeConfig returns the configuration of a replica's store. If its log exists the state must exist too: starting over would be
 // forgetting what the replica promised.
-func (r *replicas) storeConfig(id uint32, h holding) store.Config {
-	return store.Config{Dir: r.path(stateDir(id, h.Replica)), FS: r.fs,
-		Identity:  store.Identity{Cluster: decodeID(r.identity.read().Cluster), Replica: h.Replica, Shard: id},
+func (r *replicas) storeConfig(id uint32, h datadir.Holding) store.Config {
+	return store.Config{Dir: r.path(datadir.StateDir(id, h.Replica)), FS: r.fs,
+		Identity:  store.Identity{Cluster: datadir.DecodeID(r.identity.Read().Cluster), Replica: h.Replica, Shard: id},
 		MustExist: r.log.Has(id) && !r.cfg.AcceptDataLoss, Cache: r.cache, Logger: r.cfg.Logger, Fatal: r.fatal}
 }
 
@@ -150,20 +143,20 @@ func (r *replicas) close() (err error) {
 
 // drop deletes a replica for good. finishLeaving deletes what a crash in between leaves.
 func (r *replicas) drop(id uint32) error {
-	h, known := r.identity.read().Replicas[id]
+	h, known := r.identity.Read().Replicas[id]
 	if !known {
 		return nil
 	}
 	h.Leaving = true
-	if err := errors.Join(r.identity.hold(id, &h), r.stop(id)); err != nil {
+	if err := errors.Join(r.identity.Hold(id, &h), r.stop(id)); err != nil {
 		return err
 	}
 	return r.erase(id, h)
 }
 
 // erase deletes what remains of a replica that is leaving.
-func (r *replicas) erase(id uint32, h holding) error {
-	dir := r.path(stateDir(id, h.Replica))
+func (r *replicas) erase(id uint32, h datadir.Holding) error {
+	dir := r.path(datadir.StateDir(id, h.Replica))
 	for _, name := range []string{dir, dir + ".staged", dir + ".ready"} {
 		if err := r.fs.RemoveAll(name); err != nil {
 			return err
@@ -172,12 +165,12 @@ func (r *replicas) erase(id uint32, h holding) error {
 	if err := r.log.Remove(id); err != nil {
 		return err
 	}
-	return r.identity.hold(id, nil)
+	return r.identity.Hold(id, nil)
 }
 
 // finishLeaving deletes what a crash has left of replicas that were being deleted.
 func (r *replicas) finishLeaving() error {
-	for id, h := range r.identity.read().Replicas {
+	for id, h := range r.identity.Read().Replicas {
 		if h.Leaving {
 			if err := r.erase(id, h); err != nil {
 				return err

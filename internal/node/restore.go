@@ -15,6 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/backup"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
@@ -42,19 +43,6 @@ type Restored struct {
 	Lost    []uint32 // shards that start over empty: they were added during the backup
 }
 
-// restoringFile marks a directory in which Restore has begun but not completed.
-const restoringFile = "RESTORING"
-
-// mustNotBeRestoring refuses a directory that holds a partly restored node.
-func mustNotBeRestoring(dir string) error {
-	if _, err := os.Stat(filepath.Join(dir, restoringFile)); errors.Is(err, os.ErrNotExist) {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	return fmt.Errorf("a restore into %s did not finish: repeat `pawl restore`, which starts over", dir)
-}
-
 // Restore creates a data directory from a backup: that of the only node of a cluster, with a new id and a new epoch, so that no
 // node or claim token of the old cluster is accepted by the new one. The whole backup is checked before anything is written. A
 // directory with an unfinished Restore can't be started; Restore may be repeated there.
@@ -75,12 +63,12 @@ func Restore(ctx context.Context, cfg RestoreConfig) (res Restored, err error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return res, err
 	}
-	lock, err := lockDir(cfg.Dir)
+	lock, err := datadir.Lock(cfg.Dir)
 	if err != nil {
 		return res, err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	r := &restore{cfg: cfg, free: freeBytes, now: time.Now, Restored: Restored{Backup: found, Cluster: newNonce(), Node: cfg.Name}}
+	r := &restore{cfg: cfg, free: freeBytes, now: time.Now, Restored: Restored{Backup: found, Cluster: datadir.NewNonce(), Node: cfg.Name}}
 	err = r.run(ctx)
 	return r.Restored, err
 }
@@ -111,8 +99,8 @@ func (r *restore) run(ctx context.Context) error {
 
 // begin takes possession of the directory: from here on no node starts in it.
 func (r *restore) begin() error {
-	again := mustNotBeRestoring(r.cfg.Dir) != nil
-	if err := mustBeEmpty(r.cfg.Dir); err != nil && !again {
+	again := datadir.MustNotBeRestoring(r.cfg.Dir) != nil
+	if err := datadir.MustBeEmpty(r.cfg.Dir); err != nil && !again {
 		if errors.Is(err, ErrDamaged) {
 			err = fmt.Errorf("%s is not empty: it holds data of a node", r.cfg.Dir)
 		}
@@ -126,11 +114,11 @@ func (r *restore) begin() error {
 	if err := r.mustFit(); err != nil {
 		return err
 	}
-	mark, err := os.OpenFile(r.path(restoringFile), os.O_CREATE|os.O_WRONLY, 0o600)
+	mark, err := os.OpenFile(r.path(datadir.RestoringFile), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	return errors.Join(mark.Sync(), mark.Close(), syncDir(r.cfg.Dir))
+	return errors.Join(mark.Sync(), mark.Close(), datadir.SyncDir(r.cfg.Dir))
 }
 
 func (r *restore) path(name string) string { return filepath.Join(r.cfg.Dir, name) }
@@ -142,7 +130,7 @@ func (r *restore) clear() (err error) {
 		return err
 	}
 	for _, e := range entries {
-		if name := e.Name(); name == logDir || strings.HasPrefix(name, "shard-") || strings.HasPrefix(name, identityFile) {
+		if name := e.Name(); name == datadir.LogDir || strings.HasPrefix(name, "shard-") || strings.HasPrefix(name, datadir.IdentityFile) {
 			err = errors.Join(err, os.RemoveAll(r.path(name)))
 		}
 	}
@@ -191,13 +179,13 @@ const stagedReplica = 1
 
 // open opens a state as that of the old cluster. The first replica of a shard in a directory has the plain name.
 func (r *restore) open(cluster string, id uint32) (*store.Store, error) {
-	return store.Open(store.Config{Dir: r.path(stateDir(id, stagedReplica)), FS: vfs.Default, Fatal: r.cfg.Fatal,
-		Identity: store.Identity{Cluster: decodeID(cluster), Replica: stagedReplica, Shard: id}})
+	return store.Open(store.Config{Dir: r.path(datadir.StateDir(id, stagedReplica)), FS: vfs.Default, Fatal: r.cfg.Fatal,
+		Identity: store.Identity{Cluster: datadir.DecodeID(cluster), Replica: stagedReplica, Shard: id}})
 }
 
 // found makes the states those of the new cluster, each with the new node as its only replica.
 func (r *restore) found() (err error) {
-	log, err := raftlog.Open(raftlog.Config{Dir: r.path(logDir), Identity: raftlog.Identity{Cluster: decodeID(r.Cluster), Node: uint64(r.number)},
+	log, err := raftlog.Open(raftlog.Config{Dir: r.path(datadir.LogDir), Identity: raftlog.Identity{Cluster: datadir.DecodeID(r.Cluster), Node: uint64(r.number)},
 		SegmentSize: segmentSize, Fatal: r.cfg.Fatal})
 	if err != nil {
 		return err
@@ -237,7 +225,7 @@ func (r *restore) adopt(log *raftlog.Log, id uint32, edit func(*store.Tx) error,
 	if err := r.raiseEpoch(state); err != nil {
 		return err
 	}
-	return state.SetIdentity(store.Identity{Cluster: decodeID(r.Cluster), Replica: replica, Shard: id})
+	return state.SetIdentity(store.Identity{Cluster: datadir.DecodeID(r.Cluster), Replica: replica, Shard: id})
 }
 
 // raiseEpoch sets an epoch that no cluster descended from the same states ever had. The next epoch would not do: a cluster restored
@@ -266,13 +254,13 @@ func (r *restore) editSystem(tx *store.Tx, queues []queues.Queue) error {
 
 // end makes the directory that of a node.
 func (r *restore) end() error {
-	replicas := map[uint32]holding{}
+	replicas := map[uint32]datadir.Holding{}
 	for id, replica := range r.held() {
-		replicas[id] = holding{Replica: replica}
+		replicas[id] = datadir.Holding{Replica: replica}
 	}
-	b := &identityStore{dir: r.cfg.Dir, id: identity{Format: identityFormat, Cluster: r.Cluster, Node: r.number, Name: r.cfg.Name, Nonce: newNonce(), Replicas: replicas}}
-	if err := b.save(); err != nil {
+	b := datadir.NewIdentityStore(r.cfg.Dir, datadir.Identity{Format: datadir.IdentityFormat, Cluster: r.Cluster, Node: r.number, Name: r.cfg.Name, Nonce: datadir.NewNonce(), Replicas: replicas})
+	if err := b.Save(); err != nil {
 		return err
 	}
-	return errors.Join(os.Remove(r.path(restoringFile)), syncDir(r.cfg.Dir))
+	return errors.Join(os.Remove(r.path(datadir.RestoringFile)), datadir.SyncDir(r.cfg.Dir))
 }

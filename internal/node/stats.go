@@ -11,8 +11,6 @@ import (
 )
 
 const (
-	// statsFile is the name of the statistics in the data directory.
-	statsFile = "stats"
 	// statsEvery is how often they are written. If the process dies, what was counted since is lost.
 	statsEvery = 5 * time.Minute
 	// maxStatsFile bounds what is read back: far more than is written.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/stats"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestStatsSurvive(t *testing.T) {
 	dir, log := t.TempDir(), &bytes.Buffer{}
 	open := func() *savedStats {
-		return openStats(filepath.Join(dir, statsFile), slog.New(slog.NewTextHandler(log, nil)))
+		return openStats(filepath.Join(dir, datadir.StatsFile), slog.New(slog.NewTextHandler(log, nil)))
 	}
 	enqueued := func(s *savedStats) uint32 {
 		return s.book.Report(time.Now(), stats.Queue{Namespace: "default", Name: "mail"}, stats.Day).Total().Enqueued
@@ -27,7 +28,7 @@ func TestStatsSurvive(t *testing.T) {
 	if s = open(); enqueued(s) != 1 || log.Len() > 0 {
 		t.Errorf("after a restart it has counted %d, and said %q; want 1 and nothing", enqueued(s), log)
 	}
-	if err := os.WriteFile(filepath.Join(dir, statsFile), []byte("pawl stats 1\nnonsense"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, datadir.StatsFile), []byte("pawl stats 1\nnonsense"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if s = open(); enqueued(s) != 0 || !strings.Contains(log.String(), "starting with empty ones") {
@@ -39,7 +40,7 @@ func TestStatsSurvive(t *testing.T) {
 func TestStoppingSavesStats(t *testing.T) {
 	dir := t.TempDir()
 	start(t, Config{Dir: dir}).end()
-	if _, err := os.Stat(filepath.Join(dir, statsFile)); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, datadir.StatsFile)); err != nil {
 		t.Error(err)
 	}
 }

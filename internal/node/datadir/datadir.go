@@ -1,0 +1,118 @@
+// Package datadir is a node's data directory: whose it is, which replicas it holds, the names in it, and what is known to be damaged.
+// It does not know what the replicas hold, nor other nodes.
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/pawlq/pawl/internal/ondisk"
+)
+
+// Names in the directory.
+const (
+	LogDir     = "raft"        // the Raft logs
+	ArchiveDir = "archive"     // of dead letters
+	MapFile    = "cluster.map" // the map of the cluster as this node last knew it: where the others are, after a restart
+	StatsFile  = "stats"       // saved statistics
+	LockFile   = "LOCK"
+	// RestoringFile marks a directory in which a restore has begun but not completed.
+	RestoringFile = "RESTORING"
+)
+
+// MaxShards is the maximum number of data shards.
+const MaxShards = 64
+
+// Dir is a node's data directory.
+type Dir struct {
+	Path           string
+	InMemory       bool // nothing is kept here but the archive
+	AcceptDataLoss bool // a damaged log may be opened
+	Identity       *IdentityStore
+	Logger         *slog.Logger
+}
+
+// File returns the path of a name in the directory.
+func (d *Dir) File(name string) string {
+	if d.InMemory {
+		return name
+	}
+	return filepath.Join(d.Path, name)
+}
+
+// Lock makes this process the only user of a data directory, until the file is closed.
+func Lock(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, LockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("%s is in use by another process", dir)
+	}
+	return f, nil
+}
+
+// StateDir returns the directory of a replica's state. The first replica of a shard has the plain name.
+func StateDir(shard uint32, replica uint64) string {
+	if incarnation := replica >> 32; incarnation > 0 {
+		return fmt.Sprintf("shard-%04d-%d", shard, incarnation)
+	}
+	return fmt.Sprintf("shard-%04d", shard)
+}
+
+// CheckLogs refuses states of shards without their logs. To raftlog a missing directory is a new one, and whatever the states had
+// not flushed would be lost silently.
+func (d *Dir) CheckLogs() error {
+	if d.InMemory || d.AcceptDataLoss {
+		return nil
+	}
+	if _, err := os.Stat(d.File(LogDir)); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	for id, h := range d.Identity.Read().Replicas {
+		if _, err := os.Stat(d.File(StateDir(id, h.Replica))); err == nil {
+			return &ondisk.DamageError{What: "log", File: d.File(LogDir), Reason: "it is missing, but there are states of shards"}
+		}
+	}
+	return nil
+}
+
+// MustNotBeRestoring refuses a directory that holds a partly restored node.
+func MustNotBeRestoring(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, RestoringFile)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return fmt.Errorf("a restore into %s did not finish: repeat `pawl restore`, which starts over", dir)
+}
+
+// ReplaceFile writes a file atomically and durably.
+func ReplaceFile(path string, text []byte) error {
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// SyncDir makes the names in a directory durable.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,142 @@
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/ondisk"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// What is recorded in an identity is there at the next start; a reset is not recorded.
+func TestIdentityIsKept(t *testing.T) {
+	dir := t.TempDir()
+	b, err := OpenIdentity(dir, "n1", quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		what   string
+		change func() error
+	}{
+		{"nothing", func() error { return nil }},
+		{"found", func() error { return b.Found(2) }},
+		{"join", func() error { return b.Join(NewNonce(), 7, "damaged-1") }},
+		{"aside", b.asideCleared},
+		{"hold", func() error { return b.Hold(9, &Holding{Replica: 1<<32 | 7}) }},
+		{"let go", func() error { return b.Hold(9, nil) }},
+		{"update", func() error { return b.Update(func(i *Identity) { i.Recovering = true }) }},
+		{"save", b.Save},
+	} {
+		if err := x.change(); err != nil {
+			t.Fatalf("%s: %v", x.what, err)
+		}
+		if got, err := LoadIdentity(dir, quiet); err != nil || !reflect.DeepEqual(got, b.Read()) {
+			t.Errorf("%s: read %+v, %v, want %+v", x.what, got, err, b.Read())
+		}
+	}
+	if want := (map[uint32]Holding{0: {Replica: 1, Founder: true}, 1: {Replica: 1, Founder: true}, 2: {Replica: 1, Founder: true}}); b.Read().Node != 7 ||
+		b.Read().Aside != "" || !b.Read().Recovering || !reflect.DeepEqual(b.Read().Replicas, want) {
+		t.Errorf("at last it is %+v", b.Read())
+	}
+	before := b.Read()
+	b.Reset("n1")
+	if got, err := LoadIdentity(dir, quiet); err != nil || !reflect.DeepEqual(got, before) || b.Read().Member() {
+		t.Errorf("after a reset the file has %+v, %v, want %+v; in memory it is %+v", got, err, before, b.Read())
+	}
+}
+
+// A copy of the replicas that was read is not changed by later changes.
+func TestReadIdentityStays(t *testing.T) {
+	b := NewIdentityStore("", NewIdentity("n1"))
+	if err := errors.Join(b.Found(1), b.Hold(1, nil)); err != nil {
+		t.Fatal(err)
+	}
+	before := b.Read().Replicas
+	if err := b.Hold(5, &Holding{Replica: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if want := map[uint32]Holding{0: {Replica: 1, Founder: true}}; !reflect.DeepEqual(before, want) {
+		t.Errorf("what was read before is now %+v, want %+v", before, want)
+	}
+}
+
+// Damage found while a node runs is found at its next start, the first one first. A node that accepts the loss of a log forgets it.
+func TestDamageIsNoted(t *testing.T) {
+	for _, x := range []struct {
+		what   string
+		accept bool
+		others bool
+		found  bool // at the next start
+		says   string
+	}{
+		{"log", false, false, true, "start it again to see what can be done"},
+		{"log", false, true, true, "the other nodes will fill it"},
+		{"log", true, false, false, "start it again to see"},
+		{"state", true, false, true, "start it again to see"},
+	} {
+		d := &Dir{Path: t.TempDir(), Logger: quiet}
+		err := d.NoteDamage(fmt.Errorf("shard 1: %w", &ondisk.DamageError{What: x.what, File: "a", Reason: "b"}), x.others)
+		if !errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), x.says) {
+			t.Errorf("%+v: it says %v", x, err)
+		}
+		_ = d.NoteDamage(&ondisk.DamageError{What: x.what, File: "later", Reason: "b"}, false)
+		next := &Dir{Path: d.Path, AcceptDataLoss: x.accept, Logger: quiet}
+		var damage *ondisk.DamageError
+		switch found := next.FoundDamage(); {
+		case !x.found && found != nil:
+			t.Errorf("%+v: found %v", x, found)
+		case x.found && (!errors.As(found, &damage) || damage.File != "a" || damage.What != x.what || !strings.Contains(damage.Reason, DamageFile)):
+			t.Errorf("%+v: found %v", x, found)
+		}
+		if _, err := os.Stat(filepath.Join(d.Path, DamageFile)); (err == nil) != x.found {
+			t.Errorf("%+v: the note: %v", x, err)
+		}
+	}
+	other := errors.New("no damage")
+	d := &Dir{Path: t.TempDir(), Logger: quiet}
+	if err := d.NoteDamage(other, true); err != other || d.FoundDamage() != nil {
+		t.Errorf("another error is returned as %v, and found is %v", err, d.FoundDamage())
+	}
+	memory := &Dir{Path: t.TempDir(), InMemory: true, Logger: quiet}
+	if err := memory.NoteDamage(&ondisk.DamageError{What: "log"}, true); strings.Contains(err.Error(), "start it again") || memory.FoundDamage() != nil {
+		t.Errorf("in memory it says %v, and found is %v", err, memory.FoundDamage())
+	}
+}
+
+// States without their logs are damage, unless their loss is accepted; states or logs alone of other replicas are not.
+func TestStatesNeedLogs(t *testing.T) {
+	for name, x := range map[string]struct {
+		has     []string
+		accept  bool
+		damaged bool
+	}{
+		"new":            {nil, false, false},
+		"both":           {[]string{LogDir, "shard-0001-3"}, false, false},
+		"logs only":      {[]string{LogDir}, false, false},
+		"a state only":   {[]string{"shard-0001-3"}, false, true},
+		"accepted":       {[]string{"shard-0001-3"}, true, false},
+		"of another one": {[]string{"shard-0001-2"}, false, false},
+	} {
+		b := NewIdentityStore("", NewIdentity("n1"))
+		if err := b.Hold(1, &Holding{Replica: 3<<32 | 1}); err != nil {
+			t.Fatal(err)
+		}
+		d := &Dir{Path: t.TempDir(), AcceptDataLoss: x.accept, Identity: b, Logger: quiet}
+		for _, file := range x.has {
+			if err := os.Mkdir(d.File(file), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := d.CheckLogs(); errors.Is(err, ondisk.ErrDamaged) != x.damaged || err != nil != x.damaged {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
