@@ -769,7 +769,7 @@ func TestDamageFoundLater(t *testing.T) {
 			t.Errorf("replicas that are compared: %+v, %v", v, err)
 		}
 		var damage *DamageError
-		if err := soon(t, ended); !errors.As(err, &damage) || !strings.HasSuffix(damage.File, ".sst") || !strings.Contains(err.Error(), "start it again") {
+		if err := soon(t, ended); !errors.As(err, &damage) || !strings.HasSuffix(damage.File, ".sst") || !strings.Contains(err.Error(), "start it again, and the other nodes will fill it") {
 			t.Errorf("it ended with %v", err)
 		}
 		w.crash("n3")

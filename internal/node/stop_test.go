@@ -1,6 +1,7 @@
 package node
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -15,6 +16,19 @@ import (
 func TestStopAtOnce(t *testing.T) {
 	for range 5 {
 		start(t, Config{InMemory: true}).end()
+	}
+}
+
+// What a node writes to a backup is refused once it is stopping.
+func TestStoppingEndsBackups(t *testing.T) {
+	s := start(t, Config{InMemory: true})
+	w := stoppableWriter{newClusterAdmin(s.Node).stopping, io.Discard}
+	if _, err := w.Write([]byte("x")); err != nil {
+		t.Error(err)
+	}
+	s.end()
+	if _, err := w.Write([]byte("x")); err == nil {
+		t.Error("a stopped node goes on with its backup")
 	}
 }
 
