@@ -166,7 +166,7 @@ var mayImport = map[string][]string{
 	"internal/gateway/roundrobin":     {"internal/broker"},
 	"internal/gateway/statistics":     {"api/keda", "api/pawl/v1", "internal/broker", "internal/cluster", "internal/cluster/webhooks", "internal/contract", "internal/gateway/callinfo", "internal/gateway/convert", "internal/gateway/fanout", "internal/stats", "internal/task"},
 	"internal/gateway/tracing":        {"api/pawl/v1", "internal/broker", "internal/contract", "internal/gateway/callinfo", "internal/registry", "internal/task"},
-	"internal/cluster/systemtest":     {"internal/store", "internal/task"},
+	"internal/cluster/systemtest":     {"internal/audit", "internal/cluster/system", "internal/store", "internal/task"},
 }
 
 // onlyIn lists libraries that only some packages may import.

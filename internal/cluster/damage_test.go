@@ -147,7 +147,10 @@ func (w *world) furnish(t *testing.T) *Control {
 		func() error { _, err := c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: "team"}); return err },
 		func() error { _, err := c.Tokens.Add(bg, newToken("team", "ci")); return err },
 		func() error { _, err := c.Schedules.NameSchedule(bg, "default", "s", 1); return err },
-		func() error { return w.mark(bg, 1, time.Minute) },
+		func() error {
+			_, err := c.Markers.Add(bg, markers.Call{By: boss, Marker: markers.Marker{ID: task.NewID(0, 1, 0), Namespace: "default", Kind: markers.Deploy, Title: "v1"}})
+			return err
+		},
 		func() error {
 			_, err := c.Workers.QuietWorker(bg, boss, workers.Name{Namespace: "default", ID: "w"}, "w", time.Hour)
 			return err

@@ -1,14 +1,12 @@
 package cluster
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/cluster/workers"
-	"github.com/pawlq/pawl/internal/store"
 )
 
 // heard is what a copy has reported about quiet workers.
@@ -76,52 +74,6 @@ func TestQuietWorkers(t *testing.T) {
 		other.Apply(poll(t, c, 0, 0))
 		if len(fresh) != 1 || fresh[a] != told[a] {
 			t.Errorf("a new copy reported %+v, want only a", fresh)
-		}
-	})
-}
-
-// The number of quiet workers is bounded, and expired rows are removed when needed.
-func TestQuietWorkersAreBounded(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.openAt(system.PolicyLevel, 1)
-		c := w.leader.control
-		_, err := system.Update(bg, c.shard, func(tx *store.Tx) (int, error) {
-			for i := range workers.MaxQuietWorkers {
-				row := workers.Quiet{Namespace: "default", ID: fmt.Sprint(i), Until: tx.Now().Time().Add(workers.QuietFor)}
-				tx.Set(system.Key(system.QuietTable, row.Namespace, row.ID), system.EncodeRow(row))
-			}
-			tx.Set(system.QuietsKey, system.EncodeNumber(workers.MaxQuietWorkers))
-			return 0, nil
-		})
-		must(t, err)
-		more := workers.Name{Namespace: "default", ID: "more"}
-		if _, err := c.Workers.QuietWorker(bg, nobody, more, "", workers.QuietFor); err == nil {
-			t.Error("QuietWorker succeeded beyond the limit")
-		}
-		if _, err := c.Workers.QuietWorker(bg, nobody, workers.Name{Namespace: "default", ID: "0"}, "", workers.QuietFor); err != nil {
-			t.Errorf("QuietWorker of a worker that is already quiet: %v", err)
-		}
-		w.Sleep(workers.QuietFor - time.Second)
-		if _, err := c.Workers.QuietWorker(bg, nobody, more, "", workers.QuietFor); err == nil {
-			t.Error("QuietWorker succeeded beyond the limit before other rows expired")
-		}
-		pass(time.Minute)
-		if _, err := c.Workers.QuietWorker(bg, nobody, more, "", workers.QuietFor); err != nil {
-			t.Errorf("QuietWorker after other rows expired: %v", err)
-		}
-		n, err := system.View(bg, c.shard, func(r store.Reader) (uint64, error) { return system.GetNumber(r, system.QuietsKey), nil })
-		if err != nil || n != 1 {
-			t.Errorf("%d rows are counted, %v, want 1", n, err)
-		}
-	})
-}
-
-// Nodes of an older level would not know the rows.
-func TestQuietWorkersNeedALevel(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.openAt(system.PolicyLevel-1, 1)
-		if _, err := w.leader.control.Workers.QuietWorker(bg, nobody, workers.Name{Namespace: "default", ID: "a"}, "", workers.QuietFor); err == nil {
-			t.Error("QuietWorker succeeded below the feature level")
 		}
 	})
 }

@@ -53,25 +53,3 @@ func TestQueuesOfANamespaceLeaveRoom(t *testing.T) {
 		must(t, err)
 	})
 }
-
-// Invalid quotas are refused, and below the feature level all quotas are.
-func TestQuotasAreChecked(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
-		bad := task.QuotaChange{task.QuotaQueues: -1}
-		if _, err := c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: "team", Quotas: bad}); err == nil {
-			t.Error("Add accepted a negative quota of queues")
-		}
-		if _, err := c.Namespaces.SetQuotas(bg, boss, "default", bad); err == nil {
-			t.Error("SetQuotas accepted a negative quota of queues")
-		}
-		if all, err := c.Namespaces.List(bg); err != nil || len(all) != 1 {
-			t.Errorf("after the refusals the namespaces are %+v, %v, want only the default one", all, err)
-		}
-	})
-	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel-1, 1)
-		_, err := c.Namespaces.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaQueues: 7})
-		is(t, err, task.ErrWrongState, "feature level 3")
-	})
-}

@@ -4,6 +4,9 @@ import "testing"
 
 // A leader's change log of queues and of workers is bounded, and it knows from which version on it is complete.
 func TestChangeLogIsBounded(t *testing.T) {
+	if ChangeLogSize != 1000 {
+		t.Errorf("a leader remembers %d changes of each kind, want 1000", ChangeLogSize)
+	}
 	for _, kind := range []Kind{QueueChanged, WorkerChanged} {
 		var log changeLog
 		log.learn(0)

@@ -1,5 +1,5 @@
 // Package systemtest is a system shard without Raft for tests: replicas of one state, of which at most one leads. It knows no part of the
-// control plane.
+// control plane but the shard itself.
 package systemtest
 
 import (

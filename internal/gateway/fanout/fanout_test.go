@@ -47,6 +47,7 @@ func TestPagesAreMerged(t *testing.T) {
 		want  string
 		next  []byte
 	}{
+		{[]broker.Page{page(at(3), 9, 4)}, 9, "9 4 ", at(3)},
 		{[]broker.Page{page(nil, 9), page(nil, 8)}, 2, "9 8 ", nil},
 		{[]broker.Page{page(nil, 9), page(nil, 8, 7)}, 2, "9 8 ", at(8)},
 		{[]broker.Page{page(at(5), 9), page(at(3), 4)}, 9, "9 ", at(5)},

@@ -1,4 +1,4 @@
-package cluster
+package markers_test
 
 import (
 	"context"
@@ -7,18 +7,55 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster/markers"
 	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/cluster/systemtest"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// mark adds a marker that began the given time ago, with the number in its id and its title.
+var (
+	bg   = context.Background()
+	lena = task.Author{Name: "lena", Face: task.FaceREST}
+)
+
+// world is a system shard, and the markers and namespaces in it.
+type world struct {
+	*systemtest.World
+	shard      *system.Shard
+	Markers    *markers.Markers
+	Namespaces *namespaces.Namespaces
+}
+
+// inBubble runs a test in fake time.
+func inBubble(t *testing.T, level int, fn func(t *testing.T, w *world)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{World: systemtest.NewWorld(t)}
+		w.shard = w.Open(level, 1)
+		w.Markers = markers.New(w.shard)
+		w.Namespaces = namespaces.New(namespaces.Config{Shard: w.shard, Undivide: func(*store.Tx, string) {}, Forget: []func(*store.Tx, string){markers.Forget},
+			Confirm: func(context.Context, uint64) ([]string, error) { return nil, nil }, Erase: func(context.Context, uint32, string) error { return nil }})
+		fn(t, w)
+	})
+}
+
+// pass lets fake time pass, in the bubble that a test is in.
+func pass(d time.Duration) { time.Sleep(d) }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mark adds a marker that began that long ago, with the number in its id and its title.
 func (w *world) mark(ctx context.Context, n int, ago time.Duration, queues ...string) error {
-	_, err := w.leader.control.Markers.Add(ctx, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(n), Namespace: "default", Kind: markers.Deploy, Title: fmt.Sprint(n), Queues: queues,
+	_, err := w.Markers.Add(ctx, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(n), Namespace: "default", Kind: markers.Deploy, Title: fmt.Sprint(n), Queues: queues,
 		At: store.TimeOf(time.Now().Add(-ago))}})
 	return err
 }
@@ -27,7 +64,7 @@ func numbered(n int) task.ID { return task.NewID(0, int64(n), 0) }
 
 // marks returns the titles of the markers that a caller sees, oldest first.
 func (w *world) marks(ctx context.Context, ns string) (titles []string) {
-	page, err := w.leader.control.Markers.List(ctx, markers.Query{Namespace: ns, Limit: markers.MaxMarkers})
+	page, err := w.Markers.List(ctx, markers.Query{Namespace: ns, Limit: markers.MaxMarkers})
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -38,7 +75,7 @@ func (w *world) marks(ctx context.Context, ns string) (titles []string) {
 }
 
 func (w *world) countedMarkers() int {
-	n, err := system.View(bg, w.leader.control.shard, func(r store.Reader) (uint64, error) { return system.GetNumber(r, system.MarkersKey), nil })
+	n, err := system.View(bg, w.shard, func(r store.Reader) (uint64, error) { return system.GetNumber(r, system.MarkersKey), nil })
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -47,8 +84,7 @@ func (w *world) countedMarkers() int {
 
 // TestMarkersAreBounded: the oldest are removed, by number and by age, and all existing ones are counted.
 func TestMarkersAreBounded(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.openAt(system.PolicyLevel, 1)
+	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
 		const day = 24 * time.Hour
 		for i := range markers.MaxMarkers {
 			must(t, w.mark(bg, i, 80*day-time.Duration(i)*time.Minute))
@@ -75,7 +111,7 @@ func TestMarkersAreBounded(t *testing.T) {
 		if err := w.mark(bg, markers.MaxMarkers+3, 90*day); err == nil {
 			t.Error("a marker from 90 days ago was accepted")
 		}
-		_, err := system.Update(bg, w.leader.control.shard, func(tx *store.Tx) (int, error) {
+		_, err := system.Update(bg, w.shard, func(tx *store.Tx) (int, error) {
 			tx.Set(system.MarkersKey, system.EncodeNumber(markers.MaxAllMarkers))
 			return 0, nil
 		})
@@ -88,9 +124,7 @@ func TestMarkersAreBounded(t *testing.T) {
 
 // TestMarkersAreScoped: a caller limited to some queues sees and sets the markers of those queues only.
 func TestMarkersAreScoped(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.openAt(system.PolicyLevel, 1)
-		c := w.leader.control
+	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
 		must(t, w.mark(bg, 1, time.Minute))
 		must(t, w.mark(bg, 2, time.Minute, "mail*", "images"))
 		must(t, w.mark(bg, 3, time.Minute, "images"))
@@ -98,7 +132,7 @@ func TestMarkersAreScoped(t *testing.T) {
 		if got := w.marks(mail, "default"); !slices.Equal(got, []string{"1", "2"}) {
 			t.Errorf("a caller limited to mail-eu sees the markers %q, want 1 and 2", got)
 		}
-		page, err := c.Markers.List(mail, markers.Query{Namespace: "default", Limit: 1})
+		page, err := w.Markers.List(mail, markers.Query{Namespace: "default", Limit: 1})
 		if must(t, err); !page.More || !slices.Equal(page.Markers[0].Queues, []string{"mail*"}) {
 			t.Errorf("the caller sees patterns outside its scope: %+v", page)
 		}
@@ -107,9 +141,9 @@ func TestMarkersAreScoped(t *testing.T) {
 			"one about all queues": w.mark(mail, 5, 0),
 			"one about no queues":  w.mark(mail, 5, 0, []string{}...), // which is about all
 			"one about others too": w.mark(mail, 5, 0, "mail-eu", "images"),
-			"to remove its own":    c.Markers.Remove(mail, markers.Name{By: lena, Namespace: "default", ID: numbered(4)}),
-			"to remove one of all": c.Markers.Remove(mail, markers.Name{By: lena, Namespace: "default", ID: numbered(1)}),
-			"to remove another's":  c.Markers.Remove(mail, markers.Name{By: lena, Namespace: "default", ID: numbered(3)}),
+			"to remove its own":    w.Markers.Remove(mail, markers.Name{By: lena, Namespace: "default", ID: numbered(4)}),
+			"to remove one of all": w.Markers.Remove(mail, markers.Name{By: lena, Namespace: "default", ID: numbered(1)}),
+			"to remove another's":  w.Markers.Remove(mail, markers.Name{By: lena, Namespace: "default", ID: numbered(3)}),
 		} {
 			want := map[string]task.Code{"to remove its own": "", "to remove another's": task.CodeNotFound}
 			code, known := want[what]
@@ -120,7 +154,7 @@ func TestMarkersAreScoped(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		_, err = c.Markers.End(mail, markers.Ending{Name: markers.Name{By: lena, Namespace: "default", ID: numbered(2)}})
+		_, err = w.Markers.End(mail, markers.Ending{Name: markers.Name{By: lena, Namespace: "default", ID: numbered(2)}})
 		if e, _ := task.AsError(err); e == nil || e.Code != task.CodePermissionDenied {
 			t.Errorf("ending a marker that also names other queues: %v, want permission_denied", err)
 		}
@@ -129,25 +163,23 @@ func TestMarkersAreScoped(t *testing.T) {
 
 // TestMarkersGoWithTheirNamespace: markers are removed with their namespace, and need the feature level.
 func TestMarkersGoWithTheirNamespace(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
-		_, err := c.Namespaces.Add(bg, namespaces.Call{By: lena, Name: "team"})
+	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
+		_, err := w.Namespaces.Add(bg, namespaces.Call{By: lena, Name: "team"})
 		must(t, err)
-		_, err = c.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(1), Namespace: "team", Kind: markers.Incident, Title: "team's"}})
+		_, err = w.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(1), Namespace: "team", Kind: markers.Incident, Title: "team's"}})
 		must(t, err)
 		must(t, w.mark(bg, 2, 0))
-		_, err = c.Namespaces.Remove(bg, lena, "team")
+		_, err = w.Namespaces.Remove(bg, lena, "team")
 		must(t, err)
 		if got := w.marks(bg, "team"); len(got) != 0 || w.countedMarkers() != 1 {
 			t.Errorf("a removed namespace has the markers %q, and %d are counted, want none and 1", got, w.countedMarkers())
 		}
-		_, err = c.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(3), Namespace: "team", Kind: markers.Note, Title: "late"}})
+		_, err = w.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(3), Namespace: "team", Kind: markers.Note, Title: "late"}})
 		if !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("adding a marker in a removed namespace: %v, want ErrNotFound", err)
 		}
 	})
-	inBubble(t, func(t *testing.T, w *world) {
-		w.openAt(system.PolicyLevel-1, 1)
+	inBubble(t, system.PolicyLevel-1, func(t *testing.T, w *world) {
 		if err := w.mark(bg, 1, 0); !errors.Is(err, task.ErrWrongState) {
 			t.Errorf("adding a marker below the feature level: %v, want ErrWrongState", err)
 		}
@@ -183,15 +215,14 @@ func TestMarkersAreChecked(t *testing.T) {
 
 // A page of markers continues after the last one, and a range of time excludes its end.
 func TestPagesOfMarkers(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
 		for n := range 5 {
 			must(t, w.mark(bg, n, time.Duration(5-n)*time.Minute))
 		}
 		var got []string
 		q := markers.Query{Namespace: "default", Limit: 2}
 		for more := true; more; {
-			page, err := c.Markers.List(bg, q)
+			page, err := w.Markers.List(bg, q)
 			if err != nil || len(page.Markers) == 0 || len(got) > 5 {
 				t.Fatalf("listing a page of markers: %+v, %v", page, err)
 			}
@@ -204,7 +235,7 @@ func TestPagesOfMarkers(t *testing.T) {
 		if fmt.Sprint(got) != "[4 3 2 1 0]" {
 			t.Errorf("paging through the markers found %v, want newest first", got)
 		}
-		page, err := c.Markers.List(bg, markers.Query{Namespace: "default", Limit: 9, Until: store.TimeOf(time.Now().Add(-2 * time.Minute))})
+		page, err := w.Markers.List(bg, markers.Query{Namespace: "default", Limit: 9, Until: store.TimeOf(time.Now().Add(-2 * time.Minute))})
 		if err != nil || len(page.Markers) != 3 || page.Markers[0].Title != "2" {
 			t.Errorf("markers up to two minutes ago: %+v, %v, want three", page, err)
 		}

@@ -1,0 +1,309 @@
+package fanout
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
+)
+
+var (
+	bg      = context.Background()
+	errAway = task.Unavailable(time.Second, "away")
+	spread  = queues.Queue{Name: "spread", Parts: []queues.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}, {Shard: 3, Slots: 4, Next: 4}}}
+	single  = queues.Queue{Name: "single", Shard: 2}
+)
+
+// fakeCluster has the queues "spread" and "single", and four data shards.
+type fakeCluster struct {
+	Cluster
+	err error
+}
+
+func (c fakeCluster) Shards() []uint32 { return []uint32{1, 2, 3, 4} }
+
+func (c fakeCluster) Queue(_ context.Context, _, name string) (queues.Queue, bool, error) {
+	q, ok := map[string]queues.Queue{"spread": spread, "single": single}[name]
+	return q, ok, c.err
+}
+
+// Each call runs, one or many of them, and a panic of one is its error.
+func TestEach(t *testing.T) {
+	for _, n := range []int{0, 1, 2, 3 * fanLimit} {
+		var ran atomic.Int32
+		errs := Each(n, func(i int) error {
+			ran.Add(1)
+			switch i {
+			case 0:
+				panic("ouch")
+			case 1:
+				return errAway
+			}
+			return nil
+		})
+		if int(ran.Load()) != n || len(errs) != n {
+			t.Fatalf("of %d calls %d ran, with %d errors", n, ran.Load(), len(errs))
+		}
+		for i, err := range errs {
+			if i == 0 && (err == nil || !strings.Contains(err.Error(), "panic: ouch")) || i == 1 && !errors.Is(err, errAway) || i > 1 && err != nil {
+				t.Errorf("call %d of %d: %v", i, n, err)
+			}
+		}
+	}
+	odd := errors.New("odd")
+	if err := FirstError([]error{nil, odd, errAway}); err != odd {
+		t.Errorf("the first error is %v", err)
+	}
+	if err := FirstError([]error{nil, nil}); err != nil {
+		t.Errorf("the first error of none is %v", err)
+	}
+}
+
+// A part that no task has come to counts as empty; another error ends the call, with what was done before.
+func TestPurge(t *testing.T) {
+	for _, c := range []struct {
+		errs map[uint32]error
+		done int64
+		did  string
+		want error
+	}{
+		{nil, 111, "[1 2 3]", nil}, {map[uint32]error{2: task.NotFound("queue", "spread")}, 101, "[1 2 3]", nil}, {map[uint32]error{2: errAway}, 1, "[1 2]", errAway},
+	} {
+		var did []uint32
+		a := verbtest.Answers{}
+		verbtest.On(a, broker.PurgeQueue, func(_ context.Context, q *broker.QueueCommand) (broker.BulkDone, error) {
+			did = append(did, q.Shard)
+			if err := c.errs[q.Shard]; err != nil || q.By.Name != "lena" || q.Queue != "spread" {
+				return broker.BulkDone{}, err
+			}
+			return broker.BulkDone{Done: []int64{0, 1, 10, 100}[q.Shard]}, nil
+		})
+		done, err := Queues{Verbs: a}.Purge(bg, task.Author{Name: "lena"}, spread)
+		if done != c.done || !errors.Is(err, c.want) || fmt.Sprint(did) != c.did {
+			t.Errorf("with %v: %d discarded in %v, %v", c.errs, done, did, err)
+		}
+	}
+}
+
+// A bulk call asks one part after the other for what is left, each for its own ids. A part that has none of them is not asked for all.
+func TestBulk(t *testing.T) {
+	ids := []task.ID{task.NewID(1, 1, 1), task.NewID(3, 1, 1), task.NewID(3, 1, 2)}
+	for _, c := range []struct {
+		what          string
+		q             queues.Queue
+		s             broker.Selection
+		errs          map[uint32]error
+		matched, done int64
+		asked         string
+		want          error
+	}{
+		{"all", spread, broker.Selection{}, nil, 9, 6, "1: all 0, 2: all 0, 3: all 0", nil},
+		{"a few", spread, broker.Selection{Max: 7}, nil, 7, 5, "1: all 7, 2: all 4, 3: all 1", nil},
+		{"as many as the first parts have", spread, broker.Selection{Max: 6}, nil, 6, 4, "1: all 6, 2: all 3", nil},
+		{"one", spread, broker.Selection{Max: 1}, nil, 1, 1, "1: all 1", nil},
+		{"by id", spread, broker.Selection{IDs: ids}, nil, 3, 3, "1: 1 ids 0, 2: 0 ids 0, 3: 2 ids 0", nil},
+		{"by id, in one shard", single, broker.Selection{IDs: ids}, nil, 3, 3, "2: 3 ids 0", nil},
+		{"a part fails", spread, broker.Selection{}, map[uint32]error{2: errAway}, 6, 4, "1: all 0, 2: all 0", errAway},
+	} {
+		var asked []string
+		a := verbtest.Answers{}
+		verbtest.On(a, broker.ReplayDead, func(_ context.Context, sent *broker.OnDead) (out broker.BulkDone, err error) {
+			q := &broker.OnDead{} // as another node receives it
+			if data, err := verb.Encode(sent); err != nil || verb.Decode(data, q) != nil {
+				t.Fatal(err)
+			}
+			which, n := "all", int64(3)
+			if q.Selection.IDs != nil {
+				n = int64(len(q.Selection.IDs))
+				which = fmt.Sprint(n, " ids")
+			}
+			asked = append(asked, fmt.Sprintf("%d: %s %d", q.Shard, which, q.Selection.Max))
+			out.Matched = n
+			if q.Selection.Max > 0 {
+				out.Matched = min(n, q.Selection.Max)
+			}
+			if out.Done = out.Matched; out.Matched == 3 && which == "all" {
+				out.Done = 2
+			}
+			return out, c.errs[q.Shard]
+		})
+		matched, done, err := Queues{Verbs: a}.Bulk(bg, c.q, c.s, broker.ReplayDead)
+		if matched != c.matched || done != c.done || !errors.Is(err, c.want) || strings.Join(asked, ", ") != c.asked {
+			t.Errorf("%s: %d matched, %d done, %v; asked %s; want %d, %d, %v, %s", c.what, matched, done, err, strings.Join(asked, ", "), c.matched, c.done, c.want, c.asked)
+		}
+	}
+	for rate, want := range map[float64]float64{0: 0, 6: 2} {
+		a := verbtest.Answers{}
+		verbtest.On(a, broker.ReplayDead, func(_ context.Context, q *broker.OnDead) (broker.BulkDone, error) {
+			if q.Selection.Rate != want {
+				t.Errorf("of %v a second, a part of three has %v, want %v", rate, q.Selection.Rate, want)
+			}
+			return broker.BulkDone{}, nil
+		})
+		if _, _, err := (Queues{Verbs: a}).Bulk(bg, spread, broker.Selection{Rate: rate}, broker.ReplayDead); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A list of a queue in one shard asks that, and one of dead letters the parts of the queue: elsewhere there are none. Other tasks of a queue
+// that is spread may have been left in any shard.
+func TestShardsOfAList(t *testing.T) {
+	for _, c := range []struct {
+		queue string
+		dead  bool
+		err   error
+		want  string
+	}{
+		{"", false, nil, "[1 2 3 4]"}, {"", true, nil, "[1 2 3 4]"}, {"single", false, nil, "[2]"}, {"single", true, nil, "[2]"}, {"spread", false, nil, "[1 2 3 4]"}, {"spread", true, nil, "[1 2 3]"},
+		{"none", false, nil, "[1 2 3 4]"}, {"none", true, nil, "[]"}, {"single", false, errAway, "[]"}, {"spread", true, errAway, "[]"},
+	} {
+		got, err := Queues{Cluster: fakeCluster{err: c.err}}.ShardsOf(bg, c.queue, c.dead)
+		if fmt.Sprint(got) != c.want || !errors.Is(err, c.err) {
+			t.Errorf("the list of %q, dead %v: %v, %v; want %s", c.queue, c.dead, got, err, c.want)
+		}
+	}
+}
+
+// A page has the newest tasks of all shards, and continues behind the last one that fits into an answer.
+func TestList(t *testing.T) {
+	view := func(shard uint32, n int, size int) *broker.View {
+		return &broker.View{Envelope: &schema.Envelope{ID: task.NewID(shard, int64(n), 0), Payload: make([]byte, size)}, Exec: &schema.Exec{}}
+	}
+	for _, c := range []struct {
+		what     string
+		size     int
+		limit    int32
+		next     map[uint32]int // where a shard's search stopped
+		errs     map[uint32]error
+		want     string
+		behind   int // the last task; 0: it is the last page
+		searched bool
+		err      error
+	}{
+		{"all", 0, 10, nil, nil, "[6 5 4 3 2 1]", 0, false, nil},
+		{"a few", 0, 4, nil, nil, "[6 5 4 3]", 3, false, nil},
+		{"fewer than fit", convert.MaxPageBytes/2 + 1, 10, nil, nil, "[6]", 6, true, nil},
+		{"a search that stopped", 0, 10, map[uint32]int{1: 3}, nil, "[6 5 4 3]", 3, true, nil},
+		{"a shard that is away", 0, 10, nil, map[uint32]error{2: errAway}, "", 0, false, errAway},
+		{"a limit that is none", 0, -1, nil, nil, "", 0, false, task.ErrInvalidArgument},
+	} {
+		a := verbtest.Answers{}
+		verbtest.On(a, broker.ListTasks, func(_ context.Context, q *broker.TaskList) (out broker.Paged[broker.Page], err error) {
+			if q.Shard <= 2 {
+				for n := 6; n > 0; n-- {
+					if n%2 == int(q.Shard)%2 {
+						out.Page.Tasks = append(out.Page.Tasks, view(q.Shard, n, c.size))
+					}
+				}
+			}
+			if at := c.next[q.Shard]; at > 0 {
+				id := task.NewID(q.Shard, int64(at), 0)
+				out.Page.Next = id[:]
+			}
+			return out, c.errs[q.Shard]
+		})
+		page, err := Queues{Verbs: a, Cluster: fakeCluster{}}.List(bg, broker.Filter{}, "", c.limit, true)
+		if !errors.Is(err, c.err) {
+			t.Errorf("%s: %v, want %v", c.what, err, c.err)
+		}
+		if c.err != nil {
+			continue
+		}
+		var got []int64
+		var last task.ID
+		for _, item := range page.Items {
+			id, err := task.ParseID(item.GetTaskId())
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, last = append(got, id.UnixMilli()), id
+		}
+		if fmt.Sprint(got) != c.want || (page.Next != "") != (c.behind > 0) || (page.Searched != nil) != c.searched {
+			t.Errorf("%s: %v, next %q, searched %v; want %s", c.what, got, page.Next, page.Searched, c.want)
+		}
+		if page.Next == "" {
+			continue
+		}
+		from, err := convert.DecodeTaskCursor(page.Next, false)
+		if err != nil || !bytes.Equal(from, last[:]) || int64(c.behind) != last.UnixMilli() {
+			t.Errorf("%s: it continues at %v, %v; want behind %v", c.what, from, err, last)
+		}
+	}
+	if _, err := (Queues{Cluster: fakeCluster{}}).List(bg, broker.Filter{}, "x", 10, true); !errors.Is(err, task.ErrInvalidArgument) {
+		t.Errorf("a cursor that is none: %v", err)
+	}
+	if _, err := (Queues{Cluster: fakeCluster{err: errAway}}).List(bg, broker.Filter{Queue: "single"}, "", 10, true); !errors.Is(err, errAway) {
+		t.Errorf("a queue that can't be looked up: %v", err)
+	}
+}
+
+// What a queue's parts have is summed up; a part that no task has come to has nothing.
+func TestInfo(t *testing.T) {
+	for shard, want := range map[uint32]error{0: nil, 2: task.NotFound("queue", "spread"), 3: errAway} {
+		a := verbtest.Answers{}
+		verbtest.On(a, broker.DescribeQueue, func(_ context.Context, q *broker.OnQueue) (out broker.QueueDescribed, err error) {
+			out.Info = broker.QueueInfo{Ready: [3]int64{1, 2, 3}, Scheduled: 4, Claimed: 5, Retrying: 6, Held: 7, Dead: 8, Poisoned: 9, OldestReady: time.Duration(q.Shard)}
+			if q.Shard == shard {
+				err = want
+			}
+			return out, err
+		})
+		sum, parts, err := Queues{Verbs: a}.Info(bg, spread)
+		n := int64(3)
+		if shard != 0 {
+			n = 2
+		}
+		expected := broker.QueueInfo{Ready: [3]int64{n, 2 * n, 3 * n}, Scheduled: 4 * n, Claimed: 5 * n, Retrying: 6 * n, Held: 7 * n, Dead: 8 * n, Poisoned: 9 * n, OldestReady: 3}
+		if shard == 3 {
+			expected.OldestReady = 2
+		}
+		if len(parts) != 3 || fmt.Sprint(sum) != fmt.Sprint(expected) || (err != nil) != (shard == 3) {
+			t.Errorf("shard %d answers %v: %+v, %v; want %+v", shard, want, sum, err, expected)
+		}
+	}
+}
+
+// Groups of dead letters are merged, and are partial if those of a shard are.
+func TestDeadGroups(t *testing.T) {
+	for partial, want := range map[uint32]bool{0: false, 2: true} {
+		a := verbtest.Answers{}
+		verbtest.On(a, broker.GroupDead, func(_ context.Context, q *broker.DeadOf) (broker.DeadGrouped, error) {
+			return broker.DeadGrouped{Groups: []broker.Group{{Type: "a", Count: int64(q.Shard)}}, Partial: q.Shard == partial}, nil
+		})
+		groups, cut, err := Queues{Verbs: a}.DeadGroups(bg, []uint32{1, 2}, "q", task.Dead)
+		if err != nil || cut != want || len(groups) != 1 || groups[0].Count != 3 {
+			t.Errorf("%+v, partial %v, %v", groups, cut, err)
+		}
+	}
+}
+
+// A queue is known if it has a name and exists.
+func TestKnown(t *testing.T) {
+	for name, want := range map[string]*task.Error{"single": nil, "none": task.ErrNotFound, "(": task.ErrInvalidArgument} {
+		q, err := Queues{Cluster: fakeCluster{}, Limits: task.DefaultLimits()}.Known(bg, name)
+		if want == nil && (err != nil || q.Name != name) || want != nil && !errors.Is(err, want) {
+			t.Errorf("%q: %+v, %v", name, q, err)
+		}
+	}
+	if _, err := (Queues{Cluster: fakeCluster{err: errAway}, Limits: task.DefaultLimits()}).Known(bg, "none"); !errors.Is(err, errAway) {
+		t.Errorf("a queue that can't be looked up: %v", err)
+	}
+	var did []uint32
+	if err := EachPart(spread, func(shard uint32) error { did = append(did, shard); return nil }); err != nil || !slices.Equal(did, []uint32{1, 2, 3}) {
+		t.Errorf("the parts are %v, %v", did, err)
+	}
+}
