@@ -89,7 +89,7 @@ func (s spec) task() (task.Spec, error) {
 	if s.Priority != "" {
 		p, ok := task.ParsePriority(s.Priority)
 		if !ok {
-			return t, fmt.Errorf("this door has no way to say %q", s.Priority)
+			return t, fmt.Errorf("this API can't express %q", s.Priority)
 		}
 		t.Priority = p
 	}
