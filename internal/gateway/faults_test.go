@@ -499,7 +499,7 @@ func TestTheRegistryKeepsInStep(t *testing.T) {
 			_, err := g.services.worker.settleOne(ctx, "", c)
 			return err
 		},
-		"the SQS door": func(g *Gateway, ctx context.Context, c broker.Settle) error {
+		"the SQS API": func(g *Gateway, ctx context.Context, c broker.Settle) error {
 			return g.services.sqs.Settle(ctx, []broker.Settle{c})[0].Err
 		},
 		"a batch": func(g *Gateway, ctx context.Context, c broker.Settle) error {

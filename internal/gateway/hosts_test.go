@@ -71,13 +71,13 @@ func TestOtherNamesAreMisdirected(t *testing.T) {
 
 // Whether calls need a token may change at any time. While they do, any host name is accepted.
 func TestNamesGoByTheDoor(t *testing.T) {
-	door := auth.NewAuthenticator(auth.Config{})
+	authenticator := auth.NewAuthenticator(auth.Config{})
 	hosts, err := listen.ParseHosts([]string{"pawl.example.com"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := newFake()
-	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Auth: door, Hosts: hosts})
+	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Auth: authenticator, Hosts: hosts})
 	is := func(when string, host string, want int) {
 		t.Helper()
 		w := httptest.NewRecorder()
@@ -87,11 +87,11 @@ func TestNamesGoByTheDoor(t *testing.T) {
 	}
 	is("nothing heard yet", "evil.example", http.StatusServiceUnavailable)
 	for range 2 {
-		door.Replace(auth.Access{})
-		door.Refreshed(time.Now())
+		authenticator.Replace(auth.Access{})
+		authenticator.Refreshed(time.Now())
 		is("no token wanted", "evil.example", http.StatusMisdirectedRequest)
 		is("no token wanted", "PAWL.example.com:80", http.StatusOK)
-		door.Replace(auth.Access{Required: true})
+		authenticator.Replace(auth.Access{Required: true})
 		is("tokens wanted", "evil.example", http.StatusUnauthorized)
 		is("tokens wanted", "localhost", http.StatusUnauthorized)
 	}

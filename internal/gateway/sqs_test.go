@@ -47,7 +47,7 @@ func TestSQS(t *testing.T) {
 			s.g = newGateway(s.f)
 			s.g.cfg.SQS, s.g.cfg.Logger = true, slog.New(slog.NewTextHandler(&s.log, nil))
 			s.g.wire()
-			s.door = s.g.withSQS(http.NotFoundHandler())
+			s.handler = s.g.withSQS(http.NotFoundHandler())
 			datadriven.RunTest(t, path, s.step)
 			s.g.Shutdown(context.Background())
 		})
@@ -57,7 +57,7 @@ func TestSQS(t *testing.T) {
 type sqsStory struct {
 	restStory
 	k        *tokenSet
-	door     http.Handler
+	handler  http.Handler
 	receipts []string // of messages, in order of arrival; $0 in a body stands for the first
 	move     string   // the handle of the last move task, which is random; $move stands for it
 	log      strings.Builder
@@ -121,7 +121,7 @@ func (s *sqsStory) sqs(d *datadriven.TestData) string {
 		}
 	}
 	w := httptest.NewRecorder()
-	s.door.ServeHTTP(w, r)
+	s.handler.ServeHTTP(w, r)
 	for _, m := range receiptHandle.FindAllStringSubmatch(w.Body.String(), -1) {
 		s.receipts = append(s.receipts, m[1])
 	}
@@ -136,13 +136,13 @@ func TestSQSKeepsToItsHosts(t *testing.T) {
 	g := newGateway(newFake())
 	g.cfg.SQS = true
 	g.wire()
-	door := g.withSQS(http.NotFoundHandler())
+	handler := g.withSQS(http.NotFoundHandler())
 	for host, want := range map[string]int{"localhost": 200, "evil.example": 0} {
 		r := httptest.NewRequest("POST", "http://"+host+"/", strings.NewReader("{}"))
 		r.Header.Set("Content-Type", "application/x-amz-json-1.0")
 		r.Header.Set("X-Amz-Target", "AmazonSQS.ListQueues")
 		w := httptest.NewRecorder()
-		if door.ServeHTTP(w, r); (w.Code == 200) != (want == 200) {
+		if handler.ServeHTTP(w, r); (w.Code == 200) != (want == 200) {
 			t.Errorf("host %s: %d %s", host, w.Code, w.Body)
 		}
 	}

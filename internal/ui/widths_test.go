@@ -39,8 +39,8 @@ const cutOff = `(() => {
 	}
 	const first = [...document.querySelectorAll("main :is(a, button).main")].filter((e) => e.checkVisibility());
 	if (first.length > 1) bad.push(first.length + " main actions: " + first.map((e) => e.textContent).join(", "));
-	const door = document.querySelector(".no-access-control")?.getBoundingClientRect();
-	if (!door || door.width === 0 || door.right > innerWidth) bad.push("no access control is not seen");
+	const label = document.querySelector(".no-access-control")?.getBoundingClientRect();
+	if (!label || label.width === 0 || label.right > innerWidth) bad.push("no access control is not seen");
 	return bad.slice(0, 4).join("; ");
 })()`
 
