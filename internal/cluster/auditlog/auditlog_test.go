@@ -144,7 +144,7 @@ func TestExpireLooksOnlyWhenItIsDue(t *testing.T) {
 		snap.Close()
 		must(t, err)
 		w.Put(system.SettingsKey, system.EncodeRow(system.Settings{Level: system.PolicyLevel, AuditRetention: audit.MinKeep}))
-		w.Sleep(due.Time().Sub(time.Now()))
+		w.Sleep(time.Until(due.Time()))
 		if must(t, w.Expire(bg)); len(w.World.Audited("default")) != 0 {
 			t.Error("what is due at this moment stays")
 		}

@@ -114,7 +114,7 @@ func TestMarkersOfTheLastMoment(t *testing.T) {
 		at := store.TimeOf(time.Now())
 		_, err := w.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(1), Namespace: "default", Kind: markers.Note, Title: "a", At: at}})
 		must(t, err)
-		time.Sleep(at.Add(markers.KeptFor).Time().Sub(time.Now()) - time.Millisecond)
+		time.Sleep(time.Until(at.Add(markers.KeptFor).Time()) - time.Millisecond)
 		if got := w.marks(bg, "default"); !slices.Equal(got, []string{"a"}) {
 			t.Errorf("a moment before, there are %q", got)
 		}
