@@ -83,11 +83,11 @@ func TestKEDA(t *testing.T) {
 			t.Fatal(err)
 		}
 		told(true, lookPause)
-		pass(3 * lookPause)
+		pass(3*lookPause + lookPause/2) // between two looks, so that the next one certainly comes after the purge
 		if _, err := pawlv1.NewOperatorServiceClient(conn).PurgeQueue(t.Context(), &pawlv1.PurgeQueueRequest{Queue: "later"}); err != nil {
 			t.Fatal(err)
 		}
-		told(false, lookPause)
+		told(false, lookPause/2)
 		close(f.draining)
 		if _, err := stream.Recv(); status.Convert(err).Message() != "this node is shutting down" {
 			t.Errorf("the stream of a draining node ended with %v", err)
