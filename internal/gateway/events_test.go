@@ -521,7 +521,7 @@ func TestEventStreamsEndWithASendThatFails(t *testing.T) {
 		_ = g.services.event.Watch(ctx, &pawlv1.WatchEventsRequest{Kinds: []string{"task.*"}}, func() {}, func(r *pawlv1.WatchEventsResponse) error {
 			if len(r.GetEvents()) == 0 {
 				start = r.GetCursor()
-				go func() { pass(time.Second); f.events.happen(1, "b") }()
+				go func() { time.Sleep(time.Second); f.events.happen(1, "b") }()
 				return nil
 			}
 			return stop
@@ -534,7 +534,7 @@ func TestEventStreamsEndWithASendThatFails(t *testing.T) {
 		}{"the first": {"", 1, false, 0}, "behind a cursor": {start, 2, false, 0}, "what happens": {"", 2, true, time.Second}, "a beat": {"", 2, false, eventBeat}} {
 			sent, began, opened := 0, time.Now(), false
 			if c.event {
-				go func() { pass(time.Second); f.events.happen(1, "c") }()
+				go func() { time.Sleep(time.Second); f.events.happen(1, "c") }()
 			}
 			err := g.services.event.Watch(ctx, &pawlv1.WatchEventsRequest{Cursor: c.cursor, Kinds: []string{"task.*"}}, func() { opened = true }, func(*pawlv1.WatchEventsResponse) error {
 				if sent++; sent == c.nth {
@@ -562,7 +562,7 @@ type slowEvents struct{ rings *fakeEvents }
 func (e slowEvents) Events(ctx context.Context, shard uint32, q events.Query) (events.Page, error) {
 	page, err := e.rings.Events(ctx, shard, q)
 	if ctx.Err() != nil {
-		pass(time.Second)
+		time.Sleep(time.Second)
 	}
 	return page, err
 }
@@ -732,7 +732,7 @@ func TestBeats(t *testing.T) {
 			ctx, leave := context.WithTimeout(t.Context(), 31*time.Second)
 			defer leave()
 			ctx, _ = callinfo.Begin(ctx, "grpc", "test")
-			go func() { pass(10 * time.Second); c.happens(f.events) }()
+			go func() { time.Sleep(10 * time.Second); c.happens(f.events) }()
 			began, got := time.Now(), ""
 			_ = g.services.event.Watch(ctx, &pawlv1.WatchEventsRequest{Digest: c.digest, Kinds: []string{"task.*"}}, func() {}, func(r *pawlv1.WatchEventsResponse) error {
 				got += fmt.Sprintf("%d at %v; ", len(r.GetEvents()), time.Since(began).Round(time.Second))

@@ -512,13 +512,13 @@ func TestAwaitAny(t *testing.T) {
 		"a task comes": {func(f *fake, _ func()) {
 			f.home["b"] = 2
 			ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
-			pass(2 * time.Second)
+			time.Sleep(2 * time.Second)
 			put(t, newGateway(f), ctx, "b", 1, "1")
 		}, 2, 2 * time.Second},
 		"nothing comes":         {func(*fake, func()) {}, 0, 5 * time.Second},
 		"a shard has no leader": {func(f *fake, _ func()) { f.set(func() { f.down[1] = true; f.tell() }) }, 0, watchRetryPause},
-		"the node stops":        {func(f *fake, _ func()) { pass(time.Second); close(f.draining) }, 0, time.Second},
-		"the caller goes":       {func(_ *fake, leave func()) { pass(3 * time.Second); leave() }, 0, 3 * time.Second},
+		"the node stops":        {func(f *fake, _ func()) { time.Sleep(time.Second); close(f.draining) }, 0, time.Second},
+		"the caller goes":       {func(_ *fake, leave func()) { time.Sleep(3 * time.Second); leave() }, 0, 3 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake(1, 2)

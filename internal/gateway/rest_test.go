@@ -41,7 +41,10 @@ func TestREST(t *testing.T) {
 }
 
 // pass lets time pass in the synctest bubble, where time is fake.
-func pass(d time.Duration) { time.Sleep(d) }
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait() // what is due at this instant happens before the test goes on
+}
 
 type restStory struct {
 	t     *testing.T
