@@ -48,6 +48,9 @@ type Node struct {
 	Leads       []uint32      // shards that it leads
 }
 
+// MissesReports reports whether the node still counts as alive, but has missed at least one of the reports that are due every 2 s.
+func (n Node) MissesReports() bool { return n.Alive && n.Silent >= 5*time.Second }
+
 // ShardStatus is the status of a shard.
 type ShardStatus struct {
 	Shard   uint32

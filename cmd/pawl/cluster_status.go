@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +25,7 @@ func newClusterStatus(a *app) *cobra.Command {
 the system shard, which keeps the list of nodes, shards and queues.
 
 A node reports to the leader of the system shard at least every 2 s, and counts as alive until it has been silent for
-10 s. ALIVE says so when reports are missing.`,
+10 s. Once it has missed a report, ALIVE also shows for how long it has been silent.`,
 		Example: "  pawl cluster status --watch\n  pawl cluster status -o json",
 	}
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
@@ -74,14 +73,11 @@ func writeNodes(w io.Writer, nodes []admin.Node) {
 	text.Columns(w, "NODE|STATE|ALIVE|VERSION|CLIENTS AT|NODES AT|DISK FREE|CLOCK|REPLICAS|LEADS", rows)
 }
 
-// missedReports is for how long nothing has been heard of a node that has missed at least one report. Nodes report every 2 s.
-const missedReports = 5 * time.Second
-
 func aliveText(n admin.Node) string {
 	switch {
 	case !n.Alive:
 		return "no, for " + text.Span(n.Silent)
-	case n.Silent >= missedReports:
+	case n.MissesReports():
 		return "yes, silent for " + text.Span(n.Silent)
 	}
 	return "yes"

@@ -17,8 +17,8 @@ import (
 // agentRetry is the pause before the agent retries what failed.
 const agentRetry = time.Second
 
-// agent brings this node into the state that the map of the cluster says: it keeps the addresses of the others, runs the replicas
-// that belong here, and deletes those that don't.
+// agent makes this node match the map of the cluster: it keeps the addresses of the others, runs the replicas that belong here, and
+// deletes those that don't.
 type agent struct {
 	dir        *datadir.Dir
 	transport  *transport.Transport
@@ -110,7 +110,7 @@ func compare(i datadir.Identity, m *cluster.Map) (left []uint32, here map[uint32
 
 func (a *agent) try(ctx context.Context, what string, id uint32, replica uint64, do func() error) bool {
 	err := do()
-	if errors.Is(err, ErrDamaged) { // it stays so: only a restart repairs it
+	if errors.Is(err, ErrDamaged) { // only a restart repairs it
 		a.fail(err)
 	}
 	if err != nil && ctx.Err() == nil {

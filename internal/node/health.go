@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/transport"
 )
 
-// health is how this node is: whether it may lead shards, and whether it is ready for calls.
+// health tracks whether this node may lead shards and whether it is ready for calls.
 type health struct {
 	cfg       Config
 	identity  *datadir.IdentityStore
@@ -25,8 +25,8 @@ type health struct {
 
 	offset  atomic.Int64 // of the wall clock, in nanoseconds
 	slow    atomic.Bool  // the disk is slow
-	barred  atomic.Bool  // must not be given leadership: the offset is too large, or the disk slow
-	leaving atomic.Bool  // stopping, and leads no more
+	barred  atomic.Bool  // must not become a leader: the offset is too large, or the disk slow
+	leaving atomic.Bool  // stopping, and no longer leads
 }
 
 // report returns the node's report on itself.
@@ -68,7 +68,7 @@ func (h *health) ready() error {
 // handOverTime is how long a stopping node tries to transfer its leaderships.
 const handOverTime = 3 * time.Second
 
-// whyStops is the reason why a stopping node leads no more.
+// whyStops is the reason why a stopping node no longer leads.
 const whyStops = "the node stops"
 
 // handOver transfers the leadership of the shards that this node leads, where there are other replicas.

@@ -13,8 +13,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// heartbeat keeps this node's copy of the cluster's tables current by asking the leader of the system shard for changes. That call is
-// also how the leader learns that the node is up, and how it is.
+// heartbeat keeps this node's copy of the cluster's tables current by asking the leader of the system shard for changes. The same
+// call tells the leader that the node is up, and its state.
 type heartbeat struct {
 	cfg      Config
 	identity *datadir.IdentityStore

@@ -37,12 +37,12 @@ func (rs *reads) start() {
 		}
 	}
 	if len(waiting) > 0 {
-		rs.index(&read{calls: waiting})
+		rs.readIndex(&read{calls: waiting})
 	}
 }
 
-// index sends the ReadIndex request that confirms r.
-func (rs *reads) index(r *read) {
+// readIndex sends the ReadIndex request that confirms r.
+func (rs *reads) readIndex(r *read) {
 	if planted("shard-no-confirm") {
 		r.answer(rs.l)
 		return
@@ -67,7 +67,7 @@ func (rs *reads) confirm(state raft.ReadState) {
 	delete(rs.waiting, id)
 }
 
-// refuse ends all of them.
+// refuse answers all waiting reads with cause.
 func (rs *reads) refuse(cause error) {
 	for id, r := range rs.waiting {
 		delete(rs.waiting, id)

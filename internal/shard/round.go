@@ -115,7 +115,7 @@ func (l *loop) finishEmpty(r *round) {
 	l.round = nil
 	r.tx.Close()
 	if len(r.calls) > 0 {
-		l.reads.index(&read{calls: r.calls, stamp: Stamp{l.cfg.ID, r.base, r.term, r.time}})
+		l.reads.readIndex(&read{calls: r.calls, stamp: Stamp{l.cfg.ID, r.base, r.term, r.time}})
 	}
 }
 

@@ -47,8 +47,8 @@ func NewCalls(caller *rpc.Caller, observe *telemetry.Telemetry) Calls {
 
 // Extend extends the lease, by its own length if lease is 0, and stores progress and checkpoint if they are not nil.
 func (s Calls) Extend(ctx context.Context, c Claim, lease time.Duration, progress *pawlv1.Progress, checkpoint []byte) (*pawlv1.ExtendResponse, error) {
-	if encrypt.IsWrapped(checkpoint) && !encrypt.Encrypts(s.caller.Conn) { // its reader would take it for encrypted
-		return nil, fmt.Errorf("extend %q: %w", c.TaskID, convert.Invalid("checkpoint", "begins as an encrypted one does (pawl_encrypted), and the client has no keyring"))
+	if encrypt.IsWrapped(checkpoint) && !encrypt.Encrypts(s.caller.Conn) { // a reader would try to decrypt it
+		return nil, fmt.Errorf("extend %q: %w", c.TaskID, convert.Invalid("checkpoint", "looks encrypted, because it begins with {\"pawl_encrypted\":\", and the client has no keyring"))
 	}
 	req := &pawlv1.ExtendRequest{TaskId: c.TaskID, ClaimToken: c.Token, Lease: convert.Duration(lease), Progress: progress, Checkpoint: checkpoint}
 	resp, err := rpc.Call(encrypt.ForClaim(ctx, c.Type), s.caller, true, s.worker.Extend, req)

@@ -44,7 +44,7 @@ func TestMarkersEnd(t *testing.T) {
 		if must(t, err); first.EndedAt != w.State.Applied().Time {
 			t.Errorf("it ended at %v", first.EndedAt)
 		}
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		before := w.State.Applied().Index
 		for _, at := range []store.Time{0, first.EndedAt} {
 			if again, err := end(at); err != nil || again.EndedAt != first.EndedAt || w.State.Applied().Index != before {
@@ -114,11 +114,11 @@ func TestMarkersOfTheLastMoment(t *testing.T) {
 		at := store.TimeOf(time.Now())
 		_, err := w.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(1), Namespace: "default", Kind: markers.Note, Title: "a", At: at}})
 		must(t, err)
-		time.Sleep(time.Until(at.Add(markers.KeptFor).Time()) - time.Millisecond)
+		pass(time.Until(at.Add(markers.KeptFor).Time()) - time.Millisecond)
 		if got := w.marks(bg, "default"); !slices.Equal(got, []string{"a"}) {
 			t.Errorf("a moment before, there are %q", got)
 		}
-		time.Sleep(time.Millisecond)
+		pass(time.Millisecond)
 		if got := w.marks(bg, "default"); len(got) > 0 {
 			t.Errorf("at that moment there are %q", got)
 		}
@@ -138,7 +138,7 @@ func TestMarkersThatAreRefused(t *testing.T) {
 		for n := range markers.MaxMarkers {
 			must(t, w.mark(bg, n, time.Hour))
 			if n%500 == 499 {
-				time.Sleep(time.Hour + time.Second)
+				pass(time.Hour + time.Second)
 			}
 		}
 		page, err := w.Markers.List(bg, markers.Query{Namespace: "default", Limit: markers.MaxMarkers})

@@ -48,9 +48,6 @@ type nodeRow struct {
 // the node asks. The time is the same as for a node that has been heard of.
 const silenceLimit = 10 * time.Second
 
-// missedReports is for how long nothing has been heard of a node that has missed at least one report. Nodes report every 2 s.
-const missedReports = 5 * time.Second
-
 func nodeRowOf(n admin.Node) nodeRow {
 	row := nodeRow{Node: n, State: n.State, Word: n.State, HasReplicas: humanize.Counted(n.Replicas), LeadsShards: humanize.Counted(n.Leads)}
 	switch {
@@ -62,7 +59,7 @@ func nodeRowOf(n admin.Node) nodeRow {
 	default:
 		row.State, row.Word, row.SilentFor = "silent", "no answer", "for "+format.Duration(n.Silent.Round(time.Second))
 	}
-	if n.Alive && n.Silent >= missedReports {
+	if n.MissesReports() {
 		row.SilentFor = "silent for " + format.Duration(n.Silent.Round(time.Second))
 	}
 	if n.DiskTotal > 0 {
