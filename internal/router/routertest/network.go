@@ -220,7 +220,7 @@ func (p FakePeers) Call(ctx context.Context, to uint32, method string, request [
 	}
 	done := make(chan result, 1)
 	go func() {
-		b, err := there.Serve(ctx, method, request)
+		b, err := there.Serve(forward.WithReason(ctx, ""), method, request) // what a context holds does not cross a network
 		done <- result{b, err}
 	}()
 	select {
