@@ -30,6 +30,7 @@ import (
 // patience bounds how long a test waits. It is long, since everything takes longer on a busy machine.
 const patience = time.Minute
 
+// eventually polls in real time: the lease is timed by the database's clock, which a test can't fake.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {

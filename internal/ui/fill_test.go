@@ -138,6 +138,7 @@ func (w *world) lose(t testing.TB) {
 	must(t, err)
 }
 
+// awaitLost waits until a worker is lost. It polls in real time, as the browser and the server that it shows live in it.
 func (w *world) awaitLost(t testing.TB) {
 	t.Helper()
 	for deadline := time.Now().Add(browserTime); time.Now().Before(deadline); time.Sleep(time.Second) {
