@@ -190,8 +190,8 @@ func (w *world) use(rng *rand.Rand) error {
 		synctest.Wait() // until the next segment is ready
 	}
 	err = errors.Join(err, w.add(nil, true))
-	if at := w.live[len(w.live)-1]; err == nil {
-		_, err = w.log.Read(at, 0)
+	if err == nil { // otherwise there may be no record
+		_, err = w.log.Read(w.live[len(w.live)-1], 0)
 	}
 	err = errors.Join(err, w.log.Close(), w.failed)
 	if w.failed == nil && err == nil {
