@@ -17,7 +17,7 @@ import (
 )
 
 // Connections break, responses get lost, streams fall silent, and settling is refused for a while. In the end each call has created one task, each task
-// has succeeded, and no result was accepted with a claim that had been passed to another handler.
+// has succeeded with the result of its own handler, and the worker holds nothing.
 func TestChaos(t *testing.T) {
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) { chaos(t, seed) })

@@ -181,7 +181,7 @@ func TestDiskOverflows(t *testing.T) {
 		t.Errorf("the server exited with status %d, want one above 0", status)
 	}
 	if said := s.said(0); !strings.Contains(said, "no space left on device") {
-		t.Logf("the server's log does not report the full disk: %q", said[:min(len(said), 200)])
+		t.Errorf("the server's log does not report the full disk: %q", said[:min(len(said), 200)])
 	}
 
 	d.fill(0)

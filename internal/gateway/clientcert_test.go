@@ -246,20 +246,33 @@ func watching(t *testing.T, g *certGateway) {
 	t.Cleanup(func() { <-ended })
 }
 
-// Node and server certificates do not identify clients, even if they are from the clients' authority.
+// A server's certificate does not identify a client, even if it is from the clients' authority. A node's, which serves both ends of
+// a connection, is like a client's: it identifies no one until there is a token for one of its names.
 func TestCertificatesOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGuild(t, false)
-		g.admit("n1", "uri:pawl://node/n1", auth.Everything)
-		pair, err := certs.NewServer(g.ca, time.Now(), 30, "n1", []string{"n1"})
-		if err != nil {
-			t.Fatal(err)
+		for _, c := range []struct {
+			name, want string
+			issue      func(ca certs.Pair, now time.Time, days int, name string, hosts []string) (certs.Pair, error)
+			token      string // the name that a token is for; "": there is none
+		}{
+			{"a server's with a token", "no connection", certs.NewServer, "subject:CN=n1"},
+			{"a node's", "no token exists for the certificate (uri:pawl://node/n1 ", certs.NewNode, ""},
+			{"a node's with a token", "n1 by uri:pawl://node/n1", certs.NewNode, "uri:pawl://node/n1"},
+		} {
+			g := newGuild(t, false)
+			pair, err := c.issue(g.ca, time.Now(), 30, "n1", []string{"n1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.token != "" {
+				g.admit("n1", c.token, auth.Everything)
+			}
+			g.is(c.name, g.me(&cert, ""), c.want)
 		}
-		cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		g.is("a server's", g.me(&cert, ""), "no connection")
 	})
 }
 
