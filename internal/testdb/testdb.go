@@ -221,6 +221,7 @@ func (s *server) credential() (*syscall.Credential, error) {
 func (s *server) command(args []string, as *syscall.Credential, log *os.File) *exec.Cmd {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
+	cmd.Env = append(os.Environ(), "TMPDIR="+s.dir) // a MariaDB that starts removes the temporary tables of all others in /tmp
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as, Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
