@@ -153,7 +153,7 @@ func TestEveryAction(t *testing.T) {
 		{name: "webhook-test", click: link("/webhooks/oncall/test"), submit: true, says: "Not delivered"},
 		{name: "webhook-rotate", click: link("/webhooks/oncall/rotate"), fill: []string{"overlap", "1h"}, once: true, says: "Secret rotated"},
 		{name: "webhook-remove", click: link("/webhooks/oncall/remove"), submit: true, says: "Removed webhook oncall."},
-		{name: "new-marker", at: "/", click: link("/new-marker"), fill: []string{"kind", "incident", "title", "provider down", "at", "3m", "url", "https://status.example.com/42", "queues", "mail"}, submit: true, says: "incident: provider down, open"},
+		{name: "new-marker", at: "/", click: link("/new-marker"), fill: []string{"kind", "incident", "title", "provider down", "at", "50m", "url", "https://status.example.com/42", "queues", "mail"}, submit: true, says: "incident: provider down, open"},
 		{name: "marker-end", at: "/queues/mail", click: link("/end"), submit: true, says: "Ended: incident: mail provider is down"},
 		{name: "marker-remove", at: "/markers?kind=incident", click: link("/remove"), fill: []string{"reason", "a test"}, submit: true, says: "Removed."},
 		{name: "quotas", at: "/namespaces", click: link("/namespaces/default/quotas"), fill: []string{"max_running", "500", "max_backlog", "50,000"}, submit: true, says: "Saved the quotas of default."},

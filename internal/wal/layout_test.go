@@ -259,22 +259,22 @@ func TestDefaults(t *testing.T) {
 	if err != nil || info.Size() != 16<<20 {
 		t.Errorf("the first segment is %+v, %v; want 16 MiB", info, err)
 	}
-	fs := &countedFS{FS: vfs.NewMem()}
-	cfg.Dir, cfg.FS = "", fs
-	log, err := Open(cfg, func(LSN, []byte, bool) error { return nil })
-	if err != nil {
-		t.Fatal(err)
-	}
-	fs.mu.Lock()
-	fs.fail = fs.done + 1
-	fs.mu.Unlock()
-	for range 3 { // the failure may have hit the next segment, which is being prepared
-		err = log.Append(1<<20, true, func(LSN, []byte) {})
-	}
-	if err == nil {
-		t.Error("Append on a failed disk returned no error")
-	}
-	if log.Close() == nil {
-		t.Error("Close of a failed log returned no error")
-	}
+	synctest.Test(t, func(t *testing.T) { // without Failed and Logger
+		fs := &countedFS{FS: vfs.NewMem()}
+		cfg.Dir, cfg.FS = "", fs
+		log, err := Open(cfg, func(LSN, []byte, bool) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // until the next segment is ready
+		fs.mu.Lock()
+		fs.fail = fs.done + 1
+		fs.mu.Unlock()
+		if err := log.Append(1<<20, true, func(LSN, []byte) {}); !errors.Is(err, errBroken) {
+			t.Errorf("Append on a failed disk returned %v", err)
+		}
+		if err := log.Close(); !errors.Is(err, errBroken) {
+			t.Errorf("Close of a failed log returned %v", err)
+		}
+	})
 }

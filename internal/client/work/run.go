@@ -399,12 +399,12 @@ func (s *Run) lose(token, reason string) {
 		s.stats.LeasesLost++
 	}
 	s.mu.Unlock()
-	h.cancel(lossOf(reason))
 	level := slog.LevelWarn
 	if reason == "cancelled" {
 		level = slog.LevelInfo // this was intended
 	}
-	h.log(s.cfg.Log).Log(h.ctx, level, "claim lost", "reason", reason)
+	h.log(s.cfg.Log).Log(h.ctx, level, "claim lost", "reason", reason) // before what the handler logs about it
+	h.cancel(lossOf(reason))
 }
 
 // lossOf returns the cause for the handler's context, given the reason of a stale claim.
