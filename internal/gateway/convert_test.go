@@ -23,7 +23,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/pawlq/pawl/api/keda"
@@ -409,13 +408,6 @@ func TestNothingIsToldBesideAnError(t *testing.T) {
 			return ok, err
 		},
 		"queue of SQS": func() (any, error) { _, ok, err := g.services.sqs.Queue(limited, "q"); return ok, err },
-		"digest":       func() (any, error) { return digestOf(&pawlv1.WatchEventsRequest{Digest: durationpb.New(1)}) },
-		"broken digest": func() (any, error) {
-			return digestOf(&pawlv1.WatchEventsRequest{Digest: &durationpb.Duration{Seconds: 1, Nanos: -1}})
-		},
-		"digest and cursor": func() (any, error) {
-			return digestOf(&pawlv1.WatchEventsRequest{Digest: durationpb.New(time.Second), Cursor: "x"})
-		},
 	}
 	for what, do := range refused {
 		if told, err := do(); err == nil || !reflect.ValueOf(told).IsZero() {

@@ -21,6 +21,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/gateway/listen"
+	"github.com/pawlq/pawl/internal/gateway/watch/watchtest"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
@@ -44,7 +45,7 @@ type fake struct {
 	archive  []broker.ArchivedTask
 	admin    *fakeAdmin
 	registry *registry.Registry
-	events   *fakeEvents
+	events   *watchtest.Rings
 
 	// Switches, and what was recorded.
 	down     map[uint32]bool // shards that don't answer
@@ -84,7 +85,7 @@ func newFake(shards ...uint32) *fake {
 	}
 	return &fake{shards: shards, queues: map[string]queues.Queue{}, home: map[string]uint32{}, tasks: map[task.ID]*fakeTask{}, byKey: map[string]task.ID{},
 		claimed: map[string][]broker.Claimed{}, changed: make(chan struct{}), draining: make(chan struct{}), watches: map[*fakeWatch]bool{},
-		down: map[uint32]bool{}, leader: 1, admin: newFakeAdmin(), registry: registry.New(), events: newFakeEvents(), broken: fakeBreakers()}
+		down: map[uint32]bool{}, leader: 1, admin: newFakeAdmin(), registry: registry.New(), events: watchtest.NewRings(), broken: fakeBreakers()}
 }
 
 func fakeBreakers() []broker.BreakerInfo {

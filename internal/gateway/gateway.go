@@ -22,6 +22,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/gateway/receive"
 	"github.com/pawlq/pawl/internal/gateway/statistics"
+	"github.com/pawlq/pawl/internal/gateway/watch"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
@@ -36,7 +37,7 @@ type Config struct {
 	Groups     Groups
 	Operations Operations
 	Workers    Workers
-	Events     Events
+	Events     watch.Source
 	Registry   *registry.Registry      // of this node's workers; nil: a private one
 	Stats      statistics.Stats        // nil: nothing is counted, and statistics are refused
 	Admin      administration.Admin    // nil: the cluster's operator calls are refused

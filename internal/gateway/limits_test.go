@@ -205,12 +205,11 @@ func TestRates(t *testing.T) {
 func TestLimitsStay(t *testing.T) {
 	for what, c := range map[string][2]int{
 		"the name of a place": {maxPlace, 256},
-		"watchers":            {maxWatchers, 1000},
 
 		"a sample": {sampleSize, 10}, "frames of a producer": {maxFrames, 64}, "spare receivers": {spareReceivers, 2}, "results together": {maxResultsTogether, 1000},
 
 		"slots": {maxSlots, 10_000}, "frames that wait": {framesWaiting, 64}, "items together": {gatherItems, 4000},
-		"notices": {maxNotices, 1024}, "an instance": {maxInstance, 64}, "the system shard": {systemShard, 0},
+		"notices": {maxNotices, 1024}, "an instance": {maxInstance, 64},
 	} {
 		if c[0] != c[1] {
 			t.Errorf("limit of %s = %d, want %d", what, c[0], c[1])

@@ -11,6 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/gateway/statistics"
 	"github.com/pawlq/pawl/internal/gateway/tracing"
+	"github.com/pawlq/pawl/internal/gateway/watch"
 )
 
 // services are the services of the API, and those that other programs' protocols need.
@@ -25,7 +26,7 @@ type services struct {
 	audit          administration.AuditService
 	group          groupService
 	operation      operationService
-	event          eventService
+	event          watch.Service
 	workerRegistry workerRegistryService
 	stats          statistics.Service
 	cluster        administration.ClusterService
@@ -36,7 +37,7 @@ type services struct {
 // newServices returns services that are wired to nothing yet.
 func newServices() *services {
 	v := &services{}
-	v.event.watchers = admission.NewSlots(maxWatchers)
+	v.event.Streams = admission.NewSlots(watch.MaxStreams)
 	return v
 }
 
@@ -60,7 +61,7 @@ func (g *Gateway) wire() {
 	v.operation = operationService{operations: cfg.Operations, verbs: verbs, limits: cfg.Limits, log: cfg.Logger}
 	v.workerRegistry = workerRegistryService{workers: cfg.Workers, limits: cfg.Limits, log: cfg.Logger}
 
-	v.event = eventService{events: cfg.Events, broker: cfg.Broker, cluster: scoped, limits: cfg.Limits, watchers: v.event.watchers, observer: g.observer, log: cfg.Logger}
+	v.event = watch.Service{Source: cfg.Events, Broker: cfg.Broker, Cluster: scoped, Limits: cfg.Limits, Streams: v.event.Streams, Observer: g.observer, Log: cfg.Logger}
 	v.stats = statistics.Service{Queues: queues, Source: cfg.Stats, Nodes: cfg.Admin, Webhooks: cfg.Webhooks != nil, Limits: cfg.Limits, CertificateEnds: g.CertificateEnds}
 	v.scaler = statistics.Scaler{Stats: &v.stats, Broker: cfg.Broker}
 

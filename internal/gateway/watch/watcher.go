@@ -1,41 +1,27 @@
-package gateway
+package watch
 
 import (
 	"context"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/admission"
-	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/events"
-	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Events is what the gateway needs of the shards' events, wherever they are led.
-type Events interface {
-	// Events returns what happened in a shard after a place, waiting for it. The system shard has the events of queues.
-	Events(ctx context.Context, shard uint32, q events.Query) (events.Page, error)
-}
-
 const (
 	// systemShard has the events of queues.
 	systemShard = 0
-	// maxWatchers bounds the event streams of a node. A namespace may have half of them.
-	maxWatchers = 1000
-	// eventBeat is how often a stream sends a frame when nothing happens.
-	eventBeat = 15 * time.Second
-	// eventWait is how long a shard is asked to wait for the next event.
-	eventWait = 10 * time.Second
+	// heartbeat is how often a stream sends a frame when nothing happens.
+	heartbeat = 15 * time.Second
+	// longPoll is how long a shard is asked to wait for the next event.
+	longPoll = 10 * time.Second
 	// shardLook is how often a stream looks for new shards.
 	shardLook = 5 * time.Second
 	// readRetryPause is the shortest pause before a shard that did not answer is asked again, readRetryPauseMax the longest.
@@ -43,55 +29,17 @@ const (
 	readRetryPauseMax = 2 * time.Second
 	// firstRead bounds the first request to each shard.
 	firstRead = 2 * time.Second
-	// minDigest and maxDigest bound the interval of a digest.
-	minDigest = 100 * time.Millisecond
-	maxDigest = 10 * time.Second
 )
-
-// drains is closed when the node shuts down.
-type drains interface{ Draining() <-chan struct{} }
-
-// eventService implements EventService.
-type eventService struct {
-	pawlv1.UnimplementedEventServiceServer
-	events   Events
-	broker   drains
-	cluster  interface{ Shards() []uint32 }
-	limits   task.Limits
-	watchers *admission.Slots // streams of events
-	observer callinfo.Observer
-	log      *slog.Logger
-}
-
-// WatchEvents implements EventService.
-func (g *eventService) WatchEvents(r *pawlv1.WatchEventsRequest, s grpc.ServerStreamingServer[pawlv1.WatchEventsResponse]) error {
-	return g.Watch(s.Context(), r, func() {}, s.Send)
-}
-
-// Watch streams events. It calls open once the request has been validated, and send for each frame.
-func (g *eventService) Watch(ctx context.Context, r *pawlv1.WatchEventsRequest, open func(), send func(*pawlv1.WatchEventsResponse) error) error {
-	w, err := g.newWatcher(ctx, r)
-	if err != nil {
-		return err
-	}
-	defer w.close()
-	g.observer.Streams(callinfo.Of(ctx))
-	open()
-	if err := w.run(send); err != nil {
-		return err
-	}
-	return task.Unavailable(0, "the server is shutting down")
-}
 
 // watcher is one stream of events: one goroutine per shard reads, the stream's own sends.
 type watcher struct {
-	g      *eventService
+	g      *Service
 	ctx    context.Context
 	stop   context.CancelFunc
 	filter events.Filter
 	digest time.Duration // 0: events are sent
 	pulse  uint64        // of a digest
-	cursor *eventCursorLine
+	cursor *cursorLine
 	pages  chan shardPage
 	reads  sync.WaitGroup
 }
@@ -102,12 +50,12 @@ type shardPage struct {
 }
 
 // newWatcher validates the request. The caller must call close.
-func (g *eventService) newWatcher(ctx context.Context, r *pawlv1.WatchEventsRequest) (*watcher, error) {
-	f, err := eventFilterOf(ctx, r, g.limits)
+func (g *Service) newWatcher(ctx context.Context, r *pawlv1.WatchEventsRequest) (*watcher, error) {
+	f, err := filterOf(ctx, r, g.Limits)
 	if err != nil {
 		return nil, err
 	}
-	places, err := eventPlacesOf(r.GetCursor())
+	places, err := placesOf(r.GetCursor())
 	if err != nil {
 		return nil, err
 	}
@@ -115,35 +63,18 @@ func (g *eventService) newWatcher(ctx context.Context, r *pawlv1.WatchEventsRequ
 	if err != nil {
 		return nil, err
 	}
-	switch ok, own := g.watchers.TryAcquire(f.Namespace); {
+	switch ok, own := g.Streams.TryAcquire(f.Namespace); {
 	case own:
-		return nil, task.Unavailable(eventWait, "namespace %q has %d streams of events open at this node, the maximum", f.Namespace, g.watchers.PerNamespace())
+		return nil, task.Unavailable(longPoll, "namespace %q has %d streams of events open at this node, the maximum", f.Namespace, g.Streams.PerNamespace())
 	case !ok:
-		return nil, task.Unavailable(eventWait, "%d streams of events are open at this node, the maximum", maxWatchers)
+		return nil, task.Unavailable(longPoll, "%d streams of events are open at this node, the maximum", MaxStreams)
 	}
-	w := &watcher{g: g, filter: f, digest: digest, cursor: newEventCursorLine(places), pages: make(chan shardPage)}
+	w := &watcher{g: g, filter: f, digest: digest, cursor: newCursorLine(places), pages: make(chan shardPage)}
 	if digest > 0 {
 		w.pulse = rand.Uint64() | 1 // not 0
 	}
 	w.ctx, w.stop = context.WithCancel(ctx)
 	return w, nil
-}
-
-// digestOf returns the interval of a digest; 0: the stream is not a digest.
-func digestOf(r *pawlv1.WatchEventsRequest) (time.Duration, error) {
-	if r.GetDigest() == nil {
-		return 0, nil
-	}
-	d, err := convert.SpanOf("digest", r.GetDigest())
-	switch {
-	case err != nil:
-		return 0, err
-	case d < minDigest || d > maxDigest:
-		return 0, task.Invalid("digest", "%s is not between %s and %s", contract.SpanText(d), contract.SpanText(minDigest), contract.SpanText(maxDigest))
-	case r.GetCursor() != "":
-		return 0, task.Invalid("cursor", "a digest has none: it covers what happens from now on")
-	}
-	return d, nil
 }
 
 // query returns the query for what happened after a place.
@@ -154,40 +85,7 @@ func (w *watcher) query(after events.Place, wait time.Duration) events.Query {
 func (w *watcher) close() {
 	w.stop()
 	w.reads.Wait()
-	w.g.watchers.Release(w.filter.Namespace)
-}
-
-func eventFilterOf(ctx context.Context, r *pawlv1.WatchEventsRequest, l task.Limits) (f events.Filter, err error) {
-	f = events.Filter{Namespace: callinfo.Namespace(ctx), Queue: r.GetQueue(), Type: r.GetType(), Scope: task.ScopeOf(ctx)}
-	for _, n := range []struct{ field, value string }{{"queue", f.Queue}, {"type", f.Type}} {
-		if err := task.CheckName(n.field, n.value, l); err != nil {
-			return f, err
-		}
-	}
-	if f.Queue != "" {
-		if err := callinfo.MayUse(ctx, f.Queue); err != nil {
-			return f, err
-		}
-	}
-	if f.Task, err = convert.OptionalID("task_id", r.GetTaskId()); err != nil {
-		return f, err
-	}
-	for _, k := range r.GetKinds() {
-		f.Kinds = append(f.Kinds, events.Kind(k))
-	}
-	return f, events.CheckKinds("kind", f.Kinds)
-}
-
-func eventPlacesOf(cursor string) (events.Places, error) {
-	at, err := convert.DecodeCursor(convert.EventCursor, cursor)
-	if at == nil || err != nil {
-		return nil, err
-	}
-	places, err := events.DecodePlaces(at)
-	if err != nil {
-		return nil, convert.BadCursor(cursor)
-	}
-	return places, nil
+	w.g.Streams.Release(w.filter.Namespace)
 }
 
 // shards returns the shards in which events that match the filter may happen.
@@ -197,12 +95,12 @@ func (w *watcher) shards() []uint32 {
 	}
 	queues := func(k events.Kind) bool { return strings.HasPrefix(string(k), "queue.") }
 	if len(w.filter.Kinds) > 0 && !slices.ContainsFunc(w.filter.Kinds, queues) {
-		return w.g.cluster.Shards()
+		return w.g.Cluster.Shards()
 	}
 	if len(w.filter.Kinds) > 0 && !slices.ContainsFunc(w.filter.Kinds, func(k events.Kind) bool { return !queues(k) }) {
 		return []uint32{systemShard}
 	}
-	return append([]uint32{systemShard}, w.g.cluster.Shards()...)
+	return append([]uint32{systemShard}, w.g.Cluster.Shards()...)
 }
 
 // run sends frames until the caller is gone or the server stops, which is no error. The first frame confirms that everything from
@@ -217,7 +115,7 @@ func (w *watcher) run(send func(*pawlv1.WatchEventsResponse) error) error {
 			return err
 		}
 	}
-	beat, look := time.NewTimer(eventBeat), time.NewTicker(shardLook)
+	beat, look := time.NewTimer(heartbeat), time.NewTicker(shardLook)
 	defer beat.Stop()
 	defer look.Stop()
 	for {
@@ -236,12 +134,12 @@ func (w *watcher) run(send func(*pawlv1.WatchEventsResponse) error) error {
 		case <-look.C:
 			w.readNew()
 			continue
-		case <-w.g.broker.Draining():
+		case <-w.g.Broker.Draining():
 			return nil
 		case <-w.ctx.Done():
 			return w.ctx.Err()
 		}
-		beat.Reset(eventBeat)
+		beat.Reset(heartbeat)
 	}
 }
 
@@ -253,7 +151,7 @@ func (w *watcher) begin() (first []shardPage) {
 	ctx, cancel := context.WithTimeout(w.ctx, firstRead)
 	defer cancel()
 	errs := fanout.Each(len(shards), func(i int) (err error) {
-		pages[i], err = w.g.events.Events(ctx, shards[i], w.query(w.cursor.at(shards[i]), 0))
+		pages[i], err = w.g.Source.Events(ctx, shards[i], w.query(w.cursor.at(shards[i]), 0))
 		return err
 	})
 	for i, shard := range shards {
@@ -287,7 +185,7 @@ func (w *watcher) read(shard uint32, from events.Place) {
 	w.cursor.reads[shard] = true
 	w.reads.Go(func() {
 		if err := fanout.Safely(func() error { w.follow(shard, from); return nil }); err != nil {
-			w.g.log.Error("a stream of events failed with an internal error", "shard", shard, "error", err)
+			w.g.Log.Error("a stream of events failed with an internal error", "shard", shard, "error", err)
 			w.stop()
 		}
 	})
@@ -296,7 +194,7 @@ func (w *watcher) read(shard uint32, from events.Place) {
 func (w *watcher) follow(shard uint32, from events.Place) {
 	pause := readRetryPause
 	for w.ctx.Err() == nil {
-		page, err := w.g.events.Events(w.ctx, shard, w.query(from, eventWait))
+		page, err := w.g.Source.Events(w.ctx, shard, w.query(from, longPoll))
 		if err != nil {
 			w.pause(pause)
 			pause = min(2*pause, readRetryPauseMax)
@@ -340,7 +238,7 @@ func (w *watcher) tell(p shardPage, send func(*pawlv1.WatchEventsResponse) error
 	for i := range p.page.Events {
 		e := &p.page.Events[i]
 		w.cursor.set(p.shard, events.Place{Era: p.page.Next.Era, Index: e.Index, Number: e.Number})
-		told := eventProto(p.shard, e)
+		told := protoOf(p.shard, e)
 		told.Cursor = w.cursor.text()
 		frame.Events = append(frame.Events, told)
 	}
@@ -366,7 +264,7 @@ const (
 	kindChanged = "changed"
 )
 
-func eventProto(shard uint32, e *events.Event) *pawlv1.Event {
+func protoOf(shard uint32, e *events.Event) *pawlv1.Event {
 	p := &pawlv1.Event{Kind: string(e.Kind), Time: convert.WallProto(e.At), Queue: e.Queue, Type: e.Type, State: convert.StateProto(e.State), Attempt: convert.Int32Of(e.Attempt),
 		Worker: e.Worker, Reason: e.Reason, Error: e.Error, Count: e.Count, Shard: shard, Index: e.Index}
 	switch {
@@ -378,51 +276,4 @@ func eventProto(shard uint32, e *events.Event) *pawlv1.Event {
 		p.Name = e.Name
 	}
 	return p
-}
-
-// eventCursorLine maintains the cursor of a stream, so that a step in one shard need not encode all of it again. It belongs to the
-// stream's goroutine.
-type eventCursorLine struct {
-	places events.Places
-	parts  map[uint32][]byte
-	order  []uint32
-	reads  map[uint32]bool // shards being read
-	began  bool            // it started from a cursor
-}
-
-func newEventCursorLine(places events.Places) *eventCursorLine {
-	c := &eventCursorLine{places: events.Places{}, parts: map[uint32][]byte{}, reads: map[uint32]bool{}, began: len(places) > 0}
-	for shard, at := range places {
-		c.set(shard, at)
-	}
-	return c
-}
-
-// at returns up to where a shard was read. A shard that the cursor doesn't have was not read.
-func (c *eventCursorLine) at(shard uint32) events.Place {
-	at, known := c.places[shard]
-	if !known && c.began {
-		return events.Unknown
-	}
-	return at
-}
-
-func (c *eventCursorLine) set(shard uint32, at events.Place) {
-	if _, known := c.places[shard]; !known {
-		i, _ := slices.BinarySearch(c.order, shard)
-		c.order = slices.Insert(c.order, i, shard)
-	}
-	c.places[shard] = at
-	c.parts[shard] = events.Places{shard: at}.Encode()
-}
-
-func (c *eventCursorLine) text() string {
-	if len(c.order) == 0 {
-		return ""
-	}
-	var b []byte
-	for _, shard := range c.order {
-		b = append(b, c.parts[shard]...)
-	}
-	return convert.EncodeCursor(convert.EventCursor, b)
 }
