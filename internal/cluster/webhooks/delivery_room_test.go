@@ -93,3 +93,86 @@ func TestWebhookTestsOfANamespaceLeaveRoom(t *testing.T) {
 		}
 	})
 }
+
+// A webhook has room for 1000 pending notices, a namespace for 10,000 and all together for 20,000.
+func TestRoomForNotices(t *testing.T) {
+	for _, c := range []struct {
+		own, others, all int64 // pending: of the webhook, of others in its namespace, and of all
+		room             bool
+	}{
+		{999, 0, 999, true}, {1000, 0, 1000, false}, {1001, 0, 1001, false},
+		{0, 0, 19_999, true}, {0, 0, 20_000, false}, {0, 0, 20_001, false},
+		{999, 9000, 9999, true}, {999, 9000, 15_000, true}, {999, 9001, 10_000, false}, {999, 9001, 15_000, false}, {1, 10_001, 15_000, false},
+	} {
+		inBubble(t, func(t *testing.T, w *world) {
+			w.openAt(system.PolicyLevel, 1)
+			w.Put(system.PendingsKey, system.EncodeNumber(uint64(c.all)))
+			w.Round(func(tx *store.Tx) {
+				own := Status{Pending: c.own}
+				setWebhookStatus(tx, "ns", "own", own)
+				setWebhookStatus(tx, "ns", "others", Status{Pending: c.others - c.others/2})
+				setWebhookStatus(tx, "ns", "zzz", Status{Pending: c.others / 2})
+				setWebhookStatus(tx, "ns2", "others", Status{Pending: 9999})
+				if room, err := roomForNotice(tx, "ns", &own); err != nil || room != c.room {
+					t.Errorf("%+v: room %t, %v", c, room, err)
+				}
+			})
+		})
+	}
+	inBubble(t, func(t *testing.T, w *world) {
+		w.openAt(system.PolicyLevel, 1)
+		w.Put(system.PendingsKey, system.EncodeNumber(15_000))
+		w.Put(statusKey("ns", "z"), system.EncodeRow(Status{Pending: 1}))
+		w.Damage(statusKey("ns", "a"))
+		if _, err := roomForNotice(w.State, "ns", &Status{}); err == nil {
+			t.Error("the notices of a namespace are counted although a row can't be read")
+		}
+		w.writesNothing("a notice for which there may be no room", func() {
+			if err := w.leader.Update(bg, func(tx *store.Tx) error {
+				_, err := addNotice(tx, &Webhook{Namespace: "ns", Name: "h"}, *deaths("q", 1, 1))
+				return err
+			}); err == nil {
+				t.Error("a notice was added although the room is not known")
+			}
+		})
+	})
+}
+
+// Reports of other namespaces, or of before, are ignored. Those of another shard or another kind are not.
+func TestReportsAreTakenOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(system.PolicyLevel, 1)
+		hook(t, c, Webhook{Name: "h"})
+		for n, report := range []func(n *task.Notification){
+			func(n *task.Notification) {},
+			func(n *task.Notification) { n.Shard = 2 },
+			func(n *task.Notification) { n.Seq = 6 },
+			func(n *task.Notification) { n.Kind = task.NotifyPoisoned },
+			func(n *task.Notification) { n.Queue = "r" },
+		} {
+			of := deaths("q", 1, 5)
+			report(of)
+			c.Webhooks.takes(t, of)
+			w.writesNothing("a repeated report", func() { c.Webhooks.takes(t, of) })
+			before := *of
+			before.Seq--
+			w.writesNothing("an earlier report", func() { c.Webhooks.takes(t, &before) })
+			elsewhere := *of
+			elsewhere.Seq, elsewhere.Namespace = 99, "other"
+			w.writesNothing("a report of another namespace", func() { c.Webhooks.takes(t, &elsewhere) })
+			total := int64(0)
+			scanPending(w.State, "default", "h", func(k, v []byte) bool {
+				waits, err := system.DecodeRow[notice](k, v)
+				must(t, err)
+				total += waits.News.Count
+				return true
+			})
+			if total != int64(n+1) {
+				t.Errorf("after report %d, the notices are of %d events, want %d", n+1, total, n+1)
+			}
+		}
+		if s := w.status("h"); s.Pending != 3 {
+			t.Errorf("%d notices are pending, want one for each kind and queue", s.Pending)
+		}
+	})
+}

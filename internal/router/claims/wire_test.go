@@ -7,6 +7,8 @@ import (
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
 
@@ -52,4 +54,8 @@ func FuzzDecode(f *testing.F) {
 		var p watchFrame
 		_ = verb.Decode(b, &p)
 	})
+}
+
+func envelope(n uint64) *schema.Envelope {
+	return &schema.Envelope{ID: task.NewID(1, 1, n), Namespace: "ns"}
 }

@@ -1,0 +1,371 @@
+package claims
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
+)
+
+// places is a node's knowledge of the shards: each has the same replicas and leader.
+type places struct {
+	oneNode
+	leader   uint64
+	replicas []uint32
+}
+
+func (p *places) Leader(uint32) (node, term, index uint64) { return p.leader, 1, 1 }
+func (p *places) Replicas(uint32) []uint32                 { return p.replicas }
+
+// newPlaced returns the claims of other nodes' shards on node 1.
+func newPlaced(t *testing.T, p *places) *remoteClaims {
+	f := forward.New(forward.Config{Node: 1, Broker: p, Map: p, Logger: slog.New(slog.DiscardHandler)})
+	t.Cleanup(f.Close)
+	return &remoteClaims{forward: f, log: slog.New(slog.DiscardHandler), claims: map[task.ID]remoteClaim{}, byShard: map[uint32]*shardClaims{}, links: map[uint32]*link{}}
+}
+
+// Claims belong to the leader. If it has just failed, or none is known, they stay where they are, or go to a replica that is neither this node
+// nor the one that failed, each in turn.
+func TestWhereClaimsBelong(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		leader   uint64
+		replicas []uint32
+		node     uint32
+		failed   uint32
+		want     []uint32 // of several looks
+	}{
+		{"the leader", 2, []uint32{1, 2, 3}, 0, 0, []uint32{2, 2}},
+		{"another leader than the one that failed", 2, []uint32{1, 2, 3}, 0, 3, []uint32{2, 2}},
+		{"this node", 1, []uint32{1, 2, 3}, 2, 0, []uint32{1, 1}},
+		{"the leader has failed: another, then it again", 2, []uint32{1, 2, 3}, 0, 2, []uint32{3, 2}},
+		{"no leader, and posted", 0, []uint32{1, 2, 3}, 3, 0, []uint32{0, 0}},
+		{"no leader, and not posted", 0, []uint32{1, 2}, 0, 0, []uint32{2, 2}},
+		{"only the one that failed", 0, []uint32{1, 2}, 0, 2, []uint32{0, 2}},
+		{"no replica", 0, nil, 0, 0, []uint32{0, 0}},
+		{"only this node", 0, []uint32{1}, 0, 0, []uint32{0, 0}},
+	} {
+		f := newPlaced(t, &places{leader: c.leader, replicas: c.replicas})
+		for turn := range 3 { // whose turn it is does not matter
+			p := &shardClaims{shard: 1, node: c.node, failed: c.failed, turn: turn}
+			var got []uint32
+			for range c.want {
+				got = append(got, f.nodeFor(p))
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%s, turn %d: they belong to %v, want %v", c.name, turn, got, c.want)
+			}
+		}
+	}
+	f, p := newPlaced(t, &places{replicas: []uint32{1, 2, 3, 4}}), &shardClaims{shard: 1}
+	seen := map[uint32]int{}
+	for range 12 {
+		seen[f.nodeFor(p)]++
+	}
+	if seen[2] != 3 && seen[2] != 4 || seen[3] == 0 || seen[4] == 0 || seen[1]+seen[0] != 0 {
+		t.Errorf("without a leader the replicas are chosen %v times, want each in turn", seen)
+	}
+}
+
+// Claims that move to another node are removed from the one before, unless they were not sent there.
+func TestClaimsMove(t *testing.T) {
+	f := newPlaced(t, &places{leader: 2})
+	w := &claimWatch{remote: map[task.ID]bool{}}
+	old, next := newLink(f, 2), newLink(f, 3)
+	f.links[2], f.links[3] = old, next
+	sent, unsent := task.NewID(1, 1, 1), task.NewID(1, 1, 2)
+	f.put(w, broker.Hold{ID: sent})
+	p := f.byShard[1]
+	p.node = 2
+	f.put(w, broker.Hold{ID: unsent})
+	f.move(p, 3)
+	if len(old.gone) != 1 || old.gone[0].ID != sent || len(old.added) != 0 || p.node != 3 || !next.added[sent] || !next.added[unsent] || len(next.gone) != 0 {
+		t.Errorf("the first node has %+v to remove and %v to add, the second %v", old.gone, old.added, next.added)
+	}
+}
+
+// Notices count only from the stream and the node where a claim is watched, and for the claim that is held.
+func TestNoticesThatAreLate(t *testing.T) {
+	f := newPlaced(t, &places{leader: 0})
+	var lost []task.ID
+	w := &claimWatch{remote: map[task.ID]bool{}, lost: func(l broker.Lost) { lost = append(lost, l.ID) }}
+	here, other := newLink(f, 2), newLink(f, 3)
+	f.links[2], f.links[3] = here, other
+	hold := func(shard uint32) broker.Hold {
+		return broker.Hold{ID: task.NewID(shard, 1, 1), Token: task.Token{Epoch: 1, Fence: 4}}
+	}
+	for shard := range uint32(3) {
+		f.put(w, hold(shard+1))
+		f.byShard[shard+1].node = 2
+	}
+	notice := func(h broker.Hold, reason string) *notices {
+		return &notices{Lost: []broker.Lost{{ID: h.ID, Token: h.Token, Reason: reason}}}
+	}
+	earlier := hold(1)
+	earlier.Token.Fence--
+	for name, n := range map[string]func(){
+		"of another node":       func() { f.told(other, notice(hold(1), task.StaleExpired)) },
+		"of a stream before":    func() { f.told(newLink(f, 2), notice(hold(1), task.StaleExpired)) },
+		"of an earlier claim":   func() { f.told(here, notice(earlier, task.StaleExpired)) },
+		"of a claim not held":   func() { f.told(here, notice(hold(9), task.StaleExpired)) },
+		"of a shard not known":  func() { f.told(here, &notices{Moved: []broker.NotLeader{{Shard: 9}}}) },
+		"of a shard elsewhere":  func() { f.told(other, &notices{Moved: []broker.NotLeader{{Shard: 1}}}) },
+		"of a move, but before": func() { f.told(newLink(f, 2), &notices{Moved: []broker.NotLeader{{Shard: 1}}}) },
+	} {
+		if n(); len(lost) != 0 || len(f.claims) != 3 || f.byShard[1].node != 2 {
+			t.Errorf("a notice %s counted: lost %v, %d claims are left, at node %d", name, lost, len(f.claims), f.byShard[1].node)
+		}
+	}
+	f.told(here, notice(hold(2), task.StaleExpired))
+	f.told(here, notice(hold(3), task.StaleCompleted)) // its holder knows
+	if len(lost) != 1 || lost[0] != hold(2).ID || len(f.claims) != 1 || len(w.remote) != 1 || len(f.byShard) != 1 {
+		t.Errorf("lost %v, %d claims are left", lost, len(f.claims))
+	}
+	f.told(here, &notices{Moved: []broker.NotLeader{{Shard: 1, Node: 4}}})
+	if p := f.byShard[1]; p.node != 0 || p.failed != 2 || f.forward.LeaderOf(1) != 4 {
+		t.Errorf("after a move the shard is watched at %d, failed at %d, led by %d", p.node, p.failed, f.forward.LeaderOf(1))
+	}
+	// A claim is removed by the watch that holds it, with its token.
+	v := &claimWatch{remote: map[task.ID]bool{}}
+	f.remove(v, hold(1).ID, hold(1).Token)
+	f.remove(w, hold(1).ID, earlier.Token)
+	f.remove(w, hold(9).ID, hold(9).Token)
+	if len(f.claims) != 1 {
+		t.Error("a claim was removed for another watch, or an earlier claim")
+	}
+	if f.remove(w, hold(1).ID, hold(1).Token); len(f.claims)+len(f.byShard)+len(w.remote) != 0 {
+		t.Errorf("%d claims are left", len(f.claims))
+	}
+}
+
+// More notices than a frame holds come in several, and none is lost.
+func TestManyNotices(t *testing.T) {
+	g := &claimWatcher{claims: &Claims{broker: &alone{}}, wake: make(chan struct{}, 1), moved: map[uint32]bool{}}
+	for n := range 2001 {
+		g.onLost(broker.Lost{ID: task.NewID(1, 1, uint64(n))})
+	}
+	total := 0
+	for _, want := range []int{1000, 1000, 1} {
+		n := g.next()
+		if n == nil || len(n.Lost) != want || n.Lost[0].ID != task.NewID(1, 1, uint64(total)) {
+			t.Fatalf("after %d notices the next are %+v, want %d", total, n, want)
+		}
+		total += want
+	}
+	if n := g.next(); n != nil {
+		t.Errorf("after the last notice came %+v", n)
+	}
+}
+
+// alone is the broker of a node that leads all shards.
+type alone struct {
+	oneNode
+	Broker
+	mu     sync.Mutex
+	claims []broker.ClaimCall
+	calls  [][]broker.Settle
+	got    []broker.Claimed
+	errs   []error // of the next claims
+}
+
+func (*alone) Leader(uint32) (node, term, index uint64) { return 1, 1, 1 }
+
+func (a *alone) Claim(_ context.Context, _ uint32, c broker.ClaimCall, _ time.Duration) ([]broker.Claimed, broker.Stamp, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.claims = append(a.claims, c)
+	if len(a.errs) > 0 {
+		err := a.errs[0]
+		a.errs = a.errs[1:]
+		return nil, broker.Stamp{}, err
+	}
+	return a.got, broker.Stamp{Index: 1}, nil
+}
+
+func (a *alone) Settle(_ context.Context, _ uint32, calls []broker.Settle) ([]broker.Settled, broker.Stamp, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.calls = append(a.calls, calls)
+	return make([]broker.Settled, len(calls)), broker.Stamp{}, nil
+}
+
+func (a *alone) Await(context.Context, uint32, broker.ClaimCall) error {
+	return task.Invalid("queues", "is bad")
+}
+
+// lines is a log that may be read while others write to it.
+type lines struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.String()
+}
+
+// newAlone returns the claims of a node that leads all shards, and its log.
+func newAlone(t *testing.T, a *alone) (*Claims, *lines) {
+	log := &lines{}
+	logger := slog.New(slog.NewTextHandler(log, nil))
+	f := forward.New(forward.Config{Node: 1, Broker: a.oneNode, Map: a.oneNode, Logger: logger})
+	t.Cleanup(f.Close)
+	return New(f, a, nil, logger), log
+}
+
+// A claim whose answer was lost is looked for until its lease ends, within bounds, and what it got is released.
+func TestHowLongALostClaimIsLookedFor(t *testing.T) {
+	for _, c := range []struct{ lease, want time.Duration }{
+		{time.Second, 10 * time.Second}, {time.Minute, time.Minute}, {time.Hour, 10 * time.Minute}, {0, task.DefaultSettings().Lease},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a := &alone{errs: slices.Repeat([]error{errors.New("odd")}, 2000)}
+			claims, log := newAlone(t, a)
+			claims.Abandon(1, broker.ClaimCall{Namespace: "ns", ClaimKey: "k", Lease: c.lease})
+			time.Sleep(c.want - time.Millisecond)
+			synctest.Wait()
+			if claims.Abandoned() != 1 || log.String() != "" {
+				t.Errorf("a lease of %v: within %v the claim was given up: %s", c.lease, c.want, log)
+			}
+			time.Sleep(2 * time.Millisecond)
+			synctest.Wait()
+			if n := len(a.claims); claims.Abandoned() != 0 || strings.Count(log.String(), "waits for the end of its leases") != 1 || n < int(c.want/time.Second) || n > int(c.want/time.Second)+1 {
+				t.Errorf("a lease of %v: after %v and %d tries the log is %s", c.lease, c.want, n, log)
+			}
+		})
+	}
+}
+
+func TestALostClaimIsReleased(t *testing.T) {
+	for n, want := range []int{0, 1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			a := &alone{errs: []error{errors.New("odd"), errors.New("odd")}}
+			for i := range n {
+				a.got = append(a.got, broker.Claimed{Envelope: nil, Token: task.Token{Fence: uint64(i + 1)}})
+				a.got[i].Envelope = envelope(uint64(i + 1))
+			}
+			claims, log := newAlone(t, a)
+			claims.Abandon(1, broker.ClaimCall{Namespace: "ns", ClaimKey: "k", Queues: []broker.Share{{Queue: "q"}}})
+			time.Sleep(3 * time.Second)
+			synctest.Wait()
+			if len(a.claims) != 3 || a.claims[2].ClaimKey != "k" || a.claims[2].Namespace != "ns" || a.claims[2].Queues != nil || a.claims[2].Max != task.MaxClaim {
+				t.Errorf("the calls are %+v", a.claims)
+			}
+			if settled := slices.Concat(a.calls...); len(settled) != want || n > 0 && (settled[n-1].Verb != broker.Release || settled[n-1].Hold.Token.Fence != uint64(n) || settled[n-1].Hold.Namespace != "ns") {
+				t.Errorf("of %d claims these are settled: %+v", n, settled)
+			}
+			if said := strings.Contains(log.String(), "were given back"); said != (n > 0) || claims.Abandoned() != 0 {
+				t.Errorf("of %d claims the log is %s", n, log)
+			}
+		})
+	}
+}
+
+// Close waits for lost claims to be given back, but not for long. No more than a bound are looked for at a time.
+func TestCloseWaitsForLostClaims(t *testing.T) {
+	for busy, most := range map[int][2]time.Duration{0: {0, 0}, 1: {time.Second, 1020 * time.Millisecond}, 2: {2 * time.Second, 2010 * time.Millisecond}} {
+		synctest.Test(t, func(t *testing.T) {
+			claims, log := newAlone(t, &alone{})
+			for range busy {
+				claims.abandoned <- struct{}{}
+			}
+			time.AfterFunc(time.Second, func() {
+				if busy > 0 {
+					<-claims.abandoned
+				}
+			})
+			began := time.Now()
+			claims.Close()
+			if took := time.Since(began); took < most[0] || took > most[1] {
+				t.Errorf("with %d lost claims Close took %v, want %v", busy, took, most)
+			}
+			for len(claims.abandoned) < 1000 {
+				claims.abandoned <- struct{}{}
+			}
+			if claims.Abandon(1, broker.ClaimCall{}); strings.Count(log.String(), "too many are looked after") != 1 || len(claims.abandoned) != 1000 {
+				t.Errorf("beyond the bound, the log is %s", log)
+			}
+			time.Sleep(time.Second)
+		})
+	}
+}
+
+// A leader's own refusal is the caller's, without another attempt.
+func TestTheLeaderRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &alone{errs: []error{task.Invalid("max", "is bad")}, got: []broker.Claimed{{}}}
+		claims, _ := newAlone(t, a)
+		if got, _, err := claims.Claim(context.Background(), 1, broker.ClaimCall{}, time.Minute); !errors.Is(err, task.ErrInvalidArgument) || got != nil || len(a.claims) != 1 {
+			t.Errorf("got %v, %v after %d calls", got, err, len(a.claims))
+		}
+		if got, _, err := claims.Claim(context.Background(), 1, broker.ClaimCall{}, time.Minute); err != nil || len(got) != 1 || a.claims[1].ClaimKey != "" {
+			t.Errorf("got %v, %v by %+v", got, err, a.claims)
+		}
+		if err := claims.Await(context.Background(), 1, broker.ClaimCall{}); !errors.Is(err, task.ErrInvalidArgument) || claims.Watches() != 0 {
+			t.Errorf("Await: %v, and %d watches", err, claims.Watches())
+		}
+		if ready, err := claims.awaitHere(context.Background(), awaitArgs{Wait: time.Second}); ready || !errors.Is(err, task.ErrInvalidArgument) {
+			t.Errorf("Await for another node: %t, %v", ready, err)
+		}
+	})
+}
+
+// frames is a stream that has some frames to be received.
+type frames struct {
+	Stream
+	all [][]byte
+}
+
+func (s *frames) Recv() ([]byte, error) {
+	if len(s.all) == 0 {
+		return nil, io.EOF
+	}
+	b := s.all[0]
+	s.all = s.all[1:]
+	return b, nil
+}
+
+// A stream that ends is no error. One with notices that can't be read ends, with an error in the log, and what follows does not count.
+func TestNoticesThatCantBeRead(t *testing.T) {
+	var log bytes.Buffer
+	f := newRemote(t, &log)
+	var lost []task.ID
+	w := &claimWatch{remote: map[task.ID]bool{}, lost: func(l broker.Lost) { lost = append(lost, l.ID) }}
+	l := newLink(f, 2)
+	ids := []task.ID{task.NewID(1, 1, 1), task.NewID(1, 1, 2)}
+	var sent [][]byte
+	for _, id := range ids {
+		f.put(w, broker.Hold{ID: id})
+		b, err := verb.Encode(&notices{Lost: []broker.Lost{{ID: id, Reason: task.StaleExpired}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent = append(sent, b)
+	}
+	f.links[2], f.byShard[1].node = l, 2
+	if l.receive(&frames{all: sent[:1]}); len(lost) != 1 || log.Len() != 0 {
+		t.Errorf("lost %v, and the log is %s", lost, &log)
+	}
+	if l.receive(&frames{all: [][]byte{{0xff}, sent[1]}}); len(lost) != 1 || strings.Count(log.String(), "can't be read") != 1 {
+		t.Errorf("lost %v, and the log is %s", lost, &log)
+	}
+}

@@ -1,0 +1,240 @@
+package enqueue_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/router/routertest"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+var bg = context.Background()
+
+// deaf is a broker of which some shards do not answer.
+type deaf struct {
+	*routertest.Script
+	errs map[uint32]error
+	wait time.Duration // before an error
+}
+
+func (b deaf) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+	out, at, err := b.Script.Enqueue(ctx, shard, ns, specs)
+	if b.errs[shard] == nil {
+		return out, at, err
+	}
+	time.Sleep(b.wait)
+	return nil, broker.Stamp{}, b.errs[shard]
+}
+
+// If some shards of a queue do not answer, their tasks have the error and the others are created. The stamp is of one that has answered.
+func TestSomeShardsDoNotAnswer(t *testing.T) {
+	for _, wait := range []time.Duration{0, time.Second} { // the error comes first, or last
+		for named, gone := range map[uint32]uint32{1: 1, 2: 2, 3: 1} {
+			routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+				m.UseBroker(deaf{s, map[uint32]error{gone: routertest.ErrAway}, wait})
+				specs := []task.Spec{{Type: "a", Queue: "spread", RequestID: routertest.Asked}, {Type: "b", Queue: "spread", Key: "k"}}
+				s.Moved = func(uint32, task.Spec) bool { return false }
+				out, stamp, err := m.Enqueue(bg, named, routertest.Namespace, specs) // a goes to shard 1, b to shard 2
+				if err != nil || stamp.Shard != 3-gone || stamp.Index == 0 {
+					t.Errorf("shard %d does not answer: stamp %+v, %v", gone, stamp, err)
+				}
+				for i, got := range out {
+					if lost := uint32(i+1) == gone; lost != errors.Is(got.Err, routertest.ErrAway) || lost != (got.ID == task.ID{}) {
+						t.Errorf("shard %d does not answer: task %d is %+v", gone, i, got)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A shard that does not answer for a queue that is whole is asked once, and the call has its error. So has one for tasks without a new field.
+func TestTheOnlyShardDoesNotAnswer(t *testing.T) {
+	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+		s.Gone = routertest.ErrAway
+		for level, tasks := range map[int][]task.Spec{
+			cluster.PoliciesLevel:     {{Type: "a", Queue: "one"}, {Type: "b", Queue: "one"}},
+			cluster.PoliciesLevel - 1: {{Type: "a", Queue: "one"}, {Type: "c", Queue: "one", Unique: &task.Unique{Key: "k"}}, {Type: "b", Queue: "one"}},
+		} {
+			m.FeatureLevel = level
+			out, _, err := m.Enqueue(bg, 1, routertest.Namespace, tasks)
+			if got := s.Was(); !errors.Is(err, routertest.ErrAway) || level != cluster.PoliciesLevel && out != nil || got != "enqueue [a b] in 1" {
+				t.Errorf("feature level %d: calls %s, %+v, %v", level, got, out, err)
+			}
+		}
+	})
+}
+
+// A batch without tasks is no error, one task beside another that needs a feature level is enqueued, and none if all need it.
+func TestSmallBatches(t *testing.T) {
+	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+		if out, _, err := m.Enqueue(bg, 1, routertest.Namespace, nil); err != nil || len(out) != 0 {
+			t.Errorf("no tasks: %+v, %v", out, err)
+		}
+		s.Was()
+		m.FeatureLevel = cluster.PoliciesLevel - 1
+		newer := task.Spec{Type: "new", Queue: "one", Then: []task.Spec{{Type: "d"}}}
+		for want, specs := range map[string][]task.Spec{"enqueue [a] in 1": {newer, {Type: "a", Queue: "one"}}, "": {newer, newer}} {
+			out, _, err := m.Enqueue(bg, 1, routertest.Namespace, specs)
+			if got := s.Was(); got != want || err != nil || !errors.Is(out[0].Err, task.ErrWrongState) || (out[1].Err == nil) != (want != "") || (out[1].ID != task.ID{}) != (want != "") {
+				t.Errorf("calls %q, want %q: %+v, %v", got, want, out, err)
+			}
+		}
+		for field, spec := range map[string]task.Spec{"unique": {Unique: &task.Unique{}}, "then": {Then: []task.Spec{}}, "group_id": {Member: &task.Member{}}} {
+			out, _, err := m.Enqueue(bg, 1, routertest.Namespace, []task.Spec{spec})
+			if e, ok := task.AsError(out[0].Err); err != nil || !ok || e.Field != field {
+				t.Errorf("a task with %s: %+v, %v", field, out, err)
+			}
+		}
+	})
+}
+
+// Each task is routed by the version of its own queue, and one queue that is spread has all of them go slot by slot.
+func TestVersionsOfRoutes(t *testing.T) {
+	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+		specs := []task.Spec{{Type: "a", Queue: "one"}, {Type: "b", Queue: "two"}, {Type: "c", Queue: "two"}, {Type: "d", Queue: "one"}, {Type: "e", Queue: "three"}}
+		out, _, err := m.Enqueue(bg, 1, routertest.Namespace, specs)
+		for i, want := range []uint64{7, 8, 8, 7, 9} {
+			if specs[i].Routed != want || out[i].Err != nil {
+				t.Errorf("task %d is routed by version %d, want %d", i, specs[i].Routed, want)
+			}
+		}
+		if got := s.Was(); got != "enqueue [a b c d e] in 1" || err != nil {
+			t.Errorf("calls %s, %v", got, err)
+		}
+		mixed := []task.Spec{{Type: "a", Queue: "one"}, {Type: "b", Queue: "spread", Key: "k"}, {Type: "c", Queue: "three"}}
+		out, _, err = m.Enqueue(bg, 1, routertest.Namespace, mixed)
+		all := strings.Split(s.Was(), ", ")
+		slices.Sort(all)
+		if got := strings.Join(all, ", "); got != "enqueue [a] in 1, enqueue [b] in 2, enqueue [c] in 3" || err != nil || out[0].ID.Shard() != 1 || out[1].ID.Shard() != 2 || out[2].ID.Shard() != 3 {
+			t.Errorf("calls %s: %+v, %v", got, out, err)
+		}
+		// One that can't be placed has its error, and the others go on.
+		mixed = []task.Spec{{Type: "a", Queue: "none"}, {Type: "b", Queue: "spread", Key: "k"}}
+		out, _, err = m.Enqueue(bg, 1, routertest.Namespace, mixed)
+		if got := s.Was(); got != "place none, enqueue [b] in 2" || err != nil || !errors.Is(out[0].Err, routertest.ErrAway) || out[1].Err != nil {
+			t.Errorf("calls %s: %+v, %v", got, out, err)
+		}
+	})
+}
+
+// A shard that says that the queue is elsewhere has the tasks go there.
+func TestAQueueThatHasMovedAsAWhole(t *testing.T) {
+	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+		moved := &forward.Moved{Namespace: routertest.Namespace, Name: "one", Shard: 2, Config: task.QueueConfig{Version: 99}}
+		m.UseBroker(deaf{Script: s, errs: map[uint32]error{1: moved}})
+		specs := []task.Spec{{Type: "a", Queue: "one"}, {Type: "b", Queue: "one"}}
+		out, stamp, err := m.Enqueue(bg, 1, routertest.Namespace, specs)
+		if got := s.Was(); got != "enqueue [a b] in 1, enqueue [a b] in 2" || err != nil || out[0].ID.Shard() != 2 || out[1].ID.Shard() != 2 || stamp.Shard != 2 || specs[1].Routed != 99 {
+			t.Errorf("calls %s: %+v at %+v, %v", got, out, stamp, err)
+		}
+	})
+	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) { // found out slot by slot
+		moved := &forward.Moved{Namespace: routertest.Namespace, Name: "one", Shard: 2, Config: task.QueueConfig{Version: 99}}
+		m.UseBroker(deaf{Script: s, errs: map[uint32]error{1: moved}})
+		m.Fleet.Queues["one"] = queues.Queue{Namespace: routertest.Namespace, Name: "one", Shard: 2, Config: task.QueueConfig{Version: 99}}
+		specs := []task.Spec{{Type: "a", Queue: "one"}, {Type: "b", Queue: "spread", Key: "k"}}
+		out, _, err := m.Enqueue(bg, 1, routertest.Namespace, specs)
+		if err != nil || out[0].Err != nil || out[0].ID.Shard() != 2 || out[1].Err != nil {
+			t.Errorf("calls %s: %+v, %v", s.Was(), out, err)
+		}
+	})
+}
+
+// A group whose request may be known where its slot was long ago is looked up only where it moved recently.
+func TestGroupsAreLookedUpWhereSlotsMovedRecently(t *testing.T) {
+	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+		m.Copy["spread"] = queues.Queue{Namespace: routertest.Namespace, Name: "spread", Parts: []queues.Part{{Shard: 1, Left: task.AllSlots}, {Shard: 3, Left: task.AllSlots, Recent: true}, {Shard: 2, Slots: task.AllSlots, Next: task.AllSlots}}}
+		_, stamp, err := m.Groups.MakeGroup(bg, routertest.Namespace, task.Group{Tasks: []task.Spec{{Queue: "spread"}}, RequestID: routertest.Asked})
+		if got := s.Was(); got != "find in 3, make in 2 with [spread]" || err != nil || stamp.Shard != 2 {
+			t.Errorf("calls %s at %+v, %v", got, stamp, err)
+		}
+		// The same for a task: its request is looked up there, a key everywhere.
+		for want, spec := range map[string]task.Spec{
+			"enqueue [] in 3, enqueue [] in 2":                  {RequestID: routertest.Asked},
+			"enqueue [] in 1, enqueue [] in 3, enqueue [] in 2": {IdempotencyKey: "i"},
+			"enqueue [] in 2":                                   {Key: "k"},
+		} {
+			spec.Queue = "spread"
+			s.Moved = func(shard uint32, _ task.Spec) bool { return shard != 2 }
+			if _, _, err := m.Enqueue(bg, 2, routertest.Namespace, []task.Spec{spec}); err != nil {
+				t.Error(err)
+			}
+			if got := s.Was(); got != want {
+				t.Errorf("%+v: calls %s, want %s", spec, got, want)
+			}
+		}
+	})
+}
+
+// Members that are of several groups have the stamp of the first group that answers, if there is no other task.
+func TestStampsOfMembers(t *testing.T) {
+	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+		s.Joined = []broker.Joined{{Accepted: broker.Accepted{ID: task.NewID(2, 1, 7)}}}
+		member := func(shard uint32) task.Spec {
+			return task.Spec{Type: "m", Queue: "one", Member: &task.Member{Group: task.NewID(shard, 1, 1)}}
+		}
+		for range 10 { // the groups are asked in any order
+			out, stamp, err := m.Enqueue(bg, 1, routertest.Namespace, []task.Spec{member(77), member(3)})
+			if err != nil || stamp.Shard != 3 || !errors.Is(out[0].Err, task.ErrNotFound) || out[1].Err != nil {
+				t.Errorf("stamp %+v, %+v, %v", stamp, out, err)
+			}
+			if _, stamp, err = m.Enqueue(bg, 1, routertest.Namespace, []task.Spec{member(3), {Type: "job", Queue: "one"}}); err != nil || stamp.Shard != 1 {
+				t.Errorf("with another task: stamp %+v, %v", stamp, err)
+			}
+		}
+	})
+}
+
+// newsControl is a system shard that counts the notifications that it takes.
+type newsControl struct {
+	routertest.FakeControl
+	taken *atomic.Int64
+}
+
+func (c newsControl) TakeNotifications(_ context.Context, ns string, news []*task.Notification) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	c.taken.Add(int64(len(news)))
+	return nil
+}
+
+// Notifications whose answer was lost are sent again: the system shard ignores those taken before. Tasks are not.
+func TestWhatIsSentAgain(t *testing.T) {
+	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
+		var taken atomic.Int64
+		for _, m := range f.Nodes {
+			m.UseControl(newsControl{routertest.FakeControl{M: m}, &taken})
+		}
+		lose := ""
+		f.Network = func(_, _ uint32, method string) routertest.Fate {
+			if method == lose {
+				lose = ""
+				return routertest.AnswerLost
+			}
+			return routertest.Arrives
+		}
+		lose = "take-news"
+		out := f.Nodes[2].Outbox.Send(bg, routertest.Namespace, []*broker.OutboxMessage{{Notification: &task.Notification{}}, {Notification: &task.Notification{}}})
+		if out[0].Err != nil || out[1].Err != nil || taken.Load() != 4 || f.Count("take-news") != 2 {
+			t.Errorf("notifications: %+v, %d were taken in %d calls", out, taken.Load(), f.Count("take-news"))
+		}
+		lose = "enqueue"
+		if _, err := f.Nodes[2].Put(1); !errors.Is(err, broker.ErrUnknown) || f.Made() != 1 || f.Count("enqueue") != 1 {
+			t.Errorf("a task: %v, %d were created in %d calls", err, f.Made(), f.Count("enqueue"))
+		}
+		if f.Nodes[2].Outbox.Send(bg, routertest.Namespace, nil); f.Count("take-news") != 2 {
+			t.Error("an empty outbox made a call")
+		}
+	})
+}
