@@ -56,7 +56,9 @@ func (s *Queues) addQueueEvent(tx *store.Tx, q Queue, exists bool, was task.Queu
 	switch {
 	case !exists:
 		s.addEvent(tx, events.QueueCreated, q, "")
-	case now.Paused && !was.Paused || len(now.Holds) > len(was.Holds):
+	case len(now.Holds) > len(was.Holds): // the newest is the last
+		s.addEvent(tx, events.QueuePaused, q, now.Holds[len(now.Holds)-1].Reason)
+	case now.Paused && !was.Paused:
 		s.addEvent(tx, events.QueuePaused, q, now.PausedReason)
 	case !now.Paused && was.Paused || len(now.Holds) < len(was.Holds):
 		s.addEvent(tx, events.QueueResumed, q, "")

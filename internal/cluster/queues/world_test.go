@@ -1,6 +1,7 @@
 package queues
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -45,6 +46,30 @@ type world struct {
 	calls  int                         // number of calls of CopyQueues
 	room   error                       // what Room returns
 	onDrop func()                      // called once a shard has dropped a queue
+	shares map[uint32]error            // what EnsureShare returns for a shard
+	shared []uint32                    // shards for which EnsureShare was called
+	minute int                         // how often AdvanceMoves called its minutely
+	log    logBuffer
+}
+
+// logBuffer keeps what was logged.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+// take returns what was logged since the last call.
+func (l *logBuffer) take() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.buf.Reset()
+	return l.buf.String()
 }
 
 // systemReplica is a node's replica of the system shard.
@@ -59,6 +84,7 @@ type control struct {
 	shard      *system.Shard
 	Queues     *Queues
 	Namespaces *namespaces.Namespaces
+	minutely   func()
 	work       sync.WaitGroup
 }
 
@@ -66,7 +92,7 @@ func (c *control) Elected() {
 	ctx := c.shard.Elected()
 	c.Queues.Elected()
 	c.work.Go(func() { c.Queues.Repair(ctx) })
-	c.work.Go(func() { c.Queues.AdvanceMoves(ctx, func(context.Context) {}) })
+	c.work.Go(func() { c.Queues.AdvanceMoves(ctx, func(context.Context) { c.minutely() }) })
 }
 
 func (c *control) Dropped(over bool) {
@@ -97,7 +123,7 @@ func seeds(many uint64) uint64 {
 func pass(d time.Duration) { time.Sleep(d) }
 
 func newWorld(t testing.TB) *world {
-	return &world{World: systemtest.NewWorld(t), most: 3, copies: map[string]task.QueueConfig{}, full: map[string]bool{}, keys: map[uint32]store.Time{}, onces: map[onceSlots]store.Time{}, fails: map[uint32]error{}}
+	return &world{World: systemtest.NewWorld(t), most: 3, copies: map[string]task.QueueConfig{}, full: map[string]bool{}, keys: map[uint32]store.Time{}, onces: map[onceSlots]store.Time{}, fails: map[uint32]error{}, shares: map[uint32]error{}}
 }
 
 // newReplica returns the replica of another node, which doesn't lead yet.
@@ -105,7 +131,12 @@ func (w *world) newReplica() *systemReplica {
 	s := &systemReplica{Replica: w.NewReplica(), world: w}
 	shard := system.NewShard(s.Replica)
 	s.control = &control{shard: shard, Namespaces: namespaces.New(namespaces.Config{Shard: shard}), Queues: New(Config{Shard: shard, Shards: w, MaxQueues: w.most,
-		EnsureShare: func(context.Context, string, uint32) error { return nil }, Room: func() error { return w.room }, Logger: slog.New(slog.DiscardHandler)})}
+		EnsureShare: w.ensureShare, Room: func() error { return w.room }, Logger: slog.New(slog.NewTextHandler(&w.log, nil))})}
+	s.control.minutely = func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.minute++
+	}
 	s.Leader = s.control
 	w.T.Cleanup(func() {
 		s.control.Dropped(true)
@@ -151,6 +182,27 @@ func (w *world) settings(change func(s *system.Settings)) {
 	}); err != nil {
 		w.T.Fatal(err)
 	}
+}
+
+func (w *world) ensureShare(_ context.Context, _ string, shard uint32) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.shared = append(w.shared, shard)
+	return w.shares[shard]
+}
+
+// denyShare makes EnsureShare fail for a shard; nil: it succeeds again.
+func (w *world) denyShare(shard uint32, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.shares[shard] = err
+}
+
+// minutes returns how often AdvanceMoves called its minutely.
+func (w *world) minutes() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.minute
 }
 
 func (w *world) CopyQueues(_ context.Context, shard uint32, _ string, configs map[string]task.QueueConfig) error {

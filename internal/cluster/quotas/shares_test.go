@@ -55,6 +55,7 @@ func TestSharesByDemand(t *testing.T) {
 	}{
 		{10, [][2]int64{{1, 0}, {4, 6}}, "[1 9]"}, {10, [][2]int64{{1, 3}, {3, 1}}, "[5 5]"}, {10, [][2]int64{{9, 9}, {2, 9}}, "[5 5]"},
 		{12, [][2]int64{{0, 1}, {0, 3}, {50, 50}}, "[1 3 8]"}, {12, [][2]int64{{0, 0}, {0, 0}, {0, 0}}, "[4 4 4]"}, {7, [][2]int64{{3, 4}}, "[7]"},
+		{20, [][2]int64{{0, 1}, {3, 4}, {50, 50}}, "[1 7 12]"},
 	} {
 		d := parting(c.budget, c.use...)
 		if got := fmt.Sprint(d.byDemand(places(len(c.use)), c.budget)); got != c.want {
@@ -92,6 +93,10 @@ func TestSharesByUse(t *testing.T) {
 	}
 	if n := parting(0, [2]int64{}, [2]int64{}).holders(); n != 2 {
 		t.Errorf("two shards with queues count as %d holders, want 2", n)
+	}
+	d := parting(0, [2]int64{}, [2]int64{}, [2]int64{})
+	if d.parts[1].space.Queues = 0; d.holders() != 2 {
+		t.Errorf("two shards with queues and one without count as %d holders, want 2", d.holders())
 	}
 }
 

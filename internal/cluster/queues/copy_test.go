@@ -1,0 +1,235 @@
+package queues
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A shard's share of a queue's length is proportional to its slots, rounded up. No share of a length that is set is 0, which would be no limit;
+// a shard without slots keeps the whole length.
+func TestShareOfTheLength(t *testing.T) {
+	for _, c := range []struct {
+		length int64
+		slots  task.SlotSet
+		want   int64
+	}{
+		{0, 1, 0}, {0, task.AllSlots, 0}, {1, 1, 1}, {1, task.AllSlots, 1}, {63, 1, 1}, {64, 1, 1}, {65, 1, 2}, {64, 3, 2}, {65, 3, 3}, {96, 3, 3}, {97, 3, 4},
+		{100, task.AllSlots, 100}, {100, 0, 100}, {1<<62 + 1, task.AllSlots, 1<<62 + 1}, {1 << 62, 1, 1 << 56},
+	} {
+		q := Queue{Moved: 7, Parts: []Part{{Shard: 1, Slots: c.slots}, {Shard: 2}}, Config: task.QueueConfig{Settings: task.Settings{MaxLength: c.length}}}
+		got := q.copyFor(1)
+		if got.Settings.MaxLength != c.want || got.Closed != ^c.slots || got.Moved != 7 {
+			t.Errorf("the copy of a shard with %d slots of a queue with length %d is %+v, want length %d", c.slots.Len(), c.length, got, c.want)
+		}
+		if q.Config.Settings.MaxLength != c.length {
+			t.Error("making a copy changed the queue")
+		}
+	}
+}
+
+// Slots are counted where they are and where they are going.
+func TestSlotsIn(t *testing.T) {
+	whole := Queue{Shard: 2}
+	parts := Queue{Shard: 2, Parts: []Part{{Shard: 1, Slots: 1, Next: 7}, {Shard: 3, Slots: 3}}}
+	for _, c := range []struct {
+		q         Queue
+		shard     uint32
+		now, next int
+		in        bool
+	}{
+		{whole, 2, 64, 64, true}, {whole, 1, 0, 0, false}, {parts, 1, 1, 3, true}, {parts, 3, 2, 0, true}, {parts, 2, 0, 0, false},
+	} {
+		if now, next := c.q.SlotsIn(c.shard); now != c.now || next != c.next || c.q.In(c.shard) != c.in {
+			t.Errorf("shard %d has %d slots, and will have %d; in: %t", c.shard, now, next, c.q.In(c.shard))
+		}
+	}
+	if got := fmt.Sprint(whole.targets(), parts.targets()); got != "[2] [1]" {
+		t.Errorf("new tasks go to shards %s", got)
+	}
+	if !parts.NewerThan(Queue{Config: task.QueueConfig{}}) == false || parts.NewerThan(parts) {
+		t.Error("a queue is newer than itself, or than one of the same version")
+	}
+	newer := Queue{Config: task.QueueConfig{Version: 1}}
+	if !newer.NewerThan(parts) || parts.NewerThan(newer) {
+		t.Error("the order of versions is wrong")
+	}
+}
+
+// A task goes to the shard that will take its slot, one without a slot to any that takes some.
+func TestHome(t *testing.T) {
+	keyed := &task.Spec{Key: "k"}
+	slot, _ := keyed.Slot()
+	mine := task.SlotSet(1) << slot
+	if got := (Queue{Shard: 5}).Home(keyed); got != 5 {
+		t.Errorf("a task of a queue that was never spread goes to shard %d", got)
+	}
+	for range 100 {
+		q := Queue{Shard: 5, Parts: []Part{{Shard: 1, Slots: mine, Next: ^mine}, {Shard: 2, Slots: ^mine, Next: mine}}}
+		if got := q.Home(keyed); got != 2 {
+			t.Fatalf("a task goes to shard %d, which will not take its slot", got)
+		}
+	}
+	seen := map[uint32]bool{}
+	for range 500 {
+		seen[Queue{Shard: 5, Parts: []Part{{Shard: 1, Next: 1<<32 - 1}, {Shard: 2, Next: ^task.SlotSet(1<<32 - 1)}, {Shard: 3}}}.Home(&task.Spec{})] = true
+	}
+	if len(seen) != 2 || !seen[1] || !seen[2] {
+		t.Errorf("tasks without slots go to shards %v, want 1 and 2", seen)
+	}
+}
+
+// The shard that has the most slots keeps one more if they don't divide evenly.
+func TestTheLargestKeepsOneMore(t *testing.T) {
+	q := Queue{Shard: 1, Parts: []Part{{Shard: 1, Slots: 1<<20 - 1, Next: 1<<20 - 1}, {Shard: 2, Slots: ^task.SlotSet(1<<20 - 1), Next: ^task.SlotSet(1<<20 - 1)}}}
+	q.spreadOver([]uint32{3, 1, 2}, 9)
+	for shard, want := range map[uint32]int{1: 21, 2: 22, 3: 21} {
+		if _, next := q.SlotsIn(shard); next != want {
+			t.Errorf("shard %d will have %d slots, want %d", shard, next, want)
+		}
+	}
+	if p := q.part(1); p.Left != 0 || p.LeftAt != 0 || p.Recent {
+		t.Errorf("a shard that lost no slot is %+v", p)
+	}
+	if p := q.part(2); p.Left.Len() != 22 || p.LeftAt != 9 || !p.Recent {
+		t.Errorf("a shard that lost 22 slots is %+v", p)
+	}
+}
+
+// A shard gets no queue before it knows its share of the namespace. The call may be repeated.
+func TestShareBeforeCopy(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		w.denyShare(1, task.ErrUnavailable)
+		is(t, placeErr(c, "a"), task.ErrUnavailable)
+		_, err := c.Queues.EnsureQueue(bg, 1, "default", "a")
+		is(t, err, task.ErrUnavailable)
+		next := w.newReplica()
+		next.lead()
+		pass(maxRepairPause)
+		w.mu.Lock()
+		if len(w.copies) > 0 || len(w.shared) < 3 {
+			t.Errorf("before it knew its share, the shard got %+v, and was to know it %d times", w.copies, len(w.shared))
+		}
+		w.mu.Unlock()
+		w.denyShare(1, nil)
+		pass(maxRepairPause)
+		if w.copyOf(1, "a").Version != 1 {
+			t.Error("the shard knows its share, and has no copy")
+		}
+	})
+}
+
+// A queue that another shard has to use is created if need be. A shard without a part of it gets no copy.
+func TestEnsureQueueElsewhere(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(2)
+		q, err := c.Queues.EnsureQueue(bg, 1, "default", "a")
+		must(t, err)
+		other := 3 - q.Shard
+		q, err = c.Queues.EnsureQueue(bg, other, "default", "a")
+		must(t, err)
+		if w.copyOf(other, "a").Version != 0 || q.Config.Version != 1 {
+			t.Errorf("a shard without a part got %+v of %+v", w.copyOf(other, "a"), q)
+		}
+		_, err = c.Queues.EnsureQueue(bg, 1, "nobody", "a")
+		is(t, err, task.ErrNotFound)
+	})
+}
+
+// A part that retires gets no copy of a change, neither with it nor in a repair. Using it there makes it stay, in a version of its own.
+func TestRetiringPartGetsNoCopy(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(spreadLevel, 2)
+		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
+		must(t, err)
+		from := q.Shard
+		q, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{3 - from}})
+		must(t, err)
+		p := q.part(from)
+		p.Left, p.Retiring = 0, true
+		w.Put(queueKey("default", "a"), encodeQueue(q, false))
+		before := w.copyOf(from, "a").Version
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(9))
+		must(t, err)
+		must(t, c.Queues.copyAll(bg))
+		if got := w.copyOf(from, "a").Version; got != before {
+			t.Errorf("a part that retires got version %d", got)
+		}
+		was := q.Config.Version + 1
+		q, err = c.Queues.EnsureQueue(bg, from, "default", "a")
+		must(t, err)
+		if q.part(from).Retiring || q.Config.Version != was+1 || w.copyOf(from, "a").Version != was+1 {
+			t.Errorf("after its use the part is %+v in version %d, want %d, and the copy has %d", q.part(from), q.Config.Version, was+1, w.copyOf(from, "a").Version)
+		}
+		if again, err := c.Queues.EnsureQueue(bg, from, "default", "a"); err != nil || again.Config.Version != was+1 {
+			t.Errorf("using it again: version %d, %v", again.Config.Version, err)
+		}
+	})
+}
+
+// Rows are read back as they were written, and others are errors.
+func TestQueueRow(t *testing.T) {
+	q := Queue{Namespace: "ns", Name: "a", Shard: 3, Parts: []Part{{Shard: 3, Slots: 5, Next: 4, Left: 2, LeftAt: 9, Recent: true, LeftUntil: 11, Retiring: true}}, Moved: 2, Own: true,
+		Config: task.QueueConfig{Version: 4, Settings: task.DefaultSettings()}}
+	for _, dropping := range []bool{false, true} {
+		got, mark, err := decodeQueue(queueKey("ns", "a"), encodeQueue(q, dropping))
+		if fmt.Sprint(got.Parts) != fmt.Sprint(q.Parts) || !got.Config.Equal(q.Config) || got.Moved != 2 || !got.Own || got.Shard != 3 || got.FullName() != q.FullName() || mark != dropping || err != nil {
+			t.Errorf("%+v was read back as %+v, %t, %v", q, got, mark, err)
+		}
+	}
+	value := encodeQueue(q, true)
+	for _, bad := range [][2][]byte{{nil, value}, {[]byte("q"), value}, {[]byte("qns"), value}, {queueKey("ns", "a"), nil}, {queueKey("ns", "a"), value[:9]}} {
+		if got, mark, err := decodeQueue(bad[0], bad[1]); err == nil || mark || got.Name != "" {
+			t.Errorf("row %q, %q was read as %+v, %t", bad[0], bad[1], got, mark)
+		}
+	}
+}
+
+// A recovery reconciles each row with the copies of its queue alone. A queue that is being deleted is left to the next leader, unless nothing but
+// copies is there.
+func TestReconcileRows(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.openAt(system.PolicyLevel, 3)
+		config := func(version uint64) task.QueueConfig {
+			return task.QueueConfig{Version: version, Settings: task.DefaultSettings()}
+		}
+		row := func(name string, version uint64, dropping bool) []byte {
+			value := encodeQueue(Queue{Shard: 1, Config: config(version)}, dropping)
+			w.Put(queueKey("default", name), value)
+			return value
+		}
+		same, gone := row("same", 3, false), row("gone", 3, true)
+		row("older", 3, false)
+		held := func(name string, shard uint32, version uint64) Queue {
+			return Queue{Namespace: "default", Name: name, Shard: shard, Config: config(version)}
+		}
+		w.Round(func(tx *store.Tx) {
+			must(t, Reconcile(tx, []Queue{held("same", 1, 3), held("gone", 1, 9), held("older", 1, 8), held("lost", 3, 5), held("lost", 2, 4)}))
+		})
+		if string(w.Get(queueKey("default", "same"))) != string(same) || string(w.Get(queueKey("default", "gone"))) != string(gone) {
+			t.Error("a row that fits its copies, or is being deleted, was changed")
+		}
+		if q, dropping, _, err := Get(w.State, "default", "older"); err != nil || dropping || q.Config.Version != 9 || q.Shard != 1 || q.Spread() {
+			t.Errorf("a row that is older than its copy becomes %+v, %t, %v", q, dropping, err)
+		}
+		q, dropping, ok, err := Get(w.State, "default", "lost")
+		if err != nil || !ok || dropping || q.Shard != 2 || fmt.Sprint(q.Shards()) != "[3 2]" && fmt.Sprint(q.Shards()) != "[2 3]" || q.Config.Version != 6 || q.part(2).Next != task.AllSlots {
+			t.Errorf("a queue of which only copies are there becomes %+v, %t, %v", q, dropping, err)
+		}
+		for _, key := range [][]byte{system.SettingsKey, queueKey("default", "same")} {
+			was := w.Get(key)
+			w.Damage(key)
+			w.Round(func(tx *store.Tx) {
+				if err := Reconcile(tx, []Queue{held("other", 1, 3)}); err == nil {
+					t.Errorf("row %q is damaged, and rows are reconciled", key)
+				}
+			})
+			w.Put(key, was)
+		}
+	})
+}

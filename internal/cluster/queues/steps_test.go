@@ -1,0 +1,211 @@
+package queues
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A target names existing shards, each once, up to the number of slots. The refusal names the field.
+func TestTargetIsChecked(t *testing.T) {
+	many := func(n int) []uint32 { return system.DataShards(n) }
+	for _, c := range []struct {
+		target SpreadTarget
+		shards int
+		field  string // "": it is allowed
+	}{
+		{SpreadTarget{Shards: []uint32{1, 4}}, 4, ""}, {SpreadTarget{Shards: []uint32{5}}, 4, "shards"}, {SpreadTarget{Shards: []uint32{0}}, 4, "shards"},
+		{SpreadTarget{Shards: []uint32{2, 1, 2}}, 4, "shards"}, {SpreadTarget{Shards: many(64)}, 70, ""}, {SpreadTarget{Shards: many(65)}, 70, "shards"},
+		{SpreadTarget{Parts: 1}, 4, ""}, {SpreadTarget{Parts: 4}, 4, ""}, {SpreadTarget{Parts: 5}, 4, "parts"}, {SpreadTarget{}, 4, "parts"},
+		{SpreadTarget{Parts: 64}, 70, ""}, {SpreadTarget{Parts: 65}, 70, "parts"}, {SpreadTarget{Shards: []uint32{1}, Parts: 9}, 4, ""},
+	} {
+		err := c.target.check(c.shards)
+		if e, _ := task.AsError(err); (err == nil) != (c.field == "") || e != nil && (e.Field != c.field || e.Code != task.CodeInvalidArgument) {
+			t.Errorf("%+v of %d shards: %v, want a refusal of %q", c.target, c.shards, err, c.field)
+		}
+	}
+}
+
+// A queue goes first to the shards that will have it anyway, then to those with the fewest slots of others.
+func TestFewestSlots(t *testing.T) {
+	beside := otherQueues{slots: map[uint32]int{1: 64, 2: 10, 3: 9, 4: 30}, others: map[uint32]system.Name{3: {Name: "x"}}, owners: owners{}}
+	q := Queue{Name: "a", Shard: 1}
+	for _, c := range []struct {
+		target SpreadTarget
+		want   string
+	}{
+		{SpreadTarget{Parts: 1}, "[1]"}, {SpreadTarget{Parts: 2}, "[1 3]"}, {SpreadTarget{Parts: 3}, "[1 3 2]"}, {SpreadTarget{Parts: 3, Own: true}, "[1 2 4]"},
+	} {
+		if got, err := beside.fewest(q, 4, c.target); fmt.Sprint(got) != c.want || err != nil {
+			t.Errorf("%+v: %v, %v, want %s", c.target, got, err, c.want)
+		}
+	}
+	must(t, beside.allow(q, SpreadTarget{Shards: []uint32{3}}))
+	must(t, beside.allow(q, SpreadTarget{Shards: []uint32{1, 2}, Own: true}))
+	is(t, beside.allow(q, SpreadTarget{Shards: []uint32{1, 3}, Own: true}), task.ErrWrongState, `queue "a": shard 3 can't be its own`, `"x"`)
+	owned := owners{}
+	owned.add(Queue{Name: "b", Own: true, Parts: []Part{{Shard: 1}, {Shard: 2, Next: 1}}})
+	owned.add(Queue{Name: "c", Parts: []Part{{Shard: 3, Next: 1}}})
+	if len(owned) != 1 || owned[2].Name != "b" {
+		t.Errorf("own shards are %v, want the one that takes tasks", owned)
+	}
+}
+
+// While slots move, a queue is not spread again. Only the reservation of its shards may be changed without a move.
+func TestSpreadWhileSlotsMove(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(system.PolicyLevel, 3)
+		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
+		must(t, err)
+		home, away := q.Shard, q.Shard%3+1
+		w.cut(home, task.ErrUnavailable)
+		_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{away}})
+		is(t, err, task.ErrUnavailable)
+		was := w.Get(queueKey("default", "a"))
+		_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{home}})
+		is(t, err, task.ErrUnavailable, `queue "a"`, "its slots are moving already")
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", strictly)
+		is(t, err, task.ErrUnavailable, "its slots are moving")
+		if string(w.Get(queueKey("default", "a"))) != string(was) {
+			t.Error("a refused call changed the queue")
+		}
+		pass(2 * movePause)
+		if said := w.log.take(); !strings.Contains(said, "a queue's slots wait") || !strings.Contains(said, "queue=a") {
+			t.Errorf("while a shard can't be reached, the log says %q", said)
+		}
+		w.cut(home, nil)
+		pass(2 * movePause) // the leader takes the next step by itself
+		q, err = c.Queues.Queue(bg, "default", "a")
+		if must(t, err); q.moving() || w.copyOf(away, "a").Closed != 0 || w.copyOf(home, "a").Closed != task.AllSlots {
+			t.Errorf("when the shard can be reached again, the parts are %+v", q.Parts)
+		}
+		version, moved := q.Config.Version, q.Moved
+		q, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{away}, Own: true})
+		if must(t, err); !q.Own || q.Config.Version != version+1 || q.Moved != moved {
+			t.Errorf("reserving its shard has made the queue %+v", q)
+		}
+		q, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{away}, Own: true})
+		if must(t, err); q.Config.Version != version+1 {
+			t.Errorf("reserving its shard again has made version %d", q.Config.Version)
+		}
+		if said := w.log.take(); said != "" {
+			t.Errorf("the log says %q", said)
+		}
+	})
+}
+
+// What is due minutely is called each minute, whether slots move or not.
+func TestMinutely(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(spreadLevel, 2)
+		pass(2*movePause + time.Millisecond)
+		began := w.minutes()
+		pass(10 * (RetireEvery + movePause))
+		if got := w.minutes() - began; began != 1 || got < 9 || got > 10 {
+			t.Errorf("in ten minutes without moves, it was called %d times, after %d", got, began)
+		}
+		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
+		must(t, err)
+		w.cut(q.Shard, task.ErrUnavailable)
+		_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
+		is(t, err, task.ErrUnavailable)
+		began = w.minutes()
+		pass(10 * (RetireEvery + movePause))
+		if got := w.minutes() - began; got < 9 || got > 11 {
+			t.Errorf("in ten minutes in which slots wait, it was called %d times", got)
+		}
+	})
+}
+
+// Keys that left a shard are known there until the clocks of all shards have passed their end, and requests from before until they can't be repeated.
+func TestWhatCanBeForgotten(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(system.PolicyLevel, 2)
+		at := store.TimeOf(time.Now())
+		q := Queue{Namespace: "default", Name: "a", Parts: []Part{{Shard: 1, Left: 1, LeftAt: at, LeftUntil: at.Add(time.Hour)}, {Shard: 2, Left: 2, LeftAt: at}, {Shard: 3}}}
+		for _, o := range []struct {
+			after time.Duration
+			want  string
+		}{
+			{0, "[]"}, {requestWindow - 1000, "[]"}, {requestWindow, "[2]"}, {time.Hour + clockSlack - 1000, "[2]"}, {time.Hour + clockSlack, "[1 2]"},
+		} {
+			for _, level := range []int{spreadLevel, system.PolicyLevel, system.PolicyLevel + 1} {
+				got, later, err := c.Queues.forgettable(bg, q, moment{at.Add(o.after), level})
+				if fmt.Sprint(got) != o.want || len(later) > 0 || err != nil {
+					t.Errorf("level %d, after %v: %v, later %v, %v, want %s", level, o.after, got, later, err, o.want)
+				}
+			}
+		}
+		now := at.Add(2 * time.Hour)
+		for _, o := range []struct {
+			once store.Time
+			want string
+		}{
+			{now.Add(-clockSlack), "[1 2] map[]"}, {now.Add(-clockSlack) + 1, fmt.Sprintf("[1] map[2:%d]", now.Add(-clockSlack)+1)},
+		} {
+			w.onces[onceSlots{2, 2}] = o.once
+			for level, want := range map[int]string{spreadLevel: "[1 2] map[]", system.PolicyLevel: o.want, system.PolicyLevel + 1: o.want} {
+				got, later, err := c.Queues.forgettable(bg, q, moment{now, level})
+				if err != nil || !strings.HasPrefix(fmt.Sprint(got), want[:3]) || len(later) != strings.Count(want, ":") || later[2] != 0 && later[2] != o.once {
+					t.Errorf("level %d, with a once key: %v, later %v, %v, want %s", level, got, later, err, want)
+				}
+			}
+		}
+		w.cut(2, task.ErrUnavailable)
+		_, _, err := c.Queues.forgettable(bg, q, moment{now, system.PolicyLevel})
+		is(t, err, task.ErrUnavailable)
+	})
+}
+
+// A step is taken only with the row that it was planned for. A queue that is being deleted, or is gone, is left alone.
+func TestStepsNeedTheirRow(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(spreadLevel, 2)
+		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
+		must(t, err)
+		change := func(q *Queue) { q.Own = true }
+		got, err := c.Queues.revise(bg, q, change)
+		if must(t, err); !got.Own || got.Config.Version != 2 {
+			t.Errorf("a step has made the queue %+v", got)
+		}
+		name := q.FullName()
+		for what, row := range map[string][]byte{"newer": nil, "being deleted": encodeQueue(q, true)} {
+			if row != nil {
+				w.Put(queueKey("default", "a"), row)
+				if _, err := c.Queues.reread(bg, q); err == nil {
+					t.Errorf("%s: the row was read again", what)
+				}
+				must(t, c.Queues.advanceQueue(bg, name, true))
+			}
+			if _, err := c.Queues.revise(bg, q, change); !errors.Is(err, errRevised) {
+				t.Errorf("%s: a step returns %v", what, err)
+			}
+		}
+		w.Round(func(tx *store.Tx) { tx.Delete(queueKey("default", "a")) })
+		_, err = c.Queues.reread(bg, q)
+		is(t, err, task.ErrNotFound, `"a"`)
+		q.Config.Version = 0
+		if _, err := c.Queues.revise(bg, q, change); !errors.Is(err, errRevised) || w.Get(queueKey("default", "a")) != nil {
+			t.Errorf("gone: a step returns %v", err)
+		}
+		must(t, c.Queues.advanceQueue(bg, name, true))
+		w.Damage(queueKey("default", "a"))
+		for _, err := range []error{c.Queues.advanceQueue(bg, name, true), func() error { _, err := c.Queues.reread(bg, q); return err }(),
+			func() error { _, err := c.Queues.revise(bg, q, change); return err }()} {
+			if err == nil || !strings.Contains(err.Error(), "unknown form") {
+				t.Errorf("the row is damaged: %v", err)
+			}
+		}
+		if !slices.Equal(q.Shards(), []uint32{q.Shard}) {
+			t.Errorf("the queue is in shards %v", q.Shards())
+		}
+	})
+}
