@@ -81,7 +81,9 @@ func TestSpreadWhileSlotsMove(t *testing.T) {
 		if said := w.log.take(); !strings.Contains(said, "a queue's slots wait") || !strings.Contains(said, "queue=a") {
 			t.Errorf("while a shard can't be reached, the log says %q", said)
 		}
+		pass(5 * movePause)
 		w.cut(home, nil)
+		w.log.take()
 		pass(2 * movePause) // the leader takes the next step by itself
 		q, err = c.Queues.Queue(bg, "default", "a")
 		if must(t, err); q.moving() || w.copyOf(away, "a").Closed != 0 || w.copyOf(home, "a").Closed != task.AllSlots {
@@ -206,6 +208,36 @@ func TestStepsNeedTheirRow(t *testing.T) {
 		}
 		if !slices.Equal(q.Shards(), []uint32{q.Shard}) {
 			t.Errorf("the queue is in shards %v", q.Shards())
+		}
+	})
+}
+
+// Nodes learn of a deletion when it begins and when it is over. The next leader repeats it until the shard can be reached.
+func TestDeletionIsNoted(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		q, err := c.Queues.Place(bg, "default", "a")
+		must(t, err)
+		noted := func(after uint64) bool {
+			must(t, c.shard.Learn(bg))
+			return c.shard.News(after).Queues[q.FullName()]
+		}
+		w.cut(1, task.ErrUnavailable)
+		at := w.State.Applied().Index
+		is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrUnavailable)
+		if !noted(at) {
+			t.Error("nobody learns that a queue is being deleted")
+		}
+		c = w.open(1)
+		pass(2 * repairPause)
+		if w.Get(queueKey("default", "a")) == nil {
+			t.Error("a queue was deleted while its shard could not be reached")
+		}
+		w.cut(1, nil)
+		at = w.State.Applied().Index
+		pass(maxRepairPause)
+		if w.Get(queueKey("default", "a")) != nil || !noted(at) {
+			t.Error("the next leader did not end a deletion, or nobody learns that it is over")
 		}
 	})
 }

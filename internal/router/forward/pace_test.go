@@ -193,7 +193,7 @@ func TestRetries(t *testing.T) {
 		r = p.NewRetries()
 		time.Sleep(forward.SearchTime - 1)
 		same(t, "more before the time is over", r.More(bg), true)
-		time.Sleep(1)
+		time.Sleep(1 * time.Nanosecond)
 		same(t, "more when the time is over", r.More(bg), false)
 
 		r = p.NewRetries()
