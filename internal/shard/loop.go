@@ -41,6 +41,7 @@ type loop struct {
 	term    uint64
 	leading *leading // nil: not the leader, or not caught up yet
 	round   *round   // the one in flight
+	sealed  []byte   // buffer for its entry; Raft gets a copy
 	reads   reads
 
 	changes   changes
@@ -67,7 +68,7 @@ func newLoop(s *Shard) (l *loop, err error) {
 			err = asFailure(p)
 		}
 	}()
-	l = &loop{Shard: s, hashers: newHashers()}
+	l = &loop{Shard: s, hashers: newHashers(), sealed: make([]byte, headerLen)}
 	l.reads = reads{l: l, waiting: make(map[uint64]*read)}
 	l.changes.l, l.transfers.l, l.freshness.l = l, l, l
 	l.outgoing = newOutgoing(l)

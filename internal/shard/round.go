@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"slices"
-	"sync"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -22,12 +20,8 @@ type round struct {
 	began time.Duration
 }
 
-// entryBuffers holds buffers for entries until they are proposed, when Raft copies them. All shards share it, and two garbage collections without
-// a round empty it.
-var entryBuffers = sync.Pool{New: func() any { return new([]byte) }}
-
-// maxEntryBuffer is the size of the largest buffer that is kept, in bytes.
-const maxEntryBuffer = 4 << 20
+// maxSealed bounds the buffer that is kept for the next entry, in bytes.
+const maxSealed = 4 << 20
 
 // startRound runs the waiting calls, if the last round is done, and proposes their writes.
 func (l *loop) startRound() error {
@@ -127,12 +121,11 @@ func (l *loop) finishEmpty(r *round) {
 
 // propose proposes a round to Raft.
 func (l *loop) propose(r *round) error {
-	buffer := entryBuffers.Get().(*[]byte)
-	entry := r.tx.Seal(slices.Grow((*buffer)[:0], headerLen+r.tx.Size())[:headerLen])
+	entry := r.tx.Seal(l.sealed[:headerLen])
 	r.header.put(entry)
 	err := l.raft.Propose(entry)
-	if *buffer = entry; cap(entry) <= maxEntryBuffer {
-		entryBuffers.Put(buffer)
+	if l.sealed = entry; cap(entry) > maxSealed {
+		l.sealed = make([]byte, headerLen)
 	}
 	if errors.Is(err, raft.ErrProposalDropped) { // leadership is being transferred
 		for _, c := range r.calls {

@@ -49,8 +49,12 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// maxFree is how many files are kept for reuse; any others are removed.
-const maxFree = 2
+const (
+	// maxFree is how many files are kept for reuse; any others are removed.
+	maxFree = 2
+	// maxBuffer bounds the size of a buffer that is kept for later records.
+	maxBuffer = 4 << 20
+)
 
 // ErrClosed: the log was closed.
 var ErrClosed = errors.New("log is closed")
@@ -73,9 +77,9 @@ type Log struct {
 	out     []byte // the next write to last, from the beginning of a block
 	outAt   int    // offset of out in last
 	old     int    // bytes at the beginning of out that were written before
-	buffers buffers
-	syncing bool // a caller is writing and syncing
-	synced  LSN  // the end of the log on disk
+	spare   []byte // another buffer for out
+	syncing bool   // a caller is writing and syncing
+	synced  LSN    // the end of the log on disk
 	cut     cut
 
 	work chan struct{} // has a token when keepSegments may have something to do
@@ -134,7 +138,7 @@ func (l *Log) makeRoom(size int) error {
 func (l *Log) put(n int, fill func(at LSN, b []byte)) (end LSN) {
 	begin, size := len(l.out), recordSize(n)
 	at := lsnOf(l.last.number, l.outAt+begin)
-	l.out = l.buffers.grow(l.out, size)[:begin+size]
+	l.out = growBlocks(l.out, size)[:begin+size]
 	rec := l.out[begin:]
 	setLength(rec, n)
 	fill(at, rec[recordHead:recordHead+n:recordHead+n])
@@ -145,7 +149,7 @@ func (l *Log) put(n int, fill func(at LSN, b []byte)) (end LSN) {
 func (l *Log) flush() {
 	out, at, old, to := l.out, l.outAt, l.old, l.last
 	tail := len(out) - blockStart(len(out)) // the next write repeats it
-	l.out = l.buffers.take(tail)
+	l.out, l.spare = growBlocks(l.spare[:0], tail)[:tail], nil
 	l.outAt, l.old = at+len(out)-tail, tail
 	l.syncing = true
 	synced := l.synced
@@ -159,7 +163,9 @@ func (l *Log) flush() {
 	l.mu.Lock()
 	l.syncing = false
 	copy(l.out, out[end-tail:])
-	l.buffers.release(out)
+	if cap(out) <= maxBuffer {
+		l.spare = out
+	}
 	if err != nil {
 		l.fail(fmt.Errorf("%s: %w", l.pathOf(to.number), err))
 		return
