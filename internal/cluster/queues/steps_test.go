@@ -78,12 +78,12 @@ func TestSpreadWhileSlotsMove(t *testing.T) {
 			t.Error("a refused call changed the queue")
 		}
 		pass(2 * movePause)
-		if said := w.log.take(); !strings.Contains(said, "a queue's slots wait") || !strings.Contains(said, "queue=a") {
+		if said := w.log.Take(); !strings.Contains(said, "a queue's slots wait") || !strings.Contains(said, "queue=a") {
 			t.Errorf("while a shard can't be reached, the log says %q", said)
 		}
 		pass(5 * movePause)
 		w.cut(home, nil)
-		w.log.take()
+		w.log.Take()
 		pass(2 * movePause) // the leader takes the next step by itself
 		q, err = c.Queues.Queue(bg, "default", "a")
 		if must(t, err); q.moving() || w.copyOf(away, "a").Closed != 0 || w.copyOf(home, "a").Closed != task.AllSlots {
@@ -98,7 +98,7 @@ func TestSpreadWhileSlotsMove(t *testing.T) {
 		if must(t, err); q.Config.Version != version+1 {
 			t.Errorf("reserving its shard again has made version %d", q.Config.Version)
 		}
-		if said := w.log.take(); said != "" {
+		if said := w.log.Take(); said != "" {
 			t.Errorf("the log says %q", said)
 		}
 	})

@@ -1,7 +1,6 @@
 package queues
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -49,27 +48,7 @@ type world struct {
 	shares map[uint32]error            // what EnsureShare returns for a shard
 	shared []uint32                    // shards for which EnsureShare was called
 	minute int                         // how often AdvanceMoves called its minutely
-	log    logBuffer
-}
-
-// logBuffer keeps what was logged.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-// take returns what was logged since the last call.
-func (l *logBuffer) take() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	defer l.buf.Reset()
-	return l.buf.String()
+	log    systemtest.LogBuffer
 }
 
 // systemReplica is a node's replica of the system shard.

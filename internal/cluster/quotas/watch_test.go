@@ -106,7 +106,7 @@ func TestWatch(t *testing.T) {
 		if got := w.backlogs("other", 2); got[0] <= 25 || got[0]+got[1] != 50 || fmt.Sprint(w.backlogs("team", 2)) != "[50 50]" {
 			t.Errorf("a second after a refusal in shard 1, shares are %v, and %v of another namespace", got, w.backlogs("team", 2))
 		}
-		if said := w.log.take(); said != "" {
+		if said := w.log.Take(); said != "" {
 			t.Errorf("the log says %q", said)
 		}
 	})
@@ -126,7 +126,7 @@ func TestWatchGoesOn(t *testing.T) {
 		w.fail(w.refuses, 2, errCut)
 		w.use(1, "team", func(s *task.Space) { s.Use.Backlog = 50; s.Refused[0]++ })
 		pass(dividePause)
-		if said := w.log.take(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "namespace=team") || !strings.Contains(said, errCut.Error()) {
+		if said := w.log.Take(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "namespace=team") || !strings.Contains(said, errCut.Error()) {
 			t.Errorf("after a failed division the log says %q", said)
 		}
 		w.fail(w.refuses, 2, nil)
@@ -149,7 +149,7 @@ func TestWatchGoesOn(t *testing.T) {
 		w.use(2, "team", func(s *task.Space) { s.Use.Backlog = w.space(2, "team").Share.Backlog; s.Refused[0]++ })
 		pass(dividePause)
 		stop()
-		if said := w.log.take(); asks != 4 || said != "" {
+		if said := w.log.Take(); asks != 4 || said != "" {
 			t.Errorf("stopped during a division, after %d questions, the log says %q", asks, said)
 		}
 	})

@@ -1,7 +1,6 @@
 package quotas
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -27,7 +26,7 @@ type world struct {
 	shard   *system.Shard
 	replica *replica
 	divider *Divider
-	log     logBuffer
+	log     systemtest.LogBuffer
 
 	mu      sync.Mutex
 	spaces  map[spaceName]*task.Space
@@ -78,32 +77,6 @@ func (r *replica) failViews(err error) {
 	r.failView = err
 }
 
-// logBuffer keeps what was logged.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-// take returns what was logged since the last call.
-func (l *logBuffer) take() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	defer l.buf.Reset()
-	return l.buf.String()
-}
-
-// leader is a Leader that has no parts beside the shard.
-type leader struct{ *system.Shard }
-
-func (l leader) Elected()     { l.Shard.Elected() }
-func (l leader) Dropped(bool) { l.Shard.Dropped() }
-
 // inBubble runs a test in fake time, in a cluster with some data shards. Shard 1 begins its turn.
 func inBubble(t *testing.T, shards int, fn func(t *testing.T, w *world)) {
 	t.Helper()
@@ -112,7 +85,7 @@ func inBubble(t *testing.T, shards int, fn func(t *testing.T, w *world)) {
 			silent: map[uint32]error{}, refuses: map[uint32]error{}, loses: map[uint32]error{}}
 		w.replica = &replica{Replica: w.NewReplica()}
 		w.shard = system.NewShard(w.replica)
-		w.replica.Leader = leader{w.shard}
+		w.replica.Leader = systemtest.LeaderOf(w.shard)
 		w.replica.Lead()
 		w.setShards(shards)
 		w.divider = New(w.shard, w, slog.New(slog.NewTextHandler(&w.log, nil)))

@@ -16,13 +16,15 @@ func (w *World) Open(level, shards int) *system.Shard {
 	w.T.Helper()
 	r := w.NewReplica()
 	shard := system.NewShard(r)
-	r.Leader = leader{shard}
+	r.Leader = LeaderOf(shard)
 	r.Lead()
 	w.Put(system.SettingsKey, system.EncodeRow(system.Settings{Replication: 1, Level: level, NextNode: 2, DataShards: shards}))
 	return shard
 }
 
-// leader is a Leader that has no parts beside the shard.
+// LeaderOf returns a Leader that has no parts beside the shard.
+func LeaderOf(s *system.Shard) Leader { return leader{s} }
+
 type leader struct{ *system.Shard }
 
 func (l leader) Elected()     { l.Shard.Elected() }

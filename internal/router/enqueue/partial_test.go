@@ -31,7 +31,7 @@ func (b deaf) Enqueue(ctx context.Context, shard uint32, ns string, specs []task
 	if b.errs[shard] == nil {
 		return out, at, err
 	}
-	time.Sleep(b.wait)
+	routertest.Pass(b.wait)
 	return nil, broker.Stamp{}, b.errs[shard]
 }
 

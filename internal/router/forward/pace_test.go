@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/router/routertest"
 )
 
 // A wait goes on for the rest of its span, after a pause, until the call is done.
@@ -35,7 +36,7 @@ func TestAWaitIsRepeated(t *testing.T) {
 			var spans []time.Duration
 			n, err := forward.Wait(bg, g.nodes[1].Forwarder, c.span, func(_ context.Context, span time.Duration) (int, error) {
 				spans = append(spans, span)
-				time.Sleep(c.takes)
+				routertest.Pass(c.takes)
 				if len(spans) == c.fails {
 					return len(spans), broken
 				}
@@ -104,7 +105,7 @@ func TestAWaitThatIsDoneInADrain(t *testing.T) {
 		time.AfterFunc(time.Second, func() { close(p.drain) })
 		_, err := forward.Wait(bg, p.Forwarder, time.Minute, func(context.Context, time.Duration) (string, error) {
 			calls++
-			time.Sleep(2 * time.Second)
+			routertest.Pass(2 * time.Second)
 			return "done", nil
 		}, func(got string) bool { return got == "done" })
 		same(t, "calls"+text(err), calls, 1)
@@ -139,7 +140,7 @@ func TestUntilDrain(t *testing.T) {
 		ended := false
 		life.Go(func() {
 			<-life.Context().Done()
-			time.Sleep(time.Second)
+			routertest.Pass(time.Second)
 			ended = true
 		})
 		began = time.Now()
@@ -191,9 +192,9 @@ func TestRetries(t *testing.T) {
 			t.Errorf("%d retries took %s", n, took)
 		}
 		r = p.NewRetries()
-		time.Sleep(forward.SearchTime - 1)
+		routertest.Pass(forward.SearchTime - 1)
 		same(t, "more before the time is over", r.More(bg), true)
-		time.Sleep(1 * time.Nanosecond)
+		routertest.Pass(1)
 		same(t, "more when the time is over", r.More(bg), false)
 
 		r = p.NewRetries()

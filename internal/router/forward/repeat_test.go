@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
@@ -186,7 +187,7 @@ func TestAWaitIsShortenedByWhatHasPassed(t *testing.T) {
 		serve := func(n uint32, took time.Duration, err error) {
 			g.runs(n, func(_ context.Context, j job) (string, error) {
 				g.with(func() { waits = append(waits, j.Wait) })
-				time.Sleep(took)
+				routertest.Pass(took)
 				return fmt.Sprint("done by ", n), err
 			})
 		}
@@ -209,7 +210,7 @@ func TestAWaitIsShortenedByWhatHasPassed(t *testing.T) {
 		g.with(func() { g.nodes[1].run = nil })
 		g.runs(1, func(_ context.Context, j job) (string, error) {
 			g.with(func() { waits = append(waits, j.Wait) })
-			time.Sleep(5 * s)
+			routertest.Pass(5 * s)
 			g.knows(1, 2)
 			return "", &broker.NotLeader{Shard: 1, Node: 2}
 		})
@@ -229,7 +230,7 @@ func TestAVerbThatWaits(t *testing.T) {
 			verbtest.On(p.verbs, broker.ShowOperation, func(_ context.Context, q *broker.OperationWait) (out broker.Shown[broker.OperationView], err error) {
 				waits = append(waits, q.Wait)
 				if n == 1 {
-					time.Sleep(5 * time.Second)
+					routertest.Pass(5 * time.Second)
 					g.knows(1, 2)
 					err = &broker.NotLeader{Shard: 1, Node: 2}
 				}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -227,10 +228,10 @@ func TestCallsWhileThereIsNoLeader(t *testing.T) {
 		}
 		brief := p.once.WithPatience(2 * time.Second)
 		search(brief, 2*time.Second, time.Now()) // which does not shorten the others
-		time.Sleep(time.Minute)
+		routertest.Pass(time.Minute)
 		first := time.Now()
 		search(p.once, forward.SearchTime, first)
-		time.Sleep(time.Minute)
+		routertest.Pass(time.Minute)
 		search(p.once, forward.LeaderlessTime, first)
 		search(brief, forward.LeaderlessTime, first)
 		search(p.once.WithPatience(time.Millisecond), time.Millisecond, first)
@@ -268,7 +269,7 @@ func TestASearchStartsOver(t *testing.T) {
 			ends := forward.SearchTime
 			g.runs(2, func(context.Context, job) (string, error) {
 				if time.Since(began) >= 5*time.Second {
-					time.Sleep(kept)
+					routertest.Pass(kept)
 					g.fails(2, &broker.NotLeader{Shard: 1})
 					g.messages()
 					if kept >= time.Second {

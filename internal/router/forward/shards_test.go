@@ -11,6 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/schedules"
 	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
@@ -177,7 +178,7 @@ func TestEachShard(t *testing.T) {
 			if shard != uint32(i+4) {
 				t.Errorf("call %d is for shard %d", i, shard)
 			}
-			time.Sleep(time.Second)
+			routertest.Pass(time.Second)
 			return map[int]error{0: broken, 1: nil, 2: odd}[i]
 		})
 		same(t, "time", time.Since(began), time.Second)

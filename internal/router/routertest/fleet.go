@@ -114,7 +114,7 @@ func (m *Member) UseControl(c router.Control) { m.control.Control = c }
 // UsePeers replaces the node's connections to the other nodes.
 func (m *Member) UsePeers(p router.Peers) { m.peers.Peers = p }
 
-// Pass lets fake time pass, in the bubble that InFleet opens.
+// Pass lets fake time pass, in the bubble that a test runs in.
 func Pass(d time.Duration) { time.Sleep(d) }
 
 // patience ends a test that waits for something that never happens. Without it, such a test would run forever, because retries never
