@@ -27,7 +27,7 @@ func resume(h task.Hold) func(*task.QueueConfig) error {
 
 // Each change of a queue is one event and one entry of the audit log, which say what happened, and, for a pause, why. A change that is refused or
 // changes nothing is neither.
-func TestWhatIsToldOfAQueue(t *testing.T) {
+func TestEventsAndAuditOfAQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 2)
 		first, err := c.Queues.Events(bg, events.Query{Filter: events.Filter{Namespace: "default"}})
@@ -92,7 +92,7 @@ func TestWhatIsToldOfAQueue(t *testing.T) {
 	})
 }
 
-// Each event is told once, and not again with the next round.
+// Each event is reported once, and not again with the next round.
 func TestEventsAreToldOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -110,7 +110,7 @@ func TestEventsAreToldOnce(t *testing.T) {
 	})
 }
 
-// Who reads events where the term has ended is told so, and where the next begins that the leader has changed.
+// A reader of events learns that the term has ended, and then that the leader has changed.
 func TestEventsOfAnotherLeader(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -129,7 +129,7 @@ func TestEventsOfAnotherLeader(t *testing.T) {
 	})
 }
 
-// The entry of a deletion names who began it, also if the next leader ends it. A row from before authors were recorded names nobody.
+// The entry of a deletion names who began it, even if the next leader ends it. A row from before authors were recorded names nobody.
 func TestWhoDeleted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)

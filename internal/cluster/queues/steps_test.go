@@ -104,7 +104,7 @@ func TestSpreadWhileSlotsMove(t *testing.T) {
 	})
 }
 
-// What is due minutely is called each minute, whether slots move or not.
+// What is due once a minute is called each minute, whether slots move or not.
 func TestMinutely(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(spreadLevel, 2)

@@ -47,7 +47,7 @@ func TestRemainderByUse(t *testing.T) {
 	})
 }
 
-// The shard whose turn it is goes first also in what is divided by demand; those that want more come before those that do not.
+// The shard whose turn it is also goes first in what is divided by demand; those that want more come before those that do not.
 func TestRemainderByDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for turn, want := range []map[string]string{
@@ -121,7 +121,7 @@ func TestWhoGetsAShare(t *testing.T) {
 	})
 }
 
-// Before anything is confirmed, a shard that has confirmed a share is told no more than it may use already, also if there is room.
+// Before anything is confirmed, a shard that has confirmed a share is sent no more than it may use already, even if there is room.
 func TestSafeShares(t *testing.T) {
 	most := func(n int64) divisionPart {
 		return divisionPart{Version: 4, Most: task.Amounts{Backlog: n, Bytes: unlimited, Running: unlimited}}

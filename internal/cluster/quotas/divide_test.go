@@ -310,7 +310,7 @@ func TestDamagedRows(t *testing.T) {
 	})
 }
 
-// One division runs at a time. Who waits for another gives up when the call does.
+// One division runs at a time. A caller that waits for another gives up when its context ends.
 func TestDivisionsTakeTurns(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, w *world) {
 		w.setQuotas("team", task.Quotas{Backlog: 50})

@@ -112,7 +112,7 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// The watch goes on after rows could not be read or a shard did not answer, and says once per attempt that a division failed, and of what.
+// The watch goes on after rows could not be read or a shard did not answer. It logs once per attempt which division failed.
 func TestWatchGoesOn(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, w *world) {
 		w.setQuotas("team", task.Quotas{Backlog: 100})
@@ -220,7 +220,7 @@ func TestWhoIsShortOfSlots(t *testing.T) {
 	}
 }
 
-// Shares are sent again to a shard that does not use the last one, and not to one that is silent. What it had refused before counts no more when
+// Shares are sent again to a shard that does not use the last one, and not to one that is silent. What it had refused before no longer counts when
 // it answers again.
 func TestUnsettledShards(t *testing.T) {
 	for unsettled := range 3 {

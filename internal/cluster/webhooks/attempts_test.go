@@ -220,7 +220,7 @@ func TestAReceiverIsBack(t *testing.T) {
 	}
 }
 
-// A webhook whose attempt has failed rests until the moment that is shown, and as long as its receiver asked.
+// After a failed attempt, a webhook waits until the time that is shown, and as long as its receiver asked.
 func TestAWebhookRests(t *testing.T) {
 	for _, wish := range []time.Duration{0, time.Second, time.Hour} {
 		inBubble(t, func(t *testing.T, w *world) {
@@ -267,7 +267,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// A receiver that wants no more disables its webhook, once. What is pending is held until it is resumed.
+// A receiver that is gone for good disables its webhook, once. What is pending is held until it is resumed.
 func TestAReceiverIsGone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 2)

@@ -19,8 +19,8 @@ import (
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// moody is a replica whose next rounds fail.
-type moody struct {
+// failingReplica is a replica whose next rounds fail.
+type failingReplica struct {
 	*systemtest.Replica
 	fails atomic.Int64 // how many rounds fail
 	tried atomic.Int64 // rounds
@@ -30,14 +30,14 @@ type moody struct {
 
 var errMood = errors.New("the round was lost")
 
-func (m *moody) Update(ctx context.Context, fn func(tx *store.Tx) error) error {
+func (m *failingReplica) Update(ctx context.Context, fn func(tx *store.Tx) error) error {
 	if m.tried.Add(1); m.fails.Add(-1) >= 0 {
 		return errMood
 	}
 	return m.Replica.Update(ctx, fn)
 }
 
-func (m *moody) View(ctx context.Context, fn func(store.Reader) error) error {
+func (m *failingReplica) View(ctx context.Context, fn func(store.Reader) error) error {
 	if m.views.Load() {
 		return errMood
 	}
@@ -48,10 +48,10 @@ func (m *moody) View(ctx context.Context, fn func(store.Reader) error) error {
 	return err
 }
 
-// openMoody is openAt for a replica whose rounds may fail.
-func (w *world) openMoody(shards int) (*control, *moody) {
+// openFailing is openAt for a replica whose rounds may fail.
+func (w *world) openFailing(shards int) (*control, *failingReplica) {
 	s := &systemReplica{Replica: w.NewReplica(), world: w}
-	m := &moody{Replica: s.Replica}
+	m := &failingReplica{Replica: s.Replica}
 	shard := system.NewShard(m)
 	s.control = &control{shard, namespaces.New(namespaces.Config{Shard: shard}), New(shard, w.copyWatches, slog.New(slog.DiscardHandler))}
 	s.Leader = s.control
@@ -67,7 +67,7 @@ func TestOutcomesAreRecordedAgain(t *testing.T) {
 		took         time.Duration
 	}{{0, 1, 0}, {1, 2, time.Second}, {2, 3, 2 * time.Second}, {3, 3, 2 * time.Second}} {
 		inBubble(t, func(t *testing.T, w *world) {
-			c, m := w.openMoody(1)
+			c, m := w.openFailing(1)
 			hook(t, c, Webhook{Name: "h"})
 			c.Webhooks.takes(t, deaths("q", 1, 1))
 			p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Send: func(context.Context, webhook.Request) webhook.Outcome { return accepted }})
@@ -112,7 +112,7 @@ func TestOutcomesAtTheEnd(t *testing.T) {
 		{"delivered by a node that leads no more", accepted, false, false, 9, 1, DispatchCounts{Delivered: 1}},
 	} {
 		inBubble(t, func(t *testing.T, w *world) {
-			c, m := w.openMoody(1)
+			c, m := w.openFailing(1)
 			hook(t, c, Webhook{Name: "h"})
 			c.Webhooks.takes(t, deaths("q", 1, 1))
 			a := c.Webhooks.mustAttempt(t)
@@ -297,7 +297,7 @@ func TestTestsOfWebhooks(t *testing.T) {
 // A dispatcher has a default period and needs no logger. A new leader, and a notice whose outcome is unknown, wake it.
 func TestDispatcherWakes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c, m := w.openMoody(1)
+		c, m := w.openFailing(1)
 		if p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks}); p.cfg.Period != 10*time.Second || p.log == nil {
 			t.Errorf("the configuration is %+v", p.cfg)
 		}
@@ -357,7 +357,7 @@ func TestRemovedDuringATest(t *testing.T) {
 // A node that can't read what is due looks again after a period, and says so unless it stops.
 func TestWhatIsDueCantBeRead(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c, m := w.openMoody(1)
+		c, m := w.openFailing(1)
 		said := &records{all: map[string]int{}}
 		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Period: time.Minute, Logger: slog.New(said)})
 		ctx, stop := context.WithCancel(bg)
@@ -378,7 +378,7 @@ func TestWhatIsDueCantBeRead(t *testing.T) {
 // A node that loses its leadership tells the shards nothing more, and looks for no webhooks.
 func TestLeadershipIsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c, m := w.openMoody(1)
+		c, m := w.openFailing(1)
 		if c.Webhooks.mayHaveHooks(bg) {
 			t.Error("a webhook may exist")
 		}

@@ -263,7 +263,7 @@ func (r *records) count(begin string) (n int) {
 // Regular checks say in the log what fails, run only on the leader, and only once there is a webhook.
 func TestRegularChecks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c, m := w.openMoody(2)
+		c, m := w.openFailing(2)
 		said := &records{all: map[string]int{}}
 		var asked atomic.Int64
 		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Period: time.Minute, Logger: slog.New(said), Send: newInbox().send, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) {

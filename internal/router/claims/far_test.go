@@ -59,7 +59,7 @@ func TestSettlingInAShardThatIsNotKnown(t *testing.T) {
 	})
 }
 
-// Claims that wait at once for others are told apart: the one whose caller leaves ends, the other goes on.
+// Of claims that wait at the same time, the one whose caller leaves ends, and the other goes on.
 func TestTwoClaimsWaitForOthers(t *testing.T) {
 	for _, network := range []routertest.Fate{routertest.Arrives, routertest.Hangs} {
 		routertest.InFleet(t, 2, func(f *routertest.Fleet) {

@@ -152,7 +152,7 @@ func TestNoticesThatAreLate(t *testing.T) {
 
 // More notices than a frame holds come in several, and none is lost.
 func TestManyNotices(t *testing.T) {
-	g := &claimWatcher{claims: &Claims{broker: &alone{}}, wake: make(chan struct{}, 1), moved: map[uint32]bool{}}
+	g := &claimWatcher{claims: &Claims{broker: &localBroker{}}, wake: make(chan struct{}, 1), moved: map[uint32]bool{}}
 	for n := range 2001 {
 		g.onLost(broker.Lost{ID: task.NewID(1, 1, uint64(n))})
 	}
@@ -169,8 +169,8 @@ func TestManyNotices(t *testing.T) {
 	}
 }
 
-// alone is the broker of a node that leads all shards.
-type alone struct {
+// localBroker is the broker of a node that leads all shards.
+type localBroker struct {
 	oneNode
 	Broker
 	mu     sync.Mutex
@@ -180,9 +180,9 @@ type alone struct {
 	errs   []error // of the next claims
 }
 
-func (*alone) Leader(uint32) (node, term, index uint64) { return 1, 1, 1 }
+func (*localBroker) Leader(uint32) (node, term, index uint64) { return 1, 1, 1 }
 
-func (a *alone) Claim(_ context.Context, _ uint32, c broker.ClaimCall, _ time.Duration) ([]broker.Claimed, broker.Stamp, error) {
+func (a *localBroker) Claim(_ context.Context, _ uint32, c broker.ClaimCall, _ time.Duration) ([]broker.Claimed, broker.Stamp, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.claims = append(a.claims, c)
@@ -194,14 +194,14 @@ func (a *alone) Claim(_ context.Context, _ uint32, c broker.ClaimCall, _ time.Du
 	return a.got, broker.Stamp{Index: 1}, nil
 }
 
-func (a *alone) Settle(_ context.Context, _ uint32, calls []broker.Settle) ([]broker.Settled, broker.Stamp, error) {
+func (a *localBroker) Settle(_ context.Context, _ uint32, calls []broker.Settle) ([]broker.Settled, broker.Stamp, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.calls = append(a.calls, calls)
 	return make([]broker.Settled, len(calls)), broker.Stamp{}, nil
 }
 
-func (a *alone) Await(context.Context, uint32, broker.ClaimCall) error {
+func (a *localBroker) Await(context.Context, uint32, broker.ClaimCall) error {
 	return task.Invalid("queues", "is bad")
 }
 
@@ -223,8 +223,8 @@ func (l *lines) String() string {
 	return l.all.String()
 }
 
-// newAlone returns the claims of a node that leads all shards, and its log.
-func newAlone(t *testing.T, a *alone) (*Claims, *lines) {
+// newLocal returns the claims of a node that leads all shards, and its log.
+func newLocal(t *testing.T, a *localBroker) (*Claims, *lines) {
 	log := &lines{}
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	f := forward.New(forward.Config{Node: 1, Broker: a.oneNode, Map: a.oneNode, Logger: logger})
@@ -238,8 +238,8 @@ func TestHowLongALostClaimIsLookedFor(t *testing.T) {
 		{time.Second, 10 * time.Second}, {time.Minute, time.Minute}, {time.Hour, 10 * time.Minute}, {0, task.DefaultSettings().Lease},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			a := &alone{errs: slices.Repeat([]error{errors.New("odd")}, 2000)}
-			claims, log := newAlone(t, a)
+			a := &localBroker{errs: slices.Repeat([]error{errors.New("odd")}, 2000)}
+			claims, log := newLocal(t, a)
 			claims.Abandon(1, broker.ClaimCall{Namespace: "ns", ClaimKey: "k", Lease: c.lease})
 			time.Sleep(c.want - time.Millisecond)
 			synctest.Wait()
@@ -258,12 +258,12 @@ func TestHowLongALostClaimIsLookedFor(t *testing.T) {
 func TestALostClaimIsReleased(t *testing.T) {
 	for n, want := range []int{0, 1, 2} {
 		synctest.Test(t, func(t *testing.T) {
-			a := &alone{errs: []error{errors.New("odd"), errors.New("odd")}}
+			a := &localBroker{errs: []error{errors.New("odd"), errors.New("odd")}}
 			for i := range n {
 				a.got = append(a.got, broker.Claimed{Envelope: nil, Token: task.Token{Fence: uint64(i + 1)}})
 				a.got[i].Envelope = envelope(uint64(i + 1))
 			}
-			claims, log := newAlone(t, a)
+			claims, log := newLocal(t, a)
 			claims.Abandon(1, broker.ClaimCall{Namespace: "ns", ClaimKey: "k", Queues: []broker.Share{{Queue: "q"}}})
 			time.Sleep(3 * time.Second)
 			synctest.Wait()
@@ -284,7 +284,7 @@ func TestALostClaimIsReleased(t *testing.T) {
 func TestCloseWaitsForLostClaims(t *testing.T) {
 	for busy, most := range map[int][2]time.Duration{0: {0, 0}, 1: {time.Second, 1020 * time.Millisecond}, 2: {2 * time.Second, 2010 * time.Millisecond}} {
 		synctest.Test(t, func(t *testing.T) {
-			claims, log := newAlone(t, &alone{})
+			claims, log := newLocal(t, &localBroker{})
 			for range busy {
 				claims.abandoned <- struct{}{}
 			}
@@ -312,8 +312,8 @@ func TestCloseWaitsForLostClaims(t *testing.T) {
 // A leader's own refusal is the caller's, without another attempt.
 func TestTheLeaderRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &alone{errs: []error{task.Invalid("max", "is bad")}, got: []broker.Claimed{{}}}
-		claims, _ := newAlone(t, a)
+		a := &localBroker{errs: []error{task.Invalid("max", "is bad")}, got: []broker.Claimed{{}}}
+		claims, _ := newLocal(t, a)
 		if got, _, err := claims.Claim(context.Background(), 1, broker.ClaimCall{}, time.Minute); !errors.Is(err, task.ErrInvalidArgument) || got != nil || len(a.claims) != 1 {
 			t.Errorf("got %v, %v after %d calls", got, err, len(a.claims))
 		}

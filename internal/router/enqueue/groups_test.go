@@ -191,14 +191,14 @@ func TestMembersAmongOthers(t *testing.T) {
 // Messages of all kinds are sent to where they belong, and each gets its result.
 func TestAnOutboxIsSent(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
-		deaf := map[uint32]error{3: routertest.ErrAway}
+		errs := map[uint32]error{3: routertest.ErrAway}
 		verbtest.On(s.Answers, broker.RecordNotices, func(_ context.Context, q *broker.GroupNotices) (broker.Nothing, error) {
 			s.Note("%d notices in %d", len(q.Notices), q.Shard)
-			return broker.Nothing{}, deaf[q.Shard]
+			return broker.Nothing{}, errs[q.Shard]
 		})
 		verbtest.On(s.Answers, broker.OperateTask, func(_ context.Context, q *broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
 			s.Note("%v in %d", q.Verb == broker.Cancel, q.ID.Shard())
-			return out, deaf[q.ID.Shard()]
+			return out, errs[q.ID.Shard()]
 		})
 		notice := func(shard uint32) *broker.OutboxMessage {
 			return &broker.OutboxMessage{Notice: &broker.Notice{Group: task.NewID(shard, 1, 1)}}

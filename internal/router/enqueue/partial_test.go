@@ -19,14 +19,14 @@ import (
 
 var bg = context.Background()
 
-// deaf is a broker of which some shards do not answer.
-type deaf struct {
+// partialBroker is a broker of which some shards do not answer.
+type partialBroker struct {
 	*routertest.Script
 	errs map[uint32]error
 	wait time.Duration // before an error
 }
 
-func (b deaf) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+func (b partialBroker) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
 	out, at, err := b.Script.Enqueue(ctx, shard, ns, specs)
 	if b.errs[shard] == nil {
 		return out, at, err
@@ -40,7 +40,7 @@ func TestSomeShardsDoNotAnswer(t *testing.T) {
 	for _, wait := range []time.Duration{0, time.Second} { // the error comes first, or last
 		for named, gone := range map[uint32]uint32{1: 1, 2: 2, 3: 1} {
 			routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
-				m.UseBroker(deaf{s, map[uint32]error{gone: routertest.ErrAway}, wait})
+				m.UseBroker(partialBroker{s, map[uint32]error{gone: routertest.ErrAway}, wait})
 				specs := []task.Spec{{Type: "a", Queue: "spread", RequestID: routertest.Asked}, {Type: "b", Queue: "spread", Key: "k"}}
 				s.Moved = func(uint32, task.Spec) bool { return false }
 				out, stamp, err := m.Enqueue(bg, named, routertest.Namespace, specs) // a goes to shard 1, b to shard 2
@@ -127,11 +127,11 @@ func TestVersionsOfRoutes(t *testing.T) {
 	})
 }
 
-// A shard that says that the queue is elsewhere has the tasks go there.
+// Tasks go to the shard that has the queue, if the one asked first says that it has moved.
 func TestAQueueThatHasMovedAsAWhole(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		moved := &forward.Moved{Namespace: routertest.Namespace, Name: "one", Shard: 2, Config: task.QueueConfig{Version: 99}}
-		m.UseBroker(deaf{Script: s, errs: map[uint32]error{1: moved}})
+		m.UseBroker(partialBroker{Script: s, errs: map[uint32]error{1: moved}})
 		specs := []task.Spec{{Type: "a", Queue: "one"}, {Type: "b", Queue: "one"}}
 		out, stamp, err := m.Enqueue(bg, 1, routertest.Namespace, specs)
 		if got := s.Was(); got != "enqueue [a b] in 1, enqueue [a b] in 2" || err != nil || out[0].ID.Shard() != 2 || out[1].ID.Shard() != 2 || stamp.Shard != 2 || specs[1].Routed != 99 {
@@ -140,7 +140,7 @@ func TestAQueueThatHasMovedAsAWhole(t *testing.T) {
 	})
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) { // found out slot by slot
 		moved := &forward.Moved{Namespace: routertest.Namespace, Name: "one", Shard: 2, Config: task.QueueConfig{Version: 99}}
-		m.UseBroker(deaf{Script: s, errs: map[uint32]error{1: moved}})
+		m.UseBroker(partialBroker{Script: s, errs: map[uint32]error{1: moved}})
 		m.Fleet.Queues["one"] = queues.Queue{Namespace: routertest.Namespace, Name: "one", Shard: 2, Config: task.QueueConfig{Version: 99}}
 		specs := []task.Spec{{Type: "a", Queue: "one"}, {Type: "b", Queue: "spread", Key: "k"}}
 		out, _, err := m.Enqueue(bg, 1, routertest.Namespace, specs)
@@ -195,13 +195,13 @@ func TestStampsOfMembers(t *testing.T) {
 	})
 }
 
-// newsControl is a system shard that counts the notifications that it takes.
-type newsControl struct {
+// countingControl is a system shard that counts the notifications that it takes.
+type countingControl struct {
 	routertest.FakeControl
 	taken *atomic.Int64
 }
 
-func (c newsControl) TakeNotifications(_ context.Context, ns string, news []*task.Notification) error {
+func (c countingControl) TakeNotifications(_ context.Context, ns string, news []*task.Notification) error {
 	if err := c.Check(); err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func TestWhatIsSentAgain(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		var taken atomic.Int64
 		for _, m := range f.Nodes {
-			m.UseControl(newsControl{routertest.FakeControl{M: m}, &taken})
+			m.UseControl(countingControl{routertest.FakeControl{M: m}, &taken})
 		}
 		lose := ""
 		f.Network = func(_, _ uint32, method string) routertest.Fate {

@@ -255,7 +255,7 @@ func TestCallsOfNodes(t *testing.T) {
 	})
 }
 
-// A call for any replica runs here if there is one, otherwise at the first node that answers, be it with a refusal.
+// A call for any replica runs here if there is one, otherwise at the first node that answers, even if it refuses.
 func TestCallsOfReplicas(t *testing.T) {
 	odd, internal := task.Invalid("id", "is odd"), errors.New("disk broke")
 	elsewhere, unknown := &broker.NotLeader{Shard: 1}, broker.Unknown("lost")

@@ -214,7 +214,7 @@ func TestWhatACallerWithTimeLeftIsTold(t *testing.T) {
 	}
 }
 
-// Once a call has looked for 10 seconds in vain, the next ones look for half a second each, until a leader is seen. They tell since when
+// Once a call has looked for 10 seconds in vain, the next ones look for half a second each, until a leader is seen. They say since when
 // there is none.
 func TestCallsWhileThereIsNoLeader(t *testing.T) {
 	outside(t, 3, func(g *group, p *peer) {
@@ -295,7 +295,7 @@ func TestASearchStartsOver(t *testing.T) {
 	}
 }
 
-// What the nodes answered is told by their names, each once, with its last answer.
+// The error names each node that answered once, with its last answer.
 func TestWhatTheNodesAnswered(t *testing.T) {
 	inGroup(t, 4, func(g *group) {
 		p := g.nodes[1]
