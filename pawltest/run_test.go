@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -69,10 +70,29 @@ func TestOutcomesOfRuns(t *testing.T) {
 					if got := measured(t, reader); strings.Contains(got, "messaging.process.duration process default error=") != failed {
 						t.Errorf("the metrics are\n%s", got)
 					}
-				}, pawl.Telemetry{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))}, pawl.DialOptions{Logger: log.logger()})
+				}, pawl.Telemetry{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))}, pawl.DialOptions{Logger: slog.New(lossFirst{log.logger().Handler(), t})})
 			})
 		})
 	}
+}
+
+// lossFirst checks that the loss of a claim is logged before its handler can know of it, so before all that the handler logs about it.
+type lossFirst struct {
+	slog.Handler
+	t *testing.T
+}
+
+// Handle implements slog.Handler.
+func (h lossFirst) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == "claim lost" && ctx.Err() != nil {
+		h.t.Errorf("the handler's context ended before the loss was logged: %v", context.Cause(ctx))
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (h lossFirst) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return lossFirst{h.Handler.WithAttrs(attrs), h.t}
 }
 
 func cancel(w *traced, ref *pawl.Ref) {
