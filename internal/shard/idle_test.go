@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,4 +92,32 @@ func TestIdleGroupsStayTogether(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A leader drops the buffer of a large round soon after it, and only then sleeps.
+func TestBufferOfLargeRoundIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := startBench(t, fixture{})
+		defer b.close()
+		check := func(what string, size int, holds bool) {
+			t.Helper()
+			b.onLoop(func(l *loop) {
+				if got := cap(l.sealed); got >= size != holds {
+					t.Errorf("%s a round of %d bytes, the buffer has %d bytes", what, size, got)
+				}
+				if got, want := l.needsTicks(), what == "after"; got != want {
+					t.Errorf("%s a round of %d bytes, the loop needs ticks: %v, want %v", what, size, got, want)
+				}
+			})
+		}
+		for _, size := range []int{2 * idleSealed, 100, maxSealed / 2} {
+			time.Sleep(time.Minute)
+			if _, err := b.set("k", strings.Repeat("v", size)); err != nil {
+				t.Fatal(err)
+			}
+			check("after", size, true)
+			time.Sleep((dropTicks + 1) * b.cfg.TickInterval)
+			check("soon after", size, size < idleSealed)
+		}
+	})
 }

@@ -20,8 +20,12 @@ type round struct {
 	began time.Duration
 }
 
-// maxSealed bounds the buffer that is kept for the next entry, in bytes.
-const maxSealed = 4 << 20
+const (
+	// maxSealed is the size of the largest buffer that is kept for the next entry, in bytes.
+	maxSealed = 4 << 20
+	// idleSealed is the size of the largest buffer that an idle shard keeps. One of a one-node cluster continues to tick until it has dropped a larger one.
+	idleSealed = 64 << 10
+)
 
 // startRound runs the waiting calls, if the last round is done, and proposes their writes.
 func (l *loop) startRound() error {

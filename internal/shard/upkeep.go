@@ -81,6 +81,9 @@ func (u *upkeep) applied(index uint64, n int) {
 
 // tick does the shard's own work of a tick.
 func (l *loop) tick() error {
+	if l.upkeep.ticks%dropTicks == 0 {
+		l.sealed = make([]byte, headerLen)
+	}
 	l.transfers.startIfBarred()
 	l.transfers.startIfSlow()
 	l.transfers.tick()
@@ -110,9 +113,10 @@ func (u *upkeep) tick() error {
 }
 
 // needsTicks reports whether Raft or the log has anything to do as time passes. A leader without other replicas has nobody to hear from
-// or to send heartbeats to, so after an entry it needs only one more tick, to cut its log. An idle node of a one-node cluster sleeps.
+// or to send heartbeats to, so after an entry it needs one more tick, to cut its log, and a few after a large one, to drop its buffer. An idle node
+// of a one-node cluster sleeps.
 func (l *loop) needsTicks() bool {
-	return l.leading == nil || !l.alone || len(l.members.Learners) > 0 || l.changes.current != nil || l.transfers.current != nil ||
+	return l.leading == nil || !l.alone || cap(l.sealed) > idleSealed || len(l.members.Learners) > 0 || l.changes.current != nil || l.transfers.current != nil ||
 		l.cfg.State.Applied().Index != l.upkeep.checked
 }
 
@@ -157,10 +161,11 @@ func (u *upkeep) replicated() uint64 {
 }
 
 // silentTicks is the number of ticks after which a silent peer is no longer waited for; checkTicks is how often the log is cut
-// even if nothing was applied.
+// even if nothing was applied; dropTicks is how often the buffer for entries is dropped.
 const (
 	silentTicks = 50
 	checkTicks  = 50
+	dropTicks   = 5
 )
 
 // noteActive records the peers that Raft has heard from since its last check of the quorum.

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -391,4 +392,59 @@ func (w *world) checkDirectory(strangers []string) {
 	if free := len(numbers) - int(last-first) - 2; free > maxFree {
 		w.t.Errorf("%d spare files: segments %d to %d of %d", free, first, last, numbers)
 	}
+}
+
+// TestLargeBuffersAreDropped: half a second after a large write, a log has no large buffers. What is not yet written remains.
+func TestLargeBuffersAreDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(5, 3))
+		w := newWorld(t, 1000)
+		var writing atomic.Int64 // how long a write takes, in nanoseconds
+		w.fs = errorfs.Wrap(w.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpFileWriteAt {
+				time.Sleep(time.Duration(writing.Load()))
+			}
+			return nil
+		}))
+		w.mustOpen()
+		synctest.Wait() // until the next segment is ready
+		for i := range 24 {
+			w.mustAdd(content(rng, rng.IntN(900)), true)
+			writing.Store(0)
+			if i%3 == 0 {
+				writing.Store(int64(dropAfter * 3 / 4)) // a buffer that is being written comes back later
+				go w.mustAdd(content(rng, 2*idleBuffer), true)
+				time.Sleep(dropAfter / 2)
+				w.mustAdd(content(rng, idleBuffer), true)
+			}
+			w.mustAdd(content(rng, idleBuffer+rng.IntN(idleBuffer)), true)
+			unwritten := 0
+			if i%2 == 0 {
+				unwritten = rng.IntN(2 * idleBuffer)
+				w.mustAdd(content(rng, unwritten), false)
+			}
+			time.Sleep(dropAfter + time.Millisecond)
+			w.log.mu.Lock()
+			out, spare := cap(w.log.out), cap(w.log.spare)
+			w.log.mu.Unlock()
+			if out > max(idleBuffer, unwritten+2*blockSize) || spare > idleBuffer {
+				t.Errorf("the buffers of an idle log have %d and %d bytes, with %d to be written; want at most %d", out, spare, unwritten, idleBuffer)
+			}
+		}
+		writing.Store(0)
+		for _, size := range []int{100, idleBuffer, 2 * maxBuffer} {
+			w.mustAdd(content(rng, size), true)
+			w.log.mu.Lock()
+			kept := w.log.spare != nil
+			w.log.mu.Unlock()
+			if want := size <= maxBuffer; kept != want {
+				t.Errorf("after a write of %d bytes, its buffer is kept: %v, want %v", size, kept, want)
+			}
+			time.Sleep(time.Second)
+		}
+		w.close()
+		w.synced = len(w.records)
+		w.check(w.mustOpen())
+		w.close()
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pawlq/pawl/internal/ondisk"
 )
@@ -36,6 +37,8 @@ func Open(cfg Config, replay Replay) (*Log, error) {
 	cfg.setDefaults()
 	l := &Log{cfg: cfg, segments: map[uint32]*segment{}, work: make(chan struct{}, 1), done: make(chan struct{})}
 	l.changed.L = &l.mu
+	l.drop = time.AfterFunc(dropAfter, l.dropBuffers)
+	l.drop.Stop() // until a large write
 	if err := l.open(replay); err != nil {
 		return nil, errors.Join(err, l.closeFiles())
 	}
@@ -85,7 +88,7 @@ func (l *Log) openSegments() error {
 	}
 	for _, name := range names {
 		if strings.HasSuffix(name, suffix+".new") {
-			if err := l.cfg.FS.Remove(l.path(name)); err != nil {
+			if err := l.cfg.FS.Remove(l.cfg.path(name)); err != nil {
 				return err
 			}
 		}

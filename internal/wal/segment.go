@@ -36,11 +36,11 @@ type segment struct {
 	readers int      // guarded by Log.mu
 }
 
-func (l *Log) path(name string) string { return l.cfg.FS.PathJoin(l.cfg.Dir, name) }
+func (c *Config) path(name string) string { return c.FS.PathJoin(c.Dir, name) }
 
 func fileName(number uint32) string { return fmt.Sprintf("%010d%s", number, suffix) }
 
-func (l *Log) pathOf(number uint32) string { return l.path(fileName(number)) }
+func (l *Log) pathOf(number uint32) string { return l.cfg.path(fileName(number)) }
 
 // numberOf parses the number in the name of a segment's file.
 func numberOf(name string) (uint32, bool) {

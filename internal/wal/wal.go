@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -52,8 +53,11 @@ func (c *Config) setDefaults() {
 const (
 	// maxFree is how many files are kept for reuse; any others are removed.
 	maxFree = 2
-	// maxBuffer bounds the size of a buffer that is kept for later records.
+	// maxBuffer is the size of the largest buffer that is kept for later records, in bytes.
 	maxBuffer = 4 << 20
+	// Buffers are dropped this long after the last write that left one of over idleBuffer bytes.
+	dropAfter  = 500 * time.Millisecond
+	idleBuffer = 64 << 10
 )
 
 // ErrClosed: the log was closed.
@@ -74,12 +78,13 @@ type Log struct {
 	free     []*segment          // to be reused
 	obsolete []*segment          // to be removed
 
-	out     []byte // the next write to last, from the beginning of a block
-	outAt   int    // offset of out in last
-	old     int    // bytes at the beginning of out that were written before
-	spare   []byte // another buffer for out
-	syncing bool   // a caller is writing and syncing
-	synced  LSN    // the end of the log on disk
+	out     []byte      // the next write to last, from the beginning of a block
+	outAt   int         // offset of out in last
+	old     int         // bytes at the beginning of out that were written before
+	spare   []byte      // another buffer for out
+	drop    *time.Timer // runs dropBuffers
+	syncing bool        // a caller is writing and syncing
+	synced  LSN         // the end of the log on disk
 	cut     cut
 
 	work chan struct{} // has a token when keepSegments may have something to do
@@ -166,6 +171,9 @@ func (l *Log) flush() {
 	if cap(out) <= maxBuffer {
 		l.spare = out
 	}
+	if cap(l.spare) > idleBuffer {
+		l.drop.Reset(dropAfter)
+	}
 	if err != nil {
 		l.fail(fmt.Errorf("%s: %w", l.pathOf(to.number), err))
 		return
@@ -174,6 +182,14 @@ func (l *Log) flush() {
 	l.synced = lsnOf(to.number, at+end)
 	l.dropOld()
 	l.changed.Broadcast()
+}
+
+// dropBuffers drops the buffers, except for what is to be written, and for one that is being written.
+func (l *Log) dropBuffers() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.spare = nil
+	l.out = append(newBlocks(len(l.out)), l.out...)
 }
 
 // rotate begins the next segment.
@@ -302,6 +318,7 @@ func (l *Log) Close() error {
 		l.err = ErrClosed
 	}
 	close(l.work)
+	l.drop.Stop()
 	l.mu.Unlock()
 	<-l.done
 	return errors.Join(err, l.closeFiles())
