@@ -57,7 +57,8 @@ type Event struct {
 	Kind        EventKind
 	Time        time.Time
 	Queue       string
-	Type        string // of the task or breaker
+	Type        string // of the task or breaker; or the one that was paused or resumed
+	Key         string // the one that was paused or resumed
 	TaskID      string
 	State       pawltype.State // the task's new state
 	Attempt     int
@@ -146,7 +147,7 @@ func (a calls) watch(ctx context.Context, req *pawlv1.WatchEventsRequest, missed
 }
 
 func eventOf(p *pawlv1.Event) *Event {
-	return &Event{Kind: EventKind(p.GetKind()), Time: convert.Time(p.GetTime()), Queue: p.GetQueue(), Type: p.GetType(), TaskID: p.GetTaskId(), State: convert.State(p.GetState()),
+	return &Event{Kind: EventKind(p.GetKind()), Time: convert.Time(p.GetTime()), Queue: p.GetQueue(), Type: p.GetType(), Key: p.GetKey(), TaskID: p.GetTaskId(), State: convert.State(p.GetState()),
 		Attempt: int(p.GetAttempt()), Worker: p.GetWorker(), Reason: p.GetReason(), Error: p.GetError(), Name: p.GetName(), OperationID: p.GetOperationId(),
 		Count: p.GetCount(), Shard: p.GetShard(), Index: p.GetIndex(), Cursor: p.GetCursor()}
 }

@@ -44,6 +44,7 @@ func TestEvent(t *testing.T) {
   Time: 2026-01-01 02:00:00
   Queue: "Queue"
   Type: "Type"
+  Key: "Key"
   TaskID: "TaskId"
   State: "cancelled"
   Attempt: 7

@@ -83,7 +83,7 @@ func eventLine(e *admin.Event) string {
 		at = time.Now()
 	}
 	words := []string{at.Local().Format("15:04:05.000"), fmt.Sprintf("%-15s", e.Kind)}
-	for _, w := range []struct{ name, value string }{{"", e.Queue}, {"", e.Type}, {"", e.TaskID}, {"", e.Name}, {"", e.OperationID}, {"worker", e.Worker}, {"reason", e.Reason}, {"error", e.Error}} {
+	for _, w := range []struct{ name, value string }{{"", e.Queue}, {"", e.Type}, {"", e.TaskID}, {"", e.Name}, {"", e.OperationID}, {"key", e.Key}, {"worker", e.Worker}, {"reason", e.Reason}, {"error", e.Error}} {
 		switch {
 		case w.value == "":
 		case w.name == "":

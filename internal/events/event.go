@@ -58,7 +58,8 @@ type Event struct {
 	Kind      Kind
 	Namespace string
 	Queue     string
-	Type      string // of the task or breaker
+	Type      string // of the task or breaker; or the one that was paused or resumed
+	Key       string // the one that was paused or resumed
 	Task      task.ID
 	State     task.State // the task's new state
 	Attempt   int
@@ -77,7 +78,7 @@ func CutError(s string) string { return task.Cut(s, maxError) }
 
 // size returns about how many bytes an event takes in memory and in messages.
 func (e *Event) size() int {
-	return 250 + len(e.Queue) + len(e.Type) + len(e.Worker) + len(e.Reason) + len(e.Error) + len(e.Name)
+	return 250 + len(e.Queue) + len(e.Type) + len(e.Key) + len(e.Worker) + len(e.Reason) + len(e.Error) + len(e.Name)
 }
 
 // Filter selects events of a namespace. Fields that are set must all match.

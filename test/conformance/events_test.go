@@ -24,6 +24,7 @@ type happened struct {
 	Kind   string `json:"kind"`
 	Queue  string `json:"queue"`
 	Type   string `json:"type"`
+	Key    string `json:"key"`
 	TaskID string `json:"task_id"`
 	State  string `json:"state"`
 	Worker string `json:"worker"`
@@ -34,7 +35,7 @@ type happened struct {
 }
 
 func (h happened) String() string {
-	return strings.Join(strings.Fields(strings.Join([]string{h.Kind, h.Queue, h.Type, h.Worker, h.Reason, h.Error, h.Name}, " ")), " ")
+	return strings.Join(strings.Fields(strings.Join([]string{h.Kind, h.Queue, h.Type, h.Key, h.Worker, h.Reason, h.Error, h.Name}, " ")), " ")
 }
 
 type watching struct {
@@ -105,8 +106,12 @@ func TestEvents(t *testing.T) {
 			ok[queueInfo](w)(w.api.Pause(w.ctx(), "mail", pause{Reason: "deploy"}))
 			ok[queueInfo](w)(w.api.Resume(w.ctx(), "mail", pause{}))
 			ok[queueInfo](w)(w.api.Pause(w.ctx(), "mail", pause{Type: "welcome"}))
+			ok[queueInfo](w)(w.api.Pause(w.ctx(), "mail", pause{Key: "acme", Reason: "unpaid"}))
+			ok[queueInfo](w)(w.api.Resume(w.ctx(), "mail", pause{Type: "welcome"}))
+			ok[queueInfo](w)(w.api.Resume(w.ctx(), "mail", pause{Key: "acme"}))
 			w.put("mail", settings{MaxLength: 9})
-			s.hears("a queue's settings", "queue.paused mail deploy", "queue.resumed mail", "queue.paused mail", "queue.changed mail")
+			s.hears("a queue's settings", "queue.paused mail deploy", "queue.resumed mail",
+				"queue.paused mail welcome", "queue.paused mail acme unpaid", "queue.resumed mail welcome", "queue.resumed mail acme", "queue.changed mail")
 			w.put("new", settings{})
 			must(w.T, w.api.DeleteQueue(w.ctx(), "new"))
 			s.hears("a queue's life", "queue.created new", "queue.deleted new")
@@ -259,7 +264,7 @@ func (d *rpc) Watch(ctx context.Context, f watching) (<-chan happened, error) {
 				return
 			}
 			for _, e := range frame.GetEvents() {
-				h := happened{Kind: e.GetKind(), Queue: e.GetQueue(), Type: e.GetType(), TaskID: e.GetTaskId(), State: word(e.GetState(), "STATE_"), Worker: e.GetWorker(),
+				h := happened{Kind: e.GetKind(), Queue: e.GetQueue(), Type: e.GetType(), Key: e.GetKey(), TaskID: e.GetTaskId(), State: word(e.GetState(), "STATE_"), Worker: e.GetWorker(),
 					Reason: e.GetReason(), Error: e.GetError(), Name: e.GetName(), Cursor: e.GetCursor()}
 				select {
 				case out <- h:
@@ -284,7 +289,7 @@ func (d *sdk) Watch(ctx context.Context, f watching) (<-chan happened, error) {
 				failed <- err
 				return
 			}
-			h := happened{Kind: string(e.Kind), Queue: e.Queue, Type: e.Type, TaskID: e.TaskID, State: string(e.State), Worker: e.Worker, Reason: e.Reason,
+			h := happened{Kind: string(e.Kind), Queue: e.Queue, Type: e.Type, Key: e.Key, TaskID: e.TaskID, State: string(e.State), Worker: e.Worker, Reason: e.Reason,
 				Error: e.Error, Name: e.Name, Cursor: e.Cursor}
 			select {
 			case out <- h:

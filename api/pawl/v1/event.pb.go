@@ -170,7 +170,7 @@ type Event struct {
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // such as task.dead; reset: earlier events of the shard may be missing, read the state again; changed: from a digest
 	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"` // of the shard
 	Queue         string                 `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`
-	Type          string                 `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"` // of the task or breaker
+	Type          string                 `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"` // of the task or breaker; or the one that was paused or resumed
 	TaskId        string                 `protobuf:"bytes,5,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	State         State                  `protobuf:"varint,6,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"` // the task's new state
 	Attempt       int32                  `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
@@ -183,6 +183,7 @@ type Event struct {
 	Shard         uint32                 `protobuf:"varint,14,opt,name=shard,proto3" json:"shard,omitempty"`  // 0: the system shard, which reports on queues
 	Index         uint64                 `protobuf:"varint,15,opt,name=index,proto3" json:"index,omitempty"`  // of the entry in the shard's log
 	Cursor        string                 `protobuf:"bytes,16,opt,name=cursor,proto3" json:"cursor,omitempty"` // the position after this event
+	Key           string                 `protobuf:"bytes,17,opt,name=key,proto3" json:"key,omitempty"`       // the one that was paused or resumed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -329,6 +330,13 @@ func (x *Event) GetCursor() string {
 	return ""
 }
 
+func (x *Event) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
 var File_pawl_v1_event_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_event_proto_rawDesc = "" +
@@ -343,7 +351,7 @@ const file_pawl_v1_event_proto_rawDesc = "" +
 	"\x06digest\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x06digest\"U\n" +
 	"\x13WatchEventsResponse\x12&\n" +
 	"\x06events\x18\x01 \x03(\v2\x0e.pawl.v1.EventR\x06events\x12\x16\n" +
-	"\x06cursor\x18\x02 \x01(\tR\x06cursor\"\xa5\x03\n" +
+	"\x06cursor\x18\x02 \x01(\tR\x06cursor\"\xb7\x03\n" +
 	"\x05Event\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x14\n" +
@@ -361,7 +369,8 @@ const file_pawl_v1_event_proto_rawDesc = "" +
 	"\x05count\x18\r \x01(\x03R\x05count\x12\x14\n" +
 	"\x05shard\x18\x0e \x01(\rR\x05shard\x12\x14\n" +
 	"\x05index\x18\x0f \x01(\x04R\x05index\x12\x16\n" +
-	"\x06cursor\x18\x10 \x01(\tR\x06cursor2y\n" +
+	"\x06cursor\x18\x10 \x01(\tR\x06cursor\x12\x10\n" +
+	"\x03key\x18\x11 \x01(\tR\x03key2y\n" +
 	"\fEventService\x12i\n" +
 	"\vWatchEvents\x12\x1b.pawl.v1.WatchEventsRequest\x1a\x1c.pawl.v1.WatchEventsResponse\"\x1d\x8a\xb5\x18\x19\b\x04\x12\x01\x03\x18\x01\"\x10\n" +
 	"\x0e/api/v1/events0\x01B*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"

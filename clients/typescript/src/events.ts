@@ -33,8 +33,10 @@ export interface PawlEvent {
   readonly kind: string;
   readonly time: Date | undefined;
   readonly queue: string;
-  /** Of the task or breaker. */
+  /** Of the task or breaker; or the one that was paused or resumed. */
   readonly type: string;
+  /** The one that was paused or resumed. */
+  readonly key: string;
   readonly taskId: string;
   /** The task's new state. */
   readonly state: State | "";
@@ -119,7 +121,7 @@ function requestOf(filter: EventFilter): { queue: string; type: string; taskId: 
 }
 
 function eventOf(p: EventMessage): PawlEvent {
-  const { kind, queue, type, taskId, attempt, worker, reason, error, name, operationId, cursor } = p;
-  const out = { kind, queue, type, taskId, attempt, worker, reason, error, name, operationId, cursor };
+  const { kind, queue, type, key, taskId, attempt, worker, reason, error, name, operationId, cursor } = p;
+  const out = { kind, queue, type, key, taskId, attempt, worker, reason, error, name, operationId, cursor };
   return { ...out, time: timeOf(p.time), state: states.word(p.state), count: Number(p.count) };
 }

@@ -3,6 +3,7 @@ package queues
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster/system"
@@ -24,10 +25,10 @@ func (s *Queues) Events(ctx context.Context, q events.Query) (events.Page, error
 	return page, system.LeaderChanged()
 }
 
-// addEvent records an event of a queue in the round in flight, for those who read events.
-func (s *Queues) addEvent(tx *store.Tx, kind events.Kind, q Queue, reason string) {
+// addEvent records an event of a queue in the round in flight, for those who read events. A pause of the whole queue has no type and no key.
+func (s *Queues) addEvent(tx *store.Tx, kind events.Kind, q Queue, pause task.Hold) {
 	s.pending.In(s.shard, func(pending *[]events.Event) {
-		*pending = append(*pending, events.Event{Kind: kind, Namespace: q.Namespace, Queue: q.Name, Reason: reason, At: wallOf(tx)})
+		*pending = append(*pending, events.Event{Kind: kind, Namespace: q.Namespace, Queue: q.Name, Type: pause.Type, Key: pause.Key, Reason: pause.Reason, At: wallOf(tx)})
 	})
 }
 
@@ -55,14 +56,26 @@ func (s *Queues) addQueueEvent(tx *store.Tx, q Queue, exists bool, was task.Queu
 	now := &q.Config
 	switch {
 	case !exists:
-		s.addEvent(tx, events.QueueCreated, q, "")
+		s.addEvent(tx, events.QueueCreated, q, task.Hold{})
 	case len(now.Holds) > len(was.Holds): // the newest is the last
-		s.addEvent(tx, events.QueuePaused, q, now.Holds[len(now.Holds)-1].Reason)
+		s.addEvent(tx, events.QueuePaused, q, now.Holds[len(now.Holds)-1])
 	case now.Paused && !was.Paused:
-		s.addEvent(tx, events.QueuePaused, q, now.PausedReason)
-	case !now.Paused && was.Paused || len(now.Holds) < len(was.Holds):
-		s.addEvent(tx, events.QueueResumed, q, "")
+		s.addEvent(tx, events.QueuePaused, q, task.Hold{Reason: now.PausedReason})
+	case len(now.Holds) < len(was.Holds):
+		s.addEvent(tx, events.QueueResumed, q, resumed(was.Holds, now.Holds))
+	case !now.Paused && was.Paused:
+		s.addEvent(tx, events.QueueResumed, q, task.Hold{})
 	default:
-		s.addEvent(tx, events.QueueChanged, q, "")
+		s.addEvent(tx, events.QueueChanged, q, task.Hold{})
 	}
+}
+
+// resumed returns the type or key whose pause has ended.
+func resumed(was, now []task.Hold) task.Hold {
+	for _, h := range was {
+		if !slices.ContainsFunc(now, func(n task.Hold) bool { return n.Type == h.Type && n.Key == h.Key }) {
+			return task.Hold{Type: h.Type, Key: h.Key}
+		}
+	}
+	return task.Hold{}
 }

@@ -3,6 +3,7 @@ package queues
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,7 @@ func TestEventsAndAuditOfAQueue(t *testing.T) {
 		put(task.QueuePaused, pause(task.Hold{Key: "k", Reason: "slow"}))
 		put(task.QueueResumed, resume(task.Hold{Type: "t"}))
 		put(task.QueueResumed, resume(task.Hold{}))
+		put(task.QueueResumed, resume(task.Hold{Key: "k"}))
 		_, err = c.Queues.Spread(bg, boss, "default", "a", SpreadTarget{Parts: 2})
 		must(t, err)
 		_, err = c.Queues.Spread(bg, boss, "default", "a", SpreadTarget{Parts: 2}) // nothing changes
@@ -57,13 +59,13 @@ func TestEventsAndAuditOfAQueue(t *testing.T) {
 		must(t, err)
 		var got []string
 		for _, e := range page.Events {
-			got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Kind, e.Queue, e.Reason)))
+			got = append(got, strings.Join(strings.Fields(fmt.Sprintf("%s %s %s %s %s", e.Kind, e.Queue, e.Type, e.Key, e.Reason)), " "))
 			if age := time.Since(e.At); age.Abs() > time.Second {
 				t.Errorf("event %+v is %v old", e, age)
 			}
 		}
-		want := []string{"queue.created a", "queue.changed a", "queue.paused a broken", "queue.changed a", "queue.paused a", "queue.changed a", "queue.paused a slow",
-			"queue.resumed a", "queue.resumed a", "queue.changed a", "queue.deleted a"}
+		want := []string{"queue.created a", "queue.changed a", "queue.paused a broken", "queue.changed a", "queue.paused a t", "queue.changed a", "queue.paused a k slow",
+			"queue.resumed a t", "queue.resumed a", "queue.resumed a k", "queue.changed a", "queue.deleted a"}
 		if fmt.Sprint(got) != fmt.Sprint(want) || page.Reset {
 			t.Errorf("events are\n%q, want\n%q", got, want)
 		}
@@ -76,12 +78,12 @@ func TestEventsAndAuditOfAQueue(t *testing.T) {
 				t.Errorf("the audit log has %q", line)
 			}
 		}
-		if got := fmt.Sprint(actions); got != "[queue.create queue.put queue.pause queue.put queue.pause queue.put queue.pause queue.resume queue.resume queue.spread queue.delete]" {
+		if got := fmt.Sprint(actions); got != "[queue.create queue.put queue.pause queue.put queue.pause queue.put queue.pause queue.resume queue.resume queue.resume queue.spread queue.delete]" {
 			t.Fatalf("the audit log has the actions %s", got)
 		}
 		for at, words := range map[int][]string{
 			0: {`"max_length":5`, `"shards":"2"`}, 1: {`"max_length":5`, `→ {"max_length":6`}, 2: {`"paused_reason":"broken"`},
-			4: {`"paused_types.t":"(no reason)"`}, 6: {`"paused_keys.k":"slow"`}, 9: {`{"shards":"2"} → {"shards":"2, 1"}`}, 10: {`"max_length":8`},
+			4: {`"paused_types.t":"(no reason)"`}, 6: {`"paused_keys.k":"slow"`}, 10: {`{"shards":"2"} → {"shards":"2, 1"}`}, 11: {`"max_length":8`},
 		} {
 			for _, word := range words {
 				if !strings.Contains(audited[at], word) {
@@ -261,4 +263,15 @@ func TestListOfQueues(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Whichever pause of a type or key ends, the event names that one.
+func TestResumedNamesThePause(t *testing.T) {
+	holds := []task.Hold{{Type: "a", Reason: "x"}, {Type: "b"}, {Key: "a"}, {Key: "b", Reason: "x"}}
+	for i, h := range holds {
+		was, left := slices.Clone(holds), slices.Delete(slices.Clone(holds), i, i+1)
+		if got, want := resumed(was, left), (task.Hold{Type: h.Type, Key: h.Key}); got != want {
+			t.Errorf("without the pause of %+v, %+v counts as resumed", want, got)
+		}
+	}
 }

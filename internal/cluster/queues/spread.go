@@ -61,7 +61,7 @@ func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, ta
 		s.setQueue(tx, q, false)
 		s.recount()
 		s.trackMoves(q)
-		s.addEvent(tx, events.QueueChanged, q, "")
+		s.addEvent(tx, events.QueueChanged, q, task.Hold{})
 		return q, onQueue(tx, auditlog.Action{By: by, Action: task.QueueSpread}, q, was, factsOf(q))
 	})
 	for err == nil && q.moving() {

@@ -265,7 +265,7 @@ const (
 )
 
 func protoOf(shard uint32, e *events.Event) *pawlv1.Event {
-	p := &pawlv1.Event{Kind: string(e.Kind), Time: convert.WallProto(e.At), Queue: e.Queue, Type: e.Type, State: convert.StateProto(e.State), Attempt: convert.Int32Of(e.Attempt),
+	p := &pawlv1.Event{Kind: string(e.Kind), Time: convert.WallProto(e.At), Queue: e.Queue, Type: e.Type, Key: e.Key, State: convert.StateProto(e.State), Attempt: convert.Int32Of(e.Attempt),
 		Worker: e.Worker, Reason: e.Reason, Error: e.Error, Count: e.Count, Shard: shard, Index: e.Index}
 	switch {
 	case e.Task != task.ID{}:

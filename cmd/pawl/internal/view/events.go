@@ -13,6 +13,7 @@ type Event struct {
 	Time        time.Time       `json:"time,omitzero"`
 	Queue       string          `json:"queue,omitempty"`
 	Type        string          `json:"type,omitempty"`
+	Key         string          `json:"key,omitempty"`
 	TaskID      string          `json:"task_id,omitempty"`
 	State       pawltype.State  `json:"state,omitempty"`
 	Attempt     int             `json:"attempt,omitempty"`

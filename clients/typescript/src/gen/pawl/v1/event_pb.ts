@@ -15,7 +15,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file pawl/v1/event.proto.
  */
 export const file_pawl_v1_event: GenFile = /*@__PURE__*/
-  fileDesc("ChNwYXdsL3YxL2V2ZW50LnByb3RvEgdwYXdsLnYxIowBChJXYXRjaEV2ZW50c1JlcXVlc3QSDQoFcXVldWUYASABKAkSDAoEdHlwZRgCIAEoCRIPCgd0YXNrX2lkGAMgASgJEg0KBWtpbmRzGAQgAygJEg4KBmN1cnNvchgFIAEoCRIpCgZkaWdlc3QYBiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iRQoTV2F0Y2hFdmVudHNSZXNwb25zZRIeCgZldmVudHMYASADKAsyDi5wYXdsLnYxLkV2ZW50Eg4KBmN1cnNvchgCIAEoCSKtAgoFRXZlbnQSDAoEa2luZBgBIAEoCRIoCgR0aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVxdWV1ZRgDIAEoCRIMCgR0eXBlGAQgASgJEg8KB3Rhc2tfaWQYBSABKAkSHQoFc3RhdGUYBiABKA4yDi5wYXdsLnYxLlN0YXRlEg8KB2F0dGVtcHQYByABKAUSDgoGd29ya2VyGAggASgJEg4KBnJlYXNvbhgJIAEoCRINCgVlcnJvchgKIAEoCRIMCgRuYW1lGAsgASgJEhQKDG9wZXJhdGlvbl9pZBgMIAEoCRINCgVjb3VudBgNIAEoAxINCgVzaGFyZBgOIAEoDRINCgVpbmRleBgPIAEoBBIOCgZjdXJzb3IYECABKAkyeQoMRXZlbnRTZXJ2aWNlEmkKC1dhdGNoRXZlbnRzEhsucGF3bC52MS5XYXRjaEV2ZW50c1JlcXVlc3QaHC5wYXdsLnYxLldhdGNoRXZlbnRzUmVzcG9uc2UiHYq1GBkIBBIBAxgBIhAKDi9hcGkvdjEvZXZlbnRzMAFCKlooZ2l0aHViLmNvbS9wYXdscS9wYXdsL2FwaS9wYXdsL3YxO3Bhd2x2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_pawl_v1_call, file_pawl_v1_task]);
+  fileDesc("ChNwYXdsL3YxL2V2ZW50LnByb3RvEgdwYXdsLnYxIowBChJXYXRjaEV2ZW50c1JlcXVlc3QSDQoFcXVldWUYASABKAkSDAoEdHlwZRgCIAEoCRIPCgd0YXNrX2lkGAMgASgJEg0KBWtpbmRzGAQgAygJEg4KBmN1cnNvchgFIAEoCRIpCgZkaWdlc3QYBiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iRQoTV2F0Y2hFdmVudHNSZXNwb25zZRIeCgZldmVudHMYASADKAsyDi5wYXdsLnYxLkV2ZW50Eg4KBmN1cnNvchgCIAEoCSK6AgoFRXZlbnQSDAoEa2luZBgBIAEoCRIoCgR0aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVxdWV1ZRgDIAEoCRIMCgR0eXBlGAQgASgJEg8KB3Rhc2tfaWQYBSABKAkSHQoFc3RhdGUYBiABKA4yDi5wYXdsLnYxLlN0YXRlEg8KB2F0dGVtcHQYByABKAUSDgoGd29ya2VyGAggASgJEg4KBnJlYXNvbhgJIAEoCRINCgVlcnJvchgKIAEoCRIMCgRuYW1lGAsgASgJEhQKDG9wZXJhdGlvbl9pZBgMIAEoCRINCgVjb3VudBgNIAEoAxINCgVzaGFyZBgOIAEoDRINCgVpbmRleBgPIAEoBBIOCgZjdXJzb3IYECABKAkSCwoDa2V5GBEgASgJMnkKDEV2ZW50U2VydmljZRJpCgtXYXRjaEV2ZW50cxIbLnBhd2wudjEuV2F0Y2hFdmVudHNSZXF1ZXN0GhwucGF3bC52MS5XYXRjaEV2ZW50c1Jlc3BvbnNlIh2KtRgZCAQSAQMYASIQCg4vYXBpL3YxL2V2ZW50czABQipaKGdpdGh1Yi5jb20vcGF3bHEvcGF3bC9hcGkvcGF3bC92MTtwYXdsdjFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_pawl_v1_call, file_pawl_v1_task]);
 
 /**
  * WatchEventsRequest selects events. All fields that are set must match.
@@ -123,7 +123,7 @@ export type Event = Message<"pawl.v1.Event"> & {
   queue: string;
 
   /**
-   * of the task or breaker
+   * of the task or breaker; or the one that was paused or resumed
    *
    * @generated from field: string type = 4;
    */
@@ -202,6 +202,13 @@ export type Event = Message<"pawl.v1.Event"> & {
    * @generated from field: string cursor = 16;
    */
   cursor: string;
+
+  /**
+   * the one that was paused or resumed
+   *
+   * @generated from field: string key = 17;
+   */
+  key: string;
 };
 
 /**
