@@ -150,7 +150,7 @@ func (b *Broker) Archived(ns, queue, cursor string, limit int) (tasks []Archived
 		return len(tasks) < limit
 	})
 	if errors.Is(err, archive.ErrPlace) {
-		err = task.Invalid("cursor", "was not returned by this list")
+		err = task.Invalid("cursor", "was not returned by this call")
 	}
 	if err == nil {
 		err = bad

@@ -179,7 +179,7 @@ func TestBadCalls(t *testing.T) {
 		})),
 		ofTheGateway(refusedCalls("an invalid list call is refused", []badCall{
 			listing("limit", "1001", filter{}, part{Limit: 1001}),
-			listing("cursor", `"x" was not returned by this list`, filter{}, part{Cursor: "x"}),
+			listing("cursor", `"x" was not returned by this call`, filter{}, part{Cursor: "x"}),
 			listing("queue", `"a/b" has a character other than`, filter{Queue: "a/b"}, part{}),
 			listing("type", "257 bytes, at most 256", filter{Type: long}, part{}),
 			listing("fingerprint", "16 digits", filter{Fingerprint: "12"}, part{}),

@@ -463,7 +463,6 @@ func (d *division) needsDivision(seen map[spaceName][3]uint64) bool {
 			}
 			seen[at] = p.space.Refused
 		}
-		p.updateMost()
 	}
 	if !settled {
 		return true

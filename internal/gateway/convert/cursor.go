@@ -90,5 +90,5 @@ func NextCursor(kind CursorKind, name string) string {
 
 // BadCursor refuses a cursor.
 func BadCursor(s string) error {
-	return task.Invalid("cursor", "%q was not returned by this list", task.Cut(s, 64))
+	return task.Invalid("cursor", "%q was not returned by this call", task.Cut(s, 64))
 }

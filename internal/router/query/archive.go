@@ -186,7 +186,7 @@ func (a *Archive) parts(cursor string) (parts []*part, err error) {
 		switch {
 		case cursor == "":
 		case !ok:
-			return nil, task.Invalid("cursor", "was not returned by this list")
+			return nil, task.Invalid("cursor", "was not returned by this call")
 		case i >= 0: // the archive of a removed node is gone too
 			parts[i].from = from
 		}
