@@ -40,7 +40,7 @@ const (
 // EventFilter selects events. All fields that are set must match; resets are always sent.
 type EventFilter struct {
 	Queue  string
-	Type   string // of the task
+	Type   string // of the task, breaker or pause
 	TaskID string
 	Kinds  []EventKind // any of these, at most 32; "task.*" is a whole group
 	// After is the Cursor of the last event seen on an earlier stream; "": start from now. A server keeps events for minutes, and not across a
@@ -57,8 +57,8 @@ type Event struct {
 	Kind        EventKind
 	Time        time.Time
 	Queue       string
-	Type        string // of the task or breaker; or the one that was paused or resumed
-	Key         string // the one that was paused or resumed
+	Type        string // of the task or breaker, or the type that was paused or resumed
+	Key         string // the key that was paused or resumed
 	TaskID      string
 	State       pawltype.State // the task's new state
 	Attempt     int

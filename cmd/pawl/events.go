@@ -31,7 +31,7 @@ them when a leader changes.
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.Queue, "queue", "", "in this queue")
-	flags.StringVar(&f.Type, "type", "", "only of tasks of this type")
+	flags.StringVar(&f.Type, "type", "", "only of this task type")
 	flags.StringVar(&f.TaskID, "task", "", "only of the task with this id")
 	flags.StringSliceVar(&kinds, "kind", nil, "only these kinds, such as task.dead or 'task.*'")
 	flags.StringVar(&f.After, "cursor", "", "start after this cursor, from an earlier event")

@@ -58,8 +58,8 @@ type Event struct {
 	Kind      Kind
 	Namespace string
 	Queue     string
-	Type      string // of the task or breaker; or the one that was paused or resumed
-	Key       string // the one that was paused or resumed
+	Type      string // of the task or breaker, or the type that was paused or resumed
+	Key       string // the key that was paused or resumed
 	Task      task.ID
 	State     task.State // the task's new state
 	Attempt   int

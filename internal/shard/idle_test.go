@@ -102,8 +102,8 @@ func TestBufferOfLargeRoundIsDropped(t *testing.T) {
 		check := func(what string, size int, holds bool) {
 			t.Helper()
 			b.onLoop(func(l *loop) {
-				if got := cap(l.sealed); got >= size != holds {
-					t.Errorf("%s a round of %d bytes, the buffer has %d bytes", what, size, got)
+				if got := cap(l.sealed); (got >= size) != holds {
+					t.Errorf("%s a round of %d bytes, the buffer has %d bytes; that it holds the round should be %v", what, size, got, holds)
 				}
 				if got, want := l.needsTicks(), what == "after"; got != want {
 					t.Errorf("%s a round of %d bytes, the loop needs ticks: %v, want %v", what, size, got, want)

@@ -23,7 +23,7 @@ type round struct {
 const (
 	// maxSealed is the size of the largest buffer that is kept for the next entry, in bytes.
 	maxSealed = 4 << 20
-	// idleSealed is the size of the largest buffer that an idle shard keeps. One of a one-node cluster continues to tick until it has dropped a larger one.
+	// idleSealed is the size of the largest buffer that a sleeping shard keeps, in bytes. Before it sleeps, it drops a larger one.
 	idleSealed = 64 << 10
 )
 

@@ -318,7 +318,6 @@ func (l *Log) Close() error {
 		l.err = ErrClosed
 	}
 	close(l.work)
-	l.drop.Stop()
 	l.mu.Unlock()
 	<-l.done
 	return errors.Join(err, l.closeFiles())

@@ -27,7 +27,7 @@ const (
 type WatchEventsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Queue  string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Type   string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"` // of the task
+	Type   string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"` // of the task, breaker or pause
 	TaskId string                 `protobuf:"bytes,3,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	Kinds  []string               `protobuf:"bytes,4,rep,name=kinds,proto3" json:"kinds,omitempty"`   // any of these, at most 32; task.* is a whole group
 	Cursor string                 `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"` // of the last event or frame that was seen
@@ -170,7 +170,7 @@ type Event struct {
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // such as task.dead; reset: earlier events of the shard may be missing, read the state again; changed: from a digest
 	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"` // of the shard
 	Queue         string                 `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`
-	Type          string                 `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"` // of the task or breaker; or the one that was paused or resumed
+	Type          string                 `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"` // of the task or breaker, or the type that was paused or resumed
 	TaskId        string                 `protobuf:"bytes,5,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	State         State                  `protobuf:"varint,6,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"` // the task's new state
 	Attempt       int32                  `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
@@ -183,7 +183,7 @@ type Event struct {
 	Shard         uint32                 `protobuf:"varint,14,opt,name=shard,proto3" json:"shard,omitempty"`  // 0: the system shard, which reports on queues
 	Index         uint64                 `protobuf:"varint,15,opt,name=index,proto3" json:"index,omitempty"`  // of the entry in the shard's log
 	Cursor        string                 `protobuf:"bytes,16,opt,name=cursor,proto3" json:"cursor,omitempty"` // the position after this event
-	Key           string                 `protobuf:"bytes,17,opt,name=key,proto3" json:"key,omitempty"`       // the one that was paused or resumed
+	Key           string                 `protobuf:"bytes,17,opt,name=key,proto3" json:"key,omitempty"`       // the key that was paused or resumed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -16,7 +16,7 @@ const maxPause = 5000;
 /** Selects events. All fields that are set must match. */
 export interface EventFilter {
   queue?: string;
-  /** The task's type. */
+  /** Of the task, breaker or pause. */
   type?: string;
   taskId?: string;
   /** Any of these, at most 32, such as task.dead; task.* is a whole group. */
@@ -33,9 +33,9 @@ export interface PawlEvent {
   readonly kind: string;
   readonly time: Date | undefined;
   readonly queue: string;
-  /** Of the task or breaker; or the one that was paused or resumed. */
+  /** Of the task or breaker, or the type that was paused or resumed. */
   readonly type: string;
-  /** The one that was paused or resumed. */
+  /** The key that was paused or resumed. */
   readonly key: string;
   readonly taskId: string;
   /** The task's new state. */

@@ -25,11 +25,10 @@ func (s *Queues) Events(ctx context.Context, q events.Query) (events.Page, error
 	return page, system.LeaderChanged()
 }
 
-// addEvent records an event of a queue in the round in flight, for those who read events. A pause of the whole queue has no type and no key.
-func (s *Queues) addEvent(tx *store.Tx, kind events.Kind, q Queue, pause task.Hold) {
-	s.pending.In(s.shard, func(pending *[]events.Event) {
-		*pending = append(*pending, events.Event{Kind: kind, Namespace: q.Namespace, Queue: q.Name, Type: pause.Type, Key: pause.Key, Reason: pause.Reason, At: wallOf(tx)})
-	})
+// addEvent records an event of a queue in the round in flight, for those who read events.
+func (s *Queues) addEvent(tx *store.Tx, q Queue, e events.Event) {
+	e.Namespace, e.Queue, e.At = q.Namespace, q.Name, wallOf(tx)
+	s.pending.In(s.shard, func(pending *[]events.Event) { *pending = append(*pending, e) })
 }
 
 // Elected has events kept for those who read them, and Dropped wakes them when a term is over.
@@ -54,28 +53,32 @@ func wallOf(tx *store.Tx) time.Time { return tx.Now().Time() }
 // addQueueEvent records what changed in a queue's configuration.
 func (s *Queues) addQueueEvent(tx *store.Tx, q Queue, exists bool, was task.QueueConfig) {
 	now := &q.Config
+	var e events.Event
 	switch {
 	case !exists:
-		s.addEvent(tx, events.QueueCreated, q, task.Hold{})
-	case len(now.Holds) > len(was.Holds): // the newest is the last
-		s.addEvent(tx, events.QueuePaused, q, now.Holds[len(now.Holds)-1])
+		e.Kind = events.QueueCreated
+	case len(now.Holds) > len(was.Holds):
+		h := now.Holds[len(now.Holds)-1] // the newest
+		e = events.Event{Kind: events.QueuePaused, Type: h.Type, Key: h.Key, Reason: h.Reason}
 	case now.Paused && !was.Paused:
-		s.addEvent(tx, events.QueuePaused, q, task.Hold{Reason: now.PausedReason})
+		e = events.Event{Kind: events.QueuePaused, Reason: now.PausedReason}
 	case len(now.Holds) < len(was.Holds):
-		s.addEvent(tx, events.QueueResumed, q, resumed(was.Holds, now.Holds))
+		h := resumed(was.Holds, now.Holds)
+		e = events.Event{Kind: events.QueueResumed, Type: h.Type, Key: h.Key}
 	case !now.Paused && was.Paused:
-		s.addEvent(tx, events.QueueResumed, q, task.Hold{})
+		e.Kind = events.QueueResumed
 	default:
-		s.addEvent(tx, events.QueueChanged, q, task.Hold{})
+		e.Kind = events.QueueChanged
 	}
+	s.addEvent(tx, q, e)
 }
 
-// resumed returns the type or key whose pause has ended.
-func resumed(was, now []task.Hold) task.Hold {
+// resumed returns the pause of a type or key that has ended.
+func resumed(was, now []task.Hold) (ended task.Hold) {
 	for _, h := range was {
 		if !slices.ContainsFunc(now, func(n task.Hold) bool { return n.Type == h.Type && n.Key == h.Key }) {
-			return task.Hold{Type: h.Type, Key: h.Key}
+			return h
 		}
 	}
-	return task.Hold{}
+	return ended
 }

@@ -252,15 +252,7 @@ func TestListOfQueues(t *testing.T) {
 			{Query{Limit: 9, After: "a"}, "[aa b c d]"}, {Query{Limit: 9, After: "ab"}, "[b c d]"}, {Query{Limit: 9, After: "d"}, "[]"},
 			{Query{Limit: -1}, "[]"}, {Query{Limit: 0, Names: []string{"a"}}, "[]"}, {Query{Limit: 1, Names: []string{"d", "a", "x"}}, "[d a]"},
 		} {
-			list, err := c.Queues.Queues(bg, "default", q.query)
-			must(t, err)
-			names := []string{}
-			for _, one := range list {
-				names = append(names, one.Name)
-			}
-			if got := fmt.Sprint(names); got != q.want {
-				t.Errorf("%+v: %s, want %s", q.query, got, q.want)
-			}
+			c.checkQueues(t, q.query, q.want)
 		}
 	})
 }
@@ -270,8 +262,8 @@ func TestResumedNamesThePause(t *testing.T) {
 	holds := []task.Hold{{Type: "a", Reason: "x"}, {Type: "b"}, {Key: "a"}, {Key: "b", Reason: "x"}}
 	for i, h := range holds {
 		was, left := slices.Clone(holds), slices.Delete(slices.Clone(holds), i, i+1)
-		if got, want := resumed(was, left), (task.Hold{Type: h.Type, Key: h.Key}); got != want {
-			t.Errorf("without the pause of %+v, %+v counts as resumed", want, got)
+		if got := resumed(was, left); got != h {
+			t.Errorf("when the pause %+v has ended, the event names %+v", h, got)
 		}
 	}
 }

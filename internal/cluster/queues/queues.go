@@ -411,7 +411,7 @@ func (s *Queues) finishDrop(ctx context.Context, q Queue) error {
 		if err := onQueue(tx, auditlog.Action{By: by, Action: task.QueueDeleted}, now, factsOf(now), nil); err != nil {
 			return struct{}{}, err
 		}
-		s.addEvent(tx, events.QueueDeleted, now, task.Hold{})
+		s.addEvent(tx, now, events.Event{Kind: events.QueueDeleted})
 		return struct{}{}, nil
 	})
 	return err

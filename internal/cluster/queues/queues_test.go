@@ -357,15 +357,7 @@ func TestQueuesOfAPattern(t *testing.T) {
 			{Query{Limit: 9, Within: task.Scope{Queues: []string{"sms"}}}, "[sms]"}, {Query{Limit: 1, After: "mail-a"}, "[mail-b]"},
 			{Query{Limit: 9, Names: []string{"sms", "none", "mail-a"}, Within: task.Scope{Queues: []string{"mail*"}}}, "[mail-a]"},
 		} {
-			list, err := c.Queues.Queues(bg, "default", q.query)
-			must(t, err)
-			names := []string{}
-			for _, one := range list {
-				names = append(names, one.Name)
-			}
-			if got := fmt.Sprint(names); got != q.want {
-				t.Errorf("%+v: %s, want %s", q.query, got, q.want)
-			}
+			c.checkQueues(t, q.query, q.want)
 		}
 	})
 }

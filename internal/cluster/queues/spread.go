@@ -61,7 +61,7 @@ func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, ta
 		s.setQueue(tx, q, false)
 		s.recount()
 		s.trackMoves(q)
-		s.addEvent(tx, events.QueueChanged, q, task.Hold{})
+		s.addEvent(tx, q, events.Event{Kind: events.QueueChanged})
 		return q, onQueue(tx, auditlog.Action{By: by, Action: task.QueueSpread}, q, was, factsOf(q))
 	})
 	for err == nil && q.moving() {

@@ -285,3 +285,17 @@ func must(t *testing.T, err error) {
 }
 
 var is = systemtest.IsRefusal
+
+// checkQueues compares the names of the listed queues of the default namespace.
+func (c *control) checkQueues(t *testing.T, q Query, want string) {
+	t.Helper()
+	list, err := c.Queues.Queues(bg, "default", q)
+	must(t, err)
+	names := []string{}
+	for _, one := range list {
+		names = append(names, one.Name)
+	}
+	if got := fmt.Sprint(names); got != want {
+		t.Errorf("%+v: %s, want %s", q, got, want)
+	}
+}

@@ -29,7 +29,7 @@ export type WatchEventsRequest = Message<"pawl.v1.WatchEventsRequest"> & {
   queue: string;
 
   /**
-   * of the task
+   * of the task, breaker or pause
    *
    * @generated from field: string type = 2;
    */
@@ -123,7 +123,7 @@ export type Event = Message<"pawl.v1.Event"> & {
   queue: string;
 
   /**
-   * of the task or breaker; or the one that was paused or resumed
+   * of the task or breaker, or the type that was paused or resumed
    *
    * @generated from field: string type = 4;
    */
@@ -204,7 +204,7 @@ export type Event = Message<"pawl.v1.Event"> & {
   cursor: string;
 
   /**
-   * the one that was paused or resumed
+   * the key that was paused or resumed
    *
    * @generated from field: string key = 17;
    */
