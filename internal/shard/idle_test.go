@@ -94,30 +94,32 @@ func TestIdleGroupsStayTogether(t *testing.T) {
 	}
 }
 
-// A leader drops the buffer of a large round soon after it, and only then sleeps.
-func TestBufferOfLargeRoundIsDropped(t *testing.T) {
+// A leader drops the buffers of a large round soon after it, and only then sleeps.
+func TestBuffersOfLargeRoundAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startBench(t, fixture{})
 		defer b.close()
 		check := func(what string, size int, holds bool) {
 			t.Helper()
 			b.onLoop(func(l *loop) {
-				if got := cap(l.sealed); (got >= size) != holds {
-					t.Errorf("%s a round of %d bytes, the buffer has %d bytes; that it holds the round should be %v", what, size, got, holds)
+				for buffer, got := range map[string]int{"shard's": cap(l.sealed), "store's": l.cfg.State.BufferedBytes(), "both": l.buffered() / 2} {
+					if (got >= size) != holds {
+						t.Errorf("%s a round of %d bytes, the %s buffers have %d bytes; that they hold the round should be %v", what, size, buffer, got, holds)
+					}
 				}
 				if got, want := l.needsTicks(), what == "after"; got != want {
 					t.Errorf("%s a round of %d bytes, the loop needs ticks: %v, want %v", what, size, got, want)
 				}
 			})
 		}
-		for _, size := range []int{2 * idleSealed, 100, maxSealed / 2} {
+		for _, size := range []int{2 * idleBuffers, 100, maxSealed / 2} {
 			time.Sleep(time.Minute)
 			if _, err := b.set("k", strings.Repeat("v", size)); err != nil {
 				t.Fatal(err)
 			}
 			check("after", size, true)
 			time.Sleep((dropTicks + 1) * b.cfg.TickInterval)
-			check("soon after", size, size < idleSealed)
+			check("soon after", size, size < idleBuffers)
 		}
 	})
 }

@@ -23,8 +23,8 @@ type round struct {
 const (
 	// maxSealed is the size of the largest buffer that is kept for the next entry, in bytes.
 	maxSealed = 4 << 20
-	// idleSealed is the size of the largest buffer that a sleeping shard keeps, in bytes. Before it sleeps, it drops a larger one.
-	idleSealed = 64 << 10
+	// idleBuffers is the size of the largest buffers that a sleeping shard keeps, in bytes. Before it sleeps, it drops larger ones.
+	idleBuffers = 64 << 10
 )
 
 // startRound runs the waiting calls, if the last round is done, and proposes their writes.

@@ -83,6 +83,7 @@ func (u *upkeep) applied(index uint64, n int) {
 func (l *loop) tick() error {
 	if l.upkeep.ticks%dropTicks == 0 {
 		l.sealed = make([]byte, headerLen)
+		l.cfg.State.DropBuffers()
 	}
 	l.transfers.startIfBarred()
 	l.transfers.startIfSlow()
@@ -113,12 +114,15 @@ func (u *upkeep) tick() error {
 }
 
 // needsTicks reports whether Raft or the log has anything to do as time passes. A leader without other replicas has nobody to hear from
-// or to send heartbeats to, so after an entry it needs one more tick, to cut its log, and a few after a large one, to drop its buffer. An idle node
+// or to send heartbeats to, so after an entry it needs one more tick, to cut its log, and a few after a large one, to drop its buffers. An idle node
 // of a one-node cluster sleeps.
 func (l *loop) needsTicks() bool {
-	return l.leading == nil || !l.alone || cap(l.sealed) > idleSealed || len(l.members.Learners) > 0 || l.changes.current != nil || l.transfers.current != nil ||
+	return l.leading == nil || !l.alone || l.buffered() > idleBuffers || len(l.members.Learners) > 0 || l.changes.current != nil || l.transfers.current != nil ||
 		l.cfg.State.Applied().Index != l.upkeep.checked
 }
+
+// buffered returns the size of the buffers that are kept for the next rounds, in bytes.
+func (l *loop) buffered() int { return cap(l.sealed) + l.cfg.State.BufferedBytes() }
 
 // cut removes the entries that the state has flushed from the log.
 func (u *upkeep) cut() error {
@@ -161,7 +165,7 @@ func (u *upkeep) replicated() uint64 {
 }
 
 // silentTicks is the number of ticks after which a silent peer is no longer waited for; checkTicks is how often the log is cut
-// even if nothing was applied; dropTicks is how often the buffer for entries is dropped.
+// even if nothing was applied; dropTicks is how often the buffers for entries are dropped.
 const (
 	silentTicks = 50
 	checkTicks  = 50

@@ -78,8 +78,7 @@ type Store struct {
 	staging staging
 	db      *pebble.DB
 	applied atomic.Pointer[Position]
-	// roundSize is the initial size of the next round's buffer, in bytes.
-	roundSize atomic.Int64
+	buffers buffers
 
 	mu     sync.Mutex
 	opened bool  // report damage to Fatal too
@@ -313,37 +312,44 @@ func (s *Store) Apply(pos Position, entry []byte) error {
 	if last := s.Applied(); pos.Index <= last.Index {
 		return fmt.Errorf("apply at index %d: already at %d", pos.Index, last.Index)
 	}
-	b := s.db.NewBatch()
-	defer b.Close()
 	if len(entry) > 0 {
 		if err := checkEntry(entry); err != nil {
 			return fmt.Errorf("apply at index %d: %w", pos.Index, err)
 		}
-		repr := make([]byte, len(entry), len(entry)+128) // Pebble modifies it, and the log still owns entry
-		copy(repr, entry)
-		if err := b.SetRepr(repr); err != nil {
+	}
+	// Pebble modifies it, and the log still owns entry.
+	return s.commit(pos, append(s.buffers.takeEntry(len(entry)+positionRoom), entry...))
+}
+
+// ApplyTx applies the writes of a round that was computed on this store. It has the same effect as Apply with the result of Seal. The state must not
+// have changed since Begin.
+func (s *Store) ApplyTx(pos Position, t *Tx) error {
+	if pos.Index != t.entry {
+		return fmt.Errorf("apply at index %d: the round was made for %d", pos.Index, t.entry)
+	}
+	return s.commit(pos, t.Seal(s.buffers.takeEntry(t.Size()+positionRoom)))
+}
+
+// positionRoom is more than a batch needs for its header and the position.
+const positionRoom = 256
+
+// commit applies an entry along with its position. It takes over a buffer of the store that has the entry.
+func (s *Store) commit(pos Position, entry []byte) error {
+	b := new(pebble.Batch) // not from Pebble's pool, which would take the buffer
+	if len(entry) > 0 {
+		if err := b.SetRepr(entry); err != nil {
 			return fmt.Errorf("apply at index %d: %w", pos.Index, err)
 		}
 	}
-	return s.commit(pos, b)
-}
-
-// ApplyTx applies the writes of a round that was computed on this store. It has the same effect as Apply with the result of Seal, but copies
-// nothing. The state must not have changed since Begin.
-func (s *Store) ApplyTx(pos Position, t *Tx) error {
-	if pos.Index != t.index {
-		return fmt.Errorf("apply at index %d: the round was made for %d", pos.Index, t.index)
-	}
-	return s.commit(pos, t.batch)
-}
-
-// commit applies a batch along with its position.
-func (s *Store) commit(pos Position, b *pebble.Batch) error {
 	if err := s.setPosition(b, pos); err != nil {
 		return err
 	}
+	entry = b.Repr()
 	if err := s.db.Apply(b, pebble.NoSync); err != nil {
 		return fmt.Errorf("apply at index %d: %w", pos.Index, err)
+	}
+	if b.Len() == len(entry) { // otherwise Pebble has kept it: a batch of over half a memtable is a memtable of its own
+		s.buffers.keepEntry(entry)
 	}
 	s.applied.Store(&pos)
 	return nil

@@ -60,33 +60,32 @@ func rows(r Reader) (all []string) {
 func TestTxSeesItsOwnWrites(t *testing.T) {
 	s := open(t, vfs.NewMem(), me)
 	defer s.Close()
-	round(t, s, "a=1", "b=2", "c=3")
+	round(t, s, "a1=1", "a2=2", "a3=3")
 	tx := s.Begin(10, 2)
 	defer tx.Close()
-	tx.Set([]byte("b"), []byte("20"))
-	tx.Delete([]byte("c"))
-	write(tx, "d=3", "e=5", "-d:f", "d=4")
-	if got := strings.Join(rows(tx), " "); got != "a=1 b=20 d=4" {
-		t.Errorf("the Tx sees %s, want a=1 b=20 d=4", got)
+	write(tx, "a2=20", "-a3", "b1=3", "b2=5", "-b1:b3", "b1=4")
+	if got := strings.Join(rows(tx), " "); got != "a1=1 a2=20 b1=4" {
+		t.Errorf("the Tx sees %s, want a1=1 a2=20 b1=4", got)
 	}
-	if got := strings.Join(rows(s), " "); got != "a=1 b=2 c=3" {
-		t.Errorf("before the Tx was applied the store has %s, want a=1 b=2 c=3", got)
+	if got := strings.Join(rows(s), " "); got != "a1=1 a2=2 a3=3" {
+		t.Errorf("before the Tx was applied the store has %s, want a1=1 a2=2 a3=3", got)
 	}
-	if _, ok := tx.Get([]byte("c")); ok {
+	if _, ok := tx.Get([]byte("a3")); ok {
 		t.Error("Get found a deleted row")
 	}
 	var each []string
-	tx.GetEach([][]byte{[]byte("a"), []byte("aa"), []byte("c"), []byte("d")}, func(i int, v []byte) { each = append(each, fmt.Sprintf("%d %s", i, v)) })
+	keys := [][]byte{[]byte("a1"), []byte("a11"), []byte("a3"), []byte("b1")}
+	tx.GetEach(keys, func(i int, v []byte) { each = append(each, fmt.Sprintf("%d %s", i, v)) })
 	if got := strings.Join(each, "; "); got != "0 1; 3 4" {
 		t.Errorf("GetEach = %s, want 0 1; 3 4", got)
 	}
-	if key, _, ok := tx.First([]byte("aa"), []byte("z")); !ok || string(key) != "b" {
-		t.Errorf("First = %q, %t, want b", key, ok)
+	if key, _, ok := tx.First([]byte("a11"), []byte("z")); !ok || string(key) != "a2" {
+		t.Errorf("First = %q, %t, want a2", key, ok)
 	}
 	var back []string
 	tx.ScanBack([]byte("a"), []byte("z"), func(k, _ []byte) bool { back = append(back, string(k)); return len(back) < 2 })
-	if fmt.Sprint(back) != "[d b]" {
-		t.Errorf("ScanBack = %q, want d and b", back)
+	if fmt.Sprint(back) != "[b1 a2]" {
+		t.Errorf("ScanBack = %q, want b1 and a2", back)
 	}
 }
 
@@ -95,7 +94,7 @@ func TestGetRuns(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		s := open(t, vfs.NewMem(), me)
-		name := func(i int) string { return string(rune('a' + i)) }
+		name := func(i int) string { return "t" + string(rune('a'+i)) }
 		some := func() (writes []string) {
 			for range rng.IntN(20) {
 				switch at := rng.IntN(20); rng.IntN(4) {
@@ -122,8 +121,8 @@ func TestGetRuns(t *testing.T) {
 		var want, got []string
 		apart := false
 		for _, row := range rows(tx) {
-			if !wanted[row[:1]] {
-				apart = apart || len(keys) > 0 && row[:1] > string(keys[0])
+			if !wanted[row[:2]] {
+				apart = apart || len(keys) > 0 && row[:2] > string(keys[0])
 				continue
 			}
 			want, apart = append(want, fmt.Sprint(row, apart)), false
@@ -142,7 +141,7 @@ func TestApplyTx(t *testing.T) {
 	leader, follower := open(t, vfs.NewMem(), me), open(t, vfs.NewMem(), me)
 	defer leader.Close()
 	defer follower.Close()
-	for i, writes := range [][]string{{"a=1", "b=2", "c=3"}, {"b=20", "-c", "-a", "a=4", "d="}, {}, {"-d", "d=5"}, {"e=6", "-b:e", "c=7"}, {"-a:c"}} {
+	for i, writes := range [][]string{{"a1=1", "a2=2", "b=3"}, {"a2=20", "-b", "-a1", "a1=4", "c="}, {}, {"-c", "c=5"}, {"a9=6", "-a1:a9", "a2=7"}, {"-a:a3"}} {
 		at := Position{Index: uint64(i) + 1, Term: 3, Time: TimeOf(noon), Conf: []byte("conf")}
 		tx := leader.Begin(TimeOf(noon), at.Index)
 		write(tx, writes...)
@@ -273,10 +272,10 @@ func TestApplyRefuses(t *testing.T) {
 		tx.DeleteRange([]byte(lo), []byte(hi))
 		return tx.Seal(nil)
 	}
-	span := sealed("a", "b")
+	span := sealed("a1", "a2")
 	for name, entry := range map[string][]byte{
-		"a range of own rows":        sealed(string(positionKey), "z"),
-		"a range that ends too soon": sealed("b", "a"),
+		"a range of own rows":        sealed(string(positionKey), "\x00z"),
+		"a range that ends too soon": sealed("a2", "a1"),
 		"a range of nothing":         sealed("a", "a"),
 		"a range cut short":          span[:len(span)-1],
 		"cut short":                  good[:len(good)-1],

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"errors"
+	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -25,64 +26,102 @@ type Reader interface {
 //
 // Reads panic with *Failure when the state can't be read.
 type Tx struct {
-	reads
-	s     *Store
-	batch *pebble.Batch
+	s      *Store
+	writes *writes
+	// index has all writes to the tables that a read has found changed. Few rounds read what they wrote, so it is usually nil.
+	index *pebble.Batch
 	now   Time
-	index uint64
+	entry uint64
 	// Local belongs to the layer that runs the round.
 	Local any
 }
 
-// maxRoom bounds the initial size of a round's buffer. Usually that is the size of the last round: similar rounds come in series.
-const maxRoom = 4 << 20
-
 // Begin starts a round at the shard's time now. It will become the log's entry index.
 func (s *Store) Begin(now Time, index uint64) *Tx {
-	b := s.db.NewIndexedBatchWithSize(int(s.roundSize.Load()))
-	return &Tx{reads: reads{s, b}, s: s, batch: b, now: now, index: index}
+	return &Tx{s: s, writes: s.buffers.takeWrites(), now: now, entry: index}
 }
 
 // Now returns the shard's time of the round. It never runs backwards from round to round.
 func (t *Tx) Now() Time { return t.now }
 
 // Index returns the index that the round will have in the log.
-func (t *Tx) Index() uint64 { return t.index }
+func (t *Tx) Index() uint64 { return t.entry }
 
 // Set writes a row.
 func (t *Tx) Set(key, value []byte) {
-	if err := t.batch.Set(key, value, nil); err != nil {
-		panic(err) // only a closed batch or a row of over 4 GiB
+	if t.writes.set(pebble.InternalKeyKindSet, key, value).indexed {
+		must(t.index.Set(key, value, nil))
 	}
 }
 
 // Delete removes a row if it exists.
 func (t *Tx) Delete(key []byte) {
-	if err := t.batch.Delete(key, nil); err != nil {
-		panic(err)
+	if t.writes.delete(key).indexed {
+		must(t.index.Delete(key, nil))
 	}
 }
 
 // RangeFrom is the number of rows from which DeleteRange costs less than deleting them one by one. Tests lower it.
 var RangeFrom = 64
 
-// DeleteRange removes the rows in [lo, hi). For a few rows it costs more than deleting them: until it is compacted, every read near it has to pass over
-// it.
+// DeleteRange removes the rows in [lo, hi), which must be of one table. For a few rows it costs more than deleting them: until it is compacted, every
+// read near it has to pass over it.
 func (t *Tx) DeleteRange(lo, hi []byte) {
-	if err := t.batch.DeleteRange(lo, hi, nil); err != nil {
-		panic(err)
+	if lo[0] != hi[0] {
+		panic(fmt.Sprintf("range from %q to %q: it spans tables", lo, hi))
+	}
+	if t.writes.set(pebble.InternalKeyKindRangeDelete, lo, hi).indexed {
+		must(t.index.DeleteRange(lo, hi, nil))
+	}
+}
+
+// over returns a reader of [lo, hi) that sees the round's writes.
+func (t *Tx) over(lo, hi []byte) reads {
+	r := reads{t.s, t.s.db}
+	for table := int(lo[0]); table <= int(hi[0]); table++ {
+		w := t.writes.in(byte(table))
+		if w == nil || !w.touch(lo, hi) {
+			continue
+		}
+		if t.index == nil {
+			t.index = t.s.db.NewIndexedBatch()
+		}
+		if !w.indexed {
+			w.index(t.index)
+		}
+		r.from = t.index
+	}
+	return r
+}
+
+// Get implements Reader.
+func (t *Tx) Get(key []byte) ([]byte, bool) { return t.over(key, after(key)).Get(key) }
+
+// Scan implements Reader.
+func (t *Tx) Scan(lo, hi []byte, fn func(key, value []byte) bool) { t.over(lo, hi).Scan(lo, hi, fn) }
+
+// ScanBack implements Reader.
+func (t *Tx) ScanBack(lo, hi []byte, fn func(key, value []byte) bool) {
+	t.over(lo, hi).ScanBack(lo, hi, fn)
+}
+
+// GetEach implements Reader.
+func (t *Tx) GetEach(keys [][]byte, fn func(i int, value []byte)) {
+	if len(keys) > 0 {
+		t.over(keys[0], after(keys[len(keys)-1])).GetEach(keys, fn)
 	}
 }
 
 // First returns the first key in [lo, hi), and how many rows and tombstones it passed.
 func (t *Tx) First(lo, hi []byte) (key []byte, cost int, ok bool) {
-	it := iterate(t.s, t.from, lo, hi)
+	r := t.over(lo, hi)
+	it := r.iterate(lo, hi)
 	if ok = it.First(); ok {
 		key = append(key, it.Key()...)
 	}
 	stats := it.Stats()
 	cost = stats.ForwardStepCount[pebble.InternalIterCall]
-	t.finish(it)
+	r.finish(it)
 	return key, cost, ok
 }
 
@@ -92,35 +131,36 @@ func (t *Tx) GetRuns(keys [][]byte, fn func(i int, value []byte, apart bool)) {
 	if len(keys) == 0 {
 		return
 	}
-	last := keys[len(keys)-1]
-	it := iterate(t.s, t.from, keys[0], append(last[:len(last):len(last)], 0))
+	lo, hi := keys[0], after(keys[len(keys)-1])
+	r := t.over(lo, hi)
+	it := r.iterate(lo, hi)
 	ok, apart := it.First(), false
 	for i := 0; ok && i < len(keys); i++ {
 		if bytes.Compare(it.Key(), keys[i]) < 0 {
 			ok, apart = it.SeekGE(keys[i]), true
 		}
 		if ok && bytes.Equal(it.Key(), keys[i]) {
-			fn(i, t.value(it), apart)
+			fn(i, r.value(it), apart)
 			ok, apart = it.Next(), false
 		}
 	}
-	t.finish(it)
+	r.finish(it)
 }
 
 // Size returns the number of bytes written so far.
-func (t *Tx) Size() int { return t.batch.Len() }
+func (t *Tx) Size() int { return t.writes.size }
 
 // Empty reports whether nothing was written.
-func (t *Tx) Empty() bool { return t.batch.Empty() }
+func (t *Tx) Empty() bool { return t.writes.size == 0 }
 
 // Seal appends the writes to b, for Apply. The Tx stays readable until Close.
-func (t *Tx) Seal(b []byte) []byte { return append(b, t.batch.Repr()...) }
+func (t *Tx) Seal(b []byte) []byte { return t.writes.appendTo(b) }
 
 // Close frees the Tx. It must be called exactly once.
 func (t *Tx) Close() {
-	t.s.roundSize.Store(int64(min(t.batch.Len()+t.batch.Len()/8, maxRoom)))
-	if err := t.batch.Close(); err != nil {
-		t.s.fail(err)
+	t.s.buffers.keepWrites(t.writes)
+	if t.index != nil {
+		_ = t.index.Close() // it fails only when closed twice
 	}
 }
 
@@ -148,7 +188,7 @@ type reads struct {
 func (r reads) Get(key []byte) ([]byte, bool) { return get(r.store, r.from, key) }
 
 func (r reads) Scan(lo, hi []byte, fn func(key, value []byte) bool) {
-	it := iterate(r.store, r.from, lo, hi)
+	it := r.iterate(lo, hi)
 	for ok := it.First(); ok; ok = it.Next() {
 		if !fn(it.Key(), r.value(it)) {
 			break
@@ -158,7 +198,7 @@ func (r reads) Scan(lo, hi []byte, fn func(key, value []byte) bool) {
 }
 
 func (r reads) ScanBack(lo, hi []byte, fn func(key, value []byte) bool) {
-	it := iterate(r.store, r.from, lo, hi)
+	it := r.iterate(lo, hi)
 	for ok := it.Last(); ok; ok = it.Prev() {
 		if !fn(it.Key(), r.value(it)) {
 			break
@@ -171,8 +211,7 @@ func (r reads) GetEach(keys [][]byte, fn func(i int, value []byte)) {
 	if len(keys) == 0 {
 		return
 	}
-	last := keys[len(keys)-1]
-	it := iterate(r.store, r.from, keys[0], append(last[:len(last):len(last)], 0))
+	it := r.iterate(keys[0], after(keys[len(keys)-1]))
 	for i, key := range keys {
 		if it.SeekGE(key) && bytes.Equal(it.Key(), key) {
 			fn(i, r.value(it))
@@ -227,10 +266,13 @@ func get(s *Store, from pebble.Reader, key []byte) ([]byte, bool) {
 	return out, true
 }
 
-func iterate(s *Store, from pebble.Reader, lo, hi []byte) *pebble.Iterator {
-	it, err := from.NewIter(&pebble.IterOptions{LowerBound: lo, UpperBound: hi})
+func (r reads) iterate(lo, hi []byte) *pebble.Iterator {
+	it, err := r.from.NewIter(&pebble.IterOptions{LowerBound: lo, UpperBound: hi})
 	if err != nil {
-		s.failRead(err)
+		r.store.failRead(err)
 	}
 	return it
 }
+
+// after returns the key that follows key.
+func after(key []byte) []byte { return append(key[:len(key):len(key)], 0) }
