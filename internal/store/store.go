@@ -330,7 +330,7 @@ func (s *Store) ApplyTx(pos Position, t *Tx) error {
 	return s.commit(pos, t.Seal(s.buffers.takeEntry(t.Size()+positionRoom)))
 }
 
-// positionRoom is more than a batch needs for its header and the position.
+// positionRoom is enough for a batch's header and the position, unless the membership is large: then Pebble allocates a larger buffer.
 const positionRoom = 256
 
 // commit applies an entry along with its position. It takes over a buffer of the store that has the entry.

@@ -8,12 +8,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/batchrepr"
 )
 
-// writes are the writes of one round. They are kept by table: a memtable finds the place of a row next to the previous one at once, and reads of other
-// tables need not look at them.
+// writes are the writes of one round, kept by table: a memtable inserts neighboring rows fastest one after the other, and a read of other tables can
+// ignore them.
 type writes struct {
 	tables []tableWrites
-	at     [256]uint8 // where in tables a table is, plus one
-	size   int        // of all rows, in bytes
+	at     [256]uint16 // by table: its index in tables, plus one
+	size   int         // of all rows, in bytes
 }
 
 // tableWrites are the writes to one table.
@@ -33,7 +33,7 @@ func (w *writes) of(key []byte) *tableWrites {
 	at := &w.at[key[0]]
 	if *at == 0 {
 		w.tables = append(w.tables, tableWrites{})
-		*at = uint8(len(w.tables))
+		*at = uint16(len(w.tables))
 	}
 	return &w.tables[*at-1]
 }
@@ -88,7 +88,7 @@ func (t *tableWrites) field(b []byte) keyRange {
 
 func (t *tableWrites) key(r keyRange) []byte { return t.ops[r.from:r.to] }
 
-// touch reports whether any of the writes can be to a row in [lo, hi). If there are none, the highest key is empty.
+// touch reports whether any of the writes can be to a row in [lo, hi). Without writes, both keys are empty, which is below all rows.
 func (t *tableWrites) touch(lo, hi []byte) bool {
 	return bytes.Compare(t.key(t.lo), hi) < 0 && bytes.Compare(t.key(t.hi), lo) >= 0
 }
@@ -120,7 +120,7 @@ func (t *tableWrites) index(to *pebble.Batch) {
 	must(to.Apply(&b, nil))
 }
 
-// must panics on an error of a batch, which accepts everything but rows of over 4 GiB.
+// must panics if a batch refuses a row, which it does only for one of over 4 GiB.
 func must(err error) {
 	if err != nil {
 		panic(err)

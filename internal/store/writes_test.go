@@ -192,6 +192,22 @@ func TestRangeWithinATable(t *testing.T) {
 	tx.DeleteRange([]byte("a1"), []byte("b1"))
 }
 
+// A round can write to every table that a key can name.
+func TestAllTables(t *testing.T) {
+	s := open(t, vfs.NewMem(), me)
+	defer s.Close()
+	tx := s.Begin(10, 1)
+	defer tx.Close()
+	for table := range 256 {
+		tx.Set([]byte{byte(table), 'x'}, []byte{byte(table)})
+	}
+	for table := range 256 {
+		if v, ok := tx.Get([]byte{byte(table), 'x'}); !ok || v[0] != byte(table) {
+			t.Errorf("table %d has %v, %t", table, v, ok)
+		}
+	}
+}
+
 // Buffers are used again, unless a round needed more than is kept.
 func TestBuffers(t *testing.T) {
 	s, err := Open(Config{Dir: "state", FS: vfs.NewMem(), Identity: me, MemTableSize: 8 * maxBuffers})
