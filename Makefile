@@ -25,7 +25,7 @@ TEST := $(SELDOM) $(GO) test -exec 'env -u GOGC' -vet=off -timeout 30m
 
 # The slowest packages are tested first, so that none of them runs alone at the end. Tests of real processes mostly wait, so more of them run
 # at a time than there are CPUs.
-LONGEST := ./test ./cmd/pawl ./internal/ui ./internal/shard
+LONGEST := ./test ./internal/ui ./cmd/pawl ./internal/shard ./internal/engine ./internal/node ./test/docs ./test/conformance
 
 # Packages without benchmarks need not be linked.
 BENCHMARKED = $(sort $(dir $(shell grep -rl '^func Benchmark' --include='*_test.go' --exclude-dir=.cache --exclude-dir=node_modules .)))
@@ -115,9 +115,10 @@ RACY := ./internal/node ./internal/shard ./internal/ui ./internal/gateway
 CONCURRENT = $(shell grep -rlE '^\s*go |\.Go\>|AfterFunc|\.Parallel\>|"testing/synctest"|"net/http|"google.golang.org/grpc"' \
 	--include='*.go' --exclude-dir=testdata internal outbox *.go | xargs dirname | sort -u | grep -vxE 'internal|internal/engine' | sed 's|^|./|')
 
+# Each program of tests would wait for a second at its end, so that threads can report their races. On one CPU no thread is left behind.
 .PHONY: race
 race: ## test everything concurrent under the race detector
-	+$(TEST) -race -short -cpu 1 $(RACY) $(CONCURRENT)
+	+$(SELDOM) GORACE=atexit_sleep_ms=0 $(GO) test -vet=off -timeout 30m -race -short -cpu 1 $(RACY) $(CONCURRENT)
 
 SIMULATIONS := 'PowerLoss|Replicas|Bridge|Stopped|LeaderDiskHangs|TestMembership'
 
