@@ -120,7 +120,7 @@ CONCURRENT = $(shell grep -rlE '^\s*go |\.Go\>|AfterFunc|\.Parallel\>|"testing/s
 race: ## test everything concurrent under the race detector
 	+$(SELDOM) GORACE=atexit_sleep_ms=0 $(GO) test -vet=off -timeout 30m -race -short -cpu 1 $(RACY) $(CONCURRENT)
 
-SIMULATIONS := 'PowerLoss|Replicas|Bridge|Stopped|LeaderDiskHangs|TestMembership'
+SIMULATIONS := 'PowerLoss|Replicas|Bridge|PausedLeader|LeaderDiskHangs|TestMembership'
 
 .PHONY: soak-simulator
 soak-simulator: ## simulate a shard's replicas with many seeds (20 min; PAWL_SEEDS=n for more or fewer)

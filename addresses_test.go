@@ -42,7 +42,7 @@ const atOnce = 300 * time.Millisecond
 
 // A client with the addresses of several nodes moves on to another one when a node is not ready: within its own short pauses, whatever it
 // calls, and however many calls find out at the same time. The same holds without direct connections.
-func TestNodesThatAreNotReady(t *testing.T) {
+func TestClientLeavesUnreadyNode(t *testing.T) {
 	for _, opts := range [][]pawl.DialOptions{nil, {pawl.DialOptions{NoRouting: true}}} {
 		for _, unready := range [][]string{{"n1"}, {"n2"}, {"n3"}, {"n1", "n2"}, {"n2", "n3"}, {"n1", "n3"}} {
 			synctest.Test(t, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestNodesThatAreNotReady(t *testing.T) {
 }
 
 // A connected client stays with its node until the node is no longer ready, for example after a restart behind one address.
-func TestOnlyANodeThatIsNotReadyIsLeft(t *testing.T) {
+func TestClientStaysWithReadyNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
 		client := c.client("n1:7295,n2:7295,n3:7295", pawl.DialOptions{NoRouting: true})
@@ -136,7 +136,7 @@ func TestOnlyANodeThatIsNotReadyIsLeft(t *testing.T) {
 
 // A client with one address that has discovered the other nodes switches to these, and so does one whose direct connection leads to a node that is not
 // ready.
-func TestOneAddressThatIsNotReady(t *testing.T) {
+func TestUnreadyNodeAtTheOnlyAddress(t *testing.T) {
 	for _, x := range []struct{ leader, unready string }{{"n2", "n1"}, {"n2", "n2"}} {
 		synctest.Test(t, func(t *testing.T) {
 			c := startNodes(t)
@@ -176,7 +176,7 @@ func TestOneAddressThatIsNotReady(t *testing.T) {
 }
 
 // A client does not leave a node that is unavailable for another reason, and respects the requested pause: another node would ask the same shard.
-func TestOtherRefusalsMoveNobody(t *testing.T) {
+func TestClientStaysAfterOtherRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
 		client := c.client("n1:7295,n2:7295,n3:7295", pawl.DialOptions{NoRouting: true})
@@ -197,7 +197,7 @@ func TestOtherRefusalsMoveNobody(t *testing.T) {
 
 // Many callers of a cluster that is not ready, or that refuses all calls, cause no retry storm. Beyond the budget, calls that wait too long for it are
 // retried about every two seconds, and calls refused by a node that was not ready are retried three times immediately.
-func TestNoStormOnNodesThatAreNotReady(t *testing.T) {
+func TestNoRetryStormOnUnreadyCluster(t *testing.T) {
 	inTwoSeconds := func(t *testing.T, reason string) int {
 		c := startNodes(t)
 		c.unavailable(reason, "n1", "n2", "n3")
@@ -225,7 +225,7 @@ func TestNoStormOnNodesThatAreNotReady(t *testing.T) {
 }
 
 // A worker's stream is reopened at another node.
-func TestAWorkerLeavesANodeThatIsNotReady(t *testing.T) {
+func TestWorkerLeavesUnreadyNode(t *testing.T) {
 	for _, unready := range slices.Repeat([]string{"n1", "n2", "n3"}, 10) { // the address that a client uses is random
 		synctest.Test(t, func(t *testing.T) {
 			c := startNodes(t)

@@ -20,7 +20,7 @@ import (
 )
 
 // Run reports invalid fields of a worker's configuration, and the bounds themselves are valid.
-func TestWorkersOutOfBounds(t *testing.T) {
+func TestWorkerConfigBounds(t *testing.T) {
 	_, client := start(t)
 	ended, end := context.WithCancel(t.Context())
 	end() // a valid worker ends immediately

@@ -150,7 +150,7 @@ func TestStepsAndCheckpoints(t *testing.T) {
 }
 
 // A recorded step does not run again in the same run.
-func TestKeptInTheSameRun(t *testing.T) {
+func TestStepRunsOncePerRun(t *testing.T) {
 	c := held(&holder{}, "")
 	for n := range 2 {
 		if got, err := pawl.Step(t.Context(), c, "a", number(n+1, nil)); got != 1 || err != nil {
@@ -167,7 +167,7 @@ func TestKeptInTheSameRun(t *testing.T) {
 }
 
 // A checkpoint that is too large is not sent. If a step has run by then, it must not run again.
-func TestWhatCannotBeKept(t *testing.T) {
+func TestCheckpointTooLarge(t *testing.T) {
 	const most = 64 << 10
 	text := func(n int) string { return strings.Repeat("x", n-len(`""`)) }
 	refused := func(what string, err error, says string, want pawltype.Outcome) {
@@ -193,7 +193,7 @@ func TestWhatCannotBeKept(t *testing.T) {
 }
 
 // If several goroutines request the same step or once key, one runs it and the others wait. They don't wait for other names.
-func TestStepsOfGoroutines(t *testing.T) {
+func TestConcurrentSteps(t *testing.T) {
 	for what, run := range map[string]func(ctx context.Context, c *pawl.Claim, name string, fn func(context.Context) (int, error)) (int, error){
 		"step": func(ctx context.Context, c *pawl.Claim, name string, fn func(context.Context) (int, error)) (int, error) {
 			return pawl.Step(ctx, c, name, fn)
@@ -244,7 +244,7 @@ func TestStepsOfGoroutines(t *testing.T) {
 }
 
 // Reports of handlers about their runs are checked before they are sent.
-func TestClaimSays(t *testing.T) {
+func TestClaimReports(t *testing.T) {
 	h := &holder{}
 	c := held(h, "")
 	for given, want := range map[float64]float64{-5: 0, 0: 0, 0.5: 0.5, 100: 100, 100.5: 100} {

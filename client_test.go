@@ -356,7 +356,7 @@ func TestEnqueueRespectsEachContext(t *testing.T) {
 }
 
 // A batch that no caller waits for any longer is cancelled, and the next one is sent.
-func TestAbandonedBatchIsGivenUp(t *testing.T) {
+func TestAbandonedBatchIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
 		hold := make(chan struct{})
@@ -408,7 +408,7 @@ func TestCloseEndsCalls(t *testing.T) {
 }
 
 // Close also ends calls to a broker that does not answer, and calls that have not been sent yet.
-func TestCloseEndsCallsThatWait(t *testing.T) {
+func TestCloseEndsBlockedCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
 		hold, answers := make(chan struct{}), make(chan error, 10)

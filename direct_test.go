@@ -40,7 +40,7 @@ func (c *nodes) wantTaken(what, want string) {
 }
 
 // The first call is forwarded. Its response names the leader, and the next calls of any kind go there.
-func TestCallsGoToTheLeader(t *testing.T) {
+func TestCallsGoToLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
 		c.lead(1, "n2")
@@ -79,7 +79,7 @@ func TestCallsGoToTheLeader(t *testing.T) {
 }
 
 // The leader moves: the old one forwards one call, and the next calls go to the new one.
-func TestTheLeaderMoves(t *testing.T) {
+func TestLeaderMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
 		c.lead(1, "n2")
@@ -105,7 +105,7 @@ func TestTheLeaderMoves(t *testing.T) {
 }
 
 // The address of Dial now leads to another node. What is known about the previous one does not apply to it.
-func TestTheAddressOfDialIsOfManyNodes(t *testing.T) {
+func TestDialThroughLoadBalancer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
 		behind := "n1:7295"
@@ -133,7 +133,7 @@ func TestTheAddressOfDialIsOfManyNodes(t *testing.T) {
 }
 
 // Queues are in several shards, each led by another node.
-func TestEachShardHasItsLeader(t *testing.T) {
+func TestLeadersOfSeveralShards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
 		c.set(func() {
@@ -163,7 +163,7 @@ func TestEachShardHasItsLeader(t *testing.T) {
 }
 
 // If a server's responses name no other node, the client fetches no map and dials no other address. The same holds for a client with NoRouting.
-func TestNothingIsAskedInVain(t *testing.T) {
+func TestNoUnneededDials(t *testing.T) {
 	for _, leader := range []string{"n1", "n2"} {
 		synctest.Test(t, func(t *testing.T) {
 			c := startNodes(t)
@@ -185,7 +185,7 @@ func TestNothingIsAskedInVain(t *testing.T) {
 }
 
 // A node dies: another node forwards calls, which then go to the new leader directly. The same happens when the dead node is back and leads.
-func TestANodeDies(t *testing.T) {
+func TestNodeDies(t *testing.T) {
 	for _, told := range []string{"n1:7295", "n2:7295", "n2:7295,n1:7295"} {
 		synctest.Test(t, func(t *testing.T) {
 			c := startNodes(t)
@@ -221,7 +221,7 @@ func TestANodeDies(t *testing.T) {
 }
 
 // A node that no longer leads and doesn't know the leader is not called again and again: the retry goes to another node.
-func TestANodeThatIsCutOffFromTheOthers(t *testing.T) {
+func TestPartitionedNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
 		c.lead(1, "n2")
@@ -249,7 +249,7 @@ func TestANodeThatIsCutOffFromTheOthers(t *testing.T) {
 }
 
 // Calls in flight at a node that drains finish there, and new ones go elsewhere.
-func TestANodeStopsInGoodOrder(t *testing.T) {
+func TestNodeDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
 		c.lead(1, "n2")
@@ -288,7 +288,7 @@ func TestANodeStopsInGoodOrder(t *testing.T) {
 
 // If the leader can't be reached, or another server answers in its place, calls go through the node of Dial, without delay or errors. This is logged
 // once.
-func TestTheLeaderIsOutOfReach(t *testing.T) {
+func TestUnreachableLeader(t *testing.T) {
 	away := func(to func(ctx context.Context) (string, error)) func(*nodes) {
 		return func(c *nodes) {
 			c.reach = func(ctx context.Context, addr string) (string, error) {
@@ -348,7 +348,7 @@ func TestTheLeaderIsOutOfReach(t *testing.T) {
 }
 
 // A node with a new address is found there.
-func TestANodeMovesToAnotherAddress(t *testing.T) {
+func TestNodeChangesAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
 		c.lead(1, "n2")

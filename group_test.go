@@ -95,7 +95,7 @@ func TestGroupCalls(t *testing.T) {
 }
 
 // An invalid group is refused before it is sent, and the error names the invalid field.
-func TestGroupsThatAreRefused(t *testing.T) {
+func TestInvalidGroups(t *testing.T) {
 	f, client := start(t)
 	asked := 0
 	f.set(func() {

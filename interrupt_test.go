@@ -16,7 +16,7 @@ import (
 )
 
 // Middleware can tell a handler that was stopped from one that failed, whatever the handler returned when its context ended.
-func TestMiddlewareKnowsWhoWasStopped(t *testing.T) {
+func TestMiddlewareSeesCancellation(t *testing.T) {
 	errDriver := errors.New("driver: bad connection")
 	returns := map[string]func(ctx context.Context) error{
 		"the error of its context": func(ctx context.Context) error { return fmt.Errorf("query: %w", ctx.Err()) },
@@ -89,7 +89,7 @@ func TestMiddlewareKnowsWhoWasStopped(t *testing.T) {
 }
 
 // The error of a handler that fails, sets its outcome or returns in time is passed on unchanged.
-func TestMiddlewareSeesWhatHandlersSay(t *testing.T) {
+func TestMiddlewareSeesHandlerErrors(t *testing.T) {
 	errOwn := errors.New("no route")
 	drained, drain := context.WithCancelCause(context.Background())
 	drain(pawltype.ErrDraining)

@@ -61,7 +61,7 @@ func (c *nodes) wantStreams(what string, got []string, want ...string) {
 
 // A stream that was opened without knowing the leader soon moves to it. When the leader moves, the stream stays for a while, and follows if the new
 // leader remains. No task is lost or run twice because of it.
-func TestAStreamComesToTheLeader(t *testing.T) {
+func TestStreamMovesToLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
 		c.lead(1, "n2")
@@ -84,7 +84,7 @@ func TestAStreamComesToTheLeader(t *testing.T) {
 }
 
 // The node of a stream dies: the stream continues at another node, and finally at the new leader.
-func TestAStreamSurvivesItsNode(t *testing.T) {
+func TestStreamSurvivesItsNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
 		c.lead(1, "n2")
@@ -102,7 +102,7 @@ func TestAStreamSurvivesItsNode(t *testing.T) {
 }
 
 // If the leader refuses streams, the worker opens its stream at another node.
-func TestAStreamLeavesANodeThatRefusesIt(t *testing.T) {
+func TestStreamLeavesRefusingNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
 		c.lead(1, "n2")
@@ -126,7 +126,7 @@ func TestAStreamLeavesANodeThatRefusesIt(t *testing.T) {
 }
 
 // A stream stays while no tasks arrive, while as many arrive from elsewhere, or while the leader can't be reached.
-func TestAStreamStays(t *testing.T) {
+func TestStreamStays(t *testing.T) {
 	for what, x := range map[string]struct {
 		prepare func(*nodes)
 		queues  []string

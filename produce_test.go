@@ -157,7 +157,7 @@ func TestCutBetweenFrameAndAnswer(t *testing.T) {
 }
 
 // A stream that breaks while it is idle has no effect on its user, with or without retries.
-func TestAnIdleStreamBreaks(t *testing.T) {
+func TestIdleStreamBreaks(t *testing.T) {
 	for what, breaks := range map[string]func(*fake){
 		"the connection is cut":     (*fake).cut,
 		"the server ends it":        func(f *fake) { f.endProducers(nil) },
@@ -179,7 +179,7 @@ func TestAnIdleStreamBreaks(t *testing.T) {
 }
 
 // A stream starts with a token. The next enqueue uses a new token, over another stream. Frames in flight are still answered.
-func TestAnotherTokenOpensAnotherStream(t *testing.T) {
+func TestNewTokenOpensNewStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		token, fails := "one", error(nil)
 		f, client := start(t, pawl.DialOptions{RetryFor: -1, TokenSource: func() (string, error) { return token, fails }})
@@ -214,7 +214,7 @@ func TestAnotherTokenOpensAnotherStream(t *testing.T) {
 
 // A token expires while a frame is in flight that the server has not started. The frame is sent over a stream with the token that is valid by then. If
 // there is none, the caller gets the error immediately.
-func TestATokenEndsUnderWay(t *testing.T) {
+func TestTokenExpiresInFlight(t *testing.T) {
 	for _, good := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			f, client := start(t)
@@ -241,7 +241,7 @@ func TestATokenEndsUnderWay(t *testing.T) {
 }
 
 // A stream that ends before it has answered anything was refused. The callers of its frames get the error, and there is no retry.
-func TestAStreamThatIsRefused(t *testing.T) {
+func TestRefusedStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
 		f.before = func(string) error { return errMute }
@@ -257,7 +257,7 @@ func TestAStreamThatIsRefused(t *testing.T) {
 }
 
 // A node that shuts down gets no more frames, and answers those that it has.
-func TestAProducerLeavesANodeThatDrains(t *testing.T) {
+func TestProducerLeavesDrainingNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t, pawl.DialOptions{RetryFor: -1})
 		mustEnqueue(t, client)
@@ -282,7 +282,7 @@ func TestAProducerLeavesANodeThatDrains(t *testing.T) {
 }
 
 // When a caller's context ends, its call returns, and the other calls are not affected.
-func TestACallerLeavesItsFrame(t *testing.T) {
+func TestCallerAbandonsFrame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t, pawl.DialOptions{RetryFor: -1})
 		hold := make(chan struct{})
@@ -301,7 +301,7 @@ func TestACallerLeavesItsFrame(t *testing.T) {
 
 // A server that does not read delays neither a caller that gives up nor Close. When it reads again, all frames whose callers still wait are sent, and no
 // others.
-func TestAServerThatDoesNotRead(t *testing.T) {
+func TestServerDoesNotRead(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			f, client := start(t)
@@ -375,7 +375,7 @@ func TestCloseEndsFrames(t *testing.T) {
 }
 
 // A batch that is larger than a message is refused, and the stream stays usable for others.
-func TestABatchBeyondAMessage(t *testing.T) {
+func TestBatchLargerThanMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
 		hold := make(chan struct{})
@@ -395,7 +395,7 @@ func TestABatchBeyondAMessage(t *testing.T) {
 }
 
 // A server without Produce gets calls, and is tried again after a while.
-func TestAServerWithoutProduce(t *testing.T) {
+func TestServerWithoutProduce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t, pawl.DialOptions{RetryFor: -1})
 		f.greetProducer = status.Error(codes.Unimplemented, "unknown method Produce")

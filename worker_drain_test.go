@@ -43,7 +43,7 @@ func TestDrainLetsHandlersFinish(t *testing.T) {
 	})
 }
 
-func TestDrainReleasesWhatDoesNotFinish(t *testing.T) {
+func TestDrainReleasesUnfinishedTasks(t *testing.T) {
 	for name, want := range map[string]time.Duration{"obedient": 10 * time.Second, "stubborn": 11 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestDrainReleasesLatePushes(t *testing.T) {
 }
 
 // The responses to acks get lost with the connection. The acks are sent again on the new one, and a running task is acked there.
-func TestReconnectTellsWhatIsUnconfirmed(t *testing.T) {
+func TestReconnectResendsAcks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
 		proceed := make(chan struct{})
@@ -191,7 +191,7 @@ func TestLongOutage(t *testing.T) {
 }
 
 // A broker that loses grants can't leave a worker without tasks, since a silent stream is reopened. That is not an error.
-func TestSilentStreamIsOpenedAnew(t *testing.T) {
+func TestSilentStreamIsReopened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
 		var log strings.Builder
@@ -216,7 +216,7 @@ func TestSilentStreamIsOpenedAnew(t *testing.T) {
 	})
 }
 
-func TestDrainingBrokerIsLeft(t *testing.T) {
+func TestWorkerLeavesDrainingBroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
 		w, _ := work(t, client, handle(func(context.Context, *pawl.Task[welcome]) error { return nil }), pawl.WorkerConfig{})

@@ -153,7 +153,7 @@ func TestWorkerRefusesBadConfig(t *testing.T) {
 	})
 }
 
-func TestHandlerErrorsSteer(t *testing.T) {
+func TestHandlerErrorsDecideOutcome(t *testing.T) {
 	boom := errors.New("boom")
 	for name, c := range map[string]struct {
 		run  func(context.Context, *pawl.Task[welcome]) error
@@ -205,7 +205,7 @@ func TestHandlerErrorsSteer(t *testing.T) {
 	}
 }
 
-func TestPayloadThatDoesNotDecodeIsPoison(t *testing.T) {
+func TestUndecodablePayloadIsPoison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := start(t)
 		work(t, client, handle(func(context.Context, *pawl.Task[welcome]) error { return nil }), pawl.WorkerConfig{})
@@ -392,7 +392,7 @@ func TestStaleSettleIsDropped(t *testing.T) {
 	})
 }
 
-func TestRunSaysWhatIsUnconfirmed(t *testing.T) {
+func TestRunReportsUnconfirmedTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
 		_, stop := work(t, client, handle(func(context.Context, *pawl.Task[welcome]) error { return nil }), pawl.WorkerConfig{})
@@ -467,7 +467,7 @@ func TestSilentWorkerIsServed(t *testing.T) {
 
 // A worker that was served, and then refused for a minute, ends with that error, and so do the contexts of its handlers. A worker that the broker
 // refuses as unavailable keeps running.
-func TestWorkerEndsWhenItIsNotLetIn(t *testing.T) {
+func TestUnauthorizedWorkerEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		code codes.Code
 		want error
@@ -625,7 +625,7 @@ func TestMux(t *testing.T) {
 
 // A stream that is silent is reopened after a minute, and less and less often if it stays silent. Once it is heard from again, it is reopened after a
 // minute again.
-func TestIdleStreamIsOpenedSeldom(t *testing.T) {
+func TestIdleStreamIsReopenedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
 		mux := pawl.NewMux()

@@ -17,7 +17,7 @@ import (
 )
 
 // The actor and the reason are sent unchanged. Values that no header can carry are refused before anything is sent.
-func TestWhoActs(t *testing.T) {
+func TestActorAndReason(t *testing.T) {
 	for what, x := range map[string]struct {
 		actor, reason string
 		refused       string
@@ -160,7 +160,7 @@ func TestStatsOfUnevenSeries(t *testing.T) {
 }
 
 // The methods of responses that derive a value from their fields.
-func TestWhatAnswersSay(t *testing.T) {
+func TestResponseMethods(t *testing.T) {
 	at := time.Unix(1, 0)
 	for what, x := range map[string]struct{ got, want any }{
 		"a worker that is there":  {(&admin.Worker{}).Lost(), false},

@@ -71,7 +71,7 @@ func TestEvent(t *testing.T) {
 }
 
 // A stream that breaks is reopened after the last frame, until a permanent error or until the caller's context ends.
-func TestEventsGoOn(t *testing.T) {
+func TestEventsReconnect(t *testing.T) {
 	away, no := status.Error(codes.Unavailable, "away"), status.Error(codes.PermissionDenied, "no")
 	for name, x := range map[string]struct {
 		frames [][]any
@@ -122,7 +122,7 @@ func TestEventsGoOn(t *testing.T) {
 }
 
 // An invalid actor and a closed client are reported.
-func TestEventsOfNobody(t *testing.T) {
+func TestEventsRefused(t *testing.T) {
 	s, operator := start(t)
 	refusals := 0
 	for _, err := range operator.WithActor("Łena").Events(t.Context(), admin.EventFilter{}) {

@@ -51,7 +51,7 @@ func run(t *testing.T, client *pawl.Client, ref *pawl.Ref) string {
 	return got
 }
 
-func TestATaskOutlivesItsBroker(t *testing.T) {
+func TestTaskSurvivesRestart(t *testing.T) {
 	dir := t.TempDir() + "/data"
 	first := open(t, dir, embedded.Options{})
 	if got := first.Addr(); got != "" {
@@ -78,7 +78,7 @@ func TestATaskOutlivesItsBroker(t *testing.T) {
 	}
 }
 
-func TestASecondBrokerOnADirectoryIsRefused(t *testing.T) {
+func TestSecondBrokerInDirectoryIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	open(t, dir, embedded.Options{})
 	b, err := embedded.Open(dir, embedded.Options{})
@@ -114,7 +114,7 @@ func TestListenServesOtherClients(t *testing.T) {
 	}
 }
 
-func TestWhatOpenRefuses(t *testing.T) {
+func TestOpenRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name, dir, want string
 		opts            embedded.Options

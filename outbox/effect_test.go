@@ -121,7 +121,7 @@ func TestEffectsAtOnce(t *testing.T) {
 }
 
 // A transaction that started before the other run committed still sees its effect.
-func TestEffectSeesWhatIsCommitted(t *testing.T) {
+func TestEffectSeesCommittedRun(t *testing.T) {
 	for _, d := range []outbox.Dialect{outbox.Postgres, outbox.MySQL} { // SQLite allows only one writer at a time
 		t.Run(string(d), func(t *testing.T) {
 			db := openDB(t, d)

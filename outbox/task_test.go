@@ -28,7 +28,7 @@ func everyOption() []pawl.Option {
 }
 
 // appendTask and readTask preserve every field of the API.
-func TestTaskKeepsEverything(t *testing.T) {
+func TestTaskRoundTrips(t *testing.T) {
 	args := pawl.RawTask{Type: "a", Payload: []byte("{ \"a\" :1e400,\n\"a\":\"\\u0041\\ud800<\"}")}
 	want, err := spec.Of(args, everyOption())
 	if err != nil {

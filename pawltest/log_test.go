@@ -51,7 +51,7 @@ func (l *logbook) lines(t *testing.T, msg string) (out []map[string]any) {
 
 // Whatever happens to a task, no log line of the broker, the client or the worker contains what its producer and its handler put into it. Only the text
 // of an error appears, in the lines that report it.
-func TestLogsTellNoSecrets(t *testing.T) {
+func TestLogsRevealNoPayloads(t *testing.T) {
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	synctest.Test(t, func(t *testing.T) {
 		server, client := &logbook{}, &logbook{}

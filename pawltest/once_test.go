@@ -79,7 +79,7 @@ func TestOnceAmongTasks(t *testing.T) {
 }
 
 // A failed effect is not recorded, and releases the key immediately, also for the same run.
-func TestOnceThatFails(t *testing.T) {
+func TestFailedOnce(t *testing.T) {
 	runs, busy := 0, errors.New("busy")
 	attempts(t, func(*testing.T, int, *pawltest.Result) {}, func(ctx context.Context, task *pawl.Task[resize]) error {
 		for range 3 {
@@ -134,7 +134,7 @@ func TestOnceAmongGoroutines(t *testing.T) {
 }
 
 // The effect of fn is recorded even though the run has timed out, so that the next attempt finds it.
-func TestAnEffectIsRecordedAfterTheTimeout(t *testing.T) {
+func TestEffectIsRecordedAfterTimeout(t *testing.T) {
 	var once, steps atomic.Int64
 	works(t, func(ctx context.Context, task *pawl.Task[resize]) error {
 		slow := func(n *atomic.Int64) func(ctx context.Context) (int64, error) {

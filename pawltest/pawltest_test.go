@@ -19,7 +19,7 @@ type resize struct {
 
 func (resize) TaskType() string { return "resize" }
 
-func TestRunTellsWhatBecameOfTheTask(t *testing.T) {
+func TestRunReportsOutcome(t *testing.T) {
 	failed := errors.New("no such picture")
 	for _, c := range []struct {
 		name  string
@@ -48,7 +48,7 @@ func TestRunTellsWhatBecameOfTheTask(t *testing.T) {
 	}
 }
 
-func TestAPayloadThatDoesNotDecodeIsPoison(t *testing.T) {
+func TestUndecodablePayloadIsPoison(t *testing.T) {
 	mux := pawl.NewMux()
 	pawl.Handle(mux, func(context.Context, *pawl.Task[resize]) error { return nil })
 	got := pawltest.Run(t, mux, pawl.RawTask{Type: "resize", Payload: []byte(`{"width":"wide"}`)})

@@ -92,7 +92,7 @@ func TestStepsRunOnce(t *testing.T) {
 }
 
 // An error of fn is not recorded, and is returned to the caller unchanged.
-func TestAStepThatFailsRunsAgain(t *testing.T) {
+func TestFailedStepRunsAgain(t *testing.T) {
 	busy, runs := errors.New("busy"), 0
 	handle := func(ctx context.Context, task *pawl.Task[resize]) error {
 		_, err := pawl.Step(ctx, task, "charge", func(context.Context) (string, error) {
@@ -120,7 +120,7 @@ func TestAStepThatFailsRunsAgain(t *testing.T) {
 }
 
 // A result of another type that an older version of the program recorded is an error that names the step. An additional field in R is fine.
-func TestAStepOfAnotherVersion(t *testing.T) {
+func TestStepOfAnotherVersion(t *testing.T) {
 	failed := errors.New("failed")
 	first := func(ctx context.Context, task *pawl.Task[resize]) error {
 		_, err := pawl.Step(ctx, task, "charge", func(context.Context) (charge, error) { return charge{"ch_1", 1999}, nil })
@@ -158,7 +158,7 @@ func TestAStepOfAnotherVersion(t *testing.T) {
 }
 
 // A step that can't be recorded is not retried, since fn has run.
-func TestAStepThatCanNotBeRecorded(t *testing.T) {
+func TestUnrecordableStep(t *testing.T) {
 	large := func(n int) func(context.Context) (string, error) {
 		return func(context.Context) (string, error) { return strings.Repeat("x", n), nil }
 	}
@@ -203,7 +203,7 @@ func TestAStepThatCanNotBeRecorded(t *testing.T) {
 }
 
 // Names have a limit, and if the checkpoint leaves no room for a step, the error is returned before fn runs.
-func TestAStepThatIsRefused(t *testing.T) {
+func TestRefusedStep(t *testing.T) {
 	attempts(t, func(t *testing.T, _ int, r *pawltest.Result) {
 		if r.State != pawltype.StateSucceeded {
 			t.Errorf("the task is %s, want succeeded: %v", r.State, r.Err)

@@ -312,7 +312,7 @@ producer send default bytes=7 type=t
 
 // A trace that the producer sets is kept, even if it is invalid. A task without one gets one from a broker that traces, and the task of a tick never has
 // the trace of another.
-func TestTracesThatTasksBring(t *testing.T) {
+func TestTracesOfProducers(t *testing.T) {
 	const good, bad = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-0af7-zz"
 	inTrace(t, func(w *traced) { // the maximum number and size of headers, with no room for a trace
 		var many []pawl.Option

@@ -75,9 +75,9 @@ func TestOperationsThroughKills(t *testing.T) {
 	}
 }
 
-// TestOperationBesideOthers reports how fast an operation is, how long an enqueue takes meanwhile, how long the count before it takes, and the
+// TestOperationBesideProducers reports how fast an operation is, how long an enqueue takes meanwhile, how long the count before it takes, and the
 // server's memory. The measurements decide nothing.
-func TestOperationBesideOthers(t *testing.T) {
+func TestOperationBesideProducers(t *testing.T) {
 	s := newServer(t)
 	s.start()
 	client := s.dial()

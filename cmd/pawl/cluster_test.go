@@ -288,7 +288,7 @@ func TestClusterWithoutProblems(t *testing.T) {
 }
 
 // Replicas that are damaged, or that were not checked completely, are named and change the exit status.
-func TestVerifyFindsWhatIsBroken(t *testing.T) {
+func TestVerifyNamesDamagedReplicas(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(map[uint32]*pawlv1.VerifyShardResponse)
 		says   []string
@@ -319,7 +319,7 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 }
 
 // A shard that doesn't answer is named, and doesn't block the command forever.
-func TestVerifyWaitsNotForEver(t *testing.T) {
+func TestVerifyDoesNotBlock(t *testing.T) {
 	o := newFakeCluster()
 	o.hangs = true
 	stdout, stderr, exit, _ := o.command(t, "verify", "--shard", "1", "--timeout", "50ms")

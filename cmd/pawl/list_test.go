@@ -72,8 +72,8 @@ func listsOf(cmd *cobra.Command) (lines []string) {
 	return append(lines, line+map[string]string{"dlq ls": " --queue mail", "group members": id, "schedule history": " nightly"}[line])
 }
 
-// TestListsTellOfMore: every table is followed by a hint on how to continue if there are more rows. Programs get the cursor in the list itself.
-func TestListsTellOfMore(t *testing.T) {
+// TestListsHintAtMoreRows: every table is followed by a hint on how to continue if there are more rows. Programs get the cursor in the list itself.
+func TestListsHintAtMoreRows(t *testing.T) {
 	lists := listsOf(newRoot(&app{&cli.App{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}}))
 	if len(lists) < 16 {
 		t.Errorf("found only %d lists, want at least 16: %q", len(lists), lists)

@@ -14,8 +14,8 @@ import (
 // pageCommand finds the commands that the UI shows to newcomers.
 var pageCommand = regexp.MustCompile(`"Text" "(pawl (?:[^"\\]|\\.)*)"|<code>(pawl [^<]*)</code>`)
 
-// TestPagesTellCommandsThatExist: this program accepts every command that the UI shows.
-func TestPagesTellCommandsThatExist(t *testing.T) {
+// TestCommandsInPagesExist: this program accepts every command that the UI shows.
+func TestCommandsInPagesExist(t *testing.T) {
 	var files []string
 	for _, pattern := range []string{"web/templates/*.html", "web/templates/parts/*.html", "pages/*/templates/*.html", "pages/*/templates/parts/*.html"} {
 		some, err := filepath.Glob("../../internal/ui/" + pattern)

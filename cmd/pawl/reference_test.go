@@ -202,8 +202,8 @@ func tidy(s string) string {
 	return strings.TrimSpace(s) + "\n"
 }
 
-// TestDocsNameWhatIsThere: every command in the docs exists, with its flags, in code blocks and in sentences.
-func TestDocsNameWhatIsThere(t *testing.T) {
+// TestCommandsInDocsExist: every command in the docs exists, with its flags, in code blocks and in sentences.
+func TestCommandsInDocsExist(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	if err != nil {
 		t.Fatal(err)

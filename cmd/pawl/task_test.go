@@ -12,7 +12,7 @@ import (
 )
 
 // A long search reports its progress every few seconds, and a short one reports nothing.
-func TestLongSearchesTell(t *testing.T) {
+func TestLongSearchReportsProgress(t *testing.T) {
 	for _, c := range []struct {
 		page time.Duration // duration of each page
 		want []string

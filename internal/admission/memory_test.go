@@ -62,7 +62,7 @@ func TestMemoryPool(t *testing.T) {
 }
 
 // A caller that gives up waiting keeps nothing.
-func TestPoolIsNotWaitedForWithoutEnd(t *testing.T) {
+func TestWaitForPoolIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewMemoryPool(100)
 		a, _ := r.Reserve(t.Context(), "a", 40)
@@ -97,7 +97,7 @@ func TestPoolIsNotWaitedForWithoutEnd(t *testing.T) {
 }
 
 // A caller whose wait is cancelled leaves its namespace the whole of its half.
-func TestPoolIsWholeAfterAWaitInVain(t *testing.T) {
+func TestPoolIsWholeAfterCancelledWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewMemoryPool(100)
 		for ns, n := range map[string]int64{"a": 50, "b": 30, "c": 1} {

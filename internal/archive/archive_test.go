@@ -56,7 +56,7 @@ func all(t *testing.T, a *Archive, n int) string {
 	}
 }
 
-func TestRecordsAreFoundAgain(t *testing.T) {
+func TestRecordsAreRead(t *testing.T) {
 	dir := t.TempDir()
 	a := open(t, Config{Dir: dir})
 	places := write(t, a, noon, "1", "2")
@@ -95,7 +95,7 @@ func TestRecordsAreFoundAgain(t *testing.T) {
 	}
 }
 
-func TestOldAndManyFilesGo(t *testing.T) {
+func TestTrim(t *testing.T) {
 	dir := t.TempDir()
 	a := open(t, Config{Dir: dir, MaxBytes: 40, FileSize: 8})
 	for i := range 20 {

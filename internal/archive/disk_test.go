@@ -140,7 +140,7 @@ func (f *memFile) Close() error {
 	return f.disk.do("close")
 }
 
-func TestPowerLossLeavesWhatWasAnswered(t *testing.T) {
+func TestAcknowledgedRecordsSurvivePowerLoss(t *testing.T) {
 	for fileSize, files := range map[int64]int{1: 5, 2: 5, 3: 3, 4: 3, 5: 2} { // of five records of two bytes
 		d := newMemDisk()
 		a := openOn(d, Config{MaxBytes: 1000, FileSize: fileSize})
@@ -297,7 +297,7 @@ func TestDefaults(t *testing.T) {
 }
 
 // A file trimmed while a list is in progress is skipped, and so are files that are not the archive's.
-func TestFilesThatAreNotThere(t *testing.T) {
+func TestMissingAndForeignFiles(t *testing.T) {
 	d := newMemDisk()
 	for i, record := range []string{"1", "2", "3"} {
 		write(t, openOn(d, Config{}), noon.Add(time.Duration(i)*time.Second), record)
@@ -323,7 +323,7 @@ func TestFilesThatAreNotThere(t *testing.T) {
 	}
 }
 
-func TestClosedUnused(t *testing.T) {
+func TestCloseUnused(t *testing.T) {
 	if err := openOn(newMemDisk(), Config{}).Close(); err != nil {
 		t.Error(err)
 	}

@@ -137,7 +137,7 @@ func TestBrokenChains(t *testing.T) {
 }
 
 // Surplus and old entries are removed, oldest first, and the chain stays intact.
-func TestOldEntriesGo(t *testing.T) {
+func TestOldEntriesAreRemoved(t *testing.T) {
 	s := newShard(t)
 	few := bounds{keep: time.Hour, entries: 5, bytes: 1 << 20}
 	due := s.log(few, func(l *Log) store.Time { return l.Append(Entry{Action: task.QueuePut}) })

@@ -45,7 +45,7 @@ func TestSecret(t *testing.T) {
 }
 
 // A secret that was issued stays valid, however the code changes: "pawl_", 43 letters and digits, and 6 for their checksum.
-func TestFormOfSecretStays(t *testing.T) {
+func TestSecretFormatIsStable(t *testing.T) {
 	given := "pawl_skTOpymqTmcAw0XZZtfMq0jnv9I3qmxrPZyJg4wcH5x21S59m"
 	if err := CheckSecret(given); err != nil || len(NewSecret()) != len(given) {
 		t.Errorf("CheckSecret of an issued secret: %v; new ones have %d bytes, want %d", err, len(NewSecret()), len(given))
@@ -56,7 +56,7 @@ func TestFormOfSecretStays(t *testing.T) {
 	}
 }
 
-func TestHashHasAForm(t *testing.T) {
+func TestHashFormat(t *testing.T) {
 	h := HashOf("x")
 	b, err := json.Marshal(h)
 	var back Hash
@@ -114,7 +114,7 @@ func TestRightsCover(t *testing.T) {
 }
 
 // An authenticator in fake time: which tokens it accepts, for how long, and which calls it ends.
-func TestDoor(t *testing.T) {
+func TestAuthenticator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		secret, operator := NewSecret(), NewSecret()
 		var inFile atomic.Value
@@ -207,7 +207,7 @@ func TestDoor(t *testing.T) {
 }
 
 // After a rotation both secrets are valid for a while, and never longer than the token's previous lifetime.
-func TestDoorRotation(t *testing.T) {
+func TestAuthenticatorRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := NewAuthenticator(Config{Mode: Always})
 		before, after := NewSecret(), NewSecret()
@@ -234,7 +234,7 @@ func TestDoorRotation(t *testing.T) {
 	})
 }
 
-func TestDoorModes(t *testing.T) {
+func TestAuthenticatorModes(t *testing.T) {
 	if d := NewAuthenticator(Config{Mode: Never}); d.TokensRequired() {
 		t.Error("an authenticator with mode Never requires tokens")
 	}
@@ -299,7 +299,7 @@ func BenchmarkAdmit(b *testing.B) {
 
 // Until the first copy has arrived, an authenticator in mode AsCluster neither admits nor rejects anybody, whether the caller has a
 // token or the cluster turns out to require none.
-func TestDoorBeforeItHasHeard(t *testing.T) {
+func TestAuthenticatorBeforeFirstCopy(t *testing.T) {
 	secret := NewSecret()
 	cert := &Certificate{Names: []string{"dns:worker"}, Good: func(time.Time) error { return nil }}
 	asks := map[string]func(d *Authenticator) error{

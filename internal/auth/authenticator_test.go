@@ -42,7 +42,7 @@ func TestStale(t *testing.T) {
 	}
 }
 
-func TestNamespacesHaveAnOrder(t *testing.T) {
+func TestNamespacesAreSorted(t *testing.T) {
 	d := NewAuthenticator(Config{})
 	for _, given := range [][]string{{"team", "alpha"}, {"team", DefaultNamespace, "alpha"}} {
 		d.Replace(Access{Namespaces: given, Quotas: map[string]task.Quotas{"team": {}}})
@@ -125,7 +125,7 @@ func TestChangedToken(t *testing.T) {
 }
 
 // After a cluster has required no tokens for a while and then does again, long calls are still checked.
-func TestTokensAreWantedAgain(t *testing.T) {
+func TestTokensAreRequiredAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		secret := NewSecret()
 		d := NewAuthenticator(Config{Current: func() bool { return true }})
@@ -153,7 +153,7 @@ func TestTokensAreWantedAgain(t *testing.T) {
 }
 
 // A change does not end unrelated calls: those by the node's own admin token and, where no tokens are required, any.
-func TestCallsThatGoOn(t *testing.T) {
+func TestUnrelatedCallsContinue(t *testing.T) {
 	secret, operator := NewSecret(), NewSecret()
 	d := NewAuthenticator(Config{Admin: func() (Hash, bool) { return HashOf(operator), true }})
 	d.Replace(Access{Required: true, Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(secret)}}})
@@ -217,7 +217,7 @@ func TestCertificateExpiresWhileACallLasts(t *testing.T) {
 }
 
 // An authenticator that always requires tokens reports that it has no copy yet, not that it doesn't know whether tokens are required.
-func TestAlwaysBeforeItHasHeard(t *testing.T) {
+func TestRequiredTokensBeforeFirstCopy(t *testing.T) {
 	if _, err := NewAuthenticator(Config{Mode: Always}).Admit(NewSecret()); err != errStale {
 		t.Error(err)
 	}
@@ -254,7 +254,7 @@ func TestActor(t *testing.T) {
 	}
 }
 
-func TestNamesOfTokens(t *testing.T) {
+func TestTokenNames(t *testing.T) {
 	for name, good := range map[string]bool{"a": true, strings.Repeat("a", 64): true, strings.Repeat("a", 65): false, "": false, "a b": false, AdminName: false} {
 		if err := CheckName(name); (err == nil) != good {
 			t.Errorf("CheckName(%q) = %v", name, err)
@@ -262,7 +262,7 @@ func TestNamesOfTokens(t *testing.T) {
 	}
 }
 
-func TestNamesOfNamespaces(t *testing.T) {
+func TestNamespaceNames(t *testing.T) {
 	for name, good := range map[string]bool{
 		"a": true, "z": true, "0": true, "9": true, "team-9": true, "a--b": true, strings.Repeat("a", 63): true,
 		"": false, strings.Repeat("a", 64): false, "-": false, "-a": false, "a-": false, "A": false, "a_b": false, "`": false, "{": false, "/": false, ":": false, "*": false,

@@ -122,7 +122,7 @@ func blocks(b []byte) (all [][]byte) {
 }
 
 // Blocks that are valid in themselves are detected out of place.
-func TestBlocksOutOfPlace(t *testing.T) {
+func TestMisplacedBlocks(t *testing.T) {
 	whole := written(t)
 	all := blocks(whole)
 	join := func(order ...[]byte) []byte {

@@ -84,7 +84,7 @@ func TestBreakersAreLogged(t *testing.T) {
 }
 
 // A change of settings that closes thousands of breakers does not fill the log.
-func TestBreakersLoggedAreBounded(t *testing.T) {
+func TestBreakerLogLinesAreBounded(t *testing.T) {
 	for more := range 2 {
 		var log syncBuffer
 		r := &replica{log: slog.New(slog.NewTextHandler(&log, nil))}

@@ -295,7 +295,7 @@ func (w *world) settle(s Settle) Settled {
 
 func hold(c Claimed) Hold { return Hold{Namespace: ns, ID: c.ID, Token: c.Token} }
 
-func TestWaitingClaimsAreFedInTheirOrder(t *testing.T) {
+func TestWaitingClaimsAreServedInOrder(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
 		first := w.claim(ctx, call("a", "b"), time.Minute)
@@ -312,7 +312,7 @@ func TestWaitingClaimsAreFedInTheirOrder(t *testing.T) {
 	})
 }
 
-func TestAClaimIsFedInTheRoundOfTheEnqueue(t *testing.T) {
+func TestClaimIsServedInTheEnqueuesRound(t *testing.T) {
 	inWorld(t, func(w *world) {
 		got := w.claim(context.Background(), call("a"), time.Minute)
 		w.enqueue(task.Spec{Queue: "warm"})
@@ -326,7 +326,7 @@ func TestAClaimIsFedInTheRoundOfTheEnqueue(t *testing.T) {
 	})
 }
 
-func TestOnlyListedTypesAreFed(t *testing.T) {
+func TestOnlyListedTypesAreClaimed(t *testing.T) {
 	inWorld(t, func(w *world) {
 		rare := call("a")
 		rare.Types = []string{"rare"}
@@ -386,7 +386,7 @@ func TestAwaitClaimsNothing(t *testing.T) {
 	})
 }
 
-func TestAClaimEndsEmptyInTime(t *testing.T) {
+func TestClaimTimesOut(t *testing.T) {
 	inWorld(t, func(w *world) {
 		began := time.Now()
 		if got := <-w.claim(context.Background(), call("a"), 20*time.Second); got != nil || time.Since(began) != 20*time.Second {
@@ -404,7 +404,7 @@ func TestAClaimEndsEmptyInTime(t *testing.T) {
 }
 
 // A claim whose caller is gone must not keep its task, nor use up an attempt.
-func TestAClaimWithoutReceiverIsReleased(t *testing.T) {
+func TestAbandonedClaimIsReleased(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for range 50 {
 			ctx, cancel := context.WithCancel(context.Background())
@@ -427,7 +427,7 @@ func TestAClaimWithoutReceiverIsReleased(t *testing.T) {
 	})
 }
 
-func TestARepeatedClaimGetsTheSameTasks(t *testing.T) {
+func TestRepeatedClaimGetsTheSameTasks(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ids := w.enqueue(task.Spec{Queue: "a"}, task.Spec{Queue: "a"})
 		c := call("a")
@@ -494,7 +494,7 @@ func TestLateVerbs(t *testing.T) {
 
 // While a leader's clock is slewed back to a wall clock that was set back, a timer fires before the shard's time has reached its
 // deadline: passTime then waits again, instead of running round after round.
-func TestTimePassesByTheClockOfRounds(t *testing.T) {
+func TestTimePassesByTheShardsClock(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.behind.Store(int64(time.Minute))
 		w.pass(90 * time.Millisecond) // some way into the interval between two checks of the clock
@@ -507,7 +507,7 @@ func TestTimePassesByTheClockOfRounds(t *testing.T) {
 	})
 }
 
-func TestIdleCostsNothing(t *testing.T) {
+func TestIdleBrokerSleeps(t *testing.T) {
 	inWorld(t, func(w *world) {
 		got := w.claim(context.Background(), call("a"), time.Hour)
 		w.enqueue(task.Spec{Queue: "b", Delay: 48 * time.Hour})
@@ -548,7 +548,7 @@ func TestResultIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestHolderLearnsOfItsLoss(t *testing.T) {
+func TestHolderIsNotifiedOfLostClaim(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.enqueue(task.Spec{Queue: "a"}, task.Spec{Queue: "a"}, task.Spec{Queue: "a"})
 		c := call("a")
@@ -724,7 +724,7 @@ func TestOnlyDeadLettersAreArchived(t *testing.T) {
 }
 
 // An unreadable record is an error of the page that it is on, wherever on the page it is.
-func TestDamagedRecordsAreNotPassedOver(t *testing.T) {
+func TestDamagedRecordsAreReported(t *testing.T) {
 	inWorld(t, func(w *world) {
 		whole := []byte(`{"task_id":"01a2072a-8f2c-7001-9e08-31427594d73d","namespace":"default","queue":"a"}`)
 		places, err := w.dead.Append([][]byte{whole, []byte("damaged"), whole}, time.Now())
@@ -866,7 +866,7 @@ func TestNewTasks(t *testing.T) {
 }
 
 // Only these calls must not be repeated when their outcome is unknown: each repeat would do more.
-func TestCallsThatMustNotRunTwice(t *testing.T) {
+func TestCallsThatAreNotRepeatable(t *testing.T) {
 	var once []string
 	for _, name := range Verbs.Names() {
 		if c, _ := Verbs.Call(name); !c.Rule().Idempotent {
@@ -904,7 +904,7 @@ func TestTicksAreTraced(t *testing.T) {
 }
 
 // A warning is not logged when another node leads this shard now. It is logged if that concerns another shard that something waits for.
-func TestHandoversAreNoTrouble(t *testing.T) {
+func TestHandoversLogNoWarning(t *testing.T) {
 	var log syncBuffer
 	r := &replica{id: one, log: slog.New(slog.NewTextHandler(&log, nil))}
 	r.warn("archiving", fmt.Errorf("it failed: %w", &NotLeader{Shard: one}))

@@ -12,7 +12,7 @@ import (
 )
 
 // Each transition is counted as what it is.
-func TestWhatCounts(t *testing.T) {
+func TestCountedTransitions(t *testing.T) {
 	now := TimeOf(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	in := func(s task.State, reason string) *schema.Exec {
 		return &schema.Exec{State: s, Queue: "q", Type: "t", Reason: reason, ReadyAt: now.Add(-5 * time.Second),

@@ -100,7 +100,7 @@ func TestEventsOfTasks(t *testing.T) {
 }
 
 // A dropped round is not an end: readers continue.
-func TestEventsOutliveADroppedRound(t *testing.T) {
+func TestEventsSurviveDroppedRound(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var at events.Place
 		w.eventsAfter(&at)
@@ -118,7 +118,7 @@ func TestEventsOutliveADroppedRound(t *testing.T) {
 }
 
 // A reader gets *NotLeader if the shard is not led here, even while it waits.
-func TestEventsElsewhere(t *testing.T) {
+func TestEventsAtAFollower(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var notLeader *NotLeader
 		if _, err := w.Events(context.Background(), 9, events.Query{}); !errors.As(err, &notLeader) {

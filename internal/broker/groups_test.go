@@ -15,7 +15,7 @@ func within(queue string) context.Context {
 }
 
 // A group is notified of its members in all shards, is found by its request, and is invisible to callers that may not see its queues.
-func TestGroupWithMembersElsewhere(t *testing.T) {
+func TestGroupWithMembersInOtherShards(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
 		stop := w.addShard(two)
@@ -137,7 +137,7 @@ func TestCancelOfGroupReachesAllShards(t *testing.T) {
 }
 
 // The object of a request is named as in the API.
-func TestWhatRequestsAreAbout(t *testing.T) {
+func TestSubjectsOfRequests(t *testing.T) {
 	id := task.NewID(one, 1, 1)
 	for want, q := range map[string]interface {
 		TargetShard() uint32

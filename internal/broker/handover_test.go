@@ -174,7 +174,7 @@ func TestWaitsEndWithAHandover(t *testing.T) {
 }
 
 // A claim is watched only where its shard is led: elsewhere its loss would be noticed late, or not at all.
-func TestWatchOnlyAtTheLeader(t *testing.T) {
+func TestWatchNeedsTheLeader(t *testing.T) {
 	inGroup(t, func(g *group) {
 		leader, _ := g.leader()
 		hold := Hold{Namespace: ns, ID: task.NewID(one, 1, 1), Token: task.Token{Fence: 1}}
@@ -190,7 +190,7 @@ func TestWatchOnlyAtTheLeader(t *testing.T) {
 
 // While leadership is being transferred, time can't pass in the shard. It does as soon as the leader knows that the transfer failed, and
 // no retries run meanwhile.
-func TestTimePassesAfterAHandoverThatFails(t *testing.T) {
+func TestTimePassesAfterFailedHandover(t *testing.T) {
 	inGroup(t, func(g *group) {
 		ctx := context.Background()
 		leader, id := g.leader()
@@ -247,7 +247,7 @@ func TestOperationsRunAtTheLeader(t *testing.T) {
 }
 
 // Peek at a stopped replica returns an error of the API.
-func TestPeekAtAReplicaThatStopped(t *testing.T) {
+func TestPeekAtStoppedReplica(t *testing.T) {
 	inGroup(t, func(g *group) {
 		id := task.NewID(one, 1, 1)
 		for _, m := range g.nodes {

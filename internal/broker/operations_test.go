@@ -151,7 +151,7 @@ func TestOperationIsChangedWhileItWaits(t *testing.T) {
 
 // An unanswered step is repeated at increasing intervals, and the operation reports what it waits for; a step refused permanently
 // ends it.
-func TestOperationMeetsTrouble(t *testing.T) {
+func TestOperationRetriesSteps(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.enqueue(specsOf(20, "a")...)
 		tries := 0
@@ -176,7 +176,7 @@ func TestOperationMeetsTrouble(t *testing.T) {
 }
 
 // An operation waits for the tasks that it moves.
-func TestOperationWaitsForWhatItMoves(t *testing.T) {
+func TestOperationWaitsForMovedTasks(t *testing.T) {
 	inWorld(t, func(w *world) {
 		stop := w.addShard(two)
 		defer stop()

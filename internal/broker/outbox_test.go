@@ -75,7 +75,7 @@ func (w *world) ackAll(queue string) {
 
 // Messages are sent in batches. Unanswered ones are resent at increasing intervals, and hold up none of the others. They
 // outlive their leader.
-func TestMessagesComeAgain(t *testing.T) {
+func TestMessagesAreResent(t *testing.T) {
 	inWorld(t, func(w *world) {
 		stop := w.addShard(two)
 		defer stop()
@@ -179,7 +179,7 @@ func TestRefusedMessagesAreLogged(t *testing.T) {
 }
 
 // A new leader delivers the messages that the previous one could not.
-func TestMessagesOutliveTheirLeader(t *testing.T) {
+func TestMessagesSurviveElection(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
 		stop := w.addShard(two)

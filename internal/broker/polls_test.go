@@ -18,7 +18,7 @@ func ask(queue, types, worker string) *waiter {
 }
 
 // The memory of polls is bounded: old ones are dropped first, and if all are dropped it is recorded since when polls are known.
-func TestAsksAreBounded(t *testing.T) {
+func TestPollsAreBounded(t *testing.T) {
 	r := &replica{b: &Broker{draining: make(chan struct{})}}
 	at := func(d time.Duration) store.Time { return store.Time(0).Add(time.Hour + d) }
 	r.polls.begin(at(0))
@@ -72,7 +72,7 @@ func TestAsksAreBounded(t *testing.T) {
 }
 
 // Waiting claims are distinguished from earlier polls, and their end is noticed.
-func TestWhoWaitsIsKnown(t *testing.T) {
+func TestWaitingClaimsAreCounted(t *testing.T) {
 	inWorld(t, func(w *world) {
 		first := w.enqueue(task.Spec{Queue: "q"})[0]
 		codes := func() (all []task.Why) {

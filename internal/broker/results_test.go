@@ -20,7 +20,7 @@ func (w *world) watch() (*ClaimWatch, chan Lost) {
 }
 
 // A claim that was lost before its watch began is reported within a second, and one that its holder ended is not reported as lost.
-func TestALossBeforeTheWatchIsTold(t *testing.T) {
+func TestLossBeforeWatchIsReported(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.enqueue(task.Spec{Queue: "a"}, task.Spec{Queue: "a"}, task.Spec{Queue: "a"}, task.Spec{Queue: "a"})
 		c := call("a")
@@ -59,7 +59,7 @@ func TestALossBeforeTheWatchIsTold(t *testing.T) {
 }
 
 // Held claims are not reported, whatever their namespaces and the order in which their watches began.
-func TestClaimsThatAreHeldAreNotTold(t *testing.T) {
+func TestHeldClaimsAreNotReported(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var claimed []Hold
 		for _, ns := range []string{"y", "x", "x"} {
@@ -92,7 +92,7 @@ func TestClaimsThatAreHeldAreNotTold(t *testing.T) {
 }
 
 // Calls that wait at a replica get *NotLeader immediately when it is removed.
-func TestARemovedShardSendsAwayWhoWaits(t *testing.T) {
+func TestRemovedReplicaEndsWaits(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
 		ids := w.enqueue(task.Spec{Queue: "a"})
@@ -134,7 +134,7 @@ func TestARemovedShardSendsAwayWhoWaits(t *testing.T) {
 }
 
 // No call on a shard that is not on this node has any effect; all return *NotLeader.
-func TestCallsOfAShardThatIsNotHere(t *testing.T) {
+func TestCallsOnAbsentShard(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
 		far := task.NewID(two, 1, 1)
@@ -178,7 +178,7 @@ func TestCallsOfAShardThatIsNotHere(t *testing.T) {
 }
 
 // With a full disk nothing new is accepted, but existing tasks can be completed.
-func TestAFullDiskTakesNothingNew(t *testing.T) {
+func TestFullDiskRefusesEnqueues(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
 		id := w.enqueue(task.Spec{Queue: "a"})[0]
@@ -215,7 +215,7 @@ func TestAFullDiskTakesNothingNew(t *testing.T) {
 }
 
 // A shard that is added while the broker runs works like the others: time passes in it.
-func TestAShardCanBeAddedLate(t *testing.T) {
+func TestShardIsAddedWhileRunning(t *testing.T) {
 	inWorld(t, func(w *world) {
 		if err := w.Add(one, func(shard.Hooks) (*shard.Shard, error) { return nil, errors.New("started twice") }); err == nil || err.Error() == "shard 1: started twice" {
 			t.Errorf("adding the same shard twice: %v", err)
@@ -234,7 +234,7 @@ func TestAShardCanBeAddedLate(t *testing.T) {
 }
 
 // A wait for a result continues although the leader's memory is dropped.
-func TestAWaitOutlivesTheLeadersMemory(t *testing.T) {
+func TestWaitSurvivesElection(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ids := w.enqueue(task.Spec{Queue: "a"})
 		began := time.Now()
@@ -261,7 +261,7 @@ func TestAWaitOutlivesTheLeadersMemory(t *testing.T) {
 }
 
 // A wait that ends does not end the waits of others.
-func TestAWaitEndsAlone(t *testing.T) {
+func TestWaitsEndIndependently(t *testing.T) {
 	var r results
 	id := task.NewID(one, 1, 1)
 	first, forget := r.wait(id)
@@ -284,7 +284,7 @@ func TestAWaitEndsAlone(t *testing.T) {
 }
 
 // Closing a watch leaves no claims to check.
-func TestACloseEndsAllWatches(t *testing.T) {
+func TestCloseEndsAllWatches(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.enqueue(task.Spec{Queue: "a"})
 		claimed := <-w.claim(context.Background(), call("a"), 0)

@@ -10,7 +10,7 @@ import (
 )
 
 // No verb can change or read what is outside the scope of a call.
-func TestVerbsStayWithinTheScope(t *testing.T) {
+func TestVerbsRespectScope(t *testing.T) {
 	inWorld(t, func(w *world) {
 		id := w.enqueue(task.Spec{Queue: "a"})[0]
 		spec := task.Schedule{Name: "s", Every: time.Hour, Task: task.Spec{Queue: "a", Type: "t"}}

@@ -71,7 +71,7 @@ func TestAuditOfQueues(t *testing.T) {
 }
 
 // Entries are removed after 90 days, but not by a leader that has just been elected: its clock may be wrong.
-func TestOldAuditGoes(t *testing.T) {
+func TestOldAuditEntriesAreRemoved(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		at := store.TimeOf(time.Now().Add(-audit.DefaultKeep - time.Hour))
 		tx := w.State.Begin(at, 1)

@@ -294,7 +294,7 @@ func TestFollowIsPatient(t *testing.T) {
 	})
 }
 
-func TestCopyLearns(t *testing.T) {
+func TestCopyIsUpdated(t *testing.T) {
 	cp := NewCopy(nil)
 	cp.Apply(Delta{Version: 5, All: true, Queues: []queues.Queue{queueAt("a", 3)}})
 	cp.Learned(queueAt("a", 2))

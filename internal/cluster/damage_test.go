@@ -22,7 +22,7 @@ import (
 )
 
 // A row that can't be read fails every call that needs it, with its key. No call continues without it, and none writes before it fails.
-func TestRowsThatCantBeRead(t *testing.T) {
+func TestUnreadableRows(t *testing.T) {
 	const ns, team = "default", "team"
 	calls := map[string]func(c *Control) error{
 		"changes": func(c *Control) error {

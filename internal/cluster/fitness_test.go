@@ -7,7 +7,7 @@ import (
 
 // A node that keeps restarting gets leadership later, the more restarts it had within ten minutes: not after a single start, and never later than
 // maxProbation.
-func TestNodesThatStartAgainAndAgain(t *testing.T) {
+func TestRestartLoops(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		join(t, c, "n2", 2)

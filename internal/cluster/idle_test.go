@@ -19,7 +19,7 @@ func (g *countingGroups) Status(ctx context.Context, shard uint32) (Status, erro
 }
 
 // An idle cluster of one node is rarely checked, and a caller that asks for its state still gets the current one.
-func TestIdleNodeIsNotLookedAt(t *testing.T) {
+func TestIdleNodeIsRarelyChecked(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
 		groups := &countingGroups{saga: s}
@@ -57,7 +57,7 @@ func TestIdleNodeIsNotLookedAt(t *testing.T) {
 }
 
 // A shard on a single node that does not answer is asked again soon, although nothing is written.
-func TestLoneNodeInTroubleIsLookedAt(t *testing.T) {
+func TestSingleNodeWithProblemsIsChecked(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
 		groups := &countingGroups{saga: s}
@@ -75,7 +75,7 @@ func TestLoneNodeInTroubleIsLookedAt(t *testing.T) {
 }
 
 // The node that leads the system shard counts as heard from without reporting to itself. Other nodes do not.
-func TestOwnNodeIsHeardOf(t *testing.T) {
+func TestOwnNodeCountsAsHeardFrom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		c.Placement.liveness.node, c.Placement.liveness.own = 1, func() Report { return Report{Node: 1, Version: "now"} }

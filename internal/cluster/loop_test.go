@@ -80,7 +80,7 @@ func TestClusterGrows(t *testing.T) {
 }
 
 // A node dies: the overview says which shards are under-replicated, and why.
-func TestOverviewOfTrouble(t *testing.T) {
+func TestOverviewNamesProblems(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
 		s.load = 500
@@ -158,7 +158,7 @@ func (s slow) Status(ctx context.Context, shard uint32) (Status, error) {
 }
 
 // A shard that does not answer delays the others no longer than its status request takes.
-func TestLoopPassesASilentShard(t *testing.T) {
+func TestLoopSkipsSilentShard(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
 		must(t, s.join("n2"))
@@ -228,7 +228,7 @@ func (g *meddler) ChangeVoters(ctx context.Context, shard uint32, c VoterChange)
 	return g.fleet.ChangeVoters(ctx, shard, c)
 }
 
-func TestLoopAsksBeforeItChangesVoters(t *testing.T) {
+func TestLoopChecksBeforeChangingVoters(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
 		must(t, s.join("n2"))

@@ -9,7 +9,7 @@ import (
 )
 
 // An answer in flight when a queue was deleted does not bring it back, and a new queue with the same name is found.
-func TestLateNewsOfADroppedQueue(t *testing.T) {
+func TestLateAnswerAboutDroppedQueue(t *testing.T) {
 	c := NewCopy(nil)
 	at := func(version uint64) queues.Queue {
 		return queues.Queue{Namespace: "default", Name: "q", Config: task.QueueConfig{Version: version}}

@@ -76,7 +76,7 @@ func TestFound(t *testing.T) {
 }
 
 // A directory from before nodes had rows already has queues.
-func TestFoundKeepsQueues(t *testing.T) {
+func TestFormingKeepsQueues(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		at := w.State.Applied()
 		tx := w.State.Begin(at.Time+1, at.Index+1)
@@ -190,7 +190,7 @@ func TestJoinWithoutItsDisk(t *testing.T) {
 }
 
 // A newly elected leader has not heard from any node. It must not mistake that for silence.
-func TestNewLeaderTakesNobodyForDead(t *testing.T) {
+func TestNewLeaderDeclaresNobodyDead(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		first := w.leader

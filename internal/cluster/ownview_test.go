@@ -69,7 +69,7 @@ func TestOwnView(t *testing.T) {
 }
 
 // The leader of a shard is known if more than half of its replicas answer.
-func TestOwnShardNeedsMost(t *testing.T) {
+func TestOwnShardNeedsMajority(t *testing.T) {
 	for _, c := range []struct{ replicas, answer int }{{1, 1}, {2, 1}, {2, 2}, {3, 1}, {3, 2}, {4, 2}, {4, 3}, {5, 2}, {5, 3}} {
 		s, reports := Shard{ID: 1}, map[uint32]Report{}
 		for n := range uint32(c.replicas) { // #nosec G115 -- a few

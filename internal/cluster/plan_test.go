@@ -311,7 +311,7 @@ func TestBalance(t *testing.T) {
 }
 
 // Each step that moves a leader says why.
-func TestWhyLeadershipMoves(t *testing.T) {
+func TestLeadershipMovesHaveReasons(t *testing.T) {
 	for want, c := range map[string][3]string{
 		"node n1 drains": {"1:draining 2 3 4", "1 2.1 3.2 4.3", "1* 2.1 3.2 l4.3<"},
 		"the disk of node n1 has no room for new tasks":      {"1:full 2 3", "1 2.1 3.2", "1* 2.1 3.2"},
@@ -333,7 +333,7 @@ func TestWhyLeadershipMoves(t *testing.T) {
 }
 
 // If there are too many replicas, those on dead nodes leave first, then those on draining ones. Among each, those that should not vote leave first.
-func TestWhoseReplicaGoesFirst(t *testing.T) {
+func TestOrderOfReplicaRemoval(t *testing.T) {
 	p := &planner{PlanInput: PlanInput{Members: membersOf(t, "1:dead 2:draining 3"), ReplaceAfter: 5 * time.Minute}}
 	voting := []uint64{replicaOf(t, "1"), replicaOf(t, "2"), replicaOf(t, "3")}
 	last := -1

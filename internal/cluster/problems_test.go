@@ -80,8 +80,8 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// TestStepsAreTold: steps are described with the names of nodes, without the ids of replicas.
-func TestStepsAreTold(t *testing.T) {
+// TestStepDescriptions: steps are described with the names of nodes, without the ids of replicas.
+func TestStepDescriptions(t *testing.T) {
 	m := &Map{Nodes: []Node{{Number: 1, Name: "berlin"}, {Number: 2, Name: "oslo"}, {Number: 3, Name: "rome"}}}
 	second := uint64(7)<<32 | 2
 	for want, s := range map[string]Step{

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestWords(t *testing.T) {
+func TestDescribe(t *testing.T) {
 	for rule, want := range map[string]string{
 		"30 9 * * mon-fri":            "At 09:30, Monday to Friday",
 		"30 9 * * *":                  "At 09:30 every day",
@@ -81,8 +81,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestWordsTellRulesApart describes many random rules, and checks that rules with the same words are due at the same times.
-func TestWordsTellRulesApart(t *testing.T) {
+// TestDescriptionsDiffer describes many random rules, and checks that rules with the same words are due at the same times.
+func TestDescriptionsDiffer(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	known, rules := map[string]When{}, map[string]string{}
 	shared := 0

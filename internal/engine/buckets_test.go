@@ -79,7 +79,7 @@ func TestSettingsTouchChangedRatesOnly(t *testing.T) {
 }
 
 // Tokens that a key has taken stay taken after a change of leader, even if the key runs more tasks than its row lists.
-func TestTokensOfManyClaimsStayTaken(t *testing.T) {
+func TestTokensOfManyClaimsSurviveElection(t *testing.T) {
 	const most = 2 * limit.MaxNamed
 	w := NewWorld(t)
 	s := task.DefaultSettings()

@@ -105,7 +105,7 @@ func TestFairness(t *testing.T) {
 
 // The first task of a new key goes before the waiting tasks of others, but the key gets no credit for its absence: when it has many tasks, the others
 // still get their share.
-func TestAKeyThatComesLate(t *testing.T) {
+func TestNewKeyGoesFirst(t *testing.T) {
 	w := newCrew(t, 4, map[string]time.Duration{"a": 2 * time.Second, "b": 2 * time.Second})
 	w.add("a", 2000)
 	w.work(10*time.Minute, 2*time.Second)
@@ -122,7 +122,7 @@ func TestAKeyThatComesLate(t *testing.T) {
 }
 
 // Nor does it get credit while long tasks run, whether others wait behind them or not.
-func TestAKeyThatComesWhileOthersRun(t *testing.T) {
+func TestNewKeyWhileOthersRun(t *testing.T) {
 	for _, behind := range []int{0, 8} {
 		w := newCrew(t, 4, map[string]time.Duration{"a": 500 * time.Second, "b": time.Second})
 		w.add("a", 4+behind)

@@ -33,7 +33,7 @@ func (w *World) keyRows() (n int) {
 }
 
 // Keys that are renewed while their rows still exist outlast their first deadlines, whatever else is renewed meanwhile.
-func TestKeysSetAnew(t *testing.T) {
+func TestRenewedKeys(t *testing.T) {
 	const second, ms = time.Second, time.Millisecond
 	back := func(w *World, id task.ID, key string) {
 		t.Helper()

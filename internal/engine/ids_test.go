@@ -8,7 +8,7 @@ import (
 )
 
 // Derived ids and hashes that are stored must be the same in all releases: a message may be repeated, or a key reused, after an upgrade.
-func TestDerivedStays(t *testing.T) {
+func TestDerivedIDsAreStable(t *testing.T) {
 	id := func(last byte) task.ID { return task.ID{0: 1, 5: last, 8: 0x80, 9: 2, 15: last} }
 	n := NewTask{Spec: task.Spec{Queue: "q", Type: "t", ContentType: "c", Payload: []byte("p")}}
 	whatever := n

@@ -10,7 +10,7 @@ import (
 
 // A lease that expires around two changes of leader ends as it would have with one: the graces of two leaders don't add up beyond the bound of a run,
 // and a lease that expired while there was no leader costs no attempt, however many leaders followed.
-func TestLeaseOverTwoChangesOfLeader(t *testing.T) {
+func TestLeaseAcrossTwoElections(t *testing.T) {
 	for _, x := range []struct {
 		name    string
 		first   time.Duration // from the claim to the first new leader; the second comes 13 s later, and the run is over after 20 s

@@ -52,7 +52,7 @@ func newsLine(all []*task.Notification) (line string) {
 	return line
 }
 
-func TestNewsAreGathered(t *testing.T) {
+func TestNoticesAreGathered(t *testing.T) {
 	w := engine.NewWorld(t)
 	expect := func(what, want string) []*task.Notification {
 		t.Helper()
@@ -132,7 +132,7 @@ func TestNewsAreGathered(t *testing.T) {
 }
 
 // Breakers and late schedules are reported with their reasons, and no other events.
-func TestNewsOfBreakersAndSchedules(t *testing.T) {
+func TestNoticesOfBreakersAndSchedules(t *testing.T) {
 	w := engine.NewWorld(t)
 	watchFor(w, allOf("*"))
 	cause := breaker.Info{Type: "job", Failed: 3, Attempts: 4, Window: time.Minute, Error: "down\nat line 7"}
@@ -170,7 +170,7 @@ func newsSorted(all []*task.Notification) string {
 }
 
 // Erasing a namespace removes it from memory, and leaves the others.
-func TestErasedNewsAreForgotten(t *testing.T) {
+func TestErasedNoticesAreForgotten(t *testing.T) {
 	w := engine.NewWorld(t)
 	watchFor(w, allOf("*"))
 	w.Die("mail", 2, engine.Deadly)
@@ -199,7 +199,7 @@ func TestErasedNewsAreForgotten(t *testing.T) {
 }
 
 // An outdated deadline changes nothing, and a malformed one is damage.
-func TestOldDeadlineOfNews(t *testing.T) {
+func TestOldDeadlineOfNotices(t *testing.T) {
 	w := engine.NewWorld(t)
 	watchFor(w, allOf("*"))
 	w.Die("mail", 1, engine.Deadly)
@@ -223,7 +223,7 @@ func TestOldDeadlineOfNews(t *testing.T) {
 }
 
 // Whatever the timing, all deaths in watched queues are reported once, in order, and at most once a minute per queue.
-func TestNewsAddUp(t *testing.T) {
+func TestNoticesAddUp(t *testing.T) {
 	for seed := range uint64(8) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		w := engine.NewWorld(t)

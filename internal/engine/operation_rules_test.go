@@ -259,7 +259,7 @@ func TestSelectedHasChanged(t *testing.T) {
 }
 
 // A task that its new queue refuses is restored, and the operation records why; one whose unique key another task has by now counts as skipped.
-func TestMoveThatIsRefused(t *testing.T) {
+func TestRefusedMove(t *testing.T) {
 	for code, want := range map[task.Code]string{
 		task.CodeInvalidArgument: "1 matched, 0 done, 1 failed: no",
 		task.CodeConflict:        "1 matched, 0 done, 1 skipped as unique_key_taken",

@@ -28,7 +28,7 @@ func TestPutQueueOfVersion(t *testing.T) {
 }
 
 // A copy that can't be decoded is reported, even if others can.
-func TestCopiedQueuesTellDamage(t *testing.T) {
+func TestCopiedQueuesReportDamage(t *testing.T) {
 	w := NewWorld(t)
 	for _, name := range []string{"a", "b"} {
 		w.PutQueue(name, task.DefaultSettings(), false)

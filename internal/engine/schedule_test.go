@@ -280,7 +280,7 @@ func TestTicksOnce(t *testing.T) {
 }
 
 // The history of a schedule that fires for long stays short.
-func TestHistoryStaysShort(t *testing.T) {
+func TestHistoryIsBounded(t *testing.T) {
 	w := engine.NewWorld(t)
 	w.PutQueue("default", task.DefaultSettings(), false)
 	s := task.Schedule{Name: "s", Every: time.Second, Task: task.Spec{Type: "job"}}
@@ -304,7 +304,7 @@ func TestHistoryStaysShort(t *testing.T) {
 }
 
 // The outcome of a tick's task in another shard is added to the history, even if it was refused.
-func TestHistoryHearsOfOtherShards(t *testing.T) {
+func TestHistoryCoversOtherShards(t *testing.T) {
 	running := task.NewID(2, 1, 1)
 	for name, c := range map[string]struct {
 		answer  engine.Accepted

@@ -27,7 +27,7 @@ func makeGroup(w *engine.World, g task.Group, queues ...string) (*workflow.Call,
 }
 
 // Cancelling a group sends a cancel message to the shards of the members that have not ended, even of those that join later.
-func TestCancelOfFarMembers(t *testing.T) {
+func TestCancelReachesOtherShards(t *testing.T) {
 	w := engine.NewWorld(t)
 	n, made, err := makeGroup(w, task.Group{}, "far", "far", "far", "far")
 	if err != nil {
@@ -164,7 +164,7 @@ func TestOldDeadlineOfAGroup(t *testing.T) {
 }
 
 // A result that is too large for a group stays with its task, and one that is too large for all follow-ups of its task is not passed on.
-func TestResultsThatAreTooLarge(t *testing.T) {
+func TestResultsTooLarge(t *testing.T) {
 	for _, c := range []struct {
 		size             int
 		omitted, without bool

@@ -86,7 +86,7 @@ func (w *World) deadlines() (all []schema.Deadline) {
 }
 
 // A deadline that is set for a time before others while they are handled is not missed.
-func TestGoOnKeepsWhatWasSet(t *testing.T) {
+func TestDeadlineSetWhileHandling(t *testing.T) {
 	for line := range schema.Timelines {
 		set := timeline{next: 5}
 		set.advance(line, schema.Deadline{At: 9, Kind: schema.OnDue, Namespace: "default"})
@@ -102,7 +102,7 @@ func TestGoOnKeepsWhatWasSet(t *testing.T) {
 }
 
 // A deadline that is set for the time at which the next round begins may sort before those already handled there, and is handled all the same.
-func TestSetReadsTheTimeAnew(t *testing.T) {
+func TestDeadlineSetForTheNextRound(t *testing.T) {
 	for _, c := range []struct {
 		at, next store.Time
 		anew     bool

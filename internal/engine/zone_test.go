@@ -23,7 +23,7 @@ func (w *World) zoneStarts() (starts []task.ID) {
 }
 
 // Zones are removed with their tasks, except the first one, and later tasks with ids in their range are found.
-func TestEmptyZonesGo(t *testing.T) {
+func TestEmptyZonesAreRemoved(t *testing.T) {
 	FewPerZone(t, 10)
 	w := NewWorld(t)
 	w.PutQueue("default", task.DefaultSettings(), false)
@@ -59,7 +59,7 @@ func TestEmptyZonesGo(t *testing.T) {
 }
 
 // A zone whose last task ends and is forgotten in the round that removes the zone has no row afterwards.
-func TestZoneGoesInTheRoundThatChangedIt(t *testing.T) {
+func TestZoneChangedAndRemovedInOneRound(t *testing.T) {
 	FewPerZone(t, 2)
 	w := NewWorld(t)
 	w.PutQueue("default", task.DefaultSettings(), false)

@@ -99,8 +99,8 @@ func TestPulse(t *testing.T) {
 	})
 }
 
-// TestNoBeatIsLost has readers that read now and then while much happens: each learns of a change up to the last event.
-func TestNoBeatIsLost(t *testing.T) {
+// TestNoPulseIsLost has readers that read now and then while much happens: each learns of a change up to the last event.
+func TestNoPulseIsLost(t *testing.T) {
 	r := &Ring{}
 	r.Open()
 	const last = 3000

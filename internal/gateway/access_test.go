@@ -242,7 +242,7 @@ func knock(g *Gateway, method, path, token, namespace string) *httptest.Response
 }
 
 // A token must have the scheme Bearer, in any case. Without it, or with another scheme, it is refused whatever it contains.
-func TestTokensComeAsBearer(t *testing.T) {
+func TestBearerTokens(t *testing.T) {
 	k := newTokenSet()
 	k.addAll()
 	g := lockedGateway(t, k)
@@ -265,7 +265,7 @@ func TestTokensComeAsBearer(t *testing.T) {
 	}
 }
 
-func TestRefusalsSayWhatIsMissing(t *testing.T) {
+func TestRefusalsNameTheMissingRight(t *testing.T) {
 	k := newTokenSet()
 	k.addAll()
 	g := lockedGateway(t, k)
@@ -386,7 +386,7 @@ func item0(r *pawlv1.EnqueueBatchResponse, err error) error {
 }
 
 // A worker's stream and a long poll end when their token is revoked, with an error that says so.
-func TestCallsThatLastEndWithTheirToken(t *testing.T) {
+func TestLongCallsEndWithTheirToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTokenSet()
 		secret := k.add("worker", auth.Rights{Namespace: "team", Roles: auth.Consume})

@@ -28,7 +28,7 @@ func spanText(d time.Duration) string { return fmt.Sprintf(`"%d.%09ds"`, d/time.
 func text(n int) string { return `"` + strings.Repeat("x", n) + `"` }
 
 // A value at a limit is accepted, and one beyond it is refused.
-func TestBoundsAreExact(t *testing.T) {
+func TestExactBounds(t *testing.T) {
 	l := task.DefaultLimits()
 	for _, c := range []struct {
 		rpc, request string // contains %s
@@ -107,7 +107,7 @@ func TestBoundsAreExact(t *testing.T) {
 }
 
 // Every list accepts only its own cursors and limits its page size.
-func TestListsGoOnBehindTheirOwnCursors(t *testing.T) {
+func TestListsAcceptTheirOwnCursors(t *testing.T) {
 	for _, c := range []struct {
 		rpc, of string
 		kind    convert.CursorKind

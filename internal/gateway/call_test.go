@@ -29,7 +29,7 @@ import (
 )
 
 // A response from a shard that another node leads names that node. One from this node's own shards, or from several, names none.
-func TestAnswersNameTheLeaderElsewhere(t *testing.T) {
+func TestResponsesNameRemoteLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1, 2)
 		f.home["b"] = 2
@@ -63,7 +63,7 @@ func TestAnswersNameTheLeaderElsewhere(t *testing.T) {
 }
 
 // A worker's stream names the node that serves it. A standalone node is not named.
-func TestStreamsNameTheirNode(t *testing.T) {
+func TestStreamsNameNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		_, l := serve(t, f)
@@ -96,7 +96,7 @@ func TestStreamsNameTheirNode(t *testing.T) {
 var silentCalls = regexp.MustCompile(`^(Access|Cluster|Marker|Webhook|WorkerRegistry)Service/|^StatsService/(Get(|Type|Queue)Stats|ListTypes)$|^OperatorService/(DeleteQueue|GetServer|ListArchive)$`)
 
 // The responses of all other calls carry the state of the shard that they reflect.
-func TestAnswersAreStamped(t *testing.T) {
+func TestResponsesAreStamped(t *testing.T) {
 	someStats() // outside of all bubbles
 	for name, request := range goodCalls {
 		synctest.Test(t, func(t *testing.T) {
@@ -135,7 +135,7 @@ func (d *deeds) PutQueue(ctx context.Context, action auditlog.Action, ns, name s
 }
 
 // Changes of queues are recorded under their own actions, and the parts of a queue are limited.
-func TestDeedsOnQueues(t *testing.T) {
+func TestQueueActionsAreRecorded(t *testing.T) {
 	s := newStage(t)
 	queues := &deeds{Cluster: s.g.cfg.Cluster}
 	s.g.cfg.Cluster = queues
@@ -156,7 +156,7 @@ func TestDeedsOnQueues(t *testing.T) {
 }
 
 // A list without a next page has no cursor.
-func TestListsOfNothingEnd(t *testing.T) {
+func TestEmptyListsEnd(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
 	ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")

@@ -277,7 +277,7 @@ func TestCertificatesOfOthers(t *testing.T) {
 }
 
 // The names of certificates are valid in tokens for them.
-func TestNamesOfCertificatesAreTaken(t *testing.T) {
+func TestCertificateNamesAreValid(t *testing.T) {
 	g := &certGateway{t: t}
 	for _, name := range certs.Names(certify(g.t, newAuthority(g.t), "billing", "Mail.Example.com").Leaf) {
 		if err := auth.CheckCertificate("certificate", name); err != nil {
@@ -292,7 +292,7 @@ func TestNamesOfCertificatesAreTaken(t *testing.T) {
 }
 
 // Handlers know that a request came over TLS, also behind the listener that routes connections.
-func TestHandlersKnowOfTLS(t *testing.T) {
+func TestHandlersSeeTLS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.pages = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "TLS: %v", r.TLS != nil) })

@@ -195,7 +195,7 @@ func restCluster(t *testing.T, g *Gateway, text string) *httptest.ResponseRecord
 }
 
 // gRPC and REST make the same calls and return the same responses.
-func TestClusterCallsInBothFaces(t *testing.T) {
+func TestClusterCallsOverGRPCAndREST(t *testing.T) {
 	document()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1, 2)
@@ -274,7 +274,7 @@ func toldOf(v any) any {
 }
 
 // Errors are the same over gRPC and REST, also those of a gateway without a cluster.
-func TestClusterRefusalsInBothFaces(t *testing.T) {
+func TestClusterRefusalsOverGRPCAndREST(t *testing.T) {
 	document()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1, 2)
@@ -372,7 +372,7 @@ func TestClusterArguments(t *testing.T) {
 }
 
 // Problems found by VerifyShard are reported up to a limit, and logged.
-func TestVerifyTellsWhatIsBroken(t *testing.T) {
+func TestVerifyReportsDamage(t *testing.T) {
 	f := newFake()
 	var log bytes.Buffer
 	whole := New(Config{Broker: f, Cluster: fakeCluster{f}, Admin: f.admin, Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -409,7 +409,7 @@ func TestVerifyTellsWhatIsBroken(t *testing.T) {
 }
 
 // The map is unavailable until there is one.
-func TestMapBeforeItIsKnown(t *testing.T) {
+func TestMapBeforeFirstCopy(t *testing.T) {
 	f := newFake()
 	whole := newGateway(f)
 	defer whole.Shutdown(t.Context())

@@ -101,7 +101,7 @@ func (c *countedStats) QueueCounts(_ context.Context, q broker.CountsQuery) []br
 
 // The run time of tasks is taken from the last day if no task has ended recently and some wait or arrived. Otherwise the day is not asked
 // for.
-func TestScaleOfAQueueThatRests(t *testing.T) {
+func TestScaleOfIdleQueue(t *testing.T) {
 	for _, c := range []struct {
 		ended, ready int
 		readied      uint32
@@ -233,7 +233,7 @@ func TestDeadLettersAreRestoredOnce(t *testing.T) {
 }
 
 // A claim has its group's id, a follow-up the id of its task, and pages of large items end before they exceed the size of a message.
-func TestWhatIsShownBeside(t *testing.T) {
+func TestRelatedIDs(t *testing.T) {
 	id := task.NewID(1, 1, 1)
 	c := &broker.Claimed{Envelope: &schema.Envelope{ID: id}, Exec: &schema.Exec{Links: &schema.Links{Group: id}}}
 	if p := convert.ClaimedProto(c); p.GroupId != id.String() {
@@ -332,7 +332,7 @@ func TestWhatIsShownBeside(t *testing.T) {
 }
 
 // Pages end early where the response would not fit into a message, and the next page continues after them.
-func TestPagesThatFitAMessage(t *testing.T) {
+func TestPagesFitIntoMessages(t *testing.T) {
 	const size, tasks = 1 << 20, 14
 	f := newFake()
 	f.rows = 100
@@ -393,7 +393,7 @@ func TestRefusalsOfBadText(t *testing.T) {
 }
 
 // Nothing is returned along with an error.
-func TestNothingIsToldBesideAnError(t *testing.T) {
+func TestNoValueBesideError(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
 	limited, c := callinfo.Begin(task.WithScope(t.Context(), task.Scope{Queues: []string{"mail"}}), "grpc", "test")
@@ -417,7 +417,7 @@ func TestNothingIsToldBesideAnError(t *testing.T) {
 }
 
 // Long input is quoted only in part.
-func TestLongWordsAreCut(t *testing.T) {
+func TestLongInputIsTruncated(t *testing.T) {
 	long := strings.Repeat("x", 5000)
 	ctx, _ := callinfo.Begin(task.WithScope(t.Context(), task.Scope{Queues: []string{"mail"}}), "grpc", "test")
 	callinfo.Of(ctx).Principal = callinfo.Principal{Principal: auth.Anonymous}
@@ -496,7 +496,7 @@ func TestLimitsHaveDefaults(t *testing.T) {
 }
 
 // A percentage is never negative zero, members are limited together, and a worker is returned with all known fields.
-func TestOddsAndEnds(t *testing.T) {
+func TestEdgeCases(t *testing.T) {
 	s, err := convert.ExtendOf("n", &pawlv1.ExtendRequest{TaskId: someID, ClaimToken: claimToken, Progress: &pawlv1.Progress{Percent: math.Copysign(0, -1)}})
 	if err != nil || math.Signbit(s.Extend.Progress.Percent) {
 		t.Errorf("progress was decoded as %v, %v", s.Extend, err)
@@ -522,7 +522,7 @@ type headless struct{ Broker }
 func (headless) Leader(context.Context, uint32) (node, term, index uint64) { panic("planted") }
 
 // A panic in one of several parallel requests becomes the call's error.
-func TestPanicsOfOneAsk(t *testing.T) {
+func TestPanicInOneShardsCall(t *testing.T) {
 	g := newGateway(newFake(1, 2))
 	g.cfg.Broker = headless{g.cfg.Broker}
 	g.wire()
@@ -544,7 +544,7 @@ type countless struct{ known }
 func (countless) CountWorkers(context.Context, string, []string) []int64 { return nil }
 
 // A queue is returned without numbers that were not counted.
-func TestQueuesThatNobodyCounts(t *testing.T) {
+func TestUncountedQueues(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
 	g.cfg.Workers = countless{g.cfg.Workers}
@@ -569,7 +569,7 @@ func TestQueuesThatNobodyCounts(t *testing.T) {
 }
 
 // Pages of archived tasks and of group members end early too, and groups of dead letters are limited to a page.
-func TestOtherPagesThatFitAMessage(t *testing.T) {
+func TestOtherPagesFitIntoMessages(t *testing.T) {
 	const tasks, size = 14, 1 << 20
 	f := newFake()
 	g := newGateway(f)
@@ -635,7 +635,7 @@ func TestOtherPagesThatFitAMessage(t *testing.T) {
 }
 
 // A batch of settles is split by the shards of its tasks, and keeps its order in each.
-func TestBatchesAreParted(t *testing.T) {
+func TestBatchesAreSplit(t *testing.T) {
 	for shards, want := range map[string]string{"": "", "1": "1", "11": "11", "12": "1 2", "121": "11 2", "2112": "22 11", "1112": "111 2"} {
 		var b settleBatch
 		for i, s := range shards {

@@ -167,7 +167,7 @@ func TestServerSentEvents(t *testing.T) {
 }
 
 // A caller that asks for the events of a queue beyond its token gets an error, rather than waiting forever.
-func TestEventsOfForeignQueues(t *testing.T) {
+func TestEventsOfInvisibleQueues(t *testing.T) {
 	k := newTokenSet()
 	k.add("post", auth.Rights{Namespace: "team", Roles: auth.Observe, Queues: []string{"mail*"}})
 	g := lockedGateway(t, k)
@@ -190,7 +190,7 @@ type panicky struct{ administration.Admin }
 func (panicky) Map(context.Context) *cluster.Map { panic("planted") }
 
 // A stream whose handler panics ends with an error that does not reveal the panic.
-func TestStreamsThatPanic(t *testing.T) {
+func TestPanickingStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := serve(t, newFake())
 		g.cfg.Admin = panicky{}

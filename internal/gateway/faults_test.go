@@ -311,7 +311,7 @@ func eachCall(fn func(name, request string)) {
 var unsteady = regexp.MustCompile(`AWQ[A-Za-z0-9_-]+|pawl_[A-Za-z0-9_-]+|whsec_[A-Za-z0-9+/=]+|[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|"(secretAccessKey|accessKeyId|secret)": *"[^"]*"|  *`)
 
 // The responses of a stage to all calls are in a golden file, so that a change shows up as callers will see it.
-func TestAnswersStay(t *testing.T) {
+func TestGoldenResponses(t *testing.T) {
 	someStats() // outside of all bubbles
 	var all strings.Builder
 	eachCall(func(name, request string) {
@@ -342,7 +342,7 @@ var forgiven = []string{"AccessService/GetNamespace 2", "AccessService/ListNames
 	"OperationService/PauseOperation 2", "StatsService/GetStats 1", "StatsService/GetStats 2"}
 
 // Every request fails if anything that it asks of shards, of the cluster or of other nodes fails, whichever call that is.
-func TestNoFailureIsPassedOver(t *testing.T) {
+func TestNoFailureIsIgnored(t *testing.T) {
 	someStats() // outside of all bubbles
 	eachCall(func(name, request string) {
 		for nth := 0; ; nth++ { // 0: none fails
@@ -480,7 +480,7 @@ func spoil(m protoreflect.Message, path []protoreflect.FieldDescriptor) {
 var unattributed = regexp.MustCompile(`/(Get|List|Explain|Enqueue|Group|WhoAmI|VerifyShard|CreateGroup|AddGroupTasks|CloseGroup)|^WorkerService/`)
 
 // A call that changes something has one actor and one reason. Duplicates are refused before anything is done.
-func TestWhoActsIsSaidOnce(t *testing.T) {
+func TestOneActorPerCall(t *testing.T) {
 	for name, request := range goodCalls {
 		s := newStage(t)
 		ctx, _ := callinfo.Begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs("pawl-actor", "a", "pawl-actor", "b")), "grpc", name)
@@ -493,7 +493,7 @@ func TestWhoActsIsSaidOnce(t *testing.T) {
 
 // The registry has a worker's claim until it ends, also when it turns out to be stale, but not when a verb fails for another reason. An
 // extension moves the end of its lease. This holds for unary calls and SQS alike.
-func TestTheRegistryKeepsInStep(t *testing.T) {
+func TestRegistryMatchesCalls(t *testing.T) {
 	settle := map[string]func(g *Gateway, ctx context.Context, c broker.Settle) error{
 		"a worker": func(g *Gateway, ctx context.Context, c broker.Settle) error {
 			_, err := g.services.worker.settleOne(ctx, "", c)
@@ -566,7 +566,7 @@ func TestTheRegistryKeepsInStep(t *testing.T) {
 }
 
 // Attention items come with the statistics: the cluster's for callers who may see all of it, and those of webhooks.
-func TestStatsTellOfWebhooks(t *testing.T) {
+func TestStatsIncludeWebhooks(t *testing.T) {
 	s := newStage(t)
 	if _, err := s.call("WebhookService/ResumeWebhook", s.fill(`{"name":"w"}`)); err != nil { // it disables this one
 		t.Fatal(err)
@@ -589,7 +589,7 @@ func TestStatsTellOfWebhooks(t *testing.T) {
 var doneAllTheSame = regexp.MustCompile(`refused|quotas set|queue shared out|breaker closed|dead letters (replayed|discarded)`)
 
 // An operator's change is logged when it is done, and not when it is refused or fails.
-func TestLogsTellWhatWasDone(t *testing.T) {
+func TestChangesAreLogged(t *testing.T) {
 	someStats() // outside of all bubbles
 	var all strings.Builder
 	eachCall(func(name, request string) {

@@ -34,7 +34,7 @@ const chunked = "Transfer-Encoding: chunked\r\n"
 // A request with both a length and chunks is answered according to its chunks, and is the last of its connection, because an intermediary
 // may take what follows as part of its body (RFC 9112, sections 6.1 and 6.3). So is an HTTP/1.0 request with chunks. Other requests keep
 // the connection open, at least if the next one waits for the response.
-func TestAmbiguousFramingEndsTheConnection(t *testing.T) {
+func TestAmbiguousFramingClosesConnection(t *testing.T) {
 	both := postChunked("Content-Length: 4\r\n" + chunked)
 	for _, c := range []struct {
 		name  string

@@ -70,7 +70,7 @@ func TestOtherNamesAreMisdirected(t *testing.T) {
 }
 
 // Whether calls need a token may change at any time. While they do, any host name is accepted.
-func TestNamesGoByTheDoor(t *testing.T) {
+func TestHostCheckFollowsAuthentication(t *testing.T) {
 	authenticator := auth.NewAuthenticator(auth.Config{})
 	hosts, err := listen.ParseHosts([]string{"pawl.example.com"})
 	if err != nil {
@@ -98,7 +98,7 @@ func TestNamesGoByTheDoor(t *testing.T) {
 }
 
 // The host check as seen by clients, after what net/http does to requests.
-func TestNamesOnTheWire(t *testing.T) {
+func TestHostNamesOverTCP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := serve(t, newFake())
 		for request, want := range map[string]string{

@@ -87,7 +87,7 @@ func TestLongHeadersAreRefused(t *testing.T) {
 }
 
 // A message that decompresses to more than the limit is refused, and REST accepts no compressed bodies.
-func TestPackedBodiesAreRefused(t *testing.T) {
+func TestCompressedBodiesAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		_, l := serve(t, f)
@@ -114,7 +114,7 @@ func TestPackedBodiesAreRefused(t *testing.T) {
 }
 
 // A caller that does not read its response is disconnected.
-func TestDeafCallersAreCutOff(t *testing.T) {
+func TestCallersThatDoNotReadAreDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.maxConns = 1
@@ -202,7 +202,7 @@ func TestRates(t *testing.T) {
 }
 
 // These limits are part of what callers rely on, or bound what a node uses. Changing one must be deliberate.
-func TestLimitsStay(t *testing.T) {
+func TestLimitsAreStable(t *testing.T) {
 	for what, c := range map[string][2]int{
 		"the name of a place": {maxPlace, 256},
 

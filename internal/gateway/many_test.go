@@ -66,7 +66,7 @@ func shares(text string) (queues []*pawlv1.QueueShare) {
 	return queues
 }
 
-func TestStrictClaimOverShardsKeepsItsOrder(t *testing.T) {
+func TestStrictClaimAcrossShards(t *testing.T) {
 	_, g, ctx := spread()
 	put(t, g, ctx, "a", 2, "1")
 	put(t, g, ctx, "b", 2, "1")
@@ -78,7 +78,7 @@ func TestStrictClaimOverShardsKeepsItsOrder(t *testing.T) {
 	}
 }
 
-func TestWeightedClaimOverShardsIsExact(t *testing.T) {
+func TestWeightedClaimAcrossShards(t *testing.T) {
 	_, g, ctx := spread()
 	put(t, g, ctx, "a", 100, "1")
 	put(t, g, ctx, "b", 100, "1")
@@ -95,7 +95,7 @@ func TestWeightedClaimOverShardsIsExact(t *testing.T) {
 	}
 }
 
-func TestEmptyQueueLeavesItsShareAndSavesNone(t *testing.T) {
+func TestEmptyQueueAccruesNoShare(t *testing.T) {
 	_, g, ctx := spread()
 	put(t, g, ctx, "a", 3, "1")
 	put(t, g, ctx, "b", 50, "1")
@@ -110,7 +110,7 @@ func TestEmptyQueueLeavesItsShareAndSavesNone(t *testing.T) {
 }
 
 // However a plan changes as queues turn out to be empty, a claim gets no more tasks than it asks for.
-func TestWeightedClaimOverShardsKeepsToItsMax(t *testing.T) {
+func TestWeightedClaimRespectsMax(t *testing.T) {
 	for _, c := range []struct {
 		queues string
 		tasks  [3]int
@@ -127,7 +127,7 @@ func TestWeightedClaimOverShardsKeepsToItsMax(t *testing.T) {
 }
 
 // A queue that is not asked because the claim has reached its byte limit gets its share in the following claims.
-func TestBytesLeaveWeightsExact(t *testing.T) {
+func TestByteLimitKeepsWeights(t *testing.T) {
 	_, g, ctx := spread()
 	text := `"` + strings.Repeat("x", 998) + `"`
 	put(t, g, ctx, "a", 100, text)
@@ -141,7 +141,7 @@ func TestBytesLeaveWeightsExact(t *testing.T) {
 	}
 }
 
-func TestBytesEndAClaimOverShards(t *testing.T) {
+func TestByteLimitEndsClaimAcrossShards(t *testing.T) {
 	for _, queues := range []string{"a b", "a=1 b=1"} { // the maximum number of bytes suffices
 		f, g, ctx := spread()
 		put(t, g, ctx, "b", 1, "1")
@@ -162,7 +162,7 @@ func TestBytesEndAClaimOverShards(t *testing.T) {
 	}
 }
 
-func TestRepeatedClaimOverShardsGetsTheSame(t *testing.T) {
+func TestRepeatedClaimAcrossShards(t *testing.T) {
 	for _, queues := range []string{"a b c", "a=1 b=1 c=2"} {
 		f, g, ctx := spread()
 		put(t, g, ctx, "b", 2, "1")
@@ -200,7 +200,7 @@ func TestRepeatedClaimOfOneTask(t *testing.T) {
 
 // The parts of a queue are asked one after the other for what is still wanted, before those of the next queue. A part that does not answer
 // gave nothing.
-func TestPartsAreAskedInTurn(t *testing.T) {
+func TestPartsAreAskedInOrder(t *testing.T) {
 	for _, c := range []struct {
 		what        string
 		places      [][]uint32
@@ -245,7 +245,7 @@ func queuesOf(names string) (queues []broker.Share) {
 
 // A claim over several shards that is answered without one of them leaves no claims there. A refused claim may be retried and then returns
 // what the lost response contained.
-func TestLostPartOfAClaimOverShards(t *testing.T) {
+func TestLostResponseOfOneShard(t *testing.T) {
 	f, g, ctx := spread()
 	put(t, g, ctx, "a", 2, "1")
 	put(t, g, ctx, "b", 1, "1")
@@ -267,7 +267,7 @@ func TestLostPartOfAClaimOverShards(t *testing.T) {
 	}
 }
 
-func TestWaitingClaimOverShardsIsFed(t *testing.T) {
+func TestWaitingClaimAcrossShards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, g, ctx := spread()
 		defer g.Shutdown(context.Background())
@@ -294,7 +294,7 @@ func TestWaitingClaimOverShardsIsFed(t *testing.T) {
 }
 
 // The claims of a caller that has left are given back.
-func TestClaimOfAGoneCallerIsGivenBack(t *testing.T) {
+func TestAbandonedClaimIsGivenBack(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
 	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
@@ -406,7 +406,7 @@ func TestShardsOfLists(t *testing.T) {
 }
 
 // A deleted queue has no dead letters.
-func TestDeadLettersOfAQueueThatIsGone(t *testing.T) {
+func TestDeadLettersOfDeletedQueue(t *testing.T) {
 	_, g, ctx := spread()
 	put(t, g, ctx, "a", 20, "1")
 	r, err := g.services.producer.ListTasks(ctx, &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: "gone", States: []pawlv1.State{pawlv1.State_STATE_DEAD}}})
@@ -447,7 +447,7 @@ func TestBatchOverShards(t *testing.T) {
 }
 
 // Each task of a batch has its own creation time, although most times are equal.
-func TestBatchTellsWhen(t *testing.T) {
+func TestBatchHasCreationTimes(t *testing.T) {
 	got := make([]broker.Enqueued, 4)
 	for i, at := range []broker.Time{7, 7, 5, 7} {
 		got[i].CreatedAt = at
@@ -462,7 +462,7 @@ func TestBatchTellsWhen(t *testing.T) {
 }
 
 // The shards of a queue are looked up once for consecutive tasks, and again after a refused task.
-func TestBatchFindsItsQueuesOnce(t *testing.T) {
+func TestBatchLooksUpQueuesOnce(t *testing.T) {
 	f, g, ctx := spread()
 	f.faults = &faults{}
 	spec := func(typ, queue string) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: typ, Queue: queue} }
@@ -473,7 +473,7 @@ func TestBatchFindsItsQueuesOnce(t *testing.T) {
 }
 
 // If a queue has several shards, the one that has a task is asked first.
-func TestTheReadyShardIsAskedFirst(t *testing.T) {
+func TestReadyShardIsAskedFirst(t *testing.T) {
 	places := [][]uint32{{1, 2, 3}, {2}, {3, 2}, {1, 4}}
 	if got := fmt.Sprint(askFirst(places, 2), places); got != "[[2 1 3] [2] [2 3] [1 4]] [[1 2 3] [2] [3 2] [1 4]]" {
 		t.Error(got)
@@ -481,7 +481,7 @@ func TestTheReadyShardIsAskedFirst(t *testing.T) {
 }
 
 // The size of a claim in a message includes its headers and tags, and claims that don't fit wait for the next message.
-func TestClaimsThatFit(t *testing.T) {
+func TestClaimsFitIntoMessages(t *testing.T) {
 	c := broker.Claimed{Envelope: &schema.Envelope{Payload: make([]byte, 100), IdempotencyKey: "123", Headers: map[string]string{"ab": "cde"}, Tags: []string{"ab", "c"}}, Checkpoint: make([]byte, 50)}
 	if got := sizeOf(&c); got != 1024+100+50+3+13+6+5 {
 		t.Errorf("sizeOf = %d bytes", got)
@@ -604,7 +604,7 @@ func TestClaimOfAQueueInSeveralShards(t *testing.T) {
 
 // A claim that has definitely failed leaves nothing to give back, because only one with an unknown outcome may have claimed something.
 // While the node stops, a claim no longer waits.
-func TestClaimsThatFailForGood(t *testing.T) {
+func TestClaimsThatFailDefinitely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, g, ctx := spread()
 		put(t, g, ctx, "b", 1, "1")
@@ -622,7 +622,7 @@ func TestClaimsThatFailForGood(t *testing.T) {
 }
 
 // Shards that fail one after the other are asked again once the first one's pause is over.
-func TestRestsOfShardsDoNotAddUp(t *testing.T) {
+func TestRemaindersOfShardsDoNotAddUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1, 2)
 		g := newGateway(f)
@@ -641,7 +641,7 @@ func TestRestsOfShardsDoNotAddUp(t *testing.T) {
 }
 
 // A shard's stamp is reported even if the new payload of its task is refused.
-func TestRefusedUpdatesTellOfTheirShard(t *testing.T) {
+func TestRefusedUpdatesAreStamped(t *testing.T) {
 	f, g, ctx := spread()
 	put(t, g, ctx, "c", 1, "1")
 	ctx, c := callinfo.Begin(t.Context(), "grpc", "test")
@@ -687,7 +687,7 @@ func TestBulkOverParts(t *testing.T) {
 }
 
 // What a lost response contained is not given back if a later pass has returned it.
-func TestLostPartThatIsFound(t *testing.T) {
+func TestLostResponseIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, g, ctx := spread()
 		defer g.Shutdown(context.Background())
@@ -706,7 +706,7 @@ func TestLostPartThatIsFound(t *testing.T) {
 }
 
 // The part of a queue that reports a task is asked first, and a claim is not answered while a request for it is in flight.
-func TestTheReadyPartIsAskedFirst(t *testing.T) {
+func TestReadyPartIsAskedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, g, ctx := spread()
 		defer g.Shutdown(context.Background())
@@ -737,7 +737,7 @@ func (s slowToLeave) Await(ctx context.Context, shard uint32, c broker.ClaimCall
 }
 
 // What a lost response may have contained is given back even if the claim returns nothing.
-func TestLostPartOfAnEmptyClaim(t *testing.T) {
+func TestLostResponseOfEmptyClaim(t *testing.T) {
 	f, g, ctx := spread()
 	put(t, g, ctx, "a", 2, "1")
 	f.loses = map[uint32]bool{1: true}
@@ -747,7 +747,7 @@ func TestLostPartOfAnEmptyClaim(t *testing.T) {
 }
 
 // For a claim without a key, the router gives back what a lost response contained.
-func TestLostPartOfAClaimWithoutAKey(t *testing.T) {
+func TestLostResponseWithoutClaimKey(t *testing.T) {
 	f, g, ctx := spread()
 	put(t, g, ctx, "a", 2, "1")
 	put(t, g, ctx, "b", 1, "1")

@@ -294,7 +294,7 @@ func TestFramesCountAsCalls(t *testing.T) {
 }
 
 // A message that is too long or malformed ends the stream. Frames in progress are answered first.
-func TestMessagesThatEndProduce(t *testing.T) {
+func TestInvalidMessagesEndProduce(t *testing.T) {
 	garbage := &pawlv1.ProduceRequest{}
 	garbage.ProtoReflect().SetUnknown([]byte{0x12, 0x02, 0xff, 0xff}) // malformed tasks
 	long := &pawlv1.ProduceRequest{Tasks: []*pawlv1.TaskSpec{{Payload: make([]byte, 17<<20)}}}
@@ -365,7 +365,7 @@ func TestProduceWhileTheNodeDrains(t *testing.T) {
 }
 
 // When a client disappears, its frames in progress end, and their slots are freed.
-func TestProduceOfAClientThatIsGone(t *testing.T) {
+func TestProduceOfGoneClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, meter := newFake(1), &recordingMeter{}
 		f.meter = meter
@@ -395,7 +395,7 @@ func TestProduceOfAClientThatIsGone(t *testing.T) {
 }
 
 // The memory of a large frame is held until the frame is answered, whatever arrives meanwhile.
-func TestRoomOfFrames(t *testing.T) {
+func TestFrameMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
 		h := holdQueues(f, "slow")
@@ -551,7 +551,7 @@ func TestAnswersGoTogether(t *testing.T) {
 }
 
 // A few goroutines of a stream stay to receive, and no frame is started once the stream has ended.
-func TestReceiversThatStay(t *testing.T) {
+func TestIdleReceivers(t *testing.T) {
 	for idle, stays := range map[int]bool{0: true, spareReceivers: true, spareReceivers + 1: false} {
 		s := &produceStream{idle: idle, running: 9, ended: make(chan struct{})}
 		left := map[bool]int{true: 9, false: 8}[stays]

@@ -11,7 +11,7 @@ import (
 )
 
 // Everyone may ask whether a node is ready. Only callers who may see the cluster learn why it is not, and who leads which shard.
-func TestReadinessTellsStrangersNoMore(t *testing.T) {
+func TestReadinessDetailsNeedRights(t *testing.T) {
 	k := newTokenSet()
 	k.add("of all", auth.Rights{Namespace: "*", Roles: auth.Observe})
 	k.add("of one", auth.Rights{Namespace: "team", Roles: auth.Admin})

@@ -260,7 +260,7 @@ func TestWorkersMayBeQuiet(t *testing.T) {
 const roomOfHog = 2<<20 + 1<<20 + 2<<20 + inTransit
 
 // Before a large message arrives, memory is reserved for what it may become, and for what is in flight.
-func TestRoomIsTakenBefore(t *testing.T) {
+func TestMemoryIsReservedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := serve(t, newFake())
 		c, before := newRudeClient(t, l.dial), int64(0)
@@ -282,7 +282,7 @@ func TestRoomIsTakenBefore(t *testing.T) {
 }
 
 // Large messages wait at their senders until there is memory. Those of one namespace get at most half.
-func TestRoomForLargeMessages(t *testing.T) {
+func TestLargeMessagesWaitForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTokenSet()
 		k.add("a", auth.Rights{Namespace: "a", Roles: auth.Produce})
@@ -332,7 +332,7 @@ func TestRoomForLargeMessages(t *testing.T) {
 }
 
 // A stream holds the memory of its single message as long as it lasts, and no longer.
-func TestRoomOfAStream(t *testing.T) {
+func TestStreamMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := serve(t, newFake())
 		s, err := pawlv1.NewEventServiceClient(dial(t, l)).WatchEvents(t.Context(), &pawlv1.WatchEventsRequest{Queue: strings.Repeat("x", 100_000)})
@@ -350,7 +350,7 @@ func TestRoomOfAStream(t *testing.T) {
 }
 
 // The size of a compressed message is unknown, so it waits for the memory of the largest, and is refused if there is none.
-func TestRoomForPackedMessages(t *testing.T) {
+func TestCompressedMessagesWaitForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := serve(t, newFake())
 		g.memory.Large = admission.NewMemoryPool(2 * contract.MaxMessage) // half of it is too little for a compressed message
@@ -443,7 +443,7 @@ func TestLargeRequestsAreCounted(t *testing.T) {
 }
 
 // Calls that need no token are limited in number per connection and in size.
-func TestCallsWithoutATokenAreFew(t *testing.T) {
+func TestPublicCallsAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := serve(t, newFake())
 		conn := dial(t, l)

@@ -94,7 +94,7 @@ func dial(t testing.TB, l *pipes) *grpc.ClientConn {
 	return c
 }
 
-func TestOneListenerForBothFaces(t *testing.T) {
+func TestGRPCAndRESTShareAListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		g, l := serve(t, f)
@@ -195,7 +195,7 @@ func TestReadiness(t *testing.T) {
 }
 
 // Queues are read from the system shard, and a call that can't read them returns the reason.
-func TestQueuesThatCannotBeRead(t *testing.T) {
+func TestUnreadableQueues(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
 	f.cluster = task.Unavailable(time.Second, "no leader")
@@ -357,7 +357,7 @@ func TestLargeBodiesAreRefused(t *testing.T) {
 	})
 }
 
-func TestTooManyConnectionsAreTurnedAway(t *testing.T) {
+func TestTooManyConnectionsAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.maxConns = 2
@@ -518,7 +518,7 @@ func TestReadinessIsWatched(t *testing.T) {
 }
 
 // A client in the process waits for a gateway no longer than its context, and not for one that has shut down.
-func TestDialInsideEnds(t *testing.T) {
+func TestInProcessDialEnds(t *testing.T) {
 	g := newGateway(newFake())
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -554,7 +554,7 @@ func (l *badListener) Accept() (net.Conn, error) {
 }
 
 // A failed accept is retried after a while. A closed listener ends the server and its connections.
-func TestListenersThatFail(t *testing.T) {
+func TestFailingListeners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(newFake())
 		l := &badListener{newPipes(), []error{errors.New("too many open files"), errors.New("too many open files")}}
@@ -591,7 +591,7 @@ func (panickyLeaders) Leader(context.Context, uint32) (node, term, index uint64)
 
 // A caller who may not see the cluster learns whether a node is ready, and nothing about its shards. The same holds for a caller with a
 // wrong token.
-func TestReadinessTellsStrangersLittle(t *testing.T) {
+func TestReadinessHidesDetails(t *testing.T) {
 	k := newTokenSet()
 	k.add("boss", auth.Everything)
 	k.add("team", auth.Rights{Namespace: "team", Roles: auth.Admin})

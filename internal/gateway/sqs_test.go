@@ -221,7 +221,7 @@ func startSQSCall(t *testing.T) (*fake, *sqsCore, queues.Queue, broker.Claimed) 
 }
 
 // Package sqs gets the error of any call that fails.
-func TestNoFailureIsKeptFromTheSQSDoor(t *testing.T) {
+func TestSQSReceivesEveryError(t *testing.T) {
 	for what, do := range sqsCalls {
 		for nth := 0; ; nth++ { // 0: none fails
 			var err error
@@ -248,7 +248,7 @@ func TestNoFailureIsKeptFromTheSQSDoor(t *testing.T) {
 }
 
 // An SQS action that changes something has one actor, otherwise nothing is done.
-func TestWhoActsAtTheSQSDoor(t *testing.T) {
+func TestSQSActors(t *testing.T) {
 	for what, do := range sqsCalls {
 		f, g, q, c := startSQSCall(t)
 		ctx, _ := callinfo.Begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs("pawl-actor", "a", "pawl-actor", "b")), "sqs", "test")
@@ -327,7 +327,7 @@ func TestFirstClaimed(t *testing.T) {
 }
 
 // Other requests bypass the SQS API, and a namespace has no more concurrent calls there than elsewhere.
-func TestPastTheSQSDoor(t *testing.T) {
+func TestOtherRequestsBypassSQS(t *testing.T) {
 	g := newGateway(newFake())
 	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
 	knock := func(header string) (int, string) {

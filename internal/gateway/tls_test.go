@@ -102,7 +102,7 @@ func web(t testing.TB, l *pipes, cfg *tls.Config) *http.Client {
 }
 
 // With TLS, too, gRPC, REST, the health service and the probes share one listener.
-func TestTLSForBothFaces(t *testing.T) {
+func TestTLSForGRPCAndREST(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l, v := serveTLS(t, newFake())
 		conn := dialTLS(t, l, v.client("n1"))

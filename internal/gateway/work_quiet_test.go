@@ -48,7 +48,7 @@ func steer(t *testing.T, g *Gateway, id string, quiet bool) *pawlv1.Worker {
 	return got.Worker
 }
 
-func TestWorkersOfStreamsAreTold(t *testing.T) {
+func TestStreamWorkersAreNotified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		h := hello("q", "r")
@@ -114,7 +114,7 @@ func TestWorkStaysQuietUntilItResumes(t *testing.T) {
 }
 
 // A worker that reconnects gets only the quiet state that it does not know yet.
-func TestWorkComesBackQuiet(t *testing.T) {
+func TestReconnectedWorkerStaysQuiet(t *testing.T) {
 	for _, c := range []struct {
 		knows int64
 		rowAt uint64 // version of the row; 0: there is none
@@ -166,7 +166,7 @@ func claimBy(g *Gateway, worker, key string, wait time.Duration) (*pawlv1.ClaimR
 	return g.services.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Worker: worker, ClaimKey: key, Wait: durationpb.New(wait)})
 }
 
-func TestClaimersAreToldAndMadeQuiet(t *testing.T) {
+func TestClaimersBecomeQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		s := &workerClient{t: t, f: f, g: newGateway(f)}
@@ -247,7 +247,7 @@ func (b turning) Claim(ctx context.Context, shard uint32, c broker.ClaimCall, wa
 
 // A quiet worker gets the errors that it would get otherwise: that its earlier claim can't be looked up, or that its call has ended. A worker
 // that becomes quiet during a claim gets what the claim returned.
-func TestClaimersThatAreQuiet(t *testing.T) {
+func TestQuietClaimers(t *testing.T) {
 	for _, c := range []struct {
 		what  string
 		key   string
@@ -337,8 +337,8 @@ func TestWorkersWithinAScope(t *testing.T) {
 	}
 }
 
-// TestQuietForAsLongAsIsSaid checks that the caller decides how long a worker stays quiet, within limits. The default is 24 hours.
-func TestQuietForAsLongAsIsSaid(t *testing.T) {
+// TestQuietDuration checks that the caller decides how long a worker stays quiet, within limits. The default is 24 hours.
+func TestQuietDuration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		g := newGateway(f)
@@ -453,7 +453,7 @@ func TestLostWorkersResume(t *testing.T) {
 }
 
 // A running claim ends when an operator makes the worker quiet, and not when an operator resumes it.
-func TestWordsEndClaims(t *testing.T) {
+func TestQuietEndsRunningClaims(t *testing.T) {
 	for _, quiet := range []bool{true, false} {
 		f := newFake()
 		f.registry.SetQuiet(9, true, nil)

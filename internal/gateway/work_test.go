@@ -196,7 +196,7 @@ func TestWorkPushesWithinTheGrantedSlots(t *testing.T) {
 	})
 }
 
-func TestWorkFeedsAWaitingWorker(t *testing.T) {
+func TestWorkPushesToWaitingWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startWorker(t, newFake(), &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
 		s.quietFor(5 * time.Minute) // longer than several waits
@@ -238,7 +238,7 @@ func TestWorkAnswersSettlesInOrderAndGathersThem(t *testing.T) {
 	})
 }
 
-func TestWorkTellsOfLostClaimsAfterTheirTasks(t *testing.T) {
+func TestLostClaimsAreReportedAfterTheirTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		s := startWorker(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 2})
@@ -273,7 +273,7 @@ func TestWorkTellsOfLostClaimsAfterTheirTasks(t *testing.T) {
 	})
 }
 
-func TestQuietWorkerGetsNothingButMaySettle(t *testing.T) {
+func TestQuietWorkerMaySettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startWorker(t, newFake(), &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
 		s.enqueue("q", 1)
@@ -403,7 +403,7 @@ func TestWorkRefusals(t *testing.T) {
 }
 
 // A shard without a leader does not disconnect a worker.
-func TestWorkOutlastsAShardWithoutLeader(t *testing.T) {
+func TestWorkSurvivesElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		s := startWorker(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 1})
@@ -491,7 +491,7 @@ func TestManyWorkersShareAQueue(t *testing.T) {
 }
 
 // A stream ends when a claim definitely fails. It reports its free slots to the registry, and refuses more than the maximum.
-func TestWorkEndsWithWhatFails(t *testing.T) {
+func TestWorkEndsWhenClaimFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		s := startWorker(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 3})
@@ -531,7 +531,7 @@ func TestWorkEndsWithWhatFails(t *testing.T) {
 }
 
 // The spans of a stream's tasks, for their claims and ends, belong to the traces that the tasks name, whatever the stream's own trace.
-func TestStreamsTellOfTraces(t *testing.T) {
+func TestStreamTasksHaveTheirTraces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		s := startWorker(t, f, &pawlv1.WorkRequest{Hello: hello("q")})
@@ -598,7 +598,7 @@ func TestOnDemand(t *testing.T) {
 }
 
 // A stream ends when a frame can't be sent, whatever it contains. Tasks in it are given back.
-func TestWorkEndsWithWhatCannotBeSaid(t *testing.T) {
+func TestWorkEndsWhenSendFails(t *testing.T) {
 	for what, c := range map[string]struct {
 		deaf    func(*pawlv1.WorkResponse) bool
 		happens func(s *workerClient, id task.ID)
@@ -631,7 +631,7 @@ func TestWorkEndsWithWhatCannotBeSaid(t *testing.T) {
 
 // Claims that arrive when the worker must get none, or when a frame that must precede them can't be sent, are given back and not sent. Other
 // claims follow that frame.
-func TestClaimsThatComeTooLate(t *testing.T) {
+func TestLateClaimsAreGivenBack(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(w *work)
 		err    error
@@ -684,7 +684,7 @@ func TestClaimsThatComeTooLate(t *testing.T) {
 }
 
 // A settle frame that waits for space waits no longer than its stream lasts, and returns the reason why the stream ended.
-func TestSettlesThatFindNoRoom(t *testing.T) {
+func TestSettlesWaitForSpace(t *testing.T) {
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	for what, c := range map[string]struct {
@@ -739,7 +739,7 @@ func TestSettlesInShards(t *testing.T) {
 }
 
 // Frames are run together up to the limit of items, and the rest waits.
-func TestSettlesThatAreGathered(t *testing.T) {
+func TestSettlesAreGathered(t *testing.T) {
 	frame := func(items int) *pawlv1.SettleRequest {
 		return &pawlv1.SettleRequest{Acks: make([]*pawlv1.AckRequest, items)}
 	}
@@ -758,7 +758,7 @@ func TestSettlesThatAreGathered(t *testing.T) {
 }
 
 // A refused claim is repeated after the pause in the error, within limits. The pause ends early when nothing should be claimed any more.
-func TestRestsBetweenClaims(t *testing.T) {
+func TestPausesBetweenClaims(t *testing.T) {
 	for want, err := range map[time.Duration]error{pushPause: errors.New("x"), pushPause + 1: task.Unavailable(pushPause+1, "x"), pushPauseMax: task.Unavailable(pushPauseMax+1, "x"),
 		pushPauseMax - 1: task.Unavailable(pushPauseMax-1, "x")} {
 		synctest.Test(t, func(t *testing.T) {

@@ -221,7 +221,7 @@ func TestQueuesAreAddedUp(t *testing.T) {
 }
 
 // Only the node that sends notifications reports how long they have waited: what another one knows is outdated.
-func TestOldestNoticeIsToldWhereItIsKnown(t *testing.T) {
+func TestOldestNoticeOnlyAtTheSender(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := sources(stats.New(time.Now()))
 		for _, leads := range []bool{true, false} {
@@ -286,7 +286,7 @@ func table(t *testing.T) string {
 }
 
 // docs/metrics.md lists what is on the page, and nothing else.
-func TestTableOfDocs(t *testing.T) {
+func TestDocsListEveryMetric(t *testing.T) {
 	b, err := os.ReadFile(doc)
 	if err != nil {
 		t.Fatal(err)

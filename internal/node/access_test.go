@@ -327,7 +327,7 @@ func (e *estate) stranger(who, token string) {
 }
 
 // With another namespace, or other queues, a caller finds nothing by ids, names, claim tokens or lists, whatever its roles.
-func TestForeignThingsAreNotThere(t *testing.T) {
+func TestObjectsOfOtherNamespacesAreNotFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		operator := NewToken()
 		s := start(t, Config{InMemory: true, DataShards: 2, Tokens: TokensAlways, AdminToken: func() string { return operator }})
@@ -378,7 +378,7 @@ func TestForeignThingsAreNotThere(t *testing.T) {
 }
 
 // Whatever is done in one namespace, in any order, changes nothing in another with the same names.
-func TestNamespacesDoNotMeet(t *testing.T) {
+func TestNamespacesAreIsolated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		operator := NewToken()
 		s := start(t, Config{InMemory: true, Tokens: TokensAlways, AdminToken: func() string { return operator }})
@@ -475,7 +475,7 @@ func TestRefusedCallersAreCounted(t *testing.T) {
 
 // Whatever claim token is presented for a task of another namespace, the answer is the same as for a task that does not exist: a
 // copied or guessed token reveals nothing.
-func TestClaimTokensTellNothing(t *testing.T) {
+func TestClaimTokensRevealNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		operator := NewToken()
 		s := start(t, Config{InMemory: true, Tokens: TokensAlways, AdminToken: func() string { return operator }})

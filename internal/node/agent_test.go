@@ -10,7 +10,7 @@ import (
 )
 
 // An empty or outdated map costs a node none of its replicas: deleting them would lose a vote or, on a standalone node, a shard.
-func TestReplicasLeaveByNewsOnly(t *testing.T) {
+func TestReplicasStayWithoutACurrentMap(t *testing.T) {
 	const again = 3<<32 | 2 // node 2's replica of incarnation 3
 	me := datadir.Identity{Node: 2, Replicas: map[uint32]datadir.Holding{0: {Replica: 2, Founder: true}, 1: {Replica: again}}}
 	row := func(id, next uint32, replicas ...uint64) cluster.Shard {

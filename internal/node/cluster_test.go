@@ -610,7 +610,7 @@ func glob(t *testing.T, dir, pattern string) []string {
 
 // A member that has lost something no longer votes. The others refill it within 30 s, no shard has fewer than three voters
 // meanwhile, and the damaged data is kept.
-func TestDamagedMemberIsFilledAnew(t *testing.T) {
+func TestDamagedMemberIsRefilled(t *testing.T) {
 	for name, damage := range damages {
 		t.Run(name, func(t *testing.T) {
 			if testing.Short() && name != "tables" && name != "logs are missing" {

@@ -12,7 +12,7 @@ import (
 
 // A disk counts as full as soon as less than the bound is free, and as having space again only once a quarter more has been free
 // for half a minute: a leader that came back for a few bytes would have to leave again.
-func TestAFullDiskHasRoomAgain(t *testing.T) {
+func TestFullDiskRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free, failing := int64(1000), error(nil)
 		r := &spaceGuard{node: "n1", min: 1000, free: func(string) (int64, error) { return free, failing }}
@@ -55,7 +55,7 @@ func TestAFullDiskHasRoomAgain(t *testing.T) {
 }
 
 // Enqueues are refused below the bound, but not at it; the refusal names the node.
-func TestRoom(t *testing.T) {
+func TestEnqueueAtTheDiskLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := int64(256 << 20)
 		r := &spaceGuard{node: "berlin", min: 256 << 20, free: func(string) (int64, error) { return free, nil }}

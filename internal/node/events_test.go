@@ -19,8 +19,8 @@ import (
 // Readers of events miss nothing without a reset, get nothing twice, and get the events of a shard in order, while the leaders of
 // both shards die in turn: readers that stay connected, and one that keeps disconnecting and resuming from its cursor at another
 // node.
-func TestEventsOutliveLeaders(t *testing.T) {
-	bySameGoroutines(t, "TestOperationsOutliveLeaders")
+func TestEventsSurviveElections(t *testing.T) {
+	bySameGoroutines(t, "TestOperationsSurviveElections")
 	synctest.Test(t, func(t *testing.T) {
 		w := newTwoShards(t)
 		w.place("q", admin.QueueSettings{MaxAttempts: 1000, Lease: 5 * time.Second}, 1, 2)

@@ -106,7 +106,7 @@ func agree(t *testing.T, what, node string, c *pawl.Client, queue, id string, co
 
 // A worker whose slots are all taken by the tasks of one queue serves the other queues too: their tasks wait for it, in whichever
 // shards they are, for however long.
-func TestBusyElsewhereIsNotNoWorker(t *testing.T) {
+func TestBusyWorkerCountsForItsOtherQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, Config{InMemory: true, DataShards: 4})
 		c := s.client()

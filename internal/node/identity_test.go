@@ -30,11 +30,11 @@ func TestOneNodePerDirectory(t *testing.T) {
 }
 
 // A directory's contents say whose it is, and another's is never used.
-func TestOthersDataIsRefused(t *testing.T) {
+func TestForeignDataIsRefused(t *testing.T) {
 	for _, part := range []string{datadir.IdentityFile, "raft", "shard-0000", "shard-0001"} {
 		t.Run(part, func(t *testing.T) {
 			if part != "raft" {
-				bySameGoroutines(t, "TestOthersDataIsRefused/raft")
+				bySameGoroutines(t, "TestForeignDataIsRefused/raft")
 			}
 			mine, other := t.TempDir(), t.TempDir()
 			start(t, Config{Dir: mine}).end()
@@ -155,7 +155,7 @@ func TestIdentityIsKeptTwice(t *testing.T) {
 }
 
 // A foreign directory is not mistaken for one that has lost its identity.
-func TestOtherDirectoryIsNoDamagedOne(t *testing.T) {
+func TestForeignDirectoryIsNotDamage(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "letters"), "mine")
 	_, err := tryStart(t, Config{Dir: dir})

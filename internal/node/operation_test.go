@@ -14,7 +14,7 @@ import (
 
 // Whichever leaders die, of the operations' home or of a shard that they work in, and while slots of a queue move and a shard is
 // added, each task is processed once and the counts match.
-func TestOperationsOutliveLeaders(t *testing.T) {
+func TestOperationsSurviveElections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		dirs := w.grow()

@@ -33,8 +33,8 @@ var someRate = admin.RateLimit{Limit: 20, Period: 10 * time.Second, Burst: 4}
 
 // Whichever leaders die, and while a shard has none for longer than its leases last: no more tasks run than the limits allow, a
 // unique key has one task, a breaker stays open until its type works, and once everything is done nothing is held.
-func TestPoliciesOutliveLeaders(t *testing.T) {
-	bySameGoroutines(t, "TestOperationsOutliveLeaders")
+func TestPoliciesSurviveElections(t *testing.T) {
+	bySameGoroutines(t, "TestOperationsSurviveElections")
 	synctest.Test(t, func(t *testing.T) {
 		w := newTwoShards(t)
 		p := &policies{twoShards: w, held: map[string]map[string]time.Time{}, known: map[pawltype.OnConflict][]string{}}

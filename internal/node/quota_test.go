@@ -25,8 +25,8 @@ const (
 
 // Whichever leaders die, and while a shard has none: a namespace's unfinished tasks, their bytes and its running tasks never exceed
 // its quotas, over two shards together; what was accepted ends, and then the whole quota is available again.
-func TestQuotasOutliveLeaders(t *testing.T) {
-	bySameGoroutines(t, "TestOperationsOutliveLeaders")
+func TestQuotasSurviveElections(t *testing.T) {
+	bySameGoroutines(t, "TestOperationsSurviveElections")
 	synctest.Test(t, func(t *testing.T) {
 		w := newTwoShards(t)
 		q := &quotaTest{twoShards: w}

@@ -16,7 +16,7 @@ import (
 
 // A node that ends while its damaged data is being set aside finishes that at the next start, wherever it ended, and nothing of its
 // former number stays in place.
-func TestSettingAsideIsFinished(t *testing.T) {
+func TestSettingAsideResumes(t *testing.T) {
 	former := []string{"raft", "shard-0000", "shard-0001-2", "shard-0001-2.staged", datadir.DamageFile}
 	for moved := range len(former) + 1 {
 		dir := t.TempDir()
@@ -63,7 +63,7 @@ func TestSettingAsideIsFinished(t *testing.T) {
 
 // Nothing of a damaged member is moved before it is admitted, so that it can still be repaired by hand: here the others have no
 // majority without it.
-func TestNothingIsMovedBeforeItIsLetIn(t *testing.T) {
+func TestDamagedDataStaysUntilAdmission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		dirs := w.grow()

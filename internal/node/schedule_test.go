@@ -17,8 +17,8 @@ import (
 )
 
 // While leaders die, of the schedule's home and of its tasks' shard, each tick enqueues exactly one task.
-func TestSchedulesOutliveLeaders(t *testing.T) {
-	bySameGoroutines(t, "TestOperationsOutliveLeaders")
+func TestSchedulesSurviveElections(t *testing.T) {
+	bySameGoroutines(t, "TestOperationsSurviveElections")
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		dirs := w.grow()
@@ -99,7 +99,7 @@ func ticksAreWhole(t *testing.T, c *pawl.Client, every time.Duration) error {
 }
 
 // The task of a schedule belongs to the trace that its home began, even if it is in another shard.
-func TestTickIsTracedElsewhere(t *testing.T) {
+func TestTickIsTracedInAnotherShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spans := tracetest.NewSpanRecorder()
 		s := start(t, Config{InMemory: true, DataShards: 2, Tracers: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))})

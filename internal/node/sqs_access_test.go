@@ -144,7 +144,7 @@ func TestSQSLongPollOfARevokedToken(t *testing.T) {
 }
 
 // Nothing large is read from an unknown caller, in either protocol.
-func TestSQSReadsNoBodyOfStrangers(t *testing.T) {
+func TestSQSReadsNoBodyBeforeAuthentication(t *testing.T) {
 	inAccess(t, func(t *testing.T, s *server, _ admin.Client) {
 		for _, kind := range []string{"application/x-amz-json-1.0", "application/x-www-form-urlencoded"} {
 			body := &counted{left: 1 << 20}

@@ -298,8 +298,8 @@ func TestSQSQuery(t *testing.T) {
 	})
 }
 
-// TestSQSIsOffUnlessWanted: without the flag nothing of SQS is served.
-func TestSQSIsOffUnlessWanted(t *testing.T) {
+// TestSQSIsOffByDefault: without the flag nothing of SQS is served.
+func TestSQSIsOffByDefault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, Config{InMemory: true})
 		r, err := http.NewRequestWithContext(t.Context(), "POST", "http://localhost/api/v1/nothing", strings.NewReader(`{"QueueName":"q"}`))
@@ -318,8 +318,8 @@ func TestSQSIsOffUnlessWanted(t *testing.T) {
 	})
 }
 
-// TestSQSWantsTokens: while calls need a token, a call with neither a signature nor a token is refused.
-func TestSQSWantsTokens(t *testing.T) {
+// TestSQSRequiresTokens: while calls need a token, a call with neither a signature nor a token is refused.
+func TestSQSRequiresTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, Config{InMemory: true, SQS: true, Tokens: TokensAlways})
 		s.sqs().refused("ListQueues", `{}`, "MissingAuthenticationToken", http.StatusForbidden)

@@ -73,7 +73,7 @@ func TestStopEndsEverything(t *testing.T) {
 }
 
 // A failed start releases everything: goroutines, which the bubble would detect, and the directory.
-func TestFailedStartGivesEverythingBack(t *testing.T) {
+func TestFailedStartReleasesEverything(t *testing.T) {
 	dir := t.TempDir()
 	start(t, Config{Dir: dir, DataShards: 3}).end()
 	shard, aside := filepath.Join(dir, "shard-0003"), filepath.Join(t.TempDir(), "aside")

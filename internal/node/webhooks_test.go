@@ -184,7 +184,7 @@ func (w *network) fail(queue string, how error) {
 }
 
 // Every dead letter is reported, whichever leader dies between death and delivery.
-func TestWebhooksOutliveLeaders(t *testing.T) {
+func TestWebhooksSurviveElections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		w.hooks = newReceiver(t)
@@ -241,7 +241,7 @@ func TestWebhooksOutliveLeaders(t *testing.T) {
 }
 
 // Everything but deaths is reported the same way: breakers, poisoned tasks, schedules that missed their time.
-func TestWebhooksTellOfAllKinds(t *testing.T) {
+func TestWebhooksReportAllKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		w.hooks = newReceiver(t)
@@ -457,7 +457,7 @@ func TestThresholds(t *testing.T) {
 
 // Notifications of a paused webhook are delivered when it is resumed; during an overlap both secrets sign; a removed webhook gets
 // nothing more.
-func TestSteeringWebhooks(t *testing.T) {
+func TestPausedRotatedAndRemovedWebhooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		w.hooks = newReceiver(t)

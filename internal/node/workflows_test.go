@@ -22,8 +22,8 @@ const (
 
 // Whichever leaders die, and while the home of groups has none, each step of a chain is enqueued once with its parent's result,
 // each member's end counts once, and each group enqueues its callbacks once.
-func TestWorkflowsOutliveLeaders(t *testing.T) {
-	bySameGoroutines(t, "TestOperationsOutliveLeaders")
+func TestWorkflowsSurviveElections(t *testing.T) {
+	bySameGoroutines(t, "TestOperationsSurviveElections")
 	synctest.Test(t, func(t *testing.T) {
 		w := newTwoShards(t)
 		for i, queue := range []string{"one", "two"} {

@@ -13,7 +13,7 @@ import (
 )
 
 // Old entries that can't be read are noticed when they are to be copied, and end the log.
-func TestOldEntriesThatCannotBeRead(t *testing.T) {
+func TestUnreadableOldEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
 		var fatal atomic.Value
@@ -83,7 +83,7 @@ func TestCopy(t *testing.T) {
 }
 
 // A record that ends within an entry is refused, whatever came before it.
-func TestCutRecordIsRefused(t *testing.T) {
+func TestTruncatedRecordIsRefused(t *testing.T) {
 	content := append(appendHead(nil, recordSave, 7), 0)
 	for _, e := range entries(1, 1, 2) {
 		content = appendEntry(content, e)

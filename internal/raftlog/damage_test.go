@@ -175,7 +175,7 @@ func (d *disk) flip(file string, at, bit int, first, promised uint64) bool {
 }
 
 // A truncated file is noticed too, or harmless.
-func TestCutFileIsNoticed(t *testing.T) {
+func TestTruncatedFileIsNoticed(t *testing.T) {
 	worn, first, promised := wornDisk(t, true)
 	for _, file := range worn.files() {
 		whole := worn.read(file)

@@ -45,7 +45,7 @@ func TestRecordsAreReadToTheirEnd(t *testing.T) {
 }
 
 // Files are ours only if the whole identity matches.
-func TestIdentityIsWhole(t *testing.T) {
+func TestIdentityMustMatch(t *testing.T) {
 	id := Identity{Cluster: [16]byte{1, 15: 2}, Node: 3}
 	if err := id.check(id.encode()); err != nil {
 		t.Error(err)
@@ -130,7 +130,7 @@ func reread(t *testing.T, fs vfs.FS) *marks {
 }
 
 // Writes of the marks alternate between the slots, and the later one counts.
-func TestMarksAreWrittenInTurns(t *testing.T) {
+func TestMarksAlternateBetweenSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, fs := newMarks(t, &atomic.Int32{})
 		if m.seq != 1 {
@@ -202,7 +202,7 @@ func TestMarksAreBounded(t *testing.T) {
 }
 
 // After a failed sync, marks are never synced again, even if the disk would accept it.
-func TestMarksThatFailed(t *testing.T) {
+func TestFailedMarks(t *testing.T) {
 	failing := &atomic.Int32{}
 	m, _ := newMarks(t, failing)
 	failing.Store(1)
@@ -377,7 +377,7 @@ func TestMarksAndTerms(t *testing.T) {
 }
 
 // Marks of another log are refused as such, and a transient read error is not damage.
-func TestMarksOfOthers(t *testing.T) {
+func TestMarksOfAnotherLog(t *testing.T) {
 	m, fs := newMarks(t, &atomic.Int32{})
 	if err := m.close(); err != nil {
 		t.Fatal(err)
@@ -399,7 +399,7 @@ func TestMarksOfOthers(t *testing.T) {
 }
 
 // Damaged marks are given up if loss is accepted, but not after an error that may be transient.
-func TestMarksAreGivenUp(t *testing.T) {
+func TestDamagedMarksAreAccepted(t *testing.T) {
 	d := newDisk(t)
 	save(t, d.openShard(Start{}), aHardState(3, 1, 0), entries(3, 1, 5))
 	d.close()

@@ -17,7 +17,7 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 		{"raftlog-error-ignored", "TestFailedSyncIsFinal"},
 		{"raftlog-no-watchdog", "TestHangingDisk"},
 		{"raftlog-vote-unsaved", "TestLostVoteIsRefused"},
-		{"raftlog-mark-not-lowered", "TestCutBackAtEveryCrash"},
+		{"raftlog-mark-not-lowered", "TestTruncationAtEveryCrash"},
 		{"raftlog-keeps-tail", "TestConflictReplacesSuffix"},
 	} {
 		cmd := exec.Command(os.Args[0], "-test.run=^"+p.by+"$", "-test.timeout=2m")

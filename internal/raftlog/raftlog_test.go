@@ -185,7 +185,7 @@ func TestConflictReplacesSuffix(t *testing.T) {
 }
 
 // A truncated log is shorter on purpose, at whatever moment the power goes.
-func TestCutBackAtEveryCrash(t *testing.T) {
+func TestTruncationAtEveryCrash(t *testing.T) {
 	for op := 1; op < 200; op++ {
 		d := newDisk(t)
 		s := d.openShard(Start{})
@@ -607,7 +607,7 @@ func testOldEntriesAreCopied(t *testing.T) {
 
 // Entries that can't be read are a failure of the disk, like those that can't be written: Raft would send a snapshot instead,
 // and continue.
-func TestReadThatFailsIsFatal(t *testing.T) {
+func TestFailedReadIsFatal(t *testing.T) {
 	d := newDisk(t)
 	save(t, d.openShard(Start{}), aHardState(1, 1, 0), entries(1, 1, 9))
 	d.close()

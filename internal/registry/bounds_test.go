@@ -10,7 +10,7 @@ import (
 )
 
 // The memory that a node uses for its workers does not grow unnoticed.
-func TestLimitsStay(t *testing.T) {
+func TestLimitsAreStable(t *testing.T) {
 	for name, c := range map[string]struct{ is, was int }{
 		"claimers": {maxClaimers, 10_000}, "counted queues": {maxCountedQueues, 1000}, "tasks in a list": {listRuns, 10}, "tasks of one": {oneRuns, 1000},
 		"lost workers": {maxLost, 1000}, "tasks of a lost one": {maxLostRuns, 100}, "types of a lost one": {maxLostTypes, 100}, "who ended": {maxLeft, 10_000},
@@ -84,7 +84,7 @@ func TestClaimsAreCountedOnce(t *testing.T) {
 }
 
 // A claim is identified by its id and token: an unknown id has no token, not even an empty one.
-func TestClaimsThatAreNotKnown(t *testing.T) {
+func TestUnknownClaims(t *testing.T) {
 	r := New()
 	w := r.Begin(helloOf("w", "mail"))
 	w.Took([]Run{run(1, time.Hour)}, w.since)
@@ -108,7 +108,7 @@ func TestClaimsThatAreNotKnown(t *testing.T) {
 }
 
 // Claims of unknown outcome are bounded, in number and in time.
-func TestDoubtsAreBounded(t *testing.T) {
+func TestUnknownOutcomesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()
 		w := r.Begin(helloOf("w", "mail"))
@@ -135,7 +135,7 @@ func TestDoubtsAreBounded(t *testing.T) {
 }
 
 // Lost workers are kept once each, and their total size is known.
-func TestWeightOfLostWorkers(t *testing.T) {
+func TestSizeOfLostWorkers(t *testing.T) {
 	l := newLostWorkers()
 	of := func(id string, weight int) *Worker { return &Worker{key: key{"default", id}, weight: weight} }
 	l.add(of("a", maxLostBytes-1))
@@ -152,7 +152,7 @@ func TestWeightOfLostWorkers(t *testing.T) {
 }
 
 // Workers that have left or were lost are forgotten when their time is over, and not before.
-func TestWhenTheGoneAreForgotten(t *testing.T) {
+func TestGoneWorkersAreForgotten(t *testing.T) {
 	r := New()
 	now := time.Now()
 	ended, lost := r.Join(helloOf("a", "mail"), "A", 0, nil), r.Join(helloOf("b", "mail"), "B", 0, nil)
@@ -191,7 +191,7 @@ func TestWhenTheGoneAreForgotten(t *testing.T) {
 }
 
 // Run sleeps as long as nothing can expire.
-func TestWhatPasses(t *testing.T) {
+func TestRunSleeps(t *testing.T) {
 	one := key{"default", "A"}
 	for what, c := range map[string]struct {
 		say    func(*Registry)
@@ -224,7 +224,7 @@ func TestWhatPasses(t *testing.T) {
 }
 
 // However many claimers come, a sweep runs at most once a second.
-func TestSweepsAreRare(t *testing.T) {
+func TestSweepsAreSpaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()
 		r.Begin(helloOf("w", "mail")).Done()

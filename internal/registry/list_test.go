@@ -121,7 +121,7 @@ func TestIDsOfClaimersStay(t *testing.T) {
 }
 
 // Several nodes report one worker, in any order.
-func TestMergeTellsOnce(t *testing.T) {
+func TestMergeListsWorkersOnce(t *testing.T) {
 	now := time.Now()
 	quiet, other := &Quiet{Version: 1}, &Quiet{Version: 2}
 	info := func(name string, seen time.Duration) Info {

@@ -203,7 +203,7 @@ func TestProperEnds(t *testing.T) {
 }
 
 // A worker that drains and reports the end of its last tasks by single calls has ended properly.
-func TestEndsToldByCalls(t *testing.T) {
+func TestEndsReportedByCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rs := linked(t, 1)
 		w := rs.nodes[0].Join(helloOf("w", "mail"), "W", 0, nil)
@@ -227,7 +227,7 @@ func TestEndsToldByCalls(t *testing.T) {
 }
 
 // A worker that comes back, to whichever node, is not lost, and has the tasks that it says it still holds.
-func TestLostWorkerComesBack(t *testing.T) {
+func TestLostWorkerReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rs := linked(t, 2)
 		here, there := rs.nodes[0], rs.nodes[1]
@@ -425,7 +425,7 @@ func TestLostClaimerOfALongTask(t *testing.T) {
 }
 
 // A late report about a claim is weighed against what is known by then.
-func TestVerdictsThatComeLate(t *testing.T) {
+func TestLateReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rs := linked(t, 1)
 		r := rs.nodes[0]

@@ -260,7 +260,7 @@ func TestQuiet(t *testing.T) {
 }
 
 // Expired quiet takes no space.
-func TestOldWordsAreForgotten(t *testing.T) {
+func TestExpiredQuietIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()
 		for i, d := range []time.Duration{time.Minute, time.Hour} {
@@ -296,7 +296,7 @@ func TestOldWordsAreForgotten(t *testing.T) {
 }
 
 // A worker that was told to be quiet and connects to a node that has not applied that yet stays quiet until the node has.
-func TestQuietWhereItIsNotKnownYet(t *testing.T) {
+func TestQuietOfUnknownWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quiet := func(w *Worker) bool { q, _ := w.Quiet(); return q != nil }
 		r := New()

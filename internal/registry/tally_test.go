@@ -128,7 +128,7 @@ func TestQuietCallersAreCountedOnce(t *testing.T) {
 }
 
 // A caller that extends a lease or ends a task counts as present, however long ago it claimed.
-func TestCallersWhoAreAtWork(t *testing.T) {
+func TestActiveCallersArePresent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()
 		w := r.Begin(helloOf("w", "mail"))
@@ -156,7 +156,7 @@ func TestCallersWhoAreAtWork(t *testing.T) {
 }
 
 // A node reports how far back it remembers callers that claim by single calls: since its start, or since it had to forget one.
-func TestTallyKnowsSinceWhen(t *testing.T) {
+func TestTallyHasStartTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := New()
 		time.Sleep(time.Hour)
@@ -317,7 +317,7 @@ func TestBoundsOfTally(t *testing.T) {
 }
 
 // Nodes of other releases may report less, and refer to groups that this one does not know.
-func TestSumsOfOddTallies(t *testing.T) {
+func TestSumsOfForeignTallies(t *testing.T) {
 	quiet := func(id string) Tally { return Tally{Queues: [][]Group{{{QuietID: id, Named: id, MoreCallers: 1}}}} }
 	sum := Sum([]Tally{quiet("b"), quiet("a"), quiet("c"), quiet(""), {}}, 2)
 	if g := sum[0].Groups; len(g) != 1 || g[0].QuietID != "a" || g[0].Named != "a" || g[0].Callers != 4 || sum[0].Workers != 4 || sum[1].Groups != nil {

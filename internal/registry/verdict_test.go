@@ -9,7 +9,7 @@ import (
 )
 
 // A verdict about a claimer that was forgotten, came back and was lost again applies to the one that is lost now.
-func TestVerdictAboutOneWhoCameBack(t *testing.T) {
+func TestLateReportAboutReturnedClaimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()
 		one, two := run(1, time.Second), run(2, time.Minute)
@@ -112,7 +112,7 @@ func TestMergeOfLostWorkers(t *testing.T) {
 }
 
 // While other nodes are asked, a worker may come back and be lost again: their answers are about its earlier absence.
-func TestAnswersAboutAnEarlierAbsence(t *testing.T) {
+func TestAnswersAboutEarlierAbsence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()
 		r.Join(helloOf("w", "mail"), "W", 0, nil).Leave(false)

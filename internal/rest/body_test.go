@@ -90,7 +90,7 @@ func readPages(w http.ResponseWriter, r *http.Request) {
 
 // Bodies that don't arrive time out whether they are read by REST, by a page, or by net/http after handlers that read none, such as
 // redirects to clean paths.
-func TestSlowBodiesOfAllPathsAreGivenUp(t *testing.T) {
+func TestSlowBodiesTimeOutOnAllPaths(t *testing.T) {
 	for _, path := range []string{"POST /api/v1/tasks", "GET /healthz", "POST /read", "POST /unread", "GET /unread", "PUT //untidy", "POST /base/read", "POST /base", "POST /base//untidy"} {
 		t.Run(path, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestSlowBodiesOfAllPathsAreGivenUp(t *testing.T) {
 }
 
 // A body that arrived in time leaves no deadline behind: the next request on its connection may come as late as any other.
-func TestBodiesLeaveNoLimitBehind(t *testing.T) {
+func TestBodyTimeoutIsReset(t *testing.T) {
 	for _, path := range []string{"/read", "/unread", "/api/v1/tasks"} {
 		t.Run(path, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestBodiesLeaveNoLimitBehind(t *testing.T) {
 }
 
 // Large bodies wait for memory no longer than a body may take to arrive. Once they have memory, that time starts over.
-func TestRoomForBodies(t *testing.T) {
+func TestLargeBodiesWaitForMemory(t *testing.T) {
 	const size = 1 << 20
 	synctest.Test(t, func(t *testing.T) {
 		room := admission.NewMemoryPool(2 * int64(bodyMemory(size)))

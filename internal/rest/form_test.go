@@ -17,7 +17,7 @@ import (
 )
 
 // Every form belongs to an existing field. When a name in the proto files changes, its form must change too, or this test fails.
-func TestFormsAreOfFields(t *testing.T) {
+func TestFormsMatchFields(t *testing.T) {
 	fields := map[string]bool{}
 	protoregistry.GlobalTypes.RangeMessages(func(m protoreflect.MessageType) bool {
 		d := m.Descriptor()
@@ -149,7 +149,7 @@ func TestMapsOfManyEntries(t *testing.T) {
 }
 
 // What the path determines is not allowed in the body.
-func TestPathDecides(t *testing.T) {
+func TestPathFieldsAreNotInBody(t *testing.T) {
 	checked := 0
 	for _, r := range Routes() {
 		if r.String() == "POST /api/v1/cluster/nodes/{node}/drain" {
@@ -172,7 +172,7 @@ func TestPathDecides(t *testing.T) {
 }
 
 // A call on many tasks may take minutes, one that waits may take that long in addition, and others may take no longer than usual.
-func TestPatience(t *testing.T) {
+func TestExtraTime(t *testing.T) {
 	checked := 0
 	for _, r := range Routes() {
 		var got, want time.Duration

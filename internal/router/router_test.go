@@ -15,7 +15,7 @@ import (
 )
 
 // A router has the calls of its parts, and not what they are made with.
-func TestARouterHasOnlyCalls(t *testing.T) {
+func TestRouterHasOnlyCalls(t *testing.T) {
 	of := reflect.TypeFor[*router.Router]()
 	if _, ok := of.MethodByName("Enqueue"); !ok {
 		t.Error("a router has no Enqueue")
@@ -31,7 +31,7 @@ func TestARouterHasOnlyCalls(t *testing.T) {
 }
 
 // The reason that a call of OnShard carries is known to the node that runs it, which logs it.
-func TestAReasonTravels(t *testing.T) {
+func TestReasonIsForwarded(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		logs, call := map[uint32]*bytes.Buffer{}, map[uint32]func(context.Context, uint32, string) (struct{}, error){}
 		for _, number := range []uint32{1, 2} {

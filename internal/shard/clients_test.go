@@ -396,7 +396,7 @@ func (w *world) noteRestart(l *life) {
 
 // A leader that was paused while the others elected another still believes that it leads when it resumes. Calls that waited for it
 // meanwhile must not be answered from its old state, neither views nor refusals.
-func TestStoppedLeaderAnswersNothingOld(t *testing.T) {
+func TestPausedLeaderAnswersNothingStale(t *testing.T) {
 	eachSeed(t, 10, []string{"old leader asked"}, func(t *testing.T, seed uint64, some *sometimes) {
 		w := newWorld(t, seed, 3, some)
 		for _, n := range w.nodes {

@@ -43,7 +43,7 @@ func TestImage(t *testing.T) {
 }
 
 // A replica that stops does not wait for readers of its state.
-func TestImageMakesWay(t *testing.T) {
+func TestStopDoesNotWaitForImage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startBench(t, fixture{})
 		defer b.close()

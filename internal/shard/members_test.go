@@ -403,7 +403,7 @@ func TestBar(t *testing.T) {
 }
 
 // A message from the leader counts only once all entries that it announced are applied. Older messages, those from other replicas and empty ones never count.
-func TestWhatALeaderTells(t *testing.T) {
+func TestAnnouncedEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startBench(t, fixture{})
 		defer b.close()
@@ -463,7 +463,7 @@ func TestPeekEnds(t *testing.T) {
 }
 
 // A change that is unnecessary, or that its caller or Raft refuses when its turn comes, changes nothing and returns that result.
-func TestChangesThatAreNone(t *testing.T) {
+func TestUnneededMembershipChanges(t *testing.T) {
 	b := startBench(t, fixture{})
 	ctx := context.Background()
 	refused := errors.New("not as things are")

@@ -18,7 +18,7 @@ var plantedBugs = []struct{ bug, by string }{
 	{"shard-cut-applied", "TestPowerLoss"},
 	{"shard-early-answer", "TestPowerLoss"},
 	{"shard-unknown-as-not-run", "TestThreeReplicas"},
-	{"shard-no-confirm", "TestStoppedLeaderAnswersNothingOld"},
+	{"shard-no-confirm", "TestPausedLeaderAnswersNothingStale"},
 	{"shard-no-guard", "TestGuard"},
 	{"raftlog-error-ignored", "TestPowerLoss"},
 	{"raftlog-no-watchdog", "TestPowerLoss"},
@@ -71,7 +71,7 @@ func TestPlantedBugsBySeed(t *testing.T) {
 		seeds int
 	}{
 		{"TestPowerLoss", powerSeeds}, {"TestThreeReplicas", threeSeeds}, {"TestFiveReplicas", fiveSeeds},
-		{"TestMembership", memberSeeds}, {"TestStoppedLeaderAnswersNothingOld", 10},
+		{"TestMembership", memberSeeds}, {"TestPausedLeaderAnswersNothingStale", 10},
 	}
 	for _, bug := range append([]string{"none"}, bugNames()...) {
 		t.Run(bug, func(t *testing.T) {

@@ -217,7 +217,7 @@ func TestGuard(t *testing.T) {
 }
 
 // A change of membership in Raft's first form ends the replica: parsed as the second form, it would change nothing.
-func TestFirstFormOfMembershipChange(t *testing.T) {
+func TestMembershipChangeV1(t *testing.T) {
 	once := sync.Once{}
 	b := startBench(t, fixture{beforeSeal: func(b *bench, _ *store.Tx) {
 		once.Do(func() {
@@ -478,7 +478,7 @@ func TestEpochOfTheLog(t *testing.T) {
 }
 
 // Raft's log lines go to debug, except errors, and fatal ones panic.
-func TestRaftsWords(t *testing.T) {
+func TestRaftLogLines(t *testing.T) {
 	lines := new(logLines)
 	r := raftLogger{slog.New(slog.NewTextHandler(lines, &slog.HandlerOptions{Level: slog.LevelDebug})), 7}
 	for level, say := range map[string][2]func(...any){
@@ -506,7 +506,7 @@ func TestRaftsWords(t *testing.T) {
 }
 
 // A snapshot that can't be sent is an error of its own, and one that came with another state is refused.
-func TestSnapshotsThatFail(t *testing.T) {
+func TestFailingSnapshots(t *testing.T) {
 	b := startBench(t, fixture{})
 	b.onLoop(func(l *loop) {
 		old := l.cfg.Transport

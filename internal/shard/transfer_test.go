@@ -293,7 +293,7 @@ func TestUnfitToLead(t *testing.T) {
 
 // A barred replica transfers leadership to one that is alive, even if another one, which has just died, has as much log. If nobody can
 // stand in for it, it continues to lead as long as it can.
-func TestBarredWithOneThatDied(t *testing.T) {
+func TestBarredWhileAnotherDied(t *testing.T) {
 	for dead := range 3 {
 		synctest.Test(t, func(t *testing.T) {
 			w, _ := calmGroup(t)
@@ -355,7 +355,7 @@ func TestBarredInFavourOfTheFirst(t *testing.T) {
 }
 
 // Leadership is not transferred to a replica that does not vote, and a barred replica does not accept it.
-func TestTransfersThatAreRefused(t *testing.T) {
+func TestRefusedTransfers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newGroup(t, 12, 3, 2, new(sometimes))
 		w.calm = true
@@ -387,7 +387,7 @@ func TestTransfersThatAreRefused(t *testing.T) {
 }
 
 // Only messages from the leader's own term are signs of life.
-func TestOldMessagesAreNoSignOfLife(t *testing.T) {
+func TestStaleMessagesAreNotHeartbeats(t *testing.T) {
 	l := &loop{term: 5, leading: &leading{}, upkeep: &upkeep{ticks: 9}}
 	l.transfers.l = l
 	l.transfers.reset()

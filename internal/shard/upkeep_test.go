@@ -119,7 +119,7 @@ func (b *bench) status() Status {
 }
 
 // A leader keeps the log for silent replicas, within bounds; a follower keeps little; and nothing unflushed is ever removed.
-func TestLogIsKeptForWhoLags(t *testing.T) {
+func TestLogIsKeptForLaggingReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 11, 3, new(sometimes))
 		w.calm, w.keepBytes = true, 16<<10 // a step is 1 KiB

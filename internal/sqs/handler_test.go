@@ -44,7 +44,7 @@ func (c *oneQueue) Purge(ctx context.Context, _ queues.Queue) error {
 }
 
 // A failed purge may be retried immediately. After a successful one, another is refused for a minute.
-func TestPurgeThatFailsLeavesNoNote(t *testing.T) {
+func TestFailedPurgeIsNotRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core := &oneQueue{q: queues.Queue{Name: "mail", Config: task.QueueConfig{Version: 1, Annotations: map[string]string{"kept": "yes"}}}}
 		purge := func(ctx context.Context) error {

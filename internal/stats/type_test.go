@@ -187,7 +187,7 @@ func TestLastError(t *testing.T) {
 }
 
 // What happened before and after a time is reported in complete steps, and the step that contains the time is in neither.
-func TestPeriodsAround(t *testing.T) {
+func TestPeriodsAroundATime(t *testing.T) {
 	for _, c := range []struct {
 		ago, length   time.Duration // 0: nothing is reported
 		before, after uint32        // runs in them: one in each minute before, two in each after

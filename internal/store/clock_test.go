@@ -50,7 +50,7 @@ func TestClockDoesNotFollowJumps(t *testing.T) {
 	}
 }
 
-func TestClockLeansTowardsTheWall(t *testing.T) {
+func TestClockConvergesOnWallClock(t *testing.T) {
 	f := &fakeTime{wall: noon}
 	c := LeaderClock(f.source(), 0)
 	f.wall = f.wall.Add(time.Second)

@@ -286,7 +286,7 @@ func spoilTables(t *testing.T, mem *vfs.MemFS) (last string) {
 
 // Values of overwritten rows that a snapshot still sees may be stored separately in a table. If one can't be read, no other value is
 // returned instead.
-func TestOlderValueThatCannotBeRead(t *testing.T) {
+func TestUnreadableOlderValue(t *testing.T) {
 	mem := vfs.NewMem()
 	s, err := Open(Config{Dir: "state", FS: mem, Identity: me})
 	if err != nil {
@@ -346,7 +346,7 @@ func spoilWord(t *testing.T, mem *vfs.MemFS, file, word string) {
 }
 
 // A state written by a newer release is not damage.
-func TestNewerFormatIsNoDamage(t *testing.T) {
+func TestNewerFormatIsNotDamage(t *testing.T) {
 	w := wornShelf(t)
 	w.files["marker.format-version.000099.999"] = nil
 	_, err := Open(Config{Dir: "state", FS: put(t, w.files), Identity: me})
@@ -401,7 +401,7 @@ func TestShortTableIsDamage(t *testing.T) {
 }
 
 // A disk error when a table is opened is distinguished from damage: the table may be readable the next time.
-func TestDiskErrorIsNoDamage(t *testing.T) {
+func TestDiskErrorIsNotDamage(t *testing.T) {
 	mem := put(t, wornShelf(t).files)
 	var broken atomic.Bool
 	failing := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {

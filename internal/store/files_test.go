@@ -53,7 +53,7 @@ const errDisk = syscall.EIO
 
 // Any failure while a state is staged, switched to and reopened is returned. Without failures, every new name of a directory is on disk
 // before the next step.
-func TestErrorsOfSwitchAreTold(t *testing.T) {
+func TestSwitchReturnsErrors(t *testing.T) {
 	s := source(t)
 	image := imageOf(t, s)
 	if err := s.Close(); err != nil {
@@ -368,7 +368,7 @@ func TestNewState(t *testing.T) {
 }
 
 // An identity in the format of another release is not another identity, and a disk error is not a lost state.
-func TestWhatOpenSays(t *testing.T) {
+func TestOpenErrors(t *testing.T) {
 	mem := vfs.NewMem()
 	s := open(t, mem, me)
 	round(t, s, "a=1")

@@ -53,7 +53,7 @@ func tables(t *testing.T, fs vfs.FS) (names []string) {
 }
 
 // A state that can't be opened is left alone: no compaction runs after the failure.
-func TestNothingIsMergedWhereOpenFails(t *testing.T) {
+func TestNoCompactionAfterFailedOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := unmerged(t)
 		before := tables(t, fs)

@@ -120,7 +120,7 @@ func TestBoundsOfSpec(t *testing.T) {
 }
 
 // Limits that callers rely on do not change unnoticed.
-func TestLimitsStay(t *testing.T) {
+func TestLimitsAreStable(t *testing.T) {
 	for name, c := range map[string]struct{ is, was int }{
 		"tasks in a claim": {MaxClaim, 1000}, "queues in a claim": {MaxClaimQueues, 100}, "types in a claim": {MaxClaimTypes, 1000},
 		"a checkpoint": {MaxCheckpoint, 64 << 10}, "a message or a stack": {MaxErrorText, 8 << 10}, "a progress text": {MaxProgressText, 1 << 10},

@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-func TestETagsTellWhatIsDifferent(t *testing.T) {
+func TestETagsDiffer(t *testing.T) {
 	was := task.Edited{{"run_at", int64(5)}, {"priority", task.Normal}, {"payload", []byte(`{"a":1}`)}}
 	etag := was.ETag()
 	for _, c := range []struct {

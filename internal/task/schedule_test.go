@@ -6,7 +6,7 @@ import (
 )
 
 // Empty and omitted fields make the same schedule, whichever way it was made.
-func TestSchedulesThatSayTheSame(t *testing.T) {
+func TestEqualSchedules(t *testing.T) {
 	left := Schedule{Name: "s", Every: time.Minute, Task: Spec{Type: "job"}}
 	said := left
 	said.Task.Payload, said.Task.Tags, said.Task.Headers, said.Task.Cost = []byte{}, []string{}, map[string]string{}, 1

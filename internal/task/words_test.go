@@ -11,7 +11,7 @@ import (
 )
 
 // The names of the API are parsed as they are written, and no others are.
-func TestWords(t *testing.T) {
+func TestEnumNames(t *testing.T) {
 	for word, good := range map[string]bool{"": true, "queue.pause": true, "queue.*": true, "queue.": false, "queue*": false, "queue": false, "que.*": false, "none": false, ".*": false} {
 		if err := CheckActions(word); (err == nil) != good {
 			t.Errorf("CheckActions(%q) = %v", word, err)
@@ -125,7 +125,7 @@ func TestOperationSelects(t *testing.T) {
 	}
 }
 
-func TestNewsKinds(t *testing.T) {
+func TestNoticeKinds(t *testing.T) {
 	kinds, err := ParseNotificationKinds("kinds", []string{"queue.*", "task.poisoned", "queue.over"})
 	if err != nil || !slices.Equal(kinds, []NotificationKind{NotifyPoisoned, NotifyQueueOver, NotifyQueueUnder}) {
 		t.Errorf("ParseNotificationKinds = %v, %v", kinds, err)
@@ -156,7 +156,7 @@ func TestNewsKinds(t *testing.T) {
 }
 
 // Notifications of one kind are merged: the newer one determines the status, and the last samples are kept.
-func TestNewsAreMerged(t *testing.T) {
+func TestNoticesAreMerged(t *testing.T) {
 	at := time.Unix(100, 0)
 	old := func() Notification {
 		return Notification{Count: 2, First: at, Last: at.Add(5), Fingerprint: "old", Level: &NotificationLevel{Depth: 1}, Samples: []NotificationSample{{Task: "1"}, {Task: "2"}}}
@@ -214,7 +214,7 @@ func TestWorkerGroups(t *testing.T) {
 }
 
 // A pause, a breaker, a limit or a task that has to end first holds a task, whoever asks for it; nothing else does.
-func TestWhyHolds(t *testing.T) {
+func TestReasonIsValid(t *testing.T) {
 	for i, w := range Whys {
 		held := w == WhyUnique || w == WhyKeyOrder || strings.HasSuffix(string(w), "_paused") || w == WhyBreakerOpen || strings.HasSuffix(string(w), "_max_running") || strings.HasSuffix(string(w), "_rate")
 		if w.Holds() != held || w.Order() != i {

@@ -143,8 +143,8 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// TestSentIntoNothing: bytes handed to a connection whose peer is dead already count as sent.
-func TestSentIntoNothing(t *testing.T) {
+// TestSentToDeadPeer: bytes handed to a connection whose peer is dead already count as sent.
+func TestSentToDeadPeer(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a, b := pair(t, net)
 		ran := false

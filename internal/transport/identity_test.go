@@ -122,8 +122,8 @@ func TestRefusalText(t *testing.T) {
 	})
 }
 
-// TestStrangers: a client that speaks the protocol without identifying itself, or sends nonsense, is admitted nowhere.
-func TestStrangers(t *testing.T) {
+// TestUnidentifiedClients: a client that speaks the protocol without identifying itself, or sends nonsense, is admitted nowhere.
+func TestUnidentifiedClients(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a, b := pair(t, net)
 		b.call = func(context.Context, Peer, string, []byte) ([]byte, error) {
@@ -250,7 +250,7 @@ func TestGate(t *testing.T) {
 	})
 }
 
-func TestSeldom(t *testing.T) {
+func TestLogLimiter(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *network) {
 		var s logLimiter
 		said := 0

@@ -70,8 +70,8 @@ func TestLargest(t *testing.T) {
 	})
 }
 
-// TestBigBesideSmall: a link of 1 Mbit/s that is full of entries delays no heartbeat.
-func TestBigBesideSmall(t *testing.T) {
+// TestHeartbeatsBesideLargeEntries: a link of 1 Mbit/s that is full of entries delays no heartbeat.
+func TestHeartbeatsBesideLargeEntries(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		a, b := pair(t, net)
 		settle()

@@ -108,8 +108,8 @@ func TestTLS(t *testing.T) {
 	})
 }
 
-// TestTalkativeStrangers: a peer that sends more than a handshake without having proved its identity is cut off, even if we called it.
-func TestTalkativeStrangers(t *testing.T) {
+// TestTooMuchBeforeHandshake: a peer that sends more than a handshake without having proved its identity is cut off, even if we called it.
+func TestTooMuchBeforeHandshake(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		ca := newAuthority(t)
 		n := start(t, net, member(2), withTLS(ca.node("n2", month)))

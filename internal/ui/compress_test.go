@@ -59,7 +59,7 @@ func TestSecretsAreNotCompressed(t *testing.T) {
 	}
 }
 
-func TestARefreshOfNothingIsShort(t *testing.T) {
+func TestUnchangedRefreshIsShort(t *testing.T) {
 	w := startWorld(t, "")
 	enqueue := func() {
 		w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.In(time.Hour)) })

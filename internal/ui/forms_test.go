@@ -27,8 +27,8 @@ func (b *browser) refused(js string) {
 	b.until(`document.querySelector("form.form .refused") !== null && (` + js + `)`)
 }
 
-// TestSettingsOfTwo: a user who saves settings that another user has changed meanwhile sees those changes, and overwrites nothing unseen.
-func TestSettingsOfTwo(t *testing.T) {
+// TestConcurrentSettings: a user who saves settings that another user has changed meanwhile sees those changes, and overwrites nothing unseen.
+func TestConcurrentSettings(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	operator := admin.New(w.client)
@@ -76,8 +76,8 @@ func TestSettingsOfTwo(t *testing.T) {
 	}
 }
 
-// TestTasksAndSchedulesOfTwo: the same for other things that can be edited, and without scripts.
-func TestTasksAndSchedulesOfTwo(t *testing.T) {
+// TestConcurrentTasksAndSchedules: the same for other things that can be edited, and without scripts.
+func TestConcurrentTasksAndSchedules(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	operator := admin.New(w.client)
@@ -124,8 +124,8 @@ func TestTasksAndSchedulesOfTwo(t *testing.T) {
 	}
 }
 
-// TestQuotasAndWebhooksOfTwo: for resources without an ETag, only the edited fields are submitted.
-func TestQuotasAndWebhooksOfTwo(t *testing.T) {
+// TestConcurrentQuotasAndWebhooks: for resources without an ETag, only the edited fields are submitted.
+func TestConcurrentQuotasAndWebhooks(t *testing.T) {
 	w := startWorld(t, "")
 	operator := admin.New(w.client)
 	number := func(n int64) *int64 { return &n }
@@ -163,8 +163,8 @@ func TestQuotasAndWebhooksOfTwo(t *testing.T) {
 	}
 }
 
-// TestARefusedFormIsNotOfANewVersion: a refusal for another reason does not give the form the version of another user's changes.
-func TestARefusedFormIsNotOfANewVersion(t *testing.T) {
+// TestRefusedFormKeepsItsVersion: a refusal for another reason does not give the form the version of another user's changes.
+func TestRefusedFormKeepsItsVersion(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	operator := admin.New(w.client)
@@ -183,8 +183,8 @@ func TestARefusedFormIsNotOfANewVersion(t *testing.T) {
 	}
 }
 
-// TestDangerWantsMoreThanEnter: Enter in a field does not submit a form that ends tasks, and ending every task requires their count.
-func TestDangerWantsMoreThanEnter(t *testing.T) {
+// TestDestructiveFormsNeedMoreThanEnter: Enter in a field does not submit a form that ends tasks, and ending every task requires their count.
+func TestDestructiveFormsNeedMoreThanEnter(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
@@ -231,8 +231,8 @@ func operations(t *testing.T, w *world) int {
 	return len(page.Items)
 }
 
-// TestFocusComesBack: closing a dialog returns the focus to the element that opened it.
-func TestFocusComesBack(t *testing.T) {
+// TestFocusReturns: closing a dialog returns the focus to the element that opened it.
+func TestFocusReturns(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
@@ -246,8 +246,8 @@ func TestFocusComesBack(t *testing.T) {
 	}
 }
 
-// TestNoAnswerIsSaid: a form whose response never arrives says so, keeps its input, and can be submitted again.
-func TestNoAnswerIsSaid(t *testing.T) {
+// TestMissingResponseIsReported: a form whose response never arrives says so, keeps its input, and can be submitted again.
+func TestMissingResponseIsReported(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
@@ -293,8 +293,8 @@ func (p *punctual) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
-// TestFormsLeaveNoLimitBehind: after a form has been read, its action has no read deadline.
-func TestFormsLeaveNoLimitBehind(t *testing.T) {
+// TestFormTimeoutIsReset: after a form has been read, its action has no read deadline.
+func TestFormTimeoutIsReset(t *testing.T) {
 	u := ui.New(ui.Config{Dial: func(context.Context, string) (net.Conn, error) { return nil, errors.New("gone") }})
 	defer func() { must(t, u.Close()) }()
 	for path, form := range map[string]string{"/queues/mail/pause": "reason=x", "/login": "token=x"} {
@@ -310,8 +310,8 @@ func TestFormsLeaveNoLimitBehind(t *testing.T) {
 	}
 }
 
-// TestRefusedFormsOfAServerAway: refused forms keep their input although the server, which is unreachable, can't rebuild them.
-func TestRefusedFormsOfAServerAway(t *testing.T) {
+// TestFormsWhileServerIsUnreachable: refused forms keep their input although the server, which is unreachable, can't rebuild them.
+func TestFormsWhileServerIsUnreachable(t *testing.T) {
 	u := ui.New(ui.Config{Dial: func(context.Context, string) (net.Conn, error) { return nil, errors.New("gone") }})
 	defer func() { must(t, u.Close()) }()
 	post := func(headers ...string) *httptest.ResponseRecorder {
@@ -339,8 +339,8 @@ func TestRefusedFormsOfAServerAway(t *testing.T) {
 	}
 }
 
-// TestAllThatIsWrongIsSaidAtOnce: all errors of a form that can be detected are shown together.
-func TestAllThatIsWrongIsSaidAtOnce(t *testing.T) {
+// TestAllFormErrorsAtOnce: all errors of a form that can be detected are shown together.
+func TestAllFormErrorsAtOnce(t *testing.T) {
 	w := startWorld(t, "")
 	for _, c := range []struct {
 		path  string
@@ -363,8 +363,8 @@ func TestAllThatIsWrongIsSaidAtOnce(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatCanBeDoneIsOffered: for the states in the filter, no button leads to a refusal.
-func TestOnlyWhatCanBeDoneIsOffered(t *testing.T) {
+// TestOnlyPossibleActionsAreOffered: for the states in the filter, no button leads to a refusal.
+func TestOnlyPossibleActionsAreOffered(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `"`+strings.Repeat("x", 70<<10)+`"`, pawl.Queue("large")) })

@@ -86,7 +86,7 @@ func (s *tab) until(do func()) {
 	}
 }
 
-func TestStreamsTellOfWhatConcernsThem(t *testing.T) {
+func TestStreamsReportRelevantChanges(t *testing.T) {
 	w := startWorld(t, "/ops")
 	mail := w.follow(t, "/ops/live?queue=mail&kind=task.enqueued", "Sec-Fetch-Site", "same-origin")
 	if got := mail.header.Get("Content-Type") + mail.header.Get("Cache-Control"); got != "text/event-streamno-store" {
@@ -128,7 +128,7 @@ func TestStreamsEndWithTheirToken(t *testing.T) {
 }
 
 // A token limited to some queues receives no events of others.
-func TestStreamsHearWhatTheirTokenSees(t *testing.T) {
+func TestStreamsRespectScope(t *testing.T) {
 	w := startGuarded(t)
 	made, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "narrow", Roles: []admin.Role{admin.RoleObserve}, Queues: []string{"mine"}})
 	must(t, err)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestPagesOfTheRunbook: every page to which the runbook links exists.
-func TestPagesOfTheRunbook(t *testing.T) {
+// TestRunbookLinks: every page to which the runbook links exists.
+func TestRunbookLinks(t *testing.T) {
 	book, err := os.ReadFile("../../docs/alerts.md")
 	if err != nil {
 		t.Fatal(err)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestUntidyAddressesStayBelowThePrefix: whether or not a proxy strips the prefix, nothing leads the browser out of it, or to another host.
-func TestUntidyAddressesStayBelowThePrefix(t *testing.T) {
+// TestUncleanPathsStayBelowPrefix: whether or not a proxy strips the prefix, nothing leads the browser out of it, or to another host.
+func TestUncleanPathsStayBelowPrefix(t *testing.T) {
 	w := startWorld(t, "/ops")
 	for path, want := range map[string]string{
 		"/ops": "/ops/", "//ops": "/ops/", "/ops?x=1": "/ops/?x=1", "/./ops//": "/ops/",
@@ -37,8 +37,8 @@ func TestUntidyAddressesStayBelowThePrefix(t *testing.T) {
 	}
 }
 
-// TestUntidyAddressesWithoutAPrefix: untidy paths are redirected as net/http does.
-func TestUntidyAddressesWithoutAPrefix(t *testing.T) {
+// TestUncleanPathsWithoutPrefix: untidy paths are redirected as net/http does.
+func TestUncleanPathsWithoutPrefix(t *testing.T) {
 	w := startWorld(t, "")
 	for path, want := range map[string]string{"//": "/", "//queues": "/queues", "//evil.example/x": "/evil.example/x", "/a/../..//queues/?x": "/queues/?x", "/in/shop//queues": "/in/shop/queues", "//api/v1/tasks": "/api/v1/tasks"} {
 		resp, _ := w.get(t, path)

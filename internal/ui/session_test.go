@@ -28,7 +28,7 @@ func (w *world) tokenFor(t testing.TB, name string, roles ...admin.Role) string 
 	return made.Secret
 }
 
-func TestStrangersAreAskedWhoTheyAre(t *testing.T) {
+func TestUnauthenticatedVisitorsLogIn(t *testing.T) {
 	w := startGuarded(t)
 	for path, want := range map[string]string{"/": "/login?next=%2F", "/tasks?q=state:dead": "/login?next=%2Ftasks%3Fq%3Dstate%253Adead", "/settings/you": "/login?next=%2Fsettings%2Fyou",
 		"/tasks/0199f3c2-0000-7001-8000-000000000000/payload": "/login?next=%2Ftasks%2F0199f3c2-0000-7001-8000-000000000000%2Fpayload"} {
@@ -72,8 +72,8 @@ func (w *world) announce(t *testing.T, path string, size int, headers ...string)
 	return resp
 }
 
-// TestFormsOfStrangersAreNotWaitedFor: the form of an unauthenticated visitor is not read, and a login form is limited to a small size.
-func TestFormsOfStrangersAreNotWaitedFor(t *testing.T) {
+// TestUnauthenticatedFormsAreNotRead: the form of an unauthenticated visitor is not read, and a login form is limited to a small size.
+func TestUnauthenticatedFormsAreNotRead(t *testing.T) {
 	w := startGuarded(t)
 	for _, c := range []struct {
 		path   string
@@ -100,7 +100,7 @@ func TestFormsOfStrangersAreNotWaitedFor(t *testing.T) {
 }
 
 // Every page of a server that requires no tokens says so, and no page of one that requires them does.
-func TestPagesSayThatTheDoorIsOpen(t *testing.T) {
+func TestPagesWarnWithoutTokens(t *testing.T) {
 	const open = "no access control"
 	w, guarded := startWorld(t, ""), startGuarded(t)
 	token := guarded.tokenFor(t, "root", admin.RoleAdmin)
@@ -149,7 +149,7 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-func TestRolesDecideWhatIsOffered(t *testing.T) {
+func TestActionsDependOnRole(t *testing.T) {
 	w := startGuarded(t)
 	_, err := admin.New(w.client).Queues().Put(t.Context(), "mail", admin.QueueSettings{})
 	must(t, err)
@@ -181,7 +181,7 @@ func TestRolesDecideWhatIsOffered(t *testing.T) {
 	}
 }
 
-func TestRevokedTokensSeeNothingMore(t *testing.T) {
+func TestRevokedTokensSeeNothing(t *testing.T) {
 	w := startGuarded(t)
 	token := w.tokenFor(t, "guest", admin.RoleObserve)
 	if resp, _ := w.get(t, "/queues", as(token)...); resp.StatusCode != 200 {
@@ -224,8 +224,8 @@ func TestSessionInABrowser(t *testing.T) {
 	b.check(w.url)
 }
 
-// TestWhoMayLittleIsLedThere: no visitor starts at a page that refuses them, or has such pages in the menu.
-func TestWhoMayLittleIsLedThere(t *testing.T) {
+// TestStartPageDependsOnRights: no visitor starts at a page that refuses them, or has such pages in the menu.
+func TestStartPageDependsOnRights(t *testing.T) {
 	w := startGuarded(t)
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
 	some, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "some", Roles: []admin.Role{admin.RoleObserve}, Queues: []string{"mail*"}})

@@ -9,7 +9,7 @@ import (
 )
 
 // An unfinished search says how far it got, whether or not it found anything, and links to the rest.
-func TestSearchSaysHowFarItCame(t *testing.T) {
+func TestUnfinishedSearchShowsProgress(t *testing.T) {
 	old := web.SearchTime
 	web.SearchTime = 0
 	t.Cleanup(func() { web.SearchTime = old })

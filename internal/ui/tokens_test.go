@@ -20,7 +20,7 @@ func (w *world) sendAs(t *testing.T, token, path string, form url.Values) (statu
 	return resp.StatusCode, body
 }
 
-func TestTokensAreMadeRotatedAndRevoked(t *testing.T) {
+func TestTokenLifecycle(t *testing.T) {
 	w := startGuarded(t)
 	see := func(token string) int { resp, _ := w.get(t, "/queues", as(token)...); return resp.StatusCode }
 	status, body := w.sendAs(t, w.token, "/new-token", url.Values{"name": {"shop"}, "roles": {"observe", "produce"}, "queues": {"mail*, reports"}, "expires_in": {"30d"}, "reason": {"a new shop"}})

@@ -59,7 +59,7 @@ const unsafeMark = "ZgotmplZ"
 var everyPage = []string{"/", "/queues", "/tasks", "/types", "/dead", "/poison", "/archive", "/schedules", "/workers", "/groups", "/operations", "/audit", "/cluster", "/webhooks", "/markers", "/tokens", "/namespaces", "/settings",
 	"/enqueue", "/new-queue", "/new-schedule", "/settings/you", "/new-token", "/new-webhook", "/new-marker", "/namespaces/default/quotas", "/new-namespace", "/namespaces/choose", "/operations/new?action=replay&q=state:dead"}
 
-func TestEmptyPagesSayWhatToType(t *testing.T) {
+func TestEmptyPagesShowCommands(t *testing.T) {
 	w := startWorld(t, "")
 	for path, want := range map[string]string{"/": "pawl enqueue", "/queues": "pawl enqueue", "/tasks": "curl -d", "/dead": "pawl dlq", "/schedules": "pawl schedule add",
 		"/operations": "pawl ", "/groups": "pawl group"} {
@@ -69,7 +69,7 @@ func TestEmptyPagesSayWhatToType(t *testing.T) {
 	}
 }
 
-func TestEveryPageHasItsHeaders(t *testing.T) {
+func TestEveryPageHasSecurityHeaders(t *testing.T) {
 	w := startWorld(t, "")
 	for _, path := range append(everyPage, "/nothing-here", "/static/nothing.js", "/tasks/no-id") {
 		resp, _ := w.get(t, path)
@@ -275,7 +275,7 @@ func (w *world) newest(t testing.TB, f admin.Filter) string {
 
 var assetAddress = regexp.MustCompile(`(?:href|src)="(/static/[^"]+)"|url\(([^)#]+)\)`)
 
-func TestAssetsAreSmallAndKeptForEver(t *testing.T) {
+func TestAssetsAreSmallAndImmutable(t *testing.T) {
 	w := startWorld(t, "")
 	_, body := w.get(t, "/")
 	total, seen := 0, map[string]bool{}
@@ -311,7 +311,7 @@ func TestAssetsAreSmallAndKeptForEver(t *testing.T) {
 	t.Logf("%d assets, %d bytes", len(seen), total)
 }
 
-func TestOnlyOurOwnPagesChangeSomething(t *testing.T) {
+func TestCrossSiteFormsAreRefused(t *testing.T) {
 	w := startWorld(t, "")
 	form := url.Values{"type": {"a"}}.Encode()
 	kind := []string{"Content-Type", "application/x-www-form-urlencoded"}
@@ -394,7 +394,7 @@ func manyIDs(n int) []string {
 	return ids
 }
 
-func TestRefusalsStandBesideTheirField(t *testing.T) {
+func TestErrorsAreBesideTheirField(t *testing.T) {
 	w := startWorld(t, "")
 	for _, c := range []struct {
 		path  string
@@ -446,8 +446,8 @@ func TestARefusedOperationKeepsItsCount(t *testing.T) {
 	}
 }
 
-// TestOperationsLeadOn: an operation links to the outcomes of its tasks, and to what can be done with them.
-func TestOperationsLeadOn(t *testing.T) {
+// TestOperationsLinkToOutcomes: an operation links to the outcomes of its tasks, and to what can be done with them.
+func TestOperationsLinkToOutcomes(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.In(time.Hour)) })
 	o, err := admin.New(w.client).Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionCancel, Filter: &admin.Filter{Queue: "mail"}})
@@ -526,8 +526,8 @@ func manyHeaders(n int) (all []pawl.Option) {
 	return all
 }
 
-// TestEverythingOfATask: the form can set everything that a producer can, and preserves the options of a schedule that it doesn't have.
-func TestEverythingOfATask(t *testing.T) {
+// TestTaskFormHasEveryOption: the form can set everything that a producer can, and preserves the options of a schedule that it doesn't have.
+func TestTaskFormHasEveryOption(t *testing.T) {
 	w := startWorld(t, "")
 	form := url.Values{"type": {"a"}, "queue": {"mail"}, "retry.initial": {"5s"}, "retry.jitter": {"0"}, "retention": {"3d"}, "unique.key": {"user-7"}, "headers": {"tenant: 7\n\nlocale:de"}}
 	resp, body := w.post(t, "/enqueue", form)
@@ -593,7 +593,7 @@ func filled(body string) url.Values {
 	return form
 }
 
-func TestFiltersThatFindNothingSayWhy(t *testing.T) {
+func TestEmptyFiltersSayWhy(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
 	for q, want := range map[string]string{"queue:mial": "Queue mial does not exist", "queue:mail state:dead": "No task matches", "0199f3c2-0000": "part of a task", "state:dedd": "the states are scheduled, ready"} {
@@ -605,7 +605,7 @@ func TestFiltersThatFindNothingSayWhy(t *testing.T) {
 
 var htmlEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "+", "&#43;")
 
-func TestAuditKnowsWhoIsBehindThePages(t *testing.T) {
+func TestAuditNamesVisitors(t *testing.T) {
 	w := startWorld(t, "")
 	form := url.Values{"type": {"a"}, "queue": {"mail"}}
 	w.post(t, "/enqueue", form)
@@ -666,8 +666,8 @@ func TestAuditTimes(t *testing.T) {
 	}
 }
 
-// TestAlarmsNameTheirSubjects: a link's text is clear on its own.
-func TestAlarmsNameTheirSubjects(t *testing.T) {
+// TestAlarmsNameSubjects: a link's text is clear on its own.
+func TestAlarmsNameSubjects(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
 	if _, body := w.get(t, "/"); !strings.Contains(body, `<a href="/queues/mail" aria-label="View: no worker, mail">View</a>`) {
@@ -675,7 +675,7 @@ func TestAlarmsNameTheirSubjects(t *testing.T) {
 	}
 }
 
-func TestOneNodeThatIsWellNeedsNoAttention(t *testing.T) {
+func TestHealthyNodeNeedsNoAttention(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.In(time.Hour)) })
 	if _, body := w.get(t, "/"); !strings.Contains(body, "Nothing needs attention.") {

@@ -337,8 +337,8 @@ func (b *browser) completes() {
 	b.until(`document.getElementById("search-list").hidden && document.activeElement.id === "search"`)
 }
 
-// TestAgesGoByTheServersClock: the browser's clock may be hours off, and may be changed while a page is open.
-func TestAgesGoByTheServersClock(t *testing.T) {
+// TestAgesUseServersClock: the browser's clock may be hours off, and may be changed while a page is open.
+func TestAgesUseServersClock(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.In(50*time.Minute)) })
@@ -519,8 +519,8 @@ func (w *world) everywhere(t testing.TB) (task, group string) {
 	return task, made.ID
 }
 
-// TestEveryTextIsOnlyText opens every page that can show nasty.
-func TestEveryTextIsOnlyText(t *testing.T) {
+// TestTextIsEscaped opens every page that can show nasty.
+func TestTextIsEscaped(t *testing.T) {
 	onlyLooks(t)
 	b := startBrowser(t)
 	w := startWorld(t, "")
@@ -564,8 +564,8 @@ func TestEveryTextIsOnlyText(t *testing.T) {
 // shifts sums up layout shifts as browsers measure them.
 const shifts = `window.shifted = 0; window.shiftsOf = new PerformanceObserver((list) => { for (const e of list.getEntries()) window.shifted += e.value; }); shiftsOf.observe({type: "layout-shift", buffered: true})`
 
-// TestNothingJumps checks for layout shifts while pages load and refresh with growing numbers and changing texts.
-func TestNothingJumps(t *testing.T) {
+// TestNoLayoutShifts checks for layout shifts while pages load and refresh with growing numbers and changing texts.
+func TestNoLayoutShifts(t *testing.T) {
 	onlyLooks(t)
 	b := startBrowser(t)
 	w := startWorld(t, "")
@@ -669,8 +669,8 @@ func (w *world) moreLooks(t testing.TB, pages map[string]string) {
 	pages["tasks-none"], pages["bulk-replay"] = "/tasks?q=queue:mail+type:none", "/operations/new?action=replay&q=queue:push+state:dead"
 }
 
-// TestKeysActOnTheirRow: x, j, k and Enter act on the selected row, wherever refreshes have moved it, and on none if it is gone.
-func TestKeysActOnTheirRow(t *testing.T) {
+// TestKeyboardActsOnRow: x, j, k and Enter act on the selected row, wherever refreshes have moved it, and on none if it is gone.
+func TestKeyboardActsOnRow(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "/ops")
 	one := func() {

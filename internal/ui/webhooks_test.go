@@ -14,8 +14,8 @@ import (
 	"github.com/pawlq/pawl/internal/node"
 )
 
-// TestWebhooksSayWhy: pages describe webhooks like the API and the command line, shorten long reasons, and announce no attempt that will not be made.
-func TestWebhooksSayWhy(t *testing.T) {
+// TestWebhooksShowReasons: pages describe webhooks like the API and the command line, shorten long reasons, and announce no attempt that will not be made.
+func TestWebhooksShowReasons(t *testing.T) {
 	b := startBrowser(t)
 	receiver := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		code := http.StatusInternalServerError

@@ -44,8 +44,8 @@ const cutOff = `(() => {
 	return bad.slice(0, 4).join("; ");
 })()`
 
-// TestNothingIsCutOff opens every page in windows of all widths, and runs axe-core on each: light and wide, dark and narrow.
-func TestNothingIsCutOff(t *testing.T) {
+// TestNothingIsClipped opens every page in windows of all widths, and runs axe-core on each: light and wide, dark and narrow.
+func TestNothingIsClipped(t *testing.T) {
 	onlyLooks(t)
 	b := startBrowser(t)
 	w := startWorld(t, "")

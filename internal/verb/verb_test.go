@@ -99,7 +99,7 @@ func TestWrongDescriptions(t *testing.T) {
 }
 
 // The response of an earlier attempt is cleared before a later one, so that it is never returned with the later attempt's error.
-func TestEarlierAnswersAreForgotten(t *testing.T) {
+func TestEarlierResponsesAreReset(t *testing.T) {
 	c := &Payload[int, string]{Req: 1, Resp: "early"}
 	if _, err := c.EncodeRequest(); err != nil || c.Resp != "" {
 		t.Errorf("EncodeRequest left the response %q of an earlier attempt (error %v)", c.Resp, err)

@@ -305,8 +305,8 @@ func TestReadKeepsItsFile(t *testing.T) {
 	})
 }
 
-// TestCheckpointComesFirst: files are not dropped before the checkpoint that allows it is on disk.
-func TestCheckpointComesFirst(t *testing.T) {
+// TestCheckpointPrecedesRemoval: files are not dropped before the checkpoint that allows it is on disk.
+func TestCheckpointPrecedesRemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(6, 6))
 		w := newWorld(t, 1)

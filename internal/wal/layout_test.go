@@ -29,9 +29,9 @@ func (w *world) bytesOf(number uint32) (b []byte) {
 	return b
 }
 
-// TestRecordsSayHowFarTheLogWasSynced checks the bytes of records: each says how far the log was synced before its write, and is padded with
+// TestRecordsHaveSyncedPosition checks the bytes of records: each says how far the log was synced before its write, and is padded with
 // zeros, even if the buffer held something else before.
-func TestRecordsSayHowFarTheLogWasSynced(t *testing.T) {
+func TestRecordsHaveSyncedPosition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 100)
 		w.mustOpen()
@@ -98,9 +98,9 @@ func TestFormat(t *testing.T) {
 	}
 }
 
-// TestNameOfTheNextSegmentIsKept: if a process ends after naming a file but before the name is durable, the next process makes the name durable
+// TestNextSegmentNameIsDurable: if a process ends after naming a file but before the name is durable, the next process makes the name durable
 // before it writes records to the file.
-func TestNameOfTheNextSegmentIsKept(t *testing.T) {
+func TestNextSegmentNameIsDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 100)
 		armed := false

@@ -404,8 +404,8 @@ func TestOtherOwner(t *testing.T) {
 	}
 }
 
-// TestFilesAreUsedAgain: a log whose old records are not needed takes no more than a few files.
-func TestFilesAreUsedAgain(t *testing.T) {
+// TestFilesAreRecycled: a log whose old records are not needed takes no more than a few files.
+func TestFilesAreRecycled(t *testing.T) {
 	w := newWorld(t, 3)
 	var made atomic.Int32
 	w.fs = errorfs.Wrap(w.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {

@@ -158,7 +158,7 @@ func (n *names) serve(c net.Conn) {
 
 // The address behind a name is checked at each dial: a name that first resolves to a permitted address and then to a forbidden one
 // is refused then.
-func TestNamesAreLookedAtWhenDialled(t *testing.T) {
+func TestAddressesAreCheckedAtDial(t *testing.T) {
 	var reached atomic.Int64
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
 	defer srv.Close()

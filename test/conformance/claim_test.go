@@ -58,7 +58,7 @@ func (w *world) fill(n int, s spec) {
 	}
 }
 
-func TestWhoIsClaimedNext(t *testing.T) {
+func TestClaimOrder(t *testing.T) {
 	tellAll(t, []story{
 		{name: "tasks of one priority are first in, first out", tell: func(w *world) {
 			for i := range 6 {

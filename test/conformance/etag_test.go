@@ -15,8 +15,8 @@ func (w *world) refusedFor(err error, code, says string) {
 	}
 }
 
-// TestWhoEditsWhatOthersEdited: a change with the ETag that it is based on is refused if the object has changed.
-func TestWhoEditsWhatOthersEdited(t *testing.T) {
+// TestConcurrentEdits: a change with the ETag that it is based on is refused if the object has changed.
+func TestConcurrentEdits(t *testing.T) {
 	tellAll(t, []story{
 		{name: "a task edited by someone else is not overwritten", tell: func(w *world) {
 			id := w.id(spec{Delay: hour, Payload: `{"cents":100}`})

@@ -34,7 +34,7 @@ func waits(all []webhookRequest) (pauses []time.Duration) {
 }
 
 // The section "Events" of docs/webhooks.md.
-func TestWhatNoticesTell(t *testing.T) {
+func TestNoticeContents(t *testing.T) {
 	quick := &breaker{FailureRate: 50, Window: minute, MinAttempts: 2, Hold: 30 * second, MaxHold: 30 * second, Probes: 1}
 	tellAll(t, []story{
 		{name: "poisoned tasks have their own notification", tell: func(w *world) {

@@ -87,7 +87,7 @@ func (w *world) until(t time.Time) {
 // tickTime formats the planned time of a tick as tasks get it.
 func tickTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-func TestSchedulesAreKept(t *testing.T) {
+func TestSchedulesPersist(t *testing.T) {
 	tellAll(t, []story{
 		{name: "a schedule is returned as it was put", tell: func(w *world) {
 			all := schedule{Name: "nightly", Cron: "30 2 * * *", TimeZone: "Europe/Berlin", Jitter: 5 * minute, Missed: "all", Overlap: "skip", Owner: "billing",
@@ -316,7 +316,7 @@ func TestTicks(t *testing.T) {
 }
 
 // Ticks whose tasks belong to another shard than their schedule.
-func TestTicksElsewhere(t *testing.T) {
+func TestTicksInAnotherShard(t *testing.T) {
 	// far puts the schedule s in one shard, with a queue in another. It returns before anything has fired.
 	far := func(w *world) (s schedule, next time.Time) {
 		s = schedule{Name: "s", Every: 10 * second, Task: spec{Queue: "a", Type: "job"}}

@@ -216,7 +216,7 @@ func (m *moving) judge() {
 
 // A node whose map is two moves old sends a task to a shard that has its slot again: an earlier result of the request in another shard is found all
 // the same.
-func TestSlotsComeBack(t *testing.T) {
+func TestSlotsReturn(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		h := build(t, 3, dir)

@@ -289,7 +289,7 @@ func (u *movingUnique) judge() {
 }
 
 // A unique key that is held in the shard that its slot has left is found there as long as it is held, and not in the other.
-func TestUniqueKeyStaysWhereItIsHeld(t *testing.T) {
+func TestUniqueKeyStaysWithHolder(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		h := build(t, 2, dir)

@@ -52,7 +52,7 @@ weak.go Any: b: && without: killed
 weak.go Alone: delete(m, "a"): not called: not covered
 `
 
-func TestFates(t *testing.T) {
+func TestOutcomes(t *testing.T) {
 	p, err := load(t.Context(), "./testdata/weak")
 	if err != nil {
 		t.Fatal(err)

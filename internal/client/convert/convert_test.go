@@ -55,7 +55,7 @@ func TestLimits(t *testing.T) {
 }
 
 // Each word of the protocol has a number. "" has 0, and other words are refused.
-func TestWords(t *testing.T) {
+func TestEnumNames(t *testing.T) {
 	for word, want := range map[pawltype.Priority]pawlv1.Priority{"": 0, "high": pawlv1.Priority_PRIORITY_HIGH, "low": pawlv1.Priority_PRIORITY_LOW} {
 		p, err := PriorityProto(word)
 		if err != nil || p != want || Priority(p) != word {
@@ -159,7 +159,7 @@ func TestTask(t *testing.T) {
 }
 
 // Retry policies and unique keys survive a round trip: unset, zero and positive are three different values.
-func TestPoliciesComeBack(t *testing.T) {
+func TestPoliciesRoundTrip(t *testing.T) {
 	for _, p := range []pawltype.RetryPolicy{
 		{},
 		{Initial: time.Second, Factor: 2, Max: time.Minute, Jitter: 0.5},

@@ -291,7 +291,7 @@ func TestAnswersAreOpened(t *testing.T) {
 }
 
 // Encrypted data is not encrypted again, a batch is refused for any of its tasks, and other messages than those of the API pass unchanged.
-func TestWhatIsNotSealed(t *testing.T) {
+func TestUnencryptedMessages(t *testing.T) {
 	s := &server{}
 	over := Over(s, ring(t, keyring.Config{}, "k1"), "team")
 	req := &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: secret, ContentType: "application/vnd.pawl.encrypted; key=k2"}}
@@ -462,7 +462,7 @@ func TestOpenClaimed(t *testing.T) {
 }
 
 // A keyring with OnlyEncrypted hides plain payloads from handlers, and one with AcceptFrom decrypts those moved from there.
-func TestKeyringsOfTheirOwn(t *testing.T) {
+func TestOtherKeyrings(t *testing.T) {
 	keys := ring(t, keyring.Config{}, "k1")
 	payload, sealedAs, _ := keys.Seal(keyring.ForPayload("team", "mail", "a"), "", "", secret)
 	for what, x := range map[string]struct {

@@ -9,7 +9,7 @@ import (
 )
 
 // Each bytes field in the API is one that a keyring encrypts, or is not part of a task's contents.
-func TestKeyringKnowsEveryField(t *testing.T) {
+func TestKeyringCoversEveryField(t *testing.T) {
 	notOfTasks := []string{"pawl.v1.BackupResponse.data"}
 	protoregistry.GlobalTypes.RangeMessages(func(m protoreflect.MessageType) bool {
 		d := m.Descriptor()

@@ -158,7 +158,7 @@ func TestSettleAnswers(t *testing.T) {
 }
 
 // A call about a claim returns what the broker answers, or an error that names the call.
-func TestCallsSayWhatWasRefused(t *testing.T) {
+func TestRefusedCallsAreNamed(t *testing.T) {
 	refused := &pawltype.Error{Code: pawltype.ErrStaleClaim}
 	for what, call := range map[string]func(c Calls) (any, error){
 		`extend "1": `: func(c Calls) (any, error) { return c.Extend(t.Context(), claim, 0, nil, nil) },
@@ -207,7 +207,7 @@ func TestCheckpointsThatLookEncrypted(t *testing.T) {
 }
 
 // Calls that are safe to repeat are retried; AbandonOnce is not.
-func TestWhichCallsAreRepeated(t *testing.T) {
+func TestRepeatedCalls(t *testing.T) {
 	away, ctx := &pawltype.Error{Code: pawltype.ErrUnavailable}, context.Background()
 	tel, err := telemetry.New(telemetry.Config{})
 	if err != nil {

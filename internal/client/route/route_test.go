@@ -122,7 +122,7 @@ func take(m *pawlv1.GetMapResponse) (nodes, leaders int) {
 }
 
 // Whatever a map contains, the client keeps a bounded part of it.
-func TestAMapIsBounded(t *testing.T) {
+func TestMapIsBounded(t *testing.T) {
 	m := &pawlv1.GetMapResponse{Node: "n1", ClusterId: "c1"}
 	for i := range 10_000 {
 		m.Nodes = append(m.Nodes, &pawlv1.MapNode{Name: fmt.Sprint("n", i), ApiAddress: "n:1"})

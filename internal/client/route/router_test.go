@@ -182,7 +182,7 @@ func TestChannelsStayOpen(t *testing.T) {
 }
 
 // Calls avoid a node that is not ready for a second, and go to it if no other works.
-func TestUnreadyNodesAreLeftAlone(t *testing.T) {
+func TestUnreadyNodesAreAvoided(t *testing.T) {
 	inRig(t, func(r *rig) {
 		d := r.d
 		d.HasSeveralNodes()
@@ -272,7 +272,7 @@ func TestRouterLearns(t *testing.T) {
 }
 
 // Fetches of the map don't overlap, are spaced out, and end with the router.
-func TestLooksAtTheMapAreFew(t *testing.T) {
+func TestMapFetchesAreSpaced(t *testing.T) {
 	inRig(t, func(r *rig) {
 		d, now := r.d, time.Now()
 		may := func(after time.Duration) bool {
@@ -309,7 +309,7 @@ func TestLooksAtTheMapAreFew(t *testing.T) {
 }
 
 // An unreachable node is tried again, less and less often, and the log says so once.
-func TestNodesOutOfReach(t *testing.T) {
+func TestUnreachableNodes(t *testing.T) {
 	inRig(t, func(r *rig) {
 		d := r.d
 		r.away = "n2"
@@ -373,7 +373,7 @@ func TestCallsBeginChannels(t *testing.T) {
 }
 
 // A node must identify itself, and its channel is dropped if its address changes.
-func TestNodesAreWhoTheySay(t *testing.T) {
+func TestNodesIdentifyThemselves(t *testing.T) {
 	for what, says := range map[string]func(node string, m *pawlv1.GetMapResponse){
 		"another node":    func(_ string, m *pawlv1.GetMapResponse) { m.Node = "n3" },
 		"another cluster": func(_ string, m *pawlv1.GetMapResponse) { m.ClusterId = "c2" },
@@ -408,7 +408,7 @@ func TestNodesAreWhoTheySay(t *testing.T) {
 
 // If a node's address changes, or the node is removed, while a channel to it is made, the channel is dropped; concurrent dials
 // don't wait for each other.
-func TestNodesChangeMeanwhile(t *testing.T) {
+func TestNodesChangeDuringDial(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		inRig(t, func(r *rig) {
 			d := r.d
@@ -442,7 +442,7 @@ func TestNodesChangeMeanwhile(t *testing.T) {
 }
 
 // A router knows a stream's place if the leader is on its own node, or can be reached directly. It does not know what it has forgotten.
-func TestWhereStreamsBelong(t *testing.T) {
+func TestStreamDestinations(t *testing.T) {
 	inRig(t, func(r *rig) {
 		d := r.d
 		knows := func() string {

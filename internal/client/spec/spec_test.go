@@ -70,7 +70,7 @@ func TestOf(t *testing.T) {
 }
 
 // What would make a batch unreadable is refused before it is sent, in whatever field it is.
-func TestWhatIsRefused(t *testing.T) {
+func TestRefusals(t *testing.T) {
 	const limit = rpc.MaxMessage - convert.MaxTaskOverhead
 	if _, err := Of[option](bytes{"a", make([]byte, limit)}, nil); err != nil {
 		t.Errorf("the largest payload was refused: %v", err)

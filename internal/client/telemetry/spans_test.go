@@ -314,7 +314,7 @@ func TestBounds(t *testing.T) {
 }
 
 // Metrics need no spans, and spans no metrics; a trace that is not recorded is propagated.
-func TestHalfOfIt(t *testing.T) {
+func TestMetricsWithoutSpans(t *testing.T) {
 	r := newRig(t, Config{})
 	figures := newTestTelemetry(t, Config{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))})
 	ctx, o := figures.Process(t.Context(), Task{}, "w")
@@ -431,7 +431,7 @@ func (f failingMeter) Int64Counter(name string, opts ...metric.Int64CounterOptio
 }
 
 // The error of an instrument is returned.
-func TestInstrumentsThatFail(t *testing.T) {
+func TestFailingInstruments(t *testing.T) {
 	for _, name := range []string{"messaging.client.operation.duration", "messaging.process.duration", "messaging.client.sent.messages", "messaging.client.consumed.messages"} {
 		if _, err := New(Config{MeterProvider: failing{name: name}}); !errors.Is(err, errInstrument) {
 			t.Errorf("New with a failing %s: got %v", name, err)

@@ -50,7 +50,7 @@ func newTestTelemetry(t testing.TB, cfg Config) *Telemetry {
 }
 
 // A program without a provider pays nothing, but incoming traces are propagated; and a provider that is set later is used.
-func TestTelemetryThatNobodyWants(t *testing.T) {
+func TestNoProvider(t *testing.T) {
 	if noTracers == nil {
 		t.Fatal("the unset global provider was not recognized")
 	}
@@ -127,7 +127,7 @@ func TestServerAttrs(t *testing.T) {
 }
 
 // A client's own provider is always used.
-func TestTelemetryOfItsOwn(t *testing.T) {
+func TestOwnProvider(t *testing.T) {
 	own := &countingTracers{}
 	tel := newTestTelemetry(t, Config{TracerProvider: own})
 	if _, o := tel.begin(t.Context(), VerbClaim, "mail"); own.begun != 1 {

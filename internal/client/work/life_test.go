@@ -216,7 +216,7 @@ func TestRunsEnd(t *testing.T) {
 }
 
 // Tasks pushed while the worker drains are released, and the broker is told immediately to push no more.
-func TestNothingIsTakenAtTheEnd(t *testing.T) {
+func TestDrainReleasesPushedTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &broker{meets: func(_ int, s *brokerStream) error {
 			s.says <- pushed("long")
@@ -420,7 +420,7 @@ func TestStreamsAreRenewed(t *testing.T) {
 }
 
 // A frame that can't be sent is not sent again on the same stream, and a session ends after its sender.
-func TestBrokenStreamsAreLeft(t *testing.T) {
+func TestBrokenStreamsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sends, sending := 0, false
 		b := &broker{meets: func(_ int, s *brokerStream) error {

@@ -130,7 +130,7 @@ func TestStreamsMove(t *testing.T) {
 }
 
 // A stream is watched only if it names its node, and may move.
-func TestWhoIsWatched(t *testing.T) {
+func TestWatchedStreams(t *testing.T) {
 	for what, x := range map[string]struct {
 		md   metadata.MD
 		err  error

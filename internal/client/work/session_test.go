@@ -83,7 +83,7 @@ func TestSessionEnds(t *testing.T) {
 }
 
 // Nothing is checked before it is due: an idle worker costs nothing.
-func TestSweepsAreFew(t *testing.T) {
+func TestSweepsAreSpaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t}
 		w.start(args{of: map[string]string{"slots": "1"}})

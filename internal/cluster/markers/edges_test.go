@@ -15,7 +15,7 @@ import (
 )
 
 // A repeat finds the marker that it set, also once that has ended; another marker under the same id is refused.
-func TestMarkersAskedForAgain(t *testing.T) {
+func TestRepeatedMarkers(t *testing.T) {
 	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
 		ask := markers.Call{By: lena, Marker: markers.Marker{ID: numbered(1), Namespace: "default", Kind: markers.Deploy, Title: "v1"}}
 		first, err := w.Markers.Add(bg, ask)
@@ -109,7 +109,7 @@ func TestMarkersAreSelected(t *testing.T) {
 }
 
 // A marker is listed up to the moment at which it has been kept long enough.
-func TestMarkersOfTheLastMoment(t *testing.T) {
+func TestMarkersUpToTheirEnd(t *testing.T) {
 	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
 		at := store.TimeOf(time.Now())
 		_, err := w.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(1), Namespace: "default", Kind: markers.Note, Title: "a", At: at}})
@@ -126,7 +126,7 @@ func TestMarkersOfTheLastMoment(t *testing.T) {
 }
 
 // A refusal says which queues are meant; a new marker may begin with the oldest that is kept.
-func TestMarkersThatAreRefused(t *testing.T) {
+func TestRefusedMarkers(t *testing.T) {
 	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
 		mail := task.WithScope(context.Background(), task.Scope{Queues: []string{"mail*"}})
 		for words, queues := range map[string][]string{"a marker about all queues": nil, "a marker about images, videos": {"images", "videos"}} {

@@ -161,8 +161,8 @@ func TestMarkersAreScoped(t *testing.T) {
 	})
 }
 
-// TestMarkersGoWithTheirNamespace: markers are removed with their namespace, and need the feature level.
-func TestMarkersGoWithTheirNamespace(t *testing.T) {
+// TestMarkersAreRemovedWithNamespace: markers are removed with their namespace, and need the feature level.
+func TestMarkersAreRemovedWithNamespace(t *testing.T) {
 	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
 		_, err := w.Namespaces.Add(bg, namespaces.Call{By: lena, Name: "team"})
 		must(t, err)

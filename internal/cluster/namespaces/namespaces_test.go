@@ -357,7 +357,7 @@ func TestRemoveNeedsAnEmptyNamespace(t *testing.T) {
 
 // While a node or a shard can't be reached, the namespace stays hidden, and a repeated call, by whomever, removes it in the name of the first
 // caller. If a shard still has tasks of it, it is back.
-func TestRemoveThatDoesNotComplete(t *testing.T) {
+func TestUnfinishedRemoval(t *testing.T) {
 	for _, c := range []struct {
 		what    string
 		confirm error
@@ -414,7 +414,7 @@ func TestRemoveThatDoesNotComplete(t *testing.T) {
 }
 
 // Two callers may remove a namespace at once: what one has finished or undone, the other leaves alone.
-func TestRemovedMeanwhile(t *testing.T) {
+func TestConcurrentRemovals(t *testing.T) {
 	for _, c := range []struct {
 		what  string
 		row   []byte // that the other leaves; nil: none

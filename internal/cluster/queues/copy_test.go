@@ -84,7 +84,7 @@ func TestHome(t *testing.T) {
 }
 
 // The shard that has the most slots keeps one more if they don't divide evenly.
-func TestTheLargestKeepsOneMore(t *testing.T) {
+func TestRemainderGoesToTheLargest(t *testing.T) {
 	q := Queue{Shard: 1, Parts: []Part{{Shard: 1, Slots: 1<<20 - 1, Next: 1<<20 - 1}, {Shard: 2, Slots: ^task.SlotSet(1<<20 - 1), Next: ^task.SlotSet(1<<20 - 1)}}}
 	q.spreadOver([]uint32{3, 1, 2}, 9)
 	for shard, want := range map[uint32]int{1: 21, 2: 22, 3: 21} {
@@ -125,7 +125,7 @@ func TestShareBeforeCopy(t *testing.T) {
 }
 
 // A queue that another shard has to use is created if need be. A shard without a part of it gets no copy.
-func TestEnsureQueueElsewhere(t *testing.T) {
+func TestEnsureQueueForAnotherShard(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(2)
 		q, err := c.Queues.EnsureQueue(bg, 1, "default", "a")

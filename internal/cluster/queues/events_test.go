@@ -95,7 +95,7 @@ func TestEventsAndAuditOfAQueue(t *testing.T) {
 }
 
 // Each event is reported once, and not again with the next round.
-func TestEventsAreToldOnce(t *testing.T) {
+func TestEventsAreReportedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		query := events.Query{Filter: events.Filter{Namespace: "default"}, Wait: time.Hour}
@@ -113,7 +113,7 @@ func TestEventsAreToldOnce(t *testing.T) {
 }
 
 // A reader of events learns that the term has ended, and then that the leader has changed.
-func TestEventsOfAnotherLeader(t *testing.T) {
+func TestEventsAfterElection(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		canceled, cancel := context.WithCancel(bg)
@@ -132,7 +132,7 @@ func TestEventsOfAnotherLeader(t *testing.T) {
 }
 
 // The entry of a deletion names who began it, even if the next leader ends it. A row from before authors were recorded names nobody.
-func TestWhoDeleted(t *testing.T) {
+func TestDeletionNamesItsAuthor(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
 		for _, name := range []string{"a", "b"} {
@@ -190,7 +190,7 @@ func TestQueuesOfANamespace(t *testing.T) {
 }
 
 // Without data shards there is no place for a queue yet. Rows that can't be read are errors.
-func TestNoPlaceForAQueue(t *testing.T) {
+func TestNoShardForQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.newReplica().lead()
 		c := w.leader.control
@@ -234,7 +234,7 @@ func TestNoPlaceForAQueue(t *testing.T) {
 }
 
 // A list has the paused queues, also those of which a type or key is, and goes on behind a name, which need not exist.
-func TestListOfQueues(t *testing.T) {
+func TestListQueues(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = 9
 		c := w.openAt(system.PolicyLevel, 1)

@@ -66,7 +66,7 @@ func strictly(c *task.QueueConfig) error {
 }
 
 // The slots of a queue with strict key order do not move, and strict key order is refused while slots move.
-func TestOrderedSlotsStay(t *testing.T) {
+func TestSlotsOfOrderedQueuesDoNotMove(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 3)
 		was, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", strictly)

@@ -119,7 +119,7 @@ func TestDeposedLeaderStopsRepairing(t *testing.T) {
 }
 
 // A late copy from an old leader replaces no newer one, and a queue that is created again begins with a version that no copy of the deleted queue has.
-func TestVersionsOutliveADeletion(t *testing.T) {
+func TestVersionsSurviveDeletion(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		for i := range int64(3) {
@@ -177,7 +177,7 @@ func TestUseBetweenDeletions(t *testing.T) {
 }
 
 // The leader dies while it deletes a queue. The next one completes or undoes the deletion.
-func TestNextLeaderEndsADeletion(t *testing.T) {
+func TestNextLeaderCompletesDeletion(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, w *world) {
 			c := w.open(1)

@@ -10,7 +10,7 @@ import (
 )
 
 // A queue has dedicated shards: no new queue is created there, none can be moved there, and another leader knows that too.
-func TestOwnShards(t *testing.T) {
+func TestDedicatedShards(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = 300
 		c := w.openAt(spreadLevel, 4)
@@ -68,7 +68,7 @@ func TestOwnShards(t *testing.T) {
 }
 
 // One data shard is always left for new queues.
-func TestOwnShardsLeaveOne(t *testing.T) {
+func TestDedicatedShardsLeaveOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = 300
 		c := w.openAt(spreadLevel, 2)

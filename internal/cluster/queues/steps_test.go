@@ -128,7 +128,7 @@ func TestMinutely(t *testing.T) {
 }
 
 // Keys that left a shard are known there until the clocks of all shards have passed their end, and requests from before until they can't be repeated.
-func TestWhatCanBeForgotten(t *testing.T) {
+func TestForgettableKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 2)
 		at := store.TimeOf(time.Now())

@@ -79,7 +79,7 @@ func TestRemainderByDemand(t *testing.T) {
 
 // A shard that has not answered keeps what it may use, one without a queue gets nothing, and one that is about to get its first queue counts.
 // What has no quota has no limit anywhere.
-func TestWhoGetsAShare(t *testing.T) {
+func TestShardsWithAShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
 			name   string
@@ -245,7 +245,7 @@ func TestMostFollowsAnswers(t *testing.T) {
 }
 
 // Tasks reach a shard that has a queue of the namespace, or is about to get one. Of a silent one nothing is known.
-func TestWhoHolds(t *testing.T) {
+func TestShardsThatHoldTasks(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		for queues, joins := range map[int]bool{0: true, 1: false, 2: false} {
 			p := shardPart{known: known, joining: joins, space: task.Space{Queues: queues}}

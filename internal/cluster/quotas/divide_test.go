@@ -247,7 +247,7 @@ func TestRaisedShareIsLost(t *testing.T) {
 }
 
 // Nothing is sent before what it allows is written: not if the write fails, nor if the namespace was removed in the meantime.
-func TestNothingIsSentUnwritten(t *testing.T) {
+func TestSharesAreWrittenBeforeTheyAreSent(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, w *world) {
 		w.setQuotas("team", task.Quotas{Backlog: 50})
 		w.hold("team", 10, 10)

@@ -10,7 +10,7 @@ import (
 )
 
 // No shard is offered room that another may still use, before anything is confirmed.
-func TestNothingIsToldTwice(t *testing.T) {
+func TestRoomIsOfferedOnce(t *testing.T) {
 	none, all, half := task.Amounts{}, task.Amounts{Backlog: 50, Bytes: 500, Running: 3}, task.Amounts{Backlog: 25, Bytes: 250, Running: 1}
 	for name, c := range map[string]struct {
 		first task.Amounts // the most that the first shard may use
@@ -101,7 +101,7 @@ func TestSharesByUse(t *testing.T) {
 }
 
 // Shares are recomputed only for a shard that is out of room, or nearly so, and that could get some.
-func TestWhoIsPressed(t *testing.T) {
+func TestShardsOutOfRoom(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		use  [][2]int64

@@ -12,7 +12,7 @@ import (
 )
 
 // A namespace is watched while it has quotas, or its shards may know of some.
-func TestWhatIsWatched(t *testing.T) {
+func TestWatchedNamespaces(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, w *world) {
 		w.setQuotas("a-quota", task.Quotas{Running: 5})
 		w.setQuotas("both", task.Quotas{Running: 5})
@@ -113,7 +113,7 @@ func TestWatch(t *testing.T) {
 }
 
 // The watch goes on after rows could not be read or a shard did not answer. It logs once per attempt which division failed.
-func TestWatchGoesOn(t *testing.T) {
+func TestWatchContinuesAfterErrors(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, w *world) {
 		w.setQuotas("team", task.Quotas{Backlog: 100})
 		w.hold("team", 0, 0)
@@ -156,7 +156,7 @@ func TestWatchGoesOn(t *testing.T) {
 }
 
 // What a shard has is enough unless it is short of room: work was refused since the last look, or little of what it should get is left.
-func TestWhoIsShortOfBacklog(t *testing.T) {
+func TestShortOfBacklog(t *testing.T) {
 	type shard struct{ has, use int64 }
 	for _, c := range []struct {
 		name    string
@@ -198,7 +198,7 @@ func TestWhoIsShortOfBacklog(t *testing.T) {
 }
 
 // A shard without a free slot is short of slots as soon as a task waits.
-func TestWhoIsShortOfSlots(t *testing.T) {
+func TestShortOfSlots(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		use  [2]int64 // running and ready tasks in the first of two shards; it has 4 slots of 10

@@ -53,7 +53,7 @@ func names(set map[system.Name]bool) (all []string) {
 }
 
 // A copy is told what has changed since its version, or that it is everything.
-func TestNews(t *testing.T) {
+func TestChangesSinceAVersion(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *systemtest.World, s *system.Shard) {
 		must(t, s.Learn(bg))
 		if n := s.News(0); !n.Known || !n.All || !n.Map || !n.Access {
@@ -94,7 +94,7 @@ func TestNews(t *testing.T) {
 }
 
 // A leader learns how new the tables were when its term began, once.
-func TestLearn(t *testing.T) {
+func TestLearnVersion(t *testing.T) {
 	for _, kind := range []system.Kind{system.MapChanged, system.AccessChanged, system.QueueChanged, system.WorkerChanged} {
 		inBubble(t, func(t *testing.T, w *systemtest.World, s *system.Shard) {
 			old := note(t, w, s, kind, "a")

@@ -37,7 +37,7 @@ func (c *world) told(after uint64) bool {
 }
 
 // A repeat of the call that added a token replaces its secret, a call under another request id does not; and what a repeat was given is valid.
-func TestAddingAgain(t *testing.T) {
+func TestRepeatedAdd(t *testing.T) {
 	inBubble(t, system.PolicyLevel, func(t *testing.T, c *world) {
 		_, err := c.Tokens.Add(bg, asking(1, 0))
 		must(t, err)

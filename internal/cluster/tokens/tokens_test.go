@@ -139,7 +139,7 @@ func TestTokens(t *testing.T) {
 }
 
 // A first attempt that arrives after its repeat does not invalidate what the repeat was given, and no other caller may repeat it.
-func TestTokensAskedForAgain(t *testing.T) {
+func TestLateFirstAttempt(t *testing.T) {
 	inBubble(t, system.PolicyLevel, func(t *testing.T, c *world) {
 		_, err := c.Tokens.Add(bg, newToken("default", "ci"))
 		must(t, err)
@@ -220,7 +220,7 @@ func TestExpiredTokensAreForgotten(t *testing.T) {
 }
 
 // Adding tokens in one namespace leaves room for those of others, and all leave some for tokens of all namespaces.
-func TestTokensOfANamespaceLeaveRoom(t *testing.T) {
+func TestNamespaceLeavesRoomForTokens(t *testing.T) {
 	inBubble(t, system.PolicyLevel, func(t *testing.T, c *world) {
 		fill := func(ns string, count int) {
 			t.Helper()

@@ -187,7 +187,7 @@ func TestOldNoticesAreDropped(t *testing.T) {
 }
 
 // A success after hookDown failures in a row makes what is pending due, some at a time. After fewer, everything keeps its time.
-func TestAReceiverIsBack(t *testing.T) {
+func TestReceiverRecovers(t *testing.T) {
 	for failures, want := range map[int]int{2: 0, 3: 200, 4: 200} {
 		inBubble(t, func(t *testing.T, w *world) {
 			c := w.openAt(system.PolicyLevel, 1)
@@ -221,7 +221,7 @@ func TestAReceiverIsBack(t *testing.T) {
 }
 
 // After a failed attempt, a webhook waits until the time that is shown, and as long as its receiver asked.
-func TestAWebhookRests(t *testing.T) {
+func TestWebhookBacksOff(t *testing.T) {
 	for _, wish := range []time.Duration{0, time.Second, time.Hour} {
 		inBubble(t, func(t *testing.T, w *world) {
 			c := w.openAt(system.PolicyLevel, 1)
@@ -268,7 +268,7 @@ func TestBackoff(t *testing.T) {
 }
 
 // A receiver that is gone for good disables its webhook, once. What is pending is held until it is resumed.
-func TestAReceiverIsGone(t *testing.T) {
+func TestReceiverIsGone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 2)
 		hook(t, c, Webhook{Name: "h"})

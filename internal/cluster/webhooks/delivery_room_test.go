@@ -24,7 +24,7 @@ func hookIn(t *testing.T, c *control, ns, name string) {
 }
 
 // Pending notices for the webhooks of one namespace, whose receivers may never answer, leave room for those of another.
-func TestPostOfANamespaceLeavesRoom(t *testing.T) {
+func TestNamespaceLeavesRoomForNotices(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
 		for n := range 11 {
@@ -59,7 +59,7 @@ func TestPostOfANamespaceLeavesRoom(t *testing.T) {
 }
 
 // Tests of the webhooks of one namespace leave room for those of another.
-func TestWebhookTestsOfANamespaceLeaveRoom(t *testing.T) {
+func TestNamespaceLeavesRoomForTests(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
 		for _, ns := range []string{"greedy", "modest", "third"} {
@@ -139,7 +139,7 @@ func TestRoomForNotices(t *testing.T) {
 }
 
 // Reports of other namespaces, or of before, are ignored. Those of another shard or another kind are not.
-func TestReportsAreTakenOnce(t *testing.T) {
+func TestReportsCountOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
 		hook(t, c, Webhook{Name: "h"})

@@ -142,7 +142,7 @@ func (w *Webhooks) takes(t *testing.T, n ...*task.Notification) {
 	}
 }
 
-func TestPost(t *testing.T) {
+func TestPendingNotices(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c, in := w.openAt(system.PolicyLevel, 2), newInbox()
 		w.leader.postSeldom(in, time.Hour, noDepths)
@@ -347,7 +347,7 @@ func TestWebhookRules(t *testing.T) {
 }
 
 // Pending notices are bounded, and dropped ones are counted.
-func TestPostIsBounded(t *testing.T) {
+func TestPendingNoticesAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
 		hook(t, c, Webhook{Name: "a"})
@@ -377,7 +377,7 @@ func TestPostIsBounded(t *testing.T) {
 }
 
 // Shards learn what webhooks subscribe to when it changes, and again from each new leader. A shard that can't be reached learns of it later.
-func TestShardsAreTold(t *testing.T) {
+func TestShardsLearnSubscriptions(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 2)
 		w.leader.post(newInbox(), noDepths)
@@ -415,7 +415,7 @@ func TestShardsAreTold(t *testing.T) {
 
 // Leaders change, receivers fail and hang, webhooks pause. In the end each webhook was notified of everything that happened, and of nothing twice except
 // under the same id.
-func TestPostUnderChange(t *testing.T) {
+func TestPendingNoticesModel(t *testing.T) {
 	for seed := range seeds(6) {
 		inBubble(t, func(t *testing.T, w *world) {
 			rng := rand.New(rand.NewPCG(seed, 1))
@@ -551,7 +551,7 @@ func TestCrossings(t *testing.T) {
 }
 
 // For a queue that oscillates about a threshold, each kind of notice is sent at most once a minute, and the last one matches the state.
-func TestCrossingsAreSeldom(t *testing.T) {
+func TestCrossingsAreSpaced(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c, in := w.openAt(system.PolicyLevel, 1), newInbox()
 		var ready atomic.Int64
@@ -711,7 +711,7 @@ func TestWebhooksAreChanged(t *testing.T) {
 }
 
 // Checking thresholds that nothing has crossed does not wake the dispatcher, and a crossing that is too early to be reported is not lost.
-func TestCrossingsThatAreNotTold(t *testing.T) {
+func TestCrossingsThatAreNotReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
 		hook(t, c, Webhook{Name: "h", Events: []task.NotificationKind{task.NotifyQueueOver, task.NotifyQueueUnder}, DepthOver: 10})
@@ -731,7 +731,7 @@ func TestCrossingsThatAreNotTold(t *testing.T) {
 }
 
 // The depths of queues are not requested while there is no webhook, and are from the first one on.
-func TestNoWebhooksAskNothing(t *testing.T) {
+func TestNoDepthsWithoutWebhooks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c, in := w.openAt(system.PolicyLevel, 1), newInbox()
 		w.leader.post(in, func() ([]Depth, bool) { return []Depth{{Queue: "q", Ready: 11}}, false })

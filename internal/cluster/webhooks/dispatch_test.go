@@ -61,7 +61,7 @@ func (w *world) openFailing(shards int) (*control, *failingReplica) {
 }
 
 // An outcome that can't be recorded is tried again, settleTries times in all, while this node leads. After that the attempt counts as not made.
-func TestOutcomesAreRecordedAgain(t *testing.T) {
+func TestOutcomesAreRetried(t *testing.T) {
 	for _, s := range []struct {
 		fails, tried int64
 		took         time.Duration
@@ -355,7 +355,7 @@ func TestRemovedDuringATest(t *testing.T) {
 }
 
 // A node that can't read what is due looks again after a period, and says so unless it stops.
-func TestWhatIsDueCantBeRead(t *testing.T) {
+func TestUnreadableDueNotices(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c, m := w.openFailing(1)
 		said := &records{all: map[string]int{}}
@@ -376,7 +376,7 @@ func TestWhatIsDueCantBeRead(t *testing.T) {
 }
 
 // A node that loses its leadership tells the shards nothing more, and looks for no webhooks.
-func TestLeadershipIsLost(t *testing.T) {
+func TestLostLeadership(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c, m := w.openFailing(1)
 		if c.Webhooks.mayHaveHooks(bg) {

@@ -23,7 +23,7 @@ func (w *Webhooks) cross(ready int64) error {
 }
 
 // A row that can't be read fails every call that needs it, with its key, and none writes before it fails.
-func TestRowsThatCantBeRead(t *testing.T) {
+func TestUnreadableRows(t *testing.T) {
 	accept := func(context.Context, webhook.Request) webhook.Outcome { return accepted }
 	calls := map[string]func(c *control, a *attempt) error{
 		"attempt": func(c *control, _ *attempt) error { _, err := c.Webhooks.nextAttempt(bg, "default", "h"); return err },

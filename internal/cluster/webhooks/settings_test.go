@@ -135,7 +135,7 @@ func TestDefaultsOfAWebhook(t *testing.T) {
 }
 
 // A change affects what it names and nothing else. Repeated, it changes nothing. Shards learn of a new version if the subscription differs.
-func TestSetChangesWhatItNames(t *testing.T) {
+func TestSetChangesOnlyNamedFields(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
 		hook(t, c, Webhook{Name: "h", Events: task.NotificationKinds, Queues: []string{"q", "r"}, DepthOver: 10, WaitOver: time.Minute})
@@ -189,7 +189,7 @@ func TestSetChangesWhatItNames(t *testing.T) {
 }
 
 // A change of what does not exist is refused, and so is a webhook that exists or whose namespace does not.
-func TestWebhooksThatAreNotThere(t *testing.T) {
+func TestMissingWebhooks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
 		hook(t, c, Webhook{Name: "h"})

@@ -17,7 +17,7 @@ import (
 )
 
 // A queue is over above either threshold, and under it again at four fifths of each that is set.
-func TestOverAndUnder(t *testing.T) {
+func TestThresholds(t *testing.T) {
 	const minute = time.Minute
 	for _, s := range []struct {
 		depthOver   int64
@@ -49,7 +49,7 @@ func TestOverAndUnder(t *testing.T) {
 }
 
 // The depths of the queues of all webhooks with a threshold are requested together, and waits only if one asks for them.
-func TestWhichDepthsAreRequested(t *testing.T) {
+func TestRequestedDepths(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
 		var calls []string
@@ -94,7 +94,7 @@ func TestWhichDepthsAreRequested(t *testing.T) {
 
 // Webhooks are notified of the queues within their patterns, of each kind that they subscribe to, with the levels. What they do not subscribe
 // to is remembered all the same.
-func TestWhatIsToldOfCrossings(t *testing.T) {
+func TestCrossingNotices(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
 		hook(t, c, Webhook{Name: "both", Queues: []string{"q*"}, DepthOver: 10, WaitOver: time.Hour, Events: ofThresholds})
@@ -150,7 +150,7 @@ func TestWhatIsToldOfCrossings(t *testing.T) {
 }
 
 // The webhooks that were removed, or whose threshold a queue has crossed back, before a crossing is recorded, are not notified.
-func TestCrossingsThatAreLate(t *testing.T) {
+func TestLateCrossings(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
 		hook(t, c, Webhook{Name: "h", DepthOver: 10, Events: ofThresholds})

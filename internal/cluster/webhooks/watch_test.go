@@ -13,7 +13,7 @@ import (
 )
 
 // Each shard gets what it lacks, twenty namespaces at a time, and what it has confirmed only once.
-func TestShardsGetWhatTheyLack(t *testing.T) {
+func TestShardsGetMissingSubscriptions(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 2)
 		var calls []string
@@ -71,7 +71,7 @@ func TestShardsGetWhatTheyLack(t *testing.T) {
 }
 
 // The shards are told which kinds webhooks want from them: none of a threshold, and nothing for one that is disabled.
-func TestWhatShardsAreTold(t *testing.T) {
+func TestSubscriptionsOfShards(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(system.PolicyLevel, 1)
 		hook(t, c, Webhook{Name: "a", Events: ofDeaths, Queues: []string{"q"}})

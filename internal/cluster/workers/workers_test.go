@@ -80,7 +80,7 @@ func (w world) now() uint64 { return w.State.Applied().Index }
 
 // A worker that is made quiet again for the same reason keeps who did it and when; only the end changes. For another reason, or after the
 // end, it is a new request.
-func TestQuietAgain(t *testing.T) {
+func TestRepeatedQuiet(t *testing.T) {
 	inBubble(t, system.PolicyLevel, func(t *testing.T, w world) {
 		first := w.quiet(t, a, "host/1", "deploy")
 		if first.WorkerName() != a || first.Name != "host/1" || first.By != "lena" || first.Reason != "deploy" || first.Until.Sub(first.At) != QuietFor || first.Version != w.now() {

@@ -31,7 +31,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-func TestOddRows(t *testing.T) {
+func TestInvalidRows(t *testing.T) {
 	row := func(state, newest uint64, seen ...byte) []byte {
 		r := schema.NewRow(9)
 		r.Num(1, state)

@@ -115,7 +115,7 @@ func TestTypesAreBounded(t *testing.T) {
 }
 
 // The longest open are listed first.
-func TestToldInOrder(t *testing.T) {
+func TestListOrder(t *testing.T) {
 	s := NewSet()
 	for i := range 9 {
 		s.Add(&Breaker{Type: fmt.Sprint(i), State: Open, Since: store.Time(100 - i/2)})

@@ -106,7 +106,7 @@ func TestReadAheadIsBounded(t *testing.T) {
 }
 
 // A read during which too many tasks were touched is discarded.
-func TestReadAheadTakesLong(t *testing.T) {
+func TestSlowReadAhead(t *testing.T) {
 	s, tasks := stored(t, 1, 10)
 	for _, touched := range []uint64{maxTouched, maxTouched + 1} {
 		h := NewTasks()

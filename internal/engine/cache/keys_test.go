@@ -119,7 +119,7 @@ func TestKeys(t *testing.T) {
 }
 
 // A new leader reads the earlier keys a bounded number at a time, and reports none as new until it knows them all.
-func TestKeysAreReadOn(t *testing.T) {
+func TestKeysAreReadInPages(t *testing.T) {
 	for _, n := range []int{0, 1, readAtOnce - 1, readAtOnce, readAtOnce + 1, 10 * readAtOnce} {
 		r, k := newKeyRows(t), Keys{}
 		r.write(func(tx *store.Tx) {
@@ -199,7 +199,7 @@ func TestFiltersAreBounded(t *testing.T) {
 }
 
 // A few long-lived keys do not keep the filters of many short-lived ones, and the filters that are dropped to make room are those that expire first.
-func TestFiltersOfLives(t *testing.T) {
+func TestFiltersOfLongLivedKeys(t *testing.T) {
 	defer func(was int) { maxKeys = was }(maxKeys)
 	maxKeys = 8 * minFilter
 	var k Keys

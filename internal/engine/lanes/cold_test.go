@@ -41,7 +41,7 @@ func TestColdLaneWithoutARow(t *testing.T) {
 }
 
 // A lane row whose key names no lane is damage.
-func TestDamagedNameOfLane(t *testing.T) {
+func TestDamagedLaneKey(t *testing.T) {
 	defer func() {
 		if recover() == nil {
 			t.Error("a lane row of priority 9 was read")

@@ -63,7 +63,7 @@ func FuzzDecodeUse(f *testing.F) {
 }
 
 // A bucket is full when it has all its tokens, within rounding errors, and nothing is due. It is empty until the moment at which it has a token.
-func TestBucketAtItsBounds(t *testing.T) {
+func TestBucketBounds(t *testing.T) {
 	r := task.Rate{Limit: 2, Period: time.Second}
 	for what, c := range map[string]struct {
 		b    Bucket
@@ -106,7 +106,7 @@ func TestEachClaim(t *testing.T) {
 }
 
 // An invalid row is refused with an error that says what is wrong.
-func TestRowsOfUse(t *testing.T) {
+func TestUseRows(t *testing.T) {
 	level := func(f float64) []byte { return (&Use{Bucket: &Bucket{Level: f, At: 1}}).Encode() }
 	field := func(tag byte, b string) []byte { return append([]byte{tag<<3 | 2, byte(len(b))}, b...) }
 	empty := (&Use{}).Encode()

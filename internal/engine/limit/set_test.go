@@ -346,7 +346,7 @@ func (w *world) uses() (n int) {
 }
 
 // A token is available at its time, even if the deadline has not been handled yet, and within rounding errors.
-func TestTokensAtTheirBounds(t *testing.T) {
+func TestTokenBounds(t *testing.T) {
 	w := newWorld(t)
 	w.settings.PerKey.Rate = each(1, 0)
 	w.begin("a", 1)

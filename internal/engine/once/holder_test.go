@@ -41,7 +41,7 @@ func TestHolderIsOneClaim(t *testing.T) {
 	}
 }
 
-func TestSoundRows(t *testing.T) {
+func TestValidRows(t *testing.T) {
 	h := Holder{ID: task.ID{1}}
 	for what, c := range map[string]struct {
 		row   row

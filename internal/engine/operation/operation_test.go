@@ -10,7 +10,7 @@ import (
 )
 
 // A step takes a chunk, but no more than what is left of Max and of the canary; none while the operation is stopping or waits.
-func TestWants(t *testing.T) {
+func TestStepSize(t *testing.T) {
 	for _, c := range []struct {
 		o    Operation
 		want int
@@ -74,7 +74,7 @@ func TestTallyAdds(t *testing.T) {
 }
 
 // Values stored by a later release have a name.
-func TestWordsOfStates(t *testing.T) {
+func TestStateNames(t *testing.T) {
 	for s, want := range map[State]string{Running: "running", Failed: "failed", Failed + 1: "state_6"} {
 		if s.String() != want {
 			t.Errorf("state %d is %q, want %q", s, s, want)

@@ -129,7 +129,7 @@ func newTx(t *testing.T) *store.Tx {
 }
 
 // Only a newer share replaces the present one.
-func TestNewestShareStays(t *testing.T) {
+func TestOnlyNewerShareReplaces(t *testing.T) {
 	tx := newTx(t)
 	s := Open(tx, "ns")
 	for _, c := range []struct {

@@ -83,7 +83,7 @@ func TestEndsThatKeepTheKey(t *testing.T) {
 }
 
 // A new task takes the place in the lane of the one it replaces if both are ready.
-func TestPlaceOfTheReplaced(t *testing.T) {
+func TestReplacementKeepsPlace(t *testing.T) {
 	for _, c := range []struct {
 		replaced, state task.State // 0: none is replaced
 		seq             uint64

@@ -50,7 +50,7 @@ func TestRemembered(t *testing.T) {
 }
 
 // Values stored by a later release have a name.
-func TestWordsOfStates(t *testing.T) {
+func TestStateNames(t *testing.T) {
 	for s, want := range map[State]string{Running: "running", Cancelled: "cancelled", Cancelled + 1: "state_3"} {
 		if s.String() != want {
 			t.Errorf("state %d is %q, want %q", s, s, want)

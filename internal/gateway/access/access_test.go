@@ -21,7 +21,7 @@ import (
 )
 
 // After leave, a long call holds nothing. Long calls are limited, per namespace and in total.
-func TestCallsLeave(t *testing.T) {
+func TestCallsAreReleased(t *testing.T) {
 	k := newTokenSet()
 	k.add("team", auth.Rights{Namespace: "team", Roles: auth.Consume})
 	k.add("boss", auth.Everything)
@@ -122,7 +122,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 }
 
 // Refusals are logged at intervals, with the number of those left out since.
-func TestRefusalsTakeTurns(t *testing.T) {
+func TestRefusalLogIsPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r refusalLog
 		for i, c := range []struct {

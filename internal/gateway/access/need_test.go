@@ -13,7 +13,7 @@ import (
 )
 
 // A token comes in one header, with its scheme.
-func TestTokensOfHeaders(t *testing.T) {
+func TestTokenHeaders(t *testing.T) {
 	for _, c := range []struct {
 		headers []string
 		want    string
@@ -74,7 +74,7 @@ func TestNeedsOfRPCs(t *testing.T) {
 }
 
 // A public call over a connection that does not count such calls is admitted.
-func TestPublicCallsThatNobodyCounts(t *testing.T) {
+func TestUncountedPublicCalls(t *testing.T) {
 	ctx, leave, err := (&Guard{}).AdmitGRPC(t.Context(), callinfo.New(), Need{Reach: Public})
 	if err != nil || ctx != t.Context() {
 		t.Errorf("admitted with %v, %v", ctx, err)
@@ -83,7 +83,7 @@ func TestPublicCallsThatNobodyCounts(t *testing.T) {
 }
 
 // The call itself is the request for the first member of a group: each other one takes another.
-func TestRatesOfGroups(t *testing.T) {
+func TestGroupRates(t *testing.T) {
 	for n, left := range []int{3, 3, 2, 1, 0} {
 		synctest.Test(t, func(t *testing.T) {
 			g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))

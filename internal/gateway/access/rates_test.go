@@ -21,7 +21,7 @@ func TestTwoNamespaces(t *testing.T) {
 }
 
 // These limits are part of what callers rely on. Changing one must be deliberate.
-func TestLimitsOfAccess(t *testing.T) {
+func TestLimitsAreStable(t *testing.T) {
 	for what, c := range map[string][2]int{
 		"calls": {maxCalls, 100_000}, "strangers": {maxPublicCalls, 8}, "wrong tokens at once": {wrongAtOnce, 20}, "refusals that wait": {mostWaiting, 1000},
 		"sources of wrong tokens": {mostSources, 10_000},

@@ -40,7 +40,7 @@ func TestUnsigned(t *testing.T) {
 }
 
 // A long action ends when its caller's token is revoked, and leaves nothing behind.
-func TestActionsThatLast(t *testing.T) {
+func TestLongActions(t *testing.T) {
 	k := newTokenSet()
 	k.add("mail", auth.Rights{Namespace: "team", Roles: auth.Consume | auth.Produce})
 	g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))

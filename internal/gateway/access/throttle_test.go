@@ -52,7 +52,7 @@ func TestWrongTokensWait(t *testing.T) {
 
 // However many wrong tokens arrive at once, none waits longer than the maximum. After a pause of that length, the next ones are treated
 // as before.
-func TestWrongTokensWaitNotForLong(t *testing.T) {
+func TestWrongTokenDelayIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var th throttle
 		var all sync.WaitGroup

@@ -12,7 +12,7 @@ import (
 )
 
 // Bytes that can't be sent are not counted as written, and nothing is sent after the call was cancelled.
-func TestBackupThatNobodyTakes(t *testing.T) {
+func TestUndeliveredBackup(t *testing.T) {
 	revoked, revoke := context.WithCancel(t.Context())
 	revoke()
 	for want, ctx := range map[error]context.Context{io.ErrClosedPipe: t.Context(), context.Canceled: revoked} {

@@ -10,7 +10,7 @@ import (
 )
 
 // A token's lifetime is bounded. One without an end must be requested explicitly.
-func TestLivesOfTokens(t *testing.T) {
+func TestTokenLifetimes(t *testing.T) {
 	for what, do := range map[string]func() (time.Duration, error){
 		"life":          func() (time.Duration, error) { return lifeOf(durationpb.New(1), false) },
 		"broken life":   func() (time.Duration, error) { return lifeOf(&durationpb.Duration{Seconds: 1, Nanos: -1}, false) },
@@ -29,7 +29,7 @@ func TestChangesWithoutACluster(t *testing.T) {
 	}
 }
 
-func TestLimitsStayTheSame(t *testing.T) {
+func TestLimitsAreStable(t *testing.T) {
 	if maxProblems != 20 {
 		t.Errorf("up to %d problems are reported, want 20", maxProblems)
 	}

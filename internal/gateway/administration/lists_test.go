@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/convert"
 )
 
-func TestPagesGoOnBehindTheLast(t *testing.T) {
+func TestPagesContinueAfterTheLast(t *testing.T) {
 	all := []string{"a", "b", "c", "d"}
 	for _, c := range []struct{ behind, page, next string }{{"", "ab", "b"}, {"a", "bc", "c"}, {"b", "cd", ""}, {"bb", "cd", ""}, {"c", "d", ""}, {"d", "", ""}, {"x", "", ""}} {
 		page, next := pageBehind(all, c.behind, 2, func(s string) string { return s })

@@ -13,7 +13,7 @@ import (
 )
 
 // A caller that may not create a token learns which of its own limits the token exceeds.
-func TestTokensBeyondTheirMaker(t *testing.T) {
+func TestTokensBeyondTheirCreator(t *testing.T) {
 	made := auth.Rights{Namespace: "other", Roles: auth.Admin}
 	for _, c := range []struct {
 		maker auth.Rights

@@ -17,7 +17,7 @@ import (
 
 // The audit log distinguishes a token of all namespaces from one with the same name in a namespace, which any admin of that namespace can
 // create, before or after.
-func TestActorsCantBeCounterfeited(t *testing.T) {
+func TestActorsCannotBeForged(t *testing.T) {
 	all := auth.Everything
 	for _, c := range []struct {
 		what string
@@ -108,7 +108,7 @@ func TestHostsOfAddresses(t *testing.T) {
 	}
 }
 
-func TestSourcesStayShort(t *testing.T) {
+func TestSourcesAreShort(t *testing.T) {
 	if maxSource != 64 {
 		t.Errorf("addresses may have %d bytes, want 64", maxSource)
 	}

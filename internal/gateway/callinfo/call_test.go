@@ -9,7 +9,7 @@ import (
 )
 
 // For each shard, a response reports the latest state.
-func TestTheLatestMomentIsTold(t *testing.T) {
+func TestLatestStampIsReturned(t *testing.T) {
 	c := New()
 	for _, s := range []struct {
 		at   broker.Stamp

@@ -130,7 +130,7 @@ func TestFollowerStates(t *testing.T) {
 }
 
 // As many tasks as fit into an answer are shown, and one that does not is shown alone.
-func TestTasksThatFit(t *testing.T) {
+func TestTasksPerMessage(t *testing.T) {
 	view := func(size int) *broker.View {
 		return &broker.View{Envelope: &schema.Envelope{ID: task.NewID(1, 1, 1), Payload: make([]byte, size)}, Exec: &schema.Exec{}}
 	}

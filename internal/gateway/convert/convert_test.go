@@ -298,7 +298,7 @@ func TestQueuesAreShown(t *testing.T) {
 }
 
 // Decoding a task, a filter, a queue's settings, a schedule or an operation and encoding it again preserves every field.
-func TestWhatIsReadIsShown(t *testing.T) {
+func TestRoundTrips(t *testing.T) {
 	l := task.DefaultLimits()
 	const spec = `"type":"a","payload":"eyJ4IjoxfQ==","content_type":"application/json","queue":"q","priority":"PRIORITY_HIGH","idempotency_key":"i","idempotency_ttl":"61s","max_attempts":7,
 		"retry":{"initial":"2s","factor":3,"max":"60s","jitter":0.5},"timeout":"62s","expires_in":"3600s","retention":"64s","key":"k","tags":["t","u"],"headers":{"h":"v"},"cost":3,
@@ -481,7 +481,7 @@ func TestBreakersOfParts(t *testing.T) {
 }
 
 // An id that is given twice counts once.
-func TestNamedTwice(t *testing.T) {
+func TestDuplicateNames(t *testing.T) {
 	a, b := task.NewID(1, 1, 1), task.NewID(1, 1, 2)
 	if got, err := IDsOf([]string{a.String(), b.String(), a.String(), b.String()}); err != nil || !slices.Equal(got, []task.ID{a, b}) {
 		t.Errorf("IDsOf duplicates = %v, %v", got, err)
@@ -588,7 +588,7 @@ func shares(text string) (queues []*pawlv1.QueueShare) {
 }
 
 // Nothing is returned along with an error.
-func TestNothingIsToldBesideAnError(t *testing.T) {
+func TestNoValueBesideError(t *testing.T) {
 	l, two := task.DefaultLimits(), []*pawlv1.QueueShare{{Queue: "q", Weight: 1}, {Queue: "r", Weight: 2}}
 	refused := map[string]func() (told any, err error){
 		"limit":    func() (any, error) { return LimitOf(-1) },
@@ -620,7 +620,7 @@ func TestNothingIsToldBesideAnError(t *testing.T) {
 }
 
 // Long input is quoted only in part.
-func TestLongWordsAreCut(t *testing.T) {
+func TestLongInputIsTruncated(t *testing.T) {
 	long := strings.Repeat("x", 5000)
 	_, print := FilterOf(&pawlv1.Filter{Fingerprint: long}, task.DefaultLimits())
 	for what, err := range map[string]error{
@@ -640,7 +640,7 @@ func TestFollowersAreShown(t *testing.T) {
 }
 
 // A list ordered by end times continues at an end time, and any other list at an id.
-func TestTimesOfPlaces(t *testing.T) {
+func TestListPositions(t *testing.T) {
 	if at := placeTime(PlaceOf(&broker.View{Envelope: &schema.Envelope{ID: task.NewID(1, 5000, 7)}, Exec: &schema.Exec{EndedAt: 9_000_000}}, true)); at.Unix() != 9 {
 		t.Errorf("place of a task that ended at 9 s = %v", at)
 	}

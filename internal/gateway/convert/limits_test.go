@@ -3,7 +3,7 @@ package convert
 import "testing"
 
 // These limits are part of what callers rely on. Changing one must be deliberate.
-func TestLimitsStay(t *testing.T) {
+func TestLimitsAreStable(t *testing.T) {
 	for what, c := range map[string][2]int{
 		"breakers that are told":  {maxBreakersTold, 100},
 		"what is told of a queue": {maxToldOfQueue, 10},

@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-func TestLimitsOfFans(t *testing.T) {
+func TestLimitsAreStable(t *testing.T) {
 	if fanLimit != 16 {
 		t.Errorf("a call starts up to %d goroutines, want 16", fanLimit)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // The verification of a certificate is cached for a minute, unless it expires before or the authorities change.
-func TestVerdictsOfCertificates(t *testing.T) {
+func TestCertificateCache(t *testing.T) {
 	ca, now := newAuthority(t), time.Now()
 	long, err := certs.NewClient(ca, now, 1, "long", nil)
 	if err != nil {

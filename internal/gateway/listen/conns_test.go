@@ -100,7 +100,7 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 }
 
 // These limits are part of what callers rely on. Changing one must be deliberate.
-func TestLimitsOfListening(t *testing.T) {
+func TestLimitsAreStable(t *testing.T) {
 	for what, c := range map[string][2]int{
 		"streams":                   {maxStreams, 2_000},
 		"hosts":                     {maxHosts, 100},

@@ -8,7 +8,7 @@ import (
 )
 
 // The first bytes of a connection, which were examined, are read again first, in pieces of any size.
-func TestHeadsAreReadAgain(t *testing.T) {
+func TestPeekedBytesAreReplayed(t *testing.T) {
 	here, there := net.Pipe()
 	defer here.Close()
 	go func() { _, _ = there.Write([]byte("cd")); there.Close() }()
@@ -29,7 +29,7 @@ func TestHeadsAreReadAgain(t *testing.T) {
 }
 
 // A connection that no server accepts any more is closed.
-func TestPassagesClose(t *testing.T) {
+func TestUnacceptedConnectionsClose(t *testing.T) {
 	for what, end := range map[string]func(closed chan struct{}, p *connQueue){
 		"the listener": func(closed chan struct{}, _ *connQueue) { close(closed) }, "the server": func(_ chan struct{}, p *connQueue) { _ = p.Close() },
 	} {

@@ -29,7 +29,7 @@ func newDecoder(into proto.Message, room int, asked *int) *decoder {
 }
 
 // A message that arrives in pieces of any size is decoded or refused like one that arrives whole.
-func TestDecodedInPieces(t *testing.T) {
+func TestDecodeInPieces(t *testing.T) {
 	batch := manyOf(50, func(i int) *pawlv1.TaskSpec {
 		return &pawlv1.TaskSpec{Type: "a", Payload: bytes.Repeat([]byte{byte(i)}, i*i+i/20*40_000), Headers: manyHeaders(i % 5), Retry: &pawlv1.RetryPolicy{Factor: float64(i)}}
 	})
@@ -60,7 +60,7 @@ func TestDecodedInPieces(t *testing.T) {
 }
 
 // A message takes no more memory than was reserved, and asks for more at most once.
-func TestDecodedInItsRoom(t *testing.T) {
+func TestDecodeWithinReservation(t *testing.T) {
 	deep := &pawlv1.TaskSpec{}
 	for range maxNesting + 1 {
 		deep = &pawlv1.TaskSpec{Then: []*pawlv1.TaskSpec{deep}}
@@ -144,7 +144,7 @@ func TestUndecodable(t *testing.T) {
 }
 
 // Field boundaries are found by field headers alone, and the size of the next field is known as early as possible.
-func TestFieldsThatAreWhole(t *testing.T) {
+func TestFieldBoundaries(t *testing.T) {
 	for _, c := range []struct {
 		raw         []byte
 		whole, next int
@@ -162,7 +162,7 @@ func TestFieldsThatAreWhole(t *testing.T) {
 }
 
 // A message may be as long as the maximum, compressed or not.
-func TestDecodedUpToItsBound(t *testing.T) {
+func TestDecodeUpToMaximum(t *testing.T) {
 	raw := bytes.Repeat([]byte{10, 0}, 40_000)
 	for most, good := range map[int]bool{len(raw): true, len(raw) - 1: false} {
 		for _, packed := range []bool{false, true} {
@@ -180,7 +180,7 @@ func TestDecodedUpToItsBound(t *testing.T) {
 }
 
 // Extra memory is granted once, and must be enough.
-func TestRoomThatIsNotEnough(t *testing.T) {
+func TestInsufficientMemory(t *testing.T) {
 	for _, c := range []struct{ unread, asks int }{{10, 0}, {11, 1}, {10 + contract.MaxExtra, 1}, {11 + contract.MaxExtra, -1}} {
 		asked := 0
 		d := &decoder{room: 15, made: 5, extra: func() error { asked++; return nil }}

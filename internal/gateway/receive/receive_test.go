@@ -24,7 +24,7 @@ import (
 )
 
 // A stream may end while another goroutine still receives from it. Memory that is granted after that is released.
-func TestRoomFoundAfterTheEnd(t *testing.T) {
+func TestMemoryGrantedAfterTheEnd(t *testing.T) {
 	room := admission.NewMemoryPool(1000)
 	in := &Receiver{Stream: context.Background(), ns: "a", timer: time.NewTimer(time.Hour)}
 	if err := in.reserve(&in.held, room, 10); err != nil {
@@ -43,7 +43,7 @@ func TestRoomFoundAfterTheEnd(t *testing.T) {
 }
 
 // The reason for a missing message is what happened first: the stream was cut off, the caller closed it, or the caller left.
-func TestWhyNoMessageCame(t *testing.T) {
+func TestReasonsForNoMessage(t *testing.T) {
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	broken := errors.New("reset by peer")
@@ -65,7 +65,7 @@ func TestWhyNoMessageCame(t *testing.T) {
 }
 
 // A small message gets no extra memory if it takes more than its length suggests. A large one gets it once, after waiting for it if needed.
-func TestExtraRoom(t *testing.T) {
+func TestExtraMemory(t *testing.T) {
 	for most, large := range map[int]bool{contract.SmallMessage - 1: false, contract.SmallMessage: false, contract.SmallMessage + 1: true} {
 		m := NewMemory()
 		in := &Receiver{memory: m, errors: asStatus{}, Stream: t.Context(), ns: "a", largest: most, timer: time.NewTimer(time.Hour)}
@@ -96,7 +96,7 @@ func framed(flag byte, raw []byte) []byte {
 }
 
 // The single message of a unary call is read whole, or refused with the reason.
-func TestTheOneMessageOfACall(t *testing.T) {
+func TestMessageOfUnaryCall(t *testing.T) {
 	marshal := func(m proto.Message) []byte {
 		b, err := proto.Marshal(m)
 		if err != nil {
@@ -159,7 +159,7 @@ func TestTheOneMessageOfACall(t *testing.T) {
 
 // In a stream each message has its own memory. It is released when the next message is read, unless it is kept. Only protobuf messages
 // can be read.
-func TestRoomOfEachMessage(t *testing.T) {
+func TestMemoryOfEachMessage(t *testing.T) {
 	raw, err := proto.Marshal(&pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: make([]byte, 1_000_000)}})
 	if err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestRoomOfEachMessage(t *testing.T) {
 }
 
 // Both ends of a wait count: a message that arrives in time is accepted, and a late one is refused as late.
-func TestMessagesInTime(t *testing.T) {
+func TestMessageTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wire, late := &scriptedWire{}, errors.New("x")
 		in := &Receiver{memory: NewMemory(), errors: asStatus{}, Stream: t.Context(), wire: wire}

@@ -56,7 +56,7 @@ func largeMessage(t *testing.T) (raw []byte, room int) {
 }
 
 // The first message of a stream must come soon. Later ones may take long to begin, and then must arrive in time.
-func TestMessagesOfAStreamInTime(t *testing.T) {
+func TestStreamMessageTimeout(t *testing.T) {
 	raw, _ := largeMessage(t)
 	const long = rest.BodyTimeout + time.Second
 	for _, c := range []struct {

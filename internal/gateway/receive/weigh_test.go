@@ -22,7 +22,7 @@ func manyHeaders(n int) map[string]string {
 }
 
 // The estimate for a message is at least what decoding allocates, and not much more.
-func TestWeighedAsMuchAsIsMade(t *testing.T) {
+func TestEstimateMatchesAllocation(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for name, m := range map[string]proto.Message{
 		"nothing in them": manyOf(10_000, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{} }),
@@ -81,7 +81,7 @@ func BenchmarkWeigh(b *testing.B) {
 }
 
 // A malformed message is refused with the reason and weighs nothing. Packed numbers weigh as much as the decoded list.
-func TestWeighedExactly(t *testing.T) {
+func TestExactEstimates(t *testing.T) {
 	s := shapeOf((&pawlv1.EnqueueBatchRequest{}).ProtoReflect())
 	for words, raw := range map[string][]byte{"invalid field number": {0, 1}, "unexpected EOF": {10, 9, 1}, "invalid field number ": {10, 2, 0, 1}} {
 		if n, err := s.weigh(raw, 0); n != 0 || err == nil || !strings.Contains(err.Error(), strings.TrimSpace(words)) {
@@ -117,7 +117,7 @@ func TestWeighedExactly(t *testing.T) {
 }
 
 // Messages in a map are weighed too, and messages may be nested up to the limit.
-func TestWeighedWithin(t *testing.T) {
+func TestNestedEstimates(t *testing.T) {
 	rules := shapeOf((&pawlv1.KeyRules{}).ProtoReflect())
 	settings := &pawlv1.QueueSettings{Keys: map[string]*pawlv1.KeyRules{"abc": {MaxRunning: 3}}}
 	raw, err := proto.Marshal(settings)

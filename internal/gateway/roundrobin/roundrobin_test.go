@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 )
 
-func TestLimitsOfShares(t *testing.T) {
+func TestShareLimits(t *testing.T) {
 	if maxShares != 10_000 {
 		t.Errorf("%d sets of queues are tracked, want 10,000", maxShares)
 	}

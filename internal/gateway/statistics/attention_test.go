@@ -171,8 +171,8 @@ warning dead_letters  +0: 2,500 dead letters, none of them from the last hour
 	}
 }
 
-// TestOthersAreNoQueue checks that queues or types without statistics of their own are not reported as if they were one queue.
-func TestOthersAreNoQueue(t *testing.T) {
+// TestRemainderIsNotAQueue checks that queues or types without statistics of their own are not reported as if they were one queue.
+func TestRemainderIsNotAQueue(t *testing.T) {
 	s := situation{known: true, hour: stats.Report{Rates: []stats.Rates{{Failed: 90, Succeeded: 10}},
 		Failing: []stats.Failing{{Queue: stats.Other, Type: stats.Other, Failures: 90}}}}
 	const want = "90 % of the attempts of the last hour ended badly; most often other types of other queues, 90 times"
@@ -236,7 +236,7 @@ func TestWebhooksNeedAttention(t *testing.T) {
 }
 
 // Many subjects with the same problem are reported with their number and the most severe ones, whatever the problem.
-func TestMattersInCommon(t *testing.T) {
+func TestProblemsAreMerged(t *testing.T) {
 	for _, m := range []*problem{&noLeader, &nodeAway, &clockWrong, &diskFull, &diskLow, &noWorkerForType, &nodeRestarts, &diskSlow, &fewReplicas, &replicaLags, &longWait, &breakerOpen, &scheduleLate} {
 		if got := m.sum(1234, 5678, "a, b"); !strings.Contains(got, "1,234") && !strings.Contains(got, "5,678") || !strings.Contains(got, "a, b") || strings.Contains(got, "%!") {
 			t.Errorf("summary of %s = %s", m.kind, got)
@@ -255,7 +255,7 @@ func TestMattersInCommon(t *testing.T) {
 }
 
 // Numbers are formatted in groups of three digits, and nouns agree with them.
-func TestNumbersAreWritten(t *testing.T) {
+func TestNumberFormats(t *testing.T) {
 	for n, want := range map[int64]string{0: "0 ticks", 1: "1 tick", 2: "2 ticks", 999: "999 ticks", 1000: "1,000 ticks", 99999: "99,999 ticks", 1234567: "1,234,567 ticks", -1: "-1 ticks", -123: "-123 ticks", -1234: "-1,234 ticks", -123456: "-123,456 ticks"} {
 		if got := plural(n, "tick"); got != want {
 			t.Errorf("plural of %d = %q, want %q", n, got, want)

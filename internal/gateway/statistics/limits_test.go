@@ -17,7 +17,7 @@ import (
 )
 
 // Nothing is returned along with an error.
-func TestNothingOfStatisticsIsToldBesideAnError(t *testing.T) {
+func TestNoValueBesideError(t *testing.T) {
 	limited, g := t.Context(), &Scaler{Stats: &Service{}}
 	refused := map[string]func() (told any, err error){
 		"number": func() (any, error) {
@@ -48,7 +48,7 @@ func TestNothingOfStatisticsIsToldBesideAnError(t *testing.T) {
 }
 
 // Long input is quoted only in part.
-func TestLongWordsOfStatisticsAreCut(t *testing.T) {
+func TestLongInputIsTruncated(t *testing.T) {
 	long := strings.Repeat("x", 5000)
 	_, number := triggerNumber(&keda.ScaledObjectRef{ScalerMetadata: map[string]string{"x": long}}, "x", 9)
 	for what, c := range map[string]struct {
@@ -62,7 +62,7 @@ func TestLongWordsOfStatisticsAreCut(t *testing.T) {
 }
 
 // These limits are part of what callers rely on. Changing one must be deliberate.
-func TestLimitsOfStatistics(t *testing.T) {
+func TestLimitsAreStable(t *testing.T) {
 	for what, c := range map[string][2]int{
 		"why a webhook fails": {maxWhy, 160}, "lines of a matter": {maxLines, 3}, "attempts that tell of failure": {fewAttempts, 10}, "failures of a webhook": {hookFails, 3},
 		"a trigger": {maxTrigger, 1024}, "slots of a scaling question": {defaultScaleSlots, 10}, "queues of a type": {maxTypeQueues, 20},

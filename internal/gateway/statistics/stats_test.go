@@ -61,7 +61,7 @@ func TestPeriodsAreShown(t *testing.T) {
 }
 
 // The time to compare around must be within the last 24 hours.
-func TestTimesAround(t *testing.T) {
+func TestCompareAround(t *testing.T) {
 	now := time.Unix(1_000_000, 0).UTC()
 	for ago, good := range map[time.Duration]bool{0: true, -1: false, 1: true, maxAround: true, maxAround + 1: false} {
 		if at, err := aroundOf(timestamppb.New(now.Add(-ago)), now); (err == nil) != good || good && !at.Equal(now.Add(-ago)) {

@@ -35,7 +35,7 @@ func (s idleSpan) End(...trace.SpanEndOption) { s.of.ended++ }
 func (s idleSpan) SetAttributes(...attribute.KeyValue) { s.of.told++ }
 
 // A span that records nothing ends immediately.
-func TestSpansThatRecordNothing(t *testing.T) {
+func TestUnrecordedSpans(t *testing.T) {
 	idle := &idleTracer{}
 	g := Spans{Tracer: idle, Batch: 1000}
 	spans := g.Enqueue(t.Context(), &pawlv1.TaskSpec{Type: "a"}, nil, &pawlv1.TaskSpec{Type: "b"})
@@ -57,7 +57,7 @@ func TestSpansThatRecordNothing(t *testing.T) {
 }
 
 // An invalid trace context has no headers.
-func TestHeadersOfNoTrace(t *testing.T) {
+func TestHeadersWithoutTrace(t *testing.T) {
 	if got := headersFor(trace.SpanContext{}); got != nil {
 		t.Errorf("headersFor an invalid trace context = %v, want none", got)
 	}

@@ -88,7 +88,7 @@ func TestRefusedDigests(t *testing.T) {
 }
 
 // These limits are part of what callers rely on, or bound what a node uses. Changing one must be deliberate.
-func TestLimitsStay(t *testing.T) {
+func TestLimitsAreStable(t *testing.T) {
 	for what, c := range map[string][2]int{"streams": {MaxStreams, 1000}, "the system shard": {systemShard, 0}} {
 		if c[0] != c[1] {
 			t.Errorf("limit of %s = %d, want %d", what, c[0], c[1])

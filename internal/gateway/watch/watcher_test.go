@@ -135,7 +135,7 @@ func TestShardsWithoutMatchesAreNotAsked(t *testing.T) {
 }
 
 // A stream for some kinds of events reads the shards where these happen.
-func TestShardsOfKinds(t *testing.T) {
+func TestShardsByKind(t *testing.T) {
 	f := newWorld(1, 2)
 	for _, c := range []struct {
 		filter events.Filter
@@ -151,7 +151,7 @@ func TestShardsOfKinds(t *testing.T) {
 }
 
 // An event is returned with the task, operation or other object that it is about.
-func TestProtoOfEvents(t *testing.T) {
+func TestEventsAreEncoded(t *testing.T) {
 	id := task.NewID(1, 1, 1)
 	for _, c := range []struct {
 		e    events.Event
@@ -339,7 +339,7 @@ func (f *flickering) Events(ctx context.Context, shard uint32, q events.Query) (
 }
 
 // A shard that doesn't answer is asked again after increasing pauses, which start over once it has answered.
-func TestDarkShardsAreAskedAgain(t *testing.T) {
+func TestSilentShardsAreRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newWorld(1)
 		shards := &flickering{rings: f.rings, began: time.Now(), light: func(since time.Duration) bool { return since >= 9*time.Second && since < 12*time.Second }}

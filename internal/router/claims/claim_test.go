@@ -14,7 +14,7 @@ import (
 )
 
 // A waiting claim is served whichever node leads, and follows the leader when it changes.
-func TestAClaimWaitsWhereTheLeaderIs(t *testing.T) {
+func TestWaitingClaimFollowsLeader(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		for i, at := range []uint32{2, 3, 1, 3} {
 			time.AfterFunc(time.Duration(i+1)*5*time.Second, func() { f.Lead(1, at) })
@@ -34,7 +34,7 @@ func TestAClaimWaitsWhereTheLeaderIs(t *testing.T) {
 }
 
 // A claim over several shards skips one without a leader, and does not make other calls give up earlier.
-func TestAClaimWithOthersToAskIsBrief(t *testing.T) {
+func TestClaimAcrossShardsSkipsLeaderless(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		f.Put(1)
 		f.Lead(1, 0)
@@ -54,7 +54,7 @@ func TestAClaimWithOthersToAskIsBrief(t *testing.T) {
 }
 
 // A claim whose response was lost is given back, even if the leader changes in the meantime.
-func TestALostClaimIsGivenBack(t *testing.T) {
+func TestLostClaimIsGivenBack(t *testing.T) {
 	for _, moves := range []bool{false, true} {
 		routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 			ids := f.Put(2)
@@ -85,7 +85,7 @@ func TestALostClaimIsGivenBack(t *testing.T) {
 
 // A caller that leaves while its claim waits at another node, or while the response is in flight, leaves no claim behind, whatever the
 // other node has noticed.
-func TestAClaimWhoseCallerLeaves(t *testing.T) {
+func TestCallerLeavesWaitingClaim(t *testing.T) {
 	for _, network := range []routertest.Fate{routertest.Arrives, routertest.Hangs} {
 		routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 			f.Network = func(_, _ uint32, method string) routertest.Fate {
@@ -142,7 +142,7 @@ func TestAClaimWhoseCallerLeaves(t *testing.T) {
 }
 
 // A claim that was made while its caller left is given back, even if it has a key, because the caller has not repeated it.
-func TestAClaimMadeForACallerWhoLeft(t *testing.T) {
+func TestClaimForGoneCallerIsGivenBack(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		id := f.Put(1)[0]
 		ctx, cancel := context.WithCancel(context.Background())
@@ -160,7 +160,7 @@ func TestAClaimMadeForACallerWhoLeft(t *testing.T) {
 }
 
 // A caller with a claim key repeats the claim and gets what the lost response held, so the claim must not be given back before.
-func TestALostClaimWithAKeyWaitsForItsRepeat(t *testing.T) {
+func TestLostClaimWithKeyIsKept(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		id := f.Put(1)[0]
 		lose := true
@@ -185,7 +185,7 @@ func TestALostClaimWithAKeyWaitsForItsRepeat(t *testing.T) {
 }
 
 // Lost claims are given back within their lease. After that they are no longer tracked.
-func TestALostClaimInAPartition(t *testing.T) {
+func TestLostClaimInPartition(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		id := f.Put(1)[0]
 		first, cut := true, true
@@ -274,7 +274,7 @@ func TestManyWaitersShareAWatch(t *testing.T) {
 }
 
 // A waiter that is woken and does not claim leaves the task to the next.
-func TestAWokenWaiterThatLeaves(t *testing.T) {
+func TestWokenWaiterLeaves(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		m := f.Nodes[2]
 		woken := make(chan int, 10)
@@ -299,7 +299,7 @@ func TestAWokenWaiterThatLeaves(t *testing.T) {
 }
 
 // Shared watches survive leader changes without notices, and go on when their first waiter leaves.
-func TestASharedWatchGoesOn(t *testing.T) {
+func TestSharedWatchContinues(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		m := f.Nodes[1] // it leads: the watch starts here and moves to another node
 		first, cancel := context.WithCancel(context.Background())
@@ -349,7 +349,7 @@ func TestASharedWatchGoesOn(t *testing.T) {
 }
 
 // A watch that times out is renewed and wakes no waiter.
-func TestASharedWatchInVain(t *testing.T) {
+func TestSharedWatchTimesOut(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*claims.AwaitTime)
 		defer cancel()

@@ -16,7 +16,7 @@ import (
 var bg = context.Background()
 
 // A node that leads the shard makes, awaits and settles claims without the network.
-func TestALeaderNeedsNoOther(t *testing.T) {
+func TestLeaderClaimsWithoutNetwork(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		f.Network = func(_, _ uint32, method string) routertest.Fate {
 			t.Errorf("the leader called another node: %s", method)
@@ -45,7 +45,7 @@ func TestALeaderNeedsNoOther(t *testing.T) {
 }
 
 // Claims of a shard that does not exist are not found. If that can't be found out, the call fails instead.
-func TestSettlingInAShardThatIsNotKnown(t *testing.T) {
+func TestSettlingInUnknownShard(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		calls := []broker.Settle{{Hold: broker.Hold{ID: task.NewID(77, 1, 1)}}, {Hold: broker.Hold{ID: task.NewID(77, 1, 2)}}}
 		out, at, err := f.Nodes[2].Settle(bg, 77, calls)
@@ -60,7 +60,7 @@ func TestSettlingInAShardThatIsNotKnown(t *testing.T) {
 }
 
 // Of claims that wait at the same time, the one whose caller leaves ends, and the other goes on.
-func TestTwoClaimsWaitForOthers(t *testing.T) {
+func TestTwoRemoteClaimsWait(t *testing.T) {
 	for _, network := range []routertest.Fate{routertest.Arrives, routertest.Hangs} {
 		routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 			f.Network = func(_, _ uint32, method string) routertest.Fate {
@@ -100,7 +100,7 @@ func TestTwoClaimsWaitForOthers(t *testing.T) {
 }
 
 // While streams can't be opened, or hang, they are tried again, and a loss meanwhile is reported once one is open.
-func TestStreamsThatCantBeOpened(t *testing.T) {
+func TestUnopenableStreamsAreRetried(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		open := false
 		f.Network = func(_, _ uint32, method string) routertest.Fate {

@@ -79,7 +79,7 @@ func TestFramesOfALink(t *testing.T) {
 }
 
 // Claims beyond the bound are not watched, and that is logged once a minute.
-func TestTooManyFarClaims(t *testing.T) {
+func TestTooManyRemoteClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		f := newRemote(t, &log)

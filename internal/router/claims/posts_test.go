@@ -38,7 +38,7 @@ func newPlaced(t *testing.T, p *places) *remoteClaims {
 
 // Claims belong to the leader. If it has just failed, or none is known, they stay where they are, or go to a replica that is neither this node
 // nor the one that failed, each in turn.
-func TestWhereClaimsBelong(t *testing.T) {
+func TestClaimDestinations(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		leader   uint64
@@ -97,7 +97,7 @@ func TestClaimsMove(t *testing.T) {
 }
 
 // Notices count only from the stream and the node where a claim is watched, and for the claim that is held.
-func TestNoticesThatAreLate(t *testing.T) {
+func TestLateNotices(t *testing.T) {
 	f := newPlaced(t, &places{leader: 0})
 	var lost []task.ID
 	w := &claimWatch{remote: map[task.ID]bool{}, lost: func(l broker.Lost) { lost = append(lost, l.ID) }}
@@ -233,7 +233,7 @@ func newLocal(t *testing.T, a *localBroker) (*Claims, *lines) {
 }
 
 // A claim whose answer was lost is looked for until its lease ends, within bounds, and what it got is released.
-func TestHowLongALostClaimIsLookedFor(t *testing.T) {
+func TestLostClaimIsSoughtUntilLeaseEnds(t *testing.T) {
 	for _, c := range []struct{ lease, want time.Duration }{
 		{time.Second, 10 * time.Second}, {time.Minute, time.Minute}, {time.Hour, 10 * time.Minute}, {0, task.DefaultSettings().Lease},
 	} {
@@ -255,7 +255,7 @@ func TestHowLongALostClaimIsLookedFor(t *testing.T) {
 	}
 }
 
-func TestALostClaimIsReleased(t *testing.T) {
+func TestLostClaimIsReleased(t *testing.T) {
 	for n, want := range []int{0, 1, 2} {
 		synctest.Test(t, func(t *testing.T) {
 			a := &localBroker{errs: []error{errors.New("odd"), errors.New("odd")}}
@@ -310,7 +310,7 @@ func TestCloseWaitsForLostClaims(t *testing.T) {
 }
 
 // A leader's own refusal is the caller's, without another attempt.
-func TestTheLeaderRefuses(t *testing.T) {
+func TestLeaderRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &localBroker{errs: []error{task.Invalid("max", "is bad")}, got: []broker.Claimed{{}}}
 		claims, _ := newLocal(t, a)
@@ -345,7 +345,7 @@ func (s *frames) Recv() ([]byte, error) {
 }
 
 // A stream that ends is no error. One with notices that can't be read ends, with an error in the log, and what follows does not count.
-func TestNoticesThatCantBeRead(t *testing.T) {
+func TestUnreadableNotices(t *testing.T) {
 	var log bytes.Buffer
 	f := newRemote(t, &log)
 	var lost []task.ID

@@ -66,7 +66,7 @@ func told(t *testing.T, where string, lost <-chan broker.Lost, h broker.Hold) {
 }
 
 // A worker's node learns of a lost claim within a second wherever the shard is led, even after the leader moved to others, here and away again.
-func TestALossIsToldWhereverTheLeaderIs(t *testing.T) {
+func TestLossIsReportedFromAnyLeader(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		m := f.Nodes[1]
 		w, holds := hold(t, m, 8)
@@ -87,7 +87,7 @@ func TestALossIsToldWhereverTheLeaderIs(t *testing.T) {
 }
 
 // A node without a replica learns of a new leader from the old one.
-func TestALossIsToldWithoutAReplica(t *testing.T) {
+func TestLossIsReportedWithoutReplica(t *testing.T) {
 	for _, shy := range []bool{false, true} {
 		routertest.InFleet(t, 4, func(f *routertest.Fleet) { toldWithoutAReplica(t, f, shy) })
 	}
@@ -110,7 +110,7 @@ func toldWithoutAReplica(t *testing.T, f *routertest.Fleet, shy bool) {
 }
 
 // A claim lost at the very moment when the leader changes or a stream breaks, or before its watch has begun, is reported too.
-func TestALossInTheGapIsTold(t *testing.T) {
+func TestLossDuringLeaderChangeIsReported(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		m := f.Nodes[2]
 		w, holds := hold(t, m, 6)
@@ -148,7 +148,7 @@ func TestALossInTheGapIsTold(t *testing.T) {
 }
 
 // The old leader hides that it no longer leads: its streams are silent, and only this node's replica knows the new one.
-func TestASilentOldLeader(t *testing.T) {
+func TestSilentDeposedLeader(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		w, holds := hold(t, f.Nodes[2], 1)
 		defer w.Close()
@@ -168,7 +168,7 @@ func TestASilentOldLeader(t *testing.T) {
 }
 
 // The loss of a claim that its holder has ended is not reported, and nothing remains of it on any node.
-func TestNothingIsLeftOfEndedClaims(t *testing.T) {
+func TestEndedClaimsAreForgotten(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		m := f.Nodes[2]
 		w, holds := hold(t, m, 50)
@@ -242,7 +242,7 @@ func TestWatchedClaimsWithoutALeader(t *testing.T) {
 }
 
 // A worker that claims a task again holds the new claim only.
-func TestANewClaimOfTheSameTask(t *testing.T) {
+func TestNewClaimOfSameTask(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		m := f.Nodes[2]
 		w, holds := hold(t, m, 1)
@@ -276,7 +276,7 @@ func TestANewClaimOfTheSameTask(t *testing.T) {
 }
 
 // A broken stream does not affect the claims that other nodes watch.
-func TestABrokenStreamIsOneNodes(t *testing.T) {
+func TestBrokenStreamAffectsOneNode(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		f.AddShard(2, 3, 1)
 		m := f.Nodes[2]
@@ -295,7 +295,7 @@ func TestABrokenStreamIsOneNodes(t *testing.T) {
 }
 
 // All fields of the frames arrive at the other node, including ones added later.
-func TestFramesTravel(t *testing.T) {
+func TestFramesRoundTrip(t *testing.T) {
 	routertest.Travels(t, "postings", routertest.Plain[claims.Frame])
 	routertest.Travels(t, "notices", routertest.Plain[claims.Notices])
 }

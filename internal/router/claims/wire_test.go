@@ -13,7 +13,7 @@ import (
 )
 
 // No checkpoint is distinct from an empty one.
-func TestCheckpointsTravel(t *testing.T) {
+func TestCheckpointsRoundTrip(t *testing.T) {
 	var nothing []byte
 	s := settleArgs{Calls: []broker.Settle{{Verb: broker.Extend, Extend: broker.Extension{Checkpoint: &nothing}}, {Verb: broker.Extend}}}
 	b, err := verb.Encode(&s)
@@ -24,7 +24,7 @@ func TestCheckpointsTravel(t *testing.T) {
 }
 
 // A node ignores a field that it does not know, so that two versions can run together.
-func TestUnknownFieldsArePassedOver(t *testing.T) {
+func TestUnknownFieldsAreIgnored(t *testing.T) {
 	newer := struct {
 		Shard uint32
 		Later map[string][]int

@@ -18,7 +18,7 @@ import (
 )
 
 // Queues are read from the leader of the system shard. Nodes keep only their placement.
-func TestQueuesAreReadFromTheirLeader(t *testing.T) {
+func TestQueuesAreReadFromSystemLeader(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		ctx := context.Background()
 		two, three := f.Nodes[2].Queues, f.Nodes[3].Queues
@@ -72,7 +72,7 @@ func TestQueuesAreReadFromTheirLeader(t *testing.T) {
 }
 
 // A change based on an outdated version is retried, and none is lost.
-func TestChangesAtTheSameMoment(t *testing.T) {
+func TestConcurrentChanges(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		const each = 3
 		done := make(chan error, 3*each)
@@ -103,7 +103,7 @@ func TestChangesAtTheSameMoment(t *testing.T) {
 const searchTime = 10 * time.Second
 
 // A queue was dropped and created again in another shard. The caller does not notice, and the node knows the new shard next time.
-func TestAQueueThatMoved(t *testing.T) {
+func TestRecreatedQueue(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		f.With(func() { f.AddShard(2, 1, 2, 3).Leader = 3 })
 		m := f.Nodes[2]

@@ -60,7 +60,7 @@ func TestLostAnswers(t *testing.T) {
 }
 
 // What a node reads or changes goes into its copy; what fails does not.
-func TestWhatTheCopyLearns(t *testing.T) {
+func TestCopyIsUpdated(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		ctx, ns, m := context.Background(), routertest.Namespace, f.Nodes[2]
 		version := func(name string) uint64 {
@@ -105,7 +105,7 @@ func TestWhatTheCopyLearns(t *testing.T) {
 }
 
 // A change that another always precedes is given up after some attempts.
-func TestChangesThatAreAlwaysLate(t *testing.T) {
+func TestLateChangesAreGivenUp(t *testing.T) {
 	routertest.InFleet(t, 1, func(f *routertest.Fleet) {
 		tries := 0
 		_, err := f.Nodes[1].Queues.PutQueue(context.Background(), auditlog.Action{}, routertest.Namespace, "q", func(c *task.QueueConfig) error {

@@ -45,7 +45,7 @@ func TestTasksGoToTheirSlots(t *testing.T) {
 }
 
 // If several shards respond, the caller gets the stamp of the shard that it named.
-func TestTheStampIsOfTheShardThatWasNamed(t *testing.T) {
+func TestStampOfNamedShard(t *testing.T) {
 	for shard, want := range map[uint32][]uint32{1: {1}, 2: {2}, 3: {1, 2}} {
 		for range 10 { // the shards answer in any order
 			routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
@@ -61,7 +61,7 @@ func TestTheStampIsOfTheShardThatWasNamed(t *testing.T) {
 
 // After a queue was spread a moment ago, only the tasks that their shard refused are sent again, each according to the queue's new
 // placement.
-func TestTasksWhoseSlotsHaveJustMoved(t *testing.T) {
+func TestTasksOfMovedSlots(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		comes time.Duration // when the slots arrive; negative: never

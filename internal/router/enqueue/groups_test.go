@@ -17,7 +17,7 @@ import (
 
 // A group is created in the shard of its first task, and its home gets the copies of queues that it needs. A repeated request is looked
 // up where its slot was before.
-func TestAGroupIsMadeWhereItsFirstTaskGoes(t *testing.T) {
+func TestGroupHomeIsFirstTasksShard(t *testing.T) {
 	tasks := func(queues ...string) (specs []task.Spec) {
 		for _, q := range queues {
 			specs = append(specs, task.Spec{Queue: q})
@@ -66,7 +66,7 @@ func sent(typ, queue string) broker.Joined {
 }
 
 // A member that another shard accepts or refuses gets that result. One that can't be delivered now stays in transit.
-func TestMembersAreBroughtToTheirShards(t *testing.T) {
+func TestMembersAreDelivered(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		s.Refused = map[string]error{"bad": task.Invalid("type", "is bad"), "full": &task.Error{Code: task.CodeQueueFull}, "away": routertest.ErrAway, "odd": errors.New("odd")}
 		here := broker.Joined{Accepted: broker.Accepted{ID: task.NewID(2, 2, 2), State: task.Claimed}}
@@ -155,7 +155,7 @@ func TestMembersOfAGroup(t *testing.T) {
 }
 
 // Tasks that become members of groups are sent to the groups' homes. The other tasks of the call are enqueued at the same time.
-func TestMembersAmongOthers(t *testing.T) {
+func TestMembersAmongOtherTasks(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		one, two := task.NewID(2, 1, 1), task.NewID(3, 1, 1)
 		member := func(group, ref task.ID) task.Spec {
@@ -189,7 +189,7 @@ func TestMembersAmongOthers(t *testing.T) {
 }
 
 // Messages of all kinds are sent to where they belong, and each gets its result.
-func TestAnOutboxIsSent(t *testing.T) {
+func TestOutboxIsSent(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		errs := map[uint32]error{3: routertest.ErrAway}
 		verbtest.On(s.Answers, broker.RecordNotices, func(_ context.Context, q *broker.GroupNotices) (broker.Nothing, error) {

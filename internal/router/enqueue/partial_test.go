@@ -36,7 +36,7 @@ func (b partialBroker) Enqueue(ctx context.Context, shard uint32, ns string, spe
 }
 
 // If some shards of a queue do not answer, their tasks have the error and the others are created. The stamp is of one that has answered.
-func TestSomeShardsDoNotAnswer(t *testing.T) {
+func TestSomeShardsFail(t *testing.T) {
 	for _, wait := range []time.Duration{0, time.Second} { // the error comes first, or last
 		for named, gone := range map[uint32]uint32{1: 1, 2: 2, 3: 1} {
 			routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
@@ -58,7 +58,7 @@ func TestSomeShardsDoNotAnswer(t *testing.T) {
 }
 
 // A shard that does not answer for a queue that is whole is asked once, and the call has its error. So has one for tasks without a new field.
-func TestTheOnlyShardDoesNotAnswer(t *testing.T) {
+func TestOnlyShardFails(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		s.Gone = routertest.ErrAway
 		for level, tasks := range map[int][]task.Spec{
@@ -128,7 +128,7 @@ func TestVersionsOfRoutes(t *testing.T) {
 }
 
 // Tasks go to the shard that has the queue, if the one asked first says that it has moved.
-func TestAQueueThatHasMovedAsAWhole(t *testing.T) {
+func TestMovedQueue(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		moved := &forward.Moved{Namespace: routertest.Namespace, Name: "one", Shard: 2, Config: task.QueueConfig{Version: 99}}
 		m.UseBroker(partialBroker{Script: s, errs: map[uint32]error{1: moved}})
@@ -151,7 +151,7 @@ func TestAQueueThatHasMovedAsAWhole(t *testing.T) {
 }
 
 // A group whose request may be known where its slot was long ago is looked up only where it moved recently.
-func TestGroupsAreLookedUpWhereSlotsMovedRecently(t *testing.T) {
+func TestGroupLookupAfterSlotMove(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		m.Copy["spread"] = queues.Queue{Namespace: routertest.Namespace, Name: "spread", Parts: []queues.Part{{Shard: 1, Left: task.AllSlots}, {Shard: 3, Left: task.AllSlots, Recent: true}, {Shard: 2, Slots: task.AllSlots, Next: task.AllSlots}}}
 		_, stamp, err := m.Groups.MakeGroup(bg, routertest.Namespace, task.Group{Tasks: []task.Spec{{Queue: "spread"}}, RequestID: routertest.Asked})
@@ -210,7 +210,7 @@ func (c countingControl) TakeNotifications(_ context.Context, ns string, news []
 }
 
 // Notifications whose answer was lost are sent again: the system shard ignores those taken before. Tasks are not.
-func TestWhatIsSentAgain(t *testing.T) {
+func TestResentMessages(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		var taken atomic.Int64
 		for _, m := range f.Nodes {

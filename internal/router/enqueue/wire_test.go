@@ -11,7 +11,7 @@ import (
 )
 
 // The error of each item arrives with it, those of created members as well as those of a group's new ones.
-func TestErrorsTravel(t *testing.T) {
+func TestErrorsRoundTrip(t *testing.T) {
 	no := func(field string) error { return task.Invalid(field, "is bad") }
 	sent := groupAnswer{Made: broker.GroupMade{Tasks: []broker.Joined{{}, {Err: no("a")}}}, Joined: []broker.Joined{{Err: no("b")}, {}, {Err: no("c")}}}
 	b, err := verb.Encode(&sent)

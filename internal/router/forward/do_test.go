@@ -13,7 +13,7 @@ import (
 )
 
 // A node that wrongly believes that it leads forwards the call to the leader.
-func TestAVerbGoesOnToTheLeader(t *testing.T) {
+func TestVerbIsForwardedToLeader(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		f.With(func() { f.Shards[1].Hints = map[uint32]uint32{2: 2} })
 		out, err := broker.CloseBreakers.Call(context.Background(), f.Nodes[2], broker.BreakersOf{OnQueue: routertest.OnOne})
@@ -71,7 +71,7 @@ func TestListsOfAllShards(t *testing.T) {
 }
 
 // A refusal is an answer: the leader does not run the call again.
-func TestARefusedVerbRunsOnce(t *testing.T) {
+func TestRefusedVerbRunsOnce(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		verbtest.On(s.Answers, broker.OperateTask, func(context.Context, *broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
 			s.Note("cancel")
@@ -85,7 +85,7 @@ func TestARefusedVerbRunsOnce(t *testing.T) {
 }
 
 // What lives in the first shard needs that shard.
-func TestTheFirstShard(t *testing.T) {
+func TestFirstShardWithObject(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		if shard, err := m.FirstShard(); shard != 1 || err != nil {
 			t.Errorf("FirstShard = %d, %v, want 1", shard, err)

@@ -14,7 +14,7 @@ import (
 )
 
 // A call that hangs at a node ends when this node's replica has named a third one as leader for a while.
-func TestACallAtADeposedLeaderEnds(t *testing.T) {
+func TestCallAtDeposedLeaderEnds(t *testing.T) {
 	const check, grace = forward.RemoteCheckEvery, forward.DeposedGrace
 	for _, c := range []struct {
 		name   string
@@ -98,7 +98,7 @@ func TestLateChecks(t *testing.T) {
 }
 
 // A call at a node ends for those on its shard only, and an answer that arrives as it ends counts.
-func TestOtherCallsGoOn(t *testing.T) {
+func TestOtherCallsContinue(t *testing.T) {
 	inGroup(t, 3, func(g *group) {
 		p := g.nodes[1]
 		g.with(func() { p.shards = []uint32{1, 2}; p.replicas[2] = p.replicas[1] })
@@ -137,7 +137,7 @@ func TestOtherCallsGoOn(t *testing.T) {
 }
 
 // A call that was ended and returns late leaves those alone that were made at the same node since.
-func TestACallThatReturnsLate(t *testing.T) {
+func TestLateReturnOfEndedCall(t *testing.T) {
 	inGroup(t, 3, func(g *group) {
 		p := g.nodes[1]
 		g.lead(1, 2)
@@ -168,7 +168,7 @@ func TestACallThatReturnsLate(t *testing.T) {
 }
 
 // The checks end with the last call, and begin again with the next: Close waits for nothing.
-func TestTheChecksEndWithTheCalls(t *testing.T) {
+func TestChecksEndWithCalls(t *testing.T) {
 	inGroup(t, 3, func(g *group) {
 		p := g.nodes[1]
 		g.lead(1, 2)
@@ -213,7 +213,7 @@ func TestTheChecksEndWithTheCalls(t *testing.T) {
 }
 
 // A node that is asked for itself answers without the network here, and fails where it can't be reached.
-func TestCallsOfNodes(t *testing.T) {
+func TestCallsOnNodes(t *testing.T) {
 	inGroup(t, 4, func(g *group) {
 		p := g.nodes[1]
 		for n := range uint32(4) {
@@ -256,7 +256,7 @@ func TestCallsOfNodes(t *testing.T) {
 }
 
 // A call for any replica runs here if there is one, otherwise at the first node that answers, even if it refuses.
-func TestCallsOfReplicas(t *testing.T) {
+func TestCallsOnReplicas(t *testing.T) {
 	odd, internal := task.Invalid("id", "is odd"), errors.New("disk broke")
 	elsewhere, unknown := &broker.NotLeader{Shard: 1}, broker.Unknown("lost")
 	for _, c := range []struct {

@@ -12,7 +12,7 @@ import (
 )
 
 // A wait goes on for the rest of its span, after a pause, until the call is done.
-func TestAWaitIsRepeated(t *testing.T) {
+func TestWaitIsRepeated(t *testing.T) {
 	broken := errors.New("disk broke")
 	for _, c := range []struct {
 		name  string
@@ -50,7 +50,7 @@ func TestAWaitIsRepeated(t *testing.T) {
 }
 
 // A node that is about to stop makes the call once more without a wait. A caller that gives up gets what there is.
-func TestWhatEndsAWait(t *testing.T) {
+func TestEndsOfWaits(t *testing.T) {
 	inGroup(t, 2, func(g *group) {
 		p := g.nodes[1]
 		wait := func(ctx context.Context, call func(ctx context.Context, span time.Duration) (string, error)) (string, time.Duration, error) {
@@ -99,7 +99,7 @@ func TestWhatEndsAWait(t *testing.T) {
 }
 
 // A call that is done as the node begins to drain is not made again.
-func TestAWaitThatIsDoneInADrain(t *testing.T) {
+func TestWaitCompletesDuringDrain(t *testing.T) {
 	inGroup(t, 1, func(g *group) {
 		p, calls := g.nodes[1], 0
 		time.AfterFunc(time.Second, func() { close(p.drain) })

@@ -16,7 +16,7 @@ import (
 )
 
 // Whether a call is tried at another node depends on its error and, if it may have run, on whether it may be repeated.
-func TestWhichErrorsAreTriedElsewhere(t *testing.T) {
+func TestErrorsRetriedAtOtherNodes(t *testing.T) {
 	moved := &forward.Moved{Name: "q", Shard: 4}
 	for _, c := range []struct {
 		name       string
@@ -57,7 +57,7 @@ func TestWhichErrorsAreTriedElsewhere(t *testing.T) {
 }
 
 // What this node runs itself is tried elsewhere for the same errors, which come back unchanged if it is not.
-func TestWhatFailsHereIsTriedElsewhere(t *testing.T) {
+func TestLocalErrorsRetriedAtOtherNodes(t *testing.T) {
 	internal := errors.New("disk broke")
 	for _, c := range []struct {
 		err        error
@@ -89,7 +89,7 @@ func TestWhatFailsHereIsTriedElsewhere(t *testing.T) {
 }
 
 // A verb that fails here goes the same way as a method.
-func TestAVerbThatFailsHere(t *testing.T) {
+func TestVerbFailsLocally(t *testing.T) {
 	inGroup(t, 2, func(g *group) {
 		g.lead(1, 2)
 		g.knows(1, 1)
@@ -128,7 +128,7 @@ func TestAVerbThatFailsHere(t *testing.T) {
 }
 
 // A message that was not sent is repeated. Whether one whose answer is missing ran, nobody knows.
-func TestWhatTheNetworkLoses(t *testing.T) {
+func TestLostMessages(t *testing.T) {
 	inGroup(t, 3, func(g *group) {
 		g.lead(1, 3)
 		g.knows(1, 2)
@@ -158,7 +158,7 @@ func TestWhatTheNetworkLoses(t *testing.T) {
 }
 
 // A node that does not know a call, or can't read what it is limited to, certainly did not run it.
-func TestANodeThatCannotRunACall(t *testing.T) {
+func TestNodeCannotRunCall(t *testing.T) {
 	inGroup(t, 3, func(g *group) {
 		g.lead(1, 2)
 		g.knows(3, 3)
@@ -181,7 +181,7 @@ func TestANodeThatCannotRunACall(t *testing.T) {
 }
 
 // What a call waits for includes the time that it was at nodes that stopped leading meanwhile.
-func TestAWaitIsShortenedByWhatHasPassed(t *testing.T) {
+func TestWaitCountsElapsedTime(t *testing.T) {
 	inGroup(t, 3, func(g *group) {
 		var waits []time.Duration
 		serve := func(n uint32, took time.Duration, err error) {
@@ -221,7 +221,7 @@ func TestAWaitIsShortenedByWhatHasPassed(t *testing.T) {
 }
 
 // The same holds for a verb that waits.
-func TestAVerbThatWaits(t *testing.T) {
+func TestWaitingVerb(t *testing.T) {
 	inGroup(t, 2, func(g *group) {
 		g.lead(1, 2)
 		g.knows(1, 1)

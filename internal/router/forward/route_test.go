@@ -17,7 +17,7 @@ import (
 
 // A call runs where its shard is led: on this node without the network, and elsewhere with one message once the leader is known. A node
 // without a replica finds the leader too.
-func TestACallFindsTheLeader(t *testing.T) {
+func TestCallFindsLeader(t *testing.T) {
 	routertest.InFleet(t, 4, func(f *routertest.Fleet) {
 		f.Shards[1].Replicas = []uint32{1, 2, 3}
 		for n := range uint32(4) {
@@ -47,7 +47,7 @@ func TestACallFindsTheLeader(t *testing.T) {
 }
 
 // While there is no leader, a call waits. Once there is one again, it runs once.
-func TestACallOutlivesAnElection(t *testing.T) {
+func TestCallSurvivesElection(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		f.Lead(1, 0)
 		began := time.Now()
@@ -60,7 +60,7 @@ func TestACallOutlivesAnElection(t *testing.T) {
 }
 
 // A call that certainly did not arrive is tried at other nodes. One that may have run is not, unless it only reads.
-func TestWhatIsRepeated(t *testing.T) {
+func TestRepeatedCalls(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		// Node 1 leads, but can't be reached for a second.
 		broken := true
@@ -101,7 +101,7 @@ func TestWhatIsRepeated(t *testing.T) {
 
 // A call does not wait for a leader that hangs once the others have elected another. A read is answered by the new leader, and an
 // enqueue fails with an unknown outcome. A replica that merely does not know the leader ends no call.
-func TestALeaderThatHangs(t *testing.T) {
+func TestHangingLeader(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		ids := f.Put(1)
 		f.Network = func(_, to uint32, _ string) routertest.Fate {
@@ -141,7 +141,7 @@ func TestALeaderThatHangs(t *testing.T) {
 }
 
 // A call that finds no leader reports which nodes it asked and how they responded. The next call does not wait as long.
-func TestACallThatFindsNoLeader(t *testing.T) {
+func TestCallWithoutLeader(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		f.Lead(1, 0)
 		f.Network = func(_, to uint32, _ string) routertest.Fate {
@@ -193,7 +193,7 @@ func TestACallThatFindsNoLeader(t *testing.T) {
 }
 
 // A leader on a node that is missing in this node's map is found through the responses of others.
-func TestAHintBeyondTheMap(t *testing.T) {
+func TestHintMissingInMap(t *testing.T) {
 	routertest.InFleet(t, 4, func(f *routertest.Fleet) {
 		f.Shards[1].Replicas, f.Shards[1].Leader = []uint32{1, 2}, 3
 		began := time.Now()
@@ -204,7 +204,7 @@ func TestAHintBeyondTheMap(t *testing.T) {
 }
 
 // Two nodes that name each other as leader are not asked in turn without a pause.
-func TestHintsInACircle(t *testing.T) {
+func TestCircularHints(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		s := f.Shards[1]
 		s.Replicas, s.Leader, s.Hints = []uint32{1, 2}, 0, map[uint32]uint32{1: 2, 2: 1}
@@ -218,7 +218,7 @@ func TestHintsInACircle(t *testing.T) {
 }
 
 // A wait for a result continues for the rest of its time when the leader changes from this node to others and back.
-func TestAWaitGoesOnOverLeaders(t *testing.T) {
+func TestWaitSurvivesElections(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		ids := f.Put(2)
 		for i, at := range []uint32{2, 0, 3, 1} {
@@ -256,7 +256,7 @@ func TestAWaitGoesOnOverLeaders(t *testing.T) {
 }
 
 // A node that is about to stop ends the waits of its own callers, not those of callers on other nodes.
-func TestAWaitOutlivesADrain(t *testing.T) {
+func TestRemoteWaitSurvivesDrain(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		ids := f.Put(1)
 		f.With(func() { f.Shards[1].Tasks[ids[0]].State = task.Claimed; f.Shards[1].Ready = 0 })
@@ -318,7 +318,7 @@ func drainInAClaim(t *testing.T, f *routertest.Fleet, key string) {
 }
 
 // A node that is about to stop ends its own callers' waits at other nodes without losing tasks.
-func TestADrainEndsWaitsElsewhere(t *testing.T) {
+func TestDrainEndsOwnRemoteWaits(t *testing.T) {
 	for _, key := range []string{"", "the caller's"} {
 		routertest.InFleet(t, 2, func(f *routertest.Fleet) { drainInAClaim(t, f, key) })
 	}
@@ -334,7 +334,7 @@ func TestADrainEndsWaitsElsewhere(t *testing.T) {
 	})
 }
 
-func TestAServedCallIsNotSentOn(t *testing.T) {
+func TestServedCallIsNotForwarded(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		args := struct {
 			Shard     uint32
@@ -376,7 +376,7 @@ func mustEncode[T any](t *testing.T, v T) []byte {
 }
 
 // A task in a shard that does not exist is not found. A shard that only the system shard knows yet does exist.
-func TestShardsThatNobodyHas(t *testing.T) {
+func TestNonexistentShards(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		nowhere := task.NewID(77, 1, 1)
 		for _, m := range f.Nodes {
@@ -452,7 +452,7 @@ func TestLeaderAndReady(t *testing.T) {
 }
 
 // All calls may be repeated when their outcome is unknown, except these, which would have an effect when run twice.
-func TestWhatMayBeRepeated(t *testing.T) {
+func TestRepeatableMethods(t *testing.T) {
 	once := []string{"abandon-once", "add-to-group", "claim", "drop-queue", "enqueue", "make-group", "put-queue", "settle"}
 	var got []string
 	routertest.InFleet(t, 1, func(f *routertest.Fleet) {

@@ -38,7 +38,7 @@ func sinceOf(t *testing.T, err error) time.Time {
 
 // A search asks the leader by the last hint, by this node's replica and by what was last seen, then this node's own replica, then the
 // others in turn; no node twice between two pauses.
-func TestTheOrderOfASearch(t *testing.T) {
+func TestSearchOrder(t *testing.T) {
 	inGroup(t, 4, func(g *group) {
 		p := g.nodes[1]
 		for n := range uint32(4) {
@@ -72,7 +72,7 @@ func TestTheOrderOfASearch(t *testing.T) {
 }
 
 // A node that ran a call, or refused it, is asked first the next time. One that no longer leads is forgotten, if it was the one.
-func TestTheLeaderIsRemembered(t *testing.T) {
+func TestLeaderIsRemembered(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		err   error
@@ -111,7 +111,7 @@ func TestTheLeaderIsRemembered(t *testing.T) {
 }
 
 // Between rounds a search pauses: for 5 to 10 ms at first, twice as long each time, up to 250 ms. It ends after 10 seconds.
-func TestThePausesOfASearch(t *testing.T) {
+func TestSearchPauses(t *testing.T) {
 	outside(t, 3, func(g *group, p *peer) {
 		var asked []time.Time
 		g.network = func(_ context.Context, to uint32, deliver func() ([]byte, error)) ([]byte, error) {
@@ -141,7 +141,7 @@ func TestThePausesOfASearch(t *testing.T) {
 }
 
 // A search ends while there is time to say so, or at once if the caller or the node gives up.
-func TestWhatEndsASearch(t *testing.T) {
+func TestSearchEnds(t *testing.T) {
 	const round = "once>2 once>3"
 	for _, c := range []struct {
 		deadline time.Duration
@@ -198,7 +198,7 @@ func TestWhatEndsASearch(t *testing.T) {
 }
 
 // A caller whose deadline allows another round is not told that it was too short.
-func TestWhatACallerWithTimeLeftIsTold(t *testing.T) {
+func TestErrorWithTimeLeft(t *testing.T) {
 	for _, c := range []struct {
 		left  time.Duration
 		blame bool
@@ -216,7 +216,7 @@ func TestWhatACallerWithTimeLeftIsTold(t *testing.T) {
 
 // Once a call has looked for 10 seconds in vain, the next ones look for half a second each, until a leader is seen. They say since when
 // there is none.
-func TestCallsWhileThereIsNoLeader(t *testing.T) {
+func TestCallsWithoutLeaderAreShort(t *testing.T) {
 	outside(t, 3, func(g *group, p *peer) {
 		search := func(caller forward.Caller[job, string], want time.Duration, since time.Time) {
 			t.Helper()
@@ -262,7 +262,7 @@ func TestCallsWhileThereIsNoLeader(t *testing.T) {
 }
 
 // A node that has kept a call for a second was the leader: the search starts over.
-func TestASearchStartsOver(t *testing.T) {
+func TestSearchRestarts(t *testing.T) {
 	for _, kept := range []time.Duration{time.Second, time.Second - 1} {
 		outside(t, 3, func(g *group, p *peer) {
 			began := time.Now()
@@ -296,7 +296,7 @@ func TestASearchStartsOver(t *testing.T) {
 }
 
 // The error names each node that answered once, with its last answer.
-func TestWhatTheNodesAnswered(t *testing.T) {
+func TestErrorListsAnswers(t *testing.T) {
 	inGroup(t, 4, func(g *group) {
 		p := g.nodes[1]
 		g.fails(2, &broker.NotLeader{Shard: 1, Node: 9})

@@ -17,7 +17,7 @@ import (
 )
 
 // What limits a call to some queues goes with it to other nodes, also if it is limited to none.
-func TestAScopeTravels(t *testing.T) {
+func TestScopeIsForwarded(t *testing.T) {
 	inGroup(t, 2, func(g *group) {
 		g.lead(1, 2)
 		var got task.Scope
@@ -53,7 +53,7 @@ func TestAScopeTravels(t *testing.T) {
 }
 
 // A call whose limits can't be read certainly does not run. Another node may be able to read them.
-func TestADamagedScope(t *testing.T) {
+func TestDamagedScope(t *testing.T) {
 	inGroup(t, 3, func(g *group) {
 		g.lead(1, 3)
 		g.knows(1, 2)
@@ -111,7 +111,7 @@ func TestServeAnswersErrors(t *testing.T) {
 }
 
 // The errors of an answer's items travel apart from it, each at its place.
-func TestFaultsOfItems(t *testing.T) {
+func TestItemErrors(t *testing.T) {
 	none := make([]error, 2)
 	at := func(errs []error) func(int) *error { return func(i int) *error { return &errs[i] } }
 	if faults := forward.FaultsOf(2, at(none)); faults != nil {
@@ -141,7 +141,7 @@ func TestFaultsOfItems(t *testing.T) {
 }
 
 // Some methods do something else for other nodes than for their own.
-func TestAMethodForOthers(t *testing.T) {
+func TestMethodForOtherNodes(t *testing.T) {
 	inGroup(t, 2, func(g *group) {
 		callers := map[uint32]forward.Caller[job, string]{}
 		for n, p := range g.nodes {
@@ -167,7 +167,7 @@ func TestAMethodForOthers(t *testing.T) {
 }
 
 // A call on this node allocates nothing.
-func TestACallHereIsCheap(t *testing.T) {
+func TestLocalCallAllocatesNothing(t *testing.T) {
 	inGroup(t, 1, func(g *group) {
 		g.lead(1, 1)
 		double := forward.RegisterIdempotent(g.nodes[1].Forwarder, "double", func(_ context.Context, n int) (int, error) { return 2 * n, nil })
@@ -181,7 +181,7 @@ func TestACallHereIsCheap(t *testing.T) {
 }
 
 // A request that can't be encoded is sent nowhere.
-func TestARequestThatCannotTravel(t *testing.T) {
+func TestUnencodableRequest(t *testing.T) {
 	inGroup(t, 2, func(g *group) {
 		g.lead(1, 2)
 		type args struct{ C chan int }
@@ -272,7 +272,7 @@ func TestLeaders(t *testing.T) {
 }
 
 // Leader asks the others for half a second at most, and falls back on what they said.
-func TestWhoLeads(t *testing.T) {
+func TestLeader(t *testing.T) {
 	inGroup(t, 3, func(g *group) {
 		p := g.nodes[1]
 		lead := func(what string, want ...uint64) {

@@ -24,7 +24,7 @@ func lives(shard uint32, err error) func(context.Context, string, string) (sched
 }
 
 // The first shard is the one with the lowest number, in whatever order the map has them.
-func TestTheFirstShardIsTheLowest(t *testing.T) {
+func TestFirstShardIsLowest(t *testing.T) {
 	inGroup(t, 1, func(g *group) {
 		p := g.nodes[1]
 		for _, shards := range [][]uint32{{3, 2, 5}, {2}} {
@@ -44,7 +44,7 @@ func TestTheFirstShardIsTheLowest(t *testing.T) {
 
 // A schedule is in the shard that the system shard says. If that does not know the name, the shards are asked; a shard that can't be asked
 // may have it.
-func TestTheShardOfAName(t *testing.T) {
+func TestShardOfName(t *testing.T) {
 	inGroup(t, 2, func(g *group) {
 		p, there := g.nodes[1], g.nodes[2]
 		p.system, there.system = 2, 2
@@ -106,7 +106,7 @@ func TestTheShardOfAName(t *testing.T) {
 }
 
 // A call about a name goes to the shard of that name, and fails if there is none.
-func TestACallByName(t *testing.T) {
+func TestCallByName(t *testing.T) {
 	inGroup(t, 1, func(g *group) {
 		p := g.nodes[1]
 		p.system, p.home = 1, lives(3, nil)
@@ -131,7 +131,7 @@ func TestACallByName(t *testing.T) {
 }
 
 // A call about an id fails at once if there is no such shard. Only the system shard knows that for sure, and it has no objects itself.
-func TestACallByID(t *testing.T) {
+func TestCallByID(t *testing.T) {
 	inGroup(t, 2, func(g *group) {
 		p := g.nodes[1]
 		p.system, g.nodes[2].system = 2, 2
@@ -232,7 +232,7 @@ func TestFeatureLevels(t *testing.T) {
 }
 
 // A queue that has moved is learned, whether the call is translated for the API or not.
-func TestAQueueThatHasMoved(t *testing.T) {
+func TestMovedQueueIsLearned(t *testing.T) {
 	inGroup(t, 1, func(g *group) {
 		p := g.nodes[1]
 		g.lead(1, 1)

@@ -20,7 +20,7 @@ import (
 )
 
 // All fields of the broker's types arrive at the other node, including ones added later.
-func TestEverythingTravels(t *testing.T) {
+func TestAllFieldsRoundTrip(t *testing.T) {
 	routertest.InFleet(t, 1, func(f *routertest.Fleet) {
 		for _, name := range slices.Concat(broker.Verbs.Names(), cluster.Verbs.Names(), f.Nodes[1].Methods()) {
 			make := func() verb.Call { return f.Nodes[1].CallNamed(name) }
@@ -41,7 +41,7 @@ type reply[R any] struct {
 }
 
 // A selection by an empty list of ids is distinct from one by filter, and an empty payload from a missing one.
-func TestNothingIsNotNone(t *testing.T) {
+func TestEmptyIsNotMissing(t *testing.T) {
 	var nothing []byte
 	a := broker.TaskCommand{Edit: broker.Edit{Payload: &nothing}}
 	b, err := verb.Encode(&a)
@@ -59,7 +59,7 @@ func TestNothingIsNotNone(t *testing.T) {
 	}
 }
 
-func TestErrorsTravel(t *testing.T) {
+func TestErrorsRoundTrip(t *testing.T) {
 	way := func(err error) error {
 		a := reply[int]{Fault: forward.FaultOf(err)}
 		b, bad := verb.Encode(&a)

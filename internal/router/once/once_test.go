@@ -118,7 +118,7 @@ func TestOnceKeysAreFound(t *testing.T) {
 var movedQueue = forward.Moved{Namespace: routertest.Namespace, Name: "spread", Shard: 2, Config: task.QueueConfig{Version: 4}}
 
 // A moving slot is waited for, as long as the caller has time.
-func TestOnceKeysOnTheirWay(t *testing.T) {
+func TestOnceKeysOfMovingSlots(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		time        time.Duration // of the caller; 0: unlimited

@@ -70,7 +70,7 @@ func TestExplainWithoutLeader(t *testing.T) {
 const leaderlessTime = 500 * time.Millisecond
 
 // Once a call has found no leader, later ones report since when; seeing a leader ends that.
-func TestExplainSinceWhenThereIsNoLeader(t *testing.T) {
+func TestExplainReportsSinceWhen(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		ctx, m := context.Background(), f.Nodes[2]
 		ids, err := f.Nodes[1].Put(1)

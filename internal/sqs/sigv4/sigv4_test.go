@@ -77,7 +77,7 @@ func verify(r *http.Request, body, secret string, at time.Time) error {
 	return s.Verify(r, []byte(body), secret, at, "X-Amz-Target")
 }
 
-func TestSignaturesOfTheLibrary(t *testing.T) {
+func TestSignaturesOfSDK(t *testing.T) {
 	for _, c := range []struct {
 		name, method, target, body string
 		headers                    []string

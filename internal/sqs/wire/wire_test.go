@@ -83,8 +83,8 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// TestCostOfForms checks that the cost of reading a form is bounded by its size, whatever its fields are called.
-func TestCostOfForms(t *testing.T) {
+// TestFormCostIsBounded checks that the cost of reading a form is bounded by its size, whatever its fields are called.
+func TestFormCostIsBounded(t *testing.T) {
 	long := strings.Repeat("1.", maxField/2)
 	for name, want := range map[string]int{long: maxField/2 - 1, long + "1": 0, long + long: 0} {
 		if got := len(indexes(url.Values{name: {"x"}})); got != want {
@@ -139,7 +139,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-func TestErrorsInBothForms(t *testing.T) {
+func TestErrorsInQueryAndJSON(t *testing.T) {
 	if got, want := string(JSONError(ErrQueueDoesNotExist)), `{"__type":"com.amazonaws.sqs#QueueDoesNotExist","message":"The specified queue does not exist."}`; got != want {
 		t.Errorf("JSON error = %s, want %s", got, want)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/ui/format"
 )
 
-func TestSparksAreSmallAndTrue(t *testing.T) {
+func TestSparklines(t *testing.T) {
 	none := []int64{0, 0, 0, 0, 0}
 	for _, c := range []struct {
 		name string
@@ -41,7 +41,7 @@ func TestSparksAreSmallAndTrue(t *testing.T) {
 	}
 }
 
-func TestTrendsSayTheirLastHour(t *testing.T) {
+func TestTrendsHaveLastHourInWords(t *testing.T) {
 	for _, c := range []struct {
 		hours []int64
 		want  Trend
@@ -56,7 +56,7 @@ func TestTrendsSayTheirLastHour(t *testing.T) {
 	}
 }
 
-func TestChartsSayWhatABarCounts(t *testing.T) {
+func TestBarsHaveDescriptions(t *testing.T) {
 	for step, want := range map[time.Duration]string{time.Second: "per second", 10 * time.Second: "per 10 s", time.Minute: "per minute", 30 * time.Minute: "per 30 min", time.Hour: "per hour", 0: ""} {
 		if got := stepWords(step); got != want {
 			t.Errorf("stepWords(%v) = %q, want %q", step, got, want)

@@ -22,8 +22,8 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestFieldsReadWhatTheyHold: a form submitted without edits has the values that it was filled with.
-func TestFieldsReadWhatTheyHold(t *testing.T) {
+// TestFieldsRoundTrip: a form submitted without edits has the values that it was filled with.
+func TestFieldsRoundTrip(t *testing.T) {
 	for _, d := range []time.Duration{time.Millisecond, 90 * time.Second, 20 * time.Minute, 2 * time.Hour, 3*time.Hour + time.Minute, 36 * time.Hour, 14 * 24 * time.Hour, 1500 * time.Millisecond} {
 		if got, err := humanize.Duration(DurationText(d)); err != nil || got != d {
 			t.Errorf("DurationText(%v) = %q, which parses as %v, %v", d, DurationText(d), got, err)

@@ -30,7 +30,7 @@ func TestSpansAreToTheNearest(t *testing.T) {
 	}
 }
 
-func TestWordsOfAShell(t *testing.T) {
+func TestShellQuoting(t *testing.T) {
 	for s, want := range map[string]string{"mail.welcome": "mail.welcome", "": "''", "it's $HOME": `'it'\''s $HOME'`} {
 		if got := ShellWord(s); got != want {
 			t.Errorf("ShellWord(%q) = %s, want %s", s, got, want)
@@ -61,7 +61,7 @@ func TestDurationsReadAlike(t *testing.T) {
 	}
 }
 
-func TestWhatWasNotMeasuredIsADash(t *testing.T) {
+func TestMissingValuesAreDashes(t *testing.T) {
 	if got := Median(admin.Latency{}); got != "–" {
 		t.Errorf("Median without measurements = %s, want a dash", got)
 	}
@@ -82,7 +82,7 @@ func TestWhatWasNotMeasuredIsADash(t *testing.T) {
 	}
 }
 
-func TestTimesToCome(t *testing.T) {
+func TestFutureTimes(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	for at, want := range map[time.Time]string{now.Add(14 * 24 * time.Hour): "6 Dec 12:00 UTC", now.Add(60 * 24 * time.Hour): "21 Jan 2027", now.Add(23 * time.Hour): "23 Nov 11:00 UTC", now.Add(11 * time.Hour): "23:00 UTC",
 		now.Add(-13 * time.Hour): "21 Nov 23:00 UTC", now.Add(-11 * time.Hour).In(time.FixedZone("", -7200)): "01:00 UTC"} {

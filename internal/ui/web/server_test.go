@@ -343,7 +343,7 @@ func TestActions(t *testing.T) {
 }
 
 // While it is not known who asks, a form is performed all the same if the API may have been too slow, but not if it refused.
-func TestWhoActs(t *testing.T) {
+func TestUnknownActor(t *testing.T) {
 	s := newSite(t)
 	for _, c := range []struct {
 		err  error

@@ -19,8 +19,8 @@ const (
 	tableEnd   = "<!-- end of the table -->\n"
 )
 
-// TestTableIsThatOfTheFeatures compares docs/sdks.md with features.json. PAWL_UPDATE=1 rewrites it.
-func TestTableIsThatOfTheFeatures(t *testing.T) {
+// TestTableMatchesFeatures compares docs/sdks.md with features.json. PAWL_UPDATE=1 rewrites it.
+func TestTableMatchesFeatures(t *testing.T) {
 	data, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// TestTrouble: a server that doesn't answer is described in a few words.
-func TestTrouble(t *testing.T) {
+// TestConnectionProblems: a server that doesn't answer is described in a few words.
+func TestConnectionProblems(t *testing.T) {
 	a := &App{Server: "n1:7295"}
 	for _, c := range []struct {
 		err  error

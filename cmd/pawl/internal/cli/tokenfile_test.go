@@ -10,7 +10,7 @@ import (
 )
 
 // A token file is complete as soon as it exists. A program that starts a server and waits for the file never reads part of a token.
-func TestTokenFileIsWhole(t *testing.T) {
+func TestTokenFileIsWrittenAtomically(t *testing.T) {
 	for range 200 {
 		path := filepath.Join(t.TempDir(), "token")
 		read := make(chan string)
@@ -32,7 +32,7 @@ func TestTokenFileIsWhole(t *testing.T) {
 }
 
 // An existing file is left unchanged, also in a read-only directory. A new file is readable only by its owner, and no temporary file remains.
-func TestTokenFileIsMadeOnce(t *testing.T) {
+func TestTokenFileIsCreatedOnce(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "token")
 	if made, err := MakeTokenFile(path); !made || err != nil {

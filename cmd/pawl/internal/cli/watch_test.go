@@ -55,8 +55,8 @@ func screens(out *bytes.Buffer) []string {
 	return strings.Split(out.String(), "\x1b[H\x1b[2J")[1:]
 }
 
-// TestWatchOutlivesTheServer: the last screen remains, marked as stale, until the server is back.
-func TestWatchOutlivesTheServer(t *testing.T) {
+// TestWatchSurvivesRestart: the last screen remains, marked as stale, until the server is back.
+func TestWatchSurvivesRestart(t *testing.T) {
 	looks := func(at time.Duration) (string, error) {
 		if at >= 4*time.Second && at < 10*time.Second {
 			time.Sleep(500 * time.Millisecond)

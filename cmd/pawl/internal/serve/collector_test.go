@@ -23,7 +23,7 @@ func TestHeapPercent(t *testing.T) {
 	}
 }
 
-func TestHeapRoomFollowsWhatIsInUse(t *testing.T) {
+func TestHeapLimitFollowsUsage(t *testing.T) {
 	before := growth()
 	t.Setenv("GOGC", "100") // restored at the end
 	giveHeapRoom()
@@ -62,7 +62,7 @@ func growth() uint64 {
 	return s[0].Value.Uint64()
 }
 
-func TestUnusedMemoryGoesBackAtRest(t *testing.T) {
+func TestIdleServerReturnsMemory(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(800)) // so that no other collection runs
 	tuner := &heapTuner{percent: 800, look: time.AfterFunc(time.Hour, func() {})}
 	tuner.look.Stop()

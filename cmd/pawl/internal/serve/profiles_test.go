@@ -9,7 +9,7 @@ import (
 )
 
 // Only a server with profiles enabled samples memory.
-func TestProfilesAreOffUntilAskedFor(t *testing.T) {
+func TestProfilesAreOffByDefault(t *testing.T) {
 	if runtime.MemProfileRate != 0 {
 		t.Errorf("memory is sampled every %d bytes, want never", runtime.MemProfileRate)
 	}

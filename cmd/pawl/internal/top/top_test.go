@@ -251,8 +251,8 @@ func TestTopOnNarrowScreens(t *testing.T) {
 	}
 }
 
-// TestTopTellsFailuresApart: failures of one type in two queues are two rows, each with its queue, also on a narrow screen.
-func TestTopTellsFailuresApart(t *testing.T) {
+// TestTopListsFailuresByQueue: failures of one type in two queues are two rows, each with its queue, also on a narrow screen.
+func TestTopListsFailuresByQueue(t *testing.T) {
 	v := example()
 	v.tab = tabFailures
 	long := strings.Repeat("long", 20)
@@ -291,8 +291,8 @@ func TestTopHelpFits(t *testing.T) {
 	}
 }
 
-// TestTopTellsOfAll: the totals cover all queues although only the first ones are listed, and it is always visible that there are more.
-func TestTopTellsOfAll(t *testing.T) {
+// TestTopTotalsCoverAllQueues: the totals cover all queues although only the first ones are listed, and it is always visible that there are more.
+func TestTopTotalsCoverAllQueues(t *testing.T) {
 	v := example()
 	s := &admin.NamespaceStats{Queues: admin.QueueTotals{Queues: 10_000, Ready: 113_000, Dead: 2_000, Poisoned: 7, OldestReady: time.Minute}}
 	s.Step = 10 * time.Second

@@ -54,7 +54,7 @@ func TestTraceSettings(t *testing.T) {
 }
 
 // Settings that OpenTelemetry's packages would ignore are rejected. The error has the setting, its value and the rule, but no secret.
-func TestTraceSettingsThatMakeNoSense(t *testing.T) {
+func TestInvalidTraceSettings(t *testing.T) {
 	const otlp = "OTEL_EXPORTER_OTLP_"
 	good := t.TempDir() + "/ca.pem"
 	writeTestRoots(t, good)

@@ -8,8 +8,8 @@ import (
 	"github.com/pawlq/pawl/internal/ui/web"
 )
 
-// TestLinksOfAlarms: a page can have several alarms, and each link says where it leads.
-func TestLinksOfAlarms(t *testing.T) {
+// TestAlarmLinks: a page can have several alarms, and each link says where it leads.
+func TestAlarmLinks(t *testing.T) {
 	req := &web.Request{}
 	for _, c := range []struct {
 		a         admin.Attention

@@ -7,8 +7,8 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// TestNodesThatAreAway: a node from which a new leader has not heard is shown as not heard from yet for a while, before it counts as silent.
-func TestNodesThatAreAway(t *testing.T) {
+// TestUnheardNodes: a node from which a new leader has not heard is shown as not heard from yet for a while, before it counts as silent.
+func TestUnheardNodes(t *testing.T) {
 	for _, c := range []struct {
 		node               admin.Node
 		state, word, since string
@@ -28,8 +28,8 @@ func TestNodesThatAreAway(t *testing.T) {
 	}
 }
 
-// TestShardsAreNoSounderThanKnown: while a shard's leader still counts a dead node's replica as answering, the shard is not shown as healthy.
-func TestShardsAreNoSounderThanKnown(t *testing.T) {
+// TestShardHealthIsNotOverstated: while a shard's leader still counts a dead node's replica as answering, the shard is not shown as healthy.
+func TestShardHealthIsNotOverstated(t *testing.T) {
 	nodes := []nodeRow{nodeRowOf(admin.Node{Name: "n1", State: "active", Alive: true, Heard: true}), nodeRowOf(admin.Node{Name: "n2", State: "active", Heard: true, Silent: 12 * time.Second})}
 	row := shardRowOf(admin.ShardStatus{Leader: "n1", Members: []admin.Replica{{Node: "n1", Voter: true, Answers: true, Lag: 3}, {Node: "n2", Voter: true, Answers: true}}}, nodes)
 	if row.Unheard != "n2" || row.Replicas[0].State != "behind" || row.Replicas[1].State != "silent" {
@@ -41,7 +41,7 @@ func TestShardsAreNoSounderThanKnown(t *testing.T) {
 	}
 }
 
-func TestDisksAreShortAsTheOverviewSays(t *testing.T) {
+func TestDiskWarningsMatchOverview(t *testing.T) {
 	for free, want := range map[int64]bool{0: true, 9: true, 10: false, 96: false} {
 		if row := nodeRowOf(admin.Node{DiskFree: free, DiskTotal: 100}); row.DiskShort() != want {
 			t.Errorf("with %d of 100 free, DiskShort = %t", free, row.DiskShort())

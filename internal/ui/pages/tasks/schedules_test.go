@@ -8,8 +8,8 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// TestRunsSayWhenClocksChange covers the night in which Vienna's clocks go back.
-func TestRunsSayWhenClocksChange(t *testing.T) {
+// TestRunsAcrossClockChange covers the night in which Vienna's clocks go back.
+func TestRunsAcrossClockChange(t *testing.T) {
 	day := func(d int, hour int) time.Time { return time.Date(2026, 10, d, hour, 30, 0, 0, time.UTC) }
 	runs := runsOf(&admin.Schedule{TimeZone: "Europe/Vienna", UpdatedAt: day(20, 0), PlannedAt: day(24, 1), Coming: []time.Time{day(25, 2), day(26, 2)}})
 	want := []run{

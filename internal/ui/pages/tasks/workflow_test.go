@@ -60,8 +60,8 @@ func checkFlow(t *testing.T, f *flow) {
 	}
 }
 
-// TestEveryStateHasASign: states have different shapes, so that they can be told apart without colors.
-func TestEveryStateHasASign(t *testing.T) {
+// TestEveryStateHasAShape: states have different shapes, so that they can be told apart without colors.
+func TestEveryStateHasAShape(t *testing.T) {
 	seen := map[string]string{}
 	for _, s := range allStates {
 		shape, ok := flowShapes[string(s)]
