@@ -1,7 +1,5 @@
 package claims
 
-import ()
-
 // These are exported for the tests.
 const (
 	AwaitTime   = awaitTime

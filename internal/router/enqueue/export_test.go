@@ -1,6 +1,4 @@
 package enqueue
 
-import ()
-
 // IsNewMember is exported for the tests.
 var IsNewMember = isNewMember

@@ -1,7 +1,5 @@
 package schedules
 
-import ()
-
 // MaxChanges and OnSchedule are exported for the tests.
 const MaxChanges = maxChanges
 

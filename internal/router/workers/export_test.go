@@ -1,7 +1,5 @@
 package workers
 
-import ()
-
 // These are exported for the tests.
 const (
 	WorkersTime = workersTime
