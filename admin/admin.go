@@ -168,12 +168,12 @@ func (a calls) acting(ctx context.Context) (context.Context, error) {
 	if err := checkReason(a.reason); err != nil {
 		return ctx, err
 	}
-	var said []string
+	var pairs []string
 	if a.actor != "" {
-		said = append(said, metaActor, a.actor)
+		pairs = append(pairs, metaActor, a.actor)
 	}
 	if a.reason != "" {
-		said = append(said, metaReason, a.reason)
+		pairs = append(pairs, metaReason, a.reason)
 	}
-	return metadata.AppendToOutgoingContext(ctx, said...), nil
+	return metadata.AppendToOutgoingContext(ctx, pairs...), nil
 }

@@ -60,8 +60,8 @@ func (a Cluster) Backup(ctx context.Context, w io.Writer, progress func(BackupPr
 		}
 		_, _ = sum.Write(m.GetData())
 		p.Bytes += int64(len(m.GetData()))
-		if said := m.GetProgress(); said != nil {
-			p.ShardsDone, p.Shards = int(said.GetShardsDone()), int(said.GetShards())
+		if at := m.GetProgress(); at != nil {
+			p.ShardsDone, p.Shards = int(at.GetShardsDone()), int(at.GetShards())
 		}
 		if progress != nil {
 			progress(p)
@@ -73,10 +73,10 @@ func (a Cluster) Backup(ctx context.Context, w io.Writer, progress func(BackupPr
 }
 
 // backupInfo compares what was received with the server's summary.
-func backupInfo(said *pawlv1.BackupSummary, bytes int64, sum string) (*BackupSummary, error) {
-	if said.GetBytes() != bytes || said.GetSha256() != sum {
+func backupInfo(summary *pawlv1.BackupSummary, bytes int64, sum string) (*BackupSummary, error) {
+	if summary.GetBytes() != bytes || summary.GetSha256() != sum {
 		return nil, fmt.Errorf("backup: %w", &pawltype.Error{Code: pawltype.ErrInternal, Message: fmt.Sprintf("received %d bytes with SHA-256 %s, the server sent %d with %s",
-			bytes, sum, said.GetBytes(), said.GetSha256())})
+			bytes, sum, summary.GetBytes(), summary.GetSha256())})
 	}
 	return &BackupSummary{Bytes: bytes, SHA256: sum}, nil
 }

@@ -104,9 +104,9 @@ type Settled struct {
 
 // Ack completes the task, with the result set by Claim.SetResult. A repeat returns the first answer.
 func (s Client) Ack(ctx context.Context, c *pawl.Claim) error {
-	ctx, told := s.core.Telemetry.Settle(ctx, tracedClaim(c), telemetry.VerbAck)
+	ctx, op := s.core.Telemetry.Settle(ctx, tracedClaim(c), telemetry.VerbAck)
 	_, err := rpc.Call(ctx, s.core.Caller, true, s.worker.Ack, lease.AckRequest(refOf(c), c.Result(), c.ResultContentType()))
-	told.End(err)
+	op.End(err)
 	if err != nil {
 		return fmt.Errorf("ack %q: %w", c.ID, err)
 	}
@@ -118,9 +118,9 @@ func (s Client) Fail(ctx context.Context, c *pawl.Claim, err error) (Settled, er
 	if err == nil || pawl.OutcomeOf(err) == pawltype.OutcomeSnoozed {
 		return Settled{}, fmt.Errorf("fail %q: %w", c.ID, convert.Invalid("error", "%v is not a failure", err))
 	}
-	ctx, told := s.core.Telemetry.Settle(ctx, tracedClaim(c), telemetry.VerbFail)
+	ctx, op := s.core.Telemetry.Settle(ctx, tracedClaim(c), telemetry.VerbFail)
 	resp, err := rpc.Call(ctx, s.core.Caller, true, s.worker.Fail, lease.FailRequest(refOf(c), err))
-	told.End(err)
+	op.End(err)
 	if err != nil {
 		return Settled{}, fmt.Errorf("fail %q: %w", c.ID, err)
 	}
@@ -129,9 +129,9 @@ func (s Client) Fail(ctx context.Context, c *pawl.Claim, err error) (Settled, er
 
 // Release gives the task back, due after delay. No attempt is used.
 func (s Client) Release(ctx context.Context, c *pawl.Claim, delay time.Duration) (Settled, error) {
-	ctx, told := s.core.Telemetry.Settle(ctx, tracedClaim(c), telemetry.VerbRelease)
+	ctx, op := s.core.Telemetry.Settle(ctx, tracedClaim(c), telemetry.VerbRelease)
 	resp, err := rpc.Call(ctx, s.core.Caller, true, s.worker.Release, lease.ReleaseRequest(refOf(c), delay))
-	told.End(err)
+	op.End(err)
 	if err != nil {
 		return Settled{}, fmt.Errorf("release %q: %w", c.ID, err)
 	}

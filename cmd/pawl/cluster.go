@@ -188,19 +188,19 @@ func shardProblems(shards []admin.ShardStatus) (lines []string) {
 
 // stuckText returns a text that hasn't changed for stuckAfter, once.
 type stuckText struct {
-	text  string
-	since time.Time
-	told  bool
+	text     string
+	since    time.Time
+	reported bool
 }
 
 func (s *stuckText) look(text string, now time.Time) string {
 	if text != s.text {
-		s.text, s.since, s.told = text, now, false
+		s.text, s.since, s.reported = text, now, false
 	}
-	if s.told || now.Sub(s.since) < stuckAfter {
+	if s.reported || now.Sub(s.since) < stuckAfter {
 		return ""
 	}
-	s.told = true
+	s.reported = true
 	return text
 }
 

@@ -50,13 +50,13 @@ func (f *groupFile) spec() (g pawl.GroupSpec, err error) {
 	}
 	for _, point := range []struct {
 		field string
-		said  *view.ScheduledTask
+		task  *view.ScheduledTask
 		to    **pawl.Item
 	}{{"on_complete", f.OnComplete, &g.OnComplete}, {"on_success", f.OnSuccess, &g.OnSuccess}, {"on_death", f.OnDeath, &g.OnDeath}} {
-		if point.said == nil {
+		if point.task == nil {
 			continue
 		}
-		item, err := point.said.Item(point.field)
+		item, err := point.task.Item(point.field)
 		if err != nil {
 			return g, err
 		}

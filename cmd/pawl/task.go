@@ -89,14 +89,14 @@ const searchReported = 2 * time.Second
 
 // withSearchProgress reads pages of tasks, and reports the progress of a long search on standard error.
 func (a *app) withSearchProgress(read func(pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error)) func(pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
-	told, rows, found := time.Now(), int64(0), 0
+	reported, rows, found := time.Now(), int64(0), 0
 	return func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
 		page, err := read(p)
 		found += len(page.Items)
 		if s := page.Searched; s != nil {
 			rows += s.Rows
-			if now := time.Now(); now.Sub(told) >= searchReported {
-				told = now
+			if now := time.Now(); now.Sub(reported) >= searchReported {
+				reported = now
 				fmt.Fprintf(a.Err, "searched %s, back to %s: found %s\n", text.Count(rows, "row"), text.Clock(s.Until, now), text.Count(int64(found), "task"))
 			}
 		}

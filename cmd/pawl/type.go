@@ -104,16 +104,16 @@ waited and ran, the errors, and the slowest runs of the last hour. --around comp
 }
 
 // aroundOf parses a time, or an age; "": none.
-func aroundOf(said string, now time.Time) (time.Time, error) {
-	if said == "" {
+func aroundOf(text string, now time.Time) (time.Time, error) {
+	if text == "" {
 		return time.Time{}, nil
 	}
-	if ago, err := time.ParseDuration(said); err == nil {
+	if ago, err := time.ParseDuration(text); err == nil {
 		return now.Add(-ago), nil
 	}
-	at, err := time.Parse(time.RFC3339, said)
+	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return at, cli.Usage("--around %q is neither an RFC 3339 time nor an age such as 20m", said)
+		return at, cli.Usage("--around %q is neither an RFC 3339 time nor an age such as 20m", text)
 	}
 	return at, nil
 }

@@ -300,8 +300,8 @@ func (d *Authenticator) Refused() (counts [failures]uint64, source string) {
 // Failed returns how many callers were refused for a reason since the start.
 func (d *Authenticator) Failed(f Failure) uint64 { return d.failed[f].Load() }
 
-// Uses returns the tokens that were used since they were last reported, to the minute. Call told once they have been reported.
-func (d *Authenticator) Uses() (uses []Use, told func()) {
+// Uses returns the tokens that were used since they were last reported, to the minute. Call reported once they have been.
+func (d *Authenticator) Uses() (uses []Use, reported func()) {
 	type noted struct {
 		v      *Principal
 		minute int64

@@ -100,14 +100,14 @@ func (b *Reader) data() ([]byte, error) {
 	case kind != blockPartEnd:
 		return nil, b.damaged("it has a block of kind %q instead of data", kind)
 	}
-	var said Part
-	if err := b.parse(body, &said); err != nil {
+	var recorded Part
+	if err := b.parse(body, &recorded); err != nil {
 		return nil, err
 	}
-	if said.Shard != b.Head.Shards[b.ended] || said.Bytes != b.part.Bytes || !bytes.Equal(said.SHA256, b.sum.Sum(nil)) {
+	if recorded.Shard != b.Head.Shards[b.ended] || recorded.Bytes != b.part.Bytes || !bytes.Equal(recorded.SHA256, b.sum.Sum(nil)) {
 		return nil, b.damaged("the state of shard %d differs from what was written", b.Head.Shards[b.ended])
 	}
-	b.part = said
+	b.part = recorded
 	b.ended++
 	return nil, io.EOF
 }
@@ -119,14 +119,14 @@ func (b *Reader) finish() error {
 	if err != nil {
 		return err
 	}
-	var said end
+	var recorded end
 	if kind != blockEnd {
 		return b.damaged("it has a block of kind %q instead of its end", kind)
 	}
-	if err := b.parse(body, &said); err != nil {
+	if err := b.parse(body, &recorded); err != nil {
 		return err
 	}
-	if said.Parts != b.ended || said.Bytes != before || !bytes.Equal(said.SHA256, sum) {
+	if recorded.Parts != b.ended || recorded.Bytes != before || !bytes.Equal(recorded.SHA256, sum) {
 		return b.damaged("it differs from what was written")
 	}
 	switch n, err := io.ReadFull(b.r, make([]byte, 1)); {

@@ -162,8 +162,8 @@ func (e *deliveries) done(messages []*OutboxMessage, out []Enqueued, kept []int)
 			continue
 		}
 		if c.Tries, c.Error = c.Tries+1, "its shard did not answer"; out[i].Err != nil {
-			if said, ok := task.AsError(out[i].Err); ok {
-				c.Error = said.Message
+			if refusal, ok := task.AsError(out[i].Err); ok {
+				c.Error = refusal.Message
 			}
 		}
 		e.tried[p.Request] = c

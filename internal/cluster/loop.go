@@ -212,7 +212,7 @@ func (r *Reconciler) act(ctx context.Context, passes []shardPass) (acted bool) {
 			s.problem = l.decision.Busy
 		}
 		if step := l.decision.Step; step.Kind != NoStep {
-			s.step = step.told(l.m)
+			s.step = step.describe(l.m)
 			acted = acted || errs[i] == nil
 			r.logStep(step, s.step, errs[i])
 		}
@@ -224,8 +224,8 @@ func (r *Reconciler) act(ctx context.Context, passes []shardPass) (acted bool) {
 	return acted
 }
 
-func (r *Reconciler) logStep(step Step, told string, err error) {
-	log := r.cfg.Logger.With("shard", step.Shard, "step", told)
+func (r *Reconciler) logStep(step Step, description string, err error) {
+	log := r.cfg.Logger.With("shard", step.Shard, "step", description)
 	if step.Why != "" {
 		log = log.With("why", step.Why)
 	}

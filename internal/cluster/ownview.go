@@ -31,7 +31,7 @@ func OwnView(by string, m *Map, reports map[uint32]Report, silent time.Duration)
 // for long.
 func ownShard(m *Map, s Shard, reports map[uint32]Report) ShardOverview {
 	v := ShardOverview{Shard: s}
-	said := map[uint64]ShardReport{} // by replica
+	byReplica := map[uint64]ShardReport{} // by replica
 	answer := 0
 	for _, r := range s.Replicas {
 		report, answers := reports[r.Node]
@@ -43,7 +43,7 @@ func ownShard(m *Map, s Shard, reports map[uint32]Report) ShardOverview {
 		if at < 0 {
 			continue
 		}
-		said[r.ID] = report.Shards[at]
+		byReplica[r.ID] = report.Shards[at]
 		if of := report.Shards[at]; of.Leads && of.Term >= v.Term {
 			v.Leader, v.Term, v.Applied = r.ID, of.Term, of.Applied
 		}
@@ -52,7 +52,7 @@ func ownShard(m *Map, s Shard, reports map[uint32]Report) ShardOverview {
 		v.Leader = 0
 	}
 	for i := range v.Members {
-		if of, ok := said[v.Members[i].ID]; ok && v.Known && of.Applied < v.Applied {
+		if of, ok := byReplica[v.Members[i].ID]; ok && v.Known && of.Applied < v.Applied {
 			v.Members[i].Lag = v.Applied - of.Applied
 		}
 	}

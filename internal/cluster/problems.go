@@ -58,7 +58,7 @@ func (o *Overview) names() map[uint32]string {
 func (o *Overview) shardProblems(names map[uint32]string) (list []Problem) {
 	for i := range o.Shards {
 		s := &o.Shards[i]
-		kind, text := o.trouble(s, names)
+		kind, text := o.shardProblem(s, names)
 		if text == "" {
 			continue
 		}
@@ -77,8 +77,8 @@ func (o *Overview) shardProblems(names map[uint32]string) (list []Problem) {
 	return list
 }
 
-// trouble returns what is wrong with a shard; "": nothing.
-func (o *Overview) trouble(s *ShardOverview, names map[uint32]string) (ProblemKind, string) {
+// shardProblem returns what is wrong with a shard; "": nothing.
+func (o *Overview) shardProblem(s *ShardOverview, names map[uint32]string) (ProblemKind, string) {
 	switch {
 	case !s.Known || s.Leader == 0:
 		return NoLeader, "no leader answers"
@@ -181,8 +181,8 @@ func shardsText(ids []uint32) string {
 	return "shards " + strings.Join(humanize.Runs(ids), ", ")
 }
 
-// told describes what a step does.
-func (s Step) told(m *Map) string {
+// describe says what a step does.
+func (s Step) describe(m *Map) string {
 	name := func(number uint32) string {
 		if at := slices.IndexFunc(m.Nodes, func(n Node) bool { return n.Number == number }); at >= 0 {
 			return m.Nodes[at].Name
@@ -206,12 +206,12 @@ func (s Step) told(m *Map) string {
 	case TransferLeader:
 		return "node " + on + " should lead"
 	case ChangeVoters:
-		return s.Change.told(name)
+		return s.Change.describe(name)
 	}
 	return ""
 }
 
-func (c *VoterChange) told(name func(uint32) string) string {
+func (c *VoterChange) describe(name func(uint32) string) string {
 	var parts []string
 	for _, p := range []struct {
 		ids  []uint64

@@ -96,7 +96,7 @@ func TestStepDescriptions(t *testing.T) {
 			Change: VoterChange{Promote: []uint64{second}, Demote: []uint64{1}, Remove: []uint64{3}}},
 		"": {},
 	} {
-		if got := s.told(m); got != want {
+		if got := s.describe(m); got != want {
 			t.Errorf("%v: got %q, want %q", s, got, want)
 		}
 	}

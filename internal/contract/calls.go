@@ -26,8 +26,8 @@ var Calls = sync.OnceValue(func() map[string]*Call {
 			for j := range service.Methods().Len() {
 				m := service.Methods().Get(j)
 				c := &Call{Name: string(service.Name()) + "/" + string(m.Name()), Call: &pawlv1.Call{}, Method: m}
-				if said, ok := proto.GetExtension(m.Options(), pawlv1.E_Call).(*pawlv1.Call); ok && said != nil {
-					c.Call = said
+				if call, ok := proto.GetExtension(m.Options(), pawlv1.E_Call).(*pawlv1.Call); ok && call != nil {
+					c.Call = call
 				}
 				calls[c.Name] = c
 			}

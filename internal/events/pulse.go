@@ -15,11 +15,11 @@ const (
 // pulse serves a reader that only needs to know that something happened, not what. The ring keeps no events for it: it checks each event
 // until one matches, and then none until the reader has been told.
 type pulse struct {
-	filter   Filter
-	hit      bool
-	toldUpTo uint64        // index of the entry up to which the reader was told of a hit: a read from before it means that the answer was lost
-	news     chan struct{} // receives when there is a hit
-	seen     time.Time     // time of its reader's last read
+	filter       Filter
+	hit          bool
+	notifiedUpTo uint64        // index of the entry up to which the reader was told of a hit: a read from before it means that the answer was lost
+	news         chan struct{} // receives when there is a hit
+	seen         time.Time     // time of its reader's last read
 }
 
 // readPulse waits until something has happened since the reader was last told.
@@ -56,9 +56,9 @@ func (r *Ring) takeHit(q *Query) (*pulse, Page, error) {
 		p = r.addPulse(q, now)
 	}
 	p.seen = now
-	page.Changed = !page.Reset && q.After.Index < p.toldUpTo
+	page.Changed = !page.Reset && q.After.Index < p.notifiedUpTo
 	if p.hit {
-		p.hit, p.toldUpTo, page.Changed = false, page.Next.Index, true
+		p.hit, p.notifiedUpTo, page.Changed = false, page.Next.Index, true
 		r.waitingPulses.Add(1)
 		select {
 		case <-p.news:

@@ -55,7 +55,7 @@ func TestWithoutACluster(t *testing.T) {
 	if err := (g.services.cluster).Backup(nil, nil); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "does not offer the calls for a cluster") {
 		t.Errorf("Backup without a cluster: %v, want wrong state", err)
 	}
-	g.services.worker.tellNode(&pipeStream{ctx: t.Context()}) // there is no node to report
+	g.services.worker.sendNode(&pipeStream{ctx: t.Context()}) // there is no node to report
 	hooks := g.services.webhook
 	_, add := hooks.AddWebhook(t.Context(), &pawlv1.AddWebhookRequest{Name: "w", Url: "https://example.com"})
 	_, set := hooks.SetWebhook(t.Context(), &pawlv1.SetWebhookRequest{Name: "w", Url: "https://example.com"})

@@ -107,7 +107,7 @@ func (g *operationService) GetOperation(ctx context.Context, r *pawlv1.GetOperat
 // outcomesTimeout bounds how long each shard counts the outcomes of an operation's tasks: the web UI asks repeatedly.
 const outcomesTimeout = 100 * time.Millisecond
 
-// outcomes counts the tasks that an operation has changed by their current state. If all are of one queue, only its tasks are
+// outcomes counts the tasks that an operation has changed by their current state. If all are in one queue, only its tasks are
 // examined.
 func (g *operationService) outcomes(ctx context.Context, id task.ID, spec *pawlv1.OperationSpec) (*pawlv1.Became, error) {
 	f := broker.Filter{Operation: id}

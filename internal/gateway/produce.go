@@ -75,7 +75,7 @@ func (s *produceStream) wait() {
 			return
 		case <-draining:
 			draining = nil
-			s.tell(&pawlv1.ProduceResponse{Draining: true})
+			s.send(&pawlv1.ProduceResponse{Draining: true})
 		}
 	}
 }
@@ -185,11 +185,11 @@ func (s *produceStream) answer(a *pawlv1.ProduceAnswer) {
 	s.mu.Lock()
 	s.answers = append(s.answers, a)
 	s.mu.Unlock()
-	s.tell(nil)
+	s.send(nil)
 }
 
-// tell sends a message or, if it is nil, the answers that are ready, unless another goroutine has sent them meanwhile.
-func (s *produceStream) tell(m *pawlv1.ProduceResponse) {
+// send sends a message or, if it is nil, the answers that are ready, unless another goroutine has sent them meanwhile.
+func (s *produceStream) send(m *pawlv1.ProduceResponse) {
 	s.sending <- struct{}{}
 	defer func() { <-s.sending }()
 	if m == nil {

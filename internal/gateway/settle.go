@@ -69,8 +69,8 @@ func (g *workerService) Release(ctx context.Context, r *pawlv1.ReleaseRequest) (
 // settleOne runs one verb; span is the name of its span if it ends the claim, otherwise "".
 func (g *workerService) settleOne(ctx context.Context, span string, call broker.Settle) (s broker.Settled, err error) {
 	if span != "" {
-		told := g.spans.Settle(ctx, span, &call.Hold)
-		defer func() { told.End(err) }()
+		op := g.spans.Settle(ctx, span, &call.Hold)
+		defer func() { op.End(err) }()
 	}
 	got, at, err := g.broker.Settle(ctx, call.Hold.ID.Shard(), []broker.Settle{call})
 	callinfo.Note(ctx, at)
@@ -96,7 +96,7 @@ func (g *workerService) Settle(ctx context.Context, r *pawlv1.SettleRequest) (*p
 	span := g.spans.SettleMany(ctx, len(b.calls))
 	b.run(ctx, g)
 	span.End(nil)
-	b.tell(func(h *broker.Hold) { g.registry.Ended(h.ID, h.Token) }, g.registry.Extended)
+	b.notify(func(h *broker.Hold) { g.registry.Ended(h.ID, h.Token) }, g.registry.Extended)
 	return out, nil
 }
 
@@ -184,8 +184,8 @@ func (b *settleBatch) run(ctx context.Context, g *workerService) {
 	})
 }
 
-// tell calls ended for claims that are over, and extended for leases that end later.
-func (b *settleBatch) tell(ended func(*broker.Hold), extended func(task.ID, task.Token, time.Time)) {
+// notify calls ended for claims that are over, and extended for leases that end later.
+func (b *settleBatch) notify(ended func(*broker.Hold), extended func(task.ID, task.Token, time.Time)) {
 	for i := range b.calls {
 		c := &b.calls[i]
 		switch e := b.answers[i].GetError(); {

@@ -90,12 +90,12 @@ func (g *workerService) Work(stream pawlv1.WorkerService_WorkServer) error {
 	if n := first.GetHello().GetSlots(); n < 0 || n > maxSlots {
 		return task.Invalid("hello.slots", "%d is not between 0 and %d", n, maxSlots)
 	}
-	g.tellNode(stream)
+	g.sendNode(stream)
 	return w.serve(first)
 }
 
-// tellNode tells a worker which of several nodes its stream goes to: it may know a better one.
-func (g *workerService) tellNode(stream pawlv1.WorkerService_WorkServer) {
+// sendNode tells a worker which of several nodes its stream goes to: it may know a better one.
+func (g *workerService) sendNode(stream pawlv1.WorkerService_WorkServer) {
 	if g.nodes == nil {
 		return
 	}
@@ -430,7 +430,7 @@ func (w *work) run(frames []*pawlv1.SettleRequest) {
 
 // forget stops watching claims that have ended, and reports them and longer leases to the registry.
 func (w *work) forget(b *settleBatch) {
-	b.tell(func(h *broker.Hold) {
+	b.notify(func(h *broker.Hold) {
 		w.watch.Remove(h.ID, h.Token)
 		w.quiet.me.Ended(h.ID, h.Token)
 	}, w.quiet.me.Extended)

@@ -41,12 +41,12 @@ func (a accessNotices) requireTokens(ctx context.Context) {
 	}
 	on := a.cfg.Tokens == TokensAlways
 	by := task.Author{Name: a.cfg.Name, Face: task.FaceNode, Reason: "--auth"}
-	for said := false; ; said = true {
+	for logged := false; ; logged = true {
 		_, err := cluster.RequireTokens.Call(ctx, a.router, cluster.TokensRequired{By: by, On: on})
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		if !said {
+		if !logged {
 			a.cfg.Logger.Warn("the other nodes could not be told whether calls need a token: those without --auth are unchanged", "needed_here", on, "error", err)
 		}
 		select {
@@ -65,7 +65,7 @@ const refusalsEvery = time.Minute
 func (a accessNotices) noteRefusals(ctx context.Context) {
 	tick := time.NewTicker(refusalsEvery)
 	defer tick.Stop()
-	told, _ := a.auth.Refused()
+	reported, _ := a.auth.Refused()
 	for {
 		select {
 		case <-ctx.Done():
@@ -73,15 +73,15 @@ func (a accessNotices) noteRefusals(ctx context.Context) {
 		case <-tick.C:
 		}
 		now, source := a.auth.Refused()
-		if now == told {
+		if now == reported {
 			continue
 		}
-		since := func(f auth.Failure) uint64 { return now[f] - told[f] }
+		since := func(f auth.Failure) uint64 { return now[f] - reported[f] }
 		r := tokens.Refusals{NoToken: since(auth.FailedNone), Malformed: since(auth.FailedForm), Unknown: since(auth.FailedUnknown), Expired: since(auth.FailedExpired),
 			Denied: since(auth.FailedRights), Signature: since(auth.FailedSignature)}
 		by := task.Author{Name: a.cfg.Name, Face: task.FaceNode, Address: source}
 		if _, err := cluster.NoteRefusals.Call(ctx, a.router, cluster.RefusalsSeen{By: by, Refusals: r}); err == nil {
-			told = now
+			reported = now
 		}
 	}
 }

@@ -115,7 +115,7 @@ func (b *bootstrap) run(ctx context.Context) error {
 			return err
 		case b.dir.Identity.Read().Member():
 			return nil
-		case found.complete && found.member == "" && b.mayFound(found.fresh):
+		case found.complete && found.member == "" && b.mayBootstrap(found.fresh):
 			b.cfg.Logger.Info("founding a cluster", "node", b.cfg.Name, "with", names(found.fresh))
 			return b.found()
 		}
@@ -185,8 +185,8 @@ func (b *bootstrap) introduce(ctx context.Context, address string, request []byt
 	return who, g, cbor.Unmarshal(answer, &g)
 }
 
-// mayFound reports whether all see the same nodes, and this node is the first of them.
-func (b *bootstrap) mayFound(fresh []introduction) bool {
+// mayBootstrap reports whether all see the same nodes, and this node is the first of them.
+func (b *bootstrap) mayBootstrap(fresh []introduction) bool {
 	all := names(fresh)
 	for _, g := range fresh {
 		if g.Name != b.cfg.Name && !slices.Equal(g.Sees, all) {

@@ -55,7 +55,7 @@ func readBackup(ctx context.Context, file string, progress func(read, of int64),
 		return out, errors.New("it is not a file, and a backup is read more than once")
 	}
 	out.Bytes = info.Size()
-	b, err := backup.NewReader(&progressReader{ctx: ctx, r: f, told: func(read int64) { progress(read, out.Bytes) }})
+	b, err := backup.NewReader(&progressReader{ctx: ctx, r: f, report: func(read int64) { progress(read, out.Bytes) }})
 	if err != nil {
 		return out, err
 	}
@@ -80,12 +80,12 @@ func readBackup(ctx context.Context, file string, progress func(read, of int64),
 		if err != nil {
 			return out, fmt.Errorf("shard %d: %w", id, err)
 		}
-		said := b.Part()
-		if said.Index != p.Index || said.Term != p.Term {
+		part := b.Part()
+		if part.Index != p.Index || part.Term != p.Term {
 			return out, fmt.Errorf("%w: shard %d is after entry %d of term %d, should be after entry %d of term %d", backup.ErrDamaged, id,
-				p.Index, p.Term, said.Index, said.Term)
+				p.Index, p.Term, part.Index, part.Term)
 		}
-		p.Shard, p.Bytes = id, said.Bytes
+		p.Shard, p.Bytes = id, part.Bytes
 		out.Parts = append(out.Parts, p)
 	}
 }
@@ -108,10 +108,10 @@ func checkPart(h backup.Head, id uint32, image io.Reader) (p BackupPart, err err
 
 // progressReader reads until its context ends, and reports its progress.
 type progressReader struct {
-	ctx  context.Context
-	r    io.Reader
-	read int64
-	told func(read int64)
+	ctx    context.Context
+	r      io.Reader
+	read   int64
+	report func(read int64)
 }
 
 // Read implements io.Reader.
@@ -121,6 +121,6 @@ func (s *progressReader) Read(p []byte) (int, error) {
 	}
 	n, err := s.r.Read(p)
 	s.read += int64(n)
-	s.told(s.read)
+	s.report(s.read)
 	return n, err
 }

@@ -61,7 +61,7 @@ func (h *heartbeat) fetch(ctx context.Context, after uint64, wait time.Duration)
 		h.waitsForOwn.Store(true)
 	}
 	report := h.report()
-	uses, told := h.auth.Uses()
+	uses, reported := h.auth.Uses()
 	report.Uses = uses
 	d, err := h.system.changes(ctx, changesArgs{After: after, Report: report, Wait: wait})
 	if err != nil {
@@ -69,7 +69,7 @@ func (h *heartbeat) fetch(ctx context.Context, after uint64, wait time.Duration)
 		h.leaveIfRemoved(err)
 		return d, err
 	}
-	told()
+	reported()
 	return d, nil
 }
 

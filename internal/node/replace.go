@@ -52,14 +52,14 @@ func (b *bootstrap) replace(ctx context.Context, damage error) error {
 	b.damaged.Store(true)
 	defer b.damaged.Store(false)
 	b.transport.SetPeers(nil)
-	for said := (time.Time{}); ; {
+	for logged := (time.Time{}); ; {
 		for _, address := range b.others() {
 			refused, err := b.rejoin(ctx, address, former)
 			if err != nil || b.dir.Identity.Read().Member() {
 				return err
 			}
-			if refused != "" && time.Since(said) > formLog {
-				said = time.Now()
+			if refused != "" && time.Since(logged) > formLog {
+				logged = time.Now()
 				b.cfg.Logger.Info("not admitted yet, this takes a few seconds", "address", address, "reason", refused)
 			}
 		}

@@ -55,13 +55,13 @@ func New() *Registry {
 }
 
 // Join adds a worker with a stream. id is what the worker calls itself on all its streams; "": it has no such name. version is that of the
-// newest Quiet that it was told of and obeys; 0: none. told is called when Quiet has changed.
-func (r *Registry) Join(hello Hello, id string, version uint64, told func()) *Worker {
+// newest Quiet that it was told of and obeys; 0: none. onQuiet is called when Quiet has changed.
+func (r *Registry) Join(hello Hello, id string, version uint64, onQuiet func()) *Worker {
 	if id == "" {
 		id = rand.Text()
 	}
 	now := time.Now()
-	w := &Worker{r: r, key: key{hello.Namespace, id}, stream: true, onQuiet: told, hello: hello, since: now, seen: now, running: map[task.ID]Run{}}
+	w := &Worker{r: r, key: key{hello.Namespace, id}, stream: true, onQuiet: onQuiet, hello: hello, since: now, seen: now, running: map[task.ID]Run{}}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if was := r.takeBack(w.key, true); was != nil {

@@ -202,14 +202,14 @@ func sumOf(tallies []Tally, queue int) (sum task.QueueWorkers) {
 		}
 		for j := range t.Queues[queue] {
 			g := &t.Queues[queue][j]
-			types, told := t.typesOf(g)
+			types, known := t.typesOf(g)
 			key := "-" + strings.Join(types, "\x00")
-			if !told {
+			if !known {
 				key = ""
 			}
 			s := groups[key]
 			if s == nil {
-				s = &summed{task.WorkerGroup{Types: types, Untold: !told}, map[uint64]bool{}, map[uint64]bool{}}
+				s = &summed{task.WorkerGroup{Types: types, Untold: !known}, map[uint64]bool{}, map[uint64]bool{}}
 				groups[key] = s
 			}
 			s.Connected, s.Slots, s.Busy = s.Connected+g.Connected, s.Slots+g.Slots, s.Busy+g.Busy
@@ -237,8 +237,8 @@ func sumOf(tallies []Tally, queue int) (sum task.QueueWorkers) {
 	return sum
 }
 
-// typesOf returns the types that a group takes. told is false if they are unknown.
-func (t *Tally) typesOf(g *Group) (types []string, told bool) {
+// typesOf returns the types that a group takes. known is false if they are unknown.
+func (t *Tally) typesOf(g *Group) (types []string, known bool) {
 	if g.Types < 1 || g.Types > len(t.Types) { // a later release may send more
 		return nil, false
 	}

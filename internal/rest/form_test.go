@@ -55,7 +55,7 @@ func TestPathsFillRequests(t *testing.T) {
 				t.Errorf("%s determines %q, which is not a boolean field of its request", r, name)
 			}
 		}
-		if name := r.said.GetAnswer(); name != "" && d.Output().Fields().ByName(protoreflect.Name(name)) == nil {
+		if name := r.spec.GetAnswer(); name != "" && d.Output().Fields().ByName(protoreflect.Name(name)) == nil {
 			t.Errorf("%s responds with %q, which is not a field of its response", r, name)
 		}
 	}

@@ -50,7 +50,7 @@ func (x *exchange) request(in proto.Message, others ...string) error {
 	if err != nil {
 		return err
 	}
-	if name := x.on.said.GetSet(); name != "" {
+	if name := x.on.spec.GetSet(); name != "" {
 		to.Set(named(to.Descriptor().Fields(), name), protoreflect.ValueOfBool(true))
 	}
 	if err := x.fromHeaders(m, to); err != nil {
@@ -239,10 +239,10 @@ func (x *exchange) fromHeaders(m *message, to protoreflect.Message) error {
 		if header == "" {
 			continue
 		}
-		switch v, said := x.r.Header.Get(header), to.Get(f.d).String(); {
+		switch v, inBody := x.r.Header.Get(header), to.Get(f.d).String(); {
 		case v == "":
-		case said != "" && said != v:
-			return task.Invalid(f.name, "%q differs from the header %s", task.Cut(said, 64), header)
+		case inBody != "" && inBody != v:
+			return task.Invalid(f.name, "%q differs from the header %s", task.Cut(inBody, 64), header)
 		default:
 			to.Set(f.d, protoreflect.ValueOfString(v))
 		}
@@ -266,7 +266,7 @@ func (x *exchange) idInPath() error {
 
 // extraTime returns how much more time than usual the answer to a request may take.
 func (r *Route) extraTime(to protoreflect.Message) time.Duration {
-	if r.said.GetSlow() {
+	if r.spec.GetSlow() {
 		return slowTime
 	}
 	if f := r.takes.byName["wait"]; f != nil && to.Has(f.d) {

@@ -22,7 +22,7 @@ type Route struct {
 	RPC    string
 	handle func(*exchange) error
 
-	said  *pawlv1.Route
+	spec  *pawlv1.Route
 	takes *message // the type of the request
 	// inPath are the fields of the request in the path, by their names there.
 	inPath map[string]*field
@@ -43,8 +43,8 @@ var Routes = sync.OnceValue(func() []*Route {
 	routes := slices.Clone(serverRoutes)
 	calls := contract.Calls()
 	for _, name := range slices.Sorted(maps.Keys(calls)) {
-		for _, said := range calls[name].GetRest() {
-			routes = append(routes, newRoute(calls[name], said))
+		for _, spec := range calls[name].GetRest() {
+			routes = append(routes, newRoute(calls[name], spec))
 		}
 	}
 	return routes
@@ -73,9 +73,9 @@ var special = map[string]func(*exchange) error{
 	"GET /api/v1/events":                  watchEvents,
 }
 
-func newRoute(call *contract.Call, said *pawlv1.Route) *Route {
-	r := &Route{RPC: call.Name, said: said, takes: messageOf(call.Method.Input()), inPath: map[string]*field{}}
-	r.Method, r.Path = contract.MethodAndPath(said)
+func newRoute(call *contract.Call, spec *pawlv1.Route) *Route {
+	r := &Route{RPC: call.Name, spec: spec, takes: messageOf(call.Method.Input()), inPath: map[string]*field{}}
+	r.Method, r.Path = contract.MethodAndPath(spec)
 	for _, other := range call.GetRest() {
 		r.fixed = append(r.fixed, other.GetSet())
 	}
@@ -147,10 +147,10 @@ func (x *exchange) answer(got proto.Message) {
 	if v.Descriptor().Fields().ByName(fieldSecret) != nil {
 		x.w.Header().Set("Cache-Control", "no-store") // no cache may store it
 	}
-	if name := x.on.said.GetAnswer(); name != "" {
+	if name := x.on.spec.GetAnswer(); name != "" {
 		v = v.Get(v.Descriptor().Fields().ByName(protoreflect.Name(name))).Message()
 	}
-	x.status = int(x.on.said.GetStatus())
+	x.status = int(x.on.spec.GetStatus())
 	x.object(messageOf(v.Descriptor()), v)
 }
 

@@ -32,8 +32,8 @@ func putSchedule(x *exchange) error {
 		if err := x.readInto(in); err != nil {
 			return err
 		}
-		if said := in.GetSpec().GetName(); said != name {
-			return task.Invalid("name", "%q differs from %q in the path", task.Cut(said, 64), task.Cut(name, 64))
+		if inBody := in.GetSpec().GetName(); inBody != name {
+			return task.Invalid("name", "%q differs from %q in the path", task.Cut(inBody, 64), task.Cut(name, 64))
 		}
 		return nil
 	})

@@ -37,9 +37,9 @@ func (f *freshness) noteCommit(m *pb.Message) {
 	if m.GetType() != pb.MsgApp || len(m.GetContext()) != 8 || m.GetFrom() != f.l.raft.BasicStatus().Lead {
 		return
 	}
-	if said := store.Time(binary.BigEndian.Uint64(m.GetContext())); said > f.latest.sent { // #nosec G115 -- as stamped
+	if sent := store.Time(binary.BigEndian.Uint64(m.GetContext())); sent > f.latest.sent { // #nosec G115 -- as stamped
 		f.refresh()
-		f.commit, f.latest = m.GetCommit(), announcement{said, f.l.cfg.Time.Elapsed()}
+		f.commit, f.latest = m.GetCommit(), announcement{sent, f.l.cfg.Time.Elapsed()}
 	}
 }
 

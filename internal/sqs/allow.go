@@ -39,8 +39,8 @@ func checkAllow(value string) error {
 // mayRedrive rejects a redrive policy whose dead-letter queue does not allow the request's queue as a source.
 func (x *exchange) mayRedrive(target *queues.Queue, value string) error {
 	var a allow
-	said := attributeOf(&target.Config, "RedriveAllowPolicy")
-	if said == "" || json.Unmarshal([]byte(said), &a) != nil || a.Permission == "allowAll" {
+	policy := attributeOf(&target.Config, "RedriveAllowPolicy")
+	if policy == "" || json.Unmarshal([]byte(policy), &a) != nil || a.Permission == "allowAll" {
 		return nil
 	}
 	own := x.in.QueueName // of CreateQueue

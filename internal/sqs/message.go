@@ -105,7 +105,7 @@ func bodyOf(payload []byte, contentType string, headers map[string]string) (body
 			}
 		}
 	}
-	if said := headers[headerAttributes]; said != "" && json.Unmarshal([]byte(said), &attributes) != nil {
+	if text := headers[headerAttributes]; text != "" && json.Unmarshal([]byte(text), &attributes) != nil {
 		attributes = nil // another producer's header
 	}
 	if !isText(payload) {

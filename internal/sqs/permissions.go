@@ -130,7 +130,7 @@ func (x *exchange) changePolicy(change func(p *policy, arn string) error) error 
 			return task.NotFound("queue", q.Name)
 		}
 		p := policy{Version: "2008-10-17", ID: arn + "/SQSDefaultPolicy"}
-		if said := attributeOf(c, "Policy"); said != "" && json.Unmarshal([]byte(said), &p) != nil {
+		if text := attributeOf(c, "Policy"); text != "" && json.Unmarshal([]byte(text), &p) != nil {
 			refused = wire.ErrInvalidAttributeValue.With("The queue has a policy that can not be changed by labels: set the attribute Policy.")
 			return nil
 		}

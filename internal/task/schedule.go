@@ -129,9 +129,9 @@ const scheduleVersion = 1
 
 // Encode returns the stored form. Equal schedules have the same form, whether they state empty values or leave them out.
 func (s *Schedule) Encode() []byte {
-	said := *s
-	said.Task = s.Task.normalized()
-	b, err := json.Marshal(&said)
+	c := *s
+	c.Task = s.Task.normalized()
+	b, err := json.Marshal(&c)
 	if err != nil {
 		panic(err) // only finite numbers and years below 10,000 pass Check
 	}

@@ -138,7 +138,7 @@ func (s *server) start() {
 	}
 	prepare := s.command(s.prepare(program, s.dir), as, log)
 	if err := prepare.Run(); err != nil {
-		s.err = s.told(err)
+		s.err = s.withLog(err)
 		return
 	}
 	s.err = s.launch(program, as, log)
@@ -181,16 +181,16 @@ func (s *server) await() error {
 		}
 		select {
 		case <-s.ended:
-			return s.told(fmt.Errorf("it ended: %w", err))
+			return s.withLog(fmt.Errorf("it ended: %w", err))
 		case <-ctx.Done():
-			return s.told(err)
+			return s.withLog(err)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
 
-// told adds the tail of the server's log to an error.
-func (s *server) told(err error) error {
+// withLog adds the tail of the server's log to an error.
+func (s *server) withLog(err error) error {
 	log, _ := os.ReadFile(s.dir + "/log")
 	return fmt.Errorf("%w\n%s", err, log[max(0, len(log)-8000):])
 }

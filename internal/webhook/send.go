@@ -163,18 +163,18 @@ func outcomeOf(resp *http.Response, body []byte, now time.Time) Outcome {
 	if o.Status >= 300 && o.Status < 400 {
 		o.Error += " (redirects are not followed)"
 	}
-	if said := clean(string(body)); said != "" {
-		o.Error = task.Cut(o.Error+": "+said, maxError)
+	if text := clean(string(body)); text != "" {
+		o.Error = task.Cut(o.Error+": "+text, maxError)
 	}
 	return o
 }
 
 // retryAfter parses how long a receiver asks us to wait: seconds, or a date.
-func retryAfter(said string, now time.Time) time.Duration {
-	if n, err := strconv.ParseUint(said, 10, 32); err == nil {
+func retryAfter(text string, now time.Time) time.Duration {
+	if n, err := strconv.ParseUint(text, 10, 32); err == nil {
 		return min(time.Duration(n)*time.Second, maxRetryAfter)
 	}
-	at, err := http.ParseTime(said)
+	at, err := http.ParseTime(text)
 	if err != nil {
 		return 0
 	}

@@ -119,8 +119,8 @@ func (b *book) adopt(orphans []*life, open map[content][]*Record) {
 	taken := map[content]int{}
 	for _, l := range orphans {
 		var candidates []*Record
-		what, told := l.content()
-		if candidates = open[what]; !told {
+		what, known := l.content()
+		if candidates = open[what]; !known {
 			for _, rs := range open {
 				candidates = append(candidates, rs...)
 			}
@@ -130,7 +130,7 @@ func (b *book) adopt(orphans []*life, open map[content][]*Record) {
 		case len(candidates) == 0:
 			b.violation(fault{Unexpected, "nobody tried to enqueue it"}, l.id, l.events[0].Record)
 			l.judged = true
-		case told && taken[what] > len(candidates):
+		case known && taken[what] > len(candidates):
 			b.violation(fault{Doubled, "more tasks than requests"}, l.id, candidates[0], l.events[0].Record)
 			l.judged = true
 		default:
@@ -139,8 +139,8 @@ func (b *book) adopt(orphans []*life, open map[content][]*Record) {
 	}
 }
 
-// content returns the queue and payload of a task; told is false if they are unknown.
-func (l *life) content() (c content, told bool) {
+// content returns the queue and payload of a task; known is false if they are unknown.
+func (l *life) content() (c content, known bool) {
 	for i := range l.events {
 		r := l.events[i].Record
 		if r.Payload == 0 || r.Queue == "" || strings.Contains(r.Queue, ",") {
@@ -201,16 +201,16 @@ func (b *book) giveClaims(l *life, claimed []*Record, first map[string]*Record) 
 		if known[fence] {
 			continue
 		}
-		told := l.firstAt(fence)
+		record := l.firstAt(fence)
 		if back > 0 { // of a claim that was answered without this task, because a shard's answer was lost internally
 			back--
-			b.give(l, Record{ReturnNS: told.ReturnNS, Op: Claim, Fence: fence, Answer: Answer{Code: Unknown}})
+			b.give(l, Record{ReturnNS: record.ReturnNS, Op: Claim, Fence: fence, Answer: Answer{Code: Unknown}})
 			continue
 		}
 		missing++
-		lost := lostClaims(claimed, told, l.queue(), missing)
+		lost := lostClaims(claimed, record, l.queue(), missing)
 		if len(lost) < missing {
-			b.violation(fault{Numbers, "a fence was given to nobody"}, l.id, told)
+			b.violation(fault{Numbers, "a fence was given to nobody"}, l.id, record)
 			l.judged = true
 			return
 		}

@@ -68,8 +68,8 @@ func (s state) wrongState(e *event) (state, fault) {
 		return s, fault{GoodToken, "refused, and the lease was not over"}
 	}
 	where := refusedAt(e.Op)
-	if told := place(e.State); told != 0 {
-		where &= told
+	if possible := place(e.State); possible != 0 {
+		where &= possible
 	}
 	next, ok := s.seen(e, where)
 	if !ok {

@@ -153,7 +153,7 @@ type builder struct {
 }
 
 // compile makes a test program of files that replace those of the package.
-func (b *builder) compile(ctx context.Context, binary string, replaced map[string][]byte, flags ...string) (said []byte, err error) {
+func (b *builder) compile(ctx context.Context, binary string, replaced map[string][]byte, flags ...string) (output []byte, err error) {
 	overlay := struct{ Replace map[string]string }{map[string]string{}}
 	for path, text := range replaced {
 		at := filepath.Join(b.dir, filepath.Base(binary)+"-"+filepath.Base(path))
@@ -188,17 +188,17 @@ func (b *builder) planted(ctx context.Context) (binary string, refused map[int]b
 				replaced[f.path] = f.plant()
 			}
 		}
-		said, err := b.compile(ctx, binary, replaced, "-gcflags=-e")
+		output, err := b.compile(ctx, binary, replaced, "-gcflags=-e")
 		if err == nil {
 			return binary, refused, nil
 		}
 		before := len(refused)
-		for _, at := range errorAt.FindAllSubmatch(said, -1) {
+		for _, at := range errorAt.FindAllSubmatch(output, -1) {
 			line, _ := strconv.Atoi(string(at[2]))
 			b.p.unplant(filepath.Base(string(at[1])), line, refused)
 		}
 		if len(refused) == before || ctx.Err() != nil {
-			return "", nil, fmt.Errorf("with its mutants %s does not compile: %w\n%s", b.p.Name, err, said)
+			return "", nil, fmt.Errorf("with its mutants %s does not compile: %w\n%s", b.p.Name, err, output)
 		}
 	}
 }

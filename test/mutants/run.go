@@ -51,7 +51,7 @@ type runner struct {
 type ran struct {
 	passed, timedOut bool
 	used, took       time.Duration // CPU time, and wall-clock time
-	said             []byte
+	output           []byte
 }
 
 // tests runs the tests with a mutant switched on; 0: none.
@@ -90,7 +90,7 @@ func (r *runner) tests(ctx context.Context, binary string, id int, flags ...stri
 	err = cmd.Wait()
 	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
-	end := ran{passed: err == nil, timedOut: ctx.Err() != nil || status.Signaled(), used: used, took: time.Since(start), said: out.Bytes()}
+	end := ran{passed: err == nil, timedOut: ctx.Err() != nil || status.Signaled(), used: used, took: time.Since(start), output: out.Bytes()}
 	var exit *exec.ExitError
 	if err == nil || errors.As(err, &exit) || ctx.Err() != nil {
 		return end, nil
@@ -164,7 +164,7 @@ func run(ctx context.Context, p *pkg, mutants []*mutant, atOnce int) error {
 		return err
 	}
 	if !planted.passed {
-		return fmt.Errorf("the tests of %s fail with no mutant on:\n%s", p.Tests, planted.said)
+		return fmt.Errorf("the tests of %s fail with no mutant on:\n%s", p.Tests, planted.output)
 	}
 	// The slowdown by the switches.
 	tests.slower = max(planted.used.Seconds()/tests.whole.used.Seconds(), 1)

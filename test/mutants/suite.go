@@ -67,8 +67,8 @@ func (s *suite) batches(m *mutant) (all []batch) {
 // measure runs the unmodified tests: all together, and each alone.
 func measure(ctx context.Context, b *builder) (*suite, error) {
 	binary := filepath.Join(b.dir, "cover.test")
-	if said, err := b.compile(ctx, binary, nil, "-coverpkg="+b.p.Path); err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, said)
+	if output, err := b.compile(ctx, binary, nil, "-coverpkg="+b.p.Path); err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, output)
 	}
 	r := &runner{dir: b.p.Tests}
 	s := &suite{}
@@ -77,7 +77,7 @@ func measure(ctx context.Context, b *builder) (*suite, error) {
 		return nil, err
 	}
 	if !s.whole.passed {
-		return nil, fmt.Errorf("the tests of %s fail:\n%s", b.p.Tests, s.whole.said)
+		return nil, fmt.Errorf("the tests of %s fail:\n%s", b.p.Tests, s.whole.output)
 	}
 	list := exec.CommandContext(ctx, binary, "-test.list=.")
 	list.Dir = b.p.Tests
@@ -95,7 +95,7 @@ func measure(ctx context.Context, b *builder) (*suite, error) {
 			return nil, err
 		}
 		if !end.passed {
-			return nil, fmt.Errorf("%s fails alone:\n%s", name, end.said)
+			return nil, fmt.Errorf("%s fails alone:\n%s", name, end.output)
 		}
 		lines, err := readCoverage(profile)
 		if err != nil {

@@ -95,9 +95,9 @@ func (s Calls) Settle(ctx context.Context, endings []Ending) ([]*pawlv1.Settled,
 	for _, e := range endings {
 		e.AddTo(req)
 	}
-	ctx, told := s.observe.SettleMany(ctx, len(endings))
+	ctx, op := s.observe.SettleMany(ctx, len(endings))
 	resp, err := rpc.Call(ctx, s.caller, true, s.worker.Settle, req)
-	told.End(err)
+	op.End(err)
 	if err != nil {
 		return nil, err
 	}

@@ -66,14 +66,14 @@ func (t *Telemetry) Inject(ctx context.Context, s *pawlv1.TaskSpec) {
 			return
 		}
 	}
-	said := propagation.MapCarrier{}
-	t.carry.Inject(ctx, said)
+	carrier := propagation.MapCarrier{}
+	t.carry.Inject(ctx, carrier)
 	switch {
-	case len(said) == 0:
+	case len(carrier) == 0:
 	case s.Headers == nil:
-		s.Headers = said
-	case len(s.Headers)+len(said) <= maxHeaders && headerBytes(s.Headers)+headerBytes(said) <= maxHeaderBytes:
-		maps.Copy(s.Headers, said)
+		s.Headers = carrier
+	case len(s.Headers)+len(carrier) <= maxHeaders && headerBytes(s.Headers)+headerBytes(carrier) <= maxHeaderBytes:
+		maps.Copy(s.Headers, carrier)
 	}
 }
 

@@ -93,21 +93,21 @@ func (o Span) recordError(err error) {
 	if err == nil {
 		return
 	}
-	said := convert.TaskError(err)
-	attrs := []attribute.KeyValue{semconv.ExceptionType(said.GetType()), semconv.ExceptionMessage(said.GetMessage())}
-	if said.GetStack() != "" {
-		attrs = append(attrs, semconv.ExceptionStacktrace(said.GetStack()))
+	failure := convert.TaskError(err)
+	attrs := []attribute.KeyValue{semconv.ExceptionType(failure.GetType()), semconv.ExceptionMessage(failure.GetMessage())}
+	if failure.GetStack() != "" {
+		attrs = append(attrs, semconv.ExceptionStacktrace(failure.GetStack()))
 	}
 	o.span.AddEvent("exception", trace.WithAttributes(attrs...))
 }
 
 // Settled makes the span of an ending that was sent over a stream, once the broker has answered.
-func (t *Telemetry) Settled(run trace.SpanContext, c Task, v Verb, told time.Time, err error) {
+func (t *Telemetry) Settled(run trace.SpanContext, c Task, v Verb, sent time.Time, err error) {
 	ctx := trace.ContextWithSpanContext(context.Background(), run)
-	_, o := t.begin(ctx, v, c.Queue, trace.WithTimestamp(told))
+	_, o := t.begin(ctx, v, c.Queue, trace.WithTimestamp(sent))
 	describeClaim(o.span, c)
 	if !o.began.IsZero() {
-		o.began = told
+		o.began = sent
 	}
 	o.End(err)
 }
@@ -136,9 +136,9 @@ func (t *Telemetry) injectCall(ctx context.Context) context.Context {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx
 	}
-	said := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, said)
-	for name, value := range said {
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	for name, value := range carrier {
 		ctx = metadata.AppendToOutgoingContext(ctx, name, value)
 	}
 	return ctx

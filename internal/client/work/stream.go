@@ -397,7 +397,7 @@ type answer struct {
 	h          *heldClaim
 	verb       telemetry.Verb
 	reportedAt time.Time
-	said       *pawlv1.Settled
+	settled    *pawlv1.Settled
 }
 
 // settled handles the answers to settle frames.
@@ -431,7 +431,7 @@ func (s *Run) settled(r *pawlv1.SettleResponse, now time.Time) {
 		signal(s.idleChanged)
 	}
 	for _, a := range answered {
-		s.cfg.Telemetry.Settled(a.h.run.SpanContext(), a.h.traced(), a.verb, a.reportedAt, telemetry.SettleError(a.said))
+		s.cfg.Telemetry.Settled(a.h.run.SpanContext(), a.h.traced(), a.verb, a.reportedAt, telemetry.SettleError(a.settled))
 	}
 	for _, x := range refused {
 		x.h.log(s.cfg.Log).Warn("the broker rejected the task's outcome", "verb", x.end.Verb(), "error", x.err)

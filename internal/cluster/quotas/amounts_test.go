@@ -127,7 +127,7 @@ func TestSafeShares(t *testing.T) {
 		return divisionPart{Version: 4, Most: task.Amounts{Backlog: n, Bytes: unlimited, Running: unlimited}}
 	}
 	told := func(n int64) divisionPart {
-		return divisionPart{Version: 4, Most: task.Unlimited, Told: task.Amounts{Backlog: n}}
+		return divisionPart{Version: 4, Most: task.Unlimited, Sent: task.Amounts{Backlog: n}}
 	}
 	for _, c := range []struct {
 		name  string
@@ -231,15 +231,15 @@ func TestMostFollowsAnswers(t *testing.T) {
 		"has none of its one share":      {true, 1, 0, false, both, told},
 		"was never sent a share":         {true, 0, 0, false, higher, task.Amounts{}},
 	} {
-		p := &shardPart{divisionPart: divisionPart{Version: c.version, Most: most, Told: told}, known: c.known}
+		p := &shardPart{divisionPart: divisionPart{Version: c.version, Most: most, Sent: told}, known: c.known}
 		if c.known {
 			p.space.Share, p.space.Use = task.Share{Version: c.has, Amounts: share}, use
 		}
 		if got := p.settled(); got != c.settled {
 			t.Errorf("%s: settled = %t", name, got)
 		}
-		if p.updateMost(); p.Most != c.wantMost || p.Told != c.wantTold {
-			t.Errorf("%s: it may use %+v, and was told %+v, want %+v and %+v", name, p.Most, p.Told, c.wantMost, c.wantTold)
+		if p.updateMost(); p.Most != c.wantMost || p.Sent != c.wantTold {
+			t.Errorf("%s: it may use %+v, and was told %+v, want %+v and %+v", name, p.Most, p.Sent, c.wantMost, c.wantTold)
 		}
 	}
 }

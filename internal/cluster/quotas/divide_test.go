@@ -229,7 +229,7 @@ func TestRaisedShareIsLost(t *testing.T) {
 		w.setQuotas("team", task.Quotas{Backlog: 30})
 		w.fail(w.refuses, 1, errCut)
 		is(t, w.divider.Divide(bg, "team"), task.ErrUnavailable, errCut.Error())
-		if row := w.row("team"); row[0].Most.Backlog != 30 || row[0].Told.Backlog != 30 || w.share(1, "team").Backlog != 10 {
+		if row := w.row("team"); row[0].Most.Backlog != 30 || row[0].Sent.Backlog != 30 || w.share(1, "team").Backlog != 10 {
 			t.Errorf("while the share is on its way, the row is %+v, and the share %+v", row, w.share(1, "team"))
 		}
 		w.traffic()
@@ -240,7 +240,7 @@ func TestRaisedShareIsLost(t *testing.T) {
 		w.fail(w.refuses, 1, nil)
 		must(t, w.divider.Divide(bg, "team"))
 		_, put := w.traffic()
-		if row := w.row("team"); fmt.Sprint(put) != "[1]" || row[0].Version != w.share(1, "team").Version || w.share(1, "team").Backlog != 30 || row[0].Told != (task.Amounts{}) {
+		if row := w.row("team"); fmt.Sprint(put) != "[1]" || row[0].Version != w.share(1, "team").Version || w.share(1, "team").Backlog != 30 || row[0].Sent != (task.Amounts{}) {
 			t.Errorf("the next division sent shares to %v, the row is %+v, and the share %+v", put, row, w.share(1, "team"))
 		}
 	})

@@ -23,8 +23,8 @@ type divisionPart struct {
 	Version uint64 `json:"version"` // of the last share sent to it
 	// Most is what the shard may use or does use, whether or not it has received its share. It is unlimited until a share is confirmed.
 	Most task.Amounts `json:"most"`
-	// Told is the maximum of the shares sent to it and not confirmed.
-	Told task.Amounts `json:"told,omitzero"`
+	// Sent is the maximum of the shares sent to it and not confirmed.
+	Sent task.Amounts `json:"told,omitzero"`
 }
 
 // shardPart is the state of one shard during a division.
@@ -194,14 +194,14 @@ func (p *shardPart) updateMost() {
 		return
 	}
 	if p.settled() || p.Version == 0 {
-		p.Most, p.Told = p.space.Share.Amounts, task.Amounts{}
+		p.Most, p.Sent = p.space.Share.Amounts, task.Amounts{}
 	}
 	p.Most = most(p.Most, p.space.Use)
 }
 
 // sendShares sends a new share to those shards for which of returns one. What each may use from then on is written first.
 func (s *Divider) sendShares(ctx context.Context, d *division, of func(p *shardPart, i int) (task.Amounts, bool)) ([]error, error) {
-	told := make([]*task.Share, len(d.parts))
+	shares := make([]*task.Share, len(d.parts))
 	some := false
 	for i := range d.parts {
 		p := &d.parts[i]
@@ -209,8 +209,8 @@ func (s *Divider) sendShares(ctx context.Context, d *division, of func(p *shardP
 			continue
 		}
 		if to, is := of(p, i); is {
-			told[i], some = &task.Share{Amounts: to}, true
-			p.Most, p.Told = most(p.Most, to), most(p.Told, to)
+			shares[i], some = &task.Share{Amounts: to}, true
+			p.Most, p.Sent = most(p.Most, to), most(p.Sent, to)
 		}
 	}
 	if !some && slices.Equal(d.row.Parts, d.storedParts()) {
@@ -219,7 +219,7 @@ func (s *Divider) sendShares(ctx context.Context, d *division, of func(p *shardP
 	version, err := system.Update(ctx, s.shard, func(tx *store.Tx) (uint64, error) {
 		row := divisionRow{d.storedParts()}
 		for i := range d.parts {
-			if told[i] != nil {
+			if shares[i] != nil {
 				row.Parts[i].Version = tx.Index()
 			}
 		}
@@ -235,14 +235,14 @@ func (s *Divider) sendShares(ctx context.Context, d *division, of func(p *shardP
 	d.row = divisionRow{d.storedParts()}
 	errs := make([]error, len(d.parts))
 	system.Each(len(d.parts), func(i int) {
-		if told[i] == nil {
+		if shares[i] == nil {
 			return
 		}
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		p := &d.parts[i]
-		p.Version, told[i].Version = version, version
-		space, err := s.shards.PutShare(ctx, p.Shard, d.ns, *told[i])
+		p.Version, shares[i].Version = version, version
+		space, err := s.shards.PutShare(ctx, p.Shard, d.ns, *shares[i])
 		if errs[i] = err; err == nil {
 			p.space = space
 			p.updateMost()
@@ -273,7 +273,7 @@ func (d *division) room() task.Amounts {
 	return left
 }
 
-// safeShares returns what shards may be told before anything is confirmed: for each no more than it may use already; and for those that have
+// safeShares returns what shards may be sent before anything is confirmed: for each no more than it may use already; and for those that have
 // confirmed nothing yet, no more than the others leave, since a lowered share may not arrive.
 func (d *division) safeShares(want []task.Amounts) []task.Amounts {
 	left := d.quotas.Whole()
@@ -301,12 +301,12 @@ func (d *division) safeShares(want []task.Amounts) []task.Amounts {
 	return to
 }
 
-// upperBound returns how much of one quota the shard may use by all that it was told.
+// upperBound returns how much of one quota the shard may use by all the shares that it was sent.
 func (p *divisionPart) upperBound(f int) int64 {
 	if most := *p.Most.Each()[f]; most != task.NoLimit {
 		return most
 	}
-	return *p.Told.Each()[f]
+	return *p.Sent.Each()[f]
 }
 
 // raisedShare returns a shard's share, increased towards what it wants as far as there is room.
@@ -448,7 +448,7 @@ func (s *Divider) askAll(ctx context.Context, all []*division) {
 	})
 }
 
-// needsDivision reports whether to divide again: a shard does not use what it was told, or another division would help one that is out of room,
+// needsDivision reports whether to divide again: a shard does not use its share, or another division would help one that is out of room,
 // or nearly so.
 func (d *division) needsDivision(seen map[spaceName][3]uint64) bool {
 	settled := true

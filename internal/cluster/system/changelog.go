@@ -11,7 +11,7 @@ import (
 // ChangeLogSize is how many changes of queues, and how many of quiet workers, a leader remembers. A copy that lacks more gets all of both.
 const ChangeLogSize = 1000
 
-// Kind is what a change is of.
+// Kind says what has changed.
 type Kind uint8
 
 const (

@@ -39,8 +39,8 @@ type crossingState struct {
 	UnderTold store.Time `json:"under_told,omitempty"`
 }
 
-// toldAt points to when the webhook was last notified that a queue is over, or that it is under.
-func (l *crossingState) toldAt(over bool) *store.Time {
+// reportedAt points to when the webhook was last notified that a queue is over, or that it is under.
+func (l *crossingState) reportedAt(over bool) *store.Time {
 	if over {
 		return &l.OverTold
 	}
@@ -48,7 +48,7 @@ func (l *crossingState) toldAt(over bool) *store.Time {
 }
 
 // recently reports whether that was within the last minute.
-func recently(told, now store.Time) bool { return told != 0 && now < told.Add(crossEvery) }
+func recently(reported, now store.Time) bool { return reported != 0 && now < reported.Add(crossEvery) }
 
 func overKey(ns, name, queue string) []byte {
 	return append(hookPrefix(system.OverTable, ns, name), queue...)
@@ -268,7 +268,7 @@ func cross(tx *store.Tx, ns string, x crossing) (dropped bool, err error) {
 			tx.Delete(key)
 		}
 		return false, nil
-	case recently(*l.toldAt(x.over), tx.Now()):
+	case recently(*l.reportedAt(x.over), tx.Now()):
 		return false, nil
 	}
 	kind := task.NotifyQueueUnder
@@ -277,7 +277,7 @@ func cross(tx *store.Tx, ns string, x crossing) (dropped bool, err error) {
 	}
 	wants := h.wants(kind, x.Queue)
 	if wants {
-		*l.toldAt(x.over) = tx.Now()
+		*l.reportedAt(x.over) = tx.Now()
 	}
 	tx.Set(key, system.EncodeRow(l))
 	if !wants {

@@ -39,7 +39,7 @@ func (c *checker) expectOrder() {
 	}
 }
 
-// checkFirsts checks that the first task of each key is recorded, and that none is marked as alone that is not.
+// checkFirsts checks that the first task of each key is recorded, and that it is marked as alone only if it is.
 func (c *checker) checkFirsts() {
 	left := maps.Clone(c.orders)
 	c.Scan(schema.TableFirst, func(k, v []byte) {

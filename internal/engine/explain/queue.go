@@ -483,7 +483,8 @@ func (e *queueExplainer) oldestReady() (since store.Time) {
 	return since
 }
 
-// whyKeys is the reason of several keys, as whyKeyFull and others are of one. Shared means that some of them have no limit of their own.
+// whyKeys is the reason if several keys hold tasks back; whyKeyFull and others are for a single key. Shared means that some of the keys have no
+// limit of their own.
 func whyKeys(queue string, code task.Why, keys int, tasks int64, shared bool) Reason {
 	which := humanize.Count(int64(keys), "key")
 	flag := "--for-key KEY"

@@ -200,12 +200,12 @@ func (t *Workers) whyNoWorkerForType(o *workersOf) Reason {
 		}
 	}
 	names := schema.SortedKeys(others)
-	told := names[:min(len(names), maxTypesShown)]
-	list := strings.Join(quoteAll(told), ", ")
+	shown := names[:min(len(names), maxTypesShown)]
+	list := strings.Join(quoteAll(shown), ", ")
 	if len(names) > maxTypesShown {
 		list += ", …"
 	}
-	return Reason{Code: task.WhyNoWorkerForType, Type: typ, Types: told, More: len(names) > maxTypesShown,
+	return Reason{Code: task.WhyNoWorkerForType, Type: typ, Types: shown, More: len(names) > maxTypesShown,
 		Detail: fmt.Sprintf("no known worker handles %s: they handle %s", o.what(), list) + o.restingText() + t.awayText(),
 		Change: o.resume() + fmt.Sprintf("start a worker with a handler for type %q", typ)}
 }

@@ -56,7 +56,7 @@ func TestValidRows(t *testing.T) {
 		"a result before the end":  {row{holder: h, result: []byte{1}}, false},
 		"a result that is not far": {row{holder: h, done: true, far: true, result: []byte{1}}, false},
 	} {
-		if c.row.sound() != c.sound {
+		if c.row.valid() != c.sound {
 			t.Errorf("%s: sound = %v", what, !c.sound)
 		}
 	}

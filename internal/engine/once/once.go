@@ -385,15 +385,15 @@ func decodeRow(row []byte) (o row, err error) {
 	return o, err
 }
 
-// sound reports whether the row is consistent: it has a holder, and a result only if it is done.
-func (o row) sound() bool {
+// valid reports whether the row is consistent: it has a holder, and a result only if it is done.
+func (o row) valid() bool {
 	return o.holder.ID != task.ID{} && (len(o.result) == 0 || o.done && !o.far)
 }
 
-// check checks that each row is sound and has a deadline.
+// check checks that each row is valid and has a deadline.
 func check(c engine.Checker) {
 	c.Scan(schema.TableOnce, func(k, v []byte) {
-		if o, err := decodeRow(v); err != nil || !o.sound() {
+		if o, err := decodeRow(v); err != nil || !o.valid() {
 			c.Find("once key %q: %+v (%v)", k, o, err)
 		} else {
 			c.ExpectRow(schema.DeadlineKey(o.until, schema.OnOnce, c.Namespace(), k[len(c.Namespace())+2:]), nil)

@@ -12,9 +12,9 @@ import (
 )
 
 func (o *Operation) encode() []byte {
-	said := o.Spec.encode()
-	r := schema.NewRow(len(said) + 160)
-	r.Bytes(1, said)
+	spec := o.Spec.encode()
+	r := schema.NewRow(len(spec) + 160)
+	r.Bytes(1, spec)
 	r.Num(2, uint64(o.State))
 	r.Num(3, uint64(o.CreatedAt))
 	r.Num(4, uint64(o.EndedAt))

@@ -147,7 +147,7 @@ func (s *search) chunk(most int) int {
 	return most
 }
 
-// look calls take for the candidates that match, and reports whether the search continues. If so, it has come to seen.
+// look calls take for the candidates that match, and reports whether the search continues. If so, it has examined everything up to seen.
 func (s *search) look(all []candidate, seen []byte) bool {
 	matches := s.matches(all)
 	for i, c := range all {

@@ -9,13 +9,13 @@ import (
 )
 
 func (p *plan) encode() []byte {
-	said := p.Schedule.Encode()
-	r := schema.NewRow(len(said) + 64)
+	encoded := p.Schedule.Encode()
+	r := schema.NewRow(len(encoded) + 64)
 	r.Bytes(1, p.id[:])
 	r.Num(2, p.version)
 	r.Num(3, uint64(p.createdAt))
 	r.Num(4, uint64(p.updatedAt))
-	r.Bytes(5, said)
+	r.Bytes(5, encoded)
 	return r
 }
 

@@ -41,7 +41,7 @@ func writeThen(r *engine.Round, ns string, id task.ID, then []task.Spec) {
 const maxTaken = 8 << 20
 
 // createFollowers creates the follow-ups of a task, with its result and in its group. It returns those that are members of the group.
-func createFollowers(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.Result) (born []outbox.NewMember) {
+func createFollowers(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.Result) (created []outbox.NewMember) {
 	rows := schema.ReadFollowers(r.Tx(), ns, id)
 	parent := &task.Parent{ID: id, Result: result.Data, ContentType: result.ContentType}
 	if len(rows)*len(result.Data) > maxTaken {
@@ -60,10 +60,10 @@ func createFollowers(r *engine.Round, ns string, id task.ID, x *schema.Exec, res
 		if b.Refused = refusalOf(f); b.Refused == "" {
 			b.ID = f.ID
 		}
-		born = append(born, b)
+		created = append(created, b)
 	}
 	setFollowers(r, ns, id, rows)
-	return born
+	return created
 }
 
 // refusalOf returns why a follow-up did not become a task of its own; "": it did, or still may.
@@ -171,12 +171,12 @@ func memberDelivered(r *engine.Round, ns string, p *outbox.Message, f *schema.Fo
 
 // ended creates the follow-ups of a task that has succeeded, and notifies its group of its state.
 func ended(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.Result) {
-	var born []outbox.NewMember
+	var created []outbox.NewMember
 	if x.State == task.Succeeded && x.Links.Followed {
-		born = createFollowers(r, ns, id, x, result)
+		created = createFollowers(r, ns, id, x, result)
 	}
 	if x.Links.Member() {
-		notifyHome(r, ns, id, x, result, born)
+		notifyHome(r, ns, id, x, result, created)
 	}
 }
 

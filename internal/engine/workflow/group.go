@@ -424,7 +424,7 @@ func readMember(r *engine.Round, ns string, group, ref task.ID) (*member, bool) 
 // then enqueues a task that replaces this one.
 func countNew(r *engine.Round, ns string, g *taskGroup, s *task.Spec, m *member) {
 	if s.Unique != nil {
-		if _, told := readMember(r, ns, g.id, s.Member.Ref); told {
+		if _, exists := readMember(r, ns, g.id, s.Member.Ref); exists {
 			return
 		}
 	}

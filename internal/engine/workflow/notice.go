@@ -11,8 +11,8 @@ import (
 )
 
 // notifyHome notifies the home of a task's group of the task's state.
-func notifyHome(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.Result, born []outbox.NewMember) {
-	n := &outbox.Notice{Group: x.Links.Group, Ref: x.Links.Ref, Revision: x.Links.Revision, ID: id, Type: x.Type, Queue: x.Queue, NewMembers: born}
+func notifyHome(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.Result, created []outbox.NewMember) {
+	n := &outbox.Notice{Group: x.Links.Group, Ref: x.Links.Ref, Revision: x.Links.Revision, ID: id, Type: x.Type, Queue: x.Queue, NewMembers: created}
 	if x.State.Ended() {
 		n.State = x.State
 	}

@@ -53,14 +53,14 @@ func GRPCCredentials(ctx context.Context) Credentials {
 
 // token returns the token, "" if there is none. A malformed one is refused when it is looked up.
 func (s Credentials) token() (string, error) {
-	said, err := callinfo.OnlyOne("authorization", headerToken, s.tokens)
+	header, err := callinfo.OnlyOne("authorization", headerToken, s.tokens)
 	if err != nil || len(s.tokens) == 0 {
 		return "", err
 	}
-	if len(said) < len(bearer) || !strings.EqualFold(said[:len(bearer)], bearer) {
+	if len(header) < len(bearer) || !strings.EqualFold(header[:len(bearer)], bearer) {
 		return "", &task.Error{Code: task.CodeUnauthenticated, Field: "authorization", Message: "authorization: the scheme is not Bearer: send \"Authorization: Bearer pawl_…\""}
 	}
-	return strings.TrimSpace(said[len(bearer):]), nil
+	return strings.TrimSpace(header[len(bearer):]), nil
 }
 
 // Guard admits the calls of a node. Its methods may be called from any goroutine.

@@ -22,12 +22,12 @@ func (g *Guard) AdmitGRPC(ctx context.Context, c *callinfo.Call, n Need) (_ cont
 	if n.Reach != Public {
 		return g.admit(ctx, c, n, GRPCCredentials(ctx))
 	}
-	strangers := listen.InfoOf(ctx).PublicCalls
-	if strangers == nil {
+	publicCalls := listen.InfoOf(ctx).PublicCalls
+	if publicCalls == nil {
 		return ctx, func() {}, nil
 	}
-	leave = func() { strangers.Add(-1) }
-	if strangers.Add(1) > maxPublicCalls {
+	leave = func() { publicCalls.Add(-1) }
+	if publicCalls.Add(1) > maxPublicCalls {
 		return ctx, leave, task.Unavailable(publicCallRetryAfter, "%d calls that need no token are in progress on this connection, the maximum", maxPublicCalls)
 	}
 	return ctx, leave, nil

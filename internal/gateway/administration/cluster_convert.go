@@ -65,7 +65,7 @@ func (name nodeNames) shard(s cluster.ShardOverview) *pawlv1.ClusterShard {
 		p.Members = append(p.Members, &pawlv1.ShardMember{Node: name(r.Node), Voter: r.Voter, Answers: r.Answers, Leaving: r.Leaving,
 			Snapshotting: r.Snapshotting, Lag: r.Lag})
 	}
-	if len(s.Members) == 0 { // nothing is known of its members, but it is of interest now where they should be
+	if len(s.Members) == 0 { // its members are not known, so show where they should be
 		for _, r := range s.Replicas {
 			p.Members = append(p.Members, &pawlv1.ShardMember{Node: name(r.Node), Leaving: slices.Contains(s.Leaving, r.ID)})
 		}

@@ -28,20 +28,20 @@ const maxSource = 64
 // Author returns the author of a call. It is called only where needed, so that calls of producers and workers don't pay for it.
 // Reason is the one in the request, "" if it has none.
 func Author(ctx context.Context, reason string) (by task.Author, err error) {
-	said, c := "", Of(ctx)
+	header, c := "", Of(ctx)
 	by.Face, by.Address = Source(ctx, c)
 	if web := c.Web; web != nil {
 		if by.Name, err = OnlyOne("actor", headerActor, web.Header[headerActor]); err != nil {
 			return by, err
 		}
-		if said, err = OnlyOne("reason", headerReason, web.Header[headerReason]); err != nil {
+		if header, err = OnlyOne("reason", headerReason, web.Header[headerReason]); err != nil {
 			return by, err
 		}
 	} else {
 		if by.Name, err = OnlyOne("actor", metaActor, metadata.ValueFromIncomingContext(ctx, metaActor)); err != nil {
 			return by, err
 		}
-		if said, err = OnlyOne("reason", metaReason, metadata.ValueFromIncomingContext(ctx, metaReason)); err != nil {
+		if header, err = OnlyOne("reason", metaReason, metadata.ValueFromIncomingContext(ctx, metaReason)); err != nil {
 			return by, err
 		}
 	}
@@ -49,7 +49,7 @@ func Author(ctx context.Context, reason string) (by task.Author, err error) {
 		by.Name = known
 	}
 	if by.Reason = reason; reason == "" {
-		by.Reason = said
+		by.Reason = header
 	}
 	if err := task.CheckActor(by.Name); err != nil {
 		return by, err

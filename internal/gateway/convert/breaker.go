@@ -82,11 +82,11 @@ func setBreakers(p *pawlv1.QueueSettings, s *task.Settings) {
 	}
 }
 
-// maxBreakersTold bounds the breakers listed for a queue, as each shard does.
-const maxBreakersTold = 100
+// maxBreakersShown bounds the breakers listed for a queue, as each shard does.
+const maxBreakersShown = 100
 
 // breakersProto returns the breakers that are not closed, and how many there are, in all parts of a queue.
-func breakersProto(q queues.Queue, parts []broker.QueueInfo) (told []*pawlv1.BreakerStatus, open int) {
+func breakersProto(q queues.Queue, parts []broker.QueueInfo) (shown []*pawlv1.BreakerStatus, open int) {
 	for i, shard := range q.Shards() {
 		open += parts[i].BreakersOpen
 		for j := range parts[i].Breakers {
@@ -94,13 +94,13 @@ func breakersProto(q queues.Queue, parts []broker.QueueInfo) (told []*pawlv1.Bre
 			if q.Spread() {
 				p.Shard = shard
 			}
-			told = append(told, p)
+			shown = append(shown, p)
 		}
 	}
-	slices.SortStableFunc(told, func(a, b *pawlv1.BreakerStatus) int {
+	slices.SortStableFunc(shown, func(a, b *pawlv1.BreakerStatus) int {
 		return cmp.Or(a.GetSince().AsTime().Compare(b.GetSince().AsTime()), cmp.Compare(a.GetType(), b.GetType()))
 	})
-	return told[:min(len(told), maxBreakersTold)], open
+	return shown[:min(len(shown), maxBreakersShown)], open
 }
 
 func breakerStatus(i *broker.BreakerInfo) *pawlv1.BreakerStatus {

@@ -25,13 +25,13 @@ func GroupOf(r *pawlv1.CreateGroupRequest, l task.Limits) (g task.Group, err err
 	}
 	for _, point := range []struct {
 		field string
-		said  *pawlv1.TaskSpec
+		spec  *pawlv1.TaskSpec
 		to    **task.Spec
 	}{{"on_complete", r.GetOnComplete(), &g.OnComplete}, {"on_success", r.GetOnSuccess(), &g.OnSuccess}, {"on_death", r.GetOnDeath(), &g.OnDeath}} {
-		if point.said == nil {
+		if point.spec == nil {
 			continue
 		}
-		spec, err := SpecOf(point.said, l)
+		spec, err := SpecOf(point.spec, l)
 		if err != nil {
 			return g, contract.FieldOf(point.field, err)
 		}
@@ -41,12 +41,12 @@ func GroupOf(r *pawlv1.CreateGroupRequest, l task.Limits) (g task.Group, err err
 }
 
 // MembersOf decodes tasks that will be members of a group.
-func MembersOf(said []*pawlv1.TaskSpec, l task.Limits) ([]task.Spec, error) {
-	if len(said) > l.Batch {
-		return nil, task.Invalid("tasks", "%d tasks, at most %d are allowed in one call", len(said), l.Batch)
+func MembersOf(specs []*pawlv1.TaskSpec, l task.Limits) ([]task.Spec, error) {
+	if len(specs) > l.Batch {
+		return nil, task.Invalid("tasks", "%d tasks, at most %d are allowed in one call", len(specs), l.Batch)
 	}
-	tasks := make([]task.Spec, len(said))
-	for i, p := range said {
+	tasks := make([]task.Spec, len(specs))
+	for i, p := range specs {
 		var err error
 		if tasks[i], err = SpecOf(p, l); err != nil {
 			return nil, contract.FieldOf(contract.Item("tasks", i), err)

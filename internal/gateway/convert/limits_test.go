@@ -5,7 +5,7 @@ import "testing"
 // These limits are part of what callers rely on. Changing one must be deliberate.
 func TestLimitsAreStable(t *testing.T) {
 	for what, c := range map[string][2]int{
-		"breakers that are told":  {maxBreakersTold, 100},
+		"breakers of a queue":     {maxBreakersShown, 100},
 		"what is told of a queue": {maxToldOfQueue, 10},
 		"a cursor's version":      {cursorVersion, 1},
 	} {

@@ -177,8 +177,8 @@ func QueueProto(q queues.Queue, sum broker.QueueInfo, parts []broker.QueueInfo) 
 		OldestReadyAgeSeconds: sum.OldestReady.Seconds(),
 		Settings:              settingsProto(q.Config.Settings), Version: int64(q.Config.Version), CreatedAt: WallProto(q.Config.CreatedAt),
 	}
-	told, open := breakersProto(q, parts)
-	p.Breakers, p.BreakersOpen = told, Int32Of(open)
+	breakers, open := breakersProto(q, parts)
+	p.Breakers, p.BreakersOpen = breakers, Int32Of(open)
 	if !q.Spread() {
 		return p
 	}

@@ -351,9 +351,9 @@ func (e longMessage) Unwrap() error { return e.error }
 
 // GRPCStatus implements the interface of package status.
 func (e longMessage) GRPCStatus() *status.Status {
-	said, _ := task.AsError(e.error)
-	st := status.New(codes.ResourceExhausted, said.Message)
-	if with, err := st.WithDetails(contract.ErrorProto(said)); err == nil {
+	refusal, _ := task.AsError(e.error)
+	st := status.New(codes.ResourceExhausted, refusal.Message)
+	if with, err := st.WithDetails(contract.ErrorProto(refusal)); err == nil {
 		return with
 	}
 	return st

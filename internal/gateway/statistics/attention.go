@@ -184,14 +184,14 @@ func (f findings) last(m *problem) *pawlv1.Attention { return f[m].lines[len(f[m
 func (f findings) list() (list []*pawlv1.Attention) {
 	for _, m := range problems {
 		if of := f[m]; of != nil {
-			list = append(list, of.told(m)...)
+			list = append(list, of.list(m)...)
 		}
 	}
 	return list
 }
 
-// told returns the lines for one kind: a few, or one that sums them up.
-func (of *problemLines) told(m *problem) []*pawlv1.Attention {
+// list returns the lines for one kind: a few, or one that sums them up.
+func (of *problemLines) list(m *problem) []*pawlv1.Attention {
 	slices.SortStableFunc(of.lines, func(a, b *pawlv1.Attention) int {
 		if m.least {
 			a, b = b, a
@@ -245,17 +245,17 @@ var nodeProblems = map[cluster.ProblemKind]*problem{cluster.ClockWrong: &clockWr
 
 // ofNodes checks nodes: those that are away, those that did not answer just now, and those with problems.
 func (s *situation) ofNodes(f findings) {
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for _, p := range s.overview.Problems() {
 		if p.Kind == cluster.NodeAway {
 			f.add(&nodeAway, p.Node, p.For.Seconds(), "%s", p.Text)
-			told[p.Node] = true
+			reported[p.Node] = true
 		} else if m := nodeProblems[p.Kind]; m != nil {
 			f.add(m, p.Node, p.Value, "%s", p.Text)
 		}
 	}
 	for _, name := range s.away {
-		if !told[name] {
+		if !reported[name] {
 			f.add(&nodeAway, name, 0, "node %s is not responding", name)
 		}
 	}

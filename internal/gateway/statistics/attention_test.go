@@ -249,7 +249,7 @@ func TestProblemsAreMerged(t *testing.T) {
 		return &pawlv1.Attention{Subject: subject, Value: value, More: more}
 	}
 	of := problemLines{lines: []*pawlv1.Attention{line("a", 1, 2), line("b", 2, 0), line("b", 3, 3), line("c", 4, 0)}, others: 5}
-	if got := of.told(&replicaLags); len(got) != 1 || got[0].More != 4+2+3+5-1 || got[0].Subject != "c" || got[0].Detail != "14 replicas of shards are far behind, most: c, b" {
+	if got := of.list(&replicaLags); len(got) != 1 || got[0].More != 4+2+3+5-1 || got[0].Subject != "c" || got[0].Detail != "14 replicas of shards are far behind, most: c, b" {
 		t.Errorf("lines of several subjects and others = %v", got)
 	}
 }

@@ -81,16 +81,16 @@ func (g *Scaler) StreamIsActive(ref *keda.ScaledObjectRef, out grpc.ServerStream
 	ctx := out.Context()
 	tick := time.NewTicker(activeLook)
 	defer tick.Stop()
-	for said, active := false, false; ; {
+	for sent, active := false, false; ; {
 		s, _, err := g.scaleOf(ctx, ref)
 		if err != nil {
 			return err
 		}
-		if !said || s.GetActive() != active {
+		if !sent || s.GetActive() != active {
 			if err := out.Send(&keda.IsActiveResponse{Result: s.GetActive()}); err != nil {
 				return err
 			}
-			said, active = true, s.GetActive()
+			sent, active = true, s.GetActive()
 		}
 		select {
 		case <-ctx.Done():

@@ -57,9 +57,9 @@ func headersFor(s trace.SpanContext) map[string]string {
 	if !s.IsValid() {
 		return nil
 	}
-	said := propagation.MapCarrier{}
-	w3c.Inject(trace.ContextWithSpanContext(context.Background(), s), said)
-	return said
+	carrier := propagation.MapCarrier{}
+	w3c.Inject(trace.ContextWithSpanContext(context.Background(), s), carrier)
+	return carrier
 }
 
 // JoinCall puts tasks without a trace into that of their call, if it has one.

@@ -111,7 +111,7 @@ func (w *watcher) run(send func(*pawlv1.WatchEventsResponse) error) error {
 		return err
 	}
 	for _, p := range first {
-		if err := w.tell(p, send); err != nil {
+		if err := w.sendPage(p, send); err != nil {
 			return err
 		}
 	}
@@ -121,7 +121,7 @@ func (w *watcher) run(send func(*pawlv1.WatchEventsResponse) error) error {
 	for {
 		select {
 		case p := <-w.pages:
-			if err := w.tell(p, send); err != nil {
+			if err := w.sendPage(p, send); err != nil {
 				return err
 			}
 			if len(p.page.Events) == 0 && !p.page.Reset && !p.page.Changed {
@@ -224,8 +224,8 @@ func (w *watcher) pause(d time.Duration) {
 	}
 }
 
-// tell sends a page's events, and advances the cursor.
-func (w *watcher) tell(p shardPage, send func(*pawlv1.WatchEventsResponse) error) error {
+// sendPage sends a page's events, and advances the cursor.
+func (w *watcher) sendPage(p shardPage, send func(*pawlv1.WatchEventsResponse) error) error {
 	frame := &pawlv1.WatchEventsResponse{}
 	if p.page.Reset {
 		w.cursor.set(p.shard, p.page.Next)
@@ -238,9 +238,9 @@ func (w *watcher) tell(p shardPage, send func(*pawlv1.WatchEventsResponse) error
 	for i := range p.page.Events {
 		e := &p.page.Events[i]
 		w.cursor.set(p.shard, events.Place{Era: p.page.Next.Era, Index: e.Index, Number: e.Number})
-		told := protoOf(p.shard, e)
-		told.Cursor = w.cursor.text()
-		frame.Events = append(frame.Events, told)
+		out := protoOf(p.shard, e)
+		out.Cursor = w.cursor.text()
+		frame.Events = append(frame.Events, out)
 	}
 	w.cursor.set(p.shard, p.page.Next)
 	if len(frame.Events) == 0 {

@@ -174,7 +174,7 @@ func TestEventsAreEncoded(t *testing.T) {
 	}
 	for _, reset := range []bool{false, true} {
 		w, frame := &watcher{cursor: newCursorLine(nil)}, (*pawlv1.WatchEventsResponse)(nil)
-		err := w.tell(shardPage{1, events.Page{Next: events.Place{Index: 9}, Reset: reset}}, func(r *pawlv1.WatchEventsResponse) error { frame = r; return nil })
+		err := w.sendPage(shardPage{1, events.Page{Next: events.Place{Index: 9}, Reset: reset}}, func(r *pawlv1.WatchEventsResponse) error { frame = r; return nil })
 		behind := newCursorLine(events.Places{1: {Index: 9}}).text()
 		if err != nil || w.text() != behind || reset && (len(frame.GetEvents()) != 1 || frame.Events[0].Cursor != behind || frame.Cursor != behind) || !reset && frame != nil {
 			t.Errorf("empty page, reset %t: cursor %q, want %q; frame %v (%v)", reset, w.text(), behind, frame, err)

@@ -120,7 +120,7 @@ func (l *link) receive(s Stream) {
 			l.f.log.Error("notices of another node can't be read", "node", l.node, "error", err)
 			return
 		}
-		l.f.told(l, &n)
+		l.f.handleNotices(l, &n)
 	}
 }
 

@@ -116,24 +116,24 @@ func TestLateNotices(t *testing.T) {
 	earlier := hold(1)
 	earlier.Token.Fence--
 	for name, n := range map[string]func(){
-		"of another node":       func() { f.told(other, notice(hold(1), task.StaleExpired)) },
-		"of a stream before":    func() { f.told(newLink(f, 2), notice(hold(1), task.StaleExpired)) },
-		"of an earlier claim":   func() { f.told(here, notice(earlier, task.StaleExpired)) },
-		"of a claim not held":   func() { f.told(here, notice(hold(9), task.StaleExpired)) },
-		"of a shard not known":  func() { f.told(here, &notices{Moved: []broker.NotLeader{{Shard: 9}}}) },
-		"of a shard elsewhere":  func() { f.told(other, &notices{Moved: []broker.NotLeader{{Shard: 1}}}) },
-		"of a move, but before": func() { f.told(newLink(f, 2), &notices{Moved: []broker.NotLeader{{Shard: 1}}}) },
+		"of another node":       func() { f.handleNotices(other, notice(hold(1), task.StaleExpired)) },
+		"of a stream before":    func() { f.handleNotices(newLink(f, 2), notice(hold(1), task.StaleExpired)) },
+		"of an earlier claim":   func() { f.handleNotices(here, notice(earlier, task.StaleExpired)) },
+		"of a claim not held":   func() { f.handleNotices(here, notice(hold(9), task.StaleExpired)) },
+		"of a shard not known":  func() { f.handleNotices(here, &notices{Moved: []broker.NotLeader{{Shard: 9}}}) },
+		"of a shard elsewhere":  func() { f.handleNotices(other, &notices{Moved: []broker.NotLeader{{Shard: 1}}}) },
+		"of a move, but before": func() { f.handleNotices(newLink(f, 2), &notices{Moved: []broker.NotLeader{{Shard: 1}}}) },
 	} {
 		if n(); len(lost) != 0 || len(f.claims) != 3 || f.byShard[1].node != 2 {
 			t.Errorf("a notice %s counted: lost %v, %d claims are left, at node %d", name, lost, len(f.claims), f.byShard[1].node)
 		}
 	}
-	f.told(here, notice(hold(2), task.StaleExpired))
-	f.told(here, notice(hold(3), task.StaleCompleted)) // its holder knows
+	f.handleNotices(here, notice(hold(2), task.StaleExpired))
+	f.handleNotices(here, notice(hold(3), task.StaleCompleted)) // its holder knows
 	if len(lost) != 1 || lost[0] != hold(2).ID || len(f.claims) != 1 || len(w.remote) != 1 || len(f.byShard) != 1 {
 		t.Errorf("lost %v, %d claims are left", lost, len(f.claims))
 	}
-	f.told(here, &notices{Moved: []broker.NotLeader{{Shard: 1, Node: 4}}})
+	f.handleNotices(here, &notices{Moved: []broker.NotLeader{{Shard: 1, Node: 4}}})
 	if p := f.byShard[1]; p.node != 0 || p.failed != 2 || f.forward.LeaderOf(1) != 4 {
 		t.Errorf("after a move the shard is watched at %d, failed at %d, led by %d", p.node, p.failed, f.forward.LeaderOf(1))
 	}

@@ -35,7 +35,7 @@ func (c *Claims) WatchClaims(lost func(broker.Lost)) interface {
 	Close()
 } {
 	w := &claimWatch{claims: c, lost: lost, remote: map[task.ID]bool{}}
-	w.here = c.broker.WatchClaims(w.tell, func(claimed []broker.Hold) { c.remote.add(w, claimed...) })
+	w.here = c.broker.WatchClaims(w.notify, func(claimed []broker.Hold) { c.remote.add(w, claimed...) })
 	return w
 }
 
@@ -59,7 +59,7 @@ func (w *claimWatch) Close() {
 	w.claims.remote.drop(w)
 }
 
-func (w *claimWatch) tell(l broker.Lost) {
+func (w *claimWatch) notify(l broker.Lost) {
 	if l.Reason == task.StaleCompleted {
 		return // its holder ended it, and knows
 	}
@@ -113,7 +113,7 @@ func (f *remoteClaims) add(w *claimWatch, claimed ...broker.Hold) {
 		if len(f.claims) >= maxRemoteClaims {
 			if time.Since(f.full) > time.Minute {
 				f.full = time.Now()
-				f.log.Warn("too many claims of other nodes' shards are held here: losses of some are told late", "most", maxRemoteClaims)
+				f.log.Warn("too many claims of other nodes' shards are held here: some losses are reported late", "most", maxRemoteClaims)
 			}
 			return
 		}
@@ -304,7 +304,7 @@ func (f *remoteClaims) broken(l *link) {
 }
 
 // told handles notices from a stream.
-func (f *remoteClaims) told(l *link, n *notices) {
+func (f *remoteClaims) handleNotices(l *link, n *notices) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.links[l.node] != l {
@@ -314,7 +314,7 @@ func (f *remoteClaims) told(l *link, n *notices) {
 		c, ok := f.claims[lost.ID]
 		if p := f.byShard[lost.ID.Shard()]; ok && c.hold.Token == lost.Token && p.node == l.node {
 			f.take(lost.ID)
-			c.w.tell(lost)
+			c.w.notify(lost)
 		}
 	}
 	for _, m := range n.Moved {

@@ -92,7 +92,7 @@ func New(cfg Config) *Forwarder {
 	f.scheduleHome = RegisterSystem(f, "find-schedule", true, func(ctx context.Context, of ScheduleName) (schedules.Home, error) {
 		return cfg.Control.ScheduleHome(ctx, of.Namespace, of.Name)
 	})
-	f.whoLeads = RegisterIdempotent(f, "leader", f.sayLeader)
+	f.whoLeads = RegisterIdempotent(f, "leader", f.answerLeader)
 	return f
 }
 

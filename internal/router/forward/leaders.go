@@ -105,8 +105,8 @@ func (l *Leaders) LeaderElsewhere(shard uint32) (node uint64) {
 	return 0
 }
 
-// sayLeader returns a shard's term and index, if this node leads it.
-func (f *Forwarder) sayLeader(_ context.Context, shard uint32) (leaderAnswer, error) {
+// answerLeader returns a shard's term and index, if this node leads it.
+func (f *Forwarder) answerLeader(_ context.Context, shard uint32) (leaderAnswer, error) {
 	node, term, index := f.cfg.Broker.Leader(shard)
 	if uint32(node) != f.cfg.Node {
 		return leaderAnswer{}, &broker.NotLeader{Shard: shard, Node: uint32(node)}

@@ -80,12 +80,12 @@ func Parse(r *http.Request) (*Signature, error) {
 }
 
 func parseHeader(r *http.Request) (*Signature, error) {
-	said := r.Header.Get("Authorization")
-	if len(said) > maxField {
-		return nil, incomplete("Authorization header has %d bytes: at most %d are read.", len(said), maxField)
+	header := r.Header.Get("Authorization")
+	if len(header) > maxField {
+		return nil, incomplete("Authorization header has %d bytes: at most %d are read.", len(header), maxField)
 	}
 	fields := map[string]string{}
-	for part := range strings.SplitSeq(strings.TrimPrefix(said, algorithm), ",") {
+	for part := range strings.SplitSeq(strings.TrimPrefix(header, algorithm), ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
 		fields[name] = value
 	}
@@ -164,7 +164,7 @@ func (s *Signature) Verify(r *http.Request, body []byte, secret string, now time
 	}
 	sum := sha256.Sum256(body)
 	digest := hex.EncodeToString(sum[:])
-	switch said := r.Header.Get(headerBody); said {
+	switch header := r.Header.Get(headerBody); header {
 	case "", digest:
 	case unsignedBody:
 		digest = unsignedBody

@@ -34,17 +34,17 @@ func NewBar(counts []Count) Bar {
 		}
 	}
 	var b Bar
-	var said []string
+	var parts []string
 	at, room := 0.0, 100-leastWidth*float64(len(shown))
 	for _, c := range shown {
 		width := leastWidth + room*float64(c.N)/float64(total)
 		b.Pieces = append(b.Pieces, BarPiece{State: c.Word, Count: c.N, From: at, Width: width})
 		if c.Word != "rest" {
-			said = append(said, format.Number(c.N)+" "+c.Word)
+			parts = append(parts, format.Number(c.N)+" "+c.Word)
 		}
 		at += width
 	}
-	b.Label = strings.Join(said, ", ")
+	b.Label = strings.Join(parts, ", ")
 	if b.Label == "" {
 		b.Label = "empty"
 	}

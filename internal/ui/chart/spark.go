@@ -72,17 +72,17 @@ func NewTrend(hours []int64) Trend {
 
 // sparkLabel describes a spark in words.
 func sparkLabel(s *admin.QueueSeries) string {
-	said := []string{format.ShortNumber(total(s.In)) + " enqueued", format.ShortNumber(total(s.Succeeded)) + " succeeded"}
+	parts := []string{format.ShortNumber(total(s.In)) + " enqueued", format.ShortNumber(total(s.Succeeded)) + " succeeded"}
 	if n := total(s.Failed); n > 0 {
-		said = append(said, format.Plural(n, "attempt")+" failed")
+		parts = append(parts, format.Plural(n, "attempt")+" failed")
 	}
 	if n := total(s.Poisoned); n > 0 {
-		said = append(said, format.ShortNumber(n)+" poisoned")
+		parts = append(parts, format.ShortNumber(n)+" poisoned")
 	}
 	if n := total(s.Out) - total(s.Succeeded) - total(s.Poisoned); n > 0 {
-		said = append(said, format.ShortNumber(n)+" ended another way")
+		parts = append(parts, format.ShortNumber(n)+" ended another way")
 	}
-	return strings.Join(said, ", ") + " in " + format.Duration(s.Step*time.Duration(len(s.Out)))
+	return strings.Join(parts, ", ") + " in " + format.Duration(s.Step*time.Duration(len(s.Out)))
 }
 
 // stepsOf returns the path of a step chart from the base line; top is the value at full height.

@@ -77,7 +77,7 @@ func (f *FilterFlags) Read(now time.Time) (admin.Filter, error) {
 			return out, err
 		}
 	}
-	return f.say(out, now)
+	return f.addTerms(out, now)
 }
 
 // ReadStates parses names of states, at least one.
@@ -89,9 +89,9 @@ func ReadStates(flag string, names []string) ([]pawltype.State, error) {
 	return f.States, nil
 }
 
-// say adds the filter in the filter language to that of the flags.
-func (f *FilterFlags) say(flags admin.Filter, now time.Time) (admin.Filter, error) {
-	said, err := admin.ParseFilterTerms(f.language)
+// addTerms adds the filter in the filter language to that of the flags.
+func (f *FilterFlags) addTerms(flags admin.Filter, now time.Time) (admin.Filter, error) {
+	terms, err := admin.ParseFilterTerms(f.language)
 	if err != nil {
 		return flags, Usage("%s", filterError(err))
 	}
@@ -99,7 +99,7 @@ func (f *FilterFlags) say(flags admin.Filter, now time.Time) (admin.Filter, erro
 	if err != nil {
 		return flags, Usage("%s", filterError(err))
 	}
-	for _, t := range said {
+	for _, t := range terms {
 		if t.Field == "state" && !f.withState {
 			return flags, Usage("state: is not allowed here: dead letters are dead, or poisoned with --poisoned")
 		}
@@ -109,7 +109,7 @@ func (f *FilterFlags) say(flags admin.Filter, now time.Time) (admin.Filter, erro
 			}
 		}
 	}
-	all, err := append(before, said...).Filter(now)
+	all, err := append(before, terms...).Filter(now)
 	if err != nil {
 		return flags, Usage("%s", filterError(err))
 	}

@@ -30,7 +30,7 @@ func (a *App) List(cmd *cobra.Command, show func(ctx context.Context, client *pa
 		if !*watch {
 			return show(ctx, client, args)
 		}
-		w := watcher{out: a.Out, err: a.Err, size: screenOf(a.Out), trouble: a.Describe}
+		w := watcher{out: a.Out, err: a.Err, size: screenOf(a.Out), describe: a.Describe}
 		return w.run(ctx, func() snapshot { return a.snapshot(func() error { return show(ctx, client, args) }) })
 	})
 }
@@ -72,7 +72,7 @@ func screenOf(out io.Writer) func() (width, height int) {
 type watcher struct {
 	out, err io.Writer
 	size     func() (width, height int) // of the terminal; nil: no terminal
-	trouble  func(error) string         // describes an error in a few words
+	describe func(error) string         // describes an error in a few words
 
 	last snapshot // the last successful one
 	why  string   // why there is no newer one; "": no error, though the answer may be late
@@ -137,7 +137,7 @@ func (w *watcher) miss(err error) error {
 		return err
 	}
 	begins := w.why == ""
-	w.why = w.trouble(err)
+	w.why = w.describe(err)
 	w.draw(time.Now())
 	if begins && w.size == nil {
 		fmt.Fprintf(w.err, "pawl: no answer: %s: retrying every %s\n", w.why, text.Period(WatchEvery))

@@ -23,7 +23,7 @@ func watched(t *testing.T, w *watcher, while time.Duration, look func(at time.Du
 		ctx, stop := context.WithTimeout(t.Context(), while)
 		defer stop()
 		start := time.Now()
-		w.trouble = (&App{Server: "n1:7295"}).Describe
+		w.describe = (&App{Server: "n1:7295"}).Describe
 		err = w.run(ctx, func() snapshot {
 			rows, err := look(time.Since(start))
 			return snapshot{time.Now(), []byte(rows), nil, err}

@@ -225,8 +225,8 @@ func verifyThumb(path, thumb string, t *pawltype.Task) error {
 		}
 		return nil
 	}
-	var told thumbnailResult
-	if err := t.DecodeResult(&told); err != nil {
+	var result thumbnailResult
+	if err := t.DecodeResult(&result); err != nil {
 		return err
 	}
 	f, err := os.Open(thumb)
@@ -238,8 +238,8 @@ func verifyThumb(path, thumb string, t *pawltype.Task) error {
 	if err != nil {
 		return err
 	}
-	if want := thumbnailSize(img.Bounds()); told != want || got.Width != want.Width || got.Height != want.Height || format != "jpeg" {
-		return fmt.Errorf("thumbnail is %s of %d×%d, task says %+v, want %+v", format, got.Width, got.Height, told, want)
+	if want := thumbnailSize(img.Bounds()); result != want || got.Width != want.Width || got.Height != want.Height || format != "jpeg" {
+		return fmt.Errorf("thumbnail is %s of %d×%d, task says %+v, want %+v", format, got.Width, got.Height, result, want)
 	}
 	return nil
 }

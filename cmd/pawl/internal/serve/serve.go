@@ -145,7 +145,7 @@ func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger) error {
 	s.peers.apiAdvertise = s.advertised(listener)
 	cfg := node.Config{
 		Dir: s.data, Listener: listener, DataShards: s.shards, MaxConnsPerAddress: s.connsPerAddress, BasePath: s.basePath, SQS: s.sqs, MinFree: max(int64(s.minFree), 1), // 0 would mean the default
-		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Hosts: hosts.With(s.listen), Version: version.Version, Logger: log, LogHeaders: headers, Tracers: a.Tracers, Fatal: dieOf(log), ClientCertificates: clients,
+		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Hosts: hosts.With(s.listen), Version: version.Version, Logger: log, LogHeaders: headers, Tracers: a.Tracers, Fatal: exitOn(log), ClientCertificates: clients,
 	}
 	if err := s.openDebug(&cfg); err != nil {
 		return errors.Join(err, closeAll(&cfg))
@@ -215,8 +215,8 @@ func (s *flags) drain(n *node.Node, log *slog.Logger) error {
 	return err
 }
 
-// dieOf returns a function that ends the process immediately: its memory may hold what its disk does not.
-func dieOf(log *slog.Logger) func(error) {
+// exitOn returns a function that ends the process immediately: its memory may hold what its disk does not.
+func exitOn(log *slog.Logger) func(error) {
 	return func(err error) {
 		log.Error("the server can't go on", "error", err)
 		os.Exit(cli.ExitRefused)

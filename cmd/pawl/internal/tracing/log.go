@@ -20,9 +20,9 @@ type watchedExporter struct {
 	log *slog.Logger
 
 	// Exports run one at a time, and Shutdown runs after the last.
-	since time.Time // start of the outage that was logged; zero: none
-	told  time.Time // when an outage was last logged
-	lost  int       // spans, in outages whose end was not logged
+	since  time.Time // start of the outage that was logged; zero: none
+	logged time.Time // when an outage was last logged
+	lost   int       // spans, in outages whose end was not logged
 }
 
 // ExportSpans returns no error, since it has logged it.
@@ -30,8 +30,8 @@ func (w *watchedExporter) ExportSpans(ctx context.Context, spans []sdktrace.Read
 	now, err := time.Now(), w.SpanExporter.ExportSpans(ctx, spans)
 	if err != nil {
 		w.lost += len(spans)
-		if w.since.IsZero() && (w.told.IsZero() || now.Sub(w.told) >= outageEvery) {
-			w.since, w.told = now, now
+		if w.since.IsZero() && (w.logged.IsZero() || now.Sub(w.logged) >= outageEvery) {
+			w.since, w.logged = now, now
 			w.log.Warn("traces are not exported", "error", err)
 		}
 		return nil

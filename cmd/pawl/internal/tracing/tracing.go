@@ -113,15 +113,15 @@ func (envCarrier) Keys() []string         { return propagation.TraceContext{}.Fi
 
 // Env returns env with its trace context replaced by that of ctx.
 func Env(ctx context.Context, env []string) []string {
-	said := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, said)
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
 	out := make([]string, 0, len(env)+2)
 	for _, v := range env {
 		if name, _, _ := strings.Cut(v, "="); name != "TRACEPARENT" && name != "TRACESTATE" {
 			out = append(out, v)
 		}
 	}
-	for name, value := range said {
+	for name, value := range carrier {
 		out = append(out, fmt.Sprintf("%s=%s", strings.ToUpper(name), value))
 	}
 	return out

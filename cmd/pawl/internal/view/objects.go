@@ -89,7 +89,7 @@ func (t *ScheduledTask) Item(path string) (item pawl.Item, err error) {
 		return item, err
 	}
 	opts := t.words()
-	for _, some := range []func(string) ([]pawl.Option, error){t.numbers, t.times, t.fate} {
+	for _, some := range []func(string) ([]pawl.Option, error){t.numbers, t.times, t.lifecycle} {
 		more, err := some(path)
 		if err != nil {
 			return item, err
@@ -167,8 +167,8 @@ func (t *ScheduledTask) times(path string) (opts []pawl.Option, err error) {
 	return append(opts, pawl.At(at)), nil
 }
 
-// fate returns the options for how the task is retried and what follows it.
-func (t *ScheduledTask) fate(path string) (opts []pawl.Option, err error) {
+// lifecycle returns the options for how the task is retried and what follows it.
+func (t *ScheduledTask) lifecycle(path string) (opts []pawl.Option, err error) {
 	if t.Retry != nil {
 		retry, err := t.Retry.policy(path + ".retry")
 		if err != nil {

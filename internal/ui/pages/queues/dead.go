@@ -238,9 +238,9 @@ func doRestore(req *web.Request) (web.Done, error) {
 	if results[0].Err != nil {
 		return web.Done{}, results[0].Err
 	}
-	said := "Restored."
+	message := "Restored."
 	if results[0].Duplicate {
-		said = "Already restored as this task."
+		message = "Already restored as this task."
 	}
-	return web.Done{Message: said, Next: "/tasks/" + results[0].TaskID}, nil
+	return web.Done{Message: message, Next: "/tasks/" + results[0].TaskID}, nil
 }

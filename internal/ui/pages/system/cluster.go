@@ -147,13 +147,13 @@ func nodeForm(verb, text string, danger bool) func(*web.Request) (*form.Form, er
 	}
 }
 
-func doNode(said string, call func(admin.Cluster, context.Context, string) error) func(*web.Request) (web.Done, error) {
+func doNode(message string, call func(admin.Cluster, context.Context, string) error) func(*web.Request) (web.Done, error) {
 	return func(req *web.Request) (web.Done, error) {
 		name := req.PathValue("node")
 		if err := call(req.Admin().WithReason(req.Value("reason")).Cluster(), req.Ctx, name); err != nil {
 			return web.Done{}, err
 		}
-		return web.Done{Message: name + ": " + strings.ToLower(said), Next: "/cluster"}, nil
+		return web.Done{Message: name + ": " + strings.ToLower(message), Next: "/cluster"}, nil
 	}
 }
 

@@ -259,8 +259,8 @@ func readWebhookChange(req *web.Request, f *form.Form) (change admin.WebhookChan
 	return change, r.Err
 }
 
-func webhookDone(req *web.Request, said string) web.Done {
-	return web.Done{Message: said, Next: "/webhooks/" + req.PathValue("webhook")}
+func webhookDone(req *web.Request, message string) web.Done {
+	return web.Done{Message: message, Next: "/webhooks/" + req.PathValue("webhook")}
 }
 
 func webhookForm(verb, button, text string, danger bool, fields ...form.Field) func(*web.Request) (*form.Form, error) {

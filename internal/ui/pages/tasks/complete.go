@@ -183,8 +183,8 @@ func (c completer) values(before, field, typed string) (all []suggestion) {
 
 // near returns what the rest of the filter says about queue and type, so that names come from similar tasks.
 func (c completer) near(before string) (f admin.Filter) {
-	if said, _, err := parseFilter(before, c.req.Now); err == nil {
-		f.Queue, f.Type = said.Queue, said.Type
+	if typed, _, err := parseFilter(before, c.req.Now); err == nil {
+		f.Queue, f.Type = typed.Queue, typed.Type
 	}
 	return f
 }
@@ -195,9 +195,9 @@ func stateValues(typed string) (all []suggestion) {
 	if at := strings.LastIndexByte(typed, ','); at >= 0 {
 		done, last = typed[:at+1], typed[at+1:]
 	}
-	said := strings.Split(done, ",")
+	chosen := strings.Split(done, ",")
 	for _, s := range allStates {
-		if strings.HasPrefix(string(s), strings.ToLower(last)) && !slices.Contains(said, string(s)) {
+		if strings.HasPrefix(string(s), strings.ToLower(last)) && !slices.Contains(chosen, string(s)) {
 			all = append(all, suggestion{Text: "state:" + done + string(s)})
 		}
 	}

@@ -50,9 +50,9 @@ func doEnqueue(req *web.Request) (web.Done, error) {
 	if err != nil {
 		return web.Done{}, err
 	}
-	said := "Enqueued."
+	message := "Enqueued."
 	if ref.Duplicate {
-		said = "A task with this key already exists."
+		message = "A task with this key already exists."
 	}
-	return web.Done{Message: said, Next: "/tasks/" + ref.ID}, nil
+	return web.Done{Message: message, Next: "/tasks/" + ref.ID}, nil
 }

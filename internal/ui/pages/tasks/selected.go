@@ -28,9 +28,9 @@ const (
 
 // verb is an action on ticked tasks.
 type verb struct {
-	action admin.Action
-	said   string // past participle, for the message afterwards
-	call   func(req *web.Request, id string) error
+	action  admin.Action
+	message string // past participle, for the message afterwards
+	call    func(req *web.Request, id string) error
 }
 
 var verbs = []verb{
@@ -139,9 +139,9 @@ func doSelected(req *web.Request) (web.Done, error) {
 	if len(refused) == len(s.ids) {
 		return web.Done{}, refused[0]
 	}
-	said := fmt.Sprintf("%s %s.", s.verb.said, format.Plural(len(s.ids)-len(refused), "task"))
+	message := fmt.Sprintf("%s %s.", s.verb.message, format.Plural(len(s.ids)-len(refused), "task"))
 	if len(refused) > 0 {
-		said += fmt.Sprintf(" %s refused: %s", format.Number(len(refused)), problem.Of(refused[0]).Message)
+		message += fmt.Sprintf(" %s refused: %s", format.Number(len(refused)), problem.Of(refused[0]).Message)
 	}
-	return web.Done{Message: said, Next: s.back}, nil
+	return web.Done{Message: message, Next: s.back}, nil
 }

@@ -197,10 +197,10 @@ func checkpointKind(data []byte) string {
 func attemptsOf(req *web.Request, log []pawltype.Attempt) (view attemptsView, err error) {
 	all := len(log)
 	upTo := all
-	if said := req.Query("attempts"); said != "" {
-		n, err := strconv.Atoi(said)
+	if text := req.Query("attempts"); text != "" {
+		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
-			return view, problem.BadField("attempts", "%q is not an attempt number", format.Clip(said, 20))
+			return view, problem.BadField("attempts", "%q is not an attempt number", format.Clip(text, 20))
 		}
 		upTo = min(n, all)
 	}
@@ -310,16 +310,16 @@ func taskForm(verb, text string, danger bool) func(*web.Request) (*form.Form, er
 	}
 }
 
-func taskDone(req *web.Request, said string) web.Done {
-	return web.Done{Message: said, Next: "/tasks/" + req.PathValue("task")}
+func taskDone(req *web.Request, message string) web.Done {
+	return web.Done{Message: message, Next: "/tasks/" + req.PathValue("task")}
 }
 
-func doTask(said string, call func(admin.Tasks, context.Context, string) (*pawltype.Task, error)) func(*web.Request) (web.Done, error) {
+func doTask(message string, call func(admin.Tasks, context.Context, string) (*pawltype.Task, error)) func(*web.Request) (web.Done, error) {
 	return func(req *web.Request) (web.Done, error) {
 		if _, err := call(req.Admin().WithReason(req.Value("reason")).Tasks(), req.Ctx, req.PathValue("task")); err != nil {
 			return web.Done{}, err
 		}
-		return taskDone(req, said), nil
+		return taskDone(req, message), nil
 	}
 }
 

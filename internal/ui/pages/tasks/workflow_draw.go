@@ -116,16 +116,16 @@ func (n *flowNode) Word() string { return strings.ReplaceAll(n.State, "_", " ") 
 
 // Label describes the node completely, for screen readers.
 func (n *flowNode) Label() string {
-	said := n.Role + ": " + n.Name
+	label := n.Role + ": " + n.Name
 	if n.State != "" {
-		said += ", " + n.Word()
+		label += ", " + n.Word()
 	}
 	if n.Kind == "tasks" && n.Queue != "" {
-		said += ", queue " + n.Queue
+		label += ", queue " + n.Queue
 	} else if n.Queue != "" {
-		said += ", " + n.Queue
+		label += ", " + n.Queue
 	}
-	return said
+	return label
 }
 
 // Detail is the line below the name.
