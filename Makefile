@@ -115,7 +115,7 @@ RACY := ./internal/node ./internal/shard ./internal/ui ./internal/gateway
 CONCURRENT = $(shell grep -rlE '^\s*go |\.Go\>|AfterFunc|\.Parallel\>|"testing/synctest"|"net/http|"google.golang.org/grpc"' \
 	--include='*.go' --exclude-dir=testdata internal outbox *.go | xargs dirname | sort -u | grep -vxE 'internal|internal/engine' | sed 's|^|./|')
 
-# Each program of tests would wait for a second at its end, so that threads can report their races. On one CPU no thread is left behind.
+# By default, a test program sleeps for a second before it exits, so that other threads can report races. On one CPU there are none to wait for.
 .PHONY: race
 race: ## test everything concurrent under the race detector
 	+$(SELDOM) GORACE=atexit_sleep_ms=0 $(GO) test -vet=off -timeout 30m -race -short -cpu 1 $(RACY) $(CONCURRENT)

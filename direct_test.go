@@ -105,7 +105,7 @@ func TestLeaderMoves(t *testing.T) {
 }
 
 // The address of Dial now leads to another node. What is known about the previous one does not apply to it.
-func TestDialThroughLoadBalancer(t *testing.T) {
+func TestDialAddressLeadsToAnotherNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
 		behind := "n1:7295"

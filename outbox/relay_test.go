@@ -603,7 +603,7 @@ func TestRelayWithoutItsListener(t *testing.T) {
 }
 
 // A delay and an expiry count from the transaction, not from the relay.
-func TestWaitInTableCounts(t *testing.T) {
+func TestDelaysCountFromTransaction(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBox(t, d, db)
 		client := pawltest.New(t).Client(t)

@@ -62,7 +62,7 @@ func TestMemoryPool(t *testing.T) {
 }
 
 // A caller that gives up waiting keeps nothing.
-func TestWaitForPoolIsBounded(t *testing.T) {
+func TestCancelledWaitKeepsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewMemoryPool(100)
 		a, _ := r.Reserve(t.Context(), "a", 40)

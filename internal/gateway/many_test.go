@@ -622,7 +622,7 @@ func TestClaimsThatFailDefinitely(t *testing.T) {
 }
 
 // Shards that fail one after the other are asked again once the first one's pause is over.
-func TestRemaindersOfShardsDoNotAddUp(t *testing.T) {
+func TestPausesOfShardsDoNotAddUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1, 2)
 		g := newGateway(f)

@@ -156,7 +156,7 @@ func TestActiveCallersArePresent(t *testing.T) {
 }
 
 // A node reports how far back it remembers callers that claim by single calls: since its start, or since it had to forget one.
-func TestTallyHasStartTimes(t *testing.T) {
+func TestTallyReportsSinceWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := New()
 		time.Sleep(time.Hour)

@@ -214,7 +214,7 @@ func TestWorkerGroups(t *testing.T) {
 }
 
 // A pause, a breaker, a limit or a task that has to end first holds a task, whoever asks for it; nothing else does.
-func TestReasonIsValid(t *testing.T) {
+func TestWhyHolds(t *testing.T) {
 	for i, w := range Whys {
 		held := w == WhyUnique || w == WhyKeyOrder || strings.HasSuffix(string(w), "_paused") || w == WhyBreakerOpen || strings.HasSuffix(string(w), "_max_running") || strings.HasSuffix(string(w), "_rate")
 		if w.Holds() != held || w.Order() != i {

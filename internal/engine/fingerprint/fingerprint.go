@@ -132,7 +132,7 @@ func isID(word string) bool {
 	return digit >= 0 && digit+8 <= len(word) && span(word, isHex) == len(word)
 }
 
-// span returns how many bytes at the beginning of s fulfill is.
+// span returns how many bytes at the beginning of s satisfy is.
 func span(s string, is func(byte) bool) (n int) {
 	for n < len(s) && is(s[n]) {
 		n++

@@ -481,7 +481,7 @@ func TestBreakersOfParts(t *testing.T) {
 }
 
 // An id that is given twice counts once.
-func TestDuplicateNames(t *testing.T) {
+func TestDuplicateIDs(t *testing.T) {
 	a, b := task.NewID(1, 1, 1), task.NewID(1, 1, 2)
 	if got, err := IDsOf([]string{a.String(), b.String(), a.String(), b.String()}); err != nil || !slices.Equal(got, []task.ID{a, b}) {
 		t.Errorf("IDsOf duplicates = %v, %v", got, err)

@@ -85,7 +85,7 @@ func TestRefusedVerbRunsOnce(t *testing.T) {
 }
 
 // What lives in the first shard needs that shard.
-func TestFirstShardWithObject(t *testing.T) {
+func TestFirstShardIsNeeded(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		if shard, err := m.FirstShard(); shard != 1 || err != nil {
 			t.Errorf("FirstShard = %d, %v, want 1", shard, err)

@@ -7,8 +7,8 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// TestUnheardNodes: a node from which a new leader has not heard is shown as not heard from yet for a while, before it counts as silent.
-func TestUnheardNodes(t *testing.T) {
+// TestNodesNotHeardFrom: a node from which a new leader has not heard is shown as not heard from yet for a while, before it counts as silent.
+func TestNodesNotHeardFrom(t *testing.T) {
 	for _, c := range []struct {
 		node               admin.Node
 		state, word, since string
