@@ -38,8 +38,8 @@ type Outbox struct {
 	keep      time.Duration // rows of effects
 }
 
-// Open returns the outbox in a database whose tables exist: Schema creates them. If they are missing, or this version can't use
-// them, the error is ErrSchema.
+// Open returns the outbox in a database whose tables exist: Schema creates them. The error is ErrSchema if they are missing or this version can't
+// use them, and another one if the database can't be reached.
 func Open(ctx context.Context, db *sql.DB, d Dialect) (*Outbox, error) {
 	if _, err := ParseDialect(string(d)); err != nil {
 		return nil, err

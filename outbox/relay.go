@@ -134,14 +134,28 @@ func (r *Relay) Wake() {
 	}
 }
 
-// Run runs the relay until ctx ends, and then returns nil. Errors meanwhile are logged, and the relay retries. It returns an error
-// only if the tables don't fit.
+// Run runs the relay until ctx ends, and then returns nil. Errors meanwhile are logged, and the relay retries, also while the database can't be
+// reached. It returns ErrSchema if the tables don't fit.
 func (r *Relay) Run(ctx context.Context) error {
-	if err := checkSchema(ctx, r.box.db, r.box.dialect); ctx.Err() != nil {
-		return nil
-	} else if err != nil {
-		return err
+	pause := backoff{first: firstPause, most: maxPause}
+	for {
+		err := checkSchema(ctx, r.box.db, r.box.dialect)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, ErrSchema):
+			return err
+		case err == nil:
+			r.run(ctx)
+			return nil
+		}
+		r.cfg.Logger.Warn("outbox: the relay can't reach the database and keeps trying", "error", err)
+		sleep(ctx, pause.next())
 	}
+}
+
+// run requests the lease, works while it holds it, and requests it again, until ctx ends.
+func (r *Relay) run(ctx context.Context) {
 	l := newLease(r.box, r.cfg.Lease)
 	var listener sync.WaitGroup
 	defer listener.Wait()
@@ -164,7 +178,6 @@ func (r *Relay) Run(ctx context.Context) error {
 			r.lead(ctx, l)
 		}
 	}
-	return nil
 }
 
 // lead works while the relay holds the lease.

@@ -44,13 +44,17 @@ func Upgrade(d Dialect, from int) (string, error) {
 // ErrSchema: the tables of the outbox are missing, or have a version that this program can't use. The text says what to run.
 var ErrSchema = errors.New("the outbox tables don't match this program")
 
-// checkSchema compares the version of the tables with SchemaVersion.
+// checkSchema compares the version of the tables with SchemaVersion. The error is ErrSchema only if the database answers.
 func checkSchema(ctx context.Context, db *sql.DB, d Dialect) error {
-	var version int
-	err := db.QueryRowContext(ctx, "SELECT max(version) FROM pawl_outbox_schema").Scan(&version)
+	version, err := readVersion(ctx, db)
+	if err != nil && db.PingContext(ctx) == nil { // the query may have failed on a connection from before a restart
+		version, err = readVersion(ctx, db)
+	}
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("outbox: %w", err)
+		return fmt.Errorf("outbox: %w", ctx.Err())
+	case err != nil && db.PingContext(ctx) != nil:
+		return fmt.Errorf("outbox: read the schema version: %w", err)
 	case err != nil:
 		return fmt.Errorf("outbox: %w: table pawl_outbox_schema: %w; if it is missing, run what \"pawl outbox schema --dialect %s\" prints", ErrSchema, err, d)
 	case version > SchemaVersion:
@@ -60,4 +64,9 @@ func checkSchema(ctx context.Context, db *sql.DB, d Dialect) error {
 			ErrSchema, version, SchemaVersion, d, version)
 	}
 	return nil
+}
+
+func readVersion(ctx context.Context, db *sql.DB) (version int, err error) {
+	err = db.QueryRowContext(ctx, "SELECT max(version) FROM pawl_outbox_schema").Scan(&version)
+	return version, err
 }

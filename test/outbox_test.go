@@ -1,6 +1,7 @@
 package test
 
 import (
+	"bytes"
 	"database/sql"
 	"encoding/json"
 	"fmt"
@@ -30,12 +31,19 @@ func TestOutboxThroughKills(t *testing.T) {
 			s := newServer(t)
 			s.start()
 			shop := newShop(t, d)
+			if shop.server != nil {
+				shop.server.Kill() // whoever starts while the database is down waits for it
+			}
 			var all []*victim
 			for range relays {
 				all = append(all, shop.relay(s.addr))
 			}
 			for first := range 2 {
 				all = append(all, shop.app(s.addr, first*shopKeys))
+			}
+			if shop.server != nil {
+				time.Sleep(time.Duration(rand.IntN(1000)) * time.Millisecond)
+				shop.server.Start()
 			}
 			kills := map[string]int{}
 			for end := time.Now().Add(time.Duration(count(t, "PAWL_OUTBOX_SECONDS", 6)) * time.Second); time.Now().Before(end); {
@@ -75,20 +83,27 @@ type victim struct {
 	make func() *exec.Cmd
 	t    *testing.T
 	cmd  *exec.Cmd
+	log  *bytes.Buffer
 }
 
 func (v *victim) start() {
 	v.t.Helper()
 	cmd := v.make()
+	v.log = &bytes.Buffer{}
+	cmd.Stderr = v.log
 	if err := cmd.Start(); err != nil {
 		v.t.Fatal(err)
 	}
 	v.cmd = cmd
 }
 
+// kill kills the process, which must not have ended by itself.
 func (v *victim) kill() {
 	_ = v.cmd.Process.Kill()
-	_ = v.cmd.Wait()
+	if _ = v.cmd.Wait(); v.cmd.ProcessState.Exited() {
+		log := v.log.Bytes()
+		v.t.Errorf("a process (%s) ended by itself: %s\n%s", v.name, v.cmd.ProcessState, log[max(0, len(log)-2000):])
+	}
 }
 
 // shop is an application's database and its processes.

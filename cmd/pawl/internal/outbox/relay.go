@@ -1,7 +1,10 @@
 package outbox
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -11,14 +14,17 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// reachEvery is the pause between attempts to reach the database when a relay starts.
+const reachEvery = time.Second
+
 func newRelay(a *cli.App) *cobra.Command {
 	var file, metrics, logFormat, logLevel string
 	var cfg outbox.RelayConfig
 	cmd := &cobra.Command{
 		Use: "relay --dsn-file FILE", Short: "Enqueue the committed rows of an outbox", Args: cli.NoArgs,
 		Long: `Enqueue the committed rows of an outbox on the server, until SIGTERM or SIGINT. Several relays can run
-for one database: one is active, and another takes over when it stops or dies. While the server is
-unavailable the relay waits. Rows that the server refuses are kept in pawl_outbox_dead.`,
+for one database: one is active, and another takes over when it stops or dies. While the server or the
+database is unavailable, the relay waits. Rows that the server refuses are kept in pawl_outbox_dead.`,
 		Example: `  (umask 077 && echo 'postgres://relay:secret@db/shop' > shop.dsn)
   pawl outbox relay --dsn-file shop.dsn`,
 		RunE: a.Run(func(cmd *cobra.Command, _ []string) error {
@@ -56,8 +62,8 @@ unavailable the relay waits. Rows that the server refuses are kept in pawl_outbo
 }
 
 func relay(cmd *cobra.Command, db *database, client *pawl.Client, cfg outbox.RelayConfig, metrics string) error {
-	box, err := outbox.Open(cmd.Context(), db.DB, db.dialect)
-	if err != nil {
+	box, err := reach(cmd.Context(), db, cfg.Logger)
+	if box == nil {
 		return err
 	}
 	r, err := outbox.NewRelay(box, client, cfg)
@@ -75,4 +81,22 @@ func relay(cmd *cobra.Command, db *database, client *pawl.Client, cfg outbox.Rel
 	s := r.Stats()
 	cfg.Logger.Info("stopped", "enqueued", s.Enqueued, "repeated", s.Repeated, "dead", s.Dead)
 	return err
+}
+
+// reach opens the outbox once the database can be reached. It returns nil without an error if ctx ends first.
+func reach(ctx context.Context, db *database, log *slog.Logger) (*outbox.Outbox, error) {
+	for {
+		box, err := outbox.Open(ctx, db.DB, db.dialect)
+		switch {
+		case ctx.Err() != nil:
+			return nil, nil
+		case err == nil || errors.Is(err, outbox.ErrSchema):
+			return box, err
+		}
+		log.Warn("the database can't be reached; the relay keeps trying", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(reachEvery):
+		}
+	}
 }

@@ -1,0 +1,158 @@
+package outbox_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl/outbox"
+)
+
+// database is a database/sql driver whose only content is the version of the tables, and which can be down.
+type database struct {
+	mu      sync.Mutex
+	down    bool
+	version int  // 0: the tables are missing
+	stale   bool // the open connections are from before a restart
+}
+
+func (d *database) set(down, stale bool, version int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.down, d.stale, d.version = down, stale, version
+}
+
+func (d *database) Connect(context.Context) (driver.Conn, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.down {
+		return nil, errors.New("connection refused")
+	}
+	return &connection{d: d}, nil
+}
+
+func (d *database) Driver() driver.Driver { return nil }
+
+type connection struct {
+	driver.Conn
+	d      *database
+	broken bool
+}
+
+func (c *connection) usable() error {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	switch {
+	case c.broken:
+		return driver.ErrBadConn
+	case c.d.down || c.d.stale:
+		c.broken, c.d.stale = true, false
+		return errors.New("connection reset by peer")
+	}
+	return nil
+}
+
+func (c *connection) Close() error               { return nil }
+func (c *connection) IsValid() bool              { return !c.broken }
+func (c *connection) Ping(context.Context) error { return c.usable() }
+
+func (c *connection) ExecContext(context.Context, string, []driver.NamedValue) (driver.Result, error) {
+	return driver.RowsAffected(1), c.usable()
+}
+
+func (c *connection) QueryContext(_ context.Context, query string, _ []driver.NamedValue) (driver.Rows, error) {
+	if err := c.usable(); err != nil {
+		return nil, err
+	}
+	if !strings.Contains(query, "pawl_outbox_schema") {
+		return &answer{}, nil
+	}
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	if c.d.version == 0 {
+		return nil, errors.New("no such table")
+	}
+	return &answer{left: []int{c.d.version}}, nil
+}
+
+type answer struct{ left []int }
+
+func (a *answer) Columns() []string { return []string{"version"} }
+func (a *answer) Close() error      { return nil }
+
+func (a *answer) Next(into []driver.Value) error {
+	if len(a.left) == 0 {
+		return io.EOF
+	}
+	into[0], a.left = int64(a.left[0]), a.left[1:]
+	return nil
+}
+
+// Open returns ErrSchema only if the database answers.
+func TestOpenWithoutDatabase(t *testing.T) {
+	d := &database{version: outbox.SchemaVersion}
+	db := sql.OpenDB(d)
+	defer db.Close()
+	_, err := outbox.Open(t.Context(), db, outbox.SQLite)
+	must(t, err)
+	d.set(false, true, outbox.SchemaVersion)
+	if _, err := outbox.Open(t.Context(), db, outbox.SQLite); err != nil {
+		t.Errorf("after a restart of the database, Open returned %v", err)
+	}
+	d.set(true, false, outbox.SchemaVersion)
+	if _, err := outbox.Open(t.Context(), db, outbox.SQLite); err == nil || errors.Is(err, outbox.ErrSchema) || !strings.Contains(err.Error(), "connection re") {
+		t.Errorf("while the database is down, Open returned %v, want the error of the connection", err)
+	}
+	d.set(false, false, 0)
+	if _, err := outbox.Open(t.Context(), db, outbox.SQLite); !errors.Is(err, outbox.ErrSchema) || !strings.Contains(err.Error(), "no such table") {
+		t.Errorf("without tables, Open returned %v, want ErrSchema", err)
+	}
+}
+
+// A relay that starts while the database is down waits for it and then works; if the tables don't fit, it ends.
+func TestRelayWaitsForDatabase(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		version int
+		end     error
+	}{{"the tables fit", outbox.SchemaVersion, nil}, {"the tables are missing", 0, outbox.ErrSchema}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &database{version: outbox.SchemaVersion}
+				db := sql.OpenDB(d)
+				defer db.Close()
+				box, err := outbox.Open(t.Context(), db, outbox.SQLite)
+				must(t, err)
+				d.set(true, false, outbox.SchemaVersion)
+				relay, err := outbox.NewRelay(box, nil, outbox.RelayConfig{Logger: slog.New(slog.DiscardHandler)})
+				must(t, err)
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- relay.Run(ctx) }()
+				time.Sleep(10 * time.Minute)
+				synctest.Wait()
+				if relay.Stats().Active || len(done) > 0 {
+					t.Fatal("the relay is active, or has ended, while the database is down")
+				}
+				d.set(false, false, c.version)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if active := relay.Stats().Active; active != (c.end == nil) {
+					t.Errorf("a minute after the database is back, the relay is active: %v", active)
+				}
+				cancel()
+				if err := <-done; !errors.Is(err, c.end) {
+					t.Errorf("the relay ended with %v, want %v", err, c.end)
+				}
+			})
+		})
+	}
+}
