@@ -106,19 +106,15 @@ $(BUF):
 	npm install --prefix .cache/buf --no-save --no-audit --no-fund --loglevel=error @bufbuild/buf@$(BUF_VERSION)
 
 # Each package runs on one CPU: Go 1.26 runs the timers of a synctest bubble on several threads with one race context, which sometimes crashes
-# the race detector. It finds races on one CPU too. The engine has no goroutines: its callers' tests cover it.
+# the race detector. It finds races on one CPU too.
 # With -short, models that run on one goroutine try fewer seeds: make test looks for wrong decisions, with all seeds, on all CPUs, in the code
 # as it is shipped. This target looks for races, and runs the checks that Pebble makes under the race detector.
 RACY := ./internal/node ./internal/shard ./internal/ui ./internal/gateway
 
-# Packages that neither start goroutines nor serve requests, in code or tests, need no race detector.
-CONCURRENT = $(shell grep -rlE '^\s*go |\.Go\>|AfterFunc|\.Parallel\>|"testing/synctest"|"net/http|"google.golang.org/grpc"' \
-	--include='*.go' --exclude-dir=testdata internal outbox *.go | xargs dirname | sort -u | grep -vxE 'internal|internal/engine' | sed 's|^|./|')
-
 # By default, a test program sleeps for a second before it exits, so that other threads can report races. On one CPU there are none to wait for.
 .PHONY: race
 race: ## test everything concurrent under the race detector
-	+$(SELDOM) GORACE=atexit_sleep_ms=0 $(GO) test -vet=off -timeout 30m -race -short -cpu 1 $(RACY) $(CONCURRENT)
+	+packages=$$(test/concurrent.sh) && $(SELDOM) GORACE=atexit_sleep_ms=0 $(GO) test -vet=off -timeout 30m -race -short -cpu 1 $(RACY) $$packages
 
 SIMULATIONS := 'PowerLoss|Replicas|Bridge|PausedLeader|LeaderDiskHangs|TestMembership'
 

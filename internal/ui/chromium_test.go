@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -47,17 +48,15 @@ var flags = []string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-q
 	"--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-dev-shm-usage", "--hide-scrollbars",
 	"--font-render-hinting=none", "--remote-debugging-pipe"}
 
-// onlyLooks skips a test of the look of pages in short mode, which is for finding data races: these tests can't find any.
-func onlyLooks(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("short mode: this test checks how pages look")
-	}
-}
+// racy are the tests that use a browser in short mode too, which is for finding data races. Others make no request that these don't make.
+var racy = []string{"TestEveryAction", "TestPagesFollow"}
 
-// startBrowser starts a Chromium that ends with the test. It skips the test if Chromium is not installed.
+// startBrowser starts a Chromium that ends with the test. It skips the test if Chromium is not installed, and most tests in short mode.
 func startBrowser(t testing.TB) *browser {
 	t.Helper()
+	if testing.Short() && !slices.Contains(racy, t.Name()) {
+		t.Skip("short mode: only " + strings.Join(racy, " and ") + " use a browser")
+	}
 	path := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if at, err := exec.LookPath(name); err == nil {

@@ -10,7 +10,6 @@ import (
 
 // TestTimesAreLocal: with scripts, times are in the browser's zone with UTC next to them, and have a date if they are not today.
 func TestTimesAreLocal(t *testing.T) {
-	onlyLooks(t)
 	b := startBrowser(t)
 	w := startWorld(t, "/ops")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })

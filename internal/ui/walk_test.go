@@ -390,7 +390,6 @@ func TestNoNameReadsAsAnother(t *testing.T) {
 
 // TestLabelsAlign: adjacent fields have aligned labels and aligned inputs.
 func TestLabelsAlign(t *testing.T) {
-	onlyLooks(t)
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
@@ -521,7 +520,6 @@ func (w *world) everywhere(t testing.TB) (task, group string) {
 
 // TestTextIsEscaped opens every page that can show nasty.
 func TestTextIsEscaped(t *testing.T) {
-	onlyLooks(t)
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	task, group := w.everywhere(t)
@@ -566,7 +564,6 @@ const shifts = `window.shifted = 0; window.shiftsOf = new PerformanceObserver((l
 
 // TestNoLayoutShifts checks for layout shifts while pages load and refresh with growing numbers and changing texts.
 func TestNoLayoutShifts(t *testing.T) {
-	onlyLooks(t)
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.seed(t)

@@ -46,7 +46,6 @@ const cutOff = `(() => {
 
 // TestNothingIsClipped opens every page in windows of all widths, and runs axe-core on each: light and wide, dark and narrow.
 func TestNothingIsClipped(t *testing.T) {
-	onlyLooks(t)
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.seed(t)
@@ -154,7 +153,6 @@ func TestWithoutScripts(t *testing.T) {
 
 // TestOnPaper: the printed page has the same content.
 func TestOnPaper(t *testing.T) {
-	onlyLooks(t)
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.seed(t)
