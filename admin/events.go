@@ -46,7 +46,7 @@ type EventFilter struct {
 	// After is the Cursor of the last event seen on an earlier stream; "": start from now. A server keeps events for minutes, and not across a
 	// change of leader: if they are gone, the stream starts with a reset.
 	After string
-	// Digest asks only to be told that something happened: instead of events, each shard sends EventChanged, at most once per Digest (100 ms
+	// Digest asks only whether something happened: instead of events, each shard sends EventChanged, at most once per Digest (100 ms
 	// to 10 s). It costs the server next to nothing, however much happens. It can't be combined with After; when the stream is reopened after
 	// a break, it starts with a reset. 0: send the events themselves.
 	Digest time.Duration

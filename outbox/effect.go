@@ -109,7 +109,7 @@ type effect struct {
 
 // begin inserts the row of the effect, or finds that of another run. The insert waits for a row that is not committed yet.
 //
-// The number of rows that the insert affected would tell the same, if drivers agreed on what they count.
+// The number of affected rows would be enough if drivers agreed on what they count.
 func (e *effect) begin(ctx context.Context) (result []byte, done bool, err error) {
 	w := dialects[e.box.dialect]
 	insert := fmt.Sprintf("INSERT INTO pawl_effect (task_id, name, fence, run, result, keep_until) VALUES (?,?,?,?,'',%s) %s", w.later, w.ignore)

@@ -126,7 +126,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// checkPresence validates what a node that others can reach says of itself.
+// checkPresence validates what a reachable node reports about itself.
 func checkPresence(peer, api, version string, minLevel, maxLevel int) error {
 	for _, a := range []struct{ field, value string }{{"peer_address", peer}, {"api_address", api}} {
 		if len(a.value) > maxAddress {
@@ -304,7 +304,7 @@ func (m *Map) holding(number uint32) (shards []uint32) {
 	return shards
 }
 
-// Presence is what a member says of itself when it starts. One without a PeerAddress can't be reached by other nodes: it only reports its
+// Presence is what a member reports about itself when it starts. One without a PeerAddress can't be reached by other nodes: it only reports its
 // version and levels, and its known addresses are kept.
 type Presence struct {
 	Number                  uint32
@@ -320,7 +320,7 @@ func (p Presence) check() error {
 	return checkPresence(p.PeerAddress, p.APIAddress, p.Version, p.MinLevel, p.MaxLevel)
 }
 
-// Hello stores what a member says of itself: it may have moved, or run another version than before.
+// Hello stores what a member reports about itself: it may have moved, or run another version than before.
 func (p *Placement) Hello(ctx context.Context, who Presence) (Node, error) {
 	if err := who.check(); err != nil {
 		return Node{}, err

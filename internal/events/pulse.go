@@ -13,16 +13,16 @@ const (
 )
 
 // pulse serves a reader that only needs to know that something happened, not what. The ring keeps no events for it: it checks each event
-// until one matches, and then none until the reader has been told.
+// until one matches, and then none until the reader has been notified.
 type pulse struct {
 	filter       Filter
 	hit          bool
-	notifiedUpTo uint64        // index of the entry up to which the reader was told of a hit: a read from before it means that the answer was lost
+	notifiedUpTo uint64        // index of the entry up to which the reader was notified: a read from before it means that the answer was lost
 	news         chan struct{} // receives when there is a hit
 	seen         time.Time     // time of its reader's last read
 }
 
-// readPulse waits until something has happened since the reader was last told.
+// readPulse waits until something has happened since the reader was last notified.
 func (r *Ring) readPulse(ctx context.Context, q Query) (Page, error) {
 	p, page, err := r.takeHit(&q)
 	if err != nil || page.Reset || page.Changed || q.After == (Place{}) {

@@ -193,7 +193,7 @@ func (r *Ring) Add(index uint64, interest Interest, events []Event) {
 }
 
 // Read returns a page, waiting up to the query's Wait for the first event. A page without events still says how far the ring was searched.
-// A reader with a pulse is told once that something happened, however many events there were.
+// A reader with a pulse is notified once that something happened, however many events there were.
 func (r *Ring) Read(ctx context.Context, q Query) (Page, error) {
 	if q.Pulse != 0 {
 		return r.readPulse(ctx, q)

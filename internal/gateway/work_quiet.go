@@ -20,9 +20,9 @@ type quietState struct {
 	end    context.CancelFunc  // of the running claim; nil: there is none
 }
 
-// refresh takes over the operator's current order, and reports whether there is something to tell the worker, which knows the order
+// refresh takes over the operator's current order, and reports whether to send it to the worker, which knows the order
 // of the given version.
-func (h *quietState) refresh(knows uint64) (tell bool) {
+func (h *quietState) refresh(knows uint64) (send bool) {
 	q, _ := h.me.Quiet()
 	h.mu.Lock()
 	defer h.mu.Unlock()

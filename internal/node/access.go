@@ -23,7 +23,7 @@ func newAuthenticator(cfg Config, current func() bool) *auth.Authenticator {
 	return auth.NewAuthenticator(config)
 }
 
-// accessNotices tell the cluster what this node knows of access.
+// accessNotices tell the cluster what this node knows about access.
 type accessNotices struct {
 	cfg    Config
 	auth   *auth.Authenticator
@@ -47,7 +47,7 @@ func (a accessNotices) requireTokens(ctx context.Context) {
 			return
 		}
 		if !logged {
-			a.cfg.Logger.Warn("the other nodes could not be told whether calls need a token: those without --auth are unchanged", "needed_here", on, "error", err)
+			a.cfg.Logger.Warn("the setting of --auth could not be sent to the other nodes: those without --auth keep theirs", "needed_here", on, "error", err)
 		}
 		select {
 		case <-ctx.Done():

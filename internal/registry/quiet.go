@@ -119,7 +119,7 @@ func (r *Registry) sweepLocked(now time.Time) {
 	}
 }
 
-// quietOf returns what a worker is to be told now; nil: nothing.
+// quietOf returns the order to be quiet that applies to a worker now; nil: none.
 func (r *Registry) quietOf(k key, now time.Time) *Quiet {
 	if q, ok := r.quiet[k]; ok && now.Before(q.Until) {
 		return &q
@@ -127,8 +127,8 @@ func (r *Registry) quietOf(k key, now time.Time) *Quiet {
 	return nil
 }
 
-// quietChanges finds the workers whose state differs from what they were told; the function that it returns tells them, and must be called
-// without the lock. A worker that connected with a Quiet unknown here keeps it until this node's knowledge is as new.
+// quietChanges finds the workers whose order has changed. The function that it returns sends them the new one, and must be called without the lock.
+// A worker that connected with a Quiet unknown here keeps it until this node's knowledge is as new.
 func (r *Registry) quietChanges(words []QuietChange, all bool, now time.Time) func() {
 	var hear []func()
 	consider := func(w *Worker, named bool) {

@@ -69,7 +69,7 @@ type Config struct {
 	ElectionTicks int           // ticks without contact from the leader before a replica starts an election; 0: 10
 	Limits        Limits
 
-	// Observe is told how long things take, on the shard's loop: it must not block. Nil: none.
+	// Observe receives durations, on the shard's loop: it must not block. Nil: none.
 	Observe Observer
 
 	// Node returns the name of a replica's node, for the log; nil: its number.
@@ -80,7 +80,7 @@ type Config struct {
 	Fatal func(error)
 }
 
-// Observer is told how long things take.
+// Observer receives durations.
 type Observer interface {
 	// Saved: entries were written to this replica's log and synced.
 	Saved(time.Duration)

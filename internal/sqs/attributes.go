@@ -177,7 +177,7 @@ func attributeOf(c *task.QueueConfig, name string) string {
 	return ""
 }
 
-// numberOf is told for a number.
+// numberOf returns the value of a numeric attribute.
 func numberOf(c *task.QueueConfig, name string) int {
 	n, err := strconv.Atoi(attributeOf(c, name))
 	if err != nil {

@@ -17,6 +17,6 @@
 // The package knows records of client calls and the contract of the API. It knows nothing of servers: neither processes, nor
 // replicas, nor how a promise is kept. It does not model edits of waiting tasks, purges, expires_in, unique keys, retention that
 // deletes a task, claims by the Work stream, or recovery under a new epoch: histories that are checked must not use them. It can't
-// see what no client was told: a claim that the broker took back at once leaves a gap in the fences, which is accepted if there was
+// see what no client knows: a claim that the broker took back at once leaves a gap in the fences, which is accepted if there was
 // an unanswered claim, or if reads show more releases than there were calls.
 package history

@@ -219,7 +219,7 @@ func (b *book) giveClaims(l *life, claimed []*Record, first map[string]*Record) 
 	}
 }
 
-// givenBack returns how often the broker gave the task back by itself, according to reads: no client was told of those claims.
+// givenBack returns how often the broker gave the task back by itself, according to reads: no client knows of those claims.
 func (l *life) givenBack() (n int) {
 	holders := map[string]bool{}
 	for i := range l.events {

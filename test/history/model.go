@@ -16,7 +16,7 @@ const (
 	Early      Invariant = "I7 no task is early, and shard time is near true time"
 	Numbers    Invariant = "I8 fences grow by one, attempts never fall, extensions never shorten"
 	Doubled    Invariant = "I9 a request makes one task"
-	WrongRead  Invariant = "I10 an answer tells what is so"
+	WrongRead  Invariant = "I10 an answer is true"
 	Order      Invariant = "I11 the log keeps the order of real time, and shard time that of the log"
 	Unexpected Invariant = "I12 nothing comes that nobody enqueued"
 	Stuck      Invariant = "I16 every task ends"

@@ -80,10 +80,10 @@ func (b *book) realTime(log *shardLog) {
 		switch {
 		case m.Index < furthest.Index:
 			reported = furthest
-			b.violation(fault{Order, "told of a state before one that had been told already"}, m.Task, furthest.Record, m.Record)
+			b.violation(fault{Order, "answered with a state older than one that it had reported"}, m.Task, furthest.Record, m.Record)
 		case m.Index == furthest.Index && m.wrote && !m.Retried:
 			reported = furthest
-			b.violation(fault{Order, "changed an entry of the log that had been told of already"}, m.Task, furthest.Record, m.Record)
+			b.violation(fault{Order, "changed an entry of the log that it had reported"}, m.Task, furthest.Record, m.Record)
 		}
 	}
 }

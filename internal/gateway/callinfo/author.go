@@ -45,7 +45,7 @@ func Author(ctx context.Context, reason string) (by task.Author, err error) {
 			return by, err
 		}
 	}
-	if known := c.Principal.Actor(); known != "" { // what the caller says of itself is unverified
+	if known := c.Principal.Actor(); known != "" { // the name that a caller gives itself is unverified
 		by.Name = known
 	}
 	if by.Reason = reason; reason == "" {

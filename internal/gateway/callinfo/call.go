@@ -1,5 +1,5 @@
 // Package callinfo is what a call of the API carries in its context: its caller, its namespace, who acts and why, which queues it may
-// use, and which state of which shards its answer reflects. It also converts errors to what callers are told.
+// use, and which state of which shards its answer reflects. It also converts errors to those that callers get.
 //
 // It knows how calls came, by gRPC or HTTP, but not whether they are admitted, nor what any of them does.
 package callinfo

@@ -18,7 +18,7 @@ import (
 // retryAfterDefault is sent with retryable errors that don't say when to retry.
 const retryAfterDefault = time.Second
 
-// Errors converts errors to what callers are told. It logs those that are internal.
+// Errors converts errors to those that callers get. It logs internal errors.
 type Errors struct{ Log *slog.Logger }
 
 // Refusal converts any error to a *task.Error. Other errors are logged, and their text is not disclosed.

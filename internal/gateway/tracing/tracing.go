@@ -163,7 +163,7 @@ func (g Spans) Cancel(ctx context.Context, v *broker.View, began time.Time) {
 // maxSpanText bounds the error text of a span.
 const maxSpanText = 1 << 10
 
-// refuse marks a span as that of a refused call. For an internal error it says no more than the caller is told.
+// refuse marks a span as that of a refused call. For an internal error it has no more text than the caller gets.
 func refuse(span trace.Span, err error) {
 	if e, ok := task.AsError(err); ok {
 		span.SetAttributes(semconv.ErrorTypeKey.String(string(e.Code)))

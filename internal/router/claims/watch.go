@@ -143,7 +143,7 @@ func (f *remoteClaims) put(w *claimWatch, h broker.Hold) {
 	}
 }
 
-// take removes a claim and tells the node where it was posted.
+// take removes a claim and the node where it was posted.
 func (f *remoteClaims) take(id task.ID) (remoteClaim, bool) {
 	c, ok := f.claims[id]
 	if !ok {
@@ -303,7 +303,7 @@ func (f *remoteClaims) broken(l *link) {
 	}
 }
 
-// told handles notices from a stream.
+// handleNotices handles notices from a stream.
 func (f *remoteClaims) handleNotices(l *link, n *notices) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -30,7 +30,7 @@ type Control interface {
 	AwayNodes(ctx context.Context) ([]string, error)
 }
 
-// ClaimWatch tells of claims that end without their holders' doing. It is an alias, so that implementations need not import this package.
+// ClaimWatch reports claims that end without an action of their holders. It is an alias, so that implementations need not import this package.
 type ClaimWatch = interface {
 	Add(h broker.Hold)
 	Remove(id task.ID, t task.Token)

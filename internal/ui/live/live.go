@@ -95,7 +95,7 @@ func NewStreams(of *visitor.Clients) *Streams {
 func (s *Streams) Close() { close(s.end) }
 
 // ServeHTTP serves server-sent events: hello at the start; changed when the page must be refreshed; gone when the stream ends permanently, for example
-// because the token was revoked; full, with the refresh interval in seconds, when there are too many streams. Scripts are told nothing of a response
+// because the token was revoked; full, with the refresh interval in seconds, when there are too many streams. Scripts don't see a response
 // with another status.
 func (all *Streams) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" {
@@ -133,7 +133,7 @@ type stream struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	conn    *http.ResponseController
-	changed chan struct{} // holds a value if something happened of which the page was not told
+	changed chan struct{} // holds a value if something happened that the page does not know yet
 	ended   chan error
 }
 

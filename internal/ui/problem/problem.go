@@ -1,4 +1,4 @@
-// Package problem turns errors of the API into what pages tell people: a title, a message, a field and an HTTP status. It knows neither forms nor
+// Package problem turns errors of the API into what pages show: a title, a message, a field and an HTTP status. It knows neither forms nor
 // pages, and calls nothing.
 package problem
 

@@ -87,7 +87,7 @@ func (t *tlsFlags) apply(cfg *node.Config, pair *certs.KeyPair, log *slog.Logger
 	}
 }
 
-// advertised returns the address that clients are told instead of the listener's: that of --advertise; or the name in --listen, for clients that
+// advertised returns the address that clients get instead of the listener's: that of --advertise; or the name in --listen, for clients that
 // verify names; or the host name, if a single server listens on all addresses of its machine. "" means none. A node of a cluster that listens on all
 // addresses needs --advertise: see peerFlags.open.
 func (s *flags) advertised(listener net.Listener) string {

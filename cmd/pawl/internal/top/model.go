@@ -317,7 +317,7 @@ func (v *model) sums(width int) []line {
 		{{"workers ", styleDim}, {workers, styleBold}},
 	}
 	if len(v.last.away) > 0 {
-		groups = append(groups, line{{"without what " + strings.Join(v.last.away, ", ") + " would tell: no answer", styleBad}})
+		groups = append(groups, line{{"figures are incomplete: no answer from " + strings.Join(v.last.away, ", "), styleBad}})
 	}
 	return wrapped(groups, width)
 }
