@@ -292,13 +292,13 @@ func (s *fakeProducer) receive(f *fake, call func(ctx context.Context, method st
 				default:
 				}
 			} else if a != nil {
-				s.say(&pawlv1.ProduceResponse{Answers: []*pawlv1.ProduceAnswer{a}})
+				s.send(&pawlv1.ProduceResponse{Answers: []*pawlv1.ProduceAnswer{a}})
 			}
 		})
 	}
 }
 
-func (s *fakeProducer) say(r *pawlv1.ProduceResponse) {
+func (s *fakeProducer) send(r *pawlv1.ProduceResponse) {
 	s.sending.Lock()
 	defer s.sending.Unlock()
 	_ = s.stream.Send(r) // fails only if it has ended
@@ -435,11 +435,11 @@ func (f *fake) take(t *fakeTask, to pawlv1.State, reason string) {
 	t.state = to
 	for s := range f.streams {
 		if t.token != "" {
-			s.say(&pawlv1.WorkResponse{Lost: []*pawlv1.LostClaim{{TaskId: t.id, ClaimToken: t.token, Reason: reason}}})
+			s.send(&pawlv1.WorkResponse{Lost: []*pawlv1.LostClaim{{TaskId: t.id, ClaimToken: t.token, Reason: reason}}})
 		}
 	}
 	t.token = ""
-	f.tell()
+	f.wake()
 }
 
 // expire releases claims whose leases have expired.
@@ -455,7 +455,7 @@ func (f *fake) expire() {
 	f.pump()
 }
 
-func (f *fake) tell() {
+func (f *fake) wake() {
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
@@ -527,7 +527,7 @@ func (f *fake) end(id, token string, to pawlv1.State, change func(*fakeTask)) *p
 		return &pawlv1.Settled{TaskId: id, ClaimToken: token, State: to}
 	}
 	t.settled[token] = &pawlv1.Settled{TaskId: id, ClaimToken: token, State: to}
-	f.tell()
+	f.wake()
 	return t.settled[token]
 }
 
@@ -644,7 +644,7 @@ type fakeStream struct {
 	mute   *bool
 }
 
-func (s *fakeStream) say(r *pawlv1.WorkResponse) {
+func (s *fakeStream) send(r *pawlv1.WorkResponse) {
 	if !*s.mute {
 		s.out <- r
 	}
@@ -709,7 +709,7 @@ func (f *fake) frame(s *fakeStream, r *pawlv1.WorkRequest) error {
 	s.quiet = s.quiet || r.Quiet
 	if r.Settle != nil {
 		if answer := f.settle(r.Settle); !f.loseAnswers {
-			s.say(&pawlv1.WorkResponse{Settled: answer})
+			s.send(&pawlv1.WorkResponse{Settled: answer})
 		}
 	}
 	f.pump()
@@ -731,7 +731,7 @@ func (f *fake) pump() {
 			s.credit--
 		}
 		if out != nil {
-			s.say(out)
+			s.send(out)
 		}
 	}
 }

@@ -267,7 +267,7 @@ func TestProducerLeavesDrainingNode(t *testing.T) {
 		f.mu.Lock()
 		f.before = nil
 		for s := range f.producers {
-			s.say(&pawlv1.ProduceResponse{Draining: true})
+			s.send(&pawlv1.ProduceResponse{Draining: true})
 		}
 		f.mu.Unlock()
 		synctest.Wait()
@@ -340,7 +340,7 @@ func TestServerDoesNotRead(t *testing.T) {
 			}
 			f.mu.Lock()
 			for s := range f.producers {
-				s.say(&pawlv1.ProduceResponse{Draining: true}) // so that the stream is closed by the code that sends the rest
+				s.send(&pawlv1.ProduceResponse{Draining: true}) // so that the stream is closed by the code that sends the rest
 			}
 			f.mu.Unlock()
 			synctest.Wait()

@@ -222,7 +222,7 @@ func TestWorkerLeavesDrainingBroker(t *testing.T) {
 		w, _ := work(t, client, handle(func(context.Context, *pawl.Task[welcome]) error { return nil }), pawl.WorkerConfig{})
 		f.set(func() {
 			for s := range f.streams {
-				s.say(&pawlv1.WorkResponse{Draining: true})
+				s.send(&pawlv1.WorkResponse{Draining: true})
 			}
 		})
 		time.Sleep(time.Second)

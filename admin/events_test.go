@@ -21,8 +21,8 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// told returns a frame with an event of each kind. The cursor of an event is its kind, and that of the frame is given.
-func told(cursor string, kinds ...string) *pawlv1.WatchEventsResponse {
+// frameOf returns a frame with an event of each kind. The cursor of an event is its kind, and that of the frame is given.
+func frameOf(cursor string, kinds ...string) *pawlv1.WatchEventsResponse {
 	frame := &pawlv1.WatchEventsResponse{Cursor: cursor}
 	for _, k := range kinds {
 		frame.Events = append(frame.Events, &pawlv1.Event{Kind: k, Cursor: k})
@@ -82,17 +82,17 @@ func TestEventsReconnect(t *testing.T) {
 		end    error  // nil: the caller breaks off
 		says   string
 	}{
-		"left":                {[][]any{{told("c", "1", "2")}}, 0, 1, "1", "-", nil, ""},
-		"broken":              {[][]any{{told("c", "1"), away}, {told("d", "2"), told("e"), io.EOF}, {away}, {told("f", "3", "4")}}, 0, 3, "1 2 3", "- c e", nil, ""},
-		"a digest":            {[][]any{{told("c", "1"), told("c", "1"), away}, {told("d", "2"), told("e", "3")}}, time.Second, 5, "1 1 reset 2 3", "- c", nil, ""},
-		"left at a reset":     {[][]any{{told("c", "1"), away}, {told("d", "2")}}, time.Second, 2, "1 reset", "- c", nil, ""},
-		"no digest":           {[][]any{{told("c", "1"), away}, {told("d", "2")}}, -time.Second, 2, "1 2", "- c", nil, ""},
-		"late in a digest":    {[][]any{{away}, {told("d", "2")}}, time.Second, 2, "reset 2", "-", nil, ""},
+		"left":                {[][]any{{frameOf("c", "1", "2")}}, 0, 1, "1", "-", nil, ""},
+		"broken":              {[][]any{{frameOf("c", "1"), away}, {frameOf("d", "2"), frameOf("e"), io.EOF}, {away}, {frameOf("f", "3", "4")}}, 0, 3, "1 2 3", "- c e", nil, ""},
+		"a digest":            {[][]any{{frameOf("c", "1"), frameOf("c", "1"), away}, {frameOf("d", "2"), frameOf("e", "3")}}, time.Second, 5, "1 1 reset 2 3", "- c", nil, ""},
+		"left at a reset":     {[][]any{{frameOf("c", "1"), away}, {frameOf("d", "2")}}, time.Second, 2, "1 reset", "- c", nil, ""},
+		"no digest":           {[][]any{{frameOf("c", "1"), away}, {frameOf("d", "2")}}, -time.Second, 2, "1 2", "- c", nil, ""},
+		"late in a digest":    {[][]any{{away}, {frameOf("d", "2")}}, time.Second, 2, "reset 2", "-", nil, ""},
 		"not let in":          {[][]any{{no}}, 0, 9, "", "", pawltype.ErrPermissionDenied, "events: pawl: permission_denied: no"},
-		"not let in any more": {[][]any{{told("c", "1"), no}}, 0, 9, "1", "-", pawltype.ErrPermissionDenied, "events: pawl: permission_denied: no"},
+		"not let in any more": {[][]any{{frameOf("c", "1"), no}}, 0, 9, "1", "-", pawltype.ErrPermissionDenied, "events: pawl: permission_denied: no"},
 		"an old server":       {[][]any{{away}, {status.Error(codes.FailedPrecondition, "old")}}, 0, 9, "", "", pawltype.ErrWrongState, "events: pawl: wrong_state: old"},
-		"the caller gives up": {[][]any{{told("c", "1", "2", "3", "4"), time.Hour}, {time.Hour}}, 0, 9, "1 2 3 4", "- c", context.DeadlineExceeded, "context deadline exceeded"},
-		"silence": {[][]any{{44 * time.Second, told("c", "1"), 44 * time.Second, told("d", "2"), 46 * time.Second, told("e", "3")}, {told("f", "4")}}, 0, 3,
+		"the caller gives up": {[][]any{{frameOf("c", "1", "2", "3", "4"), time.Hour}, {time.Hour}}, 0, 9, "1 2 3 4", "- c", context.DeadlineExceeded, "context deadline exceeded"},
+		"silence": {[][]any{{44 * time.Second, frameOf("c", "1"), 44 * time.Second, frameOf("d", "2"), 46 * time.Second, frameOf("e", "3")}, {frameOf("f", "4")}}, 0, 3,
 			"1 2 4", "- d", nil, ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestEventsRefused(t *testing.T) {
 	if refusals != 1 {
 		t.Errorf("events for an invalid actor were refused %d times, want once", refusals)
 	}
-	s.frames = [][]any{{told("c", "1"), status.Error(codes.Unavailable, "away")}}
+	s.frames = [][]any{{frameOf("c", "1"), status.Error(codes.Unavailable, "away")}}
 	var last error
 	for _, last = range operator.Events(t.Context(), admin.EventFilter{}) {
 		s.client.Close()
@@ -170,7 +170,7 @@ func TestEventsPause(t *testing.T) {
 		for _, b := range breaks {
 			s.frames = append(s.frames, []any{b.after, b.err})
 		}
-		s.frames = append(s.frames, []any{told("c", "1")})
+		s.frames = append(s.frames, []any{frameOf("c", "1")})
 		for range operator.Events(t.Context(), admin.EventFilter{}) {
 			break
 		}

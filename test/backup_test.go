@@ -241,7 +241,7 @@ func (s *server) startWithoutRoom() (refused int) {
 		return 0
 	}
 	status := s.exit()
-	if said := s.said(from); status <= 0 || !strings.Contains(said, noSpace) || strings.Contains(said, stackTrace) {
+	if said := s.logSince(from); status <= 0 || !strings.Contains(said, noSpace) || strings.Contains(said, stackTrace) {
 		s.t.Errorf("a start without free inodes ended with status %d and printed %q", status, said)
 	}
 	return 1

@@ -61,7 +61,7 @@ func TestClusterDamage(t *testing.T) {
 		idle()
 		t.Logf("%s lost %s: it rejoined after %s, and the cluster was complete after %s", n.name, damage.name, joined.Round(time.Millisecond), whole.Round(time.Millisecond))
 		budget(t, "whole after damage", whole, refillBudget)
-		if said := n.said(from); !strings.Contains(said, "damaged: this node rejoins") {
+		if said := n.logSince(from); !strings.Contains(said, "damaged: this node rejoins") {
 			t.Errorf("%s lost %s, but its log does not report the damage", n.name, damage.name)
 		}
 		w.flow(&w.acked)
@@ -87,7 +87,7 @@ func TestClusterDamageFoundLater(t *testing.T) {
 	if status := n.exit(); status <= 0 {
 		t.Errorf("%s exited with status %d, want one above 0", n.name, status)
 	}
-	if said := n.said(from); !strings.Contains(said, "is damaged") || !strings.Contains(said, ".sst") || !strings.Contains(said, "start it again, and the other nodes will fill it") {
+	if said := n.logSince(from); !strings.Contains(said, "is damaged") || !strings.Contains(said, ".sst") || !strings.Contains(said, "start it again, and the other nodes will fill it") {
 		t.Errorf("the log of %s does not say what is damaged and what to do", n.name)
 	}
 	began := time.Now()

@@ -36,7 +36,7 @@ func TestClusterKill(t *testing.T) {
 		n.ready()
 		<-next
 	}
-	kills.tell("kill -9")
+	kills.report("kill -9")
 	w.finish()
 	c.whole()
 	w.check()
@@ -64,7 +64,7 @@ func TestClusterPause(t *testing.T) {
 		n.ready()
 		w.flow(&w.accepted)
 	}
-	pauses.tell("SIGSTOP")
+	pauses.report("SIGSTOP")
 	w.finish()
 	c.whole()
 	w.check()

@@ -52,7 +52,7 @@ func TestClusterFullDisk(t *testing.T) {
 		t.Errorf("the disk of %s is full, but the reported problems are %q", full.name, said)
 	}
 	why := `from=` + full.name + ` `
-	if said := c.said(marks, "the shard has a new leader", why, "handed over: the disk of node "+full.name+" has no room for new tasks"); len(said) == 0 {
+	if said := c.logLines(marks, "the shard has a new leader", why, "handed over: the disk of node "+full.name+" has no room for new tasks"); len(said) == 0 {
 		t.Errorf("no log says that %s handed over, or why", full.name)
 	}
 	disk.empty()
@@ -91,14 +91,14 @@ func TestClusterTransferToTheDead(t *testing.T) {
 			n.signal(syscall.SIGCONT)
 		}
 		n.ready()
-		said := slices.DeleteFunc(c.said(marks, "leadership was not handed over", "to="+n.name+" ", "did not take over"), func(line string) bool {
-			at := saidAt(t, line)
+		said := slices.DeleteFunc(c.logLines(marks, "leadership was not handed over", "to="+n.name+" ", "did not take over"), func(line string) bool {
+			at := loggedAt(t, line)
 			return at.Before(gone) || at.After(back)
 		})
 		if len(said) > 0 {
 			t.Errorf("after %s of %s, shards stopped serving for handovers to it: %s", how, n.name, strings.Join(said, "\n"))
 		}
-		t.Logf("after %s of %s: %d handovers to it were abandoned before they began", how, n.name, len(c.said(marks, "leadership was not handed over", "to="+n.name+" ", "it did not answer")))
+		t.Logf("after %s of %s: %d handovers to it were abandoned before they began", how, n.name, len(c.logLines(marks, "leadership was not handed over", "to="+n.name+" ", "it did not answer")))
 		c.whole()
 		w.flow(&w.acked)
 	}
@@ -110,8 +110,8 @@ func TestClusterTransferToTheDead(t *testing.T) {
 // begunBefore is how long a handover may take that had begun when its target went away: three election timeouts, since the machine may be busy.
 const begunBefore = 3 * time.Second
 
-// saidAt returns when a log line was written.
-func saidAt(t *testing.T, line string) time.Time {
+// loggedAt returns when a log line was written.
+func loggedAt(t *testing.T, line string) time.Time {
 	t.Helper()
 	text, _, _ := strings.Cut(strings.TrimPrefix(line, "time="), " ")
 	at, err := time.Parse(time.RFC3339Nano, text)
@@ -159,10 +159,10 @@ func (c *nodes) marks() (at []int64) {
 	return at
 }
 
-// said returns the log lines since marks that contain all of some texts.
-func (c *nodes) said(marks []int64, texts ...string) (lines []string) {
+// logLines returns the log lines since marks that contain all of some texts.
+func (c *nodes) logLines(marks []int64, texts ...string) (lines []string) {
 	for i, n := range c.all {
-		for line := range strings.Lines(n.said(marks[i])) {
+		for line := range strings.Lines(n.logSince(marks[i])) {
 			if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
 				lines = append(lines, strings.TrimSpace(line))
 			}

@@ -39,7 +39,7 @@ func TestClusterRollingRestart(t *testing.T) {
 			w.flow(&w.acked)
 		}
 	}
-	restarts.tell("SIGTERM")
+	restarts.report("SIGTERM")
 	w.finish()
 	stream.check()
 	w.check()
@@ -177,7 +177,7 @@ func TestClusterReplaceDisk(t *testing.T) {
 	kills.begin()
 	next.kill()
 	w.flow(&w.acked)
-	kills.tell("a server lost beside the one that came back")
+	kills.report("a server lost beside the one that came back")
 	next.start()
 	w.flow(&w.acked)
 	w.finish()
@@ -204,7 +204,7 @@ func TestClusterHungDisk(t *testing.T) {
 	taken := time.Duration(w.rec.Now() - began)
 	w.flow(&w.acked)
 	t.Logf("another server became leader after %s", taken.Round(time.Millisecond))
-	hung.tell("the leader's disk hangs")
+	hung.report("the leader's disk hangs")
 	budget(t, "gap in answered writes", hung.gaps()[0], hangBudget)
 	hangs.lift()
 	n.kill() // unless it has given up by itself

@@ -261,8 +261,8 @@ func (o *outages) gaps() []time.Duration {
 	return gaps
 }
 
-// tell prints how long writes got no answer. It must be called before the load ends.
-func (o *outages) tell(what string) {
+// report prints how long writes got no answer. It must be called before the load ends.
+func (o *outages) report(what string) {
 	o.w.t.Helper()
 	gaps := o.gaps()
 	slices.Sort(gaps)

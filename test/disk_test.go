@@ -180,7 +180,7 @@ func TestDiskOverflows(t *testing.T) {
 	if status <= 0 {
 		t.Errorf("the server exited with status %d, want one above 0", status)
 	}
-	if said := s.said(0); !strings.Contains(said, "no space left on device") {
+	if said := s.logSince(0); !strings.Contains(said, "no space left on device") {
 		t.Errorf("the server's log does not report the full disk: %q", said[:min(len(said), 200)])
 	}
 

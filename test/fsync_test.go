@@ -60,7 +60,7 @@ func TestDiskFails(t *testing.T) {
 			if status <= 0 {
 				t.Errorf("the server exited with status %d, want one above 0", status)
 			}
-			if said := s.said(0); !strings.Contains(said, c.says) {
+			if said := s.logSince(0); !strings.Contains(said, c.says) {
 				t.Errorf("the server's log does not contain %q", c.says)
 			}
 			budget(t, "exit after the failure", gone.Sub(at), exitBudget)
@@ -132,7 +132,7 @@ func TestDiskFailsAtStart(t *testing.T) {
 		if status := s.exit(); status <= 0 {
 			t.Errorf("sync %d failed: the server exited with status %d, want one above 0", n, status)
 		}
-		if said := s.said(from); said == "" {
+		if said := s.logSince(from); said == "" {
 			t.Errorf("sync %d failed: the server logged nothing (ready: %q)", n, line)
 		}
 	}
@@ -161,7 +161,7 @@ func TestDiskHangs(t *testing.T) {
 		{"until kill -9", func(s *server, _ *injected) { s.kill(); s.start() }},
 		{"for long", func(s *server, hangs *injected) {
 			eventually(s.t, "the server says that the disk hangs", startLimit, func() bool {
-				return strings.Contains(s.said(0), "the disk hangs")
+				return strings.Contains(s.logSince(0), "the disk hangs")
 			})
 			// The process can't exit while one of its threads is in a disk call, but nobody waits for it.
 			eventually(s.t, "the server takes no connections", startLimit, func() bool {

@@ -155,7 +155,7 @@ func newServerIn(t testing.TB, data string, flags ...string) *server {
 	t.Cleanup(func() {
 		s.kill()
 		if t.Failed() {
-			t.Logf("server log:\n%s", notable(s.said(0)))
+			t.Logf("server log:\n%s", notable(s.logSince(0)))
 		}
 		_ = s.log.Close()
 	})
@@ -302,7 +302,7 @@ func (s *server) refuses() string {
 	if status := s.exit(); status <= 0 {
 		s.t.Errorf("the server exited with status %d, want one above 0", status)
 	}
-	return s.said(from)
+	return s.logSince(from)
 }
 
 // mark returns a position in the log, for said.
@@ -314,8 +314,8 @@ func (s *server) mark() int64 {
 	return info.Size()
 }
 
-// said returns what the server has logged since mark.
-func (s *server) said(from int64) string {
+// logSince returns what the server has logged since mark.
+func (s *server) logSince(from int64) string {
 	b, err := os.ReadFile(s.log.Name())
 	if err != nil {
 		s.t.Fatal(err)

@@ -22,7 +22,7 @@ func TestScalerByCertificate(t *testing.T) {
 	operator := file("admin.token")
 	run := func(args string) {
 		t.Helper()
-		if out, err := said(t, args); err != nil {
+		if out, err := pawlOutput(t, args); err != nil {
 			t.Fatalf("pawl %s: %v, %s", args, err, out)
 		}
 	}

@@ -34,7 +34,7 @@ func newTrust(t testing.TB) *trust {
 	skipIfShort(t)
 	dir := t.TempDir()
 	for _, args := range []string{"cert ca --out " + dir, "cert server s1 --host 127.0.0.1,localhost --ca " + dir + " --out " + dir} {
-		if out, err := said(t, args); err != nil {
+		if out, err := pawlOutput(t, args); err != nil {
 			t.Fatalf("pawl %s: %v, %s", args, err, out)
 		}
 	}
@@ -46,8 +46,8 @@ func newTrust(t testing.TB) *trust {
 	return own
 }
 
-// said runs pawl and returns its output.
-func said(t testing.TB, args string) (string, error) {
+// pawlOutput runs pawl and returns its output.
+func pawlOutput(t testing.TB, args string) (string, error) {
 	t.Helper()
 	cmd := command(t, strings.Fields(args)...)
 	err := cmd.Run()
@@ -132,7 +132,7 @@ func TestTLS(t *testing.T) {
 	if err := enqueueOne(s.dial(ours.options()...)); err != nil {
 		t.Errorf("enqueue over gRPC: %v", err)
 	}
-	if out, err := said(t, "queue ls --tls-ca "+ours.ca+" --server https://"+s.addr); err != nil || !strings.Contains(out, "default") {
+	if out, err := pawlOutput(t, "queue ls --tls-ca "+ours.ca+" --server https://"+s.addr); err != nil || !strings.Contains(out, "default") {
 		t.Errorf("pawl queue ls: %v, %s", err, out)
 	}
 
@@ -153,7 +153,7 @@ func TestTLS(t *testing.T) {
 			t.Errorf("gRPC with %s: %v, want %q", name, err, c.want)
 		}
 	}
-	if out, err := said(t, "queue ls --tls-ca "+foreign.ca+" --server "+s.addr); err == nil || !strings.Contains(out, "give the CA with --tls-ca") {
+	if out, err := pawlOutput(t, "queue ls --tls-ca "+foreign.ca+" --server "+s.addr); err == nil || !strings.Contains(out, "give the CA with --tls-ca") {
 		t.Errorf("pawl queue ls with another CA: %v, %s", err, out)
 	}
 
@@ -198,7 +198,7 @@ func TestTLSReload(t *testing.T) {
 	if shows(ours) {
 		t.Error("a new connection got the old certificate")
 	}
-	if !strings.Contains(s.said(0), "certificate files reloaded") {
+	if !strings.Contains(s.logSince(0), "certificate files reloaded") {
 		t.Error("the reload of the certificate was not logged")
 	}
 	if _, err := old.Enqueue(context.Background(), pawl.RawTask{Type: "a"}, pawl.Queue("later")); err != nil {
@@ -215,6 +215,6 @@ func TestTLSReload(t *testing.T) {
 		if !shows(next) {
 			t.Error("a broken certificate file is in use")
 		}
-		return strings.Contains(s.said(0), "changed certificate files can't be used") && strings.Contains(s.said(0), "s1.crt")
+		return strings.Contains(s.logSince(0), "changed certificate files can't be used") && strings.Contains(s.logSince(0), "s1.crt")
 	})
 }

@@ -108,7 +108,7 @@ func (n *member) leaves() {
 	if status := n.exit(); status <= 0 {
 		n.t.Errorf("%s exited with status %d, want one above 0", n.name, status)
 	}
-	if said := n.said(from); !strings.Contains(said, tooOld) {
+	if said := n.logSince(from); !strings.Contains(said, tooOld) {
 		n.t.Errorf("%s of the previous release printed %q, want %q", n.name, notable(said), tooOld)
 	}
 }

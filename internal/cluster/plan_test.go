@@ -121,8 +121,8 @@ func confOf(t *testing.T, text string) Status {
 	return s
 }
 
-// told describes a decision in words.
-func (v Decision) told() string {
+// text describes a decision in words.
+func (v Decision) text() string {
 	switch {
 	case v.Step.Kind != NoStep:
 		return strings.TrimPrefix(v.Step.String(), "shard 7: ")
@@ -256,7 +256,7 @@ func TestNext(t *testing.T) {
 		{"nor on a node that drains", "1 2 3:draining 4:quiet", 3, "1 2.1 3.2!", "1* 2.1 3.2", "blocked: no other node can take its replica on node n3, which is draining"},
 	} {
 		s := PlanInput{Settings: system.Settings{Replication: c.rf}, Members: membersOf(t, c.nodes), Shard: shardOf(t, c.row), Status: confOf(t, c.conf)}
-		if got := Next(s).told(); got != c.want {
+		if got := Next(s).text(); got != c.want {
 			t.Errorf("%s: nodes %q, row %q, membership %q:\n got %s\nwant %s", c.name, c.nodes, c.row, c.conf, got, c.want)
 		}
 	}
@@ -270,7 +270,7 @@ func TestReplicasAreBounded(t *testing.T) {
 		conf += fmt.Sprintf(" 50.%d", n)
 	}
 	s := PlanInput{Settings: system.Settings{Replication: 3}, Members: membersOf(t, "1 50 99"), Shard: shardOf(t, row), Status: confOf(t, conf)}
-	if got := Next(s).told(); !strings.Contains(got, "16 replicas, counting those being added or removed") {
+	if got := Next(s).text(); !strings.Contains(got, "16 replicas, counting those being added or removed") {
 		t.Error(got)
 	}
 }
@@ -321,7 +321,7 @@ func TestLeadershipMovesHaveReasons(t *testing.T) {
 	} {
 		s := PlanInput{Settings: system.Settings{Replication: 3}, Members: membersOf(t, c[0]), Shard: shardOf(t, c[1]), Status: confOf(t, c[2])}
 		if v := Next(s); v.Step.Kind != TransferLeader || v.Step.Why != strings.TrimSuffix(want, ", as it can") {
-			t.Errorf("%v: got %s with the reason %q, want %q", c, v.told(), v.Step.Why, want)
+			t.Errorf("%v: got %s with the reason %q, want %q", c, v.text(), v.Step.Why, want)
 		}
 	}
 	s := shardState{shardOf(t, "1 2 3"), confOf(t, "1* 2 3")}

@@ -132,8 +132,8 @@ func (m *modelMember) counter(c *workflow.Counts) *int64 {
 	return &c.Pending
 }
 
-// tell updates the group of a task that has moved.
-func (m *model) tell(t *modelTask) {
+// updateGroup updates the group of a task that has moved.
+func (m *model) updateGroup(t *modelTask) {
 	if t.group != nil && t.state.Ended() {
 		m.advance(t.group, t)
 	}

@@ -217,7 +217,7 @@ func (m *model) held(t *modelTask) bool {
 // moved applies the rules for keys and groups of a task that has moved.
 func (m *model) moved(t *modelTask) {
 	m.passKey(t)
-	m.tell(t)
+	m.updateGroup(t)
 	m.lineUp()
 }
 
@@ -521,7 +521,7 @@ func (d *duel) settle(t *modelTask, fence int, verb string) string {
 			d.m.passKey(t)
 			d.m.judge(t, modelSuccess)
 			d.born(t)
-			d.m.tell(t)
+			d.m.updateGroup(t)
 		}
 		if repeated && err == nil && len(d.Last.Woken) > 0 {
 			d.T.Fatalf("a repeated ack of %+v woke claims", t)

@@ -94,7 +94,7 @@ func (m *model) enter(t *modelTask) (fate schema.FollowerState, other *modelTask
 			t.place = old.place
 		}
 		old.state, old.holds, old.next = task.Discarded, false, false
-		m.tell(old)
+		m.updateGroup(old)
 	}
 	return schema.FollowerBorn, old
 }

@@ -50,11 +50,11 @@ func (k *tokenSet) add(name string, r auth.Rights) string {
 	s := auth.NewSecret()
 	k.secret[name] = s
 	k.tokens = append(k.tokens, auth.Token{Name: name, Rights: r, Hash: auth.HashOf(s), CreatedAt: store.TimeOf(time.Now())})
-	k.tell()
+	k.publish()
 	return s
 }
 
-func (k *tokenSet) tell() {
+func (k *tokenSet) publish() {
 	k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}})
 	k.auth.Refreshed(time.Now())
 }
@@ -411,7 +411,7 @@ func TestLongCallsEndWithTheirToken(t *testing.T) {
 		synctest.Wait()
 		began := time.Now()
 		k.tokens = nil
-		k.tell()
+		k.publish()
 		if _, err := s.Recv(); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "was revoked") {
 			t.Errorf("the stream ended with %v, want unauthenticated", err)
 		}
@@ -466,7 +466,7 @@ func BenchmarkAccess(b *testing.B) {
 		g := New(cfg)
 		conn := dialGateway(b, g)
 		ctx := with(b.Context(), k.secret[who], "")
-		k.tell()
+		k.publish()
 		task1 := &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: "mail"}}
 		ack1 := &pawlv1.AckRequest{TaskId: "0199a0e4-0f4c-7001-8000-000000000001", ClaimToken: task.Token{Epoch: 1, Fence: 1, Nonce: 7}.String()}
 		run := func(name string, call func() error) {

@@ -41,7 +41,7 @@ func newGuild(t *testing.T, required bool) *certGateway {
 	f := newFake()
 	f.auth, f.clients = g.auth, listen.ClientCertificates{Authorities: g.pool.Load, Required: required}
 	_, g.l, g.serverCerts = serveTLS(t, f)
-	g.tell()
+	g.publish()
 	return g
 }
 
@@ -81,13 +81,13 @@ func (g *certGateway) admit(name, certificate string, r auth.Rights, until ...ti
 		t.ExpiresAt = store.TimeOf(end)
 	}
 	g.tokens = append(g.tokens, t)
-	g.tell()
+	g.publish()
 }
 
 // revoke revokes a token.
 func (g *certGateway) revoke(name string) {
 	g.tokens = slices.DeleteFunc(slices.Clone(g.tokens), func(t auth.Token) bool { return t.Name == name })
-	g.tell()
+	g.publish()
 }
 
 // config returns the TLS configuration of a client that presents a certificate; nil: it presents none.
@@ -219,7 +219,7 @@ func TestClientCertificatesEnd(t *testing.T) {
 					t.Fatal(err)
 				}
 				end(g)
-				g.tell()
+				g.publish()
 				began := time.Now()
 				if _, err := stream.Recv(); status.Code(err) != codes.Unauthenticated {
 					t.Errorf("the stream ended with %v, want unauthenticated", err)

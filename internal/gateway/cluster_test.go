@@ -218,30 +218,30 @@ func TestClusterCallsOverGRPCAndREST(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, want := told(t, w.Body.Bytes()), told(t, text); !reflect.DeepEqual(got, want) {
+			if got, want := normalized(t, w.Body.Bytes()), normalized(t, text); !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: REST returned\n%v, gRPC\n%v", c.rest, got, want)
 			}
 		}
 	})
 }
 
-// told normalizes JSON: it drops empty values, parses integers written as strings, and converts durations to one unit.
-func told(t *testing.T, text []byte) any {
+// normalized normalizes JSON: it drops empty values, parses integers written as strings, and converts durations to one unit.
+func normalized(t *testing.T, text []byte) any {
 	t.Helper()
 	var v any
 	d := json.NewDecoder(bytes.NewReader(text))
 	if err := d.Decode(&v); err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
-	return toldOf(v)
+	return normalizedOf(v)
 }
 
-func toldOf(v any) any {
+func normalizedOf(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		out := map[string]any{}
 		for name, field := range v {
-			if field := toldOf(field); field != nil {
+			if field := normalizedOf(field); field != nil {
 				out[name] = field
 			}
 		}
@@ -256,12 +256,12 @@ func toldOf(v any) any {
 				out[i] = n // also 0: the system shard
 				continue
 			}
-			out[i] = toldOf(v[i])
+			out[i] = normalizedOf(v[i])
 		}
 		return out
 	case string:
 		if n, err := strconv.ParseFloat(v, 64); err == nil && len(v) < 16 {
-			return toldOf(n)
+			return normalizedOf(n)
 		}
 		if d, err := time.ParseDuration(v); err == nil {
 			return d

@@ -110,7 +110,7 @@ func (f *fake) set(change func()) {
 	change()
 }
 
-func (f *fake) tell() {
+func (f *fake) notify() {
 	f.index++
 	close(f.changed)
 	f.changed = make(chan struct{})
@@ -160,7 +160,7 @@ func (f *fake) Enqueue(ctx context.Context, shard uint32, ns string, specs []tas
 	for i, s := range specs {
 		out[i] = f.enqueue(shard, ns, s)
 	}
-	f.tell()
+	f.notify()
 	return out, f.stamp(shard), nil
 }
 
@@ -234,7 +234,7 @@ func (f *fake) Claim(ctx context.Context, shard uint32, c broker.ClaimCall, wait
 		got := f.claim(shard, c)
 		at, changed := f.stamp(shard), f.changed
 		if len(got) > 0 {
-			f.tell()
+			f.notify()
 		}
 		f.mu.Unlock()
 		if len(got) > 0 || wait == 0 {
@@ -334,7 +334,7 @@ func (f *fake) Settle(ctx context.Context, shard uint32, calls []broker.Settle) 
 	for i := range calls {
 		out[i] = f.settle(&calls[i])
 	}
-	f.tell()
+	f.notify()
 	return out, f.stamp(shard), nil
 }
 
@@ -517,7 +517,7 @@ func (f *fake) verb(id task.ID, name string, to task.State, from ...task.State) 
 		x.EndedAt = f.now()
 	}
 	t.view.Exec = &x
-	f.tell()
+	f.notify()
 	v := *t.view
 	return &v, f.stamp(id.Shard()), nil
 }
@@ -526,7 +526,7 @@ func (f *fake) verb(id task.ID, name string, to task.State, from ...task.State) 
 func (f *fake) lose(id task.ID, reason string) {
 	v := f.tasks[id].view
 	for w := range f.watches {
-		w.tell(broker.Lost{ID: id, Token: tokenOf(v), Reason: reason})
+		w.notify(broker.Lost{ID: id, Token: tokenOf(v), Reason: reason})
 	}
 }
 
@@ -646,7 +646,7 @@ func (w *fakeWatch) Remove(id task.ID, t task.Token) {
 }
 func (w *fakeWatch) Close() { w.f.set(func() { delete(w.f.watches, w) }) }
 
-func (w *fakeWatch) tell(l broker.Lost) {
+func (w *fakeWatch) notify(l broker.Lost) {
 	if w.held[l.ID] == l.Token {
 		w.lost(l)
 	}

@@ -516,7 +516,7 @@ func TestAwaitAny(t *testing.T) {
 			put(t, newGateway(f), ctx, "b", 1, "1")
 		}, 2, 2 * time.Second},
 		"nothing comes":         {func(*fake, func()) {}, 0, 5 * time.Second},
-		"a shard has no leader": {func(f *fake, _ func()) { f.set(func() { f.down[1] = true; f.tell() }) }, 0, watchRetryPause},
+		"a shard has no leader": {func(f *fake, _ func()) { f.set(func() { f.down[1] = true; f.notify() }) }, 0, watchRetryPause},
 		"the node stops":        {func(f *fake, _ func()) { time.Sleep(time.Second); close(f.draining) }, 0, time.Second},
 		"the caller goes":       {func(_ *fake, leave func()) { time.Sleep(3 * time.Second); leave() }, 0, 3 * time.Second},
 	} {
@@ -629,7 +629,7 @@ func TestPausesOfShardsDoNotAddUp(t *testing.T) {
 		f.down[1] = true
 		go func() {
 			pass(watchRetryPause / 2)
-			f.set(func() { f.down[2] = true; f.tell() })
+			f.set(func() { f.down[2] = true; f.notify() })
 		}()
 		began := time.Now()
 		got := g.claims.awaitAny(t.Context(), broker.ClaimCall{Queues: []broker.Share{{Queue: "a"}, {Queue: "b"}}}, [][]uint32{{1}, {2}}, time.Minute)

@@ -40,8 +40,8 @@ func startProducer(t *testing.T, ctx context.Context, conn *grpc.ClientConn) *pr
 	return &producer{t: t, stream: stream}
 }
 
-// say sends a frame with one task per queue.
-func (p *producer) say(number uint64, queues ...string) {
+// sendTasks sends a frame with one task per queue.
+func (p *producer) sendTasks(number uint64, queues ...string) {
 	p.t.Helper()
 	m := &pawlv1.ProduceRequest{Number: number}
 	for _, q := range queues {
@@ -156,12 +156,12 @@ func TestProduceAnswersInAnyOrder(t *testing.T) {
 		h := holdQueues(f, "slow", "slower")
 		_, l := serve(t, f)
 		p := startProducer(t, t.Context(), dial(t, l))
-		p.say(7, "slower", "slower")
-		p.say(8, "slow")
+		p.sendTasks(7, "slower", "slower")
+		p.sendTasks(8, "slow")
 		synctest.Wait()
-		p.say(9, "a", "a", "a")
+		p.sendTasks(9, "a", "a", "a")
 		p.wants("while two wait", 9, "ok ok ok")
-		p.say(10, "a")
+		p.sendTasks(10, "a")
 		p.wants("while two wait", 10, "ok")
 		h.letGo("slow")
 		p.wants("the second", 8, "ok")
@@ -186,7 +186,7 @@ func TestProduceBoundsItsFrames(t *testing.T) {
 		g, l := serve(t, f)
 		p := startProducer(t, t.Context(), dial(t, l))
 		for n := range uint64(300) {
-			p.say(n, "slow")
+			p.sendTasks(n, "slow")
 		}
 		synctest.Wait()
 		if n := h.began.Load(); n != maxFrames {
@@ -226,33 +226,33 @@ func TestProduceOutlastsBadFrames(t *testing.T) {
 		check := func(what, want string) {
 			t.Helper()
 			p.wants(what, 1, want)
-			p.say(2, "mine")
+			p.sendTasks(2, "mine")
 			p.wants("after "+what, 2, "ok")
 		}
-		p.say(1)
+		p.sendTasks(1)
 		check("no task", "invalid_argument of tasks")
-		p.say(1, slices.Repeat([]string{"mine"}, 1001)...)
+		p.sendTasks(1, slices.Repeat([]string{"mine"}, 1001)...)
 		check("1,001 tasks", "invalid_argument of tasks")
-		p.say(1, "mine", "other", "mine")
+		p.sendTasks(1, "mine", "other", "mine")
 		check("a queue that the token is not good for", "ok permission_denied ok")
 		p.send(&pawlv1.ProduceRequest{Number: 1, Tasks: []*pawlv1.TaskSpec{{Payload: []byte("1")}}})
 		check("a bad task", "invalid_argument")
 
 		f.set(func() { f.down[1] = true })
-		p.say(1, "mine")
+		p.sendTasks(1, "mine")
 		p.wants("a shard without a leader", 1, "unavailable")
 		f.set(func() { f.down[1], f.panics = false, true })
-		p.say(1, "mine")
+		p.sendTasks(1, "mine")
 		p.wants("a panic", 1, "internal")
 		f.panics = false
 
 		for range g.access.Calls.PerNamespace() - 1 { // the stream has one
 			g.access.Calls.TryAcquire("team")
 		}
-		p.say(1, "mine")
+		p.sendTasks(1, "mine")
 		p.wants("more calls than a namespace may have", 1, "unavailable of ")
 		g.access.Calls.Release("team")
-		p.say(2, "mine")
+		p.sendTasks(2, "mine")
 		p.wants("after that", 2, "ok")
 	})
 }
@@ -267,16 +267,16 @@ func TestFramesCountAsCalls(t *testing.T) {
 		_, l := serve(t, f)
 		k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": {Requests: 4}}})
 		p := startProducer(t, with(t.Context(), token, ""), dial(t, l)) // the stream itself counts as one call
-		p.say(1, "a", "a")
+		p.sendTasks(1, "a", "a")
 		p.wants("the second and third", 1, "ok ok")
-		p.say(2, "a", "a")
+		p.sendTasks(2, "a", "a")
 		p.wants("the fourth, and one more", 2, "ok rate_limited")
-		p.say(3, "a")
+		p.sendTasks(3, "a")
 		p.wants("one more", 3, "rate_limited of ")
 		time.Sleep(time.Minute)
-		uses, told := k.auth.Uses()
-		told()
-		p.say(4, "a")
+		uses, reported := k.auth.Uses()
+		reported()
+		p.sendTasks(4, "a")
 		p.wants("after a minute", 4, "ok")
 		if again, _ := k.auth.Uses(); len(uses) != 1 || len(again) != 1 || !again[0].At.Time().After(uses[0].At.Time()) {
 			t.Errorf("uses of the token = %v, after another frame %v", uses, again)
@@ -309,7 +309,7 @@ func TestInvalidMessagesEndProduce(t *testing.T) {
 			h := holdQueues(f, "slow")
 			_, l := serve(t, f)
 			p := startProducer(t, t.Context(), dial(t, l))
-			p.say(1, "slow")
+			p.sendTasks(1, "slow")
 			_ = p.stream.Send(c.m) // fails if the stream has ended by then
 			synctest.Wait()
 			h.letGo("slow")
@@ -329,12 +329,12 @@ func TestProduceEndsWithItsToken(t *testing.T) {
 		h := holdQueues(f, "slow")
 		_, l := serve(t, f)
 		p := startProducer(t, with(t.Context(), token, ""), dial(t, l))
-		p.say(1, "slow")
+		p.sendTasks(1, "slow")
 		synctest.Wait()
 		k.tokens = nil
-		k.tell()
+		k.publish()
 		synctest.Wait()
-		p.say(2, "a")
+		p.sendTasks(2, "a")
 		synctest.Wait()
 		h.letGo("slow")
 		p.wants("what was under way", 1, "ok")
@@ -351,13 +351,13 @@ func TestProduceWhileTheNodeDrains(t *testing.T) {
 		f := newFake(1)
 		_, l := serve(t, f)
 		p := startProducer(t, t.Context(), dial(t, l))
-		p.say(1, "a")
+		p.sendTasks(1, "a")
 		p.wants("before", 1, "ok")
 		close(f.draining)
 		if m, err := p.stream.Recv(); err != nil || !m.GetDraining() {
 			t.Fatalf("got %v, %v, want a draining notice", m, err)
 		}
-		p.say(2, "a")
+		p.sendTasks(2, "a")
 		p.wants("while it drains", 2, "ok")
 		_ = p.stream.CloseSend()
 		p.ends("the client closed its side", codes.OK, "")
@@ -373,7 +373,7 @@ func TestProduceOfGoneClient(t *testing.T) {
 		g, l := serve(t, f)
 		ctx, cancel := context.WithCancel(t.Context())
 		p := startProducer(t, ctx, dial(t, l))
-		p.say(1, "slow")
+		p.sendTasks(1, "slow")
 		synctest.Wait()
 		for range g.access.Calls.PerNamespace() - 2 {
 			g.access.Calls.TryAcquire("default")
@@ -441,7 +441,7 @@ func TestFramesAreStamped(t *testing.T) {
 			want   string
 		}{{1, []string{"a"}, "1@"}, {2, []string{"a"}, "1@n2"}, {2, []string{"b", "b"}, "2@n2"}, {2, []string{"a", "b"}, "1@n2 2@n2"}, {0, []string{"a"}, "1@"}, {2, nil, ""}} {
 			f.set(func() { f.leader = c.leader })
-			p.say(1, c.queues...)
+			p.sendTasks(1, c.queues...)
 			var got []string
 			for _, s := range p.hear().GetStamps() {
 				got = append(got, fmt.Sprintf("%d@%s", s.GetShard(), s.GetLeader()))
@@ -465,7 +465,7 @@ func TestTasksDoNotJoinTheTraceOfAStream(t *testing.T) {
 		f.enqueues = func(_ context.Context, specs []task.Spec) { headers = specs[0].Headers }
 		_, l := serve(t, f)
 		p := startProducer(t, metadata.AppendToOutgoingContext(t.Context(), "traceparent", someTrace), dial(t, l))
-		p.say(1, "a")
+		p.sendTasks(1, "a")
 		p.wants("with a trace", 1, "ok")
 		if len(headers) != 0 {
 			t.Errorf("the task has headers %v, want none", headers)

@@ -71,23 +71,23 @@ func TestKEDA(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		told := func(want bool, after time.Duration) {
+		sends := func(want bool, after time.Duration) {
 			t.Helper()
 			began := time.Now()
 			if a, err := stream.Recv(); err != nil || a.Result != want || time.Since(began) != after {
 				t.Errorf("after %v: got %v, %v, want %t after %v", time.Since(began), a, err, want, after)
 			}
 		}
-		told(false, 0)
+		sends(false, 0)
 		if _, err := pawlv1.NewProducerServiceClient(conn).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Queue: "later"}}); err != nil {
 			t.Fatal(err)
 		}
-		told(true, lookPause)
+		sends(true, lookPause)
 		pass(3*lookPause + lookPause/2) // between two looks, so that the next one certainly comes after the purge
 		if _, err := pawlv1.NewOperatorServiceClient(conn).PurgeQueue(t.Context(), &pawlv1.PurgeQueueRequest{Queue: "later"}); err != nil {
 			t.Fatal(err)
 		}
-		told(false, lookPause/2)
+		sends(false, lookPause/2)
 		close(f.draining)
 		if _, err := stream.Recv(); status.Convert(err).Message() != "this node is shutting down" {
 			t.Errorf("the stream of a draining node ended with %v", err)

@@ -42,7 +42,7 @@ func TestSQS(t *testing.T) {
 			for i := range s.k.tokens {
 				s.k.tokens[i].SQS = true
 			}
-			s.k.tell()
+			s.k.publish()
 			s.f.auth = s.k.auth
 			s.g = newGateway(s.f)
 			s.g.cfg.SQS, s.g.cfg.Logger = true, slog.New(slog.NewTextHandler(&s.log, nil))

@@ -59,7 +59,7 @@ func TestGoodTokensDoNotWait(t *testing.T) {
 		for face, ask := range faces {
 			is := func(what, token string, want codes.Code, wait time.Duration) {
 				t.Helper()
-				k.tell()
+				k.publish()
 				began := time.Now()
 				if err := ask(token); status.Code(err) != want || time.Since(began) != wait {
 					t.Errorf("%s, %s: %v after %v, want %s after %v", face, what, err, time.Since(began), want, wait)
@@ -99,7 +99,7 @@ func TestPublicRoutesDoNotWait(t *testing.T) {
 		k := newTokenSet()
 		k.add("good", auth.Everything)
 		g := lockedGateway(t, k)
-		k.tell()
+		k.publish()
 		get := func(path string) (code int, took time.Duration) {
 			r, began := httptest.NewRequest("GET", ours+path, nil), time.Now()
 			r.Header.Set("Authorization", "Bearer "+auth.NewSecret())

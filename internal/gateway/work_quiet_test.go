@@ -62,12 +62,12 @@ func TestStreamWorkersAreNotified(t *testing.T) {
 			len(w.Queues) != 2 || w.Running[0].Type != "a" || w.Running[0].Queue != "q" || w.Running[0].LeaseUntil.IsZero() {
 			t.Errorf("the worker is registered as %+v", w)
 		}
-		s.say(&pawlv1.WorkRequest{Settle: ack(tasks[0])})
+		s.send(&pawlv1.WorkRequest{Settle: ack(tasks[0])})
 		s.hear()
 		if w := one(t, f); w.RunningNow != 1 || w.Slots != 2 {
 			t.Errorf("after an ack the worker runs %d tasks and has %d slots, want 1 and 2", w.RunningNow, w.Slots)
 		}
-		s.say(&pawlv1.WorkRequest{Quiet: true})
+		s.send(&pawlv1.WorkRequest{Quiet: true})
 		synctest.Wait()
 		if w := one(t, f); !w.Draining {
 			t.Error("a draining worker is not registered as draining")
@@ -97,7 +97,7 @@ func TestWorkStaysQuietUntilItResumes(t *testing.T) {
 		}
 		s.enqueue("q", 5)
 		s.quietFor(3 * time.Minute)
-		s.say(&pawlv1.WorkRequest{Settle: ack(running...), Grant: 1})
+		s.send(&pawlv1.WorkRequest{Settle: ack(running...), Grant: 1})
 		if r := s.hear(); len(r.GetSettled().GetAcks()) != 1 {
 			t.Errorf("settle of a running task got %v", r)
 		}

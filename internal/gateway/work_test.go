@@ -90,7 +90,7 @@ func startWorker(t *testing.T, f *fake, first *pawlv1.WorkRequest) *workerClient
 		cut() // as gRPC does
 		s.ended <- err
 	}()
-	s.say(first)
+	s.send(first)
 	return s
 }
 
@@ -102,7 +102,7 @@ func hello(queues ...string) *pawlv1.WorkHello {
 	return h
 }
 
-func (s *workerClient) say(r *pawlv1.WorkRequest) {
+func (s *workerClient) send(r *pawlv1.WorkRequest) {
 	select {
 	case s.stream.in <- r:
 	case <-s.stream.ctx.Done():
@@ -179,7 +179,7 @@ func TestWorkPushesWithinTheGrantedSlots(t *testing.T) {
 		s.enqueue("q", 10)
 		first := s.tasks(3)
 		s.quietFor(5 * time.Minute)
-		s.say(&pawlv1.WorkRequest{Settle: ack(first...), Grant: 2})
+		s.send(&pawlv1.WorkRequest{Settle: ack(first...), Grant: 2})
 		frames := []*pawlv1.WorkResponse{s.hear(), s.hear()}
 		var settled, pushed int
 		for _, f := range frames {
@@ -219,7 +219,7 @@ func TestWorkAnswersSettlesInOrderAndGathersThem(t *testing.T) {
 		hold := make(chan struct{})
 		f.set(func() { f.hold = hold })
 		for _, c := range tasks {
-			s.say(&pawlv1.WorkRequest{Settle: ack(c)})
+			s.send(&pawlv1.WorkRequest{Settle: ack(c)})
 			synctest.Wait()
 		}
 		close(hold)
@@ -252,7 +252,7 @@ func TestLostClaimsAreReportedAfterTheirTasks(t *testing.T) {
 		if len(r.GetLost()) != 1 || r.Lost[0].ClaimToken != tasks[0].ClaimToken || r.Lost[0].TaskId != tasks[0].TaskId || r.Lost[0].Reason != "cancelled" {
 			t.Fatalf("the worker got %v, want the loss of %s", r, tasks[0].TaskId)
 		}
-		s.say(&pawlv1.WorkRequest{Settle: ack(tasks...)})
+		s.send(&pawlv1.WorkRequest{Settle: ack(tasks...)})
 		r = s.hear()
 		if r.Settled.Acks[0].Error.GetCode() != "stale_claim" || r.Settled.Acks[1].Error != nil {
 			t.Fatalf("the worker got %v, want a stale claim and an ack", r)
@@ -278,11 +278,11 @@ func TestQuietWorkerMaySettle(t *testing.T) {
 		s := startWorker(t, newFake(), &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
 		s.enqueue("q", 1)
 		tasks := s.tasks(1)
-		s.say(&pawlv1.WorkRequest{Quiet: true})
+		s.send(&pawlv1.WorkRequest{Quiet: true})
 		synctest.Wait()
 		s.enqueue("q", 3)
 		s.quietFor(time.Minute)
-		s.say(&pawlv1.WorkRequest{Settle: ack(tasks...), Grant: 1})
+		s.send(&pawlv1.WorkRequest{Settle: ack(tasks...), Grant: 1})
 		if r := s.hear(); len(r.GetSettled().GetAcks()) != 1 {
 			t.Fatalf("the worker got %v, want the result of its ack", r)
 		}
@@ -305,7 +305,7 @@ func TestDrainingServerStillSettles(t *testing.T) {
 		}
 		s.enqueue("q", 1)
 		s.quietFor(time.Minute)
-		s.say(&pawlv1.WorkRequest{Settle: ack(tasks...)})
+		s.send(&pawlv1.WorkRequest{Settle: ack(tasks...)})
 		if r := s.hear(); len(r.GetSettled().GetAcks()) != 1 || r.Settled.Acks[0].Error != nil {
 			t.Fatalf("the worker got %v, want the result of its ack", r)
 		}
@@ -345,7 +345,7 @@ func TestSettlesOfABrokenStreamAreRun(t *testing.T) {
 		hold := make(chan struct{})
 		f.set(func() { f.hold = hold })
 		for _, c := range tasks {
-			s.say(&pawlv1.WorkRequest{Settle: ack(c)})
+			s.send(&pawlv1.WorkRequest{Settle: ack(c)})
 		}
 		synctest.Wait()
 		s.cut()
@@ -390,7 +390,7 @@ func TestWorkRefusals(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := startWorker(t, newFake(), c.frames[0])
 				for _, f := range c.frames[1:] {
-					s.say(f)
+					s.send(f)
 				}
 				err := <-s.ended
 				if e, ok := task.AsError(err); !ok || e.Field != c.field || e.Code != task.CodeInvalidArgument {
@@ -410,7 +410,7 @@ func TestWorkSurvivesElection(t *testing.T) {
 		s.enqueue("q", 1)
 		tasks := s.tasks(1)
 		f.set(func() { f.down[1] = true })
-		s.say(&pawlv1.WorkRequest{Settle: ack(tasks...), Grant: 1})
+		s.send(&pawlv1.WorkRequest{Settle: ack(tasks...), Grant: 1})
 		if r := s.hear(); r.GetSettled().GetAcks()[0].GetError().GetCode() != "unavailable" {
 			t.Fatalf("the worker got %v, want unavailable", r)
 		}
@@ -430,7 +430,7 @@ func TestPanicEndsOneStream(t *testing.T) {
 		s := startWorker(t, f, &pawlv1.WorkRequest{Hello: hello("q")})
 		synctest.Wait()
 		f.panics = true
-		s.say(&pawlv1.WorkRequest{Grant: 1})
+		s.send(&pawlv1.WorkRequest{Grant: 1})
 		if err := <-s.ended; err == nil {
 			t.Error("the stream continued after a panic")
 		}
@@ -461,7 +461,7 @@ func TestManyWorkersShareAQueue(t *testing.T) {
 						}
 						mu.Unlock()
 						if tasks := r.GetTasks(); len(tasks) > 0 {
-							go s.say(&pawlv1.WorkRequest{Settle: ack(tasks...), Grant: int32(len(tasks))})
+							go s.send(&pawlv1.WorkRequest{Settle: ack(tasks...), Grant: int32(len(tasks))})
 						}
 					case <-s.stream.ctx.Done():
 						return
@@ -502,7 +502,7 @@ func TestWorkEndsWhenClaimFails(t *testing.T) {
 			t.Errorf("the registry has %+v, want a worker with 3 slots", w)
 		}
 		broken := errors.New("a claim broke")
-		f.set(func() { f.fails = broken; f.tell() })
+		f.set(func() { f.fails = broken; f.notify() })
 		if err := <-s.ended; !errors.Is(err, broken) {
 			t.Errorf("the stream ended with %v, want the error of the claim", err)
 		}
@@ -548,15 +548,15 @@ func TestStreamTasksHaveTheirTraces(t *testing.T) {
 		}
 		told.spans.Reset()
 		pass(time.Second)
-		s.say(&pawlv1.WorkRequest{Grant: 4})
+		s.send(&pawlv1.WorkRequest{Grant: 4})
 		got := s.tasks(4)
 		pass(time.Second)
 		stale := ack(got[3])
 		stale.Acks[0].ClaimToken = claimToken
-		s.say(&pawlv1.WorkRequest{Settle: &pawlv1.SettleRequest{Acks: append(ack(got[0]).Acks, stale.Acks...), Fails: []*pawlv1.FailRequest{{TaskId: got[1].TaskId, ClaimToken: got[1].ClaimToken}},
+		s.send(&pawlv1.WorkRequest{Settle: &pawlv1.SettleRequest{Acks: append(ack(got[0]).Acks, stale.Acks...), Fails: []*pawlv1.FailRequest{{TaskId: got[1].TaskId, ClaimToken: got[1].ClaimToken}},
 			Releases: []*pawlv1.ReleaseRequest{{TaskId: got[2].TaskId, ClaimToken: got[2].ClaimToken}}, Extends: []*pawlv1.ExtendRequest{{TaskId: got[0].TaskId, ClaimToken: got[0].ClaimToken}}}})
 		s.hear()
-		s.say(&pawlv1.WorkRequest{Settle: ack(got[0])}) // again: its span has ended
+		s.send(&pawlv1.WorkRequest{Settle: ack(got[0])}) // again: its span has ended
 		s.hear()
 		golden(t, "testdata/stream_spans.txt", []byte(told.ended()))
 		if err := s.end(); err != nil {

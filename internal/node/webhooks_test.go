@@ -120,9 +120,9 @@ func (r *receiver) knows(path string, secrets ...string) {
 	r.secrets[path] = secrets
 }
 
-// told returns the accepted notifications of a kind for a path, each once, however often it was delivered, and the sum of their
+// received returns the accepted notifications of a kind for a path, each once, however often it was delivered, and the sum of their
 // counts.
-func (r *receiver) told(path, kind string) (notices []notice, count int64) {
+func (r *receiver) received(path, kind string) (notices []notice, count int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, n := range r.got {
@@ -209,8 +209,8 @@ func TestWebhooksSurviveElections(t *testing.T) {
 		w.die("mail-2", 6)
 		w.start(second, dirs[second], "n1", "n2", "n3")
 		w.within(3*time.Minute, time.Second, "all is told", func() error {
-			_, all := w.hooks.told("/all", "task.dead")
-			if _, mail := w.hooks.told("/mail", "task.dead"); all < 20 || mail < 18 {
+			_, all := w.hooks.received("/all", "task.dead")
+			if _, mail := w.hooks.received("/mail", "task.dead"); all < 20 || mail < 18 {
 				return fmt.Errorf("of %d and %d dead letters", all, mail)
 			}
 			return nil
@@ -221,7 +221,7 @@ func TestWebhooksSurviveElections(t *testing.T) {
 			path string
 			want int64
 		}{{"/all", 20}, {"/mail", 18}, {"/breakers", 0}} {
-			notices, n := w.hooks.told(c.path, "task.dead")
+			notices, n := w.hooks.received(c.path, "task.dead")
 			if n != c.want {
 				t.Errorf("%s was told of %d dead letters by %d notices, want %d: %+v", c.path, n, len(notices), c.want, notices)
 			}
@@ -274,13 +274,13 @@ func TestWebhooksReportAllKinds(t *testing.T) {
 			{"/all", "task.dead", "mail", 2}, {"/all", "breaker.opened", "mail", 1}, {"/all", "breaker.closed", "mail", 1}, {"/all", "task.poisoned", "sms", 1},
 			{"/all", "schedule.missed", "ticks", 9}, {"/mail", "breaker.opened", "mail", 1}, {"/mail", "task.poisoned", "", 0}, {"/mail", "schedule.missed", "", 0},
 		} {
-			notices, n := w.hooks.told(c.path, c.kind)
+			notices, n := w.hooks.received(c.path, c.kind)
 			if n != c.count || n > 0 && notices[0].Body.Data.Queue != c.queue {
 				t.Errorf("%s was told of %d times %s, want %d: %+v", c.path, n, c.kind, c.count, notices)
 			}
 		}
-		opened, _ := w.hooks.told("/all", "breaker.opened")
-		missed, _ := w.hooks.told("/all", "schedule.missed")
+		opened, _ := w.hooks.received("/all", "breaker.opened")
+		missed, _ := w.hooks.received("/all", "schedule.missed")
 		if len(opened) != 1 || len(opened[0].Body.Data.Breakers) != 1 || opened[0].Body.Data.Breakers[0].Type != "job" {
 			t.Errorf("of the breaker: %+v", opened)
 		}
@@ -311,7 +311,7 @@ func TestReceiverDownForAnHour(t *testing.T) {
 			w.sleep(270 * time.Second)
 			pass(31 * time.Second) // in which shards check their clocks
 		}
-		if notices, n := w.hooks.told("/up", "task.dead"); n != 36 || len(notices) != 24 {
+		if notices, n := w.hooks.received("/up", "task.dead"); n != 36 || len(notices) != 24 {
 			t.Errorf("the one that is up was told of %d dead letters by %d notices", n, len(notices))
 		}
 		h, err := admin.New(w.anyone()).Webhooks().Get(t.Context(), "down")
@@ -321,7 +321,7 @@ func TestReceiverDownForAnHour(t *testing.T) {
 		w.hooks.answers(nil)
 		w.sleep(4 * time.Minute)
 		pass(time.Minute)
-		notices, n := w.hooks.told("/down", "task.dead")
+		notices, n := w.hooks.received("/down", "task.dead")
 		if n != 36 || len(notices) > 24 {
 			t.Errorf("the one that was down was told of %d dead letters by %d notices", n, len(notices))
 		}
@@ -355,7 +355,7 @@ func TestWebhooksDoNotWaitForEachOther(t *testing.T) {
 		})
 		w.die("mail", 1)
 		pass(6 * time.Second)
-		if _, n := w.hooks.told("/ok", "task.dead"); n != 1 {
+		if _, n := w.hooks.received("/ok", "task.dead"); n != 1 {
 			t.Errorf("%d after 6 s", n)
 		}
 		operator := admin.New(w.anyone())
@@ -377,7 +377,7 @@ func TestWebhooksDoNotWaitForEachOther(t *testing.T) {
 			t.Errorf("resumed: %+v, %v", gone, err)
 		}
 		pass(time.Second)
-		if _, n := w.hooks.told("/gone", "task.dead"); n != 1 {
+		if _, n := w.hooks.received("/gone", "task.dead"); n != 1 {
 			t.Errorf("the one that was gone was told of %d", n)
 		}
 		actions := ""
@@ -404,8 +404,8 @@ func TestThresholds(t *testing.T) {
 		w.hook("/slow", admin.WebhookSpec{Events: []admin.WebhookEvent{admin.WebhookQueueOver}, WaitOver: time.Minute})
 		told := func(path string, over, under int) {
 			t.Helper()
-			a, _ := w.hooks.told(path, "queue.over")
-			b, _ := w.hooks.told(path, "queue.under")
+			a, _ := w.hooks.received(path, "queue.over")
+			b, _ := w.hooks.received(path, "queue.under")
 			if len(a) != over || len(b) != under {
 				t.Errorf("%s was told %d times of over and %d times of under, want %d and %d", path, len(a), len(b), over, under)
 			}
@@ -469,7 +469,7 @@ func TestPausedRotatedAndRemovedWebhooks(t *testing.T) {
 		}
 		w.die("mail", 2)
 		pass(30 * time.Second)
-		if _, n := w.hooks.told("/a", "task.dead"); n != 0 {
+		if _, n := w.hooks.received("/a", "task.dead"); n != 0 {
 			t.Errorf("paused, it was told of %d", n)
 		}
 		if d, err := operator.Webhooks().Test(t.Context(), "a"); err != nil || d.Outcome != admin.WebhookDelivered || d.Status != http.StatusNoContent {
@@ -484,7 +484,7 @@ func TestPausedRotatedAndRemovedWebhooks(t *testing.T) {
 			t.Errorf("resumed: %+v, %v", h, err)
 		}
 		pass(time.Second)
-		if _, n := w.hooks.told("/a", "task.dead"); n != 2 {
+		if _, n := w.hooks.received("/a", "task.dead"); n != 2 {
 			t.Errorf("resumed, it was told of %d", n)
 		}
 		w.die("mail", 1) // within the pause after the last one
@@ -495,7 +495,7 @@ func TestPausedRotatedAndRemovedWebhooks(t *testing.T) {
 		w.die("sms", 1)
 		w.die("mail", 1)
 		pass(75 * time.Second) // until the pause is over, and some more
-		if _, n := w.hooks.told("/b", "task.dead"); n != 1 {
+		if _, n := w.hooks.received("/b", "task.dead"); n != 1 {
 			t.Errorf("with another address and queue it was told of %d", n)
 		}
 		if _, err := operator.Webhooks().Delete(t.Context(), "a"); err != nil {
@@ -503,7 +503,7 @@ func TestPausedRotatedAndRemovedWebhooks(t *testing.T) {
 		}
 		w.die("sms", 3)
 		pass(20 * time.Second)
-		if _, n := w.hooks.told("/b", "task.dead"); n != 1 {
+		if _, n := w.hooks.received("/b", "task.dead"); n != 1 {
 			t.Errorf("removed, it was told of %d", n)
 		}
 		if _, err := operator.Webhooks().Get(t.Context(), "a"); !errors.Is(err, pawltype.ErrNotFound) {

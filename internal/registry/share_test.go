@@ -16,25 +16,25 @@ func TestNamespacesLeaveRoomForWorkers(t *testing.T) {
 		w.Done()
 		return w
 	}
-	told := func(ns string) int { return len(r.List(Query{Namespace: ns, Limit: 2 * maxClaimers}).Workers) }
+	count := func(ns string) int { return len(r.List(Query{Namespace: ns, Limit: 2 * maxClaimers}).Workers) }
 	for n := range maxClaimers + 10 {
 		come("greedy", fmt.Sprint("w", n))
 	}
-	if n := told("greedy"); n != maxClaimers {
+	if n := count("greedy"); n != maxClaimers {
 		t.Fatalf("%d workers are listed, want %d", n, maxClaimers)
 	}
 	for n := range 3 {
 		come("modest", fmt.Sprint("w", n))
 	}
 	come("greedy", "another")
-	if g, m := told("greedy"), told("modest"); g != maxClaimers-3 || m != 3 {
+	if g, m := count("greedy"), count("modest"); g != maxClaimers-3 || m != 3 {
 		t.Errorf("%d and %d workers are listed, want %d and 3", g, m, maxClaimers-3)
 	}
 	for n := range maxClaimers {
 		come("second", fmt.Sprint("w", n))
 	}
-	g, s := told("greedy"), told("second")
-	if m := told("modest"); m != 3 || g+s != maxClaimers-3 || max(g, s)-min(g, s) > 1 {
+	g, s := count("greedy"), count("second")
+	if m := count("modest"); m != 3 || g+s != maxClaimers-3 || max(g, s)-min(g, s) > 1 {
 		t.Errorf("%d, %d and %d workers are listed, want two halves and 3", g, s, m)
 	}
 }

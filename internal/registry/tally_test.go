@@ -17,8 +17,8 @@ func queueNames(namespace string, names ...string) (queues []QueueName) {
 	return queues
 }
 
-// told renders what is known of the workers of a queue.
-func told(w task.QueueWorkers) string {
+// workersText renders what is known of the workers of a queue.
+func workersText(w task.QueueWorkers) string {
 	groups := []string{fmt.Sprint(w.Workers)}
 	for _, g := range w.Groups {
 		types := strings.Join(g.Types, "+")
@@ -76,7 +76,7 @@ func TestTally(t *testing.T) {
 				tallies[i] = n.Tally(queues)
 			}
 			for i, w := range Sum(tallies, len(queues)) {
-				out += "\n" + queues[i].Namespace + " " + queues[i].Name + " " + told(w)
+				out += "\n" + queues[i].Namespace + " " + queues[i].Name + " " + workersText(w)
 			}
 			return out
 		}
@@ -122,7 +122,7 @@ func TestQuietCallersAreCountedOnce(t *testing.T) {
 		}
 		sum := Sum(tallies, 1)[0]
 		if len(sum.Groups) != 1 || sum.Groups[0].Quiet != 6 || sum.Workers != 0 {
-			t.Errorf("the sum is %s; want 6 quiet: three callers and a stream on each of three nodes", told(sum))
+			t.Errorf("the sum is %s; want 6 quiet: three callers and a stream on each of three nodes", workersText(sum))
 		}
 	})
 }

@@ -221,7 +221,7 @@ type onlyHooks struct {
 
 func (o onlyHooks) Check(field, url string) error { return o.Sender.Check(field, url) }
 
-func (o onlyHooks) tell(ctx context.Context, h webhooks.View, err error) (done webhooks.Done, _ error) {
+func (o onlyHooks) tellShards(ctx context.Context, h webhooks.View, err error) (done webhooks.Done, _ error) {
 	if err != nil {
 		return done, err
 	}
@@ -232,31 +232,31 @@ func (o onlyHooks) tell(ctx context.Context, h webhooks.View, err error) (done w
 
 func (o onlyHooks) AddWebhook(ctx context.Context, c webhooks.Call) (webhooks.Done, error) {
 	h, err := o.Webhooks.Add(ctx, c)
-	return o.tell(ctx, h, err)
+	return o.tellShards(ctx, h, err)
 }
 
 func (o onlyHooks) SetWebhook(ctx context.Context, c webhooks.Call) (webhooks.Done, error) {
 	h, err := o.Webhooks.Set(ctx, c)
-	return o.tell(ctx, h, err)
+	return o.tellShards(ctx, h, err)
 }
 
 func (o onlyHooks) RotateWebhook(ctx context.Context, c webhooks.Call) (webhooks.Done, error) {
 	h, err := o.Webhooks.Rotate(ctx, c)
-	return o.tell(ctx, h, err)
+	return o.tellShards(ctx, h, err)
 }
 
 func (o onlyHooks) PauseWebhook(ctx context.Context, c webhooks.Call) (webhooks.Done, error) {
 	h, err := o.Webhooks.Pause(ctx, c)
-	return o.tell(ctx, h, err)
+	return o.tellShards(ctx, h, err)
 }
 
 func (o onlyHooks) ResumeWebhook(ctx context.Context, c webhooks.Call) (webhooks.Done, error) {
 	h, err := o.Webhooks.Resume(ctx, c)
-	return o.tell(ctx, h, err)
+	return o.tellShards(ctx, h, err)
 }
 
 func (o onlyHooks) RemoveWebhook(ctx context.Context, c webhooks.Call) (webhooks.Done, error) {
-	return o.tell(ctx, webhooks.View{}, o.Webhooks.Remove(ctx, c))
+	return o.tellShards(ctx, webhooks.View{}, o.Webhooks.Remove(ctx, c))
 }
 
 func (o onlyHooks) TestWebhook(ctx context.Context, by task.Author, ns, name string) (webhooks.Delivery, error) {

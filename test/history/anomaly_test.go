@@ -235,7 +235,7 @@ func bySearch(s *scene) *Report {
 
 // TestReport: a finding can be understood from the report alone.
 func TestReport(t *testing.T) {
-	r := Check(told(enqueue(), claim(1, until(3)), claim(2), call(Ack, token(1))), Options{Sample: -1})
+	r := Check(timed(enqueue(), claim(1, until(3)), claim(2), call(Ack, token(1))), Options{Sample: -1})
 	const want = `4 calls, 1 tasks: 1 replayed, 0 searched, 0 searched as a sample; 1 violations, 0 undecided
 I3 a stale token changes nothing: task "t": accepted, and the token is not that of the current claim
 	3.000000-3.100000 client 1 #2 claim t fence=2 token=token2 payload=7 claim_key=k2: ok attempt=2 until_us=100000000 at 1/3 3000000 us
@@ -261,7 +261,7 @@ func TestClock(t *testing.T) {
 
 // TestUndecided: a history that can't be decided is not a success.
 func TestUndecided(t *testing.T) {
-	records := told(enqueue())
+	records := timed(enqueue())
 	for i := range maxUnknown + 1 {
 		records = append(records, Record{Seq: i, CallNS: int64(i+3) * 1e9, Op: []Op{Cancel, Retry, Discard}[i%3], Task: "t", Answer: Answer{Code: Unknown}})
 	}
@@ -272,7 +272,7 @@ func TestUndecided(t *testing.T) {
 	if r := Check(records, Options{}); !r.OK() {
 		t.Errorf("a history with %d unanswered calls must pass: %s", maxUnknown, r)
 	}
-	end := told(call(Get, in("poisoned"), at(99, 99), func(r *Record) { r.CallNS, r.ReturnNS = 99e9, 99e9 }))
+	end := timed(call(Get, in("poisoned"), at(99, 99), func(r *Record) { r.CallNS, r.ReturnNS = 99e9, 99e9 }))
 	if r := Check(records, Options{Final: end, Timeout: time.Millisecond}); r.OK() || len(r.Undecided) != 1 {
 		t.Errorf("a search limited to a millisecond must be undecided: %s", r)
 	}

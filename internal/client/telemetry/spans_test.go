@@ -70,8 +70,8 @@ func attributes(list []attribute.KeyValue) string {
 	return strings.Join(said, " ")
 }
 
-// said returns a line for each ended span, and for each recorded metric.
-func (r *rig) said() string {
+// recorded returns a line for each ended span, and for each recorded metric.
+func (r *rig) recorded() string {
 	var b strings.Builder
 	for _, s := range r.spans.Ended() {
 		fmt.Fprintf(&b, "%s [%s] %s %s", s.Name(), attributes(s.Attributes()), s.Status().Code, s.Status().Description)
@@ -260,7 +260,7 @@ messaging.client.operation.duration [destination.name=mail] 1, 3600 s
 		t.Run(what, func(t *testing.T) {
 			r := newRig(t, Config{LinkedTraces: x.linked})
 			x.do(r)
-			if got := r.said(); got != x.want {
+			if got := r.recorded(); got != x.want {
 				t.Errorf("got\n%s, want\n%s", got, x.want)
 			}
 		})

@@ -109,8 +109,8 @@ func (s *brokerStream) last() *pawlv1.WorkRequest {
 	return s.sent[len(s.sent)-1]
 }
 
-// told returns the endings that were sent, in order.
-func (s *brokerStream) told() string {
+// endings returns the endings that were sent, in order.
+func (s *brokerStream) endings() string {
 	var said []string
 	for _, r := range s.sent {
 		if text := strings.TrimPrefix(strings.TrimSpace(frameText(&pawlv1.WorkRequest{Settle: r.Settle})), "frame: "); text != "frame:" {
@@ -201,8 +201,8 @@ func TestRunsEnd(t *testing.T) {
 			began := time.Now()
 			err := w.run.Do(ctx)
 			s := b.streams[0]
-			if took := time.Since(began) - begins; err != nil || took != x.took || s.told() != x.told || strings.Contains(w.out.String(), "call Settle") != x.calls {
-				t.Errorf("%s: %v after %s, sent %q, want %s, %q, in a call %v: %s", what, err, took, s.told(), x.took, x.told, x.calls, &w.out)
+			if took := time.Since(began) - begins; err != nil || took != x.took || s.endings() != x.told || strings.Contains(w.out.String(), "call Settle") != x.calls {
+				t.Errorf("%s: %v after %s, sent %q, want %s, %q, in a call %v: %s", what, err, took, s.endings(), x.took, x.told, x.calls, &w.out)
 			}
 			if quiet := s.last().GetQuiet(); !quiet || !s.closed || len(b.streams) != 1 || len(w.run.claims) > 0 {
 				t.Errorf("%s: %d streams, the last is closed = %v with quiet = %v, %d claims are left", what, len(b.streams), s.closed, quiet, len(w.run.claims))
@@ -231,8 +231,8 @@ func TestDrainReleasesPushedTasks(t *testing.T) {
 		w := b.at(t, map[string]handler{"long": after(5 * time.Second)})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := w.run.Do(ctx); err != nil || b.streams[0].told() != "release late for 0s; ack long" {
-			t.Errorf("Do = %v, sent %q", err, b.streams[0].told())
+		if err := w.run.Do(ctx); err != nil || b.streams[0].endings() != "release late for 0s; ack long" {
+			t.Errorf("Do = %v, sent %q", err, b.streams[0].endings())
 		}
 	})
 }

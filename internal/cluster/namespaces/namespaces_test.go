@@ -112,8 +112,8 @@ func (w *world) list(t *testing.T) string {
 
 func (w *world) now() uint64 { return w.State.Applied().Index }
 
-// told reports whether nodes are told of a change of namespaces after a version.
-func (w *world) told(after uint64) bool {
+// announces reports whether nodes are told of a change of namespaces after a version.
+func (w *world) announces(after uint64) bool {
 	news := w.shard.News(after)
 	return news.Access && !news.All
 }
@@ -130,8 +130,8 @@ func TestAdd(t *testing.T) {
 	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
 		before := w.now()
 		version, err := w.Add(bg, Call{By: lena, Name: "team", Quotas: task.QuotaChange{task.QuotaQueues: 7}})
-		if must(t, err); version != w.now() || !w.told(before) {
-			t.Errorf("version %d, and %d was applied; nodes are told: %v", version, w.now(), w.told(before))
+		if must(t, err); version != w.now() || !w.announces(before) {
+			t.Errorf("version %d, and %d was applied; nodes are told: %v", version, w.now(), w.announces(before))
 		}
 		quotas := task.DefaultQuotas()
 		quotas.Queues = 7
@@ -274,8 +274,8 @@ func TestSetQuotas(t *testing.T) {
 		before := w.now()
 		w.divide = errAway
 		_, err := w.SetQuotas(bg, lena, "team", change)
-		if systemtest.IsRefusal(t, err, task.ErrUnavailable, "away"); w.was() != "divide team" || !w.told(before) {
-			t.Errorf("nodes are told of it: %v", w.told(before))
+		if systemtest.IsRefusal(t, err, task.ErrUnavailable, "away"); w.was() != "divide team" || !w.announces(before) {
+			t.Errorf("nodes are told of it: %v", w.announces(before))
 		}
 		before, w.divide = w.now(), nil
 		version, err := w.SetQuotas(bg, lena, "team", change)
@@ -309,14 +309,14 @@ func TestRemove(t *testing.T) {
 		w.add(t, "team2", nil)
 		before := w.now()
 		w.onErased = func() {
-			if _, err := w.get("team"); !errors.Is(err, task.ErrNotFound) || !w.told(before) {
-				t.Errorf("while it is erased: %v; nodes are told: %v", err, w.told(before))
+			if _, err := w.get("team"); !errors.Is(err, task.ErrNotFound) || !w.announces(before) {
+				t.Errorf("while it is erased: %v; nodes are told: %v", err, w.announces(before))
 			}
 		}
 		version, err := w.Remove(bg, lena, "team")
 		want := fmt.Sprintf("confirm %d, erase team in 1, erase team in 2, forget a of team, forget b of team, undivide team", before+1)
-		if did := w.was(); err != nil || did != want || version != before+2 || !w.told(before+1) {
-			t.Errorf("removed in version %d, %v; nodes are told: %v\ndid  %s\nwant %s", version, err, w.told(before+1), did, want)
+		if did := w.was(); err != nil || did != want || version != before+2 || !w.announces(before+1) {
+			t.Errorf("removed in version %d, %v; nodes are told: %v\ndid  %s\nwant %s", version, err, w.announces(before+1), did, want)
 		}
 		if got := w.Get(namespaceKey("team")); got != nil || w.list(t) != "default 0 0, team2 0 0" {
 			t.Errorf("left %q; there are %s", got, w.list(t))
@@ -386,8 +386,8 @@ func TestUnfinishedRemoval(t *testing.T) {
 			if _, err := w.get("team"); (err == nil) != c.back {
 				t.Errorf("%s: then it is there: %v", c.what, err)
 			}
-			if !w.told(before) || w.told(before+1) != c.back {
-				t.Errorf("%s: nodes are told that it is hidden: %v, that it is back: %v", c.what, w.told(before), w.told(before+1))
+			if !w.announces(before) || w.announces(before+1) != c.back {
+				t.Errorf("%s: nodes are told that it is hidden: %v, that it is back: %v", c.what, w.announces(before), w.announces(before+1))
 			}
 			if len(w.Audited("default")) != 1 {
 				t.Errorf("%s: audited %q", c.what, w.Audited("default"))

@@ -30,8 +30,8 @@ func (c *world) only(t *testing.T) auth.Token {
 	return all[0]
 }
 
-// told reports whether nodes are told of a change of tokens after a version.
-func (c *world) told(after uint64) bool {
+// announces reports whether nodes are told of a change of tokens after a version.
+func (c *world) announces(after uint64) bool {
 	news := c.shard.News(after)
 	return news.Access && !news.All
 }
@@ -46,7 +46,7 @@ func TestRepeatedAdd(t *testing.T) {
 		repeat := asking(1, time.Second)
 		before := c.State.Applied().Index
 		done, err := c.Tokens.Add(bg, repeat)
-		if must(t, err); done.Token.Hash != repeat.Token.Hash || c.only(t).Hash != repeat.Token.Hash || !c.told(before) {
+		if must(t, err); done.Token.Hash != repeat.Token.Hash || c.only(t).Hash != repeat.Token.Hash || !c.announces(before) {
 			t.Errorf("a repeat was given %+v, and %+v is written", done.Token, c.only(t))
 		}
 		other := asking(1, 2*time.Second)
@@ -99,7 +99,7 @@ func TestOverlaps(t *testing.T) {
 		}
 		before := c.State.Applied().Index
 		_, err = c.Tokens.Revoke(bg, newToken("default", "ci"))
-		if must(t, err); !c.told(before) {
+		if must(t, err); !c.announces(before) {
 			t.Error("nodes are not told of a revoked token")
 		}
 	})
@@ -114,8 +114,8 @@ func TestRequire(t *testing.T) {
 			was := len(c.Audited("default"))
 			must(t, c.Tokens.Require(bg, boss, on))
 			changed := c.State.Applied().Index != before
-			if changed != c.told(before) || len(c.Audited("default"))-was != map[bool]int{true: 1}[changed] {
-				t.Errorf("required %v: written %v, told %v, audited %q", on, changed, c.told(before), c.Audited("default"))
+			if changed != c.announces(before) || len(c.Audited("default"))-was != map[bool]int{true: 1}[changed] {
+				t.Errorf("required %v: written %v, told %v, audited %q", on, changed, c.announces(before), c.Audited("default"))
 			}
 		}
 		for i, want := range []string{`:  → {"tokens_required":true}`, `: {"tokens_required":true} →`} {

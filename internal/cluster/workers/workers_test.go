@@ -67,8 +67,8 @@ func (w world) counted() uint64 {
 	return system.GetNumber(snap, system.QuietsKey)
 }
 
-// told returns the workers of which nodes are told after a version.
-func (w world) told(after uint64) (ids []string) {
+// announced returns the workers of which nodes are told after a version.
+func (w world) announced(after uint64) (ids []string) {
 	for n := range w.shard.News(after).Workers {
 		ids = append(ids, Named(n).ID)
 	}
@@ -139,7 +139,7 @@ func TestResume(t *testing.T) {
 			if _, quiet := w.row(t, c.name); quiet {
 				t.Errorf("%v is still quiet", c.name)
 			}
-			if got := w.told(before); !slices.Equal(got, []string{c.name.ID}) {
+			if got := w.announced(before); !slices.Equal(got, []string{c.name.ID}) {
 				t.Errorf("resume %v: nodes are told of %q", c.name, got)
 			}
 		}
@@ -207,7 +207,7 @@ func TestQuietWorkersAreBounded(t *testing.T) {
 		})
 		before := w.now()
 		w.quiet(t, b, "", "")
-		if got := w.told(before); !slices.Equal(got, []string{"a", "b"}) {
+		if got := w.announced(before); !slices.Equal(got, []string{"a", "b"}) {
 			t.Errorf("nodes are told of %q", got)
 		}
 	})

@@ -173,11 +173,11 @@ func (k *tokenSet) add(name string, r auth.Rights) string {
 	s := auth.NewSecret()
 	k.secret[name] = s
 	k.tokens = append(k.tokens, auth.Token{Name: name, Rights: r, Hash: auth.HashOf(s), CreatedAt: store.TimeOf(time.Now())})
-	k.tell()
+	k.publish()
 	return s
 }
 
-func (k *tokenSet) tell() {
+func (k *tokenSet) publish() {
 	k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}})
 	k.auth.Refreshed(time.Now())
 }

@@ -45,7 +45,7 @@ func TestLongActions(t *testing.T) {
 	k.add("mail", auth.Rights{Namespace: "team", Roles: auth.Consume | auth.Produce})
 	g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
 	for action, lasts := range map[string]bool{"ReceiveMessage": true, "SendMessage": false} {
-		k.tell()
+		k.publish()
 		r := httptest.NewRequest("POST", "http://localhost/", nil)
 		r.Header.Set("Authorization", "Bearer "+k.secret["mail"])
 		enter := func() (*SQSCaller, context.Context) {
@@ -91,7 +91,7 @@ func TestLongActions(t *testing.T) {
 			s.Leave()
 		}
 	}
-	k.tell()
+	k.publish()
 	ctx, c := callinfo.Begin(t.Context(), "sqs", "test")
 	c.Web = httptest.NewRequest("POST", "http://192.0.2.1/", nil)
 	c.Web.RemoteAddr = "192.0.2.44:5"

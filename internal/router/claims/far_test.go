@@ -118,9 +118,9 @@ func TestUnopenableStreamsAreRetried(t *testing.T) {
 			t.Errorf("%d streams were tried, %d losses reported", n, len(w.Lost()))
 		}
 		f.With(func() { open = true })
-		told(t, "lost while no stream was open", w.Lost(), holds[0])
+		wantLost(t, "lost while no stream was open", w.Lost(), holds[0])
 		cancel(t, f, holds[1].ID)
-		told(t, "lost later", w.Lost(), holds[1])
+		wantLost(t, "lost later", w.Lost(), holds[1])
 	})
 }
 

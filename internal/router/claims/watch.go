@@ -143,7 +143,7 @@ func (f *remoteClaims) put(w *claimWatch, h broker.Hold) {
 	}
 }
 
-// take removes a claim and the node where it was posted.
+// take removes a claim, also from what the node where it was posted watches.
 func (f *remoteClaims) take(id task.ID) (remoteClaim, bool) {
 	c, ok := f.claims[id]
 	if !ok {

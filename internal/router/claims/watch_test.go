@@ -52,8 +52,8 @@ func cancel(t *testing.T, f *routertest.Fleet, id task.ID) {
 	}
 }
 
-// told checks that the loss of h is reported within a second.
-func told(t *testing.T, where string, lost <-chan broker.Lost, h broker.Hold) {
+// wantLost checks that the loss of h is reported within a second.
+func wantLost(t *testing.T, where string, lost <-chan broker.Lost, h broker.Hold) {
 	t.Helper()
 	select {
 	case l := <-lost:
@@ -75,7 +75,7 @@ func TestLossIsReportedFromAnyLeader(t *testing.T) {
 			f.Lead(1, at)
 			routertest.Pass(2 * time.Second)
 			cancel(t, f, holds[i].ID)
-			told(t, "led by "+string(rune('0'+at)), w.Lost(), holds[i])
+			wantLost(t, "led by "+string(rune('0'+at)), w.Lost(), holds[i])
 		}
 		if len(w.Lost()) > 0 {
 			t.Error("more losses were reported than claims were lost")
@@ -89,11 +89,11 @@ func TestLossIsReportedFromAnyLeader(t *testing.T) {
 // A node without a replica learns of a new leader from the old one.
 func TestLossIsReportedWithoutReplica(t *testing.T) {
 	for _, shy := range []bool{false, true} {
-		routertest.InFleet(t, 4, func(f *routertest.Fleet) { toldWithoutAReplica(t, f, shy) })
+		routertest.InFleet(t, 4, func(f *routertest.Fleet) { lossesWithoutReplica(t, f, shy) })
 	}
 }
 
-func toldWithoutAReplica(t *testing.T, f *routertest.Fleet, shy bool) {
+func lossesWithoutReplica(t *testing.T, f *routertest.Fleet, shy bool) {
 	f.Shards[1].Replicas, f.Shards[1].Shy = []uint32{1, 2, 3}, shy
 	w, holds := hold(t, f.Nodes[4], 4)
 	defer w.Close()
@@ -101,7 +101,7 @@ func toldWithoutAReplica(t *testing.T, f *routertest.Fleet, shy bool) {
 		f.Lead(1, at)
 		routertest.Pass(time.Second)
 		cancel(t, f, holds[i].ID)
-		told(t, "led by "+string(rune('0'+at)), w.Lost(), holds[i])
+		wantLost(t, "led by "+string(rune('0'+at)), w.Lost(), holds[i])
 	}
 	// Only the leader watches.
 	if a, b := f.Nodes[2].Watched(), f.Nodes[3].Watched(); a+b != 0 {
@@ -118,20 +118,20 @@ func TestLossDuringLeaderChangeIsReported(t *testing.T) {
 		routertest.Pass(time.Second)
 		cancel(t, f, holds[0].ID)
 		f.CutStreams() // the notice is lost with its stream
-		told(t, "broken stream", w.Lost(), holds[0])
+		wantLost(t, "broken stream", w.Lost(), holds[0])
 
 		f.Lead(1, 3)
 		cancel(t, f, holds[1].ID) // the new leader does not watch the claim yet
-		told(t, "new leader", w.Lost(), holds[1])
+		wantLost(t, "new leader", w.Lost(), holds[1])
 
 		f.Lead(1, 2)
 		cancel(t, f, holds[2].ID)
-		told(t, "new leader here", w.Lost(), holds[2])
+		wantLost(t, "new leader here", w.Lost(), holds[2])
 
 		f.Lead(1, 1)
 		cancel(t, f, holds[3].ID)
 		f.Lead(1, 2) // there and back
-		told(t, "there and back", w.Lost(), holds[3])
+		wantLost(t, "there and back", w.Lost(), holds[3])
 
 		f.Lead(1, 1)
 		routertest.Pass(time.Second)
@@ -140,7 +140,7 @@ func TestLossDuringLeaderChangeIsReported(t *testing.T) {
 		w.Remove(holds[5].ID, holds[5].Token)
 		cancel(t, f, holds[5].ID)
 		w.Add(holds[5]) // lost before it is watched
-		told(t, "before the watch", w.Lost(), holds[5])
+		wantLost(t, "before the watch", w.Lost(), holds[5])
 		if len(w.Lost()) > 0 {
 			t.Error("the loss of a claim that was removed was reported")
 		}
@@ -163,7 +163,7 @@ func TestSilentDeposedLeader(t *testing.T) {
 		if err := routertest.Cancel(context.Background(), f.Nodes[3], holds[0].ID); err != nil {
 			t.Error(err)
 		}
-		told(t, "node 1 is silent", w.Lost(), holds[0])
+		wantLost(t, "node 1 is silent", w.Lost(), holds[0])
 	})
 }
 
@@ -217,7 +217,7 @@ func TestEndedClaimsAreForgotten(t *testing.T) {
 		w, holds = hold(t, m, 1)
 		routertest.Pass(time.Second)
 		cancel(t, f, holds[0].ID)
-		told(t, "after a rest", w.Lost(), holds[0])
+		wantLost(t, "after a rest", w.Lost(), holds[0])
 		w.Close()
 	})
 }
@@ -234,7 +234,7 @@ func TestWatchedClaimsWithoutALeader(t *testing.T) {
 		f.Lead(1, 3)
 		routertest.Pass(time.Second)
 		cancel(t, f, holds[0].ID)
-		told(t, "after an election", w.Lost(), holds[0])
+		wantLost(t, "after an election", w.Lost(), holds[0])
 		if n := f.Count("stream " + claims.WatchMethod); n > 100 {
 			t.Errorf("%d streams were opened, want at most 100", n)
 		}
@@ -260,7 +260,7 @@ func TestNewClaimOfSameTask(t *testing.T) {
 		w.Remove(holds[0].ID, holds[0].Token) // late
 		routertest.Pass(time.Second)
 		cancel(t, f, again.ID)
-		told(t, "second claim", w.Lost(), again)
+		wantLost(t, "second claim", w.Lost(), again)
 
 		// The same if another worker claims and the first one leaves.
 		first, holds := hold(t, m, 1)
@@ -271,7 +271,7 @@ func TestNewClaimOfSameTask(t *testing.T) {
 		first.Close()
 		routertest.Pass(time.Second)
 		cancel(t, f, again.ID)
-		told(t, "second worker", w.Lost(), again)
+		wantLost(t, "second worker", w.Lost(), again)
 	})
 }
 

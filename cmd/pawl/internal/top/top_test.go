@@ -56,7 +56,7 @@ func TestTopShows(t *testing.T) {
 	got := screenText(v.draw(160, 24))
 	want := `pawl top  127.0.0.1:7295  10:30:00  every 2s
 in 1,200/s  done 901/s  failing 0.2/s  ready 1,234,570  oldest 10m  claimed 41  dead 12  poisoned 4  workers 2, 41 of 60 slots busy
-without what n3 would tell: no answer
+figures are incomplete: no answer from n3
 
 ‼ queue billing: 12 dead letters in the last hour
 ! queue mail is paused, and 1234567 tasks are ready
@@ -238,7 +238,7 @@ func TestTopOnNarrowScreens(t *testing.T) {
 		if !strings.Contains(text, c.want+"\n") {
 			t.Errorf("on %d columns: got\n%swant the columns %s", c.width, text, c.want)
 		}
-		for _, figure := range []string{"ready 1,234,570", "dead 12", "poisoned 4", "workers 2, 41 of 60 slots busy", "without what n3 would tell"} {
+		for _, figure := range []string{"ready 1,234,570", "dead 12", "poisoned 4", "workers 2, 41 of 60 slots busy", "no answer from n3"} {
 			if !strings.Contains(text, figure) {
 				t.Errorf("on %d columns: %q is missing in\n%s", c.width, figure, text)
 			}
