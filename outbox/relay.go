@@ -134,8 +134,8 @@ func (r *Relay) Wake() {
 	}
 }
 
-// Run runs the relay until ctx ends, and then returns nil. Errors meanwhile are logged, and the relay retries, also while the database can't be
-// reached. It returns ErrSchema if the tables don't fit.
+// Run runs the relay until ctx ends, and then returns nil. Errors meanwhile are logged, and the relay retries, even if it can't reach the database
+// at its start. It returns ErrSchema if the tables don't fit.
 func (r *Relay) Run(ctx context.Context) error {
 	pause := backoff{first: firstPause, most: maxPause}
 	for {

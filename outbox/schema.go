@@ -47,7 +47,7 @@ var ErrSchema = errors.New("the outbox tables don't match this program")
 // checkSchema compares the version of the tables with SchemaVersion. The error is ErrSchema only if the database answers.
 func checkSchema(ctx context.Context, db *sql.DB, d Dialect) error {
 	version, err := readVersion(ctx, db)
-	if err != nil && db.PingContext(ctx) == nil { // the query may have failed on a connection from before a restart
+	if err != nil { // perhaps on a connection from before a restart of the database
 		version, err = readVersion(ctx, db)
 	}
 	switch {

@@ -111,6 +111,11 @@ func TestOpenWithoutDatabase(t *testing.T) {
 	if _, err := outbox.Open(t.Context(), db, outbox.SQLite); err == nil || errors.Is(err, outbox.ErrSchema) || !strings.Contains(err.Error(), "connection re") {
 		t.Errorf("while the database is down, Open returned %v, want the error of the connection", err)
 	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if box, err := outbox.Open(ended, db, outbox.SQLite); box != nil || !errors.Is(err, context.Canceled) || errors.Is(err, outbox.ErrSchema) {
+		t.Errorf("with a context that has ended, Open returned %v, %v, want its error", box, err)
+	}
 	d.set(false, false, 0)
 	if _, err := outbox.Open(t.Context(), db, outbox.SQLite); !errors.Is(err, outbox.ErrSchema) || !strings.Contains(err.Error(), "no such table") {
 		t.Errorf("without tables, Open returned %v, want ErrSchema", err)
