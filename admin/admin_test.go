@@ -172,7 +172,7 @@ func TestResponseMethods(t *testing.T) {
 		"one that is done":        {admin.OperationDone.Ended(), true},
 		"one that was aborted":    {admin.OperationAborted.Ended(), true},
 		"one that failed":         {admin.OperationFailed.Ended(), true},
-		"what it skipped":         {(&admin.OperationCounts{Skipped: map[string]int64{"moved": 2, "tied": 3}}).SkippedTasks(), int64(5)},
+		"what it skipped":         {(&admin.OperationCounts{Skipped: map[string]int64{"moved": 2, "in_workflow": 3}}).SkippedTasks(), int64(5)},
 	} {
 		if x.got != x.want {
 			t.Errorf("%s: got %v, want %v", what, x.got, x.want)

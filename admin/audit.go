@@ -31,7 +31,7 @@ type AuditEntry struct {
 	At         time.Time
 	Actor      string // as given by the caller: see Client.WithActor
 	Address    string // the caller's host
-	Face       string // "rest", "grpc", "ui", "sqs"; "node": the node acted on its own
+	Interface  string // "rest", "grpc", "ui", "sqs"; "node": the node acted on its own
 	Reason     string
 	Action     string // such as "queue.pause"; docs/audit.md lists them all
 	TargetKind string
@@ -65,7 +65,7 @@ func (a Audit) ListPage(ctx context.Context, f AuditFilter, page pawltype.PageRe
 }
 
 func auditEntryOf(p *pawlv1.AuditEntry) *AuditEntry {
-	e := &AuditEntry{Shard: p.GetShard(), Seq: p.GetSeq(), At: convert.Time(p.GetAt()), Actor: p.GetActor(), Address: p.GetAddress(), Face: p.GetFace(),
+	e := &AuditEntry{Shard: p.GetShard(), Seq: p.GetSeq(), At: convert.Time(p.GetAt()), Actor: p.GetActor(), Address: p.GetAddress(), Interface: p.GetInterface(),
 		Reason: p.GetReason(), Action: p.GetAction(), TargetKind: p.GetTargetKind(), Target: p.GetTarget(), Queue: p.GetQueue(), Tasks: p.GetTasks(),
 		Hash: p.GetHash(), Previous: p.GetPreviousHash()}
 	if b := p.GetBefore(); b != "" {

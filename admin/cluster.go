@@ -36,7 +36,7 @@ type Node struct {
 	Number      uint32        // never reused: a node that rejoins under its name after losing its disk gets a new number
 	State       string        // "active" or "draining"
 	Alive       bool          // it was heard from in the last 10 s; it should report every 2 s
-	Heard       bool          // it was heard from since the current leader of the system shard was elected; until then the rest is unknown
+	Reported    bool          // it has reported since the current leader of the system shard was elected; until then the rest is unknown
 	Silent      time.Duration // since it was last heard from, or since that leader was elected
 	Version     string        // of its binary
 	PeerAddress string        // where other nodes reach it
@@ -236,7 +236,7 @@ func (a Cluster) VerifyShard(ctx context.Context, shard uint32) (*Verification, 
 
 func nodeOf(p *pawlv1.ClusterNode) Node {
 	return Node{
-		Name: p.GetName(), Number: p.GetNumber(), State: p.GetState(), Alive: p.GetAlive(), Heard: p.GetHeard(), Silent: convert.Seconds(p.GetSilentSeconds()),
+		Name: p.GetName(), Number: p.GetNumber(), State: p.GetState(), Alive: p.GetAlive(), Reported: p.GetReported(), Silent: convert.Seconds(p.GetSilentSeconds()),
 		Version: p.GetVersion(), PeerAddress: p.GetPeerAddress(), APIAddress: p.GetApiAddress(),
 		DiskFree: p.GetDiskFreeBytes(), DiskTotal: p.GetDiskTotalBytes(), ClockOffset: convert.Seconds(p.GetClockOffsetSeconds()),
 		Replicas: p.GetReplicas(), Leads: p.GetLeads(),

@@ -86,7 +86,7 @@ type OperationCounts struct {
 	TotalIsLowerBound bool  // counting all of them would have taken too long
 	Matched           int64 // done, skipped, failed, or moving to another queue
 	Done              int64
-	Skipped           map[string]int64 // by reason: changed, unique_key_taken, moved, unchanged, queue_gone, tied
+	Skipped           map[string]int64 // by reason: changed, unique_key_taken, moved, unchanged, queue_gone, in_workflow
 	Failed            int64
 	Errors            []FailedTask // the first ones
 }
@@ -103,7 +103,7 @@ func (c *OperationCounts) SkippedTasks() (n int64) {
 type FailedTask struct{ TaskID, Message string }
 
 // Actor identifies who did something, as far as known.
-type Actor struct{ Actor, Address, Face, Reason string }
+type Actor struct{ Actor, Address, Interface, Reason string }
 
 // OperationPreview describes the tasks an operation would affect.
 type OperationPreview struct {
@@ -164,7 +164,7 @@ func (a Operations) Get(ctx context.Context, id string) (*Operation, error) {
 
 // GetWithStates is Get, but also counts the changed tasks by their current state.
 func (a Operations) GetWithStates(ctx context.Context, id string) (*Operation, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).GetOperation, &pawlv1.GetOperationRequest{OperationId: id, Became: true})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).GetOperation, &pawlv1.GetOperationRequest{OperationId: id, CurrentStates: true})
 	return operationAnswer("operation", id, resp.GetOperation(), err)
 }
 
@@ -267,7 +267,7 @@ func operationInfoOf(p *pawlv1.Operation) *Operation {
 	for _, e := range p.GetErrors() {
 		o.Counts.Errors = append(o.Counts.Errors, FailedTask{e.GetTaskId(), e.GetMessage()})
 	}
-	if b := p.GetBecame(); b != nil {
+	if b := p.GetCurrentStates(); b != nil {
 		o.CurrentStates = &StateCounts{States: map[pawltype.State]int64{}, IsLowerBound: b.GetIsLowerBound()}
 		for _, s := range b.GetStates() {
 			o.CurrentStates.States[convert.State(s.GetState())] = s.GetCount()
@@ -280,5 +280,5 @@ func operatorOf(p *pawlv1.Operator) *Actor {
 	if p == nil {
 		return nil
 	}
-	return &Actor{p.GetActor(), p.GetAddress(), p.GetFace(), p.GetReason()}
+	return &Actor{p.GetActor(), p.GetAddress(), p.GetInterface(), p.GetReason()}
 }

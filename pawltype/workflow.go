@@ -84,7 +84,7 @@ type FollowerState string
 const (
 	FollowerWaiting   FollowerState = "waiting"   // for the success of its parent, or for the point in its group that enqueues it
 	FollowerSent      FollowerState = "sent"      // on its way to another shard, or to a queue that is full
-	FollowerCreated   FollowerState = "born"      // it is a task like any other
+	FollowerCreated   FollowerState = "created"   // it is a task like any other
 	FollowerDuplicate FollowerState = "duplicate" // an idempotency key or unique key belonged to another task
 	FollowerRefused   FollowerState = "refused"   // its queue refused it
 	FollowerDropped   FollowerState = "dropped"   // its parent ended otherwise

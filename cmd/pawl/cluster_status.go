@@ -64,7 +64,7 @@ func writeNodes(w io.Writer, nodes []admin.Node) {
 		if n.State == "draining" && len(n.Replicas) == 0 {
 			state = drained
 		}
-		if n.Heard {
+		if n.Reported {
 			offset = fmt.Sprintf("%+.1fms", n.ClockOffset.Seconds()*1000)
 		}
 		rows[i] = []string{n.Name, state, aliveText(n), orDash(n.Version), orDash(n.APIAddress), orDash(n.PeerAddress), diskText(n), offset,

@@ -45,10 +45,10 @@ func newFakeCluster() *fakeCluster {
 	o := &fakeCluster{verified: map[uint32]*pawlv1.VerifyShardResponse{}, cluster: &pawlv1.GetClusterResponse{
 		Settings: &pawlv1.ClusterSettings{Replication: 3, Level: 1, DataShards: 2, AuditRetention: durationpb.New(90 * 24 * time.Hour)},
 		Nodes: []*pawlv1.ClusterNode{
-			{Name: "n1", Number: 1, State: "active", Alive: true, Heard: true, SilentSeconds: 0.2, Version: "0.1.0", PeerAddress: "10.0.0.1:7296",
+			{Name: "n1", Number: 1, State: "active", Alive: true, Reported: true, SilentSeconds: 0.2, Version: "0.1.0", PeerAddress: "10.0.0.1:7296",
 				ApiAddress: "10.0.0.1:7295", DiskFreeBytes: 25 << 29, DiskTotalBytes: 50 << 30, ClockOffsetSeconds: 0.0015, Replicas: []uint32{0, 1, 2}, Leads: []uint32{0, 1}},
-			{Name: "n2", Number: 2, State: "draining", Alive: true, Heard: true, PeerAddress: "10.0.0.2:7296"},
-			{Name: "n3", Number: 3, State: "active", Heard: true, SilentSeconds: 180, Replicas: []uint32{0, 2}},
+			{Name: "n2", Number: 2, State: "draining", Alive: true, Reported: true, PeerAddress: "10.0.0.2:7296"},
+			{Name: "n3", Number: 3, State: "active", Reported: true, SilentSeconds: 180, Replicas: []uint32{0, 2}},
 		},
 		Shards: []*pawlv1.ClusterShard{
 			{Shard: 0, Leader: "n1", Term: 2, Applied: 40, UnderReplicated: true, Members: []*pawlv1.ShardMember{{Node: "n1", Voter: true, Answers: true},
@@ -218,7 +218,7 @@ func TestClusterCommands(t *testing.T) {
 // If no node has an address for other nodes, the cluster can't grow, and the command says what to do.
 func TestClusterAddWithoutPeers(t *testing.T) {
 	o := newFakeCluster()
-	o.cluster.Nodes = []*pawlv1.ClusterNode{{Name: "n1", Alive: true, Heard: true}}
+	o.cluster.Nodes = []*pawlv1.ClusterNode{{Name: "n1", Alive: true, Reported: true}}
 	if _, stderr, exit, _ := o.command(t, "cluster", "add"); exit != 1 || !strings.Contains(stderr, "--peer-listen") {
 		t.Errorf("pawl cluster add: status %d, %s", exit, stderr)
 	}

@@ -57,7 +57,7 @@ type entryRow struct {
 	At        store.Time      `json:"at"`
 	Actor     string          `json:"actor,omitempty"`
 	Address   string          `json:"address,omitempty"`
-	Face      task.Face       `json:"face,omitempty"`
+	Interface task.Interface  `json:"interface,omitempty"`
 	Reason    string          `json:"reason,omitempty"`
 	Action    task.Action     `json:"action"`
 	Namespace string          `json:"ns,omitempty"`
@@ -71,7 +71,7 @@ type entryRow struct {
 }
 
 func (e *Entry) encode() []byte {
-	return encode(&entryRow{At: e.At, Actor: e.By.Name, Address: e.By.Address, Face: e.By.Face, Reason: e.By.Reason, Action: e.Action,
+	return encode(&entryRow{At: e.At, Actor: e.By.Name, Address: e.By.Address, Interface: e.By.Interface, Reason: e.By.Reason, Action: e.Action,
 		Namespace: e.Namespace, Target: e.Target, Queue: e.Queue, Before: e.Before, After: e.After, Tasks: e.Tasks, Call: e.Call, Prev: e.Prev})
 }
 
@@ -80,7 +80,7 @@ func decodeEntry(seq uint64, row []byte) (e Entry, err error) {
 	if err := decode(fmt.Sprintf("entry %d", seq), row, &r); err != nil {
 		return e, err
 	}
-	return Entry{Seq: seq, At: r.At, By: task.Author{Name: r.Actor, Address: r.Address, Face: r.Face, Reason: r.Reason}, Action: r.Action,
+	return Entry{Seq: seq, At: r.At, By: task.Author{Name: r.Actor, Address: r.Address, Interface: r.Interface, Reason: r.Reason}, Action: r.Action,
 		Namespace: r.Namespace, Target: r.Target, Queue: r.Queue, Before: r.Before, After: r.After, Tasks: r.Tasks, Call: r.Call, Prev: r.Prev,
 		Hash: hashOf(seq, row)}, nil
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-var boss = task.Author{Name: "boss", Face: task.FaceREST}
+var boss = task.Author{Name: "boss", Interface: task.InterfaceREST}
 
 // newToken is the call that adds a token for a namespace, by a caller with all rights.
 func newToken(ns, name string) tokens.Call {

@@ -16,7 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-var lena = task.Author{Name: "lena", Face: task.FaceREST}
+var lena = task.Author{Name: "lena", Interface: task.InterfaceREST}
 
 // noted returns what operators did according to the audit log, oldest first, and checks that its chain is intact.
 func (s *systemReplica) noted() (all []string) {

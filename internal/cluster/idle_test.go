@@ -87,7 +87,7 @@ func TestOwnNodeCountsAsHeardFrom(t *testing.T) {
 		}
 		o, err := c.Placement.Overview(bg)
 		must(t, err)
-		if n := o.Nodes[0]; !n.Alive || !n.Heard || n.Silent != 0 || n.Report.Version != "now" {
+		if n := o.Nodes[0]; !n.Alive || !n.Reported || n.Silent != 0 || n.Report.Version != "now" {
 			t.Errorf("the leading node is %+v, want it alive, with its own report", n)
 		}
 		c.Placement.liveness.node = 2

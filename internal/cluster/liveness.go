@@ -122,12 +122,12 @@ func (l *liveness) startsOf(number uint32, now time.Time) int {
 }
 func (l *liveness) overview(n Node) NodeOverview {
 	if l.isOwn(n.Number) {
-		return NodeOverview{Node: n, Alive: true, Heard: true, Report: l.own()}
+		return NodeOverview{Node: n, Alive: true, Reported: true, Report: l.own()}
 	}
 	silent := l.silent(n.Number)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h, ok := l.heard[n.Number]
 	now := time.Now()
-	return NodeOverview{Node: n, Alive: ok && silent < aliveFor, Heard: ok, Silent: silent, Report: h.Report, Starts: l.startsOf(n.Number, now), Proof: l.probationOf(n.Number, now)}
+	return NodeOverview{Node: n, Alive: ok && silent < aliveFor, Reported: ok, Silent: silent, Report: h.Report, Starts: l.startsOf(n.Number, now), Proof: l.probationOf(n.Number, now)}
 }

@@ -64,7 +64,7 @@ func TestClusterGrows(t *testing.T) {
 		leads := 0
 		for _, n := range o.Nodes {
 			leads += len(n.Leads)
-			if !n.Alive || !n.Heard || n.Report.Version != "v1" || len(n.Replicas) != len(o.Shards) {
+			if !n.Alive || !n.Reported || n.Report.Version != "v1" || len(n.Replicas) != len(o.Shards) {
 				t.Errorf("node %+v, want alive, with a report and a replica of each shard", n)
 			}
 		}

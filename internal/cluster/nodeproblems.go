@@ -32,7 +32,7 @@ func (o *Overview) nodeProblems() (list []Problem) {
 func (n *NodeOverview) away() Problem {
 	silent := n.Silent.Truncate(time.Second)
 	switch p := (Problem{Kind: NodeAway, Node: n.Name, For: n.Silent}); {
-	case n.Heard:
+	case n.Reported:
 		p.Text = fmt.Sprintf("node %s was last seen %s ago", n.Name, silent)
 		return p
 	case n.Silent >= aliveFor:

@@ -13,7 +13,7 @@ import (
 func TestProblemsOfNodes(t *testing.T) {
 	const mib, gib = 1 << 20, 1 << 30
 	node := func(name string, change func(*NodeOverview)) NodeOverview {
-		n := NodeOverview{Node: Node{Name: name, State: Active}, Alive: true, Heard: true, Report: Report{DiskFree: 50 * gib, DiskTotal: 100 * gib, MinFree: 256 * mib}}
+		n := NodeOverview{Node: Node{Name: name, State: Active}, Alive: true, Reported: true, Report: Report{DiskFree: 50 * gib, DiskTotal: 100 * gib, MinFree: 256 * mib}}
 		if change != nil {
 			change(&n)
 		}

@@ -182,7 +182,7 @@ func (p *Placement) join(tx *store.Tx, m *Map, r JoinRequest) (uint32, error) {
 	n := Node{Number: number, Name: r.Name, PeerAddress: r.PeerAddress, APIAddress: r.APIAddress, State: Active, Version: r.Version,
 		MinLevel: r.MinLevel, MaxLevel: r.MaxLevel, Nonce: r.Nonce, JoinedAt: tx.Now()}
 	p.setNode(tx, n)
-	by := task.Author{Name: r.Name, Face: task.FaceNode, Address: hostOf(r.PeerAddress)}
+	by := task.Author{Name: r.Name, Interface: task.InterfaceNode, Address: hostOf(r.PeerAddress)}
 	if !replaces {
 		return number, onNode(tx, by, task.NodeJoined, n.Name, nil, factsOfNode(n))
 	}

@@ -202,7 +202,7 @@ func TestNewLeaderDeclaresNobodyDead(t *testing.T) {
 		is(t, err, task.ErrConflict, "is running")
 		pass(2 * sameLeader)
 		first.lead() // what it heard in its former term is outdated
-		if o, err := c.Placement.Overview(bg); err != nil || o.Nodes[1].Heard || c.Placement.liveness.silent(2) != 0 {
+		if o, err := c.Placement.Overview(bg); err != nil || o.Nodes[1].Reported || c.Placement.liveness.silent(2) != 0 {
 			t.Errorf("after another election the nodes are %+v, %v, want node 2 not yet heard from", o.Nodes, err)
 		}
 		pass(aliveFor)

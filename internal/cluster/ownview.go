@@ -17,7 +17,7 @@ func OwnView(by string, m *Map, reports map[uint32]Report, silent time.Duration)
 			continue
 		}
 		report, answers := reports[n.Number]
-		v := NodeOverview{Node: n, Alive: answers, Heard: answers, Report: report, Replicas: m.holding(n.Number)}
+		v := NodeOverview{Node: n, Alive: answers, Reported: answers, Report: report, Replicas: m.holding(n.Number)}
 		if !answers {
 			v.Silent = max(silent, aliveFor) // it was asked a moment ago
 		}

@@ -12,7 +12,7 @@ import (
 // construction while a node is merely unreachable.
 func TestProblems(t *testing.T) {
 	node := func(number uint32, name string, alive, heard bool, silent time.Duration) NodeOverview {
-		return NodeOverview{Node: Node{Number: number, Name: name, State: Active}, Alive: alive, Heard: heard, Silent: silent}
+		return NodeOverview{Node: Node{Number: number, Name: name, State: Active}, Alive: alive, Reported: heard, Silent: silent}
 	}
 	n1, n2, n3 := node(1, "n1", true, true, 0), node(2, "n2", true, true, 0), node(3, "n3", true, true, 0)
 	shard := func(id uint32, answer ...bool) ShardOverview {

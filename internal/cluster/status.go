@@ -19,7 +19,7 @@ type Overview struct {
 type NodeOverview struct {
 	Node
 	Alive    bool
-	Heard    bool          // since the system shard got its current leader
+	Reported bool          // since the system shard got its current leader
 	Silent   time.Duration // since it was last heard from, or since this leader leads
 	Report   Report
 	Replicas []uint32 // shards of which it holds a replica

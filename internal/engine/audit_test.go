@@ -52,7 +52,7 @@ func (s *story) purgeStep(d *datadriven.TestData) string {
 // auditStep sets the operator for the following steps, or shows the shard's audit log, oldest first. Times are omitted from changes.
 func (s *story) auditStep(d *datadriven.TestData) string {
 	if d.Cmd == "as" {
-		s.by = task.Author{Name: d.CmdArgs[0].Key, Address: "10.0.0.1", Face: task.FaceREST, Reason: strings.ReplaceAll(arg(d, "because"), "_", " ")}
+		s.by = task.Author{Name: d.CmdArgs[0].Key, Address: "10.0.0.1", Interface: task.InterfaceREST, Reason: strings.ReplaceAll(arg(d, "because"), "_", " ")}
 		if s.by.Name == "nobody" {
 			s.by = task.Author{}
 		}

@@ -64,7 +64,7 @@ func (d *duel) unique() *task.Unique {
 	return u
 }
 
-// enter is the rule for a new task: it is created (born) and replaces another, if any; or the holder of its unique key is kept (duplicate); or it is
+// enter is the rule for a new task: it is created and replaces another, if any; or the holder of its unique key is kept (duplicate); or it is
 // refused.
 func (m *model) enter(t *modelTask) (fate schema.FollowerState, other *modelTask) {
 	if t.unique == nil {

@@ -15,13 +15,13 @@ import (
 func TestCallsFromNowhere(t *testing.T) {
 	for _, ctx := range []context.Context{t.Context(), peer.NewContext(t.Context(), &peer.Peer{})} {
 		ctx, c := callinfo.Begin(ctx, "grpc", "test")
-		if face, address := callinfo.Source(ctx, c); face != task.FaceGRPC || address != "" || callinfo.Address(ctx) != "" {
-			t.Errorf("source of a call without a peer = %q over %s", address, face)
+		if iface, address := callinfo.Source(ctx, c); iface != task.InterfaceGRPC || address != "" || callinfo.Address(ctx) != "" {
+			t.Errorf("source of a call without a peer = %q over %s", address, iface)
 		}
 	}
 	ctx, c := callinfo.Begin(peer.NewContext(t.Context(), &peer.Peer{Addr: listen.InProcessAddr("192.0.2.7:5")}), "grpc", "test")
-	if face, address := callinfo.Source(ctx, c); face != task.FaceUI || address != "192.0.2.7" || callinfo.Address(ctx) != address {
-		t.Errorf("source of an in-process call = %q over %s", address, face)
+	if iface, address := callinfo.Source(ctx, c); iface != task.InterfaceUI || address != "192.0.2.7" || callinfo.Address(ctx) != address {
+		t.Errorf("source of an in-process call = %q over %s", address, iface)
 	}
 	g := newGateway(newFake())
 	if stamps, trailer := g.leaders.Stamps(callinfo.New()), g.leaders.Trailer(callinfo.New()); stamps != nil || trailer != nil {

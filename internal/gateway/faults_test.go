@@ -192,7 +192,7 @@ var goodCalls = map[string]string{
 	"MarkerService/EndMarker":              `{"id":"$marker"}`,
 	"MarkerService/RemoveMarker":           `{"id":"$marker"}`,
 	"OperationService/StartOperation":      `{"spec":{"action":"ACTION_CANCEL","filter":{"queue":"mail"}}}`,
-	"OperationService/GetOperation":        `{"operation_id":"$operation","became":true}`,
+	"OperationService/GetOperation":        `{"operation_id":"$operation","current_states":true}`,
 	"OperationService/ListOperations":      `{}`,
 	"OperationService/PauseOperation":      `{"operation_id":"$operation"}`,
 	"OperationService/ResumeOperation":     `{"operation_id":"$operation"}`,

@@ -204,7 +204,7 @@ func (g *Gateway) Shutdown(ctx context.Context) {
 func (g *Gateway) Abort() { g.server.Abort() }
 
 // DialInProcess connects a client within this process, such as the web UI, which speaks gRPC over memory, in plaintext. from is the
-// host on whose behalf it calls: its actions are recorded as coming from there, by face "ui". It waits until the gateway serves.
+// host on whose behalf it calls: its actions are recorded as coming from there, over the interface "ui". It waits until the gateway serves.
 func (g *Gateway) DialInProcess(ctx context.Context, from string) (net.Conn, error) {
 	return g.server.DialInProcess(ctx, from)
 }

@@ -54,7 +54,7 @@ func (g *Gateway) unary(method string, handle grpc.MethodHandler) grpc.MethodHan
 	rpc, wants := access.RPCName(method), access.NeedOfRPC(method)
 	return func(srv any, caller context.Context, _ func(any) error, _ grpc.UnaryServerInterceptor) (answer any, err error) {
 		began := time.Now()
-		ctx, c := callinfo.Begin(caller, task.FaceGRPC, rpc)
+		ctx, c := callinfo.Begin(caller, task.InterfaceGRPC, rpc)
 		defer func() {
 			if p := recover(); p != nil {
 				err = callinfo.Panicked(method, p)
@@ -83,7 +83,7 @@ func (g *Gateway) unary(method string, handle grpc.MethodHandler) grpc.MethodHan
 }
 
 func (g *Gateway) streaming(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
-	ctx, c := callinfo.Begin(s.Context(), task.FaceGRPC, access.RPCName(info.FullMethod))
+	ctx, c := callinfo.Begin(s.Context(), task.InterfaceGRPC, access.RPCName(info.FullMethod))
 	g.observer.Streams(c)
 	defer func() {
 		s.SetTrailer(g.leaders.Trailer(c))

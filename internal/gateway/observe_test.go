@@ -21,19 +21,19 @@ type recordingMeter struct {
 	open map[string]int
 }
 
-func (m *recordingMeter) Called(face, method, code string, took time.Duration, waits bool) {
+func (m *recordingMeter) Called(iface, method, code string, took time.Duration, waits bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.said = append(m.said, fmt.Sprint(face, " ", method, " ", code, " ", took, " ", waits))
+	m.said = append(m.said, fmt.Sprint(iface, " ", method, " ", code, " ", took, " ", waits))
 }
 
-func (m *recordingMeter) Streams(face, method string, by int) {
+func (m *recordingMeter) Streams(iface, method string, by int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.open == nil {
 		m.open = map[string]int{}
 	}
-	m.open[face+" "+method] += by
+	m.open[iface+" "+method] += by
 }
 
 // heard returns the calls that were reported since it was last called, and which streams are open.

@@ -98,8 +98,8 @@ func (g *operationService) GetOperation(ctx context.Context, r *pawlv1.GetOperat
 	p, err := g.operation(ctx, "", func(ns string) (broker.OperationView, broker.Stamp, error) {
 		return g.operations.Operation(ctx, ns, id, wait)
 	})
-	if err == nil && r.GetBecame() {
-		p.Became, err = g.outcomes(ctx, id, p.GetSpec())
+	if err == nil && r.GetCurrentStates() {
+		p.CurrentStates, err = g.outcomes(ctx, id, p.GetSpec())
 	}
 	return &pawlv1.GetOperationResponse{Operation: p}, err
 }
@@ -109,7 +109,7 @@ const outcomesTimeout = 100 * time.Millisecond
 
 // outcomes counts the tasks that an operation has changed by their current state. If all are in one queue, only its tasks are
 // examined.
-func (g *operationService) outcomes(ctx context.Context, id task.ID, spec *pawlv1.OperationSpec) (*pawlv1.Became, error) {
+func (g *operationService) outcomes(ctx context.Context, id task.ID, spec *pawlv1.OperationSpec) (*pawlv1.CurrentStates, error) {
 	f := broker.Filter{Operation: id}
 	if contract.Actions[spec.GetAction()] != task.Move {
 		f.Queue = spec.GetFilter().GetQueue()
@@ -119,7 +119,7 @@ func (g *operationService) outcomes(ctx context.Context, id task.ID, spec *pawlv
 		return nil, err
 	}
 	n := counted.Matches
-	out := &pawlv1.Became{IsLowerBound: n.Next != nil}
+	out := &pawlv1.CurrentStates{IsLowerBound: n.Next != nil}
 	for _, s := range slices.Sorted(maps.Keys(n.States)) {
 		out.States = append(out.States, &pawlv1.StateCount{State: convert.StateProto(s), Count: n.States[s]})
 	}

@@ -48,7 +48,7 @@ func (g *Gateway) withSQS(next http.Handler) http.Handler {
 // sqsCall runs an action as a call, as webCall does for REST.
 func (g *Gateway) sqsCall(r *http.Request, handle func(context.Context, sqs.Caller) error) (refusal *task.Error) {
 	began := time.Now()
-	ctx, c := callinfo.Begin(r.Context(), task.FaceSQS, "unknown")
+	ctx, c := callinfo.Begin(r.Context(), task.InterfaceSQS, "unknown")
 	c.Web = r
 	err := g.runSQSCall(ctx, c, handle)
 	g.observer.Observed(c, err, time.Since(began))

@@ -79,7 +79,7 @@ func (s *sqsStory) step(t *testing.T, d *datadriven.TestData) string {
 		}
 		var out strings.Builder
 		for _, o := range page.Operations {
-			fmt.Fprintf(&out, "%s by %q over %s from %s\n", o.Spec.Action, o.Spec.By.Name, o.Spec.By.Face, o.Spec.By.Address)
+			fmt.Fprintf(&out, "%s by %q over %s from %s\n", o.Spec.Action, o.Spec.By.Name, o.Spec.By.Interface, o.Spec.By.Address)
 		}
 		return out.String()
 	case "counted": // what the node reports of its calls and callers

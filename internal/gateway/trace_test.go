@@ -48,11 +48,11 @@ func TestTasksJoinTheTraceOfTheirCall(t *testing.T) {
 		rest, call := callinfo.Begin(t.Context(), "rest", "test")
 		call.Web = web
 		rpc, _ := callinfo.Begin(metadata.NewIncomingContext(t.Context(), metadata.MD{"traceparent": c.parent, "tracestate": c.state}), "grpc", "test")
-		for face, ctx := range map[task.Face]context.Context{task.FaceREST: rest, task.FaceGRPC: rpc} {
+		for iface, ctx := range map[task.Interface]context.Context{task.InterfaceREST: rest, task.InterfaceGRPC: rpc} {
 			spec := &pawlv1.TaskSpec{Headers: maps.Clone(c.own)}
 			tracing.JoinCall(ctx, spec, nil)
 			if !maps.Equal(spec.Headers, c.want) {
-				t.Errorf("%s over %s: headers = %v, want %v", c.what, face, spec.Headers, c.want)
+				t.Errorf("%s over %s: headers = %v, want %v", c.what, iface, spec.Headers, c.want)
 			}
 		}
 	}

@@ -25,7 +25,7 @@ func (g *Gateway) newREST() http.Handler {
 // webCall runs a REST request as a call, as unary does for gRPC.
 func (g *Gateway) webCall(r *http.Request, on *rest.Route, handle func(context.Context) error) (came rest.Outcome) {
 	began := time.Now()
-	ctx, c := callinfo.Begin(r.Context(), task.FaceREST, on.String())
+	ctx, c := callinfo.Begin(r.Context(), task.InterfaceREST, on.String())
 	c.Web = r
 	err := g.runWebCall(ctx, c, on, handle)
 	g.observer.Observed(c, err, time.Since(began))

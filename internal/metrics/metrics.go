@@ -354,20 +354,20 @@ func collectWorkers(to chan<- prometheus.Metric, w *Workers) {
 
 // Called counts a finished call of the API. Its duration is not recorded if took is negative, as it is for streams. waits is set if the
 // call was asked to wait for something.
-func (p *Page) Called(face, method, code string, took time.Duration, waits bool) {
-	p.requests.WithLabelValues(face, method, code).Inc()
+func (p *Page) Called(iface, method, code string, took time.Duration, waits bool) {
+	p.requests.WithLabelValues(iface, method, code).Inc()
 	switch {
 	case took < 0:
 	case waits:
-		p.polls.WithLabelValues(face, method).Observe(took.Seconds())
+		p.polls.WithLabelValues(iface, method).Observe(took.Seconds())
 	default:
-		p.duration.WithLabelValues(face, method).Observe(took.Seconds())
+		p.duration.WithLabelValues(iface, method).Observe(took.Seconds())
 	}
 }
 
 // Streams adds by, 1 or -1, to the number of open streams.
-func (p *Page) Streams(face, method string, by int) {
-	p.streams.WithLabelValues(face, method).Add(float64(by))
+func (p *Page) Streams(iface, method string, by int) {
+	p.streams.WithLabelValues(iface, method).Add(float64(by))
 }
 
 // Shard returns the observer of a replica's latencies.

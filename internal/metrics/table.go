@@ -79,10 +79,10 @@ var (
 
 // Metrics counted here. A batch counts as one call.
 var (
-	requestsTotal  = prometheus.CounterOpts{Name: "pawl_requests_total", Help: "API calls, by face (grpc, rest, sqs), method and code: ok or the error code of the response."}
+	requestsTotal  = prometheus.CounterOpts{Name: "pawl_requests_total", Help: "API calls, by interface (grpc, rest, sqs), method and code: ok or the error code of the response."}
 	requestSeconds = prometheus.HistogramOpts{Name: "pawl_request_duration_seconds", Help: "Duration of API calls, in seconds. Calls that wait are in pawl_poll_duration_seconds instead; streams are in neither.", Buckets: callBuckets}
 	pollSeconds    = prometheus.HistogramOpts{Name: "pawl_poll_duration_seconds", Help: "Duration of API calls that wait for a task to claim or for a task to end, including the wait, in seconds.", Buckets: callBuckets}
-	openStreams    = prometheus.GaugeOpts{Name: "pawl_streams", Help: "Open streams, by face (grpc, rest) and method: of workers, producers and event watchers."}
+	openStreams    = prometheus.GaugeOpts{Name: "pawl_streams", Help: "Open streams, by interface (grpc, rest) and method: of workers, producers and event watchers."}
 	commitSeconds  = prometheus.HistogramOpts{Name: "pawl_raft_commit_seconds", Help: "Time from the start of a round of calls until a majority has logged it and it is applied, in seconds. Reported by the leader.", Buckets: diskBuckets}
 	fsyncSeconds   = prometheus.HistogramOpts{Name: "pawl_raft_fsync_seconds", Help: "Time to write entries to the log and sync them, in seconds.", Buckets: diskBuckets}
 	callBuckets    = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}
@@ -92,15 +92,15 @@ var (
 )
 
 func newRequests() *prometheus.CounterVec {
-	return prometheus.NewCounterVec(requestsTotal, []string{"face", "method", "code"})
+	return prometheus.NewCounterVec(requestsTotal, []string{"interface", "method", "code"})
 }
 
 func newCallTimes(opts prometheus.HistogramOpts) *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(opts, []string{"face", "method"})
+	return prometheus.NewHistogramVec(opts, []string{"interface", "method"})
 }
 
 func newStreams() *prometheus.GaugeVec {
-	return prometheus.NewGaugeVec(openStreams, []string{"face", "method"})
+	return prometheus.NewGaugeVec(openStreams, []string{"interface", "method"})
 }
 
 func newShardTimes(opts prometheus.HistogramOpts) *prometheus.HistogramVec {

@@ -40,7 +40,7 @@ func (a accessNotices) requireTokens(ctx context.Context) {
 		return
 	}
 	on := a.cfg.Tokens == TokensAlways
-	by := task.Author{Name: a.cfg.Name, Face: task.FaceNode, Reason: "--auth"}
+	by := task.Author{Name: a.cfg.Name, Interface: task.InterfaceNode, Reason: "--auth"}
 	for logged := false; ; logged = true {
 		_, err := cluster.RequireTokens.Call(ctx, a.router, cluster.TokensRequired{By: by, On: on})
 		if err == nil || ctx.Err() != nil {
@@ -79,7 +79,7 @@ func (a accessNotices) noteRefusals(ctx context.Context) {
 		since := func(f auth.Failure) uint64 { return now[f] - reported[f] }
 		r := tokens.Refusals{NoToken: since(auth.FailedNone), Malformed: since(auth.FailedForm), Unknown: since(auth.FailedUnknown), Expired: since(auth.FailedExpired),
 			Denied: since(auth.FailedRights), Signature: since(auth.FailedSignature)}
-		by := task.Author{Name: a.cfg.Name, Face: task.FaceNode, Address: source}
+		by := task.Author{Name: a.cfg.Name, Interface: task.InterfaceNode, Address: source}
 		if _, err := cluster.NoteRefusals.Call(ctx, a.router, cluster.RefusalsSeen{By: by, Refusals: r}); err == nil {
 			reported = now
 		}

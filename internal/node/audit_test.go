@@ -60,7 +60,7 @@ func TestAuditOfThreeNodes(t *testing.T) {
 				for _, e := range auditOf(t, s, admin.AuditFilter{}) {
 					if strings.HasPrefix(e.Actor, "lena@") {
 						got = append(got, e.Actor+" "+e.Action+" "+e.Reason)
-						if e.Face != "grpc" || e.Address == "" || len(e.Hash) != 64 {
+						if e.Interface != "grpc" || e.Address == "" || len(e.Hash) != 64 {
 							t.Errorf("%s: %s tells %+v", when, name, e)
 						}
 					}
@@ -112,7 +112,7 @@ func TestAuditOfCluster(t *testing.T) {
 		for _, e := range auditOf(t, w.nodes["n1"], admin.AuditFilter{Action: "cluster.*"}) {
 			if e.Action != "cluster.join" {
 				got = append(got, e.Action+" "+strings.TrimSpace(e.TargetKind+" "+e.Target)+" "+string(e.Before)+" → "+string(e.After))
-			} else if e.Face != "node" || e.Actor != e.Target {
+			} else if e.Interface != "node" || e.Actor != e.Target {
 				t.Errorf("a node joined as %+v", e)
 			}
 		}
@@ -212,7 +212,7 @@ func TestAuditRetention(t *testing.T) {
 
 // Counts are sent in the old form to nodes that know no authors, and both forms are read.
 func TestCountsOfTwoForms(t *testing.T) {
-	for _, a := range []countArgs{{N: 3}, {N: 3, By: task.Author{Name: "lena", Face: task.FaceREST}}} {
+	for _, a := range []countArgs{{N: 3}, {N: 3, By: task.Author{Name: "lena", Interface: task.InterfaceREST}}} {
 		b, err := a.MarshalCBOR()
 		var back countArgs
 		if err == nil {

@@ -404,7 +404,7 @@ func (n *Node) addMissingShards(ctx context.Context, m *cluster.Map) error {
 		return fmt.Errorf("--shards (DataShards) is %d, but the cluster has %d data shards, and their number can only grow: give %d or more, or leave it out",
 			n.cfg.DataShards, has, has)
 	}
-	by := task.Author{Name: n.cfg.Name, Face: task.FaceNode, Reason: "--shards"}
+	by := task.Author{Name: n.cfg.Name, Interface: task.InterfaceNode, Reason: "--shards"}
 	if m.Settings.Level < cluster.PoliciesLevel {
 		by = task.Author{}
 	}

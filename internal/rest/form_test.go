@@ -96,7 +96,7 @@ func TestForms(t *testing.T) {
 		`{"off":true}`: &pawlv1.Breaker{Off: true, Probes: 3},
 		`{"place":"a:1","task_id":"x","duplicate":false}`:               &pawlv1.RestoredTask{Place: "a:1", TaskId: "x"},
 		`{"place":"a:1","error":{"code":"not_found","message":"gone"}}`: &pawlv1.RestoredTask{Place: "a:1", Error: &pawlv1.Error{Code: "not_found", Message: "gone"}},
-		`{"is_lower_bound":false,"states":{"ready":2,"dead":1}}`:        &pawlv1.Became{States: []*pawlv1.StateCount{{State: 2, Count: 2}, {State: 7, Count: 1}}},
+		`{"is_lower_bound":false,"states":{"ready":2,"dead":1}}`:        &pawlv1.CurrentStates{States: []*pawlv1.StateCount{{State: 2, Count: 2}, {State: 7, Count: 1}}},
 		`{"rate":"30/m"}`: &pawlv1.OperationSpec{Rate: 0.5},
 		`{}`:              &pawlv1.OperationSpec{},
 		`{"message":""}`:  &pawlv1.TaskError{},

@@ -9,22 +9,22 @@ import (
 // behalf of the task at hand.
 type Author struct {
 	// Name is the name of the caller's token; without tokens it is what the caller claims, unverified, or "".
-	Name    string
-	Address string // host of the connection, or of a proxy in between
-	Face    Face
-	Reason  string
+	Name      string
+	Address   string // host of the connection, or of a proxy in between
+	Interface Interface
+	Reason    string
 }
 
-// Face is the interface of the API that a call came through. The names are part of the public contract.
-type Face string
+// Interface is how a call came in. The names are part of the public contract.
+type Interface string
 
-// The faces.
+// The interfaces.
 const (
-	FaceREST Face = "rest"
-	FaceGRPC Face = "grpc"
-	FaceUI   Face = "ui"
-	FaceSQS  Face = "sqs"
-	FaceNode Face = "node" // a node on its own behalf: it joins
+	InterfaceREST Interface = "rest"
+	InterfaceGRPC Interface = "grpc"
+	InterfaceUI   Interface = "ui"
+	InterfaceSQS  Interface = "sqs"
+	InterfaceNode Interface = "node" // a node on its own behalf: it joins
 )
 
 const (

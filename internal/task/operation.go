@@ -51,10 +51,10 @@ func (a BulkAction) Selects(asked []State) ([]State, error) {
 
 // Reasons why an operation skips a task that its filter selected.
 const (
-	SkipChanged   = "changed"          // its state changed before its turn
-	SkipUniqueKey = "unique_key_taken" // its unique key now belongs to another task
-	SkipMoved     = "moved"            // it lives on in another queue
-	SkipSame      = "unchanged"        // it already has the priority
-	SkipQueueGone = "queue_gone"       // its queue is no longer in the task's shard
-	SkipTied      = "tied"             // other tasks follow it, or it is a member of a group: these refer to it by its id
+	SkipChanged    = "changed"          // its state changed before its turn
+	SkipUniqueKey  = "unique_key_taken" // its unique key now belongs to another task
+	SkipMoved      = "moved"            // it lives on in another queue
+	SkipSame       = "unchanged"        // it already has the priority
+	SkipQueueGone  = "queue_gone"       // its queue is no longer in the task's shard
+	SkipInWorkflow = "in_workflow"      // other tasks follow it, or it is a member of a group: these refer to it by its id
 )

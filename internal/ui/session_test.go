@@ -174,7 +174,7 @@ func TestActionsDependOnRole(t *testing.T) {
 	var audited []string
 	for e, err := range admin.New(w.client).Audit().List(t.Context(), admin.AuditFilter{Action: "queue.pause"}) {
 		must(t, err)
-		audited = append(audited, e.Actor+" over "+e.Face)
+		audited = append(audited, e.Actor+" over "+e.Interface)
 	}
 	if len(audited) != 1 || audited[0] != "operator over ui" {
 		t.Errorf("the audit log has %q, want one pause, by operator over ui", audited)

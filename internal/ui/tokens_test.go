@@ -57,7 +57,7 @@ func TestTokenLifecycle(t *testing.T) {
 	}
 	for e, err := range admin.New(w.client).Audit().List(t.Context(), admin.AuditFilter{Action: "token.*"}) {
 		must(t, err)
-		if e.Face == "ui" && e.Action == "token.add" && e.Target == "shop" && e.Reason == "a new shop" {
+		if e.Interface == "ui" && e.Action == "token.add" && e.Target == "shop" && e.Reason == "a new shop" {
 			return
 		}
 	}

@@ -616,8 +616,8 @@ func TestAuditNamesVisitors(t *testing.T) {
 	}
 	for e, err := range admin.New(w.client).Audit().List(t.Context(), admin.AuditFilter{Action: "queue.pause"}) {
 		must(t, err)
-		if e.Actor != "bob the operator" || e.Face != "ui" || e.Address != "127.0.0.1" || e.Reason != "the provider is down" {
-			t.Errorf("the audit log has an entry over %q by %q from %q with the reason %q", e.Face, e.Actor, e.Address, e.Reason)
+		if e.Actor != "bob the operator" || e.Interface != "ui" || e.Address != "127.0.0.1" || e.Reason != "the provider is down" {
+			t.Errorf("the audit log has an entry over %q by %q from %q with the reason %q", e.Interface, e.Actor, e.Address, e.Reason)
 		}
 		return
 	}

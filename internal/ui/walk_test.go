@@ -178,7 +178,7 @@ func TestEveryAction(t *testing.T) {
 	names := map[string]int{}
 	for e, err := range admin.New(w.client).Audit().List(t.Context(), admin.AuditFilter{}) {
 		must(t, err)
-		if e.Face == "ui" {
+		if e.Interface == "ui" {
 			names[e.Actor]++
 		}
 	}

@@ -19,7 +19,7 @@ import (
 const actor = "lena@ops"
 
 // directly is the actor of the direct API.
-var directly = task.Author{Name: actor, Face: "direct"}
+var directly = task.Author{Name: actor, Interface: "direct"}
 
 // read marks calls that change nothing, and work those of producers and workers: neither is audited.
 const (

@@ -561,7 +561,7 @@ func TestChains(t *testing.T) {
 			w.ackWith(w.claim(), `{"n":7}`)
 			w.pass(second) // the other queue is new: the leader's sender delivers its tasks
 			then := w.get(id).Then
-			is(w, "what was born", []string{then[0].State, then[1].State}, []string{"born", "born"})
+			is(w, "the states of its follow-up tasks", []string{then[0].State, then[1].State}, []string{"created", "created"})
 			w.nothing()
 			w.pass(minute)
 			c := w.claim()

@@ -19,8 +19,8 @@ type operationsAPI interface {
 	// TryOperation returns how many tasks an operation would apply to, and the ids of some.
 	TryOperation(ctx context.Context, o operation) (n int64, sample []string, err error)
 	Operation(ctx context.Context, id string, wait span) (operationInfo, error)
-	// Became counts the tasks that it has changed by their current states.
-	Became(ctx context.Context, id string) (map[string]int64, error)
+	// CurrentStates counts the tasks that it has changed by their current states.
+	CurrentStates(ctx context.Context, id string) (map[string]int64, error)
 	Operations(ctx context.Context, p part) (list []operationInfo, next string, err error)
 	// Steer pauses, resumes or aborts an operation.
 	Steer(ctx context.Context, verb, id, reason string) (operationInfo, error)
@@ -79,10 +79,10 @@ type operationBody struct {
 }
 
 type operatorBody struct {
-	Actor   string `json:"actor"`
-	Address string `json:"address"`
-	Face    string `json:"face"`
-	Reason  string `json:"reason"`
+	Actor     string `json:"actor"`
+	Address   string `json:"address"`
+	Interface string `json:"interface"`
+	Reason    string `json:"reason"`
 }
 
 func (b *operationBody) read() (o operationInfo, err error) {
@@ -145,16 +145,16 @@ func (d *rest) Operation(ctx context.Context, id string, wait span) (operationIn
 	return b.read()
 }
 
-func (d *rest) Became(ctx context.Context, id string) (map[string]int64, error) {
+func (d *rest) CurrentStates(ctx context.Context, id string) (map[string]int64, error) {
 	var a struct {
 		operationBody
-		Became struct {
+		CurrentStates struct {
 			States map[string]int64 `json:"states"`
 			Least  bool             `json:"is_lower_bound"`
-		} `json:"became"`
+		} `json:"current_states"`
 	}
-	err := d.query(ctx, "GET", "/operations/"+id+"?became=true", nil, &a)
-	return a.Became.States, err
+	err := d.query(ctx, "GET", "/operations/"+id+"?current_states=true", nil, &a)
+	return a.CurrentStates.States, err
 }
 
 func (d *rest) Operations(ctx context.Context, p part) (list []operationInfo, next string, err error) {
@@ -238,10 +238,10 @@ func (d *rpc) Operation(ctx context.Context, id string, wait span) (operationInf
 	return operationOfProto(a.GetOperation()), err
 }
 
-func (d *rpc) Became(ctx context.Context, id string) (map[string]int64, error) {
-	a, err := ask(ctx, d.mass.GetOperation, &pawlv1.GetOperationRequest{OperationId: id, Became: true})
+func (d *rpc) CurrentStates(ctx context.Context, id string) (map[string]int64, error) {
+	a, err := ask(ctx, d.mass.GetOperation, &pawlv1.GetOperationRequest{OperationId: id, CurrentStates: true})
 	states := map[string]int64{}
-	for _, s := range a.GetOperation().GetBecame().GetStates() {
+	for _, s := range a.GetOperation().GetCurrentStates().GetStates() {
 		states[strings.ToLower(strings.TrimPrefix(s.GetState().String(), "STATE_"))] = s.GetCount()
 	}
 	return states, err
@@ -319,7 +319,7 @@ func (d *sdk) Operation(ctx context.Context, id string, wait span) (operationInf
 	return operationBySDK(d.admin().Operations().Get(ctx, id))
 }
 
-func (d *sdk) Became(ctx context.Context, id string) (map[string]int64, error) {
+func (d *sdk) CurrentStates(ctx context.Context, id string) (map[string]int64, error) {
 	o, err := d.admin().Operations().GetWithStates(ctx, id)
 	if err != nil {
 		return nil, err

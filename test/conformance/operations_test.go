@@ -67,14 +67,14 @@ func TestOperations(t *testing.T) {
 			o := w.operate(operation{Action: "replay", Filter: filter{}})
 			w.kill("a", "down again")
 			w.ack(w.one(from("a")))
-			got, err := w.operations().Became(w.ctx(), o.ID)
+			got, err := w.operations().CurrentStates(w.ctx(), o.ID)
 			must(w.T, err)
-			is(w, "what became of four", got, map[string]int64{"ready": 2, "succeeded": 1, "dead": 1})
+			is(w, "the current states of four", got, map[string]int64{"ready": 2, "succeeded": 1, "dead": 1})
 			later := w.operate(operation{Action: "cancel", Filter: filter{Queue: "a"}})
-			got, err = w.operations().Became(w.ctx(), o.ID)
+			got, err = w.operations().CurrentStates(w.ctx(), o.ID)
 			must(w.T, err)
 			is(w, "of those that no other has changed", got, map[string]int64{"succeeded": 1, "dead": 1})
-			got, err = w.operations().Became(w.ctx(), later.ID)
+			got, err = w.operations().CurrentStates(w.ctx(), later.ID)
 			must(w.T, err)
 			is(w, "of those of the other", got, map[string]int64{"cancelled": 2})
 		}},
@@ -184,7 +184,7 @@ func TestOperations(t *testing.T) {
 			_, tasks := w.group(groupSpec{Tasks: []spec{{Type: "member", Queue: "a"}}})
 			w.id(spec{Queue: "a", Type: "free"})
 			move := operation{Action: "move", Filter: filter{Queue: "a"}, ToQueue: "b"}
-			is(w, "the counts", w.operate(move).counts(), "done: 3 of 3, 1 done, 2 skipped as tied")
+			is(w, "the counts", w.operate(move).counts(), "done: 3 of 3, 1 done, 2 skipped as in_workflow")
 			is(w, "those left alone", []string{w.state(first), w.state(tasks[0].ID)}, []string{"ready", "ready"})
 			is(w, "the one that moved", w.claims(from("b"))[0].Type, "free")
 			for range 2 {

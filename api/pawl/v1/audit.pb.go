@@ -233,9 +233,9 @@ type AuditEntry struct {
 	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"` // where it is stored; 0: the system shard
 	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`     // position in the shard's audit log, from 1
 	At            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
-	Actor         string                 `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`     // name of the token, prefixed with */ if it is valid in all namespaces; without tokens, as given by the caller
-	Address       string                 `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"` // the caller's host
-	Face          string                 `protobuf:"bytes,6,opt,name=face,proto3" json:"face,omitempty"`       // rest, grpc, ui, sqs; node: the node acted on its own
+	Actor         string                 `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`         // name of the token, prefixed with */ if it is valid in all namespaces; without tokens, as given by the caller
+	Address       string                 `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`     // the caller's host
+	Interface     string                 `protobuf:"bytes,6,opt,name=interface,proto3" json:"interface,omitempty"` // rest, grpc, ui, sqs; node: the node acted on its own
 	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
 	Action        string                 `protobuf:"bytes,8,opt,name=action,proto3" json:"action,omitempty"`                                  // such as queue.pause
 	TargetKind    string                 `protobuf:"bytes,9,opt,name=target_kind,json=targetKind,proto3" json:"target_kind,omitempty"`        // queue, task, group, operation, schedule, worker, node, shard, cluster, token, namespace, webhook, marker
@@ -315,9 +315,9 @@ func (x *AuditEntry) GetAddress() string {
 	return ""
 }
 
-func (x *AuditEntry) GetFace() string {
+func (x *AuditEntry) GetInterface() string {
 	if x != nil {
-		return x.Face
+		return x.Interface
 	}
 	return ""
 }
@@ -413,15 +413,15 @@ const file_pawl_v1_audit_proto_rawDesc = "" +
 	"\x11ListAuditResponse\x12)\n" +
 	"\x05items\x18\x01 \x03(\v2\x13.pawl.v1.AuditEntryR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
-	"nextCursor\"\xa0\x03\n" +
+	"nextCursor\"\xaa\x03\n" +
 	"\n" +
 	"AuditEntry\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12*\n" +
 	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
 	"\x05actor\x18\x04 \x01(\tR\x05actor\x12\x18\n" +
-	"\aaddress\x18\x05 \x01(\tR\aaddress\x12\x12\n" +
-	"\x04face\x18\x06 \x01(\tR\x04face\x12\x16\n" +
+	"\aaddress\x18\x05 \x01(\tR\aaddress\x12\x1c\n" +
+	"\tinterface\x18\x06 \x01(\tR\tinterface\x12\x16\n" +
 	"\x06reason\x18\a \x01(\tR\x06reason\x12\x16\n" +
 	"\x06action\x18\b \x01(\tR\x06action\x12\x1f\n" +
 	"\vtarget_kind\x18\t \x01(\tR\n" +

@@ -28,7 +28,7 @@ const (
 	FollowerState_FOLLOWER_STATE_UNSPECIFIED FollowerState = 0
 	FollowerState_FOLLOWER_STATE_WAITING     FollowerState = 1 // for the success of its parent, or for its group to reach the point it waits for
 	FollowerState_FOLLOWER_STATE_SENT        FollowerState = 2 // on its way to another shard, or to a queue that is full
-	FollowerState_FOLLOWER_STATE_BORN        FollowerState = 3 // enqueued as task_id
+	FollowerState_FOLLOWER_STATE_CREATED     FollowerState = 3 // enqueued as task_id
 	FollowerState_FOLLOWER_STATE_DUPLICATE   FollowerState = 4 // its idempotency key or unique key already belongs to task_id
 	FollowerState_FOLLOWER_STATE_REFUSED     FollowerState = 5 // its queue refused it
 	FollowerState_FOLLOWER_STATE_DROPPED     FollowerState = 6 // its parent ended in another state
@@ -40,7 +40,7 @@ var (
 		0: "FOLLOWER_STATE_UNSPECIFIED",
 		1: "FOLLOWER_STATE_WAITING",
 		2: "FOLLOWER_STATE_SENT",
-		3: "FOLLOWER_STATE_BORN",
+		3: "FOLLOWER_STATE_CREATED",
 		4: "FOLLOWER_STATE_DUPLICATE",
 		5: "FOLLOWER_STATE_REFUSED",
 		6: "FOLLOWER_STATE_DROPPED",
@@ -49,7 +49,7 @@ var (
 		"FOLLOWER_STATE_UNSPECIFIED": 0,
 		"FOLLOWER_STATE_WAITING":     1,
 		"FOLLOWER_STATE_SENT":        2,
-		"FOLLOWER_STATE_BORN":        3,
+		"FOLLOWER_STATE_CREATED":     3,
 		"FOLLOWER_STATE_DUPLICATE":   4,
 		"FOLLOWER_STATE_REFUSED":     5,
 		"FOLLOWER_STATE_DROPPED":     6,
@@ -253,12 +253,12 @@ const file_pawl_v1_chain_proto_rawDesc = "" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12,\n" +
 	"\x05state\x18\x03 \x01(\x0e2\x16.pawl.v1.FollowerStateR\x05state\x12\x17\n" +
 	"\atask_id\x18\x04 \x01(\tR\x06taskId\x12\x16\n" +
-	"\x06reason\x18\x05 \x01(\tR\x06reason*\xd3\x01\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason*\xd6\x01\n" +
 	"\rFollowerState\x12\x1e\n" +
 	"\x1aFOLLOWER_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16FOLLOWER_STATE_WAITING\x10\x01\x12\x17\n" +
-	"\x13FOLLOWER_STATE_SENT\x10\x02\x12\x17\n" +
-	"\x13FOLLOWER_STATE_BORN\x10\x03\x12\x1c\n" +
+	"\x13FOLLOWER_STATE_SENT\x10\x02\x12\x1a\n" +
+	"\x16FOLLOWER_STATE_CREATED\x10\x03\x12\x1c\n" +
 	"\x18FOLLOWER_STATE_DUPLICATE\x10\x04\x12\x1a\n" +
 	"\x16FOLLOWER_STATE_REFUSED\x10\x05\x12\x1a\n" +
 	"\x16FOLLOWER_STATE_DROPPED\x10\x06B*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"

@@ -210,7 +210,7 @@ type ClusterNode struct {
 	Number             uint32                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`                                     // never reused: a node that rejoins under its name after losing its disk gets a new number
 	State              string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`                                        // active, draining
 	Alive              bool                   `protobuf:"varint,4,opt,name=alive,proto3" json:"alive,omitempty"`                                       // it was heard from in the last 10 s; it should report every 2 s
-	Heard              bool                   `protobuf:"varint,5,opt,name=heard,proto3" json:"heard,omitempty"`                                       // it was heard from since the current leader of the system shard was elected
+	Reported           bool                   `protobuf:"varint,5,opt,name=reported,proto3" json:"reported,omitempty"`                                 // it has reported since the current leader of the system shard was elected
 	SilentSeconds      float64                `protobuf:"fixed64,6,opt,name=silent_seconds,json=silentSeconds,proto3" json:"silent_seconds,omitempty"` // since it was last heard from, or since that leader was elected
 	Version            string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`                                    // of its binary
 	PeerAddress        string                 `protobuf:"bytes,8,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`         // where other nodes reach it
@@ -282,9 +282,9 @@ func (x *ClusterNode) GetAlive() bool {
 	return false
 }
 
-func (x *ClusterNode) GetHeard() bool {
+func (x *ClusterNode) GetReported() bool {
 	if x != nil {
-		return x.Heard
+		return x.Reported
 	}
 	return false
 }
@@ -1842,13 +1842,13 @@ const file_pawl_v1_cluster_proto_rawDesc = "" +
 	"\x05level\x18\x02 \x01(\x05R\x05level\x12\x1f\n" +
 	"\vdata_shards\x18\x03 \x01(\x05R\n" +
 	"dataShards\x12B\n" +
-	"\x0faudit_retention\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x0eauditRetention\"\xb6\x03\n" +
+	"\x0faudit_retention\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x0eauditRetention\"\xbc\x03\n" +
 	"\vClusterNode\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\rR\x06number\x12\x14\n" +
 	"\x05state\x18\x03 \x01(\tR\x05state\x12\x14\n" +
-	"\x05alive\x18\x04 \x01(\bR\x05alive\x12\x14\n" +
-	"\x05heard\x18\x05 \x01(\bR\x05heard\x12%\n" +
+	"\x05alive\x18\x04 \x01(\bR\x05alive\x12\x1a\n" +
+	"\breported\x18\x05 \x01(\bR\breported\x12%\n" +
 	"\x0esilent_seconds\x18\x06 \x01(\x01R\rsilentSeconds\x12\x18\n" +
 	"\aversion\x18\a \x01(\tR\aversion\x12!\n" +
 	"\fpeer_address\x18\b \x01(\tR\vpeerAddress\x12\x1f\n" +

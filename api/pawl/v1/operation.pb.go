@@ -242,7 +242,7 @@ type Operator struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Actor         string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	Face          string                 `protobuf:"bytes,3,opt,name=face,proto3" json:"face,omitempty"` // rest, grpc, ui, sqs
+	Interface     string                 `protobuf:"bytes,3,opt,name=interface,proto3" json:"interface,omitempty"` // rest, grpc, ui, sqs
 	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -292,9 +292,9 @@ func (x *Operator) GetAddress() string {
 	return ""
 }
 
-func (x *Operator) GetFace() string {
+func (x *Operator) GetInterface() string {
 	if x != nil {
-		return x.Face
+		return x.Interface
 	}
 	return ""
 }
@@ -327,9 +327,9 @@ type Operation struct {
 	Skipped           int64                  `protobuf:"varint,16,opt,name=skipped,proto3" json:"skipped,omitempty"`
 	SkippedReasons    []*SkippedTasks        `protobuf:"bytes,17,rep,name=skipped_reasons,json=skippedReasons,proto3" json:"skipped_reasons,omitempty"`
 	Failed            int64                  `protobuf:"varint,18,opt,name=failed,proto3" json:"failed,omitempty"`
-	Errors            []*FailedTask          `protobuf:"bytes,19,rep,name=errors,proto3" json:"errors,omitempty"`                     // the first ones
-	WaitsFor          string                 `protobuf:"bytes,20,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // why it makes no progress
-	Became            *Became                `protobuf:"bytes,21,opt,name=became,proto3" json:"became,omitempty"`                     // only if requested
+	Errors            []*FailedTask          `protobuf:"bytes,19,rep,name=errors,proto3" json:"errors,omitempty"`                                    // the first ones
+	WaitsFor          string                 `protobuf:"bytes,20,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`                // why it makes no progress
+	CurrentStates     *CurrentStates         `protobuf:"bytes,21,opt,name=current_states,json=currentStates,proto3" json:"current_states,omitempty"` // only if requested
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -504,15 +504,15 @@ func (x *Operation) GetWaitsFor() string {
 	return ""
 }
 
-func (x *Operation) GetBecame() *Became {
+func (x *Operation) GetCurrentStates() *CurrentStates {
 	if x != nil {
-		return x.Became
+		return x.CurrentStates
 	}
 	return nil
 }
 
-// Became counts the tasks an operation has changed by their current state, without those that a later operation changed again.
-type Became struct {
+// CurrentStates counts the tasks an operation has changed by their current state, without those that a later operation changed again.
+type CurrentStates struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	States        []*StateCount          `protobuf:"bytes,1,rep,name=states,proto3" json:"states,omitempty"`                                    // states without tasks are left out
 	IsLowerBound  bool                   `protobuf:"varint,2,opt,name=is_lower_bound,json=isLowerBound,proto3" json:"is_lower_bound,omitempty"` // counting all of them would have taken too long
@@ -520,20 +520,20 @@ type Became struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Became) Reset() {
-	*x = Became{}
+func (x *CurrentStates) Reset() {
+	*x = CurrentStates{}
 	mi := &file_pawl_v1_operation_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Became) String() string {
+func (x *CurrentStates) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Became) ProtoMessage() {}
+func (*CurrentStates) ProtoMessage() {}
 
-func (x *Became) ProtoReflect() protoreflect.Message {
+func (x *CurrentStates) ProtoReflect() protoreflect.Message {
 	mi := &file_pawl_v1_operation_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -545,19 +545,19 @@ func (x *Became) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Became.ProtoReflect.Descriptor instead.
-func (*Became) Descriptor() ([]byte, []int) {
+// Deprecated: Use CurrentStates.ProtoReflect.Descriptor instead.
+func (*CurrentStates) Descriptor() ([]byte, []int) {
 	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *Became) GetStates() []*StateCount {
+func (x *CurrentStates) GetStates() []*StateCount {
 	if x != nil {
 		return x.States
 	}
 	return nil
 }
 
-func (x *Became) GetIsLowerBound() bool {
+func (x *CurrentStates) GetIsLowerBound() bool {
 	if x != nil {
 		return x.IsLowerBound
 	}
@@ -620,7 +620,7 @@ func (x *StateCount) GetCount() int64 {
 // SkippedTasks counts the tasks skipped for one reason.
 type SkippedTasks struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"` // changed, unique_key_taken, moved, unchanged, queue_gone, tied
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"` // changed, unique_key_taken, moved, unchanged, queue_gone, in_workflow
 	Count         int64                  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -907,8 +907,8 @@ func (x *OperationPreview) GetSample() []*Task {
 type GetOperationRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	OperationId   string                 `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
-	Wait          *durationpb.Duration   `protobuf:"bytes,2,opt,name=wait,proto3" json:"wait,omitempty"`      // waits up to this long for the operation to stop running; at most 60s
-	Became        bool                   `protobuf:"varint,3,opt,name=became,proto3" json:"became,omitempty"` // also count the changed tasks by their current state
+	Wait          *durationpb.Duration   `protobuf:"bytes,2,opt,name=wait,proto3" json:"wait,omitempty"`                                         // waits up to this long for the operation to stop running; at most 60s
+	CurrentStates bool                   `protobuf:"varint,3,opt,name=current_states,json=currentStates,proto3" json:"current_states,omitempty"` // also count the changed tasks by their current state
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -957,9 +957,9 @@ func (x *GetOperationRequest) GetWait() *durationpb.Duration {
 	return nil
 }
 
-func (x *GetOperationRequest) GetBecame() bool {
+func (x *GetOperationRequest) GetCurrentStates() bool {
 	if x != nil {
-		return x.Became
+		return x.CurrentStates
 	}
 	return false
 }
@@ -1412,12 +1412,12 @@ const file_pawl_v1_operation_proto_rawDesc = "" +
 	"\bpriority\x18\x04 \x01(\x0e2\x11.pawl.v1.PriorityR\bpriority\x12\x10\n" +
 	"\x03max\x18\x05 \x01(\x03R\x03max\x12\x12\n" +
 	"\x04rate\x18\x06 \x01(\x01R\x04rate\x12\x16\n" +
-	"\x06canary\x18\a \x01(\x03R\x06canary\"f\n" +
+	"\x06canary\x18\a \x01(\x03R\x06canary\"p\n" +
 	"\bOperator\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +
-	"\x04face\x18\x03 \x01(\tR\x04face\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xe4\x06\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1c\n" +
+	"\tinterface\x18\x03 \x01(\tR\tinterface\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xfa\x06\n" +
 	"\tOperation\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12*\n" +
 	"\x04spec\x18\x02 \x01(\v2\x16.pawl.v1.OperationSpecR\x04spec\x12-\n" +
@@ -1442,9 +1442,9 @@ const file_pawl_v1_operation_proto_rawDesc = "" +
 	"\x0fskipped_reasons\x18\x11 \x03(\v2\x15.pawl.v1.SkippedTasksR\x0eskippedReasons\x12\x16\n" +
 	"\x06failed\x18\x12 \x01(\x03R\x06failed\x12+\n" +
 	"\x06errors\x18\x13 \x03(\v2\x13.pawl.v1.FailedTaskR\x06errors\x12\x1b\n" +
-	"\twaits_for\x18\x14 \x01(\tR\bwaitsFor\x12'\n" +
-	"\x06became\x18\x15 \x01(\v2\x0f.pawl.v1.BecameR\x06became\"[\n" +
-	"\x06Became\x12+\n" +
+	"\twaits_for\x18\x14 \x01(\tR\bwaitsFor\x12=\n" +
+	"\x0ecurrent_states\x18\x15 \x01(\v2\x16.pawl.v1.CurrentStatesR\rcurrentStates\"b\n" +
+	"\rCurrentStates\x12+\n" +
 	"\x06states\x18\x01 \x03(\v2\x13.pawl.v1.StateCountR\x06states\x12$\n" +
 	"\x0eis_lower_bound\x18\x02 \x01(\bR\fisLowerBound\"H\n" +
 	"\n" +
@@ -1470,11 +1470,11 @@ const file_pawl_v1_operation_proto_rawDesc = "" +
 	"\x10OperationPreview\x12\x18\n" +
 	"\amatched\x18\x01 \x01(\x03R\amatched\x12$\n" +
 	"\x0eis_lower_bound\x18\x02 \x01(\bR\fisLowerBound\x12%\n" +
-	"\x06sample\x18\x03 \x03(\v2\r.pawl.v1.TaskR\x06sample\"\x7f\n" +
+	"\x06sample\x18\x03 \x03(\v2\r.pawl.v1.TaskR\x06sample\"\x8e\x01\n" +
 	"\x13GetOperationRequest\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12-\n" +
-	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x16\n" +
-	"\x06became\x18\x03 \x01(\bR\x06became\"H\n" +
+	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12%\n" +
+	"\x0ecurrent_states\x18\x03 \x01(\bR\rcurrentStates\"H\n" +
 	"\x14GetOperationResponse\x120\n" +
 	"\toperation\x18\x01 \x01(\v2\x12.pawl.v1.OperationR\toperation\"E\n" +
 	"\x15ListOperationsRequest\x12\x14\n" +
@@ -1544,7 +1544,7 @@ var file_pawl_v1_operation_proto_goTypes = []any{
 	(*OperationSpec)(nil),           // 2: pawl.v1.OperationSpec
 	(*Operator)(nil),                // 3: pawl.v1.Operator
 	(*Operation)(nil),               // 4: pawl.v1.Operation
-	(*Became)(nil),                  // 5: pawl.v1.Became
+	(*CurrentStates)(nil),           // 5: pawl.v1.CurrentStates
 	(*StateCount)(nil),              // 6: pawl.v1.StateCount
 	(*SkippedTasks)(nil),            // 7: pawl.v1.SkippedTasks
 	(*FailedTask)(nil),              // 8: pawl.v1.FailedTask
@@ -1583,8 +1583,8 @@ var file_pawl_v1_operation_proto_depIdxs = []int32{
 	3,  // 11: pawl.v1.Operation.resumed_by:type_name -> pawl.v1.Operator
 	7,  // 12: pawl.v1.Operation.skipped_reasons:type_name -> pawl.v1.SkippedTasks
 	8,  // 13: pawl.v1.Operation.errors:type_name -> pawl.v1.FailedTask
-	5,  // 14: pawl.v1.Operation.became:type_name -> pawl.v1.Became
-	6,  // 15: pawl.v1.Became.states:type_name -> pawl.v1.StateCount
+	5,  // 14: pawl.v1.Operation.current_states:type_name -> pawl.v1.CurrentStates
+	6,  // 15: pawl.v1.CurrentStates.states:type_name -> pawl.v1.StateCount
 	25, // 16: pawl.v1.StateCount.state:type_name -> pawl.v1.State
 	2,  // 17: pawl.v1.StartOperationRequest.spec:type_name -> pawl.v1.OperationSpec
 	4,  // 18: pawl.v1.StartOperationResponse.operation:type_name -> pawl.v1.Operation

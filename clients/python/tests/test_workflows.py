@@ -38,7 +38,7 @@ def test_a_chain_takes_results_along(app: pawl.App, queue: str) -> None:
         ref = fetch.call("abc").then(resize.call(100).then(mail.call()), mail.options(delay=3600).call()).enqueue()
         assert ref.result(20) == {"size": 3}
         resized, later = ref.info().then
-        assert (resized.state, resized.type, later.state, later.type) == ("born", "resize", "born", "mail")
+        assert (resized.state, resized.type, later.state, later.type) == ("created", "resize", "created", "mail")
         assert app.ref(resized.task_id).result(20) == 103
         (mailed,) = app.ref(resized.task_id).info().then
         assert app.ref(mailed.task_id).result(20) == 103
@@ -87,7 +87,7 @@ def test_a_group_counts_and_enqueues_what_completes_it(app: pawl.App, queue: str
         info = group.info()
         assert (info.counts.succeeded, info.counts.dead, info.counts.pending) == (4, 1, 0)
         assert info.on_complete is not None and info.on_death is not None and info.on_success is not None
-        assert (info.on_complete.state, info.on_death.state, info.on_success.state) == ("born", "born", "dropped")
+        assert (info.on_complete.state, info.on_death.state, info.on_success.state) == ("created", "created", "dropped")
         assert app.ref(info.on_complete.task_id).result(20) == {refs[n].id: n * n for n in (0, 1, 2, 4)}
     with pytest.raises(pawl.WrongStateError):
         group.cancel()

@@ -74,8 +74,8 @@ export interface Parent {
 export interface Follower {
   readonly type: string;
   readonly queue: string;
-  readonly state: "waiting" | "sent" | "born" | "duplicate" | "refused" | "dropped" | "";
-  /** Set once it is born; for a duplicate, the other task. */
+  readonly state: "waiting" | "sent" | "created" | "duplicate" | "refused" | "dropped" | "";
+  /** Set once it is created; for a duplicate, the other task. */
   readonly taskId: string;
   /** The error code of the refusal, or the state in which its parent ended. */
   readonly reason: string;

@@ -183,7 +183,7 @@ export interface Operation {
   readonly operationId: string;
   readonly spec: OperationSpec;
   readonly state: "running" | "paused" | "done" | "aborted" | "failed" | "";
-  readonly author: { readonly actor: string; readonly address: string; readonly face: string; readonly reason: string } | undefined;
+  readonly author: { readonly actor: string; readonly address: string; readonly interface: string; readonly reason: string } | undefined;
   readonly createdAt: Date | undefined;
   readonly pausedAt: Date | undefined;
   readonly endedAt: Date | undefined;

@@ -22,7 +22,7 @@ test("a chain takes results along", async () => {
     const ref = await w.client.enqueue(chain);
     assert.deepEqual(await ref.result({ timeout: "20s" }), { size: 3 });
     const [resized, later] = (await ref.info()).then;
-    assert.deepEqual([resized!.state, resized!.type, later!.state, later!.type], ["born", "resize", "born", "mail"]);
+    assert.deepEqual([resized!.state, resized!.type, later!.state, later!.type], ["created", "resize", "created", "mail"]);
     assert.equal(await w.client.ref(resized!.taskId).result({ timeout: "20s" }), 103);
     const [mailed] = (await w.client.ref(resized!.taskId).info()).then;
     assert.equal(await w.client.ref(mailed!.taskId).result({ timeout: "20s" }), 103);
@@ -74,9 +74,9 @@ test("a group counts, and enqueues what completes it", async () => {
     await eventually(async () => (await group.info()).state === "complete");
     info = await group.info();
     assert.deepEqual([info.counts.succeeded, info.counts.dead, info.counts.pending], [4, 1, 0]);
-    await eventually(async () => (await group.info()).onComplete?.state === "born");
+    await eventually(async () => (await group.info()).onComplete?.state === "created");
     info = await group.info();
-    assert.deepEqual([info.onDeath?.state, info.onSuccess?.state], ["born", "dropped"]);
+    assert.deepEqual([info.onDeath?.state, info.onSuccess?.state], ["created", "dropped"]);
     const squares = Object.fromEntries([0, 1, 2, 4].map((n) => [refs[n]!.id, n * n]));
     assert.deepEqual(await w.client.ref(info.onComplete!.taskId).result({ timeout: "20s" }), squares);
   });

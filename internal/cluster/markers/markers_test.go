@@ -20,7 +20,7 @@ import (
 
 var (
 	bg   = context.Background()
-	lena = task.Author{Name: "lena", Face: task.FaceREST}
+	lena = task.Author{Name: "lena", Interface: task.InterfaceREST}
 )
 
 // world is a system shard, and the markers and namespaces in it.

@@ -22,7 +22,7 @@ import (
 
 var (
 	bg   = context.Background()
-	boss = task.Author{Name: "boss", Face: task.FaceREST}
+	boss = task.Author{Name: "boss", Interface: task.InterfaceREST}
 	is   = systemtest.IsRefusal
 )
 

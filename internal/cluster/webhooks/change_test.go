@@ -90,7 +90,7 @@ func TestPausesAndResumes(t *testing.T) {
 		pass(time.Second)
 		w.writesNothing("a second pause", func() { _, err = c.Webhooks.Pause(bg, call) })
 		must(t, err)
-		call.By = task.Author{Name: "otto", Face: task.FaceGRPC, Reason: "work"}
+		call.By = task.Author{Name: "otto", Interface: task.InterfaceGRPC, Reason: "work"}
 		v, err = c.Webhooks.Pause(bg, call)
 		if must(t, err); v.PausedAt != began || v.PausedReason != "work" || v.PausedBy != "otto" {
 			t.Errorf("after Pause with another reason the webhook is %+v", v)

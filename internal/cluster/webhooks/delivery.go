@@ -510,7 +510,7 @@ func (s *Status) count(now store.Time, o webhook.Outcome, chance float64) {
 func (w *Webhooks) disable(tx *store.Tx, h Webhook, o webhook.Outcome) error {
 	before := h
 	h.DisabledReason, h.DisabledAt = o.Error, tx.Now()
-	by := task.Author{Name: "receiver of " + h.Name, Face: task.FaceNode, Reason: "it answered 410 Gone"}
+	by := task.Author{Name: "receiver of " + h.Name, Interface: task.InterfaceNode, Reason: "it answered 410 Gone"}
 	_, err := w.putHook(tx, by, task.WebhookDisabled, &before, h)
 	return err
 }

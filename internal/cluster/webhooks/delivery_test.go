@@ -114,7 +114,7 @@ func (s *systemReplica) postSeldom(in *inbox, period time.Duration, depths func(
 
 func noDepths() ([]Depth, bool) { return nil, false }
 
-var operator = task.Author{Name: "lena", Face: task.FaceGRPC}
+var operator = task.Author{Name: "lena", Interface: task.InterfaceGRPC}
 
 // hook adds a webhook whose address is its name.
 func hook(t *testing.T, c *control, h Webhook) {

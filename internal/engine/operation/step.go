@@ -146,7 +146,7 @@ func operate(r *engine.Round, ns string, c *StepCall, t Selected, gone []string)
 	case c.Action == task.Replay && x.Reason == task.ReasonMoved:
 		return task.SkipMoved, nil
 	case c.Action == task.Move && x.Links != nil:
-		return task.SkipTied, nil
+		return task.SkipInWorkflow, nil
 	case c.Action == task.SetPriority && x.Priority == c.Priority:
 		return task.SkipSame, nil
 	}

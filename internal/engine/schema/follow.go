@@ -22,7 +22,7 @@ const (
 	FollowerDropped                        // its parent ended without success
 )
 
-var followerStates = []string{"waiting", "sent", "born", "duplicate", "refused", "dropped"}
+var followerStates = []string{"waiting", "sent", "created", "duplicate", "refused", "dropped"}
 
 // String returns the state as it is shown.
 func (f FollowerState) String() string {

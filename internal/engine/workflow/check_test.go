@@ -116,18 +116,18 @@ func TestCheck(t *testing.T) {
 		}, "are orphaned"},
 		"no row":                        {func(w *checked) { delete(w.followers, waiting) }, "has lost its followers"},
 		"waits for a success that came": {func(w *checked) { w.Known[waiting].State = task.Succeeded }, "is succeeded, and its follower 0"},
-		"born before the success": {func(w *checked) {
+		"created before the success": {func(w *checked) {
 			w.Known[parent].State, w.followers[parent] = task.Dead, w.followers[parent][1:]
 			w.messages = w.messages[1:]
 		}, "is dead, and its follower 0"},
-		"waits without a task":              {func(w *checked) { w.followers[waiting][0].Spec = nil }, "is ready, and its follower 0"},
-		"born, and its task is kept":        {func(w *checked) { w.followers[parent][1].Spec = []byte("x") }, "is succeeded, and its follower 1"},
-		"sent, and no message is there":     {func(w *checked) { w.messages = w.messages[1:] }, "follower 0 of"},
-		"born, and a message is on its way": {func(w *checked) { w.messages[0].From.N = 1; w.followers[parent][0].State = schema.FollowerBorn }, "follower 1 of"},
-		"too few points":                    {func(w *checked) { w.followers[groupGone] = w.followers[groupGone][1:] }, "has 2 points"},
-		"a point waits, by the group":       {func(w *checked) { w.groups[groupRuns].waits |= 1 << onSuccess }, "on_success is dropped"},
-		"a point waits, by its row":         {func(w *checked) { w.groups[groupRuns].waits = 1 << onDeath }, "on_complete is waiting"},
-		"a point waits without a task":      {func(w *checked) { w.followers[groupRuns][onDeath].Spec = nil }, "on_death is waiting"},
+		"waits without a task":                 {func(w *checked) { w.followers[waiting][0].Spec = nil }, "is ready, and its follower 0"},
+		"created, and its task is kept":        {func(w *checked) { w.followers[parent][1].Spec = []byte("x") }, "is succeeded, and its follower 1"},
+		"sent, and no message is there":        {func(w *checked) { w.messages = w.messages[1:] }, "follower 0 of"},
+		"created, and a message is on its way": {func(w *checked) { w.messages[0].From.N = 1; w.followers[parent][0].State = schema.FollowerBorn }, "follower 1 of"},
+		"too few points":                       {func(w *checked) { w.followers[groupGone] = w.followers[groupGone][1:] }, "has 2 points"},
+		"a point waits, by the group":          {func(w *checked) { w.groups[groupRuns].waits |= 1 << onSuccess }, "on_success is dropped"},
+		"a point waits, by its row":            {func(w *checked) { w.groups[groupRuns].waits = 1 << onDeath }, "on_complete is waiting"},
+		"a point waits without a task":         {func(w *checked) { w.followers[groupRuns][onDeath].Spec = nil }, "on_death is waiting"},
 		"a point of a group that has ended": {func(w *checked) {
 			w.groups[groupEnded].waits = 1 << onDeath
 			w.followers[groupEnded][onDeath] = w.followers[groupRuns][onDeath]

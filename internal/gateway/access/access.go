@@ -214,10 +214,10 @@ func (g *Guard) refused(ctx context.Context, c *callinfo.Call, err error, shown 
 	if !ok || e.Code == task.CodeUnavailable {
 		return
 	}
-	face, address := callinfo.Source(ctx, c)
+	iface, address := callinfo.Source(ctx, c)
 	g.auth.NoteAddress(address)
 	if others, ok := g.refusals.turn(); ok {
-		g.log.Warn("a caller was refused", "code", string(e.Code), "reason", e.Message, "face", string(face), "address", address, "others", others)
+		g.log.Warn("a caller was refused", "code", string(e.Code), "reason", e.Message, "interface", string(iface), "address", address, "others", others)
 	}
 	if shown && e.Code == task.CodeUnauthenticated {
 		g.throttle.wait(ctx, address)

@@ -95,7 +95,7 @@ func auditQueryOf(p *pawlv1.AuditFilter, l task.Limits) (q broker.AuditQuery, er
 }
 
 func auditProto(r *broker.AuditRecord) *pawlv1.AuditEntry {
-	return &pawlv1.AuditEntry{Shard: r.Shard, Seq: r.Seq, At: convert.TimeProto(r.At), Actor: r.By.Name, Address: r.By.Address, Face: string(r.By.Face),
+	return &pawlv1.AuditEntry{Shard: r.Shard, Seq: r.Seq, At: convert.TimeProto(r.At), Actor: r.By.Name, Address: r.By.Address, Interface: string(r.By.Interface),
 		Reason: r.By.Reason, Action: string(r.Action), TargetKind: string(r.Target.Kind), Target: r.Target.Name, Queue: r.Queue, Tasks: r.Tasks,
 		Before: string(r.Before), After: string(r.After), Hash: r.Hash.String(), PreviousHash: r.Prev.String()}
 }

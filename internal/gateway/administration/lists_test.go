@@ -26,7 +26,7 @@ func TestPagesContinueAfterTheLast(t *testing.T) {
 
 // Nodes are returned in the order of their names. Fields that are unknown for a node are left out.
 func TestClustersAreShown(t *testing.T) {
-	o := cluster.Overview{Nodes: []cluster.NodeOverview{{Node: cluster.Node{Number: 1, Name: "zoe"}, Heard: true, Report: cluster.Report{DiskFree: 5}},
+	o := cluster.Overview{Nodes: []cluster.NodeOverview{{Node: cluster.Node{Number: 1, Name: "zoe"}, Reported: true, Report: cluster.Report{DiskFree: 5}},
 		{Node: cluster.Node{Number: 2, Name: "abe"}, Report: cluster.Report{DiskFree: 6}}},
 		Shards: []cluster.ShardOverview{{Shard: cluster.Shard{ID: 1}, Leader: 1, Members: []cluster.ReplicaOverview{{Node: 1}, {Node: 2}, {Node: 7}}}, {Shard: cluster.Shard{ID: 2}}}}
 	p := (&ClusterService{}).overviewProto(o)

@@ -29,7 +29,7 @@ const maxSource = 64
 // Reason is the one in the request, "" if it has none.
 func Author(ctx context.Context, reason string) (by task.Author, err error) {
 	header, c := "", Of(ctx)
-	by.Face, by.Address = Source(ctx, c)
+	by.Interface, by.Address = Source(ctx, c)
 	if web := c.Web; web != nil {
 		if by.Name, err = OnlyOne("actor", headerActor, web.Header[headerActor]); err != nil {
 			return by, err
@@ -57,18 +57,18 @@ func Author(ctx context.Context, reason string) (by task.Author, err error) {
 	return by, checkReason(by.Reason)
 }
 
-// Source returns the face and the address that a call came from.
-func Source(ctx context.Context, c *Call) (face task.Face, address string) {
+// Source returns the interface and the address that a call came from.
+func Source(ctx context.Context, c *Call) (iface task.Interface, address string) {
 	if c.Web != nil {
-		return c.face, HostOf(c.Web.RemoteAddr) // REST or SQS
+		return c.iface, HostOf(c.Web.RemoteAddr) // REST or SQS
 	}
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		address = HostOf(p.Addr.String())
 		if listen.IsInProcess(p) {
-			return task.FaceUI, address
+			return task.InterfaceUI, address
 		}
 	}
-	return task.FaceGRPC, address
+	return task.InterfaceGRPC, address
 }
 
 // OnlyOne returns the value of a header that must not be repeated.

@@ -29,7 +29,7 @@ func TestActorsCannotBeForged(t *testing.T) {
 		{"the token of a node's file", &auth.Principal{Name: auth.AdminName, Rights: all}, "admin-token-file"},
 		{"nobody with a token", &auth.Principal{Rights: all}, "*/said"},
 	} {
-		ctx, call := Begin(t.Context(), task.FaceREST, "test")
+		ctx, call := Begin(t.Context(), task.InterfaceREST, "test")
 		call.Web = httptest.NewRequest(http.MethodPost, "/", nil)
 		call.Web.Header.Set("Pawl-Actor", "*/said")
 		call.Principal = Principal{Principal: c.who}
@@ -71,28 +71,28 @@ func TestAuthors(t *testing.T) {
 		web := httptest.NewRequest(http.MethodPost, "/", nil)
 		web.RemoteAddr = "10.1.2.3:4567"
 		web.Header["Pawl-Actor"], web.Header["Pawl-Reason"] = c.said["actor"], c.said["reason"]
-		rest, call := Begin(t.Context(), task.FaceREST, "test")
+		rest, call := Begin(t.Context(), task.InterfaceREST, "test")
 		call.Web = web
 
-		sqs, call := Begin(t.Context(), task.FaceSQS, "test")
+		sqs, call := Begin(t.Context(), task.InterfaceSQS, "test")
 		call.Web = web
 
 		md := metadata.MD{"pawl-actor": c.said["actor"], "pawl-reason-bin": c.said["reason"]}
 		rpc := peer.NewContext(metadata.NewIncomingContext(t.Context(), md), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 4567}})
 		rpc, _ = Begin(rpc, "grpc", "test")
 
-		for face, ctx := range map[task.Face]context.Context{task.FaceREST: rest, task.FaceSQS: sqs, task.FaceGRPC: rpc} {
+		for iface, ctx := range map[task.Interface]context.Context{task.InterfaceREST: rest, task.InterfaceSQS: sqs, task.InterfaceGRPC: rpc} {
 			got, err := Author(ctx, c.reason)
 			if e, bad := task.AsError(err); bad || c.field != "" {
 				if !bad || e.Code != task.CodeInvalidArgument || e.Field != c.field {
-					t.Errorf("%s over %s: %v, want field %q refused", c.what, face, err, c.field)
+					t.Errorf("%s over %s: %v, want field %q refused", c.what, iface, err, c.field)
 				}
 				continue
 			}
 			want := c.want
-			want.Face, want.Address = face, "10.1.2.3"
+			want.Interface, want.Address = iface, "10.1.2.3"
 			if got != want {
-				t.Errorf("%s over %s: author %+v, want %+v", c.what, face, got, want)
+				t.Errorf("%s over %s: author %+v, want %+v", c.what, iface, got, want)
 			}
 		}
 	}

@@ -29,7 +29,7 @@ type Call struct {
 	Principal Principal
 	Web       *http.Request // nil: a gRPC call
 	// How the call is counted.
-	face     task.Face // for an HTTP request also the one that the audit log names
+	iface    task.Interface // for an HTTP request also the one that the audit log names
 	Method   string
 	kind     callKind
 	Frame    bool              // one of many on a stream, whose headers say nothing about it
@@ -43,9 +43,9 @@ type callKey struct{}
 
 // Begin creates the call of a request, which has no caller until it is admitted. The namespace comes from the credential, never
 // from the body.
-func Begin(ctx context.Context, face task.Face, method string) (context.Context, *Call) {
+func Begin(ctx context.Context, iface task.Interface, method string) (context.Context, *Call) {
 	c := New()
-	c.face, c.Method = face, method
+	c.iface, c.Method = iface, method
 	return context.WithValue(ctx, callKey{}, c), c
 }
 
@@ -174,7 +174,7 @@ func (l Leaders) leaderElsewhere(c *Call) string {
 // NewFrame returns the context of a frame of a stream's call: client is the context of gRPC's stream, admitted that of the call.
 func NewFrame(of *Call, client, admitted context.Context, method string) *Frame {
 	return &Frame{Context: client, admitted: admitted,
-		Call: Call{Namespace: of.Namespace, Principal: of.Principal, face: of.face, Method: method, Frame: true}}
+		Call: Call{Namespace: of.Namespace, Principal: of.Principal, iface: of.iface, Method: method, Frame: true}}
 }
 
 // Principal is the caller of a call.

@@ -21,13 +21,13 @@ const (
 	streamCall          // open-ended
 )
 
-// Meter observes calls, by face (rest, grpc, sqs) and method. It must not block.
+// Meter observes calls, by interface (rest, grpc, sqs) and method. It must not block.
 type Meter interface {
 	// Called is called when a call has ended, with its code ("ok" or the error's), its duration (negative for streams), and whether
 	// it was asked to wait for something.
-	Called(face, method, code string, took time.Duration, waits bool)
+	Called(iface, method, code string, took time.Duration, waits bool)
 	// Streams is called when a stream is opened, with 1, and when it has ended, with -1.
-	Streams(face, method string, by int)
+	Streams(iface, method string, by int)
 }
 
 // noMeter observes nothing.
@@ -58,7 +58,7 @@ func NewObserver(m Meter) Observer {
 func (o Observer) Streams(c *Call) {
 	if c.kind != streamCall {
 		c.kind = streamCall
-		o.meter.Streams(string(c.face), c.Method, 1)
+		o.meter.Streams(string(c.iface), c.Method, 1)
 	}
 }
 
@@ -66,9 +66,9 @@ func (o Observer) Streams(c *Call) {
 func (o Observer) Observed(c *Call, err error, took time.Duration) {
 	if c.kind == streamCall {
 		took = -1
-		o.meter.Streams(string(c.face), c.Method, -1)
+		o.meter.Streams(string(c.iface), c.Method, -1)
 	}
-	o.meter.Called(string(c.face), c.Method, codeOf(err), took, c.kind == pollCall)
+	o.meter.Called(string(c.iface), c.Method, codeOf(err), took, c.kind == pollCall)
 }
 
 // codeOf returns the code of a call's answer.

@@ -122,7 +122,7 @@ func TestReasonsNameTheirQueue(t *testing.T) {
 
 // The states of follow-up tasks have the same names in the contract.
 func TestFollowerStates(t *testing.T) {
-	for i, want := range []pawlv1.FollowerState{pawlv1.FollowerState_FOLLOWER_STATE_WAITING, pawlv1.FollowerState_FOLLOWER_STATE_SENT, pawlv1.FollowerState_FOLLOWER_STATE_BORN, pawlv1.FollowerState_FOLLOWER_STATE_DUPLICATE, pawlv1.FollowerState_FOLLOWER_STATE_REFUSED} {
+	for i, want := range []pawlv1.FollowerState{pawlv1.FollowerState_FOLLOWER_STATE_WAITING, pawlv1.FollowerState_FOLLOWER_STATE_SENT, pawlv1.FollowerState_FOLLOWER_STATE_CREATED, pawlv1.FollowerState_FOLLOWER_STATE_DUPLICATE, pawlv1.FollowerState_FOLLOWER_STATE_REFUSED} {
 		if got := followerProto(&broker.Follower{State: schema.FollowerState(i)}).GetState(); got != want {
 			t.Errorf("state %d is %v, want %v", i, got, want)
 		}

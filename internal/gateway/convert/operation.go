@@ -93,7 +93,7 @@ func operatorProto(by task.Author) *pawlv1.Operator {
 	if by.IsZero() {
 		return nil
 	}
-	return &pawlv1.Operator{Actor: by.Name, Address: by.Address, Face: string(by.Face), Reason: by.Reason}
+	return &pawlv1.Operator{Actor: by.Name, Address: by.Address, Interface: string(by.Interface), Reason: by.Reason}
 }
 
 // filterProto is the inverse of FilterOf.

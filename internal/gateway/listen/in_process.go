@@ -25,7 +25,7 @@ type inProcessConn struct {
 func (c inProcessConn) RemoteAddr() net.Addr { return c.from }
 
 // DialInProcess connects a client within this process, such as the web UI, which speaks gRPC over memory, in plaintext. from is the
-// host on whose behalf it calls: its actions are recorded as coming from there, by face "ui". It waits until the server serves.
+// host on whose behalf it calls: its actions are recorded as coming from there, over the interface "ui". It waits until the server serves.
 func (s *Server) DialInProcess(ctx context.Context, from string) (net.Conn, error) {
 	near, far := net.Pipe()
 	select {

@@ -63,7 +63,7 @@ func TestAttention(t *testing.T) {
 		{"nothing", situation{known: true}, ""},
 		{"nobody to ask", situation{}, "critical shard 0"},
 		{"a node gives no answer", situation{known: true, away: []string{"n3"}}, "critical node n3"},
-		{"a node is away", node(cluster.NodeOverview{Heard: true, Silent: time.Minute}), "critical node n2"},
+		{"a node is away", node(cluster.NodeOverview{Reported: true, Silent: time.Minute}), "critical node n2"},
 		{"a node was not heard of yet", node(cluster.NodeOverview{}), ""},
 		{"a clock is wrong", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{ClockOffset: -time.Hour}}), "critical clock n2"},
 		{"a disk is below its bound, which says all", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{DiskFree: 9, DiskTotal: 100, DiskShort: true, MinFree: 10}}), "critical disk n2"},
@@ -138,7 +138,7 @@ func TestManyNeedAttention(t *testing.T) {
 	for i := range 3 {
 		s.status.Busy = append(s.status.Busy, &broker.QueueStatus{Queue: fmt.Sprintf("slow-%d", i), Ready: 1, Examined: true, MaxWait: time.Minute,
 			OldestReady: time.Duration(i+1) * time.Hour})
-		s.overview.Nodes = append(s.overview.Nodes, cluster.NodeOverview{Node: cluster.Node{Name: fmt.Sprintf("n%d", i)}, Heard: true, Alive: true,
+		s.overview.Nodes = append(s.overview.Nodes, cluster.NodeOverview{Node: cluster.Node{Name: fmt.Sprintf("n%d", i)}, Reported: true, Alive: true,
 			Report: cluster.Report{DiskFree: int64(3-i) << 30, DiskTotal: 100 << 30}})
 	}
 	var got strings.Builder

@@ -17,21 +17,21 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// goFace calls the Go SDK.
-type goFace struct {
+// goDriver calls the Go SDK.
+type goDriver struct {
 	client *pawl.Client
 	admin  admin.Client
 	log    *slog.Logger
 }
 
-func newGoFace(t *testing.T, addr string) *goFace {
+func newGoDriver(t *testing.T, addr string) *goDriver {
 	log := slog.New(slog.DiscardHandler)
 	c, err := pawl.Dial(addr, pawl.DialOptions{Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	return &goFace{c, admin.New(c), log}
+	return &goDriver{c, admin.New(c), log}
 }
 
 // goSpec is a task as stories describe it.
@@ -162,7 +162,7 @@ func goItems(with any) (out []pawl.Item, err error) {
 }
 
 // call makes a call. Those about tasks, groups and schedules are in this file, the operators' in goadmin_test.go.
-func (f *goFace) call(ctx context.Context, do string, with map[string]any) (any, error) {
+func (f *goDriver) call(ctx context.Context, do string, with map[string]any) (any, error) {
 	got, err := f.make(ctx, do, with)
 	if ended, ok := errors.AsType[*pawltype.EndedError](err); ok {
 		return nil, refusal{"code": "task_ended", "state": string(ended.Task.State)}
@@ -180,7 +180,7 @@ func refused(e *pawltype.Error) refusal {
 	return refusal{"code": string(e.Code), "reason": e.Reason, "field": e.Field, "state": string(e.State)}
 }
 
-func (f *goFace) make(ctx context.Context, do string, with map[string]any) (any, error) {
+func (f *goDriver) make(ctx context.Context, do string, with map[string]any) (any, error) {
 	id, group := text(with, "task"), text(with, "group")
 	switch do {
 	case "enqueue":
@@ -295,7 +295,7 @@ func goFollower(f *pawltype.Follower) any {
 	return map[string]any{"type": f.Type, "queue": f.Queue, "state": f.State, "task_id": f.TaskID, "reason": f.Reason}
 }
 
-func (f *goFace) createGroup(ctx context.Context, with map[string]any) (any, error) {
+func (f *goDriver) createGroup(ctx context.Context, with map[string]any) (any, error) {
 	spec, err := read[struct {
 		Name       string   `json:"name"`
 		Tasks      []goSpec `json:"tasks"`
@@ -350,7 +350,7 @@ func goMembers(members iter.Seq2[*pawltype.GroupMember, error]) (any, error) {
 }
 
 // work runs a pawl.Worker.
-func (f *goFace) work(ctx context.Context, w workerSpec, handle func(handling) ending) error {
+func (f *goDriver) work(ctx context.Context, w workerSpec, handle func(handling) ending) error {
 	mux := pawl.NewMux()
 	for _, typ := range w.types {
 		mux.HandleFunc(typ, func(ctx context.Context, c *pawl.Claim) error { return goEnd(c, handle(&goRun{ctx, c})) })

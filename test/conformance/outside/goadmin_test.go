@@ -9,7 +9,7 @@ import (
 )
 
 // operate makes operators' calls.
-func (f *goFace) operate(ctx context.Context, do string, with map[string]any) (any, error) {
+func (f *goDriver) operate(ctx context.Context, do string, with map[string]any) (any, error) {
 	name, queue, task, reason := text(with, "name"), text(with, "queue"), text(with, "task"), text(with, "reason")
 	switch do {
 	case "put_schedule":
@@ -46,7 +46,7 @@ func (f *goFace) operate(ctx context.Context, do string, with map[string]any) (a
 }
 
 // operateMany makes the calls about many tasks, or about workers.
-func (f *goFace) operateMany(ctx context.Context, do string, with map[string]any) (any, error) {
+func (f *goDriver) operateMany(ctx context.Context, do string, with map[string]any) (any, error) {
 	queue := text(with, "queue")
 	switch do {
 	case "dead_groups":
@@ -84,7 +84,7 @@ func selection(with map[string]any) admin.DeadSelection {
 	return out
 }
 
-func (f *goFace) putSchedule(ctx context.Context, with map[string]any) (any, error) {
+func (f *goDriver) putSchedule(ctx context.Context, with map[string]any) (any, error) {
 	item, err := goItem(with["task"])
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func goSchedule(s *admin.Schedule, err error) (any, error) {
 	return out, nil
 }
 
-func (f *goFace) setQueue(ctx context.Context, with map[string]any) (any, error) {
+func (f *goDriver) setQueue(ctx context.Context, with map[string]any) (any, error) {
 	s, err := read[struct {
 		MaxAttempts int      `json:"max_attempts"`
 		MaxLength   int64    `json:"max_length"`
@@ -171,7 +171,7 @@ func goOperation(o *admin.Operation, err error) (any, error) {
 	return map[string]any{"operation_id": o.ID, "action": o.Action, "state": o.State, "done": o.Counts.Done}, nil
 }
 
-func (f *goFace) findWorker(ctx context.Context, name string) (any, error) {
+func (f *goDriver) findWorker(ctx context.Context, name string) (any, error) {
 	for w, err := range f.admin.Workers().List(ctx, admin.WorkerFilter{}) {
 		if err != nil {
 			return nil, err

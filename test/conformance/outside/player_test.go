@@ -24,8 +24,8 @@ type refusal map[string]any
 
 func (r refusal) Error() string { return fmt.Sprint(map[string]any(r)) }
 
-// face is an SDK, or REST, as a player sees it.
-type face interface {
+// driver is an SDK, or REST, as a player sees it.
+type driver interface {
 	// call makes a call. Its answer is in REST's words, as decoded JSON; a refusal is an error of type refusal.
 	call(ctx context.Context, do string, with map[string]any) (any, error)
 	// work runs a worker until ctx is done, and drains it.
@@ -70,7 +70,7 @@ type ending struct {
 
 // play is a story in progress.
 type play struct {
-	face   face
+	driver driver
 	ctx    context.Context
 	uuid   string
 	mu     sync.Mutex
@@ -84,10 +84,10 @@ type play struct {
 }
 
 // tell plays a story. It returns an error that says where the story was not true.
-func tell(ctx context.Context, f face, s story) error {
+func playStory(ctx context.Context, f driver, s story) error {
 	ctx, cancel := context.WithTimeout(ctx, storyTimeout)
 	defer cancel()
-	p := &play{face: f, ctx: ctx, uuid: uuid.NewString(), ids: map[string]string{}, gates: map[string]chan struct{}{}, runs: map[string]int{},
+	p := &play{driver: f, ctx: ctx, uuid: uuid.NewString(), ids: map[string]string{}, gates: map[string]chan struct{}{}, runs: map[string]int{},
 		failed: make(chan struct{}), script: map[string][]any{}}
 	var err error
 	for i, st := range s.Steps {
@@ -126,7 +126,7 @@ func (p *play) step(s step) error {
 		return p.await(text(with, "gate"))
 	}
 	for {
-		got, err := p.face.call(p.ctx, s.Do, with)
+		got, err := p.driver.call(p.ctx, s.Do, with)
 		diff := p.judge(s, got, err)
 		if diff == "" {
 			return p.bind(s, got)
@@ -277,7 +277,7 @@ func (p *play) start(with map[string]any) {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(p.ctx))
 	ended := make(chan error, 1)
-	go func() { ended <- p.face.work(ctx, w, p.handle) }()
+	go func() { ended <- p.driver.work(ctx, w, p.handle) }()
 	p.stops = append(p.stops, func() error { cancel(); return <-ended })
 }
 
@@ -437,7 +437,7 @@ func length(v any) time.Duration {
 	return d
 }
 
-func tellAll(t *testing.T, player string, f face) {
+func playStories(t *testing.T, player string, f driver) {
 	features := readFeatures(t)
 	for _, s := range readStories(t, player) {
 		t.Run(s.Name, func(t *testing.T) {
@@ -445,7 +445,7 @@ func tellAll(t *testing.T, player string, f face) {
 			if lacks := s.lacks(features, player); lacks != "" {
 				t.Skipf("%s has no %s", player, lacks)
 			}
-			if err := tell(t.Context(), f, s); err != nil {
+			if err := playStory(t.Context(), f, s); err != nil {
 				t.Errorf("%s\n%v", s.Says, err)
 			}
 		})

@@ -16,16 +16,16 @@ import (
 	"time"
 )
 
-// restFace makes REST calls, and has a worker built on the four calls that docs/workers-in-any-language.md describes.
-type restFace struct {
+// restDriver makes REST calls, and has a worker built on the four calls that docs/workers-in-any-language.md describes.
+type restDriver struct {
 	api    string
 	client *http.Client
 }
 
-func newRESTFace(t *testing.T, addr string) *restFace {
+func newRESTDriver(t *testing.T, addr string) *restDriver {
 	transport := &http.Transport{MaxIdleConnsPerHost: 100}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &restFace{api: "http://" + addr + "/api/v1", client: &http.Client{Transport: transport}}
+	return &restDriver{api: "http://" + addr + "/api/v1", client: &http.Client{Transport: transport}}
 }
 
 // restCalls maps the calls of stories to a method and a path, with the names of arguments in it. The remaining arguments are the body.
@@ -42,7 +42,7 @@ var restCalls = map[string][2]string{
 	"start_operation": {"POST", "/operations"}, "get_operation": {"GET", "/operations/{operation}"},
 }
 
-func (f *restFace) call(ctx context.Context, do string, with map[string]any) (any, error) {
+func (f *restDriver) call(ctx context.Context, do string, with map[string]any) (any, error) {
 	switch do {
 	case "wait", "result":
 		return f.wait(ctx, do, with)
@@ -90,7 +90,7 @@ func withTimes(body map[string]any) map[string]any {
 }
 
 // answer converts a REST answer to the form of stories: a list is its items, and a refusal in it is that of Error.
-func (f *restFace) answer(got map[string]any, err error) func(do string) (any, error) {
+func (f *restDriver) answer(got map[string]any, err error) func(do string) (any, error) {
 	return func(do string) (any, error) {
 		if err != nil {
 			return nil, err
@@ -121,12 +121,12 @@ func refusals(results any) any {
 }
 
 // send makes a call.
-func (f *restFace) send(ctx context.Context, method, path string, body map[string]any) (map[string]any, error) {
+func (f *restDriver) send(ctx context.Context, method, path string, body map[string]any) (map[string]any, error) {
 	return f.sendAs(ctx, "", method, path, body)
 }
 
 // sendAs makes a call in the name of an actor.
-func (f *restFace) sendAs(ctx context.Context, actor, method, path string, body map[string]any) (map[string]any, error) {
+func (f *restDriver) sendAs(ctx context.Context, actor, method, path string, body map[string]any) (map[string]any, error) {
 	delete(body, "actor")
 	var data io.Reader
 	if method != "GET" && method != "DELETE" {
@@ -165,7 +165,7 @@ func (f *restFace) sendAs(ctx context.Context, actor, method, path string, body 
 }
 
 // wait waits for the end of a task.
-func (f *restFace) wait(ctx context.Context, do string, with map[string]any) (any, error) {
+func (f *restDriver) wait(ctx context.Context, do string, with map[string]any) (any, error) {
 	for {
 		got, err := f.send(ctx, "GET", "/tasks/"+url.PathEscape(text(with, "task"))+"?wait=20s", nil)
 		switch {
@@ -182,7 +182,7 @@ func (f *restFace) wait(ctx context.Context, do string, with map[string]any) (an
 	}
 }
 
-func (f *restFace) findWorker(ctx context.Context, name string) (any, error) {
+func (f *restDriver) findWorker(ctx context.Context, name string) (any, error) {
 	got, err := f.send(ctx, "GET", "/workers?limit=1000", nil)
 	if err != nil {
 		return nil, err
@@ -197,7 +197,7 @@ func (f *restFace) findWorker(ctx context.Context, name string) (any, error) {
 }
 
 // work claims one task at a time in each of its slots.
-func (f *restFace) work(ctx context.Context, w workerSpec, handle func(handling) ending) error {
+func (f *restDriver) work(ctx context.Context, w workerSpec, handle func(handling) ending) error {
 	if w.name == "" {
 		w.name = "rest"
 	}
@@ -218,7 +218,7 @@ func (f *restFace) work(ctx context.Context, w workerSpec, handle func(handling)
 	return errors.Join(errs...)
 }
 
-func (f *restFace) workOne(ctx, lapsed context.Context, w workerSpec, handle func(handling) ending) error {
+func (f *restDriver) workOne(ctx, lapsed context.Context, w workerSpec, handle func(handling) ending) error {
 	got, err := f.send(ctx, "POST", "/claim", map[string]any{"queues": w.queues, "types": w.types, "max": 1, "wait": "1s", "worker": w.name})
 	if err != nil {
 		if ctx.Err() != nil {
@@ -229,7 +229,7 @@ func (f *restFace) workOne(ctx, lapsed context.Context, w workerSpec, handle fun
 	tasks, _ := got["tasks"].([]any)
 	for _, each := range tasks {
 		task, _ := each.(map[string]any)
-		run := &restRun{face: f, task: task, began: time.Now(), lapsed: lapsed}
+		run := &restRun{driver: f, task: task, began: time.Now(), lapsed: lapsed}
 		if err := run.settle(handle(run)); err != nil {
 			return err
 		}
@@ -239,7 +239,7 @@ func (f *restFace) workOne(ctx, lapsed context.Context, w workerSpec, handle fun
 
 // restRun is a claim of the REST worker. Its stories are shorter than its lease.
 type restRun struct {
-	face   *restFace
+	driver *restDriver
 	task   map[string]any
 	began  time.Time
 	lapsed context.Context
@@ -249,7 +249,7 @@ func (r *restRun) claim() map[string]any { return r.task }
 
 func (r *restRun) post(verb string, with map[string]any) (map[string]any, error) {
 	with["claim_token"] = r.task["claim_token"]
-	return r.face.send(context.Background(), "POST", "/tasks/"+text(r.task, "task_id")+"/"+verb, with)
+	return r.driver.send(context.Background(), "POST", "/tasks/"+text(r.task, "task_id")+"/"+verb, with)
 }
 
 func (r *restRun) progress(percent float64, message string) error {

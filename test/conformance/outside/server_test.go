@@ -68,7 +68,7 @@ func tail(s string) string { return s[max(0, len(s)-2000):] }
 func TestStories(t *testing.T) {
 	addr := startServer(t)
 	t.Run("players", func(t *testing.T) { // returns when all parallel subtests have ended
-		t.Run("go", func(t *testing.T) { tellAll(t, "go", newGoFace(t, addr)) })
-		t.Run("rest", func(t *testing.T) { tellAll(t, "rest", newRESTFace(t, addr)) })
+		t.Run("go", func(t *testing.T) { playStories(t, "go", newGoDriver(t, addr)) })
+		t.Run("rest", func(t *testing.T) { playStories(t, "rest", newRESTDriver(t, addr)) })
 	})
 }

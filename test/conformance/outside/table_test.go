@@ -90,12 +90,12 @@ func TestGoNamesExist(t *testing.T) {
 	}
 }
 
-// exported calls tell for the names that a declaration makes: pkg.Func, pkg.Type, pkg.Type.Method, pkg.Type.Field.
-func exported(pkg string, d ast.Decl, tell func(string)) {
+// exported calls add with the names that a declaration makes: pkg.Func, pkg.Type, pkg.Type.Method, pkg.Type.Field.
+func exported(pkg string, d ast.Decl, add func(string)) {
 	switch d := d.(type) {
 	case *ast.FuncDecl:
 		if d.Recv == nil {
-			tell(pkg + "." + d.Name.Name)
+			add(pkg + "." + d.Name.Name)
 			return
 		}
 		of := d.Recv.List[0].Type
@@ -103,21 +103,21 @@ func exported(pkg string, d ast.Decl, tell func(string)) {
 			of = star.X
 		}
 		if id, ok := of.(*ast.Ident); ok {
-			tell(pkg + "." + id.Name + "." + d.Name.Name)
+			add(pkg + "." + id.Name + "." + d.Name.Name)
 		}
 	case *ast.GenDecl:
 		for _, s := range d.Specs {
 			switch s := s.(type) {
 			case *ast.ValueSpec:
 				for _, name := range s.Names {
-					tell(pkg + "." + name.Name)
+					add(pkg + "." + name.Name)
 				}
 			case *ast.TypeSpec:
-				tell(pkg + "." + s.Name.Name)
+				add(pkg + "." + s.Name.Name)
 				if fields, ok := s.Type.(*ast.StructType); ok {
 					for _, field := range fields.Fields.List {
 						for _, name := range field.Names {
-							tell(pkg + "." + s.Name.Name + "." + name.Name)
+							add(pkg + "." + s.Name.Name + "." + name.Name)
 						}
 					}
 				}

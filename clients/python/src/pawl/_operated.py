@@ -205,7 +205,7 @@ class Operator:
 
     actor: str
     address: str
-    face: str
+    interface: str
     reason: str
 
 

@@ -76,9 +76,9 @@ class Follower:
     type: str
     queue: str
     state: str
-    """waiting, sent, born, duplicate, refused or dropped."""
+    """waiting, sent, created, duplicate, refused or dropped."""
     task_id: str
-    """Set once it is born; for a duplicate, the other task."""
+    """Set once it is created; for a duplicate, the other task."""
     reason: str
     """The error code of the refusal, or the state in which its parent ended."""
 

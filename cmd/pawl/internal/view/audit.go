@@ -12,7 +12,7 @@ type Audit struct {
 	At         time.Time       `json:"at"`
 	Actor      string          `json:"actor"`
 	Address    string          `json:"address,omitempty"`
-	Face       string          `json:"face"`
+	Interface  string          `json:"interface"`
 	Reason     string          `json:"reason,omitempty"`
 	Action     string          `json:"action"`
 	TargetKind string          `json:"target_kind"`

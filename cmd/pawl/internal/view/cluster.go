@@ -37,7 +37,7 @@ type Node struct {
 	Number      uint32   `json:"number"`
 	State       string   `json:"state"`
 	Alive       bool     `json:"alive"`
-	Heard       bool     `json:"heard"`
+	Reported    bool     `json:"reported"`
 	Silent      float64  `json:"silent_seconds"`
 	Version     string   `json:"version,omitempty"`
 	PeerAddress string   `json:"peer_address,omitempty"`
@@ -93,13 +93,13 @@ func NewCluster(info *admin.ClusterStatus) Cluster {
 
 // NewNode converts a node.
 func NewNode(n admin.Node) Node {
-	v := Node{Name: n.Name, Number: n.Number, State: n.State, Alive: n.Alive, Heard: n.Heard, Silent: n.Silent.Round(time.Millisecond).Seconds(),
+	v := Node{Name: n.Name, Number: n.Number, State: n.State, Alive: n.Alive, Reported: n.Reported, Silent: n.Silent.Round(time.Millisecond).Seconds(),
 		Version: n.Version, PeerAddress: n.PeerAddress, APIAddress: n.APIAddress, DiskTotal: n.DiskTotal,
 		Replicas: append([]uint32{}, n.Replicas...), Leads: append([]uint32{}, n.Leads...)}
 	if n.DiskTotal > 0 {
 		v.DiskFree = &n.DiskFree
 	}
-	if n.Heard {
+	if n.Reported {
 		offset := n.ClockOffset.Seconds()
 		v.ClockOffset = &offset
 	}

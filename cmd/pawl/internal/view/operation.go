@@ -43,12 +43,12 @@ type Operation struct {
 	PausedAt    time.Time            `json:"paused_at,omitzero"`
 	EndedAt     time.Time            `json:"ended_at,omitzero"`
 	OperationCounts
-	WaitsFor string  `json:"waits_for,omitempty"`
-	Became   *Became `json:"became,omitempty"`
+	WaitsFor      string         `json:"waits_for,omitempty"`
+	CurrentStates *CurrentStates `json:"current_states,omitempty"`
 }
 
-// Became counts the current states of the tasks that an operation has changed.
-type Became struct {
+// CurrentStates counts the current states of the tasks that an operation has changed.
+type CurrentStates struct {
 	States       map[pawltype.State]int64 `json:"states"`
 	IsLowerBound bool                     `json:"is_lower_bound"`
 }
@@ -67,11 +67,11 @@ type OperationCounts struct {
 // NewOperation converts an operation.
 func NewOperation(o *admin.Operation) Operation {
 	c := &o.Counts
-	var became *Became
+	var states *CurrentStates
 	if b := o.CurrentStates; b != nil {
-		became = &Became{b.States, b.IsLowerBound}
+		states = &CurrentStates{b.States, b.IsLowerBound}
 	}
-	return Operation{Became: became, OperationID: o.ID, Action: o.Action, Filter: NewFilter(o.Filter), ToQueue: o.ToQueue, Priority: o.Priority, Max: o.Max, Canary: o.Canary,
+	return Operation{CurrentStates: states, OperationID: o.ID, Action: o.Action, Filter: NewFilter(o.Filter), ToQueue: o.ToQueue, Priority: o.Priority, Max: o.Max, Canary: o.Canary,
 		Rate: RateWords(o.Rate), State: o.State, Stopping: o.Stopping, Actor: ActorOf(o.Author), Reason: o.Reason, Why: o.StopReason, CreatedAt: o.CreatedAt,
 		PausedAt: o.PausedAt, EndedAt: o.EndedAt, WaitsFor: o.WaitsFor,
 		OperationCounts: OperationCounts{c.Total, c.TotalIsLowerBound, c.Matched, c.Done, c.SkippedTasks(), c.Skipped, c.Failed}}

@@ -54,7 +54,7 @@ func nodeRowOf(n admin.Node) nodeRow {
 	case n.Alive && n.State == "active":
 		row.State, row.Word = "alive", "alive"
 	case n.Alive:
-	case !n.Heard && n.Silent < silenceLimit:
+	case !n.Reported && n.Silent < silenceLimit:
 		row.State, row.Word = "waited-for", "not heard from yet"
 	default:
 		row.State, row.Word, row.SilentFor = "silent", "no answer", "for "+format.Duration(n.Silent.Round(time.Second))

@@ -115,11 +115,11 @@ func showOperations(req *web.Request) (*web.Screen, error) {
 
 type operationView struct {
 	OperationRow
-	Skipped []chart.Count
-	Facts   []form.Fact
-	Find    string // in the filter language
-	Became  []outcomeLink
-	Next    []BulkLink // actions available after it has ended
+	Skipped  []chart.Count
+	Facts    []form.Fact
+	Find     string // in the filter language
+	Outcomes []outcomeLink
+	Next     []BulkLink // actions available after it has ended
 }
 
 // Actions returns the actions on an operation.
@@ -205,7 +205,7 @@ func showOperation(req *web.Request) (*web.Screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := operationView{OperationRow: OperationRowOf(o), Facts: operationFacts(o), Became: outcomeLinks(req, o), Next: followUps(req, o)}
+	view := operationView{OperationRow: OperationRowOf(o), Facts: operationFacts(o), Outcomes: outcomeLinks(req, o), Next: followUps(req, o)}
 	if o.OperationSpec.Filter != nil {
 		view.Find = filterText(*o.OperationSpec.Filter)
 	}
@@ -247,8 +247,8 @@ func byWhom(o *admin.Actor) string {
 			parts = append(parts, s)
 		}
 	}
-	if o.Face != "" {
-		parts = append(parts, "by "+o.Face)
+	if o.Interface != "" {
+		parts = append(parts, "over "+o.Interface)
 	}
 	return strings.Join(parts, " · ")
 }

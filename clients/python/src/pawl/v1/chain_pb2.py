@@ -13,7 +13,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13pawl/v1/chain.proto\x12\x07pawl.v1\"i\n\x06Parent\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x0e\n\x06result\x18\x03 \x01(\x0c\x12\x14\n\x0c\x63ontent_type\x18\x04 \x01(\t\x12\x16\n\x0eresult_omitted\x18\x05 \x01(\x08\"o\n\x08\x46ollower\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\r\n\x05queue\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.pawl.v1.FollowerState\x12\x0f\n\x07task_id\x18\x04 \x01(\t\x12\x0e\n\x06reason\x18\x05 \x01(\t*\xd3\x01\n\rFollowerState\x12\x1e\n\x1a\x46OLLOWER_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x46OLLOWER_STATE_WAITING\x10\x01\x12\x17\n\x13\x46OLLOWER_STATE_SENT\x10\x02\x12\x17\n\x13\x46OLLOWER_STATE_BORN\x10\x03\x12\x1c\n\x18\x46OLLOWER_STATE_DUPLICATE\x10\x04\x12\x1a\n\x16\x46OLLOWER_STATE_REFUSED\x10\x05\x12\x1a\n\x16\x46OLLOWER_STATE_DROPPED\x10\x06\x42*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13pawl/v1/chain.proto\x12\x07pawl.v1\"i\n\x06Parent\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x0e\n\x06result\x18\x03 \x01(\x0c\x12\x14\n\x0c\x63ontent_type\x18\x04 \x01(\t\x12\x16\n\x0eresult_omitted\x18\x05 \x01(\x08\"o\n\x08\x46ollower\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\r\n\x05queue\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.pawl.v1.FollowerState\x12\x0f\n\x07task_id\x18\x04 \x01(\t\x12\x0e\n\x06reason\x18\x05 \x01(\t*\xd6\x01\n\rFollowerState\x12\x1e\n\x1a\x46OLLOWER_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x46OLLOWER_STATE_WAITING\x10\x01\x12\x17\n\x13\x46OLLOWER_STATE_SENT\x10\x02\x12\x1a\n\x16\x46OLLOWER_STATE_CREATED\x10\x03\x12\x1c\n\x18\x46OLLOWER_STATE_DUPLICATE\x10\x04\x12\x1a\n\x16\x46OLLOWER_STATE_REFUSED\x10\x05\x12\x1a\n\x16\x46OLLOWER_STATE_DROPPED\x10\x06\x42*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pawl.v1.chain_pb2', globals())
@@ -22,7 +22,7 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
   DESCRIPTOR._serialized_options = b'Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1'
   _FOLLOWERSTATE._serialized_start=253
-  _FOLLOWERSTATE._serialized_end=464
+  _FOLLOWERSTATE._serialized_end=467
   _PARENT._serialized_start=32
   _PARENT._serialized_end=137
   _FOLLOWER._serialized_start=139

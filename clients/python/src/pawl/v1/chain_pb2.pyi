@@ -23,7 +23,7 @@ class _FollowerStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._
     FOLLOWER_STATE_SENT: _FollowerState.ValueType  # 2
     """on its way to another shard, or to a queue that is full"""
 
-    FOLLOWER_STATE_BORN: _FollowerState.ValueType  # 3
+    FOLLOWER_STATE_CREATED: _FollowerState.ValueType  # 3
     """enqueued as task_id"""
 
     FOLLOWER_STATE_DUPLICATE: _FollowerState.ValueType  # 4
@@ -46,7 +46,7 @@ FOLLOWER_STATE_WAITING: FollowerState.ValueType  # 1
 FOLLOWER_STATE_SENT: FollowerState.ValueType  # 2
 """on its way to another shard, or to a queue that is full"""
 
-FOLLOWER_STATE_BORN: FollowerState.ValueType  # 3
+FOLLOWER_STATE_CREATED: FollowerState.ValueType  # 3
 """enqueued as task_id"""
 
 FOLLOWER_STATE_DUPLICATE: FollowerState.ValueType  # 4

@@ -140,11 +140,11 @@ class Operator(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ACTOR_FIELD_NUMBER: builtins.int
     ADDRESS_FIELD_NUMBER: builtins.int
-    FACE_FIELD_NUMBER: builtins.int
+    INTERFACE_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     actor: typing.Text
     address: typing.Text
-    face: typing.Text
+    interface: typing.Text
     """rest, grpc, ui, sqs"""
 
     reason: typing.Text
@@ -152,10 +152,10 @@ class Operator(google.protobuf.message.Message):
         *,
         actor: typing.Text = ...,
         address: typing.Text = ...,
-        face: typing.Text = ...,
+        interface: typing.Text = ...,
         reason: typing.Text = ...,
         ) -> None: ...
-    def ClearField(self, field_name: typing_extensions.Literal["actor",b"actor","address",b"address","face",b"face","reason",b"reason"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["actor",b"actor","address",b"address","interface",b"interface","reason",b"reason"]) -> None: ...
 global___Operator = Operator
 
 class Operation(google.protobuf.message.Message):
@@ -181,7 +181,7 @@ class Operation(google.protobuf.message.Message):
     FAILED_FIELD_NUMBER: builtins.int
     ERRORS_FIELD_NUMBER: builtins.int
     WAITS_FOR_FIELD_NUMBER: builtins.int
-    BECAME_FIELD_NUMBER: builtins.int
+    CURRENT_STATES_FIELD_NUMBER: builtins.int
     operation_id: typing.Text
     @property
     def spec(self) -> global___OperationSpec:
@@ -232,7 +232,7 @@ class Operation(google.protobuf.message.Message):
     """why it makes no progress"""
 
     @property
-    def became(self) -> global___Became:
+    def current_states(self) -> global___CurrentStates:
         """only if requested"""
         pass
     def __init__(self,
@@ -257,14 +257,14 @@ class Operation(google.protobuf.message.Message):
         failed: builtins.int = ...,
         errors: typing.Optional[typing.Iterable[global___FailedTask]] = ...,
         waits_for: typing.Text = ...,
-        became: typing.Optional[global___Became] = ...,
+        current_states: typing.Optional[global___CurrentStates] = ...,
         ) -> None: ...
-    def HasField(self, field_name: typing_extensions.Literal["author",b"author","became",b"became","created_at",b"created_at","ended_at",b"ended_at","paused_at",b"paused_at","resumed_by",b"resumed_by","spec",b"spec","stopped_by",b"stopped_by"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["author",b"author","became",b"became","created_at",b"created_at","done",b"done","ended_at",b"ended_at","errors",b"errors","failed",b"failed","matched",b"matched","operation_id",b"operation_id","paused_at",b"paused_at","resumed_by",b"resumed_by","skipped",b"skipped","skipped_reasons",b"skipped_reasons","spec",b"spec","state",b"state","stopped_by",b"stopped_by","stopping",b"stopping","total",b"total","total_is_lower_bound",b"total_is_lower_bound","waits_for",b"waits_for","why",b"why"]) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["author",b"author","created_at",b"created_at","current_states",b"current_states","ended_at",b"ended_at","paused_at",b"paused_at","resumed_by",b"resumed_by","spec",b"spec","stopped_by",b"stopped_by"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["author",b"author","created_at",b"created_at","current_states",b"current_states","done",b"done","ended_at",b"ended_at","errors",b"errors","failed",b"failed","matched",b"matched","operation_id",b"operation_id","paused_at",b"paused_at","resumed_by",b"resumed_by","skipped",b"skipped","skipped_reasons",b"skipped_reasons","spec",b"spec","state",b"state","stopped_by",b"stopped_by","stopping",b"stopping","total",b"total","total_is_lower_bound",b"total_is_lower_bound","waits_for",b"waits_for","why",b"why"]) -> None: ...
 global___Operation = Operation
 
-class Became(google.protobuf.message.Message):
-    """Became counts the tasks an operation has changed by their current state, without those that a later operation changed again."""
+class CurrentStates(google.protobuf.message.Message):
+    """CurrentStates counts the tasks an operation has changed by their current state, without those that a later operation changed again."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     STATES_FIELD_NUMBER: builtins.int
     IS_LOWER_BOUND_FIELD_NUMBER: builtins.int
@@ -281,7 +281,7 @@ class Became(google.protobuf.message.Message):
         is_lower_bound: builtins.bool = ...,
         ) -> None: ...
     def ClearField(self, field_name: typing_extensions.Literal["is_lower_bound",b"is_lower_bound","states",b"states"]) -> None: ...
-global___Became = Became
+global___CurrentStates = CurrentStates
 
 class StateCount(google.protobuf.message.Message):
     """StateCount is how many tasks are in a state."""
@@ -304,7 +304,7 @@ class SkippedTasks(google.protobuf.message.Message):
     REASON_FIELD_NUMBER: builtins.int
     COUNT_FIELD_NUMBER: builtins.int
     reason: typing.Text
-    """changed, unique_key_taken, moved, unchanged, queue_gone, tied"""
+    """changed, unique_key_taken, moved, unchanged, queue_gone, in_workflow"""
 
     count: builtins.int
     def __init__(self,
@@ -402,23 +402,23 @@ class GetOperationRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     OPERATION_ID_FIELD_NUMBER: builtins.int
     WAIT_FIELD_NUMBER: builtins.int
-    BECAME_FIELD_NUMBER: builtins.int
+    CURRENT_STATES_FIELD_NUMBER: builtins.int
     operation_id: typing.Text
     @property
     def wait(self) -> google.protobuf.duration_pb2.Duration:
         """waits up to this long for the operation to stop running; at most 60s"""
         pass
-    became: builtins.bool
+    current_states: builtins.bool
     """also count the changed tasks by their current state"""
 
     def __init__(self,
         *,
         operation_id: typing.Text = ...,
         wait: typing.Optional[google.protobuf.duration_pb2.Duration] = ...,
-        became: builtins.bool = ...,
+        current_states: builtins.bool = ...,
         ) -> None: ...
     def HasField(self, field_name: typing_extensions.Literal["wait",b"wait"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["became",b"became","operation_id",b"operation_id","wait",b"wait"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["current_states",b"current_states","operation_id",b"operation_id","wait",b"wait"]) -> None: ...
 global___GetOperationRequest = GetOperationRequest
 
 class GetOperationResponse(google.protobuf.message.Message):
