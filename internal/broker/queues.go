@@ -15,6 +15,9 @@ import (
 // chunk bounds the tasks that one round of a bulk call changes, so that other calls are not held up.
 const chunk = 500
 
+// purgeChunk bounds the tasks that one round of a purge discards: about 2 ms of work.
+const purgeChunk = 100
+
 // CopiedQueues returns the queues that a shard's state has copies of.
 func CopiedQueues(from store.Reader) ([]engine.CopiedQueue, error) { return engine.CopiedQueues(from) }
 
@@ -99,27 +102,27 @@ type BulkDone struct {
 var PurgeQueue = onReplica(verb.Rule{Name: "purge"}, func(ctx context.Context, r *replica, q *QueueCommand) (out BulkDone, err error) {
 	type step struct {
 		n      int
-		more   bool
+		next   []byte
 		before store.Time
 	}
-	var before store.Time
+	var s step
 	of := newBulk(q.By, task.QueuePurged, q.Queue, nil)
-	for more := true; more; {
-		var s step
-		s, out.At, err = change(ctx, r, func(round *engine.Round) (s step, err error) {
-			if s.before = before; before == 0 {
-				s.before = round.Now()
+	for begun := false; !begun || s.next != nil; begun = true {
+		s, out.At, err = change(ctx, r, func(round *engine.Round) (step, error) {
+			done := step{before: s.before}
+			if !begun {
+				done.before = round.Now()
 			}
-			if s.n, s.more, err = engine.Purge(round, q.Namespace, q.Queue, s.before, chunk); err == nil {
-				of.Record(round, q.Namespace, int64(s.n))
+			var err error
+			if done.n, done.next, err = engine.Purge(round, q.Namespace, q.Queue, done.before, s.next, purgeChunk); err == nil {
+				of.Record(round, q.Namespace, int64(done.n))
 			}
-			return s, err
+			return done, err
 		})
 		if err != nil {
 			return out, partlyDone(err, out.Done)
 		}
 		out.Done += int64(s.n)
-		more, before = s.more, s.before
 	}
 	return out, nil
 })

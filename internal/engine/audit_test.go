@@ -29,15 +29,16 @@ func (s *story) purgeStep(d *datadriven.TestData) string {
 		limit = number(arg(d, "n"))
 	}
 	bulk := auditlog.Bulk{By: s.by, Action: task.QueuePurged, Call: s.versions, Queue: queue}
-	for more := true; more; {
+	var next []byte
+	for begun := false; !begun || next != nil; begun = true {
 		var err error
-		more, err = engine.Run(s.World, func(r *engine.Round) (bool, error) {
-			n, more, err := engine.Purge(r, "default", queue, s.Now, limit)
+		next, err = engine.Run(s.World, func(r *engine.Round) ([]byte, error) {
+			n, next, err := engine.Purge(r, "default", queue, s.Now, next, limit)
 			if err == nil {
 				bulk.Record(r, "default", int64(n))
 			}
 			total += int64(n)
-			return more, err
+			return next, err
 		})
 		if err != nil {
 			return answer(err, "")

@@ -2,69 +2,74 @@ package engine
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Purge discards up to limit waiting tasks of a queue that were created by the time before. It reports whether there may be more.
-func Purge(r *Round, ns, name string, before store.Time, limit int) (n int, more bool, err error) {
+// Purge discards up to limit waiting tasks of a queue that were created by the time before. It starts at the key from, nil for the first call, and returns
+// the key for the next one, nil if nothing is left. Each call would otherwise pass all rows that the previous calls deleted.
+func Purge(r *Round, ns, name string, before store.Time, from []byte, limit int) (n int, next []byte, err error) {
 	q := r.Queue(ns, name)
 	if q == nil {
-		return 0, false, task.NotFound("queue", name)
+		return 0, nil, task.NotFound("queue", name)
 	}
-	for _, t := range q.waiting(r, before, limit) {
-		from := t.exec
-		if from.Order != 0 {
-			from = r.execOf(ns, t.id) // the end of its predecessor may have moved it
-		}
-		c := r.Change(ns, t.id, from)
+	tasks, next := q.waiting(r, before, from, limit)
+	for _, id := range tasks {
+		c := r.Change(ns, id, r.execOf(ns, id))
 		c.Finish(task.Discarded, task.ReasonPurged)
-		n++
 	}
-	return n, n == limit, nil
+	if first := schema.QueueKey(ns, schema.TableReady, name); next == nil && from != nil && !bytes.Equal(from, first) {
+		next = first // tasks may have moved to rows before from
+	}
+	return len(tasks), next, nil
 }
 
-type found struct {
-	id   task.ID
-	exec *schema.Exec
+// waiting returns up to limit waiting tasks of a queue that were created by a time, from a key on. If there are more, next is the key to continue from.
+func (q *Queue) waiting(r *Round, before store.Time, from []byte, limit int) (tasks []task.ID, next []byte) {
+	for _, t := range schema.WaitingTables(q.ns, q.name) {
+		at := t.Prefix
+		if from != nil {
+			if !bytes.HasPrefix(from, t.Prefix) {
+				continue
+			}
+			at, from = from, nil
+		}
+		for at != nil {
+			var keys [][]byte
+			var ids []task.ID
+			r.tx.Scan(at, schema.After(t.Prefix), func(k, v []byte) bool {
+				if id, ok := t.IDOf(k, v); ok {
+					keys, ids = append(keys, bytes.Clone(k)), append(ids, id)
+				}
+				return len(ids) < limit
+			})
+			if at = nil; len(ids) == limit {
+				at = append(keys[limit-1], 0)
+			}
+			// One by one, each state would cost the read of a block.
+			r.l.hot.WarmExecs(r.tx, q.ns, slices.Clone(ids))
+			for i, id := range ids {
+				if q.isWaiting(r, keys[i], id, before) {
+					tasks = append(tasks, id)
+				}
+				if len(tasks) == limit {
+					return tasks, keys[i]
+				}
+			}
+		}
+	}
+	return tasks, nil
 }
 
-// waiting returns up to limit waiting tasks of a queue that were created by a time.
-func (q *Queue) waiting(r *Round, before store.Time, limit int) (tasks []found) {
-	keep := func(id task.ID, x *schema.Exec) bool {
-		if x.CreatedAt <= before {
-			tasks = append(tasks, found{id, x})
-		}
-		return len(tasks) < limit
+// isWaiting reports whether the task of a row is waiting there, and was created by a time.
+func (q *Queue) isWaiting(r *Round, row []byte, id task.ID, before store.Time) bool {
+	x, err := r.Exec(q.ns, id)
+	if row[0] == schema.TableReady && (err != nil || x.State != task.Ready || !bytes.Equal(row, schema.ReadyKey(q.ns, q.name, x.Lane(), x.Seq))) {
+		return false // it has left its lane, but its row remains
 	}
-	take := func(id task.ID) bool { return keep(id, r.execOf(q.ns, id)) }
-	prefix := schema.QueueKey(q.ns, schema.TableReady, q.name)
-	r.tx.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
-		id, _, ok := schema.DecodeReady(v)
-		if !ok {
-			schema.Must(schema.ErrReady(k))
-		}
-		x, err := r.Exec(q.ns, id)
-		if err != nil || x.State != task.Ready || !bytes.Equal(k, schema.ReadyKey(q.ns, q.name, x.Lane(), x.Seq)) {
-			return true // it has left its lane, but its row remains
-		}
-		return keep(id, x)
-	})
-	prefix = schema.QueueKey(q.ns, schema.TableLane, q.name)
-	if len(tasks) < limit {
-		r.tx.Scan(prefix, schema.After(prefix), func(_, v []byte) bool {
-			l, err := schema.DecodeLane(v)
-			schema.Must(err)
-			return l.InRow.Seq == 0 || take(l.InRow.ID)
-		})
-	}
-	for _, s := range []task.State{task.Ready, task.Scheduled, task.Retrying} { // ready tasks that are in no lane
-		if len(tasks) < limit {
-			prefix := schema.StatePrefix(q.ns, schema.TableWaiting, q.name, s)
-			r.tx.Scan(prefix, schema.After(prefix), func(k, _ []byte) bool { return take(schema.IDAt(k)) })
-		}
-	}
-	return tasks
+	schema.Must(err)
+	return x.CreatedAt <= before
 }

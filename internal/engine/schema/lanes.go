@@ -106,3 +106,33 @@ func ParseLane(k []byte) (n LaneName, ok bool) {
 	n.Key, n.Type, ok = strings.Cut(string(k[1:len(k)-1]), "\x00")
 	return n, ok && n.Priority >= task.High && n.Priority <= task.Low
 }
+
+// WaitingTable is a table with rows of waiting tasks.
+type WaitingTable struct {
+	Prefix []byte                                  // of the rows of one queue
+	IDOf   func(k, v []byte) (id task.ID, ok bool) // the task of a row, if it has one
+}
+
+// WaitingTables returns the tables in which the waiting tasks of a queue are found. A row of TableReady may remain when its task has left.
+func WaitingTables(ns, queue string) []WaitingTable {
+	ready := func(k, v []byte) (task.ID, bool) {
+		id, _, ok := DecodeReady(v)
+		if !ok {
+			Must(ErrReady(k))
+		}
+		return id, true
+	}
+	inRow := func(_, v []byte) (task.ID, bool) {
+		l, err := DecodeLane(v)
+		Must(err)
+		return l.InRow.ID, l.InRow.Seq != 0
+	}
+	waiting := func(k, _ []byte) (task.ID, bool) { return IDAt(k), true }
+	return []WaitingTable{
+		{QueueKey(ns, TableReady, queue), ready},
+		{QueueKey(ns, TableLane, queue), inRow},
+		{StatePrefix(ns, TableWaiting, queue, task.Ready), waiting}, // in no lane
+		{StatePrefix(ns, TableWaiting, queue, task.Scheduled), waiting},
+		{StatePrefix(ns, TableWaiting, queue, task.Retrying), waiting},
+	}
+}
