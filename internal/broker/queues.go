@@ -166,6 +166,7 @@ var ReplayDead = onReplica(verb.Rule{Name: "replay"}, func(ctx context.Context, 
 	of := newBulk(s.By, task.DeadReplayed, s.Queue, s.facts())
 	return r.bulk(ctx, ns, s, func(views []*View, done int64) (int64, Stamp, error) {
 		return withQueues(ctx, r, ns, []string{s.Queue}, func(round *engine.Round) (n int64, err error) {
+			warm(round, ns, views)
 			for i, v := range views {
 				delay := time.Duration(0)
 				if s.Rate > 0 {
@@ -190,6 +191,7 @@ var DiscardDead = onReplica(verb.Rule{Name: "discard-dead"}, func(ctx context.Co
 			return 0, Stamp{}, err
 		}
 		return change(ctx, r, func(round *engine.Round) (n int64, err error) {
+			warm(round, ns, views)
 			for _, v := range views {
 				if engine.Discard(round, ns, v.ID, v.Exec.EndedAt) == nil {
 					n++
@@ -200,6 +202,15 @@ var DiscardDead = onReplica(verb.Rule{Name: "discard-dead"}, func(ctx context.Co
 		})
 	})
 })
+
+// warm reads the states of tasks that are about to change.
+func warm(round *engine.Round, ns string, views []*View) {
+	ids := make([]task.ID, len(views))
+	for i, v := range views {
+		ids[i] = v.ID
+	}
+	round.Warm(ns, ids)
+}
 
 // bulk calls do for all selected tasks, newest first, a chunk at a time. done is how many tasks were done before.
 func (r *replica) bulk(ctx context.Context, ns string, s *Selection, do func(views []*View, done int64) (int64, Stamp, error)) (out BulkDone, err error) {

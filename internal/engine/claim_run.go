@@ -52,5 +52,5 @@ func (p *claiming) warmBehind() {
 			ids = append(ids, id)
 		}
 	}
-	r.l.hot.WarmExecs(r.tx, ns, ids)
+	r.Warm(ns, ids)
 }

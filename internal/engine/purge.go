@@ -2,7 +2,6 @@ package engine
 
 import (
 	"bytes"
-	"slices"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
@@ -49,8 +48,7 @@ func (q *Queue) waiting(r *Round, before store.Time, from []byte, limit int) (ta
 			if at = nil; len(ids) == limit {
 				at = append(keys[limit-1], 0)
 			}
-			// One by one, each state would cost the read of a block.
-			r.l.hot.WarmExecs(r.tx, q.ns, slices.Clone(ids))
+			r.Warm(q.ns, ids)
 			for i, id := range ids {
 				if q.isWaiting(r, keys[i], id, before) {
 					tasks = append(tasks, id)

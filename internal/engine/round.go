@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/pawlq/pawl/internal/engine/cache"
 	"github.com/pawlq/pawl/internal/engine/lanes"
@@ -164,6 +165,9 @@ func (r *Round) Exec(ns string, id task.ID) (*schema.Exec, error) {
 	}
 	return schema.ReadExec(r.tx, ns, id)
 }
+
+// Warm reads the states of tasks that the round will need, in one batch: one by one, each would cost the read of a block.
+func (r *Round) Warm(ns string, ids []task.ID) { r.l.hot.WarmExecs(r.tx, ns, slices.Clone(ids)) }
 
 // execOf returns the state of a task that must exist.
 func (r *Round) execOf(ns string, id task.ID) *schema.Exec {

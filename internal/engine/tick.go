@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"slices"
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
@@ -47,6 +46,7 @@ func Tick(r *Round) {
 		return
 	}
 	due, lines, whole := r.l.timelines.readDue(r.tx, r.now)
+	warmDue(r, due)
 	done := 0
 	for done < len(due) && r.created < CreateLimit {
 		d, n := schema.Joined(due[done:])
@@ -67,12 +67,25 @@ func Tick(r *Round) {
 	}
 }
 
+// warmDue reads the states of the tasks that become ready or expire. A deadline of a lease names its tasks itself.
+func warmDue(r *Round, due []schema.Deadline) {
+	ids := map[string][]task.ID{}
+	for i := range due {
+		if d := &due[i]; d.Kind == schema.OnDue || d.Kind == schema.OnExpiry {
+			ids[d.Namespace] = append(ids[d.Namespace], d.ID())
+		}
+	}
+	for ns, ids := range ids {
+		r.Warm(ns, ids)
+	}
+}
+
 // taskDue acts on a task's deadline, if it still is the task's.
 func taskDue(r *Round, d schema.Deadline) { oneTaskDue(r, d, d.ID()) }
 
 // leasesEnd does the same for the leases of all tasks that share a deadline.
 func leasesEnd(r *Round, d schema.Deadline) {
-	r.l.hot.WarmExecs(r.tx, d.Namespace, slices.Clone(d.Shared))
+	r.Warm(d.Namespace, d.Shared)
 	for _, id := range d.Shared {
 		oneTaskDue(r, d, id)
 	}

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
@@ -115,4 +116,28 @@ func TestDeadlineSetForTheNextRound(t *testing.T) {
 			t.Errorf("with a deadline at %d, the next round begins at %d after %q", c.at, line.next, line.after)
 		}
 	}
+}
+
+// BenchmarkDue makes 10,000 scheduled tasks ready that are due at the same time.
+func BenchmarkDue(b *testing.B) {
+	const tasks, perRound = 10_000, 100
+	w := NewWorld(b)
+	w.PutQueue("default", task.DefaultSettings(), false)
+	for b.Loop() {
+		b.StopTimer()
+		spec := oneJob()
+		spec.Delay = time.Hour
+		for range tasks / perRound {
+			w.Round(func(r *Round) {
+				for range perRound {
+					if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.NewID(), Spec: spec}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+		b.StartTimer()
+		w.Pass(spec.Delay)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*tasks), "ns/task")
 }

@@ -115,6 +115,11 @@ func DoStep(r *engine.Round, ns string, c *StepCall, s Selection, gone []string)
 	}
 	a := StepAnswer{Tally: known.arrived, Next: s.Next, Swept: s.Swept}
 	known.arrived = Tally{}
+	ids := make([]task.ID, len(s.Tasks))
+	for i, t := range s.Tasks {
+		ids[i] = t.ID
+	}
+	r.Warm(ns, ids)
 	for _, t := range s.Tasks {
 		a.Matched++
 		skip, err := operate(r, ns, c, t, gone)
