@@ -102,6 +102,7 @@ func (a *archiver) archiveSome(ctx context.Context, ns string) (more bool, err e
 		return false, err
 	}
 	_, _, err = change(ctx, a.r, func(round *engine.Round) (struct{}, error) {
+		warm(round, ns, views)
 		for _, v := range views {
 			engine.ForgetArchived(round, ns, v.ID, v.Exec.EndedAt)
 		}
