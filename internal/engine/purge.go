@@ -8,8 +8,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Purge discards up to limit waiting tasks of a queue that were created by the time before. It starts at the key from, nil for the first call, and returns
-// the key for the next one, nil if nothing is left. Each call would otherwise pass all rows that the previous calls deleted.
+// Purge discards up to limit waiting tasks of a queue that were created by the time before. It starts at the key from, nil in the first call, and returns
+// the key for the next call, nil if nothing is left. A call that started at the first row again would pass all that the previous calls deleted.
 func Purge(r *Round, ns, name string, before store.Time, from []byte, limit int) (n int, next []byte, err error) {
 	q := r.Queue(ns, name)
 	if q == nil {

@@ -113,7 +113,7 @@ type WaitingTable struct {
 	IDOf   func(k, v []byte) (id task.ID, ok bool) // the task of a row, if it has one
 }
 
-// WaitingTables returns the tables in which the waiting tasks of a queue are found. A row of TableReady may remain when its task has left.
+// WaitingTables returns the tables in which the waiting tasks of a queue are found. A row of TableReady may remain after its task has left.
 func WaitingTables(ns, queue string) []WaitingTable {
 	ready := func(k, v []byte) (task.ID, bool) {
 		id, _, ok := DecodeReady(v)
