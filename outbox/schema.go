@@ -46,14 +46,14 @@ var ErrSchema = errors.New("the outbox tables don't match this program")
 
 // checkSchema compares the version of the tables with SchemaVersion. The error is ErrSchema only if the database answers.
 func checkSchema(ctx context.Context, db *sql.DB, d Dialect) error {
-	version, err := readVersion(ctx, db)
-	if err != nil { // perhaps on a connection from before a restart of the database
-		version, err = readVersion(ctx, db)
+	version, answered, err := readVersion(ctx, db)
+	if err != nil && !answered { // perhaps on a connection from before a restart of the database
+		version, answered, err = readVersion(ctx, db)
 	}
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("outbox: %w", ctx.Err())
-	case err != nil && db.PingContext(ctx) != nil:
+	case err != nil && !answered:
 		return fmt.Errorf("outbox: read the schema version: %w", err)
 	case err != nil:
 		return fmt.Errorf("outbox: %w: table pawl_outbox_schema: %w; if it is missing, run what \"pawl outbox schema --dialect %s\" prints", ErrSchema, err, d)
@@ -66,7 +66,17 @@ func checkSchema(ctx context.Context, db *sql.DB, d Dialect) error {
 	return nil
 }
 
-func readVersion(ctx context.Context, db *sql.DB) (version int, err error) {
-	err = db.QueryRowContext(ctx, "SELECT max(version) FROM pawl_outbox_schema").Scan(&version)
-	return version, err
+// readVersion reads the version of the tables. With an error, answered reports whether the same connection then answered a query that needs no
+// table: if so, the database works, and the tables are at fault.
+func readVersion(ctx context.Context, db *sql.DB) (version int, answered bool, err error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	defer conn.Close()
+	if err := conn.QueryRowContext(ctx, "SELECT max(version) FROM pawl_outbox_schema").Scan(&version); err != nil {
+		var one int
+		return 0, conn.QueryRowContext(ctx, "SELECT 1").Scan(&one) == nil, err
+	}
+	return version, true, nil
 }

@@ -20,20 +20,29 @@ import (
 type database struct {
 	mu      sync.Mutex
 	down    bool
-	version int  // 0: the tables are missing
-	stale   bool // the open connections are from before a restart
+	version int // 0: the tables are missing
+	refuses int // the next connections, as a database does that is starting
+	breaks  int // the connections that break in the next queries, as those from before a restart do
 }
 
-func (d *database) set(down, stale bool, version int) {
+func (d *database) set(down bool, version int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.down, d.stale, d.version = down, stale, version
+	d.down, d.version = down, version
+}
+
+// restart makes the database refuse and break that many connections.
+func (d *database) restart(refuses, breaks int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refuses, d.breaks = refuses, breaks
 }
 
 func (d *database) Connect(context.Context) (driver.Conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.down {
+	if d.down || d.refuses > 0 {
+		d.refuses--
 		return nil, errors.New("connection refused")
 	}
 	return &connection{d: d}, nil
@@ -53,8 +62,9 @@ func (c *connection) usable() error {
 	switch {
 	case c.broken:
 		return driver.ErrBadConn
-	case c.d.down || c.d.stale:
-		c.broken, c.d.stale = true, false
+	case c.d.down || c.d.breaks > 0:
+		c.broken = true
+		c.d.breaks--
 		return errors.New("connection reset by peer")
 	}
 	return nil
@@ -72,7 +82,10 @@ func (c *connection) QueryContext(_ context.Context, query string, _ []driver.Na
 	if err := c.usable(); err != nil {
 		return nil, err
 	}
-	if !strings.Contains(query, "pawl_outbox_schema") {
+	switch {
+	case query == "SELECT 1":
+		return &answer{left: []int{1}}, nil
+	case !strings.Contains(query, "pawl_outbox_schema"):
 		return &answer{}, nil
 	}
 	c.d.mu.Lock()
@@ -103,11 +116,27 @@ func TestOpenWithoutDatabase(t *testing.T) {
 	defer db.Close()
 	_, err := outbox.Open(t.Context(), db, outbox.SQLite)
 	must(t, err)
-	d.set(false, true, outbox.SchemaVersion)
+	d.restart(0, 1)
 	if _, err := outbox.Open(t.Context(), db, outbox.SQLite); err != nil {
 		t.Errorf("after a restart of the database, Open returned %v", err)
 	}
-	d.set(true, false, outbox.SchemaVersion)
+	for _, c := range []struct {
+		name            string
+		refuses, breaks int
+		want            string
+	}{
+		{"restarts twice", 0, 2, "connection reset"},
+		{"is starting", 1, 1, "connection refused"},
+	} {
+		d.restart(c.refuses, c.breaks)
+		if _, err := outbox.Open(t.Context(), db, outbox.SQLite); err == nil || errors.Is(err, outbox.ErrSchema) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("while the database %s, Open returned %v, want %q", c.name, err, c.want)
+		}
+		if _, err := outbox.Open(t.Context(), db, outbox.SQLite); err != nil {
+			t.Errorf("after the database %s, Open returned %v", c.name, err)
+		}
+	}
+	d.set(true, outbox.SchemaVersion)
 	if _, err := outbox.Open(t.Context(), db, outbox.SQLite); err == nil || errors.Is(err, outbox.ErrSchema) || !strings.Contains(err.Error(), "connection re") {
 		t.Errorf("while the database is down, Open returned %v, want the error of the connection", err)
 	}
@@ -116,7 +145,7 @@ func TestOpenWithoutDatabase(t *testing.T) {
 	if box, err := outbox.Open(ended, db, outbox.SQLite); box != nil || !errors.Is(err, context.Canceled) || errors.Is(err, outbox.ErrSchema) {
 		t.Errorf("with a context that has ended, Open returned %v, %v, want its error", box, err)
 	}
-	d.set(false, false, 0)
+	d.set(false, 0)
 	if _, err := outbox.Open(t.Context(), db, outbox.SQLite); !errors.Is(err, outbox.ErrSchema) || !strings.Contains(err.Error(), "no such table") {
 		t.Errorf("without tables, Open returned %v, want ErrSchema", err)
 	}
@@ -136,7 +165,7 @@ func TestRelayWaitsForDatabase(t *testing.T) {
 				defer db.Close()
 				box, err := outbox.Open(t.Context(), db, outbox.SQLite)
 				must(t, err)
-				d.set(true, false, outbox.SchemaVersion)
+				d.set(true, outbox.SchemaVersion)
 				relay, err := outbox.NewRelay(box, nil, outbox.RelayConfig{Logger: slog.New(slog.DiscardHandler)})
 				must(t, err)
 				ctx, cancel := context.WithCancel(t.Context())
@@ -147,7 +176,7 @@ func TestRelayWaitsForDatabase(t *testing.T) {
 				if relay.Stats().Active || len(done) > 0 {
 					t.Fatal("the relay is active, or has ended, while the database is down")
 				}
-				d.set(false, false, c.version)
+				d.set(false, c.version)
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				if active := relay.Stats().Active; active != (c.end == nil) {
