@@ -396,17 +396,17 @@ func TestLargeRequestsAreCounted(t *testing.T) {
 		}
 		return map[string]func() error{"plain": overGRPC(), "packed": overGRPC(grpc.UseCompressor("gzip")), "REST": overREST(int64(len(body))), "REST, chunked": overREST(-1)}
 	}
-	faces := []string{"packed", "REST, chunked", "plain", "REST"}
+	ways := []string{"REST, chunked", "plain", "packed", "REST"}
 	if testing.Short() {
-		faces = faces[:2]
+		ways = ways[:2]
 	}
-	for _, face := range faces {
-		t.Run(face, func(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake()
 				f.busy = make(chan struct{})
 				g, l := serve(t, f)
-				call := enqueue(t, g, l)[face]
+				call := enqueue(t, g, l)[way]
 				var calls sync.WaitGroup
 				add := func(n int) {
 					for range n {

@@ -94,6 +94,7 @@ func (w *network) enqueueEverywhere(at string) (err error) {
 // any node; it is reported as a problem, and the log says why each shard has another leader. When no node has space, leaders stay
 // and enqueues are refused.
 func TestFullLeaderHandsOver(t *testing.T) {
+	bySameGoroutines(t, "TestTimePassesAfterHandovers")
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		w.lines = new(logLines)

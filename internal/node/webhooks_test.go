@@ -396,6 +396,7 @@ func TestWebhooksDoNotWaitForEachOther(t *testing.T) {
 
 // A queue over a threshold is reported once, and once when it is under it again, whoever leads.
 func TestThresholds(t *testing.T) {
+	bySameGoroutines(t, "TestWebhooksSurviveElections")
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		w.hooks = newReceiver(t)
@@ -458,6 +459,7 @@ func TestThresholds(t *testing.T) {
 // Notifications of a paused webhook are delivered when it is resumed; during an overlap both secrets sign; a removed webhook gets
 // nothing more.
 func TestPausedRotatedAndRemovedWebhooks(t *testing.T) {
+	bySameGoroutines(t, "TestWebhooksSurviveElections")
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		w.hooks = newReceiver(t)

@@ -138,7 +138,11 @@ func TestSwitchIsAllOrNothing(t *testing.T) {
 	defer s.Close()
 	image := imageOf(t, s)
 	seen := map[string]int{}
-	for n := 1; ; n++ {
+	step := 1
+	if testing.Short() {
+		step = 5
+	}
+	for n := 1; ; n += step {
 		mem := vfs.NewCrashableMem()
 		var mu sync.Mutex // for what follows: Pebble writes on other goroutines
 		var after *vfs.MemFS

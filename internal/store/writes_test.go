@@ -15,7 +15,7 @@ import (
 // Rounds read their own writes on top of the state, whatever they read before and in whichever order they write. They leave the same state on the leader
 // and on a follower. Rounds of all sizes follow one another, so that buffers are used again, and Pebble keeps some.
 func TestReadsBetweenWrites(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range seeds(60) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		var stores [2]*Store
 		for i := range stores {

@@ -203,7 +203,7 @@ func (w *world) use(rng *rand.Rand) error {
 
 // TestErrorAtAnyOperation: any single disk error, while a log is opened after a crash or later, is reported, no file stays open, and nothing is lost.
 func TestErrorAtAnyOperation(t *testing.T) {
-	for seed := range uint64(12) {
+	for seed := range seeds(12) {
 		synctest.Test(t, func(t *testing.T) {
 			before := crashed(t, seed)
 			for fail := 0; ; fail++ {
