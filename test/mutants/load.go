@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -49,15 +50,17 @@ type listed struct {
 	DepOnly                 bool
 }
 
-func load(ctx context.Context, pattern string) (*pkg, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,Module,DepOnly", pattern)
+// load returns the packages that match the patterns, in the order of their import paths.
+func load(ctx context.Context, patterns ...string) ([]*pkg, error) {
+	args := []string{"list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,Module,DepOnly"}
+	cmd := exec.CommandContext(ctx, "go", append(args, patterns...)...) // #nosec G204 -- packages, given by us or by who starts this
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("go list %s: %w", pattern, err)
+		return nil, fmt.Errorf("go list %s: %w", strings.Join(patterns, " "), err)
 	}
 	exports := map[string]string{}
-	var us *listed
+	var matches []listed
 	for d := json.NewDecoder(bytes.NewReader(out)); ; {
 		var l listed
 		if err := d.Decode(&l); errors.Is(err, io.EOF) {
@@ -65,27 +68,41 @@ func load(ctx context.Context, pattern string) (*pkg, error) {
 		} else if err != nil {
 			return nil, err
 		}
-		if exports[l.ImportPath] = l.Export; l.DepOnly {
-			continue
+		exports[l.ImportPath] = l.Export
+		if !l.DepOnly {
+			matches = append(matches, l)
 		}
-		if us != nil {
-			return nil, fmt.Errorf("%s: more than one package", pattern)
+	}
+	slices.SortFunc(matches, func(a, b listed) int { return strings.Compare(a.ImportPath, b.ImportPath) })
+	var all []*pkg
+	for _, l := range matches {
+		p := &pkg{Root: l.Module.Dir, Dir: l.Dir, Path: l.ImportPath, Tests: l.Dir, Name: ".", fset: token.NewFileSet()}
+		if l.ImportPath != l.Module.Path {
+			p.Name = strings.TrimPrefix(l.ImportPath, l.Module.Path+"/")
 		}
-		us = &l
-	}
-	if us == nil {
-		return nil, fmt.Errorf("%s: no package", pattern)
-	}
-	p := &pkg{Root: us.Module.Dir, Dir: us.Dir, Path: us.ImportPath, Tests: us.Dir, Name: ".", fset: token.NewFileSet()}
-	if us.ImportPath != us.Module.Path {
-		p.Name = strings.TrimPrefix(us.ImportPath, us.Module.Path+"/")
-	}
-	for _, name := range us.GoFiles {
-		if err := p.parse(filepath.Join(us.Dir, name)); err != nil {
+		for _, name := range l.GoFiles {
+			if err := p.parse(filepath.Join(l.Dir, name)); err != nil {
+				return nil, err
+			}
+		}
+		if err := p.check(l.ImportPath, exports); err != nil {
 			return nil, err
 		}
+		all = append(all, p)
 	}
-	return p, p.check(us.ImportPath, exports)
+	return all, nil
+}
+
+// loadOne returns the only package that matches the pattern.
+func loadOne(ctx context.Context, pattern string) (*pkg, error) {
+	all, err := load(ctx, pattern)
+	if err != nil {
+		return nil, err
+	}
+	if len(all) != 1 {
+		return nil, fmt.Errorf("%s: %d packages, want one", pattern, len(all))
+	}
+	return all[0], nil
 }
 
 // directory returns the directory of a package.
