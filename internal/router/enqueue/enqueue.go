@@ -61,7 +61,7 @@ func (e *Enqueuer) Enqueue(ctx context.Context, shard uint32, ns string, specs [
 	if slices.ContainsFunc(specs, hasNewField) && e.forward.RequireLevel("") != nil {
 		return e.enqueueOthers(ctx, shard, ns, specs)
 	}
-	if slices.ContainsFunc(specs, isNewMember) {
+	if slices.ContainsFunc(specs, IsNewMember) {
 		return e.groups.enqueueMembers(ctx, shard, ns, specs)
 	}
 	if len(specs) > 0 && specs[0].Restored != nil { // then all of them are

@@ -9,12 +9,10 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/task"
 )
-
-// searchTime is how long a call looks for a leader, and for slots that are moving.
-const searchTime = 10 * time.Second
 
 // A task of a spread queue is looked up where its slot was before, if it may be known there, and created where its slot is.
 func TestTasksGoToTheirSlots(t *testing.T) {
@@ -69,7 +67,7 @@ func TestTasksOfMovedSlots(t *testing.T) {
 		most  time.Duration
 	}{
 		{"at once", 0, 0, 0}, {"a while later", time.Second, 0, 2 * time.Second}, {"in time", time.Second, 5 * time.Second, 2 * time.Second},
-		{"never", -1, 0, searchTime + time.Second}, {"never, for a caller with little time", -1, time.Second, time.Second},
+		{"never", -1, 0, forward.SearchTime + time.Second}, {"never, for a caller with little time", -1, time.Second, time.Second},
 	} {
 		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 			ctx, cancel := context.WithCancel(context.Background())

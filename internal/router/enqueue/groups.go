@@ -203,8 +203,8 @@ func (g *Groups) queuesOfMembers(ctx context.Context, ns string, id task.ID, tas
 	return g.queuesIn(ctx, id.Shard(), ns, tasks), broker.Stamp{}, nil
 }
 
-// isNewMember reports whether a task is to become a member of a group that has not given it a reference yet.
-func isNewMember(s task.Spec) bool { return s.Member != nil && s.Member.Ref == task.ID{} }
+// IsNewMember reports whether a task is to become a member of a group that has not given it a reference yet.
+func IsNewMember(s task.Spec) bool { return s.Member != nil && s.Member.Ref == task.ID{} }
 
 // enqueueMembers enqueues tasks of which some are to become members of groups: those go to their groups' homes.
 func (g *Groups) enqueueMembers(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
@@ -212,7 +212,7 @@ func (g *Groups) enqueueMembers(ctx context.Context, shard uint32, ns string, sp
 	var others []int
 	groups := map[task.ID][]int{}
 	for i := range specs {
-		if isNewMember(specs[i]) {
+		if IsNewMember(specs[i]) {
 			groups[specs[i].Member.Group] = append(groups[specs[i].Member.Group], i)
 		} else {
 			others = append(others, i)

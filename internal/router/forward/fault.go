@@ -26,7 +26,8 @@ type Fault struct {
 	Within    string // an internal error; its text is for the log
 }
 
-func faultOf(err error) *Fault {
+// FaultOf returns what travels of an error; nil if it is nil.
+func FaultOf(err error) *Fault {
 	if err == nil {
 		return nil
 	}
@@ -47,8 +48,8 @@ func faultOf(err error) *Fault {
 	return f
 }
 
-// err returns the error as it was, as far as it matters. shard and node say where it comes from.
-func (f *Fault) err(shard, node uint32) error {
+// Err returns the error as it was, as far as it matters. shard and node say where it comes from.
+func (f *Fault) Err(shard, node uint32) error {
 	switch {
 	case f == nil:
 		return nil
@@ -74,7 +75,7 @@ type notRun struct{ cause error }
 func (e *notRun) Error() string { return e.cause.Error() }
 func (e *notRun) Unwrap() error { return e.cause }
 
-// rawFault encodes an error that travels next to an answer, and readFault decodes it.
+// rawFault encodes an error that travels next to an answer.
 func rawFault(f *Fault) ([]byte, error) {
 	if f == nil {
 		return nil, nil
@@ -82,7 +83,8 @@ func rawFault(f *Fault) ([]byte, error) {
 	return verb.Encode(f)
 }
 
-func readFault(b []byte) (f *Fault, err error) {
+// ReadFault decodes what rawFault encodes: nil from an answer without an error.
+func ReadFault(b []byte) (f *Fault, err error) {
 	if len(b) > 0 {
 		err = verb.Decode(b, &f)
 	}
@@ -99,7 +101,7 @@ func FaultsOf(n int, of func(i int) *error) (faults []*Fault) {
 		if faults == nil {
 			faults = make([]*Fault, n)
 		}
-		faults[i] = faultOf(*err)
+		faults[i] = FaultOf(*err)
 		*err = nil
 	}
 	return faults
@@ -109,7 +111,7 @@ func FaultsOf(n int, of func(i int) *error) (faults []*Fault) {
 func ErrorsOf(faults []*Fault, n int, of func(i int) *error) {
 	for i := range min(n, len(faults)) {
 		if faults[i] != nil {
-			*of(i) = faults[i].err(0, 0)
+			*of(i) = faults[i].Err(0, 0)
 		}
 	}
 }

@@ -116,15 +116,15 @@ func (f *Forwarder) answerLeader(_ context.Context, shard uint32) (leaderAnswer,
 
 type leaderAnswer struct{ Node, Term, Index uint64 }
 
-// leaderTime bounds how long Leader asks others: it is for pages and probes, which can do without.
-const leaderTime = 500 * time.Millisecond
+// LeaderTime bounds how long Leader asks others: it is for pages and probes, which can do without.
+const LeaderTime = 500 * time.Millisecond
 
 // Leader returns the leader of a shard: by this node's replica, otherwise by asking others; 0 if it is unknown.
 func (f *Forwarder) Leader(ctx context.Context, shard uint32) (node, term, index uint64) {
 	if node, term, index = f.cfg.Broker.Leader(shard); node != 0 {
 		return node, term, index
 	}
-	ctx, cancel := context.WithTimeout(ctx, leaderTime)
+	ctx, cancel := context.WithTimeout(ctx, LeaderTime)
 	defer cancel()
 	if a, err := f.whoLeads.CallOther(ctx, shard, shard); err == nil {
 		return a.Node, a.Term, a.Index
@@ -132,12 +132,12 @@ func (f *Forwarder) Leader(ctx context.Context, shard uint32) (node, term, index
 	return uint64(f.Leaders.of(shard)), 0, 0
 }
 
-// maxMapAge is how old this node's copy of the map may be: an older one may route every call to the wrong node.
-const maxMapAge = 30 * time.Second
+// MaxMapAge is how old this node's copy of the map may be: an older one may route every call to the wrong node.
+const MaxMapAge = 30 * time.Second
 
 // Ready returns why this node should get no calls now; nil: it should.
 func (f *Forwarder) Ready() error {
-	if age := f.cfg.Map.Age(); age > maxMapAge {
+	if age := f.cfg.Map.Age(); age > MaxMapAge {
 		return task.Unavailable(time.Second, "the map of the cluster is %s old", age.Truncate(time.Second))
 	}
 	for _, shard := range append([]uint32{SystemShard}, f.cfg.Map.Shards()...) {

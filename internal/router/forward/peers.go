@@ -40,8 +40,17 @@ func (f *Forwarder) hereForOthers(ctx context.Context, c verb.Call) error {
 	return f.here(ctx, c)
 }
 
-// callNamed returns an empty call for a request from another node; nil: the name is unknown.
-func (f *Forwarder) callNamed(name string) verb.Call {
+// Methods returns the names of the registered methods.
+func (f *Forwarder) Methods() (names []string) {
+	f.methods.Range(func(name, _ any) bool {
+		names = append(names, name.(string))
+		return true
+	})
+	return names
+}
+
+// CallNamed returns an empty call for a request from another node; nil: the name is unknown.
+func (f *Forwarder) CallNamed(name string) verb.Call {
 	for _, table := range []*verb.Table{&broker.Verbs, &cluster.Verbs} {
 		if c, ok := table.Call(name); ok {
 			return c
@@ -60,7 +69,7 @@ func (f *Forwarder) Serve(ctx context.Context, name string, request []byte) ([]b
 	if err != nil {
 		return verb.Encode(&refused{Fault: &Fault{NotRun: "what it is limited to can't be read"}})
 	}
-	c := f.callNamed(name)
+	c := f.CallNamed(name)
 	if c == nil {
 		return verb.Encode(&refused{Fault: &Fault{NotRun: fmt.Sprintf("it does not know the call %q", name)}})
 	}
@@ -68,7 +77,7 @@ func (f *Forwarder) Serve(ctx context.Context, name string, request []byte) ([]b
 		return verb.Encode(&refused{Fault: &Fault{Within: fmt.Sprintf("%s: request of %d bytes: %v", name, len(request), err)}})
 	}
 	err = f.safely(ctx, c, f.hereForOthers)
-	fault := faultOf(err)
+	fault := FaultOf(err)
 	if fault != nil && fault.Within != "" {
 		f.log.Error("a call of another node failed within", "method", name, "error", err)
 	}
@@ -93,7 +102,7 @@ func (f *Forwarder) ask(ctx context.Context, c verb.Call, shard, node uint32) er
 	away, leave := f.remoteCalls.begin(ctx, destination{shard, node})
 	defer leave()
 	answer, err := f.cfg.Peers.Call(away, node, sent, request)
-	if cause := context.Cause(away); errors.Is(cause, errNewLeader) && err != nil {
+	if cause := context.Cause(away); errors.Is(cause, ErrNewLeader) && err != nil {
 		err = cause
 	}
 	switch {
@@ -106,11 +115,11 @@ func (f *Forwarder) ask(ctx context.Context, c verb.Call, shard, node uint32) er
 	raw, err := c.DecodeReply(answer)
 	var fault *Fault
 	if err == nil {
-		fault, err = readFault(raw)
+		fault, err = ReadFault(raw)
 	}
 	if err != nil {
 		f.log.Error("an answer of another node can't be read", "method", name, "node", node, "error", err)
 		return broker.Unknown("shard %d: the answer of node %d can't be read", shard, node)
 	}
-	return fault.err(shard, node)
+	return fault.Err(shard, node)
 }

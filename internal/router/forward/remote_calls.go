@@ -11,13 +11,14 @@ import (
 // up.
 
 const (
-	// remoteCheckEvery is how often calls that others have not answered yet are checked.
-	remoteCheckEvery = 250 * time.Millisecond
-	// deposedGrace is how long a node that no longer leads may take to say so.
-	deposedGrace = 500 * time.Millisecond
+	// RemoteCheckEvery is how often calls that others have not answered yet are checked.
+	RemoteCheckEvery = 250 * time.Millisecond
+	// DeposedGrace is how long a node that no longer leads may take to say so.
+	DeposedGrace = 500 * time.Millisecond
 )
 
-var errNewLeader = errors.New("another node leads the shard meanwhile")
+// ErrNewLeader is the cause of a call that ended because its shard is led by another node than the one that was asked.
+var ErrNewLeader = errors.New("another node leads the shard meanwhile")
 
 // remoteCalls holds the calls that other nodes have not answered yet.
 type remoteCalls struct {
@@ -81,7 +82,7 @@ func (a *remoteCalls) leave(to destination, g *remoteCall) {
 // watch checks the calls as long as there are any.
 func (a *remoteCalls) watch() {
 	for more := true; more; more = a.check() {
-		a.life.Sleep(a.life.ctx, remoteCheckEvery)
+		a.life.Sleep(a.life.ctx, RemoteCheckEvery)
 	}
 }
 
@@ -96,8 +97,8 @@ func (a *remoteCalls) check() (more bool) {
 			g.since = time.Time{}
 		case g.since.IsZero():
 			g.since = now
-		case now.Sub(g.since) >= deposedGrace:
-			g.end(errNewLeader)
+		case now.Sub(g.since) >= DeposedGrace:
+			g.end(ErrNewLeader)
 			delete(a.by, to)
 		}
 	}

@@ -45,7 +45,7 @@ func (f *Forwarder) NewRetries() *Retries { return &Retries{f, time.Now(), pause
 // More reports whether there is time for another attempt.
 func (r *Retries) More(ctx context.Context) bool {
 	end, limited := ctx.Deadline()
-	return time.Since(r.since) < searchTime && !(limited && time.Until(end) < r.pause+replyTime) && r.f.Life.ctx.Err() == nil
+	return time.Since(r.since) < SearchTime && !(limited && time.Until(end) < r.pause+replyTime) && r.f.Life.ctx.Err() == nil
 }
 
 // Pause waits before the next attempt, longer each time.

@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// searchTime is how long a call looks for the leader of its shard: an election takes a second or two, and a caller that is told to retry
+	// SearchTime is how long a call looks for the leader of its shard: an election takes a second or two, and a caller that is told to retry
 	// would only add to the load.
-	searchTime = 10 * time.Second
-	// leaderlessTime is how long it looks if another call has looked for searchTime in vain since a leader was last seen.
-	leaderlessTime = 500 * time.Millisecond
+	SearchTime = 10 * time.Second
+	// LeaderlessTime is how long it looks if another call has looked for SearchTime in vain since a leader was last seen.
+	LeaderlessTime = 500 * time.Millisecond
 	// pauseMin and pauseMax bound the pause after all replicas were asked.
 	pauseMin = 10 * time.Millisecond
 	pauseMax = 250 * time.Millisecond
@@ -101,7 +101,7 @@ type nodeAnswer struct {
 }
 
 func (f *Forwarder) newSearch(shard uint32, patience time.Duration) *search {
-	return &search{f: f, shard: shard, patience: cmp.Or(patience, searchTime), since: time.Now(), pause: pauseMin}
+	return &search{f: f, shard: shard, patience: cmp.Or(patience, SearchTime), since: time.Now(), pause: pauseMin}
 }
 
 // next chooses the node to ask: the leader by the last hint, by this node's replica, by what was last seen, then the replicas in turn. When
@@ -117,11 +117,11 @@ func (s *search) next(ctx context.Context) (uint32, error) {
 		}
 		most := s.patience
 		if s.f.Leaders.isLeaderless(s.shard) {
-			most = min(most, leaderlessTime)
+			most = min(most, LeaderlessTime)
 		}
 		left := most - time.Since(s.since)
 		if left <= 0 {
-			if s.patience == searchTime {
+			if s.patience == SearchTime {
 				s.f.Leaders.lost(s.shard, s.since)
 			}
 			return 0, s.noLeaderError(ctx)

@@ -15,9 +15,6 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// searchTime is how long a call looks for slots that are moving.
-const searchTime = 10 * time.Second
-
 // A leader of an older feature level would not know what to do with an expired key, so no shard gets one.
 func TestOnceNeedsALevel(t *testing.T) {
 	for _, level := range []int{0, cluster.PoliciesLevel - 1} {
@@ -127,7 +124,7 @@ func TestOnceKeysOfMovingSlots(t *testing.T) {
 	}{
 		{"it comes", 0, time.Second, time.Second, 2 * time.Second},
 		{"it comes in time", 5 * time.Second, time.Second, time.Second, 2 * time.Second},
-		{"never", 0, 0, searchTime, searchTime + time.Second},
+		{"never", 0, 0, forward.SearchTime, forward.SearchTime + time.Second},
 		{"never, for a caller with little time", 2 * time.Second, 0, time.Second, 2 * time.Second},
 	} {
 		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {

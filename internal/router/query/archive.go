@@ -16,8 +16,8 @@ import (
 // Each node has its own archive of the dead letters that left the shards while it led them. In a cluster of several nodes a place begins
 // with the name of its node, and a list merges all archives by time.
 
-// maxArchiveBytes bounds the payloads in one node's part of a page, so that it fits into a message.
-const maxArchiveBytes = 12 << 20
+// MaxArchiveBytes bounds the payloads in one node's part of a page, so that it fits into a message.
+const MaxArchiveBytes = 12 << 20
 
 type archiveArgs struct {
 	Namespace, Queue, Cursor string
@@ -66,7 +66,7 @@ func NewArchive(f *forward.Forwarder, b ArchiveBroker) *Archive {
 func (a *archiveAnswer) cut() {
 	size := 0
 	for i := range a.Tasks {
-		if size += a.Tasks[i].Bytes(); size > maxArchiveBytes && i > 0 {
+		if size += a.Tasks[i].Bytes(); size > MaxArchiveBytes && i > 0 {
 			a.Tasks, a.Places, a.Next = a.Tasks[:i], a.Places[:i], a.Places[i-1]
 			break
 		}

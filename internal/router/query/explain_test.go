@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -66,9 +67,6 @@ func TestExplainWithoutLeader(t *testing.T) {
 	})
 }
 
-// leaderlessTime is how long a call looks for a leader that others have not found.
-const leaderlessTime = 500 * time.Millisecond
-
 // Once a call has found no leader, later ones report since when; seeing a leader ends that.
 func TestExplainReportsSinceWhen(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
@@ -89,7 +87,7 @@ func TestExplainReportsSinceWhen(t *testing.T) {
 			if err != nil || e.Reasons[0].Code != task.WhyNoLeader || e.Reasons[0].Since != broker.TimeOf(dark) {
 				t.Errorf("Explain = %+v, %v; want no leader since %v", e, err, dark)
 			}
-			if took := time.Since(began); took > leaderlessTime+100*time.Millisecond {
+			if took := time.Since(began); took > forward.LeaderlessTime+100*time.Millisecond {
 				t.Errorf("Explain took %s", took)
 			}
 			if _, _, err := m.Task(ctx, routertest.Namespace, ids[0], 0); !errors.Is(err, task.ErrUnavailable) {

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/router/query"
 	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/stats"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // The statistics of all nodes are added up, queue by queue in the order of the call. A node that does not respond is reported.
@@ -72,13 +72,19 @@ func TestStatsOfAllNodes(t *testing.T) {
 // otherNames is a network that replaces the queues or types in requests, so that responses have an unexpected length.
 type otherNames struct {
 	routertest.FakePeers
+	t     *testing.T
 	names []string
 }
 
-func (p otherNames) Call(ctx context.Context, to uint32, name string, _ []byte) ([]byte, error) {
-	request, err := query.EncodeNames(name, p.names)
+func (p otherNames) Call(ctx context.Context, to uint32, name string, request []byte) ([]byte, error) {
+	var args map[string]any
+	if err := verb.Decode(request, &args); err != nil || args["Names"] == nil {
+		p.t.Errorf("a request of %s is %v, %v, want Names", name, args, err)
+	}
+	args["Names"] = p.names
+	request, err := verb.Encode(&args)
 	if err != nil {
-		return nil, err
+		p.t.Error(err)
 	}
 	return p.FakePeers.Call(ctx, to, name, request)
 }
@@ -88,7 +94,7 @@ func TestAnswersOfAnotherLength(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		ctx, names := context.Background(), []string{"a", "b"}
 		for _, others := range [][]string{{"a"}, {"a", "b", "c"}} {
-			f.Nodes[1].UsePeers(otherNames{routertest.FakePeers{M: f.Nodes[1]}, others})
+			f.Nodes[1].UsePeers(otherNames{routertest.FakePeers{M: f.Nodes[1]}, t, others})
 			a, b, c := f.Nodes[1].Stats.Briefs(ctx, routertest.Namespace, names), f.Nodes[1].Stats.Trends(ctx, routertest.Namespace, names, stats.Hour), f.Nodes[1].Stats.TypeBriefs(ctx, routertest.Namespace, "", names, stats.Hour)
 			if len(a) != 2 || len(b) != 2 || len(c) != 2 {
 				t.Errorf("got %d briefs, %d trends and %d type briefs, want 2 each", len(a), len(b), len(c))

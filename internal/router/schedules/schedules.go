@@ -54,7 +54,8 @@ func New(f *forward.Forwarder, c Control, q *directory.Directory, t *enqueue.Enq
 	}
 }
 
-func onSchedule(shard uint32, ns, name string) broker.OnSchedule {
+// OnSchedule is a request about a schedule in a shard; 0: in its home.
+func OnSchedule(shard uint32, ns, name string) broker.OnSchedule {
 	return broker.OnSchedule{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Name: name}
 }
 
@@ -66,7 +67,7 @@ func (s *Schedules) PutSchedule(ctx context.Context, by task.Author, ns string, 
 		}
 	}
 	name := put.Schedule.Name
-	home, err := s.forward.ShardByName(ctx, &broker.AtHome{OnSchedule: onSchedule(0, ns, name)})
+	home, err := s.forward.ShardByName(ctx, &broker.AtHome{OnSchedule: OnSchedule(0, ns, name)})
 	if err != nil && !errors.Is(err, task.ErrNotFound) {
 		return broker.SchedulePutDone{}, broker.Stamp{}, err
 	}
@@ -100,12 +101,12 @@ func (s *Schedules) dryRunPut(ctx context.Context, ns string, home uint32, put b
 	return out.Done, out.At, err
 }
 
-// maxChanges is how often a change is retried because another was faster.
-const maxChanges = 10
+// MaxChanges is how often a change is retried because another was faster.
+const MaxChanges = 10
 
 // withScheduleVersion registers a schedule's name and makes a call with the new version, again if another call was faster.
 func withScheduleVersion[T any](ctx context.Context, s *Schedules, ns, name string, wanted uint32, run func(schedules.Home) (T, error)) (out T, err error) {
-	for range maxChanges {
+	for range MaxChanges {
 		home, err := s.name.Call(ctx, forward.SystemShard, homeArgs{Namespace: ns, Name: name, Shard: wanted})
 		if err != nil {
 			return out, err
@@ -120,14 +121,14 @@ func withScheduleVersion[T any](ctx context.Context, s *Schedules, ns, name stri
 
 // DeleteSchedule removes a schedule.
 func (s *Schedules) DeleteSchedule(ctx context.Context, by task.Author, ns, name string) (broker.Stamp, error) {
-	wanted, err := s.forward.ShardByName(ctx, &broker.AtHome{OnSchedule: onSchedule(0, ns, name)})
+	wanted, err := s.forward.ShardByName(ctx, &broker.AtHome{OnSchedule: OnSchedule(0, ns, name)})
 	if err != nil {
 		return broker.Stamp{}, err
 	}
 	var home schedules.Home
 	out, err := withScheduleVersion(ctx, s, ns, name, wanted, func(h schedules.Home) (broker.ScheduleDeleted, error) {
 		home = h
-		return broker.DeleteSchedule.Call(ctx, s.forward, broker.ScheduleDeletion{OnSchedule: onSchedule(h.Shard, ns, name), Authored: broker.Authored{By: by}, Version: h.Version})
+		return broker.DeleteSchedule.Call(ctx, s.forward, broker.ScheduleDeletion{OnSchedule: OnSchedule(h.Shard, ns, name), Authored: broker.Authored{By: by}, Version: h.Version})
 	})
 	if err == nil || errors.Is(err, task.ErrNotFound) && task.ScopeOf(ctx).All() { // otherwise it may exist for others
 		if _, bad := s.forget.Call(ctx, forward.SystemShard, homeArgs{Namespace: ns, Name: name, Version: home.Version}); bad != nil {
@@ -139,7 +140,7 @@ func (s *Schedules) DeleteSchedule(ctx context.Context, by task.Author, ns, name
 
 // TriggerSchedule creates a task of a schedule now, and returns when it is created, whichever shard has its queue.
 func (s *Schedules) TriggerSchedule(ctx context.Context, by task.Author, ns, name string, request task.ID) (broker.Accepted, broker.Stamp, error) {
-	out, err := broker.TriggerSchedule.Call(ctx, s.forward, broker.ScheduleTrigger{AtHome: broker.AtHome{OnSchedule: onSchedule(0, ns, name)}, Authored: broker.Authored{By: by}, Request: request})
+	out, err := broker.TriggerSchedule.Call(ctx, s.forward, broker.ScheduleTrigger{AtHome: broker.AtHome{OnSchedule: OnSchedule(0, ns, name)}, Authored: broker.Authored{By: by}, Request: request})
 	if err != nil || out.Made.Message == nil {
 		return out.Made.Accepted, out.At, err
 	}

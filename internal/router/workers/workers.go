@@ -16,11 +16,11 @@ import (
 // Each node knows the workers that are connected to it. A list asks all of them, and names those that don't answer: it is useful without
 // them.
 
-// workersTime is how long a list waits for another node.
-const workersTime = 2 * time.Second
+// WorkersTime is how long a list waits for another node.
+const WorkersTime = 2 * time.Second
 
-// tallyTime is how long a count waits for a node.
-const tallyTime = 500 * time.Millisecond
+// TallyTime is how long a count waits for a node.
+const TallyTime = 500 * time.Millisecond
 
 // Control makes workers quiet where the system shard is led; elsewhere it returns the shard's error.
 type Control interface {
@@ -67,7 +67,7 @@ func New(f *forward.Forwarder, c Control, here *registry.Registry, watch func(lo
 			}
 			return here.Tally(queues), nil
 		}),
-		away: forward.Register(f, &forward.Method[nothing, []string]{Rule: verb.Rule{Name: "away-nodes", Idempotent: true, Patience: tallyTime}, Run: func(ctx context.Context, _ nothing) ([]string, error) {
+		away: forward.Register(f, &forward.Method[nothing, []string]{Rule: verb.Rule{Name: "away-nodes", Idempotent: true, Patience: TallyTime}, Run: func(ctx context.Context, _ nothing) ([]string, error) {
 			out, err := c.AwayNodes(ctx)
 			return out, broker.Refusal(forward.SystemShard, err)
 		}}),
@@ -102,7 +102,7 @@ func (w *Workers) Workers(ctx context.Context, q registry.Query, node string) (l
 			return list, task.NotFound("node", node)
 		}
 	}
-	pages, errs := w.list.OnNodes(ctx, workersTime, nodes, q)
+	pages, errs := w.list.OnNodes(ctx, WorkersTime, nodes, q)
 	for i, err := range errs {
 		if err != nil {
 			list.Silent = append(list.Silent, registry.SilentNode{Node: nodes[i].Name, Why: err.Error()})
@@ -129,7 +129,7 @@ func (w *Workers) Watch(ctx context.Context) {
 // seenElsewhere reports which workers other nodes have seen since this one began to miss them. A node that does not answer has seen none.
 func (w *Workers) seenElsewhere(ctx context.Context, missed []registry.Absence) []bool {
 	others := slices.DeleteFunc(slices.Clone(w.forward.Nodes()), func(n forward.Node) bool { return n.Number == w.forward.Node() })
-	answers, _ := w.seen.OnNodes(ctx, workersTime, others, missedArgs{missed})
+	answers, _ := w.seen.OnNodes(ctx, WorkersTime, others, missedArgs{missed})
 	seen := make([]bool, len(missed))
 	for _, a := range answers {
 		for i := range a[:min(len(a), len(seen))] {
@@ -144,7 +144,7 @@ const unlisted = "(all others, which this node does not know of yet)"
 
 // QueueWorkers returns what the nodes know of the workers of some queues, in their order, and which nodes did not answer in time.
 func (w *Workers) QueueWorkers(ctx context.Context, queues []broker.QueueName) []task.QueueWorkers {
-	answers, missing := w.tally.OnAllNodes(ctx, tallyTime, tallyArgs{queues})
+	answers, missing := w.tally.OnAllNodes(ctx, TallyTime, tallyArgs{queues})
 	if !w.forward.HasMap() {
 		missing = []string{unlisted}
 	}
@@ -162,7 +162,7 @@ func (w *Workers) splitMissing(ctx context.Context, missing []string) (silent, a
 	if len(missing) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, tallyTime)
+	ctx, cancel := context.WithTimeout(ctx, TallyTime)
 	defer cancel()
 	gone, _ := w.away.Call(ctx, forward.SystemShard, nothing{}) // without an answer none is known to be away
 	for _, name := range missing {

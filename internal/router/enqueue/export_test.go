@@ -1,4 +1,0 @@
-package enqueue
-
-// IsNewMember is exported for the tests.
-var IsNewMember = isNewMember
