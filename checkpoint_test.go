@@ -392,8 +392,8 @@ func TestOnce(t *testing.T) {
 				t.Errorf("lease %s: %v after %s and %d attempts, want ErrOnceHeld after %s", lease, err, took, asked, wait)
 			}
 			putOff := max(time.Second, min(lease/2, 30*time.Second))
-			if steer := outcome.SteerOf(err); steer == nil || steer.Delay < putOff/2 || steer.Delay > putOff {
-				t.Errorf("lease %s: the retry is delayed by %+v, want at most %s", lease, steer, putOff)
+			if directive := outcome.DirectiveOf(err); directive == nil || directive.Delay < putOff/2 || directive.Delay > putOff {
+				t.Errorf("lease %s: the retry is delayed by %+v, want at most %s", lease, directive, putOff)
 			}
 			ended, end := context.WithCancelCause(t.Context())
 			end(pawltype.ErrDraining)

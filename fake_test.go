@@ -64,7 +64,7 @@ type fake struct {
 	mute          bool                                 // streams accept frames, and send none
 	greet         func(*pawlv1.WorkHello) error        // refuses a stream
 	greetProducer error                                // refuses a producer's stream
-	deaf          chan struct{}                        // producers' streams are not read until it is closed
+	paused        chan struct{}                        // producers' streams are not read until it is closed
 	refuse        func(*pawlv1.TaskSpec) *pawlv1.Error // refuses a task
 	operator      func(method string, req any) (resp any, taken bool)
 	lease         time.Duration
@@ -272,10 +272,10 @@ type fakeProducer struct {
 func (s *fakeProducer) receive(f *fake, call func(ctx context.Context, method string, req any) (any, []*pawlv1.ShardStamp, error)) error {
 	for {
 		f.mu.Lock()
-		deaf := f.deaf
+		paused := f.paused
 		f.mu.Unlock()
-		if deaf != nil {
-			<-deaf
+		if paused != nil {
+			<-paused
 		}
 		r, err := s.stream.Recv()
 		if errors.Is(err, io.EOF) {

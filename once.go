@@ -130,7 +130,7 @@ func (c *Claim) beginOnce(ctx context.Context, h lease.OnceKeys, key string) (re
 			return nil, false, nil
 		case !time.Now().Before(patience):
 			putOff := min(max(c.Lease/2, minPutOff), maxPutOff)
-			return nil, false, &outcome.Steer{Outcome: pawltype.OutcomeSnoozed, Delay: putOff/2 + rand.N(putOff/2),
+			return nil, false, &outcome.Directive{Outcome: pawltype.OutcomeSnoozed, Delay: putOff/2 + rand.N(putOff/2),
 				Err: fmt.Errorf("%w: task %q, worker %q", pawltype.ErrOnceHeld, a.Holder.TaskID, a.Holder.Worker)}
 		}
 		rest := rpc.Backoff(try, firstOnceRest, maxOnceRest)

@@ -306,8 +306,8 @@ func TestServerDoesNotRead(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f, client := start(t)
 			mustEnqueue(t, client)
-			deaf := make(chan struct{})
-			f.set(func() { f.deaf = deaf })
+			paused := make(chan struct{})
+			f.set(func() { f.paused = paused })
 			mustEnqueue(t, client) // after this its reader sees the hook
 			large := pawl.RawTask{Type: "large", ContentType: "b", Payload: make([]byte, 3<<20)}
 			var batches []chan error
@@ -335,7 +335,7 @@ func TestServerDoesNotRead(t *testing.T) {
 				for _, done := range append(batches, stays) {
 					wantErr(t, "after Close", <-done, pawltype.ErrClosed)
 				}
-				close(deaf)
+				close(paused)
 				return
 			}
 			f.mu.Lock()
@@ -344,7 +344,7 @@ func TestServerDoesNotRead(t *testing.T) {
 			}
 			f.mu.Unlock()
 			synctest.Wait()
-			close(deaf)
+			close(paused)
 			for i, done := range append(batches, stays) {
 				if err := <-done; err != nil {
 					t.Errorf("call %d: %v", i, err)

@@ -573,8 +573,8 @@ func TestRelayWake(t *testing.T) {
 	box := newBox(t, outbox.SQLite, db)
 	looked := make(chan struct{}, 100)
 	// A listener that sends nothing keeps the relay from polling.
-	deaf := func(ctx context.Context, wake func()) error { wake(); looked <- struct{}{}; <-ctx.Done(); return nil }
-	r, _ := startRelay(t, box, pawltest.New(t).Client(t), outbox.RelayConfig{Listen: deaf, Poll: time.Hour})
+	silent := func(ctx context.Context, wake func()) error { wake(); looked <- struct{}{}; <-ctx.Done(); return nil }
+	r, _ := startRelay(t, box, pawltest.New(t).Client(t), outbox.RelayConfig{Listen: silent, Poll: time.Hour})
 	<-looked
 	for i := range 3 {
 		enqueue(t, box, db, receipt{fmt.Sprint(i)})

@@ -99,8 +99,8 @@ func (w *workload) ackAll(id int, claimed []*pawl.Claim) {
 		items[i].Claim = c
 	}
 	var settled []claims.Settled
-	var f fate
-	ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), fateKey{}, &f), startLimit)
+	var f outcome
+	ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), outcomeKey{}, &f), startLimit)
 	defer cancel()
 	r := history.Record{Client: id, Seq: int(calls.Add(1)), Op: history.Ack, CallNS: w.rec.Now()}
 	settled, _ = claims.New(w.patient).SettleAll(ctx, items) // without an answer the claims come back
@@ -109,7 +109,7 @@ func (w *workload) ackAll(id int, claimed []*pawl.Claim) {
 		one := r
 		one.Task, one.Token, one.Fence, one.Code = c.ID, c.Token, c.Fence, history.Unknown
 		if i < len(settled) {
-			one.Code, one.Reason = outcome(settled[i].Err)
+			one.Code, one.Reason = classify(settled[i].Err)
 		}
 		if one.Code != history.Unknown {
 			at := f.of(c.ID)

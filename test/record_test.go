@@ -20,8 +20,8 @@ import (
 
 // Each call has a record of its own, with the stamps of its answer: a recording client repeats nothing by itself, or says so in the record.
 
-// fate is what happened to a call on its way, filled in by the interceptor.
-type fate struct {
+// outcome is what happened to a call on its way, filled in by the interceptor.
+type outcome struct {
 	tries  int // how often it was sent
 	stamps []stamp
 }
@@ -33,11 +33,11 @@ type stamp struct {
 	time  int64
 }
 
-type fateKey struct{}
+type outcomeKey struct{}
 
 // intercept reads the stamps of an answer.
 func intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	f, ok := ctx.Value(fateKey{}).(*fate)
+	f, ok := ctx.Value(outcomeKey{}).(*outcome)
 	if !ok {
 		return invoke(ctx, method, req, reply, cc, opts...)
 	}
@@ -67,7 +67,7 @@ func stampsOf(trailer metadata.MD) (stamps []stamp) {
 }
 
 // of returns the stamp of the shard that owns a task, or of the only shard if no task is named.
-func (f *fate) of(id string) (found stamp) {
+func (f *outcome) of(id string) (found stamp) {
 	shard, known := uint32(0), false
 	if parsed, err := task.ParseID(id); err == nil {
 		shard, known = parsed.Shard(), true
@@ -96,17 +96,17 @@ func dialRecorded(t *testing.T, addr string, opts ...pawl.DialOptions) *pawl.Cli
 var calls atomic.Int64
 
 // recorded makes a call and returns its record without adding it to the history: a claim becomes one record for each task. do fills in the answer.
-func (w *workload) recorded(r history.Record, limit time.Duration, do func(ctx context.Context, r *history.Record) error) (history.Record, *fate, error) {
+func (w *workload) recorded(r history.Record, limit time.Duration, do func(ctx context.Context, r *history.Record) error) (history.Record, *outcome, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	f := new(fate)
+	f := new(outcome)
 	r.Seq, r.CallNS = int(calls.Add(1)), w.rec.Now()
 	asked := r
-	err := do(context.WithValue(ctx, fateKey{}, f), &r)
+	err := do(context.WithValue(ctx, outcomeKey{}, f), &r)
 	r.ReturnNS, asked.ReturnNS = w.rec.Now(), w.rec.Now()
 	at := f.of(r.Task)
 	r.Shard, r.Index, r.TimeUS, r.Retried = at.shard, at.index, at.time, f.tries > 1
-	r.Code, r.Reason = outcome(err)
+	r.Code, r.Reason = classify(err)
 	var refusal *pawltype.Error
 	switch {
 	case r.Code == history.Unknown:
@@ -125,9 +125,9 @@ func (w *workload) call(r history.Record, limit time.Duration, do func(ctx conte
 	return r, err
 }
 
-// outcome classifies a call by its error. Only what a task's state justifies is a refusal; all other errors may have come after the call took
+// classify returns the code of a call by its error. Only what a task's state justifies is a refusal; all other errors may have come after the call took
 // effect.
-func outcome(err error) (history.Code, history.Reason) {
+func classify(err error) (history.Code, history.Reason) {
 	var refusal *pawltype.Error
 	switch {
 	case err == nil:

@@ -300,7 +300,7 @@ func (w *workload) claim(id int, c *pawl.Client, wait time.Duration, most int) (
 // given records what a claim got: a record for each task, with the stamp of its shard, or one record if it got none. A waiting claim with an empty
 // answer may have got something after all, which the broker returned because the wait was over or it was about to stop. If its leader was replaced at
 // that time, the lease has to end first. So the checker treats it as an unanswered claim.
-func (w *workload) given(r history.Record, f *fate, claimed []*pawl.Claim) {
+func (w *workload) given(r history.Record, f *outcome, claimed []*pawl.Claim) {
 	if len(claimed) == 0 {
 		r.Answer = history.Answer{Code: history.Unknown}
 		w.rec.Add(r)

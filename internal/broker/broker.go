@@ -43,7 +43,7 @@ type Config struct {
 	// Tracer starts the traces of ticks; nil: they belong to none.
 	Tracer trace.Tracer
 	// Stats records what happens in the shards that this node leads; nil: nothing is recorded.
-	Stats  *stats.Book
+	Stats  *stats.Recorder
 	Logger *slog.Logger
 	// LogHeaders names the headers included in a dead letter's log line, as returned by ParseLogHeaders.
 	LogHeaders []string

@@ -12,15 +12,15 @@ import (
 
 // count records a committed round's task events in the statistics. It runs on the shard's loop.
 func (r *replica) count(round *engine.Round) {
-	book := r.b.cfg.Stats
-	if book == nil {
+	recorder := r.b.cfg.Stats
+	if recorder == nil {
 		return
 	}
 	for i := range round.Transitions {
 		r.events = append(r.events, eventOf(&round.Transitions[i], round.Now()))
 	}
 	now := time.Now()
-	book.Record(now, r.events)
+	recorder.Record(now, r.events)
 	clear(r.events)
 	r.events = r.events[:0]
 	for i := range round.Ticked {
@@ -32,7 +32,7 @@ func (r *replica) count(round *engine.Round) {
 		if t.Outcome == schema.TickSkipped {
 			tick.Skipped = max(t.Count, 1)
 		}
-		book.Tick(now, tick)
+		recorder.Tick(now, tick)
 	}
 }
 

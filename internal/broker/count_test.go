@@ -24,7 +24,7 @@ func TestCountedTransitions(t *testing.T) {
 		want []stats.Counter
 		ran  time.Duration
 	}{
-		{"born", engine.Transition{To: in(task.Ready, "")}, []stats.Counter{stats.Enqueued}, -1},
+		{"created", engine.Transition{To: in(task.Ready, "")}, []stats.Counter{stats.Enqueued}, -1},
 		{"due", engine.Transition{From: in(task.Scheduled, ""), To: in(task.Ready, "")}, nil, -1},
 		{"claimed", engine.Transition{From: in(task.Ready, ""), To: in(task.Claimed, "")}, []stats.Counter{stats.Claimed}, -1},
 		{"acked", engine.Transition{From: in(task.Claimed, ""), To: in(task.Succeeded, ""), Outcome: task.OutcomeSucceeded}, []stats.Counter{stats.Succeeded}, 3 * time.Second},
@@ -57,8 +57,8 @@ func TestCountedTransitions(t *testing.T) {
 // Calls that write nothing are counted where they are answered.
 func TestDuplicatesAndStaleVerbsCount(t *testing.T) {
 	inWorld(t, func(w *world) {
-		book := stats.New(time.Now())
-		w.Broker.cfg.Stats = book
+		recorder := stats.New(time.Now())
+		w.Broker.cfg.Stats = recorder
 		spec := task.Spec{Type: "job", Queue: "q", IdempotencyKey: "once", MaxAttempts: 1}
 		spec.Fill()
 		for range 3 {
@@ -70,13 +70,13 @@ func TestDuplicatesAndStaleVerbsCount(t *testing.T) {
 		w.pass(time.Minute)
 		_, _, err = w.Settle(context.Background(), one, []Settle{{Verb: Ack, Hold: hold(got[0])}})
 		w.must(err)
-		book.Totals(func(q *stats.Totals) {
+		recorder.Totals(func(q *stats.Totals) {
 			c := q.Types[0].Counts
 			if c[stats.Enqueued] != 1 || c[stats.Deduplicated] != 2 || c[stats.Claimed] != 1 || c[stats.Crashed] != 1 || c[stats.Dead] != 1 {
 				t.Errorf("unexpected counts %v", c)
 			}
 		})
-		if s := book.StaleTotals(); len(s) != 1 || s[0].Reason != task.StaleExpired || s[0].Count != 1 {
+		if s := recorder.StaleTotals(); len(s) != 1 || s[0].Reason != task.StaleExpired || s[0].Count != 1 {
 			t.Errorf("stale verbs: %+v", s)
 		}
 		all, err := w.statusesOf(context.Background(), []uint32{one})

@@ -206,7 +206,7 @@ type statusCache struct {
 	queues []*QueueStatus
 }
 
-// statusShare bounds the cost of surveys: the result is reused for up to statusShare times as long as the survey took, within the age
+// statusShare bounds the cost of reading all queues: the result is reused for up to statusShare times as long as that took, within the age
 // that the caller allows. So pages of a few queues are never behind, and thousands of queues take no more than a twentieth of a processor.
 const statusShare = 20
 

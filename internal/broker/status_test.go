@@ -111,7 +111,7 @@ func TestNewDeadLettersAddUp(t *testing.T) {
 	}
 }
 
-// TestNamespaceAddsUp: the numbers of the queues of one namespace are added up, and the result of an expensive survey is reused for a while.
+// TestNamespaceAddsUp: the numbers of the queues of one namespace are added up, and an expensive result is reused for a while.
 func TestNamespaceAddsUp(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
@@ -136,11 +136,11 @@ func TestNamespaceAddsUp(t *testing.T) {
 		}
 		w.pass(statusShare*time.Second - time.Millisecond)
 		if all, err := w.QueueStatuses(ctx, time.Minute); err != nil || len(all) != 4 {
-			t.Errorf("a survey that took a second was not reused for %d seconds: %v, %v", statusShare, all, err)
+			t.Errorf("a result that took a second was not reused for %d seconds: %v, %v", statusShare, all, err)
 		}
 		w.pass(time.Millisecond)
 		if all, err := w.QueueStatuses(ctx, time.Minute); err != nil || len(all) != 0 {
-			t.Errorf("after that time the survey was reused: %v, %v", all, err)
+			t.Errorf("after that time the result was reused: %v, %v", all, err)
 		}
 	})
 }

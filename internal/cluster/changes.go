@@ -48,16 +48,16 @@ type Delta struct {
 	Access  *auth.Access    // nil: tokens and namespaces are unchanged
 	Quiet   []workers.Quiet // with All: all that exist
 	Resumed []workers.Name
-	// Waited is how long the leader waited for news before it read them: the copy is as recent as the request plus this time.
+	// Waited is how long the leader waited for changes before it read them: the copy is as recent as the request plus this time.
 	Waited time.Duration `json:",omitempty"`
 }
 
 const (
-	// maxWait bounds how long a poll of another node may wait for news: nodes that wait must not seem silent.
+	// maxWait bounds how long a poll of another node may wait for changes: nodes that wait must not seem silent.
 	maxWait = aliveFor / 2
 )
 
-// Changes returns what a node's copy, complete up to after (0: it is empty), lacks, waiting up to wait for news. It stores the node's
+// Changes returns what a node's copy, complete up to after (0: it is empty), lacks, waiting up to wait for changes. It stores the node's
 // report, and counts as a sign of life. A node that was removed gets wrong_state.
 func (c *Copies) Changes(ctx context.Context, after uint64, report Report, wait time.Duration) (Delta, error) {
 	c.placement.liveness.noteAlive(report.Node)
@@ -71,8 +71,8 @@ func (c *Copies) Changes(ctx context.Context, after uint64, report Report, wait 
 	began := time.Now()
 	c.shard.Await(ctx, after, wait)
 	waited := time.Since(began)
-	what := c.shard.News(after)
-	// Even without news there is a view: the answer confirms that this node leads, and that the copy lacks nothing.
+	what := c.shard.Changes(after)
+	// Even without changes there is a view: the answer confirms that this node leads, and that the copy lacks nothing.
 	d, err := system.View(ctx, c.shard, func(r store.Reader) (Delta, error) { return readDelta(r, what, report.Node) })
 	if err != nil {
 		return Delta{}, err
@@ -87,22 +87,22 @@ func (c *Copies) Changes(ctx context.Context, after uint64, report Report, wait 
 }
 
 // readDelta builds the answer. What it finds may be newer than its version says; it is then sent again.
-func readDelta(r store.Reader, news system.News, node uint32) (d Delta, err error) {
+func readDelta(r store.Reader, changes system.Changes, node uint32) (d Delta, err error) {
 	if err := mustBelong(r, node); err != nil {
 		return d, err
 	}
-	d = Delta{Version: news.Version, All: news.All}
-	if news.Map {
+	d = Delta{Version: changes.Version, All: changes.All}
+	if changes.Map {
 		if d.Map, err = readMap(r); err != nil {
 			return d, err
 		}
 	}
-	if news.Access {
+	if changes.Access {
 		if d.Access, err = readAccess(r); err != nil {
 			return d, err
 		}
 	}
-	if news.All {
+	if changes.All {
 		err = queues.Scan(r, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(q queues.Queue, _ bool) bool {
 			d.Queues = append(d.Queues, q)
 			return true
@@ -112,10 +112,10 @@ func readDelta(r store.Reader, news system.News, node uint32) (d Delta, err erro
 		}
 		return d, err
 	}
-	if err := readWorkers(r, news, &d); err != nil {
+	if err := readWorkers(r, changes, &d); err != nil {
 		return d, err
 	}
-	for name := range news.Queues {
+	for name := range changes.Queues {
 		q, _, ok, err := queues.Get(r, name.Namespace, name.Name)
 		switch {
 		case err != nil:
@@ -129,8 +129,8 @@ func readDelta(r store.Reader, news system.News, node uint32) (d Delta, err erro
 	return d, nil
 }
 
-func readWorkers(r store.Reader, news system.News, d *Delta) error {
-	for name := range news.Workers {
+func readWorkers(r store.Reader, changes system.Changes, d *Delta) error {
+	for name := range changes.Workers {
 		q, quiet, err := workers.Get(r, workers.Named(name))
 		switch {
 		case err != nil:

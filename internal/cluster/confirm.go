@@ -63,12 +63,12 @@ func (c *Copies) Confirm(ctx context.Context, version uint64) (behind []string, 
 		if c.awaited == nil {
 			c.awaited = make(chan struct{})
 		}
-		news := c.awaited
+		confirmed := c.awaited
 		c.mu.Unlock()
 		alive := slices.ContainsFunc(lack, func(n Node) bool { return c.placement.liveness.silent(n.Number) < aliveFor })
 		if alive {
 			select {
-			case <-news:
+			case <-confirmed:
 				continue
 			case <-ctx.Done():
 			}

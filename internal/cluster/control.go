@@ -124,7 +124,7 @@ func (c *Control) minutely(ctx context.Context) {
 	}
 }
 
-// Dropped is called when a round of the system shard did not commit, or its fate is unknown, or the replica's term ended.
+// Dropped is called when a round of the system shard did not commit, or its outcome is unknown, or the replica's term ended.
 func (c *Control) Dropped(over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

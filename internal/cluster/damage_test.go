@@ -75,7 +75,7 @@ func TestUnreadableRows(t *testing.T) {
 			_, err := c.Webhooks.Add(bg, webhooks.Call{Hook: webhooks.Webhook{Namespace: ns, Name: "h2", URL: "https://h2", Events: []task.NotificationKind{task.NotifyDead}}, By: boss})
 			return err
 		},
-		"news": func(c *Control) error {
+		"notifications": func(c *Control) error {
 			return c.Webhooks.TakeNotifications(bg, ns, []*task.Notification{died(100)})
 		},
 		"markers": func(c *Control) error {
@@ -113,9 +113,9 @@ func TestUnreadableRows(t *testing.T) {
 		{system.Key(system.TokenTable, team, "ci"), "changes, add token, rotate token, revoke token, tokens"},
 		{append([]byte{system.NamespaceTable}, team...), "changes, add team, add namespace, namespaces, quotas, name new"},
 		{system.Key(system.CronTable, ns, "s"), "schedule, name, forget"},
-		{system.Key(system.HookTable, ns, "h"), "webhook, webhooks, pause webhook, resume webhook, remove webhook, add webhook, news"},
+		{system.Key(system.HookTable, ns, "h"), "webhook, webhooks, pause webhook, resume webhook, remove webhook, add webhook, notifications"},
 		{system.Key(system.WebhookStatusTable, ns, "h"), "webhook, webhooks, pause webhook, resume webhook, remove webhook"},
-		{[]byte{system.SeenTable}, "news"},
+		{[]byte{system.SeenTable}, "notifications"},
 		{[]byte{system.MarkerTable}, "markers"},
 		{[]byte{system.QuietTable}, "changes, resume worker"},
 	} {

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// pollWait is how long a poll waits for news. Polls are the node's heartbeat, so it is well below aliveFor.
+	// pollWait is how long a poll waits for changes. Polls are the node's heartbeat, so it is well below aliveFor.
 	pollWait = 2 * time.Second
 	// OwnPollWait is pollWait for a node that asks itself and is alone in its cluster: nobody needs its heartbeat.
 	OwnPollWait = 10 * time.Minute
@@ -34,7 +34,7 @@ func (c *Copy) Follow(ctx context.Context, fetch func(ctx context.Context, after
 				pause = followPause
 				continue
 			}
-			// An answer without news came immediately: a leader that cannot wait must not be asked in a tight loop.
+			// An answer without changes came immediately: a leader that cannot wait must not be asked in a tight loop.
 		}
 		system.Sleep(ctx, pause/2+rand.N(pause/2))
 		pause = min(2*pause, maxFollowPause)

@@ -210,20 +210,20 @@ func TestChangeOfVotersAndRemoval(t *testing.T) {
 	})
 }
 
-// meddler is a fleet in which an operator drains a node between the status requests and the steps.
-type meddler struct {
+// drainingFleet is a fleet in which an operator drains a node between the status requests and the steps.
+type drainingFleet struct {
 	*fleet
 	once    sync.Once
-	meddle  func()
+	drain   func()
 	changes int
 }
 
-func (g *meddler) Status(ctx context.Context, shard uint32) (Status, error) {
-	g.once.Do(g.meddle)
+func (g *drainingFleet) Status(ctx context.Context, shard uint32) (Status, error) {
+	g.once.Do(g.drain)
 	return g.fleet.Status(ctx, shard)
 }
 
-func (g *meddler) ChangeVoters(ctx context.Context, shard uint32, c VoterChange) error {
+func (g *drainingFleet) ChangeVoters(ctx context.Context, shard uint32, c VoterChange) error {
 	g.changes++
 	return g.fleet.ChangeVoters(ctx, shard, c)
 }
@@ -232,14 +232,14 @@ func TestLoopChecksBeforeChangingVoters(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
 		must(t, s.join("n2"))
-		g := &meddler{fleet: s.fleet, meddle: func() {}}
+		g := &drainingFleet{fleet: s.fleet, drain: func() {}}
 		s.loop = NewReconciler(ReconcilerConfig{Placement: s.replica.control.Placement, Groups: g})
 		for range 20 {
 			s.tick()
 		}
 		// With two nodes, the voters would move to the second while the first drains, but by the time of the step it no longer drains.
 		must(t, s.replica.control.Placement.Drain(bg, nobody, "n1"))
-		g.once, g.meddle = sync.Once{}, func() { must(t, s.replica.control.Placement.Undrain(bg, nobody, "n1")) }
+		g.once, g.drain = sync.Once{}, func() { must(t, s.replica.control.Placement.Undrain(bg, nobody, "n1")) }
 		if s.tick(); g.changes != 0 {
 			t.Errorf("%d changes of voters were made on an outdated plan", g.changes)
 		}

@@ -32,9 +32,9 @@ func (d *duel) manyStep() string {
 			Priority: task.Priorities[d.rng.IntN(3)], Retry: &task.Retry{Initial: 7 * time.Second, Factor: 3, Max: time.Minute}}
 		s.Fill()
 		t := d.m.taskOf(&s)
-		fate, other := d.m.enter(t)
+		outcome, other := d.m.enter(t)
 		a, err := d.Enqueue(s)
-		d.entered(t, fate, other, a, err)
+		d.entered(t, outcome, other, a, err)
 	}
 	return "many keys"
 }

@@ -26,7 +26,7 @@ func FuzzRows(f *testing.F) {
 	f.Add(schema.Result{Data: []byte("r")}.Encode())
 	f.Add((&outbox.Message{Spec: task.Spec{Type: "t"}, From: outbox.Origin{Schedule: "s"}}).Encode())
 	f.Add((&outbox.Message{Spec: task.Spec{Type: "t"}, From: outbox.Origin{Parent: task.ID{1}, N: 2}}).Encode())
-	f.Add(schema.EncodeFollowers([]schema.Follower{{Type: "t", Spec: task.EncodeSpec(&task.Spec{Type: "t"})}, {State: schema.FollowerBorn, ID: task.ID{1}}}))
+	f.Add(schema.EncodeFollowers([]schema.Follower{{Type: "t", Spec: task.EncodeSpec(&task.Spec{Type: "t"})}, {State: schema.FollowerCreated, ID: task.ID{1}}}))
 	f.Add((&schema.Exec{State: task.Ready, Links: &schema.Links{Followed: true, Group: task.ID{1}, Ref: task.ID{2}, Revision: 3}}).Encode())
 	f.Add((&schema.Envelope{Queue: "q", Parent: &task.Parent{ID: task.ID{1}, Result: []byte("r")}}).Encode())
 	f.Add([]byte{})

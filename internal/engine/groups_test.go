@@ -393,16 +393,16 @@ func (s *shards) judge() error {
 			if x.Links == nil || !x.Links.Followed {
 				return
 			}
-			born := 0
+			created := 0
 			for _, f := range schema.FollowersOf(w.Store, "default", id, x) {
-				if f.State == schema.FollowerBorn {
-					born++
+				if f.State == schema.FollowerCreated {
+					created++
 				} else if f.State == schema.FollowerSent || f.State == schema.FollowerWaiting && x.State == task.Succeeded {
 					bad = fmt.Errorf("task %s is %s, and what follows it is %s", id, x.State, f.State)
 				}
 			}
-			if born != behind[id.String()] {
-				bad = fmt.Errorf("task %s is %s: %d were born behind it, and there are %d", id, x.State, born, behind[id.String()])
+			if created != behind[id.String()] {
+				bad = fmt.Errorf("task %s is %s: %d were created behind it, and there are %d", id, x.State, created, behind[id.String()])
 			}
 		})
 		if bad != nil {

@@ -36,8 +36,8 @@ type Leader struct {
 	leases    leases
 	// renewedUpTo is the last deadline of a key that may be void because the key was renewed before it (request.go).
 	renewedUpTo store.Time
-	reading     []*Queue        // queues with lanes still to be read
-	behind      []lanes.Stretch // to be read ahead
+	reading     []*Queue      // queues with lanes still to be read
+	behind      []lanes.Range // to be read ahead
 
 	transitions []Transition // of the last round; the slice is reused
 	row         []byte       // buffer for an envelope or a state, which is copied when it is set

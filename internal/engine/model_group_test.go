@@ -80,12 +80,12 @@ type modelReport struct {
 
 // modelPoint is what a group enqueues at a point.
 type modelPoint struct {
-	spec   *task.Spec // nil: nothing
-	fate   schema.FollowerState
-	reason string
-	t      *modelTask  // the created task; its id is learnt from the engine
-	other  *modelTask  // the task that had its unique key
-	report modelReport // the counts at that moment
+	spec    *task.Spec // nil: nothing
+	outcome schema.FollowerState
+	reason  string
+	t       *modelTask  // the created task; its id is learnt from the engine
+	other   *modelTask  // the task that had its unique key
+	report  modelReport // the counts at that moment
 }
 
 // id is the group's id.
@@ -101,9 +101,9 @@ func (g *modelGroup) join(come func()) {
 }
 
 // note makes a task a member, if it belongs to a known group.
-func (g *modelGroup) note(t *modelTask, fate schema.FollowerState) {
+func (g *modelGroup) note(t *modelTask, outcome schema.FollowerState) {
 	if g != nil && !g.gone {
-		g.members = append(g.members, modelMember{t: t, refused: fate != schema.FollowerBorn})
+		g.members = append(g.members, modelMember{t: t, refused: outcome != schema.FollowerCreated})
 	}
 }
 
@@ -171,7 +171,7 @@ func (m *model) advance(g *modelGroup, ended *modelTask) {
 // reach enqueues what waits for a point.
 func (m *model) reach(g *modelGroup, point int, died *modelTask) {
 	p := &g.points[point]
-	if p.fate != schema.FollowerWaiting {
+	if p.outcome != schema.FollowerWaiting {
 		return
 	}
 	c := g.counts()
@@ -180,18 +180,18 @@ func (m *model) reach(g *modelGroup, point int, died *modelTask) {
 	if died != nil {
 		p.report.TaskID = died.id.String()
 	}
-	p.fate = schema.FollowerBorn // assumed already: it may replace the last member
+	p.outcome = schema.FollowerCreated // assumed already: it may replace the last member
 	p.t = m.taskOf(p.spec)
-	p.fate, p.other = m.enter(p.t)
-	if p.fate == schema.FollowerRefused {
+	p.outcome, p.other = m.enter(p.t)
+	if p.outcome == schema.FollowerRefused {
 		p.reason = string(task.CodeConflict)
 	}
 }
 
 func (g *modelGroup) drop(reason string) {
 	for i := range g.points {
-		if p := &g.points[i]; p.fate == schema.FollowerWaiting {
-			p.fate, p.reason = schema.FollowerDropped, reason
+		if p := &g.points[i]; p.outcome == schema.FollowerWaiting {
+			p.outcome, p.reason = schema.FollowerDropped, reason
 		}
 	}
 }
@@ -267,7 +267,7 @@ func (d *duel) makeGroup() string {
 	g := &modelGroup{makes: n, open: n.Open, created: d.Now}
 	for i, to := range []**task.Spec{&n.OnComplete, &n.OnSuccess, &n.OnDeath} {
 		if d.rng.IntN(4) == 0 {
-			g.points[i].fate = schema.FollowerDropped
+			g.points[i].outcome = schema.FollowerDropped
 			continue
 		}
 		s := d.spec(1)
@@ -286,9 +286,9 @@ func (d *duel) makeGroup() string {
 		for i := range n.Tasks {
 			t := d.m.taskOf(&n.Tasks[i])
 			t.group = g
-			fate, other := d.m.enter(t)
-			d.entered(t, fate, other, made.Tasks[i].Accepted, made.Tasks[i].Err)
-			g.note(t, fate)
+			outcome, other := d.m.enter(t)
+			d.entered(t, outcome, other, made.Tasks[i].Accepted, made.Tasks[i].Err)
+			g.note(t, outcome)
 		}
 	})
 	d.m.groups, d.m.made = append(d.m.groups, g), append(d.m.made, g)
@@ -354,10 +354,10 @@ func (d *duel) addToGroup(g *modelGroup) string {
 		g.join(func() {
 			t := d.m.taskOf(&specs[i])
 			t.group = g
-			fate, other := d.m.enter(t)
-			refused := fate != schema.FollowerBorn
-			if d.entered(t, fate, other, j.Accepted, j.Err); !refused {
-				g.note(t, fate)
+			outcome, other := d.m.enter(t)
+			refused := outcome != schema.FollowerCreated
+			if d.entered(t, outcome, other, j.Accepted, j.Err); !refused {
+				g.note(t, outcome)
 				g.members[len(g.members)-1].request = request
 			}
 		})
@@ -431,7 +431,7 @@ func (d *duel) compareGroups() error {
 func (d *duel) learn(g *modelGroup, points []schema.Follower) error {
 	for _, f := range points {
 		p := &g.points[slices.Index(modelPoints[:], f.On)]
-		if f.State != schema.FollowerBorn || p.fate != schema.FollowerBorn || p.t.id == f.ID {
+		if f.State != schema.FollowerCreated || p.outcome != schema.FollowerCreated || p.t.id == f.ID {
 			continue
 		}
 		v, err := query.Show(d.Store, "default", f.ID)
@@ -457,8 +457,8 @@ func (g *modelGroup) comparePoints(got []schema.Follower) error {
 		}
 	}
 	for i, p := range want {
-		if len(got) != len(want) || got[i].Type != p.spec.Type || got[i].State != p.fate || got[i].Reason != p.reason ||
-			p.fate == schema.FollowerBorn && got[i].ID != p.t.id || p.fate == schema.FollowerDuplicate && got[i].ID != p.other.id {
+		if len(got) != len(want) || got[i].Type != p.spec.Type || got[i].State != p.outcome || got[i].Reason != p.reason ||
+			p.outcome == schema.FollowerCreated && got[i].ID != p.t.id || p.outcome == schema.FollowerDuplicate && got[i].ID != p.other.id {
 			return fmt.Errorf("group %s has points %+v; the model has at number %d %+v of %d", g.id(), got, i, p, len(want))
 		}
 	}

@@ -39,13 +39,13 @@ func (d *duel) orderStep() string {
 // lineUp assigns places to tasks: in the order of the key when a task begins, and in its lane when it has become the first. It must be called after
 // each event.
 func (m *model) lineUp() {
-	born := map[*modelTask]bool{} // in this step: a task that replaces another has its place
+	created := map[*modelTask]bool{} // in this step: a task that replaces another has its place
 	for _, t := range m.tasks {
 		switch {
 		case t.state.Ended():
 			t.order, t.begun = 0, false
 		case !t.begun:
-			born[t] = true
+			created[t] = true
 			if t.begun = true; m.rules[t.queue].Settings.KeyOrder == task.KeyOrderStrict && t.key != "" {
 				m.places++
 				t.order = m.places
@@ -54,7 +54,7 @@ func (m *model) lineUp() {
 	}
 	for _, t := range m.tasks {
 		first := t.order != 0 && t.state == task.Ready && m.before(t) == nil
-		if first && !t.inLine && !born[t] {
+		if first && !t.inLine && !created[t] {
 			m.places++
 			t.place = m.places
 		}

@@ -356,12 +356,12 @@ func (d *duel) enqueueStep() string {
 // enter enqueues a task.
 func (d *duel) enter(s task.Spec) string {
 	t := d.m.taskOf(&s)
-	fate, other := d.m.enter(t)
+	outcome, other := d.m.enter(t)
 	a, err := d.Enqueue(s)
-	if fate == schema.FollowerBorn && s.RequestID != (task.ID{}) {
+	if outcome == schema.FollowerCreated && s.RequestID != (task.ID{}) {
 		d.m.asked = append(d.m.asked, modelRequest{s, t})
 	}
-	return d.entered(t, fate, other, a, err)
+	return d.entered(t, outcome, other, a, err)
 }
 
 // requestStep repeats an enqueue.
@@ -520,7 +520,7 @@ func (d *duel) settle(t *modelTask, fence int, verb string) string {
 			t.state = task.Succeeded
 			d.m.passKey(t)
 			d.m.judge(t, modelSuccess)
-			d.born(t)
+			d.addFollowers(t)
 			d.m.updateGroup(t)
 		}
 		if repeated && err == nil && len(d.Last.Woken) > 0 {
@@ -532,9 +532,9 @@ func (d *duel) settle(t *modelTask, fence int, verb string) string {
 	}
 }
 
-// born adds the follow-ups of a task that has succeeded, and checks that each exists once and that there are no others. Those of a member are
+// addFollowers adds the follow-ups of a task that has succeeded, and checks that each exists once and that there are no others. Those of a member are
 // members.
-func (d *duel) born(t *modelTask) {
+func (d *duel) addFollowers(t *modelTask) {
 	v, err := query.Show(d.Store, "default", t.id)
 	if err != nil || len(v.Then) != len(t.then) {
 		d.T.Fatalf("%d tasks follow %s, the model has %+v (%v)", len(v.Then), t.id, t, err)
@@ -544,12 +544,12 @@ func (d *duel) born(t *modelTask) {
 		for i, f := range v.Then {
 			next := d.m.taskOf(&t.then[i])
 			next.group = t.group
-			fate, other := d.m.enter(next)
-			if f.State != fate || fate == schema.FollowerDuplicate && f.ID != other.id {
-				d.T.Fatalf("task %s has the follow-up %+v, the model has it %s by %+v", t.id, f, fate, other)
+			outcome, other := d.m.enter(next)
+			if f.State != outcome || outcome == schema.FollowerDuplicate && f.ID != other.id {
+				d.T.Fatalf("task %s has the follow-up %+v, the model has it %s by %+v", t.id, f, outcome, other)
 			}
-			t.group.note(next, fate)
-			if d.seen["chain: "+fate.String()]++; fate != schema.FollowerBorn {
+			t.group.note(next, outcome)
+			if d.seen["chain: "+outcome.String()]++; outcome != schema.FollowerCreated {
 				continue
 			}
 			next.id = f.ID

@@ -66,16 +66,16 @@ func (d *duel) unique() *task.Unique {
 
 // enter is the rule for a new task: it is created and replaces another, if any; or the holder of its unique key is kept (duplicate); or it is
 // refused.
-func (m *model) enter(t *modelTask) (fate schema.FollowerState, other *modelTask) {
+func (m *model) enter(t *modelTask) (outcome schema.FollowerState, other *modelTask) {
 	if t.unique == nil {
 		m.tasks = append(m.tasks, t)
-		return schema.FollowerBorn, nil
+		return schema.FollowerCreated, nil
 	}
 	holder, next := m.keyOf(t)
 	if holder == nil {
 		t.holds = true
 		m.tasks = append(m.tasks, t)
-		return schema.FollowerBorn, nil
+		return schema.FollowerCreated, nil
 	}
 	old := next
 	if holder.state.Waiting() {
@@ -96,12 +96,12 @@ func (m *model) enter(t *modelTask) (fate schema.FollowerState, other *modelTask
 		old.state, old.holds, old.next = task.Discarded, false, false
 		m.updateGroup(old)
 	}
-	return schema.FollowerBorn, old
+	return schema.FollowerCreated, old
 }
 
 // entered compares the answer to an enqueue with the expected outcome.
-func (d *duel) entered(t *modelTask, fate schema.FollowerState, other *modelTask, a engine.Accepted, err error) string {
-	switch fate {
+func (d *duel) entered(t *modelTask, outcome schema.FollowerState, other *modelTask, a engine.Accepted, err error) string {
+	switch outcome {
 	case schema.FollowerRefused:
 		d.refused(err, task.ErrConflict, other)
 		return "rejected by its unique key"

@@ -10,13 +10,13 @@ import (
 // ReadAhead holds tasks of long queues that will be claimed soon. Their rows are read on another goroutine, so that no round has to wait for the
 // disk.
 type ReadAhead struct {
-	rows      *cache.Ahead
-	stretches []lanes.Stretch
-	tasks     [][]schema.ReadyTask // read, for each stretch
+	rows   *cache.Ahead
+	ranges []lanes.Range
+	tasks  [][]schema.ReadyTask // read, for each range
 }
 
-// maxStretches bounds the lanes of which tasks are read ahead at once.
-const maxStretches = 16
+// maxRanges bounds the lanes of which tasks are read ahead at once.
+const maxRanges = 16
 
 // ReadAhead starts a read-ahead, or returns nil if there is nothing to read. It is called when a round has been applied. Read then reads the state at
 // that moment, and Take adds what was read to the cache before a later round.
@@ -30,15 +30,15 @@ func (l *Leader) ReadAhead() *ReadAhead {
 	if rows == nil {
 		return nil
 	}
-	return &ReadAhead{rows: rows, stretches: behind[:min(len(behind), maxStretches)]}
+	return &ReadAhead{rows: rows, ranges: behind[:min(len(behind), maxRanges)]}
 }
 
 // Read reads the tasks.
 func (a *ReadAhead) Read(from store.Reader) {
-	a.tasks = make([][]schema.ReadyTask, len(a.stretches))
-	for i := range a.stretches {
-		tasks := a.stretches[i].Tasks(from)
-		n := a.rows.Read(from, a.stretches[i].Namespace, tasks)
+	a.tasks = make([][]schema.ReadyTask, len(a.ranges))
+	for i := range a.ranges {
+		tasks := a.ranges[i].Tasks(from)
+		n := a.rows.Read(from, a.ranges[i].Namespace, tasks)
 		a.tasks[i] = tasks[:n]
 	}
 }
@@ -46,8 +46,8 @@ func (a *ReadAhead) Read(from store.Reader) {
 // Take adds what was read to the cache. It must be called between rounds.
 func (l *Leader) Take(a *ReadAhead) {
 	if l.hot.Take(a.rows) {
-		for i := range a.stretches {
-			a.stretches[i].Done(a.tasks[i])
+		for i := range a.ranges {
+			a.ranges[i].Done(a.tasks[i])
 		}
 	}
 }

@@ -280,17 +280,17 @@ func (l *lottery) filter(all []*query.View) (f query.Filter) {
 	return f
 }
 
-// effort returns a random effort, so that a search takes each of its ways, and a list a different one on each page.
-func (l *lottery) effort() query.Effort {
+// budget returns a random budget, so that a search takes each of its ways, and a list a different one on each page.
+func (l *lottery) budget() query.Budget {
 	any := func(of ...int) int { return of[l.rng.IntN(len(of))] }
-	return query.Effort{Rows: any(1, 2, 7, 1000), Index: any(0, 10, 1000), Kept: any(1, 3, 1000), Scans: any(0, 3, 1000), Lanes: any(0, 2, 1000), Probe: any(1, 5, 1000)}
+	return query.Budget{Rows: any(1, 2, 7, 1000), Index: any(0, 10, 1000), Kept: any(1, 3, 1000), Scans: any(0, 3, 1000), Lanes: any(0, 2, 1000), Probe: any(1, 5, 1000)}
 }
 
 // read reads a complete list, page by page.
 func (l *lottery) read(f query.Filter, limit int) (ids []task.ID) {
 	var cursor []byte
 	for pages := 0; ; pages++ {
-		p, err := query.ReadPage(l.Store, "default", f, cursor, limit, l.effort())
+		p, err := query.ReadPage(l.Store, "default", f, cursor, limit, l.budget())
 		if err != nil {
 			l.T.Fatal(err)
 		}
@@ -407,7 +407,7 @@ func (l *lottery) checkSteps(f query.Filter, want []task.ID) {
 	}
 }
 
-// A search reads no more than its effort allows, reports how much it read, and continues where it stopped until it has found everything.
+// A search reads no more than its budget allows, reports how much it read, and continues where it stopped until it has found everything.
 func TestSearchIsBounded(t *testing.T) {
 	w := engine.NewWorld(t)
 	for _, q := range []string{"default", "other", "dead"} {
@@ -438,27 +438,27 @@ func TestSearchIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		filter      query.Filter
-		most        query.Effort
+		most        query.Budget
 		limit       int
 		rows, found int
 		whole       bool
 	}{
-		{"newest", query.Filter{}, query.EffortOf(100, 0), 10, 10, 10, false},
-		{"bounded", query.Filter{Key: "none"}, query.EffortOf(10, 0), 10, 10, 0, false},
-		{"fields of payloads, bounded", query.Filter{Payload: []query.PayloadField{{Path: "a", Value: "1"}}}, query.EffortOf(10, 0), 10, 10, 0, false},
-		{"payloads, bounded", query.Filter{Text: "none"}, query.EffortOf(10, 0), 10, 10, 0, false},
-		{"by state", query.Filter{States: ready}, query.EffortOf(1000, 2000), 10, 1000 + 2 + 3, 10, false}, // tasks and lanes
-		{"by state, bounded", query.Filter{States: ready, Text: "none"}, query.EffortOf(10, 2000), 10, 1005, 0, false},
-		{"by state, too many", query.Filter{States: ready}, query.EffortOf(1000, 900), 10, 10, 10, false},
-		{"by state, too many queues", query.Filter{States: ready}, query.Effort{Rows: 1000, Index: 2000, Kept: 10, Scans: 1, Lanes: 10, Probe: 10}, 10, 10, 10, false},
-		{"by state and key", query.Filter{States: ready, Key: "rare"}, query.EffortOf(1000, 900), 10, 1 + 3, 1, true},
-		{"by state and type", query.Filter{States: ready, Type: "rare"}, query.EffortOf(1000, 900), 10, 1 + 3, 1, true},
-		{"no such state", query.Filter{States: []task.State{task.Claimed}}, query.EffortOf(1, 1), 10, 0, 0, true},
-		{"dead, bounded", query.Filter{Queue: "dead", States: dead, Type: "none"}, query.EffortOf(1, 0), 10, 20, 0, false},
-		{"dead, bounded behind a match", query.Filter{Queue: "dead", States: dead, Type: "rare"}, query.EffortOf(2, 0), 10, 21, 1, false},
-		{"zones, bounded", query.Filter{Type: "none"}, query.EffortOf(1, 0), 10, 20, 0, false},
-		{"queue, full", query.Filter{Queue: "default"}, query.EffortOf(1000, 0), query.IndexChunk, query.IndexChunk, query.IndexChunk, false},
-		{"queue, bounded", query.Filter{Queue: "default", Key: "none"}, query.EffortOf(10, 0), 10, 10, 0, false},
+		{"newest", query.Filter{}, query.BudgetOf(100, 0), 10, 10, 10, false},
+		{"bounded", query.Filter{Key: "none"}, query.BudgetOf(10, 0), 10, 10, 0, false},
+		{"fields of payloads, bounded", query.Filter{Payload: []query.PayloadField{{Path: "a", Value: "1"}}}, query.BudgetOf(10, 0), 10, 10, 0, false},
+		{"payloads, bounded", query.Filter{Text: "none"}, query.BudgetOf(10, 0), 10, 10, 0, false},
+		{"by state", query.Filter{States: ready}, query.BudgetOf(1000, 2000), 10, 1000 + 2 + 3, 10, false}, // tasks and lanes
+		{"by state, bounded", query.Filter{States: ready, Text: "none"}, query.BudgetOf(10, 2000), 10, 1005, 0, false},
+		{"by state, too many", query.Filter{States: ready}, query.BudgetOf(1000, 900), 10, 10, 10, false},
+		{"by state, too many queues", query.Filter{States: ready}, query.Budget{Rows: 1000, Index: 2000, Kept: 10, Scans: 1, Lanes: 10, Probe: 10}, 10, 10, 10, false},
+		{"by state and key", query.Filter{States: ready, Key: "rare"}, query.BudgetOf(1000, 900), 10, 1 + 3, 1, true},
+		{"by state and type", query.Filter{States: ready, Type: "rare"}, query.BudgetOf(1000, 900), 10, 1 + 3, 1, true},
+		{"no such state", query.Filter{States: []task.State{task.Claimed}}, query.BudgetOf(1, 1), 10, 0, 0, true},
+		{"dead, bounded", query.Filter{Queue: "dead", States: dead, Type: "none"}, query.BudgetOf(1, 0), 10, 20, 0, false},
+		{"dead, bounded behind a match", query.Filter{Queue: "dead", States: dead, Type: "rare"}, query.BudgetOf(2, 0), 10, 21, 1, false},
+		{"zones, bounded", query.Filter{Type: "none"}, query.BudgetOf(1, 0), 10, 20, 0, false},
+		{"queue, full", query.Filter{Queue: "default"}, query.BudgetOf(1000, 0), query.IndexChunk, query.IndexChunk, query.IndexChunk, false},
+		{"queue, bounded", query.Filter{Queue: "default", Key: "none"}, query.BudgetOf(10, 0), 10, 10, 0, false},
 	} {
 		p, err := query.ReadPage(w.Store, "default", c.filter, nil, c.limit, c.most)
 		if err != nil || p.Rows != c.rows || len(p.Tasks) != c.found || (p.Next == nil) != c.whole {
@@ -470,7 +470,7 @@ func TestSearchIsBounded(t *testing.T) {
 		var found []task.ID
 		pages := 0
 		for ; pages < 3000; pages++ {
-			p, err := query.ReadPage(w.Store, "default", f, cursor, 10, query.Effort{Rows: 1, Probe: 1, Kept: 1})
+			p, err := query.ReadPage(w.Store, "default", f, cursor, 10, query.Budget{Rows: 1, Probe: 1, Kept: 1})
 			if err != nil {
 				t.Fatal(err)
 			}

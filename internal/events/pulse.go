@@ -18,7 +18,7 @@ type pulse struct {
 	filter       Filter
 	hit          bool
 	notifiedUpTo uint64        // index of the entry up to which the reader was notified: a read from before it means that the answer was lost
-	news         chan struct{} // receives when there is a hit
+	hits         chan struct{} // receives when there is a hit
 	seen         time.Time     // time of its reader's last read
 }
 
@@ -31,7 +31,7 @@ func (r *Ring) readPulse(ctx context.Context, q Query) (Page, error) {
 	wait := time.NewTimer(q.Wait)
 	defer wait.Stop()
 	select {
-	case <-p.news:
+	case <-p.hits:
 		sleep(ctx, min(q.Wait, pulseGather))
 	case <-wait.C:
 	case <-ctx.Done():
@@ -61,7 +61,7 @@ func (r *Ring) takeHit(q *Query) (*pulse, Page, error) {
 		p.hit, p.notifiedUpTo, page.Changed = false, page.Next.Index, true
 		r.waitingPulses.Add(1)
 		select {
-		case <-p.news:
+		case <-p.hits:
 		default:
 		}
 	}
@@ -77,7 +77,7 @@ func (r *Ring) addPulse(q *Query, now time.Time) *pulse {
 	if old := r.pulses[q.Pulse]; old == nil || old.hit {
 		r.waitingPulses.Add(1)
 	}
-	p := &pulse{filter: q.Filter, news: make(chan struct{}, 1)}
+	p := &pulse{filter: q.Filter, hits: make(chan struct{}, 1)}
 	r.pulses[q.Pulse] = p
 	return p
 }
@@ -97,7 +97,7 @@ func (r *Ring) removePulse(id uint64, p *pulse) {
 	delete(r.pulses, id)
 	if !p.hit {
 		r.waitingPulses.Add(-1)
-		p.news <- struct{}{}
+		p.hits <- struct{}{}
 	}
 }
 
@@ -111,7 +111,7 @@ func (r *Ring) notifyPulses(events []Event, now time.Time) {
 			if p.filter.matches(&events[i]) {
 				p.hit = true
 				r.waitingPulses.Add(-1)
-				p.news <- struct{}{}
+				p.hits <- struct{}{}
 				break
 			}
 		}

@@ -80,7 +80,7 @@ type Ring struct {
 	bytes   int
 	reading int
 	last    time.Time     // when the last reader left
-	news    chan struct{} // closed when there are more events; nil: nobody waits
+	more    chan struct{} // closed when there are more events; nil: nobody waits
 	pulses  map[uint64]*pulse
 	dropped time.Time // when drop last ran
 }
@@ -130,9 +130,9 @@ func (r *Ring) reset() {
 }
 
 func (r *Ring) wake() {
-	if r.news != nil {
-		close(r.news)
-		r.news = nil
+	if r.more != nil {
+		close(r.more)
+		r.more = nil
 	}
 }
 
@@ -207,16 +207,16 @@ func (r *Ring) Read(ctx context.Context, q Query) (Page, error) {
 	defer wait.Stop()
 	page := Page{Next: q.After}
 	for {
-		entries, news, reset, err := r.entriesAfter(&page)
+		entries, more, reset, err := r.entriesAfter(&page)
 		if err != nil || reset {
 			return page, err
 		}
 		page.take(entries, &q.Filter)
-		if len(page.Events) > 0 || news == nil {
+		if len(page.Events) > 0 || more == nil {
 			return page, nil
 		}
 		select {
-		case <-news:
+		case <-more:
 			sleep(ctx, gatherTime)
 		case <-wait.C:
 			return page, nil
@@ -246,8 +246,8 @@ func (r *Ring) enter() (leave func(), err error) {
 	}, nil
 }
 
-// entriesAfter returns the entries after a page's place. news is closed when there are more; nil: there are some already.
-func (r *Ring) entriesAfter(page *Page) (entries []entry, news <-chan struct{}, reset bool, err error) {
+// entriesAfter returns the entries after a page's place. more is closed when there are more; nil: there are some already.
+func (r *Ring) entriesAfter(page *Page) (entries []entry, more <-chan struct{}, reset bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -264,10 +264,10 @@ func (r *Ring) entriesAfter(page *Page) (entries []entry, news <-chan struct{}, 
 		return entries, nil, false, nil
 	}
 	page.Next = r.end()
-	if r.news == nil {
-		r.news = make(chan struct{})
+	if r.more == nil {
+		r.more = make(chan struct{})
 	}
-	return nil, r.news, false, nil
+	return nil, r.more, false, nil
 }
 
 // end returns the place after the last event.

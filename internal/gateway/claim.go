@@ -80,7 +80,7 @@ type claims struct {
 	cluster  fanout.Cluster
 	registry *registry.Registry // of this node's workers
 	log      *slog.Logger
-	shares   roundrobin.Book
+	shares   roundrobin.Picker
 
 	releases sync.WaitGroup // of claims that nobody received
 	stopping context.Context

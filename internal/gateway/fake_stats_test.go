@@ -11,7 +11,7 @@ import (
 )
 
 // fakeStats has statistics for the last minute: tasks of three types in queue "mail", and of one in "sms". Node n3 does not answer.
-type fakeStats struct{ book *stats.Book }
+type fakeStats struct{ recorder *stats.Recorder }
 
 func newFakeStats() fakeStats {
 	now := time.Now()
@@ -39,8 +39,8 @@ func newFakeStats() fakeStats {
 		}
 		claimed := stats.Event{Namespace: "default", Queue: e.queue, Type: e.typ, Counts: stats.Set(0).With(stats.Claimed), Waited: 3 * time.Second}
 		for range e.n {
-			if f.book.Record(now.Add(-30*time.Second), []stats.Event{ev}); e.ran > 0 {
-				f.book.Record(now.Add(-30*time.Second), []stats.Event{claimed})
+			if f.recorder.Record(now.Add(-30*time.Second), []stats.Event{ev}); e.ran > 0 {
+				f.recorder.Record(now.Add(-30*time.Second), []stats.Event{claimed})
 			}
 		}
 	}
@@ -50,15 +50,15 @@ func newFakeStats() fakeStats {
 var missingNodes = []string{"n3"}
 
 func (f fakeStats) Stats(_ context.Context, q stats.Queue, w stats.Window) (stats.Report, []stats.LateTick, []string) {
-	return f.book.Report(time.Now(), q, w), nil, missingNodes
+	return f.recorder.Report(time.Now(), q, w), nil, missingNodes
 }
 
 func (f fakeStats) Briefs(_ context.Context, ns string, names []string) []stats.Brief {
-	return f.book.Briefs(time.Now(), ns, names)
+	return f.recorder.Briefs(time.Now(), ns, names)
 }
 
 func (f fakeStats) Trends(_ context.Context, ns string, names []string, w stats.Window) []stats.Trend {
-	return f.book.Trends(time.Now(), ns, names, w)
+	return f.recorder.Trends(time.Now(), ns, names, w)
 }
 
 func (f fakeStats) NamespaceStatus(context.Context, string) (broker.NamespaceStatus, []string) {
@@ -78,16 +78,16 @@ func (f fakeStats) QueueCounts(_ context.Context, q broker.CountsQuery) (counts 
 }
 
 func (f fakeStats) TypeCounts(_ context.Context, ns, queue, pattern string, w stats.Window) (stats.TypeCounts, []string) {
-	return f.book.TypeCounts(time.Now(), ns, w, func(q, typ string) bool {
+	return f.recorder.TypeCounts(time.Now(), ns, w, func(q, typ string) bool {
 		return (queue == "" || q == queue) && (pattern == "" || task.Matches(pattern, typ))
 	}), missingNodes
 }
 
 func (f fakeStats) TypeBriefs(_ context.Context, ns, queue string, types []string, w stats.Window) []stats.TypeBrief {
-	return f.book.TypeBriefs(time.Now(), ns, w, types, func(q string) bool { return queue == "" || q == queue })
+	return f.recorder.TypeBriefs(time.Now(), ns, w, types, func(q string) bool { return queue == "" || q == queue })
 }
 
 func (f fakeStats) TypeStats(_ context.Context, q stats.TypeQuery, queue string) (stats.TypeReport, []string, []string) {
 	wanted := func(name string) bool { return queue == "" || name == queue }
-	return f.book.TypeReport(time.Now(), q, wanted), slices.Sorted(slices.Values(f.book.TypeQueues(q.Namespace, q.Type, wanted))), missingNodes
+	return f.recorder.TypeReport(time.Now(), q, wanted), slices.Sorted(slices.Values(f.recorder.TypeQueues(q.Namespace, q.Type, wanted))), missingNodes
 }

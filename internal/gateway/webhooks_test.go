@@ -121,7 +121,7 @@ func TestWebhooksOverREST(t *testing.T) {
 		{"boss", "POST", "/api/v1/webhooks", `{"name":"oncall","url":"http://example.com/x"}`, `400 url: it is http, and only https is allowed`},
 		{"boss", "POST", "/api/v1/webhooks", `{"name":"","url":"https://example.com/x"}`, `400 name: is required`},
 		{"boss", "POST", "/api/v1/webhooks", `{"name":"` + strings.Repeat("a", 129) + `","url":"https://example.com/x"}`, `at most 128`},
-		{"boss", "POST", "/api/v1/webhooks", `{"name":"a","url":"https://example.com/x","events":["task.born"]}`, `400 events: \"task.born\" is not one of`},
+		{"boss", "POST", "/api/v1/webhooks", `{"name":"a","url":"https://example.com/x","events":["task.made"]}`, `400 events: \"task.made\" is not one of`},
 		{"boss", "POST", "/api/v1/webhooks", `{"name":"a","url":"https://example.com/x","secret":"whsec_c2hvcnQ="}`, `400 secret: it has 5 bytes, 24 to 64 are allowed`},
 		{"boss", "POST", "/api/v1/webhooks", `{"name":"a","url":"https://example.com/x","namespace":"b"}`, `400 namespace: `},
 		{"ops", "POST", "/api/v1/webhooks", `{"name":"a","url":"https://example.com/x"}`, `403 `},

@@ -33,10 +33,10 @@ type pipeStream struct {
 	closed  chan struct{} // the worker closed its side
 	out     chan *pawlv1.WorkResponse
 	sending sync.Mutex
-	deaf    func(*pawlv1.WorkResponse) bool // if set, reports which frames can't be sent
+	fails   func(*pawlv1.WorkResponse) bool // if set, reports which frames can't be sent
 }
 
-var errDeaf = errors.New("a send broke")
+var errSend = errors.New("a send broke")
 
 func (s *pipeStream) Context() context.Context    { return s.ctx }
 func (*pipeStream) SetTrailer(metadata.MD)        {}
@@ -58,8 +58,8 @@ func (s *pipeStream) Send(r *pawlv1.WorkResponse) error {
 		panic("two senders at once")
 	}
 	defer s.sending.Unlock()
-	if s.deaf != nil && s.deaf(r) {
-		return errDeaf
+	if s.fails != nil && s.fails(r) {
+		return errSend
 	}
 	select {
 	case s.out <- r:
@@ -600,7 +600,7 @@ func TestOnDemand(t *testing.T) {
 // A stream ends when a frame can't be sent, whatever it contains. Tasks in it are given back.
 func TestWorkEndsWhenSendFails(t *testing.T) {
 	for what, c := range map[string]struct {
-		deaf    func(*pawlv1.WorkResponse) bool
+		fails   func(*pawlv1.WorkResponse) bool
 		happens func(s *workerClient, id task.ID)
 		back    int
 	}{
@@ -616,9 +616,9 @@ func TestWorkEndsWhenSendFails(t *testing.T) {
 			s.enqueue("q", 1)
 			id, _ := task.ParseID(s.tasks(1)[0].TaskId)
 			synctest.Wait()
-			s.stream.deaf = c.deaf
+			s.stream.fails = c.fails
 			c.happens(s, id)
-			if err := <-s.ended; !errors.Is(err, errDeaf) {
+			if err := <-s.ended; !errors.Is(err, errSend) {
 				t.Errorf("%s: the stream ended with %v, want the send error", what, err)
 			}
 			s.g.Shutdown(context.Background())
@@ -643,8 +643,8 @@ func TestLateClaimsAreGivenBack(t *testing.T) {
 		"an operator's word waits":  {func(w *work) { w.quiet.notice = &pawlv1.QuietNotice{} }, nil, "word tasks"},
 		"it can't be told": {func(w *work) {
 			w.quiet.notice = &pawlv1.QuietNotice{}
-			w.stream.(*pipeStream).deaf = func(r *pawlv1.WorkResponse) bool { return r.GetQuiet() != nil }
-		}, errDeaf, ""},
+			w.stream.(*pipeStream).fails = func(r *pawlv1.WorkResponse) bool { return r.GetQuiet() != nil }
+		}, errSend, ""},
 	} {
 		f := newFake()
 		g := newGateway(f)
@@ -691,7 +691,7 @@ func TestSettlesWaitForSpace(t *testing.T) {
 		ctx   context.Context
 		ended error
 		want  error
-	}{"the worker is gone": {gone, nil, context.Canceled}, "the stream has ended": {t.Context(), errDeaf, errDeaf}} {
+	}{"the worker is gone": {gone, nil, context.Canceled}, "the stream has ended": {t.Context(), errSend, errSend}} {
 		w := &work{ended: make(chan struct{}), settles: make(chan *pawlv1.SettleRequest)}
 		w.quiet.me = newFake().registry.Join(registry.Hello{}, "", 0, func() {})
 		if c.ended != nil {

@@ -19,7 +19,7 @@ import (
 // Sources provide the figures.
 type Sources struct {
 	Version string
-	Stats   *stats.Book
+	Stats   *stats.Recorder
 	// Queues returns the state of the queues in the shards that this node leads. The result is not modified.
 	Queues func(ctx context.Context) ([]Queue, error)
 	// Shards returns the state of this node's replicas.

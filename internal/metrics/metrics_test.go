@@ -21,8 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/page.txt and the table of docs/metrics.md anew")
 
-func sources(book *stats.Book) Sources {
-	return Sources{Version: "v1", Stats: book,
+func sources(recorder *stats.Recorder) Sources {
+	return Sources{Version: "v1", Stats: recorder,
 		Queues: func(context.Context) ([]Queue, error) {
 			return []Queue{{Namespace: "default", Name: "mail", Ready: 3, Claimed: 2, Dead: 5, NewDead: 1, Looked: true, OldestReady: 90 * time.Second, MaxWait: time.Minute,
 				Blocked: map[string]int64{"queue_paused": 3, "no_worker": 1}},
@@ -51,7 +51,7 @@ func sources(book *stats.Book) Sources {
 
 // scenario has something of everything.
 func scenario() *Page {
-	book := stats.New(time.Now())
+	recorder := stats.New(time.Now())
 	of := func(c ...stats.Counter) (s stats.Set) {
 		for _, c := range c {
 			s = s.With(c)
@@ -59,19 +59,19 @@ func scenario() *Page {
 		return s
 	}
 	for i := range 10 {
-		book.Record(time.Now(), []stats.Event{
+		recorder.Record(time.Now(), []stats.Event{
 			{Namespace: "default", Queue: "mail", Type: "welcome", Counts: of(stats.Enqueued), Ran: -1},
 			{Namespace: "default", Queue: "mail", Type: "welcome", Counts: of(stats.Claimed), Waited: time.Duration(i) * time.Second, Ran: -1},
 			{Namespace: "default", Queue: "mail", Type: "welcome", Counts: of(stats.Succeeded), Ran: 20 * time.Millisecond},
 		})
 	}
-	book.Record(time.Now(), []stats.Event{
+	recorder.Record(time.Now(), []stats.Event{
 		{Namespace: "default", Queue: "mail", Type: "report", Counts: of(stats.Failed, stats.Dead), Ran: time.Minute},
 		{Namespace: "default", Queue: "mail", Type: "report", Counts: of(stats.Crashed), Ran: -1}})
-	book.Stale("default", "reclaimed")
-	book.Tick(time.Now(), stats.Tick{Namespace: "default", Schedule: "nightly", Late: 40 * time.Millisecond})
-	book.Tick(time.Now(), stats.Tick{Namespace: "default", Schedule: "nightly", Late: time.Hour, Skipped: 3, Reason: "missed"})
-	p := New(sources(book))
+	recorder.Stale("default", "reclaimed")
+	recorder.Tick(time.Now(), stats.Tick{Namespace: "default", Schedule: "nightly", Late: 40 * time.Millisecond})
+	recorder.Tick(time.Now(), stats.Tick{Namespace: "default", Schedule: "nightly", Late: time.Hour, Skipped: 3, Reason: "missed"})
+	p := New(sources(recorder))
 	p.Called("grpc", "ProducerService/Enqueue", "ok", 3*time.Millisecond, false)
 	p.Called("rest", "GET /api/v1/tasks/{id}", "not_found", 200*time.Microsecond, false)
 	p.Called("rest", "GET /api/v1/tasks/{id}", "ok", 20*time.Second, true)
@@ -122,14 +122,14 @@ func TestPage(t *testing.T) {
 // TestSeriesBeginAtZero: counters that alerts or the dashboard use are exported as 0 before they have counted anything, or their first
 // increase would be invisible.
 func TestSeriesBeginAtZero(t *testing.T) {
-	book := stats.New(time.Now())
-	src := sources(book)
+	recorder := stats.New(time.Now())
+	src := sources(recorder)
 	src.Node = func() Node { return Node{Refused: map[string]uint64{"unknown": 0}} }
 	src.Webhooks = func(context.Context) Webhooks { return Webhooks{} }
 	p := New(src)
 	p.Shard(1)
 	fresh := p.read(t)
-	book.Record(time.Now(), []stats.Event{{Namespace: "default", Queue: "mail", Type: "welcome", Counts: stats.Set(0).With(stats.Enqueued), Ran: -1}})
+	recorder.Record(time.Now(), []stats.Event{{Namespace: "default", Queue: "mail", Type: "welcome", Counts: stats.Set(0).With(stats.Enqueued), Ran: -1}})
 	began := p.read(t)
 	for _, c := range []struct{ page, series string }{
 		{fresh, `pawl_cron_skipped_total{namespace="team-a",reason="missed"} 0`},
@@ -156,17 +156,17 @@ func TestSeriesBeginAtZero(t *testing.T) {
 
 // whole is a page with all metrics of the maximum number of queues, of a broker with 10,000.
 func whole() *Page {
-	book := stats.New(time.Now())
+	recorder := stats.New(time.Now())
 	for i := range 1100 {
 		for j := range 10 {
 			e := stats.Event{Namespace: "default", Queue: fmt.Sprintf("queue-%04d", i), Type: fmt.Sprintf("type-%d", j), Waited: time.Second, Ran: time.Second}
 			for _, c := range []stats.Counter{stats.Enqueued, stats.Claimed, stats.Succeeded, stats.Failed} {
 				e.Counts = e.Counts.With(c)
 			}
-			book.Record(time.Now(), []stats.Event{e})
+			recorder.Record(time.Now(), []stats.Event{e})
 		}
 	}
-	src := sources(book)
+	src := sources(recorder)
 	queues := make([]Queue, 10_000)
 	for i := range queues {
 		queues[i] = Queue{Namespace: "default", Name: fmt.Sprintf("queue-%04d", i), Ready: int64(i), Looked: i >= 9_800, Dead: 1}

@@ -24,13 +24,13 @@ func TestReplicasStayWithoutACurrentMap(t *testing.T) {
 		rows       []cluster.Shard
 		left, here []uint32
 	}{
-		"no map":                      {nil, nil, nil},
-		"all are there":               {[]cluster.Shard{row(0, 1, 2), row(1, 4, again)}, nil, []uint32{0, 1}},
-		"a shard of which it is news": {[]cluster.Shard{row(0, 1, 2)}, nil, []uint32{0}},
-		"before the replica was made": {[]cluster.Shard{row(0, 1, 2), row(1, 3, 1)}, nil, []uint32{0}},
-		"after it has left":           {[]cluster.Shard{row(0, 1, 2), row(1, 4, 1)}, []uint32{1}, []uint32{0}},
-		"replaced by another":         {[]cluster.Shard{row(0, 1, 2), row(1, 5, 1, 4<<32|2)}, []uint32{1}, []uint32{0, 1}},
-		"to be added":                 {[]cluster.Shard{row(0, 1, 2), row(1, 4, again), row(2, 1, 2)}, nil, []uint32{0, 1, 2}},
+		"no map":                           {nil, nil, nil},
+		"all are there":                    {[]cluster.Shard{row(0, 1, 2), row(1, 4, again)}, nil, []uint32{0, 1}},
+		"a shard of which it did not know": {[]cluster.Shard{row(0, 1, 2)}, nil, []uint32{0}},
+		"before the replica was made":      {[]cluster.Shard{row(0, 1, 2), row(1, 3, 1)}, nil, []uint32{0}},
+		"after it has left":                {[]cluster.Shard{row(0, 1, 2), row(1, 4, 1)}, []uint32{1}, []uint32{0}},
+		"replaced by another":              {[]cluster.Shard{row(0, 1, 2), row(1, 5, 1, 4<<32|2)}, []uint32{1}, []uint32{0, 1}},
+		"to be added":                      {[]cluster.Shard{row(0, 1, 2), row(1, 4, again), row(2, 1, 2)}, nil, []uint32{0, 1, 2}},
 	} {
 		left, here := compare(me, &cluster.Map{Shards: c.rows})
 		if slices.Sort(left); !slices.Equal(left, c.left) || !slices.Equal(slices.Sorted(maps.Keys(here)), c.here) {

@@ -42,7 +42,7 @@ type network struct {
 	wrong map[string]time.Duration       // how far the wall clocks of nodes are ahead
 	admin string                         // token of all nodes, which then require tokens; "": not required
 	hooks *receiver                      // of webhooks; nil: there is none
-	deaf  atomic.Pointer[droppedAnswers] // of one node; nil: of none
+	drops atomic.Pointer[droppedAnswers] // of one node; nil: of none
 	full  sync.Map                       // names of nodes whose disks have less than one byte free
 	lines *logLines                      // of all nodes, from level info on; nil: not kept
 	slept atomic.Int64                   // how long the machines of all nodes have been suspended, in nanoseconds
@@ -96,9 +96,9 @@ type droppedAnswers struct {
 // dropAnswers makes a node receive no answers from other nodes for a while. It still receives what they send by themselves.
 func (w *network) dropAnswers(name string, d time.Duration) {
 	now := &droppedAnswers{name, make(chan struct{})}
-	w.deaf.Store(now)
+	w.drops.Store(now)
 	time.AfterFunc(d, func() {
-		w.deaf.Store(nil)
+		w.drops.Store(nil)
 		close(now.over)
 	})
 }
@@ -119,7 +119,7 @@ func (w *network) answers(conn net.Conn, name string) *answers {
 
 func (a *answers) Read(b []byte) (int, error) {
 	n, err := a.Conn.Read(b)
-	if now := a.w.deaf.Load(); now != nil && now.name == a.name {
+	if now := a.w.drops.Load(); now != nil && now.name == a.name {
 		select {
 		case <-now.over:
 		case <-a.closed:

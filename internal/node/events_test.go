@@ -212,14 +212,14 @@ func allEvents(readers []*eventReader) map[happening]bool {
 func (r *eventReader) check(t *testing.T, ids []string, happened map[happening]bool, terms map[uint32]int) {
 	t.Helper()
 	heard := map[happening]bool{}
-	resets := map[uint32][]int{}          // positions, by shard
-	first := map[string]map[string]int{}  // of a task, the position of each kind
-	stretches := map[uint32][][2]uint64{} // ranges of entries that must be complete, by shard
+	resets := map[uint32][]int{}         // positions, by shard
+	first := map[string]map[string]int{} // of a task, the position of each kind
+	ranges := map[uint32][][2]uint64{}   // ranges of entries that must be complete, by shard
 	for at, e := range r.told {
-		line := stretches[e.Shard]
+		line := ranges[e.Shard]
 		if e.Kind == admin.EventReset {
 			resets[e.Shard] = append(resets[e.Shard], at)
-			stretches[e.Shard] = append(line, [2]uint64{})
+			ranges[e.Shard] = append(line, [2]uint64{})
 			continue
 		}
 		h := happeningOf(e)
@@ -242,10 +242,10 @@ func (r *eventReader) check(t *testing.T, ids []string, happened map[happening]b
 			now[0] = e.Index
 		}
 		now[1] = e.Index
-		stretches[e.Shard] = line
+		ranges[e.Shard] = line
 	}
 	for h := range happened {
-		for _, s := range stretches[h.shard] {
+		for _, s := range ranges[h.shard] {
 			if s[0] < h.index && h.index < s[1] && !heard[h] {
 				t.Errorf("%s was not told %+v, between entries %d and %d, and of no reset", r.name, h, s[0], s[1])
 			}
@@ -253,17 +253,17 @@ func (r *eventReader) check(t *testing.T, ids []string, happened map[happening]b
 	}
 	for _, id := range ids {
 		shard := shardOfID(t, id)
-		born, wasBorn := first[id][string(admin.EventEnqueued)]
+		enqueued, wasEnqueued := first[id][string(admin.EventEnqueued)]
 		end, hasEnded := first[id][string(admin.EventSucceeded)]
 		switch resetIn := func(from, to int) bool {
 			return slices.ContainsFunc(resets[shard], func(at int) bool { return from <= at && at < to })
 		}; {
-		case wasBorn && hasEnded:
-		case wasBorn && !resetIn(born, len(r.told)):
+		case wasEnqueued && hasEnded:
+		case wasEnqueued && !resetIn(enqueued, len(r.told)):
 			t.Errorf("%s was not told how task %s ended, and of no reset behind its birth", r.name, id)
 		case hasEnded && !resetIn(0, end):
 			t.Errorf("%s was not told of the birth of task %s, and of no reset before its end", r.name, id)
-		case !wasBorn && !hasEnded && len(resets[shard]) == 0:
+		case !wasEnqueued && !hasEnded && len(resets[shard]) == 0:
 			t.Errorf("%s was told nothing of task %s, and of no reset", r.name, id)
 		}
 	}

@@ -36,7 +36,7 @@ type collector struct {
 }
 
 // page returns the metrics page.
-func (c *collector) page(counted *stats.Book) *metrics.Page {
+func (c *collector) page(counted *stats.Recorder) *metrics.Page {
 	return metrics.New(metrics.Sources{Version: c.cfg.Version, Stats: counted, Queues: c.queueMetrics, Shards: c.shardMetrics,
 		Spaces: c.auth.Namespaces, Namespaces: c.quotaMetrics, Workers: c.workerMetrics, Node: c.nodeMetrics, Webhooks: c.hookMetrics,
 		Process: true, Logger: c.cfg.Logger})

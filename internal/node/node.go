@@ -283,7 +283,7 @@ func (n *Node) assemble(context.Context) error {
 	n.copy.OnAccess(n.auth.Replace)
 	n.registry = registry.New()
 	n.copy.OnQuiet(workers.TellRegistry(n.registry))
-	n.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, LogHeaders: n.cfg.LogHeaders, Room: n.checkSpace, Stats: n.stats.book, Namespaces: n.copy.Namespaces, AuditKeep: n.copy.AuditKeep, Tracer: n.cfg.tracer(),
+	n.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, LogHeaders: n.cfg.LogHeaders, Room: n.checkSpace, Stats: n.stats.recorder, Namespaces: n.copy.Namespaces, AuditKeep: n.copy.AuditKeep, Tracer: n.cfg.tracer(),
 		EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
 			return n.router.Queues.EnsureQueue(ctx, shard, ns, queue)
 		}, SendOutbox: func(ctx context.Context, ns string, messages []*broker.OutboxMessage) []broker.Enqueued {
@@ -300,14 +300,14 @@ func (n *Node) assemble(context.Context) error {
 	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: routerShards{n}, Own: n.health.report, Node: n.dir.Identity.Read().Node, MaxQueues: n.cfg.MaxQueues, Room: n.checkSpace, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.control.Close(); return nil })
 	n.router = router.New(router.Config{Node: n.dir.Identity.Read().Node, Broker: router.Local(n.broker), Control: newRouterControl(n.control), Map: routerMap{n.copy, n.heartbeat}, Registry: n.registry,
-		Peers: routerPeers{n.transport}, NotSent: notSent, Stats: n.stats.book, SystemLeader: n.replicas.systemLeader, Logger: n.cfg.Logger})
+		Peers: routerPeers{n.transport}, NotSent: notSent, Stats: n.stats.recorder, SystemLeader: n.replicas.systemLeader, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.router.Close(); return nil })
 	n.system = newSystem(n.router.Forwarder, n.control)
 	n.groups = newGroups(n.router.Forwarder, n.replicas)
 	n.heartbeat.auth, n.heartbeat.system, n.health.router = n.auth, n.system, n.router
 	n.assembleWebhooks()
 	n.metrics = (&collector{cfg: n.cfg, health: n.health, replicas: n.replicas, names: nodeNames{n.copy}, broker: n.broker, auth: n.auth,
-		registry: n.registry, dispatcher: n.dispatcher, gateway: n.serves.Load}).page(n.stats.book)
+		registry: n.registry, dispatcher: n.dispatcher, gateway: n.serves.Load}).page(n.stats.recorder)
 	n.reconciler = cluster.NewReconciler(cluster.ReconcilerConfig{Placement: n.control.Placement, Groups: n.groups,
 		ReplaceAfter: n.cfg.ReplaceAfter, Logger: n.cfg.Logger})
 	n.agent = &agent{dir: n.dir, transport: n.transport, replicas: n.replicas, copy: n.copy, broker: n.broker, control: n.control, reconciler: n.reconciler,

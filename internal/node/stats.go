@@ -19,14 +19,14 @@ const (
 
 // savedStats are this node's statistics, and the file that keeps them while it is down.
 type savedStats struct {
-	book   *stats.Book
-	file   string // "": in memory
-	logger *slog.Logger
+	recorder *stats.Recorder
+	file     string // "": in memory
+	logger   *slog.Logger
 }
 
 // openStats loads what was counted before the last stop. A failure is only logged, since nothing is decided by the statistics.
 func openStats(file string, logger *slog.Logger) *savedStats {
-	s := &savedStats{book: stats.New(time.Now()), file: file, logger: logger}
+	s := &savedStats{recorder: stats.New(time.Now()), file: file, logger: logger}
 	if file == "" {
 		return s
 	}
@@ -48,7 +48,7 @@ func (s *savedStats) load() error {
 	if err != nil {
 		return err
 	}
-	return s.book.Load(saved, time.Now())
+	return s.recorder.Load(saved, time.Now())
 }
 
 // saveRegularly saves them until ctx ends.
@@ -73,7 +73,7 @@ func (s *savedStats) save() {
 	if s.file == "" {
 		return
 	}
-	text, err := s.book.Save(time.Now())
+	text, err := s.recorder.Save(time.Now())
 	if err == nil {
 		err = os.WriteFile(s.file+".new", text, 0o600)
 	}

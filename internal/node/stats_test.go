@@ -20,10 +20,10 @@ func TestStatsSurvive(t *testing.T) {
 		return openStats(filepath.Join(dir, datadir.StatsFile), slog.New(slog.NewTextHandler(log, nil)))
 	}
 	enqueued := func(s *savedStats) uint32 {
-		return s.book.Report(time.Now(), stats.Queue{Namespace: "default", Name: "mail"}, stats.Day).Total().Enqueued
+		return s.recorder.Report(time.Now(), stats.Queue{Namespace: "default", Name: "mail"}, stats.Day).Total().Enqueued
 	}
 	s := open()
-	s.book.Record(time.Now(), []stats.Event{{Namespace: "default", Queue: "mail", Type: "t", Ran: -1, Counts: stats.Set(0).With(stats.Enqueued)}})
+	s.recorder.Record(time.Now(), []stats.Event{{Namespace: "default", Queue: "mail", Type: "t", Ran: -1, Counts: stats.Set(0).With(stats.Enqueued)}})
 	s.save()
 	if s = open(); enqueued(s) != 1 || log.Len() > 0 {
 		t.Errorf("after a restart it has counted %d, and said %q; want 1 and nothing", enqueued(s), log)

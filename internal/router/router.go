@@ -67,7 +67,7 @@ type Config struct {
 	Registry *registry.Registry // the workers of this node
 	Peers    Peers
 	NotSent  func(error) bool
-	Stats    *stats.Book // nil: an empty one
+	Stats    *stats.Recorder // nil: an empty one
 	// SystemLeader returns the node that leads the system shard as far as this node's replica of it knows; 0: none.
 	SystemLeader func() uint32
 	Logger       *slog.Logger // nil: none

@@ -64,42 +64,42 @@ type Failing struct {
 const maxFailing = 20
 
 // Report reports what happened to a queue, or, if its name is empty, to a namespace as a whole.
-func (b *Book) Report(now time.Time, q Queue, w Window) Report {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.advance(now.Unix())
-	b.flush()
+func (r *Recorder) Report(now time.Time, q Queue, w Window) Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.advance(now.Unix())
+	r.flush()
 	rates, spans := w.levels()
 	l := rateLevels[rates]
-	r := Report{Last: l.at(b.second), Rates: make([]Rates, time.Duration(w)/l.step)}
-	f := b.queues[q]
+	out := Report{Last: l.at(r.second), Rates: make([]Rates, time.Duration(w)/l.step)}
+	f := r.queues[q]
 	if q.Name == "" {
-		f = b.spaces[q.Namespace]
+		f = r.spaces[q.Namespace]
 	}
 	if f == nil {
-		return r
+		return out
 	}
-	first := r.Last - int64(len(r.Rates)) + 1
+	first := out.Last - int64(len(out.Rates)) + 1
 	for _, s := range f.rates[rates].after(first - 1) {
-		r.Rates[min(s.At-first, int64(len(r.Rates)-1))] = s.V
+		out.Rates[min(s.At-first, int64(len(out.Rates)-1))] = s.V
 	}
 	t := timeLevels[spans]
-	for _, s := range f.times[spans].after(t.at(b.second) - int64(time.Duration(w)/t.step)) {
-		r.Wait.addSpread(&s.V.Wait)
-		r.Run.addSpread(&s.V.Run)
+	for _, s := range f.times[spans].after(t.at(r.second) - int64(time.Duration(w)/t.step)) {
+		out.Wait.addSpread(&s.V.Wait)
+		out.Run.addSpread(&s.V.Run)
 	}
-	r.Failing = b.failing(q)
-	return r
+	out.Failing = r.failing(q)
+	return out
 }
 
 // failing returns the failing types of a queue, or of all queues of a namespace.
-func (b *Book) failing(of Queue) (list []Failing) {
-	for q, f := range b.queues {
+func (r *Recorder) failing(of Queue) (list []Failing) {
+	for q, f := range r.queues {
 		if q.Namespace != of.Namespace || of.Name != "" && q != of {
 			continue
 		}
 		for typ, t := range f.types {
-			list = append(list, failingOf(q.Name, typ, t, b.second)...)
+			list = append(list, failingOf(q.Name, typ, t, r.second)...)
 		}
 	}
 	return mostFailing(list)
@@ -175,24 +175,24 @@ func (b *Brief) Add(o *Brief) {
 const briefSpan = 60
 
 // Briefs reports what happened to some queues lately, in their order. A brief is empty if nothing happened, or the queue counts as Other.
-func (b *Book) Briefs(now time.Time, namespace string, names []string) []Brief {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.advance(now.Unix())
-	b.flush()
+func (r *Recorder) Briefs(now time.Time, namespace string, names []string) []Brief {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.advance(now.Unix())
+	r.flush()
 	out := make([]Brief, len(names))
-	span := min(max(now.Sub(b.began), time.Second), briefSpan*time.Second)
+	span := min(max(now.Sub(r.began), time.Second), briefSpan*time.Second)
 	for i, name := range names {
 		out[i].Span = span
-		f := b.queues[Queue{namespace, name}]
+		f := r.queues[Queue{namespace, name}]
 		if f == nil {
 			continue
 		}
-		for _, s := range f.rates[0].after(b.second - briefSpan) {
+		for _, s := range f.rates[0].after(r.second - briefSpan) {
 			out[i].Rates.Add(s.V)
 		}
 		l := timeLevels[0]
-		for _, s := range f.times[0].after(l.at(b.second) - l.keep) {
+		for _, s := range f.times[0].after(l.at(r.second) - l.keep) {
 			out[i].Wait.addSpread(&s.V.Wait)
 			out[i].Run.addSpread(&s.V.Run)
 		}

@@ -14,7 +14,7 @@ import (
 // What survives a restart: the steps of 10 s and longer, and the failures of types. Counts since the process began do not, as readers of
 // counters expect.
 
-// format is the start of a saved book. The checksum of the rest follows, then the rest: the queues, and after them the types, which older
+// format is the start of saved statistics. The checksum of the rest follows, then the rest: the queues, and after them the types, which older
 // releases did not write.
 const format = "pawl stats 1\n"
 
@@ -42,16 +42,16 @@ type savedType struct {
 	Last  Failure
 }
 
-// ErrFormat is returned for a saved book that can't be read.
-var ErrFormat = errors.New("not a whole saved book of statistics")
+// ErrFormat is returned for saved statistics that can't be read.
+var ErrFormat = errors.New("not a complete file of statistics")
 
 // Save encodes what survives a restart.
-func (b *Book) Save(now time.Time) ([]byte, error) {
-	body, err := cbor.Marshal(b.saved(now))
+func (r *Recorder) Save(now time.Time) ([]byte, error) {
+	body, err := cbor.Marshal(r.saved(now))
 	if err != nil {
 		return nil, err
 	}
-	types, err := cbor.Marshal(b.savedHistories())
+	types, err := cbor.Marshal(r.savedHistories())
 	if err != nil {
 		return nil, err
 	}
@@ -60,16 +60,16 @@ func (b *Book) Save(now time.Time) ([]byte, error) {
 	return append(out, body...), nil
 }
 
-func (b *Book) saved(now time.Time) (s saved) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.advance(now.Unix())
-	b.flush()
-	for _, f := range b.spaces {
-		s.Figures = append(s.Figures, f.saved(b.second, true))
+func (r *Recorder) saved(now time.Time) (s saved) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.advance(now.Unix())
+	r.flush()
+	for _, f := range r.spaces {
+		s.Figures = append(s.Figures, f.saved(r.second, true))
 	}
-	for _, f := range b.queues {
-		s.Figures = append(s.Figures, f.saved(b.second, false))
+	for _, f := range r.queues {
+		s.Figures = append(s.Figures, f.saved(r.second, false))
 	}
 	return s
 }
@@ -91,9 +91,9 @@ func kept[T any](s *series[T], l level, second int64) []slot[T] {
 	return append([]slot[T](nil), s.after(l.at(second)-l.keep)...)
 }
 
-// Load loads what another process saved into a book in which nothing has happened yet. Steps that are too old are dropped as time passes.
-// Errors are ErrFormat, and leave the book unchanged.
-func (b *Book) Load(file []byte, now time.Time) error {
+// Load loads what another process saved into a recorder in which nothing has happened yet. Steps that are too old are dropped as time passes.
+// Errors are ErrFormat, and leave the recorder unchanged.
+func (r *Recorder) Load(file []byte, now time.Time) error {
 	body, ok := bytes.CutPrefix(file, []byte(format))
 	if !ok || len(body) < 8 || xxhash.Sum64(body[8:]) != binary.BigEndian.Uint64(body) {
 		return ErrFormat
@@ -107,38 +107,38 @@ func (b *Book) Load(file []byte, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFormat, err)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for i := range s.Figures {
-		b.load(&s.Figures[i], now.Unix())
+		r.load(&s.Figures[i], now.Unix())
 	}
 	for i := range types {
-		b.loadHistory(&types[i], now.Unix())
+		r.loadHistory(&types[i], now.Unix())
 	}
 	return nil
 }
 
-func (b *Book) load(s *savedFigures, second int64) {
+func (r *Recorder) load(s *savedFigures, second int64) {
 	f := &figures{Queue: s.Queue, last: s.Last, types: map[string]*typeFigures{}}
 	f.rates[1].slots, f.rates[2].slots = s.Tens, s.Fives
 	f.times[1].slots, f.times[2].slots = s.Short, s.Long
 	f.dropAfter(second)
 	if fives := f.rates[2].slots; len(fives) > 0 {
-		if first := time.Unix(fives[0].At*int64(rateLevels[2].step/time.Second), 0); first.Before(b.since) {
-			b.since = first
+		if first := time.Unix(fives[0].At*int64(rateLevels[2].step/time.Second), 0); first.Before(r.since) {
+			r.since = first
 		}
 	}
 	if s.Space {
-		b.spaces[s.Queue.Namespace] = f
+		r.spaces[s.Queue.Namespace] = f
 		return
 	}
-	if len(b.queues) >= maxQueues && s.Queue.Name != Other {
+	if len(r.queues) >= maxQueues && s.Queue.Name != Other {
 		return
 	}
-	b.queues[s.Queue] = f
+	r.queues[s.Queue] = f
 	for _, t := range s.Types {
-		if b.types < maxAllTypes && len(f.types) <= maxTypes {
-			b.types++
+		if r.types < maxAllTypes && len(f.types) <= maxTypes {
+			r.types++
 			t.Last.At = t.Last.At.UTC()
 			f.types[t.Name] = &typeFigures{fails: series[uint32]{t.Fails}, last: t.Last}
 		}

@@ -39,13 +39,13 @@ const (
 )
 
 // Tick counts the outcome of a tick.
-func (b *Book) Tick(now time.Time, t Tick) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s := b.schedules[t.Namespace]
+func (r *Recorder) Tick(now time.Time, t Tick) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.schedules[t.Namespace]
 	if s == nil {
 		s = &ticks{skipped: map[string]uint64{}, late: map[string]LateTick{}}
-		b.schedules[t.Namespace] = s
+		r.schedules[t.Namespace] = s
 	}
 	if t.Skipped == 0 {
 		late := max(t.Late, 0)
@@ -74,10 +74,10 @@ func (s *ticks) forget(now time.Time) {
 }
 
 // Late lists the schedules of a namespace whose last late tick is less than an hour ago, by name.
-func (b *Book) Late(now time.Time, namespace string) (list []LateTick) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s := b.schedules[namespace]
+func (r *Recorder) Late(now time.Time, namespace string) (list []LateTick) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.schedules[namespace]
 	if s == nil {
 		return nil
 	}

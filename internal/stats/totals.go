@@ -20,25 +20,25 @@ type TypeTotals struct {
 }
 
 // Totals calls each for all queues, by name. It holds the lock for one queue at a time.
-func (b *Book) Totals(each func(*Totals)) {
-	b.mu.Lock()
-	all := slices.Collect(maps.Keys(b.queues))
-	b.mu.Unlock()
+func (r *Recorder) Totals(each func(*Totals)) {
+	r.mu.Lock()
+	all := slices.Collect(maps.Keys(r.queues))
+	r.mu.Unlock()
 	slices.SortFunc(all, func(x, y Queue) int {
 		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
 	})
 	var t Totals
 	for _, q := range all {
-		if b.totals(q, &t) {
+		if r.totals(q, &t) {
 			each(&t)
 		}
 	}
 }
 
-func (b *Book) totals(q Queue, t *Totals) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	f := b.queues[q]
+func (r *Recorder) totals(q Queue, t *Totals) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := r.queues[q]
 	if f == nil {
 		return false
 	}
@@ -57,10 +57,10 @@ type StaleTotal struct {
 }
 
 // StaleTotals lists them by namespace and reason.
-func (b *Book) StaleTotals() (list []StaleTotal) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for of, n := range b.stale {
+func (r *Recorder) StaleTotals() (list []StaleTotal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for of, n := range r.stale {
 		list = append(list, StaleTotal{of[0], of[1], n})
 	}
 	slices.SortFunc(list, func(x, y StaleTotal) int {
@@ -77,11 +77,11 @@ type TickTotals struct {
 }
 
 // TickTotals lists them by namespace.
-func (b *Book) TickTotals() (list []TickTotals) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, ns := range slices.Sorted(maps.Keys(b.schedules)) {
-		s := b.schedules[ns]
+func (r *Recorder) TickTotals() (list []TickTotals) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, ns := range slices.Sorted(maps.Keys(r.schedules)) {
+		s := r.schedules[ns]
 		list = append(list, TickTotals{ns, s.delay, maps.Clone(s.skipped)})
 	}
 	return list

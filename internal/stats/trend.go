@@ -34,19 +34,19 @@ func (w Window) TrendStep() time.Duration {
 }
 
 // Trends returns the trends of some queues, in their order. All steps are empty if nothing happened, or the queue counts as Other.
-func (b *Book) Trends(now time.Time, namespace string, names []string, w Window) []Trend {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.advance(now.Unix())
-	b.flush()
+func (r *Recorder) Trends(now time.Time, namespace string, names []string, w Window) []Trend {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.advance(now.Unix())
+	r.flush()
 	rates, merged := w.trend()
-	last := rateLevels[rates].at(b.second) / merged
+	last := rateLevels[rates].at(r.second) / merged
 	count := int64(time.Duration(w) / w.TrendStep())
 	first := last - count + 1
 	out := make([]Trend, len(names))
 	for i, name := range names {
 		out[i] = Trend{Last: last, Steps: make([]Flow, count)}
-		f := b.queues[Queue{namespace, name}]
+		f := r.queues[Queue{namespace, name}]
 		if f == nil {
 			continue
 		}

@@ -45,8 +45,8 @@ type history struct {
 	slowFrom     time.Duration // a run must take longer to be among the slowest of its 10 minutes
 }
 
-// advance moves on to the book's second.
-func (h *history) advance(b *Book) {
+// advance moves on to the recorder's second.
+func (h *history) advance(b *Recorder) {
 	if h.tens == b.tens {
 		return
 	}
@@ -62,7 +62,7 @@ func (h *history) advance(b *Book) {
 }
 
 // flush adds the current steps to all levels.
-func (h *history) flush(b *Book) {
+func (h *history) flush(b *Recorder) {
 	h.advance(b)
 	h.flushRates()
 	h.flushTimes()
@@ -136,13 +136,13 @@ func (h *history) dropAfter(second int64) {
 const idleType = 25 * time.Hour
 
 // makeTypeRoom drops the type that has had no events for longest, if that is long enough.
-func (b *Book) makeTypeRoom() bool {
-	if b.second < b.typeRoomAfter {
+func (r *Recorder) makeTypeRoom() bool {
+	if r.second < r.typeRoomAfter {
 		return false
 	}
 	var of *figures
-	name, oldest := "", b.second-int64(idleType/time.Second)
-	for _, f := range b.queues {
+	name, oldest := "", r.second-int64(idleType/time.Second)
+	for _, f := range r.queues {
 		for typ, t := range f.types {
 			if seen := t.lastSeen() * 10; typ != Other && seen <= oldest {
 				of, name, oldest = f, typ, seen
@@ -150,11 +150,11 @@ func (b *Book) makeTypeRoom() bool {
 		}
 	}
 	if of == nil {
-		b.typeRoomAfter = b.second + int64(roomEvery/time.Second)
+		r.typeRoomAfter = r.second + int64(roomEvery/time.Second)
 		return false
 	}
 	delete(of.types, name)
 	of.lastType = nil
-	b.types--
+	r.types--
 	return true
 }

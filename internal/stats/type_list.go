@@ -18,50 +18,50 @@ type TypeCounts struct {
 
 // TypeCounts counts the events of the types of a namespace in a window, in the queues that are wanted, and returns how much of the window
 // is known.
-func (b *Book) TypeCounts(now time.Time, namespace string, w Window, wanted func(queue, typ string) bool) TypeCounts {
-	out := TypeCounts{Span: b.known(now, w)}
+func (r *Recorder) TypeCounts(now time.Time, namespace string, w Window, wanted func(queue, typ string) bool) TypeCounts {
+	out := TypeCounts{Span: r.known(now, w)}
 	at := map[string]int{}
-	b.eachQueue(now, namespace, func(string) bool { return true }, func(f *figures) {
+	r.eachQueue(now, namespace, func(string) bool { return true }, func(f *figures) {
 		for typ, t := range f.types {
 			if !wanted(f.Name, typ) {
 				continue
 			}
-			t.advance(b)
+			t.advance(r)
 			t.flushRates()
 			i, known := at[typ]
 			if !known {
 				i = len(out.Counts)
 				at[typ], out.Counts = i, append(out.Counts, TypeCount{Type: typ})
 			}
-			out.Counts[i].add(t.total(w, b.second))
+			out.Counts[i].add(t.total(w, r.second))
 		}
 	})
 	return out
 }
 
 // eachQueue calls do for every wanted queue of a namespace. It holds the lock for one queue at a time.
-func (b *Book) eachQueue(now time.Time, namespace string, wanted func(queue string) bool, do func(*figures)) {
+func (r *Recorder) eachQueue(now time.Time, namespace string, wanted func(queue string) bool, do func(*figures)) {
 	var all []*figures
-	b.mu.Lock()
-	b.advance(now.Unix())
-	for q, f := range b.queues {
+	r.mu.Lock()
+	r.advance(now.Unix())
+	for q, f := range r.queues {
 		if q.Namespace == namespace && wanted(q.Name) {
 			all = append(all, f)
 		}
 	}
-	b.mu.Unlock()
+	r.mu.Unlock()
 	for _, f := range all {
-		b.mu.Lock()
+		r.mu.Lock()
 		do(f)
-		b.mu.Unlock()
+		r.mu.Unlock()
 	}
 }
 
-// known returns how much of a window the book covers. The steps of 10 s, which the shortest window uses, are not saved.
-func (b *Book) known(now time.Time, w Window) time.Duration {
-	since := b.since // it only changes when the book is loaded, before anybody reads it
+// known returns how much of a window the recorder covers. The steps of 10 s, which the shortest window uses, are not saved.
+func (r *Recorder) known(now time.Time, w Window) time.Duration {
+	since := r.since // it only changes when the recorder is loaded, before anybody reads it
 	if w == Minutes5 {
-		since = b.began
+		since = r.began
 	}
 	return min(max(now.Sub(since), time.Second), time.Duration(w))
 }
@@ -121,17 +121,17 @@ func (w Window) typeTrend() int64 {
 func (w Window) TypeTrendStep() time.Duration { return w.TypeStep() * time.Duration(w.typeTrend()) }
 
 // TypeBriefs returns the summaries of some types in a window, in their order, over the queues that are wanted.
-func (b *Book) TypeBriefs(now time.Time, namespace string, w Window, types []string, wanted func(queue string) bool) []TypeBrief {
+func (r *Recorder) TypeBriefs(now time.Time, namespace string, w Window, types []string, wanted func(queue string) bool) []TypeBrief {
 	out := make([]TypeBrief, len(types))
 	step := int64(w.TypeTrendStep() / time.Second)
 	for i := range out {
 		out[i].Trend = Trend{Last: now.Unix() / step, Steps: make([]Flow, int64(time.Duration(w)/time.Second)/step)}
 	}
-	b.eachQueue(now, namespace, wanted, func(f *figures) {
+	r.eachQueue(now, namespace, wanted, func(f *figures) {
 		for i, typ := range types {
 			if t := f.types[typ]; t != nil {
-				t.flush(b)
-				out[i].add(f.Name, t, w, b.second)
+				t.flush(r)
+				out[i].add(f.Name, t, w, r.second)
 			}
 		}
 	})

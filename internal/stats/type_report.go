@@ -55,38 +55,38 @@ func (w Window) TypeStep() time.Duration {
 func (w Window) ValidOfType() bool { return w == Minutes5 || w == Hour || w == Day }
 
 // TypeReport reports what happened to a type in the wanted queues of a namespace.
-func (b *Book) TypeReport(now time.Time, q TypeQuery, wanted func(queue string) bool) TypeReport {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.advance(now.Unix())
+func (r *Recorder) TypeReport(now time.Time, q TypeQuery, wanted func(queue string) bool) TypeReport {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.advance(now.Unix())
 	l := typeRateLevels[rateLevelOf(q.Window)]
-	r := TypeReport{Span: b.known(now, q.Window), Last: l.at(b.second), Rates: make([]Rates, time.Duration(q.Window)/l.step)}
+	out := TypeReport{Span: r.known(now, q.Window), Last: l.at(r.second), Rates: make([]Rates, time.Duration(q.Window)/l.step)}
 	before, after := periodsAround(q.Around, q.Asked)
-	for of, f := range b.queues {
+	for of, f := range r.queues {
 		t := f.types[q.Type]
 		if t == nil || of.Namespace != q.Namespace || !wanted(of.Name) {
 			continue
 		}
-		t.flush(b)
-		t.rateSteps(q.Window, r.Rates, r.Last)
-		t.timesIn(q.Window, b.second, &r.Wait, &r.Run)
-		r.Failing = append(r.Failing, failingOf(of.Name, q.Type, t, b.second)...)
-		r.Slowest = append(r.Slowest, t.slowest(b.second)...)
+		t.flush(r)
+		t.rateSteps(q.Window, out.Rates, out.Last)
+		t.timesIn(q.Window, r.second, &out.Wait, &out.Run)
+		out.Failing = append(out.Failing, failingOf(of.Name, q.Type, t, r.second)...)
+		out.Slowest = append(out.Slowest, t.slowest(r.second)...)
 		if after != nil {
 			t.addPeriod(before)
 			t.addPeriod(after)
 		}
 	}
-	r.Failing, r.Slowest = mostFailing(r.Failing), slowestOf(r.Slowest)
-	r.Before, r.After = before, after
-	return r
+	out.Failing, out.Slowest = mostFailing(out.Failing), slowestOf(out.Slowest)
+	out.Before, out.After = before, after
+	return out
 }
 
 // TypeQueues returns the wanted queues of a namespace that have had tasks of a type, in no order.
-func (b *Book) TypeQueues(namespace, typ string, wanted func(queue string) bool) (list []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for q, f := range b.queues {
+func (r *Recorder) TypeQueues(namespace, typ string, wanted func(queue string) bool) (list []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for q, f := range r.queues {
 		if q.Namespace == namespace && f.types[typ] != nil && wanted(q.Name) {
 			list = append(list, q.Name)
 		}

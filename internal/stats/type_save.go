@@ -19,27 +19,27 @@ type savedHistory struct {
 }
 
 // savedHistories copies the histories of all types. It holds the lock for one queue at a time.
-func (b *Book) savedHistories() (list []savedHistory) {
-	b.mu.Lock()
-	queues := slices.Collect(maps.Keys(b.queues))
-	b.mu.Unlock()
+func (r *Recorder) savedHistories() (list []savedHistory) {
+	r.mu.Lock()
+	queues := slices.Collect(maps.Keys(r.queues))
+	r.mu.Unlock()
 	for _, q := range queues {
-		list = b.appendHistories(list, q)
+		list = r.appendHistories(list, q)
 	}
 	return list
 }
 
-func (b *Book) appendHistories(list []savedHistory, q Queue) []savedHistory {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	f := b.queues[q]
+func (r *Recorder) appendHistories(list []savedHistory, q Queue) []savedHistory {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := r.queues[q]
 	if f == nil {
 		return list
 	}
 	for typ, t := range f.types {
-		t.flush(b)
-		s := savedHistory{Queue: q, Type: typ, Seen: t.seen, Minutes: kept(&t.rates[1], typeRateLevels[1], b.second), Quarters: kept(&t.rates[2], typeRateLevels[2], b.second),
-			Short: kept(&t.times[0], typeTimeLevels[0], b.second), Long: kept(&t.times[1], typeTimeLevels[1], b.second), Slow: kept(&t.slow, slowLevel, b.second)}
+		t.flush(r)
+		s := savedHistory{Queue: q, Type: typ, Seen: t.seen, Minutes: kept(&t.rates[1], typeRateLevels[1], r.second), Quarters: kept(&t.rates[2], typeRateLevels[2], r.second),
+			Short: kept(&t.times[0], typeTimeLevels[0], r.second), Long: kept(&t.times[1], typeTimeLevels[1], r.second), Slow: kept(&t.slow, slowLevel, r.second)}
 		for i := range s.Slow {
 			s.Slow[i].V = slices.Clone(s.Slow[i].V)
 		}
@@ -51,19 +51,19 @@ func (b *Book) appendHistories(list []savedHistory, q Queue) []savedHistory {
 }
 
 // loadHistory loads the history of a type, if its queue and it fit.
-func (b *Book) loadHistory(s *savedHistory, second int64) {
-	f := b.queues[s.Queue]
+func (r *Recorder) loadHistory(s *savedHistory, second int64) {
+	f := r.queues[s.Queue]
 	if f == nil {
 		return
 	}
 	t := f.types[s.Type]
 	if t == nil {
-		if b.types >= maxAllTypes || len(f.types) > maxTypes {
+		if r.types >= maxAllTypes || len(f.types) > maxTypes {
 			return
 		}
 		t = &typeFigures{}
 		f.types[s.Type] = t
-		b.types++
+		r.types++
 	}
 	t.seen = s.Seen
 	t.rates[1].slots, t.rates[2].slots = s.Minutes, s.Quarters

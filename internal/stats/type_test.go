@@ -12,17 +12,17 @@ import (
 
 func anyQueue(string) bool { return true }
 
-func (b *Book) typed(now time.Time, typ string, w Window, queue string) TypeReport {
-	return b.TypeReport(now, TypeQuery{Namespace: "default", Type: typ, Window: w}, func(q string) bool { return queue == "" || q == queue })
+func (r *Recorder) typed(now time.Time, typ string, w Window, queue string) TypeReport {
+	return r.TypeReport(now, TypeQuery{Namespace: "default", Type: typ, Window: w}, func(q string) bool { return queue == "" || q == queue })
 }
 
 // runs counts n tasks of a type that were enqueued, waited, ran for the given time and succeeded or failed.
-func (b *Book) runs(now time.Time, queue, typ string, n int, wait, run time.Duration, how Counter) {
+func (r *Recorder) runs(now time.Time, queue, typ string, n int, wait, run time.Duration, how Counter) {
 	for i := range n {
 		claimed, ended := event(queue, typ, Claimed), event(queue, typ, how)
 		claimed.Waited, ended.Ran, ended.Worker = wait, run, "w1"
 		ended.Task[0], ended.Task[1] = byte(now.Unix()), byte(i)
-		b.Record(now, []Event{event(queue, typ, Enqueued), claimed, ended})
+		r.Record(now, []Event{event(queue, typ, Enqueued), claimed, ended})
 	}
 }
 
@@ -133,7 +133,7 @@ func TestTypesOfNodesAddUp(t *testing.T) {
 		if i%3 == 0 {
 			b = two
 		}
-		for _, b := range []*Book{b, both} {
+		for _, b := range []*Recorder{b, both} {
 			b.runs(now, fmt.Sprintf("q%d", i%2), fmt.Sprintf("t%d", i%2), 1, time.Duration(i)*time.Millisecond, time.Duration(i)*time.Second, Counter(int(Succeeded)+i%2))
 		}
 	}

@@ -90,20 +90,20 @@ func put(t *testing.T, files map[string][]byte) *vfs.MemFS {
 	return mem
 }
 
-// fate is the effect of damage to a state. older means that the state went back to an earlier entry: the log has the entries
+// outcome is the effect of damage to a state. older means that the state went back to an earlier entry: the log has the entries
 // after that one, or notices that it does not.
-type fate string
+type outcome string
 
 const (
-	unnoticed fate = "unnoticed"
-	older     fate = "older"
-	refused   fate = "refused"
-	stopped   fate = "stopped"
+	unnoticed outcome = "unnoticed"
+	older     outcome = "older"
+	refused   outcome = "refused"
+	stopped   outcome = "stopped"
 )
 
 // play opens a state whose files were changed, reads all of it and compacts all its tables, and returns the effect of the change.
 // Every error must be reported as damage.
-func (w *shelf) play(what string, change func(files map[string][]byte)) fate {
+func (w *shelf) play(what string, change func(files map[string][]byte)) outcome {
 	w.t.Helper()
 	files := maps.Clone(w.files)
 	change(files)
@@ -167,20 +167,20 @@ func TestFlippedBitIsNoticed(t *testing.T) {
 	if f := w.play("nothing flipped", func(map[string][]byte) {}); f != unnoticed {
 		t.Fatalf("with no bit flipped the state is %s", f)
 	}
-	kinds := map[string]map[fate]int{}
+	kinds := map[string]map[outcome]int{}
 	flips := 0
 	for _, name := range slices.Sorted(maps.Keys(w.files)) {
-		content, fates := w.files[name], map[fate]int{}
+		content, outcomes := w.files[name], map[outcome]int{}
 		for at := 0; at < len(content); at += stride {
 			at, bit := min(at+flips%64, len(content)-1), flips%8
 			flips++
-			fates[w.play(fmt.Sprintf("bit %d of byte %d of %d in %q flipped", bit, at, len(content), name), func(files map[string][]byte) {
+			outcomes[w.play(fmt.Sprintf("bit %d of byte %d of %d in %q flipped", bit, at, len(content), name), func(files map[string][]byte) {
 				spoilt := slices.Clone(content)
 				spoilt[at] ^= 1 << bit
 				files[name] = spoilt
 			})]++
 		}
-		kinds[name] = fates
+		kinds[name] = outcomes
 	}
 	for _, name := range slices.Sorted(maps.Keys(kinds)) {
 		t.Log(name, len(w.files[name]), kinds[name])

@@ -126,7 +126,7 @@ func TestLimitsAreStable(t *testing.T) {
 		"a checkpoint": {MaxCheckpoint, 64 << 10}, "a message or a stack": {MaxErrorText, 8 << 10}, "a progress text": {MaxProgressText, 1 << 10},
 		"a once result": {MaxOnceResult, 64 << 10}, "patterns": {MaxPatterns, 32}, "stars": {MaxStars, 8}, "slots": {SlotCount, 64}, "shards": {MaxShard, 4095},
 		"members of a group": {MaxGroupMembers, 100_000}, "a member's result": {MaxMemberResult, 16 << 10}, "a group's results": {MaxGroupResults, 64 << 20},
-		"an actor": {MaxActor, 256}, "a reason": {MaxReason, 1 << 10}, "holds": {MaxHolds, 1000}, "samples of news": {NotificationSamples, 5},
+		"an actor": {MaxActor, 256}, "a reason": {MaxReason, 1 << 10}, "holds": {MaxHolds, 1000}, "samples of notifications": {NotificationSamples, 5},
 	} {
 		if c.is != c.was {
 			t.Errorf("the limit of %s is %d, want %d", name, c.is, c.was)

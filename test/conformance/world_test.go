@@ -81,8 +81,8 @@ func build(t *testing.T, shards int, archiveDir string) *testNode {
 	must(t, err)
 	closeAtEnd(t, dead)
 
-	book := stats.New(time.Now())
-	h.broker = broker.New(broker.Config{Limits: task.DefaultLimits(), Archive: dead, Logger: log, Stats: book,
+	recorder := stats.New(time.Now())
+	h.broker = broker.New(broker.Config{Limits: task.DefaultLimits(), Archive: dead, Logger: log, Stats: recorder,
 		Namespaces: h.authn.Namespaces,
 		AuditKeep:  h.systemCopy.AuditKeep,
 		EnsureQueue: func(ctx context.Context, id uint32, ns, q string) error {
@@ -110,7 +110,7 @@ func build(t *testing.T, shards int, archiveDir string) *testNode {
 		data = append(data, id)
 	}
 	t.Cleanup(h.broker.Stop)
-	h.router = router.New(router.Config{Node: 1, Broker: router.Local(h.broker), Control: newRouterControl(h.control), Map: onlyMap{h.copy, data}, Registry: h.registry, Stats: book, Logger: log,
+	h.router = router.New(router.Config{Node: 1, Broker: router.Local(h.broker), Control: newRouterControl(h.control), Map: onlyMap{h.copy, data}, Registry: h.registry, Stats: recorder, Logger: log,
 		SystemLeader: func() uint32 { return 1 }})
 	t.Cleanup(h.router.Close)
 	must(t, h.control.Placement.Found(t.Context(), cluster.FirstNode{Name: "n1", Version: "test", MinLevel: 1, MaxLevel: 3}, shards))

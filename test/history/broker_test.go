@@ -75,15 +75,15 @@ type clientSet struct {
 	given []*pawl.Claim
 }
 
-// fate is what happened to a call on its way, filled in by the interceptor.
-type fate struct {
+// outcome is what happened to a call on its way, filled in by the interceptor.
+type outcome struct {
 	lost  bool
 	shard uint32
 	index uint64
 	time  int64
 }
 
-type fateKey struct{}
+type outcomeKey struct{}
 
 func newClientSet(t *testing.T, loss float64) *clientSet {
 	c := &clientSet{rec: NewRecorder(), loss: loss}
@@ -97,7 +97,7 @@ func (c *clientSet) intercept(ctx context.Context, method string, req, reply any
 	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
 	err := invoke(ctx, method, req, reply, cc, append(opts, grpc.Trailer(&trailer))...)
 	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
-	f, ok := ctx.Value(fateKey{}).(*fate)
+	f, ok := ctx.Value(outcomeKey{}).(*outcome)
 	if !ok || len(trailer.Get("pawl-index")) == 0 {
 		return err
 	}
@@ -120,20 +120,20 @@ func micro(t time.Time) int64 {
 // call makes a call, completes its record and records it. ok is false for an unanswered call.
 func (c *clientSet) call(t *testing.T, r Record, do func(context.Context, *Record) error) (Record, bool) {
 	r, f := c.begin(r)
-	err := do(context.WithValue(context.Background(), fateKey{}, f), &r)
+	err := do(context.WithValue(context.Background(), outcomeKey{}, f), &r)
 	r = c.judge(t, r, f, err)
 	c.rec.Add(r)
 	return r, r.Code != Unknown
 }
 
-func (c *clientSet) begin(r Record) (Record, *fate) {
+func (c *clientSet) begin(r Record) (Record, *outcome) {
 	r.CallNS = c.rec.Now()
 	r.Seq = int(r.CallNS)
-	return r, &fate{}
+	return r, &outcome{}
 }
 
 // judge sets the outcome of a call.
-func (c *clientSet) judge(t *testing.T, r Record, f *fate, err error) Record {
+func (c *clientSet) judge(t *testing.T, r Record, f *outcome, err error) Record {
 	r.ReturnNS = c.rec.Now()
 	if f.lost {
 		return Record{Client: r.Client, Seq: r.Seq, CallNS: r.CallNS, ReturnNS: r.ReturnNS, Op: r.Op, Task: r.Task, Token: r.Token, Fence: r.Fence,
@@ -228,7 +228,7 @@ func (c *clientSet) claim(t *testing.T, id, most int) (claimed []*pawl.Claim) {
 	key := uuid.NewString()
 	for again := true; again; {
 		r, f := c.begin(Record{Client: id, Op: Claim, Queue: "q", Args: Args{ClaimKey: key}})
-		got, err := claims.New(c.client).Claim(context.WithValue(context.Background(), fateKey{}, f), claims.Request{Queues: pawl.Strict{"q"},
+		got, err := claims.New(c.client).Claim(context.WithValue(context.Background(), outcomeKey{}, f), claims.Request{Queues: pawl.Strict{"q"},
 			Max: most, Lease: clientLease, Wait: time.Duration(rand.IntN(2)) * 50 * time.Millisecond, Worker: fmt.Sprint("w", id), Key: key})
 		r = c.judge(t, r, f, err)
 		if again = f.lost && rand.IntN(2) == 0; f.lost || len(got) == 0 {

@@ -220,7 +220,7 @@ func (w *world) send(h *host, r Record, exec func(*queue) []Record, then func([]
 		return
 	}
 	lost := !w.calm && w.chance(w.c.lost)
-	fate := w.rng.IntN(3)
+	delivery := w.rng.IntN(3)
 	answered := false
 	q := &request{run: exec, back: w.chance(0.5)}
 	if !lost {
@@ -231,10 +231,10 @@ func (w *world) send(h *host, r Record, exec func(*queue) []Record, then func([]
 			}
 		}
 	}
-	if lost && fate == 1 {
+	if lost && delivery == 1 {
 		delay = w.upTo(4 * timeout) // it may arrive after its client has given up
 	}
-	if !lost || fate != 0 { // otherwise it never arrives
+	if !lost || delivery != 0 { // otherwise it never arrives
 		w.flying++
 		w.in(delay, func() {
 			w.flying--

@@ -23,7 +23,7 @@ type mutant struct {
 	same       bool // as the code, for certain
 	skip       bool // not wanted
 	equivalent bool
-	fate       fate
+	outcome    outcome
 }
 
 // edit replaces a part of a file.

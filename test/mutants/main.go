@@ -56,7 +56,7 @@ type options struct {
 	atOnce      int
 }
 
-// test runs the mutants of a package and prints their fates. It passes if at least 95 of 100 that are not equivalent are killed.
+// test runs the mutants of a package and prints their outcomes. It passes if at least 95 of 100 that are not equivalent are killed.
 func test(ctx context.Context, o options) (passed bool, err error) {
 	p, err := loadOne(ctx, o.pkg)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// weakly is the fate of each mutant of testdata/weak.
+// weakly is the outcome of each mutant of testdata/weak.
 const weakly = `
 weak.go -: most = 3: 3 plus 1: survived
 weak.go Both: a && b: never: killed
@@ -67,16 +67,16 @@ func TestOutcomes(t *testing.T) {
 	want := strings.Split(strings.TrimSpace(weakly), "\n")
 	var got []string
 	for _, m := range mutants {
-		got = append(got, m.name+": "+string(m.fate))
+		got = append(got, m.name+": "+string(m.outcome))
 	}
 	for _, line := range got {
 		if !slices.Contains(want, line) {
-			t.Errorf("unexpected fate %q", line)
+			t.Errorf("unexpected outcome %q", line)
 		}
 	}
 	for _, line := range want {
 		if !slices.Contains(got, line) {
-			t.Errorf("missing fate %q", line)
+			t.Errorf("missing outcome %q", line)
 		}
 	}
 	last := filepath.Join(t.TempDir(), "last", "weak.survivors")

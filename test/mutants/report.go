@@ -16,7 +16,7 @@ const enough = 95
 // report prints the mutants that survived, and the package's row of the table in docs/guarantees.md.
 func report(p *pkg, mutants []*mutant, last string, all bool) (passed bool, err error) {
 	var alive []string
-	count := map[fate]int{}
+	count := map[outcome]int{}
 	equivalent := 0
 	for _, m := range mutants {
 		switch {
@@ -24,9 +24,9 @@ func report(p *pkg, mutants []*mutant, last string, all bool) (passed bool, err 
 		case m.equivalent:
 			equivalent++
 		default:
-			if count[m.fate]++; m.fate == survived || m.fate == notCovered {
+			if count[m.outcome]++; m.outcome == survived || m.outcome == notCovered {
 				alive = append(alive, m.name)
-				fmt.Printf("%s:%d: %s: %s\n", filepath.Join(p.Name, filepath.Base(m.file.path)), m.line, m.fate, m.name)
+				fmt.Printf("%s:%d: %s: %s\n", filepath.Join(p.Name, filepath.Base(m.file.path)), m.line, m.outcome, m.name)
 			}
 		}
 	}

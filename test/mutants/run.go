@@ -15,16 +15,16 @@ import (
 	"time"
 )
 
-// fate is the outcome of a mutant.
-type fate string
+// outcome is how the tests of a mutant ended.
+type outcome string
 
 const (
-	killed   fate = "killed"
-	timedOut fate = "timed out" // killed, too: the tests did not end
+	killed   outcome = "killed"
+	timedOut outcome = "timed out" // killed, too: the tests did not end
 
-	survived   fate = "survived"
-	notCovered fate = "not covered" // survived: no test reaches it
-	refused    fate = "refused"     // rejected by the compiler: not a mutant
+	survived   outcome = "survived"
+	notCovered outcome = "not covered" // survived: no test reaches it
+	refused    outcome = "refused"     // rejected by the compiler: not a mutant
 )
 
 // A mutant's tests may use a multiple of the CPU time of those without it, and some more; also of wall-clock time, as the machine may be busy. Tests
@@ -142,7 +142,7 @@ func processorTime(group int) (used time.Duration, known bool) {
 	return used, known
 }
 
-// run plants the selected mutants one at a time, and records the fate of each.
+// run plants the selected mutants one at a time, and records the outcome of each.
 func run(ctx context.Context, p *pkg, mutants []*mutant, atOnce int) error {
 	dir, err := os.MkdirTemp("", "mutants-")
 	if err != nil {
@@ -175,9 +175,9 @@ func run(ctx context.Context, p *pkg, mutants []*mutant, atOnce int) error {
 		switch {
 		case m.skip || m.equivalent:
 		case out[m.id]:
-			m.fate = refused
+			m.outcome = refused
 		case !m.inConst() && len(tests.of(m)) == 0:
-			m.fate = notCovered
+			m.outcome = notCovered
 		default:
 			rest = append(rest, m)
 		}
@@ -202,7 +202,7 @@ func plantEach(ctx context.Context, t *trial, mutants []*mutant, atOnce int) err
 				if err != nil {
 					stop(err)
 				}
-				m.fate = f
+				m.outcome = f
 				mu.Lock()
 				if done++; done%100 == 0 || f == survived {
 					fmt.Printf("  %d of %d: %s:%d: %s: %s\n", done, len(mutants), filepath.Base(m.file.path), m.line, f, m.name)
@@ -230,7 +230,7 @@ type trial struct {
 }
 
 // try runs the tests that reach a mutant, a few at a time, until one detects it.
-func (t *trial) try(ctx context.Context, m *mutant) (fate, error) {
+func (t *trial) try(ctx context.Context, m *mutant) (outcome, error) {
 	binary := t.binary
 	if m.rebuilt != nil {
 		one, compiles, err := t.b.rebuilt(ctx, m)

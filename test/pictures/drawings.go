@@ -40,11 +40,11 @@ func drawAll(ctx context.Context, dir string) error {
 	}
 	for _, text := range texts {
 		cmd := exec.CommandContext(ctx, "dot", "-Tsvg", text) // #nosec G204 -- ours
-		var complaints bytes.Buffer
-		cmd.Stderr = &complaints
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
 		svg, err := cmd.Output()
 		if err != nil {
-			return fmt.Errorf("dot %s: %w\n%s", text, err, &complaints)
+			return fmt.Errorf("dot %s: %w\n%s", text, err, &stderr)
 		}
 		light, dark, err := shades(string(svg))
 		if err != nil {

@@ -36,7 +36,7 @@ func EndingOf(c Claim, result []byte, contentType string, err error) Ending {
 	if err == nil {
 		return Ending{ack: AckRequest(c, result, contentType)}
 	}
-	if s := outcome.SteerOf(err); s != nil && s.Outcome == pawltype.OutcomeSnoozed {
+	if s := outcome.DirectiveOf(err); s != nil && s.Outcome == pawltype.OutcomeSnoozed {
 		return Release(c, s.Delay)
 	}
 	return Fail(c, err)
@@ -58,7 +58,7 @@ func ReleaseRequest(c Claim, delay time.Duration) *pawlv1.ReleaseRequest {
 
 func FailRequest(c Claim, err error) *pawlv1.FailRequest {
 	req := &pawlv1.FailRequest{TaskId: c.TaskID, ClaimToken: c.Token, Error: convert.TaskError(err), Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_RETRY}
-	s := outcome.SteerOf(err)
+	s := outcome.DirectiveOf(err)
 	if s == nil {
 		return req
 	}
@@ -114,7 +114,7 @@ func (e Ending) Verb() string {
 // return it again; a delay out of bounds makes a plain failure.
 func (e Ending) Fallback(c Claim, err *pawltype.Error) Ending {
 	if e.ack != nil {
-		return Fail(c, &outcome.Steer{Outcome: pawltype.OutcomeDead, Err: err})
+		return Fail(c, &outcome.Directive{Outcome: pawltype.OutcomeDead, Err: err})
 	}
 	return Fail(c, err)
 }

@@ -29,8 +29,8 @@ var claim = Claim{TaskID: "1", Type: "a", Token: "token"}
 // The ending that the broker gets for each result of a handler.
 func TestEndings(t *testing.T) {
 	boom := errors.New("boom")
-	steer := func(o pawltype.Outcome, delay time.Duration) error {
-		return &outcome.Steer{Outcome: o, Delay: delay, Err: boom}
+	directive := func(o pawltype.Outcome, delay time.Duration) error {
+		return &outcome.Directive{Outcome: o, Delay: delay, Err: boom}
 	}
 	for _, x := range []struct {
 		err  error
@@ -39,11 +39,11 @@ func TestEndings(t *testing.T) {
 	}{
 		{nil, "ack result text/plain", telemetry.VerbAck},
 		{boom, "fail RETRY in 0s: boom", telemetry.VerbFail},
-		{steer(pawltype.OutcomeFailed, time.Minute), "fail RETRY in 1m0s: boom", telemetry.VerbFail},
-		{steer(pawltype.OutcomeDead, time.Minute), "fail DEAD in 0s: boom", telemetry.VerbFail},
-		{steer(pawltype.OutcomeDiscarded, time.Minute), "fail DISCARD in 0s: boom", telemetry.VerbFail},
-		{steer(pawltype.OutcomePoisoned, time.Minute), "fail POISON in 0s: boom", telemetry.VerbFail},
-		{steer(pawltype.OutcomeSnoozed, time.Minute), "release for 1m0s", telemetry.VerbRelease},
+		{directive(pawltype.OutcomeFailed, time.Minute), "fail RETRY in 1m0s: boom", telemetry.VerbFail},
+		{directive(pawltype.OutcomeDead, time.Minute), "fail DEAD in 0s: boom", telemetry.VerbFail},
+		{directive(pawltype.OutcomeDiscarded, time.Minute), "fail DISCARD in 0s: boom", telemetry.VerbFail},
+		{directive(pawltype.OutcomePoisoned, time.Minute), "fail POISON in 0s: boom", telemetry.VerbFail},
+		{directive(pawltype.OutcomeSnoozed, time.Minute), "release for 1m0s", telemetry.VerbRelease},
 	} {
 		e := EndingOf(claim, []byte("result"), "text/plain", x.err)
 		if got := e.Verb() + " " + text(e); got != x.want || e.Operation() != x.op {

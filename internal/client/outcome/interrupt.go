@@ -40,7 +40,7 @@ func (i *Interruption) Outcome() pawltype.Outcome {
 // Interrupted adds the reason why a handler's context was ended to what the handler returned. An error that steers is left unchanged:
 // its handler knows what it wants.
 func Interrupted(ctx context.Context, err error) error {
-	if err == nil || SteerOf(err) != nil {
+	if err == nil || DirectiveOf(err) != nil {
 		return err
 	}
 	cause := context.Cause(ctx)

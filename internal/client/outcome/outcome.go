@@ -20,15 +20,15 @@ type UnknownType struct{ Name string }
 // Error names the type.
 func (e *UnknownType) Error() string { return fmt.Sprintf("pawl: no handler for type %q", e.Name) }
 
-// Steer is an error that decides what happens to the task. Any other error is a failure, which is retried until the attempts run out.
-type Steer struct {
+// Directive is an error that decides what happens to the task. Any other error is a failure, which is retried until the attempts run out.
+type Directive struct {
 	Outcome pawltype.Outcome
 	Delay   time.Duration // of RetryIn and Snooze
 	Err     error
 }
 
 // Error returns the message of the wrapped error.
-func (s *Steer) Error() string {
+func (s *Directive) Error() string {
 	if s.Err != nil {
 		return s.Err.Error()
 	}
@@ -36,14 +36,14 @@ func (s *Steer) Error() string {
 }
 
 // Unwrap returns the wrapped error.
-func (s *Steer) Unwrap() error { return s.Err }
+func (s *Directive) Unwrap() error { return s.Err }
 
 // Of returns the outcome of a task whose handler returned err.
 func Of(err error) pawltype.Outcome {
 	if err == nil {
 		return pawltype.OutcomeSucceeded
 	}
-	if s := SteerOf(err); s != nil {
+	if s := DirectiveOf(err); s != nil {
 		return s.Outcome
 	}
 	if i := interruptionOf(err); i != nil {
@@ -55,8 +55,8 @@ func Of(err error) pawltype.Outcome {
 	return pawltype.OutcomeFailed
 }
 
-func SteerOf(err error) *Steer {
-	var s *Steer
+func DirectiveOf(err error) *Directive {
+	var s *Directive
 	if errors.As(err, &s) {
 		return s
 	}
@@ -68,7 +68,7 @@ func SteerOf(err error) *Steer {
 func OpenClaimed(conn rpc.Conn, p *pawlv1.ClaimedTask) error {
 	err := encrypt.OpenClaimed(conn, p)
 	if keyring.IsForged(err) {
-		err = &Steer{Outcome: pawltype.OutcomePoisoned, Err: err}
+		err = &Directive{Outcome: pawltype.OutcomePoisoned, Err: err}
 	}
 	return err
 }

@@ -26,8 +26,8 @@ func TestOutcomes(t *testing.T) {
 	}{
 		{nil, pawltype.OutcomeSucceeded, ""},
 		{errDriver, pawltype.OutcomeFailed, "driver: bad connection"},
-		{wrap(&Steer{Outcome: pawltype.OutcomeDead, Err: errDriver}), pawltype.OutcomeDead, "import: driver: bad connection"},
-		{&Steer{Outcome: pawltype.OutcomeSnoozed, Delay: time.Minute}, pawltype.OutcomeSnoozed, "snoozed"},
+		{wrap(&Directive{Outcome: pawltype.OutcomeDead, Err: errDriver}), pawltype.OutcomeDead, "import: driver: bad connection"},
+		{&Directive{Outcome: pawltype.OutcomeSnoozed, Delay: time.Minute}, pawltype.OutcomeSnoozed, "snoozed"},
 		{wrap(&UnknownType{Name: "mail"}), pawltype.OutcomeReleased, `import: pawl: no handler for type "mail"`},
 		{wrap(&Interruption{pawltype.ErrDraining, errDriver}), pawltype.OutcomeReleased, "import: pawl: worker draining: driver: bad connection"},
 	} {
@@ -38,11 +38,11 @@ func TestOutcomes(t *testing.T) {
 		if got := Of(x.err); got != x.want || text != x.text {
 			t.Errorf("%v: got %s, %q, want %s, %q", x.err, got, text, x.want, x.text)
 		}
-		if steer := SteerOf(x.err); (steer != nil) != (x.want == pawltype.OutcomeDead || x.want == pawltype.OutcomeSnoozed) {
-			t.Errorf("SteerOf(%v) = %v", x.err, steer)
+		if directive := DirectiveOf(x.err); (directive != nil) != (x.want == pawltype.OutcomeDead || x.want == pawltype.OutcomeSnoozed) {
+			t.Errorf("DirectiveOf(%v) = %v", x.err, directive)
 		}
 	}
-	if err := error(&Steer{Err: errDriver}); !errors.Is(err, errDriver) {
+	if err := error(&Directive{Err: errDriver}); !errors.Is(err, errDriver) {
 		t.Errorf("%v does not unwrap to the driver's error", err)
 	}
 }
@@ -55,7 +55,7 @@ func TestInterrupted(t *testing.T) {
 		return ctx
 	}
 	lost := fmt.Errorf("%w: expired", pawltype.ErrLeaseLost)
-	steer := &Steer{Outcome: pawltype.OutcomeDead, Err: errDriver}
+	directive := &Directive{Outcome: pawltype.OutcomeDead, Err: errDriver}
 	for what, x := range map[string]struct {
 		ctx  context.Context
 		err  error
@@ -69,7 +69,7 @@ func TestInterrupted(t *testing.T) {
 		"goes on":            {t.Context(), errDriver, "", pawltype.OutcomeFailed},
 		"stopped by its own": {stopped(errDriver), errDriver, "", pawltype.OutcomeFailed},
 		"succeeds":           {stopped(pawltype.ErrDraining), nil, "", pawltype.OutcomeSucceeded},
-		"steers":             {stopped(pawltype.ErrDraining), steer, "", pawltype.OutcomeDead},
+		"steers":             {stopped(pawltype.ErrDraining), directive, "", pawltype.OutcomeDead},
 	} {
 		got := Interrupted(x.ctx, x.err)
 		if !errors.Is(got, x.err) || Of(got) != x.want || (got == x.err) != (x.text == "") {

@@ -76,7 +76,7 @@ func (w words) clusterMap() *pawlv1.GetMapResponse {
 
 // TestTopology checks what a client learns from answers and maps.
 //
-//	learn [queue=Q [part]] [task=SHARD] [from=NODE] shard=N [leader=NODE]   an answer; would it have been news?
+//	learn [queue=Q [part]] [task=SHARD] [from=NODE] shard=N [leader=NODE]   an answer; would it have been new?
 //	forget, leader                                                         of such a destination
 //	map [here] node=… cluster=… version=… nodes=(…) shards=(…)
 func TestTopology(t *testing.T) {

@@ -335,15 +335,15 @@ func (s *Run) outcome(h *heldClaim, err, cause error) pawltype.Outcome {
 
 // outcome is Run.outcome. If the claim is gone, or is released, the handler has not failed, whatever it returned. verdict has the same cases.
 func (h *heldClaim) outcome(err, cause error) pawltype.Outcome {
-	steered := err == nil || outcome.SteerOf(err) != nil
+	decided := err == nil || outcome.DirectiveOf(err) != nil
 	switch {
 	case h.phase == ended: // drain has released it
 		return pawltype.OutcomeReleased
-	case errors.Is(cause, pawltype.ErrCancelled) && (h.phase == lost || !steered):
+	case errors.Is(cause, pawltype.ErrCancelled) && (h.phase == lost || !decided):
 		return pawltype.OutcomeCancelled
-	case h.phase == lost || h.phase == lapsed && !steered:
+	case h.phase == lost || h.phase == lapsed && !decided:
 		return pawltype.OutcomeLeaseLost
-	case !steered && errors.Is(cause, pawltype.ErrDraining):
+	case !decided && errors.Is(cause, pawltype.ErrDraining):
 		return pawltype.OutcomeReleased
 	}
 	return outcome.Of(err)
@@ -351,7 +351,7 @@ func (h *heldClaim) outcome(err, cause error) pawltype.Outcome {
 
 // verdict returns how the claim ends. cause is why the context had ended, nil if it had not.
 func (h *heldClaim) verdict(err, cause error) lease.Ending {
-	if err == nil || outcome.SteerOf(err) != nil {
+	if err == nil || outcome.DirectiveOf(err) != nil {
 		return h.ending(err) // the handler knows what it wants, whatever happened to its context
 	}
 	var unknown *outcome.UnknownType

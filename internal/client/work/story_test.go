@@ -221,13 +221,13 @@ var returned = map[string]func(ctx context.Context) error{
 	"panic":   func(context.Context) error { panic("oh") },
 	"unknown": func(context.Context) error { return &outcome.UnknownType{Name: "a"} },
 	"dead": func(context.Context) error {
-		return &outcome.Steer{Outcome: pawltype.OutcomeDead, Err: errors.New("no")}
+		return &outcome.Directive{Outcome: pawltype.OutcomeDead, Err: errors.New("no")}
 	},
 	"discard": func(context.Context) error {
-		return &outcome.Steer{Outcome: pawltype.OutcomeDiscarded, Err: errors.New("no")}
+		return &outcome.Directive{Outcome: pawltype.OutcomeDiscarded, Err: errors.New("no")}
 	},
 	"snooze": func(context.Context) error {
-		return &outcome.Steer{Outcome: pawltype.OutcomeSnoozed, Delay: time.Minute}
+		return &outcome.Directive{Outcome: pawltype.OutcomeSnoozed, Delay: time.Minute}
 	},
 }
 

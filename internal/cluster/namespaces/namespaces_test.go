@@ -114,8 +114,8 @@ func (w *world) now() uint64 { return w.State.Applied().Index }
 
 // announces reports whether nodes are told of a change of namespaces after a version.
 func (w *world) announces(after uint64) bool {
-	news := w.shard.News(after)
-	return news.Access && !news.All
+	changes := w.shard.Changes(after)
+	return changes.Access && !changes.All
 }
 
 func (w *world) get(name string) (Namespace, error) {

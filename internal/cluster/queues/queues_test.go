@@ -278,8 +278,8 @@ func TestDroppedRoundIsForgotten(t *testing.T) {
 			must(t, err)
 		}
 		must(t, c.shard.Learn(bg))
-		if news := c.shard.News(at.Index); len(news.Queues) != 2 || !news.Queues[system.Name{Namespace: "default", Name: "b"}] || !news.Queues[system.Name{Namespace: "default", Name: "c"}] {
-			t.Errorf("the change log has %+v, want queues b and c", news)
+		if changes := c.shard.Changes(at.Index); len(changes.Queues) != 2 || !changes.Queues[system.Name{Namespace: "default", Name: "b"}] || !changes.Queues[system.Name{Namespace: "default", Name: "c"}] {
+			t.Errorf("the change log has %+v, want queues b and c", changes)
 		}
 	})
 }

@@ -220,7 +220,7 @@ func TestDeletionIsNoted(t *testing.T) {
 		must(t, err)
 		noted := func(after uint64) bool {
 			must(t, c.shard.Learn(bg))
-			return c.shard.News(after).Queues[q.FullName()]
+			return c.shard.Changes(after).Queues[q.FullName()]
 		}
 		w.cut(1, task.ErrUnavailable)
 		at := w.State.Applied().Index

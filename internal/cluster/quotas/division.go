@@ -24,7 +24,7 @@ type divisionPart struct {
 	// Most is what the shard may use or does use, whether or not it has received its share. It is unlimited until a share is confirmed.
 	Most task.Amounts `json:"most"`
 	// Sent is the maximum of the shares sent to it and not confirmed.
-	Sent task.Amounts `json:"told,omitzero"`
+	Sent task.Amounts `json:"sent,omitzero"`
 }
 
 // shardPart is the state of one shard during a division.

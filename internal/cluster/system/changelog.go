@@ -103,8 +103,8 @@ func (r *changeLog) learn(newest uint64) {
 	r.newest = max(r.newest, newest)
 }
 
-// News says what has changed after a version.
-type News struct {
+// Changes says what has changed after a version.
+type Changes struct {
 	Version uint64 // of the newest change
 	Known   bool   // this node leads, and knows what has changed
 	All     bool   // perhaps everything
@@ -141,28 +141,28 @@ func (s *Shard) Await(ctx context.Context, after uint64, wait time.Duration) {
 	defer cancel()
 	for {
 		s.mu.Lock()
-		news, idle := s.news, s.term != nil && s.term.changes.newest == after
+		changed, idle := s.changed, s.term != nil && s.term.changes.newest == after
 		s.mu.Unlock()
 		if !idle {
 			return
 		}
 		select {
-		case <-news:
+		case <-changed:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// News returns what has changed after a version; 0: since ever.
-func (s *Shard) News(after uint64) News {
+// Changes returns what has changed after a version; 0: since ever.
+func (s *Shard) Changes(after uint64) Changes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.term == nil {
-		return News{}
+		return Changes{}
 	}
 	r := &s.term.changes
-	n := News{Version: r.newest, Known: r.known}
+	n := Changes{Version: r.newest, Known: r.known}
 	if after == 0 || after < r.base || after > r.newest {
 		n.All, n.Map, n.Access = true, true, true
 		return n

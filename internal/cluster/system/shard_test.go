@@ -56,14 +56,14 @@ func names(set map[system.Name]bool) (all []string) {
 func TestChangesSinceAVersion(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *systemtest.World, s *system.Shard) {
 		must(t, s.Learn(bg))
-		if n := s.News(0); !n.Known || !n.All || !n.Map || !n.Access {
+		if n := s.Changes(0); !n.Known || !n.All || !n.Map || !n.Access {
 			t.Errorf("of a shard that was never changed: %+v", n)
 		}
 	})
 	inBubble(t, func(t *testing.T, w *systemtest.World, s *system.Shard) {
 		before := note(t, w, s, system.MapChanged, "")
 		must(t, s.Learn(bg))
-		if n := s.News(before - 1); !n.Known || n.All || !n.Map || n.Access || n.Version != before {
+		if n := s.Changes(before - 1); !n.Known || n.All || !n.Map || n.Access || n.Version != before {
 			t.Errorf("what changed in this term before it learned: %+v", n)
 		}
 		a := note(t, w, s, system.QueueChanged, "a")
@@ -81,13 +81,13 @@ func TestChangesSinceAVersion(t *testing.T) {
 			{a, false, false, true, []string{"b"}, []string{"w"}}, {worker, false, false, true, []string{"b"}, nil}, {access, false, false, false, []string{"b"}, nil},
 			{b, false, false, false, nil, nil},
 		} {
-			n := s.News(c.after)
+			n := s.Changes(c.after)
 			if n.Version != b || !n.Known || n.All != c.all || n.Map != c.mapped || n.Access != c.access || !slices.Equal(names(n.Queues), c.queues) || !slices.Equal(names(n.Workers), c.workers) {
 				t.Errorf("after %d, where the first change is %d: %+v", c.after, before, n)
 			}
 		}
 		s.Dropped()
-		if n := s.News(before); !reflect.DeepEqual(n, system.News{}) {
+		if n := s.Changes(before); !reflect.DeepEqual(n, system.Changes{}) {
 			t.Errorf("without a term: %+v", n)
 		}
 	})
@@ -100,23 +100,23 @@ func TestLearnVersion(t *testing.T) {
 			old := note(t, w, s, kind, "a")
 			w.Put([]byte("x"), []byte{1}) // a round that changes none of the tables
 			s.Elected()
-			if n := s.News(old); n.Known || !n.All {
+			if n := s.Changes(old); n.Known || !n.All {
 				t.Errorf("before it learned: %+v", n)
 			}
 			must(t, s.Learn(bg))
-			if n := s.News(old); !n.Known || n.All || n.Version != old {
+			if n := s.Changes(old); !n.Known || n.All || n.Version != old {
 				t.Errorf("after it learned: %+v, want version %d", n, old)
 			}
-			if n := s.News(old - 1); !n.All {
+			if n := s.Changes(old - 1); !n.All {
 				t.Errorf("it knows what was before its term: %+v", n)
 			}
 			s.Elected()
 			first := note(t, w, s, kind, "b")
 			must(t, s.Learn(bg)) // a change of the term came first
-			if n := s.News(first - 1); !n.Known || n.All || n.Version != first {
+			if n := s.Changes(first - 1); !n.Known || n.All || n.Version != first {
 				t.Errorf("kind %d, after its first change: %+v, want version %d", kind, n, first)
 			}
-			if n := s.News(first - 2); !n.All {
+			if n := s.Changes(first - 2); !n.All {
 				t.Errorf("kind %d: it knows what was before its term: %+v", kind, n)
 			}
 			w.Damage(system.NewestKey)
@@ -127,12 +127,12 @@ func TestLearnVersion(t *testing.T) {
 		w.NewReplica() // which does not lead
 		other := system.NewShard(w.NewReplica())
 		other.Elected() // as far as it knows
-		if err := other.Learn(bg); !errors.Is(err, systemtest.ErrNotLeader) || other.News(1).Known {
-			t.Errorf("of a replica that doesn't lead: %v, %+v", err, other.News(1))
+		if err := other.Learn(bg); !errors.Is(err, systemtest.ErrNotLeader) || other.Changes(1).Known {
+			t.Errorf("of a replica that doesn't lead: %v, %+v", err, other.Changes(1))
 		}
 		s.Dropped()
 		must(t, s.Learn(bg))
-		if s.News(1).Known {
+		if s.Changes(1).Known {
 			t.Error("without a term something is known")
 		}
 	})
@@ -169,7 +169,7 @@ func TestAwait(t *testing.T) {
 				time.Sleep(time.Second)
 				do()
 			}()
-			if s.Await(bg, s.News(0).Version, time.Minute); time.Since(began) != time.Second {
+			if s.Await(bg, s.Changes(0).Version, time.Minute); time.Since(began) != time.Second {
 				t.Errorf("it waited for %v after a change", time.Since(began))
 			}
 			if !s.Leads() {

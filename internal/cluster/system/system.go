@@ -24,9 +24,9 @@ type Replica interface {
 type Shard struct {
 	replica Replica
 
-	mu   sync.Mutex
-	term *Term         // nil: not leading
-	news chan struct{} // closed when a change is committed, or leadership changes
+	mu      sync.Mutex
+	term    *Term         // nil: not leading
+	changed chan struct{} // closed when a change is committed, or leadership changes
 }
 
 // Term is a term of this node's leadership.
@@ -39,7 +39,7 @@ type Term struct {
 
 // NewShard returns a system shard whose replica does not lead.
 func NewShard(r Replica) *Shard {
-	return &Shard{replica: r, news: make(chan struct{})}
+	return &Shard{replica: r, changed: make(chan struct{})}
 }
 
 // Elected begins a term. ctx is done when it ends.
@@ -82,10 +82,10 @@ func (s *Shard) Committed(at uint64) {
 	s.wake()
 }
 
-// wake wakes everyone who waits for news. The caller holds the lock.
+// wake wakes everyone who waits for changes. The caller holds the lock.
 func (s *Shard) wake() {
-	close(s.news)
-	s.news = make(chan struct{})
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 // Term returns the current term; nil: this node's replica does not lead, as far as it knows.
@@ -98,7 +98,7 @@ func (s *Shard) Term() *Term {
 // Leads reports whether this node's replica leads, as far as it knows.
 func (s *Shard) Leads() bool { return s.Term() != nil }
 
-// Note records a change of the round in flight for those who wait for news.
+// Note records a change of the round in flight for those who wait for changes.
 func (s *Shard) Note(tx *store.Tx, ch Change) {
 	tx.Set(NewestKey, EncodeNumber(tx.Index()))
 	s.mu.Lock()

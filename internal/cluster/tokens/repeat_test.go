@@ -32,8 +32,8 @@ func (c *world) only(t *testing.T) auth.Token {
 
 // announces reports whether nodes are told of a change of tokens after a version.
 func (c *world) announces(after uint64) bool {
-	news := c.shard.News(after)
-	return news.Access && !news.All
+	changes := c.shard.Changes(after)
+	return changes.Access && !changes.All
 }
 
 // A repeat of the call that added a token replaces its secret, a call under another request id does not; and what a repeat was given is valid.

@@ -72,7 +72,7 @@ func TestAttemptsWithoutAnOutcome(t *testing.T) {
 		first := c.Webhooks.mustAttempt(t)
 		c.Webhooks.takes(t, deaths("q", 5, 2)) // too late for the one that is being sent
 		second := c.Webhooks.mustAttempt(t)
-		if first.id == second.id || first.notice.Attempts != 1 || second.notice.News.Count != 5 || w.status("h").Pending != 2 {
+		if first.id == second.id || first.notice.Attempts != 1 || second.notice.Notification.Count != 5 || w.status("h").Pending != 2 {
 			t.Errorf("attempts %+v and %+v, %d pending", first.notice, second.notice, w.status("h").Pending)
 		}
 		if due, _ := dueOf(first.key); due != store.TimeOf(began.Add(attemptLease)) {
@@ -158,7 +158,7 @@ func TestOldNoticesAreDropped(t *testing.T) {
 		_, err := c.Webhooks.Pause(bg, hookCall("h"))
 		must(t, err)
 		w.Sleep(time.Hour)
-		c.Webhooks.takes(t, deaths(first.notice.News.Queue, 3, 2)) // its first notice has been tried
+		c.Webhooks.takes(t, deaths(first.notice.Notification.Queue, 3, 2)) // its first notice has been tried
 		w.Sleep(time.Until(created.Add(maxNoticeAge).Time()) - time.Hour)
 		w.writesNothing("a notice of the highest age", func() { c.Webhooks.attempt(t) })
 		w.Sleep(time.Second)
@@ -177,10 +177,10 @@ func TestOldNoticesAreDropped(t *testing.T) {
 		if n := rowsOf(w.State, []byte{system.UntriedTable}); n != 1 {
 			t.Errorf("%d notices count as untried, want 1", n)
 		}
-		c.Webhooks.takes(t, deaths(first.notice.News.Queue, 4, 3)) // is merged
+		c.Webhooks.takes(t, deaths(first.notice.Notification.Queue, 4, 3)) // is merged
 		_, err = c.Webhooks.Resume(bg, hookCall("h"))
 		must(t, err)
-		if a := c.Webhooks.mustAttempt(t); a.notice.News.Count != 7 || w.status("h").Pending != 1 {
+		if a := c.Webhooks.mustAttempt(t); a.notice.Notification.Count != 7 || w.status("h").Pending != 1 {
 			t.Errorf("the notice that came later is %+v", a.notice)
 		}
 	})

@@ -95,8 +95,8 @@ const (
 
 // notice is a notice to be sent.
 type notice struct {
-	News     task.Notification `json:"news"`
-	Attempts int               `json:"attempts,omitempty"`
+	Notification task.Notification `json:"notification"`
+	Attempts     int               `json:"attempts,omitempty"`
 }
 
 // noticeID identifies a notice: its creation time and a hash.
@@ -207,7 +207,7 @@ func addNotice(tx *store.Tx, h *Webhook, n task.Notification) (dropped bool, err
 			return false, err
 		}
 		if ok {
-			waits.News.Merge(&n)
+			waits.Notification.Merge(&n)
 			tx.Set(key, system.EncodeRow(waits))
 			return false, nil
 		}
@@ -228,7 +228,7 @@ func addNotice(tx *store.Tx, h *Webhook, n task.Notification) (dropped bool, err
 	}
 	id := newNoticeID(tx.Now(), h, &n, tx.Index())
 	key := pendingKey(h.Namespace, h.Name, tx.Now(), id)
-	tx.Set(key, system.EncodeRow(notice{News: n}))
+	tx.Set(key, system.EncodeRow(notice{Notification: n}))
 	tx.Set(untried, key[len(key)-24:])
 	countPending(tx, &s, +1)
 	setWebhookStatus(tx, h.Namespace, h.Name, s)
@@ -248,13 +248,13 @@ func seenKey(n *task.Notification) []byte {
 }
 
 // TakeNotifications takes what the webhooks of a namespace are to be notified of from a data shard. What was taken before is ignored.
-func (w *Webhooks) TakeNotifications(ctx context.Context, ns string, news []*task.Notification) error {
+func (w *Webhooks) TakeNotifications(ctx context.Context, ns string, notifications []*task.Notification) error {
 	dropped, err := system.Update(ctx, w.shard, func(tx *store.Tx) (dropped []string, err error) {
 		hooks, err := scanHooks(tx, ns)
 		if err != nil {
 			return nil, err
 		}
-		for _, n := range news {
+		for _, n := range notifications {
 			was, _, err := system.GetRow[lastTaken](tx, seenKey(n))
 			if err != nil {
 				return nil, err
@@ -316,7 +316,7 @@ type attempt struct {
 
 // request returns the request of an attempt.
 func (a *attempt) request() webhook.Request {
-	return webhook.Request{URL: a.hook.URL, Secrets: a.secrets, ID: a.id.String(), Body: webhook.Body(a.hook.Name, &a.notice.News)}
+	return webhook.Request{URL: a.hook.URL, Secrets: a.secrets, ID: a.id.String(), Body: webhook.Body(a.hook.Name, &a.notice.Notification)}
 }
 
 // tooOld reports whether a notice is too old for another attempt, whatever the number of attempts.
@@ -392,7 +392,7 @@ func dropOld(tx *store.Tx, h *Webhook, s *Status) (gone int, err error) {
 // removePending removes the row of a notice, and the row that refers to it.
 func removePending(tx *store.Tx, h *Webhook, key []byte, n *notice) {
 	tx.Delete(key)
-	untried := untriedKey(h.Namespace, h.Name, &n.News)
+	untried := untriedKey(h.Namespace, h.Name, &n.Notification)
 	if rest, ok := tx.Get(untried); ok && string(rest) == string(key[len(key)-24:]) {
 		tx.Delete(untried)
 	}
@@ -533,7 +533,7 @@ func makeDue(tx *store.Tx, ns, name string) {
 }
 
 func deliveryOf(id noticeID, n *notice, at store.Time, outcome Outcome, o webhook.Outcome) Delivery {
-	return Delivery{ID: id.String(), Kind: n.News.Kind, Queue: n.News.Queue, Count: n.News.Count, CreatedAt: id.created(), At: at, Attempts: n.Attempts,
+	return Delivery{ID: id.String(), Kind: n.Notification.Kind, Queue: n.Notification.Queue, Count: n.Notification.Count, CreatedAt: id.created(), At: at, Attempts: n.Attempts,
 		Outcome: outcome, Status: o.Status, Error: task.Cut(o.Error, maxRecentError), Took: o.Took}
 }
 

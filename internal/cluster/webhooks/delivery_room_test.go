@@ -164,7 +164,7 @@ func TestReportsCountOnce(t *testing.T) {
 			scanPending(w.State, "default", "h", func(k, v []byte) bool {
 				waits, err := system.DecodeRow[notice](k, v)
 				must(t, err)
-				total += waits.News.Count
+				total += waits.Notification.Count
 				return true
 			})
 			if total != int64(n+1) {

@@ -166,8 +166,8 @@ func TestPendingNotices(t *testing.T) {
 		c.Webhooks.takes(t, deaths("mail", 3, 10), deaths("sms", 2, 10))
 		c.Webhooks.takes(t, deaths("mail", 3, 10), deaths("mail", 1, 9)) // delivered twice
 		pass(time.Second)
-		expect("news", "all", 5, 2)
-		expect("news", "mail", 3, 1)
+		expect("notifications", "all", 5, 2)
+		expect("notifications", "mail", 3, 1)
 
 		in.answers(func(url string) webhook.Outcome {
 			return webhook.Outcome{Status: 500, Error: "no"}
@@ -448,11 +448,11 @@ func TestPendingNoticesModel(t *testing.T) {
 				case 0, 1, 2:
 					queue, n := fmt.Sprint("q", dice.IntN(4)), 1+dice.Int64N(5)
 					seq[queue]++
-					news := deaths(queue, n, seq[queue])
+					notifications := deaths(queue, n, seq[queue])
 					want += n
-					c.Webhooks.takes(t, news)
+					c.Webhooks.takes(t, notifications)
 					if dice.IntN(2) == 0 {
-						c.Webhooks.takes(t, news)
+						c.Webhooks.takes(t, notifications)
 					}
 				case 3:
 					pass(time.Duration(dice.IntN(200)) * time.Second)

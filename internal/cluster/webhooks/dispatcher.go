@@ -230,7 +230,7 @@ func (p *Dispatcher) send(ctx context.Context, a *attempt) {
 }
 
 func (p *Dispatcher) logOutcome(ns, name string, n *notice, id noticeID, o webhook.Outcome) {
-	log := p.log.With("namespace", ns, "webhook", name, "webhook_id", id.String(), "event", string(n.News.Kind), "queue", n.News.Queue, "attempt", n.Attempts, "status", o.Status,
+	log := p.log.With("namespace", ns, "webhook", name, "webhook_id", id.String(), "event", string(n.Notification.Kind), "queue", n.Notification.Queue, "attempt", n.Attempts, "status", o.Status,
 		"took", o.Took)
 	if o.Delivered() {
 		p.delivered.Add(1)
@@ -260,7 +260,7 @@ func (p *Dispatcher) Test(ctx context.Context, by task.Author, ns, name string) 
 		return Delivery{}, err
 	}
 	now, at := h.now, h.now.Time()
-	n := &notice{News: task.Notification{Kind: task.NotifyTest, Namespace: ns, First: at, Last: at}, Attempts: 1}
+	n := &notice{Notification: task.Notification{Kind: task.NotifyTest, Namespace: ns, First: at, Last: at}, Attempts: 1}
 	a := &attempt{hook: h.Webhook, secrets: h.secrets(now), id: testID(now, &h.Webhook), notice: *n}
 	o := p.cfg.Send(ctx, a.request())
 	if err := ctx.Err(); err != nil {

@@ -27,7 +27,7 @@ func TestUnreadableRows(t *testing.T) {
 	accept := func(context.Context, webhook.Request) webhook.Outcome { return accepted }
 	calls := map[string]func(c *control, a *attempt) error{
 		"attempt": func(c *control, _ *attempt) error { _, err := c.Webhooks.nextAttempt(bg, "default", "h"); return err },
-		"news": func(c *control, _ *attempt) error {
+		"notifications": func(c *control, _ *attempt) error {
 			return c.Webhooks.TakeNotifications(bg, "default", []*task.Notification{deaths("q", 1, 100)})
 		},
 		"more": func(c *control, _ *attempt) error { // of another queue, in another row
@@ -77,10 +77,10 @@ func TestUnreadableRows(t *testing.T) {
 		table byte
 		fails string
 	}{
-		{system.HookTable, "attempt, news, crossed, record, add, add another, set, resume, remove, list, get, deliveries, due, tell, test, check, settle"},
+		{system.HookTable, "attempt, notifications, crossed, record, add, add another, set, resume, remove, list, get, deliveries, due, tell, test, check, settle"},
 		{system.WebhookStatusTable, "attempt, set, resume, remove, list, get, due, settle"},
 		{system.RecentTable, "deliveries, test"},
-		{system.SeenTable, "news, forget"},
+		{system.SeenTable, "notifications, forget"},
 		{system.PendingTable, "attempt"},
 		{system.OverTable, "crossed, back, record, check"},
 		{system.MetaTable, "add, add another, set, remove, tell"},

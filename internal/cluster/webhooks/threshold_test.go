@@ -107,8 +107,8 @@ func TestCrossingNotices(t *testing.T) {
 			scanPending(w.State, "default", name, func(k, v []byte) bool {
 				n, err := system.DecodeRow[notice](k, v)
 				must(t, err)
-				l := n.News.Level
-				all = append(all, fmt.Sprintf("%s %s %d/%d %v/%v since %d", n.News.Kind, n.News.Queue, l.Depth, l.DepthOver, l.Wait, l.WaitOver, l.Since.Unix()-946684800))
+				l := n.Notification.Level
+				all = append(all, fmt.Sprintf("%s %s %d/%d %v/%v since %d", n.Notification.Kind, n.Notification.Queue, l.Depth, l.DepthOver, l.Wait, l.WaitOver, l.Since.Unix()-946684800))
 				return true
 			})
 			slices.Sort(all)

@@ -69,7 +69,7 @@ func (w world) counted() uint64 {
 
 // announced returns the workers of which nodes are told after a version.
 func (w world) announced(after uint64) (ids []string) {
-	for n := range w.shard.News(after).Workers {
+	for n := range w.shard.Changes(after).Workers {
 		ids = append(ids, Named(n).ID)
 	}
 	slices.Sort(ids)
@@ -192,8 +192,8 @@ func TestQuietWorkersAreBounded(t *testing.T) {
 				t.Errorf("%q is quiet: %v, want %v", id, quiet, want)
 			}
 		}
-		if news := w.shard.News(before); !news.All && len(news.Workers) != (MaxQuietWorkers-2)/2+1 {
-			t.Errorf("nodes are told of %d workers", len(news.Workers))
+		if changes := w.shard.Changes(before); !changes.All && len(changes.Workers) != (MaxQuietWorkers-2)/2+1 {
+			t.Errorf("nodes are told of %d workers", len(changes.Workers))
 		}
 		w.Put(system.QuietsKey, system.EncodeNumber(MaxQuietWorkers+1)) // as older releases may have left it
 		systemtest.IsRefusal(t, try(Name{"default", "one"}), task.ErrWrongState, "resume some first")

@@ -20,8 +20,8 @@ type ahead struct {
 	end uint64
 }
 
-// Stretch is a part of a lane behind its head. Its tasks are read concurrently with the rounds.
-type Stretch struct {
+// Range is a part of a lane behind its head. Its tasks are read concurrently with the rounds.
+type Range struct {
 	Namespace string
 	queue     string
 	name      schema.LaneName
@@ -35,12 +35,12 @@ func (r *Round) readAhead(s *Set, l *Lane) {
 		l.ahead = ahead{end: l.scan}
 	}
 	if l.ahead.n < lowAhead*Bounds.LaneHead && l.count > int64(len(l.head)+l.ahead.n) {
-		r.Behind = append(r.Behind, Stretch{s.ns, s.queue, l.LaneName, l, l.ahead.end})
+		r.Behind = append(r.Behind, Range{s.ns, s.queue, l.LaneName, l, l.ahead.end})
 	}
 }
 
-// Tasks reads the tasks of the stretch.
-func (s *Stretch) Tasks(from store.Reader) (tasks []schema.ReadyTask) {
+// Tasks reads the tasks of the range.
+func (s *Range) Tasks(from store.Reader) (tasks []schema.ReadyTask) {
 	schema.ScanLane(from, s.Namespace, s.queue, s.name, schema.ReadyTask{}, s.from, math.MaxUint64, func(t schema.ReadyTask) bool {
 		tasks = append(tasks, t)
 		return len(tasks) < headsAhead*Bounds.LaneHead
@@ -48,8 +48,8 @@ func (s *Stretch) Tasks(from store.Reader) (tasks []schema.ReadyTask) {
 	return tasks
 }
 
-// Done records, for the next fill, that tasks of the stretch are in memory.
-func (s *Stretch) Done(tasks []schema.ReadyTask) {
+// Done records, for the next fill, that tasks of the range are in memory.
+func (s *Range) Done(tasks []schema.ReadyTask) {
 	if len(tasks) > 0 {
 		s.lane.ahead.n += len(tasks)
 		s.lane.ahead.end = tasks[len(tasks)-1].Seq + 1

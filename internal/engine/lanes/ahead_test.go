@@ -15,7 +15,7 @@ func TestReadAhead(t *testing.T) {
 		count  int64 // of the lane, whose first ten tasks are in its head and have numbers below 110
 		before ahead
 		left   ahead
-		from   uint64 // of the requested stretch; 0: none
+		from   uint64 // of the requested range; 0: none
 		when   string
 	}{
 		{100, ahead{}, ahead{0, 110}, 110, "nothing was read"},
@@ -46,7 +46,7 @@ func TestReadAhead(t *testing.T) {
 // Tasks that were read count for the next fills; an empty read changes nothing.
 func TestStretchDone(t *testing.T) {
 	l := &Lane{ahead: ahead{3, 200}}
-	s := Stretch{lane: l}
+	s := Range{lane: l}
 	s.Done(nil)
 	if l.ahead != (ahead{3, 200}) {
 		t.Errorf("after an empty read %+v is left", l.ahead)

@@ -17,7 +17,7 @@ type Round struct {
 	Read    int // lanes that were read or put in order
 	dirty   []dirtyLane
 	waiting []waitingFlow
-	Behind  []Stretch // to be read ahead
+	Behind  []Range // to be read ahead
 }
 
 type dirtyLane struct {

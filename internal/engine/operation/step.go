@@ -66,7 +66,7 @@ const (
 )
 
 // stepEffort bounds the search of a step: there are many steps, so each reads few index rows.
-var stepEffort = query.EffortOf(50_000, 20_000)
+var stepEffort = query.BudgetOf(50_000, 20_000)
 
 // SelectStep selects the tasks of a step.
 func SelectStep(from store.Reader, ns string, c *StepCall) (s Selection, err error) {

@@ -44,7 +44,7 @@ func CountMatches(from store.Reader, ns string, f Filter, cursor []byte, rows, s
 		}
 		return n, nil
 	}
-	reach, err := f.Walk(from, ns, cursor, EffortOf(rows, 20_000), func(id task.ID, x *schema.Exec) bool {
+	reach, err := f.Walk(from, ns, cursor, BudgetOf(rows, 20_000), func(id task.ID, x *schema.Exec) bool {
 		n.take(x.State, 1)
 		if len(n.Sample) < sample {
 			n.Sample = append(n.Sample, ShowFrom(from, ns, id, x))

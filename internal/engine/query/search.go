@@ -32,8 +32,8 @@ type Reach struct {
 	Rows int    // rows read to find tasks
 }
 
-// Effort bounds a search.
-type Effort struct {
+// Budget bounds a search.
+type Budget struct {
 	Rows  int // tasks examined; passOver times as many may be skipped
 	Index int // rows of state indexes that are read to sort their tasks
 	Kept  int // tasks that are sorted at a time
@@ -42,9 +42,9 @@ type Effort struct {
 	Probe int // tasks of a queue that are examined before the search turns to rows of all queues: a small queue needs no more
 }
 
-// EffortOf returns an effort with that many tasks and rows of state indexes.
-func EffortOf(rows, index int) Effort {
-	return Effort{Rows: rows, Index: index, Kept: 4096, Scans: 1000, Lanes: 20_000, Probe: 1000}
+// BudgetOf returns a budget of that many tasks and rows of state indexes.
+func BudgetOf(rows, index int) Budget {
+	return Budget{Rows: rows, Index: index, Kept: 4096, Scans: 1000, Lanes: 20_000, Probe: 1000}
 }
 
 // passOver is how many rows may be skipped for the cost of examining one task.
@@ -56,7 +56,7 @@ type search struct {
 	from store.Reader
 	ns   string
 	take func(id task.ID, x *schema.Exec) (more bool)
-	most Effort
+	most Budget
 
 	hi    []byte // the place below which it searches; nil: from the newest
 	left  int    // rows that it may still skip
@@ -71,8 +71,8 @@ type search struct {
 // searchBytes bounds the payloads that a search reads.
 const searchBytes = 64 << 20
 
-// Walk calls take for the tasks that the filter selects, from a cursor on (nil: from the newest), until take returns false or the effort is spent.
-func (f *Filter) Walk(from store.Reader, ns string, cursor []byte, most Effort, take func(id task.ID, x *schema.Exec) (more bool)) (Reach, error) {
+// Walk calls take for the tasks that the filter selects, from a cursor on (nil: from the newest), until take returns false or the budget is spent.
+func (f *Filter) Walk(from store.Reader, ns string, cursor []byte, most Budget, take func(id task.ID, x *schema.Exec) (more bool)) (Reach, error) {
 	size := len(task.ID{})
 	if f.ByEnd() {
 		size = schema.DeadTail
@@ -114,7 +114,7 @@ func (s *search) stop() bool {
 	return true
 }
 
-// spent reports whether examining that many tasks takes all that is left of the effort.
+// spent reports whether examining that many tasks takes all that is left of the budget.
 func (s *search) spent(tasks int) bool { return s.left-tasks*(passOver-1) <= 0 }
 
 // pass counts a row that was read.

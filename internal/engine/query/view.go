@@ -78,22 +78,22 @@ type Page struct {
 	Reach // Next is where the next page begins
 }
 
-// listEffort bounds the search for one page. Within it the first page of a filter by state or type is found among a million tasks.
-var listEffort = EffortOf(10_000, 200_000)
+// listBudget bounds the search for one page. Within it the first page of a filter by state or type is found among a million tasks.
+var listBudget = BudgetOf(10_000, 200_000)
 
 // List reads a page of up to limit tasks, newest first. Cursor is Next of the page before, or nil.
 //
 // A page ends early, and Next continues from there, once it has a task and roughly 8 MiB were read, including payloads, results and attempts; the
-// last task may exceed that. It also ends, possibly empty, when its search has read as many rows as listEffort allows, or 64 MiB of payloads: Rows is
+// last task may exceed that. It also ends, possibly empty, when its search has read as many rows as listBudget allows, or 64 MiB of payloads: Rows is
 // how many rows it read.
 //
 // A malformed cursor is refused with task.ErrInvalidArgument.
 func List(from store.Reader, ns string, f Filter, cursor []byte, limit int) (Page, error) {
-	return ReadPage(from, ns, f, cursor, limit, listEffort)
+	return ReadPage(from, ns, f, cursor, limit, listBudget)
 }
 
-// ReadPage is List with the caller's effort.
-func ReadPage(from store.Reader, ns string, f Filter, cursor []byte, limit int, most Effort) (p Page, err error) {
+// ReadPage is List with the caller's budget.
+func ReadPage(from store.Reader, ns string, f Filter, cursor []byte, limit int, most Budget) (p Page, err error) {
 	m := &schema.Counted{Reader: from}
 	p.Reach, err = f.Walk(from, ns, cursor, most, func(id task.ID, x *schema.Exec) bool {
 		p.Tasks = append(p.Tasks, ShowFrom(m, ns, id, x))

@@ -16,7 +16,7 @@ type FollowerState uint8
 const (
 	FollowerWaiting   FollowerState = iota // for the success of its parent
 	FollowerSent                           // on its way to another shard, or waiting for room in its queue
-	FollowerBorn                           // enqueued: it has an id
+	FollowerCreated                        // enqueued: it has an id
 	FollowerDuplicate                      // its idempotency key or unique key already had another task
 	FollowerRefused                        // its shard refused it
 	FollowerDropped                        // its parent ended without success

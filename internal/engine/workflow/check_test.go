@@ -39,7 +39,7 @@ func newChecked() *checked {
 	w.Known[parent] = &schema.Exec{State: task.Succeeded, Links: &schema.Links{Followed: true}}
 	w.Known[waiting] = &schema.Exec{State: task.Ready, Links: &schema.Links{Followed: true}}
 	w.Known[idOf(13)] = &schema.Exec{State: task.Ready}
-	w.followers[parent] = []schema.Follower{{State: schema.FollowerSent}, {State: schema.FollowerBorn, ID: idOf(13)}}
+	w.followers[parent] = []schema.Follower{{State: schema.FollowerSent}, {State: schema.FollowerCreated, ID: idOf(13)}}
 	w.followers[waiting] = []schema.Follower{{Type: "t", State: schema.FollowerWaiting, Spec: []byte("x")}}
 	w.messages = append(w.messages, &outbox.Message{Request: idOf(91), From: outbox.Origin{Parent: parent, N: 0}})
 
@@ -54,7 +54,7 @@ func newChecked() *checked {
 	w.Known[idOf(23)] = &schema.Exec{State: task.Ready, CreatedAt: 9, Links: &schema.Links{Group: groupRuns, Ref: requestedRef(task.ID{0x12})}} // whose creation was not reported to the group
 
 	w.groups[groupEnded] = &taskGroup{id: groupEnded, state: Complete, createdAt: 5, endedAt: 6, keptUntil: 7, deadline: 7}
-	w.followers[groupEnded] = []schema.Follower{point(onComplete, schema.FollowerSent, nil), point(onSuccess, schema.FollowerBorn, nil), point(onDeath, schema.FollowerDropped, nil)}
+	w.followers[groupEnded] = []schema.Follower{point(onComplete, schema.FollowerSent, nil), point(onSuccess, schema.FollowerCreated, nil), point(onDeath, schema.FollowerDropped, nil)}
 	w.messages = append(w.messages, &outbox.Message{Request: idOf(92), From: outbox.Origin{Parent: groupEnded, N: onComplete}})
 	w.Known[idOf(24)] = &schema.Exec{State: task.Ready, CreatedAt: 4, Links: &schema.Links{Group: groupEnded, Ref: numberedRef(1)}} // of an older group of that id
 
@@ -123,7 +123,7 @@ func TestCheck(t *testing.T) {
 		"waits without a task":                 {func(w *checked) { w.followers[waiting][0].Spec = nil }, "is ready, and its follower 0"},
 		"created, and its task is kept":        {func(w *checked) { w.followers[parent][1].Spec = []byte("x") }, "is succeeded, and its follower 1"},
 		"sent, and no message is there":        {func(w *checked) { w.messages = w.messages[1:] }, "follower 0 of"},
-		"created, and a message is on its way": {func(w *checked) { w.messages[0].From.N = 1; w.followers[parent][0].State = schema.FollowerBorn }, "follower 1 of"},
+		"created, and a message is on its way": {func(w *checked) { w.messages[0].From.N = 1; w.followers[parent][0].State = schema.FollowerCreated }, "follower 1 of"},
 		"too few points":                       {func(w *checked) { w.followers[groupGone] = w.followers[groupGone][1:] }, "has 2 points"},
 		"a point waits, by the group":          {func(w *checked) { w.groups[groupRuns].waits |= 1 << onSuccess }, "on_success is dropped"},
 		"a point waits, by its row":            {func(w *checked) { w.groups[groupRuns].waits = 1 << onDeath }, "on_complete is waiting"},

@@ -102,7 +102,7 @@ func createFollower(r *engine.Round, ns string, id task.ID, i int, f *schema.Fol
 
 // noteEnqueued records the outcome of enqueuing a follow-up.
 func noteEnqueued(f *schema.Follower, a engine.Accepted, refused *task.Error) {
-	f.ID, f.State = a.ID, schema.FollowerBorn
+	f.ID, f.State = a.ID, schema.FollowerCreated
 	switch {
 	case refused != nil:
 		f.State, f.Reason = schema.FollowerRefused, string(refused.Code)

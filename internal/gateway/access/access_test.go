@@ -74,11 +74,11 @@ func TestRefusalsAreCounted(t *testing.T) {
 		token string
 		n     Need
 		want  uint64 // refused for lack of rights so far
-		seats int    // calls in progress afterwards
+		inUse int    // calls in progress afterwards
 	}{{k.secret["observe"], Need{OfQueues, observe, false}, 0, 1}, {k.secret["observe"], Need{OfQueues, produce, false}, 1, 1}, {"x", Need{OfQueues, produce, false}, 1, 1}, {k.secret["admin"], Need{OfCluster, 0, false}, 2, 1}} {
 		ctx, call := callinfo.Begin(peer.NewContext(t.Context(), &peer.Peer{Addr: listen.InProcessAddr("192.0.2.7")}), "grpc", "test")
 		_, _, _ = g.admit(ctx, call, c.n, Credentials{tokens: []string{"Bearer " + c.token}})
-		if got := k.auth.Failed(auth.FailedRights); got != c.want || g.Calls.InUse() != c.seats {
+		if got := k.auth.Failed(auth.FailedRights); got != c.want || g.Calls.InUse() != c.inUse {
 			t.Errorf("call %d: %d were refused for lack of rights, want %d; %d are in progress", i, got, c.want, g.Calls.InUse())
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 )
 
-// Book remembers, for each distinct set of weighted queues over several shards, whose turn it is.
-type Book struct {
+// Picker remembers, for each distinct set of weighted queues over several shards, whose turn it is.
+type Picker struct {
 	mu     sync.Mutex
 	states map[string]*State
 }
@@ -29,7 +29,7 @@ type State struct {
 const maxShares = 10_000
 
 // Of returns the state of the queues of a claim.
-func (b *Book) Of(c broker.ClaimCall) *State {
+func (p *Picker) Of(c broker.ClaimCall) *State {
 	var name strings.Builder
 	name.WriteString(c.Namespace)
 	for _, q := range c.Queues {
@@ -38,15 +38,15 @@ func (b *Book) Of(c broker.ClaimCall) *State {
 		name.WriteByte('=')
 		name.WriteString(strconv.Itoa(q.Weight))
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s := b.states[name.String()]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.states[name.String()]
 	if s == nil {
-		if b.states == nil || len(b.states) >= maxShares {
-			b.states = map[string]*State{}
+		if p.states == nil || len(p.states) >= maxShares {
+			p.states = map[string]*State{}
 		}
 		s = &State{Credit: make([]int, len(c.Queues))}
-		b.states[name.String()] = s
+		p.states[name.String()] = s
 	}
 	return s
 }

@@ -58,7 +58,7 @@ func TestPlanAgreesWithSinglePicks(t *testing.T) {
 
 // Sets of queues with the same weights share a state, and other sets don't.
 func TestSharesAreOfEqualSets(t *testing.T) {
-	var b Book
+	var b Picker
 	call := func(ns, queue string, weight int) broker.ClaimCall {
 		return broker.ClaimCall{Namespace: ns, Queues: []broker.Share{{Queue: queue, Weight: weight}}}
 	}

@@ -78,9 +78,9 @@ func histogramOf(n int, d time.Duration) stats.Histogram {
 	e := stats.Event{Namespace: "n", Queue: "q", Type: "t", Ran: d}
 	e.Counts = e.Counts.With(stats.Succeeded)
 	now := time.Now()
-	book := stats.New(now.Add(-time.Hour))
+	recorder := stats.New(now.Add(-time.Hour))
 	for range n {
-		book.Record(now, []stats.Event{e})
+		recorder.Record(now, []stats.Event{e})
 	}
-	return book.Briefs(now, "n", []string{"q"})[0].Run
+	return recorder.Briefs(now, "n", []string{"q"})[0].Run
 }

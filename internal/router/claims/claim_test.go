@@ -59,7 +59,7 @@ func TestLostClaimIsGivenBack(t *testing.T) {
 		routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 			ids := f.Put(2)
 			lose := true
-			f.Network = func(_, _ uint32, method string) routertest.Fate {
+			f.Network = func(_, _ uint32, method string) routertest.Delivery {
 				if method == "claim" && lose {
 					lose = false
 					return routertest.AnswerLost
@@ -86,9 +86,9 @@ func TestLostClaimIsGivenBack(t *testing.T) {
 // A caller that leaves while its claim waits at another node, or while the response is in flight, leaves no claim behind, whatever the
 // other node has noticed.
 func TestCallerLeavesWaitingClaim(t *testing.T) {
-	for _, network := range []routertest.Fate{routertest.Arrives, routertest.Hangs} {
+	for _, network := range []routertest.Delivery{routertest.Arrives, routertest.Hangs} {
 		routertest.InFleet(t, 3, func(f *routertest.Fleet) {
-			f.Network = func(_, _ uint32, method string) routertest.Fate {
+			f.Network = func(_, _ uint32, method string) routertest.Delivery {
 				if method == "claim" {
 					return network
 				}
@@ -112,9 +112,9 @@ func TestCallerLeavesWaitingClaim(t *testing.T) {
 				routertest.Pass(time.Second)
 				switch x := f.State(id); {
 				case len(got) == 0 && x.State != task.Ready:
-					t.Fatalf("fate %d, cancelled after %d half latencies: the caller got no task, but it is %s", network, after, x.State)
+					t.Fatalf("delivery %d, cancelled after %d half latencies: the caller got no task, but it is %s", network, after, x.State)
 				case len(got) == 1 && x.State != task.Claimed:
-					t.Fatalf("fate %d, cancelled after %d half latencies: the caller got the task, but it is %s", network, after, x.State)
+					t.Fatalf("delivery %d, cancelled after %d half latencies: the caller got the task, but it is %s", network, after, x.State)
 				}
 				f.With(func() { // so that the next round does not see it
 					f.Shards[1].Ready = 0
@@ -129,7 +129,7 @@ func TestCallerLeavesWaitingClaim(t *testing.T) {
 			id := f.Put(1)[0]
 			routertest.Pass(time.Second)
 			if x := f.State(id); x.State != task.Ready || x.Fence != 0 {
-				t.Errorf("fate %d: the claim of a caller that left took the task: %s", network, x.State)
+				t.Errorf("delivery %d: the claim of a caller that left took the task: %s", network, x.State)
 			}
 			synctest.Wait()
 			for _, m := range f.Nodes {
@@ -164,7 +164,7 @@ func TestLostClaimWithKeyIsKept(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		id := f.Put(1)[0]
 		lose := true
-		f.Network = func(_, _ uint32, _ string) routertest.Fate {
+		f.Network = func(_, _ uint32, _ string) routertest.Delivery {
 			if lose {
 				lose = false
 				return routertest.AnswerLost
@@ -189,7 +189,7 @@ func TestLostClaimInPartition(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		id := f.Put(1)[0]
 		first, cut := true, true
-		f.Network = func(_, _ uint32, _ string) routertest.Fate {
+		f.Network = func(_, _ uint32, _ string) routertest.Delivery {
 			switch {
 			case first:
 				first = false

@@ -18,7 +18,7 @@ var bg = context.Background()
 // A node that leads the shard makes, awaits and settles claims without the network.
 func TestLeaderClaimsWithoutNetwork(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
-		f.Network = func(_, _ uint32, method string) routertest.Fate {
+		f.Network = func(_, _ uint32, method string) routertest.Delivery {
 			t.Errorf("the leader called another node: %s", method)
 			return routertest.NotSent
 		}
@@ -61,9 +61,9 @@ func TestSettlingInUnknownShard(t *testing.T) {
 
 // Of claims that wait at the same time, the one whose caller leaves ends, and the other goes on.
 func TestTwoRemoteClaimsWait(t *testing.T) {
-	for _, network := range []routertest.Fate{routertest.Arrives, routertest.Hangs} {
+	for _, network := range []routertest.Delivery{routertest.Arrives, routertest.Hangs} {
 		routertest.InFleet(t, 2, func(f *routertest.Fleet) {
-			f.Network = func(_, _ uint32, method string) routertest.Fate {
+			f.Network = func(_, _ uint32, method string) routertest.Delivery {
 				if method == "claim" {
 					return network
 				}
@@ -77,23 +77,23 @@ func TestTwoRemoteClaimsWait(t *testing.T) {
 				routertest.Pass(5 * routertest.Latency)
 			}
 			if n := f.Nodes[1].Served(); n != 2 {
-				t.Errorf("fate %d: %d claims run for others, want 2", network, n)
+				t.Errorf("delivery %d: %d claims run for others, want 2", network, n)
 			}
 			leave()
 			routertest.Pass(time.Second)
 			if n := f.Nodes[1].Served(); n != 1 {
-				t.Errorf("fate %d: after one has left %d claims run for others, want 1", network, n)
+				t.Errorf("delivery %d: after one has left %d claims run for others, want 1", network, n)
 			}
 			id := f.Put(1)[0]
 			routertest.Pass(time.Second)
 			if x := f.State(id); x.State != task.Claimed || x.Fence != 1 {
-				t.Errorf("fate %d: the task is %s after %d claims", network, x.State, x.Fence)
+				t.Errorf("delivery %d: the task is %s after %d claims", network, x.State, x.Fence)
 			}
 			end()
 			routertest.Pass(time.Second)
 			synctest.Wait()
 			if n := f.Nodes[1].Served(); n != 0 {
-				t.Errorf("fate %d: in the end %d claims run for others", network, n)
+				t.Errorf("delivery %d: in the end %d claims run for others", network, n)
 			}
 		})
 	}
@@ -103,7 +103,7 @@ func TestTwoRemoteClaimsWait(t *testing.T) {
 func TestUnopenableStreamsAreRetried(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		open := false
-		f.Network = func(_, _ uint32, method string) routertest.Fate {
+		f.Network = func(_, _ uint32, method string) routertest.Delivery {
 			if method == "stream "+claims.WatchMethod && !open {
 				return routertest.NotSent
 			}

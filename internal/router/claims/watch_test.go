@@ -154,8 +154,8 @@ func TestSilentDeposedLeader(t *testing.T) {
 		defer w.Close()
 		routertest.Pass(time.Second)
 		f.With(func() {
-			f.Network = func(_, to uint32, _ string) routertest.Fate {
-				return []routertest.Fate{routertest.Arrives, routertest.NotSent, routertest.Arrives, routertest.Arrives}[to]
+			f.Network = func(_, to uint32, _ string) routertest.Delivery {
+				return []routertest.Delivery{routertest.Arrives, routertest.NotSent, routertest.Arrives, routertest.Arrives}[to]
 			}
 		})
 		f.Lead(1, 3)
@@ -296,6 +296,6 @@ func TestBrokenStreamAffectsOneNode(t *testing.T) {
 
 // All fields of the frames arrive at the other node, including ones added later.
 func TestFramesRoundTrip(t *testing.T) {
-	routertest.Travels(t, "postings", routertest.Plain[claims.Frame])
-	routertest.Travels(t, "notices", routertest.Plain[claims.Notices])
+	routertest.RoundTrips(t, "postings", routertest.Plain[claims.Frame])
+	routertest.RoundTrips(t, "notices", routertest.Plain[claims.Notices])
 }

@@ -41,7 +41,7 @@ func TestLostAnswers(t *testing.T) {
 			}
 			before, lost := f.Count(method), false
 			f.With(func() {
-				f.Network = func(_, _ uint32, sent string) routertest.Fate {
+				f.Network = func(_, _ uint32, sent string) routertest.Delivery {
 					if sent != method || lost {
 						return routertest.Arrives
 					}

@@ -12,7 +12,7 @@ import (
 // Control takes notifications where the system shard is led.
 type Control interface {
 	// TakeNotifications takes notifications for the webhooks of a namespace. Those taken before are ignored.
-	TakeNotifications(ctx context.Context, ns string, news []*task.Notification) error
+	TakeNotifications(ctx context.Context, ns string, notifications []*task.Notification) error
 }
 
 // Outbox delivers the messages of this node's shards to other shards.
@@ -24,23 +24,23 @@ type Outbox struct {
 
 // notificationArgs are notifications for the webhooks of a namespace.
 type notificationArgs struct {
-	Namespace string
-	News      []*task.Notification
+	Namespace     string
+	Notifications []*task.Notification
 }
 
 type nothing struct{}
 
 // NewOutbox returns an outbox.
 func NewOutbox(f *forward.Forwarder, c Control, t *Enqueuer) *Outbox {
-	return &Outbox{forward: f, tasks: t, take: forward.RegisterSystem(f, "take-news", true, func(ctx context.Context, a notificationArgs) (nothing, error) {
-		return nothing{}, c.TakeNotifications(ctx, a.Namespace, a.News)
+	return &Outbox{forward: f, tasks: t, take: forward.RegisterSystem(f, "take-notifications", true, func(ctx context.Context, a notificationArgs) (nothing, error) {
+		return nothing{}, c.TakeNotifications(ctx, a.Namespace, a.Notifications)
 	})}
 }
 
 // Send delivers messages of all kinds to their shards, each with its own result. It is for broker.Config.
 func (o *Outbox) Send(ctx context.Context, ns string, messages []*broker.OutboxMessage) []broker.Enqueued {
 	out := make([]broker.Enqueued, len(messages))
-	var tasks, orders, news []int
+	var tasks, orders, notifications []int
 	notices := map[uint32][]int{}
 	for i, p := range messages {
 		switch {
@@ -50,14 +50,14 @@ func (o *Outbox) Send(ctx context.Context, ns string, messages []*broker.OutboxM
 		case p.Cancel != (task.ID{}):
 			orders = append(orders, i)
 		case p.Notification != nil:
-			news = append(news, i)
+			notifications = append(notifications, i)
 		default:
 			tasks = append(tasks, i)
 		}
 	}
 	var calls sync.WaitGroup
 	calls.Go(func() { o.deliverTasks(ctx, ns, messages, tasks, out) })
-	calls.Go(func() { o.deliverNotifications(ctx, ns, messages, news, out) })
+	calls.Go(func() { o.deliverNotifications(ctx, ns, messages, notifications, out) })
 	for home, some := range notices {
 		calls.Go(func() { o.deliverNotices(ctx, ns, home, messages, some, out) })
 	}
@@ -91,7 +91,7 @@ func (o *Outbox) deliverNotifications(ctx context.Context, ns string, messages [
 	}
 	a := notificationArgs{Namespace: ns}
 	for _, i := range those {
-		a.News = append(a.News, messages[i].Notification)
+		a.Notifications = append(a.Notifications, messages[i].Notification)
 	}
 	_, err := o.take.Call(ctx, forward.SystemShard, a)
 	for _, i := range those {

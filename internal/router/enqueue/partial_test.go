@@ -201,11 +201,11 @@ type countingControl struct {
 	taken *atomic.Int64
 }
 
-func (c countingControl) TakeNotifications(_ context.Context, ns string, news []*task.Notification) error {
+func (c countingControl) TakeNotifications(_ context.Context, ns string, notifications []*task.Notification) error {
 	if err := c.Check(); err != nil {
 		return err
 	}
-	c.taken.Add(int64(len(news)))
+	c.taken.Add(int64(len(notifications)))
 	return nil
 }
 
@@ -217,23 +217,23 @@ func TestResentMessages(t *testing.T) {
 			m.UseControl(countingControl{routertest.FakeControl{M: m}, &taken})
 		}
 		lose := ""
-		f.Network = func(_, _ uint32, method string) routertest.Fate {
+		f.Network = func(_, _ uint32, method string) routertest.Delivery {
 			if method == lose {
 				lose = ""
 				return routertest.AnswerLost
 			}
 			return routertest.Arrives
 		}
-		lose = "take-news"
+		lose = "take-notifications"
 		out := f.Nodes[2].Outbox.Send(bg, routertest.Namespace, []*broker.OutboxMessage{{Notification: &task.Notification{}}, {Notification: &task.Notification{}}})
-		if out[0].Err != nil || out[1].Err != nil || taken.Load() != 4 || f.Count("take-news") != 2 {
-			t.Errorf("notifications: %+v, %d were taken in %d calls", out, taken.Load(), f.Count("take-news"))
+		if out[0].Err != nil || out[1].Err != nil || taken.Load() != 4 || f.Count("take-notifications") != 2 {
+			t.Errorf("notifications: %+v, %d were taken in %d calls", out, taken.Load(), f.Count("take-notifications"))
 		}
 		lose = "enqueue"
 		if _, err := f.Nodes[2].Put(1); !errors.Is(err, broker.ErrUnknown) || f.Made() != 1 || f.Count("enqueue") != 1 {
 			t.Errorf("a task: %v, %d were created in %d calls", err, f.Made(), f.Count("enqueue"))
 		}
-		if f.Nodes[2].Outbox.Send(bg, routertest.Namespace, nil); f.Count("take-news") != 2 {
+		if f.Nodes[2].Outbox.Send(bg, routertest.Namespace, nil); f.Count("take-notifications") != 2 {
 			t.Error("an empty outbox made a call")
 		}
 	})

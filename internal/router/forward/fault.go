@@ -26,7 +26,7 @@ type Fault struct {
 	Within    string // an internal error; its text is for the log
 }
 
-// FaultOf returns what travels of an error; nil if it is nil.
+// FaultOf returns the form in which an error travels; nil if it is nil.
 func FaultOf(err error) *Fault {
 	if err == nil {
 		return nil

@@ -64,7 +64,7 @@ func TestRepeatedCalls(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		// Node 1 leads, but can't be reached for a second.
 		broken := true
-		f.Network = func(_, to uint32, _ string) routertest.Fate {
+		f.Network = func(_, to uint32, _ string) routertest.Delivery {
 			if to == 1 && broken {
 				return routertest.NotSent
 			}
@@ -77,7 +77,7 @@ func TestRepeatedCalls(t *testing.T) {
 		}
 
 		lost := 1
-		f.Network = func(_, _ uint32, _ string) routertest.Fate {
+		f.Network = func(_, _ uint32, _ string) routertest.Delivery {
 			if lost > 0 {
 				lost--
 				return routertest.AnswerLost
@@ -104,7 +104,7 @@ func TestRepeatedCalls(t *testing.T) {
 func TestHangingLeader(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		ids := f.Put(1)
-		f.Network = func(_, to uint32, _ string) routertest.Fate {
+		f.Network = func(_, to uint32, _ string) routertest.Delivery {
 			if to == 1 {
 				return routertest.Hangs
 			}
@@ -144,7 +144,7 @@ func TestHangingLeader(t *testing.T) {
 func TestCallWithoutLeader(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		f.Lead(1, 0)
-		f.Network = func(_, to uint32, _ string) routertest.Fate {
+		f.Network = func(_, to uint32, _ string) routertest.Delivery {
 			if to == 3 {
 				return routertest.NotSent
 			}
@@ -287,7 +287,7 @@ func TestRemoteWaitSurvivesDrain(t *testing.T) {
 func drainInAClaim(t *testing.T, f *routertest.Fleet, key string) {
 	t.Helper()
 	m := f.Nodes[2]
-	f.Network = func(_, _ uint32, method string) routertest.Fate {
+	f.Network = func(_, _ uint32, method string) routertest.Delivery {
 		if method == "claim" {
 			return routertest.Hangs
 		}

@@ -24,8 +24,8 @@ func TestAllFieldsRoundTrip(t *testing.T) {
 	routertest.InFleet(t, 1, func(f *routertest.Fleet) {
 		for _, name := range slices.Concat(broker.Verbs.Names(), cluster.Verbs.Names(), f.Nodes[1].Methods()) {
 			make := func() verb.Call { return f.Nodes[1].CallNamed(name) }
-			routertest.Travels(t, name+" request", routertest.Request(make))
-			routertest.Travels(t, name+" answer", routertest.Answer(make, func(t *testing.T, raw []byte) {
+			routertest.RoundTrips(t, name+" request", routertest.Request(make))
+			routertest.RoundTrips(t, name+" answer", routertest.Answer(make, func(t *testing.T, raw []byte) {
 				if f, err := forward.ReadFault(raw); f != nil || err != nil {
 					t.Errorf("no error was decoded as %v, %v", f, err)
 				}

@@ -76,9 +76,9 @@ func TestArchivesAreMerged(t *testing.T) {
 		if _, _, _, err := f.Nodes[2].Archived(ctx, routertest.Namespace, "", "nonsense", 1); !errors.Is(err, task.ErrInvalidArgument) {
 			t.Errorf("Archived with a malformed cursor: %v, want an invalid argument", err)
 		}
-		for _, lot := range []routertest.Fate{routertest.NotSent, routertest.AnswerLost} {
+		for _, lot := range []routertest.Delivery{routertest.NotSent, routertest.AnswerLost} {
 			f.With(func() {
-				f.Network = func(_, to uint32, _ string) (x routertest.Fate) {
+				f.Network = func(_, to uint32, _ string) (x routertest.Delivery) {
 					if to == 3 {
 						x = lot
 					}

@@ -116,7 +116,7 @@ func TestExplainWithoutReplicas(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.With(func() {
-			f.Network = func(from, to uint32, _ string) routertest.Fate {
+			f.Network = func(from, to uint32, _ string) routertest.Delivery {
 				if from == 4 || to == 4 {
 					return routertest.NotSent
 				}

@@ -46,8 +46,8 @@ type Stats struct {
 	counts     forward.Caller[broker.CountsQuery, []broker.QueueCount]
 }
 
-// NewStats returns the statistics of all nodes. book has those of this one.
-func NewStats(f *forward.Forwarder, b StatusBroker, book *stats.Book) *Stats {
+// NewStats returns the statistics of all nodes. recorder has those of this one.
+func NewStats(f *forward.Forwarder, b StatusBroker, recorder *stats.Recorder) *Stats {
 	s := &Stats{
 		namespace: forward.RegisterIdempotent(f, "namespace_status", func(ctx context.Context, ns string) (broker.NamespaceStatus, error) {
 			return b.NamespaceStatus(ctx, ns, statusAge)
@@ -58,30 +58,30 @@ func NewStats(f *forward.Forwarder, b StatusBroker, book *stats.Book) *Stats {
 	}
 	s.report = forward.RegisterIdempotent(f, "stats", func(_ context.Context, a statsArgs) (out statsAnswer, err error) {
 		now := time.Now()
-		out.Report = book.Report(now, a.Queue, a.Window)
+		out.Report = recorder.Report(now, a.Queue, a.Window)
 		if a.Queue.Name == "" {
-			out.Late = book.Late(now, a.Queue.Namespace)
+			out.Late = recorder.Late(now, a.Queue.Namespace)
 		}
 		return out, nil
 	})
 	s.briefs = forward.RegisterIdempotent(f, "stats-briefs", func(_ context.Context, a statsArgs) ([]stats.Brief, error) {
-		return book.Briefs(time.Now(), a.Queue.Namespace, a.Names), nil
+		return recorder.Briefs(time.Now(), a.Queue.Namespace, a.Names), nil
 	})
 	s.trends = forward.RegisterIdempotent(f, "stats-trends", func(_ context.Context, a statsArgs) ([]stats.Trend, error) {
-		return book.Trends(time.Now(), a.Queue.Namespace, a.Names, a.Window), nil
+		return recorder.Trends(time.Now(), a.Queue.Namespace, a.Names, a.Window), nil
 	})
 	s.typeCounts = forward.RegisterIdempotent(f, "type-counts", func(ctx context.Context, a typesArgs) (stats.TypeCounts, error) {
 		sees := wanted(ctx, a.Queue)
-		return book.TypeCounts(time.Now(), a.Namespace, a.Window, func(queue, typ string) bool {
+		return recorder.TypeCounts(time.Now(), a.Namespace, a.Window, func(queue, typ string) bool {
 			return sees(queue) && (a.Pattern == "" || task.Matches(a.Pattern, typ))
 		}), nil
 	})
 	s.typeBriefs = forward.RegisterIdempotent(f, "type-briefs", func(ctx context.Context, a typesArgs) ([]stats.TypeBrief, error) {
-		return book.TypeBriefs(time.Now(), a.Namespace, a.Window, a.Names, wanted(ctx, a.Queue)), nil
+		return recorder.TypeBriefs(time.Now(), a.Namespace, a.Window, a.Names, wanted(ctx, a.Queue)), nil
 	})
 	s.typeReport = forward.RegisterIdempotent(f, "type-stats", func(ctx context.Context, a typeArgs) (out typeAnswer, err error) {
-		out.Report = book.TypeReport(time.Now(), a.Query, wanted(ctx, a.Queue))
-		out.Queues = book.TypeQueues(a.Query.Namespace, a.Query.Type, wanted(ctx, ""))
+		out.Report = recorder.TypeReport(time.Now(), a.Query, wanted(ctx, a.Queue))
+		out.Queues = recorder.TypeQueues(a.Query.Namespace, a.Query.Type, wanted(ctx, ""))
 		return out, nil
 	})
 	return s

@@ -21,9 +21,9 @@ func TestStatsOfAllNodes(t *testing.T) {
 			for queue, events := range map[string]int{"mail": int(n), "sms": 10 * int(n)} {
 				e := stats.Event{Namespace: routertest.Namespace, Queue: queue, Type: "t"}
 				e.Counts = e.Counts.With(stats.Enqueued)
-				m.Book.Record(now, slices.Repeat([]stats.Event{e}, events))
+				m.Recorder.Record(now, slices.Repeat([]stats.Event{e}, events))
 			}
-			m.Book.Tick(now, stats.Tick{Namespace: routertest.Namespace, Schedule: fmt.Sprint("s", n), Late: time.Hour})
+			m.Recorder.Tick(now, stats.Tick{Namespace: routertest.Namespace, Schedule: fmt.Sprint("s", n), Late: time.Hour})
 		}
 		r := f.Nodes[2]
 		enqueued := func(q stats.Queue) (n uint64, late int, missing []string) {
@@ -59,7 +59,7 @@ func TestStatsOfAllNodes(t *testing.T) {
 		if got := fmt.Sprint(r.Stats.QueueCounts(ctx, broker.CountsQuery{Namespace: routertest.Namespace})); got != "[{mail 6} {q1 7} {q2 7} {q3 7}]" {
 			t.Errorf("counts of all nodes = %s", got)
 		}
-		f.With(func() { f.Network = func(_, to uint32, _ string) routertest.Fate { return routertest.NotSent } })
+		f.With(func() { f.Network = func(_, to uint32, _ string) routertest.Delivery { return routertest.NotSent } })
 		if got := fmt.Sprint(r.Stats.QueueCounts(ctx, broker.CountsQuery{Namespace: routertest.Namespace})); got != "[{mail 2} {q2 7}]" {
 			t.Errorf("counts of this node only = %s", got)
 		}

@@ -18,7 +18,7 @@ func TestTypesOfAllNodes(t *testing.T) {
 		for i, queue := range map[uint32]string{1: "mail", 2: "mail", 3: "secret"} {
 			e := stats.Event{Namespace: routertest.Namespace, Queue: queue, Type: "welcome", Ran: time.Second, Task: [16]byte{byte(i)}}
 			e.Counts = e.Counts.With(stats.Enqueued).With(stats.Succeeded)
-			f.Nodes[i].Book.Record(now, []stats.Event{e})
+			f.Nodes[i].Recorder.Record(now, []stats.Event{e})
 		}
 		r := f.Nodes[1]
 		for _, c := range []struct {
@@ -44,8 +44,8 @@ func TestTypesOfAllNodes(t *testing.T) {
 			t.Errorf("TypeCounts without a matching type = %+v, want none", counts.Counts)
 		}
 		f.With(func() {
-			f.Network = func(_, to uint32, _ string) routertest.Fate {
-				return map[uint32]routertest.Fate{3: routertest.NotSent}[to]
+			f.Network = func(_, to uint32, _ string) routertest.Delivery {
+				return map[uint32]routertest.Delivery{3: routertest.NotSent}[to]
 			}
 		})
 		if sum, _, missing := r.Stats.TypeStats(context.Background(), stats.TypeQuery{Namespace: routertest.Namespace, Type: "welcome", Window: stats.Hour}, ""); sum.Total().Succeeded != 2 || fmt.Sprint(missing) != "[n3]" {

@@ -34,21 +34,21 @@ type Fleet struct {
 	Frames       int                     // sent over streams to nodes that watch claims
 	Away         []string                // nodes that the system shard has not heard from for a while
 	calls        map[string]int          // by method, over the network
-	// Network decides the fate of a message; nil: it arrives.
-	Network func(from, to uint32, method string) Fate
+	// Network decides what happens to a message; nil: it arrives.
+	Network func(from, to uint32, method string) Delivery
 	Streams map[*FakeStream]bool
 	OnClaim func() // if set, called when a claim gets something
 }
 
-// Fate is what happens to a message.
-type Fate int
+// Delivery is what happens to a message.
+type Delivery int
 
-// The fates of a message.
+// The ways of delivery.
 const (
-	Arrives    Fate = iota
-	NotSent         // certainly did not arrive
-	AnswerLost      // it runs there, and the response is lost
-	Hangs           // nothing comes back until the caller gives up; meanwhile it runs there
+	Arrives    Delivery = iota
+	NotSent             // certainly did not arrive
+	AnswerLost          // it runs there, and the response is lost
+	Hangs               // nothing comes back until the caller gives up; meanwhile it runs there
 )
 
 // Latency is how long a message takes.
@@ -89,7 +89,7 @@ type Member struct {
 	Drain  chan struct{}
 
 	Registry *registry.Registry
-	Book     *stats.Book
+	Recorder *stats.Recorder
 	broker   struct{ router.Broker }
 	control  struct{ router.Control }
 	peers    struct{ router.Peers }
@@ -153,12 +153,12 @@ func InFleet(t *testing.T, n int, test func(f *Fleet)) {
 }
 
 func newMember(f *Fleet, number uint32) *Member {
-	m := &Member{Fleet: f, Number: number, Drain: make(chan struct{}), Registry: registry.New(), Book: stats.New(time.Now()), watches: map[*fakeWatch]bool{},
+	m := &Member{Fleet: f, Number: number, Drain: make(chan struct{}), Registry: registry.New(), Recorder: stats.New(time.Now()), watches: map[*fakeWatch]bool{},
 		Copy: map[string]queues.Queue{}, EnqueueIn: map[string]uint32{}, FeatureLevel: cluster.PoliciesLevel}
 	m.UseBroker(FakeBroker{M: m})
 	m.UseControl(FakeControl{M: m})
 	m.UsePeers(FakePeers{m})
-	m.Router = router.New(router.Config{Node: number, Broker: &m.broker, Control: &m.control, Map: FakeMap{m}, Registry: m.Registry, Peers: &m.peers, Stats: m.Book,
+	m.Router = router.New(router.Config{Node: number, Broker: &m.broker, Control: &m.control, Map: FakeMap{m}, Registry: m.Registry, Peers: &m.peers, Stats: m.Recorder,
 		NotSent: func(err error) bool { return errors.Is(err, errNotSent) }, SystemLeader: func() uint32 { return m.SystemLeader }})
 	return m
 }

@@ -185,7 +185,7 @@ func (c FakeControl) HasShard(_ context.Context, id uint32) (has bool, err error
 // FakePeers is the network as a node sees it.
 type FakePeers struct{ M *Member }
 
-func (p FakePeers) fate(to uint32, method string) (*Member, Fate) {
+func (p FakePeers) delivery(to uint32, method string) (*Member, Delivery) {
 	f := p.M.Fleet
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -204,12 +204,12 @@ func (p FakePeers) fate(to uint32, method string) (*Member, Fate) {
 }
 
 func (p FakePeers) Call(ctx context.Context, to uint32, method string, request []byte) ([]byte, error) {
-	there, fate := p.fate(to, method)
+	there, delivery := p.delivery(to, method)
 	Pass(Latency)
-	if fate == NotSent {
+	if delivery == NotSent {
 		return nil, errNotSent
 	}
-	if fate == Hangs { // the other side does not learn that its caller has left
+	if delivery == Hangs { // the other side does not learn that its caller has left
 		go func() { _, _ = there.Serve(context.WithoutCancel(ctx), method, request) }()
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -226,7 +226,7 @@ func (p FakePeers) Call(ctx context.Context, to uint32, method string, request [
 	select {
 	case r := <-done:
 		Pass(Latency)
-		if fate == AnswerLost {
+		if delivery == AnswerLost {
 			return nil, errors.New("connection reset")
 		}
 		return r.b, r.err
@@ -268,9 +268,9 @@ func (s *FakeStream) Recv() ([]byte, error) {
 }
 
 func (p FakePeers) OpenStream(ctx context.Context, to uint32, method string) (claims.Stream, error) {
-	there, fate := p.fate(to, "stream "+method)
+	there, delivery := p.delivery(to, "stream "+method)
 	Pass(Latency)
-	if fate != Arrives {
+	if delivery != Arrives {
 		return nil, errNotSent
 	}
 	ctx, cancel := context.WithCancel(ctx)

@@ -128,7 +128,7 @@ var (
 	Asked   = task.NewID(9, 9, 9)
 )
 
-func (s ScriptControl) TakeNotifications(_ context.Context, _ string, news []*task.Notification) error {
-	s.Note("%d notifications", len(news))
+func (s ScriptControl) TakeNotifications(_ context.Context, _ string, notifications []*task.Notification) error {
+	s.Note("%d notifications", len(notifications))
 	return s.Fails
 }

@@ -23,22 +23,22 @@ func TestQueueWorkersWithoutSomeNodes(t *testing.T) {
 		f.Nodes[1].Registry.Join(registry.Hello{Namespace: routertest.Namespace, Name: "w", Capacity: 2, Queues: []registry.Share{{Queue: "q"}}}, "", 0, nil)
 		queues := []broker.QueueName{{Namespace: routertest.Namespace, Name: "q"}, {Namespace: routertest.Namespace, Name: "other"}}
 		for _, c := range []struct {
-			fates        map[uint32]routertest.Fate
+			deliveries   map[uint32]routertest.Delivery
 			away         []string
 			leader       uint32
 			silent, gone string
 		}{
 			{nil, []string{"n2"}, 1, "", ""}, // it responds, so it is not away to the caller
-			{map[uint32]routertest.Fate{2: routertest.Hangs}, nil, 1, "n2", ""},
-			{map[uint32]routertest.Fate{2: routertest.NotSent}, nil, 1, "n2", ""},
-			{map[uint32]routertest.Fate{2: routertest.AnswerLost}, nil, 1, "n2", ""},
-			{map[uint32]routertest.Fate{2: routertest.Hangs, 3: routertest.NotSent}, nil, 1, "n2 n3", ""},
-			{map[uint32]routertest.Fate{2: routertest.Hangs, 3: routertest.NotSent}, []string{"n3"}, 1, "n2", "n3"},
-			{map[uint32]routertest.Fate{2: routertest.NotSent}, []string{"n2"}, 1, "", "n2"},
-			{map[uint32]routertest.Fate{2: routertest.Hangs}, []string{"n2"}, 2, "n2", ""}, // it leads the system shard, so no other node can report it as away
+			{map[uint32]routertest.Delivery{2: routertest.Hangs}, nil, 1, "n2", ""},
+			{map[uint32]routertest.Delivery{2: routertest.NotSent}, nil, 1, "n2", ""},
+			{map[uint32]routertest.Delivery{2: routertest.AnswerLost}, nil, 1, "n2", ""},
+			{map[uint32]routertest.Delivery{2: routertest.Hangs, 3: routertest.NotSent}, nil, 1, "n2 n3", ""},
+			{map[uint32]routertest.Delivery{2: routertest.Hangs, 3: routertest.NotSent}, []string{"n3"}, 1, "n2", "n3"},
+			{map[uint32]routertest.Delivery{2: routertest.NotSent}, []string{"n2"}, 1, "", "n2"},
+			{map[uint32]routertest.Delivery{2: routertest.Hangs}, []string{"n2"}, 2, "n2", ""}, // it leads the system shard, so no other node can report it as away
 		} {
 			f.With(func() {
-				f.Network = func(_, to uint32, _ string) routertest.Fate { return c.fates[to] }
+				f.Network = func(_, to uint32, _ string) routertest.Delivery { return c.deliveries[to] }
 				f.Away, f.SystemLeader = c.away, c.leader
 			})
 			began := time.Now()
@@ -197,7 +197,7 @@ func TestQueueWorkersModel(t *testing.T) {
 				mute = m
 			}
 			f.With(func() {
-				f.Network = func(_, to uint32, _ string) routertest.Fate {
+				f.Network = func(_, to uint32, _ string) routertest.Delivery {
 					if to == mute {
 						return routertest.Hangs
 					}

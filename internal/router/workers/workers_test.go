@@ -63,8 +63,8 @@ func TestWorkersOfAllNodes(t *testing.T) {
 
 		// A node that does not respond is reported, and does not delay the list for long.
 		f.With(func() {
-			f.Network = func(_, to uint32, _ string) routertest.Fate {
-				return map[uint32]routertest.Fate{2: routertest.NotSent, 3: routertest.Hangs}[to]
+			f.Network = func(_, to uint32, _ string) routertest.Delivery {
+				return map[uint32]routertest.Delivery{2: routertest.NotSent, 3: routertest.Hangs}[to]
 			}
 		})
 		began := time.Now()
@@ -117,8 +117,8 @@ func TestLostWorkersOfAllNodes(t *testing.T) {
 		routertest.Pass(time.Minute)
 		expect("the other has ended", "dies@n1 (dies disconnected)")
 		f.With(func() {
-			f.Network = func(_, to uint32, _ string) routertest.Fate {
-				return map[uint32]routertest.Fate{2: routertest.Hangs}[to]
+			f.Network = func(_, to uint32, _ string) routertest.Delivery {
+				return map[uint32]routertest.Delivery{2: routertest.Hangs}[to]
 			}
 		})
 		join(3, "later").Leave(false)

@@ -254,10 +254,10 @@ func TestPages(t *testing.T) {
 		t.Errorf("a refresh: status %d, %v, %s", part.Code, part.Header(), body)
 	}
 	if again := s.get("/queues", script, "true", "If-None-Match", part.Header().Get("ETag")); again.Code != 304 || again.Body.Len() > 0 {
-		t.Errorf("a refresh without news: status %d, %q", again.Code, again.Body)
+		t.Errorf("a refresh without changes: status %d, %q", again.Code, again.Body)
 	}
 	if again := s.get("/queues?name=x", script, "true", "If-None-Match", part.Header().Get("ETag")); again.Code != 200 {
-		t.Errorf("a refresh with news: status %d", again.Code)
+		t.Errorf("a refresh with changes: status %d", again.Code)
 	}
 	expect(t, "neither", s.get("/raw"), 200, "raw")
 	leads(t, "a page that leads elsewhere", s.get("/queues?fail=done"), 303, "/base/elsewhere")

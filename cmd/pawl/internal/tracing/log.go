@@ -54,31 +54,31 @@ func (w *watchedExporter) Shutdown(ctx context.Context) error {
 // logErrors sends the errors of OpenTelemetry's packages to log instead of standard error.
 func logErrors(log *slog.Logger) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces", "error", err) }))
-	otel.SetLogger(logr.New(complaints{log}))
+	otel.SetLogger(logr.New(errorSink{log}))
 }
 
-// complaints is a logr.LogSink for errors and warnings. It drops their key-value pairs, which may contain secrets from the settings.
-type complaints struct{ log *slog.Logger }
+// errorSink is a logr.LogSink for errors and warnings. It drops their key-value pairs, which may contain secrets from the settings.
+type errorSink struct{ log *slog.Logger }
 
 // warnings is OpenTelemetry's level for warnings. Higher levels are informational.
 const warnings = 1
 
 // Init implements logr.LogSink.
-func (complaints) Init(logr.RuntimeInfo) {}
+func (errorSink) Init(logr.RuntimeInfo) {}
 
 // Enabled implements logr.LogSink.
-func (complaints) Enabled(level int) bool { return level <= warnings }
+func (errorSink) Enabled(level int) bool { return level <= warnings }
 
 // Info implements logr.LogSink.
-func (c complaints) Info(_ int, msg string, _ ...any) { c.log.Warn("traces", "problem", msg) }
+func (c errorSink) Info(_ int, msg string, _ ...any) { c.log.Warn("traces", "problem", msg) }
 
 // Error implements logr.LogSink.
-func (c complaints) Error(err error, msg string, _ ...any) {
+func (c errorSink) Error(err error, msg string, _ ...any) {
 	c.log.Warn("traces", "problem", msg, "error", err)
 }
 
 // WithValues implements logr.LogSink.
-func (c complaints) WithValues(...any) logr.LogSink { return c }
+func (c errorSink) WithValues(...any) logr.LogSink { return c }
 
 // WithName implements logr.LogSink.
-func (c complaints) WithName(string) logr.LogSink { return c }
+func (c errorSink) WithName(string) logr.LogSink { return c }

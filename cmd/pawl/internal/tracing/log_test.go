@@ -73,7 +73,7 @@ func withoutTime(_ []string, a slog.Attr) slog.Attr {
 // Messages of OpenTelemetry's packages are logged without their values.
 func TestTraceComplaints(t *testing.T) {
 	var out bytes.Buffer
-	log := logr.New(complaints{slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: withoutTime}))})
+	log := logr.New(errorSink{slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: withoutTime}))})
 	log.Error(errors.New("missing ="), "parse headers", "input", "secret")
 	log.V(warnings).Info("careful", "input", "secret")
 	log.WithName("x").WithValues("input", "secret").V(4).Info("TracerProvider created")

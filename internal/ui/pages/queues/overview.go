@@ -50,7 +50,7 @@ type failingRow struct {
 
 const (
 	// busyQueues is how many queues the overview lists: the busiest. If there are at most busyAmong, it reads them all and sums their counts.
-	// Otherwise the totals and the choice are from the last survey of all queues, some seconds old.
+	// Otherwise the totals and the choice were read from all queues some seconds ago.
 	busyQueues = 8
 	busyAmong  = 100
 	maxFailing = 8

@@ -20,11 +20,11 @@ func event(queue, typ string, counts ...Counter) Event {
 }
 
 // life counts n tasks of a queue that wait and run for the given times, and succeed.
-func (b *Book) life(now time.Time, queue string, n int, wait, run time.Duration) {
+func (r *Recorder) life(now time.Time, queue string, n int, wait, run time.Duration) {
 	for range n {
 		claimed, acked := event(queue, "job", Claimed), event(queue, "job", Succeeded)
 		claimed.Waited, acked.Ran = wait, run
-		b.Record(now, []Event{event(queue, "job", Enqueued), claimed, acked})
+		r.Record(now, []Event{event(queue, "job", Enqueued), claimed, acked})
 	}
 }
 
@@ -103,7 +103,7 @@ func TestNodesAddUp(t *testing.T) {
 		}
 		failed := event("q", fmt.Sprintf("t%d", i%4), Failed)
 		failed.Ran = time.Duration(i) * time.Millisecond
-		for _, b := range []*Book{b, both} {
+		for _, b := range []*Recorder{b, both} {
 			b.life(now, "q", 1, time.Duration(i)*time.Second, time.Second)
 			b.Record(now, []Event{failed})
 		}
@@ -303,7 +303,7 @@ func TestQuantile(t *testing.T) {
 
 // BenchmarkRecord measures the three events of a task's life, in rounds of a hundred.
 func BenchmarkRecord(b *testing.B) {
-	book := New(dawn)
+	recorder := New(dawn)
 	events := make([]Event, 0, 300)
 	for i := range 100 {
 		claimed, acked := event("mail", "job", Claimed), event("mail", "job", Succeeded)
@@ -314,7 +314,7 @@ func BenchmarkRecord(b *testing.B) {
 	now := dawn
 	for b.Loop() {
 		now = now.Add(time.Millisecond)
-		book.Record(now, events)
+		recorder.Record(now, events)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100, "ns/task")
 }

@@ -25,11 +25,11 @@ const Other = "_other"
 // Queue names a queue.
 type Queue struct{ Namespace, Name string }
 
-// Book holds the figures of a node. Its methods may be called from any goroutine.
+// Recorder holds the figures of a node. Its methods may be called from any goroutine.
 //
 // An event is first added to the figures of the current second. When that is over, they are added to all levels and to the namespace, so
 // that an event costs the same however much is kept of it.
-type Book struct {
+type Recorder struct {
 	began time.Time
 
 	mu        sync.Mutex
@@ -86,39 +86,39 @@ type Failure struct {
 	Error, ErrorType string
 }
 
-// New returns an empty book that begins at now.
-func New(now time.Time) *Book {
-	return &Book{began: now, since: now, queues: map[Queue]*figures{}, spaces: map[string]*figures{}, stale: map[[2]string]uint64{}, schedules: map[string]*ticks{}}
+// New returns an empty recorder that begins at now.
+func New(now time.Time) *Recorder {
+	return &Recorder{began: now, since: now, queues: map[Queue]*figures{}, spaces: map[string]*figures{}, stale: map[[2]string]uint64{}, schedules: map[string]*ticks{}}
 }
 
 // Record counts events that have just happened. It does not retain the slice.
-func (b *Book) Record(now time.Time, events []Event) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.advance(now.Unix())
+func (r *Recorder) Record(now time.Time, events []Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.advance(now.Unix())
 	var f *figures
 	for i := range events {
 		e := &events[i]
 		if f == nil || f.Name != e.Queue || f.Namespace != e.Namespace {
-			f = b.figures(Queue{e.Namespace, e.Queue})
+			f = r.figures(Queue{e.Namespace, e.Queue})
 		}
-		b.add(f, e)
+		r.add(f, e)
 	}
 }
 
 // advance moves on to a second.
-func (b *Book) advance(second int64) {
+func (r *Recorder) advance(second int64) {
 	switch {
-	case second > b.second:
-		b.flush()
-		b.second, b.tens = second, second/10
-	case second < b.second-clockBack:
-		b.flush()
-		b.second, b.tens = second, second/10
-		for _, f := range b.queues {
+	case second > r.second:
+		r.flush()
+		r.second, r.tens = second, second/10
+	case second < r.second-clockBack:
+		r.flush()
+		r.second, r.tens = second, second/10
+		for _, f := range r.queues {
 			f.dropAfter(second)
 		}
-		for _, f := range b.spaces {
+		for _, f := range r.spaces {
 			f.dropAfter(second)
 		}
 	}
@@ -138,45 +138,45 @@ func (f *figures) dropAfter(second int64) {
 }
 
 // figures returns the figures of a queue, which it creates if there is room, or else those of Other.
-func (b *Book) figures(q Queue) *figures {
-	if f := b.queues[q]; f != nil {
+func (r *Recorder) figures(q Queue) *figures {
+	if f := r.queues[q]; f != nil {
 		return f
 	}
-	if len(b.queues) >= maxQueues && q.Name != Other && !b.makeRoom() {
-		return b.figures(Queue{q.Namespace, Other})
+	if len(r.queues) >= maxQueues && q.Name != Other && !r.makeRoom() {
+		return r.figures(Queue{q.Namespace, Other})
 	}
 	f := &figures{Queue: q, types: map[string]*typeFigures{}}
-	b.queues[q] = f
+	r.queues[q] = f
 	return f
 }
 
 // makeRoom drops the queue that has had no events for longest, if that is long enough.
-func (b *Book) makeRoom() bool {
-	if b.second < b.roomAfter {
+func (r *Recorder) makeRoom() bool {
+	if r.second < r.roomAfter {
 		return false
 	}
 	var idle *figures
-	for _, f := range b.queues {
+	for _, f := range r.queues {
 		if f.Name != Other && (idle == nil || f.last < idle.last) {
 			idle = f
 		}
 	}
-	if idle == nil || idle.last > b.second-int64(idleTime/time.Second) {
-		b.roomAfter = b.second + int64(roomEvery/time.Second)
+	if idle == nil || idle.last > r.second-int64(idleTime/time.Second) {
+		r.roomAfter = r.second + int64(roomEvery/time.Second)
 		return false
 	}
-	b.types -= len(idle.types)
-	delete(b.queues, idle.Queue)
+	r.types -= len(idle.types)
+	delete(r.queues, idle.Queue)
 	return true
 }
 
-func (b *Book) add(f *figures, e *Event) {
+func (r *Recorder) add(f *figures, e *Event) {
 	if !f.dirty {
-		f.dirty, f.last = true, b.second
-		b.dirty = append(b.dirty, f)
+		f.dirty, f.last = true, r.second
+		r.dirty = append(r.dirty, f)
 	}
-	t := b.typeOf(f, e.Type)
-	t.advance(b)
+	t := r.typeOf(f, e.Type)
+	t.advance(r)
 	for s := e.Counts; s != 0; s &= s - 1 {
 		c := lowest(s)
 		t.counts[c]++
@@ -194,16 +194,16 @@ func (b *Book) add(f *figures, e *Event) {
 		f.anyWaits, t.anyTimes = true, true
 	}
 	if e.Counts&ended != 0 && e.Ran >= 0 {
-		b.addRun(f, t, e)
+		r.addRun(f, t, e)
 	}
 	if e.Counts&bad != 0 {
-		*t.fails.now(failLevel.at(b.second), failLevel.keep)++
-		t.last = Failure{At: time.Unix(b.second, 0).UTC(), Error: strings.Clone(e.Error), ErrorType: strings.Clone(e.ErrorType)}
+		*t.fails.now(failLevel.at(r.second), failLevel.keep)++
+		t.last = Failure{At: time.Unix(r.second, 0).UTC(), Error: strings.Clone(e.Error), ErrorType: strings.Clone(e.ErrorType)}
 	}
 }
 
 // addRun records how long a run took.
-func (b *Book) addRun(f *figures, t *typeFigures, e *Event) {
+func (r *Recorder) addRun(f *figures, t *typeFigures, e *Event) {
 	bucket := bucketOf(e.Ran)
 	f.run.observe(bucket, e.Ran)
 	f.runs.observe(bucket, e.Ran)
@@ -213,7 +213,7 @@ func (b *Book) addRun(f *figures, t *typeFigures, e *Event) {
 		f.toAck.observe(bucket, e.Ran)
 	}
 	if e.Ran > t.slowFrom {
-		t.addSlow(e, b.second)
+		t.addSlow(e, r.second)
 	}
 }
 
@@ -223,20 +223,20 @@ const (
 )
 
 // flush adds the events of this second to all levels.
-func (b *Book) flush() {
-	for _, f := range b.dirty {
-		space := b.spaces[f.Namespace]
+func (r *Recorder) flush() {
+	for _, f := range r.dirty {
+		space := r.spaces[f.Namespace]
 		if space == nil {
 			space = &figures{Queue: Queue{Namespace: f.Namespace}}
-			b.spaces[f.Namespace] = space
+			r.spaces[f.Namespace] = space
 		}
 		for _, to := range [...]*figures{f, space} {
-			to.addSecond(f, b.second)
+			to.addSecond(f, r.second)
 		}
 		f.dirty, f.counts, f.waits, f.runs, f.anyWaits, f.anyRuns = false, Rates{}, stepHistogram{}, stepHistogram{}, false, false
 	}
-	clear(b.dirty)
-	b.dirty = b.dirty[:0]
+	clear(r.dirty)
+	r.dirty = r.dirty[:0]
 }
 
 // addSecond adds the current second of another.
@@ -256,28 +256,28 @@ func (f *figures) addSecond(of *figures, second int64) {
 }
 
 // typeOf returns the figures of a type, or those of Other.
-func (b *Book) typeOf(f *figures, typ string) *typeFigures {
+func (r *Recorder) typeOf(f *figures, typ string) *typeFigures {
 	if f.lastType != nil && f.lastTypeName == typ {
 		return f.lastType
 	}
 	name := typ
 	t := f.types[name]
-	if t == nil && (len(f.types) >= maxTypes || b.types >= maxAllTypes && !b.makeTypeRoom()) {
+	if t == nil && (len(f.types) >= maxTypes || r.types >= maxAllTypes && !r.makeTypeRoom()) {
 		name = Other
 		t = f.types[name]
 	}
 	if t == nil {
 		t = &typeFigures{}
 		f.types[name] = t
-		b.types++
+		r.types++
 	}
 	f.lastType, f.lastTypeName = t, typ
 	return t
 }
 
 // Stale counts a verb on a claim that was refused because the claim was no longer valid.
-func (b *Book) Stale(namespace, reason string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.stale[[2]string{namespace, reason}]++
+func (r *Recorder) Stale(namespace, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stale[[2]string{namespace, reason}]++
 }

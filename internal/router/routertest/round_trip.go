@@ -91,14 +91,14 @@ func (f *filler) fill(v reflect.Value, path string) {
 	}
 }
 
-// Journey is a value that is sent, the function that sends it, and the value that arrives.
-type Journey struct {
+// RoundTrip is a value that is sent, the function that sends it, and the value that arrives.
+type RoundTrip struct {
 	sent, kept, got any // pointers to values of one type
 	send            func() error
 }
 
-// Travels sends values over the wire and compares what arrives.
-func Travels(t *testing.T, name string, make func(t *testing.T) Journey) {
+// RoundTrips sends values over the wire and compares what arrives.
+func RoundTrips(t *testing.T, name string, make func(t *testing.T) RoundTrip) {
 	for _, bare := range []bool{false, true} {
 		if bare && strings.HasSuffix(name, "answer") {
 			continue // an answer that is an empty list may arrive as nil
@@ -130,9 +130,9 @@ func Travels(t *testing.T, name string, make func(t *testing.T) Journey) {
 }
 
 // Plain is the journey of a value without a call.
-func Plain[T any](*testing.T) Journey {
+func Plain[T any](*testing.T) RoundTrip {
 	var sent, kept, got T
-	return Journey{&sent, &kept, &got, func() error {
+	return RoundTrip{&sent, &kept, &got, func() error {
 		b, err := verb.Encode(&sent)
 		if err != nil {
 			return err
@@ -142,10 +142,10 @@ func Plain[T any](*testing.T) Journey {
 }
 
 // Request is the journey of a call's request.
-func Request(make func() verb.Call) func(*testing.T) Journey {
-	return func(*testing.T) Journey {
+func Request(make func() verb.Call) func(*testing.T) RoundTrip {
+	return func(*testing.T) RoundTrip {
 		sent, kept, got := make(), make(), make()
-		return Journey{sent.Request(), kept.Request(), got.Request(), func() error {
+		return RoundTrip{sent.Request(), kept.Request(), got.Request(), func() error {
 			b, err := sent.EncodeRequest()
 			if err != nil {
 				return err
@@ -156,10 +156,10 @@ func Request(make func() verb.Call) func(*testing.T) Journey {
 }
 
 // Answer is the journey of a call's response. check examines the error that comes with it, which must be none.
-func Answer(make func() verb.Call, check func(t *testing.T, raw []byte)) func(*testing.T) Journey {
-	return func(t *testing.T) Journey {
+func Answer(make func() verb.Call, check func(t *testing.T, raw []byte)) func(*testing.T) RoundTrip {
+	return func(t *testing.T) RoundTrip {
 		sent, kept, got := make(), make(), make()
-		return Journey{sent.Answer(), kept.Answer(), got.Answer(), func() error {
+		return RoundTrip{sent.Answer(), kept.Answer(), got.Answer(), func() error {
 			b, err := sent.EncodeReply(nil)
 			if err != nil {
 				return err
