@@ -44,7 +44,7 @@ func TestReadAhead(t *testing.T) {
 }
 
 // Tasks that were read count for the next fills; an empty read changes nothing.
-func TestStretchDone(t *testing.T) {
+func TestRangeDone(t *testing.T) {
 	l := &Lane{ahead: ahead{3, 200}}
 	s := Range{lane: l}
 	s.Done(nil)
