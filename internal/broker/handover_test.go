@@ -128,6 +128,9 @@ func (g *group) leader() (m *member, replica uint64) {
 	return nil, 0
 }
 
+// pass lets fake time pass.
+func (g *group) pass(d time.Duration) { time.Sleep(d) }
+
 // handOver transfers leadership to the next member.
 func (g *group) handOver() {
 	g.t.Helper()
@@ -200,7 +203,7 @@ func TestTimePassesAfterFailedHandover(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		time.Sleep(500 * time.Millisecond) // it is due while Raft waits for the other replica
+		g.pass(500 * time.Millisecond) // it is due while Raft waits for the other replica
 		loses := func(m *pb.Message) bool { return m.GetType() == pb.MsgTimeoutNow }
 		g.loses.Store(&loses)
 		if err := leader.shard.Transfer(ctx, id%3+1, "a test"); !errors.Is(err, shard.ErrNoTransfer) {
@@ -231,12 +234,12 @@ func TestOperationsRunAtTheLeader(t *testing.T) {
 			defer r.operations.mu.Unlock()
 			return len(r.operations.runs)
 		}
-		time.Sleep(time.Second)
+		g.pass(time.Second)
 		if running(old) != 1 {
 			t.Error("the operation does not run at the leader")
 		}
 		g.handOver()
-		time.Sleep(2 * stepLongRetry)
+		g.pass(2 * stepLongRetry)
 		leader, _ := g.leader()
 		for id, m := range g.nodes {
 			if want := map[bool]int{true: 1}[m == leader]; running(m) != want {

@@ -30,7 +30,7 @@ func TestPurgeEndsWithTheTasksOfItsStart(t *testing.T) {
 		}
 		const before = purgeChunk + purgeChunk/2
 		enqueue(before)
-		time.Sleep(time.Second)
+		g.pass(time.Second)
 
 		// The first round waits for the followers while a task is enqueued, which then runs before the purge's second round.
 		all := func(*pb.Message) bool { return true }
@@ -43,9 +43,9 @@ func TestPurgeEndsWithTheTasksOfItsStart(t *testing.T) {
 			}
 			purged <- done
 		}()
-		time.Sleep(100 * time.Millisecond)
+		g.pass(100 * time.Millisecond)
 		go func() { late <- enqueue(1) }()
-		time.Sleep(100 * time.Millisecond)
+		g.pass(100 * time.Millisecond)
 		if len(purged)+len(late) > 0 {
 			t.Fatal("a call ended without the followers")
 		}

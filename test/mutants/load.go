@@ -53,7 +53,7 @@ type listed struct {
 // load returns the packages that match the patterns, in the order of their import paths.
 func load(ctx context.Context, patterns ...string) ([]*pkg, error) {
 	args := []string{"list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,Module,DepOnly"}
-	cmd := exec.CommandContext(ctx, "go", append(args, patterns...)...) // #nosec G204 -- packages, given by us or by who starts this
+	cmd := exec.CommandContext(ctx, "go", append(args, patterns...)...) // #nosec G204 -- packages that a test, or whoever runs this program, names
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 	DeposedGrace = 500 * time.Millisecond
 )
 
-// ErrNewLeader is the cause of a call that ended because its shard is led by another node than the one that was asked.
+// ErrNewLeader is the cause with which a call to another node ends when that node no longer leads the shard.
 var ErrNewLeader = errors.New("another node leads the shard meanwhile")
 
 // remoteCalls holds the calls that other nodes have not answered yet.

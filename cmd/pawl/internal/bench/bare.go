@@ -19,7 +19,7 @@ type bareResult struct {
 // bareWrite is roughly what a task of 1 KiB adds to the log, in bytes.
 const bareWrite = 1400
 
-func benchBare(ctx context.Context, r *setup) (*result, error) {
+func benchBare(ctx context.Context, r *run) (*result, error) {
 	bare, err := measureBare(ctx, r, r.duration)
 	if err != nil {
 		return nil, err
@@ -27,7 +27,7 @@ func benchBare(ctx context.Context, r *setup) (*result, error) {
 	return &result{Unit: "calls/s", Rate: bare.RPCRate, Latency: bare.RPC, Of: "an empty call", Count: int64(bare.RPCRate * r.duration.Seconds()), Seconds: r.duration.Seconds(), Bare: bare}, nil
 }
 
-func measureBare(ctx context.Context, r *setup, d time.Duration) (*bareResult, error) {
+func measureBare(ctx context.Context, r *run, d time.Duration) (*bareResult, error) {
 	operator := r.app.Admin(r.client)
 	rpc, rpcRate, err := repeat(ctx, d, func() error {
 		_, err := operator.Cluster().Server(ctx)

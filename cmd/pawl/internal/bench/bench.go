@@ -56,7 +56,7 @@ type benchmark struct {
 	use, short string
 	duration   time.Duration // default
 	flags      func(*cobra.Command, *flags)
-	run        func(ctx context.Context, r *setup) (*result, error)
+	run        func(ctx context.Context, r *run) (*result, error)
 }
 
 var benchmarks = []benchmark{
@@ -180,8 +180,8 @@ func (f *flags) check() error {
 // minBenchPayload is enough for the timestamp that the latency case puts into a payload.
 const minBenchPayload = 8
 
-// setup is the environment of a case.
-type setup struct {
+// run is the environment of a case.
+type run struct {
 	flags
 	app    *cli.App
 	own    bool // the benchmark started the server itself
@@ -192,7 +192,7 @@ type setup struct {
 }
 
 // options returns the options of every task of the case.
-func (r *setup) options() []pawl.Option {
+func (r *run) options() []pawl.Option {
 	all := []pawl.Option{pawl.Queue(r.queue), pawl.Retention(r.keep)}
 	if r.group != "" {
 		all = append(all, pawl.InGroup(r.group))
@@ -207,7 +207,7 @@ const taskType = "bench"
 const manyPayloads = 4 << 20
 
 // task returns the next task of the case.
-func (r *setup) task() pawl.RawTask {
+func (r *run) task() pawl.RawTask {
 	at := rand.Int64N(manyPayloads)
 	return pawl.RawTask{Type: taskType, Payload: r.random[at : at+int64(r.payload)], ContentType: "application/octet-stream"}
 }
@@ -233,7 +233,7 @@ func runCase(a *cli.App, cmd *cobra.Command, c benchmark, f flags) (err error) {
 		return err
 	}
 	defer client.Close()
-	r := &setup{flags: f, app: a, own: line.Server != a.Server, client: client, queue: fmt.Sprintf("bench-%08x", rand.Uint32())}
+	r := &run{flags: f, app: a, own: line.Server != a.Server, client: client, queue: fmt.Sprintf("bench-%08x", rand.Uint32())}
 	r.random = make([]byte, int64(f.payload)+manyPayloads)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(r.random) // never fails
 	bare, err := measureBare(ctx, r, time.Second/2)
@@ -256,7 +256,7 @@ func runCase(a *cli.App, cmd *cobra.Command, c benchmark, f flags) (err error) {
 }
 
 // tidy removes from the server what a case left there. It is best effort: retention removes the remaining tasks.
-func (r *setup) tidy(ctx context.Context) {
+func (r *run) tidy(ctx context.Context) {
 	if _, err := r.app.Admin(r.client).Queues().Purge(ctx, r.queue, "pawl bench"); err == nil {
 		_ = r.app.Admin(r.client).Queues().Delete(ctx, r.queue)
 	}

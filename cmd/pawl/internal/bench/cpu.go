@@ -19,17 +19,17 @@ type spent struct{ took, server, client time.Duration }
 
 // meter measures what is spent from when it is started.
 type meter struct {
-	setup          *setup
+	run            *run
 	began          time.Time
 	server, client time.Duration
 }
 
-func (r *setup) startMeter() meter {
+func (r *run) startMeter() meter {
 	return meter{r, time.Now(), cpuTime(r.pid), cpuTime(os.Getpid())}
 }
 
 func (m meter) stop() spent {
-	return spent{time.Since(m.began), cpuTime(m.setup.pid) - m.server, cpuTime(os.Getpid()) - m.client}
+	return spent{time.Since(m.began), cpuTime(m.run.pid) - m.server, cpuTime(os.Getpid()) - m.client}
 }
 
 // perTask is nil if the CPU time is unknown.

@@ -12,27 +12,27 @@ import (
 	"github.com/pawlq/pawl"
 )
 
-func benchEnqueue(ctx context.Context, r *setup) (*result, error) {
+func benchEnqueue(ctx context.Context, r *run) (*result, error) {
 	return r.produce(ctx, 1, 1, "one Enqueue call", func() error {
 		_, err := r.client.Enqueue(ctx, r.task(), r.options()...)
 		return err
 	})
 }
 
-func benchEnqueueParallel(ctx context.Context, r *setup) (*result, error) {
+func benchEnqueueParallel(ctx context.Context, r *run) (*result, error) {
 	return r.produce(ctx, r.producers, 1, "one Enqueue call", func() error {
 		_, err := r.client.Enqueue(ctx, r.task(), r.options()...)
 		return err
 	})
 }
 
-func benchEnqueueBatch(ctx context.Context, r *setup) (*result, error) {
+func benchEnqueueBatch(ctx context.Context, r *run) (*result, error) {
 	items := r.items(r.batch)
 	return r.produce(ctx, r.producers, r.batch, fmt.Sprintf("one batch of %d", r.batch), func() error { return r.enqueueItems(ctx, items) })
 }
 
 // produce has producers repeat a call that enqueues n tasks until the duration is over.
-func (r *setup) produce(ctx context.Context, producers, n int, of string, enqueue func() error) (*result, error) {
+func (r *run) produce(ctx context.Context, producers, n int, of string, enqueue func() error) (*result, error) {
 	var all sync.WaitGroup
 	hists, errs := make([]histogram, producers), make([]error, producers)
 	meter := r.startMeter()
@@ -61,7 +61,7 @@ func (r *setup) produce(ctx context.Context, producers, n int, of string, enqueu
 	return finish("tasks/s", of, setting, h.n*int64(n), s, &h), errors.Join(errs...)
 }
 
-func (r *setup) items(n int) []pawl.Item {
+func (r *run) items(n int) []pawl.Item {
 	items := make([]pawl.Item, n)
 	for i := range items {
 		items[i] = pawl.Item{Args: r.task(), Options: r.options()}
@@ -70,7 +70,7 @@ func (r *setup) items(n int) []pawl.Item {
 }
 
 // spreadKeys gives the tasks random keys, if the case has keys.
-func (r *setup) spreadKeys(items []pawl.Item) {
+func (r *run) spreadKeys(items []pawl.Item) {
 	if r.keys == 0 {
 		return
 	}
@@ -79,7 +79,7 @@ func (r *setup) spreadKeys(items []pawl.Item) {
 	}
 }
 
-func (r *setup) enqueueItems(ctx context.Context, items []pawl.Item) error {
+func (r *run) enqueueItems(ctx context.Context, items []pawl.Item) error {
 	answers, err := r.client.EnqueueBatch(ctx, items)
 	for _, e := range answers {
 		if err == nil {
@@ -90,7 +90,7 @@ func (r *setup) enqueueItems(ctx context.Context, items []pawl.Item) error {
 }
 
 // fill enqueues n tasks into the case's queue.
-func (r *setup) fill(ctx context.Context, n int) error {
+func (r *run) fill(ctx context.Context, n int) error {
 	const producers, batch = 2, 1000
 	bar := r.app.Progress("filling", n)
 	defer bar.Done()

@@ -35,7 +35,7 @@ const (
 )
 
 // benchGroups runs the members of one group, after as many tasks that belong to no group.
-func benchGroups(ctx context.Context, r *setup) (*result, error) {
+func benchGroups(ctx context.Context, r *run) (*result, error) {
 	if r.tasks == 0 || r.tasks > maxMembers {
 		return nil, cli.Usage("--members %d: want 1 to %d", r.tasks, maxMembers)
 	}
@@ -76,7 +76,7 @@ func benchGroups(ctx context.Context, r *setup) (*result, error) {
 }
 
 // fillGroup creates a group and adds its members.
-func (r *setup) fillGroup(ctx context.Context) (id string, err error) {
+func (r *run) fillGroup(ctx context.Context) (id string, err error) {
 	done := pawl.Item{Args: pawl.RawTask{Type: doneType, Payload: []byte("{}")}, Options: r.options()}
 	made, err := r.client.EnqueueGroup(ctx, pawl.GroupSpec{Name: r.queue, Open: true, OnComplete: &done, Retention: r.keep})
 	if err != nil {
@@ -92,7 +92,7 @@ func (r *setup) fillGroup(ctx context.Context) (id string, err error) {
 }
 
 // lookAt reads a group and its first members over and over until stop is called, which returns the latencies of both calls.
-func (r *setup) lookAt(ctx context.Context, id string) (stop func() (get, page *histogram, err error)) {
+func (r *run) lookAt(ctx context.Context, id string) (stop func() (get, page *histogram, err error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	get, page := &histogram{}, &histogram{}
 	var failed error
@@ -130,7 +130,7 @@ func (r *setup) lookAt(ctx context.Context, id string) (stop func() (get, page *
 }
 
 // untilComplete waits until the group has enqueued its completion task.
-func (r *setup) untilComplete(ctx context.Context, id string) error {
+func (r *run) untilComplete(ctx context.Context, id string) error {
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
 		g, err := r.client.Group(ctx, id)
 		switch {

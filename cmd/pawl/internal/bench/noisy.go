@@ -22,7 +22,7 @@ type noisyResult struct {
 }
 
 // benchNoisy measures the latency of tasks by themselves, and then while another namespace offers many times what its quota admits.
-func benchNoisy(ctx context.Context, r *setup) (line *result, err error) {
+func benchNoisy(ctx context.Context, r *run) (line *result, err error) {
 	for name, n := range map[string]int{"quota": r.quota, "times": r.times} {
 		if n == 0 {
 			return nil, cli.Usage("--%s 0: must be at least 1", name)
@@ -56,8 +56,8 @@ func benchNoisy(ctx context.Context, r *setup) (line *result, err error) {
 	return line, nil
 }
 
-// noisy returns a setup in a namespace of its own, bounded by a quota.
-func (r *setup) noisy(ctx context.Context) (*setup, error) {
+// noisy returns a run in a namespace of its own, bounded by a quota.
+func (r *run) noisy(ctx context.Context) (*run, error) {
 	a := *r.app
 	a.Namespace = r.queue
 	client, err := a.Dial(pawl.DialOptions{RetryFor: -1}) // refusals are measured, not retried
@@ -74,7 +74,7 @@ func (r *setup) noisy(ctx context.Context) (*setup, error) {
 }
 
 // drop removes the namespace with everything in it.
-func (r *setup) drop(ctx context.Context) error {
+func (r *run) drop(ctx context.Context) error {
 	var free int64
 	_, _, err := r.app.Admin(r.client).Namespaces().SetQuotas(ctx, r.app.Namespace, admin.QuotaChange{MaxRequestsPerSecond: &free})
 	if err == nil {
@@ -85,7 +85,7 @@ func (r *setup) drop(ctx context.Context) error {
 }
 
 // makeNoise offers tasks until ctx is done.
-func (r *setup) makeNoise(ctx context.Context) (*noisyResult, error) {
+func (r *run) makeNoise(ctx context.Context) (*noisyResult, error) {
 	var offered, accepted atomic.Int64
 	var refusals histogram
 	start := time.Now()

@@ -24,7 +24,7 @@ const (
 
 // benchSchedules makes many schedules due in the same second, and measures how long it takes until all have fired, and how that affects the latency
 // of other tasks.
-func benchSchedules(ctx context.Context, r *setup) (line *result, err error) {
+func benchSchedules(ctx context.Context, r *run) (line *result, err error) {
 	calm, _, err := r.latency(ctx, r.duration)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func benchSchedules(ctx context.Context, r *setup) (line *result, err error) {
 }
 
 // putSchedules creates schedules that are all due in the same second, soon after the last one is created.
-func (r *setup) putSchedules(ctx context.Context, queue string) (due time.Time, err error) {
+func (r *run) putSchedules(ctx context.Context, queue string) (due time.Time, err error) {
 	far := time.Now().UTC().AddDate(0, 6, 0)
 	began := time.Now()
 	first := min(firstPuts, r.tasks)
@@ -74,7 +74,7 @@ func (r *setup) putSchedules(ctx context.Context, queue string) (due time.Time, 
 	return due, r.putSome(ctx, queue, due, 0, r.tasks)
 }
 
-func (r *setup) putSome(ctx context.Context, queue string, due time.Time, from, to int) error {
+func (r *run) putSome(ctx context.Context, queue string, due time.Time, from, to int) error {
 	var next atomic.Int64
 	next.Store(int64(from))
 	errs := make([]error, putters)
@@ -94,7 +94,7 @@ func (r *setup) putSome(ctx context.Context, queue string, due time.Time, from, 
 func scheduleName(queue string, i int64) string { return fmt.Sprintf("%s-%d", queue, i) }
 
 // untilFired waits until every run has enqueued its task.
-func (r *setup) untilFired(ctx context.Context, queue string, due time.Time) (time.Duration, error) {
+func (r *run) untilFired(ctx context.Context, queue string, due time.Time) (time.Duration, error) {
 	for {
 		q, err := r.app.Admin(r.client).Queues().Get(ctx, queue)
 		took := time.Since(due)
@@ -111,7 +111,7 @@ func (r *setup) untilFired(ctx context.Context, queue string, due time.Time) (ti
 }
 
 // dropSchedules removes the schedules and their tasks from the server.
-func (r *setup) dropSchedules(ctx context.Context, queue string) error {
+func (r *run) dropSchedules(ctx context.Context, queue string) error {
 	if r.own {
 		return nil
 	}

@@ -41,16 +41,16 @@ func sqsCallers(n int) func(*cobra.Command, *flags) {
 	}
 }
 
-// sqsSetup is a queue behind the SQS endpoint. The server was started with --sqs.
-type sqsSetup struct {
-	*setup
+// sqsRun is a queue behind the SQS endpoint. The server was started with --sqs.
+type sqsRun struct {
+	*run
 	client *sqs.Client
 	url    *string
 }
 
-func newSQSSetup(ctx context.Context, r *setup) (*sqsSetup, error) {
+func newSQSRun(ctx context.Context, r *run) (*sqsRun, error) {
 	key := credentials.NewStaticCredentialsProvider(cmp.Or(os.Getenv("AWS_ACCESS_KEY_ID"), "any"), cmp.Or(os.Getenv("AWS_SECRET_ACCESS_KEY"), "any"), "")
-	s := &sqsSetup{setup: r, client: sqs.New(sqs.Options{Region: "us-east-1", BaseEndpoint: aws.String("http://" + r.app.Server), Credentials: key,
+	s := &sqsRun{run: r, client: sqs.New(sqs.Options{Region: "us-east-1", BaseEndpoint: aws.String("http://" + r.app.Server), Credentials: key,
 		HTTPClient: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: r.producers}}})}
 	made, err := s.client.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &r.queue})
 	if err != nil {
@@ -61,13 +61,13 @@ func newSQSSetup(ctx context.Context, r *setup) (*sqsSetup, error) {
 }
 
 // body returns a text of the case's payload size.
-func (s *sqsSetup) body() *string {
+func (s *sqsRun) body() *string {
 	text := base64.StdEncoding.EncodeToString(s.task().Payload)[:s.payload]
 	return &text
 }
 
 // measure has callers repeat a call on n messages until the duration is over.
-func (s *sqsSetup) measure(ctx context.Context, n int, of string, call func() error) (*result, error) {
+func (s *sqsRun) measure(ctx context.Context, n int, of string, call func() error) (*result, error) {
 	line, err := s.produce(ctx, s.producers, n, of, call)
 	if line != nil {
 		line.Unit, line.Setting = "messages/s", fmt.Sprintf("%d callers of aws-sdk-go-v2", s.producers)
@@ -75,8 +75,8 @@ func (s *sqsSetup) measure(ctx context.Context, n int, of string, call func() er
 	return line, err
 }
 
-func benchSQSSend(ctx context.Context, r *setup) (*result, error) {
-	s, err := newSQSSetup(ctx, r)
+func benchSQSSend(ctx context.Context, r *run) (*result, error) {
+	s, err := newSQSRun(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -86,15 +86,15 @@ func benchSQSSend(ctx context.Context, r *setup) (*result, error) {
 	})
 }
 
-func benchSQSBatch(ctx context.Context, r *setup) (*result, error) {
-	s, err := newSQSSetup(ctx, r)
+func benchSQSBatch(ctx context.Context, r *run) (*result, error) {
+	s, err := newSQSRun(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	return s.measure(ctx, sqsBatch, "one SendMessageBatch of 10", func() error { return s.sendBatch(ctx, sqsBatch) })
 }
 
-func (s *sqsSetup) sendBatch(ctx context.Context, n int) error {
+func (s *sqsRun) sendBatch(ctx context.Context, n int) error {
 	in := &sqs.SendMessageBatchInput{QueueUrl: s.url}
 	for i := range n {
 		in.Entries = append(in.Entries, types.SendMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), MessageBody: s.body()})
@@ -106,11 +106,11 @@ func (s *sqsSetup) sendBatch(ctx context.Context, n int) error {
 	return err
 }
 
-func benchSQSReceive(ctx context.Context, r *setup) (*result, error) {
+func benchSQSReceive(ctx context.Context, r *run) (*result, error) {
 	if r.tasks == 0 {
 		return nil, cli.Usage("--messages is 0")
 	}
-	s, err := newSQSSetup(ctx, r)
+	s, err := newSQSRun(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func benchSQSReceive(ctx context.Context, r *setup) (*result, error) {
 }
 
 // each has callers repeat a call while there is more to do.
-func (s *sqsSetup) each(call func(*histogram) (more bool, err error)) (*histogram, error) {
+func (s *sqsRun) each(call func(*histogram) (more bool, err error)) (*histogram, error) {
 	var all sync.WaitGroup
 	hists, errs := make([]histogram, s.producers), make([]error, s.producers)
 	for i := range s.producers {
@@ -162,7 +162,7 @@ func (s *sqsSetup) each(call func(*histogram) (more bool, err error)) (*histogra
 }
 
 // receive receives and deletes up to 10 messages.
-func (s *sqsSetup) receive(ctx context.Context) (int, error) {
+func (s *sqsRun) receive(ctx context.Context) (int, error) {
 	got, err := s.client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: s.url, MaxNumberOfMessages: sqsBatch})
 	if err != nil || len(got.Messages) == 0 {
 		return 0, err

@@ -17,7 +17,7 @@ import (
 )
 
 // benchWork measures everything after the enqueue, until the server has confirmed the last ack.
-func benchWork(ctx context.Context, r *setup) (*result, error) {
+func benchWork(ctx context.Context, r *run) (*result, error) {
 	if r.tasks == 0 {
 		return nil, cli.Usage("--tasks is 0")
 	}
@@ -36,7 +36,7 @@ func benchWork(ctx context.Context, r *setup) (*result, error) {
 }
 
 // workOff runs a worker until all tasks of the case have run.
-func (r *setup) workOff(ctx context.Context, setting string) (*result, error) {
+func (r *run) workOff(ctx context.Context, setting string) (*result, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var left atomic.Int64
@@ -64,7 +64,7 @@ func (r *setup) workOff(ctx context.Context, setting string) (*result, error) {
 
 // benchLatency offers tasks at a steady rate, without waiting for earlier ones, and measures the time until their handlers start. The payload
 // carries the time at which the call began: producer and worker share a process, and so a clock.
-func benchLatency(ctx context.Context, r *setup) (*result, error) {
+func benchLatency(ctx context.Context, r *run) (*result, error) {
 	h, s, err := r.latency(ctx, r.duration)
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func benchLatency(ctx context.Context, r *setup) (*result, error) {
 }
 
 // latency offers tasks for d, and waits until the last one has started.
-func (r *setup) latency(ctx context.Context, d time.Duration) (*histogram, spent, error) {
+func (r *run) latency(ctx context.Context, d time.Duration) (*histogram, spent, error) {
 	if r.rate == 0 {
 		return nil, spent{}, cli.Usage("--rate is 0")
 	}
@@ -111,7 +111,7 @@ func (r *setup) latency(ctx context.Context, d time.Duration) (*histogram, spent
 }
 
 // warmUp sets up the connection, the stream and the queue, so that they are not measured.
-func (r *setup) warmUp(ctx context.Context) error {
+func (r *run) warmUp(ctx context.Context) error {
 	task := r.task()
 	task.Payload = make([]byte, len(task.Payload))
 	for range 100 {
@@ -150,7 +150,7 @@ func offer(ctx context.Context, rate int, total int64, call func() error) error 
 }
 
 // enqueueStamped enqueues a task that carries its time of enqueue.
-func (r *setup) enqueueStamped(ctx context.Context, epoch time.Time) error {
+func (r *run) enqueueStamped(ctx context.Context, epoch time.Time) error {
 	task := r.task()
 	task.Payload = slices.Clone(task.Payload)
 	binary.LittleEndian.PutUint64(task.Payload, uint64(time.Since(epoch)))
@@ -170,7 +170,7 @@ type depthResult struct {
 
 const shallow = 1000
 
-func benchDepth(ctx context.Context, r *setup) (*result, error) {
+func benchDepth(ctx context.Context, r *run) (*result, error) {
 	if r.deep < shallow || r.claimBatch < 1 || r.claimBatch > shallow {
 		return nil, cli.Usage("--tasks must be at least %d and --claim 1 to %d", shallow, shallow)
 	}
@@ -204,7 +204,7 @@ func benchDepth(ctx context.Context, r *setup) (*result, error) {
 
 // claims claims tasks by hand, with many calls at a time, and returns how long the claims alone took. It acks the tasks and enqueues as many, so
 // that the queue stays as deep as it is.
-func (r *setup) claims(ctx context.Context) (*histogram, time.Duration, error) {
+func (r *run) claims(ctx context.Context) (*histogram, time.Duration, error) {
 	const rounds = 200
 	var h histogram
 	var sum time.Duration
