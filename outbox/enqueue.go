@@ -41,10 +41,20 @@ type Outbox struct {
 // Open returns the outbox in a database whose tables exist: Schema creates them. The error is ErrSchema if they are missing or this version can't
 // use them, and another one if the database can't be reached.
 func Open(ctx context.Context, db *sql.DB, d Dialect) (*Outbox, error) {
-	if _, err := ParseDialect(string(d)); err != nil {
+	o, err := New(db, d)
+	if err != nil {
 		return nil, err
 	}
 	if err := checkSchema(ctx, db, d); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// New returns the outbox in a database without asking the database, for a program that may start before it. Relay.Run waits for the database and
+// checks the tables.
+func New(db *sql.DB, d Dialect) (*Outbox, error) {
+	if _, err := ParseDialect(string(d)); err != nil {
 		return nil, err
 	}
 	t, err := telemetry.New(telemetry.Config{})

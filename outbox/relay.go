@@ -29,6 +29,8 @@ const (
 	releaseTime = 2 * time.Second
 	// pruneEach is how often the active relay deletes expired rows of effects.
 	pruneEach = time.Minute
+	// warnEach is the shortest time between two warnings of one outage.
+	warnEach = time.Minute
 )
 
 // RelayConfig configures a Relay. Zero fields have defaults.
@@ -134,10 +136,11 @@ func (r *Relay) Wake() {
 	}
 }
 
-// Run runs the relay until ctx ends, and then returns nil. Errors meanwhile are logged, and the relay retries, even if it can't reach the database
-// at its start. It returns ErrSchema if the tables don't fit.
+// Run runs the relay until ctx ends, and then returns nil. Errors meanwhile are logged, at most once a minute while they recur, and the relay
+// retries, even if it can't reach the database at its start. It returns ErrSchema if the tables don't fit.
 func (r *Relay) Run(ctx context.Context) error {
 	pause := backoff{first: firstPause, most: maxPause}
+	var down outage
 	for {
 		err := checkSchema(ctx, r.box.db, r.box.dialect)
 		switch {
@@ -149,7 +152,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			r.run(ctx)
 			return nil
 		}
-		r.cfg.Logger.Warn("outbox: the relay can't reach the database and keeps trying", "error", err)
+		down.warn(r.cfg.Logger, "outbox: the relay can't reach the database and keeps trying", err)
 		sleep(ctx, pause.next())
 	}
 }
@@ -163,18 +166,21 @@ func (r *Relay) run(ctx context.Context) {
 		listener.Go(func() { r.listen(ctx) })
 	}
 	pause := backoff{first: firstPause, most: maxPause}
+	var down outage
 	for ctx.Err() == nil {
 		held, err := l.acquire(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			r.cfg.Logger.Warn("outbox: the relay can't request its lease", "error", err)
+			down.warn(r.cfg.Logger, "outbox: the relay can't request its lease", err)
 			sleep(ctx, pause.next())
 		case !held:
 			pause.reset()
+			down.end()
 			sleep(ctx, min(time.Second, r.cfg.Lease/3))
 		default:
 			pause.reset()
+			down.end()
 			r.lead(ctx, l)
 		}
 	}
@@ -264,20 +270,34 @@ func (r *Relay) idle(ctx context.Context, pause time.Duration) {
 // listen keeps the listener running.
 func (r *Relay) listen(ctx context.Context) {
 	pause := backoff{first: firstPause, most: maxPause}
+	var down outage
 	for ctx.Err() == nil {
 		err := r.cfg.Listen(ctx, func() {
 			r.listening.Store(true)
 			pause.reset()
+			down.end()
 			r.Wake()
 		})
 		r.listening.Store(false)
 		r.Wake() // to poll more often
 		if ctx.Err() == nil {
-			r.cfg.Logger.Warn("outbox: the relay gets no notifications and polls instead", "error", err)
+			down.warn(r.cfg.Logger, "outbox: the relay gets no notifications and polls instead", err)
 			sleep(ctx, pause.next())
 		}
 	}
 }
+
+// outage is a failure that recurs until what failed works again. It is logged when it begins and then at most every warnEach.
+type outage struct{ warned time.Time }
+
+func (o *outage) warn(log *slog.Logger, msg string, err error) {
+	if now := time.Now(); now.Sub(o.warned) >= warnEach {
+		o.warned = now
+		log.Warn(msg, "error", err)
+	}
+}
+
+func (o *outage) end() { o.warned = time.Time{} }
 
 // backoff produces growing pauses.
 type backoff struct {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -151,7 +152,8 @@ func TestOpenWithoutDatabase(t *testing.T) {
 	}
 }
 
-// A relay that starts while the database is down waits for it and then works; if the tables don't fit, it ends.
+// A relay that starts while the database is down waits for it and then works; if the tables don't fit, it ends. It logs each outage when it begins
+// and then once a minute.
 func TestRelayWaitsForDatabase(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -160,27 +162,44 @@ func TestRelayWaitsForDatabase(t *testing.T) {
 	}{{"the tables fit", outbox.SchemaVersion, nil}, {"the tables are missing", 0, outbox.ErrSchema}} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := &database{version: outbox.SchemaVersion}
+				d := &database{down: true}
 				db := sql.OpenDB(d)
 				defer db.Close()
-				box, err := outbox.Open(t.Context(), db, outbox.SQLite)
+				box, err := outbox.New(db, outbox.SQLite)
 				must(t, err)
-				d.set(true, outbox.SchemaVersion)
-				relay, err := outbox.NewRelay(box, nil, outbox.RelayConfig{Logger: slog.New(slog.DiscardHandler)})
+				log := &warnings{Handler: slog.DiscardHandler}
+				relay, err := outbox.NewRelay(box, nil, outbox.RelayConfig{Logger: slog.New(log)})
 				must(t, err)
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan error, 1)
 				go func() { done <- relay.Run(ctx) }()
-				time.Sleep(10 * time.Minute)
-				synctest.Wait()
+				pass := func(d time.Duration) {
+					time.Sleep(d)
+					synctest.Wait()
+				}
+				pass(10*time.Minute - time.Second)
 				if relay.Stats().Active || len(done) > 0 {
 					t.Fatal("the relay is active, or has ended, while the database is down")
 				}
+				if n := log.take("can't reach the database"); n < 9 || n > 10 {
+					t.Errorf("%d warnings in ten minutes without a database, want one a minute", n)
+				}
 				d.set(false, c.version)
-				time.Sleep(time.Minute)
-				synctest.Wait()
+				pass(time.Minute)
 				if active := relay.Stats().Active; active != (c.end == nil) {
 					t.Errorf("a minute after the database is back, the relay is active: %v", active)
+				}
+				for outage := 1; outage <= 2 && c.end == nil; outage++ {
+					d.set(true, c.version)
+					pass(20 * time.Second)
+					if n := log.take("can't request its lease"); n != 1 || relay.Stats().Active {
+						t.Errorf("outage %d: %d warnings in 20 seconds, want one; the relay is active: %v", outage, n, relay.Stats().Active)
+					}
+					d.set(false, c.version)
+					pass(10 * time.Second)
+					if !relay.Stats().Active {
+						t.Errorf("outage %d: the relay is not active again", outage)
+					}
 				}
 				cancel()
 				if err := <-done; !errors.Is(err, c.end) {
@@ -189,4 +208,77 @@ func TestRelayWaitsForDatabase(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While no notifications arrive, a relay polls and says so once a minute.
+func TestRelayWithoutNotifications(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &database{version: outbox.SchemaVersion}
+		db := sql.OpenDB(d)
+		defer db.Close()
+		box, err := outbox.New(db, outbox.SQLite)
+		must(t, err)
+		log := &warnings{Handler: slog.DiscardHandler}
+		var heard atomic.Bool
+		relay, err := outbox.NewRelay(box, nil, outbox.RelayConfig{Logger: slog.New(log), Listen: func(ctx context.Context, wake func()) error {
+			if heard.Load() {
+				wake()
+			}
+			return errors.New("the connection is broken")
+		}})
+		must(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		done := make(chan error, 1)
+		go func() { done <- relay.Run(ctx) }()
+		time.Sleep(10*time.Minute - time.Second)
+		synctest.Wait()
+		if n := log.take("gets no notifications"); n < 9 || n > 10 {
+			t.Errorf("%d warnings in ten minutes without notifications, want one a minute", n)
+		}
+		heard.Store(true) // each failure is now an outage of its own
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n := log.take("gets no notifications"); n < 10 {
+			t.Errorf("%d warnings in ten seconds of short outages, want one for each", n)
+		}
+		cancel()
+		must(t, <-done)
+	})
+}
+
+// A dialect that does not exist is refused before the database is asked.
+func TestNewChecksDialect(t *testing.T) {
+	if box, err := outbox.New(nil, "oracle"); box != nil || err == nil || !strings.Contains(err.Error(), "oracle") {
+		t.Errorf("New = %v, %v, want an error that names the dialect", box, err)
+	}
+}
+
+// warnings is a log's handler that keeps the messages of warnings.
+type warnings struct {
+	slog.Handler
+	mu   sync.Mutex
+	kept []string
+}
+
+func (w *warnings) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+
+func (w *warnings) Handle(_ context.Context, r slog.Record) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.kept = append(w.kept, r.Message)
+	return nil
+}
+
+// take counts the warnings that contain a text and forgets all warnings.
+func (w *warnings) take(text string) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, m := range w.kept {
+		if strings.Contains(m, text) {
+			n++
+		}
+	}
+	w.kept = nil
+	return n
 }

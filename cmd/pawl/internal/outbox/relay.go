@@ -1,10 +1,7 @@
 package outbox
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -13,9 +10,6 @@ import (
 	"github.com/pawlq/pawl/outbox"
 	"github.com/spf13/cobra"
 )
-
-// reachEvery is the pause between attempts to reach the database when a relay starts.
-const reachEvery = time.Second
 
 func newRelay(a *cli.App) *cobra.Command {
 	var file, metrics, logFormat, logLevel string
@@ -62,8 +56,8 @@ database is unavailable, the relay waits. Rows that the server refuses are kept 
 }
 
 func relay(cmd *cobra.Command, db *database, client *pawl.Client, cfg outbox.RelayConfig, metrics string) error {
-	box, err := reach(cmd.Context(), db, cfg.Logger)
-	if box == nil {
+	box, err := outbox.New(db.DB, db.dialect)
+	if err != nil {
 		return err
 	}
 	r, err := outbox.NewRelay(box, client, cfg)
@@ -81,22 +75,4 @@ func relay(cmd *cobra.Command, db *database, client *pawl.Client, cfg outbox.Rel
 	s := r.Stats()
 	cfg.Logger.Info("stopped", "enqueued", s.Enqueued, "repeated", s.Repeated, "dead", s.Dead)
 	return err
-}
-
-// reach opens the outbox once the database can be reached. It returns nil without an error if ctx ends first.
-func reach(ctx context.Context, db *database, log *slog.Logger) (*outbox.Outbox, error) {
-	for {
-		box, err := outbox.Open(ctx, db.DB, db.dialect)
-		switch {
-		case ctx.Err() != nil:
-			return nil, nil
-		case err == nil || errors.Is(err, outbox.ErrSchema):
-			return box, err
-		}
-		log.Warn("the database can't be reached; the relay keeps trying", "error", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(reachEvery):
-		}
-	}
 }
