@@ -327,6 +327,10 @@ func TestCopyParts(t *testing.T) {
 		queues = append(queues, Queue{Namespace: "default", Name: fmt.Sprint(i), Shard: uint32(i % 2)})
 	}
 	queues = append(queues, Queue{Namespace: "other", Name: "0"})
+	spread := Queue{Namespace: "spread", Name: "0", Parts: []Part{{Shard: 1, Next: 1}, {Shard: 2, Retiring: true}}}
+	if parts := copyParts([]Queue{spread}); len(parts) != 1 || parts[0].shard != 1 {
+		t.Errorf("the copies of a queue with a part that retires are %+v", parts)
+	}
 	parts, n := copyParts(queues), 0
 	for _, p := range parts {
 		if len(p.configs) > copyChunk {

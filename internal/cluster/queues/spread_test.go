@@ -111,6 +111,10 @@ func TestSpread(t *testing.T) {
 			t.Errorf("a new request is routed to %v, but shard %d had the slot", route, home)
 		}
 
+		pass(requestWindow / 2)
+		if q, err = c.Queues.Queue(bg, "default", "a"); err != nil || len(q.Route(slot, false)) != 2 {
+			t.Errorf("while requests can be repeated, they are routed to %v, %v", q.Route(slot, false), err)
+		}
 		pass(requestWindow + RetireEvery + movePause)
 		q, err = c.Queues.Queue(bg, "default", "a")
 		must(t, err)

@@ -35,19 +35,20 @@ type world struct {
 	leader *systemReplica
 
 	mu     sync.Mutex
-	copies map[string]task.QueueConfig // by shard and name
-	full   map[string]bool             // queues that have tasks
-	keys   map[uint32]store.Time       // the ends of their keys
-	unique map[uint32]task.SlotSet     // slots whose unique keys are held
-	onces  map[onceSlots]store.Time    // the ends of their once keys
-	fail   error                       // of the next copy
-	fails  map[uint32]error            // of all copies to a shard
-	calls  int                         // number of calls of CopyQueues
-	room   error                       // what Room returns
-	onDrop func()                      // called once a shard has dropped a queue
-	shares map[uint32]error            // what EnsureShare returns for a shard
-	shared []uint32                    // shards for which EnsureShare was called
-	minute int                         // how often AdvanceMoves called its minutely
+	copies map[string]task.QueueConfig           // by shard and name
+	full   map[string]bool                       // queues that have tasks, or those of one shard: see copyKey
+	keys   map[uint32]store.Time                 // the ends of their keys
+	unique map[uint32]task.SlotSet               // slots whose unique keys are held
+	onces  map[onceSlots]store.Time              // the ends of their once keys
+	fail   error                                 // of the next copy
+	fails  map[uint32]error                      // of all calls to a shard
+	onCall func(call string, shard uint32) error // called before each call to a shard, which fails with its error; nil: no call fails
+	calls  int                                   // number of calls of CopyQueues
+	room   error                                 // what Room returns
+	onDrop func()                                // called once a shard has dropped a queue
+	shares map[uint32]error                      // what EnsureShare returns for a shard
+	shared []uint32                              // shards for which EnsureShare was called
+	minute int                                   // how often AdvanceMoves called its minutely
 	log    systemtest.LogBuffer
 }
 
@@ -188,7 +189,7 @@ func (w *world) CopyQueues(_ context.Context, shard uint32, _ string, configs ma
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls++
-	if err := w.fails[shard]; err != nil {
+	if err := w.refusal("copy", shard); err != nil {
 		return err
 	}
 	if err := w.fail; err != nil {
@@ -202,6 +203,16 @@ func (w *world) CopyQueues(_ context.Context, shard uint32, _ string, configs ma
 		w.mustBeApart(name)
 	}
 	return nil
+}
+
+// refusal returns why a call to a shard fails.
+func (w *world) refusal(call string, shard uint32) error {
+	if w.onCall != nil {
+		if err := w.onCall(call, shard); err != nil {
+			return err
+		}
+	}
+	return w.fails[shard]
 }
 
 // mustBeApart fails the test if two shards take new tasks of the same slot.
@@ -230,28 +241,37 @@ func (w *world) cut(shard uint32, err error) {
 func (w *world) OnceUntil(_ context.Context, shard uint32, _, _ string, slots task.SlotSet) (store.Time, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.onces[onceSlots{shard, slots}], w.fails[shard]
+	if err := w.refusal("once keys", shard); err != nil {
+		return 0, err
+	}
+	return w.onces[onceSlots{shard, slots}], nil
 }
 
 func (w *world) KeysUntil(_ context.Context, shard uint32, _, _ string) (store.Time, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.keys[shard], w.fails[shard]
+	if err := w.refusal("keys", shard); err != nil {
+		return 0, err
+	}
+	return w.keys[shard], nil
 }
 
 func (w *world) HoldsUnique(_ context.Context, shard uint32, _, _ string, slots task.SlotSet) (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.unique[shard]&slots != 0, w.fails[shard]
+	if err := w.refusal("unique keys", shard); err != nil {
+		return false, err
+	}
+	return w.unique[shard]&slots != 0, nil
 }
 
 func (w *world) DropQueue(_ context.Context, shard uint32, _, name string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.fails[shard]; err != nil {
+	if err := w.refusal("drop", shard); err != nil {
 		return err
 	}
-	if w.full[name] {
+	if w.full[name] || w.full[copyKey(shard, name)] {
 		return &task.Error{Code: task.CodeWrongState, Message: "not empty"}
 	}
 	delete(w.copies, copyKey(shard, name))

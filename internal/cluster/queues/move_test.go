@@ -1,0 +1,267 @@
+package queues
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// One call to a shard fails, whichever it is, while a queue moves. The shard that it leaves is asked about its keys as long as one is known there, and
+// keeps its part as long as it has tasks. In the end the queue has left it.
+func TestOneCallFails(t *testing.T) {
+	const keys, tasks, end = 30 * time.Minute, 40 * time.Minute, 50 * time.Minute
+	for _, kind := range []string{"idempotency key", "unique key", "once key"} {
+		calls := 1 // counted by the first move, in which none fails
+		for fails := 0; fails <= calls; fails++ {
+			inBubble(t, func(t *testing.T, w *world) {
+				c := w.openAt(system.PolicyLevel, 2)
+				q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
+				must(t, err)
+				from, to := q.Shard, 3-q.Shard
+				began := time.Now()
+				hold := func() {
+					w.mu.Lock()
+					defer w.mu.Unlock()
+					age := time.Since(began)
+					w.full["a"] = age < tasks
+					switch kind {
+					case "idempotency key":
+						w.keys[from] = store.TimeOf(began.Add(keys))
+					case "unique key":
+						w.unique = map[uint32]task.SlotSet{}
+						if age < keys {
+							w.unique[from] = 1
+						}
+					default: // its end is not known before, since its holder keeps extending it
+						w.onces[onceSlots{from, task.AllSlots}] = store.TimeOf(began.Add(min(age+2*time.Minute, keys)))
+					}
+				}
+				hold()
+				n, which := 0, kind
+				w.onCall = func(call string, shard uint32) error {
+					if n++; n == fails {
+						which = fmt.Sprintf("%s, call %d: %s of shard %d", kind, n, call, shard)
+						return task.Unavailable(time.Second, "no answer")
+					}
+					return nil
+				}
+				_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{to}})
+				if err != nil && !errors.Is(err, task.ErrUnavailable) {
+					t.Errorf("%s: Spread = %v", which, err)
+				}
+				for age := time.Duration(0); age < end; age = time.Since(began) {
+					pass(time.Minute)
+					hold()
+					age = time.Since(began)
+					q, err := c.Queues.Queue(bg, "default", "a")
+					must(t, err)
+					if asks := slices.Contains(q.Route(0, true), from); !asks && age < keys {
+						t.Fatalf("%s: after %v, shard %d is no longer asked about keys: %+v", which, age, from, q.Parts)
+					}
+					if asks := slices.Contains(q.Route(0, false), from); !asks && age < requestWindow {
+						t.Fatalf("%s: after %v, shard %d is no longer asked about requests: %+v", which, age, from, q.Parts)
+					}
+					if !q.In(from) && age < tasks {
+						t.Fatalf("%s: after %v, the queue has left shard %d, which has tasks of it", which, age, from)
+					}
+				}
+				if q, err := c.Queues.Queue(bg, "default", "a"); err != nil || !slices.Equal(q.Shards(), []uint32{to}) || q.unfinished() || w.copyOf(to, "a").Closed != 0 || w.copyOf(from, "a").Version != 0 {
+					t.Errorf("%s: in the end the queue is %+v, %v", which, q, err)
+				}
+				calls = max(calls, n)
+			})
+		}
+	}
+}
+
+// While a shard does not close the slots that leave it, the row does not open them elsewhere.
+func TestSlotsOpenOnceTheyAreClosed(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(system.PolicyLevel, 2)
+		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
+		must(t, err)
+		w.onCall = func(call string, shard uint32) error {
+			if call == "copy" && shard == q.Shard {
+				return task.Unavailable(time.Second, "no answer")
+			}
+			return nil
+		}
+		_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{3 - q.Shard}})
+		is(t, err, task.ErrUnavailable)
+		if q, err := c.Queues.Queue(bg, "default", "a"); err != nil || !q.moving() {
+			t.Errorf("before its shard has closed the slots, the queue is %+v, %v", q.Parts, err)
+		}
+	})
+}
+
+// A part is tended by itself: what is known of one changes nothing in another.
+func TestPartsAreForgottenOneByOne(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(system.PolicyLevel, 5)
+		pass(time.Hour)
+		now := store.TimeOf(time.Now())
+		old := now.Add(-2 * requestWindow)
+		w.onces[onceSlots{3, 4}] = now.Add(time.Hour)
+		was := Queue{Namespace: "default", Name: "a", Shard: 5, Config: task.QueueConfig{Version: 1, Settings: task.DefaultSettings()}, Parts: []Part{
+			{Shard: 1, Left: 1, LeftAt: old, Recent: true, LeftUntil: old},                    // to be forgotten
+			{Shard: 2, Left: 2, LeftAt: now, Recent: true, LeftUntil: now.Add(2 * time.Hour)}, // too early
+			{Shard: 3, Left: 4, LeftAt: old, Recent: true, LeftUntil: old},                    // has a once key
+			{Shard: 4, Left: 8, LeftAt: old, Recent: true, LeftUntil: now.Add(time.Hour)},     // has an idempotency key
+			{Shard: 5, Slots: task.AllSlots, Next: task.AllSlots},
+		}}
+		w.Put(queueKey("default", "a"), encodeQueue(was, false))
+		got, err := c.Queues.forgetMoves(bg, was)
+		must(t, err)
+		want := []Part{{Shard: 1}, was.Parts[1], was.Parts[2], was.Parts[3], was.Parts[4]}
+		want[2].Recent, want[2].LeftUntil = false, now.Add(time.Hour)
+		want[3].Recent = false
+		if fmt.Sprint(got.Parts) != fmt.Sprint(want) || got.Config.Version != 2 {
+			t.Errorf("the parts are\n%+v, want\n%+v", got.Parts, want)
+		}
+		// A part that has tasks does not keep another from retiring.
+		got.Parts[1], got.Parts[2], got.Parts[3] = Part{Shard: 2, Retiring: true}, Part{Shard: 3, Retiring: true}, Part{Shard: 4, Retiring: true}
+		got.Config.Version++
+		w.Put(queueKey("default", "a"), encodeQueue(got, false))
+		w.full[copyKey(2, "a")] = true
+		w.fails[4] = task.ErrUnavailable
+		_, err = c.Queues.retireParts(bg, got)
+		is(t, err, task.ErrUnavailable, "shard 4")
+		if q, err := c.Queues.Queue(bg, "default", "a"); err != nil || fmt.Sprint(q.Shards()) != "[1 2 4 5]" || !q.part(1).Retiring {
+			t.Errorf("the queue is in shards %v (%v), want all but 3, of which 1 begins to retire", q.Shards(), err)
+		}
+	})
+}
+
+// Several queues move at once, also while the leader has been idle, and another leader completes what a restored cluster has not begun.
+func TestAllUnfinishedQueuesAreTended(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(system.PolicyLevel, 2)
+		for _, name := range []string{"a", "b", "c"} {
+			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", name, unchanged)
+			must(t, err)
+		}
+		pass(3*RetireEvery + 10*time.Second) // the leader waits for the next minute
+		w.cut(1, task.ErrUnavailable)
+		w.cut(2, task.ErrUnavailable)
+		for _, name := range []string{"a", "b"} {
+			q, err := c.Queues.Queue(bg, "default", name)
+			must(t, err)
+			_, err = c.Queues.Spread(bg, nobody, "default", name, SpreadTarget{Shards: []uint32{3 - q.Shard}})
+			is(t, err, task.ErrUnavailable)
+		}
+		w.heal()
+		pass(3 * movePause)
+		for _, name := range []string{"a", "b"} {
+			if q, err := c.Queues.Queue(bg, "default", name); err != nil || q.moving() {
+				t.Errorf("seconds after its shards can be reached, queue %s is %+v, %v", name, q.Parts, err)
+			}
+		}
+		q, err := c.Queues.Queue(bg, "default", "c")
+		must(t, err)
+		q.Parts = []Part{{Shard: q.Shard, Next: task.AllSlots}} // as Reconcile leaves it
+		q.Config.Version++
+		w.Put(queueKey("default", "c"), encodeQueue(q, false))
+		c = w.openAt(system.PolicyLevel, 2)
+		pass(3 * movePause)
+		if q, err := c.Queues.Queue(bg, "default", "c"); err != nil || q.moving() || w.copyOf(q.Shard, "c").Closed != 0 {
+			t.Errorf("a queue that was reconciled is %+v, %v", q.Parts, err)
+		}
+		pass(time.Hour)
+		for _, name := range []string{"a", "b", "c"} {
+			if q, err := c.Queues.Queue(bg, "default", name); err != nil || q.unfinished() {
+				t.Errorf("an hour later, queue %s is %+v, %v", name, q.Parts, err)
+			}
+		}
+	})
+}
+
+// A queue that is being deleted takes no step of a move.
+func TestDroppingQueueDoesNotMove(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(system.PolicyLevel, 2)
+		row := encodeQueue(Queue{Namespace: "default", Name: "a", Config: task.QueueConfig{Version: 3}, Parts: []Part{{Shard: 1, Left: 1}, {Shard: 2, Next: task.AllSlots}}}, true)
+		w.Put(queueKey("default", "a"), row)
+		must(t, c.Queues.advanceQueue(bg, system.Name{Namespace: "default", Name: "a"}, true))
+		if w.calls != 0 || string(w.Get(queueKey("default", "a"))) != string(row) {
+			t.Errorf("a queue that is being deleted was copied %d times, or changed", w.calls)
+		}
+	})
+}
+
+// While a queue's slots move, others may change the queue: the move goes on with what they made of it.
+func TestChangeDuringMove(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(system.PolicyLevel, 2)
+		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
+		must(t, err)
+		changed := false
+		w.onCall = func(call string, _ uint32) error {
+			if call != "keys" || changed {
+				return nil
+			}
+			changed = true
+			w.mu.Unlock()
+			defer w.mu.Lock()
+			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(7))
+			must(t, err)
+			return nil
+		}
+		q, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{3 - q.Shard}})
+		if must(t, err); q.moving() || q.Config.Settings.MaxLength != 7 || !changed {
+			t.Errorf("after a change in between, the queue is %+v", q)
+		}
+	})
+}
+
+// A queue with a strict order of keys may reserve the shard that it is in, and any queue may be changed while its slots move.
+func TestWhatMovesDoNotForbid(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(system.PolicyLevel, 2)
+		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", strictly)
+		must(t, err)
+		q, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{q.Shard}, Own: true})
+		if must(t, err); !q.Own || q.moving() {
+			t.Errorf("reserving the shard of a queue with a strict order made it %+v", q)
+		}
+		w.most = 300
+		c.Queues.cfg.MaxQueues = 300
+		for i := range 100 { // the same leader knows at once
+			other, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", fmt.Sprint("b", i), unchanged)
+			if must(t, err); other.Shard == q.Shard {
+				t.Fatalf("queue %s is in shard %d, which is dedicated to another queue", other.Name, other.Shard)
+			}
+		}
+		moving := Queue{Name: "a", Parts: []Part{{Shard: 1, Slots: task.AllSlots}}}
+		must(t, mayOrder(moving, task.QueueConfig{}))
+	})
+}
+
+// A queue goes to the shards with the fewest slots of all other queues.
+func TestAllOtherQueuesCount(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.most = 9
+		c := w.openAt(system.PolicyLevel, 4)
+		for name, shards := range map[string][]uint32{"a": {1}, "b": {2}, "c": {3}, "d": {4}} {
+			if name == "d" {
+				shards = []uint32{1, 2, 3} // all but 4
+			}
+			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", name, unchanged)
+			must(t, err)
+			_, err = c.Queues.Spread(bg, nobody, "default", name, SpreadTarget{Shards: shards})
+			must(t, err)
+		}
+		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "e", unchanged)
+		must(t, err)
+		q, err := c.Queues.Spread(bg, nobody, "default", "e", SpreadTarget{Parts: 2})
+		if must(t, err); q.Shard != 4 && !slices.Contains(q.targets(), 4) {
+			t.Errorf("the queue, which was in shard %d, was spread over shards %v, want the free shard 4 among them", q.Shard, q.targets())
+		}
+	})
+}
