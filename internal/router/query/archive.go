@@ -121,9 +121,6 @@ func (a *Archive) Archived(ctx context.Context, ns, queue, cursor string, limit 
 func (p *part) take() {
 	p.from = p.Places[0]
 	p.Tasks, p.Places = p.Tasks[1:], p.Places[1:]
-	if len(p.Tasks) == 0 && p.Next == "" {
-		p.from = archiveEnd
-	}
 }
 
 // newest returns the part whose next task was archived last. It returns nil at the end, or if more of a part must be read first: what

@@ -28,7 +28,7 @@ func TestArchivesAreMerged(t *testing.T) {
 			var ids []string
 			for cursor, pages := "", 0; ; pages++ {
 				tasks, places, cursors, err := f.Nodes[2].Archived(ctx, routertest.Namespace, "", cursor, limit)
-				if err != nil || len(tasks) != len(places) || len(tasks) != len(cursors) || pages > 20 {
+				if err != nil || len(tasks) != len(places) || len(tasks) != len(cursors) || len(tasks) > limit || pages > 20 {
 					t.Fatalf("limit %d: Archived = %v, %v, %v, %v", limit, tasks, places, cursors, err)
 				}
 				for i := range tasks {
@@ -38,9 +38,13 @@ func TestArchivesAreMerged(t *testing.T) {
 					}
 				}
 				if len(cursors) == 0 {
+					t.Errorf("limit %d: after page %d comes an empty one", limit, pages)
 					break
 				}
 				if cursor = cursors[len(cursors)-1]; cursor == "" {
+					if want := (10+limit-1)/limit - 1; pages != want {
+						t.Errorf("limit %d: page %d is the last, want %d", limit, pages, want)
+					}
 					break
 				}
 			}
@@ -62,6 +66,13 @@ func TestArchivesAreMerged(t *testing.T) {
 		// A place without a node dates from when there was only one.
 		if one, err := f.Nodes[2].ArchivedAt(ctx, "dead.jsonl:000"); err != nil || one.ID != "9" {
 			t.Errorf("ArchivedAt of a place without a node = %v, %v", one, err)
+		}
+		if one, err := f.Nodes[2].ArchivedAt(ctx, "dead.jsonl:005"); err != nil || one.ID != "1" {
+			t.Errorf("ArchivedAt of a place without a node, which the first lacks = %v, %v", one, err)
+		}
+		// A node that has left the cluster has taken its archive along.
+		if tasks, _, _, err := f.Nodes[2].Archived(ctx, routertest.Namespace, "", "n1=dead.jsonl:000|n9=dead.jsonl:007", 1); err != nil || len(tasks) != 1 || tasks[0].ID != "8" {
+			t.Errorf("Archived with the cursor of a node that was removed = %v, %v", tasks, err)
 		}
 		for _, place := range []string{"n9:dead.jsonl:000", "n2:dead.jsonl:000", "dead.jsonl:999", ""} {
 			if _, err := f.Nodes[2].ArchivedAt(ctx, place); !errors.Is(err, task.ErrNotFound) {
@@ -99,6 +110,13 @@ func TestArchivesAreMerged(t *testing.T) {
 				m.Dead[0].Payload = make([]byte, query.MaxArchiveBytes*2/3)
 			}
 		}
+		peers := &measuringPeers{FakePeers: routertest.FakePeers{M: f.Nodes[1]}}
+		f.Nodes[1].UsePeers(peers)
+		defer func() {
+			if peers.most == 0 || peers.most > query.MaxArchiveBytes+1000 {
+				t.Errorf("the largest answer has %d bytes, want at most %d and little more", peers.most, query.MaxArchiveBytes)
+			}
+		}()
 		var ids string
 		for cursor, pages := "", 0; ; pages++ {
 			tasks, _, cursors, err := f.Nodes[1].Archived(context.Background(), routertest.Namespace, "", cursor, 10)
@@ -126,5 +144,21 @@ func TestArchivesAreMerged(t *testing.T) {
 		if err != nil || len(tasks) != 1 || cursors[0] != "" {
 			t.Errorf("second page with one node: tasks %v, cursors %v, %v", tasks, cursors, err)
 		}
+		// A cursor from when there were several nodes continues.
+		if tasks, _, _, err := f.Nodes[1].Archived(context.Background(), routertest.Namespace, "", "n1=dead.jsonl:001|n2=-", 2); err != nil || len(tasks) != 1 {
+			t.Errorf("a cursor of two nodes at one: tasks %v, %v", tasks, err)
+		}
 	})
+}
+
+// measuringPeers is a network that measures what comes back.
+type measuringPeers struct {
+	routertest.FakePeers
+	most int
+}
+
+func (p *measuringPeers) Call(ctx context.Context, to uint32, method string, request []byte) ([]byte, error) {
+	answer, err := p.FakePeers.Call(ctx, to, method, request)
+	p.most = max(p.most, len(answer))
+	return answer, err
 }

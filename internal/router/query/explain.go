@@ -14,7 +14,7 @@ import (
 // Explain returns why a task is not running. While its shard has no leader, that is the first reason, besides what a replica knows of the
 // task.
 func (t *Tasks) Explain(ctx context.Context, ns string, id task.ID) (*broker.Explanation, broker.Stamp, error) {
-	if err := t.checkCopy(ctx, id); err != nil {
+	if err := t.forward.CheckTask(ctx, id); err != nil {
 		return nil, broker.Stamp{}, err
 	}
 	out, err := broker.ExplainTask.Call(ctx, t.forward, broker.Explained{Namespace: ns, ID: id})
@@ -41,15 +41,6 @@ func (t *Tasks) Explain(ctx context.Context, ns string, id task.ID) (*broker.Exp
 	why.Detail += fmt.Sprintf("; the task was %s at most %s ago", e.State, age.Round(time.Second))
 	e.Reasons = append([]broker.Reason{why}, e.Reasons...)
 	return e, at, nil
-}
-
-// checkCopy is Forwarder.CheckTask, but if this node's copy of the map knows the shard, it does not ask the system shard, which may have no leader
-// either.
-func (t *Tasks) checkCopy(ctx context.Context, id task.ID) error {
-	if id.Shard() != forward.SystemShard && len(t.forward.Replicas(id.Shard())) > 0 {
-		return nil
-	}
-	return t.forward.CheckTask(ctx, id)
 }
 
 // ExplainQueue returns what the ready tasks of a queue wait for in a shard. While the shard has no leader, that is the only reason.

@@ -137,3 +137,32 @@ func TestExplainWithoutReplicas(t *testing.T) {
 		}
 	})
 }
+
+// Explain does not need the system shard for a task whose shard this node knows; a shard that does not exist has no tasks.
+func TestExplainWithoutSystemShard(t *testing.T) {
+	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
+		ctx := context.Background()
+		ids, err := f.Nodes[1].Put(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []task.ID{task.NewID(9, 1, 1), task.NewID(forward.SystemShard, 1, 1)} {
+			if e, _, err := f.Nodes[2].Explain(ctx, routertest.Namespace, id); !errors.Is(err, task.ErrNotFound) {
+				t.Errorf("Explain of task %v = %+v, %v, want not found", id, e, err)
+			}
+		}
+		if n := f.Count("explain"); n != 0 {
+			t.Errorf("%d nodes were asked to explain tasks of shards that do not exist", n)
+		}
+		f.With(func() { f.SystemLeader = 0 })
+		if e, _, err := f.Nodes[2].Explain(ctx, routertest.Namespace, ids[0]); err != nil || e.State != task.Ready {
+			t.Errorf("Explain without a leader of the system shard = %+v, %v", e, err)
+		}
+		f.Lead(1, 0)
+		began := time.Now()
+		e, _, err := f.Nodes[2].Explain(ctx, routertest.Namespace, ids[0])
+		if err != nil || len(e.Reasons) != 1 || e.Reasons[0].Code != task.WhyNoLeader || time.Since(began) > 3*time.Second {
+			t.Errorf("Explain without any leader = %+v, %v, after %v", e, err, time.Since(began))
+		}
+	})
+}

@@ -97,12 +97,8 @@ const statusAge = 2 * time.Second
 // nodes that did not answer.
 func (s *Stats) Stats(ctx context.Context, q stats.Queue, w stats.Window) (sum stats.Report, late []stats.LateTick, missing []string) {
 	answers, missing := s.report.OnAllNodes(ctx, nodeTime, statsArgs{Queue: q, Window: w})
-	for i, a := range answers {
-		if i == 0 {
-			sum = a.Report
-		} else {
-			sum.Add(a.Report)
-		}
+	for _, a := range answers {
+		sum.Add(a.Report)
 		late = append(late, a.Late...)
 	}
 	return sum, late, missing
@@ -144,9 +140,6 @@ func (s *Stats) NamespaceStatus(ctx context.Context, ns string) (sum broker.Name
 // QueueCounts counts tasks of queues over all shards with leaders, as far as their nodes answer in time.
 func (s *Stats) QueueCounts(ctx context.Context, q broker.CountsQuery) []broker.QueueCount {
 	answers, _ := s.counts.OnAllNodes(ctx, nodeTime, q)
-	if len(answers) == 1 {
-		return answers[0]
-	}
 	var sum []broker.QueueCount
 	at := map[string]int{}
 	for _, some := range answers {
@@ -210,12 +203,8 @@ func (s *Stats) TypeBriefs(ctx context.Context, ns, queue string, types []string
 // TypeStats reports on one type, in one queue or in all that the call may see, and which queues have had its tasks.
 func (s *Stats) TypeStats(ctx context.Context, q stats.TypeQuery, queue string) (sum stats.TypeReport, queues, missing []string) {
 	answers, missing := s.typeReport.OnAllNodes(ctx, nodeTime, typeArgs{q, queue})
-	for i, a := range answers {
-		if i == 0 {
-			sum = a.Report
-		} else {
-			sum.Add(a.Report)
-		}
+	for _, a := range answers {
+		sum.Add(a.Report)
 		queues = append(queues, a.Queues...)
 	}
 	slices.Sort(queues)

@@ -15,7 +15,7 @@ import (
 func TestTypesOfAllNodes(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		now := time.Now()
-		for i, queue := range map[uint32]string{1: "mail", 2: "mail", 3: "secret"} {
+		for i, queue := range map[uint32]string{1: "secret", 2: "mail", 3: "mail"} {
 			e := stats.Event{Namespace: routertest.Namespace, Queue: queue, Type: "welcome", Ran: time.Second, Task: [16]byte{byte(i)}}
 			e.Counts = e.Counts.With(stats.Enqueued).With(stats.Succeeded)
 			f.Nodes[i].Recorder.Record(now, []stats.Event{e})
@@ -39,6 +39,9 @@ func TestTypesOfAllNodes(t *testing.T) {
 			if got := fmt.Sprint(sum.Total().Succeeded, queues, briefs[0].Run.Count(), ended); got != c.want || len(missing) > 0 || len(sum.Slowest) != int(sum.Total().Succeeded) {
 				t.Errorf("queues %v, queue %q: got %s, %d slowest, missing nodes %v; want %s", c.scope.Queues, c.queue, got, len(sum.Slowest), missing, c.want)
 			}
+		}
+		if counts, _ := r.Stats.TypeCounts(context.Background(), routertest.Namespace, "", "", stats.Hour); len(counts.Counts) != 1 {
+			t.Errorf("TypeCounts of all types = %+v, want one type", counts.Counts)
 		}
 		if counts, _ := r.Stats.TypeCounts(context.Background(), routertest.Namespace, "", "none*", stats.Hour); len(counts.Counts) != 0 {
 			t.Errorf("TypeCounts without a matching type = %+v, want none", counts.Counts)

@@ -344,7 +344,7 @@ func (b FakeBroker) Archived(_, queue, cursor string, limit int) (tasks []broker
 			continue
 		}
 		tasks, places = append(tasks, t), append(places, place)
-		if len(tasks) == limit {
+		if len(tasks) == limit && i+1 < len(b.M.Dead) {
 			return tasks, places, place, nil
 		}
 	}

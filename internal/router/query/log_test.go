@@ -1,0 +1,111 @@
+package query_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/events"
+	"github.com/pawlq/pawl/internal/router/routertest"
+	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// logs are the audit logs and the events of the shards that a node leads. Each audit log has one entry, each second of the shards' time.
+type logs struct {
+	routertest.FakeBroker
+	refusal error
+}
+
+func (b logs) Audit(_ context.Context, id uint32, _ broker.AuditQuery, _ *broker.AuditPlace, _ int) (page broker.AuditPage, at broker.Stamp, err error) {
+	if node, _, _ := b.Leader(id); node != uint64(b.M.Number) {
+		return page, at, &broker.NotLeader{Shard: id, Node: uint32(node)}
+	}
+	return pageOf(id), routertest.At(id), b.refusal
+}
+
+func (b logs) Events(_ context.Context, id uint32, _ events.Query) (events.Page, error) {
+	if node, _, _ := b.Leader(id); node != uint64(b.M.Number) {
+		return events.Page{}, &broker.NotLeader{Shard: id, Node: uint32(node)}
+	}
+	return eventsOf(id), nil
+}
+
+// systemLogs are those of the system shard.
+type systemLogs struct{ routertest.FakeControl }
+
+func (c systemLogs) Audit(context.Context, broker.AuditQuery, *broker.AuditPlace, int) (broker.AuditPage, error) {
+	return pageOf(0), c.Check()
+}
+
+func (c systemLogs) Events(context.Context, events.Query) (events.Page, error) {
+	if c.Check() != nil {
+		return events.Page{}, &shard.NotLeader{} // as the system shard's own rounds return it
+	}
+	return eventsOf(0), nil
+}
+
+func pageOf(id uint32) (p broker.AuditPage) {
+	p.Entries = append(p.Entries, broker.AuditEntry{Seq: uint64(id), At: store.Time(id + 1), Action: task.Action(fmt.Sprint("of shard ", id))})
+	return p
+}
+
+func eventsOf(id uint32) events.Page {
+	return events.Page{Events: []events.Event{{Queue: fmt.Sprint("of shard ", id)}}}
+}
+
+func inLogs(t *testing.T, test func(f *routertest.Fleet, brokers map[uint32]*logs)) {
+	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
+		f.AddShard(2, 2, 3)
+		f.SystemLeader = 3
+		brokers := map[uint32]*logs{}
+		for n, m := range f.Nodes {
+			brokers[n] = &logs{FakeBroker: routertest.FakeBroker{M: m}}
+			m.UseBroker(brokers[n])
+			m.UseControl(systemLogs{routertest.FakeControl{M: m}})
+		}
+		test(f, brokers)
+	})
+}
+
+// The audit logs of all shards, the system shard's among them, form one list, newest first. A refusal of one shard is the answer.
+func TestAuditOfAllShards(t *testing.T) {
+	inLogs(t, func(f *routertest.Fleet, brokers map[uint32]*logs) {
+		ctx := context.Background()
+		for n, m := range f.Nodes {
+			list, at, err := m.Audit(ctx, broker.AuditQuery{}, nil, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, r := range list.Records {
+				got = append(got, string(r.Action))
+			}
+			if s := strings.Join(got, ", "); s != "of shard 2, of shard 1, of shard 0" || len(at) != 3 || list.More != nil {
+				t.Errorf("node %d: the audit log has %s, at %v, more after %v", n, s, at, list.More)
+			}
+		}
+		brokers[2].refusal = task.Invalid("q", "is refused")
+		if _, _, err := f.Nodes[1].Audit(ctx, broker.AuditQuery{}, nil, 10); !errors.Is(err, task.ErrInvalidArgument) || err.Error() != brokers[2].refusal.Error() {
+			t.Errorf("Audit with a refusal = %v, want it alone", err)
+		}
+	})
+}
+
+// The events of a shard are read where it is led, those of queues where the system shard is led.
+func TestEventsOfAnyShard(t *testing.T) {
+	inLogs(t, func(f *routertest.Fleet, _ map[uint32]*logs) {
+		for n, m := range f.Nodes {
+			for id := range uint32(3) {
+				page, err := m.Events.Events(context.Background(), id, events.Query{})
+				if want := fmt.Sprint("of shard ", id); err != nil || len(page.Events) != 1 || page.Events[0].Queue != want {
+					t.Errorf("node %d: Events of shard %d = %+v, %v", n, id, page, err)
+				}
+			}
+		}
+	})
+}
