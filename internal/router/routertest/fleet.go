@@ -140,6 +140,7 @@ func InFleet(t *testing.T, n int, test func(f *Fleet)) {
 		for _, number := range all {
 			f.Nodes[number] = newMember(f, number)
 		}
+		synctest.Wait() // until their goroutines have taken what a test may replace
 		test(f)
 		for _, m := range f.Nodes {
 			m.Close()
