@@ -2,14 +2,24 @@ package access
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"io"
 	"log/slog"
 	"maps"
+	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	signer "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+
+	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/listen"
@@ -107,4 +117,134 @@ func TestLongActions(t *testing.T) {
 		t.Errorf("%d were refused for lack of rights, the last from %q; want 1 from 192.0.2.44", k.auth.Failed(auth.FailedRights), from)
 	}
 	s.Leave()
+}
+
+// Refusals of wrong credentials of SQS are logged, and wait once an address has had many of them. Whoever shows no credentials does not wait.
+func TestWrongSQSCallersWait(t *testing.T) {
+	key := auth.AccessKeyOf(auth.HashOf("another"))
+	signed := func(id, secret string) func(r *http.Request) {
+		return func(r *http.Request) {
+			sum := sha256.Sum256(nil)
+			if err := signer.NewSigner().SignHTTP(t.Context(), aws.Credentials{AccessKeyID: id, SecretAccessKey: secret}, r, hex.EncodeToString(sum[:]), "sqs", "eu-west-1", time.Now()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for name, x := range map[string]struct {
+		shows      func(k *tokenSet, r *http.Request)
+		ok, waits  bool
+		signatures uint64 // wrong ones, of each call
+	}{
+		"nothing":               {func(*tokenSet, *http.Request) {}, false, false, 0},
+		"a wrong token":         {func(_ *tokenSet, r *http.Request) { r.Header.Set("Authorization", "Bearer x") }, false, true, 0},
+		"half a signature":      {func(_ *tokenSet, r *http.Request) { r.Header.Set("Authorization", "AWS4-HMAC-SHA256 x") }, false, true, 0},
+		"an unknown access key": {func(_ *tokenSet, r *http.Request) { signed(key.ID, key.Secret)(r) }, false, true, 0},
+		"a wrong signature": {func(k *tokenSet, r *http.Request) {
+			signed(auth.AccessKeyOf(auth.HashOf(k.secret["mail"])).ID, key.Secret)(r)
+		}, false, true, 1},
+		"a signature": {func(k *tokenSet, r *http.Request) {
+			mine := auth.AccessKeyOf(auth.HashOf(k.secret["mail"]))
+			signed(mine.ID, mine.Secret)(r)
+		}, true, false, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			k := newTokenSet()
+			k.add("mail", auth.Rights{Namespace: "team", Roles: auth.Consume})
+			k.tokens[0].SQS = true
+			k.publish()
+			var log strings.Builder
+			g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.NewTextHandler(&log, nil)))
+			for i := range wrongAtOnce + 2 {
+				ctx, c := callinfo.Begin(t.Context(), "sqs", "test")
+				c.Web = httptest.NewRequest("POST", "http://localhost/", nil)
+				x.shows(k, c.Web)
+				s := NewSQSCaller(g, c)
+				began := time.Now()
+				_, err := s.Enter(ctx)
+				if err == nil {
+					err = s.Verify(nil)
+				}
+				s.Leave()
+				if want := map[bool]time.Duration{true: wrongEvery}[x.waits && i >= wrongAtOnce]; time.Since(began) != want || (err == nil) != x.ok {
+					t.Errorf("call %d with %s: %v after %v, want it after %v", i+1, name, err, time.Since(began), want)
+				}
+				if err == nil && c.Principal.Name != "mail" || err != nil && c.Principal.Principal != nil && c.Principal.Name == "mail" {
+					t.Errorf("call %d with %s is recorded as one of %+v", i+1, name, c.Principal.Principal)
+				}
+			}
+			if said := strings.Contains(log.String(), "a caller was refused"); said == x.ok || g.Calls.InUse() != 0 {
+				t.Errorf("with %s, %d calls are in progress; the log says %q", name, g.Calls.InUse(), log.String())
+			}
+			if n := k.auth.Failed(auth.FailedSignature); n != x.signatures*(wrongAtOnce+2) {
+				t.Errorf("with %s, %d wrong signatures are counted", name, n)
+			}
+		})
+	}
+}
+
+// A probe of a node's health is answered at once, whatever token it has. Only a token for all namespaces is told of the cluster.
+func TestProbesDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newTokenSet()
+		k.addAll()
+		var log strings.Builder
+		g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.NewTextHandler(&log, nil)))
+		knows := func(token string) bool {
+			ctx, c := callinfo.Begin(t.Context(), "rest", "test")
+			c.Web = httptest.NewRequest("GET", "http://localhost/readyz", nil)
+			if token != "" {
+				c.Web.Header.Set("Authorization", "Bearer "+token)
+			}
+			return g.KnowsCluster(ctx)
+		}
+		if knows("") || log.Len() > 0 {
+			t.Errorf("a stranger is told of the cluster, or refused: %s", log.String())
+		}
+		if !knows(k.secret["observer of all"]) || knows(k.secret["observe"]) || knows(k.secret["admin of mail*"]) || log.Len() > 0 {
+			t.Errorf("tokens with and without all namespaces are told of the cluster, or refused: %s", log.String())
+		}
+		began := time.Now()
+		for range 3 * wrongAtOnce {
+			if knows("wrong") {
+				t.Error("a wrong token is told of the cluster")
+			}
+		}
+		if time.Since(began) != 0 || !strings.Contains(log.String(), "a caller was refused") {
+			t.Errorf("wrong tokens waited %v; the log says %q", time.Since(began), log.String())
+		}
+	})
+}
+
+// A caller who is refused a slot or a namespace holds nothing, and gets no signature verified.
+func TestSQSCallersAreLimited(t *testing.T) {
+	k := newTokenSet()
+	k.add("mail", auth.Rights{Namespace: "team", Roles: auth.Consume})
+	g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
+	g.Calls = admission.NewSlots(2)
+	enter := func(namespace string) (*SQSCaller, error) {
+		ctx, c := callinfo.Begin(t.Context(), "sqs", "test")
+		c.Web = httptest.NewRequest("POST", "http://localhost/", nil)
+		c.Web.Header.Set("Authorization", "Bearer "+k.secret["mail"])
+		c.Web.Header.Set("Pawl-Namespace", namespace)
+		s := NewSQSCaller(g, c)
+		_, err := s.Enter(ctx)
+		return s, err
+	}
+	other, err := enter("other")
+	if e, _ := task.AsError(err); e == nil || e.Code != task.CodePermissionDenied || g.Calls.InUse() != 0 {
+		t.Errorf("a caller from another namespace: %v, with %d calls in progress", err, g.Calls.InUse())
+	}
+	other.Leave()
+	first, err := enter("team")
+	if err != nil || g.Calls.InUse() != 1 {
+		t.Errorf("the first call: %v, with %d calls in progress", err, g.Calls.InUse())
+	}
+	second, err := enter("team")
+	if !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), "1 calls in progress") || g.Calls.InUse() != 1 {
+		t.Errorf("a call too many: %v, with %d calls in progress", err, g.Calls.InUse())
+	}
+	second.Leave()
+	if first.Leave(); g.Calls.InUse() != 0 {
+		t.Errorf("after all calls, %d are in progress", g.Calls.InUse())
+	}
 }
