@@ -91,48 +91,95 @@ func (s *shard) head() head {
 
 // Any change made without the log is detected, except one to its beginning and end together.
 func TestBrokenChains(t *testing.T) {
-	for what, harm := range map[string]func(tx *store.Tx){
-		"an entry in the middle is changed": func(tx *store.Tx) {
+	edit := func(change func(h *head)) func(tx *store.Tx) {
+		return func(tx *store.Tx) {
+			h, err := readHead(tx)
+			if err != nil {
+				t.Error(err)
+			}
+			change(&h)
+			tx.Set(headKey, h.encode())
+		}
+	}
+	for _, c := range []struct {
+		what string
+		harm func(tx *store.Tx)
+		find string // the first problem
+	}{
+		{"an entry in the middle is changed", func(tx *store.Tx) {
 			row, _ := tx.Get(entryKey(3))
 			tx.Set(entryKey(3), []byte(strings.Replace(string(row), "a2", "xx", 1)))
-		},
-		"an entry in the middle is gone": func(tx *store.Tx) { tx.Delete(entryKey(3)) },
-		"the oldest is gone":             func(tx *store.Tx) { tx.Delete(entryKey(1)) },
-		"the newest is gone":             func(tx *store.Tx) { tx.Delete(entryKey(6)) },
-		"the newest is changed":          func(tx *store.Tx) { row, _ := tx.Get(entryKey(6)); tx.Set(entryKey(6), append(row, ' ')) },
-		"all are gone": func(tx *store.Tx) {
+		}, "entry 4 does not follow the one before it"},
+		{"an entry in the middle is gone", func(tx *store.Tx) { tx.Delete(entryKey(3)) }, "entries 3 to 3 are missing"},
+		{"three in the middle are gone", func(tx *store.Tx) {
+			for i := range uint64(3) {
+				tx.Delete(entryKey(2 + i))
+			}
+		}, "entries 2 to 4 are missing"},
+		{"the oldest is gone", func(tx *store.Tx) { tx.Delete(entryKey(1)) }, "entries 1 to 1 are missing"},
+		{"the oldest begins another chain", edit(func(h *head) { h.Before[0]++ }), "entry 1 does not follow the one before it"},
+		{"the newest is gone", func(tx *store.Tx) { tx.Delete(entryKey(6)) }, "the newest entry is 5, should be 6"},
+		{"the newest is changed", func(tx *store.Tx) { row, _ := tx.Get(entryKey(6)); tx.Set(entryKey(6), append(row, ' ')) }, "entry 6 is not the one that was written last"},
+		{"all are gone", func(tx *store.Tx) {
 			for i := range uint64(7) {
 				tx.Delete(entryKey(i))
 			}
-		},
-		"two have changed places": func(tx *store.Tx) {
+		}, "the newest entry is 0, should be 6"},
+		{"two have changed places", func(tx *store.Tx) {
 			a, _ := tx.Get(entryKey(2))
 			b, _ := tx.Get(entryKey(3))
 			tx.Set(entryKey(2), b)
 			tx.Set(entryKey(3), a)
-		},
-		"one is there that was not noted": func(tx *store.Tx) { row, _ := tx.Get(entryKey(6)); tx.Set(entryKey(7), row) },
-		"one is no entry":                 func(tx *store.Tx) { tx.Set(entryKey(4), []byte("?")) },
-		"the head is gone":                func(tx *store.Tx) { tx.Delete(headKey) },
+		}, "entry 2 does not follow the one before it"},
+		{"one is there that was not noted", func(tx *store.Tx) { row, _ := tx.Get(entryKey(6)); tx.Set(entryKey(7), row) }, "entry 7 does not follow the one before it"},
+		{"one is no entry", func(tx *store.Tx) { tx.Set(entryKey(4), []byte("?")) }, "entry 4: unknown format"},
+		{"one is empty", func(tx *store.Tx) { tx.Set(entryKey(4), nil) }, "entry 4: unknown format"},
+		{"one is not JSON", func(tx *store.Tx) { tx.Set(entryKey(4), []byte{rowVersion, '{'}) }, "entry 4: unexpected end of JSON"},
+		{"one has half a hash", func(tx *store.Tx) { tx.Set(entryKey(4), []byte("\x01{\"prev\":\"00\"}")) }, "entry 4: hash of 2 digits"},
+		{"the head is gone", func(tx *store.Tx) { tx.Delete(headKey) }, "entries 0 to 0 are missing"},
+		{"the head is not readable", func(tx *store.Tx) { tx.Set(headKey, []byte{rowVersion + 1}) }, "head: unknown format"},
+		{"the head counts other bytes", edit(func(h *head) { h.Bytes++ }), "are counted as"},
+		{"nothing will remove them", edit(func(h *head) { h.Due = 0 }), "entries are never removed"},
+		{"one is older than the one before it", func(tx *store.Tx) {
+			l, err := Open(tx, 0)
+			if err != nil {
+				t.Error(err)
+			}
+			e := Entry{Seq: 7, At: tx.Now().Add(-time.Hour), Prev: l.head.Hash}
+			l.head.Newest = 7
+			l.write(&e, 0)
+			l.writeHead()
+		}, "entry 7 is older than the one before it"},
 	} {
 		s := newShard(t)
 		s.some(6)
 		s.sound("six entries")
-		s.round(harm)
-		if len(Check(s.state)) == 0 {
-			t.Errorf("%s, but Check found no problem", what)
+		s.round(c.harm)
+		if problems := append(Check(s.state), ""); !strings.HasPrefix(problems[0], "audit: ") || !strings.Contains(problems[0], c.find) {
+			t.Errorf("%s, and Check finds %q, want %q first", c.what, problems, c.find)
 		}
-		if what != "the head is gone" { // nor does it keep the shard from working, and old entries from being removed
+		if !strings.HasPrefix(c.what, "the head is") { // nor does it keep the shard from working, and old entries from being removed
 			s.some(2)
 			s.now = s.now.Add(DefaultKeep + time.Hour)
 			if due := s.log(usual, (*Log).Expire); due != 0 {
-				t.Errorf("%s, but entries are kept until %d", what, due)
+				t.Errorf("%s, but entries are kept until %d", c.what, due)
 			}
 			s.some(1)
 			if h := s.head(); h.count() != 1 {
-				t.Errorf("%s, but entries %d to %d remain, want one", what, h.Oldest, h.Newest)
+				t.Errorf("%s, but entries %d to %d remain, want one", c.what, h.Oldest, h.Newest)
 			}
 		}
+	}
+	s := newShard(t)
+	s.sound("nothing")
+	s.some(40)
+	s.round(func(tx *store.Tx) {
+		for i := range uint64(40) {
+			tx.Set(entryKey(i+1), []byte("?"))
+		}
+	})
+	if problems := Check(s.state); len(problems) != 10 {
+		t.Errorf("of a log that is all broken, Check reports %d problems, want the first ten", len(problems))
 	}
 }
 
@@ -223,17 +270,19 @@ func TestCallsGrow(t *testing.T) {
 	s.append(of)
 	s.append(of)
 	s.append(Entry{Action: task.QueuePut})
-	s.append(of)
-	other := of
-	other.Call = 8
-	s.append(other)
+	for _, change := range []func(e *Entry){func(e *Entry) { e.Call = 8 }, func(e *Entry) { e.Target.Name = "r" }, func(e *Entry) { e.Action = task.TaskCancelled }, func(e *Entry) { e.By.Name = "lena" }} {
+		s.append(of)
+		other := of
+		change(&other)
+		s.append(other)
+	}
 	s.sound("calls of rounds")
 	p, err := Read(s.state, 1, Query{}, nil, 10)
 	var tasks []int64
 	for _, e := range p.Entries {
 		tasks = append(tasks, e.Tasks)
 	}
-	if want := []int64{500, 500, 0, 1000}; err != nil || !slices.Equal(tasks, want) {
+	if want := append(slices.Repeat([]int64{500}, 8), 0, 1000); err != nil || !slices.Equal(tasks, want) {
 		t.Errorf("entries have %v tasks (%v), newest first, want %v", tasks, err, want)
 	}
 }
@@ -370,5 +419,79 @@ func TestChanged(t *testing.T) {
 	var back map[string]any
 	if err := json.Unmarshal(is, &back); err != nil || len(is) > maxSide+30 || back["more"] == nil {
 		t.Errorf("changes of a thousand texts have %d bytes (%v): %.100s", len(is), err, is)
+	}
+}
+
+// A page ends with the entry that fills it, and a list with the one that fills a message; each has at least one entry.
+func TestPagesFitIntoMessages(t *testing.T) {
+	s := newShard(t)
+	for range 20 {
+		s.append(Entry{Action: task.QueuePut, By: task.Author{Reason: strings.Repeat("x", maxPageBytes/8)}})
+	}
+	p, err := Read(s.state, 1, Query{}, nil, 100)
+	if err != nil || len(p.Entries) != 8 || p.Read.Seq != 13 {
+		t.Fatalf("a page has %d entries and ends at %+v, %v; want 8, since they have an eighth of the maximum each", len(p.Entries), p.Read, err)
+	}
+	full := Entry{Before: make([]byte, 100), After: make([]byte, 200), By: task.Author{Reason: strings.Repeat("x", 300)}}
+	one := full
+	one.Seq = 1
+	const size = 600 + recordBytes
+	for _, c := range []struct{ limit, bytes, want int }{{9, 0, 1}, {9, 1, 1}, {9, size, 1}, {9, size + 1, 2}, {1, 3 * size, 1}, {2, 3 * size, 2}} {
+		l := Merge(map[uint32]Page{1: {Entries: []Entry{one, full}}}, c.limit, c.bytes)
+		if len(l.Records) != c.want || (l.More == nil) != (c.want == 2) {
+			t.Errorf("a list of up to %d entries and %d bytes has %d, and goes on after %v; want %d", c.limit, c.bytes, len(l.Records), l.More, c.want)
+		}
+	}
+}
+
+// A page of a log with a row that can't be read is an error, whether the row would be on it or is met while its beginning is looked for.
+func TestDamagedPages(t *testing.T) {
+	s := newShard(t)
+	if p, err := Read(s.state, 1, Query{}, nil, 10); err != nil || len(p.Entries) != 0 || p.Read != (Place{}) {
+		t.Errorf("a log without entries has the page %+v, %v", p, err)
+	}
+	s.some(7)
+	s.round(func(tx *store.Tx) { tx.Set(entryKey(4), []byte("?")) })
+	if p, err := Read(s.state, 1, Query{}, nil, 3); err != nil || len(p.Entries) != 3 {
+		t.Errorf("before the damaged entry there are %d, %v; want 3", len(p.Entries), err)
+	}
+	for _, q := range []Query{{}, {Until: s.now}} {
+		if _, err := Read(s.state, 1, q, nil, 10); err == nil || !strings.Contains(err.Error(), "entry 4: unknown format") {
+			t.Errorf("%+v: %v, want the damaged entry", q, err)
+		}
+	}
+	s.round(func(tx *store.Tx) { tx.Set(headKey, []byte("?")) })
+	if _, err := Read(s.state, 1, Query{}, nil, 10); err == nil || !strings.Contains(err.Error(), "head: unknown format") {
+		t.Errorf("without a head: %v", err)
+	}
+}
+
+// A query matches by each field of an entry.
+func TestMatches(t *testing.T) {
+	e := Entry{Namespace: "ns", Action: task.QueuePut, By: task.Author{Name: "lena"}, Queue: "q", Target: task.Target{Kind: task.OnQueue, Name: "a"}}
+	cluster := e
+	cluster.Namespace = ""
+	for _, c := range []struct {
+		q         Query
+		own, both bool // matches e, and the same entry of the cluster
+	}{
+		{Query{Namespace: "ns"}, true, true}, {Query{Namespace: "ns", Own: true}, true, false}, {Query{Namespace: "n"}, false, true}, {Query{Own: true}, false, true}, {Query{Namespace: "ns", Actor: "len"}, false, false},
+		{Query{Namespace: "ns", Queue: "q"}, true, true}, {Query{Namespace: "ns", Queue: "a"}, false, false}, {Query{Namespace: "ns", Target: task.Target{Kind: task.OnQueue}}, true, true},
+		{Query{Namespace: "ns", Target: task.Target{Kind: task.OnQueue, Name: "a"}}, true, true}, {Query{Namespace: "ns", Target: task.Target{Name: "b"}}, false, false},
+		{Query{Namespace: "ns", Target: task.Target{Kind: "task", Name: "a"}}, false, false}, {Query{Namespace: "ns", Action: "queue.*"}, true, true}, {Query{Namespace: "ns", Action: "queue."}, false, false},
+		{Query{Namespace: "ns", Action: "task.*"}, false, false}, {Query{Namespace: "ns", Action: "queue.put"}, true, true},
+	} {
+		if own, both := c.q.matches(&e), c.q.matches(&cluster); own != c.own || both != c.both {
+			t.Errorf("%+v matches: %t, and of the cluster: %t; want %t and %t", c.q, own, both, c.own, c.both)
+		}
+	}
+}
+
+// A digest tells payloads apart, and says nothing else about them but their length.
+func TestDigest(t *testing.T) {
+	for payload, want := range map[string]string{"": "", "a": "1 bytes, sha256 ca978112ca1bbdca", "abc": "3 bytes, sha256 ba7816bf8f01cfea"} {
+		if got := Digest([]byte(payload)); got != want {
+			t.Errorf("Digest(%q) = %q, want %q", payload, got, want)
+		}
 	}
 }
