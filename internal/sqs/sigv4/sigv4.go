@@ -1,6 +1,7 @@
 package sigv4
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -31,7 +32,7 @@ const (
 )
 
 const (
-	// Skew is how far the clocks of client and server may differ.
+	// Skew is how far the clocks of client and server may differ. A presigned URL ends when it says, by the server's clock, as with AWS.
 	Skew = 15 * time.Minute
 	// MaxExpires is the longest lifetime of a presigned URL.
 	MaxExpires = 7 * 24 * time.Hour
@@ -190,10 +191,10 @@ func mac(key []byte, text string) []byte {
 }
 
 func (s *Signature) checkTime(now time.Time) error {
-	last := s.at.Add(max(s.expires, Skew))
+	lasts := cmp.Or(s.expires, Skew)
 	switch {
-	case now.After(last):
-		return mismatch("Signature expired: %s is now earlier than %s.", s.at.Format(timeForm), now.UTC().Add(-max(s.expires, Skew)).Format(timeForm))
+	case now.After(s.at.Add(lasts)):
+		return mismatch("Signature expired: %s is now earlier than %s.", s.at.Format(timeForm), now.UTC().Add(-lasts).Format(timeForm))
 	case now.Before(s.at.Add(-Skew)):
 		return mismatch("Signature not yet current: %s is still later than %s (%s + 15 min.)", s.at.Format(timeForm), now.UTC().Add(Skew).Format(timeForm), now.UTC().Format(timeForm))
 	}

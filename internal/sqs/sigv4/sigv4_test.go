@@ -38,7 +38,9 @@ func signed(t testing.TB, method, target, body string, presign bool, headers ...
 	key := aws.Credentials{AccessKeyID: "PAWLKEY", SecretAccessKey: secret}
 	if presign {
 		q := r.URL.Query()
-		q.Set("X-Amz-Expires", "3600")
+		if !q.Has("X-Amz-Expires") {
+			q.Set("X-Amz-Expires", "3600")
+		}
 		r.URL.RawQuery = q.Encode()
 		uri, send, err := signer.NewSigner().PresignHTTP(t.Context(), key, r, digest, "sqs", "eu-west-1", now)
 		if err != nil {
@@ -140,19 +142,60 @@ func replace(r *http.Request, old, with string) {
 	r.Header.Set("Authorization", strings.Replace(r.Header.Get("Authorization"), old, with, 1))
 }
 
+// A signature in the header is valid for as long as clocks may differ, a presigned URL for as long as it says, even if that is less.
 func TestTimesOfSignatures(t *testing.T) {
 	for _, c := range []struct {
-		presign bool
+		presign string // expires after so many seconds; "": signed in the header
 		off     time.Duration
-		good    bool
+		says    string // "": it is accepted
 	}{
-		{false, 0, true}, {false, Skew, true}, {false, Skew + time.Second, false}, {false, -Skew, true}, {false, -Skew - time.Second, false},
-		{true, time.Hour, true}, {true, time.Hour + time.Second, false}, {true, -Skew, true}, {true, -Skew - time.Second, false},
+		{"", 0, ""}, {"", Skew, ""}, {"", Skew + time.Second, "Signature expired: 20260304T050607Z is now earlier than 20260304T050608Z."}, {"", -Skew, ""},
+		{"", -Skew - time.Second, "Signature not yet current: 20260304T050607Z is still later than 20260304T050606Z (20260304T045106Z + 15 min.)"},
+		{"3600", time.Hour, ""}, {"3600", time.Hour + time.Second, "Signature expired: 20260304T050607Z is now earlier than 20260304T050608Z."}, {"3600", -Skew, ""},
+		{"3600", -Skew - time.Second, "Signature not yet current"}, {"60", time.Minute, ""}, {"60", time.Minute + time.Second, "Signature expired"}, {"604800", 7 * 24 * time.Hour, ""},
 	} {
-		r := signed(t, "GET", "http://h/000000000000/q?Action=GetQueueUrl", "", c.presign)
-		if err := verify(r, "", secret, now.Add(c.off)); (err == nil) != c.good {
-			t.Errorf("presigned %t, verified %v after signing: %v", c.presign, c.off, err)
+		target := "http://h/000000000000/q?Action=GetQueueUrl"
+		if c.presign != "" {
+			target += "&X-Amz-Expires=" + c.presign
 		}
+		r := signed(t, "GET", target, "", c.presign != "")
+		if err := verify(r, "", secret, now.Add(c.off)); (err == nil) != (c.says == "") || err != nil && !strings.HasPrefix(err.Error(), c.says) {
+			t.Errorf("presigned for %q seconds, verified %v after signing: %v, want %q", c.presign, c.off, err, c.says)
+		}
+	}
+}
+
+// The header with the hash of the body may have the hash, or say that the body is not signed.
+func TestHashOfTheBody(t *testing.T) {
+	sum := sha256.Sum256([]byte("body"))
+	for header, good := range map[string][2]bool{hex.EncodeToString(sum[:]): {true, false}, strings.ToUpper(hex.EncodeToString(sum[:])): {}, "x": {}} {
+		r := signed(t, "POST", "http://localhost/", "body", false, headerBody, header)
+		for i, body := range []string{"body", "other"} {
+			if err := verify(r, body, secret, now); (err == nil) != good[i] {
+				t.Errorf("%s: %s, with the body %s: %v", headerBody, header, body, err)
+			}
+		}
+	}
+}
+
+// A request without a path is signed as one for the root, and bad escapes in a query don't match anything.
+func TestOddURLs(t *testing.T) {
+	r := signed(t, "GET", "http://h/?b=1&a=2&a=1&a-=3&a%3D=4", "", false)
+	r.URL.Path = ""
+	if err := verify(r, "", secret, now); err != nil {
+		t.Errorf("without a path: %v", err)
+	}
+	if got := canonicalQuery("b=1&a=2&a=1&a-=3&a%3D=4&&c&0=9"); got != "0=9&a=1&a=2&a%3D=4&a-=3&b=1&c=" {
+		t.Errorf("the canonical query is %s", got)
+	}
+	r.URL.RawQuery = "b=%zz"
+	if err := verify(r, "", secret, now); err == nil {
+		t.Error("a request with a bad escape was accepted")
+	}
+	r = httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+	r.URL.RawQuery = "X-Amz-Algorithm=" + algorithm + "&x=%zz"
+	if _, err := Parse(r); err == nil || !strings.Contains(err.Error(), "can not be read") {
+		t.Errorf("Parse of a bad query: %v", err)
 	}
 }
 
@@ -182,7 +225,9 @@ func TestIncompleteSignatures(t *testing.T) {
 		name, value string
 		good        bool
 	}{
-		{"Action", "ListQueues", true}, {"X-Amz-Algorithm", "x", false}, {"X-Amz-Expires", "", false}, {"X-Amz-Expires", "0", false}, {"X-Amz-Expires", "1", true},
+		{"Action", "ListQueues", true}, {"X-Amz-Expires", "x", false}, {"X-Amz-SignedHeaders", "host" + strings.Repeat(";a", maxHeaders-1), true},
+		{"X-Amz-SignedHeaders", "host" + strings.Repeat(";a", maxHeaders), false}, {"X-Amz-Credential", "K/20260304/" + strings.Repeat("e", maxField-len("K/20260304//sqs/aws4_request")) + "/sqs/aws4_request", true},
+		{"X-Amz-Credential", "K/20260304/" + strings.Repeat("e", maxField-len("K/20260304//sqs/aws4_request")+1) + "/sqs/aws4_request", false}, {"X-Amz-Algorithm", "x", false}, {"X-Amz-Expires", "", false}, {"X-Amz-Expires", "0", false}, {"X-Amz-Expires", "1", true},
 		{"X-Amz-Expires", "604801", false}, {"X-Amz-Security-Token", "x", false}, {"X-Amz-Credential", "", false}, {headerDate, "", false}, {"X-Amz-SignedHeaders", "", false},
 	} {
 		q := maps.Clone(whole)
