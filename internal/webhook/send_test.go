@@ -210,3 +210,24 @@ func TestNoProxy(t *testing.T) {
 		t.Errorf("Send = %+v, dialed %s; want \"no way\" and example.com:80", o, asked)
 	}
 }
+
+// Without TLS, a name may lead only into the allowed networks, and a URL of a forbidden form leads nowhere, even if it was stored before.
+func TestForbiddenRequests(t *testing.T) {
+	n := &names{answers: []string{"93.184.215.14"}}
+	s := NewSender(Config{Allow: networks(t, "10.0.0.0/8"), Resolver: n.resolver()})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if o := s.Send(ctx, letter("http://example.com/hook")); o.Delivered() || !strings.Contains(o.Error, "only https may go there") {
+		t.Errorf("request without TLS to the public internet: %+v, want a refusal", o)
+	}
+	s = NewSender(Config{Dial: func(_ context.Context, _, address string) (net.Conn, error) {
+		t.Errorf("%s was dialed", address)
+		return nil, errors.New("no way")
+	}})
+	for url, want := range map[string]string{"ftp://example.com/": "must begin with https", "https://u:p@example.com/": "user or password", "https://127.1/": "neither a name nor an address",
+		"https://example.com:0/": "not between 1 and 65535", "https:example.com": "no host", "https://127.0.0.1/": "not an address of the public internet"} {
+		if o := s.Send(t.Context(), letter(url)); o.Delivered() || !strings.Contains(o.Error, want) {
+			t.Errorf("request to %s: %+v, want a refusal that says %q", url, o, want)
+		}
+	}
+}
