@@ -14,7 +14,7 @@ AXE := .cache/axe-$(AXE_VERSION)/node_modules/axe-core/axe.min.js
 CI_FLAGS := -tags=pebblegozstd -gcflags=all=-dwarf=false
 test check race lint: export GOFLAGS := $(CI_FLAGS) $(filter-out $(CI_FLAGS),$(GOFLAGS))
 
-# The tests' programs are built without cgo, as a release is. They also link in two thirds of the time, without a C compiler.
+# The tests' programs are built without cgo, as a release is. They also link in three quarters of the time, without a C compiler.
 # The race detector needs cgo.
 test check lint: export CGO_ENABLED := 0
 race: export CGO_ENABLED := 1
