@@ -46,7 +46,6 @@ type session struct {
 	lease  *lease
 	limit  int                // rows of the next read
 	putOff map[string]*putOff // by queue
-	away   bool               // the last pass that was not idle has failed, which was logged
 
 	notifications notifications
 }

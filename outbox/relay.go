@@ -222,6 +222,7 @@ func (r *Relay) work(ctx context.Context, l *lease) {
 	c := newSession(r, l)
 	pause := backoff{first: firstPause, most: maxPause}
 	poll := backoff{first: firstPoll, most: r.cfg.Poll}
+	var down outage
 	for ctx.Err() == nil {
 		began := time.Now()
 		more, err := c.pass(ctx)
@@ -233,14 +234,10 @@ func (r *Relay) work(ctx context.Context, l *lease) {
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			if !c.away {
-				c.away = true
-				r.cfg.Logger.Warn("outbox: no row can be enqueued; the relay keeps trying", "error", err)
-			}
+			down.warn(r.cfg.Logger, "outbox: no row can be enqueued; the relay keeps trying", err)
 			sleep(ctx, pause.next())
 		case more:
-			if c.away {
-				c.away = false
+			if down.end() {
 				r.cfg.Logger.Info("outbox: rows can be enqueued again")
 			}
 			pause.reset()
@@ -270,12 +267,11 @@ func (r *Relay) idle(ctx context.Context, pause time.Duration) {
 // listen keeps the listener running.
 func (r *Relay) listen(ctx context.Context) {
 	pause := backoff{first: firstPause, most: maxPause}
-	var down outage
+	var down outage // never ends: a listener that keeps failing soon after it begins would be logged each time
 	for ctx.Err() == nil {
 		err := r.cfg.Listen(ctx, func() {
 			r.listening.Store(true)
 			pause.reset()
-			down.end()
 			r.Wake()
 		})
 		r.listening.Store(false)
@@ -297,7 +293,12 @@ func (o *outage) warn(log *slog.Logger, msg string, err error) {
 	}
 }
 
-func (o *outage) end() { o.warned = time.Time{} }
+// end reports whether there was an outage.
+func (o *outage) end() bool {
+	was := !o.warned.IsZero()
+	o.warned = time.Time{}
+	return was
+}
 
 // backoff produces growing pauses.
 type backoff struct {

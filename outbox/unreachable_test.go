@@ -21,9 +21,10 @@ import (
 type database struct {
 	mu      sync.Mutex
 	down    bool
-	version int // 0: the tables are missing
-	refuses int // the next connections, as a database does that is starting
-	breaks  int // the connections that break in the next queries, as those from before a restart do
+	version int  // 0: the tables are missing
+	refuses int  // the next connections, as a database does that is starting
+	breaks  int  // the connections that break in the next queries, as those from before a restart do
+	denied  bool // no row can be read
 }
 
 func (d *database) set(down bool, version int) {
@@ -87,6 +88,11 @@ func (c *connection) QueryContext(_ context.Context, query string, _ []driver.Na
 	case query == "SELECT 1":
 		return &answer{left: []int{1}}, nil
 	case !strings.Contains(query, "pawl_outbox_schema"):
+		c.d.mu.Lock()
+		defer c.d.mu.Unlock()
+		if c.d.denied {
+			return nil, errors.New("permission denied")
+		}
 		return &answer{}, nil
 	}
 	c.d.mu.Lock()
@@ -236,14 +242,33 @@ func TestRelayWithoutNotifications(t *testing.T) {
 		if n := log.take("gets no notifications"); n < 9 || n > 10 {
 			t.Errorf("%d warnings in ten minutes without notifications, want one a minute", n)
 		}
-		heard.Store(true) // each failure is now an outage of its own
-		time.Sleep(10 * time.Second)
+		heard.Store(true) // now the connection breaks each time after it has begun to listen
+		time.Sleep(3 * time.Minute)
 		synctest.Wait()
-		if n := log.take("gets no notifications"); n < 10 {
-			t.Errorf("%d warnings in ten seconds of short outages, want one for each", n)
+		if n := log.take("gets no notifications"); n < 2 || n > 4 {
+			t.Errorf("%d warnings in three minutes of short connections, want one a minute", n)
 		}
 		cancel()
 		must(t, <-done)
+	})
+}
+
+// While an active relay can't read its rows, it says so once a minute.
+func TestRelayWithoutRights(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := sql.OpenDB(&database{version: outbox.SchemaVersion, denied: true})
+		defer db.Close()
+		box, err := outbox.New(db, outbox.SQLite)
+		must(t, err)
+		log := &warnings{Handler: slog.DiscardHandler}
+		relay, err := outbox.NewRelay(box, nil, outbox.RelayConfig{Logger: slog.New(log)})
+		must(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute-time.Second)
+		defer cancel()
+		must(t, relay.Run(ctx))
+		if n := log.take("no row can be enqueued"); n < 9 || n > 10 {
+			t.Errorf("%d warnings in ten minutes without rights, want one a minute", n)
+		}
 	})
 }
 

@@ -103,8 +103,8 @@ func TestDeletionAfterAnUnknownError(t *testing.T) {
 	})
 }
 
-// What happens to a queue's row after its shard has dropped its copy: a deletion ends only with the mark that it has set.
-func TestMarkAfterTheShardsDrop(t *testing.T) {
+// A deletion removes a queue's row only if the row still has the mark that the deletion set, whatever happens while the shard drops its copy.
+func TestDeletionNeedsItsMark(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		key := queueKey("default", "a")

@@ -42,7 +42,7 @@ type world struct {
 	onces  map[onceSlots]store.Time              // the ends of their once keys
 	fail   error                                 // of the next copy
 	fails  map[uint32]error                      // of all calls to a shard
-	onCall func(call string, shard uint32) error // called before each call to a shard, which fails with its error; nil: no call fails
+	onCall func(call string, shard uint32) error // called before each call to a shard, with mu locked; the call fails with its error. nil: no call fails
 	calls  int                                   // number of calls of CopyQueues
 	room   error                                 // what Room returns
 	onDrop func()                                // called once a shard has dropped a queue
