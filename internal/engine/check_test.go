@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
@@ -183,13 +181,9 @@ func TestCheckFindsStaleRows(t *testing.T) {
 			ready(tx, schema.LaneName{Priority: task.Normal, Type: "other"}, row.Stale)
 		}, "refers to nothing"},
 		"none": {func(tx *store.Tx, row schema.LaneRow) {
-			r := schema.NewRow(20)
-			for i, n := range []uint64{uint64(row.Count), row.First} {
-				r.Num(protowire.Number(i+1), n)
-			}
-			r.Num(6, row.First)
+			stale := schema.LaneRow{Count: row.Count, First: row.First, Stale: row.First}
 			tx.DeleteRange(schema.ReadyKey("default", "default", lane, row.Stale), schema.ReadyKey("default", "default", lane, row.First))
-			tx.Set(laneKey, r)
+			tx.Set(laneKey, stale.Encode())
 		}, "its stale rows"},
 	} {
 		w := NewWorld(t)
@@ -285,10 +279,8 @@ func TestCheckFindsForgottenTasks(t *testing.T) {
 func TestCheckFindsLanesAndCounts(t *testing.T) {
 	lane := func(count, first uint64) func(tx *store.Tx, x *schema.Exec) {
 		return func(tx *store.Tx, x *schema.Exec) {
-			row := schema.NewRow(16)
-			row.Num(1, count)
-			row.Num(2, first)
-			tx.Set(schema.LaneKey("default", schema.TableLane, "default", x.Lane()), row)
+			row := schema.LaneRow{Count: int64(count), First: first}
+			tx.Set(schema.LaneKey("default", schema.TableLane, "default", x.Lane()), row.Encode())
 		}
 	}
 	for name, c := range map[string]struct {

@@ -118,13 +118,14 @@ func (d *duel) onceStep() string {
 // Check finds a once key that would never be forgotten, and one that no claim can have held.
 func TestCheckFindsOnceRows(t *testing.T) {
 	row := func(holder task.ID, result string) []byte { // held by a claim, until a time
-		r := schema.NewRow(80)
-		r.Bytes(2, holder[:])
-		r.Num(3, 1)
-		r.Num(4, 1)
-		r.Text(7, result)
-		r.Num(8, uint64(engine.Dawn+7))
-		return r
+		one, until := 1, engine.Dawn+7
+		f := schema.Encoding(nil)
+		f.Put(2, holder[:])
+		schema.Num(&f, 3, &one)
+		schema.Num(&f, 4, &one)
+		f.Text(7, &result)
+		schema.Num(&f, 8, &until)
+		return f.Row()
 	}
 	held := row(task.ID{1}, "")
 	key := schema.OnceRowKey("default", "default", "k")

@@ -251,7 +251,7 @@ func TestSelectedHasChanged(t *testing.T) {
 		for _, k := range a.Skipped {
 			skipped = k.Reason
 		}
-		if skipped != c.want || a.Done != int64(schema.Flag(c.want == "" && c.err == nil)) {
+		if skipped != c.want || (a.Done == 1) != (c.want == "" && c.err == nil) {
 			t.Errorf("skipped as %q with %d done, want %q", skipped, a.Done, c.want)
 		}
 		abort(w, o)
@@ -275,7 +275,7 @@ func TestRefusedMove(t *testing.T) {
 		if got := tallyWords(&o.Tally); got != want {
 			t.Errorf("%s: %s, want %s", code, got, want)
 		}
-		if n := w.ReadyIn("default"); n != int64(schema.Flag(code != task.CodeQueueFull)) {
+		if n := w.ReadyIn("default"); (n == 1) != (code != task.CodeQueueFull) {
 			t.Errorf("%s: %d tasks are ready in the old queue", code, n)
 		}
 	}

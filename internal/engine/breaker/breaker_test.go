@@ -33,11 +33,11 @@ func TestRows(t *testing.T) {
 
 func TestInvalidRows(t *testing.T) {
 	row := func(state, newest uint64, seen ...byte) []byte {
-		r := schema.NewRow(9)
-		r.Num(1, state)
-		r.Num(2, newest)
-		r.Bytes(3, seen)
-		return r
+		f := schema.Encoding(nil)
+		schema.Num(&f, 1, &state)
+		schema.Num(&f, 2, &newest)
+		f.Bytes(3, &seen)
+		return f.Row()
 	}
 	window := make([]byte, 2*windowParts)
 	for what, c := range map[string]struct {

@@ -82,18 +82,8 @@ func (l *Lane) remove(seq uint64) {
 }
 
 func (l *Lane) encode() []byte {
-	r := schema.NewRow(48)
-	r.Num(1, uint64(l.count))
-	r.Num(2, l.first())
-	if t := l.inRow; t.Seq != 0 {
-		r.Num(3, t.Seq)
-		r.Bytes(4, t.ID[:])
-		r.Num(5, uint64(t.ReadyAt))
-	}
-	if l.stale != 0 {
-		r.Num(6, l.stale)
-	}
-	return r
+	row := schema.LaneRow{Count: l.count, First: l.first(), InRow: l.inRow, Stale: l.stale}
+	return row.Encode()
 }
 
 // laneTable holds the lanes that are in memory and not cold.

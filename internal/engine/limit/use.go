@@ -5,10 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/pawlq/pawl/internal/engine/schema"
-	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -56,46 +53,42 @@ func (u *Claims) Each(fn func(task.ID) bool) {
 }
 
 // Encode returns the row.
-func (u *Use) Encode() []byte {
-	r := schema.NewRow(32 + 18*len(u.Named))
-	if b := u.Bucket; b != nil {
-		r.Num(1, math.Float64bits(b.Level))
-		r.Num(2, uint64(b.At))
-		r.Num(3, uint64(b.Due))
-	}
-	for _, id := range u.Named {
-		r.Bytes(4, id[:])
-	}
-	return r
-}
+func (u *Use) Encode() []byte { return schema.Encode(32+18*len(u.Named), u, (*Use).fields) }
 
 // DecodeUse decodes a row. The error says what is damaged.
 func DecodeUse(row []byte) (u Use, err error) {
-	b := Bucket{}
-	odd := false
-	err = schema.Decode(row, func(tag protowire.Number, v uint64) {
-		switch tag {
-		case 1:
-			b.Level = math.Float64frombits(v)
-		case 2:
-			b.At = store.Time(v)
-			u.Bucket = &b
-		case 3:
-			b.Due = store.Time(v)
-		}
-	}, func(tag protowire.Number, v []byte) {
-		if tag == 4 {
-			odd = odd || len(v) != len(task.ID{})
-			u.Named = append(u.Named, task.ID{})
-			copy(u.Named[len(u.Named)-1][:], v)
-		}
-	})
-	switch {
-	case err != nil:
-	case math.IsNaN(b.Level) || math.IsInf(b.Level, 0):
-		err = fmt.Errorf("a bucket of %v tokens", b.Level)
-	case odd:
-		err = errors.New("an id of a claimed task that is none")
+	f := schema.Decoding(row)
+	for f.Next() {
+		u.fields(&f)
 	}
-	return u, err
+	return u, f.Err()
+}
+
+func (u *Use) fields(f *schema.Fields) {
+	var b Bucket
+	if u.Bucket != nil {
+		b = *u.Bucket
+	}
+	f.Float(1, &b.Level)
+	schema.Num(f, 2, &b.At)
+	schema.Num(f, 3, &b.Due)
+	if f.Encoding() {
+		for _, id := range u.Named {
+			f.Put(4, id[:])
+		}
+		return
+	}
+	if math.IsNaN(b.Level) || math.IsInf(b.Level, 0) {
+		f.Fail(fmt.Errorf("a bucket of %v tokens", b.Level))
+	}
+	if b.At != 0 {
+		u.Bucket = new(b)
+	}
+	for id := range f.Each(4) {
+		if len(id) != len(task.ID{}) {
+			f.Fail(errors.New("an id of a claimed task that is none"))
+			return
+		}
+		u.Named = append(u.Named, task.ID(id))
+	}
 }

@@ -54,9 +54,9 @@ func TestCheck(t *testing.T) {
 
 // withSample returns a row with this sample, followed by a valid one.
 func withSample(says string) []byte {
-	r := schema.NewRow(0)
-	r.ID(2, task.ID{1})
-	r.Bytes(7, []byte(says))
-	r.Bytes(7, []byte("{}"))
-	return r
+	f := schema.Encoding(nil)
+	f.ID(2, &task.ID{1})
+	f.Put(7, []byte(says))
+	f.Put(7, []byte("{}"))
+	return f.Row()
 }

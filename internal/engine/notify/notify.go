@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/fingerprint"
@@ -63,56 +62,21 @@ type tally struct {
 	dirty       bool
 }
 
-func (t *tally) encode() []byte {
-	r := schema.NewRow(64)
-	r.Num(1, uint64(t.closes))
-	r.ID(2, t.sent)
-	r.Num(3, uint64(t.count)) // #nosec G115 -- not negative
-	r.Num(4, uint64(t.first))
-	r.Num(5, uint64(t.last))
-	r.Num(6, t.fingerprint)
-	for i := range t.samples {
-		b, err := json.Marshal(&t.samples[i])
-		if err != nil {
-			panic(err) // strings, numbers and times can always be encoded
-		}
-		r.Bytes(7, b)
-	}
-	return r
-}
+func (t *tally) encode() []byte { return schema.Encode(64, t, (*tally).fields) }
 
 func decodeTally(name subject, row []byte) (*tally, error) {
 	t := &tally{subject: name}
-	var bad error
-	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
-		switch tag {
-		case 1:
-			t.closes = store.Time(v)
-		case 3:
-			t.count = int64(v)
-		case 4:
-			t.first = store.Time(v)
-		case 5:
-			t.last = store.Time(v)
-		case 6:
-			t.fingerprint = v
-		}
-	}, func(tag protowire.Number, b []byte) {
-		switch tag {
-		case 2:
-			copy(t.sent[:], b)
-		case 7:
-			var s task.NotificationSample
-			if err := json.Unmarshal(b, &s); err != nil {
-				bad = err
-			}
-			t.samples = append(t.samples, s)
-		}
-	})
-	if err == nil {
-		err = bad
-	}
-	return t, err
+	return t, schema.Decode(row, t, (*tally).fields)
+}
+
+func (t *tally) fields(f *schema.Fields) {
+	schema.Num(f, 1, &t.closes)
+	f.ID(2, &t.sent)
+	schema.Num(f, 3, &t.count)
+	schema.Num(f, 4, &t.first)
+	schema.Num(f, 5, &t.last)
+	schema.Num(f, 6, &t.fingerprint)
+	schema.JSONs(f, 7, &t.samples)
 }
 
 // memory is what a leader remembers of watches and tallies.

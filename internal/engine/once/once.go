@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
@@ -345,44 +343,22 @@ type row struct {
 	until  store.Time // when the row is forgotten
 }
 
-func (o row) encode() []byte {
-	r := schema.NewRow(80 + len(o.result))
-	r.Num(1, schema.Flag(o.done))
-	r.Bytes(2, o.holder.ID[:])
-	r.Num(3, o.holder.Fence)
-	r.Num(4, o.holder.Nonce)
-	r.Text(5, o.holder.Worker)
-	r.Num(6, schema.Flag(o.far))
-	r.Bytes(7, o.result)
-	r.Num(8, uint64(o.until))
-	return r
+func (o row) encode() []byte { return schema.Encode(80+len(o.result), &o, (*row).fields) }
+
+func decodeRow(b []byte) (o row, err error) {
+	err = schema.Decode(b, &o, (*row).fields)
+	return o, err
 }
 
-func decodeRow(row []byte) (o row, err error) {
-	err = schema.Decode(row, func(tag protowire.Number, v uint64) {
-		switch tag {
-		case 1:
-			o.done = v != 0
-		case 3:
-			o.holder.Fence = v
-		case 4:
-			o.holder.Nonce = v
-		case 6:
-			o.far = v != 0
-		case 8:
-			o.until = store.Time(v)
-		}
-	}, func(tag protowire.Number, b []byte) {
-		switch tag {
-		case 2:
-			copy(o.holder.ID[:], b)
-		case 5:
-			o.holder.Worker = string(b)
-		case 7:
-			o.result = b
-		}
-	})
-	return o, err
+func (o *row) fields(f *schema.Fields) {
+	f.Flag(1, &o.done)
+	f.ID(2, &o.holder.ID)
+	schema.Num(f, 3, &o.holder.Fence)
+	schema.Num(f, 4, &o.holder.Nonce)
+	f.Text(5, &o.holder.Worker)
+	f.Flag(6, &o.far)
+	f.Bytes(7, &o.result)
+	schema.Num(f, 8, &o.until)
 }
 
 // valid reports whether the row is consistent: it has a holder, and a result only if it is done.

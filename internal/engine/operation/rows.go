@@ -1,179 +1,98 @@
 package operation
 
 import (
-	"encoding/json"
-	"math"
-
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
-	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-func (o *Operation) encode() []byte {
-	spec := o.Spec.encode()
-	r := schema.NewRow(len(spec) + 160)
-	r.Bytes(1, spec)
-	r.Num(2, uint64(o.State))
-	r.Num(3, uint64(o.CreatedAt))
-	r.Num(4, uint64(o.EndedAt))
-	r.Num(5, uint64(o.PausedAt))
-	r.Text(6, o.Why)
-	r.Author(7, o.StoppedBy)
-	r.Num(8, uint64(o.Stopping))
-	r.Bytes(9, o.Tally.encode())
-	r.Num(10, o.Step)
-	r.Num(11, uint64(o.Shard))
-	r.Bytes(12, o.Cursor)
-	r.Num(13, schema.Flag(o.Swept))
-	r.Num(14, schema.Flag(o.Probed))
-	r.Author(15, o.ResumedBy)
-	return r
-}
+func (o *Operation) encode() []byte { return schema.Encode(400, o, (*Operation).fields) }
 
 func decodeOperation(id task.ID, row []byte) (*Operation, error) {
 	o := &Operation{ID: id}
-	var bad error
-	times := []*store.Time{&o.CreatedAt, &o.EndedAt, &o.PausedAt}
-	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
-		switch tag {
-		case 2:
-			o.State = State(v)
-		case 3, 4, 5:
-			*times[tag-3] = store.Time(v)
-		case 8:
-			o.Stopping = State(v)
-		case 10:
-			o.Step = v
-		case 11:
-			o.Shard = uint32(v & math.MaxUint32)
-		case 13:
-			o.Swept = v != 0
-		case 14:
-			o.Probed = v != 0
-		}
-	}, func(tag protowire.Number, b []byte) {
-		var err error
-		switch tag {
-		case 1:
-			err = json.Unmarshal(b, &o.Spec)
-		case 6:
-			o.Why = string(b)
-		case 7:
-			err = json.Unmarshal(b, &o.StoppedBy)
-		case 9:
-			err = o.Tally.decode(b)
-		case 12:
-			o.Cursor = b
-		case 15:
-			err = json.Unmarshal(b, &o.ResumedBy)
-		}
-		if err != nil {
-			bad = err
-		}
-	})
-	if err == nil {
-		err = bad
-	}
-	return o, err
+	return o, schema.Decode(row, o, (*Operation).fields)
 }
 
-func (t *Tally) encode() []byte {
-	r := schema.NewRow(32)
-	r.Num(1, uint64(t.Matched))
-	r.Num(2, uint64(t.Done))
-	r.Num(3, uint64(t.Failed))
-	for _, s := range t.Skipped {
-		r.Bytes(4, protowire.AppendVarint(protowire.AppendString(nil, s.Reason), uint64(s.Count)))
-	}
-	for _, e := range t.Errors {
-		r.Bytes(5, append(e.ID[:], e.Message...))
-	}
-	return r
+func (o *Operation) fields(f *schema.Fields) {
+	f.JSON(1, &o.Spec, true)
+	schema.Num(f, 2, &o.State)
+	schema.Num(f, 3, &o.CreatedAt)
+	schema.Num(f, 4, &o.EndedAt)
+	schema.Num(f, 5, &o.PausedAt)
+	f.Text(6, &o.Why)
+	f.JSON(7, &o.StoppedBy, !o.StoppedBy.IsZero())
+	schema.Num(f, 8, &o.Stopping)
+	o.Tally.field(f, 9)
+	schema.Num(f, 10, &o.Step)
+	schema.Num(f, 11, &o.Shard)
+	f.Bytes(12, &o.Cursor)
+	f.Flag(13, &o.Swept)
+	f.Flag(14, &o.Probed)
+	f.JSON(15, &o.ResumedBy, !o.ResumedBy.IsZero())
 }
+
+// field is a field with the tally as a row of its own.
+func (t *Tally) field(f *schema.Fields, tag uint64) {
+	if f.Encoding() {
+		f.Put(tag, t.encode())
+	}
+	for b := range f.Each(tag) {
+		if err := t.decode(b); err != nil {
+			f.Fail(err)
+		}
+	}
+}
+
+func (t *Tally) encode() []byte { return schema.Encode(32, t, (*Tally).fields) }
 
 func (t *Tally) decode(row []byte) error {
-	var bad error
-	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
-		switch tag {
-		case 1:
-			t.Matched = int64(v)
-		case 2:
-			t.Done = int64(v)
-		case 3:
-			t.Failed = int64(v)
-		}
-	}, func(tag protowire.Number, b []byte) {
-		switch tag {
-		case 4:
-			reason, n := protowire.ConsumeString(b)
-			count, m := protowire.ConsumeVarint(b[max(n, 0):])
-			if n < 0 || m < 0 {
-				bad = protowire.ParseError(min(n, m))
-				return
-			}
-			t.Skipped = append(t.Skipped, Skipped{reason, int64(count)})
-		case 5:
-			e := TaskError{}
-			e.Message = string(b[copy(e.ID[:], b):])
-			t.Errors = append(t.Errors, e)
-		}
-	})
-	if err == nil {
-		err = bad
-	}
-	return err
+	return schema.Decode(row, t, (*Tally).fields)
 }
 
-func (s *stepRow) encode() []byte {
-	r := schema.NewRow(96)
-	r.Num(1, s.step)
-	r.Bytes(2, s.answer.Tally.encode())
-	r.Bytes(3, s.answer.Next)
-	r.Num(4, schema.Flag(s.answer.Swept))
-	r.Num(5, uint64(s.answer.Away))
-	r.Num(6, uint64(s.at))
-	r.Num(7, uint64(s.until))
-	r.Num(8, uint64(s.away))
-	r.Bytes(9, s.arrived.encode())
-	return r
+func (t *Tally) fields(f *schema.Fields) {
+	schema.Num(f, 1, &t.Matched)
+	schema.Num(f, 2, &t.Done)
+	schema.Num(f, 3, &t.Failed)
+	if f.Encoding() {
+		for _, s := range t.Skipped {
+			f.Put(4, protowire.AppendVarint(protowire.AppendString(nil, s.Reason), uint64(s.Count)))
+		}
+		for _, e := range t.Errors {
+			f.Put(5, append(e.ID[:], e.Message...))
+		}
+	}
+	for b := range f.Each(4) {
+		reason, n := protowire.ConsumeString(b)
+		count, m := protowire.ConsumeVarint(b[max(n, 0):])
+		if n < 0 || m < 0 {
+			f.Fail(protowire.ParseError(min(n, m)))
+			return
+		}
+		t.Skipped = append(t.Skipped, Skipped{reason, int64(count)})
+	}
+	for b := range f.Each(5) {
+		e := TaskError{}
+		e.Message = string(b[copy(e.ID[:], b):])
+		t.Errors = append(t.Errors, e)
+	}
 }
+
+func (s *stepRow) encode() []byte { return schema.Encode(96, s, (*stepRow).fields) }
 
 func decodeStep(row []byte) (*stepRow, error) {
 	s := &stepRow{}
-	var bad error
-	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
-		switch tag {
-		case 1:
-			s.step = v
-		case 4:
-			s.answer.Swept = v != 0
-		case 5:
-			s.answer.Away = int64(v)
-		case 6:
-			s.at = store.Time(v)
-		case 7:
-			s.until = store.Time(v)
-		case 8:
-			s.away = int64(v)
-		}
-	}, func(tag protowire.Number, b []byte) {
-		var err error
-		switch tag {
-		case 2:
-			err = s.answer.Tally.decode(b)
-		case 3:
-			s.answer.Next = b
-		case 9:
-			err = s.arrived.decode(b)
-		}
-		if err != nil {
-			bad = err
-		}
-	})
-	if err == nil {
-		err = bad
-	}
-	return s, err
+	return s, schema.Decode(row, s, (*stepRow).fields)
+}
+
+func (s *stepRow) fields(f *schema.Fields) {
+	schema.Num(f, 1, &s.step)
+	s.answer.Tally.field(f, 2)
+	f.Bytes(3, &s.answer.Next)
+	f.Flag(4, &s.answer.Swept)
+	schema.Num(f, 5, &s.answer.Away)
+	schema.Num(f, 6, &s.at)
+	schema.Num(f, 7, &s.until)
+	schema.Num(f, 8, &s.away)
+	s.arrived.field(f, 9)
 }

@@ -5,8 +5,6 @@ import (
 	"reflect"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
@@ -53,10 +51,10 @@ func TestRowsKeepAll(t *testing.T) {
 
 // Damage in any field is reported, even before or after a valid one.
 func TestDamagedRows(t *testing.T) {
-	field := func(tag int, value string) []byte {
-		r := schema.NewRow(0)
-		r.Bytes(protowire.Number(tag), []byte(value))
-		return r
+	field := func(tag uint64, value string) []byte {
+		f := schema.Encoding(nil)
+		f.Put(tag, []byte(value))
+		return f.Row()
 	}
 	broken := string([]byte{schema.RowVersion, 0xff})
 	decode := map[string]func(row []byte) error{
@@ -66,7 +64,7 @@ func TestDamagedRows(t *testing.T) {
 	}
 	for _, c := range []struct {
 		row   string
-		tag   int
+		tag   uint64
 		value string
 	}{
 		{"operation", 1, "{"}, {"operation", 7, "{"}, {"operation", 9, broken}, {"operation", 15, "{"}, {"step", 2, broken}, {"step", 9, broken},

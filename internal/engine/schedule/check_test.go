@@ -149,7 +149,7 @@ func TestRowsKeepAll(t *testing.T) {
 
 // badPlan returns a row with a schedule that can't be decoded.
 func badPlan() []byte {
-	r := schema.NewRow(0)
-	r.Bytes(5, []byte{0xff})
-	return r
+	f := schema.Encoding(nil)
+	f.Put(5, []byte{0xff})
+	return f.Row()
 }

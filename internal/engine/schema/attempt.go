@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -31,60 +29,29 @@ type Failure struct{ Message, Type, Stack string }
 
 // Encode returns the row.
 func (a *Attempt) Encode() []byte {
-	r := NewRow(96 + len(a.Failure.Message) + len(a.Failure.Stack))
-	r.Num(1, uint64(a.Number))
-	r.Num(2, a.Nonce)
-	r.Text(3, a.Worker)
-	r.Num(4, uint64(a.StartedAt))
-	r.Num(5, uint64(a.EndedAt))
-	r.Num(6, uint64(a.Waited))
-	r.Num(7, uint64(a.Outcome))
-	r.Text(8, a.Failure.Message)
-	r.Text(9, a.Failure.Type)
-	r.Text(10, a.Failure.Stack)
-	r.Num(11, uint64(a.NextRunAt))
-	r.Num(12, uint64(a.Then))
-	r.Text(13, a.Reason)
-	return r
+	return Encode(96+len(a.Failure.Message)+len(a.Failure.Stack), a, (*Attempt).fields)
 }
 
 // DecodeAttempt decodes the row of the attempt with this fence.
 func DecodeAttempt(fence uint64, row []byte) (*Attempt, error) {
 	a := &Attempt{Fence: fence}
-	err := Decode(row, func(tag protowire.Number, v uint64) {
-		switch tag {
-		case 1:
-			a.Number = int(v)
-		case 2:
-			a.Nonce = v
-		case 4:
-			a.StartedAt = store.Time(v)
-		case 5:
-			a.EndedAt = store.Time(v)
-		case 6:
-			a.Waited = time.Duration(v)
-		case 7:
-			a.Outcome = task.Outcome(v)
-		case 11:
-			a.NextRunAt = store.Time(v)
-		case 12:
-			a.Then = task.State(v)
-		}
-	}, func(tag protowire.Number, b []byte) {
-		switch tag {
-		case 3:
-			a.Worker = string(b)
-		case 8:
-			a.Failure.Message = string(b)
-		case 9:
-			a.Failure.Type = string(b)
-		case 10:
-			a.Failure.Stack = string(b)
-		case 13:
-			a.Reason = string(b)
-		}
-	})
-	return a, err
+	return a, Decode(row, a, (*Attempt).fields)
+}
+
+func (a *Attempt) fields(f *Fields) {
+	Num(f, 1, &a.Number)
+	Num(f, 2, &a.Nonce)
+	f.Text(3, &a.Worker)
+	Num(f, 4, &a.StartedAt)
+	Num(f, 5, &a.EndedAt)
+	Num(f, 6, &a.Waited)
+	Num(f, 7, &a.Outcome)
+	f.Text(8, &a.Failure.Message)
+	f.Text(9, &a.Failure.Type)
+	f.Text(10, &a.Failure.Stack)
+	Num(f, 11, &a.NextRunAt)
+	Num(f, 12, &a.Then)
+	f.Text(13, &a.Reason)
 }
 
 // Result is what a handler returned.
@@ -95,23 +62,18 @@ type Result struct {
 
 // Encode returns the row.
 func (v Result) Encode() []byte {
-	r := NewRow(len(v.Data) + len(v.ContentType) + 16)
-	r.Bytes(1, v.Data)
-	r.Text(2, v.ContentType)
-	return r
+	return Encode(len(v.Data)+len(v.ContentType)+16, &v, (*Result).fields)
 }
 
 // DecodeResult decodes the row of a result. The data aliases the row.
 func DecodeResult(row []byte) (v Result, err error) {
-	err = Decode(row, NoNumbers, func(tag protowire.Number, b []byte) {
-		switch tag {
-		case 1:
-			v.Data = b
-		case 2:
-			v.ContentType = string(b)
-		}
-	})
+	err = Decode(row, &v, (*Result).fields)
 	return v, err
+}
+
+func (v *Result) fields(f *Fields) {
+	f.Bytes(1, &v.Data)
+	f.Text(2, &v.ContentType)
 }
 
 // ReadAttempts reads the attempts of a task that ended without success, oldest first.

@@ -1,8 +1,6 @@
 package schema
 
 import (
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -43,33 +41,28 @@ func (c *Counts) Waiting() int64 {
 }
 
 // Encode returns the row.
-func (c *Counts) Encode() []byte {
-	r := NewRow(48)
-	for i, v := range []int64{c.Scheduled, c.Claimed, c.Retrying, c.Dead, c.Poisoned, c.Ready[0], c.Ready[1], c.Ready[2]} {
-		r.Num(protowire.Number(i+1), uint64(v))
-	}
-	r.Num(9, uint64(c.Sweep))
-	r.Num(10, uint64(c.Parked))
-	r.Num(11, uint64(c.Bytes)) // #nosec G115 -- not negative
-	r.Num(12, uint64(c.Behind))
-	return r
-}
+func (c *Counts) Encode() []byte { return Encode(48, c, (*Counts).fields) }
 
 // DecodeCounts decodes the row of a queue's counters.
 func DecodeCounts(row []byte) (c Counts, err error) {
-	fields := []*int64{&c.Scheduled, &c.Claimed, &c.Retrying, &c.Dead, &c.Poisoned, &c.Ready[0], &c.Ready[1], &c.Ready[2]}
-	err = Decode(row, func(tag protowire.Number, v uint64) {
-		if int(tag) <= len(fields) {
-			*fields[tag-1] = int64(v)
-		} else if tag == 9 {
-			c.Sweep = store.Time(v)
-		} else if tag == 10 {
-			c.Parked = int64(v)
-		} else if tag == 11 {
-			c.Bytes = int64(v) // #nosec G115 -- as it was written
-		} else if tag == 12 {
-			c.Behind = int64(v)
-		}
-	}, NoBytes)
-	return c, err
+	f := Decoding(row)
+	for f.Next() {
+		c.fields(&f)
+	}
+	return c, f.Err()
+}
+
+func (c *Counts) fields(f *Fields) {
+	Num(f, 1, &c.Scheduled)
+	Num(f, 2, &c.Claimed)
+	Num(f, 3, &c.Retrying)
+	Num(f, 4, &c.Dead)
+	Num(f, 5, &c.Poisoned)
+	Num(f, 6, &c.Ready[0])
+	Num(f, 7, &c.Ready[1])
+	Num(f, 8, &c.Ready[2])
+	Num(f, 9, &c.Sweep)
+	Num(f, 10, &c.Parked)
+	Num(f, 11, &c.Bytes)
+	Num(f, 12, &c.Behind)
 }

@@ -55,31 +55,9 @@ func (e *Envelope) Encode() []byte { return e.AppendTo(nil) }
 
 // AppendTo appends the row to b.
 func (e *Envelope) AppendTo(b []byte) []byte {
-	r := append(Encoder(b), RowVersion)
-	r.Text(1, e.Queue)
-	r.Text(2, e.Type)
-	r.Text(3, e.Key)
-	r.Bytes(4, e.Payload)
-	r.Text(5, e.ContentType)
-	r.Text(6, e.IdempotencyKey)
-	r.Num(7, e.Fingerprint)
-	if e.Retry != nil {
-		r.Bytes(8, encodeRetry(*e.Retry))
-	}
-	r.Num(9, uint64(e.Timeout))
-	for _, t := range e.Tags {
-		r.Text(10, t)
-	}
-	for _, name := range SortedKeys(e.Headers) {
-		h := protowire.AppendString(nil, name)
-		r.Bytes(11, protowire.AppendString(h, e.Headers[name]))
-	}
-	if e.Parent != nil {
-		r.Bytes(30, encodeParent(e.Parent))
-	}
-	r.ID(12, e.MovedFrom)
-	r.Num(13, uint64(e.IdempotencyTTL))
-	return r
+	f := Encoding(b)
+	e.fields(&f)
+	return f.Row()
 }
 
 // ReadEnvelope reads the envelope of a task that must exist.
@@ -96,70 +74,71 @@ func ReadEnvelope(from store.Reader, ns string, id task.ID) *Envelope {
 // DecodeEnvelope decodes the row of an envelope. The payload aliases the row.
 func DecodeEnvelope(ns string, id task.ID, row []byte) (*Envelope, error) {
 	e := &Envelope{ID: id, Namespace: ns}
-	var bad error
-	err := Decode(row, func(tag protowire.Number, v uint64) {
-		switch tag {
-		case 7:
-			e.Fingerprint = v
-		case 9:
-			e.Timeout = time.Duration(v)
-		case 13:
-			e.IdempotencyTTL = time.Duration(v)
-		}
-	}, func(tag protowire.Number, b []byte) {
-		switch tag {
-		case 1:
-			e.Queue = string(b)
-		case 2:
-			e.Type = string(b)
-		case 3:
-			e.Key = string(b)
-		case 4:
-			e.Payload = b
-		case 5:
-			e.ContentType = string(b)
-		case 6:
-			e.IdempotencyKey = string(b)
-		case 8:
-			retry, err := decodeRetry(b)
-			e.Retry, bad = &retry, err
-		case 10:
-			e.Tags = append(e.Tags, string(b))
-		case 11:
-			name, n := protowire.ConsumeString(b)
-			value, m := protowire.ConsumeString(b[max(n, 0):])
-			if n < 0 || m < 0 {
-				bad = fmt.Errorf("envelope %s: a header is cut short", id)
-				return
-			}
-			if e.Headers == nil {
-				e.Headers = map[string]string{}
-			}
-			e.Headers[name] = value
-		case 30:
-			if parent, err := decodeParent(b); err != nil {
-				bad = err
-			} else {
-				e.Parent = parent
-			}
-		case 12:
-			copy(e.MovedFrom[:], b)
-		}
-	})
-	if err == nil {
-		err = bad
+	f := Decoding(row)
+	for f.Next() {
+		e.fields(&f)
 	}
-	return e, err
+	return e, f.Err()
 }
+
+func (e *Envelope) fields(f *Fields) {
+	f.Text(1, &e.Queue)
+	f.Text(2, &e.Type)
+	f.Text(3, &e.Key)
+	f.Bytes(4, &e.Payload)
+	f.Text(5, &e.ContentType)
+	f.Text(6, &e.IdempotencyKey)
+	Num(f, fingerprintTag, &e.Fingerprint)
+	e.retryField(f, 8)
+	Num(f, 9, &e.Timeout)
+	f.Texts(10, &e.Tags)
+	e.headerFields(f, 11)
+	Part(f, 30, &e.Parent, parentFields)
+	f.ID(12, &e.MovedFrom)
+	Num(f, 13, &e.IdempotencyTTL)
+}
+
+const fingerprintTag = 7
 
 // DecodeFingerprint decodes only the fingerprint of the request that created the task from the row of its envelope.
 func DecodeFingerprint(row []byte) (print uint64, err error) {
-	err = Decode(row, func(tag protowire.Number, v uint64) {
-		if tag == 7 {
-			print = v
+	f := Decoding(row)
+	for f.Next() {
+		Num(&f, fingerprintTag, &print)
+	}
+	return print, f.Err()
+}
+
+func (e *Envelope) headerFields(f *Fields, tag uint64) {
+	if f.Encoding() {
+		for _, name := range SortedKeys(e.Headers) {
+			f.Put(tag, protowire.AppendString(protowire.AppendString(nil, name), e.Headers[name]))
 		}
-	}, func(protowire.Number, []byte) {})
-	return print, err
+	}
+	for b := range f.Each(tag) {
+		name, n := protowire.ConsumeString(b)
+		value, m := protowire.ConsumeString(b[max(n, 0):])
+		if n < 0 || m < 0 {
+			f.Fail(fmt.Errorf("envelope %s: a header is cut short", e.ID))
+			return
+		}
+		if e.Headers == nil {
+			e.Headers = map[string]string{}
+		}
+		e.Headers[name] = value
+	}
+}
+
+func (e *Envelope) retryField(f *Fields, tag uint64) {
+	if f.Encoding() && e.Retry != nil {
+		f.Put(tag, encodeRetry(*e.Retry))
+	}
+	for b := range f.Each(tag) {
+		retry, err := decodeRetry(b)
+		if e.Retry = &retry; err != nil {
+			f.Fail(err)
+		}
+	}
 }
 
 func encodeRetry(r task.Retry) []byte {
@@ -185,33 +164,10 @@ func decodeRetry(b []byte) (r task.Retry, err error) {
 	return r, nil
 }
 
-func encodeParent(p *task.Parent) []byte {
-	var r Encoder
-	r.ID(1, p.ID)
-	r.ID(2, p.Group)
-	r.Bytes(3, p.Result)
-	r.Text(4, p.ContentType)
-	r.Num(5, Flag(p.Omitted))
-	return r
-}
-
-func decodeParent(b []byte) (*task.Parent, error) {
-	p := &task.Parent{}
-	err := DecodeFields(b, func(tag protowire.Number, v uint64) {
-		if tag == 5 {
-			p.Omitted = v != 0
-		}
-	}, func(tag protowire.Number, b []byte) {
-		switch tag {
-		case 1:
-			copy(p.ID[:], b)
-		case 2:
-			copy(p.Group[:], b)
-		case 3:
-			p.Result = b
-		case 4:
-			p.ContentType = string(b)
-		}
-	})
-	return p, err
+func parentFields(p *task.Parent, f *Fields) {
+	f.ID(1, &p.ID)
+	f.ID(2, &p.Group)
+	f.Bytes(3, &p.Result)
+	f.Text(4, &p.ContentType)
+	f.Flag(5, &p.Omitted)
 }

@@ -1,10 +1,7 @@
 package schema
 
 import (
-	"math"
 	"time"
-
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -144,191 +141,80 @@ func (x *Exec) Encode() []byte { return x.AppendTo(nil) }
 
 // AppendTo appends the row to b.
 func (x *Exec) AppendTo(b []byte) []byte {
-	r := append(Encoder(b), RowVersion)
-	r.Num(1, uint64(x.State))
-	r.Num(2, uint64(x.Priority))
-	r.Text(3, x.Queue)
-	r.Text(4, x.Type)
-	r.Text(5, x.Key)
-	r.Num(6, uint64(x.MaxAttempts))
-	r.Num(7, uint64(x.CreatedAt))
-	r.Num(8, uint64(x.RunAt))
-	r.Num(9, uint64(x.ReadyAt))
-	r.Num(10, x.Seq)
-	r.Num(11, uint64(x.ExpiresAt))
-	r.Num(12, x.Fence)
-	r.Num(13, uint64(x.Failures))
-	r.Num(14, uint64(x.Crashes))
-	r.Num(15, uint64(x.Releases))
-	r.Num(16, uint64(x.Snoozes))
-	r.Num(17, uint64(x.Exhausted))
-	r.Num(18, x.Claim.Nonce)
-	r.Text(19, x.Claim.Worker)
-	r.Num(20, uint64(x.Claim.At))
-	r.Num(21, uint64(x.Claim.Until))
-	r.Num(22, uint64(x.Claim.RunUntil))
-	r.Num(23, uint64(x.Claim.Lease))
-	r.Num(24, math.Float64bits(x.Progress))
-	r.Text(25, x.ProgressText)
-	r.Num(26, Flag(x.Checkpointed))
-	r.Num(27, uint64(x.EndedAt))
-	r.Num(28, uint64(x.KeptUntil))
-	r.Text(29, x.Reason)
-	if x.Retention != nil {
-		r.Num(30, uint64(*x.Retention)+1)
-	}
-	r.Num(31, Flag(x.Claim.Orphaned))
-	r.Num(32, Flag(x.Claim.Repeated))
-	r.Num(33, uint64(x.KeyedUntil))
-	r.Num(34, uint64(x.Cost))
-	r.Num(35, Flag(x.Claim.Counted))
-	if u := x.Unique; u != nil {
-		r.Text(36, u.Key)
-		r.Num(37, uint64(u.States))
-		r.Num(38, uint64(u.OnConflict))
-	}
-	r.Num(39, uint64(x.Role))
-	if x.Links != nil {
-		r.Bytes(50, x.Links.Encode())
-	}
-	r.ID(40, x.MovedTo)
-	r.ID(42, x.Operation)
-	r.Num(41, uint64(x.Size)) // #nosec G115 -- not negative
-	r.Num(43, x.Print)
-	r.Num(44, x.Order)
-	r.Num(45, Flag(x.Behind))
-	r.Num(46, Flag(x.HasResult))
-	return r
+	f := Encoding(b)
+	x.fields(&f)
+	return f.Row()
 }
 
 // DecodeExec decodes the row of a task's state.
 func DecodeExec(row []byte) (*Exec, error) {
 	x := &Exec{}
-	var bad error
-	err := Decode(row, x.setNum, func(tag protowire.Number, b []byte) {
-		switch tag {
-		case 3:
-			x.Queue = string(b)
-		case 4:
-			x.Type = string(b)
-		case 5:
-			x.Key = string(b)
-		case 19:
-			x.Claim.Worker = string(b)
-		case 25:
-			x.ProgressText = string(b)
-		case 29:
-			x.Reason = string(b)
-		case 36:
-			x.unique().Key = string(b)
-		case 50:
-			x.Links, bad = decodeLinks(b)
-		case 40:
-			copy(x.MovedTo[:], b)
-		case 42:
-			copy(x.Operation[:], b)
-		}
-	})
-	if err == nil {
-		err = bad
+	f := Decoding(row)
+	for f.Next() {
+		x.fields(&f)
 	}
-	return x, err
+	return x, f.Err()
 }
 
-// unique returns x.Unique, allocating it if need be.
-func (x *Exec) unique() *task.Unique {
-	if x.Unique == nil {
-		x.Unique = &task.Unique{}
-	}
-	return x.Unique
+func (x *Exec) fields(f *Fields) {
+	Num(f, 1, &x.State)
+	Num(f, 2, &x.Priority)
+	f.Text(3, &x.Queue)
+	f.Text(4, &x.Type)
+	f.Text(5, &x.Key)
+	Num(f, 6, &x.MaxAttempts)
+	Num(f, 7, &x.CreatedAt)
+	Num(f, 8, &x.RunAt)
+	Num(f, 9, &x.ReadyAt)
+	Num(f, 10, &x.Seq)
+	Num(f, 11, &x.ExpiresAt)
+	Num(f, 12, &x.Fence)
+	Num(f, 13, &x.Failures)
+	Num(f, 14, &x.Crashes)
+	Num(f, 15, &x.Releases)
+	Num(f, 16, &x.Snoozes)
+	Num(f, 17, &x.Exhausted)
+	Num(f, 18, &x.Claim.Nonce)
+	f.Text(19, &x.Claim.Worker)
+	Num(f, 20, &x.Claim.At)
+	Num(f, 21, &x.Claim.Until)
+	Num(f, 22, &x.Claim.RunUntil)
+	Num(f, 23, &x.Claim.Lease)
+	f.Float(24, &x.Progress)
+	f.Text(25, &x.ProgressText)
+	f.Flag(26, &x.Checkpointed)
+	Num(f, 27, &x.EndedAt)
+	Num(f, 28, &x.KeptUntil)
+	f.Text(29, &x.Reason)
+	f.Optional(30, &x.Retention)
+	f.Flag(31, &x.Claim.Orphaned)
+	f.Flag(32, &x.Claim.Repeated)
+	Num(f, 33, &x.KeyedUntil)
+	Num(f, 34, &x.Cost)
+	f.Flag(35, &x.Claim.Counted)
+	x.uniqueFields(f)
+	Num(f, 39, &x.Role)
+	Part(f, 50, &x.Links, (*Links).fields)
+	f.ID(40, &x.MovedTo)
+	f.ID(42, &x.Operation)
+	Num(f, 41, &x.Size)
+	Num(f, 43, &x.Print)
+	Num(f, 44, &x.Order)
+	f.Flag(45, &x.Behind)
+	f.Flag(46, &x.HasResult)
 }
 
-func (x *Exec) setNum(tag protowire.Number, v uint64) {
-	switch tag {
-	case 1:
-		x.State = task.State(v)
-	case 2:
-		x.Priority = task.Priority(v)
-	case 6:
-		x.MaxAttempts = int(v)
-	case 7:
-		x.CreatedAt = store.Time(v)
-	case 8:
-		x.RunAt = store.Time(v)
-	case 9:
-		x.ReadyAt = store.Time(v)
-	case 10:
-		x.Seq = v
-	case 11:
-		x.ExpiresAt = store.Time(v)
-	case 12:
-		x.Fence = v
-	case 13:
-		x.Failures = int(v)
-	case 14:
-		x.Crashes = int(v)
-	case 15:
-		x.Releases = int(v)
-	case 16:
-		x.Snoozes = int(v)
-	case 17:
-		x.Exhausted = int(v)
-	case 18:
-		x.Claim.Nonce = v
-	case 20:
-		x.Claim.At = store.Time(v)
-	case 21:
-		x.Claim.Until = store.Time(v)
-	case 22:
-		x.Claim.RunUntil = store.Time(v)
-	case 23:
-		x.Claim.Lease = time.Duration(v)
-	case 24:
-		x.Progress = math.Float64frombits(v)
-	case 26:
-		x.Checkpointed = v != 0
-	case 27:
-		x.EndedAt = store.Time(v)
-	case 28:
-		x.KeptUntil = store.Time(v)
-	case 30:
-		d := time.Duration(v - 1)
-		x.Retention = &d
-	case 31:
-		x.Claim.Orphaned = v != 0
-	case 32:
-		x.Claim.Repeated = v != 0
-	case 33:
-		x.KeyedUntil = store.Time(v)
-	case 34:
-		x.Cost = int(v)
-	case 35:
-		x.Claim.Counted = v != 0
-	case 37:
-		x.unique().States = task.StateSet(v)
-	case 38:
-		x.unique().OnConflict = task.OnConflict(v)
-	case 39:
-		x.Role = Role(v)
-	case 41:
-		x.Size = int64(v) // #nosec G115 -- as it was written
-	case 43:
-		x.Print = v
-	case 44:
-		x.Order = v
-	case 45:
-		x.Behind = v != 0
-	case 46:
-		x.HasResult = v != 0
+func (x *Exec) uniqueFields(f *Fields) {
+	var u task.Unique
+	if x.Unique != nil {
+		u = *x.Unique
 	}
-}
-
-// EncodeDead returns the row of a task in the index of the dead.
-func (x *Exec) EncodeDead() []byte {
-	r := NewRow(16 + len(x.Type))
-	r.Num(1, x.Print)
-	r.Text(2, x.Type)
-	return r
+	f.Text(36, &u.Key)
+	Num(f, 37, &u.States)
+	Num(f, 38, &u.OnConflict)
+	if !f.Encoding() && u != (task.Unique{}) {
+		x.Unique = new(u)
+	}
 }
 
 // ReadExec reads the state of a task, or returns not_found if there is none.

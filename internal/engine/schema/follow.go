@@ -3,8 +3,6 @@ package schema
 import (
 	"fmt"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -49,59 +47,28 @@ func EncodeFollowers(rows []Follower) []byte {
 	for i := range rows {
 		size += len(rows[i].Spec) + len(rows[i].Type) + len(rows[i].Queue) + len(rows[i].Reason) + 48
 	}
-	all := NewRow(size)
-	for i := range rows {
-		f := &rows[i]
-		var r Encoder
-		r.Text(1, f.Type)
-		r.Text(2, f.Queue)
-		r.Num(3, uint64(f.State))
-		r.ID(4, f.ID)
-		r.Text(5, f.Reason)
-		r.Bytes(6, f.Spec)
-		r.Text(7, f.On)
-		all.Bytes(1, r)
-	}
-	return all
+	f := Encoding(make([]byte, 0, size))
+	Parts(&f, 1, &rows, (*Follower).fields)
+	return f.Row()
 }
 
 // DecodeFollowers decodes a row of EncodeFollowers.
 func DecodeFollowers(row []byte) (rows []Follower, err error) {
-	var bad error
-	err = Decode(row, NoNumbers, func(tag protowire.Number, b []byte) {
-		if tag != 1 {
-			return
-		}
-		var f Follower
-		err := DecodeFields(b, func(tag protowire.Number, v uint64) {
-			if tag == 3 {
-				f.State = FollowerState(v) // #nosec G115 -- a few
-			}
-		}, func(tag protowire.Number, b []byte) {
-			switch tag {
-			case 1:
-				f.Type = string(b)
-			case 2:
-				f.Queue = string(b)
-			case 4:
-				copy(f.ID[:], b)
-			case 5:
-				f.Reason = string(b)
-			case 6:
-				f.Spec = b
-			case 7:
-				f.On = string(b)
-			}
-		})
-		if err != nil {
-			bad = err
-		}
-		rows = append(rows, f)
-	})
-	if err == nil {
-		err = bad
+	f := Decoding(row)
+	for f.Next() {
+		Parts(&f, 1, &rows, (*Follower).fields)
 	}
-	return rows, err
+	return rows, f.Err()
+}
+
+func (w *Follower) fields(f *Fields) {
+	f.Text(1, &w.Type)
+	f.Text(2, &w.Queue)
+	Num(f, 3, &w.State)
+	f.ID(4, &w.ID)
+	f.Text(5, &w.Reason)
+	f.Bytes(6, &w.Spec)
+	f.Text(7, &w.On)
 }
 
 // ReadFollowers reads the follow-ups of a task or a group; none if the row is gone.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -33,27 +31,25 @@ type LaneRow struct {
 	Stale uint64
 }
 
+// Encode returns the row.
+func (l *LaneRow) Encode() []byte { return Encode(48, l, (*LaneRow).fields) }
+
 // DecodeLane decodes the row of a lane.
 func DecodeLane(row []byte) (l LaneRow, err error) {
-	err = Decode(row, func(tag protowire.Number, v uint64) {
-		switch tag {
-		case 1:
-			l.Count = int64(v)
-		case 2:
-			l.First = v
-		case 3:
-			l.InRow.Seq = v
-		case 5:
-			l.InRow.ReadyAt = store.Time(v)
-		case 6:
-			l.Stale = v
-		}
-	}, func(tag protowire.Number, b []byte) {
-		if tag == 4 {
-			copy(l.InRow.ID[:], b)
-		}
-	})
-	return l, err
+	f := Decoding(row)
+	for f.Next() {
+		l.fields(&f)
+	}
+	return l, f.Err()
+}
+
+func (l *LaneRow) fields(f *Fields) {
+	Num(f, 1, &l.Count)
+	Num(f, 2, &l.First)
+	Num(f, 3, &l.InRow.Seq)
+	f.ID(4, &l.InRow.ID)
+	Num(f, 5, &l.InRow.ReadyAt)
+	Num(f, 6, &l.Stale)
 }
 
 // ScanLane calls fn for the tasks of a lane with sequence numbers in [seq, end), in order, until fn returns false.

@@ -1,10 +1,6 @@
 package schema
 
-import (
-	"google.golang.org/protobuf/encoding/protowire"
-
-	"github.com/pawlq/pawl/internal/task"
-)
+import "github.com/pawlq/pawl/internal/task"
 
 // Links connects a task to others. A task without links has a nil *Links, which costs nothing. Links are replaced, never changed.
 type Links struct {
@@ -40,34 +36,10 @@ func (l *Links) NextRevision() *Links {
 // Member reports whether the task is in a group.
 func (l *Links) Member() bool { return l != nil && l.Group != (task.ID{}) }
 
-// Encode returns the links as a part of the row of a task's state.
-func (l *Links) Encode() []byte {
-	var r Encoder
-	r.Num(1, Flag(l.Followed))
-	if l.Member() {
-		r.Bytes(2, l.Group[:])
-		r.Bytes(3, l.Ref[:])
-	}
-	r.Num(4, l.Revision)
-	return r
-}
-
-func decodeLinks(b []byte) (*Links, error) {
-	l := &Links{}
-	err := DecodeFields(b, func(tag protowire.Number, v uint64) {
-		switch tag {
-		case 1:
-			l.Followed = v != 0
-		case 4:
-			l.Revision = v
-		}
-	}, func(tag protowire.Number, b []byte) {
-		switch tag {
-		case 2:
-			copy(l.Group[:], b)
-		case 3:
-			copy(l.Ref[:], b)
-		}
-	})
-	return l, err
+// fields are a part of the row of a task's state.
+func (l *Links) fields(f *Fields) {
+	f.Flag(1, &l.Followed)
+	f.ID(2, &l.Group)
+	f.ID(3, &l.Ref)
+	Num(f, 4, &l.Revision)
 }

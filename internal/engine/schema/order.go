@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -18,29 +16,21 @@ type FirstRow struct {
 }
 
 // Encode returns the row.
-func (f FirstRow) Encode() []byte {
-	r := NewRow(32)
-	r.Num(1, f.Order)
-	r.ID(2, f.ID)
-	r.Num(3, Flag(f.Alone))
-	return r
-}
+func (r FirstRow) Encode() []byte { return Encode(32, &r, (*FirstRow).fields) }
 
 // DecodeFirst decodes the row of the first task of a key's order.
-func DecodeFirst(row []byte) (f FirstRow, err error) {
-	err = Decode(row, func(tag protowire.Number, v uint64) {
-		switch tag {
-		case 1:
-			f.Order = v
-		case 3:
-			f.Alone = v != 0
-		}
-	}, func(tag protowire.Number, b []byte) {
-		if tag == 2 {
-			copy(f.ID[:], b)
-		}
-	})
-	return f, err
+func DecodeFirst(row []byte) (r FirstRow, err error) {
+	f := Decoding(row)
+	for f.Next() {
+		r.fields(&f)
+	}
+	return r, f.Err()
+}
+
+func (r *FirstRow) fields(f *Fields) {
+	Num(f, 1, &r.Order)
+	f.ID(2, &r.ID)
+	f.Flag(3, &r.Alone)
 }
 
 // FirstKey returns the row key of the first task of a key's order.

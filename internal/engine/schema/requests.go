@@ -3,8 +3,6 @@ package schema
 import (
 	"encoding/binary"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -23,38 +21,24 @@ type KeyRow struct {
 }
 
 // Encode returns the row.
-func (k KeyRow) Encode() []byte {
-	r := NewRow(48)
-	r.Bytes(1, k.ID[:])
-	r.Num(2, k.Fingerprint)
-	r.Num(3, uint64(k.Until))
-	r.Num(4, uint64(k.Ended))
-	r.Num(5, uint64(k.Created))
-	r.Num(6, k.Order)
-	return r
-}
+func (k KeyRow) Encode() []byte { return Encode(48, &k, (*KeyRow).fields) }
 
 // DecodeKey decodes the row of an idempotency key or a request id.
 func DecodeKey(row []byte) (k KeyRow, err error) {
-	err = Decode(row, func(tag protowire.Number, v uint64) {
-		switch tag {
-		case 2:
-			k.Fingerprint = v
-		case 3:
-			k.Until = store.Time(v)
-		case 4:
-			k.Ended = task.State(v)
-		case 5:
-			k.Created = store.Time(v)
-		case 6:
-			k.Order = v
-		}
-	}, func(tag protowire.Number, b []byte) {
-		if tag == 1 {
-			copy(k.ID[:], b)
-		}
-	})
-	return k, err
+	f := Decoding(row)
+	for f.Next() {
+		k.fields(&f)
+	}
+	return k, f.Err()
+}
+
+func (k *KeyRow) fields(f *Fields) {
+	f.ID(1, &k.ID)
+	Num(f, 2, &k.Fingerprint)
+	Num(f, 3, &k.Until)
+	Num(f, 4, &k.Ended)
+	Num(f, 5, &k.Created)
+	Num(f, 6, &k.Order)
 }
 
 // ClaimKeyRow records the claims made with a claim key.
@@ -70,28 +54,27 @@ type ClaimRef struct {
 }
 
 // Encode returns the row.
-func (c ClaimKeyRow) Encode() []byte {
-	r := NewRow(16 + 24*len(c.Claims))
-	r.Num(1, uint64(c.Until))
-	for _, ref := range c.Claims {
-		r.Bytes(2, binary.AppendUvarint(ref.ID[:], ref.Fence))
-	}
-	return r
-}
+func (c ClaimKeyRow) Encode() []byte { return Encode(16+24*len(c.Claims), &c, (*ClaimKeyRow).fields) }
 
 // DecodeClaimKey decodes the row of a claim key.
 func DecodeClaimKey(row []byte) (c ClaimKeyRow, err error) {
-	err = Decode(row, func(tag protowire.Number, v uint64) {
-		if tag == 1 {
-			c.Until = store.Time(v)
+	err = Decode(row, &c, (*ClaimKeyRow).fields)
+	return c, err
+}
+
+func (c *ClaimKeyRow) fields(f *Fields) {
+	Num(f, 1, &c.Until)
+	if f.Encoding() {
+		for _, ref := range c.Claims {
+			f.Put(2, binary.AppendUvarint(ref.ID[:], ref.Fence))
 		}
-	}, func(tag protowire.Number, b []byte) {
-		if tag == 2 && len(b) > 16 {
+	}
+	for b := range f.Each(2) {
+		if len(b) > 16 {
 			fence, _ := binary.Uvarint(b[16:])
 			c.Claims = append(c.Claims, ClaimRef{task.ID(b[:16]), fence})
 		}
-	})
-	return c, err
+	}
 }
 
 // ReadKey reads the row of an idempotency key or a request id; false: there is none.

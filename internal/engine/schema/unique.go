@@ -1,8 +1,6 @@
 package schema
 
 import (
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -25,29 +23,22 @@ type UniqueRow struct {
 }
 
 // Encode returns the row.
-func (u UniqueRow) Encode() []byte {
-	r := NewRow(40)
-	r.Bytes(1, u.Holder[:])
-	r.ID(2, u.Next)
-	r.Num(3, uint64(u.Slot)) // #nosec G115 -- below task.SlotCount
-	return r
-}
+func (u UniqueRow) Encode() []byte { return Encode(40, &u, (*UniqueRow).fields) }
 
 // DecodeUnique decodes the row of a unique key.
 func DecodeUnique(row []byte) (u UniqueRow, err error) {
-	err = Decode(row, func(tag protowire.Number, v uint64) {
-		if tag == 3 {
-			u.Slot = int(v % task.SlotCount)
-		}
-	}, func(tag protowire.Number, b []byte) {
-		switch tag {
-		case 1:
-			copy(u.Holder[:], b)
-		case 2:
-			copy(u.Next[:], b)
-		}
-	})
-	return u, err
+	f := Decoding(row)
+	for f.Next() {
+		u.fields(&f)
+	}
+	u.Slot &= task.SlotCount - 1
+	return u, f.Err()
+}
+
+func (u *UniqueRow) fields(f *Fields) {
+	f.ID(1, &u.Holder)
+	f.ID(2, &u.Next)
+	Num(f, 3, &u.Slot)
 }
 
 // ReadUnique reads the row of a unique key; ok is false if no task holds it.

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
@@ -69,20 +68,21 @@ func (s *features) add(f feature) bool {
 
 func (s *features) clone() features { return features{s.any, slices.Clone(s.has)} }
 
-func (s *features) encode() []byte {
-	b := make([]byte, 0, 2*len(s.has))
-	for _, f := range s.has {
-		b = binary.BigEndian.AppendUint16(b, uint16(f))
+func (s *features) fields(f *schema.Fields, tag uint64) {
+	f.Flag(tag, &s.any)
+	if f.Encoding() && len(s.has) > 0 {
+		b := make([]byte, 0, 2*len(s.has))
+		for _, one := range s.has {
+			b = binary.BigEndian.AppendUint16(b, uint16(one))
+		}
+		f.Put(tag+1, b)
 	}
-	return b
-}
-
-func decodeFeatures(b []byte) []feature {
-	all := make([]feature, len(b)/2)
-	for i := range all {
-		all[i] = feature(binary.BigEndian.Uint16(b[2*i:]))
+	for b := range f.Each(tag + 1) {
+		s.has = make([]feature, len(b)/2)
+		for i := range s.has {
+			s.has[i] = feature(binary.BigEndian.Uint16(b[2*i:]))
+		}
 	}
-	return all
 }
 
 // Zone is the range of ids from Start up to the next zone's.
@@ -97,33 +97,18 @@ type Zone struct {
 }
 
 func (z *Zone) encode() []byte {
-	r := schema.NewRow(8 + 2*len(z.plain.has) + 2*len(z.ofQueue.has))
-	r.Num(1, schema.Flag(z.plain.any))
-	r.Bytes(2, z.plain.encode())
-	r.Num(3, schema.Flag(z.ofQueue.any))
-	r.Bytes(4, z.ofQueue.encode())
-	return r
+	return schema.Encode(8+2*len(z.plain.has)+2*len(z.ofQueue.has), z, (*Zone).fields)
 }
 
 // Decode decodes the row of the zone that begins with an id.
 func Decode(start task.ID, row []byte) (*Zone, error) {
 	z := &Zone{Start: start}
-	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
-		switch tag {
-		case 1:
-			z.plain.any = v != 0
-		case 3:
-			z.ofQueue.any = v != 0
-		}
-	}, func(tag protowire.Number, b []byte) {
-		switch tag {
-		case 2:
-			z.plain.has = decodeFeatures(b)
-		case 4:
-			z.ofQueue.has = decodeFeatures(b)
-		}
-	})
-	return z, err
+	return z, schema.Decode(row, z, (*Zone).fields)
+}
+
+func (z *Zone) fields(f *schema.Fields) {
+	z.plain.fields(f, 1)
+	z.ofQueue.fields(f, 3)
 }
 
 // May reports whether the zone may have a task of a queue and type that ended in a state. State 0 means any, ended or not; "" means any queue or
