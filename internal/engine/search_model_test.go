@@ -317,6 +317,35 @@ func placeIn(f query.Filter, v *query.View) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, uint64(v.Exec.EndedAt)), v.ID[:]...)
 }
 
+// A search for the claimed and ended tasks of some queues finds the claimed ones, even if other queues have more claimed tasks than a search keeps.
+func TestSearchFindsClaimedAmongMany(t *testing.T) {
+	engine.FewPerZone(t, 4)
+	w := engine.NewWorld(t)
+	claim := func(queue string) task.ID {
+		if _, err := w.Enqueue(task.Spec{Type: "job", Queue: queue}); err != nil {
+			t.Fatal(err)
+		}
+		return w.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: queue}}, Lease: time.Hour})[0].ID
+	}
+	for range 20 { // older zones: ids before the first one are always read
+		w.Pass(time.Second)
+		claim("old")
+	}
+	w.Pass(time.Second)
+	want := claim("mail")
+	for range 20 {
+		w.Pass(time.Second)
+		claim("busy")
+	}
+	f := query.Filter{Within: []string{"mail"}, States: []task.State{task.Claimed, task.Succeeded}}
+	for _, kept := range []int{1, 3, 20, 21, 40, 41, 1000} {
+		p, err := query.ReadPage(w.Store, "default", f, nil, 10, query.Budget{Rows: 1000, Index: 1000, Kept: kept, Scans: 1000, Lanes: 1000, Probe: 1000})
+		if err != nil || len(p.Tasks) != 1 || p.Tasks[0].ID != want {
+			t.Errorf("a search that keeps %d tasks found %v, %v, want %s", kept, p.Tasks, err, want)
+		}
+	}
+}
+
 // A list with any filter has the tasks, in the order, that examining each task finds; so do the count and the steps of operations.
 func TestSearchAgainstModel(t *testing.T) {
 	engine.FewPerZone(t, 4)

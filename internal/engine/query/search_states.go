@@ -107,7 +107,8 @@ func (s *search) few(f *Filter) (all []InState, total int64, ok bool) {
 	return all, total, total <= int64(s.most.Index)
 }
 
-// fewInStates returns the ids of the tasks in the states of a filter, newest first, if they are few enough to be kept.
+// fewInStates returns the ids of the tasks in the states of a filter, and of some others, newest first, if all of them are few enough to be kept.
+// Claimed tasks are listed for the whole namespace, so that there may be many more than the filter counts.
 func (s *search) fewInStates(f *Filter) (ids [][]byte, ok bool) {
 	all, total, ok := s.few(f)
 	if !ok || total > int64(s.most.Kept) {
@@ -115,7 +116,8 @@ func (s *search) fewInStates(f *Filter) (ids [][]byte, ok bool) {
 	}
 	top := &newest{below: s.hi, kept: s.most.Kept}
 	s.readStateIndexes(all, top)
-	return top.sorted(), true
+	ids = top.sorted()
+	return ids, !top.more
 }
 
 // chooseLanes finds the lanes of a queue whose tasks the filter may select, if it has a type or a key.
