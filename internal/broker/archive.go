@@ -52,8 +52,9 @@ func (b *Broker) archiveDead(cause string, views []*View) error {
 
 // archiver archives a shard's dead letters whose retention has ended, then removes them.
 type archiver struct {
-	r    *replica
-	wake chan struct{} // dead letters wait for the archive
+	r     *replica
+	wake  chan struct{}    // dead letters wait for the archive
+	retry <-chan time.Time // after a failure
 }
 
 // run archives while this node leads the shard, until ctx ends.
@@ -63,13 +64,15 @@ func (a *archiver) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-a.wake:
+		case <-a.retry:
 		}
+		a.retry = nil
 		for _, ns := range a.r.b.cfg.Namespaces() {
 			for more := true; more && ctx.Err() == nil; {
 				var err error
 				if more, err = a.archiveSome(ctx, ns); err != nil {
 					a.r.warn("archiving dead letters", err)
-					a.retryLater(ctx)
+					a.retry = time.After(archiveRetry)
 					break
 				}
 			}
@@ -79,16 +82,6 @@ func (a *archiver) run(ctx context.Context) {
 
 // archiveRetry is the delay before a failed archive is retried.
 const archiveRetry = time.Minute
-
-func (a *archiver) retryLater(ctx context.Context) {
-	a.r.b.work.Go(func() {
-		select {
-		case <-ctx.Done():
-		case <-time.After(archiveRetry):
-			poke(a.wake)
-		}
-	})
-}
 
 func (a *archiver) archiveSome(ctx context.Context, ns string) (more bool, err error) {
 	if !a.r.shard.Leads() {

@@ -128,14 +128,23 @@ func (b *Broker) Draining() <-chan struct{} { return b.draining }
 // Stop ends the broker's own work. Whoever started the shards stops them, after this.
 func (b *Broker) Stop() {
 	b.Drain()
-	b.stop()
-	b.mu.RLock()
+	b.mu.Lock()
+	b.stop() // from here on, background begins nothing
 	replicas := slices.Collect(maps.Values(b.replicas))
-	b.mu.RUnlock()
+	b.mu.Unlock()
 	for _, r := range replicas {
 		r.end()
 	}
 	b.work.Wait()
+}
+
+// background runs fn on a goroutine that Stop waits for. After Stop it does nothing: a shard may still call it then.
+func (b *Broker) background(fn func()) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if b.stopping.Err() == nil {
+		b.work.Go(fn)
+	}
 }
 
 // Leader returns the node that leads one of this node's shards, or 0 if no leader is known or this node doesn't have the shard.

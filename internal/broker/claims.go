@@ -305,7 +305,7 @@ func (r *replica) release(tasks []Claimed) {
 	if len(tasks) == 0 {
 		return
 	}
-	r.b.work.Go(func() {
+	r.b.background(func() {
 		_, _, err := change(r.b.stopping, r, func(round *engine.Round) (struct{}, error) {
 			for _, t := range tasks {
 				// Refused only if the claim has ended in another way by now, or another caller got the same claim.

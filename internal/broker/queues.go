@@ -108,13 +108,14 @@ var PurgeQueue = onReplica(verb.Rule{Name: "purge"}, func(ctx context.Context, r
 	var s step
 	of := newBulk(q.By, task.QueuePurged, q.Queue, nil)
 	for begun := false; !begun || s.next != nil; begun = true {
+		last := s // the function may still run after change has returned, if the outcome is unknown
 		s, out.At, err = change(ctx, r, func(round *engine.Round) (step, error) {
-			done := step{before: s.before}
+			done := step{before: last.before}
 			if !begun {
 				done.before = round.Now()
 			}
 			var err error
-			if done.n, done.next, err = engine.Purge(round, q.Namespace, q.Queue, done.before, s.next, purgeChunk); err == nil {
+			if done.n, done.next, err = engine.Purge(round, q.Namespace, q.Queue, done.before, last.next, purgeChunk); err == nil {
 				of.Record(round, q.Namespace, int64(done.n))
 			}
 			return done, err

@@ -45,7 +45,7 @@ var EraseNamespace = onReplica(verb.Rule{Name: "erase-namespace", Idempotent: tr
 	ns := q.Names[0]
 	var behind []byte
 	for {
-		deadlines, next, err := eraseable(ctx, r, ns, behind)
+		deadlines, next, err := erasable(ctx, r, ns, behind)
 		if err != nil {
 			return Nothing{}, err
 		}
@@ -59,8 +59,8 @@ var EraseNamespace = onReplica(verb.Rule{Name: "erase-namespace", Idempotent: tr
 	}
 })
 
-// eraseable reads some of a namespace's deadlines after a key, and the key to continue from; nil: there are no more.
-func eraseable(ctx context.Context, r *replica, ns string, behind []byte) (keys [][]byte, next []byte, err error) {
+// erasable reads some of a namespace's deadlines after a key, and the key to continue from; nil: there are no more.
+func erasable(ctx context.Context, r *replica, ns string, behind []byte) (keys [][]byte, next []byte, err error) {
 	_, _, err = read(ctx, r, func(from store.Reader) (struct{}, error) {
 		keys, next = engine.DeadlinesOf(from, ns, behind, chunk)
 		return struct{}{}, nil

@@ -200,11 +200,22 @@ func (n *NamespaceStatus) Add(o *NamespaceStatus) {
 
 // statusCache holds the last known status of all queues that this node leads.
 type statusCache struct {
-	mu     sync.Mutex
-	at     time.Time
-	took   time.Duration
-	queues []*QueueStatus
+	mu      sync.Mutex
+	at      time.Time
+	took    time.Duration
+	queues  []*QueueStatus
+	reading *statusRead // under way; nil: none
 }
+
+// statusRead reads the status of all queues once, for all who wait for it.
+type statusRead struct {
+	done   chan struct{} // closed when it has ended
+	queues []*QueueStatus
+	err    error
+}
+
+// statusTimeout bounds a read of all queues, which goes on when those who wait for it have given up: the next caller gets its result.
+const statusTimeout = 30 * time.Second
 
 // statusShare bounds the cost of reading all queues: the result is reused for up to statusShare times as long as that took, within the age
 // that the caller allows. So pages of a few queues are never behind, and thousands of queues take no more than a twentieth of a processor.
@@ -215,16 +226,45 @@ const statusShare = 20
 func (b *Broker) QueueStatuses(ctx context.Context, age time.Duration) ([]*QueueStatus, error) {
 	s := &b.statusCache
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if !s.at.IsZero() && time.Since(s.at) < min(age, statusShare*s.took) {
+		defer s.mu.Unlock()
 		return s.queues, nil
 	}
+	read := s.reading
+	if read == nil {
+		read = &statusRead{done: make(chan struct{})}
+		s.reading = read
+		b.background(func() { b.readStatuses(read) })
+	}
+	s.mu.Unlock()
+	select {
+	case <-read.done:
+		return read.queues, read.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-b.stopping.Done():
+		return nil, b.stopping.Err()
+	}
+}
+
+func (b *Broker) readStatuses(read *statusRead) {
+	ctx, cancel := context.WithTimeout(b.stopping, statusTimeout)
+	defer cancel()
 	began := time.Now()
 	parts, err := b.statusesOf(ctx, b.Led())
-	if err != nil {
-		return nil, err
+	read.queues, read.err = joinParts(parts), err
+	s := &b.statusCache
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reading = nil; err == nil {
+		s.at, s.queues = time.Now(), read.queues
+		s.took = s.at.Sub(began)
 	}
-	var all []*QueueStatus
+	close(read.done)
+}
+
+// joinParts joins the parts of each queue.
+func joinParts(parts []*QueueStatus) (all []*QueueStatus) {
 	known := map[QueueName]*QueueStatus{}
 	for _, q := range parts {
 		of := QueueName{q.Namespace, q.Queue}
@@ -235,9 +275,7 @@ func (b *Broker) QueueStatuses(ctx context.Context, age time.Duration) ([]*Queue
 		known[of] = q
 		all = append(all, q)
 	}
-	s.at, s.queues = time.Now(), all
-	s.took = s.at.Sub(began)
-	return all, nil
+	return all
 }
 
 // NamespaceStatus returns the status of a namespace's queues in the shards that this node leads.

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -179,5 +180,54 @@ func TestCountsEnd(t *testing.T) {
 				t.Errorf("with a wait of %v: %s, want %s", c.patience, got, c.want)
 			}
 		}
+	})
+}
+
+// TestSlowStatus: reading the status of all queues goes on after its caller has given up, and whoever asks meanwhile or soon after gets its result.
+func TestSlowStatus(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.enqueue(task.Spec{Type: "job", Queue: "mail"})
+		reads := 0
+		w.cfg.Workers = func(_ context.Context, queues []QueueName) []task.QueueWorkers {
+			reads++
+			time.Sleep(5 * time.Second) // some nodes are slow to answer
+			return make([]task.QueueWorkers, len(queues))
+		}
+		ask := func(patience time.Duration) ([]*QueueStatus, error) {
+			ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+			defer cancel()
+			return w.QueueStatuses(ctx, time.Minute)
+		}
+		for range 2 {
+			if all, err := ask(2 * time.Second); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a caller who waits for two seconds got %v, %v", all, err)
+			}
+		}
+		for _, patience := range []time.Duration{2 * time.Second, time.Millisecond} {
+			if all, err := ask(patience); err != nil || len(all) != 1 || all[0].Queue != "mail" || reads != 1 {
+				t.Errorf("after four seconds: %v, %v, read %d times", all, err, reads)
+			}
+		}
+		w.pass(time.Minute)
+		if all, err := ask(10 * time.Second); err != nil || len(all) != 1 || reads != 2 {
+			t.Errorf("a minute later: %v, %v, read %d times", all, err, reads)
+		}
+		w.pass(time.Minute)
+		if _, err := ask(time.Second); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a caller who waits for a second got %v", err)
+		}
+		w.Stop()
+		if _, err := ask(time.Minute); !errors.Is(err, context.Canceled) {
+			t.Errorf("a stopped broker answers %v", err)
+		}
+	})
+}
+
+// A claim that is released after the broker has stopped stays in place until its lease ends: nothing runs any more.
+func TestNothingIsReleasedAfterStop(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.Stop()
+		w.background(func() { t.Error("a stopped broker began something") })
+		w.pass(time.Second)
 	})
 }
