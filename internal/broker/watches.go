@@ -260,8 +260,7 @@ func endedClaims(from store.Reader, claimed []Hold) (ended []Lost) {
 	}
 	execs := make([]*schema.Exec, len(claimed))
 	from.GetEach(keys, func(i int, row []byte) {
-		x, err := schema.DecodeExec(row)
-		schema.Must(err)
+		x := schema.Must(schema.DecodeExec(row))
 		execs[i] = x
 	})
 	for i, c := range claimed {

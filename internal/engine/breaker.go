@@ -54,7 +54,7 @@ func (r *Round) sealBreakers() {
 func breakerDue(r *Round, d schema.Deadline) {
 	name, typ, ok := bytes.Cut(d.Rest, []byte{0})
 	if !ok {
-		schema.Must(schema.ErrDeadline(d.Rest))
+		schema.Damaged(schema.ErrDeadline(d.Rest))
 	}
 	if q := r.Queue(d.Namespace, string(name)); q != nil && q.breakers != nil {
 		q.breakers.HoldEnds(q.in(r), string(typ), d.At)
@@ -70,8 +70,7 @@ func (h roundQueue) readBreakers() {
 	q.watchTypes()
 	prefix := schema.QueueKey(q.ns, schema.TableBreaker, q.name)
 	h.r.tx.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
-		b, err := breaker.Decode(string(k[len(prefix):]), v)
-		schema.Must(err)
+		b := schema.Must(breaker.Decode(string(k[len(prefix):]), v))
 		if q.breakers.Add(b); b.State != breaker.Closed {
 			h.Hold(b.Type)
 		}

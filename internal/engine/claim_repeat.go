@@ -24,8 +24,7 @@ func (c *ClaimRequest) reclaim(r *Round) ([]Claimed, bool) {
 	if !ok {
 		return nil, false
 	}
-	k, err := schema.DecodeClaimKey(row)
-	schema.Must(err)
+	k := schema.Must(schema.DecodeClaimKey(row))
 	if k.Until <= r.now {
 		return nil, false
 	}

@@ -56,8 +56,7 @@ func retentionsEnd(r *Round, d schema.Deadline) {
 	slices.SortFunc(ids, task.ID.Compare)
 	execs, apart := make([]*schema.Exec, len(ids)), make([]bool, len(ids))
 	r.tx.GetRuns(schema.IDKeys(d.Namespace, schema.TableExec, ids), func(i int, row []byte, isApart bool) {
-		x, err := schema.DecodeExec(row)
-		schema.Must(err)
+		x := schema.Must(schema.DecodeExec(row))
 		execs[i], apart[i] = x, isApart
 	})
 	var over runs[expiredTask]
@@ -126,13 +125,11 @@ func readPrints(r *Round, ns string, runs [][]expiredTask) {
 	}
 	read := 0
 	r.tx.GetEach(keys, func(i int, row []byte) {
-		var err error
-		of[i].print, err = schema.DecodeFingerprint(row)
-		schema.Must(err)
+		of[i].print = schema.Must(schema.DecodeFingerprint(row))
 		read++
 	})
 	if read < len(keys) {
-		schema.Must(fmt.Errorf("%d of %d tasks to forget have no envelope", len(keys)-read, len(keys)))
+		schema.Damaged(fmt.Errorf("%d of %d tasks to forget have no envelope", len(keys)-read, len(keys)))
 	}
 }
 
@@ -247,8 +244,7 @@ func forgottenEnd(r *Round, d schema.Deadline) {
 	}
 	var over runs[[]byte]
 	r.tx.GetRuns(keys, func(i int, row []byte, apart bool) {
-		k, err := schema.DecodeKey(row)
-		schema.Must(err)
+		k := schema.Must(schema.DecodeKey(row))
 		if k.Until <= r.now {
 			over.add(keys[i], apart)
 		} else {

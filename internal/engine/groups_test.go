@@ -255,9 +255,7 @@ func (s *shards) carry(w *engine.World, notes bool) string {
 func eachExec(w *engine.World, fn func(id task.ID, x *schema.Exec)) {
 	lo, hi := schema.TableBounds("default", schema.TableExec)
 	w.Store.Scan(lo, hi, func(k, v []byte) bool {
-		x, err := schema.DecodeExec(v)
-		schema.Must(err)
-		fn(schema.IDAt(k), x)
+		fn(schema.IDAt(k), schema.Must(schema.DecodeExec(v)))
 		return true
 	})
 }

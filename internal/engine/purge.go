@@ -68,6 +68,8 @@ func (q *Queue) isWaiting(r *Round, row []byte, id task.ID, before store.Time) b
 	if row[0] == schema.TableReady && (err != nil || x.State != task.Ready || !bytes.Equal(row, schema.ReadyKey(q.ns, q.name, x.Lane(), x.Seq))) {
 		return false // it has left its lane, but its row remains
 	}
-	schema.Must(err)
+	if err != nil {
+		schema.Damaged(err)
+	}
 	return x.CreatedAt <= before
 }

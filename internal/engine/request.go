@@ -205,8 +205,7 @@ func claimKeyEnds(r *Round, d schema.Deadline) {
 	if !ok {
 		return
 	}
-	k, err := schema.DecodeClaimKey(row)
-	schema.Must(err)
+	k := schema.Must(schema.DecodeClaimKey(row))
 	if k.Until <= r.now {
 		r.tx.Delete(key)
 	}

@@ -140,13 +140,10 @@ func (r *Round) Queue(ns, name string) *Queue {
 	if !ok {
 		return nil
 	}
-	config, err := task.DecodeQueueConfig(row)
-	schema.Must(err)
 	q := r.l.newQueue(qn, r.spaceOf(ns))
-	q.config = config
+	q.config = schema.Must(task.DecodeQueueConfig(row))
 	if row, ok = r.tx.Get(schema.QueueKey(ns, schema.TableCounts, name)); ok {
-		q.counts, err = schema.DecodeCounts(row)
-		schema.Must(err)
+		q.counts = schema.Must(schema.DecodeCounts(row))
 	}
 	in := q.in(r)
 	in.readClaims()
@@ -171,9 +168,7 @@ func (r *Round) Warm(ns string, ids []task.ID) { r.l.hot.WarmExecs(r.tx, ns, sli
 
 // execOf returns the state of a task that must exist.
 func (r *Round) execOf(ns string, id task.ID) *schema.Exec {
-	x, err := r.Exec(ns, id)
-	schema.Must(err)
-	return x
+	return schema.Must(r.Exec(ns, id))
 }
 
 // Envelope returns the envelope of a task that must exist. It must not be changed.
@@ -196,7 +191,7 @@ func (r *Round) Checkpoint(ns string, id task.ID, x *schema.Exec) (b []byte) {
 func (r *Round) QueueOf(ns string, x *schema.Exec) *Queue {
 	q := r.Queue(ns, x.Queue)
 	if q == nil {
-		schema.Must(fmt.Errorf("a task is in queue %q, which the shard does not have", x.Queue))
+		schema.Damaged(fmt.Errorf("a task is in queue %q, which the shard does not have", x.Queue))
 	}
 	return q
 }

@@ -55,8 +55,7 @@ func (h Hold) attempt(r *Round, x *schema.Exec) (*schema.Attempt, bool) {
 	if !ok {
 		return nil, false
 	}
-	a, err := schema.DecodeAttempt(h.Token.Fence, row)
-	schema.Must(err)
+	a := schema.Must(schema.DecodeAttempt(h.Token.Fence, row))
 	return a, a.Nonce == h.Token.Nonce
 }
 

@@ -53,7 +53,7 @@ func sweep(r *Round, d schema.Deadline) {
 func tokenDue(r *Round, d schema.Deadline) {
 	name, key, ok := bytes.Cut(d.Rest, []byte{0})
 	if !ok {
-		schema.Must(schema.ErrDeadline(d.Rest))
+		schema.Damaged(schema.ErrDeadline(d.Rest))
 	}
 	q := r.Queue(d.Namespace, string(name))
 	if q == nil || !q.limits.TokenDue(r, string(key), d.At) {

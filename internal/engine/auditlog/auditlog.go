@@ -32,9 +32,7 @@ func open(r *engine.Round) *audit.Log {
 	if fn := engine.Memory[memory](r.Leader()).keep; fn != nil {
 		keep = fn()
 	}
-	log, err := audit.Open(r.Tx(), keep)
-	schema.Must(err)
-	return log
+	return schema.Must(audit.Open(r.Tx(), keep))
 }
 
 // Record appends an entry, unless it has no author.

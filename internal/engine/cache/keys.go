@@ -67,8 +67,7 @@ func (k *Keys) readOn(from store.Reader, now store.Time) {
 		lo = append(k.behind, 0)
 	}
 	from.Scan(lo, []byte{schema.TableKey + 1}, func(key, row []byte) bool {
-		r, err := schema.DecodeKey(row)
-		schema.Must(err)
+		r := schema.Must(schema.DecodeKey(row))
 		k.Add(key, now, r.Until)
 		k.behind = bytes.Clone(key)
 		n++

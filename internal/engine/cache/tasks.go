@@ -127,13 +127,11 @@ func readTasks(from store.Reader, ns string, ids []task.ID, keep func(task.ID, e
 	slices.SortFunc(ids, task.ID.Compare)
 	execs := make([]*schema.Exec, len(ids))
 	from.GetEach(schema.IDKeys(ns, schema.TableExec, ids), func(i int, row []byte) {
-		x, err := schema.DecodeExec(row)
-		schema.Must(err)
+		x := schema.Must(schema.DecodeExec(row))
 		execs[i] = x
 	})
 	from.GetEach(schema.IDKeys(ns, schema.TableEnvelope, ids), func(i int, row []byte) {
-		e, err := schema.DecodeEnvelope(ns, ids[i], bytes.Clone(row))
-		schema.Must(err)
+		e := schema.Must(schema.DecodeEnvelope(ns, ids[i], bytes.Clone(row)))
 		if execs[i] != nil {
 			keep(ids[i], entry{ns: ns, exec: execs[i], env: e})
 		}
@@ -145,8 +143,7 @@ func (h *Tasks) WarmExecs(from *store.Tx, ns string, ids []task.ID) {
 	ids = slices.DeleteFunc(ids, func(id task.ID) bool { _, known := h.tasks[id]; return known })
 	slices.SortFunc(ids, task.ID.Compare)
 	from.GetEach(schema.IDKeys(ns, schema.TableExec, ids), func(i int, row []byte) {
-		x, err := schema.DecodeExec(row)
-		schema.Must(err)
+		x := schema.Must(schema.DecodeExec(row))
 		h.put(ids[i], entry{ns: ns, exec: x})
 	})
 }

@@ -14,8 +14,7 @@ func (e *explainer) keyOrder() {
 	if e.x.Order != 0 {
 		first, _ := schema.ReadFirst(e.r.State(), e.ns, e.x.Queue, e.x.Key)
 		if first.ID != e.id {
-			x, err := e.r.Exec(e.ns, first.ID)
-			schema.Must(err)
+			x := schema.Must(e.r.Exec(e.ns, first.ID))
 			n, more := e.countOrder()
 			e.add(whyBehind(e.x.Queue, first.ID, x, n, more))
 			return

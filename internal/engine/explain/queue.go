@@ -98,13 +98,11 @@ func Queue(from store.Reader, ns, name string, m *Memory) (*QueueExplanation, er
 	if !ok {
 		return nil, task.NotFound("queue", name)
 	}
-	config, err := task.DecodeQueueConfig(row)
-	schema.Must(err)
+	config := schema.Must(task.DecodeQueueConfig(row))
 	e := &queueExplainer{from: from, ns: ns, name: name, config: &config, m: m, keys: map[string]*keyState{}, types: map[string]int64{}, free: map[string]int64{},
 		count: map[task.Why]int64{}, pausedTypes: map[string]int64{}, broken: map[string]*brokenType{}}
 	if row, ok = from.Get(schema.QueueKey(ns, schema.TableCounts, name)); ok {
-		e.counts, err = schema.DecodeCounts(row)
-		schema.Must(err)
+		e.counts = schema.Must(schema.DecodeCounts(row))
 	}
 	e.readKeys()
 	e.readBreakers()
@@ -182,8 +180,7 @@ func (e *queueExplainer) readKeys() {
 	})
 	prefix = schema.QueueKey(e.ns, schema.TableUse, e.name)
 	e.scan(prefix, limited || s.Rate.IsSet(), func(k, v []byte) {
-		u, err := limit.DecodeUse(v)
-		schema.Must(err)
+		u := schema.Must(limit.DecodeUse(v))
 		at := e.key(string(k[len(prefix):]))
 		at.bucket = u.Bucket
 		if most := e.keysLimit(string(k[len(prefix):])); most > 0 && at.claimed+len(u.Named) >= most {
@@ -198,8 +195,7 @@ func (e *queueExplainer) readKeys() {
 		ids[i] = named[i].id
 	}
 	e.from.GetEach(schema.IDKeys(e.ns, schema.TableExec, ids), func(i int, row []byte) {
-		x, err := schema.DecodeExec(row)
-		schema.Must(err)
+		x := schema.Must(schema.DecodeExec(row))
 		if x.State == task.Claimed {
 			named[i].key.claimed++
 		}
@@ -209,8 +205,7 @@ func (e *queueExplainer) readKeys() {
 func (e *queueExplainer) readBreakers() {
 	prefix := schema.QueueKey(e.ns, schema.TableBreaker, e.name)
 	e.scan(prefix, e.config.Settings.Breaks(), func(k, v []byte) {
-		b, err := breaker.Decode(string(k[len(prefix):]), v)
-		schema.Must(err)
+		b := schema.Must(breaker.Decode(string(k[len(prefix):]), v))
 		if b.State != breaker.Closed {
 			e.broken[b.Type] = &brokenType{Breaker: b}
 		}
@@ -237,10 +232,9 @@ func (e *queueExplainer) readLanes() {
 	prefix := schema.QueueKey(e.ns, schema.TableLane, e.name)
 	e.scan(prefix, true, func(k, v []byte) {
 		name, ok := schema.ParseLane(k[len(prefix):])
-		row, err := schema.DecodeLane(v)
-		schema.Must(err)
+		row := schema.Must(schema.DecodeLane(v))
 		if !ok {
-			schema.Must(fmt.Errorf("lane key %q", bytes.Clone(k)))
+			schema.Damaged(fmt.Errorf("lane key %q", bytes.Clone(k)))
 		}
 		e.lane(name, row)
 	})

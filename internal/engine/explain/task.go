@@ -327,9 +327,7 @@ func runnerOf(id task.ID, x *schema.Exec) Runner {
 func lastAttempt(from store.Reader, ns string, id task.ID) (last *schema.Attempt) {
 	prefix := schema.IDKey(ns, schema.TableAttempt, id)
 	from.ScanBack(prefix, schema.After(prefix), func(k, v []byte) bool {
-		var err error
-		last, err = schema.DecodeAttempt(binary.BigEndian.Uint64(k[len(k)-8:]), v)
-		schema.Must(err)
+		last = schema.Must(schema.DecodeAttempt(binary.BigEndian.Uint64(k[len(k)-8:]), v))
 		return false
 	})
 	return last
@@ -337,13 +335,8 @@ func lastAttempt(from store.Reader, ns string, id task.ID) (last *schema.Attempt
 
 // WaitsIn returns the queue of a waiting task, or "" if the task is not waiting or does not exist.
 func WaitsIn(from store.Reader, ns string, id task.ID) string {
-	row, ok := from.Get(schema.IDKey(ns, schema.TableExec, id))
-	if !ok {
-		return ""
-	}
-	x, err := schema.DecodeExec(row)
-	schema.Must(err)
-	if !x.State.Waiting() {
+	x, err := schema.ReadExec(from, ns, id)
+	if err != nil || !x.State.Waiting() {
 		return ""
 	}
 	return x.Queue

@@ -42,10 +42,9 @@ func (w *rows) isUnread(p task.Priority, key string) bool {
 // decodeStored returns a lane decoded from its row.
 func (w *rows) decodeStored(k, v []byte) *Lane {
 	name, ok := schema.ParseLane(k[len(w.ns)+len(w.queue)+3:])
-	row, err := schema.DecodeLane(v)
-	schema.Must(err)
+	row := schema.Must(schema.DecodeLane(v))
 	if !ok {
-		schema.Must(fmt.Errorf("lane key %q", k))
+		schema.Damaged(fmt.Errorf("lane key %q", k))
 	}
 	l := &Lane{LaneName: name, count: row.Count, scan: row.First, inRow: row.InRow, stale: row.Stale}
 	if l.stale != 0 {

@@ -88,7 +88,7 @@ func (r *Round) Leave(s *Set, x *schema.Exec) {
 	name := x.Lane()
 	l := r.laneOf(s, name)
 	if l == nil {
-		schema.Must(fmt.Errorf("ready task at %d is in no lane of queue %q", x.Seq, s.queue))
+		schema.Damaged(fmt.Errorf("ready task at %d is in no lane of queue %q", x.Seq, s.queue))
 	}
 	first := l.first()
 	l.remove(x.Seq)
@@ -141,7 +141,7 @@ func (r *Round) fill(s *Set, l *Lane) {
 		return len(l.head) < Bounds.LaneHead
 	})
 	if len(l.head) == 0 {
-		schema.Must(fmt.Errorf("lane %v of queue %q counts %d tasks and has none from %d on", l.LaneName, s.queue, l.count, l.scan))
+		schema.Damaged(fmt.Errorf("lane %v of queue %q counts %d tasks and has none from %d on", l.LaneName, s.queue, l.count, l.scan))
 	}
 	r.warm(s.ns, l.head)
 	r.readAhead(s, l)

@@ -67,8 +67,7 @@ func (s *Set) Read(tx *store.Tx, claimed func(key string, id task.ID, named bool
 	})
 	prefix = schema.QueueKey(s.ns, schema.TableUse, s.queue)
 	tx.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
-		u, err := DecodeUse(v)
-		schema.Must(err)
+		u := schema.Must(DecodeUse(v))
 		read[string(k)] = u
 		uses, ids = append(uses, bytes.Clone(k)), append(ids, u.Named...)
 		return true
@@ -103,8 +102,7 @@ func (s *Set) claimedOf(tx *store.Tx, ids []task.ID) map[task.ID]string {
 	ids = slices.Compact(ids)
 	keys := map[task.ID]string{}
 	tx.GetEach(schema.IDKeys(s.ns, schema.TableExec, ids), func(i int, row []byte) {
-		x, err := schema.DecodeExec(row)
-		schema.Must(err)
+		x := schema.Must(schema.DecodeExec(row))
 		if x.State == task.Claimed && x.Key != "" && x.Queue == s.queue {
 			keys[ids[i]] = x.Key
 		}
@@ -124,8 +122,7 @@ func (s *Set) Drop(tx *store.Tx) {
 	prefix := schema.QueueKey(s.ns, schema.TableUse, s.queue)
 	var keys [][]byte
 	tx.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
-		u, err := DecodeUse(v)
-		schema.Must(err)
+		u := schema.Must(DecodeUse(v))
 		keys = append(keys, bytes.Clone(k))
 		if u.Bucket != nil {
 			keys = append(keys, schema.DeadlineKey(u.Bucket.Due, schema.OnTokens, s.ns, schema.BucketRest(s.queue, string(k[len(prefix):]))))

@@ -24,8 +24,7 @@ func check(c engine.Checker) {
 		c.ExpectRow(schema.DeadlineKey(t.closes, schema.OnNotification, c.Namespace(), rest), nil)
 	})
 	c.Scan(schema.TableWatch, func(k, v []byte) {
-		var w task.Watch
-		if err := decodeWatch(v, &w); err != nil {
+		if _, err := decodeWatch(v); err != nil {
 			c.Find("watch %q can't be read (%v)", k, err)
 		}
 	})

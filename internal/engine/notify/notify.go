@@ -129,7 +129,7 @@ func watchOf(r *engine.Round, ns string) *watch {
 	}
 	w := &watch{wanted: map[subject]bool{}}
 	if row, ok := r.Tx().Get(watchKey(ns)); ok {
-		schema.Must(decodeWatch(row, &w.Watch))
+		w.Watch = schema.Must(decodeWatch(row))
 	}
 	if memoryOf(r).watches == nil {
 		*memoryOf(r) = memory{map[string]*watch{}, map[subject]*tally{}}
@@ -138,11 +138,11 @@ func watchOf(r *engine.Round, ns string) *watch {
 	return w
 }
 
-func decodeWatch(row []byte, w *task.Watch) error {
+func decodeWatch(row []byte) (w task.Watch, err error) {
 	if len(row) == 0 || row[0] != schema.RowVersion {
-		return fmt.Errorf("watch of %d bytes: unknown format", len(row))
+		return w, fmt.Errorf("watch of %d bytes: unknown format", len(row))
 	}
-	return json.Unmarshal(row[1:], w)
+	return w, json.Unmarshal(row[1:], &w)
 }
 
 // PutWatch updates the shard's copy of what a namespace's webhooks subscribe to, unless it is as new already.
@@ -258,8 +258,7 @@ func readTally(r *engine.Round, name subject) *tally {
 	if !ok {
 		return nil
 	}
-	t, err := decodeTally(name, row)
-	schema.Must(err)
+	t := schema.Must(decodeTally(name, row))
 	watchOf(r, name.ns) // allocates the map of tallies
 	memoryOf(r).tallies[name] = t
 	return t
@@ -288,7 +287,7 @@ func touchTally(r *engine.Round, t *tally) {
 func due(r *engine.Round, d schema.Deadline) {
 	kind, queue, ok := bytes.Cut(d.Rest, []byte{0})
 	if !ok {
-		schema.Must(schema.ErrDeadline(d.Rest))
+		schema.Damaged(schema.ErrDeadline(d.Rest))
 	}
 	name := subject{d.Namespace, task.NotificationKind(kind), string(queue)}
 	t := readTally(r, name)

@@ -165,9 +165,7 @@ func (k *lookup) read() bool {
 	if !ok {
 		return false
 	}
-	var err error
-	k.row, err = decodeRow(value)
-	schema.Must(err)
+	k.row = schema.Must(decodeRow(value))
 	return k.row.until > k.r.Now() || stillHeld(k.r, k.c.Hold.Namespace, &k.row)
 }
 
@@ -247,8 +245,7 @@ func (k *lookup) held() Answer {
 func (k *lookup) take() (Answer, error) {
 	row := row{holder: k.by, far: k.c.By != nil, until: k.r.Now().Add(farHold)}
 	if !row.far {
-		x, err := k.r.Exec(k.c.Hold.Namespace, k.by.ID)
-		schema.Must(err)
+		x := schema.Must(k.r.Exec(k.c.Hold.Namespace, k.by.ID))
 		row.until = max(x.Claim.RunUntil, k.r.Now().Add(engine.LeaderGrace))
 	}
 	k.set(row)
@@ -306,8 +303,7 @@ func ends(r *engine.Round, d schema.Deadline) {
 	if !ok {
 		return
 	}
-	row, err := decodeRow(value)
-	schema.Must(err)
+	row := schema.Must(decodeRow(value))
 	switch {
 	case row.until > d.At:
 	case stillHeld(r, d.Namespace, &row):

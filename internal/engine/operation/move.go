@@ -53,7 +53,7 @@ func delivered(r *engine.Round, ns string, p *outbox.Message, a engine.Accepted,
 	}
 	s, ok := readStep(r.Tx(), ns, p.From.Operation)
 	if !ok {
-		schema.Must(fmt.Errorf("operation %s moves a task and has no step", p.From.Operation))
+		schema.Damaged(fmt.Errorf("operation %s moves a task and has no step", p.From.Operation))
 	}
 	s.away--
 	id := p.Spec.Moved.From

@@ -415,17 +415,14 @@ func Show(from store.Reader, ns string, id task.ID) (*Operation, error) {
 	if !ok {
 		return nil, task.NotFound("operation", id.String())
 	}
-	o, err := decodeOperation(id, row)
-	schema.Must(err)
-	return o, nil
+	return schema.Must(decodeOperation(id, row)), nil
 }
 
 // readOperations reads all operations of a namespace, oldest first: there are not many.
 func readOperations(from store.Reader, ns string) (all []*Operation) {
 	lo, hi := schema.TableBounds(ns, schema.TableOperation)
 	from.Scan(lo, hi, func(k, row []byte) bool {
-		o, err := decodeOperation(schema.IDAt(k), row)
-		schema.Must(err)
+		o := schema.Must(decodeOperation(schema.IDAt(k), row))
 		all = append(all, o)
 		return true
 	})
@@ -443,8 +440,7 @@ type Ref struct {
 func ListRunning(from store.Reader) (running []Ref) {
 	from.Scan([]byte{schema.TableOperation}, []byte{schema.TableOperation + 1}, func(k, row []byte) bool {
 		id := schema.IDAt(k)
-		o, err := decodeOperation(id, row)
-		schema.Must(err)
+		o := schema.Must(decodeOperation(id, row))
 		if o.State == Running {
 			running = append(running, Ref{string(k[1 : len(k)-17]), id})
 		}
@@ -469,8 +465,7 @@ func List(from store.Reader, ns string, s task.Scope, below task.ID, limit int) 
 		if page.More = len(page.Operations) == limit; page.More {
 			return false
 		}
-		o, err := decodeOperation(schema.IDAt(k), row)
-		schema.Must(err)
+		o := schema.Must(decodeOperation(schema.IDAt(k), row))
 		if s.Covers(o.Scope()) {
 			page.Operations = append(page.Operations, o)
 		}

@@ -182,7 +182,7 @@ func act(r *engine.Round, ns string, c *StepCall, t Selected, x *schema.Exec) er
 	case task.RunNow:
 		return engine.RunNow(r, ns, t.ID)
 	}
-	schema.Must(fmt.Errorf("operation %s has action %q", c.Operation, c.Action))
+	schema.Damaged(fmt.Errorf("operation %s has action %q", c.Operation, c.Action))
 	return nil
 }
 
@@ -202,9 +202,7 @@ func readStep(from store.Reader, ns string, operation task.ID) (*stepRow, bool) 
 	if !ok {
 		return &stepRow{}, false
 	}
-	s, err := decodeStep(row)
-	schema.Must(err)
-	return s, true
+	return schema.Must(decodeStep(row)), true
 }
 
 func setStep(r *engine.Round, ns string, operation task.ID, s *stepRow) {

@@ -76,8 +76,7 @@ func (s *Set) leave(r Round, id task.ID, to *schema.Exec) (next task.ID) {
 	l.next = l.next[1:]
 	r.Tx().Delete(schema.OrderKey(s.ns, s.queue, to.Key, then.order))
 	s.setFirst(r.Tx(), to.Key, l, schema.FirstRow{Order: then.order, ID: then.id, Alone: l.whole && len(l.next) == 0})
-	x, err := r.Exec(s.ns, then.id)
-	schema.Must(err)
+	x := schema.Must(r.Exec(s.ns, then.id))
 	if x.Behind {
 		next = then.id
 	}

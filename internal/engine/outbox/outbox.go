@@ -61,9 +61,7 @@ func Read(from store.Reader, ns string, request task.ID) (*Message, bool) {
 	if !ok {
 		return nil, false
 	}
-	p, err := Decode(request, row)
-	schema.Must(err)
-	return p, true
+	return schema.Must(Decode(request, row)), true
 }
 
 // Namespaces returns the namespaces that have messages.
@@ -89,8 +87,7 @@ func List(from store.Reader, ns string, behind task.ID, limit int) (messages []*
 	}
 	m := &schema.Counted{Reader: from}
 	m.Scan(lo, hi, func(k, row []byte) bool {
-		p, err := Decode(schema.IDAt(k), bytes.Clone(row)) // the row is valid only during the scan
-		schema.Must(err)
+		p := schema.Must(Decode(schema.IDAt(k), bytes.Clone(row))) // the row is valid only during the scan
 		messages = append(messages, p)
 		return len(messages) < limit && m.Bytes < schema.PageBytes
 	})

@@ -60,8 +60,7 @@ type deadQueue struct {
 func deadQueues(from store.Reader, ns string, within task.Scope, s task.State) (queues []deadQueue, rows int64) {
 	lo, hi := schema.TableBounds(ns, schema.TableCounts)
 	from.Scan(lo, hi, func(k, v []byte) bool {
-		c, err := schema.DecodeCounts(v)
-		schema.Must(err)
+		c := schema.Must(schema.DecodeCounts(v))
 		rows += c.Dead + c.Poisoned
 		n := c.Dead
 		if s == task.Poisoned {
@@ -132,11 +131,9 @@ func (c *grouping) read(queue string, most int) (read int) {
 // take counts the task of an index row. Tail is the part of its key after queue and state.
 func (c *grouping) take(queue string, tail, row []byte) {
 	ended, id := store.Time(binary.BigEndian.Uint64(tail)), schema.IDAt(tail) // #nosec G115 -- as written
-	print, _, err := schema.DecodeDead(row)
-	schema.Must(err)
+	print := schema.Must(schema.DecodeDead(row)).Print
 	if print == 0 { // it died under a leader that stored none
-		v, err := Show(c.from, c.ns, id)
-		schema.Must(err)
+		v := schema.Must(Show(c.from, c.ns, id))
 		print = printOf(v)
 	}
 	g := c.byPrint[print]
@@ -183,8 +180,7 @@ func (c *grouping) largest() (groups []DeadGroup, partial bool) {
 		groups, c.partial = groups[:maxGroups], true
 	}
 	for i := range groups {
-		v, err := Show(c.from, c.ns, groups[i].Sample)
-		schema.Must(err)
+		v := schema.Must(Show(c.from, c.ns, groups[i].Sample))
 		groups[i].Type, groups[i].Message = v.Exec.Type, fingerprint.Normalize(v.LastFailure().Message)
 	}
 	return groups, c.partial

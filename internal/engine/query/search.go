@@ -178,8 +178,7 @@ func (s *search) matches(all []candidate) func(i int) bool {
 	}
 	s.from.GetEach(keys, func(n int, row []byte) {
 		i := which[n]
-		e, err := schema.DecodeEnvelope(s.ns, all[i].id, row)
-		schema.Must(err)
+		e := schema.Must(schema.DecodeEnvelope(s.ns, all[i].id, row))
 		s.bytes += len(row) * s.price
 		of[i] = s.f.matchesEnvelope(e)
 	})
@@ -270,8 +269,7 @@ func readExecs(from store.Reader, ns string, names [][]byte) []*schema.Exec {
 	}
 	execs := make([]*schema.Exec, len(names))
 	from.GetEach(keys, func(i int, row []byte) {
-		x, err := schema.DecodeExec(row)
-		schema.Must(err)
+		x := schema.Must(schema.DecodeExec(row))
 		execs[order[i]] = x
 	})
 	return execs
@@ -314,8 +312,7 @@ func (s *search) readZones() {
 			return false
 		}
 		s.pass()
-		z, err := zonemap.Decode(schema.IDAt(k), v)
-		schema.Must(err)
+		z := schema.Must(zonemap.Decode(schema.IDAt(k), v))
 		start := schema.IDKey(s.ns, schema.TableExec, z.Start)
 		if may(z) {
 			on = s.readStates(start, upper)
@@ -384,8 +381,7 @@ func (s *search) readStates(lo, hi []byte) (on bool) {
 		s.pass()
 		seen = append(seen[:0], tail(k)...)
 		if s.f.maySelect(row) {
-			x, err := schema.DecodeExec(row)
-			schema.Must(err)
+			x := schema.Must(schema.DecodeExec(row))
 			some = append(some, candidate{bytes.Clone(seen), schema.IDAt(k), x})
 		}
 		if len(some) == s.chunk(1) || len(some) == 0 {
@@ -449,7 +445,6 @@ func (f *Filter) maySee(queue string) bool {
 
 // maySelectDead reports whether the filter may select the task of a row in the index of the dead.
 func (f *Filter) maySelectDead(row []byte) bool {
-	print, typ, err := schema.DecodeDead(row)
-	schema.Must(err)
-	return (f.Type == "" || typ == "" || typ == f.Type) && (f.Fingerprint == "" || print == 0 || fingerprint.Text(print) == f.Fingerprint)
+	d := schema.Must(schema.DecodeDead(row))
+	return (f.Type == "" || d.Type == "" || d.Type == f.Type) && (f.Fingerprint == "" || d.Print == 0 || fingerprint.Text(d.Print) == f.Fingerprint)
 }

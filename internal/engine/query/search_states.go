@@ -40,8 +40,7 @@ func (f *Filter) InStates(from store.Reader, ns string) (all []InState) {
 	slices.Sort(states)
 	states = slices.Compact(states)
 	note := func(queue string, row []byte) {
-		c, err := schema.DecodeCounts(row)
-		schema.Must(err)
+		c := schema.Must(schema.DecodeCounts(row))
 		for _, s := range states {
 			n := *c.Of(s, task.Normal)
 			if s == task.Ready {
@@ -140,9 +139,7 @@ func (s *search) chooseLanes(c *InState) {
 // parked returns how many ready tasks of a queue are in no lane, because they wait for their unique key or a predecessor.
 func (s *search) parked(queue string) int64 {
 	row, _ := s.from.Get(schema.QueueKey(s.ns, schema.TableCounts, queue))
-	c, err := schema.DecodeCounts(row)
-	schema.Must(err)
-	return c.Parked
+	return schema.Must(schema.DecodeCounts(row)).Parked
 }
 
 func (f *Filter) mayLane(l schema.LaneName) bool {
@@ -154,8 +151,7 @@ func (s *search) eachLane(queue string, fn func(laneRef) bool) {
 	prefix := schema.QueueKey(s.ns, schema.TableLane, queue)
 	s.from.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
 		s.rows++
-		row, err := schema.DecodeLane(v)
-		schema.Must(err)
+		row := schema.Must(schema.DecodeLane(v))
 		name, ok := schema.ParseLane(k[len(prefix):])
 		return !ok || fn(laneRef{name, row})
 	})
@@ -217,7 +213,7 @@ func (s *search) readReady(c *InState, to *newest) {
 		s.rows++
 		id, _, ok := schema.DecodeReady(v)
 		if !ok {
-			schema.Must(schema.ErrReady(k))
+			schema.Damaged(schema.ErrReady(k))
 		}
 		to.add(id)
 		return true

@@ -51,9 +51,7 @@ func ShowFrom(from store.Reader, ns string, id task.ID, x *schema.Exec) *View {
 		v.Attempts = append(v.Attempts, x.Success())
 		if x.HasResult {
 			row, _ := from.Get(schema.IDKey(ns, schema.TableResult, id))
-			var err error
-			v.Result, err = schema.DecodeResult(row)
-			schema.Must(err)
+			v.Result = schema.Must(schema.DecodeResult(row))
 		}
 	}
 	if x.Role == schema.RoleNext {

@@ -38,8 +38,7 @@ func Open(from store.Reader, ns string) *Space {
 	s := &Space{ns: ns, share: readShare(from, ns)}
 	lo, hi := schema.TableBounds(ns, schema.TableCounts)
 	from.Scan(lo, hi, func(_, v []byte) bool {
-		c, err := schema.DecodeCounts(v)
-		schema.Must(err)
+		c := schema.Must(schema.DecodeCounts(v))
 		s.add(&c)
 		return true
 	})
@@ -63,9 +62,7 @@ func readShare(from store.Reader, ns string) task.Share {
 	if !ok {
 		return task.Share{Amounts: task.Unlimited}
 	}
-	s, err := schema.DecodeShare(row)
-	schema.Must(err)
-	return s
+	return schema.Must(schema.DecodeShare(row))
 }
 
 // Info returns what the namespace uses.

@@ -226,8 +226,7 @@ func triggered(r *engine.Round, ns, name string, c *progress, request task.ID) (
 		if !ok {
 			continue
 		}
-		t, err := decodeTick(seq, row)
-		schema.Must(err)
+		t := schema.Must(decodeTick(seq, row))
 		if t.At.Add(triggerWindow) < r.Now() {
 			break
 		}

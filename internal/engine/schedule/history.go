@@ -53,8 +53,7 @@ func History(from store.Reader, ns, name string, below uint64, limit int) (ticks
 	}
 	for seq := below - 1; seq >= oldestTick(c.seq) && len(ticks) < limit; seq-- {
 		if row, ok := from.Get(schema.TickKey(ns, name, seq)); ok {
-			t, err := decodeTick(seq, row)
-			schema.Must(err)
+			t := schema.Must(decodeTick(seq, row))
 			ticks = append(ticks, t)
 		}
 	}
@@ -75,8 +74,7 @@ func delivered(r *engine.Round, ns string, on *outbox.Message, a engine.Accepted
 	if !ok {
 		return false
 	}
-	t, err := decodeTick(on.From.Tick, row)
-	schema.Must(err)
+	t := schema.Must(decodeTick(on.From.Tick, row))
 	t.Task = a.ID
 	if a.KeyTaken {
 		t.Outcome, t.Reason = schema.TickSkipped, skippedFor(on.Spec.Unique)

@@ -146,9 +146,7 @@ func whenOf(s *task.Schedule) (w cron.When, err error) {
 
 // rule returns the rule of a plan, which was validated when it was put.
 func (p *plan) rule() cron.When {
-	w, err := whenOf(&p.Schedule)
-	schema.Must(err)
-	return w
+	return schema.Must(whenOf(&p.Schedule))
 }
 
 // Put creates or replaces a schedule, or for a dry run reports what that would do. If its times do not change, neither does its next tick. A paused
@@ -256,26 +254,18 @@ func readSchedule(from store.Reader, ns, name string) (*plan, *progress, bool) {
 
 // decodeSchedule decodes the row of a plan, and reads its progress.
 func decodeSchedule(from store.Reader, ns string, row []byte) (*plan, *progress) {
-	p, err := decodePlan(row)
-	schema.Must(err)
+	p := schema.Must(decodePlan(row))
 	row, ok := from.Get(schema.NameKey(ns, schema.TableProgress, p.Name))
 	if !ok {
-		schema.Must(fmt.Errorf("schedule %q has no course", p.Name))
+		schema.Damaged(fmt.Errorf("schedule %q has no course", p.Name))
 	}
-	c, err := decodeProgress(row)
-	schema.Must(err)
-	return p, c
+	return p, schema.Must(decodeProgress(row))
 }
 
 // readDeletion reads the record of a recently deleted schedule of this name; the zero value: there is none.
 func readDeletion(r *engine.Round, ns, name string) deletion {
-	row, ok := r.Tx().Get(schema.NameKey(ns, schema.TableDeletion, name))
-	if !ok {
-		return deletion{}
-	}
-	g, err := decodeDeletion(row)
-	schema.Must(err)
-	return g
+	d, _ := schema.Read(r.Tx(), schema.NameKey(ns, schema.TableDeletion, name), decodeDeletion)
+	return d
 }
 
 // deletionKept is how long a deleted schedule is remembered: longer than an earlier call can be on its way.
@@ -413,8 +403,7 @@ func view(from store.Reader, ns string, p *plan, c *progress) *View {
 	v := &View{Schedule: p.Schedule, ID: p.id, CreatedAt: p.createdAt, UpdatedAt: p.updatedAt, Next: c.fires, Planned: c.planned,
 		PausedAt: c.paused, Reason: c.reason, PausedBy: c.by}
 	if row, ok := from.Get(schema.TickKey(ns, p.Name, c.seq)); ok {
-		t, err := decodeTick(c.seq, row)
-		schema.Must(err)
+		t := schema.Must(decodeTick(c.seq, row))
 		v.Last = t
 	}
 	return v

@@ -80,8 +80,7 @@ func (v *Result) fields(f *Fields) {
 func ReadAttempts(from store.Reader, ns string, id task.ID) (log []*Attempt) {
 	prefix := IDKey(ns, TableAttempt, id)
 	from.Scan(prefix, After(prefix), func(k, v []byte) bool {
-		a, err := DecodeAttempt(binary.BigEndian.Uint64(k[len(k)-8:]), v)
-		Must(err)
+		a := Must(DecodeAttempt(binary.BigEndian.Uint64(k[len(k)-8:]), v))
 		log = append(log, a)
 		return true
 	})

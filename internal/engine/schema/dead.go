@@ -1,25 +1,29 @@
 package schema
 
+// DeadRow is the row of a task in the index of the dead.
+type DeadRow struct {
+	Print uint64 // as in Exec
+	Type  string
+}
+
 // EncodeDead returns the row of a task in the index of the dead.
 func (x *Exec) EncodeDead() []byte {
-	f := Encoding(make([]byte, 0, 16+len(x.Type)))
-	deadFields(&f, &x.Print, &x.Type)
-	return f.Row()
+	return Encode(16+len(x.Type), &DeadRow{x.Print, x.Type}, (*DeadRow).fields)
 }
 
 // DecodeDead decodes the row of a task in the index of the dead. Rows of earlier releases may lack the fingerprint or the type.
-func DecodeDead(row []byte) (print uint64, typ string, err error) {
+func DecodeDead(row []byte) (d DeadRow, err error) {
 	if len(row) == 0 {
-		return 0, "", nil
+		return d, nil
 	}
 	f := Decoding(row)
 	for f.Next() {
-		deadFields(&f, &print, &typ)
+		d.fields(&f)
 	}
-	return print, typ, f.Err()
+	return d, f.Err()
 }
 
-func deadFields(f *Fields, print *uint64, typ *string) {
-	Num(f, 1, print)
-	f.Text(2, typ)
+func (d *DeadRow) fields(f *Fields) {
+	Num(f, 1, &d.Print)
+	f.Text(2, &d.Type)
 }

@@ -64,11 +64,9 @@ func (e *Envelope) AppendTo(b []byte) []byte {
 func ReadEnvelope(from store.Reader, ns string, id task.ID) *Envelope {
 	row, ok := from.Get(IDKey(ns, TableEnvelope, id))
 	if !ok {
-		Must(fmt.Errorf("task %s has no envelope", id))
+		Damaged(fmt.Errorf("task %s has no envelope", id))
 	}
-	e, err := DecodeEnvelope(ns, id, row)
-	Must(err)
-	return e
+	return Must(DecodeEnvelope(ns, id, row))
 }
 
 // DecodeEnvelope decodes the row of an envelope. The payload aliases the row.

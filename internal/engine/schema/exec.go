@@ -223,7 +223,5 @@ func ReadExec(from store.Reader, ns string, id task.ID) (*Exec, error) {
 	if !ok {
 		return nil, task.NotFound("task", id.String())
 	}
-	x, err := DecodeExec(row)
-	Must(err)
-	return x, nil
+	return Must(DecodeExec(row)), nil
 }

@@ -338,12 +338,25 @@ func (f *Fields) Each(tag uint64) iter.Seq[[]byte] {
 	}
 }
 
-// Must stops the replica if err is not nil: the state is damaged.
-func Must(err error) {
-	if err != nil {
-		panic(&store.Failure{Err: fmt.Errorf("damaged state: %w", err)})
+// Read reads and decodes a row; false: there is none.
+func Read[T any](from store.Reader, key []byte, decode func(row []byte) (T, error)) (v T, ok bool) {
+	row, ok := from.Get(key)
+	if ok {
+		v = Must(decode(row))
 	}
+	return v, ok
 }
+
+// Must returns v, which a row was decoded to. If it can't be decoded, the replica stops.
+func Must[T any](v T, err error) T {
+	if err != nil {
+		Damaged(err)
+	}
+	return v
+}
+
+// Damaged stops the replica, because its state is damaged.
+func Damaged(err error) { panic(&store.Failure{Err: fmt.Errorf("damaged state: %w", err)}) }
 
 // SortedKeys returns the keys of a map in order.
 func SortedKeys[V any](m map[string]V) []string {

@@ -73,13 +73,8 @@ func (w *Follower) fields(f *Fields) {
 
 // ReadFollowers reads the follow-ups of a task or a group; none if the row is gone.
 func ReadFollowers(from store.Reader, ns string, id task.ID) []Follower {
-	row, ok := from.Get(IDKey(ns, TableFollow, id))
-	if !ok {
-		return nil
-	}
-	rows, err := DecodeFollowers(row)
-	Must(err)
-	return rows
+	all, _ := Read(from, IDKey(ns, TableFollow, id), DecodeFollowers)
+	return all
 }
 
 // FollowersOf returns the follow-ups of a task as they are shown.

@@ -339,7 +339,7 @@ type Deadline struct {
 func ReadDeadline(k, v []byte) Deadline {
 	d, ok := ParseDeadline(k, v)
 	if !ok {
-		Must(ErrDeadline(k))
+		Damaged(ErrDeadline(k))
 	}
 	return d
 }
@@ -427,7 +427,7 @@ func ErrDeadline(k []byte) error { return fmt.Errorf("deadline key %x", k) }
 // ID returns the id of the task, group, operation or operation's step that the deadline is for.
 func (d Deadline) ID() task.ID {
 	if len(d.Rest) != 16 {
-		Must(ErrDeadline(d.Rest))
+		Damaged(ErrDeadline(d.Rest))
 	}
 	return task.ID(d.Rest)
 }

@@ -60,7 +60,7 @@ func ScanLane(from store.Reader, ns, queue string, l LaneName, inRow ReadyTask, 
 	from.Scan(key(seq), key(end), func(k, v []byte) bool {
 		id, readyAt, ok := DecodeReady(v)
 		if !ok {
-			Must(ErrReady(k))
+			Damaged(ErrReady(k))
 		}
 		t := ReadyTask{binary.BigEndian.Uint64(k[len(k)-8:]), id, readyAt}
 		if left && inRow.Seq < t.Seq {
@@ -114,13 +114,12 @@ func WaitingTables(ns, queue string) []WaitingTable {
 	ready := func(k, v []byte) (task.ID, bool) {
 		id, _, ok := DecodeReady(v)
 		if !ok {
-			Must(ErrReady(k))
+			Damaged(ErrReady(k))
 		}
 		return id, true
 	}
 	inRow := func(_, v []byte) (task.ID, bool) {
-		l, err := DecodeLane(v)
-		Must(err)
+		l := Must(DecodeLane(v))
 		return l.InRow.ID, l.InRow.Seq != 0
 	}
 	waiting := func(k, _ []byte) (task.ID, bool) { return IDAt(k), true }

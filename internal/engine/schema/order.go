@@ -49,13 +49,7 @@ func orderPrefix(ns, queue, key string) []byte {
 
 // ReadFirst reads the first task of a key's order; false: the key has none.
 func ReadFirst(from store.Reader, ns, queue, key string) (FirstRow, bool) {
-	row, ok := from.Get(FirstKey(ns, queue, key))
-	if !ok {
-		return FirstRow{}, false
-	}
-	f, err := DecodeFirst(row)
-	Must(err)
-	return f, true
+	return Read(from, FirstKey(ns, queue, key), DecodeFirst)
 }
 
 // ScanOrder calls fn for the tasks of a key behind a place, in order, until it returns false. The first task of the key is not among them.
@@ -63,7 +57,7 @@ func ScanOrder(from store.Reader, ns, queue, key string, behind uint64, fn func(
 	prefix := orderPrefix(ns, queue, key)
 	from.Scan(OrderKey(ns, queue, key, behind+1), After(prefix), func(k, v []byte) bool {
 		if len(v) != len(task.ID{}) || len(k) != len(prefix)+8 {
-			Must(fmt.Errorf("order row %q: %d bytes", k, len(v)))
+			Damaged(fmt.Errorf("order row %q: %d bytes", k, len(v)))
 		}
 		return fn(binary.BigEndian.Uint64(k[len(prefix):]), task.ID(v))
 	})

@@ -78,15 +78,7 @@ func (c *ClaimKeyRow) fields(f *Fields) {
 }
 
 // ReadKey reads the row of an idempotency key or a request id; false: there is none.
-func ReadKey(from store.Reader, key []byte) (KeyRow, bool) {
-	row, ok := from.Get(key)
-	if !ok {
-		return KeyRow{}, false
-	}
-	k, err := DecodeKey(row)
-	Must(err)
-	return k, true
-}
+func ReadKey(from store.Reader, key []byte) (KeyRow, bool) { return Read(from, key, DecodeKey) }
 
 // EachForgotten calls fn for the rows that remain of forgotten tasks.
 func EachForgotten(from store.Reader, ns string, fn func(id task.ID, row []byte)) {

@@ -11,7 +11,5 @@ func ReadSettings(from store.Reader, ns, queue string) task.Settings {
 	if !ok {
 		return task.DefaultSettings()
 	}
-	c, err := task.DecodeQueueConfig(row)
-	Must(err)
-	return c.Settings
+	return Must(task.DecodeQueueConfig(row)).Settings
 }

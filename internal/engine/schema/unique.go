@@ -43,11 +43,5 @@ func (u *UniqueRow) fields(f *Fields) {
 
 // ReadUnique reads the row of a unique key; ok is false if no task holds it.
 func ReadUnique(from store.Reader, ns, queue, key string) (u UniqueRow, ok bool) {
-	row, ok := from.Get(UniqueKey(ns, queue, key))
-	if ok {
-		var err error
-		u, err = DecodeUnique(row)
-		Must(err)
-	}
-	return u, ok
+	return Read(from, UniqueKey(ns, queue, key), DecodeUnique)
 }

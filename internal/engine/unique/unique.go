@@ -100,7 +100,7 @@ func HeldBy(from store.Reader, ns, name string, slots task.SlotSet) (held bool, 
 func rowOf(r Round, ns string, x *schema.Exec) schema.UniqueRow {
 	u, ok := schema.ReadUnique(r.Tx(), ns, x.Queue, x.Unique.Key)
 	if !ok {
-		schema.Must(fmt.Errorf("unique key %q of queue %q has no row", x.Unique.Key, x.Queue))
+		schema.Damaged(fmt.Errorf("unique key %q of queue %q has no row", x.Unique.Key, x.Queue))
 	}
 	return u
 }
@@ -111,7 +111,5 @@ func setRow(r Round, ns string, x *schema.Exec, u schema.UniqueRow) {
 
 // execOf returns the state of a task named in a key's row.
 func execOf(r Round, ns string, id task.ID) *schema.Exec {
-	x, err := r.Exec(ns, id)
-	schema.Must(err)
-	return x
+	return schema.Must(r.Exec(ns, id))
 }

@@ -126,8 +126,7 @@ func membersOf(from store.Reader, ns string, group, behind task.ID, limit int) (
 	lo := append(schema.MemberKey(ns, group, behind), 0) // none has the reference zero
 	prefix := schema.IDKey(ns, schema.TableMember, group)
 	from.Scan(lo, schema.After(prefix), func(k, row []byte) bool {
-		m, err := decodeMember(bytes.Clone(row))
-		schema.Must(err)
+		m := schema.Must(decodeMember(bytes.Clone(row)))
 		refs, members = append(refs, schema.IDAt(k)), append(members, m)
 		return len(refs) < limit
 	})

@@ -405,19 +405,11 @@ func readGroup(from store.Reader, ns string, id task.ID) (*taskGroup, bool) {
 	if !ok {
 		return nil, false
 	}
-	g, err := decodeGroup(id, row)
-	schema.Must(err)
-	return g, true
+	return schema.Must(decodeGroup(id, row)), true
 }
 
 func readMember(r *engine.Round, ns string, group, ref task.ID) (*member, bool) {
-	row, ok := r.Tx().Get(schema.MemberKey(ns, group, ref))
-	if !ok {
-		return nil, false
-	}
-	m, err := decodeMember(row)
-	schema.Must(err)
-	return m, true
+	return schema.Read(r.Tx(), schema.MemberKey(ns, group, ref), decodeMember)
 }
 
 // countNew counts a new member, unless its own notice has been processed already: its enqueue may replace the last member of another group, which

@@ -68,8 +68,7 @@ func List(from store.Reader, ns string, s task.Scope, before task.ID, limit int)
 		if more = len(groups) == limit || m.Bytes >= schema.PageBytes && len(groups) > 0; more {
 			return false
 		}
-		g, err := decodeGroup(schema.IDAt(k), row)
-		schema.Must(err)
+		g := schema.Must(decodeGroup(schema.IDAt(k), row))
 		if !g.expired && s.Covers(task.Scope{Queues: g.within}) {
 			groups = append(groups, groupView(m, ns, g))
 		}

@@ -220,8 +220,7 @@ func Read(from store.Reader, ns string) *Map {
 	zs := &Map{ns: ns, kinds: map[kindName]*kind{}, empty: true}
 	lo, hi := schema.TableBounds(ns, schema.TableZone)
 	from.Scan(lo, hi, func(k, v []byte) bool {
-		z, err := Decode(schema.IDAt(k), v)
-		schema.Must(err)
+		z := schema.Must(Decode(schema.IDAt(k), v))
 		zs.all = append(zs.all, z)
 		return true
 	})
