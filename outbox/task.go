@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -126,12 +128,40 @@ func durationText(d *durationpb.Duration) *string {
 func readTask(text []byte) (*pawlv1.TaskSpec, error) {
 	var t taskJSON
 	if err := json.Unmarshal(text, &t, json.RejectUnknownMembers(true), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
-		return nil, convert.Invalid("task", "is not a task in JSON: %v", err)
+		return nil, notTask(err)
 	}
 	if t.Queue != "" {
 		return nil, convert.Invalid("queue", "%q is set in the task column: it belongs in the queue column", t.Queue)
 	}
 	return t.spec("")
+}
+
+// notTask says what is wrong with a task's JSON, and in which of its fields.
+func notTask(err error) error {
+	at, ok := errors.AsType[*json.SemanticError](err)
+	if !ok {
+		return convert.Invalid("task", "is not JSON: %s", strings.TrimPrefix(err.Error(), "jsontext: "))
+	}
+	field := ""
+	for name := range at.JSONPointer.Tokens() {
+		switch _, err := strconv.Atoi(name); {
+		case err == nil:
+			field += "[" + name + "]"
+		case field == "":
+			field = name
+		default:
+			field += "." + name
+		}
+	}
+	switch {
+	case field == "":
+		return convert.Invalid("task", "is not a JSON object")
+	case errors.Is(at.Err, json.ErrUnknownName):
+		return convert.Invalid(field, "is not a field of a task")
+	case at.Err != nil:
+		return convert.Invalid(field, "%s: %v", at.JSONValue, at.Err)
+	}
+	return convert.Invalid(field, "cannot be a JSON %v", at.JSONKind)
 }
 
 // spec returns the request for a task. path is its prefix for the names of fields in errors, with a dot.

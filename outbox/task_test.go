@@ -57,9 +57,12 @@ func TestTaskRoundTrips(t *testing.T) {
 // readTask accepts the options of the API and no others, and its errors name the field.
 func TestReadTaskRefuses(t *testing.T) {
 	for _, c := range []struct{ text, field, want string }{
-		{`{"type":"a","retries":3}`, "task", "retries"},
-		{`{"type":"a","Priority":"high"}`, "task", "Priority"},
-		{`{"type":7}`, "task", "type"},
+		{`{"type":"a","retries":3}`, "retries", "is not a field of a task"},
+		{`{"type":"a","Priority":"high"}`, "Priority", "is not a field of a task"},
+		{`{"type":"a","then":[{"type":"b"},{"type":"c","retries":3}]}`, "then[1].retries", "is not a field of a task"},
+		{`{"type":7}`, "type", "cannot be a JSON number"},
+		{`{"type":"a","cost":1e12}`, "cost", "1e12"},
+		{`[]`, "task", "is not a JSON object"},
 		{`{"type":"a"`, "task", "EOF"},
 		{`{"type":"a"} {}`, "task", "after"},
 		{``, "task", "EOF"},

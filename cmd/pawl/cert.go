@@ -80,7 +80,7 @@ func newCertServer(a *app) *cobra.Command {
 required: all names and IP addresses by which clients reach the server. Clients get the authority's
 ca.crt (--tls-ca). Use a different authority from the nodes': a server's authority should not be
 able to admit nodes.`
-	cmd.Example = "  pawl cert server n1 --ca /etc/pawl/client-ca --out /etc/pawl/tls --host n1.example.com,10.0.0.1"
+	cmd.Example = "  pawl cert server n1 --ca /etc/pawl/server-ca --out /etc/pawl/tls --host n1.example.com,10.0.0.1"
 	return cmd
 }
 

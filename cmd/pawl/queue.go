@@ -21,7 +21,7 @@ import (
 )
 
 func newQueue(a *app) *cobra.Command {
-	return cli.Group("queue", "List and control queues", "List and control queues. A queue is created by its first task, or by \"queue set\".",
+	return cli.Group("queue", "List and control queues", "List and control queues. A queue is created at its first use, or by \"queue set\".",
 		newQueueLs(a), newQueueShow(a), newQueueExplain(a), newQueueSet(a),
 		newQueueVerb(a, "pause", "Stop claims from a queue", "Stop claims from a queue. Tasks are still accepted, and running ones continue.",
 			admin.Queues.PauseSubset),

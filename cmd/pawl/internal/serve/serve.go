@@ -50,7 +50,7 @@ func (s *flags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.logLevel, "log-level", "info", "lowest level to log: debug, info, warn or error")
 	flags.StringSliceVar(&s.logHeaders, "log-headers", node.DefaultLogHeaders(), "task headers to log with a dead letter, cut to 200 bytes each; '' for none")
 	flags.Var(&s.minFree, "min-free", "free disk space below which new tasks are refused")
-	cli.PeriodVar(flags, &s.drainTimeout, "drain-timeout", 25*time.Second, "how long to wait for workers on shutdown")
+	cli.PeriodVar(flags, &s.drainTimeout, "drain-timeout", 25*time.Second, "how long calls under way may take to end on shutdown")
 	flags.BoolVar(&s.acceptDataLoss, "accept-data-loss", false, "start with the undamaged part of a log: see the error that reports the damage")
 	flags.StringSliceVar(&s.hookNetworks, "webhook-allow-network", nil, "network that webhooks may call in addition to the public internet, such as 10.1.0.0/16, also over http; repeatable")
 	s.auth.add(flags)
@@ -64,8 +64,10 @@ func New(a *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run a server", Args: cli.NoArgs,
 		Long: `Run a server on a data directory. It prints "ready" on standard output once it serves, and logs to
-standard error. On SIGTERM or SIGINT it drains: workers have up to --drain-timeout to settle their
-tasks. A second signal ends it immediately; nothing that was acknowledged is lost.
+standard error. On SIGTERM or SIGINT it drains: it hands over its shards, sends workers to other nodes,
+and gives calls under way up to --drain-timeout to end. Running tasks keep their claims: workers settle
+them with another node, or with this one when it is back. A second signal ends it immediately; nothing
+that was acknowledged is lost.
 
 Several servers form a cluster: give each its own name (--node), an address for the others
 (--peer-listen), and the addresses of all of them (--join). A server added later needs only one of them.
