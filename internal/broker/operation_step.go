@@ -41,7 +41,7 @@ var RunStep = onReplica(verb.Rule{Name: "operate-some", Idempotent: true}, func(
 	if selected.Before != nil {
 		return StepDone{*selected.Before}, nil
 	}
-	if err := r.b.archiveDiscarded(c, selected.Tasks); err != nil {
+	if err := r.archiveDiscarded(c, selected.Tasks); err != nil {
 		return out, err
 	}
 	out.Step, err = r.doStep(ctx, ns, c, selected)
@@ -52,7 +52,7 @@ var RunStep = onReplica(verb.Rule{Name: "operate-some", Idempotent: true}, func(
 })
 
 // archiveDiscarded archives the dead letters that a step will discard.
-func (b *Broker) archiveDiscarded(c *StepCall, tasks []operation.Selected) error {
+func (r *replica) archiveDiscarded(c *StepCall, tasks []operation.Selected) error {
 	if c.Action != task.Discard {
 		return nil
 	}
@@ -65,7 +65,7 @@ func (b *Broker) archiveDiscarded(c *StepCall, tasks []operation.Selected) error
 	if len(dead) == 0 {
 		return nil
 	}
-	return b.archiveDead(causeDiscard, dead)
+	return r.b.archiveDead(causeDiscard, dead)
 }
 
 // doStep runs a step in the shard, fetching copies of missing queues. A queue that is in other shards by now counts as gone.

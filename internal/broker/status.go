@@ -234,7 +234,7 @@ func (b *Broker) QueueStatuses(ctx context.Context, age time.Duration) ([]*Queue
 	if read == nil {
 		read = &statusRead{done: make(chan struct{})}
 		s.reading = read
-		b.background(func() { b.readStatuses(read) })
+		b.background(func() { read.run(b) })
 	}
 	s.mu.Unlock()
 	select {
@@ -247,20 +247,20 @@ func (b *Broker) QueueStatuses(ctx context.Context, age time.Duration) ([]*Queue
 	}
 }
 
-func (b *Broker) readStatuses(read *statusRead) {
+func (r *statusRead) run(b *Broker) {
 	ctx, cancel := context.WithTimeout(b.stopping, statusTimeout)
 	defer cancel()
 	began := time.Now()
 	parts, err := b.statusesOf(ctx, b.Led())
-	read.queues, read.err = joinParts(parts), err
+	r.queues, r.err = joinParts(parts), err
 	s := &b.statusCache
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.reading = nil; err == nil {
-		s.at, s.queues = time.Now(), read.queues
+		s.at, s.queues = time.Now(), r.queues
 		s.took = s.at.Sub(began)
 	}
-	close(read.done)
+	close(r.done)
 }
 
 // joinParts joins the parts of each queue.
