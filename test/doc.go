@@ -11,7 +11,7 @@
 //	cluster_damage_test.go  members of a cluster that lose part of their directory
 //	cluster_test.go   clusters of three servers, and how long writes are unavailable
 //	idempotency_test.go  killed workers, and the effects that they repeat, with and without protection
-//	upgrade_test.go   servers of two releases: the older one is built without the newest feature level
+//	upgrade_test.go   servers of two releases: the newer one is built with one more feature level
 //
 // An impossible history is written to a directory that outlives the test and is printed: history.Read reads it.
 //

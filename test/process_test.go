@@ -34,9 +34,9 @@ var binary = sync.OnceValues(func() (string, error) {
 	return build("pawl")
 })
 
-// previousBinary builds, once, a pawl that knows all feature levels except the newest.
-var previousBinary = sync.OnceValues(func() (string, error) {
-	return build("pawl-previous", "-tags", "pawl_previous_level,"+tags())
+// nextBinary builds, once, a pawl that supports one more feature level, as the next release may.
+var nextBinary = sync.OnceValues(func() (string, error) {
+	return build("pawl-next", "-tags", "pawl_next_level,"+tags())
 })
 
 // tags returns the build tags of this test program. -tags overrides GOFLAGS, and without Pebble's tag everything that depends on Pebble would be
@@ -111,7 +111,7 @@ func eventually(t testing.TB, what string, limit time.Duration, holds func() boo
 // server is a pawl serve process on a directory and a port that stay the same over its restarts.
 type server struct {
 	t       testing.TB
-	program func() (string, error) // binary, or previousBinary
+	program func() (string, error) // binary, or nextBinary
 	data    string
 	addr    string
 	flags   []string // in addition to --data and --listen

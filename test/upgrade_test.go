@@ -13,19 +13,18 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// The feature levels of the two programs, and the error of the older one where the newer level is required.
+// The feature levels of this release and the next one, and the error of this release where the next level is required.
 const (
-	previousLevel = 2
-	newestLevel   = 3
-	tooOld        = "works at feature levels 1 to 2, but the cluster is at 3: use another version of the program"
+	thisLevel = 1
+	nextLevel = 2
+	tooOld    = "works at feature levels 1 to 1, but the cluster is at 2: use another version of the program"
 )
 
-// TestClusterUpgrade upgrades three servers from the previous release, in turn and under load, and downgrades one of them again. The level stays
-// until it is raised, and what needs a newer level is refused; afterwards it works, and no server of the previous release does. SDK clients that
-// know all addresses see no error.
+// TestClusterUpgrade upgrades three servers to the next release, in turn and under load, and downgrades one of them again. The level stays until
+// it is raised; afterwards no server of this release works. SDK clients that know all addresses see no error.
 func TestClusterUpgrade(t *testing.T) {
 	t.Parallel()
-	c := newClusterOf(t, previousBinary)
+	c := newClusterOf(t, binary)
 	operator := admin.New(c.operator(pawl.DialOptions{RetryFor: startLimit}))
 	if err := operator.Cluster().AddShards(t.Context(), dataShard+1); err != nil {
 		t.Fatal(err)
@@ -38,14 +37,12 @@ func TestClusterUpgrade(t *testing.T) {
 	stream := startStream(t, cfg.addrs[0])
 	first, second, last := c.all[0], c.all[1], c.all[2]
 
-	c.runs(w, first, binary)
+	c.runs(w, first, nextBinary)
+	c.runs(w, second, nextBinary)
+	staysAt(t, operator, thisLevel) // for the last server
 	c.runs(w, second, binary)
-	staysAt(t, operator, previousLevel) // for the last server
-	mustNotLimit(t, operator, cfg.queues[0])
-	c.runs(w, second, previousBinary)
-	c.runs(w, second, binary)
-	c.runs(w, last, binary)
-	mustNotLimit(t, operator, cfg.queues[0])
+	c.runs(w, second, nextBinary)
+	c.runs(w, last, nextBinary)
 
 	raise(t, operator)
 	for _, name := range cfg.queues {
@@ -61,7 +58,7 @@ func TestClusterUpgrade(t *testing.T) {
 	first.end()
 	first.leaves()
 	c.newcomer().isTooOld()
-	c.starts(w, first, binary)
+	c.starts(w, first, nextBinary)
 
 	w.finish()
 	stream.check()
@@ -90,26 +87,26 @@ func (c *nodes) newcomer() *server {
 	return newServer(c.t, "--node", "n4", "--peer-listen", freeAddr(c.t), "--join", c.join)
 }
 
-// isTooOld checks that the previous release does not serve, and says why.
+// isTooOld checks that this release does not serve, and says why.
 func (s *server) isTooOld() {
 	s.t.Helper()
-	s.program = previousBinary
+	s.program = binary
 	if said := s.refuses(); !strings.Contains(said, tooOld) {
-		s.t.Errorf("a server of the previous release printed %q, want %q", notable(said), tooOld)
+		s.t.Errorf("a server of this release printed %q, want %q", notable(said), tooOld)
 	}
 }
 
 // leaves is isTooOld for a member that may not know yet that the level was raised: it may start to serve, and exits when it learns that.
 func (n *member) leaves() {
 	n.t.Helper()
-	n.program = previousBinary
+	n.program = binary
 	from := n.mark()
 	n.launch()
 	if status := n.exit(); status <= 0 {
 		n.t.Errorf("%s exited with status %d, want one above 0", n.name, status)
 	}
 	if said := n.logSince(from); !strings.Contains(said, tooOld) {
-		n.t.Errorf("%s of the previous release printed %q, want %q", n.name, notable(said), tooOld)
+		n.t.Errorf("%s of this release printed %q, want %q", n.name, notable(said), tooOld)
 	}
 }
 
@@ -129,38 +126,14 @@ func raise(t *testing.T, operator admin.Client) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return level == newestLevel
+		return level == nextLevel
 	})
-}
-
-func mustNotLimit(t *testing.T, operator admin.Client, queue string) {
-	t.Helper()
-	const want = "need feature level 3, and the cluster is at 2: see `pawl cluster raise-level`"
-	if err := limit(t, operator, queue); !errors.Is(err, pawltype.ErrWrongState) || !strings.Contains(err.Error(), want) {
-		t.Errorf("setting a limit at level 2: %v, want %q", err, want)
-	}
-}
-
-func mustNotBeUnique(t *testing.T, client *pawl.Client) {
-	t.Helper()
-	const want = "unique: needs feature level 3, and the cluster is at 2: see `pawl cluster raise-level`"
-	if err := unique(t, client); !errors.Is(err, pawltype.ErrWrongState) || !strings.Contains(err.Error(), want) {
-		t.Errorf("enqueuing a unique task at level 2: %v, want %q", err, want)
-	}
 }
 
 // unique enqueues a task with a unique key, which no worker runs.
 func unique(t *testing.T, client *pawl.Client) error {
 	_, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "unique", Payload: []byte("1")}, pawl.Queue("unique"), pawl.Unique(pawltype.UniqueOpts{Key: "k"}))
 	return err
-}
-
-func mustNotSchedule(t *testing.T, operator admin.Client) {
-	t.Helper()
-	const want = "need feature level 3, and the cluster is at 2: see `pawl cluster raise-level`"
-	if err := schedule(t, operator); !errors.Is(err, pawltype.ErrWrongState) || !strings.Contains(err.Error(), want) {
-		t.Errorf("creating a schedule at level 2: %v, want %q", err, want)
-	}
 }
 
 // schedule creates a schedule whose tasks no worker runs.
@@ -189,28 +162,20 @@ func TestUpgrade(t *testing.T) {
 	s := newServer(t, "--shards", "2")
 	client := s.dial(pawl.DialOptions{RetryFor: startLimit})
 	operator := admin.New(client)
-	s.program = previousBinary
 	s.start()
 	w := load{addrs: []string{s.addr}, queues: []string{"a", "b"}, scattered: true}.start(t)
 	w.flow(&w.acked)
-	staysAt(t, operator, previousLevel)
-	for _, program := range []func() (string, error){binary, previousBinary, binary} {
+	if err := errors.Join(limit(t, operator, "a"), unique(t, client), schedule(t, operator)); err != nil {
+		t.Fatal(err)
+	}
+	staysAt(t, operator, thisLevel)
+	for _, program := range []func() (string, error){nextBinary, binary, nextBinary} {
 		s.kill()
 		s.program = program
 		s.start()
 		w.flow(&w.acked)
-		mustNotLimit(t, operator, "a")
-		mustNotBeUnique(t, client)
-		mustNotSchedule(t, operator)
 	}
 	raise(t, operator)
-	if err := limit(t, operator, "a"); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "tasks can be unique", startLimit, func() bool { return unique(t, client) == nil })
-	if err := schedule(t, operator); err != nil {
-		t.Error(err)
-	}
 	eventually(t, "a tick fires", startLimit, func() bool {
 		s, err := operator.Schedules().Get(t.Context(), "beat")
 		return err == nil && s.Last != nil && s.Last.TaskID != ""
@@ -221,7 +186,7 @@ func TestUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.isTooOld()
-	s.program = binary
+	s.program = nextBinary
 	s.start()
 	w.flow(&w.acked)
 	w.finish()

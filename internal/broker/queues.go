@@ -158,9 +158,6 @@ type OnDead struct {
 	Selection Selection
 }
 
-// Author implements verb.Authored.
-func (o *OnDead) Author() *task.Author { return &o.Selection.By }
-
 // ReplayDead puts the selected tasks back into their queue. They keep their id, key and attempt log.
 var ReplayDead = onReplica(verb.Rule{Name: "replay"}, func(ctx context.Context, r *replica, q *OnDead) (BulkDone, error) {
 	ns, s := q.Namespace, &q.Selection

@@ -40,14 +40,6 @@ func (c *TaskCommand) Pack() {
 // Unpack implements the wire's packer. There is nothing to restore.
 func (c *TaskCommand) Unpack() {}
 
-// NewField implements verb.LevelGated.
-func (c *TaskCommand) NewField() string {
-	if c.Edit.IfETag != "" {
-		return task.FieldIfETag
-	}
-	return ""
-}
-
 // OperateTask carries out an operator's call, records its author in the audit log, and returns the task.
 var OperateTask = onReplica(verb.Rule{Name: "operate"}, func(ctx context.Context, r *replica, q *TaskCommand) (out Shown[*View], err error) {
 	action, fn := q.act()

@@ -51,11 +51,8 @@ func (o *OnTask) within(round *engine.Round, s task.Scope) error {
 	return engine.TaskWithin(round, s, o.Namespace, o.ID)
 }
 
-// Authored is a request of an operator.
+// Authored is a request of an operator, who is recorded in the audit log.
 type Authored struct{ By task.Author }
-
-// Author implements verb.Authored.
-func (a *Authored) Author() *task.Author { return &a.By }
 
 // Stamped is an answer that carries the moment of the shard that it describes.
 type Stamped struct{ At Stamp }

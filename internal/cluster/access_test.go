@@ -13,7 +13,6 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/queues"
-	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/cluster/tokens"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -27,20 +26,9 @@ func newToken(ns, name string) tokens.Call {
 		Rights: auth.Rights{Namespace: ns, Roles: auth.Consume, Queues: []string{"mail*"}}, Hash: auth.HashOf(auth.NewSecret())}}
 }
 
-func TestTokensNeedTheLevel(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel-1, 1)
-		_, err := c.Tokens.Add(bg, newToken("default", "ci"))
-		_, err2 := c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: "team"})
-		if err3 := c.Tokens.Require(bg, boss, true); !errors.Is(err, task.ErrWrongState) || !errors.Is(err2, task.ErrWrongState) || !errors.Is(err3, task.ErrWrongState) {
-			t.Errorf("tokens below the feature level: Add, Namespaces.Add and Require returned %v, %v, %v, want ErrWrongState", err, err2, err3)
-		}
-	})
-}
-
 func TestNamespaces(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		if _, err := c.Queues.PutQueue(bg, auditlog.Action{}, "team", "mail", asItIs); !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("creating a queue in a namespace that does not exist: %v, want ErrNotFound", err)
 		}
@@ -84,7 +72,7 @@ func TestNamespaces(t *testing.T) {
 // Copies receive every change, and a change is confirmed once they have it.
 func TestAccessIsCopiedAndConfirmed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		var heard []auth.Access
 		copied := NewCopy(nil)
 		copied.OnAccess(func(a auth.Access) { heard = append(heard, a) })
@@ -137,7 +125,7 @@ func TestAccessIsCopiedAndConfirmed(t *testing.T) {
 // A token's last use is visible immediately, and written within minutes.
 func TestTokenUses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		made, err := c.Tokens.Add(bg, newToken("default", "ci"))
 		must(t, err)
 		used := func() store.Time {

@@ -11,7 +11,6 @@ import (
 	"github.com/pawlq/pawl/internal/audit"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/queues"
-	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -38,7 +37,7 @@ func (s *systemReplica) noted() (all []string) {
 func TestAuditOfQueues(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
-		w.openAt(system.PolicyLevel, 1)
+		w.open(1)
 		s := w.leader
 		put := func(by task.Author, length int64) {
 			t.Helper()
@@ -80,7 +79,7 @@ func TestOldAuditEntriesAreRemoved(t *testing.T) {
 		log.Append(audit.Entry{By: lena, Action: task.QueuePut})
 		must(t, w.State.Apply(store.Position{Index: 1, Term: 1, Time: at}, tx.Seal(nil)))
 		tx.Close()
-		w.openAt(system.PolicyLevel, 1)
+		w.open(1)
 		pass(auditlog.AuditGrace - time.Minute)
 		if got := w.leader.noted(); len(got) != 1 {
 			t.Errorf("just after the election the audit log has %q, want the one entry", got)
@@ -95,11 +94,7 @@ func TestOldAuditEntriesAreRemoved(t *testing.T) {
 // How long entries are kept is a setting of the cluster, and changing it is recorded. A node that does not know it yet removes nothing.
 func TestAuditRetention(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel-1, 1)
-		is(t, c.Placement.SetAuditRetention(bg, lena, 48*time.Hour), task.ErrWrongState, "feature level")
-	})
-	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		is(t, c.Placement.SetAuditRetention(bg, lena, time.Hour), task.ErrInvalidArgument, "retention: 1h0m0s is not between 24h0m0s (1 day) and 87600h0m0s (10 years)")
 		copied := NewCopy(nil)
 		if got := copied.AuditKeep(); got != audit.MaxKeep {
@@ -133,23 +128,17 @@ func TestAuditRetention(t *testing.T) {
 	})
 }
 
-// While a leader may run a release without the audit log, nothing is recorded. Raising the level is recorded.
-func TestAuditNeedsALevel(t *testing.T) {
+// Raising the level is recorded, once.
+func TestRaiseIsRecorded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
-		w.openAt(system.PolicyLevel-1, 1)
+		w.open(1)
 		s := w.leader
-		if err := s.control.Placement.Drain(ctx, lena, "n1"); err != nil {
-			t.Fatal(err)
-		}
-		if got := s.noted(); len(got) > 0 {
-			t.Errorf("the audit log below the feature level has %q, want nothing", got)
-		}
-		if _, err := s.control.Placement.Hello(ctx, Presence{Number: 1, Version: "new", MinLevel: 1, MaxLevel: system.PolicyLevel}); err != nil {
+		if _, err := s.control.Placement.Hello(ctx, Presence{Number: 1, Version: "new", MinLevel: 1, MaxLevel: 2}); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if level, err := s.control.Placement.RaiseLevel(ctx, lena); err != nil || level != system.PolicyLevel {
+			if level, err := s.control.Placement.RaiseLevel(ctx, lena); err != nil || level != 2 {
 				t.Fatalf("RaiseLevel = %d, %v", level, err)
 			}
 		}

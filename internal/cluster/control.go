@@ -29,9 +29,6 @@ type Shards interface {
 	CopyWatches(ctx context.Context, shard uint32, watches map[string]task.Watch) error
 }
 
-// PoliciesLevel is the feature level of most of what callers can ask for.
-const PoliciesLevel = system.PolicyLevel
-
 // Config configures a Control.
 type Config struct {
 	System system.Replica

@@ -63,7 +63,7 @@ func TestCloseDuringElections(t *testing.T) {
 // After a dropped round, readers of events continue where they were until the term is over. Nodes' confirmations do not count in a later term.
 func TestDropped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		made, err := c.Tokens.Add(bg, newToken("default", "ci"))
 		must(t, err)
 		page, err := c.Queues.Events(bg, events.Query{})

@@ -11,7 +11,6 @@ import (
 
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/namespaces"
-	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -39,7 +38,7 @@ func (w *world) use(shard uint32, ns string, fn func(*task.Space)) {
 func TestShareFollowsQueues(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = 100
-		c := w.openAt(system.PolicyLevel, 3)
+		c := w.open(3)
 		_, err := c.Namespaces.Add(bg, namespaces.Call{Name: "team", Quotas: quotasOf(100, 0, 0)})
 		must(t, err)
 		first, err := c.Queues.PutQueue(bg, auditlog.Action{}, "team", "a", asItIs)
@@ -69,7 +68,7 @@ func TestShareFollowsQueues(t *testing.T) {
 // A lower quota is in force when the call returns, and does not affect existing tasks.
 func TestQuotaLowered(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 2)
+		c := w.open(2)
 		for _, name := range []string{"a", "b", "c"} {
 			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", name, asItIs)
 			must(t, err)
@@ -127,7 +126,7 @@ func TestDivisionModel(t *testing.T) {
 func divisionModel(t *testing.T, w *world, rng *rand.Rand) {
 	const shards, most = 4, 50
 	w.most = 100
-	w.openAt(system.PolicyLevel, shards)
+	w.open(shards)
 	lossy := &lossyShards{world: w, rng: rand.New(rand.NewPCG(rng.Uint64(), 1)), well: true}
 	replicas := []*systemReplica{w.newReplicaOver(lossy), w.newReplicaOver(lossy)}
 	replicas[0].lead()
@@ -299,7 +298,7 @@ func highest(a, b task.Amounts) task.Amounts {
 // Slots for running tasks go where tasks are ready. If there are fewer slots than shards, the shards take turns.
 func TestSlotsTakeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 3)
+		c := w.open(3)
 		for _, name := range []string{"a", "b", "c"} {
 			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", name, asItIs)
 			must(t, err)

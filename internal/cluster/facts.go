@@ -59,24 +59,27 @@ func factsOfSettings(s system.Settings) *settingsFacts {
 func CheckAuditRetention(field string, d time.Duration) error { return audit.CheckKeep(field, d) }
 
 // SetAuditRetention sets how long audit entries are kept, in all shards. It takes effect within a day.
-//
-// Errors: wrong_state below the feature level.
 func (p *Placement) SetAuditRetention(ctx context.Context, by task.Author, d time.Duration) error {
 	if err := CheckAuditRetention("retention", d); err != nil {
 		return err
 	}
 	return changeMap(ctx, p, func(tx *store.Tx, m *Map) error {
-		if err := system.RequireLevel(tx, system.PolicyLevel, "setting the audit retention needs"); err != nil {
-			return err
-		}
 		if m.Settings.AuditKeep() == d {
 			return nil
 		}
-		was := factsOfSettings(m.Settings)
-		m.Settings.AuditRetention = d
-		p.setSettings(tx, m.Settings)
-		return auditlog.OnCluster(tx, by, task.AuditRetentionSet, was, factsOfSettings(m.Settings))
+		settings := m.Settings
+		settings.AuditRetention = d
+		return p.changeSettings(tx, by, task.AuditRetentionSet, m.Settings, settings)
 	})
+}
+
+// changeSettings writes the cluster's settings and an audit entry.
+func (p *Placement) changeSettings(tx *store.Tx, by task.Author, action task.Action, was, is system.Settings) error {
+	if err := auditlog.OnCluster(tx, by, action, factsOfSettings(was), factsOfSettings(is)); err != nil {
+		return err
+	}
+	p.setSettings(tx, is)
+	return nil
 }
 
 // NoteBackup records that a backup of the cluster is being made.

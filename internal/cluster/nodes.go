@@ -173,20 +173,24 @@ func (p *Placement) join(tx *store.Tx, m *Map, r JoinRequest) (uint32, error) {
 		return 0, system.WrongState("join of %q: the cluster has %d nodes, the most allowed", r.Name, n)
 	}
 	number := m.Settings.NextNode
+	n := Node{Number: number, Name: r.Name, PeerAddress: r.PeerAddress, APIAddress: r.APIAddress, State: Active, Version: r.Version,
+		MinLevel: r.MinLevel, MaxLevel: r.MaxLevel, Nonce: r.Nonce, JoinedAt: tx.Now()}
+	var was any
+	if replaces {
+		was = factsOfNode(old)
+	}
+	by := task.Author{Name: r.Name, Interface: task.InterfaceNode, Address: hostOf(r.PeerAddress)}
+	if err := onNode(tx, by, task.NodeJoined, n.Name, was, factsOfNode(n)); err != nil {
+		return 0, err
+	}
 	if replaces {
 		p.remove(tx, m, old, number)
 	}
 	p.forgetOldest(tx, m)
 	m.Settings.NextNode++
 	p.setSettings(tx, m.Settings)
-	n := Node{Number: number, Name: r.Name, PeerAddress: r.PeerAddress, APIAddress: r.APIAddress, State: Active, Version: r.Version,
-		MinLevel: r.MinLevel, MaxLevel: r.MaxLevel, Nonce: r.Nonce, JoinedAt: tx.Now()}
 	p.setNode(tx, n)
-	by := task.Author{Name: r.Name, Interface: task.InterfaceNode, Address: hostOf(r.PeerAddress)}
-	if !replaces {
-		return number, onNode(tx, by, task.NodeJoined, n.Name, nil, factsOfNode(n))
-	}
-	return number, onNode(tx, by, task.NodeJoined, n.Name, factsOfNode(old), factsOfNode(n))
+	return number, nil
 }
 
 // joinedAlready answers a repeated join.
@@ -373,8 +377,11 @@ func (p *Placement) setNodeState(ctx context.Context, action auditlog.Action, na
 		}
 		was := factsOfNode(n)
 		n.State = state
+		if err := onNode(tx, action.By, action.Action, name, was, factsOfNode(n)); err != nil {
+			return err
+		}
 		p.setNode(tx, n)
-		return onNode(tx, action.By, action.Action, name, was, factsOfNode(n))
+		return nil
 	})
 }
 
@@ -398,10 +405,13 @@ func (p *Placement) Remove(ctx context.Context, by task.Author, name string, for
 		if err := p.checkLoss(m, n); err != nil {
 			return err
 		}
-		p.remove(tx, m, n, 0)
 		was, is := factsOfNode(n), factsOfNode(n)
 		is.State = Removed
-		return onNode(tx, by, task.NodeRemoved, name, was, is)
+		if err := onNode(tx, by, task.NodeRemoved, name, was, is); err != nil {
+			return err
+		}
+		p.remove(tx, m, n, 0)
+		return nil
 	})
 }
 

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -110,13 +109,15 @@ func (p *Placement) AddShards(ctx context.Context, by task.Author, total int) er
 			members[i].Replicas++
 			m.Shards = append(m.Shards, newShard(uint32(id), members[i].Number)) // #nosec G115 -- at most MaxDataShards
 		}
+		settings := m.Settings
+		settings.DataShards = total
+		if err := p.changeSettings(tx, by, task.ShardsAdded, m.Settings, settings); err != nil {
+			return err
+		}
 		for _, s := range m.Shards[len(m.Shards)-(total-have):] {
 			p.setShard(tx, s)
 		}
-		was := factsOfSettings(m.Settings)
-		m.Settings.DataShards = total
-		p.setSettings(tx, m.Settings)
-		return auditlog.OnCluster(tx, by, task.ShardsAdded, was, factsOfSettings(m.Settings))
+		return nil
 	})
 }
 
@@ -154,8 +155,11 @@ func (p *Placement) Move(ctx context.Context, by task.Author, shard uint32, from
 		s = s.clone()
 		s.add(dst.Number)
 		s.Leaving = append(s.Leaving, old.ID)
+		if err := onShard(tx, by, task.ReplicaMoved, shard, &replicaFacts{from}, &replicaFacts{to}); err != nil {
+			return err
+		}
 		p.setShard(tx, s)
-		return onShard(tx, by, task.ReplicaMoved, shard, &replicaFacts{from}, &replicaFacts{to})
+		return nil
 	})
 }
 
@@ -190,8 +194,11 @@ func (p *Placement) Transfer(ctx context.Context, by task.Author, shard uint32, 
 		}
 		was, _ := m.Node(s.Preferred)
 		s.Preferred = n.Number
+		if err := onShard(tx, by, task.LeaderTransferred, shard, &leaderFacts{was.Name}, &leaderFacts{to}); err != nil {
+			return err
+		}
 		p.setShard(tx, s)
-		return onShard(tx, by, task.LeaderTransferred, shard, &leaderFacts{was.Name}, &leaderFacts{to})
+		return nil
 	})
 }
 
@@ -204,10 +211,9 @@ func (p *Placement) SetReplication(ctx context.Context, by task.Author, n int) e
 		if m.Settings.Replication == n {
 			return nil
 		}
-		was := factsOfSettings(m.Settings)
-		m.Settings.Replication = n
-		p.setSettings(tx, m.Settings)
-		return auditlog.OnCluster(tx, by, task.ReplicationSet, was, factsOfSettings(m.Settings))
+		settings := m.Settings
+		settings.Replication = n
+		return p.changeSettings(tx, by, task.ReplicationSet, m.Settings, settings)
 	})
 }
 
@@ -228,10 +234,9 @@ func (p *Placement) RaiseLevel(ctx context.Context, by task.Author) (int, error)
 		if level <= m.Settings.Level {
 			return m.Settings.Level, nil
 		}
-		was := factsOfSettings(m.Settings)
-		m.Settings.Level = level
-		p.setSettings(tx, m.Settings)
-		return level, auditlog.OnCluster(tx, by, task.LevelRaised, was, factsOfSettings(m.Settings))
+		settings := m.Settings
+		settings.Level = level
+		return level, p.changeSettings(tx, by, task.LevelRaised, m.Settings, settings)
 	})
 }
 

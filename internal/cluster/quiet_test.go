@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/cluster/workers"
 )
 
@@ -26,7 +25,7 @@ func (h heard) listen(_ uint64, all bool, quiet []workers.Quiet, resumed []worke
 
 func TestQuietWorkers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.openAt(system.PolicyLevel, 1)
+		w.open(1)
 		c := w.leader.control
 		cp, told := NewCopy(nil), heard{}
 		cp.OnQuiet(told.listen)

@@ -20,7 +20,7 @@ func TestNamespaceMayHaveATenthOfQueues(t *testing.T) {
 	}
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = queues.DefaultMaxQueues
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		for _, name := range []string{"greedy", "modest"} {
 			_, err := c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: name})
 			must(t, err)

@@ -76,17 +76,12 @@ func (s *systemReplica) lead() {
 	s.Lead()
 }
 
-// open creates a cluster of feature level 1 with the given number of data shards, unless it exists, and returns the leader's Control.
+// open creates a cluster with the given number of data shards, unless it exists, and returns the leader's Control.
 func (w *world) open(shards int) *Control {
-	w.T.Helper()
-	return w.openAt(1, shards)
-}
-
-func (w *world) openAt(level, shards int) *Control {
 	w.T.Helper()
 	s := w.newReplica()
 	s.lead()
-	if err := s.control.Placement.Found(context.Background(), FirstNode{Name: "n1", Version: "v1", MinLevel: 1, MaxLevel: level}, shards); err != nil {
+	if err := s.control.Placement.Found(context.Background(), FirstNode{Name: "n1", Version: "v1", MinLevel: 1, MaxLevel: 1}, shards); err != nil {
 		w.T.Fatal(err)
 	}
 	synctest.Wait()

@@ -7,7 +7,6 @@ func (c *Change) beginClaim() {
 	q.lanes.Begin(f, r.now)
 	taken := false
 	if x.Key != "" {
-		x.Claim.Counted = true
 		taken = q.limits.Begin(r, &f.Use, c.id, x)
 	}
 	if q.limits.TakeOfQueue(r, x) || taken {
@@ -32,5 +31,4 @@ func (c *Change) endClaim() {
 		q.in(r).Wake()
 	}
 	r.quotas.RoomIn(q.space)
-	c.To.Claim.Counted = false
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl/internal/engine/limit"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -134,57 +133,6 @@ func TestNewKeyWhileOthersRun(t *testing.T) {
 		if w.started["a"] <= 4 || w.started["b"] == 0 {
 			t.Errorf("with %d tasks waiting behind the long ones, started %v", behind, w.started)
 		}
-	}
-}
-
-// Claims made or ended by a leader of feature level 2 are counted correctly.
-func TestClaimsOfAnOlderLeader(t *testing.T) {
-	w := newCrew(t, 9, nil)
-	s := task.DefaultSettings()
-	s.PerKey.MaxRunning = 2
-	w.PutQueue("default", s, false)
-	w.add("a", 3)
-	w.add("b", 3)
-	w.add("c", 1)
-	claim := func() map[string]int {
-		got := map[string]int{}
-		for _, c := range w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 9, Lease: time.Hour}) {
-			got[c.Key]++
-		}
-		return got
-	}
-	first := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 3})
-	made, ended, last := first[0], first[1], first[2] // of a, b and c
-	w.Round(func(r *Round) {
-		for _, c := range []Claimed{made, last} {
-			x := *c.Exec
-			x.Claim.Counted = false
-			r.Tx().Set(schema.IDKey("default", schema.TableExec, c.ID), x.Encode())
-			r.Tx().Delete(schema.UseKey("default", "default", c.Key))
-		}
-		if _, err := Ack(r, Hold{Namespace: "default", ID: ended.ID, Token: ended.Token}, schema.Result{}); err != nil {
-			t.Fatal(err)
-		}
-		r.Tx().Set(schema.ClaimedKey("default", "default", "b", ended.ID), nil)
-		left := limit.Use{Claims: limit.Claims{Named: []task.ID{ended.ID}}}
-		r.Tx().Set(schema.UseKey("default", "default", "b"), left.Encode())
-	})
-	w.BecomeLeader()
-	if got := claim(); got["a"] != 2 || got["b"] != 2 {
-		t.Errorf("claimed %v, want 2 of a and 2 of b", got)
-	}
-	if err := w.Check(); err != nil {
-		t.Error(err)
-	}
-	for _, c := range []Claimed{made, last} {
-		if _, err := Run(w.World, func(r *Round) (Settled, error) {
-			return Ack(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, schema.Result{})
-		}); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := w.Check(); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
-	"github.com/pawlq/pawl/internal/task"
 )
 
 // auditOf returns the audit log as a node reports it, oldest first.
@@ -208,18 +207,4 @@ func TestAuditRetention(t *testing.T) {
 			t.Errorf("an hour later there are %d entries, want none", n)
 		}
 	})
-}
-
-// Counts are sent in the old form to nodes that know no authors, and both forms are read.
-func TestCountsOfTwoForms(t *testing.T) {
-	for _, a := range []countArgs{{N: 3}, {N: 3, By: task.Author{Name: "lena", Interface: task.InterfaceREST}}} {
-		b, err := a.MarshalCBOR()
-		var back countArgs
-		if err == nil {
-			err = back.UnmarshalCBOR(b)
-		}
-		if err != nil || back != a || a.By.IsZero() != (len(b) == 1) {
-			t.Errorf("%+v travels as %x, and arrives as %+v (%v)", a, b, back, err)
-		}
-	}
 }

@@ -45,7 +45,7 @@ func (a *clusterAdmin) Backup(ctx context.Context, by task.Author, w io.Writer, 
 	if err != nil {
 		return err
 	}
-	if by = a.knownAuthor(by); !by.IsZero() {
+	if !by.IsZero() {
 		if _, err := a.note(ctx, authorArgs{by}); err != nil {
 			return err
 		}

@@ -54,25 +54,6 @@ type countArgs struct {
 	By task.Author
 }
 
-// MarshalCBOR writes the number alone if there is no author: nodes below the feature level at which authors are recorded know no
-// other form.
-func (a countArgs) MarshalCBOR() ([]byte, error) {
-	if a.By.IsZero() {
-		return cbor.Marshal(a.N)
-	}
-	type fields countArgs
-	return cbor.Marshal(fields(a))
-}
-
-// UnmarshalCBOR accepts both forms.
-func (a *countArgs) UnmarshalCBOR(b []byte) error {
-	if *a = (countArgs{}); cbor.Unmarshal(b, &a.N) == nil {
-		return nil
-	}
-	type fields countArgs
-	return cbor.Unmarshal(b, (*fields)(a))
-}
-
 func newClusterAdmin(n *Node) *clusterAdmin {
 	r, c := n.router.Forwarder, n.control
 	return &clusterAdmin{
@@ -101,14 +82,6 @@ func newClusterAdmin(n *Node) *clusterAdmin {
 	}
 }
 
-// knownAuthor returns the author for the system shard to record: none while it may be led by a node that doesn't know authors.
-func (a *clusterAdmin) knownAuthor(by task.Author) task.Author {
-	if a.routerMap.Level() < cluster.PoliciesLevel {
-		return task.Author{}
-	}
-	return by
-}
-
 // onSystem returns a call that changes the system shard's tables. All of them may be retried.
 func onSystem[A any](r *forward.Forwarder, name string, do func(context.Context, A) error) func(context.Context, A) (struct{}, error) {
 	return forward.OnSystem(r, name, true, func(ctx context.Context, a A) (struct{}, error) { return struct{}{}, do(ctx, a) })
@@ -119,18 +92,18 @@ func (a *clusterAdmin) Map(context.Context) *cluster.Map { return a.copy.Map() }
 
 // AddShards implements gateway.Admin.
 func (a *clusterAdmin) AddShards(ctx context.Context, by task.Author, total int) error {
-	return a.system.addShards(ctx, a.knownAuthor(by), total)
+	return a.system.addShards(ctx, by, total)
 }
 
 // SetReplication implements gateway.Admin.
 func (a *clusterAdmin) SetReplication(ctx context.Context, by task.Author, n int) error {
-	_, err := a.replication(ctx, countArgs{n, a.knownAuthor(by)})
+	_, err := a.replication(ctx, countArgs{n, by})
 	return err
 }
 
 // SetAuditRetention implements gateway.Admin.
 func (a *clusterAdmin) SetAuditRetention(ctx context.Context, by task.Author, d time.Duration) error {
-	_, err := a.auditKeep(ctx, periodArgs{d, a.knownAuthor(by)})
+	_, err := a.auditKeep(ctx, periodArgs{d, by})
 	return err
 }
 

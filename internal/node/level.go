@@ -2,11 +2,11 @@ package node
 
 import "github.com/pawlq/pawl/internal/cluster"
 
-// The feature levels that this release supports. A cluster's level is raised when all its nodes support the next one; only then is
-// anything written that nodes of the older release would not understand.
+// The feature levels that this release supports. A release that writes what older ones can't read has a new level: a cluster's level is
+// raised when all its nodes support the new one, and only then is any of it written.
 const (
 	minLevel    = 1
-	newestLevel = 3 // 2: queues can be spread over shards; 3: limits
+	newestLevel = 1
 )
 
 // checkLevel returns an error if the level of the cluster, as far as a node knows it, is beyond what this release supports.

@@ -405,9 +405,6 @@ func (n *Node) addMissingShards(ctx context.Context, m *cluster.Map) error {
 			n.cfg.DataShards, has, has)
 	}
 	by := task.Author{Name: n.cfg.Name, Interface: task.InterfaceNode, Reason: "--shards"}
-	if m.Settings.Level < cluster.PoliciesLevel {
-		by = task.Author{}
-	}
 	if err := n.system.addShards(ctx, by, n.cfg.DataShards); err != nil {
 		return err
 	}

@@ -54,15 +54,6 @@ func (a routerMap) Learned(q queues.Queue) { a.copy.Learned(q) }
 // Dropped implements router.Map.
 func (a routerMap) Dropped(ns, name string) { a.copy.Dropped(ns, name) }
 
-// Level implements router.Map.
-func (a routerMap) Level() int {
-	m := a.copy.Map()
-	if m == nil {
-		return 0
-	}
-	return m.Settings.Level
-}
-
 // Age implements router.Map.
 func (a routerMap) Age() time.Duration { return a.heartbeat.age() }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/router/claims"
@@ -47,7 +46,6 @@ func (instantMap) Nodes() []forward.Node                     { return nil }
 func (instantMap) Queue(string, string) (queues.Queue, bool) { return queues.Queue{}, false }
 func (instantMap) Learned(queues.Queue)                      {}
 func (instantMap) Dropped(string, string)                    {}
-func (instantMap) Level() int                                { return cluster.PoliciesLevel }
 func (instantMap) Age() time.Duration                        { return 0 }
 
 // wire is a network without latency.

@@ -2,8 +2,6 @@ package verb
 
 import (
 	"time"
-
-	"github.com/pawlq/pawl/internal/task"
 )
 
 // Requests implement these interfaces by embedding structs with the methods.
@@ -23,17 +21,11 @@ type ByName interface {
 	ObjectName() (ns, name string)
 }
 
-// Authored is a request of an operator, who is recorded in the audit log.
-type Authored interface{ Author() *task.Author }
-
 // ByID is a request about an object whose id names its shard. If no node has that shard, the object does not exist.
 type ByID interface {
 	Sharded
 	ObjectID() (kind, id string)
 }
-
-// LevelGated is a request that may use a field that leaders of an older release do not know. NewField returns the field, or "".
-type LevelGated interface{ NewField() string }
 
 // Waiting is a request that may wait for something.
 type Waiting interface{ Waits() *time.Duration }

@@ -28,7 +28,6 @@ func (m onlyMap) Replicas(id uint32) []uint32 {
 func (m onlyMap) Shards() []uint32      { return m.data }
 func (m onlyMap) Nodes() []forward.Node { return []forward.Node{{Number: 1, Name: "n1"}} }
 func (m onlyMap) Age() time.Duration    { return 0 }
-func (m onlyMap) Level() int            { return cluster.PoliciesLevel }
 
 // lateShards gives control access to the data shards, by a router that is set later.
 type lateShards struct{ h *testNode }

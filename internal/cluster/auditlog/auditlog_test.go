@@ -28,10 +28,10 @@ type world struct {
 }
 
 // inBubble runs a test in fake time.
-func inBubble(t *testing.T, level int, fn func(t *testing.T, w world)) {
+func inBubble(t *testing.T, fn func(t *testing.T, w world)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := systemtest.NewWorld(t)
-		fn(t, world{s, New(s.Open(level, 1))})
+		fn(t, world{s, New(s.Open(1))})
 	})
 }
 
@@ -57,31 +57,28 @@ func (w world) record(by task.Author, before, after any) error {
 	return err
 }
 
-// A change is recorded if it has an author and changed something, and if the cluster's level has the audit log.
+// A change is recorded if it has an author and changed something.
 func TestRecord(t *testing.T) {
 	for _, c := range []struct {
 		what          string
-		level         int
 		by            task.Author
 		before, after any
 		want          string
 	}{
-		{"a change", system.PolicyLevel, lena, &facts{1}, &facts{2}, `lena cluster.replication cluster : {"max":1} → {"max":2}`},
-		{"a change at a later level", system.PolicyLevel + 1, lena, &facts{1}, &facts{2}, `lena cluster.replication cluster : {"max":1} → {"max":2}`},
-		{"something new", system.PolicyLevel, lena, nil, &facts{2}, `lena cluster.replication cluster :  → {"max":2}`},
-		{"something removed", system.PolicyLevel, lena, &facts{1}, nil, `lena cluster.replication cluster : {"max":1} →`},
-		{"no change", system.PolicyLevel, lena, &facts{1}, &facts{1}, ""},
-		{"by nobody", system.PolicyLevel, task.Author{}, &facts{1}, &facts{2}, ""},
-		{"below the level", system.PolicyLevel - 1, lena, &facts{1}, &facts{2}, ""},
+		{"a change", lena, &facts{1}, &facts{2}, `lena cluster.replication cluster : {"max":1} → {"max":2}`},
+		{"something new", lena, nil, &facts{2}, `lena cluster.replication cluster :  → {"max":2}`},
+		{"something removed", lena, &facts{1}, nil, `lena cluster.replication cluster : {"max":1} →`},
+		{"no change", lena, &facts{1}, &facts{1}, ""},
+		{"by nobody", task.Author{}, &facts{1}, &facts{2}, ""},
 	} {
-		inBubble(t, c.level, func(t *testing.T, w world) {
+		inBubble(t, func(t *testing.T, w world) {
 			must(t, w.record(c.by, c.before, c.after))
 			if got := strings.Join(w.World.Audited("default"), "; "); got != c.want {
 				t.Errorf("%s: audited %q, want %q", c.what, got, c.want)
 			}
 		})
 	}
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w world) {
+	inBubble(t, func(t *testing.T, w world) {
 		w.Round(func(tx *store.Tx) {
 			must(t, RecordOn(tx, lena, task.QuotasSet, "team", task.Target{Kind: task.OnNamespace, Name: "team"}, &facts{1}, &facts{2}))
 		})
@@ -103,7 +100,7 @@ func TestMoment(t *testing.T) {
 
 // Entries are removed once they have been kept long enough, but not within an hour of an election: the leader's clock may be wrong.
 func TestExpire(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w world) {
+	inBubble(t, func(t *testing.T, w world) {
 		must(t, w.record(lena, &facts{1}, &facts{2}))
 		expire := func(want int, what string) {
 			t.Helper()
@@ -132,7 +129,7 @@ func TestExpire(t *testing.T) {
 
 // A log without entries is not written, and one that is due is looked at again within a day.
 func TestExpireLooksOnlyWhenItIsDue(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w world) {
+	inBubble(t, func(t *testing.T, w world) {
 		time.Sleep(AuditGrace + time.Minute)
 		before := w.State.Applied().Index
 		if must(t, w.Expire(bg)); w.State.Applied().Index != before {
@@ -143,7 +140,7 @@ func TestExpireLooksOnlyWhenItIsDue(t *testing.T) {
 		due, err := audit.Due(snap)
 		snap.Close()
 		must(t, err)
-		w.Put(system.SettingsKey, system.EncodeRow(system.Settings{Level: system.PolicyLevel, AuditRetention: audit.MinKeep}))
+		w.Put(system.SettingsKey, system.EncodeRow(system.Settings{Level: 1, AuditRetention: audit.MinKeep}))
 		w.Sleep(time.Until(due.Time()))
 		if must(t, w.Expire(bg)); len(w.World.Audited("default")) != 0 {
 			t.Error("what is due at this moment stays")
@@ -166,7 +163,7 @@ func TestDamage(t *testing.T) {
 		{head, "record, expire, list", "audit"},
 	} {
 		for _, name := range strings.Split(c.calls, ", ") {
-			inBubble(t, system.PolicyLevel, func(t *testing.T, w world) {
+			inBubble(t, func(t *testing.T, w world) {
 				must(t, w.record(lena, &facts{1}, &facts{2}))
 				time.Sleep(AuditGrace)
 				w.Sleep(audit.DefaultKeep)
@@ -181,7 +178,7 @@ func TestDamage(t *testing.T) {
 			})
 		}
 	}
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w world) {
+	inBubble(t, func(t *testing.T, w world) {
 		must(t, w.record(lena, &facts{1}, &facts{2}))
 		if problems, err := w.Check(bg); err != nil || len(problems) > 0 {
 			t.Errorf("a sound log: %q, %v", problems, err)
@@ -195,7 +192,7 @@ func TestDamage(t *testing.T) {
 
 // Pages come from this shard, which is number 0, and continue after a place.
 func TestAudit(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w world) {
+	inBubble(t, func(t *testing.T, w world) {
 		for n := range 3 {
 			must(t, w.record(lena, &facts{n}, &facts{n + 1}))
 		}

@@ -99,13 +99,10 @@ func New(shard *system.Shard) *Markers { return &Markers{shard} }
 
 // Add adds a marker. A repeat under the same id returns the existing marker.
 //
-// Errors: conflict if the id belongs to another marker; rate_limited after too many within an hour; wrong_state below the feature level.
+// Errors: conflict if the id belongs to another marker; rate_limited after too many within an hour.
 func (s *Markers) Add(ctx context.Context, a Call) (Marker, error) {
 	return system.Update(ctx, s.shard, func(tx *store.Tx) (Marker, error) {
 		m := a.Marker
-		if err := system.RequireLevel(tx, system.PolicyLevel, "markers need"); err != nil {
-			return m, err
-		}
 		if _, err := namespaces.Get(tx, m.Namespace); err != nil {
 			return m, err
 		}
@@ -128,15 +125,15 @@ func (s *Markers) Add(ctx context.Context, a Call) (Marker, error) {
 		if err != nil {
 			return m, err
 		}
-		if err := paceMarkers(tx, m.Namespace); err != nil {
+		m.CreatedBy, m.CreatedAt = a.By.Name, tx.Now()
+		if err := putMarker(tx, a.By, task.MarkerAdded, nil, &m); err != nil {
 			return m, err
 		}
-		m.CreatedBy, m.CreatedAt = a.By.Name, tx.Now()
 		for _, p := range gone {
 			tx.Delete(p.key(m.Namespace))
 		}
 		countMarkers(tx, 1-len(gone))
-		return m, putMarker(tx, a.By, task.MarkerAdded, nil, &m)
+		return m, nil
 	})
 }
 
@@ -166,15 +163,25 @@ func roomForMarker(r store.Reader, m *Marker, kept []markerPlace, now store.Time
 	return kept[:n], nil
 }
 
-// putMarker writes the row of a marker and an audit entry. before is nil for a new marker.
+// putMarker writes the row of a marker and an audit entry, unless there were too many within an hour. before is nil for a new marker.
 func putMarker(tx *store.Tx, by task.Author, action task.Action, before, m *Marker) error {
+	pace, err := nextPace(tx, m.Namespace)
+	if err != nil {
+		return err
+	}
 	var was any
 	if before != nil {
 		was = factsOfMarker(before)
+	}
+	if err := onMarker(tx, by, action, m, was, factsOfMarker(m)); err != nil {
+		return err
+	}
+	if before != nil {
 		tx.Delete(before.place().key(m.Namespace))
 	}
 	tx.Set(m.place().key(m.Namespace), system.EncodeRow(*m))
-	return onMarker(tx, by, action, m, was, factsOfMarker(m))
+	tx.Set(markerPaceKey(m.Namespace), system.EncodeRow(pace))
+	return nil
 }
 
 func onMarker(tx *store.Tx, by task.Author, action task.Action, m *Marker, before, after any) error {
@@ -183,23 +190,22 @@ func onMarker(tx *store.Tx, by task.Author, action task.Action, m *Marker, befor
 
 func markerPaceKey(ns string) []byte { return append([]byte{system.MetaTable, 'K'}, ns...) }
 
-// paceMarkers counts a change, and returns an error if there are too many within an hour.
-func paceMarkers(tx *store.Tx, ns string) error {
+// nextPace returns the pace with one more change, or an error if there are too many within an hour.
+func nextPace(tx *store.Tx, ns string) (markerPace, error) {
 	pace, _, err := system.GetRow[markerPace](tx, markerPaceKey(ns))
 	if err != nil {
-		return err
+		return pace, err
 	}
 	ends := pace.Since.Add(time.Hour)
 	switch {
 	case tx.Now() >= ends:
 		pace = markerPace{Since: tx.Now()}
 	case pace.Changes >= markersHourly:
-		return &task.Error{Code: task.CodeRateLimited, RetryAfter: ends.Sub(tx.Now()),
+		return pace, &task.Error{Code: task.CodeRateLimited, RetryAfter: ends.Sub(tx.Now()),
 			Message: fmt.Sprintf("namespace %q: %d markers were set or ended within an hour, the maximum", ns, markersHourly)}
 	}
 	pace.Changes++
-	tx.Set(markerPaceKey(ns), system.EncodeRow(pace))
-	return nil
+	return pace, nil
 }
 
 // countMarkers adds n to the number of all markers.
@@ -230,9 +236,6 @@ func (s *Markers) End(ctx context.Context, a Ending) (Marker, error) {
 		if err := m.checkTimes(tx.Now()); err != nil {
 			return m, err
 		}
-		if err := paceMarkers(tx, m.Namespace); err != nil {
-			return m, err
-		}
 		return m, putMarker(tx, a.By, task.MarkerEnded, &before, &m)
 	})
 }
@@ -247,9 +250,12 @@ func (s *Markers) Remove(ctx context.Context, a Name) error {
 		if err != nil {
 			return struct{}{}, err
 		}
+		if err := onMarker(tx, a.By, task.MarkerRemoved, &m, factsOfMarker(&m), nil); err != nil {
+			return struct{}{}, err
+		}
 		tx.Delete(m.place().key(a.Namespace))
 		countMarkers(tx, -1)
-		return struct{}{}, onMarker(tx, a.By, task.MarkerRemoved, &m, factsOfMarker(&m), nil)
+		return struct{}{}, nil
 	})
 	return err
 }

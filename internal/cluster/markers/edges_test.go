@@ -16,7 +16,7 @@ import (
 
 // A repeat finds the marker that it set, also once that has ended; another marker under the same id is refused.
 func TestRepeatedMarkers(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		ask := markers.Call{By: lena, Marker: markers.Marker{ID: numbered(1), Namespace: "default", Kind: markers.Deploy, Title: "v1"}}
 		first, err := w.Markers.Add(bg, ask)
 		must(t, err)
@@ -34,7 +34,7 @@ func TestRepeatedMarkers(t *testing.T) {
 
 // A marker ends now, or when a call says; an end that it has is kept, and changed only to another one.
 func TestMarkersEnd(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		must(t, w.mark(bg, 1, time.Hour))
 		name := markers.Name{By: lena, Namespace: "default", ID: numbered(1)}
 		end := func(at store.Time) (markers.Marker, error) {
@@ -73,7 +73,7 @@ func TestMarkersEnd(t *testing.T) {
 
 // A list has the markers of a kind and a time, and none that is kept no longer.
 func TestMarkersAreSelected(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		now := store.TimeOf(time.Now())
 		for n, m := range []markers.Marker{{Kind: markers.Deploy, At: now.Add(-3 * time.Hour), EndedAt: now.Add(-2 * time.Hour)}, {Kind: markers.Incident, At: now.Add(-3 * time.Hour)}, {Kind: markers.Deploy, At: now}} {
 			m.ID, m.Namespace, m.Title = numbered(n), "default", string(rune('a'+n))
@@ -110,7 +110,7 @@ func TestMarkersAreSelected(t *testing.T) {
 
 // A marker is listed up to the moment at which it has been kept long enough.
 func TestMarkersUpToTheirEnd(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		at := store.TimeOf(time.Now())
 		_, err := w.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(1), Namespace: "default", Kind: markers.Note, Title: "a", At: at}})
 		must(t, err)
@@ -127,7 +127,7 @@ func TestMarkersUpToTheirEnd(t *testing.T) {
 
 // A refusal says which queues are meant; a new marker may begin with the oldest that is kept.
 func TestRefusedMarkers(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		mail := task.WithScope(context.Background(), task.Scope{Queues: []string{"mail*"}})
 		for words, queues := range map[string][]string{"a marker about all queues": nil, "a marker about images, videos": {"images", "videos"}} {
 			if err := w.mark(mail, 1, 0, queues...); err == nil || !strings.HasSuffix(err.Error(), words) {

@@ -32,10 +32,10 @@ type world struct {
 }
 
 // inBubble runs a test in fake time.
-func inBubble(t *testing.T, level int, fn func(t *testing.T, w *world)) {
+func inBubble(t *testing.T, fn func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{World: systemtest.NewWorld(t)}
-		w.shard = w.Open(level, 1)
+		w.shard = w.Open(1)
 		w.Markers = markers.New(w.shard)
 		w.Namespaces = namespaces.New(namespaces.Config{Shard: w.shard, Undivide: func(*store.Tx, string) {}, Forget: []func(*store.Tx, string){markers.Forget},
 			Confirm: func(context.Context, uint64) ([]string, error) { return nil, nil }, Erase: func(context.Context, uint32, string) error { return nil }})
@@ -84,7 +84,7 @@ func (w *world) countedMarkers() int {
 
 // TestMarkersAreBounded: the oldest are removed, by number and by age, and all existing ones are counted.
 func TestMarkersAreBounded(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		const day = 24 * time.Hour
 		for i := range markers.MaxMarkers {
 			must(t, w.mark(bg, i, 80*day-time.Duration(i)*time.Minute))
@@ -124,7 +124,7 @@ func TestMarkersAreBounded(t *testing.T) {
 
 // TestMarkersAreScoped: a caller limited to some queues sees and sets the markers of those queues only.
 func TestMarkersAreScoped(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		must(t, w.mark(bg, 1, time.Minute))
 		must(t, w.mark(bg, 2, time.Minute, "mail*", "images"))
 		must(t, w.mark(bg, 3, time.Minute, "images"))
@@ -161,9 +161,9 @@ func TestMarkersAreScoped(t *testing.T) {
 	})
 }
 
-// TestMarkersAreRemovedWithNamespace: markers are removed with their namespace, and need the feature level.
+// TestMarkersAreRemovedWithNamespace: markers are removed with their namespace.
 func TestMarkersAreRemovedWithNamespace(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		_, err := w.Namespaces.Add(bg, namespaces.Call{By: lena, Name: "team"})
 		must(t, err)
 		_, err = w.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(1), Namespace: "team", Kind: markers.Incident, Title: "team's"}})
@@ -177,11 +177,6 @@ func TestMarkersAreRemovedWithNamespace(t *testing.T) {
 		_, err = w.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(3), Namespace: "team", Kind: markers.Note, Title: "late"}})
 		if !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("adding a marker in a removed namespace: %v, want ErrNotFound", err)
-		}
-	})
-	inBubble(t, system.PolicyLevel-1, func(t *testing.T, w *world) {
-		if err := w.mark(bg, 1, 0); !errors.Is(err, task.ErrWrongState) {
-			t.Errorf("adding a marker below the feature level: %v, want ErrWrongState", err)
 		}
 	})
 }
@@ -215,7 +210,7 @@ func TestMarkersAreChecked(t *testing.T) {
 
 // A page of markers continues after the last one, and a range of time excludes its end.
 func TestPagesOfMarkers(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		for n := range 5 {
 			must(t, w.mark(bg, n, time.Duration(5-n)*time.Minute))
 		}

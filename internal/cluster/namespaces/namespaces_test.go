@@ -55,10 +55,10 @@ func (w *world) was() string {
 }
 
 // inBubble runs a test in fake time.
-func inBubble(t *testing.T, level int, fn func(t *testing.T, w *world)) {
+func inBubble(t *testing.T, fn func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{World: systemtest.NewWorld(t), erase: map[uint32]error{}}
-		shard := w.Open(level, 2)
+		shard := w.Open(2)
 		must(t, shard.Learn(bg))
 		forget := func(what string) func(*store.Tx, string) {
 			return func(_ *store.Tx, ns string) { w.note("forget %s of %s", what, ns) }
@@ -127,7 +127,7 @@ func (w *world) get(name string) (Namespace, error) {
 // A namespace that was added has the default quotas but for those that were given. Adding it again is a no-op, unless other quotas are asked
 // for.
 func TestAdd(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		before := w.now()
 		version, err := w.Add(bg, Call{By: lena, Name: "team", Quotas: task.QuotaChange{task.QuotaQueues: 7}})
 		if must(t, err); version != w.now() || !w.announces(before) {
@@ -170,17 +170,11 @@ func TestAdd(t *testing.T) {
 			t.Errorf("audited %q", got)
 		}
 	})
-	inBubble(t, system.PolicyLevel-1, func(t *testing.T, w *world) {
-		_, err := w.Add(bg, Call{By: lena, Name: "team"})
-		systemtest.IsRefusal(t, err, task.ErrWrongState, "tokens and namespaces need feature level 3")
-		_, err = w.SetQuotas(bg, lena, "default", task.QuotaChange{task.QuotaQueues: 7})
-		systemtest.IsRefusal(t, err, task.ErrWrongState, "tokens and namespaces need feature level 3")
-	})
 }
 
 // Namespaces are bounded.
 func TestNamespacesAreBounded(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		put := func(from, to int) {
 			w.Round(func(tx *store.Tx) {
 				for i := from; i < to; i++ {
@@ -224,7 +218,7 @@ func TestMayHaveOneMore(t *testing.T) {
 
 // The default namespace always exists. One that is being removed does not.
 func TestGet(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		w.add(t, "team", nil)
 		if n, err := w.get("default"); err != nil || n.Name != "default" {
 			t.Errorf("the default namespace: %+v, %v", n, err)
@@ -246,7 +240,7 @@ func TestGet(t *testing.T) {
 
 // Namespaces are listed by name, with what they have.
 func TestList(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		for _, name := range []string{"zoo", "abc"} {
 			w.add(t, name, nil)
 		}
@@ -268,7 +262,7 @@ func TestList(t *testing.T) {
 
 // Quotas that were changed are divided among the shards, also if the call is repeated after it could not divide them.
 func TestSetQuotas(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		w.add(t, "team", nil)
 		change := task.QuotaChange{task.QuotaQueues: 7}
 		before := w.now()
@@ -304,7 +298,7 @@ func TestSetQuotas(t *testing.T) {
 
 // A namespace is removed in this order: it is hidden, all nodes know, the shards erase what they have of it, all rows go.
 func TestRemove(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *world) {
 		w.add(t, "team", nil)
 		w.add(t, "team2", nil)
 		before := w.now()
@@ -336,7 +330,7 @@ func TestRemove(t *testing.T) {
 // A namespace that has something is not removed.
 func TestRemoveNeedsAnEmptyNamespace(t *testing.T) {
 	for table, words := range map[byte]string{system.QueueTable: `it has queues, "a" is the first`, system.CronTable: "it has schedules", system.TokenTable: "it has tokens", system.HookTable: "it has webhooks"} {
-		inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
+		inBubble(t, func(t *testing.T, w *world) {
 			w.add(t, "team", nil)
 			for _, other := range []string{"tean", "teal", "tea", "team2"} {
 				w.Put(system.Key(table, other, "x"), []byte{1})
@@ -372,7 +366,7 @@ func TestUnfinishedRemoval(t *testing.T) {
 		{"tasks in transit", nil, map[uint32]error{2: errBusy}, task.ErrWrongState, "in transit", true},
 		{"tasks in transit, and a shard that can't be reached", nil, map[uint32]error{1: errAway, 2: errBusy}, task.ErrWrongState, "in transit", true},
 	} {
-		inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
+		inBubble(t, func(t *testing.T, w *world) {
 			w.add(t, "team", nil)
 			before := w.now()
 			w.confirm, w.erase = c.confirm, c.erase
@@ -426,7 +420,7 @@ func TestConcurrentRemovals(t *testing.T) {
 		{"removed, before a shard refuses", nil, map[uint32]error{1: errBusy}, task.ErrWrongState},
 		{"undone, before a shard refuses", system.EncodeRow(Namespace{Name: "team"}), map[uint32]error{1: errBusy}, task.ErrWrongState},
 	} {
-		inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
+		inBubble(t, func(t *testing.T, w *world) {
 			w.add(t, "team", nil)
 			w.erase = c.erase
 			w.onErased = func() {
@@ -468,11 +462,11 @@ func TestDamagedRows(t *testing.T) {
 	}{
 		{namespaceKey("team"), "get, list, add, add another, set, remove"},
 		{namespaceKey("default"), "get default, list"},
-		{system.SettingsKey, "add, add another, set, remove"},
+		{system.SettingsKey, "add another, set, remove"},
 		{auditHead, "add another, set"},
 	} {
 		for _, name := range strings.Split(c.calls, ", ") {
-			inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
+			inBubble(t, func(t *testing.T, w *world) {
 				w.add(t, "team", nil)
 				w.Damage(c.key)
 				before := w.now()
@@ -495,7 +489,7 @@ func TestDamagedRows(t *testing.T) {
 		{"its row, and a shard refuses", namespaceKey("team"), map[uint32]error{1: errBusy}},
 		{"the audit log", auditHead, nil},
 	} {
-		inBubble(t, system.PolicyLevel, func(t *testing.T, w *world) {
+		inBubble(t, func(t *testing.T, w *world) {
 			w.add(t, "team", nil)
 			w.erase, w.onErased = c.erase, func() { w.Damage(c.key) }
 			version, err := w.Remove(bg, lena, "team")

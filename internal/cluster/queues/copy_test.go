@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
-	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -144,7 +143,7 @@ func TestEnsureQueueForAnotherShard(t *testing.T) {
 // A part that retires gets no copy of a change, neither with it nor in a repair. Using it there makes it stay, in a version of its own.
 func TestRetiringPartGetsNoCopy(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(spreadLevel, 2)
+		c := w.open(2)
 		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 		must(t, err)
 		from := q.Shard
@@ -194,7 +193,7 @@ func TestQueueRow(t *testing.T) {
 // copies is there.
 func TestReconcileRows(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.openAt(system.PolicyLevel, 3)
+		w.open(3)
 		config := func(version uint64) task.QueueConfig {
 			return task.QueueConfig{Version: version, Settings: task.DefaultSettings()}
 		}
@@ -221,15 +220,12 @@ func TestReconcileRows(t *testing.T) {
 		if err != nil || !ok || dropping || q.Shard != 2 || fmt.Sprint(q.Shards()) != "[3 2]" && fmt.Sprint(q.Shards()) != "[2 3]" || q.Config.Version != 6 || q.part(2).Next != task.AllSlots {
 			t.Errorf("a queue of which only copies are there becomes %+v, %t, %v", q, dropping, err)
 		}
-		for _, key := range [][]byte{system.SettingsKey, queueKey("default", "same")} {
-			was := w.Get(key)
-			w.Damage(key)
-			w.Round(func(tx *store.Tx) {
-				if err := Reconcile(tx, []Queue{held("other", 1, 3)}); err == nil {
-					t.Errorf("row %q is damaged, and rows are reconciled", key)
-				}
-			})
-			w.Put(key, was)
-		}
+		key := queueKey("default", "same")
+		w.Damage(key)
+		w.Round(func(tx *store.Tx) {
+			if err := Reconcile(tx, []Queue{held("other", 1, 3)}); err == nil {
+				t.Errorf("row %q is damaged, and rows are reconciled", key)
+			}
+		})
 	})
 }

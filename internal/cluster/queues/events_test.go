@@ -30,7 +30,7 @@ func resume(h task.Hold) func(*task.QueueConfig) error {
 // changes nothing is neither.
 func TestEventsAndAuditOfAQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 2)
+		c := w.open(2)
 		first, err := c.Queues.Events(bg, events.Query{Filter: events.Filter{Namespace: "default"}})
 		must(t, err)
 		put := func(action task.Action, change func(*task.QueueConfig) error) {
@@ -134,7 +134,7 @@ func TestEventsAfterElection(t *testing.T) {
 // The entry of a deletion names who began it, even if the next leader ends it. A row from before authors were recorded names nobody.
 func TestDeletionNamesItsAuthor(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		for _, name := range []string{"a", "b"} {
 			_, err := c.Queues.Place(bg, "default", name)
 			must(t, err)
@@ -157,7 +157,7 @@ func TestDeletionNamesItsAuthor(t *testing.T) {
 func TestQueuesOfANamespace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = 4
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		for _, ns := range []string{"team", "other"} {
 			_, err := c.Namespaces.Add(bg, namespaces.Call{Name: ns, Quotas: task.QuotaChange{task.QuotaQueues: 2}})
 			must(t, err)
@@ -237,7 +237,7 @@ func TestNoShardForQueue(t *testing.T) {
 func TestListQueues(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = 9
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		for name, change := range map[string]func(*task.QueueConfig) error{
 			"a": pause(task.Hold{}), "aa": unchanged, "b": pause(task.Hold{Type: "t"}), "c": unchanged, "d": pause(task.Hold{Key: "k"}),
 		} {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
-	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -15,34 +14,10 @@ func limited(c *task.QueueConfig) error {
 	return nil
 }
 
-// Limits are refused while a node that does not support them may lead, and a refusal changes nothing.
-func TestLimitsNeedTheirLevel(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel-1, 1)
-		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", limited)
-		is(t, err, task.ErrWrongState, `queue "a"`, "feature level 3, and the cluster is at 2")
-		_, err = c.Queues.Queue(bg, "default", "a")
-		is(t, err, task.ErrNotFound)
-		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
-		must(t, err)
-		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error { return c.Pause(task.Hold{Type: "t"}) })
-		is(t, err, task.ErrWrongState, "pauses of types or keys")
-		for _, rule := range []func(s *task.Settings){
-			func(s *task.Settings) { s.Breaker = task.DefaultBreaker },
-			func(s *task.Settings) { s.Breakers = map[string]task.Breaker{"t": task.DefaultBreaker} },
-		} {
-			_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error { rule(&c.Settings); return nil })
-			is(t, err, task.ErrWrongState, "breakers")
-		}
-		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", strictly)
-		is(t, err, task.ErrWrongState, "a strict order of keys")
-	})
-}
-
 // Each shard of a spread queue enforces its share of the queue's limits, and the limits of keys in full.
 func TestLimitsAreShared(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 4)
+		c := w.open(4)
 		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", limited)
 		must(t, err)
 		q, err := c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 4})
@@ -68,7 +43,7 @@ func strictly(c *task.QueueConfig) error {
 // The slots of a queue with strict key order do not move, and strict key order is refused while slots move.
 func TestSlotsOfOrderedQueuesDoNotMove(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 3)
+		c := w.open(3)
 		was, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", strictly)
 		must(t, err)
 		_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})

@@ -21,7 +21,7 @@ func TestOneCallFails(t *testing.T) {
 		calls := 1 // counted by the first move, in which none fails
 		for fails := 0; fails <= calls; fails++ {
 			inBubble(t, func(t *testing.T, w *world) {
-				c := w.openAt(system.PolicyLevel, 2)
+				c := w.open(2)
 				q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 				must(t, err)
 				from, to := q.Shard, 3-q.Shard
@@ -84,7 +84,7 @@ func TestOneCallFails(t *testing.T) {
 // While a shard does not close the slots that leave it, the row does not open them elsewhere.
 func TestSlotsOpenOnceTheyAreClosed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 2)
+		c := w.open(2)
 		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 		must(t, err)
 		w.onCall = func(call string, shard uint32) error {
@@ -104,7 +104,7 @@ func TestSlotsOpenOnceTheyAreClosed(t *testing.T) {
 // A part is tended by itself: what is known of one changes nothing in another.
 func TestPartsAreForgottenOneByOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 5)
+		c := w.open(5)
 		pass(time.Hour)
 		now := store.TimeOf(time.Now())
 		old := now.Add(-2 * requestWindow)
@@ -142,7 +142,7 @@ func TestPartsAreForgottenOneByOne(t *testing.T) {
 // Several queues move at once, also while the leader has been idle, and another leader completes what a restored cluster has not begun.
 func TestAllUnfinishedQueuesAreTended(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 2)
+		c := w.open(2)
 		for _, name := range []string{"a", "b", "c"} {
 			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", name, unchanged)
 			must(t, err)
@@ -168,7 +168,7 @@ func TestAllUnfinishedQueuesAreTended(t *testing.T) {
 		q.Parts = []Part{{Shard: q.Shard, Next: task.AllSlots}} // as Reconcile leaves it
 		q.Config.Version++
 		w.Put(queueKey("default", "c"), encodeQueue(q, false))
-		c = w.openAt(system.PolicyLevel, 2)
+		c = w.open(2)
 		pass(3 * movePause)
 		if q, err := c.Queues.Queue(bg, "default", "c"); err != nil || q.moving() || w.copyOf(q.Shard, "c").Closed != 0 {
 			t.Errorf("a queue that was reconciled is %+v, %v", q.Parts, err)
@@ -185,7 +185,7 @@ func TestAllUnfinishedQueuesAreTended(t *testing.T) {
 // A queue that is being deleted takes no step of a move.
 func TestDroppingQueueDoesNotMove(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 2)
+		c := w.open(2)
 		row := encodeQueue(Queue{Namespace: "default", Name: "a", Config: task.QueueConfig{Version: 3}, Parts: []Part{{Shard: 1, Left: 1}, {Shard: 2, Next: task.AllSlots}}}, true)
 		w.Put(queueKey("default", "a"), row)
 		must(t, c.Queues.advanceQueue(bg, system.Name{Namespace: "default", Name: "a"}, true))
@@ -198,7 +198,7 @@ func TestDroppingQueueDoesNotMove(t *testing.T) {
 // While a queue's slots move, others may change the queue: the move goes on with what they made of it.
 func TestChangeDuringMove(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 2)
+		c := w.open(2)
 		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 		must(t, err)
 		changed := false
@@ -223,7 +223,7 @@ func TestChangeDuringMove(t *testing.T) {
 // A queue with a strict order of keys may reserve the shard that it is in. No queue is created there from then on.
 func TestOrderedQueueReservesItsShard(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 2)
+		c := w.open(2)
 		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", strictly)
 		must(t, err)
 		q, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{q.Shard}, Own: true})
@@ -245,7 +245,7 @@ func TestOrderedQueueReservesItsShard(t *testing.T) {
 func TestAllOtherQueuesCount(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = 9
-		c := w.openAt(system.PolicyLevel, 4)
+		c := w.open(4)
 		for name, shards := range map[string][]uint32{"a": {1}, "b": {2}, "c": {3}, "d": {4}} {
 			if name == "d" {
 				shards = []uint32{1, 2, 3} // all but 4

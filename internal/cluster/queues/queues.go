@@ -3,7 +3,6 @@ package queues
 import (
 	"context"
 	"errors"
-	"fmt"
 	"hash/fnv"
 	"log/slog"
 	"slices"
@@ -191,32 +190,20 @@ func (s *Queues) changed(tx *store.Tx, action auditlog.Action, ns, name string, 
 	if err := mayOrder(q, before); err != nil {
 		return Queue{}, err
 	}
-	if err := mayLimit(tx, q); err != nil {
-		return Queue{}, err
-	}
 	q.Config.Version = before.Version + 1
 	if !exists {
 		q.Config.Version += system.GetNumber(tx, system.FloorKey)
-		s.count(ns, +1)
-		action.Action = task.QueueCreated
-	}
-	s.setQueue(tx, q, false)
-	if !exists {
-		was = nil
+		action.Action, was = task.QueueCreated, nil
 	}
 	if err := onQueue(tx, action, q, was, factsOf(q)); err != nil {
 		return q, err
 	}
+	if !exists {
+		s.count(ns, +1)
+	}
+	s.setQueue(tx, q, false)
 	s.addQueueEvent(tx, q, exists, before)
 	return q, nil
-}
-
-// mayLimit returns an error for a configuration that not all nodes would keep.
-func mayLimit(tx *store.Tx, q Queue) error {
-	if !q.Config.Limited() {
-		return nil
-	}
-	return system.RequireLevel(tx, system.PolicyLevel, fmt.Sprintf("queue %q: limits, breakers, a strict order of keys, and pauses of types or keys need", q.Name))
 }
 
 // mayOrder returns an error for a strict order of keys while new tasks of a key may go to either of two shards.
@@ -401,15 +388,15 @@ func (s *Queues) finishDrop(ctx context.Context, q Queue) error {
 		if err != nil {
 			return struct{}{}, err
 		}
+		if err := onQueue(tx, auditlog.Action{By: by, Action: task.QueueDeleted}, now, factsOf(now), nil); err != nil {
+			return struct{}{}, err
+		}
 		tx.Delete(queueKey(q.Namespace, q.Name))
 		tx.Set(system.FloorKey, system.EncodeNumber(max(system.GetNumber(tx, system.FloorKey), q.Config.Version)))
 		s.shard.Note(tx, system.Change{Kind: system.QueueChanged, Name: q.FullName()})
 		s.count(q.Namespace, -1)
 		if now.Own {
 			s.recount()
-		}
-		if err := onQueue(tx, auditlog.Action{By: by, Action: task.QueueDeleted}, now, factsOf(now), nil); err != nil {
-			return struct{}{}, err
 		}
 		s.addEvent(tx, now, events.Event{Kind: events.QueueDeleted})
 		return struct{}{}, nil

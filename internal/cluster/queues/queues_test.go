@@ -302,7 +302,7 @@ func namesOf(t *testing.T, c *control, after string) string {
 
 func TestQueuesKeepToTheirNamespace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		for _, ns := range []string{"a", "ab", "default"} {
 			_, err := c.Namespaces.Add(bg, namespaces.Call{By: task.Author{}, Name: ns})
 			must(t, err)

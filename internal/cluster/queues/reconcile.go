@@ -15,12 +15,8 @@ import (
 
 // Reconcile reconciles the rows of queues with the copies in the data shards, each with the shard that has it.
 func Reconcile(tx *store.Tx, copies []Queue) error {
-	settings, _, err := system.GetRow[system.Settings](tx, system.SettingsKey)
-	if err != nil {
-		return err
-	}
 	rows := map[system.Name]*Queue{} // nil: there is only a copy
-	err = Scan(tx, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(q Queue, dropping bool) bool {
+	err := Scan(tx, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(q Queue, dropping bool) bool {
 		if !dropping { // otherwise the next leader finishes the deletion
 			rows[q.FullName()] = &q
 		}
@@ -39,7 +35,7 @@ func Reconcile(tx *store.Tx, copies []Queue) error {
 	for name, row := range rows {
 		held := byName[name]
 		slices.SortFunc(held, func(a, b Queue) int { return cmp.Compare(a.Shard, b.Shard) })
-		q, changed := reconciledQueue(row, held, settings.Level, tx.Now())
+		q, changed := reconciledQueue(row, held, tx.Now())
 		if changed {
 			tx.Set(queueKey(q.Namespace, q.Name), encodeQueue(q, false))
 		}
@@ -48,7 +44,7 @@ func Reconcile(tx *store.Tx, copies []Queue) error {
 }
 
 // reconciledQueue returns the row of a queue that fits what the shards hold. row is nil if there is none.
-func reconciledQueue(row *Queue, held []Queue, level int, now store.Time) (q Queue, changed bool) {
+func reconciledQueue(row *Queue, held []Queue, now store.Time) (q Queue, changed bool) {
 	if row == nil {
 		q = held[0]
 		if open := task.SlotCount - q.Config.Closed.Len(); open < task.SlotCount {
@@ -64,7 +60,7 @@ func reconciledQueue(row *Queue, held []Queue, level int, now store.Time) (q Que
 		newest = max(newest, c.Config.Version)
 		apart = apart || c.Shard != q.Shard || c.Config.Closed != 0
 	}
-	if !apart || level < spreadLevel {
+	if !apart {
 		changed = row == nil || newest > q.Config.Version
 		if row != nil && changed { // the copies' versions are used up
 			q.Config.Version = newest + 1

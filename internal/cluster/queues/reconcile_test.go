@@ -22,27 +22,25 @@ func TestReunited(t *testing.T) {
 	for name, c := range map[string]struct {
 		row     *Queue
 		held    []Queue
-		level   int
 		shards  []uint32 // nil: nothing has to change
 		version uint64
 		length  int64
 	}{
-		"as it was":                          {row(3), []Queue{copyIn(1, 3, 0)}, 2, nil, 3, 9},
-		"the copy has not come yet":          {row(3), nil, 2, nil, 3, 9},
-		"the row is older":                   {row(3), []Queue{copyIn(1, 4, 0)}, 2, []uint32{1}, 5, 9},
-		"deleted meanwhile":                  {nil, []Queue{copyIn(2, 4, 0)}, 2, []uint32{2}, 4, 5},
-		"made again elsewhere":               {row(9), []Queue{copyIn(1, 9, 0), copyIn(2, 4, 0)}, 2, []uint32{1, 2}, 10, 9},
-		"made again elsewhere, old level":    {row(9), []Queue{copyIn(1, 9, 0), copyIn(2, 4, 0)}, 1, nil, 9, 9},
-		"slots moved after the row":          {row(3), []Queue{copyIn(1, 4, high), copyIn(2, 5, low)}, 2, []uint32{1, 2}, 6, 9},
-		"slots moved, and one copy is lost":  {row(3), []Queue{copyIn(1, 4, high)}, 2, []uint32{1}, 5, 9},
-		"slots moved before the row":         {row(5, part(1, low), part(2, high)), []Queue{copyIn(1, 3, 0)}, 2, []uint32{1, 2}, 6, 9},
-		"the part had tasks, and has gone":   {row(7, part(2, task.AllSlots)), []Queue{copyIn(1, 4, task.AllSlots), copyIn(2, 7, 0)}, 2, []uint32{1, 2}, 8, 9},
-		"deleted meanwhile, in three parts":  {nil, []Queue{copyIn(1, 4, high), copyIn(2, 5, low), copyIn(3, 2, task.AllSlots)}, 2, []uint32{1, 2, 3}, 6, 10},
-		"deleted meanwhile, two take a slot": {nil, []Queue{copyIn(1, 4, 0), copyIn(2, 5, low)}, 2, []uint32{1, 2}, 6, 10},
-		"deleted meanwhile, none takes any":  {nil, []Queue{copyIn(1, 4, task.AllSlots), copyIn(2, 5, task.AllSlots)}, 2, []uint32{1, 2}, 6, 0},
-		"a part was retiring":                {row(3, Part{Shard: 1, Retiring: true}, part(2, task.AllSlots)), []Queue{copyIn(2, 3, 0)}, 2, []uint32{1, 2}, 4, 9},
+		"as it was":                          {row(3), []Queue{copyIn(1, 3, 0)}, nil, 3, 9},
+		"the copy has not come yet":          {row(3), nil, nil, 3, 9},
+		"the row is older":                   {row(3), []Queue{copyIn(1, 4, 0)}, []uint32{1}, 5, 9},
+		"deleted meanwhile":                  {nil, []Queue{copyIn(2, 4, 0)}, []uint32{2}, 4, 5},
+		"made again elsewhere":               {row(9), []Queue{copyIn(1, 9, 0), copyIn(2, 4, 0)}, []uint32{1, 2}, 10, 9},
+		"slots moved after the row":          {row(3), []Queue{copyIn(1, 4, high), copyIn(2, 5, low)}, []uint32{1, 2}, 6, 9},
+		"slots moved, and one copy is lost":  {row(3), []Queue{copyIn(1, 4, high)}, []uint32{1}, 5, 9},
+		"slots moved before the row":         {row(5, part(1, low), part(2, high)), []Queue{copyIn(1, 3, 0)}, []uint32{1, 2}, 6, 9},
+		"the part had tasks, and has gone":   {row(7, part(2, task.AllSlots)), []Queue{copyIn(1, 4, task.AllSlots), copyIn(2, 7, 0)}, []uint32{1, 2}, 8, 9},
+		"deleted meanwhile, in three parts":  {nil, []Queue{copyIn(1, 4, high), copyIn(2, 5, low), copyIn(3, 2, task.AllSlots)}, []uint32{1, 2, 3}, 6, 10},
+		"deleted meanwhile, two take a slot": {nil, []Queue{copyIn(1, 4, 0), copyIn(2, 5, low)}, []uint32{1, 2}, 6, 10},
+		"deleted meanwhile, none takes any":  {nil, []Queue{copyIn(1, 4, task.AllSlots), copyIn(2, 5, task.AllSlots)}, []uint32{1, 2}, 6, 0},
+		"a part was retiring":                {row(3, Part{Shard: 1, Retiring: true}, part(2, task.AllSlots)), []Queue{copyIn(2, 3, 0)}, []uint32{1, 2}, 4, 9},
 	} {
-		q, changed := reconciledQueue(c.row, c.held, c.level, 77)
+		q, changed := reconciledQueue(c.row, c.held, 77)
 		if changed != (c.shards != nil) || q.Config.Version != c.version || q.Config.Settings.MaxLength != c.length || q.Config.Closed != 0 || q.Config.Moved != 0 {
 			t.Errorf("%s: changed %v, queue %+v", name, changed, q)
 		}
@@ -70,7 +68,7 @@ func TestReunited(t *testing.T) {
 func TestReunitedLimits(t *testing.T) {
 	whole := task.Rules{MaxRunning: 64, Rate: task.Rate{Limit: 10, Period: time.Second, Burst: 128}}
 	config := task.QueueConfig{Version: 3, Moved: 2, Closed: 1<<48 - 1, Settings: task.Settings{Rules: whole.Share(16)}}
-	q, _ := reconciledQueue(nil, []Queue{{Namespace: "default", Name: "a", Shard: 2, Config: config}}, spreadLevel, 77)
+	q, _ := reconciledQueue(nil, []Queue{{Namespace: "default", Name: "a", Shard: 2, Config: config}}, 77)
 	if q.Config.Settings.Rules != whole || q.Config.Moved != 0 || q.Moved != q.Config.Version {
 		t.Errorf("a queue with a quarter of its slots left is %+v, want the limits %+v", q, whole)
 	}

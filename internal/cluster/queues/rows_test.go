@@ -15,7 +15,7 @@ import (
 // A row that can't be read is reported as such, and nothing replaces it.
 func TestDamagedRow(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 2)
+		c := w.open(2)
 		for _, name := range []string{"a", "b"} {
 			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", name, unchanged)
 			must(t, err)

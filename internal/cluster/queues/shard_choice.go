@@ -2,16 +2,12 @@ package queues
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
-
-// spreadLevel is the feature level from which queues can have parts: nodes below would look for all tasks in one shard.
-const spreadLevel = 2
 
 // SpreadTarget selects the shards that a queue is spread over.
 type SpreadTarget struct {
@@ -64,9 +60,6 @@ func queuesBeside(r store.Reader, q Queue) (otherQueues, error) {
 
 // chooseShards returns the shards that a queue will be spread over.
 func chooseShards(r store.Reader, q Queue, settings system.Settings, target SpreadTarget) ([]uint32, error) {
-	if err := system.RequireLevel(r, spreadLevel, fmt.Sprintf("queue %q: spreading a queue needs", q.Name)); err != nil {
-		return nil, err
-	}
 	if err := target.check(settings.DataShards); err != nil {
 		return nil, err
 	}

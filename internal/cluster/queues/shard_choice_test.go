@@ -13,7 +13,7 @@ import (
 func TestDedicatedShards(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = 300
-		c := w.openAt(spreadLevel, 4)
+		c := w.open(4)
 		put := func(c *control, name string) Queue {
 			t.Helper()
 			q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", name, unchanged)
@@ -71,7 +71,7 @@ func TestDedicatedShards(t *testing.T) {
 func TestDedicatedShardsLeaveOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = 300
-		c := w.openAt(spreadLevel, 2)
+		c := w.open(2)
 		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "hot", unchanged)
 		must(t, err)
 		_, err = c.Queues.Spread(bg, nobody, "default", "hot", SpreadTarget{Parts: 2, Own: true})

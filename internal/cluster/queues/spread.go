@@ -58,11 +58,14 @@ func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, ta
 		if q.Config.Version++; moves {
 			q.Moved = q.Config.Version
 		}
+		if err := onQueue(tx, auditlog.Action{By: by, Action: task.QueueSpread}, q, was, factsOf(q)); err != nil {
+			return q, err
+		}
 		s.setQueue(tx, q, false)
 		s.recount()
 		s.trackMoves(q)
 		s.addEvent(tx, q, events.Event{Kind: events.QueueChanged})
-		return q, onQueue(tx, auditlog.Action{By: by, Action: task.QueueSpread}, q, was, factsOf(q))
+		return q, nil
 	})
 	for err == nil && q.moving() {
 		moving := q
@@ -231,18 +234,15 @@ func (s *Queues) advanceQueue(ctx context.Context, name system.Name, retire bool
 
 // forgetMoves stops shards from being asked about slots that have left them, once no key can be known there any more.
 func (s *Queues) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
-	m, err := system.Update(ctx, s.shard, func(tx *store.Tx) (moment, error) {
-		settings, _, err := system.GetRow[system.Settings](tx, system.SettingsKey)
-		return moment{tx.Now(), settings.Level}, err
-	})
+	now, err := system.Update(ctx, s.shard, func(tx *store.Tx) (store.Time, error) { return tx.Now(), nil })
 	if err != nil {
 		return q, err
 	}
-	forgotten, later, err := s.forgettable(ctx, q, m)
+	forgotten, later, err := s.forgettable(ctx, q, now)
 	if err != nil {
 		return q, err
 	}
-	old := func(p Part) bool { return p.Left != 0 && p.Recent && m.now >= p.LeftAt.Add(requestWindow) }
+	old := func(p Part) bool { return p.Left != 0 && p.Recent && now >= p.LeftAt.Add(requestWindow) }
 	if len(forgotten)+len(later) == 0 && !slices.ContainsFunc(q.Parts, old) {
 		return q, nil
 	}
@@ -264,36 +264,28 @@ func (s *Queues) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
 	return q, s.copy(ctx, q)
 }
 
-// moment is the system shard's time and feature level.
-type moment struct {
-	now   store.Time
-	level int
-}
-
 // forgettable returns the shards where no key of the slots that have left can be known any more, and, for shards where once keys live on,
 // until when. A key that was free when the shard was asked can't be acquired there, since the slots are closed; but the holder of a once
 // key may finish it, so its end is not known before.
-func (s *Queues) forgettable(ctx context.Context, q Queue, m moment) (shards []uint32, later map[uint32]store.Time, err error) {
+func (s *Queues) forgettable(ctx context.Context, q Queue, now store.Time) (shards []uint32, later map[uint32]store.Time, err error) {
 	later = map[uint32]store.Time{}
 	for _, p := range q.Parts {
-		if p.Left == 0 || m.now < p.LeftAt.Add(requestWindow) || m.now < p.LeftUntil.Add(clockSlack) {
+		if p.Left == 0 || now < p.LeftAt.Add(requestWindow) || now < p.LeftUntil.Add(clockSlack) {
 			continue
 		}
-		if m.level >= system.PolicyLevel {
-			held, err := s.cfg.Shards.HoldsUnique(ctx, p.Shard, q.Namespace, q.Name, p.Left)
-			if err != nil {
-				return nil, nil, err
-			}
-			onces, err := s.cfg.Shards.OnceUntil(ctx, p.Shard, q.Namespace, q.Name, p.Left)
-			if err != nil {
-				return nil, nil, err
-			}
-			if m.now < onces.Add(clockSlack) {
-				later[p.Shard] = onces
-			}
-			if held || later[p.Shard] != 0 {
-				continue
-			}
+		held, err := s.cfg.Shards.HoldsUnique(ctx, p.Shard, q.Namespace, q.Name, p.Left)
+		if err != nil {
+			return nil, nil, err
+		}
+		onces, err := s.cfg.Shards.OnceUntil(ctx, p.Shard, q.Namespace, q.Name, p.Left)
+		if err != nil {
+			return nil, nil, err
+		}
+		if now < onces.Add(clockSlack) {
+			later[p.Shard] = onces
+		}
+		if held || later[p.Shard] != 0 {
+			continue
 		}
 		shards = append(shards, p.Shard)
 	}

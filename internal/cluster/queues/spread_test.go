@@ -80,7 +80,7 @@ func checkShares(t *testing.T, before, q Queue, shards []uint32) {
 
 func TestSpread(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(spreadLevel, 4)
+		c := w.open(4)
 		_, err := c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
 		is(t, err, task.ErrNotFound, `queue "a"`)
 		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(100))
@@ -136,7 +136,7 @@ func TestSpread(t *testing.T) {
 // A shard that gave up slots is asked about unique keys until all that are held there are released.
 func TestSpreadAsksForUniqueKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 2)
+		c := w.open(2)
 		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 		must(t, err)
 		home, to := q.Shard, 3-q.Shard
@@ -169,45 +169,43 @@ func TestSpreadAsksForUniqueKeys(t *testing.T) {
 
 // A shard is asked about a slot that it gave up until the slot's once keys have ended. Keys may be extended in the meantime.
 func TestOnceKeysKeepAShardOnTheRoute(t *testing.T) {
-	for level, longer := range map[int]bool{spreadLevel: false, system.PolicyLevel: true} {
-		inBubble(t, func(t *testing.T, w *world) {
-			c := w.openAt(level, 2)
-			q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(100))
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(2)
+		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(100))
+		must(t, err)
+		q, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
+		must(t, err)
+		left := onceSlots{q.Shard, q.part(q.Shard).Left}
+		route := func() int {
+			q, err := c.Queues.Queue(bg, "default", "a")
 			must(t, err)
-			q, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
-			must(t, err)
-			left := onceSlots{q.Shard, q.part(q.Shard).Left}
-			route := func() int {
-				q, err := c.Queues.Queue(bg, "default", "a")
-				must(t, err)
-				return len(q.Route(63, true))
-			}
-			w.mu.Lock()
-			w.onces[left] = store.TimeOf(time.Now().Add(time.Hour))
-			w.mu.Unlock()
-			pass(30 * time.Minute)
-			w.mu.Lock()
-			w.onces[left] = store.TimeOf(time.Now().Add(2 * time.Hour))
-			w.mu.Unlock()
-			if got := route() == 2; got != longer {
-				t.Errorf("level %d: the old shard is asked while it has once keys: %t", level, got)
-			}
-			pass(2 * time.Hour)
-			if got := route() == 2; got != longer {
-				t.Errorf("level %d: the old shard is asked at the end of its last once key: %t", level, got)
-			}
-			pass(clockSlack + RetireEvery + movePause)
-			if route() != 1 {
-				t.Errorf("level %d: the old shard is still asked after all once keys have ended", level)
-			}
-		})
-	}
+			return len(q.Route(63, true))
+		}
+		w.mu.Lock()
+		w.onces[left] = store.TimeOf(time.Now().Add(time.Hour))
+		w.mu.Unlock()
+		pass(30 * time.Minute)
+		w.mu.Lock()
+		w.onces[left] = store.TimeOf(time.Now().Add(2 * time.Hour))
+		w.mu.Unlock()
+		if route() != 2 {
+			t.Error("the old shard is not asked while it has once keys")
+		}
+		pass(2 * time.Hour)
+		if route() != 2 {
+			t.Error("the old shard is not asked at the end of its last once key")
+		}
+		pass(clockSlack + RetireEvery + movePause)
+		if route() != 1 {
+			t.Error("the old shard is still asked after all once keys have ended")
+		}
+	})
 }
 
 // A queue leaves a shard once nothing of it is left there, unless it is used there in between.
 func TestSpreadRetires(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(spreadLevel, 2)
+		c := w.open(2)
 		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 		must(t, err)
 		from, to := q.Shard, 3-q.Shard
@@ -237,23 +235,13 @@ func TestSpreadRetires(t *testing.T) {
 	})
 }
 
-func TestSpreadNeedsItsLevel(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		c := w.open(2)
-		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
-		must(t, err)
-		_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
-		is(t, err, task.ErrWrongState, "feature level 2", "raise-level")
-	})
-}
-
 // Leaders change, shards do not answer, other callers change the queue. No two shards ever take tasks of one slot (the world checks each copy), and in
 // the end each slot is taken by one shard.
 func TestSpreadSaga(t *testing.T) {
 	for seed := range seeds(15) {
 		inBubble(t, func(t *testing.T, w *world) {
 			rnd := rand.New(rand.NewPCG(seed, 3))
-			c := w.openAt(spreadLevel, 5)
+			c := w.open(5)
 			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 			must(t, err)
 			for range 60 {

@@ -62,7 +62,7 @@ func TestFewestSlots(t *testing.T) {
 // While slots move, a queue is not spread again. Only the reservation of its shards may be changed without a move.
 func TestSpreadWhileSlotsMove(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 3)
+		c := w.open(3)
 		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 		must(t, err)
 		home, away := q.Shard, q.Shard%3+1
@@ -107,7 +107,7 @@ func TestSpreadWhileSlotsMove(t *testing.T) {
 // What is due once a minute is called each minute, whether slots move or not.
 func TestMinutely(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(spreadLevel, 2)
+		c := w.open(2)
 		pass(2*movePause + time.Millisecond)
 		began := w.minutes()
 		pass(10 * (RetireEvery + movePause))
@@ -130,7 +130,7 @@ func TestMinutely(t *testing.T) {
 // Keys that left a shard are known there until the clocks of all shards have passed their end, and requests from before until they can't be repeated.
 func TestForgettableKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 2)
+		c := w.open(2)
 		at := store.TimeOf(time.Now())
 		q := Queue{Namespace: "default", Name: "a", Parts: []Part{{Shard: 1, Left: 1, LeftAt: at, LeftUntil: at.Add(time.Hour)}, {Shard: 2, Left: 2, LeftAt: at}, {Shard: 3}}}
 		for _, o := range []struct {
@@ -139,11 +139,9 @@ func TestForgettableKeys(t *testing.T) {
 		}{
 			{0, "[]"}, {requestWindow - 1000, "[]"}, {requestWindow, "[2]"}, {time.Hour + clockSlack - 1000, "[2]"}, {time.Hour + clockSlack, "[1 2]"},
 		} {
-			for _, level := range []int{spreadLevel, system.PolicyLevel, system.PolicyLevel + 1} {
-				got, later, err := c.Queues.forgettable(bg, q, moment{at.Add(o.after), level})
-				if fmt.Sprint(got) != o.want || len(later) > 0 || err != nil {
-					t.Errorf("level %d, after %v: %v, later %v, %v, want %s", level, o.after, got, later, err, o.want)
-				}
+			got, later, err := c.Queues.forgettable(bg, q, at.Add(o.after))
+			if fmt.Sprint(got) != o.want || len(later) > 0 || err != nil {
+				t.Errorf("after %v: %v, later %v, %v, want %s", o.after, got, later, err, o.want)
 			}
 		}
 		now := at.Add(2 * time.Hour)
@@ -154,15 +152,13 @@ func TestForgettableKeys(t *testing.T) {
 			{now.Add(-clockSlack), "[1 2] map[]"}, {now.Add(-clockSlack) + 1, fmt.Sprintf("[1] map[2:%d]", now.Add(-clockSlack)+1)},
 		} {
 			w.onces[onceSlots{2, 2}] = o.once
-			for level, want := range map[int]string{spreadLevel: "[1 2] map[]", system.PolicyLevel: o.want, system.PolicyLevel + 1: o.want} {
-				got, later, err := c.Queues.forgettable(bg, q, moment{now, level})
-				if err != nil || !strings.HasPrefix(fmt.Sprint(got), want[:3]) || len(later) != strings.Count(want, ":") || later[2] != 0 && later[2] != o.once {
-					t.Errorf("level %d, with a once key: %v, later %v, %v, want %s", level, got, later, err, want)
-				}
+			got, later, err := c.Queues.forgettable(bg, q, now)
+			if said := fmt.Sprint(got, " ", later); said != o.want || err != nil {
+				t.Errorf("with a once key: %s, %v, want %s", said, err, o.want)
 			}
 		}
 		w.cut(2, task.ErrUnavailable)
-		_, _, err := c.Queues.forgettable(bg, q, moment{now, system.PolicyLevel})
+		_, _, err := c.Queues.forgettable(bg, q, now)
 		is(t, err, task.ErrUnavailable)
 	})
 }
@@ -170,7 +166,7 @@ func TestForgettableKeys(t *testing.T) {
 // A step is taken only with the row that it was planned for. A queue that is being deleted, or is gone, is left alone.
 func TestStepsNeedTheirRow(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(spreadLevel, 2)
+		c := w.open(2)
 		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 		must(t, err)
 		change := func(q *Queue) { q.Own = true }

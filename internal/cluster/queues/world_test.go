@@ -131,18 +131,13 @@ func (s *systemReplica) lead() {
 	s.Lead()
 }
 
-// open creates a cluster of feature level 1 with the given number of data shards, unless it exists, and returns the leader's control.
+// open creates a cluster with the given number of data shards, unless it exists, and returns the leader's control.
 func (w *world) open(shards int) *control {
-	w.T.Helper()
-	return w.openAt(1, shards)
-}
-
-func (w *world) openAt(level, shards int) *control {
 	w.T.Helper()
 	w.newReplica().lead()
 	w.settings(func(s *system.Settings) {
 		if s.Level == 0 {
-			*s = system.Settings{Replication: 3, Level: level, NextNode: 2, DataShards: shards}
+			*s = system.Settings{Replication: 3, Level: 1, NextNode: 2, DataShards: shards}
 		}
 	})
 	synctest.Wait()

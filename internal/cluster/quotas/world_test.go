@@ -95,7 +95,7 @@ func inBubble(t *testing.T, shards int, fn func(t *testing.T, w *world)) {
 
 func (w *world) setShards(n int) {
 	w.T.Helper()
-	w.Put(system.SettingsKey, system.EncodeRow(system.Settings{Replication: 1, Level: system.PolicyLevel, NextNode: 2, DataShards: n}))
+	w.Put(system.SettingsKey, system.EncodeRow(system.Settings{Replication: 1, Level: 1, NextNode: 2, DataShards: n}))
 }
 
 func namespaceKey(ns string) []byte { return append([]byte{system.NamespaceTable}, ns...) }

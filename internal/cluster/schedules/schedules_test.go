@@ -16,10 +16,10 @@ import (
 var bg = context.Background()
 
 // inBubble runs a test in fake time.
-func inBubble(t *testing.T, level int, fn func(t *testing.T, w *systemtest.World, s *Names)) {
+func inBubble(t *testing.T, fn func(t *testing.T, w *systemtest.World, s *Names)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := systemtest.NewWorld(t)
-		fn(t, w, New(w.Open(level, 2)))
+		fn(t, w, New(w.Open(2)))
 	})
 }
 
@@ -45,7 +45,7 @@ func setCounts(w *systemtest.World, all, of uint64) {
 
 // A schedule's name is registered with a shard, which it keeps, and a version that grows; forgetting an older version is a no-op.
 func TestScheduleNames(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w *systemtest.World, s *Names) {
+	inBubble(t, func(t *testing.T, w *systemtest.World, s *Names) {
 		_, err := s.ScheduleHome(bg, "default", "nightly")
 		systemtest.IsRefusal(t, err, task.ErrNotFound, `"nightly"`)
 		setCounts(w, 7, 2)
@@ -75,15 +75,11 @@ func TestScheduleNames(t *testing.T) {
 			t.Errorf("forgotten without a version, %s are counted", counts(w))
 		}
 	})
-	inBubble(t, system.PolicyLevel-1, func(t *testing.T, _ *systemtest.World, s *Names) {
-		_, err := s.NameSchedule(bg, "default", "nightly", 1)
-		systemtest.IsRefusal(t, err, task.ErrWrongState, `schedule "nightly": schedules need feature level 3`)
-	})
 }
 
 // Schedules are bounded, in all and by the namespace's quota. A refused one is not counted.
 func TestSchedulesAreBounded(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w *systemtest.World, s *Names) {
+	inBubble(t, func(t *testing.T, w *systemtest.World, s *Names) {
 		_, err := s.NameSchedule(bg, "team", "nightly", 1)
 		systemtest.IsRefusal(t, err, task.ErrNotFound, `namespace "team"`)
 		setCounts(w, MaxSchedules-1, 2)
@@ -117,7 +113,7 @@ func TestSchedulesAreBounded(t *testing.T) {
 
 // A namespace that is removed leaves no number behind.
 func TestForget(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w *systemtest.World, _ *Names) {
+	inBubble(t, func(t *testing.T, w *systemtest.World, _ *Names) {
 		setCounts(w, 7, 2)
 		w.Round(func(tx *store.Tx) { Forget(tx, "default") })
 		if got := w.Get(system.SchedulesOfKey("default")); got != nil || counts(w) != "7 0" {
@@ -140,11 +136,10 @@ func TestDamagedRows(t *testing.T) {
 		calls string
 	}{
 		{system.Key(system.CronTable, "default", "nightly"), "home, name, forget, forget 0"},
-		{system.SettingsKey, "name, name new"},
 		{append([]byte{system.NamespaceTable}, "default"...), "name new"},
 	} {
 		for _, name := range strings.Split(c.calls, ", ") {
-			inBubble(t, system.PolicyLevel, func(t *testing.T, w *systemtest.World, s *Names) {
+			inBubble(t, func(t *testing.T, w *systemtest.World, s *Names) {
 				home, err := s.NameSchedule(bg, "default", "nightly", 1)
 				must(t, err)
 				w.Damage(c.key)

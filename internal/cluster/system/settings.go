@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/audit"
-	"github.com/pawlq/pawl/internal/store"
 )
 
 // Settings are the settings of the whole cluster.
@@ -24,20 +23,6 @@ func (s Settings) AuditKeep() time.Duration {
 		return audit.DefaultKeep
 	}
 	return s.AuditRetention
-}
-
-// PolicyLevel is the feature level from which there are limits, breakers, pauses of types and keys, schedules, unique keys and once keys:
-// leaders below it would lose them, or would not know what to do when they end.
-const PolicyLevel = 3
-
-// RequireLevel returns an error while the cluster's feature level is lower than level. The error begins with
-// what: "webhooks need".
-func RequireLevel(r store.Reader, level int, what string) error {
-	settings, _, err := GetRow[Settings](r, SettingsKey)
-	if err == nil && settings.Level < level {
-		err = WrongState("%s feature level %d, and the cluster is at %d: see `pawl cluster raise-level`", what, level, settings.Level)
-	}
-	return err
 }
 
 // DataShards returns the numbers of the data shards.

@@ -19,11 +19,11 @@ import (
 
 var bg = context.Background()
 
-// inBubble runs a test in fake time, on the shard of a cluster of feature level 3.
+// inBubble runs a test in fake time, on the shard of a cluster.
 func inBubble(t *testing.T, fn func(t *testing.T, w *systemtest.World, s *system.Shard)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := systemtest.NewWorld(t)
-		fn(t, w, w.Open(3, 2))
+		fn(t, w, w.Open(2))
 	})
 }
 
@@ -267,20 +267,6 @@ func TestRows(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *systemtest.World, _ *system.Shard) {
-		require := func(level int) error {
-			snap := w.State.Snapshot()
-			defer snap.Close()
-			return system.RequireLevel(snap, level, "webhooks need")
-		}
-		must(t, require(2))
-		must(t, require(3))
-		systemtest.IsRefusal(t, require(4), task.ErrWrongState, "webhooks need feature level 4, and the cluster is at 3")
-		w.Damage(system.SettingsKey)
-		if err := require(2); err == nil || errors.Is(err, task.ErrWrongState) {
-			t.Errorf("without settings: %v", err)
-		}
-	})
 	if got := (system.Settings{AuditRetention: time.Hour}).AuditKeep(); got != time.Hour {
 		t.Errorf("entries are kept for %v", got)
 	}

@@ -11,14 +11,14 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// Open founds a cluster of a feature level with some data shards, and returns its system shard, whose leader has no other parts.
-func (w *World) Open(level, shards int) *system.Shard {
+// Open founds a cluster with some data shards, and returns its system shard, whose leader has no other parts.
+func (w *World) Open(shards int) *system.Shard {
 	w.T.Helper()
 	r := w.NewReplica()
 	shard := system.NewShard(r)
 	r.Leader = LeaderOf(shard)
 	r.Lead()
-	w.Put(system.SettingsKey, system.EncodeRow(system.Settings{Replication: 1, Level: level, NextNode: 2, DataShards: shards}))
+	w.Put(system.SettingsKey, system.EncodeRow(system.Settings{Replication: 1, Level: 1, NextNode: 2, DataShards: shards}))
 	return shard
 }
 

@@ -38,7 +38,7 @@ func (c *world) announces(after uint64) bool {
 
 // A repeat of the call that added a token replaces its secret, a call under another request id does not; and what a repeat was given is valid.
 func TestRepeatedAdd(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, c *world) {
+	inBubble(t, func(t *testing.T, c *world) {
 		_, err := c.Tokens.Add(bg, asking(1, 0))
 		must(t, err)
 		_, err = c.Tokens.Add(bg, asking(2, time.Second))
@@ -66,7 +66,7 @@ func TestRepeatedAdd(t *testing.T) {
 // A request may be repeated up to the end of its window.
 func TestTheRepeatWindow(t *testing.T) {
 	for late, want := range map[time.Duration]error{0: nil, time.Millisecond: task.ErrConflict} {
-		inBubble(t, system.PolicyLevel, func(t *testing.T, c *world) {
+		inBubble(t, func(t *testing.T, c *world) {
 			_, err := c.Tokens.Add(bg, newToken("default", "ci"))
 			must(t, err)
 			first, err := c.Tokens.Rotate(bg, asking(1, 0))
@@ -81,7 +81,7 @@ func TestTheRepeatWindow(t *testing.T) {
 
 // The secret before a rotation stays valid for the overlap, of a token that never expires too.
 func TestOverlaps(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, c *world) {
+	inBubble(t, func(t *testing.T, c *world) {
 		add := newToken("default", "ci")
 		add.Life = 0
 		_, err := c.Tokens.Add(bg, add)
@@ -107,7 +107,7 @@ func TestOverlaps(t *testing.T) {
 
 // Whether tokens are required is written and audited when it changes.
 func TestRequire(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, c *world) {
+	inBubble(t, func(t *testing.T, c *world) {
 		c.Round(func(tx *store.Tx) { c.shard.Note(tx, system.Change{Kind: system.AccessChanged}) })
 		for _, on := range []bool{false, true, true, false} {
 			before := c.State.Applied().Index
@@ -124,13 +124,7 @@ func TestRequire(t *testing.T) {
 			}
 		}
 	})
-	inBubble(t, system.PolicyLevel-1, func(t *testing.T, c *world) {
-		_, err := c.Tokens.Add(bg, newToken("default", "ci"))
-		is(t, err, task.ErrWrongState, "tokens and namespaces need feature level 3")
-		is(t, c.Tokens.Require(bg, boss, true), task.ErrWrongState, "tokens and namespaces need feature level 3")
-		must(t, c.Tokens.Require(bg, boss, false))
-	})
-	inBubble(t, system.PolicyLevel, func(t *testing.T, c *world) {
+	inBubble(t, func(t *testing.T, c *world) {
 		c.Damage([]byte{'A', 0, 'h'}) // the head of the audit log
 		before := c.State.Applied().Index
 		if err := c.Tokens.Require(bg, boss, true); err == nil || c.State.Applied().Index != before {
@@ -141,7 +135,7 @@ func TestRequire(t *testing.T) {
 
 // Uses of tokens are written together, never an older one over a newer one, and none of a token that is gone.
 func TestUses(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, c *world) {
+	inBubble(t, func(t *testing.T, c *world) {
 		_, err := c.Tokens.Add(bg, newToken("default", "ci"))
 		must(t, err)
 		ci := auth.TokenName{Namespace: "default", Name: "ci"}

@@ -72,9 +72,6 @@ func usedKey(of auth.TokenName) []byte  { return system.Key(system.UsedTable, of
 // namespace does not exist.
 func (s *Tokens) Add(ctx context.Context, a Call) (Done, error) {
 	return system.Update(ctx, s.shard, func(tx *store.Tx) (Done, error) {
-		if err := system.RequireLevel(tx, system.PolicyLevel, "tokens and namespaces need"); err != nil {
-			return Done{}, err
-		}
 		t := a.Token
 		old, exists, err := system.GetRow[auth.Token](tx, tokenKey(t.ID()))
 		switch {
@@ -261,8 +258,8 @@ func (s *Tokens) Require(ctx context.Context, by task.Author, on bool) error {
 		return err
 	}
 	_, err = system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
-		if err := system.RequireLevel(tx, system.PolicyLevel, "tokens and namespaces need"); err != nil || system.GetNumber(tx, system.RequiredKey) == want {
-			return struct{}{}, err
+		if system.GetNumber(tx, system.RequiredKey) == want {
+			return struct{}{}, nil
 		}
 		if err := auditlog.OnCluster(tx, by, task.TokensRequired, &facts{!on}, &facts{on}); err != nil {
 			return struct{}{}, err

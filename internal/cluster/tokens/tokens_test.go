@@ -36,10 +36,10 @@ type world struct {
 }
 
 // inBubble runs a test in fake time.
-func inBubble(t *testing.T, level int, fn func(t *testing.T, c *world)) {
+func inBubble(t *testing.T, fn func(t *testing.T, c *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := systemtest.NewWorld(t)
-		shard := w.Open(level, 1)
+		shard := w.Open(1)
 		must(t, shard.Learn(bg))
 		fn(t, &world{w, shard, tokens.New(shard), namespaces.New(namespaces.Config{Shard: shard}), auditlog.New(shard)})
 	})
@@ -72,7 +72,7 @@ func names(t *testing.T, c *world, by auth.Rights) (all []string) {
 }
 
 func TestTokens(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, c *world) {
+	inBubble(t, func(t *testing.T, c *world) {
 		add := newToken("default", "ci")
 		first, err := c.Tokens.Add(bg, add)
 		must(t, err)
@@ -140,7 +140,7 @@ func TestTokens(t *testing.T) {
 
 // A first attempt that arrives after its repeat does not invalidate what the repeat was given, and no other caller may repeat it.
 func TestLateFirstAttempt(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, c *world) {
+	inBubble(t, func(t *testing.T, c *world) {
 		_, err := c.Tokens.Add(bg, newToken("default", "ci"))
 		must(t, err)
 		rotate := func(by string, asked time.Duration) tokens.Call {
@@ -175,7 +175,7 @@ func TestLateFirstAttempt(t *testing.T) {
 
 // A certificate belongs to one token only, which has no secret.
 func TestTokensForCertificates(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, c *world) {
+	inBubble(t, func(t *testing.T, c *world) {
 		add := newToken("default", "billing")
 		add.Token.Certificate, add.Life = "dns:billing", 0
 		add.Token.Hash = auth.HashOfCertificate(add.Token.Certificate)
@@ -203,7 +203,7 @@ func TestTokensForCertificates(t *testing.T) {
 
 // Tokens that expired long ago make room.
 func TestExpiredTokensAreForgotten(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, c *world) {
+	inBubble(t, func(t *testing.T, c *world) {
 		c.Round(func(tx *store.Tx) {
 			for name, ago := range map[string]time.Duration{"ancient": tokens.ForgetAfter + time.Minute, "old": tokens.ForgetAfter - time.Minute} {
 				old := newToken("default", name).Token
@@ -221,7 +221,7 @@ func TestExpiredTokensAreForgotten(t *testing.T) {
 
 // Adding tokens in one namespace leaves room for those of others, and all leave some for tokens of all namespaces.
 func TestNamespaceLeavesRoomForTokens(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, c *world) {
+	inBubble(t, func(t *testing.T, c *world) {
 		fill := func(ns string, count int) {
 			t.Helper()
 			_, err := c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: ns})

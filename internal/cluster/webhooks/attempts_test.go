@@ -64,7 +64,7 @@ func (w *world) dueBy(at store.Time) (n int) {
 // If no outcome of an attempt is recorded, another begins when its lease ends, under the same id. Then only the later one counts, once.
 func TestAttemptsWithoutAnOutcome(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		hook(t, c, Webhook{Name: "h"})
 		c.Webhooks.takes(t, deaths("q", 1, 1))
 		pass(time.Second)
@@ -111,7 +111,7 @@ func TestTheLastAttempt(t *testing.T) {
 		want     Outcome
 	}{{28, 0, Retrying}, {29, 0, Dropped}, {30, 0, Dropped}, {0, -1, Retrying}, {0, 0, Retrying}, {0, time.Microsecond, Dropped}} {
 		inBubble(t, func(t *testing.T, w *world) {
-			c := w.openAt(system.PolicyLevel, 1)
+			c := w.open(1)
 			hook(t, c, Webhook{Name: "h"})
 			c.Webhooks.takes(t, deaths("q", 2, 1))
 			w.Round(func(tx *store.Tx) {
@@ -146,7 +146,7 @@ func TestTheLastAttempt(t *testing.T) {
 // Notices that are too old are dropped, some at a time, even while the webhook is paused. What came later remains.
 func TestOldNoticesAreDropped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		hook(t, c, Webhook{Name: "h"})
 		var some []*task.Notification
 		for n := range 200 + 1 {
@@ -190,7 +190,7 @@ func TestOldNoticesAreDropped(t *testing.T) {
 func TestReceiverRecovers(t *testing.T) {
 	for failures, want := range map[int]int{2: 0, 3: 200, 4: 200} {
 		inBubble(t, func(t *testing.T, w *world) {
-			c := w.openAt(system.PolicyLevel, 1)
+			c := w.open(1)
 			hook(t, c, Webhook{Name: "h"})
 			var some []*task.Notification
 			for n := range 200 + 2 {
@@ -224,7 +224,7 @@ func TestReceiverRecovers(t *testing.T) {
 func TestWebhookBacksOff(t *testing.T) {
 	for _, wish := range []time.Duration{0, time.Second, time.Hour} {
 		inBubble(t, func(t *testing.T, w *world) {
-			c := w.openAt(system.PolicyLevel, 1)
+			c := w.open(1)
 			hook(t, c, Webhook{Name: "h"})
 			c.Webhooks.takes(t, deaths("q", 1, 1))
 			a := c.Webhooks.mustAttempt(t)
@@ -270,7 +270,7 @@ func TestBackoff(t *testing.T) {
 // A receiver that is gone for good disables its webhook, once. What is pending is held until it is resumed.
 func TestReceiverIsGone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 2)
+		c := w.open(2)
 		hook(t, c, Webhook{Name: "h"})
 		hook(t, c, Webhook{Name: "i"})
 		said := &records{all: map[string]int{}}
@@ -323,7 +323,7 @@ func TestReceiverIsGone(t *testing.T) {
 // An attempt for a webhook that is removed meanwhile leaves nothing behind, nor is it counted for one that is added under its name.
 func TestRemovedDuringAnAttempt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		hook(t, c, Webhook{Name: "h", DepthOver: 10})
 		must(t, c.Webhooks.cross(100))
 		c.Webhooks.takes(t, deaths("q", 1, 1), deaths("r", 1, 1))

@@ -13,7 +13,7 @@ import (
 // An older secret signs until its overlap is over, and no later rotation extends that.
 func TestSecretsOfRotations(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		_, err := c.Webhooks.Add(bg, Call{Hook: Webhook{Namespace: "default", Name: "h", URL: "https://h"}, Secret: "s0", By: operator})
 		must(t, err)
 		began := time.Now()
@@ -70,7 +70,7 @@ func TestSecretsOfRotations(t *testing.T) {
 // A pause or its end that changes nothing writes nothing. Another reason replaces the first, and the pause keeps its beginning.
 func TestPausesAndResumes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		hook(t, c, Webhook{Name: "h"})
 		version := system.GetNumber(w.State, watchVersionKey("default"))
 		w.writesNothing("resuming an active webhook", func() {
@@ -118,7 +118,7 @@ func TestPausesAndResumes(t *testing.T) {
 // The most severe state is reported, and webhooks are counted by it, in each namespace that has some.
 func TestStatesOfWebhooks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		hookIn(t, c, "other", "h")
 		for name, s := range map[string]struct {
 			hook     Webhook
@@ -162,7 +162,7 @@ func TestStatesOfWebhooks(t *testing.T) {
 // What is shown of a webhook: since when a notice waits, and when it is tried again, if one has failed and it is tried at all.
 func TestNextAttemptIsShown(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		hook(t, c, Webhook{Name: "h"})
 		c.Webhooks.takes(t, deaths("q", 1, 1))
 		created := store.TimeOf(time.Now())

@@ -26,7 +26,7 @@ func hookIn(t *testing.T, c *control, ns, name string) {
 // Pending notices for the webhooks of one namespace, whose receivers may never answer, leave room for those of another.
 func TestNamespaceLeavesRoomForNotices(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		for n := range 11 {
 			hookIn(t, c, "greedy", fmt.Sprint("h", n))
 		}
@@ -61,7 +61,7 @@ func TestNamespaceLeavesRoomForNotices(t *testing.T) {
 // Tests of the webhooks of one namespace leave room for those of another.
 func TestNamespaceLeavesRoomForTests(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		for _, ns := range []string{"greedy", "modest", "third"} {
 			hookIn(t, c, ns, "h")
 		}
@@ -105,7 +105,7 @@ func TestRoomForNotices(t *testing.T) {
 		{999, 9000, 9999, true}, {999, 9000, 15_000, true}, {999, 9001, 10_000, false}, {999, 9001, 15_000, false}, {1, 10_001, 15_000, false},
 	} {
 		inBubble(t, func(t *testing.T, w *world) {
-			w.openAt(system.PolicyLevel, 1)
+			w.open(1)
 			w.Put(system.PendingsKey, system.EncodeNumber(uint64(c.all)))
 			w.Round(func(tx *store.Tx) {
 				own := Status{Pending: c.own}
@@ -120,7 +120,7 @@ func TestRoomForNotices(t *testing.T) {
 		})
 	}
 	inBubble(t, func(t *testing.T, w *world) {
-		w.openAt(system.PolicyLevel, 1)
+		w.open(1)
 		w.Put(system.PendingsKey, system.EncodeNumber(15_000))
 		w.Put(statusKey("ns", "z"), system.EncodeRow(Status{Pending: 1}))
 		w.Damage(statusKey("ns", "a"))
@@ -141,7 +141,7 @@ func TestRoomForNotices(t *testing.T) {
 // Reports of other namespaces, or of before, are ignored. Those of another shard or another kind are not.
 func TestReportsCountOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		hook(t, c, Webhook{Name: "h"})
 		for n, report := range []func(n *task.Notification){
 			func(n *task.Notification) {},

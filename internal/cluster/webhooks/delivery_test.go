@@ -144,7 +144,7 @@ func (w *Webhooks) takes(t *testing.T, n ...*task.Notification) {
 
 func TestPendingNotices(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c, in := w.openAt(system.PolicyLevel, 2), newInbox()
+		c, in := w.open(2), newInbox()
 		w.leader.postSeldom(in, time.Hour, noDepths)
 		hook(t, c, Webhook{Name: "all"})
 		hook(t, c, Webhook{Name: "mail", Queues: []string{"mail"}, Events: []task.NotificationKind{task.NotifyDead}})
@@ -237,7 +237,7 @@ func TestPendingNotices(t *testing.T) {
 // The webhooks of one receiver that is down are not all retried at the same time, however long it is down.
 func TestRetriesAreSpread(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c, in := w.openAt(system.PolicyLevel, 1), newInbox()
+		c, in := w.open(1), newInbox()
 		w.leader.postSeldom(in, time.Hour, noDepths)
 		names := []string{"a", "b", "c", "d"}
 		for _, name := range names {
@@ -282,14 +282,7 @@ func TestRetriesAreSpread(t *testing.T) {
 // Invalid webhooks are refused, and the error names the field.
 func TestWebhookRules(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		old := w.openAt(1, 1)
-		if _, err := old.Webhooks.Add(t.Context(), Call{Hook: Webhook{Namespace: "default", Name: "a", URL: "https://a"}, Secret: "s", By: operator}); !errors.Is(err, task.ErrWrongState) ||
-			!strings.Contains(err.Error(), "raise-level") {
-			t.Errorf("adding a webhook below the feature level: %v, want ErrWrongState", err)
-		}
-	})
-	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		add := func(h Webhook, secret string) error {
 			h.Namespace, h.URL = "default", "https://a"
 			_, err := c.Webhooks.Add(t.Context(), Call{Hook: h, Secret: secret, By: operator})
@@ -349,7 +342,7 @@ func TestWebhookRules(t *testing.T) {
 // Pending notices are bounded, and dropped ones are counted.
 func TestPendingNoticesAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		hook(t, c, Webhook{Name: "a"})
 		for i := range 12 {
 			var some []*task.Notification
@@ -379,7 +372,7 @@ func TestPendingNoticesAreBounded(t *testing.T) {
 // Shards learn what webhooks subscribe to when it changes, and again from each new leader. A shard that can't be reached learns of it later.
 func TestShardsLearnSubscriptions(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 2)
+		c := w.open(2)
 		w.leader.post(newInbox(), noDepths)
 		w.cut(2, errors.New("no leader"))
 		hook(t, c, Webhook{Name: "a", Queues: []string{"mail"}})
@@ -420,7 +413,7 @@ func TestPendingNoticesModel(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			in := newInbox()
-			first := w.openAt(system.PolicyLevel, 1)
+			first := w.open(1)
 			replicas := []*systemReplica{w.leader, w.newReplica(), w.newReplica()}
 			for _, s := range replicas {
 				s.postSeldom(in, time.Minute, noDepths)
@@ -497,7 +490,7 @@ func TestPendingNoticesModel(t *testing.T) {
 // silent.
 func TestCrossings(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c, in := w.openAt(system.PolicyLevel, 1), newInbox()
+		c, in := w.open(1), newInbox()
 		var mu sync.Mutex
 		var depths []Depth
 		missing := false
@@ -553,7 +546,7 @@ func TestCrossings(t *testing.T) {
 // For a queue that oscillates about a threshold, each kind of notice is sent at most once a minute, and the last one matches the state.
 func TestCrossingsAreSpaced(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c, in := w.openAt(system.PolicyLevel, 1), newInbox()
+		c, in := w.open(1), newInbox()
 		var ready atomic.Int64
 		depths := func() ([]Depth, bool) { return []Depth{{Queue: "q", Ready: ready.Load()}}, false }
 		w.leader.post(in, depths)
@@ -635,7 +628,7 @@ func TestPendingKeys(t *testing.T) {
 // Changes of a webhook take effect immediately, and wake the senders.
 func TestWebhooksAreChanged(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c, in := w.openAt(system.PolicyLevel, 1), newInbox()
+		c, in := w.open(1), newInbox()
 		hook(t, c, Webhook{Name: "a"})
 		looked := func() bool {
 			select {
@@ -713,7 +706,7 @@ func TestWebhooksAreChanged(t *testing.T) {
 // Checking thresholds that nothing has crossed does not wake the dispatcher, and a crossing that is too early to be reported is not lost.
 func TestCrossingsThatAreNotReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		hook(t, c, Webhook{Name: "h", Events: []task.NotificationKind{task.NotifyQueueOver, task.NotifyQueueUnder}, DepthOver: 10})
 		for len(c.Webhooks.dispatch) > 0 {
 			<-c.Webhooks.dispatch
@@ -733,7 +726,7 @@ func TestCrossingsThatAreNotReported(t *testing.T) {
 // The depths of queues are not requested while there is no webhook, and are from the first one on.
 func TestNoDepthsWithoutWebhooks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c, in := w.openAt(system.PolicyLevel, 1), newInbox()
+		c, in := w.open(1), newInbox()
 		w.leader.post(in, func() ([]Depth, bool) { return []Depth{{Queue: "q", Ready: 11}}, false })
 		pass(time.Minute)
 		w.Rounds.Lock()

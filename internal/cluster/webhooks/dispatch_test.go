@@ -48,7 +48,7 @@ func (m *failingReplica) View(ctx context.Context, fn func(store.Reader) error) 
 	return err
 }
 
-// openFailing is openAt for a replica whose rounds may fail.
+// openFailing is open for a replica whose rounds may fail.
 func (w *world) openFailing(shards int) (*control, *failingReplica) {
 	s := &systemReplica{Replica: w.NewReplica(), world: w}
 	m := &failingReplica{Replica: s.Replica}
@@ -56,7 +56,7 @@ func (w *world) openFailing(shards int) (*control, *failingReplica) {
 	s.control = &control{shard, namespaces.New(namespaces.Config{Shard: shard}), New(shard, w.copyWatches, slog.New(slog.DiscardHandler))}
 	s.Leader = s.control
 	s.lead()
-	w.Put(system.SettingsKey, system.EncodeRow(system.Settings{Replication: 3, Level: system.PolicyLevel, NextNode: 2, DataShards: shards}))
+	w.Put(system.SettingsKey, system.EncodeRow(system.Settings{Replication: 3, Level: 1, NextNode: 2, DataShards: shards}))
 	return s.control, m
 }
 
@@ -147,7 +147,7 @@ func TestOutcomesAtTheEnd(t *testing.T) {
 // A webhook whose receiver hangs is served by one goroutine, and holds up no other. Run returns when all have ended.
 func TestOneAtATimePerWebhook(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		hook(t, c, Webhook{Name: "h"})
 		hook(t, c, Webhook{Name: "i"})
 		var now, most, sent, ended atomic.Int64
@@ -188,7 +188,7 @@ func TestOneAtATimePerWebhook(t *testing.T) {
 // The age of the oldest notice is that of all webhooks that are served, on the leader only.
 func TestTheOldestNotice(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c, in := w.openAt(system.PolicyLevel, 1), newInbox()
+		c, in := w.open(1), newInbox()
 		in.answers(func(string) webhook.Outcome {
 			return webhook.Outcome{Status: 503, Error: "busy", RetryAfter: time.Hour}
 		})
@@ -234,7 +234,7 @@ func TestTheOldestNotice(t *testing.T) {
 // A test of a webhook sends a notice now, whatever its state, and is recorded. If its receiver accepts it, pending notices are due.
 func TestTestsOfWebhooks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		hook(t, c, Webhook{Name: "h"})
 		var got []webhook.Request
 		outcome := refused
@@ -333,7 +333,7 @@ func TestDispatcherWakes(t *testing.T) {
 // A webhook that is removed or damaged while it is tested has no record of the test.
 func TestRemovedDuringATest(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		hook(t, c, Webhook{Name: "h"})
 		before := uint64(0)
 		meanwhile := func() { w.Damage(hookKey("default", "h")) }

@@ -60,7 +60,7 @@ func blames(t *testing.T, what string, err error, field string) {
 // nothing changes.
 func TestBoundsOfSettings(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		for i, s := range []struct {
 			depth  int64
 			wait   time.Duration
@@ -114,7 +114,7 @@ func TestBoundsOfSettings(t *testing.T) {
 func TestDefaultsOfAWebhook(t *testing.T) {
 	plain := slices.DeleteFunc(slices.Clone(task.NotificationKinds), task.NotificationKind.OfThreshold)
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		for i, s := range []struct {
 			given  Webhook
 			events []task.NotificationKind
@@ -137,7 +137,7 @@ func TestDefaultsOfAWebhook(t *testing.T) {
 // A change affects what it names and nothing else. Repeated, it changes nothing. Shards learn of a new version if the subscription differs.
 func TestSetChangesOnlyNamedFields(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		hook(t, c, Webhook{Name: "h", Events: task.NotificationKinds, Queues: []string{"q", "r"}, DepthOver: 10, WaitOver: time.Minute})
 		must(t, c.Webhooks.cross(100))
 		less, longer, none, never := int64(5), time.Hour, int64(0), time.Duration(0)
@@ -191,7 +191,7 @@ func TestSetChangesOnlyNamedFields(t *testing.T) {
 // A change of what does not exist is refused, and so is a webhook that exists or whose namespace does not.
 func TestMissingWebhooks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		hook(t, c, Webhook{Name: "h"})
 		hookIn(t, c, "default2", "i")
 		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks})
@@ -226,7 +226,7 @@ func TestMissingWebhooks(t *testing.T) {
 // Webhooks are listed by name, those of the namespace only, and without their secrets.
 func TestWebhooksAreListed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		hookIn(t, c, "default2", "x")
 		for _, name := range []string{"b", "a", "c"} {
 			hook(t, c, Webhook{Name: name})
@@ -256,7 +256,7 @@ func TestWebhooksAreListed(t *testing.T) {
 // A namespace has room for MaxWebhooks, all namespaces together for maxAllWebhooks.
 func TestRoomForWebhooks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		fill := func(ns string, n int) {
 			must(t, w.leader.Update(bg, func(tx *store.Tx) error {
 				for i := range n {

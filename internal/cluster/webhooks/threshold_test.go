@@ -51,7 +51,7 @@ func TestThresholds(t *testing.T) {
 // The depths of the queues of all webhooks with a threshold are requested together, and waits only if one asks for them.
 func TestRequestedDepths(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		var calls []string
 		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Depths: func(ctx context.Context, ns string, patterns []string, since bool) ([]Depth, bool) {
 			slices.Sort(patterns)
@@ -96,7 +96,7 @@ func TestRequestedDepths(t *testing.T) {
 // to is remembered all the same.
 func TestCrossingNotices(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		hook(t, c, Webhook{Name: "both", Queues: []string{"q*"}, DepthOver: 10, WaitOver: time.Hour, Events: ofThresholds})
 		hook(t, c, Webhook{Name: "under", Queues: []string{"q*"}, DepthOver: 10, Events: ofThresholds[1:]})
 		var depths []Depth
@@ -152,7 +152,7 @@ func TestCrossingNotices(t *testing.T) {
 // The webhooks that were removed, or whose threshold a queue has crossed back, before a crossing is recorded, are not notified.
 func TestLateCrossings(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		hook(t, c, Webhook{Name: "h", DepthOver: 10, Events: ofThresholds})
 		h := w.row("h")
 		w.writesNothing("a crossing of a webhook that is removed", func() {
@@ -189,7 +189,7 @@ func TestLateCrossings(t *testing.T) {
 // The last report of a shard is remembered for two days, and those older are removed, hourly, thousands at a time.
 func TestOldReportsAreForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		hook(t, c, Webhook{Name: "h"})
 		limit := store.TimeOf(time.Now().Add(-48 * time.Hour))
 		put := func(n int, at store.Time) {

@@ -15,7 +15,7 @@ import (
 // Each shard gets what it lacks, twenty namespaces at a time, and what it has confirmed only once.
 func TestShardsGetMissingSubscriptions(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 2)
+		c := w.open(2)
 		var calls []string
 		var fails error
 		c.Webhooks.copyWatches = func(ctx context.Context, shard uint32, watches map[string]task.Watch) error {
@@ -73,7 +73,7 @@ func TestShardsGetMissingSubscriptions(t *testing.T) {
 // The shards are told which kinds webhooks want from them: none of a threshold, and nothing for one that is disabled.
 func TestSubscriptionsOfShards(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := w.openAt(system.PolicyLevel, 1)
+		c := w.open(1)
 		hook(t, c, Webhook{Name: "a", Events: ofDeaths, Queues: []string{"q"}})
 		hook(t, c, Webhook{Name: "b", Events: ofThresholds, DepthOver: 1})
 		hook(t, c, Webhook{Name: "c", Events: append([]task.NotificationKind{task.NotifyPoisoned}, ofThresholds...), DepthOver: 1})

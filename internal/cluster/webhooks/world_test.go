@@ -84,13 +84,13 @@ func (s *systemReplica) lead() {
 	s.Lead()
 }
 
-// openAt creates a cluster of a feature level with the given number of data shards, and returns the leader's control.
-func (w *world) openAt(level, shards int) *control {
+// open creates a cluster with the given number of data shards, and returns the leader's control.
+func (w *world) open(shards int) *control {
 	w.T.Helper()
 	s := w.newReplica()
 	s.lead()
 	if err := s.Update(bg, func(tx *store.Tx) error {
-		tx.Set(system.SettingsKey, system.EncodeRow(system.Settings{Replication: 3, Level: level, NextNode: 2, DataShards: shards}))
+		tx.Set(system.SettingsKey, system.EncodeRow(system.Settings{Replication: 3, Level: 1, NextNode: 2, DataShards: shards}))
 		return nil
 	}); err != nil {
 		w.T.Fatal(err)

@@ -2,7 +2,6 @@ package workers
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/pawlq/pawl/internal/audit"
@@ -77,15 +76,15 @@ type quietFacts struct {
 // changes.
 func (s *Workers) QuietWorker(ctx context.Context, by task.Author, name Name, called string, span time.Duration) (Quiet, error) {
 	return system.Update(ctx, s.shard, func(tx *store.Tx) (Quiet, error) {
-		if err := system.RequireLevel(tx, system.PolicyLevel, fmt.Sprintf("worker %q: making workers quiet needs", name.ID)); err != nil {
-			return Quiet{}, err
-		}
 		old, quiet, err := Get(tx, name)
-		if err == nil && !quiet {
-			err = s.roomForQuiet(tx, name)
-		}
 		if err != nil {
 			return Quiet{}, err
+		}
+		var void []Quiet
+		if !quiet {
+			if void, err = roomForQuiet(tx, name); err != nil {
+				return Quiet{}, err
+			}
 		}
 		now := tx.Now().Time()
 		row := Quiet{Namespace: name.Namespace, ID: name.ID, Name: called, By: by.Name, Reason: by.Reason, At: now, Until: now.Add(span), Version: tx.Index()}
@@ -96,9 +95,19 @@ func (s *Workers) QuietWorker(ctx context.Context, by task.Author, name Name, ca
 				row.By, row.At = old.By, old.At
 			}
 		}
+		if err := onWorker(tx, by, task.WorkerQuieted, name, before, &quietFacts{true, row.Name, row.Reason}); err != nil {
+			return Quiet{}, err
+		}
+		for _, v := range void {
+			tx.Delete(quietKey(v.WorkerName()))
+			s.shard.Note(tx, system.Change{Kind: system.WorkerChanged, Name: v.WorkerName().changed()})
+		}
+		if !quiet {
+			countQuiet(tx, 1-len(void))
+		}
 		tx.Set(quietKey(name), system.EncodeRow(row))
 		s.shard.Note(tx, system.Change{Kind: system.WorkerChanged, Name: name.changed()})
-		return row, onWorker(tx, by, task.WorkerQuieted, name, before, &quietFacts{true, row.Name, row.Reason})
+		return row, nil
 	})
 }
 
@@ -107,46 +116,43 @@ func (s *Workers) QuietWorker(ctx context.Context, by task.Author, name Name, ca
 func (s *Workers) ResumeWorker(ctx context.Context, by task.Author, name Name) (was bool, err error) {
 	return system.Update(ctx, s.shard, func(tx *store.Tx) (bool, error) {
 		old, quiet, err := Get(tx, name)
+		if err == nil && quiet {
+			err = onWorker(tx, by, task.WorkerResumed, name, &quietFacts{true, old.Name, old.Reason}, nil)
+		}
 		if err != nil {
 			return false, err
 		}
 		s.shard.Note(tx, system.Change{Kind: system.WorkerChanged, Name: name.changed()})
-		if !quiet {
-			return false, nil
+		if quiet {
+			tx.Delete(quietKey(name))
+			countQuiet(tx, -1)
 		}
-		tx.Delete(quietKey(name))
-		s.countQuiet(tx, -1)
-		return true, onWorker(tx, by, task.WorkerResumed, name, &quietFacts{true, old.Name, old.Reason}, nil)
+		return quiet, nil
 	})
 }
 
-// roomForQuiet counts one more row, unless that is too many. Rows that are void are deleted first.
-func (s *Workers) roomForQuiet(tx *store.Tx, name Name) error {
+// roomForQuiet returns the rows that are void and have to be deleted to make room for one more, or an error if there is no room.
+func roomForQuiet(tx *store.Tx, name Name) (void []Quiet, err error) {
 	if system.GetNumber(tx, system.QuietsKey) < MaxQuietWorkers {
-		s.countQuiet(tx, +1)
-		return nil
+		return nil, nil
 	}
 	rows, err := system.ScanRows[Quiet](tx, system.QuietTable)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	gone := 0
 	for _, row := range rows {
 		if !tx.Now().Time().Before(row.Until) {
-			tx.Delete(quietKey(row.WorkerName()))
-			s.shard.Note(tx, system.Change{Kind: system.WorkerChanged, Name: row.WorkerName().changed()})
-			gone++
+			void = append(void, row)
 		}
 	}
-	if gone == 0 {
-		return system.WrongState("worker %q: %d workers are quiet, the maximum: resume some first", name.ID, len(rows))
+	if len(void) == 0 {
+		return nil, system.WrongState("worker %q: %d workers are quiet, the maximum: resume some first", name.ID, len(rows))
 	}
-	s.countQuiet(tx, 1-gone)
-	return nil
+	return void, nil
 }
 
 // countQuiet adds n to the number of rows.
-func (s *Workers) countQuiet(tx *store.Tx, n int) {
+func countQuiet(tx *store.Tx, n int) {
 	tx.Set(system.QuietsKey, system.EncodeNumber(uint64(max(int(system.GetNumber(tx, system.QuietsKey))+n, 0)))) // #nosec G115 -- at most MaxQuietWorkers
 }
 

@@ -27,10 +27,10 @@ type world struct {
 }
 
 // inBubble runs a test in fake time.
-func inBubble(t *testing.T, level int, fn func(t *testing.T, w world)) {
+func inBubble(t *testing.T, fn func(t *testing.T, w world)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := systemtest.NewWorld(t)
-		shard := s.Open(level, 1)
+		shard := s.Open(1)
 		must(t, shard.Learn(bg))
 		fn(t, world{s, New(shard)})
 	})
@@ -81,7 +81,7 @@ func (w world) now() uint64 { return w.State.Applied().Index }
 // A worker that is made quiet again for the same reason keeps who did it and when; only the end changes. For another reason, or after the
 // end, it is a new request.
 func TestRepeatedQuiet(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w world) {
+	inBubble(t, func(t *testing.T, w world) {
 		first := w.quiet(t, a, "host/1", "deploy")
 		if first.WorkerName() != a || first.Name != "host/1" || first.By != "lena" || first.Reason != "deploy" || first.Until.Sub(first.At) != QuietFor || first.Version != w.now() {
 			t.Errorf("the row is %+v", first)
@@ -123,7 +123,7 @@ func TestRepeatedQuiet(t *testing.T) {
 
 // Nodes are told of a resumed worker even if it had no row. Only one that had is counted and audited.
 func TestResume(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w world) {
+	inBubble(t, func(t *testing.T, w world) {
 		w.quiet(t, a, "host/1", "deploy")
 		w.quiet(t, b, "", "")
 		for _, c := range []struct {
@@ -160,7 +160,7 @@ func TestResume(t *testing.T) {
 
 // There is a bound, and rows whose time is over make room.
 func TestQuietWorkersAreBounded(t *testing.T) {
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w world) {
+	inBubble(t, func(t *testing.T, w world) {
 		w.quiet(t, a, "", "")
 		w.Round(func(tx *store.Tx) {
 			for i := range MaxQuietWorkers - 2 {
@@ -198,7 +198,7 @@ func TestQuietWorkersAreBounded(t *testing.T) {
 		w.Put(system.QuietsKey, system.EncodeNumber(MaxQuietWorkers+1)) // as older releases may have left it
 		systemtest.IsRefusal(t, try(Name{"default", "one"}), task.ErrWrongState, "resume some first")
 	})
-	inBubble(t, system.PolicyLevel, func(t *testing.T, w world) {
+	inBubble(t, func(t *testing.T, w world) {
 		row := w.quiet(t, a, "", "")
 		w.Round(func(tx *store.Tx) {
 			row.Until = tx.Now().Time()
@@ -213,22 +213,14 @@ func TestQuietWorkersAreBounded(t *testing.T) {
 	})
 }
 
-// Nodes of an older level would not know of the rows.
-func TestQuietWorkersNeedALevel(t *testing.T) {
-	inBubble(t, system.PolicyLevel-1, func(t *testing.T, w world) {
-		_, err := w.QuietWorker(bg, task.Author{}, a, "", QuietFor)
-		systemtest.IsRefusal(t, err, task.ErrWrongState, `worker "a": making workers quiet needs feature level 3`)
-	})
-}
-
 // A row that can't be read is reported by every call that needs it, and stays.
 func TestDamagedRows(t *testing.T) {
 	quiet := func(w world, name Name) error {
-		_, err := w.QuietWorker(bg, task.Author{}, name, "", QuietFor)
+		_, err := w.QuietWorker(bg, task.Author{Name: "lena"}, name, "", QuietFor)
 		return err
 	}
 	resume := func(w world, name Name) error {
-		was, err := w.ResumeWorker(bg, task.Author{}, name)
+		was, err := w.ResumeWorker(bg, task.Author{Name: "lena"}, name)
 		if was {
 			return fmt.Errorf("%v was quiet", name)
 		}
@@ -244,9 +236,10 @@ func TestDamagedRows(t *testing.T) {
 		{"quiet", quietKey(a), quiet, a, false},
 		{"resume", quietKey(a), resume, a, false},
 		{"quiet another, with no room", quietKey(a), quiet, b, true},
-		{"quiet", system.SettingsKey, quiet, a, false},
+		{"quiet another", system.SettingsKey, quiet, b, false},
+		{"resume", system.SettingsKey, resume, a, false},
 	} {
-		inBubble(t, system.PolicyLevel, func(t *testing.T, w world) {
+		inBubble(t, func(t *testing.T, w world) {
 			w.quiet(t, a, "", "")
 			w.Damage(c.key)
 			if c.full {

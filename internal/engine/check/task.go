@@ -45,7 +45,7 @@ func (c *checker) expect(id task.ID, x *schema.Exec) {
 	if x.AwaitsStart() {
 		c.ExpectRow(schema.DeadlineKey(x.ExpiresAt, schema.OnExpiry, c.ns, id[:]), nil)
 	}
-	if x.Claim.Counted {
+	if x.State == task.Claimed && x.Key != "" {
 		at := string(schema.UseKey(c.ns, x.Queue, x.Key))
 		if c.counted[at] == nil {
 			c.counted[at] = map[task.ID]bool{}

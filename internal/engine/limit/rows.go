@@ -54,8 +54,7 @@ func (s *Set) write(r Round, key string, c Claims) {
 
 // Read reads the buckets that are not full, and calls claimed for each claimed task of a key. It must be called before the lanes are read.
 //
-// A row without a bucket or a claimed task was left by a leader of feature level 2, which did not know of these rows. The next claim deletes it: Read
-// writes nothing.
+// Read writes nothing: the next claim deletes the rows that list no claimed task and have no bucket.
 func (s *Set) Read(tx *store.Tx, claimed func(key string, id task.ID, named bool)) {
 	var others, uses [][]byte // keys of rows
 	var ids []task.ID

@@ -69,8 +69,6 @@ type Claim struct {
 	Orphaned bool
 	// Repeated means that the claim call was repeated and answered again, so that a lost answer proves nothing.
 	Repeated bool
-	// Counted means that the claim is counted in the rows of its key. Claims made by a leader of feature level 2 are not.
-	Counted bool
 }
 
 // Tokens returns how many tokens the task takes.
@@ -191,7 +189,6 @@ func (x *Exec) fields(f *Fields) {
 	f.Flag(32, &x.Claim.Repeated)
 	Num(f, 33, &x.KeyedUntil)
 	Num(f, 34, &x.Cost)
-	f.Flag(35, &x.Claim.Counted)
 	x.uniqueFields(f)
 	Num(f, 39, &x.Role)
 	Part(f, 50, &x.Links, (*Links).fields)

@@ -80,9 +80,6 @@ func New(f *forward.Forwarder, c Control, copy Map) *Directory {
 			return nothing{}, c.DropQueue(ctx, a.By, a.Namespace, a.Name)
 		}),
 		ensure: forward.RegisterSystem(f, "ensure-queue", true, func(ctx context.Context, a queueArgs) (queues.Queue, error) {
-			if a.Shard == 0 { // the request is from a node of feature level 1, which takes every queue to be in one shard
-				return c.PutQueue(ctx, auditlog.Action{}, a.Namespace, a.Name, func(*task.QueueConfig) error { return nil })
-			}
 			return c.EnsureQueue(ctx, a.Shard, a.Namespace, a.Name)
 		}),
 		spread: forward.RegisterSystem(f, "spread-queue", true, func(ctx context.Context, a queueArgs) (queues.Queue, error) {

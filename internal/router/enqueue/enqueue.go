@@ -58,20 +58,8 @@ func New(f *forward.Forwarder, b Broker, q *directory.Directory, shown Reader) (
 // Enqueue enqueues tasks in the shard where they belong according to the caller's copy of the map. Tasks that belong elsewhere by now go
 // there.
 func (e *Enqueuer) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
-	if slices.ContainsFunc(specs, hasNewField) && e.forward.RequireLevel("") != nil {
-		return e.enqueueOthers(ctx, shard, ns, specs)
-	}
 	if slices.ContainsFunc(specs, IsNewMember) {
 		return e.groups.enqueueMembers(ctx, shard, ns, specs)
-	}
-	if len(specs) > 0 && specs[0].Restored != nil { // then all of them are
-		by, err := e.forward.AuditAuthor(*specs[0].Restored)
-		if err != nil {
-			return nil, broker.Stamp{}, err
-		}
-		for i := range specs {
-			specs[i].Restored = &by
-		}
 	}
 	if !e.routeWhole(ns, specs) {
 		return e.enqueueBySlot(ctx, shard, ns, specs, enqueueAnswer{})
@@ -116,47 +104,6 @@ func anyMoved(out []broker.Enqueued) bool {
 		}
 	}
 	return false
-}
-
-// newField returns a field of a task that leaders of an older release would lose; "": it has none.
-func newField(s *task.Spec) string {
-	switch {
-	case s.Unique != nil:
-		return "unique"
-	case s.Then != nil:
-		return "then"
-	case s.Member != nil:
-		return "group_id"
-	}
-	return ""
-}
-
-func hasNewField(s task.Spec) bool { return newField(&s) != "" }
-
-// enqueueOthers enqueues the tasks without a new field, and refuses the others.
-func (e *Enqueuer) enqueueOthers(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
-	out := make([]broker.Enqueued, len(specs))
-	var others []task.Spec
-	var index []int
-	for i, s := range specs {
-		if field := newField(&s); field != "" {
-			out[i].Err = e.forward.RequireLevel(field)
-		}
-		if out[i].Err == nil {
-			others, index = append(others, s), append(index, i)
-		}
-	}
-	if len(others) == 0 {
-		return out, broker.Stamp{}, nil
-	}
-	got, at, err := e.Enqueue(ctx, shard, ns, others)
-	if err != nil {
-		return nil, at, err
-	}
-	for n, i := range index {
-		out[i] = got[n]
-	}
-	return out, at, nil
 }
 
 // Deliver enqueues tasks wherever their queues are, each with its own result.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/task"
@@ -97,28 +96,6 @@ func TestTasksOfMovedSlots(t *testing.T) {
 				t.Errorf("%s: calls %s", c.name, got)
 			}
 		})
-	}
-}
-
-// A task that an operator restores from the archive has an author, if all leaders support one.
-func TestRestoredTasksHaveAnAuthor(t *testing.T) {
-	for level, want := range map[int]string{cluster.PoliciesLevel: "lena", cluster.PoliciesLevel - 1: ""} {
-		for n := 1; n <= 2; n++ {
-			routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
-				m.FeatureLevel = level
-				specs := make([]task.Spec, n)
-				for i := range specs {
-					specs[i] = task.Spec{Type: "job", Queue: "one", Restored: &task.Author{Name: "lena"}}
-				}
-				if _, _, err := m.Enqueue(context.Background(), 1, routertest.Namespace, specs); err != nil || specs[n-1].Restored.Name != want {
-					t.Errorf("feature level %d, task %d: author %+v, %v", level, n-1, specs[n-1].Restored, err)
-				}
-				m.FeatureLevel = 0
-				if _, _, err := m.Enqueue(context.Background(), 1, routertest.Namespace, []task.Spec{{Queue: "one", Restored: &task.Author{Name: "lena"}}}); !errors.Is(err, task.ErrUnavailable) {
-					t.Errorf("Enqueue with an unknown feature level: %v, want unavailable", err)
-				}
-			})
-		}
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/router/routertest"
@@ -57,43 +56,22 @@ func TestSomeShardsFail(t *testing.T) {
 	}
 }
 
-// A shard that does not answer for a queue that is whole is asked once, and the call has its error. So has one for tasks without a new field.
+// A shard that does not answer for a queue that is whole is asked once, and the call has its error.
 func TestOnlyShardFails(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		s.Gone = routertest.ErrAway
-		for level, tasks := range map[int][]task.Spec{
-			cluster.PoliciesLevel:     {{Type: "a", Queue: "one"}, {Type: "b", Queue: "one"}},
-			cluster.PoliciesLevel - 1: {{Type: "a", Queue: "one"}, {Type: "c", Queue: "one", Unique: &task.Unique{Key: "k"}}, {Type: "b", Queue: "one"}},
-		} {
-			m.FeatureLevel = level
-			out, _, err := m.Enqueue(bg, 1, routertest.Namespace, tasks)
-			if got := s.Was(); !errors.Is(err, routertest.ErrAway) || level != cluster.PoliciesLevel && out != nil || got != "enqueue [a b] in 1" {
-				t.Errorf("feature level %d: calls %s, %+v, %v", level, got, out, err)
-			}
+		_, _, err := m.Enqueue(bg, 1, routertest.Namespace, []task.Spec{{Type: "a", Queue: "one"}, {Type: "b", Queue: "one"}})
+		if got := s.Was(); !errors.Is(err, routertest.ErrAway) || got != "enqueue [a b] in 1" {
+			t.Errorf("calls %s, %v", got, err)
 		}
 	})
 }
 
-// A batch without tasks is no error, one task beside another that needs a feature level is enqueued, and none if all need it.
-func TestSmallBatches(t *testing.T) {
-	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+// A batch without tasks is no error.
+func TestEmptyBatch(t *testing.T) {
+	routertest.InScript(t, func(_ *routertest.Script, m *routertest.Member) {
 		if out, _, err := m.Enqueue(bg, 1, routertest.Namespace, nil); err != nil || len(out) != 0 {
 			t.Errorf("no tasks: %+v, %v", out, err)
-		}
-		s.Was()
-		m.FeatureLevel = cluster.PoliciesLevel - 1
-		newer := task.Spec{Type: "new", Queue: "one", Then: []task.Spec{{Type: "d"}}}
-		for want, specs := range map[string][]task.Spec{"enqueue [a] in 1": {newer, {Type: "a", Queue: "one"}}, "": {newer, newer}} {
-			out, _, err := m.Enqueue(bg, 1, routertest.Namespace, specs)
-			if got := s.Was(); got != want || err != nil || !errors.Is(out[0].Err, task.ErrWrongState) || (out[1].Err == nil) != (want != "") || (out[1].ID != task.ID{}) != (want != "") {
-				t.Errorf("calls %q, want %q: %+v, %v", got, want, out, err)
-			}
-		}
-		for field, spec := range map[string]task.Spec{"unique": {Unique: &task.Unique{}}, "then": {Then: []task.Spec{}}, "group_id": {Member: &task.Member{}}} {
-			out, _, err := m.Enqueue(bg, 1, routertest.Namespace, []task.Spec{spec})
-			if e, ok := task.AsError(out[0].Err); err != nil || !ok || e.Field != field {
-				t.Errorf("a task with %s: %+v, %v", field, out, err)
-			}
 		}
 	})
 }

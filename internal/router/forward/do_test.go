@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
@@ -19,28 +18,6 @@ func TestVerbIsForwardedToLeader(t *testing.T) {
 		out, err := broker.CloseBreakers.Call(context.Background(), f.Nodes[2], broker.BreakersOf{OnQueue: routertest.OnOne})
 		if err != nil || out.Closed != 1 || out.Stamp().Shard != 1 || f.Count("close-breakers") != 1 {
 			t.Errorf("closed %d breakers at %+v with %d calls, %v", out.Closed, out.At, f.Count("close-breakers"), err)
-		}
-	})
-}
-
-// An author is recorded only by leaders that support it.
-func TestAuthorsNeedTheirLevel(t *testing.T) {
-	routertest.InFleet(t, 1, func(f *routertest.Fleet) {
-		m := f.Nodes[1]
-		for _, c := range []struct {
-			level int
-			want  string
-		}{{cluster.PoliciesLevel, "lena"}, {cluster.PoliciesLevel - 1, ""}} {
-			m.FeatureLevel = c.level
-			call := broker.CloseBreakers.Make(broker.BreakersOf{OnQueue: routertest.OnOne, Authored: broker.Authored{By: task.Author{Name: "lena"}}})
-			if err := m.Do(context.Background(), call); err != nil || call.Req.By.Name != c.want {
-				t.Errorf("feature level %d: author %q was recorded, %v", c.level, call.Req.By.Name, err)
-			}
-		}
-		m.FeatureLevel = 0
-		_, err := broker.CloseBreakers.Call(context.Background(), m, broker.BreakersOf{OnQueue: routertest.OnOne, Authored: broker.Authored{By: task.Author{Name: "lena"}}})
-		if !errors.Is(err, task.ErrUnavailable) {
-			t.Errorf("call on a node with an unknown feature level: %v, want unavailable", err)
 		}
 	})
 }
@@ -77,7 +54,6 @@ func TestRefusedVerbRunsOnce(t *testing.T) {
 			s.Note("cancel")
 			return out, task.Invalid("id", "is odd")
 		})
-		m.FeatureLevel = cluster.PoliciesLevel - 1 // which a cancel does not need
 		if err := routertest.Cancel(context.Background(), m, task.NewID(1, 1, 1)); !errors.Is(err, task.ErrInvalidArgument) || s.Was() != "cancel" {
 			t.Errorf("a refused cancel: %v, want an invalid argument after one run", err)
 		}

@@ -44,8 +44,6 @@ type Map interface {
 	Nodes() []Node                  // those that were not removed
 	// Learned adds a queue as just read.
 	Learned(queues.Queue)
-	// Level returns the feature level that all nodes work at; 0: not known yet. It may have been raised since.
-	Level() int
 	// Age returns how long ago the copy was last known to be up to date.
 	Age() time.Duration
 }

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/cluster/schedules"
 	"github.com/pawlq/pawl/internal/router/forward"
@@ -49,7 +48,6 @@ type peer struct {
 	system   uint32            // and who leads the system shard
 	shards   []uint32
 	replicas map[uint32][]uint32
-	level    int
 	age      time.Duration
 	noMap    bool
 	slow     time.Duration // what it takes to ask this node's replica
@@ -96,7 +94,7 @@ func inGroup(t *testing.T, n int, test func(g *group)) {
 }
 
 func newPeer(g *group, number uint32, all []uint32) *peer {
-	p := &peer{g: g, number: number, drain: make(chan struct{}), leads: map[uint32]uint32{}, shards: []uint32{1}, level: cluster.PoliciesLevel,
+	p := &peer{g: g, number: number, drain: make(chan struct{}), leads: map[uint32]uint32{}, shards: []uint32{1},
 		replicas: map[uint32][]uint32{forward.SystemShard: all, 1: all}, verbs: verbtest.Answers{}, control: verbtest.Answers{}}
 	p.Forwarder = forward.New(forward.Config{Node: number, Broker: peerBroker{p}, Control: peerControl{p}, Map: peerMap{p}, Peers: peerNetwork{p},
 		NotSent: func(err error) bool { return errors.Is(err, errNotSent) }, SystemLeader: func() uint32 { return locked(g, func() uint32 { return p.system }) },
@@ -258,7 +256,6 @@ func (m peerMap) Learned(q queues.Queue) {
 	m.p.g.with(func() { m.p.learned = append(m.p.learned, q) })
 }
 
-func (m peerMap) Level() int         { return m.p.level }
 func (m peerMap) Age() time.Duration { return m.p.age }
 
 // same compares what happened with what should have.

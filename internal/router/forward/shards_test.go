@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/schedules"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/router/routertest"
@@ -188,46 +187,6 @@ func TestEachShard(t *testing.T) {
 		all := errors.Join(errs...)
 		same(t, "first refusal", forward.FirstRefusal(errs, all), error(odd))
 		same(t, "no refusal", forward.FirstRefusal(errs[:2], all), all)
-	})
-}
-
-// A field that leaders of an older release do not know needs a feature level, and so does an author.
-func TestFeatureLevels(t *testing.T) {
-	inGroup(t, 1, func(g *group) {
-		p := g.nodes[1]
-		g.lead(1, 1)
-		ran := 0
-		verbtest.On(p.verbs, broker.OperateTask, func(_ context.Context, q *broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
-			ran++
-			return out, nil
-		})
-		lena := task.Author{Name: "lena"}
-		for _, c := range []struct {
-			level  int
-			want   error
-			author task.Author
-		}{{0, task.ErrUnavailable, lena}, {cluster.PoliciesLevel - 1, task.ErrWrongState, task.Author{}}, {cluster.PoliciesLevel, nil, lena}, {cluster.PoliciesLevel + 1, nil, lena}} {
-			p.level, ran = c.level, 0
-			same(t, "level", p.Level(), c.level)
-			_, err := broker.OperateTask.Call(bg, p, broker.TaskCommand{OnTask: broker.OnTask{ID: task.NewID(1, 1, 1)}, Edit: broker.Edit{IfETag: "x"}})
-			if !errors.Is(err, c.want) || (err == nil) != (ran == 1) || (err == nil) != (c.want == nil) {
-				t.Errorf("feature level %d: %v after %d runs, want %v", c.level, err, ran, c.want)
-			}
-			if e, ok := task.AsError(err); ok && e.Code == task.CodeWrongState && e.Field != task.FieldIfETag {
-				t.Errorf("feature level %d: error about the field %q", c.level, e.Field)
-			}
-			if c.want == nil { // the other checks still apply
-				_, err := broker.OperateTask.Call(bg, p, broker.TaskCommand{OnTask: broker.OnTask{ID: task.NewID(0, 1, 1)}, Edit: broker.Edit{IfETag: "x"}})
-				refusedWith(t, "task of the system shard", err, task.ErrNotFound)
-			}
-			author, err := p.AuditAuthor(lena)
-			if author != c.author || (c.level == 0) != errors.Is(err, task.ErrUnavailable) {
-				t.Errorf("feature level %d: author %+v, %v", c.level, author, err)
-			}
-			author, err = p.AuditAuthor(task.Author{})
-			same(t, "no author", author, task.Author{})
-			same(t, "error", text(err), "")
-		}
 	})
 }
 

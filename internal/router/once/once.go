@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/router/directory"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/task"
@@ -57,10 +56,6 @@ func New(f *forward.Forwarder, b Broker, q *directory.Directory) *Keys {
 // Once runs a verb on a once key. The task's shard is asked first: usually it has the key too, and otherwise it returns the queue and
 // confirms the claim.
 func (k *Keys) Once(ctx context.Context, c broker.OnceCall) (broker.OnceAnswer, broker.Stamp, error) {
-	if level := k.forward.Level(); level < cluster.PoliciesLevel {
-		return broker.OnceAnswer{}, broker.Stamp{}, &task.Error{Code: task.CodeWrongState,
-			Message: c.Verb.String() + ": this needs feature level 3 on all nodes: see `pawl cluster raise-level`"}
-	}
 	if err := k.forward.CheckTask(ctx, c.Hold.ID); err != nil {
 		return broker.OnceAnswer{}, broker.Stamp{}, err
 	}

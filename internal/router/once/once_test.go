@@ -8,27 +8,11 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
-
-// A leader of an older feature level would not know what to do with an expired key, so no shard gets one.
-func TestOnceNeedsALevel(t *testing.T) {
-	for _, level := range []int{0, cluster.PoliciesLevel - 1} {
-		routertest.InFleet(t, 1, func(f *routertest.Fleet) {
-			f.Nodes[1].FeatureLevel = level
-			for _, verb := range []broker.OnceVerb{broker.OnceBegin, broker.OnceFinish, broker.OnceAbandon} {
-				_, _, err := f.Nodes[1].Once(context.Background(), broker.OnceCall{Verb: verb, Key: "k"})
-				if !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "raise-level") {
-					t.Errorf("feature level %d, %s: %v, want an error that names raise-level", level, verb, err)
-				}
-			}
-		})
-	}
-}
 
 // onceScript answers calls on once keys in the order given by the test.
 type onceScript struct {

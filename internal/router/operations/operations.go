@@ -2,11 +2,9 @@ package operations
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/router/directory"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/task"
@@ -24,25 +22,10 @@ type Operations struct {
 // New returns the operations.
 func New(f *forward.Forwarder, q *directory.Directory) *Operations { return &Operations{f, q} }
 
-// mayOperate returns an error for operations while a shard may be led by a node that does not know them.
-func (o *Operations) mayOperate() error {
-	switch level := o.forward.Level(); {
-	case level == 0:
-		return task.Unavailable(forward.NoLeaderRetry, "operations: this node does not know the cluster's feature level yet")
-	case level < cluster.PoliciesLevel:
-		return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf(
-			"operations need feature level %d, and the cluster is at %d: see `pawl cluster raise-level`", cluster.PoliciesLevel, level)}
-	}
-	return nil
-}
-
 // StartOperation creates an operation, which runs from now on. If it moves tasks to a queue, that is created if need be. spec.Total is
 // counted here.
 func (o *Operations) StartOperation(ctx context.Context, ns string, spec broker.OperationSpec) (broker.OperationView, broker.Stamp, error) {
 	home, err := o.forward.FirstShard()
-	if err == nil {
-		err = o.mayOperate()
-	}
 	if err == nil && spec.Action == task.Move {
 		_, err = o.queues.Place(ctx, ns, spec.ToQueue)
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/engine/operation"
 	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/store"
@@ -84,20 +83,8 @@ func TestStartOperation(t *testing.T) {
 	}
 }
 
-// Operations need a feature level, which this node must know, and a shard.
-func TestOperationsNeedALevel(t *testing.T) {
-	for level, want := range map[int]*task.Error{0: task.ErrUnavailable, cluster.PoliciesLevel - 1: task.ErrWrongState, cluster.PoliciesLevel: nil, cluster.PoliciesLevel + 1: nil} {
-		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
-			answer(s, nil, nil, nil)
-			m.FeatureLevel = level
-			spec := broker.OperationSpec{Action: task.Move, ToQueue: "new", Filter: broker.Filter{Queue: "one"}}
-			_, _, err := m.Operations.StartOperation(bg, routertest.Namespace, spec)
-			did := s.Was()
-			if want == nil && (err != nil || did == "") || want != nil && (!errors.Is(err, want) || did != "") {
-				t.Errorf("at level %d: %v; did %q", level, err, did)
-			}
-		})
-	}
+// An operation needs a shard.
+func TestOperationsNeedAShard(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		m.Fleet.With(func() { clear(m.Fleet.Shards) })
 		if _, _, err := m.Operations.StartOperation(bg, routertest.Namespace, broker.OperationSpec{}); !errors.Is(err, task.ErrUnavailable) || s.Was() != "" {

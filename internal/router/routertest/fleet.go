@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/router"
@@ -101,7 +100,6 @@ type Member struct {
 	Totals       []broker.QueueCount
 	EnqueueIn    map[string]uint32 // queues that turn out to be elsewhere
 	MapAge       time.Duration
-	FeatureLevel int    // of the cluster, as far as it knows
 	SystemLeader uint32 // as far as it knows; 0: it knows none
 }
 
@@ -155,7 +153,7 @@ func InFleet(t *testing.T, n int, test func(f *Fleet)) {
 
 func newMember(f *Fleet, number uint32) *Member {
 	m := &Member{Fleet: f, Number: number, Drain: make(chan struct{}), Registry: registry.New(), Recorder: stats.New(time.Now()), watches: map[*fakeWatch]bool{},
-		Copy: map[string]queues.Queue{}, EnqueueIn: map[string]uint32{}, FeatureLevel: cluster.PoliciesLevel}
+		Copy: map[string]queues.Queue{}, EnqueueIn: map[string]uint32{}}
 	m.UseBroker(FakeBroker{M: m})
 	m.UseControl(FakeControl{M: m})
 	m.UsePeers(FakePeers{m})

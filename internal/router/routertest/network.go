@@ -70,8 +70,6 @@ func (c FakeMap) Dropped(_, name string) {
 	delete(c.M.Copy, name)
 }
 
-func (c FakeMap) Level() int { return c.M.FeatureLevel }
-
 func (c FakeMap) Age() time.Duration { return c.M.MapAge }
 
 // FakeControl is a system shard with the fleet's queues. It answers only on the node that leads it.

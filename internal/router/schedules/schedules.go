@@ -61,11 +61,6 @@ func OnSchedule(shard uint32, ns, name string) broker.OnSchedule {
 
 // PutSchedule creates or replaces a schedule, or returns what that would do. The schedule must have its defaults filled in and be checked.
 func (s *Schedules) PutSchedule(ctx context.Context, by task.Author, ns string, put broker.SchedulePut) (broker.SchedulePutDone, broker.Stamp, error) {
-	if put.IfETag != "" {
-		if err := s.forward.RequireLevel(task.FieldIfETag); err != nil {
-			return broker.SchedulePutDone{}, broker.Stamp{}, err
-		}
-	}
 	name := put.Schedule.Name
 	home, err := s.forward.ShardByName(ctx, &broker.AtHome{OnSchedule: OnSchedule(0, ns, name)})
 	if err != nil && !errors.Is(err, task.ErrNotFound) {

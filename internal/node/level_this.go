@@ -1,4 +1,4 @@
-//go:build !pawl_previous_level
+//go:build !pawl_next_level
 
 package node
 
