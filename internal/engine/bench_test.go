@@ -181,19 +181,21 @@ func name(backlog int) string {
 	return "empty"
 }
 
-// BenchmarkKeys is BenchmarkLife with 100,000 waiting keys, each with limits, which share fairly. plain: the same tasks without keys and limits.
+// BenchmarkKeys is BenchmarkLife with 100,000 waiting keys, which share fairly. limited: each has limits; plain: the same tasks without keys.
 func BenchmarkKeys(b *testing.B) {
 	keys := Size(100_000)
-	for _, limited := range []bool{false, true} {
-		b.Run(map[bool]string{false: "plain", true: "limited"}[limited], func(b *testing.B) {
+	for _, kind := range []string{"plain", "keyed", "limited"} {
+		b.Run(kind, func(b *testing.B) {
 			w := BenchWorld(b)
 			key := func(int) string { return "" }
-			if limited {
+			if kind != "plain" {
+				key = func(i int) string { return "tenant-" + strconv.Itoa(i%keys) }
+			}
+			if kind == "limited" {
 				s := task.DefaultSettings()
 				s.MaxRunning = 10_000
 				s.PerKey.Rules = task.Rules{MaxRunning: 2, Rate: task.Rate{Limit: 100, Period: time.Second}}
 				w.PutQueue("default", s, false)
-				key = func(i int) string { return "tenant-" + strconv.Itoa(i%keys) }
 			}
 			n := 0
 			enqueue := func(many int) {

@@ -25,9 +25,6 @@ func (q *Queue) Weight(key string) float64 {
 	return float64(max(q.config.Settings.RulesOf(key).Weight, 1))
 }
 
-// Limited reports whether the queue has, or had, limits.
-func (q *Queue) Limited() bool { return q.config.Limited() }
-
 // Held returns why no further task of a key may run while it has that many claims; 0: one may.
 func (q *Queue) Held(key string, claims int, now store.Time) lanes.Hold {
 	if key == "" {

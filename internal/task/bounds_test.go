@@ -634,7 +634,7 @@ func TestPauses(t *testing.T) {
 		t.Errorf("after a key was resumed: %+v", keys)
 	}
 	_ = c.Resume(Hold{Type: "x"})
-	if !c.Paused || len(c.Holds) != 1 || c.Holds[0].Key != "x" || !c.Limited() {
+	if !c.Paused || len(c.Holds) != 1 || c.Holds[0].Key != "x" {
 		t.Errorf("after a type was resumed: %+v", c)
 	}
 	_ = c.Resume(Hold{})
@@ -658,8 +658,8 @@ func TestPauses(t *testing.T) {
 	refuses(t, "a type", Hold{Type: "a"}.Check(DefaultLimits()), "")
 }
 
-// A queue is limited if anything in it may keep a task from running.
-func TestLimited(t *testing.T) {
+// A configuration is encoded with anything in it that may keep a task from running.
+func TestEncodedLimits(t *testing.T) {
 	for what, say := range map[string]func(*QueueConfig){
 		"rules":              func(c *QueueConfig) { c.Settings.MaxRunning = 1 },
 		"of all keys":        func(c *QueueConfig) { c.Settings.PerKey.MaxRunning = 1 },
@@ -670,12 +670,7 @@ func TestLimited(t *testing.T) {
 		"a type that paused": func(c *QueueConfig) { c.Holds = []Hold{{Type: "t"}} },
 	} {
 		c := QueueConfig{Settings: DefaultSettings()}
-		if c.Limited() {
-			t.Fatal("default settings count as limited")
-		}
-		if say(&c); !c.Limited() {
-			t.Errorf("%s: the queue does not count as limited", what)
-		}
+		say(&c)
 		again, err := DecodeQueueConfig(c.Encode())
 		if err != nil || !again.Equal(c) || c.Equal(QueueConfig{Settings: DefaultSettings()}) {
 			t.Errorf("%s: %+v was decoded as %+v, %v", what, c, again, err)

@@ -139,12 +139,6 @@ type QueueConfig struct {
 // Equal reports whether two configurations are the same.
 func (c QueueConfig) Equal(d QueueConfig) bool { return bytes.Equal(c.Encode(), d.Encode()) }
 
-// Limited reports whether any tasks are limited, subject to a breaker, paused by type or key, or in a strict order.
-func (c *QueueConfig) Limited() bool {
-	s := &c.Settings
-	return s.Rules != Rules{} || s.PerKey != KeyRules{} || len(s.Keys) > 0 || s.Breaker.IsSet() || len(s.Breakers) > 0 || len(c.Holds) > 0 || s.KeyOrder != KeyOrderNone
-}
-
 // HeldType returns the pause of a type, if there is one.
 func (c *QueueConfig) HeldType(name string) (Hold, bool) {
 	return c.hold(func(h Hold) bool { return h.Type == name && h.Type != "" })

@@ -48,10 +48,9 @@ func (r *Round) Enter(s *Set, id task.ID, x *schema.Exec) {
 	if l == nil {
 		l = &Lane{LaneName: name, scan: x.Seq}
 		l.insert(schema.ReadyTask{Seq: x.Seq, ID: id, ReadyAt: x.ReadyAt})
-		// The first task of a new lane is stored in the row of the lane instead of a row of its own. With many keys that have a task or two each,
-		// that halves the cost of waiting. Leaders below the feature level that introduced limits would not find the task, so this is done only in
-		// queues with limits.
-		inRow := name.Key != "" && s.rules.Limited()
+		// The first task of a key's new lane is stored in the row of the lane instead of a row of its own. With many keys that have a task or two
+		// each, that halves the cost of waiting.
+		inRow := name.Key != ""
 		if inRow {
 			l.inRow = l.head[0]
 		}

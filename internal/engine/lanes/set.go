@@ -14,8 +14,6 @@ type Rules interface {
 	Weight(key string) float64
 	// Held returns why no further task of a key may run while it has that many claims; 0: one may.
 	Held(key string, claims int, now store.Time) Hold
-	// Limited reports whether the queue has, or had, limits.
-	Limited() bool
 }
 
 // Hold is the reason why ready tasks must not run; 0: they may.

@@ -68,8 +68,6 @@ type listed struct {
 	held  map[string]bool
 	tried map[string]bool
 	keys  map[string]bool // held keys
-	// limited is true if the queue has limits.
-	limited bool
 }
 
 type listedTask struct {
@@ -78,7 +76,6 @@ type listedTask struct {
 }
 
 func (w *listed) Weight(string) float64 { return 1 }
-func (w *listed) Limited() bool         { return w.limited }
 func (w *listed) Held(key string, _ int, _ store.Time) (h Hold) {
 	if w.keys[key] {
 		h = HeldByPause
@@ -92,7 +89,7 @@ func newListed(t *testing.T, seed uint64) *listed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	w := &listed{t: t, rng: rand.New(rand.NewPCG(seed, 5)), store: s, held: map[string]bool{}, tried: map[string]bool{}, keys: map[string]bool{}, limited: seed%4 > 1, most: 15 + int(seed%2)*45}
+	w := &listed{t: t, rng: rand.New(rand.NewPCG(seed, 5)), store: s, held: map[string]bool{}, tried: map[string]bool{}, keys: map[string]bool{}, most: 15 + int(seed%2)*45}
 	w.round(w.begin)
 	return w
 }

@@ -62,7 +62,6 @@ func TestStaleRows(t *testing.T) {
 
 func leaveRows(t *testing.T, asRange bool) {
 	w := newListed(t, 0)
-	w.limited = false
 	rows := func(when, want string) {
 		t.Helper()
 		w.round(func(r *Round) {
