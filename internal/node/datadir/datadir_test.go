@@ -53,6 +53,41 @@ func TestIdentityIsKept(t *testing.T) {
 	}
 }
 
+// What could not be saved is not in the memory either: a replica must not run unrecorded.
+func TestIdentityIsSavedFirst(t *testing.T) {
+	for _, blocked := range []string{IdentityCopy, IdentityFile} {
+		dir := t.TempDir()
+		b, err := OpenIdentity(dir, "n1", quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Found(1); err != nil {
+			t.Fatal(err)
+		}
+		before := b.Read()
+		if err := os.Mkdir(filepath.Join(dir, blocked+".new"), 0o700); err != nil { // in the way of the next save
+			t.Fatal(err)
+		}
+		for what, change := range map[string]func() error{
+			"found":  func() error { return b.Found(2) },
+			"join":   func() error { return b.Join(NewNonce(), 7, "damaged-1") },
+			"hold":   func() error { return b.Hold(9, &Holding{Replica: 7}) },
+			"let go": func() error { return b.Hold(1, nil) },
+			"update": func() error { return b.Update(func(i *Identity) { i.Recovering = true }) },
+		} {
+			if err := change(); err == nil {
+				t.Errorf("%s, with %s blocked: no error", what, blocked)
+			}
+			if got := b.Read(); !reflect.DeepEqual(got, before) {
+				t.Errorf("%s, with %s blocked: in memory it is %+v, want %+v", what, blocked, got, before)
+			}
+		}
+		if got, err := LoadIdentity(dir, quiet); err != nil || !reflect.DeepEqual(got, before) {
+			t.Errorf("with %s blocked the file has %+v, %v, want %+v", blocked, got, err, before)
+		}
+	}
+}
+
 // A copy of the replicas that was read is not changed by later changes.
 func TestReadIdentityStays(t *testing.T) {
 	b := NewIdentityStore("", NewIdentity("n1"))

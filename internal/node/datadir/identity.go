@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,7 +89,7 @@ func OpenIdentity(dir, name string, log *slog.Logger) (*IdentityStore, error) {
 		if err := mustBeNew(dir); err != nil {
 			return nil, err
 		}
-		return b, b.save()
+		return b, b.Save()
 	}
 	if err != nil {
 		return nil, err
@@ -276,30 +277,29 @@ func (b *IdentityStore) Read() Identity {
 // Found makes the directory that of the first node of a cluster, with the first replicas of all its shards: in one step, or a crash
 // could leave only some of them.
 func (b *IdentityStore) Found(dataShards int) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.id.Cluster, b.id.Node = NewNonce(), 1
-	b.id.Replicas = make(map[uint32]Holding, dataShards+1)
+	replicas := make(map[uint32]Holding, dataShards+1)
 	for id := range uint32(dataShards + 1) {
-		b.id.Replicas[id] = Holding{Replica: 1, Founder: true}
+		replicas[id] = Holding{Replica: 1, Founder: true}
 	}
-	return b.save()
+	return b.Update(func(i *Identity) { i.Cluster, i.Node, i.Replicas = NewNonce(), 1, replicas })
 }
 
 // Join records which cluster the directory belongs to, and where its previous contents are being moved, if they are damaged.
 func (b *IdentityStore) Join(cluster string, number uint32, aside string) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.id.Cluster, b.id.Node, b.id.Aside = cluster, number, aside
-	return b.save()
+	return b.Update(func(i *Identity) { i.Cluster, i.Node, i.Aside = cluster, number, aside })
 }
 
-// Update changes the identity and saves it.
+// Update saves a changed identity. If that fails the identity stays as it was. Change must not modify the map, but may replace it.
 func (b *IdentityStore) Update(change func(*Identity)) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	change(&b.id)
-	return b.save()
+	next := b.id
+	change(&next)
+	if err := save(b.dir, next); err != nil {
+		return err
+	}
+	b.id = next
+	return nil
 }
 
 // Reset makes the node one without a cluster, until it has joined: the file stays as it is.
@@ -311,42 +311,34 @@ func (b *IdentityStore) Reset(name string) {
 
 // asideCleared records that all of the previous contents have been moved.
 func (b *IdentityStore) asideCleared() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.id.Aside = ""
-	return b.save()
+	return b.Update(func(i *Identity) { i.Aside = "" })
 }
 
 // Hold records a replica, or its removal if h is nil.
 func (b *IdentityStore) Hold(shard uint32, h *Holding) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	next := make(map[uint32]Holding, len(b.id.Replicas)+1)
-	for s, have := range b.id.Replicas {
-		next[s] = have
-	}
-	delete(next, shard)
-	if h != nil {
-		next[shard] = *h
-	}
-	b.id.Replicas = next
-	return b.save()
+	return b.Update(func(i *Identity) {
+		i.Replicas = maps.Clone(i.Replicas)
+		delete(i.Replicas, shard)
+		if h != nil {
+			i.Replicas[shard] = *h
+		}
+	})
 }
 
-// Save replaces the file and its copy, each in one step that survives a power loss.
+// Save saves the identity as it is.
 func (b *IdentityStore) Save() error { return b.Update(func(*Identity) {}) }
 
-// save is Save with the lock held.
-func (b *IdentityStore) save() error {
-	if b.dir == "" {
+// save replaces the file and its copy, each in one step that survives a power loss.
+func save(dir string, id Identity) error {
+	if dir == "" {
 		return nil
 	}
-	text, err := formatIdentity(b.id)
+	text, err := formatIdentity(id)
 	if err != nil {
 		return err
 	}
-	if err := ReplaceFile(filepath.Join(b.dir, IdentityCopy), text); err != nil {
+	if err := ReplaceFile(filepath.Join(dir, IdentityCopy), text); err != nil {
 		return err
 	}
-	return ReplaceFile(filepath.Join(b.dir, IdentityFile), text)
+	return ReplaceFile(filepath.Join(dir, IdentityFile), text)
 }
