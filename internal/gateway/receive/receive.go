@@ -187,7 +187,7 @@ func (b *Receiver) take(into any) error {
 		return tooLong(b.largest)
 	case head[0] > 1 || packed && encoding.GetCompressor(b.wire.RecvCompress()) == nil:
 		return task.Invalid("message", "is marked as compressed, but does not say how")
-	case first || size <= contract.SmallMessage:
+	case first || size <= contract.SmallMessage && !packed: // a packed one holds the memory of the largest while it arrives
 		return b.read(int(size), packed, into)
 	}
 	came := b.within(rest.BodyTimeout)

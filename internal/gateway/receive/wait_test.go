@@ -58,22 +58,26 @@ func largeMessage(t *testing.T) (raw []byte, room int) {
 // The first message of a stream must come soon. Later ones may take long to begin, and then must arrive in time.
 func TestStreamMessageTimeout(t *testing.T) {
 	raw, _ := largeMessage(t)
+	large, packed := framed(0, raw), framed(1, pack(t, raw)) // the packed one is small
 	const long = rest.BodyTimeout + time.Second
 	for _, c := range []struct {
 		what             string
+		message          []byte
 		first, second, b time.Duration // until the heads come, and the second message behind its head
 		want             string
 	}{
-		{"all in time", rest.BodyTimeout - 1, rest.BodyTimeout - 1, 0, ""},
-		{"a late beginning", long, 0, 0, "did not arrive in full"},
-		{"a pause", 0, 10 * long, 0, ""},
-		{"a pause, and a slow message", 0, 10 * long, long, "did not arrive in full"},
-		{"a pause, and one that is not too slow", 0, 10 * long, rest.BodyTimeout - 1, ""},
+		{"all in time", large, rest.BodyTimeout - 1, rest.BodyTimeout - 1, 0, ""},
+		{"a late beginning", large, long, 0, 0, "did not arrive in full"},
+		{"a pause", large, 0, 10 * long, 0, ""},
+		{"a pause, and a slow message", large, 0, 10 * long, long, "did not arrive in full"},
+		{"a pause, and one that is not too slow", large, 0, 10 * long, rest.BodyTimeout - 1, ""},
+		{"a pause, and a slow packed message", packed, 0, 10 * long, long, "did not arrive in full"},
+		{"a pause, and a packed one that is not too slow", packed, 0, 10 * long, rest.BodyTimeout - 1, ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, end := context.WithCancel(t.Context())
 			defer end()
-			wire := &slowWire{scriptedWire: &scriptedWire{b: slices.Concat(framed(0, raw), framed(0, raw))}, head: c.first, end: end}
+			wire := &slowWire{scriptedWire: &scriptedWire{b: slices.Concat(c.message, c.message), packed: "gzip"}, head: c.first, end: end}
 			in := &Receiver{memory: NewMemory(), errors: asStatus{}, Stream: ctx, ns: "a", largest: contract.MaxMessage, wire: wire}
 			defer in.Close()
 			err := in.Next(&pawlv1.EnqueueRequest{})
