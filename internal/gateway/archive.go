@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
@@ -60,9 +62,7 @@ func (g *operatorService) RestoreArchive(ctx context.Context, r *pawlv1.RestoreA
 		return nil, err
 	}
 	out := &pawlv1.RestoreArchiveResponse{}
-	var specs []*pawlv1.TaskSpec
 	back := &restoring{by: by}
-	var restored []*pawlv1.RestoredTask // one per spec
 	for _, place := range r.GetPlaces() {
 		one := &pawlv1.RestoredTask{Place: place}
 		out.Results = append(out.Results, one)
@@ -71,19 +71,32 @@ func (g *operatorService) RestoreArchive(ctx context.Context, r *pawlv1.RestoreA
 			one.Error = g.enqueuer.Item(err)
 			continue
 		}
-		specs, restored = append(specs, spec), append(restored, one)
-		back.of = append(back.of, of)
+		size := proto.Size(spec) + of.bytes()
+		if back.bytes+size > contract.MaxMessage {
+			g.restore(ctx, back)
+			back = &restoring{by: by}
+		}
+		back.specs, back.of, back.results, back.bytes = append(back.specs, spec), append(back.of, of), append(back.results, one), back.bytes+size
 	}
-	for i, result := range g.enqueuer.enqueue(ctx, specs, back) {
-		restored[i].TaskId, restored[i].Error, restored[i].Duplicate = result.GetTask().GetTaskId(), result.GetError(), result.GetTask().GetDuplicate()
-	}
+	g.restore(ctx, back)
 	return out, nil
 }
 
-// restoring is what is known, besides their specs, of tasks restored from the archive.
+// restore enqueues restored tasks.
+func (g *operatorService) restore(ctx context.Context, back *restoring) {
+	for i, result := range g.enqueuer.enqueue(ctx, back.specs, back) {
+		to := back.results[i]
+		to.TaskId, to.Error, to.Duplicate = result.GetTask().GetTaskId(), result.GetError(), result.GetTask().GetDuplicate()
+	}
+}
+
+// restoring are tasks restored from the archive, no more than fit into one message: a shard takes no larger calls.
 type restoring struct {
-	by task.Author
-	of []origin // one per spec
+	by      task.Author
+	specs   []*pawlv1.TaskSpec
+	of      []origin               // one per spec
+	results []*pawlv1.RestoredTask // one per spec
+	bytes   int
 }
 
 // origin is the dead letter that a spec was made from.
@@ -91,6 +104,14 @@ type origin struct {
 	id     task.ID
 	ended  time.Time
 	parent *task.Parent
+}
+
+// bytes returns the size of what is enqueued in addition to the spec.
+func (o *origin) bytes() int {
+	if o.parent == nil {
+		return 0
+	}
+	return len(o.parent.Result)
 }
 
 // complete sets the fields of a task that no producer can set.
