@@ -181,7 +181,8 @@ func partKey(key string, queue, nth int) string {
 }
 
 // reclaim returns the claims that an earlier call with the same claim key got. Asked for no queues, a shard returns only those. A
-// queue was asked again only if it had returned as much as it was asked for.
+// queue was asked again only if it had returned as much as it was asked for. What a shard that does not answer holds becomes ready again
+// when its leases end.
 func (g *claims) reclaim(ctx context.Context, c broker.ClaimCall, places [][]uint32) (again []broker.Claimed) {
 	if c.ClaimKey == "" {
 		return nil

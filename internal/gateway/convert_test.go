@@ -521,9 +521,10 @@ type headless struct{ Broker }
 
 func (headless) Leader(context.Context, uint32) (node, term, index uint64) { panic("planted") }
 
-// A panic in one of several parallel requests becomes the call's error.
+// A panic in one of several parallel requests becomes the call's error, or that of the items it was about.
 func TestPanicInOneShardsCall(t *testing.T) {
-	g := newGateway(newFake(1, 2))
+	f := newFake(1, 2)
+	g := newGateway(f)
 	g.cfg.Broker = headless{g.cfg.Broker}
 	g.wire()
 	ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
@@ -532,6 +533,21 @@ func TestPanicInOneShardsCall(t *testing.T) {
 	}
 	if _, err := (g.services.cluster).GetMap(ctx, &pawlv1.GetMapRequest{}); err == nil || !strings.Contains(err.Error(), "planted") {
 		t.Errorf("GetMap: %v, want the panic as error", err)
+	}
+	type counts interface{ statistics.Stats }
+	panics := struct{ counts }{} // its methods are missing
+	g.services.stats.Source, g.services.operator.Stats = panics, panics
+	if _, err := (g.services.stats).GetStats(ctx, &pawlv1.GetStatsRequest{}); err == nil {
+		t.Error("GetStats returned no error after a panic")
+	}
+	put(t, g, ctx, "q", 1, "1")
+	if _, err := (g.services.operator).GetQueue(ctx, &pawlv1.GetQueueRequest{Queue: "q"}); err == nil {
+		t.Error("GetQueue returned no error after a panic")
+	}
+	f.panics = true
+	settled, err := g.services.worker.Settle(ctx, &pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{{TaskId: someID, ClaimToken: claimToken}}})
+	if err != nil || settled.Acks[0].GetError().GetCode() != string(contract.CodeInternal) {
+		t.Errorf("Settle: %v, %v, want an internal error of the item", settled, err)
 	}
 	if err := fanout.FirstError([]error{nil, errPlanted, io.EOF}); err != errPlanted {
 		t.Errorf("FirstError = %v", err)

@@ -80,8 +80,7 @@ func (g *operatorService) ListQueues(ctx context.Context, r *pawlv1.ListQueuesRe
 	if err := fanout.FirstError(errs); err != nil {
 		return nil, err
 	}
-	g.SetLately(ctx, q.series, out.Items...)
-	return out, nil
+	return out, g.SetLately(ctx, q.series, out.Items...)
 }
 
 // listed returns the queues of a page, and the name after which the list continues; "": it ends.

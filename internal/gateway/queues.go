@@ -46,8 +46,7 @@ func (g *operatorService) GetQueue(ctx context.Context, r *pawlv1.GetQueueReques
 	if err != nil {
 		return nil, err
 	}
-	g.SetLately(ctx, 0, p)
-	return &pawlv1.GetQueueResponse{Queue: p}, nil
+	return &pawlv1.GetQueueResponse{Queue: p}, g.SetLately(ctx, 0, p)
 }
 
 // PutQueue replaces the settings of a queue, creating it if necessary.

@@ -162,16 +162,12 @@ func (b *settleBatch) item(g *workerService, to *pawlv1.Settled, call broker.Set
 // run asks the shards of the batch in parallel.
 func (b *settleBatch) run(ctx context.Context, g *workerService) {
 	parts := b.byShard()
-	fanout.Each(len(parts), func(i int) error {
+	errs := fanout.Each(len(parts), func(i int) error {
 		p := parts[i]
 		got, at, err := g.broker.Settle(ctx, p.calls[0].Hold.ID.Shard(), p.calls)
 		callinfo.Note(ctx, at)
 		if err != nil {
-			refused := g.Item(err)
-			for _, to := range p.answers {
-				to.Error = refused
-			}
-			return nil
+			return err
 		}
 		for n := range got {
 			if got[n].Err != nil {
@@ -182,6 +178,15 @@ func (b *settleBatch) run(ctx context.Context, g *workerService) {
 		}
 		return nil
 	})
+	for i, err := range errs {
+		if err == nil {
+			continue
+		}
+		refused := g.Item(err)
+		for _, to := range parts[i].answers {
+			to.Error = refused
+		}
+	}
 }
 
 // notify calls ended for claims that are over, and extended for leases that end later.

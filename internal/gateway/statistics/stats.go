@@ -83,7 +83,7 @@ func (g *Service) GetStats(ctx context.Context, r *pawlv1.GetStatsRequest) (*paw
 	ns := callinfo.Namespace(ctx)
 	s := situation{narrow: !callinfo.Of(ctx).Principal.InAll(), certificate: g.CertificateEnds()}
 	var missing []string
-	fanout.Each(5, func(i int) error {
+	errs := fanout.Each(5, func(i int) error {
 		switch i {
 		case 0:
 			s.report, s.late, missing = g.Source.Stats(ctx, stats.Queue{Namespace: ns}, w)
@@ -100,6 +100,9 @@ func (g *Service) GetStats(ctx context.Context, r *pawlv1.GetStatsRequest) (*paw
 		}
 		return nil
 	})
+	if err := fanout.FirstError(errs); err != nil {
+		return nil, err
+	}
 	for _, name := range s.away {
 		if !slices.Contains(missing, name) {
 			missing = append(missing, name)
@@ -218,9 +221,9 @@ type Recent struct {
 }
 
 // SetLately adds to queues their recent rates, their workers, and their series over a window unless it is 0.
-func (g Recent) SetLately(ctx context.Context, series stats.Window, queues ...*pawlv1.Queue) {
+func (g Recent) SetLately(ctx context.Context, series stats.Window, queues ...*pawlv1.Queue) error {
 	if len(queues) == 0 {
-		return
+		return nil
 	}
 	ns, names := callinfo.Namespace(ctx), make([]string, len(queues))
 	for i, q := range queues {
@@ -229,7 +232,7 @@ func (g Recent) SetLately(ctx context.Context, series stats.Window, queues ...*p
 	var briefs []stats.Brief
 	var trends []stats.Trend
 	var workers []int64
-	fanout.Each(3, func(i int) error {
+	errs := fanout.Each(3, func(i int) error {
 		switch {
 		case i == 0 && g.Stats != nil:
 			briefs = g.Stats.Briefs(ctx, ns, names)
@@ -251,6 +254,7 @@ func (g Recent) SetLately(ctx context.Context, series stats.Window, queues ...*p
 			q.Workers = &workers[i]
 		}
 	}
+	return fanout.FirstError(errs)
 }
 
 func seriesOfTrend(t *stats.Trend, step time.Duration) *pawlv1.QueueSeries {
