@@ -48,6 +48,7 @@ type Core interface {
 
 	Queue(ctx context.Context, name string) (queues.Queue, bool, error)
 	Queues(ctx context.Context, pattern, after string, limit int) ([]queues.Queue, error)
+	// PutQueue returns the error of change, and then writes nothing.
 	PutQueue(ctx context.Context, name string, change func(*task.QueueConfig) error) error
 	// DropQueue deletes a queue with everything in it, Purge ends the tasks that wait or are claimed.
 	DropQueue(ctx context.Context, q queues.Queue) error

@@ -2,8 +2,12 @@ package sqs
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,10 +17,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// oneQueue is a Core with one queue. Calls that a purge does not need panic.
+// oneQueue is a Core with one queue. Calls that the tests do not need panic.
 type oneQueue struct {
 	Core
 	q       queues.Queue
+	wrote   int
 	purged  int
 	failing error
 	during  func() // Purge
@@ -30,7 +35,13 @@ func (c *oneQueue) PutQueue(ctx context.Context, _ string, change func(*task.Que
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return change(&c.q.Config)
+	to := c.q.Config
+	if err := change(&to); err != nil {
+		return err
+	}
+	c.q.Config = to
+	c.wrote++
+	return nil
 }
 
 func (c *oneQueue) Purge(ctx context.Context, _ queues.Queue) error {
@@ -83,6 +94,53 @@ func TestFailedPurgeIsNotRecorded(t *testing.T) {
 			t.Error("a purge removed another annotation of the queue")
 		}
 	})
+}
+
+// A refused change of a queue writes nothing: even a write that changes nothing keeps a queue that is being deleted.
+func TestRefusedChangesWriteNothing(t *testing.T) {
+	granted, err := json.Marshal(policy{Statement: slices.Repeat([]json.RawMessage{json.RawMessage(`{"Sid":"a"}`)}, maxStatements)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tags := map[string]string{}
+	for i := range maxTags {
+		tags[noteTag+strconv.Itoa(i)] = ""
+	}
+	permission := wire.Input{Label: "a", AccountIDs: []string{"123456789012"}, ActionNames: []string{"*"}}
+	other := permission
+	other.Label = "b"
+	for name, c := range map[string]struct {
+		notes map[string]string
+		do    action
+		in    wire.Input
+		want  string
+	}{
+		"another tag":           {tags, tagQueue, wire.Input{Tags: map[string]string{"a": "b"}}, "Too many tags"},
+		"a label again":         {map[string]string{noteAttribute + "Policy": string(granted)}, addPermission, permission, "Already exists"},
+		"another permission":    {map[string]string{noteAttribute + "Policy": string(granted)}, addPermission, other, "statements were found"},
+		"an unknown label":      {nil, removePermission, permission, "can't find label"},
+		"a policy of its own":   {map[string]string{noteAttribute + "Policy": "mine"}, addPermission, permission, "can not be changed by labels"},
+		"other attributes":      {nil, createQueue, wire.Input{QueueName: "mail", Attributes: map[string]string{"DelaySeconds": "7"}}, "already exists with the same name"},
+		"a purge after a purge": {map[string]string{notePurged: strconv.FormatInt(time.Now().Unix(), 10)}, purgeQueue, wire.Input{}, "every 60 seconds"},
+	} {
+		core := &oneQueue{q: queues.Queue{Name: "mail", Config: task.QueueConfig{Version: 1, Annotations: c.notes}}}
+		c.in.QueueURL = "http://pawl/000000000000/mail"
+		err := c.do(&exchange{Handler: New(Config{Core: core}), ctx: t.Context(), r: httptest.NewRequest("POST", "http://pawl/", nil), in: &c.in})
+		if err == nil || !strings.Contains(err.Error(), c.want) || core.wrote != 0 {
+			t.Errorf("%s: %v, want %q; %d writes", name, err, c.want, core.wrote)
+		}
+	}
+}
+
+// A failed purge does not create the queue again that was deleted meanwhile.
+func TestFailedPurgeOfADeletedQueue(t *testing.T) {
+	core := &oneQueue{q: queues.Queue{Name: "mail", Config: task.QueueConfig{Version: 1}}, failing: task.Unavailable(0, "a shard has no leader")}
+	core.during = func() { core.q, core.wrote = queues.Queue{Name: "mail"}, 0 }
+	r := httptest.NewRequest("POST", "http://pawl/", nil)
+	err := purgeQueue(&exchange{Handler: New(Config{Core: core}), ctx: t.Context(), r: r, in: &wire.Input{QueueURL: "http://pawl/000000000000/mail"}})
+	if !errors.Is(err, core.failing) || core.wrote != 0 {
+		t.Errorf("purge: %v, want %v; %d writes", err, core.failing, core.wrote)
+	}
 }
 
 func TestRegionOfARequest(t *testing.T) {

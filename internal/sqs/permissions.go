@@ -2,7 +2,6 @@ package sqs
 
 import (
 	"encoding/json"
-	"errors"
 	"regexp"
 	"slices"
 	"time"
@@ -124,18 +123,16 @@ func (x *exchange) changePolicy(change func(p *policy, arn string) error) error 
 		return err
 	}
 	arn := x.arnOf(q.Name)
-	var refused error
-	err = x.Core.PutQueue(x.ctx, q.Name, func(c *task.QueueConfig) error {
+	return x.Core.PutQueue(x.ctx, q.Name, func(c *task.QueueConfig) error {
 		if c.Version == 0 {
 			return task.NotFound("queue", q.Name)
 		}
 		p := policy{Version: "2008-10-17", ID: arn + "/SQSDefaultPolicy"}
 		if text := attributeOf(c, "Policy"); text != "" && json.Unmarshal([]byte(text), &p) != nil {
-			refused = wire.ErrInvalidAttributeValue.With("The queue has a policy that can not be changed by labels: set the attribute Policy.")
-			return nil
+			return wire.ErrInvalidAttributeValue.With("The queue has a policy that can not be changed by labels: set the attribute Policy.")
 		}
-		if refused = change(&p, arn); refused != nil {
-			return nil
+		if err := change(&p, arn); err != nil {
+			return err
 		}
 		value := ""
 		if len(p.Statement) > 0 {
@@ -146,11 +143,9 @@ func (x *exchange) changePolicy(change func(p *policy, arn string) error) error 
 			value = string(b)
 		}
 		if len(value) > texts["Policy"] {
-			refused = wire.ErrOverLimit.With("The policy has %d bytes, maximum allowed is %d.", len(value), texts["Policy"])
-			return nil
+			return wire.ErrOverLimit.With("The policy has %d bytes, maximum allowed is %d.", len(value), texts["Policy"])
 		}
 		setAttributesOf(c, map[string]string{"Policy": value}, time.Now())
 		return nil
 	})
-	return errors.Join(err, refused)
 }

@@ -30,13 +30,10 @@ func createQueue(x *exchange) error {
 	if err := checkTags(x.in.Tags, 0); err != nil {
 		return err
 	}
-	var other error
 	now := time.Now()
 	err := x.Core.PutQueue(x.ctx, name, func(c *task.QueueConfig) error {
-		other = nil
 		if c.Version > 0 {
-			other = sameAttributes(c, x.in.Attributes)
-			return nil
+			return sameAttributes(c, x.in.Attributes)
 		}
 		c.Settings.MaxAttempts = maxReceives
 		if fifo {
@@ -46,7 +43,7 @@ func createQueue(x *exchange) error {
 		setTags(c, x.in.Tags)
 		return nil
 	})
-	if err = errors.Join(err, other); err != nil {
+	if err != nil {
 		return err
 	}
 	x.out.QueueURL = x.urlOf(name)
@@ -171,6 +168,9 @@ const purgeInterval = 60 * time.Second
 // purgeUndo bounds the time spent on clearing the note of a failed purge.
 const purgeUndo = 5 * time.Second
 
+// errOtherPurge means that there is no note of this purge to be cleared.
+var errOtherPurge = errors.New("the queue was purged or deleted meanwhile")
+
 // purgeQueue implements PurgeQueue.
 func purgeQueue(x *exchange) error {
 	q, err := x.queue()
@@ -179,21 +179,18 @@ func purgeQueue(x *exchange) error {
 	}
 	now := time.Now()
 	mine := strconv.FormatInt(now.Unix(), 10)
-	var early error
 	err = x.Core.PutQueue(x.ctx, q.Name, func(c *task.QueueConfig) error {
-		early = nil
 		if c.Version == 0 {
 			return task.NotFound("queue", q.Name)
 		}
 		last, err := strconv.ParseInt(c.Annotations[notePurged], 10, 64)
 		if err == nil && now.Sub(time.Unix(last, 0)) < purgeInterval {
-			early = wire.ErrPurgeQueueInProgress.With("Only one PurgeQueue operation on %s is allowed every 60 seconds.", q.Name)
-			return nil
+			return wire.ErrPurgeQueueInProgress.With("Only one PurgeQueue operation on %s is allowed every 60 seconds.", q.Name)
 		}
 		setNotes(c, map[string]string{notePurged: mine})
 		return nil
 	})
-	if err = errors.Join(err, early); err != nil {
+	if err != nil {
 		return err
 	}
 	err = x.Core.Purge(x.ctx, q)
@@ -203,14 +200,18 @@ func purgeQueue(x *exchange) error {
 	// Clear the note, so that the purge can be retried immediately.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), purgeUndo)
 	defer cancel()
-	return errors.Join(err, x.Core.PutQueue(ctx, q.Name, func(c *task.QueueConfig) error {
+	undone := x.Core.PutQueue(ctx, q.Name, func(c *task.QueueConfig) error {
 		if c.Annotations[notePurged] != mine {
-			return nil
+			return errOtherPurge
 		}
 		c.Annotations = maps.Clone(c.Annotations)
 		delete(c.Annotations, notePurged)
 		return nil
-	}))
+	})
+	if errors.Is(undone, errOtherPurge) {
+		return err
+	}
+	return errors.Join(err, undone)
 }
 
 func setNotes(c *task.QueueConfig, more map[string]string) {

@@ -1,7 +1,6 @@
 package sqs
 
 import (
-	"errors"
 	"maps"
 	"strings"
 	"unicode/utf8"
@@ -89,15 +88,12 @@ func (x *exchange) retag(change func(*task.QueueConfig) error) error {
 	if err != nil {
 		return err
 	}
-	var refused error
-	err = x.Core.PutQueue(x.ctx, q.Name, func(c *task.QueueConfig) error {
+	return x.Core.PutQueue(x.ctx, q.Name, func(c *task.QueueConfig) error {
 		if c.Version == 0 {
 			return task.NotFound("queue", q.Name)
 		}
-		refused = change(c)
-		return nil
+		return change(c)
 	})
-	return errors.Join(err, refused)
 }
 
 // listTags implements ListQueueTags.
