@@ -11,7 +11,6 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
-	"github.com/pawlq/pawl/internal/gateway/roundrobin"
 )
 
 // A claim over several shards can't be a single claim, because no shard knows what the others have, and asking all of them in
@@ -125,14 +124,13 @@ func (m *manyClaim) askParts(ctx context.Context, from, to, most int) (taken int
 
 // weighted asks each queue for its share. What a queue lacks is taken from the others, which are asked again.
 func (m *manyClaim) weighted(ctx context.Context) {
-	state := m.g.shares.Of(m.call)
-	state.Lock()
-	defer state.Unlock()
+	turn := m.g.shares.Begin(m.call)
 	got := make([]int, len(m.places))
 	empty := make([]bool, len(m.places))
+	defer turn.End(got, empty)
 	for asking := true; asking && !m.full(); {
 		asking = false
-		want := roundrobin.Plan(slices.Clone(state.Credit), m.call.Queues, got, empty, m.call.Max)
+		want := turn.Plan(got, empty, m.call.Max)
 		for i, n := range want {
 			if n = min(n-got[i], m.call.Max-len(m.got)); n <= 0 { // a plan may want less of a queue than the previous one
 				continue
@@ -143,7 +141,6 @@ func (m *manyClaim) weighted(ctx context.Context) {
 			empty[i] = taken < n && !m.full()
 		}
 	}
-	roundrobin.Account(state.Credit, m.call.Queues, got, empty)
 }
 
 // ask claims from the queues [from, to) in one shard.

@@ -95,6 +95,41 @@ func TestWeightedClaimAcrossShards(t *testing.T) {
 	}
 }
 
+// slowShard is a Broker that calls onClaim before a shard's claims.
+type slowShard struct {
+	Broker
+	onClaim func()
+}
+
+func (b *slowShard) ClaimNow(ctx context.Context, shard uint32, c broker.ClaimCall) ([]broker.Claimed, broker.Stamp, error) {
+	b.onClaim()
+	return b.Broker.ClaimNow(ctx, shard, c)
+}
+
+// A claim does not wait for another from the same queues, whose shard is slow to answer. Both count.
+func TestWeightedClaimsAtTheSameTime(t *testing.T) {
+	_, g, ctx := spread()
+	put(t, g, ctx, "a", 9, "1")
+	put(t, g, ctx, "b", 9, "1")
+	r := &pawlv1.ClaimRequest{Queues: shares("a=3 b=1"), Max: 1}
+	var second string
+	slow := &slowShard{Broker: g.claims.broker}
+	slow.onClaim = func() {
+		slow.onClaim = func() {}
+		done := make(chan string, 1)
+		go func() { done <- claimText(t, g, ctx, r) + claimText(t, g, ctx, r) }()
+		select {
+		case second = <-done:
+		case <-time.After(10 * time.Second):
+			t.Error("a claim waits for another")
+		}
+	}
+	g.claims.broker = slow
+	if got := claimText(t, g, ctx, r) + second + claimText(t, g, ctx, r); strings.Count(got, "a") != 3 || strings.Count(got, "b") != 1 {
+		t.Errorf("claims got %q, want 3 of a and 1 of b", got)
+	}
+}
+
 func TestEmptyQueueAccruesNoShare(t *testing.T) {
 	_, g, ctx := spread()
 	put(t, g, ctx, "a", 3, "1")
