@@ -115,6 +115,7 @@ func (r *Recorder) advance(second int64) {
 	case second < r.second-clockBack:
 		r.flush()
 		r.second, r.tens = second, second/10
+		r.roomAfter, r.typeRoomAfter = 0, 0
 		for _, f := range r.queues {
 			f.dropAfter(second)
 		}
@@ -134,6 +135,7 @@ func (f *figures) dropAfter(second int64) {
 	}
 	for _, t := range f.types {
 		t.dropAfter(second)
+		t.fails.dropAfter(failLevel.at(second))
 	}
 }
 

@@ -239,6 +239,32 @@ func TestClockSetBack(t *testing.T) {
 	if got := b.Report(dawn, Queue{"default", "q"}, Minutes2).Total().Enqueued; got != 3 {
 		t.Errorf("after the clock was set back 2s the report has %d enqueues, want 3", got)
 	}
+	failed := event("q", "t", Failed)
+	for _, at := range []time.Duration{24 * time.Hour, 0, time.Minute} {
+		b.Record(dawn.Add(at), []Event{failed})
+	}
+	if got := b.Report(dawn.Add(time.Minute), Queue{"default", "q"}, Hour).Failing; len(got) != 1 || got[0].Failures != 2 || !got[0].Last.At.Equal(dawn.Add(time.Minute)) {
+		t.Errorf("after the clock was set back a day the failing types are %+v, want 2 failures of t", got)
+	}
+}
+
+// After the clock was set back, failures of the future are not listed, and the next search for room is not a day away.
+func TestClockSetBackAfterFailures(t *testing.T) {
+	b := New(dawn)
+	ahead := dawn.Add(24 * time.Hour)
+	b.Record(ahead, []Event{event("q0", "t", Failed)})
+	for i := range maxQueues {
+		b.life(ahead, fmt.Sprint("q", i+1), 1, 0, 0) // the last one finds no room
+	}
+	b.life(dawn, "q1", 1, 0, 0)
+	if got := b.Report(dawn, Queue{"default", "q0"}, Hour).Failing; len(got) != 0 {
+		t.Errorf("the failing types are %+v, want none", got)
+	}
+	later := dawn.Add(idleTime + time.Second)
+	b.life(later, "new", 1, 0, 0)
+	if b.queues[Queue{"default", "new"}] == nil {
+		t.Error("a new queue finds no room, although others are idle")
+	}
 }
 
 func TestTicks(t *testing.T) {

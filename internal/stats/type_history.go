@@ -122,7 +122,7 @@ func sortSlow(list []Slow) {
 }
 
 func (h *history) dropAfter(second int64) {
-	h.tens, h.minute = min(h.tens, second/10), min(h.minute, second/60)
+	h.tens, h.minute, h.seen, h.slowFrom = min(h.tens, second/10), min(h.minute, second/60), min(h.seen, second/10), 0
 	for i, l := range typeRateLevels {
 		h.rates[i].dropAfter(l.at(second))
 	}
