@@ -34,10 +34,7 @@ func (e *NotLeader) Error() string {
 }
 
 // PanicError is the error of a call that panicked, or that refused after writing. Nothing of the call was kept.
-type PanicError struct {
-	Value any
-	Stack []byte
-}
+type PanicError struct{ Value any }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("call panicked: %v", e.Value) }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -374,6 +375,36 @@ func TestPeek(t *testing.T) {
 		}
 		w.endAll()
 	})
+}
+
+// A caller may leave while the loop is busy. The view that it did not wait for is closed.
+func TestPeekIsLeft(t *testing.T) {
+	b := startBench(t, fixture{})
+	held, release := make(chan struct{}), make(chan struct{})
+	if err := b.runOnLoop(t.Context(), func(*loop) { close(held); <-release }); err != nil {
+		t.Fatal(err)
+	}
+	<-held
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		_, _, _, err := Peek(ctx, b.Shard, func(store.Reader) (int, error) { return 0, nil })
+		left <- err
+	}()
+	for len(b.loopFuncs) == 0 { // until it waits for the loop
+		runtime.Gosched()
+	}
+	leave()
+	select {
+	case err := <-left:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("Peek after its caller left: %v, want cancelled", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("Peek does not return before the loop is free")
+	}
+	close(release)
+	b.close() // waits for open views
 }
 
 // A replica that is barred from leading hands over, and does not lead again.

@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"encoding/binary"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -77,9 +78,15 @@ func Peek[T any](ctx context.Context, s *Shard, fn func(store.Reader) (T, error)
 		age  time.Duration
 	}
 	seen := make(chan sight, 1)
+	var taken atomic.Bool // by the loop, or by a caller that leaves
 	err = s.runOnLoop(ctx, func(l *loop) {
 		p := l.cfg.State.Applied()
-		seen <- sight{l.newView(1), Stamp{l.cfg.ID, p.Index, p.Term, p.Time}, l.freshness.age()}
+		v := sight{l.newView(1), Stamp{l.cfg.ID, p.Index, p.Term, p.Time}, l.freshness.age()}
+		if taken.Swap(true) {
+			v.view.release()
+			return
+		}
+		seen <- v
 	})
 	if err != nil {
 		return out, at, 0, err
@@ -87,6 +94,11 @@ func Peek[T any](ctx context.Context, s *Shard, fn func(store.Reader) (T, error)
 	var v sight
 	select {
 	case v = <-seen:
+	case <-ctx.Done():
+		if !taken.Swap(true) {
+			return out, at, 0, ctx.Err()
+		}
+		v = <-seen // sent at this very moment
 	case <-s.done: // the loop may have run the function before it ended
 		select {
 		case v = <-seen:

@@ -72,7 +72,7 @@ func (l *loop) runCall(r *round, c *call) error {
 		return nil
 	}
 	before := r.tx.Size()
-	if err := c.run(r.tx); err != nil {
+	if err := c.run(l, r.tx); err != nil {
 		return err
 	}
 	c.wrote = r.tx.Size() != before
@@ -87,7 +87,7 @@ func (l *loop) runCall(r *round, c *call) error {
 }
 
 // run calls update and recovers its panics, except *store.Failure.
-func (c *call) run(tx *store.Tx) (err error) {
+func (c *call) run(l *loop, tx *store.Tx) (err error) {
 	defer func() {
 		p := recover()
 		if p == nil {
@@ -97,7 +97,8 @@ func (c *call) run(tx *store.Tx) (err error) {
 		if e, ok := p.(error); ok && errors.As(e, &f) {
 			panic(f)
 		}
-		err = &PanicError{Value: p, Stack: debug.Stack()}
+		l.cfg.Logger.Error("a call panicked", "shard", l.cfg.ID, "panic", p, "stack", string(debug.Stack()))
+		err = &PanicError{Value: p}
 	}()
 	c.refusal = c.update(tx)
 	return nil

@@ -45,6 +45,7 @@ type fixture struct {
 	voters     []uint64
 	limits     Limits
 	time       store.TimeSource
+	logger     *slog.Logger
 	beforeSeal func(*bench, *store.Tx)
 }
 
@@ -77,7 +78,7 @@ func startBench(t *testing.T, f fixture) *bench {
 	if f.voters == nil {
 		f.voters = []uint64{1}
 	}
-	cfg := Config{ID: 1, Replica: 1, Voters: f.voters, Log: b.log, State: b.state, Fatal: fatal, Limits: f.limits, Time: f.time}
+	cfg := Config{ID: 1, Replica: 1, Voters: f.voters, Log: b.log, State: b.state, Fatal: fatal, Limits: f.limits, Time: f.time, Logger: f.logger}
 	cfg.Hooks = Hooks{
 		Elected: func(o LeaderTerm) { b.note("elected %d", o.Term) },
 		BeforeSeal: func(tx *store.Tx) {
@@ -241,7 +242,8 @@ func TestMembershipChangeV1(t *testing.T) {
 
 func TestMisbehavingCall(t *testing.T) {
 	for _, how := range []string{"panics", "writes and refuses"} {
-		b := startBench(t, fixture{})
+		lines := new(logLines)
+		b := startBench(t, fixture{logger: slog.New(slog.NewTextHandler(lines, nil))})
 		release := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() { // holds the loop until the others are waiting
@@ -282,6 +284,9 @@ func TestMisbehavingCall(t *testing.T) {
 			t.Errorf("a write was kept from a call that %s", how)
 		}
 		b.close()
+		if text := strings.Join(lines.lines, ""); strings.Contains(text, "on purpose") != (how == "panics") || strings.Contains(text, "TestMisbehavingCall.func") != (how == "panics") {
+			t.Errorf("after a call that %s the log has %s, want its stack if it panics", how, text)
+		}
 	}
 }
 
