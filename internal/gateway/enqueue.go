@@ -122,8 +122,8 @@ func newResults(n int) []*pawlv1.EnqueueResult {
 	return results
 }
 
-// placeTasks decodes the tasks and finds their shards. It stores refusals in results. It does not check the access to queues for
-// tasks restored from the archive, which were admitted before.
+// placeTasks decodes the tasks and finds their shards. It stores refusals in results. Tasks restored from the archive don't count
+// towards the bytes per second, as they did when they were new.
 func (g *enqueuer) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, results []*pawlv1.EnqueueResult, back *restoring) (parts []*shardTasks) {
 	ns := callinfo.Namespace(ctx)
 	var q queues.Queue

@@ -167,7 +167,7 @@ func isAPI(path string) bool { return strings.HasPrefix(path, "/api/") }
 
 // methodsOf returns the methods that a path supports, if any.
 func methodsOf(mux *http.ServeMux, r *http.Request) (allowed []string) {
-	for _, method := range []string{"GET", "POST", "", "PUT", "PATCH", "DELETE"} {
+	for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
 		with := *r
 		with.Method = method
 		if _, pattern := mux.Handler(&with); pattern != "/" {

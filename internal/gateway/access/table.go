@@ -17,16 +17,16 @@ import (
 type Reach uint8
 
 const (
-	// public calls need no token.
+	// Public calls need no token.
 	Public Reach = 1 + iota
-	// anyone's calls need a token, and reveal nothing of tasks or queues. The node answers them by itself.
+	// Anyone is for calls that need a token, and reveal nothing of tasks or queues. The node answers them by itself.
 	Anyone
 	// AnyoneAsking is the same for calls that the node asks shards about.
 	AnyoneAsking
 	// OfClaims is for calls of a worker about what it has claimed: it sees only the queues of its token.
 	OfClaims
 	// OfQueues is for calls about queues and their contents: they see only the queues of the token. Queues that a request names are
-	// checked by callinfo.MayUse and scopedQueues; what has an id is checked where it is read (task.Scope).
+	// checked by callinfo.MayUse and fanout.Scoped; what has an id is checked where it is read (task.Scope).
 	OfQueues
 	// OfNamespace is for calls about a namespace as a whole: a token limited to some queues is refused.
 	OfNamespace

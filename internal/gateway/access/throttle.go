@@ -36,7 +36,7 @@ func (t *throttle) wait(ctx context.Context, address string) {
 	if delay <= 0 {
 		return
 	}
-	if t.waiting.Add(1); t.waiting.Load() <= mostWaiting {
+	if t.waiting.Add(1) <= mostWaiting {
 		t.slowed.Add(1)
 		timer := time.NewTimer(delay)
 		defer timer.Stop()

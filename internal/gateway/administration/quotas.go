@@ -126,10 +126,8 @@ func (g *AccessService) usage(ctx context.Context, names []string) ([]task.Amoun
 		}
 		return err
 	})
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
+	if err := fanout.FirstError(errs); err != nil {
+		return nil, err
 	}
 	return sums, nil
 }
@@ -137,7 +135,7 @@ func (g *AccessService) usage(ctx context.Context, names []string) ([]task.Amoun
 // GetLimits returns the limits on requests and the quotas of the caller's namespace.
 func (g *AccessService) GetLimits(ctx context.Context, _ *pawlv1.GetLimitsRequest) (*pawlv1.GetLimitsResponse, error) {
 	ns := callinfo.Namespace(ctx)
-	out := &pawlv1.GetLimitsResponse{Namespace: ns, Quotas: quotasProto(g.Auth.Quotas(ns))}
+	out := &pawlv1.GetLimitsResponse{Namespace: ns}
 	for _, l := range g.Bounds {
 		out.Limits = append(out.Limits, &pawlv1.Limit{Name: l.name, Value: l.value, Unit: l.unit})
 	}

@@ -151,7 +151,7 @@ func CheckData(field string, data []byte, contentType string, l task.Limits) err
 	return nil
 }
 
-// IDOf parses the id of a task, a group or an operation. A malformed id in a path means not found; in a body it is invalid.
+// IDOf parses the id of a task, a group or an operation, which is required.
 func IDOf(field, s string) (task.ID, error) {
 	if s == "" {
 		return task.ID{}, task.Invalid(field, "is required")
