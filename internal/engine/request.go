@@ -132,8 +132,11 @@ func (q *request) assignKeys(x *schema.Exec) {
 }
 
 func reused(field, value string, id task.ID) error {
-	return &task.Error{Code: task.CodeConflict, Field: field,
-		Message: fmt.Sprintf("%s %q was used for task %s, which has another type, payload or queue", field, value, id)}
+	differs := "type, payload or queue"
+	if field == "idempotency_key" { // each queue has its own keys
+		differs = "type or payload"
+	}
+	return &task.Error{Code: task.CodeConflict, Field: field, Message: fmt.Sprintf("%s %q was used for task %s, which has another %s", field, value, id, differs)}
 }
 
 // contentHash hashes what must be the same when a key is used again.
