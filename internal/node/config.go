@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"regexp"
 	"strings"
-	"time"
 
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
@@ -65,8 +64,6 @@ type Config struct {
 	BasePath string
 	// Hosts are the names accepted in HTTP's Host header while calls need no token, besides that of APIAddress; see ParseHosts.
 	Hosts Hosts
-	// ReplaceAfter is how long a node must be silent before its replicas are recreated on others; 0: 5 minutes.
-	ReplaceAfter time.Duration
 
 	// DataShards is the number of data shards of the cluster, 1 to 64, as set by the flag --shards; 0: as many as it has, and 1 in
 	// a new one. A larger number adds shards, for new queues; a smaller one is refused.
@@ -77,8 +74,7 @@ type Config struct {
 	// AdminToken returns the current token that may do everything at this node; "": there is none. Nil: there never is.
 	AdminToken func() string
 
-	Limits    task.Limits
-	MaxQueues int
+	Limits task.Limits
 	// MaxConnsPerAddress bounds the API's connections from one address, except those from this machine; default 5,000.
 	MaxConnsPerAddress int
 
@@ -89,9 +85,6 @@ type Config struct {
 	// MinFree is how many bytes of disk must be free for enqueues to be accepted.
 	MinFree   int64
 	diskBytes func(dir string) (free, total int64, err error) // for tests; nil: asks the disk
-
-	ArchiveMaxBytes int64
-	ArchiveMaxAge   int // days
 
 	// AcceptDataLoss opens what remains of a log that is ErrDamaged, under a new epoch, which invalidates all claims. Lost is what
 	// was acknowledged from the damage on and had not been flushed to a shard's state.
@@ -146,10 +139,9 @@ func ParseLogHeaders(texts []string) ([]string, error) { return broker.ParseLogH
 
 // Defaults of Config.
 const (
-	DefaultName               = "n1"
-	DefaultMinFree            = 256 << 20
-	DefaultArchiveDays        = 90
-	systemShard        uint32 = 0
+	DefaultName           = "n1"
+	DefaultMinFree        = 256 << 20
+	systemShard    uint32 = 0
 )
 
 func (c *Config) setDefaults() error {
@@ -183,9 +175,6 @@ func (c *Config) setDefaults() error {
 	}
 	if c.diskBytes == nil {
 		c.diskBytes = diskBytes
-	}
-	if c.ArchiveMaxAge == 0 {
-		c.ArchiveMaxAge = DefaultArchiveDays
 	}
 	if c.LogHeaders == nil {
 		c.LogHeaders = DefaultLogHeaders()

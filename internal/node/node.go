@@ -261,8 +261,7 @@ func (n *Node) recallMap(ctx context.Context) error { return n.bootstrap.recallM
 
 // assemble creates the components between the replicas and the gateway.
 func (n *Node) assemble(context.Context) error {
-	dead, err := archive.Open(archive.Config{Dir: filepath.Join(n.cfg.Dir, datadir.ArchiveDir), MaxBytes: n.cfg.ArchiveMaxBytes,
-		MaxAge: time.Duration(n.cfg.ArchiveMaxAge) * 24 * time.Hour})
+	dead, err := archive.Open(archive.Config{Dir: filepath.Join(n.cfg.Dir, datadir.ArchiveDir)})
 	if err != nil {
 		return err
 	}
@@ -297,7 +296,7 @@ func (n *Node) assemble(context.Context) error {
 			return out.Step, err
 		}})
 	n.closers = append(n.closers, func() error { n.broker.Stop(); return nil })
-	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: routerShards{n}, Own: n.health.report, Node: n.dir.Identity.Read().Node, MaxQueues: n.cfg.MaxQueues, Room: n.checkSpace, Logger: n.cfg.Logger})
+	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: routerShards{n}, Own: n.health.report, Node: n.dir.Identity.Read().Node, Room: n.checkSpace, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.control.Close(); return nil })
 	n.router = router.New(router.Config{Node: n.dir.Identity.Read().Node, Broker: router.Local(n.broker), Control: newRouterControl(n.control), Map: routerMap{n.copy, n.heartbeat}, Registry: n.registry,
 		Peers: routerPeers{n.transport}, NotSent: notSent, Stats: n.stats.recorder, SystemLeader: n.replicas.systemLeader, Logger: n.cfg.Logger})
@@ -308,8 +307,7 @@ func (n *Node) assemble(context.Context) error {
 	n.assembleWebhooks()
 	n.metrics = (&collector{cfg: n.cfg, health: n.health, replicas: n.replicas, names: nodeNames{n.copy}, broker: n.broker, auth: n.auth,
 		registry: n.registry, dispatcher: n.dispatcher, gateway: n.serves.Load}).page(n.stats.recorder)
-	n.reconciler = cluster.NewReconciler(cluster.ReconcilerConfig{Placement: n.control.Placement, Groups: n.groups,
-		ReplaceAfter: n.cfg.ReplaceAfter, Logger: n.cfg.Logger})
+	n.reconciler = cluster.NewReconciler(cluster.ReconcilerConfig{Placement: n.control.Placement, Groups: n.groups, Logger: n.cfg.Logger})
 	n.agent = &agent{dir: n.dir, transport: n.transport, replicas: n.replicas, copy: n.copy, broker: n.broker, control: n.control, reconciler: n.reconciler,
 		logger: n.cfg.Logger, fail: n.fail}
 	n.member.Store(true)

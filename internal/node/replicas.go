@@ -79,10 +79,7 @@ func (r *replicas) make(id uint32, h datadir.Holding) error {
 }
 
 func (r *replicas) open(id uint32, h datadir.Holding, hooks shard.Hooks) (*replica, error) {
-	me := r.identity.Read()
-	state, err := store.Open(store.Config{Dir: r.path(datadir.StateDir(id, h.Replica)), FS: r.fs,
-		Identity: store.Identity{Cluster: datadir.DecodeID(me.Cluster), Replica: h.Replica, Shard: id}, MustExist: r.log.Has(id) && !r.cfg.AcceptDataLoss,
-		Cache: r.cache, Logger: r.cfg.Logger, Fatal: r.fatal})
+	state, err := store.Open(r.storeConfig(id, h))
 	if err != nil {
 		return nil, err
 	}
