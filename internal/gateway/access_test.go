@@ -98,7 +98,10 @@ func (k *tokenSet) expected(token string, n access.Need) codes.Code {
 
 func lockedGateway(t *testing.T, k *tokenSet) *Gateway {
 	f := newFake()
-	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: newFakeGroups(f), Operations: newFakeOperations(f), Workers: fakeWorkers{f}, Events: f.events, Registry: f.registry, Admin: f.admin, Auth: k.auth, Node: "n1"})
+	f.auth = k.auth
+	cfg := f.config()
+	cfg.Admin = f.admin
+	g := New(cfg)
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	return g
 }
@@ -459,7 +462,8 @@ func BenchmarkAccess(b *testing.B) {
 	k.add("limited", auth.Rights{Namespace: "team", Roles: auth.Produce | auth.Consume, Queues: []string{"sms", "mail*"}})
 	for _, who := range []string{"nobody", "whole", "limited"} {
 		f := newFake()
-		cfg := Config{Broker: idle{f}, Cluster: idleCluster{fakeCluster{f}}}
+		cfg := f.config()
+		cfg.Broker, cfg.Cluster = idle{f}, idleCluster{fakeCluster{f}}
 		if who != "nobody" {
 			cfg.Auth = k.auth
 		}

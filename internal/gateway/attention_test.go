@@ -41,7 +41,9 @@ func TestCertificateEnds(t *testing.T) {
 // A gateway without a cluster reports nothing about one and refuses to change it.
 func TestWithoutACluster(t *testing.T) {
 	f := newFake()
-	g := New(Config{Broker: f, Cluster: fakeCluster{f}, NodeName: func(n uint64) string { return fmt.Sprint("node-", n) }})
+	cfg := f.config()
+	cfg.NodeName = func(n uint64) string { return fmt.Sprint("node-", n) }
+	g := New(cfg)
 	calls := unaryCalls{}
 	g.services.register(calls)
 	for name, call := range calls {

@@ -49,7 +49,9 @@ func (idleCluster) Queue(_ context.Context, _, name string) (queues.Queue, bool,
 
 func newIdle() *Gateway {
 	f := newFake()
-	return New(Config{Broker: idle{f}, Cluster: idleCluster{fakeCluster{f}}})
+	cfg := f.config()
+	cfg.Broker, cfg.Cluster = idle{f}, idleCluster{fakeCluster{f}}
+	return New(cfg)
 }
 
 func batchOf(n int) *pawlv1.EnqueueBatchRequest {

@@ -291,7 +291,7 @@ func TestClusterRefusalsOverGRPCAndREST(t *testing.T) {
 				t.Errorf("%s: gRPC %v, REST %d %s, want wrong_state", c.rest, err, w.Code, w.Body)
 			}
 		}
-		alone := New(Config{Broker: f, Cluster: fakeCluster{f}, Logger: slog.New(slog.DiscardHandler)})
+		alone := New(f.config())
 		for _, c := range clusterCalls {
 			if w := restCluster(t, alone, c.rest); w.Code != 409 || !strings.Contains(w.Body.String(), "does not offer the calls for a cluster") {
 				t.Errorf("%s without a cluster: %d %s, want wrong_state", c.rest, w.Code, w.Body)
@@ -375,7 +375,9 @@ func TestClusterArguments(t *testing.T) {
 func TestVerifyReportsDamage(t *testing.T) {
 	f := newFake()
 	var log bytes.Buffer
-	whole := New(Config{Broker: f, Cluster: fakeCluster{f}, Admin: f.admin, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	cfg := f.config()
+	cfg.Admin, cfg.Logger = f.admin, slog.New(slog.NewTextHandler(&log, nil))
+	whole := New(cfg)
 	g := &whole.services.cluster
 	defer whole.Shutdown(t.Context())
 	if _, err := g.VerifyShard(t.Context(), &pawlv1.VerifyShardRequest{Shard: 1}); err != nil || log.Len() > 0 {

@@ -422,14 +422,10 @@ func TestLongInputIsTruncated(t *testing.T) {
 	ctx, _ := callinfo.Begin(task.WithScope(t.Context(), task.Scope{Queues: []string{"mail"}}), "grpc", "test")
 	callinfo.Of(ctx).Principal = callinfo.Principal{Principal: auth.Anonymous}
 	f := newFake()
-	f.auth = auth.NewAuthenticator(auth.Config{Mode: auth.Never})
 	g := newGateway(f)
 	var logged strings.Builder
 	g.cfg.Logger = slog.New(slog.NewTextHandler(&logged, nil))
 	g.access = access.NewGuard(g.cfg.Auth, g.cfg.Hosts, g.cfg.Limits.Payload, g.cfg.Logger)
-	g.wire()
-	_, scale := g.services.scaler.GetMetrics(t.Context(), &keda.GetMetricsRequest{ScaledObjectRef: &keda.ScaledObjectRef{ScalerMetadata: map[string]string{"queue": "q"}}, MetricName: long})
-	g.cfg.Stats = newFakeStats()
 	g.wire()
 	_, metric := g.services.scaler.GetMetrics(t.Context(), &keda.GetMetricsRequest{ScaledObjectRef: &keda.ScaledObjectRef{ScalerMetadata: map[string]string{"queue": "q"}}, MetricName: long})
 	_, hosts := listen.ParseHosts([]string{long + "/"})
@@ -447,18 +443,15 @@ func TestLongInputIsTruncated(t *testing.T) {
 			t.Errorf("%s: %d bytes are repeated, want %d: %.400v", what, len(repeated), c.most, c.said)
 		}
 	}
-	put(t, newGateway(f), ctx, "mail", 1, "1")
-	_, stats := newGateway(f).services.stats.GetQueueStats(ctx, &pawlv1.GetQueueStatsRequest{Queue: "mail"})
-	if !strings.Contains(fmt.Sprint(scale), "keeps no statistics") || !strings.Contains(fmt.Sprint(stats), "keeps no statistics") {
-		t.Errorf("scaler without statistics: %v; queue statistics: %v", scale, stats)
-	}
 }
 
 // Settings of a gateway that are not set get their defaults, and others stay.
 func TestGatewaysHaveDefaults(t *testing.T) {
 	f := newFake()
 	for _, c := range []struct{ said, want [2]int }{{[2]int{}, [2]int{20_000, 5_000}}, {[2]int{7, 3}, [2]int{7, 3}}} {
-		g := New(Config{Broker: f, Cluster: fakeCluster{f}, MaxConns: c.said[0], MaxConnsPerAddress: c.said[1]})
+		cfg := f.config()
+		cfg.MaxConns, cfg.MaxConnsPerAddress = c.said[0], c.said[1]
+		g := New(cfg)
 		ctx, call := callinfo.Begin(t.Context(), "grpc", "test")
 		call.Principal = callinfo.Principal{Principal: auth.Anonymous}
 		limits, err := g.services.access.GetLimits(ctx, &pawlv1.GetLimitsRequest{})
@@ -474,24 +467,9 @@ func TestGatewaysHaveDefaults(t *testing.T) {
 				got[1] = int(b.Value)
 			}
 		}
-		if got != c.want || g.cfg.Registry == nil {
-			t.Errorf("connection limits %v became %v, registry %v", c.said, got, g.cfg.Registry)
+		if got != c.want {
+			t.Errorf("connection limits %v became %v, want %v", c.said, got, c.want)
 		}
-	}
-}
-
-// Limits that are not set get their defaults, and others stay.
-func TestLimitsHaveDefaults(t *testing.T) {
-	said := task.Limits{Payload: 1, Name: 2, Batch: 3}
-	if got := withDefaults(said); got != said {
-		t.Errorf("limits %+v became %+v", said, got)
-	}
-	if got := withDefaults(task.Limits{}); got != task.DefaultLimits() {
-		t.Errorf("unset limits became %+v", got)
-	}
-	l := task.Limits{Payload: 1}
-	if d := task.DefaultLimits(); withDefaults(l).Name != d.Name || withDefaults(l).Batch != d.Batch || withDefaults(l).Payload != 1 {
-		t.Errorf("limits with only a payload limit became %+v", withDefaults(l))
 	}
 }
 
@@ -572,7 +550,7 @@ func TestUncountedQueues(t *testing.T) {
 			t.Errorf("queue without counts = %v", q)
 		}
 	}
-	g.cfg.Stats, g.cfg.Workers = newFakeStats(), nil
+	g.cfg.Stats = newFakeStats()
 	g.wire()
 	q, other := &pawlv1.Queue{Queue: "mail", Depth: &pawlv1.Depth{Ready: 7}}, &pawlv1.Queue{Queue: "sms"}
 	if g.services.operator.SetLately(ctx, stats.Hour, q, other); q.Rates == nil || q.Series == nil || other.Series == nil || q.Workers != nil || q.GetRates().GetIn() == other.GetRates().GetIn() {

@@ -47,6 +47,25 @@ func newFakeStats() fakeStats {
 	return f
 }
 
+// noStats has counted nothing.
+type noStats struct{ fakeStats }
+
+func (noStats) Stats(context.Context, stats.Queue, stats.Window) (stats.Report, []stats.LateTick, []string) {
+	return stats.Report{}, nil, nil
+}
+
+func (noStats) Briefs(_ context.Context, _ string, names []string) []stats.Brief {
+	return make([]stats.Brief, len(names))
+}
+
+func (noStats) Trends(context.Context, string, []string, stats.Window) []stats.Trend { return nil }
+
+func (noStats) NamespaceStatus(context.Context, string) (broker.NamespaceStatus, []string) {
+	return broker.NamespaceStatus{}, nil
+}
+
+func (noStats) QueueCounts(context.Context, broker.CountsQuery) []broker.QueueCount { return nil }
+
 var missingNodes = []string{"n3"}
 
 func (f fakeStats) Stats(_ context.Context, q stats.Queue, w stats.Window) (stats.Report, []stats.LateTick, []string) {

@@ -23,6 +23,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/gateway/watch/watchtest"
 	"github.com/pawlq/pawl/internal/registry"
+	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
@@ -67,9 +68,9 @@ type fake struct {
 
 	certificate func() *tls.Certificate // nil: plaintext
 	clients     listen.ClientCertificates
-	auth        *auth.Authenticator // nil: no token is required
-	pages       http.Handler        // nil: none
-	maxConns    int                 // 0: the default
+	auth        *auth.Authenticator
+	pages       http.Handler // nil: none
+	maxConns    int          // 0: the default
 	answers     verbtest.Answers
 	once        sync.Once // creates answers
 }
@@ -85,7 +86,8 @@ func newFake(shards ...uint32) *fake {
 	}
 	return &fake{shards: shards, queues: map[string]queues.Queue{}, home: map[string]uint32{}, tasks: map[task.ID]*fakeTask{}, byKey: map[string]task.ID{},
 		claimed: map[string][]broker.Claimed{}, changed: make(chan struct{}), draining: make(chan struct{}), watches: map[*fakeWatch]bool{},
-		down: map[uint32]bool{}, leader: 1, admin: newFakeAdmin(), registry: registry.New(), events: watchtest.NewRings(), broken: fakeBreakers()}
+		down: map[uint32]bool{}, leader: 1, admin: newFakeAdmin(), registry: registry.New(), events: watchtest.NewRings(), broken: fakeBreakers(),
+		auth: auth.NewAuthenticator(auth.Config{Mode: auth.Never})}
 }
 
 func fakeBreakers() []broker.BreakerInfo {
@@ -100,8 +102,26 @@ func fakeBreakers() []broker.BreakerInfo {
 
 // newGateway returns a gateway on a fake.
 func newGateway(f *fake) *Gateway {
-	return New(Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: newFakeGroups(f), Operations: newFakeOperations(f), Workers: fakeWorkers{f}, Events: f.events, Registry: f.registry, Admin: f.admin, Version: "test", ClusterID: "c1", Node: "n1", Logger: slog.New(slog.DiscardHandler), Certificate: f.certificate,
-		ClientCertificates: f.clients, Auth: f.auth, Pages: f.pages, Meter: f.meter, MaxConns: f.maxConns})
+	c := f.config()
+	c.Admin, c.Version, c.ClusterID = f.admin, "test", "c1"
+	return New(c)
+}
+
+// config returns what a gateway on a fake must have. It is not in a cluster.
+func (f *fake) config() Config {
+	return Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: newFakeGroups(f), Operations: newFakeOperations(f), Workers: fakeWorkers{f}, Events: f.events,
+		Registry: f.registry, Stats: noStats{fakeStats{stats.New(time.Now())}}, Node: "n1", Logger: slog.New(slog.DiscardHandler), Certificate: f.certificate, ClientCertificates: f.clients, Auth: f.auth, Pages: f.pages,
+		Meter: f.meter, MaxConns: f.maxConns, Limits: task.DefaultLimits(), Ready: f.ready}
+}
+
+// ready returns why the node is not ready: there is no leader.
+func (f *fake) ready() (err error) {
+	f.set(func() {
+		if f.leader == 0 {
+			err = errors.New("no leader")
+		}
+	})
+	return err
 }
 
 func (f *fake) set(change func()) {

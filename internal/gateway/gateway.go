@@ -38,13 +38,13 @@ type Config struct {
 	Operations Operations
 	Workers    Workers
 	Events     watch.Source
-	Registry   *registry.Registry      // of this node's workers; nil: a private one
-	Stats      statistics.Stats        // nil: nothing is counted, and statistics are refused
+	Registry   *registry.Registry // of this node's workers
+	Stats      statistics.Stats
 	Admin      administration.Admin    // nil: the cluster's operator calls are refused
-	Auth       *auth.Authenticator     // who is admitted; nil: everybody, to everything
+	Auth       *auth.Authenticator     // who is admitted
 	Webhooks   administration.Webhooks // nil: calls that need it are refused
-	Limits     task.Limits             // zero fields: task.DefaultLimits
-	Logger     *slog.Logger            // nil: none
+	Limits     task.Limits
+	Logger     *slog.Logger
 	// Pages serves everything that is not the API: the web UI. Nil: not found.
 	Pages http.Handler
 	// Metrics serves /metrics. Nil: not found.
@@ -61,7 +61,7 @@ type Config struct {
 	// Tracers creates the spans of tasks that belong to a trace; nil: no spans.
 	Tracers trace.TracerProvider
 
-	// Ready returns why the node should get no calls now; nil: it should. Without it a node is ready when every shard has a leader.
+	// Ready returns why the node should get no calls now; nil: it should.
 	Ready func() error
 
 	// Certificate returns the server's certificate for a handshake; it may change between handshakes. Nil: plaintext.
@@ -146,16 +146,6 @@ type (
 
 // New returns a gateway that does not serve yet.
 func New(cfg Config) *Gateway {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Registry == nil {
-		cfg.Registry = registry.New()
-	}
-	if cfg.Auth == nil {
-		cfg.Auth = auth.NewAuthenticator(auth.Config{Mode: auth.Never})
-	}
-	cfg.Limits = withDefaults(cfg.Limits)
 	g := &Gateway{cfg: cfg, observer: callinfo.NewObserver(cfg.Meter), memory: receive.NewMemory(), claims: newClaims(), services: newServices()}
 	g.leaders = callinfo.Leaders{Elsewhere: g.leaderElsewhere, Name: cfg.NodeName}
 	g.access = access.NewGuard(cfg.Auth, cfg.Hosts, cfg.Limits.Payload, cfg.Logger)
@@ -168,20 +158,6 @@ func New(cfg Config) *Gateway {
 	g.server = listen.New(listen.Config{Logger: cfg.Logger, Certificate: cfg.Certificate, ClientCertificates: cfg.ClientCertificates, MaxConns: cfg.MaxConns,
 		MaxConnsPerAddress: cfg.MaxConnsPerAddress, WriteTimeout: rest.AnswerTimeout}, g.grpc, g.withSQS(g.rest))
 	return g
-}
-
-func withDefaults(l task.Limits) task.Limits {
-	d := task.DefaultLimits()
-	if l.Payload == 0 {
-		l.Payload = d.Payload
-	}
-	if l.Name == 0 {
-		l.Name = d.Name
-	}
-	if l.Batch == 0 {
-		l.Batch = d.Batch
-	}
-	return l
 }
 
 // leaderElsewhere returns the other node that leads a shard; 0: this one leads, or it is unknown.

@@ -19,9 +19,6 @@ type healthService struct {
 
 // look updates the status to report. After its Shutdown that stays "not serving".
 func (h healthService) look() {
-	if h.g.cfg.Ready == nil {
-		return
-	}
 	status := grpc_health_v1.HealthCheckResponse_SERVING
 	if h.g.cfg.Ready() != nil {
 		status = grpc_health_v1.HealthCheckResponse_NOT_SERVING

@@ -77,7 +77,10 @@ func TestHostCheckFollowsAuthentication(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newFake()
-	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Auth: authenticator, Hosts: hosts})
+	f.auth = authenticator
+	cfg := f.config()
+	cfg.Hosts = hosts
+	g := New(cfg)
 	is := func(when string, host string, want int) {
 		t.Helper()
 		w := httptest.NewRecorder()
@@ -161,7 +164,9 @@ func TestMisdirectedRequestsAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		f := newFake()
-		g := New(Config{Broker: f, Cluster: fakeCluster{f}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		cfg := f.config()
+		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		g := New(cfg)
 		for range 5 {
 			g.Handler().ServeHTTP(httptest.NewRecorder(), stray("GET", "/metrics", "evil\nlevel=ERROR"))
 		}

@@ -140,7 +140,10 @@ func TestRates(t *testing.T) {
 		k.add("boss", auth.Everything)
 		k.add("team", auth.Rights{Namespace: "team", Roles: auth.Admin})
 		(&fakeTokens{}).answer(f.table())
-		g := New(Config{Broker: f, Cluster: fakeCluster{f}, Auth: k.auth, Node: "n1", Limits: task.Limits{Payload: 100}})
+		f.auth = k.auth
+		cfg := f.config()
+		cfg.Limits.Payload = 100
+		g := New(cfg)
 		t.Cleanup(func() { g.Shutdown(context.Background()) })
 		quotas := func(q task.Quotas) {
 			k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": q}})

@@ -65,7 +65,8 @@ func TestMarkersOverREST(t *testing.T) {
 	k.add("eye", auth.Rights{Namespace: "team", Roles: auth.Observe})
 	f := newFake()
 	fake.answer(f.table())
-	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Auth: k.auth, Node: "n1"})
+	f.auth = k.auth
+	g := New(f.config())
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	const id, cursor = "0198c2f4-8a5b-7c3e-9d10-2f6b1c0a4e77", "AWQAAAAAAB6EgAGYwvSKW3w-nRAvaxwKTnc"
 	for _, c := range []struct{ who, method, path, body, want string }{

@@ -92,9 +92,6 @@ func (g *operatorService) listed(ctx context.Context, q queueList) (page []queue
 		}
 		return page, "", err
 	}
-	if g.Stats == nil {
-		return nil, "", statistics.ErrNoStats
-	}
 	names, next := g.counted(ctx, q)
 	if len(names) == 0 {
 		return nil, "", nil

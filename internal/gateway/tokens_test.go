@@ -110,7 +110,8 @@ func TestTokensOverREST(t *testing.T) {
 	k.add("lead", auth.Rights{Namespace: "team", Roles: auth.Admin, Queues: []string{"mail*"}})
 	f := newFake()
 	fake.answer(f.table())
-	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Auth: k.auth, Node: "n1"})
+	f.auth = k.auth
+	g := New(f.config())
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	for _, c := range []struct{ who, method, path, body, want string }{
 		{"lead", "GET", "/api/v1/me", "", `200 {"token_required":true,"name":"lead","roles":["produce","consume","observe","operate","admin"],"namespace":"team","all_namespaces":false,"queues":["mail*"]}`},
@@ -193,7 +194,8 @@ func TestTokenLives(t *testing.T) {
 	k.add("boss", auth.Everything)
 	f := newFake()
 	fake.answer(f.table())
-	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Auth: k.auth, Node: "n1"})
+	f.auth = k.auth
+	g := New(f.config())
 	conn := dialGateway(t, g)
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	ctx, c := with(t.Context(), k.secret["boss"], ""), pawlv1.NewAccessServiceClient(conn)

@@ -73,7 +73,9 @@ func TestTasksJoinTheTraceOfTheirCall(t *testing.T) {
 func TestTooManyTasksHaveNoSpans(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	f := newFake(1)
-	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Groups: newFakeGroups(f), Tracers: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))})
+	cfg := f.config()
+	cfg.Tracers = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+	g := New(cfg)
 	many := make([]*pawlv1.TaskSpec, task.DefaultLimits().Batch+1)
 	for i := range many {
 		many[i] = &pawlv1.TaskSpec{Type: "t"}

@@ -50,23 +50,20 @@ func (g *Gateway) runWebCall(ctx context.Context, c *callinfo.Call, on *rest.Rou
 	return callinfo.ErrorOf(ctx, handle(ctx))
 }
 
-var (
-	errNoLeader = errors.New("no leader")
-	errDraining = errors.New("shutting down")
-)
+var errDraining = errors.New("shutting down")
 
 // ready reports whether the node should get calls now. Anybody may ask, and gets no more than that: names of nodes, and how fast
 // logs grow, are only for those who may know of the cluster.
 func (g *Gateway) ready(ctx context.Context) (rest.Readiness, error) {
 	var s *pawlv1.GetServerResponse
 	knows := g.access.KnowsCluster(ctx)
-	if knows || g.cfg.Ready == nil { // other callers make no node ask another
+	if knows { // other callers make no node ask another
 		var err error
 		if s, err = g.services.operator.GetServer(ctx, &pawlv1.GetServerRequest{}); err != nil {
 			return rest.Readiness{}, err
 		}
 	}
-	why := g.whyNotReady(s)
+	why := g.whyNotReady()
 	switch {
 	case why == nil && knows:
 		return rest.Readiness{OK: true, Status: "ok", Shards: s.GetShards()}, nil
@@ -79,17 +76,9 @@ func (g *Gateway) ready(ctx context.Context) (rest.Readiness, error) {
 }
 
 // whyNotReady returns why the node should get no calls now.
-func (g *Gateway) whyNotReady(s *pawlv1.GetServerResponse) error {
+func (g *Gateway) whyNotReady() error {
 	if g.claims.isDraining() {
 		return errDraining
 	}
-	if g.cfg.Ready != nil {
-		return g.cfg.Ready()
-	}
-	for _, i := range s.GetShards() {
-		if i.GetLeader() == "" {
-			return errNoLeader
-		}
-	}
-	return nil
+	return g.cfg.Ready()
 }

@@ -111,7 +111,10 @@ func TestWebhooksOverREST(t *testing.T) {
 	k.add("lead", auth.Rights{Namespace: "team", Roles: auth.Admin, Queues: []string{"mail*"}})
 	f := newFake()
 	fake.answer(f.table())
-	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Auth: k.auth, Webhooks: fake, Node: "n1"})
+	f.auth = k.auth
+	cfg := f.config()
+	cfg.Webhooks = fake
+	g := New(cfg)
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	given := webhook.NewSecret()
 	for _, c := range []struct{ who, method, path, body, want string }{
@@ -178,7 +181,10 @@ func TestWebhooksOverGRPC(t *testing.T) {
 	k.add("boss", auth.Everything)
 	f := newFake()
 	fake.answer(f.table())
-	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Auth: k.auth, Webhooks: fake, Node: "n1"})
+	f.auth = k.auth
+	cfg := f.config()
+	cfg.Webhooks = fake
+	g := New(cfg)
 	conn := dialGateway(t, g)
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	ctx, c := with(t.Context(), k.secret["boss"], ""), pawlv1.NewWebhookServiceClient(conn)

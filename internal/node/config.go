@@ -21,7 +21,6 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/store"
-	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
 	"github.com/pawlq/pawl/internal/webhook"
 )
@@ -74,7 +73,6 @@ type Config struct {
 	// AdminToken returns the current token that may do everything at this node; "": there is none. Nil: there never is.
 	AdminToken func() string
 
-	Limits task.Limits
 	// MaxConnsPerAddress bounds the API's connections from one address, except those from this machine; default 5,000.
 	MaxConnsPerAddress int
 
@@ -166,9 +164,6 @@ func (c *Config) setDefaults() error {
 	}
 	if len(c.Join) > 0 && c.PeerListener == nil {
 		return errors.New("--join (Join) is given, but no --peer-listen (PeerListener): other nodes must reach this one")
-	}
-	if c.Limits == (task.Limits{}) {
-		c.Limits = task.DefaultLimits()
 	}
 	if c.MinFree == 0 {
 		c.MinFree = DefaultMinFree

@@ -282,7 +282,7 @@ func (n *Node) assemble(context.Context) error {
 	n.copy.OnAccess(n.auth.Replace)
 	n.registry = registry.New()
 	n.copy.OnQuiet(workers.TellRegistry(n.registry))
-	n.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, LogHeaders: n.cfg.LogHeaders, Room: n.checkSpace, Stats: n.stats.recorder, Namespaces: n.copy.Namespaces, AuditKeep: n.copy.AuditKeep, Tracer: n.cfg.tracer(),
+	n.broker = broker.New(broker.Config{Limits: task.DefaultLimits(), Archive: dead, Logger: n.cfg.Logger, LogHeaders: n.cfg.LogHeaders, Room: n.checkSpace, Stats: n.stats.recorder, Namespaces: n.copy.Namespaces, AuditKeep: n.copy.AuditKeep, Tracer: n.cfg.tracer(),
 		EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
 			return n.router.Queues.EnsureQueue(ctx, shard, ns, queue)
 		}, SendOutbox: func(ctx context.Context, ns string, messages []*broker.OutboxMessage) []broker.Enqueued {
@@ -422,7 +422,7 @@ func (n *Node) serve() {
 	n.gateway = gateway.New(gateway.Config{
 		Broker: n.router, Cluster: n.router.Queues, Schedules: n.router.Schedules, Groups: n.router.Groups, Operations: n.router.Operations, Workers: n.router.Workers, Events: n.router.Events, Registry: n.registry, Stats: n.router.Stats,
 		Metrics: n.metrics, Meter: n.metrics,
-		Admin: newClusterAdmin(n), Auth: n.auth, Webhooks: n.webhooks, Ready: n.health.ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
+		Admin: newClusterAdmin(n), Auth: n.auth, Webhooks: n.webhooks, Ready: n.health.ready, Limits: task.DefaultLimits(), Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
 		Pages: n.pages, SQS: n.cfg.SQS, BasePath: n.cfg.BasePath, Hosts: n.cfg.Hosts, MaxConnsPerAddress: n.cfg.MaxConnsPerAddress, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: nodeNames{n.copy}.node,
 	})
 	n.serves.Store(n.gateway)

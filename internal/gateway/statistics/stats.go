@@ -41,15 +41,12 @@ type Stats interface {
 type Service struct {
 	pawlv1.UnimplementedStatsServiceServer
 	fanout.Queues
-	Source          Stats     // nil: nothing is counted
+	Source          Stats
 	Nodes           overviews // nil: this node is alone
 	Webhooks        bool      // whether there are any
 	Limits          task.Limits
 	CertificateEnds func() time.Time
 }
-
-// ErrNoStats is the answer where nothing is counted.
-var ErrNoStats = task.Unavailable(time.Minute, "this server keeps no statistics")
 
 func windowOf(d *durationpb.Duration) (stats.Window, error) {
 	if d == nil {
@@ -76,9 +73,6 @@ func (g *Service) GetStats(ctx context.Context, r *pawlv1.GetStatsRequest) (*paw
 	w, err := windowOf(r.GetWindow())
 	if err != nil {
 		return nil, err
-	}
-	if g.Source == nil {
-		return nil, ErrNoStats
 	}
 	ns := callinfo.Namespace(ctx)
 	s := situation{narrow: !callinfo.Of(ctx).Principal.InAll(), certificate: g.CertificateEnds()}
@@ -120,9 +114,6 @@ func (g *Service) GetQueueStats(ctx context.Context, r *pawlv1.GetQueueStatsRequ
 	q, err := g.Known(ctx, r.GetQueue())
 	if err != nil {
 		return nil, err
-	}
-	if g.Source == nil {
-		return nil, ErrNoStats
 	}
 	report, _, missing := g.Source.Stats(ctx, stats.Queue{Namespace: callinfo.Namespace(ctx), Name: q.Name}, w)
 	return &pawlv1.GetQueueStatsResponse{Queue: q.Name, Stats: statsProto(&report, w, missing)}, nil
@@ -216,8 +207,8 @@ type overviews interface {
 
 // Recent is what nodes remember of the last minutes.
 type Recent struct {
-	Stats   Stats        // nil: nothing is counted
-	Workers workerCounts // nil: workers are unknown
+	Stats   Stats
+	Workers workerCounts
 }
 
 // SetLately adds to queues their recent rates, their workers, and their series over a window unless it is 0.
@@ -234,11 +225,11 @@ func (g Recent) SetLately(ctx context.Context, series stats.Window, queues ...*p
 	var workers []int64
 	errs := fanout.Each(3, func(i int) error {
 		switch {
-		case i == 0 && g.Stats != nil:
+		case i == 0:
 			briefs = g.Stats.Briefs(ctx, ns, names)
-		case i == 1 && g.Stats != nil && series != 0:
+		case i == 1 && series != 0:
 			trends = g.Stats.Trends(ctx, ns, names, series)
-		case i == 2 && g.Workers != nil:
+		case i == 2:
 			workers = g.Workers.CountWorkers(ctx, ns, names)
 		}
 		return nil
@@ -309,9 +300,6 @@ func (g *Service) GetQueueScale(ctx context.Context, r *pawlv1.GetQueueScaleRequ
 	}
 	if slots < 1 || slots > contract.MaxScaleSlots {
 		return nil, task.Invalid("slots", "%d is not between 1 and %d", slots, contract.MaxScaleSlots)
-	}
-	if g.Source == nil {
-		return nil, ErrNoStats
 	}
 	q, err := g.Known(ctx, r.GetQueue())
 	if errors.Is(err, task.ErrNotFound) {
