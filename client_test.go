@@ -84,6 +84,22 @@ func TestEnqueueOptionsOfTheType(t *testing.T) {
 	})
 }
 
+// What the broker would take for an option that is left out is refused.
+func TestEmptyOptionsAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		for field, option := range map[string]pawl.Option{"idempotency_key": pawl.IdempotencyKey(""), "max_attempts": pawl.MaxAttempts(0), "cost": pawl.Cost(0)} {
+			_, err := client.Enqueue(t.Context(), welcome{}, option)
+			if e, ok := errors.AsType[*pawltype.Error](err); !ok || !errors.Is(err, pawltype.ErrInvalidArgument) || e.Field != field {
+				t.Errorf("%s: %v", field, err)
+			}
+		}
+		if len(f.enqueues) > 0 {
+			t.Errorf("%d tasks were sent", len(f.enqueues))
+		}
+	})
+}
+
 // Two calls are sent immediately. Calls that arrive while these are in flight are gathered into requests of 16, until eight are in flight.
 func TestEnqueueGathers(t *testing.T) {
 	for _, c := range []struct {

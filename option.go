@@ -66,9 +66,14 @@ func At(t time.Time) Option {
 }
 
 // IdempotencyKey makes a repeated enqueue with the same key in the same queue return the first task, with Ref.Duplicate set, for
-// IdempotencyTTL. A repeat with another type or payload fails with ErrConflict.
+// IdempotencyTTL. It must not be empty. A repeat with another type or payload fails with ErrConflict.
 func IdempotencyKey(key string) Option {
-	return optionFunc(func(s *pawlv1.TaskSpec) { s.IdempotencyKey = key })
+	return checkedOption(func(s *pawlv1.TaskSpec) error {
+		if s.IdempotencyKey = key; key == "" { // the broker would take it for none
+			return convert.Invalid("idempotency_key", "is empty: without the option, the task has none")
+		}
+		return nil
+	})
 }
 
 // IdempotencyTTL sets how long the idempotency key is kept; default 24 h. It must be above 0.
@@ -84,7 +89,10 @@ func RequestID(uuid string) Option {
 
 // MaxAttempts sets how often the task may fail before it becomes a dead letter; default: the queue's.
 func MaxAttempts(n int) Option {
-	return optionFunc(func(s *pawlv1.TaskSpec) { s.MaxAttempts = convert.Int32(n) })
+	return checkedOption(func(s *pawlv1.TaskSpec) error {
+		s.MaxAttempts = convert.Int32(n)
+		return atLeast1("max_attempts", n)
+	})
 }
 
 // Retry sets how long to wait after a failure; default: the queue's.
@@ -115,7 +123,18 @@ func Key(key string) Option {
 
 // Cost sets how many rate limit tokens the task takes when it starts, 1 to 1,000; default 1.
 func Cost(tokens int) Option {
-	return optionFunc(func(s *pawlv1.TaskSpec) { s.Cost = convert.Int32(tokens) })
+	return checkedOption(func(s *pawlv1.TaskSpec) error {
+		s.Cost = convert.Int32(tokens)
+		return atLeast1("cost", tokens)
+	})
+}
+
+// atLeast1 refuses a number that the broker would take for its default.
+func atLeast1(field string, n int) error {
+	if n < 1 {
+		return convert.Invalid(field, "%d is less than 1", n)
+	}
+	return nil
 }
 
 // Tags adds tags by which the task can be found.
