@@ -562,6 +562,18 @@ func TestTaskFormHasEveryOption(t *testing.T) {
 		is.Task.Cost != 4 || is.Task.Headers["tenant"] != "all" || len(is.Task.Then) != 1 {
 		t.Errorf("saving the schedule unchanged made its task %+v, want %+v", is.Task, was.Task)
 	}
+	for contentType, payload := range map[string]string{"text/plain": "not JSON", "": `{"b":1, "a":"<"}`} {
+		before.Task = pawl.RawTask{Type: "b", Payload: []byte(payload), ContentType: contentType}
+		_, err = admin.New(w.client).Schedules().Put(t.Context(), before)
+		must(t, err)
+		_, body = w.get(t, "/schedules/s/edit")
+		w.postAsFilled(t, "/schedules/s/edit", body)
+		is, err := admin.New(w.client).Schedules().Get(t.Context(), "s")
+		must(t, err)
+		if string(is.Task.Payload) != payload || is.Task.ContentType != contentType {
+			t.Errorf("saving the schedule unchanged made its payload %q, %s, want %q, %s", is.Task.Payload, is.Task.ContentType, payload, contentType)
+		}
+	}
 }
 
 var filledField = regexp.MustCompile(`(?s)<(?:input|textarea)[^>]* name="([^"]+)"(?:[^>]* value="([^"]*)")?[^>]*>(?:([^<]*)</textarea>)?|<select[^>]* name="([^"]+)">(.*?)</select>`)

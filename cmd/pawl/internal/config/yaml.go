@@ -1,19 +1,29 @@
 package config
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/big"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
 )
 
-// YAMLToJSON converts a YAML document to JSON. Numbers keep all their digits, even those that no machine word or float can hold, because payloads
-// belong to the caller. It rejects what JSON can't express: keys that are not strings, infinity.
+// YAMLToJSON converts a YAML document to compact JSON. Payloads belong to the caller: fields keep their order, numbers all their digits, even those
+// that no machine word or float can hold, and a document that is JSON already also its escapes. It rejects what JSON can't express: keys that are
+// not strings, infinity.
 func YAMLToJSON(text []byte) ([]byte, error) {
+	if json.Valid(text) {
+		is := jsontext.Value(bytes.Clone(text))
+		err := is.Compact(jsontext.AllowDuplicateNames(false))
+		return is, err
+	}
 	var loose any // rejects documents that grow without bound through aliases
 	if err := yaml.Unmarshal(text, &loose); err != nil {
 		return nil, err
@@ -22,25 +32,62 @@ func YAMLToJSON(text []byte) ([]byte, error) {
 	if err := yaml.Unmarshal(text, &exact); err != nil {
 		return nil, err
 	}
-	return json.Marshal(&exact)
+	return marshal(&exact)
 }
 
 // yamlValue is a value in a document. Its numbers keep their notation.
 type yamlValue struct{ is any }
 
 // MarshalJSON implements json.Marshaler.
-func (v *yamlValue) MarshalJSON() ([]byte, error) { return json.Marshal(v.is) }
+func (v *yamlValue) MarshalJSON() ([]byte, error) { return marshal(v.is) }
+
+// marshal is json.Marshal, but leaves <, > and & as they are.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// yamlObject is an object whose fields have an order.
+type yamlObject struct {
+	names  []string
+	fields map[string]*yamlValue // a pointer can be null
+}
+
+// MarshalJSON implements json.Marshaler.
+func (o yamlObject) MarshalJSON() ([]byte, error) {
+	out := []byte("{")
+	for i, name := range o.names {
+		key, _ := marshal(name)
+		value, err := marshal(o.fields[name])
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(append(append(out, key...), ':'), value...)
+	}
+	return append(out, '}'), nil
+}
 
 // UnmarshalYAML implements yaml.Unmarshaler.
 func (v *yamlValue) UnmarshalYAML(n *yaml.Node) (err error) {
 	switch n.Kind {
 	case yaml.MappingNode:
-		if err := textKeys(n); err != nil {
+		var o yamlObject
+		if o.names, err = textKeys(n); err != nil {
 			return err
 		}
-		var fields map[string]*yamlValue // a pointer can be null
-		err = n.Decode(&fields)
-		v.is = fields
+		err = n.Decode(&o.fields)
+		for _, name := range slices.Sorted(maps.Keys(o.fields)) {
+			if !slices.Contains(o.names, name) { // merged from another object
+				o.names = append(o.names, name)
+			}
+		}
+		v.is = o
 	case yaml.SequenceNode:
 		items := []*yamlValue{}
 		err = n.Decode(&items)
@@ -73,18 +120,22 @@ func (v *yamlValue) text() (text string, ok bool) {
 	return "", false
 }
 
-// textKeys rejects an object with keys that JSON can't have.
-func textKeys(object *yaml.Node) error {
+// textKeys returns the keys of an object in their order. It rejects those that JSON can't have.
+func textKeys(object *yaml.Node) (names []string, err error) {
 	for i := 0; i < len(object.Content); i += 2 {
 		key := object.Content[i]
 		if key.Kind == yaml.AliasNode {
 			key = key.Alias
 		}
-		if tag := key.ShortTag(); tag != "!!str" && tag != "!!merge" {
-			return fmt.Errorf("line %d: an object key is not a string", key.Line)
+		switch key.ShortTag() {
+		case "!!str":
+			names = append(names, key.Value)
+		case "!!merge":
+		default:
+			return nil, fmt.Errorf("line %d: an object key is not a string", key.Line)
 		}
 	}
-	return nil
+	return names, nil
 }
 
 var (

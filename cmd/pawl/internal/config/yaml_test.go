@@ -57,10 +57,12 @@ func TestYAMLToJSON(t *testing.T) {
 		"a: [1, two, true, null, ~]": `{"a":[1,"two",true,null,null]}`,
 		"a: {}\nb: []":               `{"a":{},"b":[]}`,
 		"a: &x {n: 12345678901234567890123}\nb: *x":               `{"a":{"n":12345678901234567890123},"b":{"n":12345678901234567890123}}`,
-		"a: &x {n: 1, m: 2}\nb:\n  <<: *x\n  n: 3":                `{"a":{"m":2,"n":1},"b":{"m":2,"n":3}}`,
-		`{"payload": {"id": 12345678901234567890123, "f": 1.10}}`: `{"payload":{"f":1.10,"id":12345678901234567890123}}`,
-		"- 1\n- 2": `[1,2]`,
-		"":         `null`,
+		"a: &x {n: 1, m: 2}\nb:\n  <<: *x\n  n: 3":                `{"a":{"n":1,"m":2},"b":{"n":3,"m":2}}`,
+		`{"payload": {"id": 12345678901234567890123, "f": 1.10}}`: `{"payload":{"id":12345678901234567890123,"f":1.10}}`,
+		"z: <&>\na: caf\u00e9":                                    `{"z":"<&>","a":"café"}`,
+		`{"z": "\ud83d\ude00\/", "a": 1}`:                         `{"z":"\ud83d\ude00\/","a":1}`,
+		"- 1\n- 2":                                                `[1,2]`,
+		"":                                                        `null`,
 	} {
 		got, err := YAMLToJSON([]byte(text))
 		if err != nil || string(got) != want {
@@ -78,6 +80,7 @@ func TestYAMLToJSON(t *testing.T) {
 		"a:\n  1: x":      "line 2: an object key is not a string",
 		"a: {true: x}":    "an object key is not a string",
 		"a: {x: 1, x: 2}": "already defined",
+		`{"x":1,"x":2}`:   `duplicate object member name "x"`,
 		"a: &a [*a]":      "contains itself",
 		bomb:              "excessive aliasing",
 	} {

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/pawlq/pawl/pawltype"
@@ -29,14 +30,14 @@ func NewGroup(g *pawltype.Group) Group {
 
 // GroupMember is a task in a group.
 type GroupMember struct {
-	TaskID            string         `json:"task_id,omitempty"`
-	Type              string         `json:"type"`
-	Queue             string         `json:"queue"`
-	State             pawltype.State `json:"state,omitempty"`
-	Refused           string         `json:"refused,omitempty"`
-	Result            any            `json:"result,omitempty"`
-	ResultContentType string         `json:"result_content_type,omitempty"`
-	ResultOmitted     bool           `json:"result_omitted,omitempty"`
+	TaskID            string          `json:"task_id,omitempty"`
+	Type              string          `json:"type"`
+	Queue             string          `json:"queue"`
+	State             pawltype.State  `json:"state,omitempty"`
+	Refused           string          `json:"refused,omitempty"`
+	Result            json.RawMessage `json:"result,omitempty"`
+	ResultContentType string          `json:"result_content_type,omitempty"`
+	ResultOmitted     bool            `json:"result_omitted,omitempty"`
 }
 
 // NewGroupMember converts a task in a group.

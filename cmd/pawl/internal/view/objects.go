@@ -46,7 +46,6 @@ func DecodeObject(data []byte, to any) error {
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
-	d.UseNumber() // a long id in a payload must not be rounded
 	err := d.Decode(to)
 	var syntax *json.SyntaxError
 	var other *json.UnmarshalTypeError
@@ -186,17 +185,18 @@ func (t *ScheduledTask) lifecycle(path string) (opts []pawl.Option, err error) {
 	return opts, nil
 }
 
-// payloadOf returns the payload of a task in a file: a JSON value, or a text if the task has another content type.
-func payloadOf(t *ScheduledTask, path string) ([]byte, error) {
-	switch text, isText := t.Payload.(string); {
-	case t.Payload == nil:
+// payloadOf returns the payload of a task in a file: the JSON as it is written, or decoded base64 if the task has another content type.
+func payloadOf(t *ScheduledTask, path string) (payload []byte, err error) {
+	switch {
+	case string(t.Payload) == "null":
 		return nil, nil
-	case t.ContentType == "" || t.ContentType == "application/json":
-		return json.Marshal(t.Payload)
-	case isText:
-		return []byte(text), nil
+	case len(t.Payload) == 0 || isJSON(t.ContentType):
+		return t.Payload, nil
 	}
-	return nil, fmt.Errorf("%s.payload: with content_type %q it must be a string", path, t.ContentType)
+	if t.Payload[0] != '"' || json.Unmarshal(t.Payload, &payload) != nil {
+		return nil, fmt.Errorf("%s.payload: %s is not a base64 string, which content_type %q requires", path, text.Short(string(t.Payload), 60), t.ContentType)
+	}
+	return payload, nil
 }
 
 // policy parses a retry policy in a file. Omitted fields have their defaults.

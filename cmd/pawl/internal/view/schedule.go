@@ -1,6 +1,7 @@
 package view
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -50,7 +51,7 @@ type ScheduleSpec struct {
 // ScheduledTask is the task that a schedule enqueues.
 type ScheduledTask struct {
 	Type        string            `json:"type"`
-	Payload     any               `json:"payload,omitempty"`
+	Payload     json.RawMessage   `json:"payload,omitempty"`
 	ContentType string            `json:"content_type,omitempty"`
 	Queue       string            `json:"queue,omitempty"`
 	Priority    pawltype.Priority `json:"priority,omitempty"`

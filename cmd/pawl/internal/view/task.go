@@ -45,11 +45,11 @@ func NewUnique(u *pawltype.UniqueOpts) *Unique {
 
 // Parent is what a follow-up task follows: a task or a group.
 type Parent struct {
-	TaskID      string `json:"task_id,omitempty"`
-	GroupID     string `json:"group_id,omitempty"`
-	Result      any    `json:"result,omitempty"`
-	ContentType string `json:"content_type,omitempty"`
-	Omitted     bool   `json:"result_omitted,omitempty"`
+	TaskID      string          `json:"task_id,omitempty"`
+	GroupID     string          `json:"group_id,omitempty"`
+	Result      json.RawMessage `json:"result,omitempty"`
+	ContentType string          `json:"content_type,omitempty"`
+	Omitted     bool            `json:"result_omitted,omitempty"`
 }
 
 // Follower is a follow-up task.
@@ -94,9 +94,9 @@ type Task struct {
 	State             pawltype.State     `json:"state"`
 	Reason            string             `json:"reason,omitempty"`
 	Priority          pawltype.Priority  `json:"priority"`
-	Payload           any                `json:"payload,omitempty"`
+	Payload           json.RawMessage    `json:"payload,omitempty"`
 	ContentType       string             `json:"content_type,omitempty"`
-	Result            any                `json:"result,omitempty"`
+	Result            json.RawMessage    `json:"result,omitempty"`
 	ResultContentType string             `json:"result_content_type,omitempty"`
 	Attempts          int                `json:"attempts"`
 	MaxAttempts       int                `json:"max_attempts"`
@@ -122,7 +122,7 @@ type Task struct {
 	Retry             *Retry             `json:"retry,omitempty"`
 	Timeout           string             `json:"timeout,omitempty"`
 	Retention         string             `json:"retention,omitempty"`
-	Checkpoint        any                `json:"checkpoint,omitempty"`
+	Checkpoint        json.RawMessage    `json:"checkpoint,omitempty"`
 	Unique            *Unique            `json:"unique,omitempty"`
 	WaitsFor          string             `json:"waits_for,omitempty"`
 	GroupID           string             `json:"group_id,omitempty"`
@@ -190,15 +190,14 @@ func NewTasks(tasks []*pawltype.Task) []Task {
 }
 
 // NewBytes shows JSON verbatim and other data as base64.
-func NewBytes(data []byte, contentType string) any {
-	switch {
-	case len(data) == 0:
-		return nil
-	case (contentType == "" || contentType == "application/json") && json.Valid(data):
-		return json.RawMessage(data)
+func NewBytes(data []byte, contentType string) json.RawMessage {
+	if len(data) == 0 || isJSON(contentType) && json.Valid(data) {
+		return data
 	}
-	return base64.StdEncoding.EncodeToString(data)
+	return json.RawMessage(`"` + base64.StdEncoding.EncodeToString(data) + `"`)
 }
+
+func isJSON(contentType string) bool { return contentType == "" || contentType == "application/json" }
 
 // NewRetry converts a retry policy.
 func NewRetry(p pawltype.RetryPolicy) *Retry {

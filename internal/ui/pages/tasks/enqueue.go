@@ -32,7 +32,7 @@ func enqueueForm(req *web.Request) (*form.Form, error) {
 
 func doEnqueue(req *web.Request) (web.Done, error) {
 	r := req.Reader()
-	args, opts := readTemplate(r, "")
+	args, opts := readTemplate(r, "", &admin.ScheduledTask{})
 	if at := r.Time("run_at"); !at.IsZero() {
 		opts = append(opts, pawl.At(at))
 	}

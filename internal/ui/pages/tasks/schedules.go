@@ -184,18 +184,15 @@ func editScheduleForm(req *web.Request) (*form.Form, error) {
 // readSchedule reads a schedule from a form. Options that the form doesn't have are kept from before.
 func readSchedule(req *web.Request, name string, before *admin.ScheduledTask) (admin.ScheduleSpec, error) {
 	r := req.Reader()
-	args, opts := readTemplate(r, "task.")
+	args, opts := readTemplate(r, "task.", before)
 	unique := readUnique(r, "task.")
 	s := admin.ScheduleSpec{Name: name, Cron: r.Text("cron"), Every: r.Duration("every"), TimeZone: r.Text("time_zone"), Jitter: r.Duration("jitter"),
 		Missed: admin.Missed(r.Text("missed")), Overlap: admin.Overlap(r.Text("overlap")), Owner: r.Text("owner"), Options: opts}
-	if before != nil {
-		args.ContentType = before.ContentType
-		s.Options = append(s.Options, restOptions(before)...)
-		if unique != nil && before.Unique != nil {
+	s.Options = append(s.Options, restOptions(before)...)
+	if unique != nil {
+		if before.Unique != nil {
 			unique.States = before.Unique.States
 		}
-	}
-	if unique != nil {
 		s.Options = append(s.Options, pawl.Unique(*unique))
 	}
 	s.Task = args
@@ -248,7 +245,7 @@ func allOptions(t *admin.ScheduledTask) []pawl.Option {
 }
 
 func doNewSchedule(req *web.Request) (web.Done, error) {
-	s, err := readSchedule(req, req.Value("name"), nil)
+	s, err := readSchedule(req, req.Value("name"), &admin.ScheduledTask{})
 	if err != nil {
 		return web.Done{}, err
 	}

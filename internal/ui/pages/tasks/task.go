@@ -286,7 +286,7 @@ func taskCommands(req *web.Request, t *pawltype.Task) []form.Fact {
 		{Name: "Show (curl)", Value: c.Curl + " " + format.ShellWord(c.URL+"/api/v1/tasks/"+t.ID)},
 		{Name: "Show (CLI)", Value: c.Command("pawl task show " + t.ID)},
 	}
-	if isJSON := t.ContentType == "" || t.ContentType == "application/json"; isJSON && len(t.Payload) <= maxCopied {
+	if isJSON(t.ContentType) && len(t.Payload) <= maxCopied {
 		payload := json.RawMessage(t.Payload)
 		if len(payload) == 0 {
 			payload = json.RawMessage("null")
@@ -351,7 +351,7 @@ func editTaskForm(req *web.Request) (*form.Form, error) {
 		{Name: "max_attempts", Label: "Max attempts", Kind: "number", Value: strconv.Itoa(t.MaxAttempts)},
 		{Name: "run_at", Label: "Due", Kind: "text", Value: dueText(t), Placeholder: "now", Hint: "A time such as 2026-01-31T12:00:00Z, or a delay such as 10m."},
 	}}
-	if isJSON := t.ContentType == "" || t.ContentType == "application/json"; isJSON && len(t.Payload) <= maxEdited {
+	if isJSON(t.ContentType) && len(t.Payload) <= maxEdited {
 		f.Fields = append(f.Fields, form.Field{Name: "payload", Label: "Payload", Kind: "json", Value: indented(t.Payload)})
 	} else {
 		f.Fields = append(f.Fields, form.Field{Name: "payload-note", Label: "Payload", Kind: "note", Value: whyNoPayload(t)})

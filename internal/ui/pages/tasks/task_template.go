@@ -22,11 +22,15 @@ import (
 // last moreFields of them are collapsed.
 func templateFields(in string, t *admin.ScheduledTask) []form.Field {
 	attempts := form.NumberText(int64(t.MaxAttempts))
+	payload := form.Field{Name: in + "payload", Label: "Payload", Kind: "json", Placeholder: `{"to": "a@example.com"}`, Value: indented(t.Payload)}
+	if !isJSON(t.ContentType) {
+		payload.Kind, payload.Value = "note", "The payload is "+t.ContentType+" and stays as it is; the editor takes only JSON. Use pawl schedule apply to change it."
+	}
 	return append([]form.Field{
 		{Name: in + "type", Label: "Type", Kind: "text", Required: true, Placeholder: "mail.welcome", Value: t.Type, Hint: "Names the handler."},
 		{Name: in + "queue", Label: "Queue", Kind: "text", Placeholder: "default", Value: t.Queue},
 		{Name: in + "priority", Label: "Priority", Kind: "choice", Options: form.Choices("", "normal", "high", "low"), Value: string(t.Priority)},
-		{Name: in + "payload", Label: "Payload", Kind: "json", Placeholder: `{"to": "a@example.com"}`, Value: indented(t.Payload)},
+		payload,
 		{Name: in + "key", Label: "Key", Kind: "text", Value: t.Key, Hint: "Groups tasks for fairness and limits, for example by tenant."},
 		{Name: in + "tags", Label: "Tags", Kind: "text", Value: strings.Join(t.Tags, ", "), Hint: "Separated by commas."},
 		{Name: in + "max_attempts", Label: "Max attempts", Kind: "number", Placeholder: "the queue's", Value: attempts},
@@ -80,10 +84,16 @@ func headersText(headers map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// readTemplate reads the fields of templateFields.
-func readTemplate(r *form.Reader, in string) (pawl.RawTask, []pawl.Option) {
-	args := pawl.RawTask{Type: r.Required(in + "type")}
-	if text := r.Text(in + "payload"); text != "" {
+// isJSON reports whether a payload of this content type is JSON.
+func isJSON(contentType string) bool { return contentType == "" || contentType == "application/json" }
+
+// readTemplate reads the fields of templateFields, which showed before. A payload that was not edited keeps its bytes.
+func readTemplate(r *form.Reader, in string, before *admin.ScheduledTask) (pawl.RawTask, []pawl.Option) {
+	args := pawl.RawTask{Type: r.Required(in + "type"), ContentType: before.ContentType}
+	switch text := r.Text(in + "payload"); {
+	case !isJSON(before.ContentType), text == strings.TrimSpace(indented(before.Payload)):
+		args.Payload = before.Payload
+	case text != "":
 		args.Payload = []byte(text)
 		if wrong := notJSON(args.Payload); wrong != "" {
 			r.Fail(problem.BadField(in+"payload", "%s", wrong))
