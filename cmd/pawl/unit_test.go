@@ -45,7 +45,7 @@ func TestIdleFlags(t *testing.T) {
 		status = run(words, strings.NewReader(""), &out, &out)
 		return status, out.String()
 	}
-	argument := map[string]string{"cert": "ca", "restore": "file", "payload-key": "k1", "bench": "enqueue"}
+	argument := map[string]string{"cert": "ca", "completion": "bash", "restore": "file", "payload-key": "k1", "bench": "enqueue"}
 	for name, flags := range cli.IdleFlags {
 		_, help := does(append(strings.Fields(name), "--help")...)
 		_, help, _ = strings.Cut(help, "\nFlags:")

@@ -79,8 +79,11 @@ func (a *App) ContextOf() contexts.Context {
 // HasToken reports whether a token itself is given rather than a file that holds one.
 func (a *App) HasToken() bool { return a.token != "" }
 
-// callsServer reports whether a command takes the connection flags.
+// callsServer reports whether a command takes the connection flags. Those that hold subcommands only print help.
 func callsServer(cmd *cobra.Command) bool {
+	if cmd.HasSubCommands() {
+		return false
+	}
 	for _, idle := range idleFlagsOf(cmd) {
 		if idle == "server" {
 			return false

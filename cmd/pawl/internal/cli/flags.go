@@ -24,12 +24,15 @@ var IdleFlags = map[string][]string{
 	"cert":        clientFlags,
 	"restore":     clientFlags,
 	"recover":     clientFlags,
+	"completion":  slices.Concat(clientFlags, []string{"output"}),
+	"version":     clientFlags,
 	"work":        {"output"},
 	"bench":       {"output"},
 
-	"outbox schema": clientFlags,
-	"outbox status": clientFlags,
-	"outbox relay":  {"output"},
+	"outbox schema":  clientFlags,
+	"outbox status":  clientFlags,
+	"outbox relay":   {"output"},
+	"token generate": clientFlags,
 }
 
 // RefuseIdle rejects flags that have no effect on cmd.
