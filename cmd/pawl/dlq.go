@@ -199,7 +199,7 @@ background even if this command is interrupted: see "pawl operation". ` + cli.Fi
 		Example: fmt.Sprintf("  pawl dlq %[1]s 0199f3c2-…\n  pawl dlq %[1]s --queue mail --error 'connection refused' --dry-run\n  pawl dlq %[1]s --all --rate 50/s --detach", v.use),
 	}
 	filter.Add(cmd.Flags(), false)
-	flags.add(cmd.Flags())
+	flags.add(a, cmd.Flags())
 	cmd.Flags().BoolVar(&all, "all", false, "all of them, in every queue")
 	cmd.Flags().BoolVar(&poisoned, "poisoned", false, "poisoned tasks instead of dead letters")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
@@ -229,7 +229,7 @@ background even if this command is interrupted: see "pawl operation". ` + cli.Fi
 			}
 			return a.operate(cmd.Context(), client, admin.OperationSpec{Action: v.action, Filter: &f}, &flags, v.done)
 		}
-		selections, err := selectIDs(cmd.Context(), client, admin.DeadSelection{Poisoned: poisoned, Reason: flags.reason}, args)
+		selections, err := selectIDs(cmd.Context(), client, admin.DeadSelection{Poisoned: poisoned, Reason: a.Reason}, args)
 		if err != nil {
 			return err
 		}

@@ -212,14 +212,13 @@ func newGroupClose(a *app) *cobra.Command {
 }
 
 func newGroupCancel(a *app) *cobra.Command {
-	var reason string
 	cmd := &cobra.Command{
 		Use: "cancel ID", Short: "Cancel a group with all its members", Args: cobra.ExactArgs(1),
 		Example: "  pawl group cancel 0199f3c2-… --reason 'wrong file'",
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
+	a.addReason(cmd.Flags())
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		g, err := a.Admin(client).Groups().Cancel(cmd.Context(), args[0], reason)
+		g, err := a.Admin(client).Groups().Cancel(cmd.Context(), args[0], a.Reason)
 		return a.printGroup(g, err)
 	})
 	return cmd

@@ -24,16 +24,15 @@ type operateFlags struct {
 	detach      bool
 	rate        string
 	max, canary int64
-	reason      string
 }
 
-func (o *operateFlags) add(flags *pflag.FlagSet) {
+func (o *operateFlags) add(a *app, flags *pflag.FlagSet) {
 	o.BulkFlags.Add(flags)
 	flags.BoolVar(&o.detach, "detach", false, `don't wait: print the operation's id, for "pawl operation"`)
 	flags.StringVar(&o.rate, "rate", "", "maximum rate: "+cli.RateForms+" (default: as fast as possible without delaying other work)")
 	cli.PositiveVar(flags, &o.max, "max", 0, "change at most this many tasks (default: all that match)")
 	cli.PositiveVar(flags, &o.canary, "canary", 0, "pause after this many tasks, so that you can check their outcome")
-	flags.StringVar(&o.reason, "reason", "", "reason, for the audit log")
+	a.addReason(flags)
 }
 
 // given reports whether any flag that is only for operations is set.
@@ -43,7 +42,7 @@ func (o *operateFlags) given() bool {
 
 // fill sets an operation's fields from the flags.
 func (o *operateFlags) fill(to *admin.OperationSpec) (err error) {
-	to.Max, to.Canary, to.Reason = o.max, o.canary, o.reason
+	to.Max, to.Canary = o.max, o.canary
 	if o.rate != "" {
 		to.Rate, err = cli.ReadPerSecond("--rate", o.rate)
 	}
@@ -56,6 +55,7 @@ func (a *app) operate(ctx context.Context, client *pawl.Client, o admin.Operatio
 	if err := flags.fill(&o); err != nil {
 		return err
 	}
+	o.Reason = a.Reason
 	p, err := a.Admin(client).Operations().Preview(ctx, o)
 	if err != nil {
 		return err

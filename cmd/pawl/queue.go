@@ -191,11 +191,12 @@ func newQueueVerb(a *app, verb, short, long string, do func(queues admin.Queues,
 		Use: verb + " QUEUE", Short: short, Long: long, Args: cobra.ExactArgs(1),
 		Example: fmt.Sprintf("  pawl queue %s mail --reason 'provider is down'", verb),
 	}
-	cmd.Flags().StringVar(&of.Reason, "reason", "", "reason, for the audit log")
+	a.addReason(cmd.Flags())
 	cmd.Flags().StringVar(&of.Type, "type", "", "only tasks of this `type`")
 	cmd.Flags().StringVar(&of.Key, "key", "", "only tasks of this `key`")
 	cmd.MarkFlagsMutuallyExclusive("type", "key")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		of.Reason = a.Reason
 		q, err := do(a.Admin(client).Queues(), cmd.Context(), args[0], of)
 		if err != nil {
 			return err
@@ -207,14 +208,13 @@ func newQueueVerb(a *app, verb, short, long string, do func(queues admin.Queues,
 
 func newQueuePurge(a *app) *cobra.Command {
 	var bulk cli.BulkFlags
-	var reason string
 	cmd := &cobra.Command{
 		Use: "purge QUEUE", Short: "Discard the waiting tasks of a queue", Args: cobra.ExactArgs(1),
 		Long:    "Discard the waiting tasks of a queue. They end as discarded, and are kept for the usual time; running tasks continue.",
 		Example: "  pawl queue purge mail --dry-run\n  pawl queue purge mail --yes --reason 'sent twice'",
 	}
 	bulk.Add(cmd.Flags())
-	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
+	a.addReason(cmd.Flags())
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		ctx, operator := cmd.Context(), a.Admin(client)
 		q, err := operator.Queues().Get(ctx, args[0])
@@ -226,7 +226,7 @@ func newQueuePurge(a *app) *cobra.Command {
 			if err := a.Confirm(ctx, &bulk, fmt.Sprintf("%s of queue %q will be discarded", text.Count(result.Matched, "task"), q.Name)); err != nil {
 				return err
 			}
-			if result.Done, err = operator.Queues().Purge(ctx, q.Name, reason); err != nil {
+			if result.Done, err = operator.Queues().Purge(ctx, q.Name, a.Reason); err != nil {
 				return err
 			}
 		}

@@ -157,7 +157,7 @@ func writeBreakers(w io.Writer, q *admin.Queue, now time.Time) {
 }
 
 func newQueueCloseBreaker(a *app) *cobra.Command {
-	var typ, reason string
+	var typ string
 	cmd := &cobra.Command{
 		Use: "close-breaker QUEUE", Short: "Close the circuit breakers of a queue", Args: cobra.ExactArgs(1),
 		Long: `Close the circuit breaker of a type, or all breakers of a queue: the tasks run again, and counting restarts.
@@ -165,9 +165,9 @@ No command opens a breaker: pause the type instead.`,
 		Example: "  pawl queue close-breaker mail --type welcome --reason 'provider is back'",
 	}
 	cmd.Flags().StringVar(&typ, "type", "", "only that of this `type`")
-	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
+	a.addReason(cmd.Flags())
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		q, err := a.Admin(client).Queues().CloseBreaker(cmd.Context(), args[0], typ, reason)
+		q, err := a.Admin(client).Queues().CloseBreaker(cmd.Context(), args[0], typ, a.Reason)
 		if err != nil {
 			return err
 		}

@@ -16,7 +16,6 @@ import (
 
 func newQueueSpread(a *app) *cobra.Command {
 	var onto admin.SpreadOptions
-	var reason string
 	cmd := &cobra.Command{
 		Use: "spread QUEUE", Short: "Spread a queue over several shards, or move it", Args: cobra.ExactArgs(1),
 		Long: `Spread a queue over several shards, or move it to others. Use this for a queue that needs more than one shard can
@@ -31,12 +30,12 @@ With --own these shards hold no other queues, and get no new ones, until the que
 	}
 	cli.PositiveVar(cmd.Flags(), &onto.Parts, "parts", 0, "`number` of shards: preferably those that have the queue, then those with the fewest slots of other queues")
 	cmd.Flags().IntSliceVar(&onto.Shards, "shards", nil, "shard numbers, separated by commas")
-	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
+	a.addReason(cmd.Flags())
 	cmd.Flags().BoolVar(&onto.Exclusive, "own", false, "reserve these shards for the queue")
 	cmd.MarkFlagsMutuallyExclusive("parts", "shards")
 	cmd.MarkFlagsOneRequired("parts", "shards")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		q, err := a.Admin(client).Queues().Spread(cmd.Context(), args[0], onto, reason)
+		q, err := a.Admin(client).Queues().Spread(cmd.Context(), args[0], onto, a.Reason)
 		if err != nil {
 			return err
 		}

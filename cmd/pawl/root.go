@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pawlq/pawl/cmd/pawl/internal/bench"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
@@ -16,6 +17,11 @@ import (
 
 // app is cli.App with what several commands of this package share.
 type app struct{ *cli.App }
+
+// addReason shows the root's --reason in the help of a command that often needs one.
+func (a *app) addReason(flags *pflag.FlagSet) {
+	flags.StringVar(&a.Reason, "reason", "", "reason, for the audit log")
+}
 
 // newRoot builds the tree of commands.
 func newRoot(a *app) *cobra.Command {

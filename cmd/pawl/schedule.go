@@ -254,15 +254,14 @@ If a schedule with this name exists and differs, nothing is changed: see "pawl s
 }
 
 func newSchedulePause(a *app) *cobra.Command {
-	var reason string
 	cmd := &cobra.Command{
 		Use: "pause SCHEDULE", Short: "Pause a schedule", Args: cobra.ExactArgs(1),
 		Long:    "Skip ticks until the schedule is resumed. The history shows which ones were skipped.",
 		Example: "  pawl schedule pause nightly-report --reason 'warehouse maintenance'",
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
+	a.addReason(cmd.Flags())
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		s, err := a.Admin(client).Schedules().Pause(cmd.Context(), args[0], reason)
+		s, err := a.Admin(client).Schedules().Pause(cmd.Context(), args[0], a.Reason)
 		if err != nil {
 			return err
 		}

@@ -29,8 +29,8 @@ func newTask(a *app) *cobra.Command {
 			long: `Cancel tasks that have not ended: those with the given ids, or all that match a filter.
 A running handler's context is cancelled within a second. Cancelling a task again is not an error;
 a task that has ended otherwise is refused.`,
-			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
-				_, err := a.Admin(c).Tasks().Cancel(ctx, id, reason)
+			do: func(ctx context.Context, c *pawl.Client, id string) error {
+				_, err := a.Admin(c).Tasks().Cancel(ctx, id, a.Reason)
 				return err
 			},
 		}),
@@ -39,8 +39,8 @@ a task that has ended otherwise is refused.`,
 			long: `Make tasks ready now: those that wait for their next attempt, and, with fresh attempts, those that
 are dead, poisoned, discarded or cancelled. Give ids, or a filter for all that match.`,
 			states: []pawltype.State{pawltype.StateRetrying, pawltype.StateDead, pawltype.StatePoisoned, pawltype.StateDiscarded, pawltype.StateCancelled},
-			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
-				_, err := a.Admin(c).WithReason(reason).Tasks().Retry(ctx, id)
+			do: func(ctx context.Context, c *pawl.Client, id string) error {
+				_, err := a.Admin(c).Tasks().Retry(ctx, id)
 				return err
 			},
 		}),
@@ -48,23 +48,23 @@ are dead, poisoned, discarded or cancelled. Give ids, or a filter for all that m
 			use: "discard", done: "discarded", short: "Discard waiting tasks or dead letters", action: admin.ActionDiscard,
 			long: `Discard waiting tasks, or dead letters, which are written to the archive first: those with the
 given ids, or all that match a filter.`,
-			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
-				_, err := a.Admin(c).Tasks().Discard(ctx, id, reason)
+			do: func(ctx context.Context, c *pawl.Client, id string) error {
+				_, err := a.Admin(c).Tasks().Discard(ctx, id, a.Reason)
 				return err
 			},
 		}),
 		newTaskBulk(a, taskVerb{
 			use: "run-now", done: "made ready", short: "Make scheduled and retrying tasks ready now", action: admin.ActionRunNow,
 			long: "Make scheduled and retrying tasks ready now: those with the given ids, or all that match a filter.",
-			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
-				_, err := a.Admin(c).WithReason(reason).Tasks().RunNow(ctx, id)
+			do: func(ctx context.Context, c *pawl.Client, id string) error {
+				_, err := a.Admin(c).Tasks().RunNow(ctx, id)
 				return err
 			},
 		}),
 		newTaskBulk(a, taskVerb{
 			use: "set-priority", done: "changed", short: "Change the priority of waiting tasks", action: admin.ActionSetPriority,
 			long: "Change the priority of waiting tasks: those with the given ids, or all that match a filter.",
-			do: func(ctx context.Context, c *pawl.Client, id, _ string) error {
+			do: func(ctx context.Context, c *pawl.Client, id string) error {
 				_, err := a.Admin(c).Tasks().Update(ctx, id, admin.TaskUpdate{Priority: pawltype.Priority(priority)})
 				return err
 			},

@@ -27,7 +27,7 @@ type taskVerb struct {
 	action                 admin.Action
 	states                 []pawltype.State // the default of a filter without states; nil: those of the action
 	// do applies the verb to one task; nil: the verb takes only a filter.
-	do func(ctx context.Context, client *pawl.Client, id, reason string) error
+	do func(ctx context.Context, client *pawl.Client, id string) error
 	// flags adds the verb's own flags, with which set fills in the operation.
 	flags func(*pflag.FlagSet)
 	with  string
@@ -49,7 +49,7 @@ interrupted: see "pawl operation". ` + cli.FilterHelp,
 		cmd.Use = v.use + " [FILTER...]"
 	}
 	filter.Add(cmd.Flags(), true)
-	flags.add(cmd.Flags())
+	flags.add(a, cmd.Flags())
 	if v.flags != nil {
 		v.flags(cmd.Flags())
 	}
@@ -95,7 +95,7 @@ func (a *app) eachTask(ctx context.Context, client *pawl.Client, v taskVerb, ids
 		if flags.DryRun {
 			break
 		}
-		err := v.do(ctx, client, id, flags.reason)
+		err := v.do(ctx, client, id)
 		switch {
 		case err == nil:
 			result.Done++

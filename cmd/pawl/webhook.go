@@ -243,13 +243,12 @@ was not delivered.`,
 }
 
 func newWebhookPause(a *app) *cobra.Command {
-	var reason string
 	cmd := &cobra.Command{Use: "pause NAME", Short: "Pause a webhook", Args: cobra.ExactArgs(1),
 		Long:    "Stop sending to a webhook. Events that occur meanwhile are sent when it is resumed, if that is within a day.",
 		Example: "  pawl webhook pause oncall --reason 'receiver maintenance'"}
-	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
+	a.addReason(cmd.Flags())
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		h, err := a.Admin(client).Webhooks().Pause(cmd.Context(), args[0], reason)
+		h, err := a.Admin(client).Webhooks().Pause(cmd.Context(), args[0], a.Reason)
 		if err != nil {
 			return err
 		}

@@ -30,14 +30,11 @@ Give a worker by its ID, or by its name if it is the only one of that name that 
 		newWorkerLs(a), newWorkerShow(a),
 		newWorkerQuietVerb(a, "quiet", "Stop workers from taking new tasks", `Stop workers from taking new tasks, for 24 hours from now (--for) or until "pawl worker resume". Running tasks continue, and
 workers stay connected; a worker that is restarted takes tasks again.`,
-			func(operator admin.Client, ctx context.Context, id string, f *quietFlags) (*admin.Worker, error) {
-				return operator.Workers().Quiet(ctx, id, f.reason, f.span)
+			func(operator admin.Client, ctx context.Context, id string, span time.Duration) (*admin.Worker, error) {
+				return operator.Workers().Quiet(ctx, id, a.Reason, span)
 			}),
 		newWorkerQuietVerb(a, "resume", "Let quiet workers take tasks again", `Let quiet workers take tasks again. A worker that is gone can only be given by its ID.`,
-			func(operator admin.Client, ctx context.Context, id string, f *quietFlags) (*admin.Worker, error) {
-				if f.reason != "" {
-					operator = operator.WithReason(f.reason)
-				}
+			func(operator admin.Client, ctx context.Context, id string, _ time.Duration) (*admin.Worker, error) {
 				return operator.Workers().Resume(ctx, id)
 			}))
 }
@@ -119,18 +116,12 @@ func newWorkerShow(a *app) *cobra.Command {
 	return cmd
 }
 
-// quietFlags are the flags of quiet and resume.
-type quietFlags struct {
-	reason string
-	span   time.Duration // 0: 24 hours
-}
-
-func newWorkerQuietVerb(a *app, verb, what, long string, do func(admin.Client, context.Context, string, *quietFlags) (*admin.Worker, error)) *cobra.Command {
-	var f quietFlags
+func newWorkerQuietVerb(a *app, verb, what, long string, do func(admin.Client, context.Context, string, time.Duration) (*admin.Worker, error)) *cobra.Command {
+	var span time.Duration // 0: 24 hours
 	cmd := &cobra.Command{Use: verb + " WORKER...", Short: what, Long: long, Args: cobra.MinimumNArgs(1), Example: "  pawl worker " + verb + " host-1/4711 --reason deploy"}
-	cmd.Flags().StringVar(&f.reason, "reason", "", "reason, for the audit log")
+	a.addReason(cmd.Flags())
 	if verb == "quiet" {
-		cli.PeriodVar(cmd.Flags(), &f.span, "for", 0, "how long, 1m to 30d (default 24h)")
+		cli.PeriodVar(cmd.Flags(), &span, "for", 0, "how long, 1m to 30d (default 24h)")
 	}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		var refused error
@@ -138,7 +129,7 @@ func newWorkerQuietVerb(a *app, verb, what, long string, do func(admin.Client, c
 			id, err := workerID(cmd.Context(), client, name)
 			var w *admin.Worker
 			if err == nil {
-				w, err = do(a.Admin(client), cmd.Context(), id, &f)
+				w, err = do(a.Admin(client), cmd.Context(), id, span)
 			}
 			if err == nil {
 				err = a.printWorker(w)

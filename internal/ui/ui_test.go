@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -634,6 +635,26 @@ func TestAuditNamesVisitors(t *testing.T) {
 		return
 	}
 	t.Error("the audit log has no entry for the pause")
+}
+
+func TestPrioritiesAreAuditedWithTheirReason(t *testing.T) {
+	w := startWorld(t, "")
+	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.In(time.Hour)) })
+	id := w.newest(t, admin.Filter{Queue: "mail"})
+	w.post(t, "/tasks/selected", url.Values{"action": {"set_priority"}, "ids": {id}, "priority": {"high"}, "reason": {"urgent"}})
+	_, body := w.get(t, "/tasks/"+id+"/edit")
+	form := filled(body)
+	form.Set("priority", "low")
+	form.Set("reason", "not urgent")
+	w.post(t, "/tasks/"+id+"/edit", form)
+	var reasons []string
+	for e, err := range admin.New(w.client).Audit().List(t.Context(), admin.AuditFilter{Action: "task.edit"}) {
+		must(t, err)
+		reasons = append(reasons, e.Reason)
+	}
+	if !slices.Equal(reasons, []string{"not urgent", "urgent"}) {
+		t.Errorf("the audit log has the reasons %q, want one for each change", reasons)
+	}
 }
 
 // TestAuditOpens: an entry with many changes shows the first ones, and all of them when it is opened.

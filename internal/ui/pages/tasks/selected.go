@@ -43,7 +43,7 @@ var verbs = []verb{
 		return err
 	}},
 	{admin.ActionSetPriority, "Set the priority of", func(req *web.Request, id string) error {
-		_, err := req.Admin().Tasks().Update(req.Ctx, id, admin.TaskUpdate{Priority: pawltype.Priority(req.Value("priority"))})
+		_, err := req.Admin().WithReason(req.Value("reason")).Tasks().Update(req.Ctx, id, admin.TaskUpdate{Priority: pawltype.Priority(req.Value("priority"))})
 		return err
 	}},
 	{admin.ActionCancel, "Cancelled", func(req *web.Request, id string) error {

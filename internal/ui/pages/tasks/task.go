@@ -356,6 +356,7 @@ func editTaskForm(req *web.Request) (*form.Form, error) {
 	} else {
 		f.Fields = append(f.Fields, form.Field{Name: "payload-note", Label: "Payload", Kind: "note", Value: whyNoPayload(t)})
 	}
+	f.Fields = append(f.Fields, form.Reason())
 	return f, nil
 }
 
@@ -407,7 +408,7 @@ func doEditTask(req *web.Request) (web.Done, error) {
 	if change.RunAt.IsZero() && change.Priority == "" && change.MaxAttempts == 0 && change.Payload == nil {
 		return taskDone(req, "Nothing changed."), nil
 	}
-	if _, err := req.Admin().Tasks().Update(req.Ctx, t.ID, change); err != nil {
+	if _, err := req.Admin().WithReason(req.Value("reason")).Tasks().Update(req.Ctx, t.ID, change); err != nil {
 		return web.Done{}, err
 	}
 	return taskDone(req, "Saved."), nil
