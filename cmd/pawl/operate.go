@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -60,6 +61,11 @@ func (a *app) operate(ctx context.Context, client *pawl.Client, o admin.Operatio
 	if err != nil {
 		return err
 	}
+	if name := o.Filter.Queue; p.Matched == 0 && name != "" {
+		if _, err := a.Admin(client).Queues().Get(ctx, name); errors.Is(err, pawltype.ErrNotFound) {
+			return err // it may be misspelt
+		}
+	}
 	matched := p.Matched
 	if o.Max > 0 {
 		matched = min(matched, o.Max)
@@ -88,7 +94,15 @@ func (a *app) operate(ctx context.Context, client *pawl.Client, o admin.Operatio
 	if flags.detach {
 		return a.Print(view.NewOperation(started), func(w io.Writer) { fmt.Fprintln(w, started.ID) })
 	}
-	return a.follow(ctx, client, started, done)
+	last, err := a.follow(ctx, client, started, done)
+	if err != nil {
+		return err
+	}
+	if err = a.printOutcome(last, done); err != nil || last.State != admin.OperationPaused || last.StoppedBy != nil {
+		return errors.Join(err, incomplete(last))
+	}
+	fmt.Fprintf(a.Err, "paused: %s. See 'pawl task ls --operation %s', then continue with 'pawl operation resume %[2]s'\n", last.StopReason, last.ID)
+	return nil
 }
 
 // printPreview prints what an operation would apply to.
@@ -131,30 +145,34 @@ func writeSample(w io.Writer, tasks []*pawltype.Task) {
 }
 
 // follow shows an operation's progress until it is no longer running. If interrupted, the operation goes on.
-func (a *app) follow(ctx context.Context, client *pawl.Client, o *admin.Operation, done string) error {
+func (a *app) follow(ctx context.Context, client *pawl.Client, o *admin.Operation, done string) (*admin.Operation, error) {
 	bar := a.Progress(done, int(max(o.Counts.Total, 1)))
 	last, err := a.Admin(client).Operations().Wait(ctx, o.ID, func(now *admin.Operation) { bar.Tell(int(now.Counts.Matched), now.WaitsFor) })
 	bar.Done()
 	if err != nil {
-		return fmt.Errorf("%w; the operation continues: see pawl operation show %s", err, o.ID)
+		return nil, fmt.Errorf("%w; the operation continues: see pawl operation show %s", err, o.ID)
 	}
-	return a.printOutcome(last, done)
+	return last, nil
 }
 
-// printOutcome prints what an operation has done. It returns an error if the operation did not complete.
+// printOutcome prints what an operation has done.
 func (a *app) printOutcome(o *admin.Operation, done string) error {
 	shown := struct {
 		cli.CountView
 		view.Operation
 	}{cli.CountView{Matched: o.Counts.Matched, Done: o.Counts.Done}, view.NewOperation(o)}
-	err := a.Print(shown, func(w io.Writer) {
+	return a.Print(shown, func(w io.Writer) {
 		fmt.Fprintf(w, "%s %s\n", text.Count(o.Counts.Done, "task"), done)
 		writeRest(w, &o.Counts)
 	})
-	if err == nil && o.State != admin.OperationDone {
-		err = fmt.Errorf("operation %s is %s: %s", o.ID, o.State, o.StopReason)
+}
+
+// incomplete returns an error if an operation is not done.
+func incomplete(o *admin.Operation) error {
+	if o.State == admin.OperationDone {
+		return nil
 	}
-	return err
+	return fmt.Errorf("operation %s is %s: %s", o.ID, o.State, o.StopReason)
 }
 
 // writeRest prints the outcomes of the tasks that were not changed.

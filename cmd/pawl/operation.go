@@ -74,7 +74,10 @@ func newOperationWait(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.follow(cmd.Context(), client, o, "done")
+		if o, err = a.follow(cmd.Context(), client, o, "done"); err != nil {
+			return err
+		}
+		return errors.Join(a.printOutcome(o, "done"), incomplete(o))
 	})
 	return cmd
 }
