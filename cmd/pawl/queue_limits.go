@@ -40,11 +40,13 @@ func (l *limitFlags) add(flags *pflag.FlagSet) {
 
 // over applies the given limits to a queue's settings.
 func (l *limitFlags) over(flags *pflag.FlagSet, q admin.QueueSettings) (admin.QueueSettings, error) {
-	named := flags.Changed("max-running") || flags.Changed("rate") || flags.Changed("burst") || flags.Changed("weight") || l.none
+	limited := flags.Changed("max-running") || flags.Changed("rate") || flags.Changed("burst") || flags.Changed("weight")
 	switch {
+	case limited && l.none:
+		return q, cli.Usage("--no-limits excludes --max-running, --rate, --burst and --weight")
 	case flags.Changed("for-key") && l.forEachKey:
 		return q, cli.Usage("--for-key and --for-each-key exclude each other")
-	case (flags.Changed("for-key") || l.forEachKey) && !named:
+	case (flags.Changed("for-key") || l.forEachKey) && !limited && !l.none:
 		return q, cli.Usage("give a limit: --max-running, --rate, --weight or --no-limits")
 	case flags.Changed("weight") && !flags.Changed("for-key"):
 		return q, cli.Usage("--weight is for a single key: give it with --for-key")

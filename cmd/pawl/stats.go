@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/internal/humanize"
@@ -24,7 +25,7 @@ succeeded and failed, how long they waited and ran, and which types fail most. W
 what needs attention now; docs/alerts.md says what to do about it.`,
 		Example: "  pawl stats --watch\n  pawl stats mail --window 24h\n  pawl stats -o json",
 	}
-	cmd.Flags().DurationVar(&window, "window", time.Hour, "2m, 5m, 1h or 24h")
+	cli.PeriodVar(cmd.Flags(), &window, "window", time.Hour, "2m, 5m, 1h or 24h")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
 		if len(args) == 1 {
 			s, err := a.Admin(client).Queues().Stats(ctx, args[0], window)

@@ -70,6 +70,7 @@ given ids, or all that match a filter.`,
 			},
 			flags: func(f *pflag.FlagSet) {
 				f.StringVar(&priority, "priority", "", "high, normal or low")
+				_ = cobra.MarkFlagRequired(f, "priority")
 			},
 			with: " --priority high",
 			set:  func(o *admin.OperationSpec) { o.Priority = pawltype.Priority(priority) },
@@ -78,9 +79,12 @@ given ids, or all that match a filter.`,
 			use: "move", done: "moved", short: "Move waiting tasks to another queue", action: admin.ActionMove,
 			long: `Move waiting tasks to another queue. Each ends in its old queue and continues as a new task with
 fresh attempts, the same checkpoint and unique key; the idempotency key stays with the old task.`,
-			flags: func(f *pflag.FlagSet) { f.StringVar(&to, "to", "", "destination queue") },
-			with:  " --to bulk",
-			set:   func(o *admin.OperationSpec) { o.ToQueue = to },
+			flags: func(f *pflag.FlagSet) {
+				f.StringVar(&to, "to", "", "destination queue")
+				_ = cobra.MarkFlagRequired(f, "to")
+			},
+			with: " --to bulk",
+			set:  func(o *admin.OperationSpec) { o.ToQueue = to },
 		}))
 }
 

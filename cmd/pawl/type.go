@@ -35,7 +35,7 @@ func newTypeLs(a *app) *cobra.Command {
 		Example: "  pawl type ls\n  pawl type ls --order failing --window 5m --watch\n  pawl type ls --queue mail --pattern 'mail.*'",
 	}
 	list.Add(cmd)
-	cmd.Flags().DurationVar(&f.Window, "window", time.Hour, "5m, 1h or 24h")
+	cli.PeriodVar(cmd.Flags(), &f.Window, "window", time.Hour, "5m, 1h or 24h")
 	cmd.Flags().StringVar(&f.Queue, "queue", "", "only in this queue")
 	cmd.Flags().StringVar(&f.Pattern, "pattern", "", "only matching types, where * stands for any characters")
 	cmd.Flags().StringVar(&order, "order", "", "most: most active first; failing: most failed attempts first (default by name)")
@@ -86,12 +86,12 @@ func newTypeShow(a *app) *cobra.Command {
 waited and ran, the errors, and the slowest runs of the last hour. --around compares before and after a time.`,
 		Example: "  pawl type show mail.welcome\n  pawl type show mail.welcome --queue mail --window 24h\n  pawl type show mail.welcome --around 20m",
 	}
-	cmd.Flags().DurationVar(&q.Window, "window", time.Hour, "5m, 1h or 24h")
+	cli.PeriodVar(cmd.Flags(), &q.Window, "window", time.Hour, "5m, 1h or 24h")
 	cmd.Flags().StringVar(&q.Queue, "queue", "", "only in this queue")
-	cmd.Flags().StringVar(&around, "around", "", "compare before and after this time: RFC 3339, or an age such as 20m")
+	cmd.Flags().StringVar(&around, "around", "", "compare before and after this time: RFC 3339, or an age such as 20m; within the last 24 hours")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
 		var err error
-		if q.Around, err = aroundOf(around, time.Now()); err != nil {
+		if q.Around, err = cli.ReadMoment("--around", around, time.Now()); err != nil {
 			return err
 		}
 		s, err := a.Admin(client).Types().Stats(ctx, args[0], q)
@@ -101,21 +101,6 @@ waited and ran, the errors, and the slowest runs of the last hour. --around comp
 		return a.Print(view.NewTypeStats(s), func(w io.Writer) { writeType(w, s) })
 	})
 	return cmd
-}
-
-// aroundOf parses a time, or an age; "": none.
-func aroundOf(text string, now time.Time) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	if ago, err := time.ParseDuration(text); err == nil {
-		return now.Add(-ago), nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return at, cli.Usage("--around %q is neither an RFC 3339 time nor an age such as 20m", text)
-	}
-	return at, nil
 }
 
 func writeType(w io.Writer, s *admin.TypeStats) {
