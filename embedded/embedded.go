@@ -30,7 +30,7 @@ import (
 // Options configure the broker; the zero value is a good default.
 type Options struct {
 	// Listen also opens a TCP port, such as "127.0.0.1:7295", for the pawl command, other processes and other languages. Without it only
-	// this process can reach the broker. There is no access control yet, so it must be a loopback address.
+	// this process can reach the broker. There is no access control, so it must be a loopback address.
 	Listen string
 	// DataShards is how many shards share the tasks, 1 to 64; 0: as many as the directory has, and 1 in a new one. Their number can only
 	// grow: fewer than the directory has is an error.
@@ -111,7 +111,7 @@ func (o Options) listen() (place, error) {
 	}
 	addr := l.Addr().(*net.TCPAddr)
 	if !addr.IP.IsLoopback() {
-		return place{}, errors.Join(fmt.Errorf("listen %q: only an address of this machine, such as 127.0.0.1:7295: there is no access control yet", o.Listen), l.Close())
+		return place{}, errors.Join(fmt.Errorf("listen %q: only an address of this machine, such as 127.0.0.1:7295: there is no access control", o.Listen), l.Close())
 	}
 	return place{listener: l, addr: addr.String(), target: addr.String()}, nil
 }

@@ -24,8 +24,8 @@ func newAudit(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Show who did what, when and why", Args: cli.NoArgs,
 		Long: `Show what operators did, newest first: to queues, tasks, dead letters, schedules and the cluster. Entries are
-kept for 90 days. An actor is the name of a token, prefixed with */ if it is valid in all namespaces. On a server
-without tokens it is the name given with --actor.
+kept for 90 days, or as long as "pawl cluster audit-retention" says. An actor is the name of a token, prefixed with
+*/ if it is valid in all namespaces. On a server without tokens it is the name given with --actor.
 
 -o json shows whole entries, with the values before and after each change.`,
 		Example: "  pawl audit --since 2h\n  pawl audit --action 'queue.*' --queue mail\n  pawl audit --by lena@ops1 -o json",

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
@@ -250,18 +249,13 @@ func checkCount(flags *pflag.FlagSet, n int, wait bool) error {
 // readPayload returns the bytes that the argument names.
 func (a *app) readPayload(arg string) ([]byte, error) {
 	if arg == "-" {
-		return io.ReadAll(io.LimitReader(a.In, view.MaxPayload))
+		return cli.ReadAll(a.In, "standard input", view.MaxPayload)
 	}
 	name, ok := strings.CutPrefix(arg, "@")
 	if !ok {
 		return []byte(arg), nil
 	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, cli.AsUsage(err)
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, view.MaxPayload))
+	return cli.ReadFile(name, view.MaxPayload)
 }
 
 // enqueueMany sends batches, and prints the ids of each batch as soon as it is accepted.

@@ -49,8 +49,10 @@ of other nodes are refused.`,
 	cmd.RunE = a.Run(func(cmd *cobra.Command, _ []string) error {
 		if !cfg.DryRun {
 			what := fmt.Sprintf("%s becomes a cluster of its own, and no other node of the old one can join it with its data", cfg.Dir)
-			if err := a.Confirm(cmd.Context(), &cli.BulkFlags{Yes: yes}, what); err != nil {
-				return err
+			if !yes {
+				if err := a.Ask(cmd.Context(), what, "add --yes, or --dry-run to see how up to date its shards are"); err != nil {
+					return err
+				}
 			}
 		}
 		rec, err := node.Recover(cfg)
@@ -83,6 +85,6 @@ func writeRecovery(w io.Writer, v *recoveryView) {
 	}
 	text.Columns(w, "SHARD|TERM|INDEX", rows)
 	if len(v.Lost) > 0 {
-		fmt.Fprintf(w, "\nit has no replica of the shards %d\n", v.Lost)
+		fmt.Fprintf(w, "\nit has no replica of the shards %d: recover from a node that has one, or recreate them empty with --abandon-shards\n", v.Lost)
 	}
 }

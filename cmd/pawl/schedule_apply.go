@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"time"
 
@@ -75,21 +74,14 @@ file are checked before any is changed.
 
 // readSchedules reads a file of schedules. Unknown fields are rejected: a typo must not pass for a default.
 func (a *app) readSchedules(name string) (file scheduleFile, err error) {
-	from := a.In
-	if name != "-" {
-		f, err := os.Open(name) // #nosec G304 -- the caller's own file
-		if err != nil {
-			return file, err
-		}
-		defer func() { _ = f.Close() }()
-		from = f
+	var text []byte
+	if name == "-" {
+		text, err = cli.ReadAll(a.In, "standard input", maxScheduleFile)
+	} else {
+		text, err = cli.ReadFile(name, maxScheduleFile)
 	}
-	text, err := io.ReadAll(io.LimitReader(from, maxScheduleFile+1))
 	if err != nil {
 		return file, err
-	}
-	if len(text) > maxScheduleFile {
-		return file, cli.Usage("%s: more than %d bytes", name, maxScheduleFile)
 	}
 	plain, err := config.YAMLToJSON(text)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -50,6 +49,9 @@ func (h *webhookFlags) chosen() (events []admin.WebhookEvent) {
 	return events
 }
 
+// maxSecret is more than a secret has, in bytes.
+const maxSecret = 1 << 10
+
 // secretFile reads a given secret; "" without a file.
 func (a *app) secretFile(path string) (string, error) {
 	if path == "" {
@@ -58,9 +60,9 @@ func (a *app) secretFile(path string) (string, error) {
 	var b []byte
 	var err error
 	if path == "-" {
-		b, err = io.ReadAll(io.LimitReader(a.In, 1<<10))
+		b, err = cli.ReadAll(a.In, "standard input", maxSecret)
 	} else {
-		b, err = os.ReadFile(path) // #nosec G304 -- its user names it
+		b, err = cli.ReadFile(path, maxSecret)
 	}
 	if err != nil {
 		return "", err

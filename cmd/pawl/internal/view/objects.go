@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"reflect"
 	"strings"
 	"time"
@@ -24,12 +23,8 @@ import (
 func ReadObject(flag, arg string, to any) error {
 	data := []byte(arg)
 	if name, isFile := strings.CutPrefix(arg, "@"); isFile {
-		f, err := os.Open(name) // #nosec G304 -- the caller's own file
-		if err != nil {
-			return cli.AsUsage(err)
-		}
-		defer func() { _ = f.Close() }()
-		if data, err = io.ReadAll(io.LimitReader(f, MaxPayload)); err != nil {
+		var err error
+		if data, err = cli.ReadFile(name, MaxPayload); err != nil {
 			return err
 		}
 	}

@@ -196,17 +196,17 @@ func (q *queueView) addStats(req *web.Request) error {
 	return err
 }
 
-// drainText returns when no task will be ready any more, at the rates of the last minute.
+// drainText returns when no task will be ready or claimed any more, at the rates of the last minute.
 func drainText(q *admin.Queue) string {
 	switch {
-	case q.Depth.Ready == 0:
+	case q.Depth.Ready+q.Depth.Claimed == 0:
 		return "now"
 	case q.Rates == nil:
 		return "unknown"
-	case q.Rates.Out <= q.Rates.In:
+	case q.Drain == nil:
 		return "never at this rate"
 	}
-	return "about " + format.Coarse(time.Duration(float64(q.Depth.Ready)/(q.Rates.Out-q.Rates.In)*float64(time.Second)))
+	return "about " + format.Coarse(*q.Drain)
 }
 
 // queueOf returns the queue that a request is about.
