@@ -356,8 +356,8 @@ def test_weights_and_order(app: pawl.App, queue: str) -> None:
     [
         ("", {}, "queues"),
         ("a,a", {}, "queues"),
-        ("a:1,b", {}, "queues"),
-        ("a:x", {}, "queues"),
+        ("a=1,b", {}, "queues"),
+        ("a=x", {}, "queues"),
         ([], {}, "queues"),
         ({"a": 1001}, {}, "queues.a"),
         ({"a": 0}, {}, "queues.a"),

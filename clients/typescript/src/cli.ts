@@ -22,7 +22,7 @@ Runs the handlers that a module exports, such as ./tasks.js, until SIGTERM or SI
 It uses the Client that the module exports as client. Without one, the broker's address and the credentials come from the environment
 (PAWL_SERVER, PAWL_TOKEN and so on).
 
-  --queues QUEUES          queues with weights, mail:7,default:3, or in strict order, urgent,default (default: default)
+  --queues QUEUES          queues with weights, mail=7,default=3, or in strict order, urgent,default (default: default)
   --concurrency N          tasks that each process may run at a time (default: 10)
   --processes N            number of processes, each with its own connection; a process that exits is restarted (default: 1)
   --lease DURATION         length of the lease, 1s to 12h (default: the queue's)

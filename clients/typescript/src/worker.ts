@@ -23,7 +23,7 @@ const maxLease = 12 * 3_600_000;
 
 /**
  * Queues with weights, { mail: 7, default: 3 }, to claim from them in that proportion, or in strict order, ["urgent", "default"], to claim
- * from the first that has a task. "mail:7,default:3" and "urgent,default" mean the same.
+ * from the first that has a task. "mail=7,default=3" and "urgent,default" mean the same.
  */
 export type WorkerQueues = string | readonly string[] | Readonly<Record<string, number>>;
 
@@ -161,7 +161,7 @@ function weightsOf(queues: WorkerQueues): Map<string, number | undefined> {
   if (typeof queues === "object" && !Array.isArray(queues)) return new Map(Object.entries(queues));
   const out = new Map<string, number | undefined>();
   for (const part of typeof queues === "string" ? queues.split(",") : (queues as readonly string[])) {
-    const [, name = "", weight] = (typeof queues === "string" && /^(.*):([^:]*)$/.exec(part.trim())) || [, part.trim()];
+    const [, name = "", weight] = (typeof queues === "string" && /^([^=]*)=(.*)$/.exec(part.trim())) || [, part.trim()];
     if (weight !== undefined && !/^\d+$/.test(weight)) throw invalid("queues", `${show(part)}: the weight is not a number`);
     if (out.has(name)) throw invalid("queues", `${show(name)} is given twice`);
     out.set(name, weight === undefined ? undefined : Number(weight));

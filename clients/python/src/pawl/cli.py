@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("app", help="the module and the variable of the App, such as tasks:app; without a variable, app")
     parser.add_argument(
-        "--queues", default="default", help="queues with weights, mail:7,default:3, or in strict order, urgent,default (default: default)"
+        "--queues", default="default", help="queues with weights, mail=7,default=3, or in strict order, urgent,default (default: default)"
     )
     parser.add_argument("--concurrency", type=int, default=10, help="tasks that each process may run at a time (default: 10)")
     parser.add_argument(

@@ -30,7 +30,7 @@ class Worker:
     Functions run in threads, coroutine functions on the worker's own event loop. Leases are extended while handlers run.
 
     queues: {"mail": 7, "default": 3} claims from queues in proportion to their weights, ["urgent", "default"] from the first that
-    has a task. "mail:7,default:3" and "urgent,default" mean the same. lease: its length in seconds, from 1 to 43,200; by default the
+    has a task. "mail=7,default=3" and "urgent,default" mean the same. lease: its length in seconds, from 1 to 43,200; by default the
     queue's. drain_timeout: seconds that handlers may take to finish once the worker stops. max_bytes: the size limit for the tasks
     in one push. name: shown in attempt logs and in lists of workers; by default host/pid.
     """
@@ -113,8 +113,8 @@ def _parse(queues: str | Sequence[str]) -> dict[str, int | None]:
     out: dict[str, int | None] = {}
     for part in queues.split(",") if isinstance(queues, str) else queues:
         name, weight = part.strip(), None
-        if isinstance(queues, str) and ":" in part:
-            name, _, text = part.strip().rpartition(":")
+        if isinstance(queues, str) and "=" in part:
+            name, _, text = part.strip().partition("=")
             if not (text.isascii() and text.isdigit()):
                 raise errors.invalid("queues", f"{part!r}: the weight is not a number")
             weight = int(text)
