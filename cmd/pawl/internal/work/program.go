@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/tracing"
 )
 
@@ -42,6 +44,26 @@ type program struct {
 
 	mu     sync.Mutex
 	groups map[int]struct{} // running process groups
+}
+
+// plainWord matches a word that the shell takes as it is.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./][A-Za-z0-9_./+-]*$`)
+
+// check refuses a command that can't be run: it would fail every task, and use up their attempts. It sees only a first word that is plain.
+func (p *program) check() (err error) {
+	words := strings.Fields(p.command)
+	switch {
+	case len(words) == 0 || !plainWord.MatchString(words[0]):
+		return nil
+	case strings.Contains(words[0], "/"):
+		_, err = exec.LookPath(words[0])
+	default: // it may be a builtin
+		err = exec.Command("/bin/sh", "-c", `command -v "$1"`, "sh", words[0]).Run()
+	}
+	if err != nil {
+		return cli.Usage("--exec %q: %q is not a command here", p.command, words[0])
+	}
+	return nil
 }
 
 // run is a pawl.Handler.

@@ -6,6 +6,15 @@ import (
 	"testing"
 )
 
+func TestCommandsAreChecked(t *testing.T) {
+	for command, good := range map[string]bool{"true": true, "cat -": true, "/bin/sh -c x": true, "if true; then exit 0; fi": true, "exit 1": true, "X=1 nosuch": true, "$HANDLER": true, "'a b'": true,
+		"/nosuch": false, "nosuch-command --now": false, "./program.go": false, "/tmp": false} {
+		if err := (&program{command: command}).check(); (err == nil) != good {
+			t.Errorf("%q: %v, want an error: %t", command, err, !good)
+		}
+	}
+}
+
 func TestLimitedAndLastBytes(t *testing.T) {
 	l := &limited{limit: 4}
 	n, err := io.Copy(l, strings.NewReader("abcdef"))

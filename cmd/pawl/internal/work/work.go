@@ -106,6 +106,9 @@ func (w *flags) check() (pawl.Queues, error) {
 		}
 		seen[name] = true
 	}
+	if err := w.program.check(); err != nil {
+		return nil, err
+	}
 	return readQueues(w.queues)
 }
 
