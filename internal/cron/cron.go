@@ -57,7 +57,7 @@ func Parse(expression, zone string) (When, error) {
 	}
 	parsed, err := parser.Parse(expression)
 	if err != nil {
-		return When{}, err
+		return When{}, wrong(expression)
 	}
 	spec, ok := parsed.(*cron.SpecSchedule)
 	if !ok {

@@ -1,23 +1,54 @@
 package cron
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// fieldNames are the fields of an expression; the first may be missing.
-var fieldNames = []string{"second", "minute", "hour", "day of the month", "month", "day of the week"}
+// fieldsOf are the fields of an expression; the first may be missing. Want says what each may be.
+var fieldsOf = []struct{ name, want string }{
+	{"second", "0 to 59, such as 5, 1-5 or */10"},
+	{"minute", "0 to 59, such as 5, 1-5 or */10"},
+	{"hour", "0 to 23, such as 5, 1-5 or */6"},
+	{"day of the month", "1 to 31, such as 5, 1-5 or */2, or L, L-3, LW or 15W"},
+	{"month", "1 to 12 or jan to dec, such as 5, jan-mar or */3"},
+	{"day of the week", "0 to 7 or sun to sat, such as 5, mon-fri or fri#3"},
+}
+
+// wrong says what is wrong with an expression that the parser refuses, whose own errors are about its settings and functions.
+func wrong(expression string) error {
+	if strings.HasPrefix(expression, "@") {
+		return errors.New("want @yearly, @monthly, @weekly, @daily, @hourly, or @every with a duration such as 90s")
+	}
+	fields := strings.Fields(expression)
+	skipped := len(fieldsOf) - len(fields)
+	if skipped != 0 && skipped != 1 {
+		return fmt.Errorf("%d fields, want 5 (minute, hour, day of the month, month, day of the week), or 6 with seconds first", len(fields))
+	}
+	for i, field := range fields {
+		for entry := range strings.SplitSeq(field, ",") {
+			alone := slices.Repeat([]string{"*"}, len(fields))
+			alone[i] = entry
+			if _, err := parser.Parse(strings.Join(alone, " ")); err != nil && entry != "" {
+				return fmt.Errorf("%s: %q is not %s", fieldsOf[skipped+i].name, entry, fieldsOf[skipped+i].want)
+			}
+		}
+	}
+	return errors.New("it is not a cron expression")
+}
 
 // Check rejects fields that Parse accepts but that are probably mistakes: lists with an empty entry, and ranges that run backwards.
 // Parse still accepts them, because stored schedules may contain them.
 func Check(expression string) error {
 	fields := strings.Fields(expression)
-	if len(fields) > len(fieldNames) || strings.HasPrefix(expression, "@") {
+	if len(fields) > len(fieldsOf) || strings.HasPrefix(expression, "@") {
 		return nil
 	}
 	for i, field := range fields {
-		name := fieldNames[len(fieldNames)-len(fields)+i]
+		name := fieldsOf[len(fieldsOf)-len(fields)+i].name
 		for entry := range strings.SplitSeq(field, ",") {
 			if entry == "" {
 				return fmt.Errorf("%s: the list %q has an empty entry", name, field)
