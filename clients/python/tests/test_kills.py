@@ -44,10 +44,10 @@ def start(own: testing.Broker, notes: Path) -> Iterator[Start]:
     started: list[subprocess.Popen[bytes]] = []
     here = Path(__file__).parent
 
-    def run(*arguments: str) -> subprocess.Popen[bytes]:
+    def run(*arguments: str, stderr: int | None = None) -> subprocess.Popen[bytes]:
         environment = dict(os.environ, PAWL_SERVER=own.address, NOTES=str(notes), PYTHONPATH=f"{here.parent / 'src'}:{here}")
         command = [sys.executable, "-m", "pawl.cli", "kill_app:app", *arguments]
-        started.append(subprocess.Popen(command, env=environment))
+        started.append(subprocess.Popen(command, env=environment, stderr=stderr))
         return started[-1]
 
     yield run
@@ -103,6 +103,16 @@ def test_sigterm_drains(own: testing.Broker, start: Start, notes: Path) -> None:
         assert lines(notes) == ["begins", "ends"]
         assert first.result(0) == "done"
         assert (second.info().state, second.info().failures, second.info().crashes) == ("ready", 0, 0)
+
+
+def test_the_process_ends_while_the_broker_is_away(own: testing.Broker, start: Start) -> None:
+    own.kill()
+    worker = start(stderr=subprocess.PIPE)
+    assert worker.stderr is not None
+    with worker.stderr as said:
+        assert any(b"reconnecting" in line for line in said)  # it takes signals, and pauses
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(30) == 0
 
 
 def test_a_second_signal_ends_at_once(own: testing.Broker, start: Start, notes: Path) -> None:
@@ -161,7 +171,7 @@ def alive(pid: int) -> bool:
         (["nowhere:app"], "nowhere"),
         (["kill_app:nothing"], "nothing"),
         (["kill_app:note"], "not a pawl.App"),
-        (["kill_app", "--queues", "a:x"], "queues"),
+        (["kill_app", "--queues", "a=x"], "queues"),
         (["kill_app", "--processes", "0"], "--processes"),
         (["kill_app", "--processes", "2", "--concurrency", "0"], "concurrency"),
     ],

@@ -166,7 +166,7 @@ test("wrong use is said", () => {
     [[], /0 modules/],
     [["./nowhere.js"], /nowhere/],
     [[cli.replace("cli.js", "index.js")], /exports no handlers/],
-    [[tasks, "--queues", "a:x"], /queues/],
+    [[tasks, "--queues", "a=x"], /queues/],
     [[tasks, "--concurrency", "many"], /concurrency/],
     [[tasks, "--lease", "1"], /lease/],
     [[tasks, "--log-level", "loud"], /--log-level/],

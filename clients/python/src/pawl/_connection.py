@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ipaddress
 import os
 import random
 import ssl
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +69,7 @@ class Connection:
         self.namespace = namespace
         self._lock = threading.Lock()
         self._reset()
+        _connections.add(self)
 
     def _reset(self) -> None:
         self._pid = os.getpid()
@@ -138,6 +141,18 @@ class Connection:
         if self._pid == os.getpid():
             for channel in channels.values():
                 channel.close()
+
+
+_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Closes what the program left open. Otherwise the interpreter may wait forever for a channel that was connecting: the thread
+    that watches it has been stopped by then."""
+    for connection in list(_connections):
+        if connection._pid == os.getpid():
+            connection.close()
 
 
 def _tls_of(addresses: list[str], tls: TLS | None) -> TLS | None:
