@@ -97,6 +97,13 @@ def test_what_handlers_raise_decides_what_becomes_of_tasks(app: pawl.App, queue:
             raise pawl.Snooze(0.01)
         if how == "dead":
             raise pawl.DeadLetter("no use") from OSError("disk")
+        if how == "handled":
+            try:
+                raise OSError("disk")
+            except OSError as err:
+                raise pawl.DeadLetter(f"no use: {err}")  # noqa: B904
+        if how == "wrapped":
+            raise pawl.DeadLetter(KeyError("customer"))
         if how == "discard":
             raise pawl.Discard("too late")
         if how == "poison":
@@ -138,6 +145,8 @@ ENDS = {
     "snooze": ("succeeded", 1, ""),
     "fail": ("dead", 2, "ValueError: never"),
     "dead": ("dead", 1, "OSError: no use"),
+    "handled": ("dead", 1, "OSError: no use: disk"),
+    "wrapped": ("dead", 1, "KeyError: KeyError: 'customer'"),
     "discard": ("discarded", 1, "too late"),
     "poison": ("poisoned", 1, "unreadable"),
     "exit": ("dead", 2, "SystemExit: 3"),
@@ -263,7 +272,7 @@ def test_cancelled_handlers_are_told(app: pawl.App, queue: str) -> None:
             assert ref.info().state == "cancelled"
 
 
-def test_the_timeout_of_a_run_is_a_failure(app: pawl.App, queue: str) -> None:
+def test_the_timeout_of_a_run_is_a_failure(app: pawl.App, queue: str, caplog: pytest.LogCaptureFixture) -> None:
     @app.task("long", queue=queue, timeout=0.3, max_attempts=1)
     def long() -> None:
         while True:
@@ -279,6 +288,8 @@ def test_the_timeout_of_a_run_is_a_failure(app: pawl.App, queue: str) -> None:
             info = ref.wait_ended(20)
             assert info.state == "dead" and info.last_failure is not None
             assert (info.last_failure.type, info.last_failure.message) == ("timeout", "timed out after 0.3 s")
+    logged = [record.getMessage() for record in caplog.records if "failed" in record.getMessage()]
+    assert len(logged) == 2 and all(said.endswith("failed: timed out after 0.3 s") for said in logged)
 
 
 def test_a_handler_that_ignores_its_timeout_loses_its_lease(app: pawl.App, queue: str) -> None:

@@ -110,13 +110,30 @@ def _where(err: BaseException) -> str:
     return str(getattr(err, "_pawl_where", ""))
 
 
+def text(err: BaseException) -> str:
+    """Returns what an exception says. A KeyError says only the key, and a TimeoutError nothing: their type says more."""
+    said = _said(err)
+    words = str(err) or str(said) or _type_name(said)
+    if isinstance(said, KeyError) and words == str(said):
+        words = f"{_type_name(said)}: {words}"
+    return (_where(err) or _where(said)) + words
+
+
+def _said(err: BaseException) -> BaseException:
+    """Returns the exception behind an outcome: its cause, its argument, or the one that was being handled."""
+    if isinstance(err, Outcome):
+        for behind in (err.__cause__, *err.args, None if err.__suppress_context__ else err.__context__):
+            if isinstance(behind, BaseException):
+                return behind
+    return err
+
+
 def _task_error(err: BaseException, type: str) -> task_pb2.TaskError:
-    said = err.__cause__ if isinstance(err, Outcome) and err.__cause__ is not None else err
-    message = (_where(err) or _where(said)) + (str(err) or str(said) or _type_name(said))
+    said = _said(err)
     stack = "".join(traceback.format_exception(err)) if err.__traceback__ is not None else ""
     tail = stack.encode("utf-8", "replace")[-_MAX_STACK:].decode("utf-8", "ignore")  # the innermost calls come last
     return task_pb2.TaskError(
-        message=_convert.cut(message, _MAX_TEXT), type=_convert.cut(type or _type_name(said), 256), stack=tail
+        message=_convert.cut(text(err), _MAX_TEXT), type=_convert.cut(type or _type_name(said), 256), stack=tail
     )
 
 

@@ -116,6 +116,7 @@ def log_end(held: Held, phase: Phase, err: BaseException | None) -> None:
     elif isinstance(err, (outcome.Snooze, outcome.Discard)):
         log.info("%s: %s: %s", title(held), type(err).__name__, err)
     elif phase is Phase.RUNNING and not isinstance(held.cause, (outcome.Draining, outcome.Cancelled)):
-        log.warning("%s: failed: %s", title(held), err, exc_info=err)
+        said = held.cause if isinstance(held.cause, outcome.TimedOut) and _is_stop(err) else err
+        log.warning("%s: failed: %s", title(held), _ending.text(said), exc_info=err)
     else:
         log.info("%s: stopped: %s", title(held), held.cause or "its lease had ended")

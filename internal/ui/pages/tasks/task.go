@@ -230,8 +230,9 @@ func attemptRows(log []pawltype.Attempt, now time.Time) (rows []attemptRow) {
 			row.Took = a.EndedAt.Sub(a.StartedAt)
 		}
 		if a.Error != nil {
-			row.Message, row.Stack = format.Clip(a.Error.Message, maxErrors), format.Clip(a.Error.Stack, maxStack)
-			row.Cut = row.Message != a.Error.Message || row.Stack != a.Error.Stack
+			message := strings.TrimPrefix(a.Error.Message, a.Error.Type+": ") // the page shows the type beside it
+			row.Message, row.Stack = format.Clip(message, maxErrors), format.Clip(a.Error.Stack, maxStack)
+			row.Cut = row.Message != message || row.Stack != a.Error.Stack
 		}
 		rows = append(rows, row)
 	}
