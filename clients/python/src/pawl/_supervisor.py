@@ -11,6 +11,8 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
+from pawl import _slots
+
 log = logging.getLogger("pawl.supervisor")
 
 _FIRST_PAUSE, _MAX_PAUSE = 1.0, 30.0  # before an ended process is restarted
@@ -40,7 +42,7 @@ class Supervisor:
         keepers = [threading.Thread(target=self._keep, args=(n,)) for n in range(self._processes)]
         for keeper in keepers:
             keeper.start()
-        self._stop.get()
+        _slots.get(self._stop)
         self._stopping.set()
         self._signal_all(signal.SIGTERM)
         deadline = time.monotonic() + self._drain_timeout + _KILL_AFTER

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import grpc
 
-from pawl import _convert, _ending, _rpc, _telemetry, claim, errors, outcome
+from pawl import _convert, _ending, _rpc, _slots, _telemetry, claim, errors, outcome
 from pawl._held import Held, Phase, extension, log, log_end, loss, outcome_of, title, verdict
 from pawl._slots import Loop, Threads
 from pawl.v1 import task_pb2, worker_pb2
@@ -68,6 +68,7 @@ class _Session:
     renew: bool = False  # close it gracefully, and open another
     over: bool = False
     call: Any = None
+    sender: threading.Thread | None = None  # gRPC's, which takes the frames
 
 
 class Run:
@@ -144,7 +145,7 @@ class Run:
 
     def _wait(self) -> errors.PawlError | None:
         try:
-            return self._wake.get()
+            return _slots.get(self._wake)
         except KeyboardInterrupt:  # in a program without its own signal handlers; a second one ends the drain
             return None
 
@@ -391,7 +392,6 @@ class Run:
             first = self._attach(session)
         try:
             session.call = work(self._frames(session, first), metadata=metadata)
-            log.info("work stream open: worker %s, %d types, %d slots", self._hello.worker, len(self._hello.types), self._concurrency)
             draining = False
             for frame in session.call:
                 draining = self._receive(session, frame) or draining
@@ -403,6 +403,8 @@ class Run:
                 session.over = True
                 self._session = None
                 self._more.notify_all()
+            if session.sender is not None:  # it has a lock that the end of the program needs
+                session.sender.join(_CLOSE_TIMEOUT)
 
     def _silence(self) -> float:
         silence: float = min(_SILENT_AFTER * 2 ** min(self._silences, 10), _MAX_SILENCE)
@@ -431,7 +433,10 @@ class Run:
 
     def _frames(self, session: _Session, first: worker_pb2.WorkRequest) -> Iterator[worker_pb2.WorkRequest]:
         """Yields the frames of a stream until it ends or should be closed. It runs in a gRPC thread."""
+        session.sender = threading.current_thread()
         yield first
+        # gRPC asks for more only after it has sent the first frame, over a connection.
+        log.info("work stream open: worker %s, %d types, %d slots", self._hello.worker, len(self._hello.types), self._concurrency)
         while True:
             with self._lock:
                 frame = self._next_frame()

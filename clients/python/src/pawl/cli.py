@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import importlib
 import logging
 import os
@@ -24,6 +25,23 @@ _USAGE = 2  # the customary exit status for a usage error
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status: 0 after a drain, 1 if the broker refused the worker or did not confirm how
     tasks ended, 2 for a usage error."""
+    ended: list[int] = []
+    atexit.register(_leave, ended)  # first, so that it is called last
+    ended.append(_main(arguments))
+    return ended[0]
+
+
+def _leave(ended: list[int]) -> None:
+    """Ends the process without waiting for what handlers and gRPC have left in other threads: one that the interpreter has stopped
+    may hold a lock for which it would wait forever."""
+    if ended:
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(ended[0])
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     parser = _parser()
     args = parser.parse_args(arguments)
     logging.basicConfig(level=args.log_level.upper(), format="%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s")
