@@ -1,7 +1,7 @@
 /** Keeps a stream to the broker, over any number of connections. */
 
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
-import type { ClientDuplexStream, ServiceError } from "@grpc/grpc-js";
+import type { Client, ClientDuplexStream, ServiceError } from "@grpc/grpc-js";
 
 import type { Claims } from "./claims.js";
 import { ClientClosedError, InvalidArgumentError, PawlError, PermissionDeniedError, UnauthenticatedError, UnavailableError } from "./errors.js";
@@ -22,6 +22,7 @@ type Stream = ClientDuplexStream<WorkRequest, WorkResponse>;
 
 /** One stream. */
 interface Session {
+  channel: Client;
   call: Stream;
   heard: boolean;
   draining: boolean; // the broker is shutting down
@@ -35,6 +36,7 @@ export class Link {
   readonly #claims: Claims;
   readonly #closing = new AbortController(); // the stream will not be opened again
   #session: Session | undefined;
+  readonly #connecting = new WeakSet<Client>();
   #silences = 0;
   #flushing = false;
 
@@ -84,7 +86,7 @@ export class Link {
         (data: Buffer) => fromBinary(WorkResponseSchema, data),
         metadata,
       );
-      const session: Session = { call, heard: false, draining: false, closing: undefined, silence: undefined };
+      const session: Session = { channel, call, heard: false, draining: false, closing: undefined, silence: undefined };
       const broken = await this.#work(session);
       if (broken) return { heard: session.heard, err: this.#caller.failed(broken, turn) };
       return { heard: session.heard, err: session.draining ? new UnavailableError("the broker is shutting down") : undefined };
@@ -115,8 +117,7 @@ export class Link {
         this.#session = session;
         call.write(this.#claims.attach(performance.now()));
         this.#hush(session);
-        const { worker, types } = this.#claims.hello;
-        this.#claims.log.info(`work stream open: worker ${worker}, ${types.length} types, ${this.#claims.concurrency} slots`);
+        this.#logOpen(session.channel);
         this.ready();
       });
     } finally {
@@ -125,6 +126,18 @@ export class Link {
       clearTimeout(session.closing);
       clearTimeout(session.silence);
     }
+  }
+
+  /** Logs that the stream is open, once there is a connection. */
+  #logOpen(channel: Client): void {
+    if (this.#connecting.has(channel)) return; // for an earlier stream
+    this.#connecting.add(channel);
+    channel.waitForReady(Infinity, (err) => {
+      this.#connecting.delete(channel);
+      if (err || this.#session?.channel !== channel) return;
+      const { worker, types } = this.#claims.hello;
+      this.#claims.log.info(`work stream open: worker ${worker}, ${types.length} types, ${this.#claims.concurrency} slots`);
+    });
   }
 
   #receive(session: Session, frame: WorkResponse): void {

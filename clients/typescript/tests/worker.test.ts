@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import * as pawl from "../src/index.js";
+import { Broker } from "../src/testing.js";
 import { eventually, gate, newQueue, silent, working, world } from "./world.js";
 
 const w = world();
@@ -248,6 +249,23 @@ test("queues have weights or an order", async () => {
   const handler = pawl.handle(task, (_, claim) => void order.push(claim.queue));
   await working(w.client, [handler], { queues: { [mail]: 3, [rest]: 1 }, concurrency: 1 }, () => eventually(() => order.length === 40));
   assert.equal(order.slice(0, 20).filter((queue) => queue === mail).length, 15);
+});
+
+test("a stream is reported open once there is a broker", async () => {
+  const broker = await Broker.start();
+  const client = new pawl.Client(broker.address);
+  await broker.kill();
+  const said: string[] = [];
+  const note = (text: string) => void said.push(text);
+  const logger = { debug() {}, info: note, warn: note, error: note };
+  await working(client, [pawl.handle(pawl.defineTask("t"), () => {})], { logger }, async () => {
+    await eventually(() => said.length >= 2);
+    assert.ok(said.every((text) => text.startsWith("work stream broke")), said.join());
+    await broker.start();
+    await eventually(() => said.some((text) => text.startsWith("work stream open")));
+  });
+  client.close();
+  await broker.close();
 });
 
 test("settings are checked before anything runs", () => {
