@@ -110,6 +110,20 @@ export function merge(base: TaskOptions, over: TaskOptions): TaskOptions {
   return out;
 }
 
+// The broker would take an empty key, and 0, for an option that is left out.
+
+function notEmpty(field: string, value: string): string {
+  const text = string(field, value);
+  if (!text) throw invalid(field, "is empty: without the option, the task has none");
+  return text;
+}
+
+function atLeast1(field: string, value: number): number {
+  const n = integer(field, value);
+  if (n < 1) throw invalid(field, `${n} is less than 1`);
+  return n;
+}
+
 /** Returns the request for a task. */
 export function spec(type: string, payload: Uint8Array, contentType: string, options: TaskOptions): TaskSpec {
   if (!type) throw invalid("type", "is empty");
@@ -123,16 +137,16 @@ export function spec(type: string, payload: Uint8Array, contentType: string, opt
   if (o.priority !== undefined) out.priority = priorities.number("priority", o.priority);
   if (o.delay !== undefined) out.delay = duration("delay", o.delay);
   if (o.runAt !== undefined) out.runAt = timestamp("run_at", o.runAt);
-  if (o.idempotencyKey !== undefined) out.idempotencyKey = string("idempotency_key", o.idempotencyKey);
+  if (o.idempotencyKey !== undefined) out.idempotencyKey = notEmpty("idempotency_key", o.idempotencyKey);
   if (o.idempotencyTtl !== undefined) out.idempotencyTtl = duration("idempotency_ttl", o.idempotencyTtl);
   if (o.requestId !== undefined) out.requestId = string("request_id", o.requestId);
-  if (o.maxAttempts !== undefined) out.maxAttempts = integer("max_attempts", o.maxAttempts);
+  if (o.maxAttempts !== undefined) out.maxAttempts = atLeast1("max_attempts", o.maxAttempts);
   if (o.retry !== undefined) out.retry = retry(o.retry);
   if (o.timeout !== undefined) out.timeout = duration("timeout", o.timeout);
   if (o.expiresIn !== undefined) out.expiresIn = duration("expires_in", o.expiresIn);
   if (o.retention !== undefined) out.retention = duration("retention", o.retention);
   if (o.key !== undefined) out.key = string("key", o.key);
-  if (o.cost !== undefined) out.cost = integer("cost", o.cost);
+  if (o.cost !== undefined) out.cost = atLeast1("cost", o.cost);
   if (o.groupId !== undefined) out.groupId = string("group_id", o.groupId);
   if (o.unique !== undefined) out.unique = unique(o.unique);
   out.tags = list("tags", o.tags ?? []).map((tag) => string("tags", tag));

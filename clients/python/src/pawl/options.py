@@ -120,6 +120,7 @@ def spec(type: str, payload: bytes, content_type: str, options: Options) -> task
     for name in ("queue", "idempotency_key", "max_attempts", "key", "cost", "request_id", "group_id"):
         if name in options:
             _convert.set_field(out, name, options[name])  # type: ignore[literal-required]
+            _refuse_empty(out, name)
     for name in ("delay", "idempotency_ttl", "timeout", "expires_in", "retention"):
         if name in options:
             getattr(out, name).CopyFrom(_convert.duration(name, options[name]))  # type: ignore[literal-required]
@@ -133,6 +134,14 @@ def spec(type: str, payload: bytes, content_type: str, options: Options) -> task
         out.unique.CopyFrom(_unique(options["unique"]))
     _set_many(out, options)
     return out
+
+
+def _refuse_empty(spec: task_pb2.TaskSpec, name: str) -> None:
+    """Refuses what the broker would take for an option that is left out."""
+    if name == "idempotency_key" and not spec.idempotency_key:
+        raise errors.invalid(name, "is empty: without the option, the task has none")
+    if name in ("max_attempts", "cost") and getattr(spec, name) < 1:
+        raise errors.invalid(name, f"{getattr(spec, name)} is less than 1")
 
 
 def options_of(p: task_pb2.TaskSpec) -> Options:

@@ -114,7 +114,7 @@ func (t *ScheduledTask) words() (opts []pawl.Option) {
 	return opts
 }
 
-// numbers returns the options for which the SDK would take 0 as unset.
+// numbers returns the options that are numbers above 0.
 func (t *ScheduledTask) numbers(path string) (opts []pawl.Option, err error) {
 	for _, f := range []struct {
 		name string
