@@ -22,11 +22,8 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// withSQS serves SQS requests, if enabled.
+// withSQS serves SQS requests. If they are not enabled, the refusal says so.
 func (g *Gateway) withSQS(next http.Handler) http.Handler {
-	if !g.cfg.SQS {
-		return next
-	}
 	endpoint := sqs.New(sqs.Config{Core: &g.services.sqs, Call: g.sqsCall})
 	guard := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -38,7 +35,11 @@ func (g *Gateway) withSQS(next http.Handler) http.Handler {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(rest.BodyTimeout)) // not supported by in-memory connections
 		}
 		err := g.access.CheckHost(r)
-		if err == nil && guard.Check(r) != nil {
+		switch {
+		case err != nil:
+		case !g.cfg.SQS:
+			err = callinfo.Denied("this server accepts no SQS requests: start it with --sqs")
+		case guard.Check(r) != nil:
 			err = callinfo.Denied("pages of other origins can't call this server")
 		}
 		endpoint.Serve(w, r, err)

@@ -340,8 +340,11 @@ func TestOtherRequestsBypassSQS(t *testing.T) {
 		g.withSQS(next).ServeHTTP(w, r)
 		return w.Code, w.Body.String()
 	}
-	if code, _ := knock("AmazonSQS.ListQueues"); code != http.StatusTeapot {
-		t.Errorf("SQS request with the SQS API off: status %d", code)
+	if code, body := knock("AmazonSQS.ListQueues"); code != http.StatusForbidden || !strings.Contains(body, "--sqs") {
+		t.Errorf("SQS request with the SQS API off: %d %s", code, body)
+	}
+	if code, _ := knock(""); code != http.StatusTeapot {
+		t.Errorf("other request with the SQS API off: status %d", code)
 	}
 	g.cfg.SQS = true
 	g.wire()
