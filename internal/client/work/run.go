@@ -249,15 +249,22 @@ func (h *heldClaim) close() {
 	}
 }
 
-// slot runs one handler after the other.
+// slot runs one handler after the other. After a Goexit, of a handler or of Failed, a new goroutine takes over.
 func (s *Run) slot(handlers *sync.WaitGroup) {
+	done := false
+	defer func() {
+		if !done {
+			handlers.Go(func() { s.slot(handlers) })
+		}
+	}()
 	for h := range s.jobs {
-		s.finish(h, s.attempt(h, handlers))
+		s.finish(h, s.attempt(h))
 	}
+	done = true
 }
 
-// attempt runs the handler and turns a panic into an error. After a Goexit it finishes the task and gives the slot to a new goroutine.
-func (s *Run) attempt(h *heldClaim, handlers *sync.WaitGroup) (err error) {
+// attempt runs the handler and turns a panic into an error. After a Goexit it finishes the task.
+func (s *Run) attempt(h *heldClaim) (err error) {
 	returned := false
 	ctx, run := s.cfg.Telemetry.Process(h.ctx, h.traced(), s.cfg.Name)
 	h.run = run
@@ -274,14 +281,15 @@ func (s *Run) attempt(h *heldClaim, handlers *sync.WaitGroup) (err error) {
 			return
 		}
 		s.finish(h, errGoexit)
-		handlers.Go(func() { s.slot(handlers) })
 	}()
-	err = h.job.Run(ctx)
+	if err = h.job.Run(ctx); err != nil {
+		_ = err.Error() // may panic, for example if it is a nil pointer: here that is the handler's panic
+	}
 	returned = true
 	return err
 }
 
-// finish frees the slot and queues what the broker must know.
+// finish queues what the broker must know, and frees the slot: after a failure once the job has been told.
 func (s *Run) finish(h *heldClaim, err error) {
 	cause := context.Cause(h.ctx)
 	h.close()
@@ -292,7 +300,6 @@ func (s *Run) finish(h *heldClaim, err error) {
 	outcome := s.outcome(h, err, cause)
 	h.run.Processed(outcome, err)
 	s.mu.Lock()
-	s.slots.busy--
 	count(&s.stats, outcome, err)
 	switch h.phase {
 	case running, lapsed:
@@ -302,15 +309,31 @@ func (s *Run) finish(h *heldClaim, err error) {
 		delete(s.claims, h.ref.Token)
 	case ended: // drain has released it
 	}
+	if !outcome.Failed() {
+		s.slots.busy--
+	}
 	quiet := s.quiet
 	s.mu.Unlock()
+	s.signalEnd(quiet)
+	h.logEnd(s.cfg.Log, outcome, err)
+	if !outcome.Failed() {
+		return
+	}
+	defer func() { // also after a Goexit
+		s.mu.Lock()
+		s.slots.busy--
+		quiet := s.quiet
+		s.mu.Unlock()
+		s.signalEnd(quiet)
+	}()
+	h.job.Failed(h.ctx, err)
+}
+
+// signalEnd signals that an ending waits, or a slot is free.
+func (s *Run) signalEnd(quiet bool) {
 	signal(s.sendMore)
 	if quiet {
 		signal(s.idleChanged)
-	}
-	h.logEnd(s.cfg.Log, outcome, err)
-	if outcome.Failed() {
-		h.job.Failed(h.ctx, err)
 	}
 }
 

@@ -242,7 +242,7 @@ func (w *world) step(d *datadriven.TestData) string {
 	case "end":
 		for _, id := range a.lone {
 			w.says, w.result = returned[a.of["as"]], make([]byte, a.number("result"))
-			w.run.finish(w.held[id], w.run.attempt(w.held[id], nil))
+			w.run.finish(w.held[id], w.run.attempt(w.held[id]))
 		}
 		if len(a.lone) > 9 {
 			w.out.Reset() // they log the same

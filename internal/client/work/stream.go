@@ -426,10 +426,7 @@ func (s *Run) settled(r *pawlv1.SettleResponse, now time.Time) {
 	}
 	quiet := s.quiet
 	s.mu.Unlock()
-	signal(s.sendMore)
-	if quiet {
-		signal(s.idleChanged)
-	}
+	s.signalEnd(quiet)
 	for _, a := range answered {
 		s.cfg.Telemetry.Settled(a.h.run.SpanContext(), a.h.traced(), a.verb, a.reportedAt, telemetry.SettleError(a.settled))
 	}
