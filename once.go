@@ -30,8 +30,8 @@ const (
 	recordTime = 10 * time.Second
 )
 
-// Once is Claim.Once for effects that have a result: at most 64 KiB of JSON, which later tasks get instead of running fn. If a
-// recorded result no longer fits R, because another version of the program recorded it, the error names the key.
+// Once is Claim.Once for effects that have a result: at most 64 KiB of JSON, or about 48 KiB with a Keyring, which later tasks get
+// instead of running fn. If a recorded result no longer fits R, because another version of the program recorded it, the error names the key.
 func Once[R any](ctx context.Context, t Claimed, key string, fn func(ctx context.Context) (R, error)) (R, error) {
 	return OnceFor(ctx, t, 0, key, fn)
 }
@@ -108,7 +108,7 @@ func (c *Claim) once(ctx context.Context, key string, ttl time.Duration, fn func
 		return nil, err
 	}
 	if err := h.FinishOnce(record, c.ref(), key, data, ttl); err != nil {
-		return nil, fmt.Errorf("fn has run, but its completion could not be recorded: %w", err)
+		return nil, unfinished(err)
 	}
 	return data, nil
 }

@@ -24,8 +24,8 @@ const maxStepName = 256
 // is too large, Step returns a DeadLetter error: fn has run, and a retry would run it again. If a recorded result doesn't fit R,
 // because another version of the program recorded it, the error names the step; a field that R lacks doesn't fit.
 //
-// Results are kept in the task's checkpoint: 64 KiB for all steps and the handler's own checkpoint together. They are removed when
-// the task succeeds. A name is at most 256 bytes. Goroutines may run steps concurrently; steps of the same name wait for each other.
+// Results are kept in the task's checkpoint: 64 KiB for all steps and the handler's own checkpoint together, and with a Keyring
+// about 48 KiB. They are removed when the task succeeds. A name is at most 256 bytes. Goroutines may run steps concurrently; steps of the same name wait for each other.
 //
 // A crash between the effect of fn and its record makes fn run again: docs/idempotency.md says what helps.
 func Step[R any](ctx context.Context, t Claimed, name string, fn func(ctx context.Context) (R, error)) (R, error) {
@@ -72,13 +72,18 @@ func (c *Claim) step(ctx context.Context, name string, fn func(ctx context.Conte
 		}
 		k.steps[name] = data
 	})
-	if errors.Is(err, pawltype.ErrInvalidArgument) {
-		return nil, unrecorded(err)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("fn has run, but its completion could not be recorded: %w", err)
+		return nil, unfinished(err)
 	}
 	return data, nil
+}
+
+// unfinished returns the error of a run of fn whose completion was not recorded.
+func unfinished(err error) error {
+	if errors.Is(err, pawltype.ErrInvalidArgument) || errors.Is(err, pawltype.ErrPayloadTooLarge) { // encrypted, a result is larger
+		return unrecorded(err)
+	}
+	return fmt.Errorf("fn has run, but its completion could not be recorded: %w", err)
 }
 
 // unrecorded makes the task a dead letter, because no attempt can record the result.

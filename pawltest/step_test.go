@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/keyring"
 	"github.com/pawlq/pawl/pawltest"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -226,4 +227,42 @@ func TestRefusedStep(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// A result that is too large only once it is encrypted makes the task a dead letter, too: a retry would run fn again.
+func TestResultsTooLargeToEncrypt(t *testing.T) {
+	keys, err := keyring.New(keyring.Config{Keys: []keyring.Key{{ID: "k", Secret: make([]byte, 32)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, record := range map[string]func(context.Context, pawl.Claimed, string, func(context.Context) (string, error)) (string, error){
+		"step": pawl.Step[string], "once": pawl.Once[string],
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client, ran := pawltest.New(t).Client(t, pawl.DialOptions{Keyring: keys}), 0
+			mux := pawl.NewMux()
+			pawl.Handle(mux, func(ctx context.Context, task *pawl.Task[resize]) error {
+				_, err := record(ctx, task, "charge", func(context.Context) (string, error) {
+					ran++
+					return strings.Repeat("x", 60<<10), nil
+				})
+				return err
+			})
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- pawl.NewWorker(client, mux, pawl.WorkerConfig{}).Run(ctx) }()
+			ref, err := client.Enqueue(t.Context(), resize{Width: 640}, pawl.MaxAttempts(3))
+			if err != nil {
+				t.Fatal(err)
+			}
+			task, err := ref.Wait(t.Context())
+			if !errors.As(err, new(*pawltype.EndedError)) || task.State != pawltype.StateDead || ran != 1 {
+				t.Errorf("%s: fn ran %d times, %v, want one run and a dead letter", what, ran, err)
+			}
+			stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
