@@ -17,8 +17,9 @@ const (
 	settleTimeout = time.Second
 )
 
-// drain ends the run in an orderly way: no new tasks, handlers end, the broker confirms.
-func (s *Run) drain(closing chan struct{}, linked <-chan error) error {
+// drain ends the run in an orderly way: no new tasks, handlers end, the broker confirms. A stream that can't be closed, because it is not open
+// yet or the broker does not read, is cut.
+func (s *Run) drain(closing chan struct{}, linked <-chan error, cut context.CancelFunc) error {
 	s.mu.Lock()
 	s.quiet = true
 	s.mu.Unlock()
@@ -31,6 +32,7 @@ func (s *Run) drain(closing chan struct{}, linked <-chan error) error {
 	}
 	s.wait(settleTimeout, s.confirmed)
 	close(closing)
+	defer time.AfterFunc(closeTimeout+time.Second, cut).Stop()
 	<-linked
 	return s.settleRest()
 }
@@ -96,17 +98,26 @@ func (s *Run) settleRest() error {
 			return nil
 		}
 		answers, err := s.cfg.Calls.Settle(ctx, endings)
+		s.mu.Lock()
 		for i, p := range answers {
-			if pawltype.ErrorCode(p.GetError().GetCode()) == pawltype.ErrUnavailable {
-				err = convert.Error(p.GetError())
-				continue
+			switch refused := convert.Error(p.GetError()); {
+			case p.GetError() == nil:
+				delete(s.claims, holds[i].ref.Token)
+			case passes(refused.Code):
+				err = refused
+			default:
+				s.refusedLocked(holds[i], refused, time.Now())
 			}
-			s.mu.Lock()
-			delete(s.claims, holds[i].ref.Token)
-			s.mu.Unlock()
 		}
+		left := 0
+		for _, h := range s.claims {
+			if h.phase == ended {
+				left++
+			}
+		}
+		s.mu.Unlock()
 		if err != nil {
-			return fmt.Errorf("the outcomes of %d tasks are unconfirmed, so they may run again: %w", len(holds), err)
+			return fmt.Errorf("the outcomes of %d tasks are unconfirmed, so they may run again: %w", left, err)
 		}
 	}
 }

@@ -449,3 +449,31 @@ func TestBrokenStreamsEnd(t *testing.T) {
 		handlers.Wait()
 	})
 }
+
+// A drain ends even if its stream can't be closed: it is not open yet, or the broker does not read.
+func TestDrainCutsStreams(t *testing.T) {
+	for what, meets := range map[string]func(s *brokerStream) error{
+		"opens for long": func(s *brokerStream) error { <-s.ctx.Done(); return s.ctx.Err() },
+		"does not read": func(s *brokerStream) error {
+			s.refuses = func(r *pawlv1.WorkRequest) error {
+				if r.Quiet {
+					<-s.ctx.Done()
+				}
+				return nil
+			}
+			return nil
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &broker{meets: func(_ int, s *brokerStream) error { return meets(s) }}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			began, ended := time.Now(), make(chan error, 1)
+			go func() { ended <- b.at(t, nil).run.Do(ctx) }()
+			time.AfterFunc(time.Minute, func() { ended <- errors.New("it hangs") })
+			if err, took := <-ended, time.Since(began); err != nil || took > 5*time.Second {
+				t.Errorf("%s: Do = %v after %s, want a drain of at most 4 s", what, err, took)
+			}
+		})
+	}
+}

@@ -172,7 +172,7 @@ func (s *Run) Do(ctx context.Context) error {
 	var err error
 	select {
 	case <-ctx.Done():
-		err = s.drain(closing, refused)
+		err = s.drain(closing, refused, end)
 	case err = <-refused:
 		s.giveUp()
 	}

@@ -49,7 +49,7 @@ import (
 //	progress ID PERCENT
 //	call NAME ID [code=C]               a call about a claim: checkpoint, begin, finish, abandon
 //	drain, stop, leave                  no more tasks; handlers must end; those that don't are left behind
-//	rest [code=C] [item=C]              settles the rest in calls; C is the code with which the call or each ending is refused
+//	rest [code=C] [item=C]              settles the rest in calls; C is the code with which the call or each ack is refused
 //	stats
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -186,9 +186,12 @@ func (w *world) Invoke(_ context.Context, method string, req, resp any, _ ...grp
 		return st.Err()
 	}
 	if r, ok := req.(*pawlv1.SettleRequest); ok {
-		fmt.Fprintln(&w.out, len(r.Acks), "ends are told")
+		fmt.Fprintln(&w.out, len(r.Acks)+len(r.Fails), "ends are told")
 		for range r.Acks {
 			resp.(*pawlv1.SettleResponse).Acks = append(resp.(*pawlv1.SettleResponse).Acks, &pawlv1.Settled{Error: w.call.refusal("item")})
+		}
+		for range r.Fails {
+			resp.(*pawlv1.SettleResponse).Fails = append(resp.(*pawlv1.SettleResponse).Fails, &pawlv1.Settled{})
 		}
 	}
 	return nil

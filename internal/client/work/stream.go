@@ -438,14 +438,19 @@ func (s *Run) settled(r *pawlv1.SettleResponse, now time.Time) {
 	}
 }
 
+// passes reports whether an ending that was refused with a code may be accepted later.
+func passes(code pawltype.ErrorCode) bool {
+	return code == pawltype.ErrUnavailable || code == pawltype.ErrRateLimited || code == pawltype.ErrInternal
+}
+
 // refusedLocked decides what to do with an ending that the broker did not accept.
 func (s *Run) refusedLocked(h *heldClaim, err *pawltype.Error, now time.Time) {
-	switch err.Code {
-	case pawltype.ErrUnavailable, pawltype.ErrRateLimited, pawltype.ErrInternal:
+	switch {
+	case passes(err.Code):
 		h.due = now.Add(max(rpc.Backoff(h.tries, firstResend, maxResend), min(err.RetryAfter, maxResend)))
 		h.tries++
 		s.sweepAt(h.due)
-	case pawltype.ErrInvalidArgument, pawltype.ErrPayloadTooLarge:
+	case err.Code == pawltype.ErrInvalidArgument || err.Code == pawltype.ErrPayloadTooLarge:
 		if h.fallback {
 			delete(s.claims, h.ref.Token)
 			return
