@@ -85,8 +85,9 @@ func NewWorker(client *Client, mux *Mux, cfg WorkerConfig) *Worker {
 //
 // If the connection breaks, the worker reconnects for as long as it takes. Handlers keep running meanwhile, and their outcomes are reported
 // afterwards. Run returns an error if the configuration is invalid, if the broker refuses the worker when it first connects, if it later rejects the
-// worker's credentials for a minute (ErrUnauthenticated, ErrPermissionDenied: the token was revoked or has expired), or if, at the end, the outcomes
-// of some tasks could not be reported: those run again after their leases expire. The program should then exit, so that its supervisor notices.
+// worker's credentials for a minute (ErrUnauthenticated, ErrPermissionDenied: the token was revoked or has expired), if the client was closed
+// (ErrClosed), or if, at the end, the outcomes of some tasks could not be reported: those run again after their leases expire. The program should
+// then exit, so that its supervisor notices.
 func (w *Worker) Run(ctx context.Context) error {
 	hello, err := w.hello()
 	if err != nil {

@@ -333,6 +333,21 @@ func TestLink(t *testing.T) {
 			}
 		})
 	}
+	synctest.Test(t, func(t *testing.T) { // the client was closed
+		b, closing := &broker{meets: func(_ int, s *brokerStream) error {
+			s.says <- &pawlv1.WorkResponse{}
+			return nil
+		}}, make(chan struct{})
+		w := b.at(t, nil)
+		time.AfterFunc(time.Second, func() {
+			w.run.cfg.Caller.End()
+			b.streams[0].ends <- away
+		})
+		time.AfterFunc(time.Minute, func() { close(closing) })
+		if err := w.run.link(t.Context(), closing); err != pawltype.ErrClosed || len(b.streams) != 1 {
+			t.Errorf("after the client was closed: %v after %d streams, want ErrClosed", err, len(b.streams))
+		}
+	})
 	synctest.Test(t, func(t *testing.T) {
 		b, closing, began := &broker{meets: func(int, *brokerStream) error { return asks(5 * s) }}, make(chan struct{}), time.Now()
 		time.AfterFunc(time.Second, func() { close(closing) })

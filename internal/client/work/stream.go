@@ -49,8 +49,8 @@ type outbox struct {
 	quiet   bool  // the broker has been told to push no more
 }
 
-// link keeps a stream to the broker, through any number of connections, until ctx ends or closing is closed. It returns an error only if
-// the broker rejects the worker, either before it ever served it, or its credentials for as long as rejectedFor.
+// link keeps a stream to the broker, through any number of connections, until ctx ends or closing is closed. It returns an error only if the
+// client was closed, or if the broker rejects the worker, either before it ever served it, or its credentials for as long as rejectedFor.
 func (s *Run) link(ctx context.Context, closing <-chan struct{}) error {
 	served := false
 	var rejectedSince time.Time // since when its credentials are rejected
@@ -68,7 +68,7 @@ func (s *Run) link(ctx context.Context, closing <-chan struct{}) error {
 			served, try = true, 0
 		}
 		served = served || heard
-		if !served && rpc.Final(err) {
+		if !served && rpc.Final(err) || errors.Is(err, pawltype.ErrClosed) {
 			return err
 		}
 		pause := max(rpc.Backoff(try, rpc.FirstReconnect, rpc.MaxReconnect), min(convert.RetryAfter(err), rpc.MaxReconnect))
