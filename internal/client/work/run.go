@@ -76,9 +76,10 @@ type heldClaim struct {
 	phase      phase
 	end        lease.Ending
 	lease      time.Duration
-	leaseEnd   time.Time // by our clock, as of the last confirmation
-	due        time.Time // running: of the next extension. ended: of the next retry after a refusal; zero: not refused
-	extended   time.Time // when the extension was sent that has no answer yet
+	leaseEnd   time.Time   // by our clock, as of the last confirmation
+	due        time.Time   // running: of the next extension. ended: of the next retry after a refusal; zero: not refused
+	extended   time.Time   // when the last extension was sent
+	unanswered []time.Time // when the extensions were sent that have no answer yet: they are answered in this order
 	progress   *pawlv1.Progress
 	tries      int
 	fallback   bool      // end replaces one that the broker refused

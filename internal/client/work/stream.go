@@ -176,7 +176,7 @@ func (s *Run) attach(now time.Time) *pawlv1.WorkRequest {
 		case h.phase == ended && h.due.IsZero():
 			s.out.endings = append(s.out.endings, h)
 		case h.phase == running:
-			h.due = now
+			h.due, h.unanswered = now, nil
 			s.sweepAt(now)
 		}
 	}
@@ -360,7 +360,7 @@ func (o *outbox) answered(n int) {
 }
 
 func (h *heldClaim) extension(now time.Time) *pawlv1.ExtendRequest {
-	h.extended = now
+	h.extended, h.unanswered = now, append(h.unanswered, now)
 	req := &pawlv1.ExtendRequest{TaskId: h.ref.TaskID, ClaimToken: h.ref.Token, Lease: convert.Duration(h.lease), Progress: h.progress}
 	h.progress = nil
 	return req
@@ -462,20 +462,21 @@ func (s *Run) refusedLocked(h *heldClaim, err *pawltype.Error, now time.Time) {
 	}
 }
 
-// extended handles the answer to an extension.
+// extended handles the answer to an extension. After another refusal than that the claim is gone, the next extension is due before the lease ends.
 func (s *Run) extended(p *pawlv1.Settled) {
-	if e := p.GetError(); e != nil {
-		if code := pawltype.ErrorCode(e.GetCode()); code == pawltype.ErrStaleClaim || code == pawltype.ErrNotFound {
-			s.lose(p.GetClaimToken(), e.GetReason())
-		}
-		return // unavailable: the next extension is due before the lease ends
-	}
+	e := p.GetError()
 	s.mu.Lock()
 	h := s.claims[p.GetClaimToken()]
-	if h != nil {
-		h.confirm(h.extended)
+	if h != nil && len(h.unanswered) > 0 {
+		if e == nil {
+			h.confirm(h.unanswered[0])
+		}
+		h.unanswered = slices.Delete(h.unanswered, 0, 1)
 	}
 	s.mu.Unlock()
+	if code := pawltype.ErrorCode(e.GetCode()); code == pawltype.ErrStaleClaim || code == pawltype.ErrNotFound {
+		s.lose(p.GetClaimToken(), e.GetReason())
+	}
 	if h != nil && p.GetCancelRequested() {
 		h.cancel(pawltype.ErrCancelled)
 	}
