@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -247,7 +248,7 @@ func TestConcurrentSteps(t *testing.T) {
 func TestClaimReports(t *testing.T) {
 	h := &holder{}
 	c := held(h, "")
-	for given, want := range map[float64]float64{-5: 0, 0: 0, 0.5: 0.5, 100: 100, 100.5: 100} {
+	for given, want := range map[float64]float64{-5: 0, 0: 0, 0.5: 0.5, 100: 100, 100.5: 100, math.NaN(): 0} {
 		if err := c.Progress(t.Context(), given, strings.Repeat("x", convert.MaxProgressText+1)); err != nil || h.progress.GetPercent() != want || len(h.progress.GetMessage()) != convert.MaxProgressText {
 			t.Errorf("Progress(%v) returned %v, sent %v and %d bytes, want %v", given, err, h.progress.GetPercent(), len(h.progress.GetMessage()), want)
 		}

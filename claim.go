@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/pawlq/pawl/internal/client/convert"
@@ -100,6 +101,9 @@ func (c *Claim) Progress(ctx context.Context, percent float64, message string) e
 	}
 	if c.holder == nil {
 		return nil
+	}
+	if math.IsNaN(percent) { // 0 of 0: the broker would refuse it, and the extension of the lease with it
+		percent = 0
 	}
 	return c.holder.Progress(ctx, c.ref(), &pawlv1.Progress{Percent: max(0, min(percent, 100)), Message: convert.CutText(message, convert.MaxProgressText)})
 }
