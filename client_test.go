@@ -589,3 +589,15 @@ func tokenOf(ctx context.Context) string {
 	md, _ := metadata.FromIncomingContext(ctx)
 	return strings.Join(md.Get("authorization"), ",")
 }
+
+// With a negative RetryFor a call is made once, even if it fails within the resolution of the clock.
+func TestNoRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t, pawl.DialOptions{RetryFor: -1})
+		calls := 0
+		f.before = func(string) error { calls++; return errUnavailable }
+		if _, err := client.Task(t.Context(), "a"); !errors.Is(err, pawltype.ErrUnavailable) || calls != 1 {
+			t.Errorf("%v after %d calls, want one", err, calls)
+		}
+	})
+}

@@ -129,7 +129,7 @@ func (all *DialOptions) config() *client.Config {
 	cfg := &client.Config{
 		Route: route.Config{TLS: all.TLS.Clone(), Plaintext: all.Plaintext, Token: all.TokenSource, Namespace: all.Namespace, Log: all.Logger, Dialer: all.Dialer,
 			Indirect: all.NoRouting, GRPC: all.GRPC},
-		Keys: all.Keyring, RetryFor: max(all.RetryFor, 0),
+		Keys: all.Keyring, RetryFor: all.RetryFor,
 		Telemetry: telemetry.Config{TracerProvider: all.Telemetry.TracerProvider, MeterProvider: all.Telemetry.MeterProvider, Propagator: all.Telemetry.Propagator,
 			LinkedTraces: all.Telemetry.LinkedTraces},
 	}
