@@ -59,7 +59,8 @@ var dialects = map[Dialect]words{
 		now:   "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')",
 		later: "strftime('%Y-%m-%dT%H:%M:%fZ', 'now', ? || ' seconds')",
 		// Times are rounded to milliseconds: one is subtracted, so that no task is early.
-		waited: "CAST((julianday('now') - julianday(created_at)) * 86400000000 AS INTEGER) - 1000",
+		// A time that can't be read, in a row that another program wrote, is now: a read must not fail because of one row.
+		waited: "CAST((julianday('now') - coalesce(julianday(created_at), julianday('now'))) * 86400000000 AS INTEGER) - 1000",
 		id:     "id",
 		task:   "task",
 		ignore: "ON CONFLICT (task_id, name) DO NOTHING",

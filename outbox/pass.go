@@ -246,6 +246,9 @@ func (c *session) halves(ctx context.Context, rows []stored, refused []refusal) 
 
 // isFinal reports whether a row would be refused again, however often it is retried.
 func isFinal(err error) bool {
+	if convert.Unimplemented(err) { // not by Pawl
+		return false
+	}
 	for _, code := range []pawltype.ErrorCode{pawltype.ErrInvalidArgument, pawltype.ErrPayloadTooLarge, pawltype.ErrConflict, pawltype.ErrNotFound, pawltype.ErrWrongState} {
 		if errors.Is(err, code) {
 			return true
@@ -261,7 +264,7 @@ func isAway(err error) bool {
 			return true
 		}
 	}
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	return convert.Unimplemented(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // wait puts a queue off, unless it already is. It reports whether it did.

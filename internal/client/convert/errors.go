@@ -50,7 +50,23 @@ func CallError(ctx context.Context, err error) error {
 			return Error(p)
 		}
 	}
-	return &pawltype.Error{Code: codeOfStatus(st.Code()), Message: st.Message()}
+	refused := &pawltype.Error{Code: codeOfStatus(st.Code()), Message: st.Message()}
+	if st.Code() == codes.Unimplemented {
+		return unimplemented{refused}
+	}
+	return refused
+}
+
+// unimplemented is the error of a call that the other side does not have.
+type unimplemented struct{ refused *pawltype.Error }
+
+func (e unimplemented) Error() string { return e.refused.Error() }
+func (e unimplemented) Unwrap() error { return e.refused }
+
+// Unimplemented reports whether the other side does not have the call: it is older, or not a broker but a load balancer without a route to one.
+func Unimplemented(err error) bool {
+	_, ok := errors.AsType[unimplemented](err)
+	return ok
 }
 
 func codeOfStatus(c codes.Code) pawltype.ErrorCode {
