@@ -271,10 +271,11 @@ func (r *Relay) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := r.cfg.Listen(ctx, func() {
 			r.listening.Store(true)
-			pause.reset()
 			r.Wake()
 		})
-		r.listening.Store(false)
+		if r.listening.Swap(false) {
+			pause.reset()
+		}
 		r.Wake() // to poll more often
 		if ctx.Err() == nil {
 			down.warn(r.cfg.Logger, "outbox: the relay gets no notifications and polls instead", err)

@@ -307,3 +307,23 @@ func (w *warnings) take(text string) (n int) {
 	w.kept = nil
 	return n
 }
+
+// Listen may call wake on a goroutine of its own, also while it fails.
+func TestListenWakesConcurrently(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := sql.OpenDB(&database{version: outbox.SchemaVersion})
+		defer db.Close()
+		box, err := outbox.New(db, outbox.SQLite)
+		must(t, err)
+		var woken sync.WaitGroup
+		relay, err := outbox.NewRelay(box, nil, outbox.RelayConfig{Logger: slog.New(slog.DiscardHandler), Listen: func(ctx context.Context, wake func()) error {
+			woken.Go(wake)
+			return errors.New("the connection is broken")
+		}})
+		must(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		must(t, relay.Run(ctx))
+		woken.Wait()
+	})
+}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -482,4 +484,37 @@ func TestOtherKeyrings(t *testing.T) {
 			t.Errorf("%s: %v, got %q, want %q, refused %v", what, err, got, x.want, x.refused)
 		}
 	}
+}
+
+// hanging is a broker that does not answer.
+type hanging struct{ rpc.Conn }
+
+// Invoke implements rpc.Conn.
+func (hanging) Invoke(ctx context.Context, _ string, _, _ any, _ ...grpc.CallOption) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// While the namespace is asked for, each call has its own time.
+func TestNamespaceRespectsEachContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		over := Over(hanging{}, ring(t, keyring.Config{}, "k1"), "")
+		call := func(d time.Duration) chan error {
+			done := make(chan error, 1)
+			go func() {
+				ctx, cancel := context.WithTimeout(t.Context(), d)
+				defer cancel()
+				done <- over.Invoke(ctx, "/x", &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a"}}, &pawlv1.EnqueueResponse{})
+			}()
+			return done
+		}
+		began, long := time.Now(), call(time.Hour)
+		synctest.Wait()
+		if err := <-call(time.Second); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
+			t.Errorf("a call with one second returned %v after %s", err, time.Since(began))
+		}
+		if err := <-long; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a call with one hour returned %v", err)
+		}
+	})
 }

@@ -8,7 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 
 	"github.com/pawlq/pawl/internal/client/convert"
 	"github.com/pawlq/pawl/internal/client/rpc"
@@ -27,27 +27,25 @@ import (
 type conn struct {
 	rpc.Conn
 	keys *keyring.Keyring
-
-	mu sync.Mutex
-	ns string // the namespace of the client's calls; "": not known yet
+	ns   atomic.Pointer[string] // the namespace of the client's calls; nil: not known yet
 }
 
 // plainType replaces the content type of a payload that is refused because it is not encrypted.
 const plainType = "application/vnd.pawl.encrypted; key="
 
-// namespace returns the namespace of the client's calls, and asks the broker for it once.
+// namespace returns the namespace of the client's calls, and asks the broker for it until it is known. Calls don't wait for each other: each has
+// its own context.
 func (s *conn) namespace(ctx context.Context) (string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ns != "" {
-		return s.ns, nil
+	if ns := s.ns.Load(); ns != nil {
+		return *ns, nil
 	}
 	var me pawlv1.WhoAmIResponse
 	if err := s.Conn.Invoke(ctx, pawlv1.AccessService_WhoAmI_FullMethodName, &pawlv1.WhoAmIRequest{}, &me); err != nil {
 		return "", err
 	}
-	s.ns = me.GetNamespace()
-	return s.ns, nil
+	ns := me.GetNamespace()
+	s.ns.Store(&ns)
+	return ns, nil
 }
 
 // Invoke implements grpc.ClientConnInterface.
@@ -352,9 +350,7 @@ func OpenClaimed(over rpc.Conn, t *pawlv1.ClaimedTask) error {
 	if !ok {
 		return withoutKeyring(t)
 	}
-	s.mu.Lock()
-	ns := s.ns // known by now, or nothing would have been received
-	s.mu.Unlock()
+	ns := *s.ns.Load() // known by now, or nothing would have been received
 	if _, encrypted := keyring.EncryptedWith(t.GetContentType()); !encrypted && s.keys.OnlyEncrypted() {
 		t.Payload, t.ContentType = nil, plainType
 		return fmt.Errorf("pawl: payload: %w", &keyring.Error{Forged: true, Message: "it is not encrypted, but the keyring accepts only encrypted data (OnlyEncrypted)"})
@@ -384,7 +380,11 @@ func withoutKeyring(t *pawlv1.ClaimedTask) error {
 
 // Over returns a connection that encrypts what is sent over base, and decrypts what is received.
 func Over(base rpc.Conn, keys *keyring.Keyring, ns string) rpc.Conn {
-	return &conn{Conn: base, keys: keys, ns: ns}
+	s := &conn{Conn: base, keys: keys}
+	if ns != "" {
+		s.ns.Store(&ns)
+	}
+	return s
 }
 
 // Encrypts reports whether a connection encrypts.
