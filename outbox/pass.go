@@ -54,6 +54,7 @@ type session struct {
 type putOff struct {
 	until  time.Time
 	pauses backoff
+	delay  outage
 }
 
 func newSession(r *Relay, l *lease) *session {
@@ -154,7 +155,7 @@ func (c *session) notPutOff() (where string, args []any) {
 		switch {
 		case now.Before(p.until) && len(args) < maxPutOff:
 			args = append(args, queue)
-		case now.After(p.until.Add(longestPutOff)): // it has had no rows for a while
+		case now.After(p.until.Add(warnEach)): // it has had no rows for a while
 			delete(c.putOff, queue)
 		}
 	}
@@ -203,7 +204,10 @@ func (c *session) send(ctx context.Context, rows []stored) (out outcome) {
 		switch err := got[i].Err; {
 		case err == nil:
 			out.accepted = append(out.accepted, row.seq)
-			delete(c.putOff, row.queue)
+			if p := c.putOff[row.queue]; p != nil {
+				p.until = time.Now()
+				p.pauses.reset()
+			}
 			c.relay.count(got[i].Ref)
 		case isFinal(err):
 			out.refused = append(out.refused, refusal{row.seq, err})
@@ -274,9 +278,9 @@ func (c *session) wait(queue string, err error) bool {
 	if p == nil {
 		p = &putOff{pauses: backoff{first: firstPutOff, most: longestPutOff}}
 		c.putOff[queue] = p
-		if !isAway(err) {
-			c.relay.cfg.Logger.Warn("outbox: the rows of a queue are delayed", "queue", queue, "error", err)
-		}
+	}
+	if !isAway(err) {
+		p.delay.warn(c.relay.cfg.Logger.With("queue", queue), "outbox: the rows of a queue are delayed", err)
 	}
 	if now.Before(p.until) {
 		return false

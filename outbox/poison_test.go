@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -13,6 +14,7 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/outbox"
 	"github.com/pawlq/pawl/pawltest"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // A server without Pawl's calls, as a load balancer without a route to one is, has refused no row: the rows wait.
@@ -50,5 +52,24 @@ func TestRelayWithUnreadableTime(t *testing.T) {
 	eventually(t, "all rows are enqueued", func() bool { return rowsLeft(t, db) == 0 })
 	if got := orders(t, client, "default"); !slices.Equal(got, []string{"1", "2"}) {
 		t.Errorf("the tasks are %v, want both", got)
+	}
+}
+
+// A queue that is full but for one row at a time is warned of once, not with every row.
+func TestRelayWarnsOfAQueueOnce(t *testing.T) {
+	db := openDB(t, outbox.SQLite)
+	box := newBox(t, outbox.SQLite, db)
+	for range 6 {
+		enqueue(t, box, db, receipt{"1"})
+	}
+	var text lockedBuffer
+	startRelay(t, box, &broken{before: func(items []pawl.Item) []pawl.Enqueued {
+		got := all(items, &pawltype.Error{Code: pawl.ErrQueueFull})
+		got[0] = pawl.Enqueued{Ref: &pawl.Ref{}}
+		return got
+	}}, outbox.RelayConfig{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+	eventually(t, "all rows are enqueued", func() bool { return rowsLeft(t, db) == 0 })
+	if log := text.String(); strings.Count(log, "are delayed") != 1 || !strings.Contains(log, "queue=default") {
+		t.Errorf("the log has not one warning of the queue: %s", log)
 	}
 }
