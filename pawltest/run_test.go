@@ -15,6 +15,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltest"
+	"github.com/pawlq/pawl/pawltype"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
@@ -142,4 +144,17 @@ func (w *traced) logged(log *logbook) (out string) {
 		}
 	}
 	return out
+}
+
+// A result that fits into no message makes a dead letter, as one does that the broker refuses, and does not keep the worker from reporting.
+func TestResultLargerThanAMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := pawltest.RunFunc(t, func(_ context.Context, task *pawl.Task[resize]) error {
+			task.SetRawResult("application/octet-stream", make([]byte, 16<<20))
+			return nil
+		}, resize{Width: 640})
+		if last := r.AttemptLog[len(r.AttemptLog)-1].Error; r.State != pawltype.StateDead || last == nil || !strings.Contains(last.Message, "16777216 bytes exceed the message limit") {
+			t.Errorf("the task is %s, its attempts are %+v, want a dead letter", r.State, r.AttemptLog)
+		}
+	})
 }

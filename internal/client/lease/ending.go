@@ -1,10 +1,12 @@
 package lease
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/pawlq/pawl/internal/client/convert"
 	"github.com/pawlq/pawl/internal/client/outcome"
+	"github.com/pawlq/pawl/internal/client/rpc"
 	"github.com/pawlq/pawl/internal/client/telemetry"
 	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/protobuf/proto"
@@ -17,6 +19,8 @@ const (
 	MaxSettleItems = 1000
 	// MaxSettleBytes keeps a frame well below rpc.MaxMessage: a result can be 1 MiB.
 	MaxSettleBytes = 4 << 20
+	// maxResult keeps an ack below rpc.MaxMessage: a larger one would break each stream that it is sent over. The broker's limit is lower.
+	maxResult = rpc.MaxMessage - convert.MaxTaskOverhead
 	// NotOurs is how long a task whose type has no handler here stays away from this worker.
 	NotOurs = 30 * time.Second
 )
@@ -34,7 +38,11 @@ type Claim struct{ TaskID, Type, Token string }
 // EndingOf returns the ending for a handler's error. The result counts if err is nil.
 func EndingOf(c Claim, result []byte, contentType string, err error) Ending {
 	if err == nil {
-		return Ending{ack: AckRequest(c, result, contentType)}
+		e := Ending{ack: AckRequest(c, result, contentType)}
+		if n := len(result); n > maxResult {
+			return e.Fallback(c, &pawltype.Error{Code: pawltype.ErrPayloadTooLarge, Field: "result", Message: fmt.Sprintf("result: %d bytes exceed the message limit of %d", n, rpc.MaxMessage)})
+		}
+		return e
 	}
 	if s := outcome.DirectiveOf(err); s != nil && s.Outcome == pawltype.OutcomeSnoozed {
 		return Release(c, s.Delay)
