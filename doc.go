@@ -40,12 +40,12 @@
 // # Clusters
 //
 // Give a Client the addresses of some nodes: it discovers the others, and sends each call to the node that leads its shard. Responses name
-// the leader, so the client follows when leadership moves, and callers notice nothing.
+// the leader, so the client follows when leadership moves.
 //
 // # Traces
 //
 // The trace in a call's context travels with the tasks that the call enqueues, and is in the contexts of their handlers. With an
-// OpenTelemetry provider there are spans and metrics, too: docs/tracing.md.
+// OpenTelemetry provider, the SDK makes spans and metrics, too: docs/tracing.md.
 //
 // # Errors
 //
@@ -53,8 +53,8 @@
 //
 // # Other packages
 //
-// Package pawltype has the types that calls return. Package admin has the operators' calls, package claims the calls that a worker is made
-// of, package keyring encryption. Package pawltest runs a broker in a test, package embedded runs one in a program.
+// Package pawltype has the types that calls return. Package admin has the operators' calls, and package claims the calls that a worker makes.
+// Package keyring encrypts the contents of tasks. Package pawltest runs a broker in a test, and package embedded runs one in a program.
 //
 // This package keeps no state between processes, and none in package variables: all state belongs to a Client.
 package pawl

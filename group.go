@@ -25,7 +25,7 @@ type GroupSpec struct {
 	// dead-lettered or poisoned. Each is enqueued at most once. Their handlers read the counts, a pawltype.GroupCounts, with ParentResult.
 	OnComplete, OnSuccess, OnDeath *Item
 
-	Open      bool          // the group does not complete before CloseGroup, so that members can be added at leisure
+	Open      bool          // the group does not complete before CloseGroup, so that you can add members until then
 	Retention time.Duration // how long it is kept once it has ended; 0: 24 h, or 14 days if members are dead or poisoned
 	RequestID string        // a UUID: a repeat returns the first group; "": the client makes one
 }

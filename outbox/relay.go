@@ -35,8 +35,9 @@ const (
 
 // RelayConfig configures a Relay. Zero fields have defaults.
 type RelayConfig struct {
-	// Listen calls wake once it can hear of committed rows, and then for each notification, until ctx ends or it fails; it is then called again.
-	// pgxoutbox.Listen does so with PostgreSQL's notifications. nil: the relay polls, often after it has found rows and less often while there are none.
+	// Listen calls wake, on any goroutine, once it can hear of committed rows, and then for each notification. When it fails, the relay calls it
+	// again; when ctx ends, it must return. pgxoutbox.Listen does so with PostgreSQL's notifications. nil: the relay polls, often after it has found
+	// rows and less often while there are none.
 	Listen func(ctx context.Context, wake func()) error
 	// Poll is the longest pause between two reads of the table, from 10 ms to an hour. Default: 1 s, or 5 s with Listen.
 	Poll time.Duration

@@ -33,7 +33,7 @@ func TaskOf(p *pawlv1.ClaimedTask) Task {
 	return Task{ID: p.GetTaskId(), Type: p.GetType(), Queue: p.GetQueue(), Attempt: int(p.GetAttempt()), Size: len(p.GetPayload()), Headers: p.GetHeaders()}
 }
 
-// Arrive extracts the trace of a claim into the context of its run.
+// Extract returns the context of a task's run, with the trace in the task's headers.
 func (t *Telemetry) Extract(ctx context.Context, c Task) context.Context {
 	if len(c.Headers) == 0 {
 		return ctx
