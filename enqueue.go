@@ -55,8 +55,7 @@ type Ref struct {
 	client *Client
 }
 
-// Wait waits until the task has ended, however long that takes, or until ctx ends. If the task ended other than by succeeding, Wait
-// returns the task and an *EndedError.
+// Wait waits until the task has ended, as Client.Wait does. If it ended other than by succeeding, Wait returns the task and an *EndedError.
 func (r *Ref) Wait(ctx context.Context) (*pawltype.Task, error) { return r.client.Wait(ctx, r.ID) }
 
 // Result waits for the task as Wait does and decodes its result from JSON into v, which is left unchanged if the handler has set none.

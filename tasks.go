@@ -17,8 +17,8 @@ func (c *Client) Task(ctx context.Context, id string) (*pawltype.Task, error) {
 	return c.task(ctx, id, 0)
 }
 
-// Wait waits until the task has ended, however long that takes, or until ctx ends. If the task ended other than by
-// succeeding, Wait returns the task and an *EndedError.
+// Wait waits until the task has ended, however long that takes, or until ctx ends. It fails earlier only if the broker is unavailable for
+// DialOptions.RetryFor. If the task ended other than by succeeding, Wait returns the task and an *EndedError.
 func (c *Client) Wait(ctx context.Context, id string) (*pawltype.Task, error) {
 	for try := 0; ; try++ {
 		start := time.Now()

@@ -76,7 +76,8 @@ func (o *Outbox) Enqueue(ctx context.Context, tx Tx, args pawl.Args, opts ...paw
 	return r.id, o.insert(ctx, tx, []row{r})
 }
 
-// EnqueueMany writes up to MaxItems tasks, all or none, and returns their request ids in order. It makes one insert per 4 MiB of tasks.
+// EnqueueMany writes up to MaxItems tasks, and returns their request ids in order. It makes one insert per 4 MiB of tasks. If it fails, roll tx
+// back: some of the tasks may have been written.
 func (o *Outbox) EnqueueMany(ctx context.Context, tx Tx, items []pawl.Item) (ids []string, err error) {
 	if len(items) > MaxItems {
 		return nil, fmt.Errorf("outbox: enqueue: %w", convert.Invalid("items", "%d tasks, at most %d are allowed", len(items), MaxItems))
