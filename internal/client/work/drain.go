@@ -32,7 +32,7 @@ func (s *Run) drain(closing chan struct{}, linked <-chan error, cut context.Canc
 	}
 	s.wait(settleTimeout, s.confirmed)
 	close(closing)
-	defer time.AfterFunc(closeTimeout+time.Second, cut).Stop()
+	defer time.AfterFunc(cutTimeout, cut).Stop()
 	<-linked
 	return s.settleRest()
 }

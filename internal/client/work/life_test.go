@@ -334,15 +334,16 @@ func TestLink(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) { // the client was closed
-		b, closing := &broker{meets: func(_ int, s *brokerStream) error {
-			s.says <- &pawlv1.WorkResponse{}
-			return nil
-		}}, make(chan struct{})
+		b, closing := &broker{}, make(chan struct{})
 		w := b.at(t, nil)
-		time.AfterFunc(time.Second, func() {
-			w.run.cfg.Caller.End()
-			b.streams[0].ends <- away
-		})
+		b.meets = func(_ int, s *brokerStream) error {
+			s.says <- &pawlv1.WorkResponse{}
+			time.AfterFunc(time.Second, func() {
+				w.run.cfg.Caller.End()
+				s.ends <- away
+			})
+			return nil
+		}
 		time.AfterFunc(time.Minute, func() { close(closing) })
 		if err := w.run.link(t.Context(), closing); err != pawltype.ErrClosed || len(b.streams) != 1 {
 			t.Errorf("after the client was closed: %v after %d streams, want ErrClosed", err, len(b.streams))
@@ -390,19 +391,30 @@ func TestStreamsAreRenewed(t *testing.T) {
 		}, []time.Duration{closeTimeout, closeTimeout}},
 		"breaks as it is closed": {func(n int, s *brokerStream) {
 			s.rude, s.closing = true, io.EOF
-			time.AfterFunc(10*time.Second, func() { s.ends <- away })
+			time.AfterFunc(2*time.Second, func() { s.ends <- away })
 			s.says <- &pawlv1.WorkResponse{Draining: true}
-		}, []time.Duration{10 * time.Second, 10 * time.Second}},
+		}, []time.Duration{2 * time.Second, 2 * time.Second}},
 		"breaks before": {func(n int, s *brokerStream) {
 			s.refuses = func(r *pawlv1.WorkRequest) error {
 				if r.Quiet {
-					time.AfterFunc(10*time.Second, func() { s.ends <- away })
+					time.AfterFunc(2*time.Second, func() { s.ends <- away })
 					return io.EOF
 				}
 				return nil
 			}
 			s.says <- &pawlv1.WorkResponse{Draining: true}
-		}, []time.Duration{10 * time.Second, 10 * time.Second}},
+		}, []time.Duration{2 * time.Second, 2 * time.Second}},
+		"breaks, as it is not read": {func(n int, s *brokerStream) {
+			if n == 0 {
+				s.says <- pushed("a", "b") // more than it has slots
+			}
+			s.refuses = func(r *pawlv1.WorkRequest) error {
+				if r.Hello == nil {
+					<-s.ctx.Done()
+				}
+				return nil
+			}
+		}, []time.Duration{minute + time.Second, minute + time.Second}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			closing := make(chan struct{})

@@ -33,6 +33,8 @@ const (
 	maxSilence  = 4 * time.Minute
 	// closeTimeout is how long the broker may take to finish a stream that the worker has closed.
 	closeTimeout = 2 * time.Second
+	// cutTimeout is when a stream is cut that could not even be closed: its sender is blocked, because the broker does not read.
+	cutTimeout = closeTimeout + time.Second
 
 	// rejectedFor is how long a worker whose credentials are rejected keeps trying once it was served: time enough to replace a token.
 	rejectedFor = time.Minute
@@ -119,9 +121,13 @@ func (s *Run) session(ctx context.Context, closing <-chan struct{}) (heard bool,
 	s.cfg.Log.Info("work stream open", "worker", s.cfg.Name, "types", len(s.hello.Types), "slots", s.cfg.Concurrency)
 
 	renew := make(chan struct{}, 1)
+	reopen := func() {
+		signal(renew)
+		time.AfterFunc(cutTimeout, cancel)
+	}
 	watch := time.AfterFunc(s.silence(), func() {
 		s.recordSilence()
-		signal(renew)
+		reopen()
 	})
 	defer watch.Stop()
 	var sender sync.WaitGroup
@@ -149,7 +155,7 @@ func (s *Run) session(ctx context.Context, closing <-chan struct{}) (heard bool,
 		watch.Reset(s.silence())
 		if frame.GetDraining() {
 			draining = true
-			signal(renew)
+			reopen()
 		}
 	}
 }
