@@ -33,7 +33,8 @@ type WorkerConfig struct {
 
 	// OnError is called for each run that has failed, with the error as it was logged, for example to send it to an error tracker. Runs that were
 	// stopped, because the worker drains, the task was cancelled or the lease was lost, have not failed; nor have those that discard or snooze
-	// their tasks. OnError runs before the slot takes another task. Its context has the handler's values, and has not ended.
+	// their tasks. OnError runs before the slot takes another task, and a worker that drains waits for it as for a handler. Its context has the
+	// handler's values, and has not ended.
 	OnError func(ctx context.Context, c *Claim, err error)
 	// OnPanic is called instead of OnError for a run that has panicked. nil: OnError is called, with a *pawltype.PanicError.
 	OnPanic func(ctx context.Context, c *Claim, panicked *pawltype.PanicError)
