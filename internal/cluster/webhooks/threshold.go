@@ -2,6 +2,8 @@ package webhooks
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -119,7 +121,8 @@ func (w *Webhooks) pokeWatcher() {
 	}
 }
 
-// checkThresholds gets the depths of queues, and sends notices about those that have crossed a threshold.
+// checkThresholds gets the depths of queues, and sends notices about those that have crossed a threshold. A namespace that can't be checked,
+// for example because a row is damaged, does not hold up the others.
 func (p *Dispatcher) checkThresholds(ctx context.Context) error {
 	w := p.cfg.Webhooks
 	hooks, err := system.View(ctx, w.shard, func(r store.Reader) ([]Webhook, error) {
@@ -129,13 +132,14 @@ func (p *Dispatcher) checkThresholds(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var failed []error
 	for ns, some := range byNamespace(hooks) {
 		depths, missing := p.depths(ctx, ns, some)
 		if err := w.crossed(ctx, ns, some, depths, missing); err != nil {
-			return err
+			failed = append(failed, fmt.Errorf("namespace %q: %w", ns, err))
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 func byNamespace(hooks []Webhook) map[string][]Webhook {

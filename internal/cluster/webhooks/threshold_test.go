@@ -149,6 +149,35 @@ func TestCrossingNotices(t *testing.T) {
 	})
 }
 
+// A namespace whose rows are damaged is reported, and the others are checked all the same.
+func TestDamageInOneNamespace(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		all := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+		for _, ns := range all {
+			hookIn(t, c, ns, "hook")
+			w.Round(func(tx *store.Tx) {
+				h, err := getHook(tx, ns, "hook")
+				must(t, err)
+				h.DepthOver = 1
+				tx.Set(hookKey(ns, "hook"), system.EncodeRow(h))
+			})
+		}
+		w.Put(overKey("c", "hook", "q"), []byte{99})
+		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) {
+			return []Depth{{Queue: "q", Ready: 2}}, false
+		}})
+		if err := p.checkThresholds(bg); err == nil || !strings.HasPrefix(err.Error(), `namespace "c": `) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("a check with a damaged row in namespace c: %v", err)
+		}
+		for _, ns := range all {
+			if over := rowsOf(w.State, overKey(ns, "hook", "")); over != 1 {
+				t.Errorf("namespace %s: %d queues are over, want 1", ns, over)
+			}
+		}
+	})
+}
+
 // The webhooks that were removed, or whose threshold a queue has crossed back, before a crossing is recorded, are not notified.
 func TestLateCrossings(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
