@@ -60,7 +60,8 @@ func (w *world) openFailing(shards int) (*control, *failingReplica) {
 	return s.control, m
 }
 
-// An outcome that can't be recorded is tried again, settleTries times in all, while this node leads. After that the attempt counts as not made.
+// An outcome that can't be recorded is tried again, settleTries times in all, while this node leads. After that a warning
+// says so, the attempt counts as not made, and the notice is sent again when its lease ends.
 func TestOutcomesAreRetried(t *testing.T) {
 	for _, s := range []struct {
 		fails, tried int64
@@ -70,7 +71,8 @@ func TestOutcomesAreRetried(t *testing.T) {
 			c, m := w.openFailing(1)
 			hook(t, c, Webhook{Name: "h"})
 			c.Webhooks.takes(t, deaths("q", 1, 1))
-			p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Send: func(context.Context, webhook.Request) webhook.Outcome { return accepted }})
+			said := &records{all: map[string]int{}}
+			p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Logger: slog.New(said), Send: func(context.Context, webhook.Request) webhook.Outcome { return accepted }})
 			a := c.Webhooks.mustAttempt(t)
 			m.fails.Store(s.fails)
 			m.tried.Store(0)
@@ -81,6 +83,9 @@ func TestOutcomesAreRetried(t *testing.T) {
 			}
 			if st := w.status("h"); (st.Delivered == 1) != (s.fails < 3) || p.Counts(bg).Delivered != 1 {
 				t.Errorf("after %d rounds that fail: %+v", s.fails, st)
+			}
+			if n := said.count("the outcome of a notice could not be recorded"); (n == 1) != (s.fails == 3) {
+				t.Errorf("after %d rounds that fail: %d warnings that no outcome was recorded", s.fails, n)
 			}
 			if s.fails < 3 {
 				return

@@ -221,8 +221,13 @@ func (p *Dispatcher) send(ctx context.Context, a *attempt) {
 		return // cut off: the next leader tries again
 	}
 	p.logOutcome(a.hook.Namespace, a.hook.Name, &a.notice, a.id, o)
-	for try := range settleTries {
-		if err := p.cfg.Webhooks.settle(ctx, a, o); err == nil || ctx.Err() != nil || !p.cfg.Webhooks.shard.Leads() || try == settleTries-1 {
+	for try := 1; ; try++ {
+		err := p.cfg.Webhooks.settle(ctx, a, o)
+		if err == nil || ctx.Err() != nil || !p.cfg.Webhooks.shard.Leads() {
+			return
+		}
+		if try == settleTries {
+			p.log.Warn("the outcome of a notice could not be recorded: it will be sent again", "namespace", a.hook.Namespace, "webhook", a.hook.Name, "webhook_id", a.id.String(), "error", err)
 			return
 		}
 		system.Sleep(ctx, time.Second)
