@@ -318,7 +318,8 @@ func (s *Tokens) NoteUses(uses []auth.Use) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, u := range uses {
-		if len(s.uses) < maxTokens && u.At > s.uses[u.Token] {
+		at, known := s.uses[u.Token]
+		if u.At > at && (known || len(s.uses) < maxTokens) {
 			s.uses[u.Token] = u.At
 		}
 	}
