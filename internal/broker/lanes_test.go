@@ -47,3 +47,43 @@ func TestClaimWaitsForLanesToBeRead(t *testing.T) {
 		}
 	})
 }
+
+// The age of a queue's oldest task is right even if the leader has not read its lane.
+func TestOldestTaskInAnUnreadLane(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ctx := context.Background()
+		stop := w.addShard(two)
+		w.pass(5 * time.Second)
+		enqueue := func(keys ...string) {
+			specs := make([]task.Spec, len(keys))
+			for i, key := range keys {
+				specs[i] = task.Spec{Queue: "a", Type: "job", Key: key}
+				specs[i].Fill()
+			}
+			_, _, err := w.Enqueue(ctx, two, ns, specs)
+			w.must(err)
+		}
+		enqueue("last")
+		w.pass(time.Minute)
+		var keys []string
+		for i := range 1000 {
+			keys = append(keys, fmt.Sprintf("key-%05d", i))
+		}
+		enqueue(keys...)
+		stop()
+		stop = w.addShard(two)
+		defer func() { stop() }()
+		w.pass(5 * time.Second)
+		q := OnQueue{OnShard{two, ns}, "a"}
+		out, err := DescribeQueue.Call(ctx, w, q)
+		w.must(err)
+		if age := out.Info.OldestReady; age < time.Minute || age > 2*time.Minute || out.At.Time == 0 {
+			t.Errorf("the oldest task has been ready for %s at %+v, want a bit more than a minute", age, out.At)
+		}
+		_, err = PurgeQueue.Call(ctx, w, QueueCommand{OnQueue: q})
+		w.must(err)
+		if out, err = DescribeQueue.Call(ctx, w, q); err != nil || out.Info.OldestReady != 0 || out.At.Time == 0 {
+			t.Errorf("an empty queue is %+v, %v", out, err)
+		}
+	})
+}

@@ -65,9 +65,16 @@ type QueueDescribed struct {
 	Stamped
 }
 
-// DescribeQueue returns the status of a queue in a shard.
-var DescribeQueue = changes(verb.Rule{Name: "queue", Idempotent: true}, func(round *engine.Round, q *OnQueue) (out QueueDescribed, err error) {
-	out.Info, err = engine.DescribeQueue(round, q.Namespace, q.Queue)
+// DescribeQueue returns the status of a queue in a shard. The age of its oldest task is that of a moment later.
+var DescribeQueue = onReplica(verb.Rule{Name: "queue", Idempotent: true}, func(ctx context.Context, r *replica, q *OnQueue) (out QueueDescribed, err error) {
+	out.Info, out.At, err = change(ctx, r, func(round *engine.Round) (QueueInfo, error) { return engine.DescribeQueue(round, q.Namespace, q.Queue) })
+	if err != nil || out.Info.Ready == [3]int64{} {
+		return out, err
+	}
+	since, at, err := read(ctx, r, func(from store.Reader) (Time, error) { return query.OldestReady(from, q.Namespace, q.Queue), nil })
+	if out.At = at; err == nil && since != 0 {
+		out.Info.OldestReady = max(at.Time.Sub(since), 0)
+	}
 	return out, err
 })
 

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/explain"
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -209,6 +212,7 @@ func (d *duel) explainAll(queue string) (next task.ID) {
 	}
 	explain := func(r *engine.Round) (struct{}, error) {
 		claimable, trials := int64(0), map[string]*trialSeen{}
+		oldest := &schema.Exec{Seq: math.MaxUint64}
 		for _, t := range d.m.tasks {
 			if t.queue != queue || !t.state.Waiting() {
 				continue
@@ -216,6 +220,9 @@ func (d *duel) explainAll(queue string) (next task.ID) {
 			e, err := explain.Task(r, "default", t.id, takers, nil)
 			if err != nil {
 				d.T.Fatal(err)
+			}
+			if x, _ := schema.Read(d.Store, schema.IDKey("default", schema.TableExec, t.id), schema.DecodeExec); x != nil && x.State == task.Ready && !x.Parked() && x.Seq < oldest.Seq {
+				oldest = x
 			}
 			held := slices.ContainsFunc(e.Reasons, func(r explain.Reason) bool { return r.Code.Holds() })
 			switch {
@@ -254,6 +261,9 @@ func (d *duel) explainAll(queue string) (next task.ID) {
 		if err != nil || e.Claimable != claimable {
 			d.T.Fatalf("queue %q is explained by %+v, %v, but in the model %d tasks are claimable", queue, e, err, claimable)
 		}
+		if got := query.OldestReady(d.Store, "default", queue); got != oldest.ReadyAt || got != e.OldestReady {
+			d.T.Fatalf("queue %q: its oldest task has been ready since %d, and according to its explanation since %d, want %d", queue, got, e.OldestReady, oldest.ReadyAt)
+		}
 		return struct{}{}, nil
 	}
 	if _, err := engine.Run(d.World, explain); err != nil {
@@ -262,8 +272,8 @@ func (d *duel) explainAll(queue string) (next task.ID) {
 	return next
 }
 
-// BenchmarkExplain explains a task, and a queue, among a million ready tasks of 100,000 keys with limits. A task is explained within a round, a queue
-// concurrently with rounds except for a brief read of memory.
+// BenchmarkExplain explains a task, describes a queue, and explains it, among a million ready tasks of 100,000 keys with limits. The first two are
+// within a round; the oldest task and the explanation of a queue are read concurrently with rounds, except for a brief read of memory.
 func BenchmarkExplain(b *testing.B) {
 	keys, tasks := engine.Size(100_000), engine.Size(1_000_000)
 	w := engine.BenchWorld(b)
@@ -308,6 +318,24 @@ func BenchmarkExplain(b *testing.B) {
 					b.Fatal(e, err)
 				}
 			})
+		}
+	})
+	b.Run("describe", func(b *testing.B) {
+		for b.Loop() {
+			in(func(r *engine.Round) {
+				if i, err := engine.DescribeQueue(r, "default", "default"); err != nil || i.Held == 0 {
+					b.Fatal(i, err)
+				}
+			})
+		}
+	})
+	b.Run("oldest", func(b *testing.B) {
+		for b.Loop() {
+			snap := w.Store.Snapshot()
+			if query.OldestReady(snap, "default", "default") == 0 {
+				b.Fatal("there is no oldest task")
+			}
+			snap.Close()
 		}
 	})
 	var g *explain.Memory

@@ -387,6 +387,9 @@ func (s *story) queueStep(d *datadriven.TestData) string {
 		s.Configure(name, config)
 	}
 	i, err := engine.Run(s.World, func(r *engine.Round) (engine.QueueInfo, error) { return engine.DescribeQueue(r, "default", name) })
+	if since := query.OldestReady(s.Store, "default", name); since != 0 {
+		i.OldestReady = s.Now.Sub(since)
+	}
 	return answer(err, "scheduled %d, ready %v, claimed %d, retrying %d, held %d, dead %d, poisoned %d, oldest %s%s",
 		i.Scheduled, i.Ready, i.Claimed, i.Retrying, i.Held, i.Dead, i.Poisoned, i.OldestReady, s.breakersOf(i))
 }

@@ -396,16 +396,20 @@ func (d *direct) Queue(ctx context.Context, name string) (queueInfo, error) {
 	if err != nil {
 		return queueInfo{}, refused(err)
 	}
+	q, _, err := d.queues.Queue(ctx, namespace, name)
+	if err != nil {
+		return queueInfo{}, refused(err)
+	}
 	var holds []held
-	for _, h := range info.Config.Holds {
+	for _, h := range q.Config.Holds {
 		holds = append(holds, held{pause{h.Reason, h.Type, h.Key}, h.By, h.At})
 	}
-	return queueInfo{Queue: name, Holds: holds, Breakers: brokenOf(info.Breakers), BreakersOpen: info.BreakersOpen, Paused: info.Config.Paused, PausedReason: info.Config.PausedReason, PausedBy: info.Config.PausedBy, PausedAt: info.Config.PausedAt,
+	return queueInfo{Queue: name, Holds: holds, Breakers: brokenOf(info.Breakers), BreakersOpen: info.BreakersOpen, Paused: q.Config.Paused, PausedReason: q.Config.PausedReason, PausedBy: q.Config.PausedBy, PausedAt: q.Config.PausedAt,
 		Depth: depth{Scheduled: info.Scheduled, Ready: info.Ready[0] + info.Ready[1] + info.Ready[2], Claimed: info.Claimed,
 			Retrying: info.Retrying, Held: info.Held, Dead: info.Dead, Poisoned: info.Poisoned},
 		Ready:       byPrio{info.Ready[0], info.Ready[1], info.Ready[2]},
-		OldestReady: info.OldestReady.Seconds(), Settings: settingsOf(info.Config.Settings),
-		Version: int64(info.Config.Version), CreatedAt: info.Config.CreatedAt}, nil
+		OldestReady: info.OldestReady.Seconds(), Settings: settingsOf(q.Config.Settings),
+		Version: int64(q.Config.Version), CreatedAt: q.Config.CreatedAt}, nil
 }
 
 func settingsOf(s task.Settings) settings {

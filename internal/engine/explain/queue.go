@@ -12,6 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/breaker"
 	"github.com/pawlq/pawl/internal/engine/limit"
+	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/store"
@@ -56,7 +57,6 @@ const (
 	maxKeysShown   = 10
 	maxTypesLooked = 1_000   // types for which workers are checked, the ones with the most tasks
 	maxRowsOfKeys  = 250_000 // rows of lanes, of claimed tasks and of buckets that are read, each; reading is concurrent with rounds
-	maxOldest      = 16      // lanes that are searched for the oldest task
 )
 
 // Memory is the part of the leader's memory that explaining a queue needs.
@@ -125,7 +125,7 @@ type queueExplainer struct {
 	pausedTypes map[string]int64
 	broken      map[string]*brokenType // types whose breaker is not closed
 	held        int64                  // tasks read that are held by their type or key
-	oldest      []oldestOfAll          // up to maxOldest lanes
+	oldest      query.Oldest
 	partial     bool
 }
 
@@ -144,11 +144,6 @@ type keyState struct {
 	why     task.Why
 	until   store.Time
 	known   bool // why has been determined
-}
-
-type oldestOfAll struct {
-	schema.LaneName
-	schema.LaneRow
 }
 
 func (e *queueExplainer) key(name string) *keyState {
@@ -236,12 +231,13 @@ func (e *queueExplainer) readLanes() {
 		if !ok {
 			schema.Damaged(fmt.Errorf("lane key %q", bytes.Clone(k)))
 		}
-		e.lane(name, row)
+		e.lane(name, row.Count)
+		e.oldest.Add(k[len(prefix):], row)
 	})
 }
 
-func (e *queueExplainer) lane(name schema.LaneName, row schema.LaneRow) {
-	n := row.Count
+// lane adds a lane with n tasks.
+func (e *queueExplainer) lane(name schema.LaneName, n int64) {
 	e.types[name.Type] += n
 	_, paused := e.config.HeldType(name.Type)
 	if paused {
@@ -272,11 +268,6 @@ func (e *queueExplainer) lane(name schema.LaneName, row schema.LaneRow) {
 	} else {
 		e.free[name.Type] += n
 	}
-	at, _ := slices.BinarySearchFunc(e.oldest, row.First, func(o oldestOfAll, first uint64) int { return cmp.Compare(o.First, first) })
-	if at < maxOldest {
-		e.oldest = slices.Insert(e.oldest, at, oldestOfAll{name, row})
-		e.oldest = e.oldest[:min(len(e.oldest), maxOldest)]
-	}
 }
 
 // whyKey returns why no task of a key may run; "": they may.
@@ -300,7 +291,7 @@ func (e *queueExplainer) whyKey(key string, k *keyState) (task.Why, store.Time) 
 func (e *queueExplainer) explain() *QueueExplanation {
 	c := &e.counts
 	out := &QueueExplanation{Ready: c.Ready[0] + c.Ready[1] + c.Ready[2], Claimed: c.Claimed, Waiting: c.Scheduled + c.Retrying,
-		NextDue: e.nextDue(), OldestReady: e.oldestReady(), MaxWait: e.config.Settings.MaxWait, Partial: e.partial}
+		NextDue: e.nextDue(), OldestReady: e.oldest.Since(e.from, e.ns, e.name), MaxWait: e.config.Settings.MaxWait, Partial: e.partial}
 	breakers := e.ofBreakers()
 	out.Claimable = out.Ready - e.held - c.Parked
 	if out.Ready == 0 {
@@ -460,21 +451,6 @@ func (e *queueExplainer) nextDue() (next store.Time) {
 		})
 	}
 	return next
-}
-
-// oldestReady returns since when the oldest ready task has been ready.
-func (e *queueExplainer) oldestReady() (since store.Time) {
-	best := ^uint64(0)
-	for _, o := range e.oldest {
-		if o.First > best {
-			break // First is a lower bound
-		}
-		schema.ScanLane(e.from, e.ns, e.name, o.LaneName, o.InRow, o.First, best, func(t schema.ReadyTask) bool {
-			best, since = t.Seq, t.ReadyAt
-			return false
-		})
-	}
-	return since
 }
 
 // whyKeys is the reason if several keys hold tasks back; whyKeyFull and others are for a single key. Shared means that some of the keys have no

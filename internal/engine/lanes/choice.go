@@ -88,25 +88,3 @@ func (c choice) settle(top func() *Flow) {
 		s.reprice(f, now)
 	}
 }
-
-// oldestLane returns the lane with the priority's oldest task, with that task in its head. It ignores cold lanes.
-func (c choice) oldestLane() *Lane {
-	r, s := c.r, c.s
-	var nowhere int32
-	age := ranking[*Lane]{order: byAge, place: func(*Lane) *int32 { return &nowhere }}
-	for name, l := range s.byName {
-		if int(name.Priority-task.High) == c.p {
-			age.add(l)
-		}
-	}
-	for age.Len() > 0 {
-		l := age.top()
-		if len(l.head) > 0 {
-			return l
-		}
-		r.fill(s, l)
-		s.moved(l)
-		age.movedAt(0)
-	}
-	return nil
-}

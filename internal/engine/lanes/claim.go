@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
-	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -41,21 +40,4 @@ func (s *Set) Soon(p task.Priority) []schema.ReadyTask {
 		})
 	}
 	return tasks
-}
-
-// Oldest returns since when the oldest task of a priority has been ready, held or not; false if the priority has none.
-func (s *Set) Oldest(r *Round, p task.Priority) (since store.Time, some bool) {
-	in := s.in(r, p)
-	l, cold := in.oldestLane(), s.cold.oldest(in.p)
-	for cold != nil && (l == nil || cold.first.Seq < l.head[0].Seq) {
-		if cold.first.ID != (task.ID{}) {
-			return cold.first.ReadyAt, true
-		}
-		r.thaw(s, cold)
-		l, cold = in.oldestLane(), s.cold.oldest(in.p)
-	}
-	if l == nil {
-		return 0, false
-	}
-	return l.head[0].ReadyAt, true
 }

@@ -157,25 +157,6 @@ func (all *coldLanes) topOf(p int, typ string) *coldLane {
 	return nil
 }
 
-// oldest returns the cold lane of a priority whose first task has waited longest, or nil if there is none.
-func (all *coldLanes) oldest(p int) (oldest *coldLane) {
-	first := uint64(math.MaxUint64)
-	look := func(t *coldType) {
-		for i := range t.lanes.items {
-			if it := &t.lanes.items[i]; it.first < first {
-				oldest, first = it.of, it.first
-			}
-		}
-	}
-	for _, t := range all.byType[p] {
-		look(t)
-	}
-	for _, t := range all.released[p] {
-		look(t)
-	}
-	return oldest
-}
-
 // put moves a type to its place in the heap.
 func (all *coldLanes) put(t *coldType) {
 	o := &all.order[t.priority-task.High]

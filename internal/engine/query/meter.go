@@ -2,7 +2,6 @@ package query
 
 import (
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
@@ -16,9 +15,6 @@ type Meter struct {
 	Ready int64
 	Since store.Time // since when the oldest has been ready; 0: there is none, or it was not requested
 }
-
-// maxMeterLanes bounds the lanes of a queue that are searched for its oldest task. In a queue with more, it may be a younger one.
-const maxMeterLanes = 2000
 
 // Meters counts the ready tasks of the queues of a namespace that match patterns. If since is set, it also finds the oldest.
 func Meters(from store.Reader, ns string, patterns []string, since bool) (all []Meter, err error) {
@@ -39,36 +35,8 @@ func Meters(from store.Reader, ns string, patterns []string, since bool) (all []
 	})
 	for i := range all {
 		if m := &all[i]; since && err == nil && m.Ready > 0 {
-			m.Since = oldestReady(from, ns, m.Queue)
+			m.Since = OldestReady(from, ns, m.Queue)
 		}
 	}
 	return all, err
-}
-
-// oldestReady returns since when the oldest ready task of a queue has been ready.
-func oldestReady(from store.Reader, ns, queue string) (oldest store.Time) {
-	note := func(at store.Time) {
-		if oldest == 0 || at < oldest {
-			oldest = at
-		}
-	}
-	lanes := 0
-	prefix := schema.QueueKey(ns, schema.TableLane, queue)
-	from.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
-		row, err := schema.DecodeLane(v)
-		name, ok := schema.ParseLane(k[len(prefix):])
-		if err != nil || !ok {
-			return true // the leader will report it
-		}
-		if row.InRow.Seq != 0 {
-			note(row.InRow.ReadyAt)
-		}
-		schema.ScanLane(from, ns, queue, name, schema.ReadyTask{}, row.First, math.MaxUint64, func(t schema.ReadyTask) bool {
-			note(t.ReadyAt)
-			return false
-		})
-		lanes++
-		return lanes < maxMeterLanes
-	})
-	return oldest
 }
