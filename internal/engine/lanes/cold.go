@@ -206,6 +206,7 @@ func (s *Set) cool(f *Flow, l *Lane, now store.Time) {
 		s.unindex(l)
 	}
 	delete(s.byName, l.LaneName)
+	s.heldTasks -= l.held
 	delete(s.flows, f.Key)
 	s.cold.add(c, l.LaneName, s.held[l.Type])
 	s.cold.keepHead(c, l.head)

@@ -2,14 +2,7 @@ package lanes
 
 // HeldTasks returns the number of tasks in lanes that must not run now.
 func (s *Set) HeldTasks() (n int64) {
-	if len(s.held) == 0 && len(s.flows) == 1 && s.flows[""] != nil {
-		return n
-	}
-	for _, l := range s.byName {
-		if l.flow.Held != 0 || s.held[l.Type] {
-			n += l.count
-		}
-	}
+	n = s.heldTasks
 	for p := range s.cold.byType {
 		for _, t := range s.cold.byType[p] {
 			if t.held {
@@ -28,4 +21,14 @@ func (s *Set) HeldTasks() (n int64) {
 		}
 	}
 	return n
+}
+
+// countHeld updates heldTasks after the length of a lane, or what may hold it, has changed. Counting all of them when asked would hold up a round
+// with many keys.
+func (s *Set) countHeld(l *Lane) {
+	s.heldTasks -= l.held
+	if l.held = 0; l.flow.Held != 0 || s.held[l.Type] {
+		l.held = l.count
+	}
+	s.heldTasks += l.held
 }

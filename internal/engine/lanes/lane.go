@@ -18,6 +18,7 @@ import (
 type Lane struct {
 	schema.LaneName
 	count int64
+	held  int64            // of these, the ones in Set.heldTasks: all or none
 	inRow schema.ReadyTask // the task that is stored only in the lane's row: see Round.Enter
 	head  []schema.ReadyTask
 	scan  uint64

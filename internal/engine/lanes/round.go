@@ -74,6 +74,7 @@ func (r *Round) Enter(s *Set, id task.ID, x *schema.Exec) {
 			r.deleteStale(s, l)
 		}
 		l.insert(schema.ReadyTask{Seq: x.Seq, ID: id, ReadyAt: x.ReadyAt})
+		s.countHeld(l)
 		if l.first() != first {
 			s.moved(l)
 		}
@@ -91,6 +92,7 @@ func (r *Round) Leave(s *Set, x *schema.Exec) {
 	}
 	first := l.first()
 	l.remove(x.Seq)
+	s.countHeld(l)
 	inRow := l.inRow.Seq == x.Seq
 	if inRow {
 		l.inRow = schema.ReadyTask{}

@@ -35,6 +35,8 @@ type Set struct {
 	types
 	orders
 
+	heldTasks int64 // the sum of Lane.held
+
 	cold    coldLanes // of keys that have waiting tasks only, if there are many; they are in none of the tables
 	reading bool      // lanes are being read
 }
@@ -59,6 +61,7 @@ func (s *Set) link(l *Lane, f *Flow) {
 	s.byName[l.LaneName] = l
 	l.flow, l.own, l.sameType = f, -1, -1
 	f.lanes++
+	s.countHeld(l)
 	if s.ofType != nil {
 		s.index(l)
 	}
@@ -169,6 +172,7 @@ func (s *Set) setHeld(f *Flow, h Hold, now store.Time) {
 			} else {
 				s.typeOrder(l.of).add(l.of)
 			}
+			s.countHeld(l.of)
 		}
 	}
 	s.offerAgain(f, now)
@@ -190,6 +194,7 @@ func (s *Set) holdType(typ string, held bool, now store.Time) {
 		} else {
 			s.show(l, now)
 		}
+		s.countHeld(l)
 	}
 	s.holdCold(typ, held, now)
 }
