@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -352,4 +353,17 @@ func TestMapFile(t *testing.T) {
 	if s, ok := cp.Shard(2); !ok || s.ID != 2 {
 		t.Errorf("shard 2 of the copy is %+v", s)
 	}
+}
+
+// Queues returns up to limit queues of a namespace after a name, in the order of their names.
+func (c *Copy) Queues(ns, after string, limit int) (found []queues.Queue) {
+	c.mu.RLock()
+	for _, q := range c.queues {
+		if q.Namespace == ns && q.Name > after {
+			found = append(found, q)
+		}
+	}
+	c.mu.RUnlock()
+	slices.SortFunc(found, func(a, b queues.Queue) int { return strings.Compare(a.Name, b.Name) })
+	return found[:min(limit, len(found))]
 }

@@ -34,9 +34,8 @@ type Config struct {
 	System system.Replica
 	Shards Shards
 	// Own returns this node's report, and Node is its number: a node that leads the system shard need not report to itself.
-	Own       func() Report
-	Node      uint32
-	MaxQueues int // default 10,000
+	Own  func() Report
+	Node uint32
 	// Room returns unavailable when the disk is too full for a queue that is created by its first use; nil: there is always room.
 	Room   func() error
 	Logger *slog.Logger // nil: none
@@ -78,7 +77,7 @@ func NewControl(cfg Config) *Control {
 	c := &Control{shard: shard, log: cfg.Logger, Placement: NewPlacement(shard, cfg.Own, cfg.Node), Quotas: quotas.New(shard, cfg.Shards, cfg.Logger), Tokens: tokens.New(shard),
 		Workers: workers.New(shard), Schedules: schedules.New(shard), Webhooks: webhooks.New(shard, cfg.Shards.CopyWatches, cfg.Logger), Markers: markers.New(shard), Audit: auditlog.New(shard)}
 	c.Copies = NewCopies(shard, c.Placement, c.Tokens.NoteUses)
-	c.Queues = queues.New(queues.Config{Shard: shard, Shards: cfg.Shards, EnsureShare: c.Quotas.EnsureShare, MaxQueues: cfg.MaxQueues, Room: cfg.Room, Logger: cfg.Logger})
+	c.Queues = queues.New(queues.Config{Shard: shard, Shards: cfg.Shards, EnsureShare: c.Quotas.EnsureShare, Room: cfg.Room, Logger: cfg.Logger})
 	c.Namespaces = namespaces.New(namespaces.Config{Shard: shard, Confirm: c.Copies.Confirm, Divide: c.Quotas.Divide, Undivide: quotas.Forget, Erase: cfg.Shards.EraseNamespace,
 		Forget: []func(tx *store.Tx, ns string){schedules.Forget, webhooks.Forget, markers.Forget}})
 	return c

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -151,19 +150,6 @@ func (c *Copy) Queue(ns, name string) (queues.Queue, bool) {
 	defer c.mu.RUnlock()
 	q, ok := c.queues[system.Name{Namespace: ns, Name: name}]
 	return q, ok
-}
-
-// Queues returns up to limit queues of a namespace after a name, in the order of their names.
-func (c *Copy) Queues(ns, after string, limit int) (found []queues.Queue) {
-	c.mu.RLock()
-	for _, q := range c.queues {
-		if q.Namespace == ns && q.Name > after {
-			found = append(found, q)
-		}
-	}
-	c.mu.RUnlock()
-	slices.SortFunc(found, func(a, b queues.Queue) int { return strings.Compare(a.Name, b.Name) })
-	return found[:min(limit, len(found))]
 }
 
 // Namespaces returns the namespaces with queues.

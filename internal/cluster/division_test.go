@@ -37,7 +37,6 @@ func (w *world) use(shard uint32, ns string, fn func(*task.Space)) {
 // All of the quotas belong to the shard that has the queue. A queue in another shard gets a share before it takes its first task.
 func TestShareFollowsQueues(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.most = 100
 		c := w.open(3)
 		_, err := c.Namespaces.Add(bg, namespaces.Call{Name: "team", Quotas: quotasOf(100, 0, 0)})
 		must(t, err)
@@ -125,7 +124,6 @@ func TestDivisionModel(t *testing.T) {
 
 func divisionModel(t *testing.T, w *world, rng *rand.Rand) {
 	const shards, most = 4, 50
-	w.most = 100
 	w.open(shards)
 	lossy := &lossyShards{world: w, rng: rand.New(rand.NewPCG(rng.Uint64(), 1)), well: true}
 	replicas := []*systemReplica{w.newReplicaOver(lossy), w.newReplicaOver(lossy)}

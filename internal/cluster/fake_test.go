@@ -225,3 +225,37 @@ func (f *fleet) Transfer(_ context.Context, shard uint32, to uint64, _ string) e
 		return nil
 	})
 }
+
+var stepNames = [...]string{"nothing", "add replica", "replica leaves", "keep replica", "drop replica", "add learner", "remove learner",
+	"change voters", "transfer leader"}
+
+func (k StepKind) String() string {
+	if int(k) < len(stepNames) {
+		return stepNames[k]
+	}
+	return "unknown"
+}
+
+func (s Step) String() string {
+	switch s.Kind {
+	case NoStep:
+		return s.Kind.String()
+	case AddReplica:
+		return fmt.Sprintf("%s: %s on node %d", shardText(s.Shard), s.Kind, s.Node)
+	case ChangeVoters:
+		return fmt.Sprintf("%s: %s: promote %s, demote %s, remove %s", shardText(s.Shard), s.Kind, ids(s.Change.Promote), ids(s.Change.Demote),
+			ids(s.Change.Remove))
+	}
+	return fmt.Sprintf("%s: %s %s", shardText(s.Shard), s.Kind, replicaName(s.Replica))
+}
+
+// replicaName returns a replica's node and incarnation.
+func replicaName(id uint64) string { return fmt.Sprintf("%d.%d", NodeOf(id), id>>32) }
+
+func ids(list []uint64) string {
+	names := make([]string, len(list))
+	for i, id := range list {
+		names[i] = replicaName(id)
+	}
+	return fmt.Sprint(names)
+}

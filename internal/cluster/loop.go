@@ -30,11 +30,10 @@ type Groups interface {
 
 // ReconcilerConfig configures a Reconciler.
 type ReconcilerConfig struct {
-	Placement    *Placement
-	Groups       Groups
-	Period       time.Duration // between two passes; default 500 ms
-	ReplaceAfter time.Duration // how long a node must be silent for its replicas to be replaced; default 5 minutes
-	Logger       *slog.Logger  // nil: none
+	Placement *Placement
+	Groups    Groups
+	Period    time.Duration // between two passes; default 500 ms
+	Logger    *slog.Logger  // nil: none
 }
 
 const (
@@ -62,9 +61,6 @@ type Reconciler struct {
 func NewReconciler(cfg ReconcilerConfig) *Reconciler {
 	if cfg.Period == 0 {
 		cfg.Period = defaultPeriod
-	}
-	if cfg.ReplaceAfter == 0 {
-		cfg.ReplaceAfter = defaultReplaceAfter
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -179,7 +175,7 @@ func (r *Reconciler) decide(m *Map, passes []shardPass) {
 			l.decision.Busy = "none of its replicas answers"
 			r.cfg.Logger.Debug("a shard can't be asked", "shard", l.row.ID, "error", l.err)
 		} else {
-			l.decision = Next(PlanInput{Settings: m.Settings, Members: members, Shard: l.row, Status: l.status, ReplaceAfter: r.cfg.ReplaceAfter})
+			l.decision = Next(PlanInput{Settings: m.Settings, Members: members, Shard: l.row, Status: l.status})
 		}
 		if step := l.decision.Step; step.Kind == AddReplica {
 			members[memberIndex(members, step.Node)].Replicas++

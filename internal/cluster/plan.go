@@ -81,16 +81,6 @@ const (
 	TransferLeader // to Replica
 )
 
-var stepNames = [...]string{"nothing", "add replica", "replica leaves", "keep replica", "drop replica", "add learner", "remove learner",
-	"change voters", "transfer leader"}
-
-func (k StepKind) String() string {
-	if int(k) < len(stepNames) {
-		return stepNames[k]
-	}
-	return "unknown"
-}
-
 // Step is one thing to do for a shard. Doing it twice is the same as doing it once.
 type Step struct {
 	Kind    StepKind
@@ -99,30 +89,6 @@ type Step struct {
 	Replica uint64
 	Change  VoterChange
 	Why     string // why the leader changes; "": it does not
-}
-
-func (s Step) String() string {
-	switch s.Kind {
-	case NoStep:
-		return s.Kind.String()
-	case AddReplica:
-		return fmt.Sprintf("%s: %s on node %d", shardText(s.Shard), s.Kind, s.Node)
-	case ChangeVoters:
-		return fmt.Sprintf("%s: %s: promote %s, demote %s, remove %s", shardText(s.Shard), s.Kind, ids(s.Change.Promote), ids(s.Change.Demote),
-			ids(s.Change.Remove))
-	}
-	return fmt.Sprintf("%s: %s %s", shardText(s.Shard), s.Kind, replicaName(s.Replica))
-}
-
-// replicaName returns a replica's node and incarnation.
-func replicaName(id uint64) string { return fmt.Sprintf("%d.%d", NodeOf(id), id>>32) }
-
-func ids(list []uint64) string {
-	names := make([]string, len(list))
-	for i, id := range list {
-		names[i] = replicaName(id)
-	}
-	return fmt.Sprint(names)
 }
 
 // VoterChange is one atomic change of voters: a joint one if need be.
@@ -158,8 +124,6 @@ type PlanInput struct {
 	Members  []Member // in the order of their numbers
 	Shard    Shard
 	Status   Status
-	// ReplaceAfter is how long a node must be silent before its replicas are replaced; 0: 5 minutes.
-	ReplaceAfter time.Duration
 }
 
 // Decision is the decision about a shard.
@@ -170,7 +134,8 @@ type Decision struct {
 }
 
 const (
-	defaultReplaceAfter = 5 * time.Minute
+	// replaceAfter is how long a node must be silent before its replicas are replaced.
+	replaceAfter = 5 * time.Minute
 	// learnerPatience is how long a node without a voter of the shard may be silent before another one is chosen instead.
 	learnerPatience = 30 * time.Second
 )
@@ -178,9 +143,6 @@ const (
 // Next returns the next step for a shard. It never leaves a shard without a majority of voters that answer, if it has one, and at rest the
 // number of voters is odd.
 func Next(s PlanInput) Decision {
-	if s.ReplaceAfter == 0 {
-		s.ReplaceAfter = defaultReplaceAfter
-	}
 	st := s.Status
 	switch {
 	case st.Leader == 0:
@@ -225,7 +187,7 @@ func newPlanner(s PlanInput) *planner {
 			p.forced = append(p.forced, r.ID)
 		case s.Shard.leaves(r.ID):
 			p.leaving = append(p.leaving, r.ID)
-		case m.State == Draining || m.Silent >= s.ReplaceAfter:
+		case m.State == Draining || m.Silent >= replaceAfter:
 			p.unwanted = append(p.unwanted, r.ID)
 		default:
 			p.good = append(p.good, r.ID)
@@ -307,7 +269,7 @@ func (p *planner) dropSilent() Decision {
 			continue
 		}
 		silent := p.memberOf(id).Silent
-		if silent >= p.ReplaceAfter || silent >= learnerPatience && p.addTarget >= 0 {
+		if silent >= replaceAfter || silent >= learnerPatience && p.addTarget >= 0 {
 			return Decision{Step: Step{Kind: LeaveReplica, Replica: id}}
 		}
 	}
@@ -401,7 +363,7 @@ func (p *planner) rest() Decision {
 			return Decision{Blocked: fmt.Sprintf("no other node can take its replica on node %s, which is draining", m.Name)}
 		} else if p.Status.votes(id) {
 			return Decision{Blocked: fmt.Sprintf("node %s has been silent for over %v, and no other node can take its replica",
-				m.Name, p.ReplaceAfter)}
+				m.Name, replaceAfter)}
 		}
 	}
 	if p.voting(p.forced) > 0 {

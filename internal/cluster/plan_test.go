@@ -334,7 +334,7 @@ func TestLeadershipMovesHaveReasons(t *testing.T) {
 
 // If there are too many replicas, those on dead nodes leave first, then those on draining ones. Among each, those that should not vote leave first.
 func TestOrderOfReplicaRemoval(t *testing.T) {
-	p := &planner{PlanInput: PlanInput{Members: membersOf(t, "1:dead 2:draining 3"), ReplaceAfter: 5 * time.Minute}}
+	p := &planner{PlanInput: PlanInput{Members: membersOf(t, "1:dead 2:draining 3")}}
 	voting := []uint64{replicaOf(t, "1"), replicaOf(t, "2"), replicaOf(t, "3")}
 	last := -1
 	for _, word := range []string{"1", "2", "3"} {

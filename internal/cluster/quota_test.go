@@ -15,11 +15,10 @@ import (
 // A created namespace may have a tenth of the cluster's queues and schedules by default, so that there is room for others. The default namespace may
 // have all of them.
 func TestNamespaceMayHaveATenthOfQueues(t *testing.T) {
-	if q := task.DefaultQuotas(); q.Queues != queues.DefaultMaxQueues/10 || q.Schedules != schedules.MaxSchedules/10 {
-		t.Errorf("the default quotas are %d queues and %d schedules, want a tenth of %d and %d", q.Queues, q.Schedules, queues.DefaultMaxQueues, schedules.MaxSchedules)
+	if q := task.DefaultQuotas(); q.Queues != queues.MaxQueues/10 || q.Schedules != schedules.MaxSchedules/10 {
+		t.Errorf("the default quotas are %d queues and %d schedules, want a tenth of %d and %d", q.Queues, q.Schedules, queues.MaxQueues, schedules.MaxSchedules)
 	}
 	inBubble(t, func(t *testing.T, w *world) {
-		w.most = queues.DefaultMaxQueues
 		c := w.open(1)
 		for _, name := range []string{"greedy", "modest"} {
 			_, err := c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: name})

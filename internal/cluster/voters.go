@@ -152,7 +152,7 @@ func (p *planner) surplus(voters []uint64) Decision {
 // vote.
 func (p *planner) removalRank(id uint64, voters []uint64) int {
 	worth := 4
-	if m := p.memberOf(id); m.Silent >= p.ReplaceAfter {
+	if m := p.memberOf(id); m.Silent >= replaceAfter {
 		worth = 0
 	} else if m.State == Draining {
 		worth = 2

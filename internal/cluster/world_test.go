@@ -18,7 +18,6 @@ import (
 // world is a system shard without Raft, with replicas of which at most one leads, and data shards that only record what they receive.
 type world struct {
 	*systemtest.World
-	most   int // maximum number of queues
 	leader *systemReplica
 
 	mu     sync.Mutex
@@ -54,7 +53,7 @@ func seeds(many uint64) uint64 {
 func pass(d time.Duration) { time.Sleep(d) }
 
 func newWorld(t testing.TB) *world {
-	return &world{World: systemtest.NewWorld(t), most: 3, copies: map[string]task.QueueConfig{}, spaces: map[string]*task.Space{}, fails: map[uint32]error{},
+	return &world{World: systemtest.NewWorld(t), copies: map[string]task.QueueConfig{}, spaces: map[string]*task.Space{}, fails: map[uint32]error{},
 		watches: map[uint32]map[string]task.Watch{}}
 }
 
@@ -64,7 +63,7 @@ func (w *world) newReplica() *systemReplica { return w.newReplicaOver(w) }
 // newReplicaOver is newReplica with other data shards.
 func (w *world) newReplicaOver(shards Shards) *systemReplica {
 	s := &systemReplica{Replica: w.NewReplica(), world: w}
-	s.control = NewControl(Config{System: s.Replica, Shards: shards, MaxQueues: w.most})
+	s.control = NewControl(Config{System: s.Replica, Shards: shards})
 	s.Leader = s.control
 	w.T.Cleanup(s.control.Close)
 	return s

@@ -230,8 +230,7 @@ func TestOrderedQueueReservesItsShard(t *testing.T) {
 		if must(t, err); !q.Own || q.moving() {
 			t.Errorf("reserving the shard of a queue with a strict order made it %+v", q)
 		}
-		w.most = 300
-		c.Queues.cfg.MaxQueues = 300
+		w.most, c.Queues.most = 300, 300
 		for i := range 100 { // the same leader knows at once
 			other, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", fmt.Sprint("b", i), unchanged)
 			if must(t, err); other.Shard == q.Shard {

@@ -31,8 +31,8 @@ type Shards interface {
 	OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (store.Time, error)
 }
 
-// DefaultMaxQueues bounds the queues of all namespaces together.
-const DefaultMaxQueues = 10_000
+// MaxQueues bounds the queues of all namespaces together.
+const MaxQueues = 10_000
 
 // Config configures Queues.
 type Config struct {
@@ -40,7 +40,6 @@ type Config struct {
 	Shards Shards
 	// EnsureShare makes sure that a shard knows its share of a namespace's quotas before it gets a queue.
 	EnsureShare func(ctx context.Context, ns string, shard uint32) error
-	MaxQueues   int // default DefaultMaxQueues
 	// Room returns unavailable when the disk is too full for a queue that is created by its first use; nil: there is always room.
 	Room   func() error
 	Logger *slog.Logger
@@ -49,6 +48,7 @@ type Config struct {
 // Queues reads and changes the queues, and sends copies of their settings to the data shards that take their tasks.
 type Queues struct {
 	cfg   Config
+	most  int // queues of all namespaces; tests change it
 	shard *system.Shard
 	log   *slog.Logger
 
@@ -62,10 +62,7 @@ type Queues struct {
 
 // New returns the queues in a system shard.
 func New(cfg Config) *Queues {
-	if cfg.MaxQueues == 0 {
-		cfg.MaxQueues = DefaultMaxQueues
-	}
-	return &Queues{cfg: cfg, shard: cfg.Shard, log: cfg.Logger, moves: make(chan struct{}, 1)}
+	return &Queues{cfg: cfg, most: MaxQueues, shard: cfg.Shard, log: cfg.Logger, moves: make(chan struct{}, 1)}
 }
 
 // Queue returns a queue.
@@ -232,8 +229,8 @@ func (s *Queues) newQueue(tx *store.Tx, ns, name string) (Queue, error) {
 	if err != nil {
 		return Queue{}, err
 	}
-	if known.queues >= s.cfg.MaxQueues {
-		return Queue{}, task.Invalid("queue", "%q would exceed the limit of %d queues", name, s.cfg.MaxQueues)
+	if known.queues >= s.most {
+		return Queue{}, task.Invalid("queue", "%q would exceed the limit of %d queues", name, s.most)
 	}
 	if err := of.MayHaveOneMore(task.QuotaQueues, "queue", name, known.of[ns]); err != nil {
 		return Queue{}, err

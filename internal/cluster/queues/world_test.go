@@ -110,8 +110,9 @@ func newWorld(t testing.TB) *world {
 func (w *world) newReplica() *systemReplica {
 	s := &systemReplica{Replica: w.NewReplica(), world: w}
 	shard := system.NewShard(s.Replica)
-	s.control = &control{shard: shard, Namespaces: namespaces.New(namespaces.Config{Shard: shard}), Queues: New(Config{Shard: shard, Shards: w, MaxQueues: w.most,
+	s.control = &control{shard: shard, Namespaces: namespaces.New(namespaces.Config{Shard: shard}), Queues: New(Config{Shard: shard, Shards: w,
 		EnsureShare: w.ensureShare, Room: func() error { return w.room }, Logger: slog.New(slog.NewTextHandler(&w.log, nil))})}
+	s.control.Queues.most = w.most
 	s.control.minutely = func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -59,9 +59,6 @@ func (h *Tasks) Envelope(ns string, id task.ID) *schema.Envelope {
 	return nil
 }
 
-// Size returns how many tasks are cached, and roughly how many bytes they take.
-func (h *Tasks) Size() (tasks, bytes int) { return len(h.tasks), h.bytes }
-
 func (h *Tasks) put(id task.ID, t entry) {
 	h.Drop(id)
 	h.bytes += t.size()

@@ -26,3 +26,6 @@ func (h *Tasks) Verify(from store.Reader) error {
 	}
 	return nil
 }
+
+// Size returns how many tasks are cached, and roughly how many bytes they take.
+func (h *Tasks) Size() (tasks, bytes int) { return len(h.tasks), h.bytes }
