@@ -43,8 +43,8 @@ func (p *Placement) Elected() { p.liveness.elected() }
 // Dropped is described at Elected.
 func (p *Placement) Dropped() { p.liveness.dropped() }
 
-// Map returns nodes, shards and settings. It is called all the time, while nothing changes for days: so the last decoded map is returned as
-// long as it is as new as the tables, whose every change updates the row newestKey.
+// Map returns nodes, shards and settings. It is called all the time, while nothing may change for days, so it returns the map decoded last as
+// long as the row system.NewestKey, which every change of the tables updates, has the version of that map.
 func (p *Placement) Map(ctx context.Context) (*Map, error) {
 	return system.View(ctx, p.shard, func(r store.Reader) (*Map, error) {
 		if m := p.lastMap.Load(); m != nil && m.Version == system.GetNumber(r, system.NewestKey) {

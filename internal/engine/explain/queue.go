@@ -341,7 +341,7 @@ func (e *queueExplainer) wholeQueue(out *QueueExplanation) {
 	}
 }
 
-// ofBreakers returns the reasons of the types whose breakers hold the most tasks, up to breaker.MaxTold. A probe is not held.
+// ofBreakers returns the reasons of the types whose breakers hold the most tasks, up to breaker.MaxListed. A probe is not held.
 func (e *queueExplainer) ofBreakers() (reasons []Reason) {
 	for typ, b := range e.broken {
 		if b.probe {
