@@ -108,7 +108,7 @@ func TestVersionsOfRoutes(t *testing.T) {
 // Tasks go to the shard that has the queue, if the one asked first says that it has moved.
 func TestMovedQueue(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
-		moved := &forward.Moved{Namespace: routertest.Namespace, Name: "one", Shard: 2, Config: task.QueueConfig{Version: 99}}
+		moved := forward.MovedTo(queues.Queue{Namespace: routertest.Namespace, Name: "one", Shard: 2, Config: task.QueueConfig{Version: 99}})
 		m.UseBroker(partialBroker{Script: s, errs: map[uint32]error{1: moved}})
 		specs := []task.Spec{{Type: "a", Queue: "one"}, {Type: "b", Queue: "one"}}
 		out, stamp, err := m.Enqueue(bg, 1, routertest.Namespace, specs)
@@ -117,7 +117,7 @@ func TestMovedQueue(t *testing.T) {
 		}
 	})
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) { // found out slot by slot
-		moved := &forward.Moved{Namespace: routertest.Namespace, Name: "one", Shard: 2, Config: task.QueueConfig{Version: 99}}
+		moved := forward.MovedTo(queues.Queue{Namespace: routertest.Namespace, Name: "one", Shard: 2, Config: task.QueueConfig{Version: 99}})
 		m.UseBroker(partialBroker{Script: s, errs: map[uint32]error{1: moved}})
 		m.Fleet.Queues["one"] = queues.Queue{Namespace: routertest.Namespace, Name: "one", Shard: 2, Config: task.QueueConfig{Version: 99}}
 		specs := []task.Spec{{Type: "a", Queue: "one"}, {Type: "b", Queue: "spread", Key: "k"}}

@@ -11,25 +11,14 @@ import (
 // Moved means that a call certainly did not run, because its queue is no longer in the shard. It is returned by EnsureQueue, through the
 // broker that called it.
 type Moved struct {
-	Namespace, Name string
-	Shard           uint32 // where the queue is now, along with Parts
-	Parts           []queues.Part
-	Moved           uint64
-	Own             bool
-	Config          task.QueueConfig
+	queues.Queue // as it is now
 }
 
 // MovedTo returns the error for a call on a queue that has moved.
-func MovedTo(q queues.Queue) *Moved {
-	return &Moved{q.Namespace, q.Name, q.Shard, q.Parts, q.Moved, q.Own, q.Config}
-}
-
-func (e *Moved) queue() queues.Queue {
-	return queues.Queue{Namespace: e.Namespace, Name: e.Name, Shard: e.Shard, Parts: e.Parts, Moved: e.Moved, Own: e.Own, Config: e.Config}
-}
+func MovedTo(q queues.Queue) *Moved { return &Moved{q} }
 
 func (e *Moved) Error() string {
-	return fmt.Sprintf("queue %q is now in shards %v", e.Name, e.queue().Shards())
+	return fmt.Sprintf("queue %q is now in shards %v", e.Name, e.Shards())
 }
 
 // LearnMoved updates the map with where a queue is now, if that is what an error says.
@@ -38,7 +27,7 @@ func (f *Forwarder) LearnMoved(err error) bool {
 	if !errors.As(err, &m) {
 		return false
 	}
-	f.cfg.Map.Learned(m.queue())
+	f.cfg.Map.Learned(m.Queue)
 	return true
 }
 
@@ -48,7 +37,7 @@ func (f *Forwarder) translateMoved(err error) error {
 	if !errors.As(err, &m) {
 		return err
 	}
-	f.cfg.Map.Learned(m.queue())
+	f.cfg.Map.Learned(m.Queue)
 	return &task.Error{Code: task.CodeWrongState,
 		Message: fmt.Sprintf("queue %q has left the shard of the task since that ended: enqueue it as a new one", m.Name)}
 }

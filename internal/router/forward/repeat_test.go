@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/task"
@@ -17,7 +18,7 @@ import (
 
 // Whether a call is tried at another node depends on its error and, if it may have run, on whether it may be repeated.
 func TestErrorsRetriedAtOtherNodes(t *testing.T) {
-	moved := &forward.Moved{Name: "q", Shard: 4}
+	moved := forward.MovedTo(queues.Queue{Name: "q", Shard: 4})
 	for _, c := range []struct {
 		name       string
 		err        error

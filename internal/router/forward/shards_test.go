@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/cluster/schedules"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/router/routertest"
@@ -195,7 +196,7 @@ func TestMovedQueueIsLearned(t *testing.T) {
 	inGroup(t, 1, func(g *group) {
 		p := g.nodes[1]
 		g.lead(1, 1)
-		moved := &forward.Moved{Namespace: "a", Name: "q", Shard: 4, Moved: 3, Own: true, Config: task.QueueConfig{Version: 9}}
+		moved := forward.MovedTo(queues.Queue{Namespace: "a", Name: "q", Shard: 4, Moved: 3, Own: true, Config: task.QueueConfig{Version: 9}})
 		verbtest.On(p.verbs, broker.OperateTask, func(context.Context, *broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
 			return out, errors.Join(moved)
 		})

@@ -81,7 +81,7 @@ func TestErrorsRoundTrip(t *testing.T) {
 		t.Errorf("NotLeader was decoded as %v", err)
 	}
 	var to *forward.Moved
-	if err := way(&forward.Moved{Name: "q", Shard: 3, Config: task.QueueConfig{Version: 7}}); !errors.As(err, &to) || to.Shard != 3 || to.Config.Version != 7 {
+	if err := way(forward.MovedTo(queues.Queue{Name: "q", Shard: 3, Config: task.QueueConfig{Version: 7}})); !errors.As(err, &to) || to.Shard != 3 || to.Config.Version != 7 {
 		t.Errorf("Moved was decoded as %v", err)
 	}
 	err := way(broker.Unknown("shard %d", 3))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/task"
@@ -61,7 +62,7 @@ func TestOnceKeysAreFound(t *testing.T) {
 		{"held by one that has ended", []onceSays{away, moved, far(3), done}, task.ErrNotFound, "once in 1, once in 1, once in 2, holds in 3, once in 2", broker.OnceDone, nil},
 		{"held in a shard that nobody has", []onceSays{away, moved, far(77), done}, nil, "once in 1, once in 1, once in 2, once in 2", broker.OnceDone, nil},
 		{"nobody knows of the holder", []onceSays{away, moved, far(3)}, routertest.ErrAway, "once in 1, once in 1, once in 2, holds in 3", broker.OnceHeld, routertest.ErrAway},
-		{"the shard is not the queue's any more", []onceSays{away, says(broker.OnceAnswer{}, &movedQueue), done}, nil, "once in 1, once in 1, once in 2", broker.OnceDone, nil},
+		{"the shard is not the queue's any more", []onceSays{away, says(broker.OnceAnswer{}, movedQueue), done}, nil, "once in 1, once in 1, once in 2", broker.OnceDone, nil},
 	} {
 		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 			script := &onceScript{Script: s, says: c.says}
@@ -96,7 +97,7 @@ func TestOnceKeysAreFound(t *testing.T) {
 	})
 }
 
-var movedQueue = forward.Moved{Namespace: routertest.Namespace, Name: "spread", Shard: 2, Config: task.QueueConfig{Version: 4}}
+var movedQueue = forward.MovedTo(queues.Queue{Namespace: routertest.Namespace, Name: "spread", Shard: 2, Config: task.QueueConfig{Version: 4}})
 
 // A moving slot is waited for, as long as the caller has time.
 func TestOnceKeysOfMovingSlots(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/router/forward"
@@ -71,7 +72,7 @@ func (b FakeBroker) Enqueue(ctx context.Context, id uint32, ns string, specs []t
 			to = 3 - id // always the other one
 		}
 		if elsewhere && to != id {
-			return nil, broker.Stamp{}, &forward.Moved{Namespace: ns, Name: spec.Queue, Shard: to, Config: task.QueueConfig{Version: 9}}
+			return nil, broker.Stamp{}, forward.MovedTo(queues.Queue{Namespace: ns, Name: spec.Queue, Shard: to, Config: task.QueueConfig{Version: 9}})
 		}
 	}
 	s, err := b.begin(ctx, id)
@@ -270,7 +271,7 @@ func (b FakeBroker) Do(ctx context.Context, c verb.Call) error {
 	on := verbtest.Answers{}
 	verbtest.On(on, broker.OperateTask, func(ctx context.Context, q *broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
 		if q.Verb == broker.Retry {
-			return out, &forward.Moved{Name: "q", Shard: 2}
+			return out, forward.MovedTo(queues.Queue{Name: "q", Shard: 2})
 		}
 		out.View, out.At, err = b.cancel(ctx, q.ID)
 		return out, err
