@@ -34,17 +34,20 @@ type Filter struct {
 // matchesState reports whether a task's state matches the filter.
 func (f *Filter) matchesState(x *schema.Exec) bool {
 	switch {
-	case !f.maySee(x.Queue),
-		f.Type != "" && x.Type != f.Type,
+	case !f.matches(x.State, x.Queue, x.Type),
 		f.Key != "" && x.Key != f.Key,
 		f.Worker != "" && x.Claim.Worker != f.Worker,
 		f.Operation != (task.ID{}) && x.Operation != f.Operation,
 		f.CreatedAfter != 0 && x.CreatedAt <= f.CreatedAfter,
-		f.CreatedBefore != 0 && x.CreatedAt >= f.CreatedBefore,
-		len(f.States) > 0 && !slices.Contains(f.States, x.State):
+		f.CreatedBefore != 0 && x.CreatedAt >= f.CreatedBefore:
 		return false
 	}
 	return true
+}
+
+// matches reports whether a state, a queue and a type match the filter.
+func (f *Filter) matches(s task.State, queue, typ string) bool {
+	return (len(f.States) == 0 || slices.Contains(f.States, s)) && (f.Type == "" || typ == f.Type) && f.maySee(queue)
 }
 
 // matchesEnvelope reports whether a task's envelope matches the filter.

@@ -431,11 +431,7 @@ func (f *Filter) maySelect(row []byte) bool {
 		}
 		b = b[n:]
 	}
-	switch {
-	case len(f.States) > 0 && !slices.Contains(f.States, state), f.Type != "" && string(typ) != f.Type:
-		return false
-	}
-	return f.maySee(string(queue))
+	return f.matches(state, string(queue), string(typ))
 }
 
 // maySee reports whether the filter may select tasks of a queue.

@@ -189,14 +189,12 @@ func IsForgotten(ns string, k []byte) bool {
 
 // AttemptKey returns the row key of an attempt that ended without success.
 func AttemptKey(ns string, id task.ID, fence uint64) []byte {
-	k := append(Table(ns, TableAttempt), id[:]...)
-	return binary.BigEndian.AppendUint64(k, fence)
+	return binary.BigEndian.AppendUint64(IDKey(ns, TableAttempt, id), fence)
 }
 
 // MemberKey returns the row key of a member of a group.
 func MemberKey(ns string, group, ref task.ID) []byte {
-	k := append(Table(ns, TableMember), group[:]...)
-	return append(k, ref[:]...)
+	return append(IDKey(ns, TableMember, group), ref[:]...)
 }
 
 // QueueKey returns the row key of a queue in a table, or the prefix of its rows.
@@ -206,9 +204,7 @@ func QueueKey(ns string, tab byte, queue string) []byte {
 
 // LaneKey returns the row key of a lane, or with TableReady the prefix of its tasks.
 func LaneKey(ns string, tab byte, queue string, l LaneName) []byte {
-	k := Table(ns, tab)
-	k = append(append(k, queue...), 0)
-	k = append(k, byte(l.Priority))
+	k := append(QueueKey(ns, tab, queue), byte(l.Priority))
 	k = append(append(k, l.Key...), 0)
 	return append(append(k, l.Type...), 0)
 }
@@ -220,8 +216,7 @@ func ReadyKey(ns, queue string, l LaneName, seq uint64) []byte {
 
 // ListedKey returns the key of the row by which lists of a queue find a task.
 func ListedKey(ns, queue string, id task.ID) []byte {
-	k := append(append(Table(ns, TableListed), queue...), 0)
-	return append(k, id[:]...)
+	return append(QueueKey(ns, TableListed, queue), id[:]...)
 }
 
 // WaitKey returns the row key of a scheduled or retrying task, or of a ready one that is in no lane.
@@ -244,8 +239,7 @@ func ArchiveKey(ns string, ended store.Time, id task.ID) []byte {
 
 // StatePrefix returns the prefix of the rows of a queue's tasks in a state.
 func StatePrefix(ns string, tab byte, queue string, s task.State) []byte {
-	k := Table(ns, tab)
-	return append(append(k, queue...), 0, byte(s))
+	return append(QueueKey(ns, tab, queue), byte(s))
 }
 
 // TimedKey appends a time and an id to a key.
@@ -255,10 +249,8 @@ func TimedKey(prefix []byte, at store.Time, id task.ID) []byte {
 
 // ClaimedKey returns the row key of a claimed task that is not listed in the row of its key.
 func ClaimedKey(ns, queue, key string, id task.ID) []byte {
-	k := Table(ns, TableClaimed)
-	k = append(append(k, queue...), 0)
-	k = append(append(k, key...), 0)
-	return append(k, id[:]...)
+	k := append(QueueKey(ns, TableClaimed, queue), key...)
+	return append(append(k, 0), id[:]...)
 }
 
 // UseKey returns the row key of what a key uses, or the queue as a whole for "".
@@ -284,20 +276,17 @@ func NameKey(ns string, tab byte, name string) []byte { return QueueKey(ns, tab,
 
 // TickKey returns the row key of an entry of a schedule's history.
 func TickKey(ns, name string, seq uint64) []byte {
-	k := Table(ns, TableTick)
-	return binary.BigEndian.AppendUint64(append(append(k, name...), 0), seq)
+	return binary.BigEndian.AppendUint64(NameKey(ns, TableTick, name), seq)
 }
 
 // IdempotencyKey returns the row key of an idempotency key.
 func IdempotencyKey(ns, queue, key string) []byte {
-	k := Table(ns, TableKey)
-	return append(append(append(k, queue...), 0), key...)
+	return append(QueueKey(ns, TableKey, queue), key...)
 }
 
 // UniqueKey returns the row key of a unique key.
 func UniqueKey(ns, queue, key string) []byte {
-	k := Table(ns, TableUnique)
-	return append(append(append(k, queue...), 0), key...)
+	return append(QueueKey(ns, TableUnique, queue), key...)
 }
 
 // OnceRowKey returns the row key of a once key.
