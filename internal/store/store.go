@@ -77,6 +77,7 @@ type Store struct {
 	cfg     Config
 	staging staging
 	db      *pebble.DB
+	reads   // of the latest applied state
 	applied atomic.Pointer[Position]
 	buffers buffers
 
@@ -148,6 +149,7 @@ func (s *Store) open() (err error) {
 	if s.db, err = s.openDB(); err != nil {
 		return s.damage(err)
 	}
+	s.reads = reads{s, s.db}
 	if err := s.load(); err != nil {
 		return errors.Join(s.damage(err), s.db.Close())
 	}

@@ -235,22 +235,6 @@ func (r reads) finish(it *pebble.Iterator) {
 	}
 }
 
-// Get reads the latest applied state.
-func (s *Store) Get(key []byte) ([]byte, bool) { return get(s, s.db, key) }
-
-// Scan reads the latest applied state.
-func (s *Store) Scan(lo, hi []byte, fn func(key, value []byte) bool) { reads{s, s.db}.Scan(lo, hi, fn) }
-
-// ScanBack reads the latest applied state.
-func (s *Store) ScanBack(lo, hi []byte, fn func(key, value []byte) bool) {
-	reads{s, s.db}.ScanBack(lo, hi, fn)
-}
-
-// GetEach reads the latest applied state.
-func (s *Store) GetEach(keys [][]byte, fn func(i int, value []byte)) {
-	reads{s, s.db}.GetEach(keys, fn)
-}
-
 func get(s *Store, from pebble.Reader, key []byte) ([]byte, bool) {
 	v, closer, err := from.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
