@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -376,6 +377,34 @@ func TestUnreadableDueNotices(t *testing.T) {
 		stop()
 		if p.checkDue(ctx); said.count("") != 0 {
 			t.Error("a node that stops says that it can't read what is due")
+		}
+	})
+}
+
+// A notice whose row is damaged is looked at once in a period, not all the time, and the log says that it can't be sent.
+func TestUnreadableNotice(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c, m := w.openFailing(1)
+		hook(t, c, Webhook{Name: "h"})
+		c.Webhooks.takes(t, deaths("q", 1, 1))
+		scanPending(w.State, "default", "h", func(k, _ []byte) bool {
+			w.Put(slices.Clone(k), []byte{99})
+			return true
+		})
+		said := &records{all: map[string]int{}}
+		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Period: time.Minute, Logger: slog.New(said), Send: newInbox().send})
+		ctx, stop := context.WithCancel(bg)
+		var running sync.WaitGroup
+		running.Go(func() { p.Run(ctx) })
+		m.tried.Store(0)
+		pass(10 * time.Minute)
+		if tried, warned := m.tried.Load(), said.count("the next notice for a webhook could not be read"); tried > 40 || warned < 9 || warned > 12 {
+			t.Errorf("in ten minutes there were %d rounds and %d warnings, want two or three, and one, in each minute", tried, warned)
+		}
+		stop()
+		running.Wait()
+		if n := said.count("the next"); n != 0 {
+			t.Errorf("%d warnings as the node stops", n)
 		}
 	})
 }

@@ -198,20 +198,29 @@ func (p *Dispatcher) serve(ctx context.Context, of hookName) {
 	}
 	p.busy[of] = true
 	p.work.Go(func() {
-		defer func() {
-			p.mu.Lock()
-			delete(p.busy, of)
-			p.mu.Unlock()
-			p.cfg.Webhooks.pokeDispatcher()
-		}()
-		for ctx.Err() == nil {
-			a, err := p.cfg.Webhooks.nextAttempt(ctx, of.ns, of.name)
-			if err != nil || a == nil {
-				return // the next check sees what is due
-			}
-			p.send(ctx, a)
+		err := p.sendDue(ctx, of)
+		p.mu.Lock()
+		delete(p.busy, of)
+		p.mu.Unlock()
+		switch {
+		case err == nil:
+			p.cfg.Webhooks.pokeDispatcher() // when to look again has changed
+		case ctx.Err() == nil && p.cfg.Webhooks.shard.Leads():
+			p.log.Warn("the next notice for a webhook could not be read", "namespace", of.ns, "webhook", of.name, "error", err)
 		}
 	})
+}
+
+// sendDue sends what is due for a webhook.
+func (p *Dispatcher) sendDue(ctx context.Context, of hookName) error {
+	for ctx.Err() == nil {
+		a, err := p.cfg.Webhooks.nextAttempt(ctx, of.ns, of.name)
+		if err != nil || a == nil {
+			return err
+		}
+		p.send(ctx, a)
+	}
+	return nil
 }
 
 // send makes an attempt, and records its outcome.
