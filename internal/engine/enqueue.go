@@ -30,11 +30,10 @@ type Accepted struct {
 	ID        task.ID
 	State     task.State
 	CreatedAt store.Time
-	Duplicate bool // an idempotency key, request or unique key already had this task
-	// KeyTaken means that the task is not the requested one: a unique key had it, or an idempotency key in the case of a task that the broker itself
-	// enqueues.
+	Duplicate bool // the idempotency key, request id or unique key already belonged to this task
+	// KeyTaken means that the task is not the requested one: it holds the unique key or, if the broker itself enqueues, the idempotency key.
 	KeyTaken bool
-	// Order is the task's place in the order of its key; 0: its queue has no strict order, or the task no key.
+	// Order is the task's place in the order of its key; 0: its queue has no strict order, or the task has no key.
 	Order uint64
 }
 

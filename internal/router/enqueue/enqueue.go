@@ -44,7 +44,7 @@ type Enqueuer struct {
 	groups  *Groups
 }
 
-// New returns what enqueues tasks, alone and as members of groups.
+// New returns an Enqueuer for single tasks, and the Groups whose members it enqueues.
 func New(f *forward.Forwarder, b Broker, q *directory.Directory, shown Reader) (*Enqueuer, *Groups) {
 	e := &Enqueuer{forward: f, queues: q,
 		enqueue: forward.Register(f, &forward.Method[enqueueArgs, enqueueAnswer]{Rule: verb.Rule{Name: "enqueue"}, Run: func(ctx context.Context, a enqueueArgs) (out enqueueAnswer, err error) {

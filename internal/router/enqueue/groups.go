@@ -61,7 +61,7 @@ type (
 	groupCaller = forward.Caller[groupArgs, groupAnswer]
 )
 
-// Calls that create something are not repeated if their outcome is unknown: only a caller's request_id could tell.
+// Calls that create something are not repeated when their outcome is unknown: only the caller knows whether its request_id makes that safe.
 func newGroups(f *forward.Forwarder, b Broker, t *Enqueuer, shown Reader) *Groups {
 	return &Groups{forward: f, tasks: t, shown: shown,
 		create: forward.Register(f, &groupMethod{Rule: verb.Rule{Name: "make-group"}, Run: func(ctx context.Context, a groupArgs) (out groupAnswer, err error) {
@@ -113,7 +113,7 @@ func (g *Groups) MakeGroup(ctx context.Context, ns string, group task.Group) (br
 	return out.Made, out.At, err
 }
 
-// queuesIn returns the queues of some tasks that a shard has a part of, as far as is known: the shard needs copies of them.
+// queuesIn returns the queues of the tasks of which a shard has a part, as far as is known: the shard needs copies of their settings.
 func (g *Groups) queuesIn(ctx context.Context, shard uint32, ns string, tasks []task.Spec) (queues []string) {
 	seen := map[string]bool{}
 	for i := range tasks {
@@ -129,8 +129,8 @@ func (g *Groups) queuesIn(ctx context.Context, shard uint32, ns string, tasks []
 	return queues
 }
 
-// deliverJoined delivers members to their shards, as does the sender of their group's home: whichever comes first creates them. Those whose
-// shard can't be reached, or has no room, remain in transit.
+// deliverJoined delivers members to their shards. The outbox of the group's shard delivers them too, and whichever is first creates them.
+// Members whose shard can't be reached, or has no room, remain in transit.
 func (g *Groups) deliverJoined(ctx context.Context, ns string, joined []broker.Joined) {
 	var specs []task.Spec
 	var index []int
@@ -172,7 +172,7 @@ func (g *Groups) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []
 		out[i] = broker.Enqueued{Accepted: j.Accepted, Err: j.Err}
 		switch {
 		case j.Message != nil:
-			out[i].Err = task.Unavailable(forward.NoLeaderRetry, "group %s has the task, but it is still on its way to queue %q: repeat the call with its request_id to hear of it", id, tasks[i].Queue)
+			out[i].Err = task.Unavailable(forward.NoLeaderRetry, "group %s has the task, but it is still on its way to queue %q: repeat the call with the same request_id to learn its outcome", id, tasks[i].Queue)
 		case j.Err == nil && j.Duplicate && j.ID.Shard() != home: // the home knows only its id
 			if v, _, err := g.shown.Task(ctx, ns, j.ID, 0); err == nil {
 				out[i].State, out[i].CreatedAt = v.Exec.State, v.Exec.CreatedAt
@@ -182,8 +182,8 @@ func (g *Groups) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []
 	return out, got.At, nil
 }
 
-// queuesOfMembers is queuesIn for new members of a group. A queue is created at its first use, but a group that does not exist or has ended
-// takes no members, so it must not create any.
+// queuesOfMembers is queuesIn for new members of a group. That creates queues that don't exist yet, so it comes after a check that the group
+// exists and has not ended: otherwise a call that is refused would leave new queues behind.
 func (g *Groups) queuesOfMembers(ctx context.Context, ns string, id task.ID, tasks []task.Spec) ([]string, broker.Stamp, error) {
 	isNew := func(s task.Spec) bool {
 		_, known := g.tasks.queues.Copied(ns, s.Queue)

@@ -40,7 +40,7 @@ func NewOutbox(f *forward.Forwarder, c Control, t *Enqueuer) *Outbox {
 // Send delivers messages of all kinds to their shards, each with its own result. It is for broker.Config.
 func (o *Outbox) Send(ctx context.Context, ns string, messages []*broker.OutboxMessage) []broker.Enqueued {
 	out := make([]broker.Enqueued, len(messages))
-	var tasks, orders, notifications []int
+	var tasks, cancels, notifications []int
 	notices := map[uint32][]int{}
 	for i, p := range messages {
 		switch {
@@ -48,7 +48,7 @@ func (o *Outbox) Send(ctx context.Context, ns string, messages []*broker.OutboxM
 			home := p.Notice.Group.Shard()
 			notices[home] = append(notices[home], i)
 		case p.Cancel != (task.ID{}):
-			orders = append(orders, i)
+			cancels = append(cancels, i)
 		case p.Notification != nil:
 			notifications = append(notifications, i)
 		default:
@@ -62,8 +62,9 @@ func (o *Outbox) Send(ctx context.Context, ns string, messages []*broker.OutboxM
 		calls.Go(func() { o.deliverNotices(ctx, ns, home, messages, some, out) })
 	}
 	calls.Go(func() {
-		for _, i := range orders {
-			_, out[i].Err = broker.OperateTask.Call(ctx, o.forward, broker.TaskCommand{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: ns, ID: messages[i].Cancel}}) // who cancelled the group is recorded there
+		for _, i := range cancels {
+			// It has no author: the group's shard has recorded who cancelled the group.
+			_, out[i].Err = broker.OperateTask.Call(ctx, o.forward, broker.TaskCommand{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: ns, ID: messages[i].Cancel}})
 		}
 	})
 	calls.Wait()
