@@ -381,6 +381,26 @@ func TestUnreadableDueNotices(t *testing.T) {
 	})
 }
 
+// A webhook whose status is damaged is reported, and holds up no other.
+func TestUnreadableStatus(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		hook(t, c, Webhook{Name: "a"})
+		hook(t, c, Webhook{Name: "h"})
+		c.Webhooks.takes(t, deaths("q", 1, 1))
+		w.Put(statusKey("default", "a"), []byte{99})
+		said, in := &records{all: map[string]int{}}, newInbox()
+		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Period: time.Minute, Logger: slog.New(said), Send: in.send})
+		if wait := p.checkDue(bg); wait != time.Minute || said.count("pending notices for webhooks could not be read") != 1 {
+			t.Errorf("the next look is after %v, want a minute, and one warning", wait)
+		}
+		p.work.Wait()
+		if in.tries["https://h"] != 1 || in.tries["https://a"] != 0 {
+			t.Errorf("notices were sent to %v, want one to h", in.tries)
+		}
+	})
+}
+
 // A notice whose row is damaged is looked at once in a period, not all the time, and the log says that it can't be sent.
 func TestUnreadableNotice(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

@@ -1,8 +1,10 @@
 package webhooks
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -116,14 +118,14 @@ func (p *Dispatcher) Run(ctx context.Context) {
 // checkDue serves the webhooks that have something due, and returns when to look again.
 func (p *Dispatcher) checkDue(ctx context.Context) (wait time.Duration) {
 	due, err := p.cfg.Webhooks.dueHooks(ctx)
+	if bad := cmp.Or(err, due.damaged); bad != nil && ctx.Err() == nil {
+		p.log.Warn("pending notices for webhooks could not be read", "error", bad)
+	}
 	if err != nil {
-		if ctx.Err() == nil {
-			p.log.Debug("pending notices for webhooks could not be read", "error", err)
-		}
 		return p.cfg.Period
 	}
 	p.oldest.Store(int64(due.oldest))
-	if len(due.hooks) == 0 {
+	if len(due.hooks) == 0 && due.damaged == nil {
 		return idleCheck
 	}
 	wait = p.cfg.Period
@@ -147,6 +149,8 @@ type dueList struct {
 	now    store.Time // of the shard, which also set the due times
 	hooks  []dueHook
 	oldest store.Time // of all notices to be sent, except for webhooks that are paused or disabled
+	// damaged is the error of webhooks whose status can't be read. They hold up no others.
+	damaged error
 }
 
 // dueHooks returns the webhooks that have pending notices.
@@ -161,7 +165,8 @@ func (w *Webhooks) dueHooks(ctx context.Context) (dueList, error) {
 			h := &hooks[i]
 			s, bad := webhookStatus(r, h.Namespace, h.Name)
 			if bad != nil {
-				return due, bad
+				due.damaged = errors.Join(due.damaged, fmt.Errorf("webhook %q of namespace %q: %w", h.Name, h.Namespace, bad))
+				continue
 			}
 			if s.Pending == 0 {
 				continue

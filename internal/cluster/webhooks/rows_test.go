@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -61,7 +62,10 @@ func TestUnreadableRows(t *testing.T) {
 			_, err := c.Webhooks.Deliveries(bg, "default", "h")
 			return err
 		},
-		"due":  func(c *control, _ *attempt) error { _, err := c.Webhooks.dueHooks(bg); return err },
+		"due": func(c *control, _ *attempt) error {
+			due, err := c.Webhooks.dueHooks(bg)
+			return errors.Join(err, due.damaged)
+		},
 		"tell": func(c *control, _ *attempt) error { _, err := c.Webhooks.TellShards(bg); return err },
 		"test": func(c *control, _ *attempt) error {
 			_, err := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Send: accept}).Test(bg, operator, "default", "h")
