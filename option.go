@@ -91,7 +91,7 @@ func RequestID(uuid string) Option {
 func MaxAttempts(n int) Option {
 	return checkedOption(func(s *pawlv1.TaskSpec) error {
 		s.MaxAttempts = convert.Int32(n)
-		return atLeast1("max_attempts", n)
+		return notZero("max_attempts", n)
 	})
 }
 
@@ -125,14 +125,14 @@ func Key(key string) Option {
 func Cost(tokens int) Option {
 	return checkedOption(func(s *pawlv1.TaskSpec) error {
 		s.Cost = convert.Int32(tokens)
-		return atLeast1("cost", tokens)
+		return notZero("cost", tokens)
 	})
 }
 
-// atLeast1 refuses a number that the broker would take for its default.
-func atLeast1(field string, n int) error {
-	if n < 1 {
-		return convert.Invalid(field, "%d is less than 1", n)
+// notZero refuses 0, which the broker would take for its default.
+func notZero(field string, n int) error {
+	if n == 0 {
+		return convert.Invalid(field, "0 is less than 1")
 	}
 	return nil
 }

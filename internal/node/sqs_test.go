@@ -312,8 +312,8 @@ func TestSQSIsOffByDefault(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusNotFound || resp.Header.Get("x-amzn-query-error") != "" {
-			t.Errorf("%d, error header %q, want 404 of REST", resp.StatusCode, resp.Header.Get("x-amzn-query-error"))
+		if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusForbidden || !strings.Contains(string(body), "--sqs") {
+			t.Errorf("%d %s, %v, want a refusal that names --sqs", resp.StatusCode, body, err)
 		}
 	})
 }

@@ -118,9 +118,9 @@ function notEmpty(field: string, value: string): string {
   return text;
 }
 
-function atLeast1(field: string, value: number): number {
+function notZero(field: string, value: number): number {
   const n = integer(field, value);
-  if (n < 1) throw invalid(field, `${n} is less than 1`);
+  if (n === 0) throw invalid(field, "0 is less than 1");
   return n;
 }
 
@@ -140,13 +140,13 @@ export function spec(type: string, payload: Uint8Array, contentType: string, opt
   if (o.idempotencyKey !== undefined) out.idempotencyKey = notEmpty("idempotency_key", o.idempotencyKey);
   if (o.idempotencyTtl !== undefined) out.idempotencyTtl = duration("idempotency_ttl", o.idempotencyTtl);
   if (o.requestId !== undefined) out.requestId = string("request_id", o.requestId);
-  if (o.maxAttempts !== undefined) out.maxAttempts = atLeast1("max_attempts", o.maxAttempts);
+  if (o.maxAttempts !== undefined) out.maxAttempts = notZero("max_attempts", o.maxAttempts);
   if (o.retry !== undefined) out.retry = retry(o.retry);
   if (o.timeout !== undefined) out.timeout = duration("timeout", o.timeout);
   if (o.expiresIn !== undefined) out.expiresIn = duration("expires_in", o.expiresIn);
   if (o.retention !== undefined) out.retention = duration("retention", o.retention);
   if (o.key !== undefined) out.key = string("key", o.key);
-  if (o.cost !== undefined) out.cost = atLeast1("cost", o.cost);
+  if (o.cost !== undefined) out.cost = notZero("cost", o.cost);
   if (o.groupId !== undefined) out.groupId = string("group_id", o.groupId);
   if (o.unique !== undefined) out.unique = unique(o.unique);
   out.tags = list("tags", o.tags ?? []).map((tag) => string("tags", tag));

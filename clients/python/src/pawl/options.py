@@ -140,8 +140,8 @@ def _refuse_empty(spec: task_pb2.TaskSpec, name: str) -> None:
     """Refuses what the broker would take for an option that is left out."""
     if name == "idempotency_key" and not spec.idempotency_key:
         raise errors.invalid(name, "is empty: without the option, the task has none")
-    if name in ("max_attempts", "cost") and getattr(spec, name) < 1:
-        raise errors.invalid(name, f"{getattr(spec, name)} is less than 1")
+    if name in ("max_attempts", "cost") and getattr(spec, name) == 0:
+        raise errors.invalid(name, "0 is less than 1")
 
 
 def options_of(p: task_pb2.TaskSpec) -> Options:
