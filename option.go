@@ -70,7 +70,7 @@ func At(t time.Time) Option {
 func IdempotencyKey(key string) Option {
 	return checkedOption(func(s *pawlv1.TaskSpec) error {
 		if s.IdempotencyKey = key; key == "" { // the broker would take it for none
-			return convert.Invalid("idempotency_key", "is empty: without the option, the task has none")
+			return convert.Invalid("idempotency_key", "is empty: leave the option out for a task without a key")
 		}
 		return nil
 	})

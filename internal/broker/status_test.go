@@ -190,7 +190,7 @@ func TestSlowStatus(t *testing.T) {
 		reads := 0
 		w.cfg.Workers = func(_ context.Context, queues []QueueName) []task.QueueWorkers {
 			reads++
-			time.Sleep(5 * time.Second) // some nodes are slow to answer
+			<-time.After(5 * time.Second) // some nodes are slow to answer
 			return make([]task.QueueWorkers, len(queues))
 		}
 		ask := func(patience time.Duration) ([]*QueueStatus, error) {

@@ -128,7 +128,7 @@ func TestAuditRetention(t *testing.T) {
 	})
 }
 
-// Raising the level is recorded, once.
+// Raising the level is recorded, once. A repeat writes nothing.
 func TestRaiseIsRecorded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
@@ -137,10 +137,14 @@ func TestRaiseIsRecorded(t *testing.T) {
 		if _, err := s.control.Placement.Hello(ctx, Presence{Number: 1, Version: "new", MinLevel: 1, MaxLevel: 2}); err != nil {
 			t.Fatal(err)
 		}
+		before := w.State.Applied().Index
 		for range 2 {
 			if level, err := s.control.Placement.RaiseLevel(ctx, lena); err != nil || level != 2 {
 				t.Fatalf("RaiseLevel = %d, %v", level, err)
 			}
+		}
+		if n := w.State.Applied().Index - before; n != 1 {
+			t.Errorf("two calls wrote %d times, want once", n)
 		}
 		if got, want := s.noted(), []string{"lena cluster.raise_level"}; !slices.Equal(got, want) {
 			t.Errorf("the audit log has %q, want %q", got, want)

@@ -114,7 +114,7 @@ export function merge(base: TaskOptions, over: TaskOptions): TaskOptions {
 
 function notEmpty(field: string, value: string): string {
   const text = string(field, value);
-  if (!text) throw invalid(field, "is empty: without the option, the task has none");
+  if (!text) throw invalid(field, "is empty: leave the option out for a task without a key");
   return text;
 }
 

@@ -167,6 +167,10 @@ func TestQueuesOfANamespace(t *testing.T) {
 			return err
 		}
 		must(t, place("team", "a"))
+		for n := range int64(3) { // a change is no new queue
+			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "team", "a", setLength(n+1))
+			must(t, err)
+		}
 		must(t, place("team", "b"))
 		for range 2 {
 			before := w.State.Applied().Index

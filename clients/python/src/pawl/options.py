@@ -139,7 +139,7 @@ def spec(type: str, payload: bytes, content_type: str, options: Options) -> task
 def _refuse_empty(spec: task_pb2.TaskSpec, name: str) -> None:
     """Refuses what the broker would take for an option that is left out."""
     if name == "idempotency_key" and not spec.idempotency_key:
-        raise errors.invalid(name, "is empty: without the option, the task has none")
+        raise errors.invalid(name, "is empty: leave the option out for a task without a key")
     if name in ("max_attempts", "cost") and getattr(spec, name) == 0:
         raise errors.invalid(name, "0 is less than 1")
 
