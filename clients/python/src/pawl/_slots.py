@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import queue
 import threading
 from collections.abc import Coroutine
-from typing import Any, Callable, TypeVar
-
-
-T = TypeVar("T")
-
-_SIGNAL_STEP = 0.5
-
-
-def get(q: queue.SimpleQueue[T]) -> T:
-    """Waits for an item that a signal handler may put. Python runs the handler only when the main thread does something, and a
-    signal that comes just before the main thread waits does not wake it."""
-    while True:
-        with contextlib.suppress(queue.Empty):
-            return q.get(timeout=_SIGNAL_STEP)
+from typing import Any, Callable
 
 
 class Threads:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
-from pawl import _slots
+from pawl import _signals
 
 log = logging.getLogger("pawl.supervisor")
 
@@ -42,7 +42,7 @@ class Supervisor:
         keepers = [threading.Thread(target=self._keep, args=(n,)) for n in range(self._processes)]
         for keeper in keepers:
             keeper.start()
-        _slots.get(self._stop)
+        _signals.get(self._stop)
         self._stopping.set()
         self._signal_all(signal.SIGTERM)
         deadline = time.monotonic() + self._drain_timeout + _KILL_AFTER

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import grpc
 
-from pawl import _convert, _ending, _rpc, _slots, _telemetry, claim, errors, outcome
+from pawl import _convert, _ending, _rpc, _signals, _telemetry, claim, errors, outcome
 from pawl._held import Held, Phase, extension, log, log_end, loss, outcome_of, title, verdict
 from pawl._slots import Loop, Threads
 from pawl.v1 import task_pb2, worker_pb2
@@ -145,7 +145,7 @@ class Run:
 
     def _wait(self) -> errors.PawlError | None:
         try:
-            return _slots.get(self._wake)
+            return _signals.get(self._wake)
         except KeyboardInterrupt:  # in a program without its own signal handlers; a second one ends the drain
             return None
 
