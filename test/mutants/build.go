@@ -141,6 +141,14 @@ func mutantSwap[T any](n int, a, b T) (T, T) {
 	}
 	return a, b
 }
+
+func mutantZero[T any](n int, a T) T {
+	if mutantNow == n {
+		var zero T
+		return zero
+	}
+	return a
+}
 `
 
 // mutantVar is the environment variable that turns a mutant on.

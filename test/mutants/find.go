@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -164,6 +165,10 @@ func (v *finder) mutate(n ast.Node) {
 		v.boolean(n)
 	case *ast.IncDecStmt:
 		v.step(n)
+	case *ast.AssignStmt:
+		v.assignment(n)
+	case *ast.CompositeLit:
+		v.fields(n)
 	}
 }
 
@@ -496,6 +501,98 @@ func (v *finder) step(s *ast.IncDecStmt) {
 	other := map[token.Token]string{token.INC: "--", token.DEC: "++"}[s.Tok]
 	id := v.add(s, "becomes "+other)
 	v.wrap(s, fmt.Sprintf("if mutantOn(%d) { %s%s } else { ", id, v.text(s.X), other), " }", id)
+}
+
+// assignment leaves out an assignment to what exists already. That of a call's only error is left out with the call.
+func (v *finder) assignment(s *ast.AssignStmt) {
+	switch v.parent().(type) {
+	case *ast.BlockStmt, *ast.CaseClause, *ast.CommClause:
+	default:
+		return
+	}
+	if s.Tok == token.DEFINE || !slices.ContainsFunc(s.Lhs, func(x ast.Expr) bool { return !isNamed(x, "_") }) {
+		return
+	}
+	if c, ok := s.Rhs[0].(*ast.CallExpr); ok && len(s.Lhs) == 1 {
+		if t := v.info.TypeOf(c); t != nil && t.String() == "error" && !v.makesErrors(c) {
+			return
+		}
+	}
+	id := v.add(s, "not assigned")
+	v.wrap(s, fmt.Sprintf("if !mutantOn(%d) { ", id), " }", id)
+}
+
+// fields leaves out each named field of a new struct. Texts of other modules' structs are descriptions, as of a command.
+func (v *finder) fields(c *ast.CompositeLit) {
+	of, ok := v.info.TypeOf(c).Underlying().(*types.Struct)
+	if !ok {
+		return
+	}
+	for _, x := range c.Elts {
+		kv, ok := x.(*ast.KeyValueExpr)
+		if !ok || v.isZeroValue(kv.Value) || v.isText(kv.Value) && !v.isOwn(v.info.TypeOf(c)) {
+			continue
+		}
+		var field types.Type
+		for f := range of.Fields() {
+			if isNamed(kv.Key, f.Name()) {
+				field = f.Type()
+			}
+		}
+		t, named := v.typeText(field)
+		if !named {
+			continue
+		}
+		v.path = append(v.path, c)
+		id := v.add(kv, "not set")
+		v.path = v.path[:len(v.path)-1]
+		v.wrap(kv.Value, fmt.Sprintf("mutantZero[%s](%d, ", t, id), ")", id)
+	}
+}
+
+func (v *finder) isText(x ast.Expr) bool {
+	t, ok := v.info.TypeOf(x).Underlying().(*types.Basic)
+	return ok && t.Info()&types.IsString != 0 && v.isConst(x)
+}
+
+// isOwn reports whether a struct's type is of the module, or has no name.
+func (v *finder) isOwn(t types.Type) bool {
+	n, ok := types.Unalias(t).(*types.Named)
+	return !ok || n.Obj().Pkg() == nil || n.Obj().Pkg().Path() == v.module || strings.HasPrefix(n.Obj().Pkg().Path(), v.module+"/")
+}
+
+// isZeroValue reports whether an expression is the zero of its type for certain.
+func (v *finder) isZeroValue(x ast.Expr) bool {
+	if v.isNil(x) {
+		return true
+	}
+	c := v.info.Types[x].Value
+	return c != nil && (c.String() == "0" || c.String() == "false" || c.String() == `""`)
+}
+
+// foreign matches a name that only its own package can use.
+var foreign = regexp.MustCompile(`\.[^A-Z\s.]`)
+
+// typeText writes a type as the file could. A type of a package that the file does not import, or that is not exported, has no name there.
+func (v *finder) typeText(t types.Type) (text string, named bool) {
+	named = true
+	text = types.TypeString(t, func(p *types.Package) string {
+		if p == v.types {
+			return ""
+		}
+		for _, i := range v.file.syntax.Imports {
+			switch path, _ := strconv.Unquote(i.Path.Value); {
+			case path != p.Path():
+			case i.Name != nil:
+				return i.Name.Name
+			default:
+				return p.Name()
+			}
+		}
+		named = false
+		return p.Name()
+	})
+	return text, named && !foreign.MatchString(text)
 }
 
 func (v *finder) isBool(x ast.Expr) bool {

@@ -26,6 +26,7 @@ type pkg struct {
 	Root    string // of the module
 	Dir     string
 	Path    string         // import path
+	module  string         // path of the module
 	Tests   string         // directory of the package whose tests run: its own, unless another is given
 	without *regexp.Regexp // tests that don't run; nil: all do
 	fset    *token.FileSet
@@ -76,7 +77,7 @@ func load(ctx context.Context, patterns ...string) ([]*pkg, error) {
 	slices.SortFunc(matches, func(a, b listed) int { return strings.Compare(a.ImportPath, b.ImportPath) })
 	var all []*pkg
 	for _, l := range matches {
-		p := &pkg{Root: l.Module.Dir, Dir: l.Dir, Path: l.ImportPath, Tests: l.Dir, Name: ".", fset: token.NewFileSet()}
+		p := &pkg{Root: l.Module.Dir, Dir: l.Dir, Path: l.ImportPath, module: l.Module.Path, Tests: l.Dir, Name: ".", fset: token.NewFileSet()}
 		if l.ImportPath != l.Module.Path {
 			p.Name = strings.TrimPrefix(l.ImportPath, l.Module.Path+"/")
 		}

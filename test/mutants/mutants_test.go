@@ -50,6 +50,14 @@ weak.go Any: n == 1: 1 plus 1: killed
 weak.go Any: n == 1: 1 minus 1: killed
 weak.go Any: b: && without: killed
 weak.go Alone: delete(m, "a"): not called: not covered
+weak.go Put: p.X = 3: not assigned: killed
+weak.go Put: p.X = 3: 3 plus 1: killed
+weak.go Put: p.X = 3: 3 minus 1: killed
+weak.go Put: p.Y += 3: not assigned: survived
+weak.go Put: p.Y += 3: 3 plus 1: survived
+weak.go Put: p.Y += 3: 3 minus 1: survived
+weak.go Put: X: p.X: not set: survived
+weak.go Put: Y: 4: not set: killed
 `
 
 func TestOutcomes(t *testing.T) {
@@ -83,7 +91,7 @@ func TestOutcomes(t *testing.T) {
 	if passed, err := report(p, mutants, last, true); err != nil || passed {
 		t.Errorf("the report of weak tests: passed %t, %v", passed, err)
 	}
-	if again, err := readSurvivors(last); err != nil || len(again) != 11 || !again["weak.go Both: b: && without"] {
+	if again, err := readSurvivors(last); err != nil || len(again) != 15 || !again["weak.go Both: b: && without"] {
 		t.Errorf("survivors of the last run: %v, %v", again, err)
 	}
 }

@@ -81,3 +81,17 @@ func Any(ns []int, b bool) bool {
 	return slices.ContainsFunc(ns, func(n int) bool { return n == 1 }) &&
 		b
 }
+
+// Point is what Put changes.
+type Point struct {
+	X, Y int
+	of   []string
+}
+
+// Put lets through what it assigns to one of two, and a field that is not set.
+func Put(p *Point) *Point {
+	p.X = 3
+	p.Y += 3
+	_ = p
+	return &Point{X: p.X, Y: 4, of: nil}
+}

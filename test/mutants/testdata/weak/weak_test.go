@@ -24,6 +24,10 @@ func TestWeak(t *testing.T) {
 	if !Any([]int{1}, true) || Any([]int{1}, false) {
 		t.Error("any")
 	}
+	var p Point
+	if made := Put(&p); p.X != 3 || made.Y != 4 {
+		t.Error("put")
+	}
 	if a, b := Range(); a+b != 3 {
 		t.Error("range")
 	}
