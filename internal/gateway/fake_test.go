@@ -58,6 +58,7 @@ type fake struct {
 	claims   []broker.ClaimCall
 	left     []broker.ClaimCall                           // passed to Abandon
 	hold     chan struct{}                                // if set, Settle waits until it can receive from it
+	holds    uint32                                       // the shard for which Settle waits; 0: all
 	busy     chan struct{}                                // if set, Enqueue waits until it is closed
 	enqueues func(ctx context.Context, specs []task.Spec) // if set, called before Enqueue begins; may block
 	panics   bool
@@ -338,7 +339,7 @@ func (f *fake) Await(ctx context.Context, shard uint32, c broker.ClaimCall) erro
 }
 
 func (f *fake) Settle(ctx context.Context, shard uint32, calls []broker.Settle) ([]broker.Settled, broker.Stamp, error) {
-	if f.hold != nil {
+	if f.hold != nil && (f.holds == 0 || f.holds == shard) {
 		select {
 		case <-f.hold:
 		case <-ctx.Done():

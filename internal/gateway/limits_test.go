@@ -211,7 +211,7 @@ func TestLimitsAreStable(t *testing.T) {
 
 		"a sample": {sampleSize, 10}, "frames of a producer": {maxFrames, 64}, "spare receivers": {spareReceivers, 2}, "results together": {maxResultsTogether, 1000},
 
-		"slots": {maxSlots, 10_000}, "frames that wait": {framesWaiting, 64}, "items together": {gatherItems, 4000},
+		"slots": {maxSlots, 10_000}, "frames in a lane": {laneFrames, 64}, "items in a lane": {laneItems, 4000},
 		"notices": {maxNotices, 1024}, "an instance": {maxInstance, 64},
 	} {
 		if c[0] != c[1] {

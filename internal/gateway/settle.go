@@ -182,10 +182,15 @@ func (b *settleBatch) run(ctx context.Context, g *workerService) {
 		if err == nil {
 			continue
 		}
-		refused := g.Item(err)
-		for _, to := range parts[i].answers {
-			to.Error = refused
-		}
+		parts[i].refuse(g, err)
+	}
+}
+
+// refuse answers all items with an error.
+func (b *settleBatch) refuse(g *workerService, err error) {
+	refused := g.Item(err)
+	for _, to := range b.answers {
+		to.Error = refused
 	}
 }
 

@@ -26,13 +26,6 @@ const (
 	// pushPause is the shortest pause before a claim that was refused for now is repeated, pushPauseMax the longest.
 	pushPause    = 100 * time.Millisecond
 	pushPauseMax = 2 * time.Second
-	// framesWaiting is how many settle frames may wait while others run. Beyond it the stream is not read, and the worker's sends
-	// block.
-	framesWaiting = 64
-	// gatherItems bounds the items of settle frames that are run together.
-	gatherItems = 4000
-	// settleTime bounds one settle of a stream.
-	settleTime = 30 * time.Second
 	// maxNotices is how many notifications of lost claims may wait to be sent. The worker learns of further ones when it settles or
 	// extends.
 	maxNotices = 1024
@@ -41,11 +34,12 @@ const (
 // work is one Work stream.
 //
 // Two goroutines serve it, to keep an idle worker cheap: receive reads frames, the handler's own claims tasks for the free slots.
-// Two more run on demand: one does what frames ask for, one notifies the worker of lost claims. Any failure ends the stream; the
-// handler waits for all but receive, which ends with the stream.
+// More run on demand: one for each shard that frames settle claims of, and one that notifies the worker of lost claims. Any failure ends the
+// stream; the handler waits for all but receive, which ends with the stream.
 type work struct {
 	g      *workerService
 	stream pawlv1.WorkerService_WorkServer
+	keep   func() (give func()) // keeps the memory of the current frame
 	ns     string
 	claim  broker.ClaimCall
 	watch  ClaimWatch
@@ -57,10 +51,11 @@ type work struct {
 	mu    sync.Mutex
 	slots int           // granted and unused
 	lost  []broker.Lost // to be sent
+	lanes map[uint32]*settleLane
+	// The lanes have been told to stop, and new ones don't start.
+	lanesEnd bool
 
 	more     chan struct{} // capacity 1: slots were granted
-	settles  chan *pawlv1.SettleRequest
-	settler  onDemand
 	notifier onDemand
 	pushing  context.Context
 	stopPush context.CancelFunc
@@ -76,7 +71,9 @@ func (g *workerService) Work(stream pawlv1.WorkerService_WorkServer) error {
 		return err
 	}
 	w := &work{g: g, stream: stream, ns: callinfo.Namespace(stream.Context()), more: make(chan struct{}, 1),
-		settles: make(chan *pawlv1.SettleRequest, framesWaiting), ended: make(chan struct{})}
+		ended: make(chan struct{})}
+	from := callinfo.Of(stream.Context()).Receiver
+	w.keep = func() func() { return from.Keep().Give }
 	if w.claim, err = helloOf(w.ns, first.GetHello(), g.limits); err != nil {
 		return err
 	}
@@ -121,7 +118,7 @@ func helloOf(ns string, h *pawlv1.WorkHello, l task.Limits) (broker.ClaimCall, e
 func (w *work) serve(first *pawlv1.WorkRequest) error {
 	ctx := w.stream.Context()
 	w.pushing, w.stopPush = context.WithCancel(ctx)
-	w.settler.do, w.notifier.do = func() { w.failIf(w.settle) }, func() { w.failIf(w.notify) }
+	w.notifier.do = func() { w.failIf(w.notify) }
 	w.watch = w.g.broker.WatchClaims(w.onLost)
 	defer w.watch.Close()
 	w.register(first.GetHello())
@@ -130,8 +127,7 @@ func (w *work) serve(first *pawlv1.WorkRequest) error {
 	go w.failIf(func() error { return w.receive(ctx, first) })
 	w.failIf(w.push)
 	w.failIf(w.stay)
-	w.settler.stop()
-	w.failIf(w.settle) // what was received is run, even if its sender is gone
+	w.finishSettles()
 	w.notifier.stop()
 	if errors.Is(w.err, io.EOF) {
 		return nil
@@ -182,18 +178,19 @@ type onDemand struct {
 	run     sync.WaitGroup
 }
 
-// poke signals that there is something to do.
-func (o *onDemand) poke() {
+// poke signals that there is something to do. It reports false if nothing will be done any more.
+func (o *onDemand) poke() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.stopped {
-		return
+		return false
 	}
 	o.again = true
 	if !o.running {
 		o.running = true
 		o.run.Go(o.loop)
 	}
+	return true
 }
 
 func (o *onDemand) loop() {
@@ -242,16 +239,8 @@ func (w *work) accept(ctx context.Context, frame *pawlv1.WorkRequest) error {
 		w.stopPush()
 	}
 	if s := frame.GetSettle(); s != nil {
-		if err := checkSettle(s); err != nil {
+		if err := w.settle(ctx, s); err != nil {
 			return err
-		}
-		select {
-		case w.settles <- s:
-			w.settler.poke()
-		case <-w.ended:
-			return w.err
-		case <-ctx.Done():
-			return ctx.Err()
 		}
 	}
 	return w.grant(frame.GetGrant())
@@ -376,64 +365,6 @@ func (w *work) deliver(claimed []broker.Claimed) error {
 		claimed = claimed[n:]
 	}
 	return nil
-}
-
-// settle runs the waiting settle frames. Frames that arrive while some run are run together next; each is answered individually, in
-// the order of arrival.
-func (w *work) settle() error {
-	for {
-		select {
-		case first := <-w.settles:
-			w.run(w.gather(first))
-		default:
-			return nil
-		}
-	}
-}
-
-// gather takes the waiting frames.
-func (w *work) gather(first *pawlv1.SettleRequest) (frames []*pawlv1.SettleRequest) {
-	frames = append(frames, first)
-	for items := settleItems(first); items < gatherItems; {
-		select {
-		case next := <-w.settles:
-			frames = append(frames, next)
-			items += settleItems(next)
-		default:
-			return frames
-		}
-	}
-	return frames
-}
-
-// run runs frames together and answers each.
-func (w *work) run(frames []*pawlv1.SettleRequest) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.stream.Context()), settleTime)
-	defer cancel()
-	var b settleBatch
-	answers := make([]*pawlv1.SettleResponse, len(frames))
-	for i, f := range frames {
-		answers[i] = b.add(w.g, w.ns, f)
-	}
-	began := time.Now()
-	b.run(ctx, w.g)
-	w.forget(&b)
-	for i := range b.calls {
-		w.g.spans.Settled(&w.held, b.calls[i].Verb, b.calls[i].Hold.ID, began, b.answers[i].GetError())
-	}
-	for _, a := range answers {
-		if w.send(&pawlv1.WorkResponse{Settled: a}) != nil {
-			return // receive notices too
-		}
-	}
-}
-
-// forget stops watching claims that have ended, and reports them and longer leases to the registry.
-func (w *work) forget(b *settleBatch) {
-	b.notify(func(h *broker.Hold) {
-		w.watch.Remove(h.ID, h.Token)
-		w.quiet.me.Ended(h.ID, h.Token)
-	}, w.quiet.me.Extended)
 }
 
 func (w *work) send(frame *pawlv1.WorkResponse) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/receive"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -84,7 +86,9 @@ func startWorker(t *testing.T, f *fake, first *pawlv1.WorkRequest) *workerClient
 	ctx, cut := context.WithCancel(context.Background())
 	s := &workerClient{t: t, f: f, g: newGateway(f), cut: cut, ended: make(chan error, 1),
 		stream: &pipeStream{in: make(chan *pawlv1.WorkRequest), closed: make(chan struct{}), out: make(chan *pawlv1.WorkResponse)}}
-	s.stream.ctx, _ = callinfo.Begin(ctx, "grpc", "test")
+	var call *callinfo.Call
+	s.stream.ctx, call = callinfo.Begin(ctx, "grpc", "test")
+	call.Receiver = &receive.Receiver{Stream: ctx}
 	go func() {
 		err := s.g.services.worker.Work(s.stream)
 		cut() // as gRPC does
@@ -223,10 +227,17 @@ func TestWorkAnswersSettlesInOrderAndGathersThem(t *testing.T) {
 			synctest.Wait()
 		}
 		close(hold)
-		for i, c := range tasks {
+		var got []*pawlv1.Settled
+		for len(got) < len(tasks) {
 			r := s.hear()
-			if len(r.GetSettled().GetAcks()) != 1 || r.Settled.Acks[0].TaskId != c.TaskId || r.Settled.Acks[0].Error != nil {
-				t.Fatalf("answer %d = %v, want the ack of %s", i, r, c.TaskId)
+			if len(r.GetSettled().GetAcks()) == 0 {
+				t.Fatalf("got %v after %d answers", r, len(got))
+			}
+			got = append(got, r.GetSettled().GetAcks()...)
+		}
+		for i, c := range tasks {
+			if got[i].TaskId != c.TaskId || got[i].Error != nil {
+				t.Fatalf("answer %d = %v, want the ack of %s", i, got[i], c.TaskId)
 			}
 		}
 		if len(f.settles) != 2 || len(f.settles[0]) != 1 || len(f.settles[1]) != 19 {
@@ -570,10 +581,11 @@ func TestOnDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, goOn := 0, make(chan struct{})
 		o := &onDemand{do: func() { began++; <-goOn }}
+		poke := func() { o.poke() }
 		for _, c := range []struct {
 			do   func()
 			want int // starts of the function by then
-		}{{func() {}, 0}, {o.poke, 1}, {o.poke, 1}, {o.poke, 1}, {func() { goOn <- struct{}{} }, 2}, {func() { goOn <- struct{}{} }, 2}, {o.poke, 3}, {o.poke, 3}} {
+		}{{func() {}, 0}, {poke, 1}, {poke, 1}, {poke, 1}, {func() { goOn <- struct{}{} }, 2}, {func() { goOn <- struct{}{} }, 2}, {poke, 3}, {poke, 3}} {
 			if c.do(); true {
 				synctest.Wait()
 			}
@@ -590,7 +602,9 @@ func TestOnDemand(t *testing.T) {
 		if synctest.Wait(); !stopped || began != 4 {
 			t.Errorf("stopped: %t, the function started %d times", stopped, began)
 		}
-		o.poke()
+		if does := o.poke(); does {
+			t.Error("poke promised to do something after the end")
+		}
 		if synctest.Wait(); began != 4 {
 			t.Error("the function started after the end")
 		}
@@ -684,22 +698,141 @@ func TestLateClaimsAreGivenBack(t *testing.T) {
 }
 
 // A settle frame that waits for space waits no longer than its stream lasts, and returns the reason why the stream ended.
-func TestSettlesWaitForSpace(t *testing.T) {
-	gone, leave := context.WithCancel(t.Context())
-	leave()
-	for what, c := range map[string]struct {
-		ctx   context.Context
-		ended error
-		want  error
-	}{"the worker is gone": {gone, nil, context.Canceled}, "the stream has ended": {t.Context(), errSend, errSend}} {
-		w := &work{ended: make(chan struct{}), settles: make(chan *pawlv1.SettleRequest)}
-		w.quiet.me = newFake().registry.Join(registry.Hello{}, "", 0, func() {})
-		if c.ended != nil {
-			w.err = c.ended
-			close(w.ended)
+// ackIn returns an ack of an unknown task of a shard.
+func ackIn(shard uint32, n int) *pawlv1.AckRequest {
+	return &pawlv1.AckRequest{TaskId: task.NewID(shard, 1, uint64(n)).String(), ClaimToken: task.Token{Fence: 1, Nonce: 1}.String()}
+}
+
+// A shard that does not answer holds up no settles of the others, also if they came in one frame with settles for it.
+func TestSettlesDontWaitForOtherShards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		hold := make(chan struct{})
+		f.hold, f.holds = hold, 1
+		s := startWorker(t, f, &pawlv1.WorkRequest{Hello: hello("q")})
+		for n := range 3 {
+			began := time.Now()
+			s.send(&pawlv1.WorkRequest{Settle: &pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{ackIn(1, n), ackIn(2, n)}}})
+			got := s.hear().GetSettled().GetAcks()
+			if len(got) != 1 || got[0].GetTaskId() != ackIn(2, n).TaskId || time.Since(began) != 0 {
+				t.Fatalf("after %v, the answer to frame %d was %v, want that of shard 2", time.Since(began), n, got)
+			}
 		}
-		if err := w.accept(c.ctx, &pawlv1.WorkRequest{Settle: &pawlv1.SettleRequest{}}); err != c.want {
-			t.Errorf("%s: accept = %v, want %v", what, err, c.want)
+		close(hold)
+		for n := 0; n < 3; {
+			got := s.hear().GetSettled().GetAcks()
+			if len(got) == 0 {
+				t.Fatalf("%d of 3 answers of shard 1 came", n)
+			}
+			for _, a := range got {
+				if a.GetTaskId() != ackIn(1, n).TaskId {
+					t.Errorf("answer %d of shard 1 is for %s", n, a.GetTaskId())
+				}
+				n++
+			}
+		}
+		if err := s.end(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// The lane of a shard that does not answer is bounded: then it refuses settles, and those for other shards get through.
+func TestFullLaneRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		hold := make(chan struct{})
+		f.hold, f.holds = hold, 1
+		s := startWorker(t, f, &pawlv1.WorkRequest{Hello: hello("q")})
+		for n := range 1 + laneFrames { // the first runs
+			s.send(&pawlv1.WorkRequest{Settle: &pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{ackIn(1, n)}}})
+			synctest.Wait()
+		}
+		began := time.Now()
+		for n := 100; n < 103; n++ {
+			s.send(&pawlv1.WorkRequest{Settle: &pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{ackIn(2, n), ackIn(1, n)}}})
+			codes := map[string]string{}
+			for _, a := range append(s.hear().GetSettled().GetAcks(), s.hear().GetSettled().GetAcks()...) {
+				codes[a.GetTaskId()] = a.GetError().GetCode()
+			}
+			want := map[string]string{ackIn(1, n).TaskId: string(task.CodeUnavailable), ackIn(2, n).TaskId: string(task.CodeNotFound)}
+			if !maps.Equal(codes, want) {
+				t.Errorf("frame %d was answered with %v, want %v", n, codes, want)
+			}
+		}
+		if took := time.Since(began); took != laneWait {
+			t.Errorf("three frames took %v, want %v for the first and nothing for the others", took, laneWait)
+		}
+		close(hold)
+		for n := 0; n < 1+laneFrames; {
+			got := s.hear().GetSettled().GetAcks()
+			if len(got) == 0 {
+				t.Fatalf("%d of %d answers came", n, 1+laneFrames)
+			}
+			n += len(got)
+		}
+		if err := s.end(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A full lane that moves makes the stream wait. A stream that ends meanwhile gives back the frame's memory.
+func TestSettlesWaitForSpace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for what, c := range map[string]struct {
+			end  func(*work, context.CancelFunc)
+			want error
+		}{
+			"the worker is gone":   {func(_ *work, leave context.CancelFunc) { leave() }, context.Canceled},
+			"the stream has ended": {func(w *work, _ context.CancelFunc) { w.err = errSend; close(w.ended) }, errSend},
+			"the lane moves":       {func(w *work, _ context.CancelFunc) { w.lanes[1].take() }, nil},
+		} {
+			ctx, leave := context.WithCancel(t.Context())
+			kept, given := 0, 0
+			w := &work{g: &newGateway(newFake()).services.worker, ended: make(chan struct{}), lanesEnd: true,
+				keep: func() func() { kept++; return func() { given++ } }}
+			w.quiet.me = newFake().registry.Join(registry.Hello{}, "", 0, func() {})
+			full := settleBatch{calls: make([]broker.Settle, laneItems), answers: make([]*pawlv1.Settled, laneItems)}
+			if _, added := w.lane(1).tryAdd(&full, &heldFrame{give: func() {}}); !added {
+				t.Fatal("the lane of a new stream is full")
+			}
+			var err error
+			done := false
+			go func() {
+				err = w.accept(ctx, &pawlv1.WorkRequest{Settle: &pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{ackIn(1, 1)}}})
+				done = true
+			}()
+			if synctest.Wait(); done {
+				t.Errorf("%s: a full lane took a frame, or refused it at once: %v", what, err)
+			}
+			c.end(w, leave)
+			if synctest.Wait(); !done || err != c.want || kept != 1 || given != 1 {
+				t.Errorf("%s: accepted: %t, %v, want %v; the memory was kept %d times and given back %d times", what, done, err, c.want, kept, given)
+			}
+			leave()
+		}
+	})
+}
+
+// A lane takes frames up to the limits of items and frames. A frame that is larger than the lane is taken alone.
+func TestLaneIsBounded(t *testing.T) {
+	for _, c := range []struct {
+		items []int // of each frame
+		want  int   // frames taken
+	}{{[]int{1, 1, 1}, 3}, {[]int{laneItems, 1}, 1}, {[]int{laneItems - 1, 1, 1}, 2}, {[]int{laneItems + 1}, 1}, {slices.Repeat([]int{1}, laneFrames+1), laneFrames}} {
+		l := &settleLane{taken: make(chan struct{}, 1)}
+		got := 0
+		for _, n := range c.items {
+			if _, added := l.tryAdd(&settleBatch{make([]broker.Settle, n), make([]*pawlv1.Settled, n)}, &heldFrame{}); added {
+				got++
+			}
+		}
+		if b, frames := l.take(); got != c.want || len(frames) != got || len(b.calls) != len(b.answers) {
+			t.Errorf("of frames with %d … items, %d were taken, want %d", c.items[0], got, c.want)
+		}
+		if b, frames := l.take(); len(b.calls) != 0 || len(frames) != 0 {
+			t.Errorf("%d items are still there after they were taken", len(b.calls))
 		}
 	}
 }
@@ -734,25 +867,6 @@ func TestSettlesInShards(t *testing.T) {
 		}
 		if !slices.Equal(got, c.want) || items != len(c.shards) {
 			t.Errorf("shards %v: %d items in parts for %v, want %v", c.shards, items, got, c.want)
-		}
-	}
-}
-
-// Frames are run together up to the limit of items, and the rest waits.
-func TestSettlesAreGathered(t *testing.T) {
-	frame := func(items int) *pawlv1.SettleRequest {
-		return &pawlv1.SettleRequest{Acks: make([]*pawlv1.AckRequest, items)}
-	}
-	for _, c := range []struct {
-		items []int
-		want  int // frames that are run together
-	}{{[]int{1}, 1}, {[]int{1, 1, 1}, 3}, {[]int{gatherItems - 1, 1, 1}, 2}, {[]int{gatherItems, 1}, 1}, {[]int{gatherItems / 2, gatherItems / 2, 1}, 2}} {
-		w := &work{settles: make(chan *pawlv1.SettleRequest, framesWaiting)}
-		for _, n := range c.items[1:] {
-			w.settles <- frame(n)
-		}
-		if got := w.gather(frame(c.items[0])); len(got) != c.want || len(w.settles) != len(c.items)-c.want {
-			t.Errorf("frames of %v items: %d run together, %d wait", c.items, len(got), len(w.settles))
 		}
 	}
 }
