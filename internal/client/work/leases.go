@@ -67,7 +67,7 @@ func (s *Run) sweep(now time.Time) time.Time {
 		case h.phase == ended && !h.due.IsZero():
 			if h.due.Before(soon) {
 				h.due = time.Time{}
-				s.out.endings = append(s.out.endings, h)
+				s.out.add(h)
 				continue
 			}
 			next = earlier(next, h.due)

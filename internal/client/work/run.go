@@ -407,7 +407,7 @@ func (e *timeoutError) Unwrap() []error { return []error{context.DeadlineExceede
 // endLocked makes e the ending of h and queues it for the stream.
 func (s *Run) endLocked(h *heldClaim, e lease.Ending) {
 	h.phase, h.end, h.due = ended, e, time.Time{}
-	s.out.endings = append(s.out.endings, h)
+	s.out.add(h)
 }
 
 // lose handles a claim that the broker says is gone.

@@ -296,13 +296,22 @@ func (w *world) step(d *datadriven.TestData) string {
 func (w *world) push(a args, now time.Time) {
 	r := &pawlv1.WorkResponse{}
 	for _, id := range a.lone {
-		r.Tasks = append(r.Tasks, &pawlv1.ClaimedTask{TaskId: id, ClaimToken: id, Type: "a", Queue: "q", Attempt: 1, Lease: a.period("lease"), Timeout: a.period("timeout")})
+		r.Tasks = append(r.Tasks, &pawlv1.ClaimedTask{TaskId: taskID(id), ClaimToken: id, Type: "a", Queue: "q", Attempt: 1, Lease: a.period("lease"), Timeout: a.period("timeout")})
 	}
 	w.run.receive(r, now)
 	for len(w.run.jobs) > 0 {
 		h := <-w.run.jobs
-		w.held[h.ref.TaskID] = h
+		w.held[h.ref.Token] = h
 	}
+}
+
+// taskID returns the id of a task of a story: of "2.1" one in shard 2, of any other name itself.
+func taskID(name string) string {
+	shard, _, ok := strings.Cut(name, ".")
+	if n, err := strconv.Atoi(shard); ok && err == nil {
+		return fmt.Sprintf("00000000-0000-7%03x-8000-000000000001", n)
+	}
+	return name
 }
 
 // callAbout makes a call about a claim.
@@ -327,7 +336,7 @@ func answers(a args) *pawlv1.SettleResponse {
 	list := map[string]*[]*pawlv1.Settled{"ack": &r.Acks, "fail": &r.Fails, "release": &r.Releases, "extend": &r.Extends}[a.lone[0]]
 	for _, id := range a.lone[1:] {
 		if id != "cancel" {
-			*list = append(*list, &pawlv1.Settled{TaskId: id, ClaimToken: id, Error: a.refusal("code"), CancelRequested: a.has("cancel")})
+			*list = append(*list, &pawlv1.Settled{TaskId: taskID(id), ClaimToken: id, Error: a.refusal("code"), CancelRequested: a.has("cancel")})
 		}
 	}
 	return r
@@ -350,16 +359,16 @@ func frameText(f *pawlv1.WorkRequest) string {
 	}
 	var each []string
 	for _, x := range f.GetSettle().GetAcks() {
-		each = append(each, "ack "+x.TaskId)
+		each = append(each, "ack "+x.ClaimToken)
 	}
 	for _, x := range f.GetSettle().GetFails() {
-		each = append(each, fmt.Sprintf("fail %s %s: %s", x.TaskId, strings.TrimPrefix(x.Outcome.String(), "FAIL_OUTCOME_"), x.Error.Message))
+		each = append(each, fmt.Sprintf("fail %s %s: %s", x.ClaimToken, strings.TrimPrefix(x.Outcome.String(), "FAIL_OUTCOME_"), x.Error.Message))
 	}
 	for _, x := range f.GetSettle().GetReleases() {
-		each = append(each, fmt.Sprintf("release %s for %s", x.TaskId, x.Delay.AsDuration()))
+		each = append(each, fmt.Sprintf("release %s for %s", x.ClaimToken, x.Delay.AsDuration()))
 	}
 	for _, x := range f.GetSettle().GetExtends() {
-		each = append(each, fmt.Sprintf("extend %s by %s, progress %v", x.TaskId, x.Lease.AsDuration(), x.Progress.GetPercent()))
+		each = append(each, fmt.Sprintf("extend %s by %s, progress %v", x.ClaimToken, x.Lease.AsDuration(), x.Progress.GetPercent()))
 	}
 	if slices.Sort(each); len(each) > 9 {
 		s := f.Settle
@@ -396,7 +405,12 @@ func (w *world) signals() string {
 // changes returns the slots and each claim, if they have changed. Times count from the start of the worker.
 func (w *world) changes() (said string) {
 	s, now := w.run, map[string]string{}
-	now[""] = fmt.Sprintf("busy %d, granted %d, claims %d, frames without answers %v", s.slots.busy, s.slots.granted, len(s.claims), s.out.frames)
+	now[""] = fmt.Sprintf("busy %d, granted %d, claims %d, frames without answers %v", s.slots.busy, s.slots.granted, len(s.claims), s.out.of("").frames)
+	for _, shard := range slices.Sorted(maps.Keys(s.out.endings)) {
+		if shard > 0 {
+			now[""] += fmt.Sprintf(", of shard %d %v", shard, s.out.endings[shard].frames)
+		}
+	}
 	at := func(x time.Time) string {
 		if x.IsZero() {
 			return "never"

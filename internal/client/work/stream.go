@@ -24,7 +24,8 @@ import (
 )
 
 const (
-	// maxFramesInFlight is how many frames of endings may be unanswered before the next is gathered, as in a group commit. BenchmarkWorker chose it.
+	// maxFramesInFlight is how many frames with endings of a shard may be unanswered before the next are gathered, as in a group commit.
+	// BenchmarkWorker chose it.
 	maxFramesInFlight = 2
 	// A stream that is silent for this long, plus up to a quarter, is reopened: the two sides then count the slots from scratch, so that no
 	// lost grant can leave a worker without tasks. If the new stream is silent too, there is nothing to send, and the next silence may last
@@ -45,10 +46,47 @@ const (
 
 // outbox is what the stream has to send. Guarded by Run.mu.
 type outbox struct {
-	endings []*heldClaim // in the order in which they ended
+	endings map[uint32]*endings // by shard: one that does not answer holds up no ending of the others
 	extends []*heldClaim
-	frames  []int // endings of each frame that has no answer yet, oldest first
-	quiet   bool  // the broker has been told to push no more
+	quiet   bool // the broker has been told to push no more
+}
+
+// endings are those of one shard.
+type endings struct {
+	waiting []*heldClaim // in the order in which they ended
+	frames  []int        // how many endings of each frame have no answer yet, oldest first
+}
+
+func (e *endings) full() bool { return len(e.frames) >= maxFramesInFlight }
+
+// answered counts an answer. Those of a shard arrive in the order of the frames.
+func (e *endings) answered() {
+	if len(e.frames) == 0 {
+		return
+	}
+	if e.frames[0]--; e.frames[0] == 0 {
+		e.frames = slices.Delete(e.frames, 0, 1)
+	}
+}
+
+// of returns the endings of a task's shard.
+func (o *outbox) of(taskID string) *endings {
+	shard, _ := convert.ShardOf(taskID)
+	e := o.endings[shard]
+	if e == nil {
+		if o.endings == nil {
+			o.endings = map[uint32]*endings{}
+		}
+		e = &endings{}
+		o.endings[shard] = e
+	}
+	return e
+}
+
+// add queues the ending of a claim.
+func (o *outbox) add(h *heldClaim) {
+	e := o.of(h.ref.TaskID)
+	e.waiting = append(e.waiting, h)
 }
 
 // link keeps a stream to the broker, through any number of connections, until ctx ends or closing is closed. It returns an error only if the
@@ -180,7 +218,7 @@ func (s *Run) attach(now time.Time) *pawlv1.WorkRequest {
 	for _, h := range s.claims {
 		switch {
 		case h.phase == ended && h.due.IsZero():
-			s.out.endings = append(s.out.endings, h)
+			s.out.add(h)
 		case h.phase == running:
 			h.due, h.unanswered = now, nil
 			s.sweepAt(now)
@@ -294,13 +332,13 @@ func (s *Run) nextFrame(now time.Time) *pawlv1.WorkRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	frame := &pawlv1.WorkRequest{}
-	room := len(s.out.frames) < maxFramesInFlight
-	frame.Settle = s.out.take(now, room)
+	var ready bool
+	frame.Settle, ready = s.out.take(now)
 	if s.quiet && !s.out.quiet {
 		frame.Quiet, s.out.quiet = true, true
 	}
 	// Free slots are sent with the endings that freed them, unless the broker has no other.
-	if s.takes() && (room || s.slots.granted == 0) {
+	if s.takes() && (ready || s.slots.granted == 0) {
 		frame.Grant = s.grantLocked()
 	}
 	if frame.Settle == nil && frame.Grant == 0 && !frame.Quiet {
@@ -318,12 +356,10 @@ func (s *Run) grantLocked() int32 {
 	return convert.Int32(free)
 }
 
-// take returns a settle frame with all extensions and, if there is room for a frame in flight, the endings.
-func (o *outbox) take(now time.Time, room bool) *pawlv1.SettleRequest {
-	if len(o.extends) == 0 && (!room || len(o.endings) == 0) {
-		return nil
-	}
-	req := &pawlv1.SettleRequest{}
+// take returns a settle frame with all extensions, and the endings of shards that have room for a frame in flight. ready reports whether it has
+// endings, or none wait for room.
+func (o *outbox) take(now time.Time) (req *pawlv1.SettleRequest, ready bool) {
+	req = &pawlv1.SettleRequest{}
 	n := min(len(o.extends), lease.MaxSettleItems)
 	for _, h := range o.extends[:n] {
 		if h.phase == running {
@@ -331,38 +367,44 @@ func (o *outbox) take(now time.Time, room bool) *pawlv1.SettleRequest {
 		}
 	}
 	o.extends = slices.Delete(o.extends, 0, n)
-	if room {
-		o.takeEndings(req, lease.MaxSettleItems-n)
+	room := frameRoom{items: lease.MaxSettleItems - n, bytes: lease.MaxSettleBytes}
+	taken, waiting := 0, 0
+	for _, e := range o.endings {
+		if e.full() {
+			waiting += len(e.waiting)
+		} else {
+			taken += e.addTo(req, &room)
+		}
 	}
-	return req
+	if len(req.GetExtends())+taken == 0 {
+		req = nil
+	}
+	return req, taken > 0 || waiting == 0
 }
 
-func (o *outbox) takeEndings(req *pawlv1.SettleRequest, limit int) {
-	size, n := 0, 0
-	for n < min(len(o.endings), limit) {
-		e := o.endings[n].end
-		if size += e.Size(); n > 0 && size > lease.MaxSettleBytes {
+// frameRoom is what still fits into a frame. The first ending fits whatever its size.
+type frameRoom struct {
+	items, bytes int
+	used         bool
+}
+
+// addTo moves endings to a frame as far as they fit, and returns how many.
+func (e *endings) addTo(req *pawlv1.SettleRequest, room *frameRoom) (n int) {
+	for n < min(len(e.waiting), room.items) {
+		end := e.waiting[n].end
+		if room.bytes -= end.Size(); room.used && room.bytes < 0 {
 			break
 		}
-		e.AddTo(req)
+		room.used = true
+		end.AddTo(req)
 		n++
 	}
-	o.endings = slices.Delete(o.endings, 0, n)
 	if n > 0 {
-		o.frames = append(o.frames, n)
+		room.items -= n
+		e.waiting = slices.Delete(e.waiting, 0, n)
+		e.frames = append(e.frames, n)
 	}
-}
-
-// answered counts n answers to endings, which arrive in the order of the frames.
-func (o *outbox) answered(n int) {
-	for len(o.frames) > 0 {
-		if o.frames[0] > n {
-			o.frames[0] -= n
-			return
-		}
-		n -= o.frames[0]
-		o.frames = slices.Delete(o.frames, 0, 1)
-	}
+	return n
 }
 
 func (h *heldClaim) extension(now time.Time) *pawlv1.ExtendRequest {
@@ -411,9 +453,9 @@ func (s *Run) settled(r *pawlv1.SettleResponse, now time.Time) {
 	var refused []refusal
 	var answered []answer
 	s.mu.Lock()
-	s.out.answered(len(r.GetAcks()) + len(r.GetFails()) + len(r.GetReleases()))
 	for _, list := range [...][]*pawlv1.Settled{r.GetAcks(), r.GetFails(), r.GetReleases()} {
 		for _, p := range list {
+			s.out.of(p.GetTaskId()).answered()
 			h := s.claims[p.GetClaimToken()]
 			if h == nil || h.phase != ended {
 				continue // a second answer
