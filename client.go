@@ -39,8 +39,19 @@ func Dial(addr string, opts ...DialOptions) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{core: core, producer: pawlv1.NewProducerServiceClient(core), group: pawlv1.NewGroupServiceClient(core)}
-	c.gather = gather.New(core.Caller, c.producer, all.eager)
+	c.gather = gather.New(core.Caller, c.producer, c.laneOf, all.eager)
 	return c, nil
+}
+
+// laneOf returns which enqueues are sent together with those to a queue: the ones to its shard, so that none waits for a shard that is not its own.
+func (c *Client) laneOf(queue string) gather.Lane {
+	if c.core.Router == nil {
+		return gather.Lane{Queue: queue}
+	}
+	if shard, known := c.core.Router.OnlyShardOf(queue); known {
+		return gather.Lane{Shard: shard}
+	}
+	return gather.Lane{Queue: queue}
 }
 
 // Conn returns the client's connection, for services of the API that have no method here: pawlv1.NewProducerServiceClient(client.Conn()).

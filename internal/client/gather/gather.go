@@ -1,4 +1,4 @@
-// Package gather batches enqueues that run at the same time. It does not know where they go, nor what a task contains.
+// Package gather batches enqueues that run at the same time and go to the same place. It knows neither these places nor what a task contains.
 package gather
 
 import (
@@ -31,12 +31,21 @@ const (
 	maxRequests   = 8
 )
 
-// New returns a Gatherer. If eager is 0, the default is used.
-func New(caller *rpc.Caller, producer pawlv1.ProducerServiceClient, eager int) *Gatherer {
+// maxIdleLanes bounds the lanes that are kept while they are idle.
+const maxIdleLanes = 64
+
+// New returns a Gatherer. laneOf returns the lane of a queue: tasks of one lane are batched together. If eager is 0, the default is used.
+func New(caller *rpc.Caller, producer pawlv1.ProducerServiceClient, laneOf func(queue string) Lane, eager int) *Gatherer {
 	if eager == 0 {
 		eager = eagerRequests
 	}
-	return &Gatherer{caller: caller, producer: producer, eager: eager}
+	return &Gatherer{caller: caller, producer: producer, eager: eager, laneOf: laneOf, lanes: map[Lane]*lane{}}
+}
+
+// Lane names what tasks have in common that are batched together: where they go.
+type Lane struct {
+	Shard uint32
+	Queue string // of a queue whose shard is not known
 }
 
 // NewCall returns a call for one task of a whole batch, for Send.
@@ -51,19 +60,29 @@ func (e *Call) Outcome() (*pawlv1.Enqueued, error) { return e.answer, e.err }
 // by its own goroutine; else it waits, and the next request takes all that are waiting. So a lone caller pays nothing, no timer adds latency,
 // and the batches grow with the load.
 //
+// Each lane has requests of its own, so that a shard that does not answer holds up no tasks of other shards.
+//
 // The simple way, a request for each call, costs a message each way and the wake-ups of both sides for each task. A timer that collects for a
 // millisecond costs every lone caller that millisecond.
 type Gatherer struct {
 	caller   *rpc.Caller
 	producer pawlv1.ProducerServiceClient
-	eager    int       // requests in flight regardless of their size
+	eager    int // requests in flight in a lane regardless of their size
+	laneOf   func(queue string) Lane
 	calls    sync.Pool // of *Call that nothing else refers to
 
-	mu       sync.Mutex // guards the fields below, and batch and left of each call
+	mu      sync.Mutex // guards the fields below and all lanes, and batch, lane and left of each call
+	lanes   map[Lane]*lane
+	closed  bool
+	senders sync.WaitGroup
+}
+
+// lane is the tasks that go to one place.
+type lane struct {
+	g        *Gatherer
+	key      Lane
 	waiting  []*Call
-	inFlight int
-	closed   bool
-	senders  sync.WaitGroup
+	inFlight int // requests
 }
 
 // Call is the enqueue of one task.
@@ -74,6 +93,7 @@ type Call struct {
 	answer *pawlv1.Enqueued
 	err    error
 
+	lane  *lane  // in which it waits, or has waited
 	batch *batch // that includes it
 	left  bool   // its caller no longer waits
 }
@@ -95,21 +115,21 @@ func (g *Gatherer) Enqueue(ctx context.Context, spec *pawlv1.TaskSpec) (*pawlv1.
 	if err != nil {
 		return nil, err
 	}
+	key := g.laneOf(convert.QueueName(spec))
 	g.mu.Lock()
 	if g.closed {
 		g.mu.Unlock()
 		return nil, pawltype.ErrClosed
 	}
-	if g.inFlight < g.eager && len(g.waiting) == 0 {
-		g.inFlight++
+	l := g.laneLocked(key)
+	if l.inFlight < g.eager && len(l.waiting) == 0 {
+		l.inFlight++
 		g.mu.Unlock()
-		return g.alone(ctx, e)
+		return g.alone(ctx, l, e)
 	}
-	g.waiting = append(g.waiting, e)
-	if g.mayBeginLocked() {
-		g.inFlight++
-		g.senders.Go(g.sendWaiting)
-	}
+	e.lane = l
+	l.waiting = append(l.waiting, e)
+	l.beginLocked()
 	g.mu.Unlock()
 
 	select {
@@ -119,6 +139,15 @@ func (g *Gatherer) Enqueue(ctx context.Context, spec *pawlv1.TaskSpec) (*pawlv1.
 		g.leave(e)
 		return nil, ctx.Err()
 	}
+}
+
+func (g *Gatherer) laneLocked(key Lane) *lane {
+	l := g.lanes[key]
+	if l == nil {
+		l = &lane{g: g, key: key}
+		g.lanes[key] = l
+	}
+	return l
 }
 
 func (g *Gatherer) newCall(spec *pawlv1.TaskSpec) (*Call, error) {
@@ -135,10 +164,10 @@ func (g *Gatherer) newCall(spec *pawlv1.TaskSpec) (*Call, error) {
 }
 
 // alone sends a call on the goroutine of its caller, with the caller's context.
-func (g *Gatherer) alone(ctx context.Context, e *Call) (*pawlv1.Enqueued, error) {
+func (g *Gatherer) alone(ctx context.Context, l *lane, e *Call) (*pawlv1.Enqueued, error) {
 	start := time.Now()
 	again, err := g.try(ctx, []*Call{e})
-	g.free()
+	l.free()
 	g.repeat(ctx, start, again, err)
 	<-e.done
 	return g.recycle(e)
@@ -154,26 +183,40 @@ func (g *Gatherer) recycle(e *Call) (*pawlv1.Enqueued, error) {
 
 // mayBeginLocked reports whether a request for the waiting calls may be sent in addition to those in flight. Whenever a call waits, a request
 // is in flight, and its end checks again.
-func (g *Gatherer) mayBeginLocked() bool {
-	n := len(g.waiting)
-	return n > 0 && g.inFlight < g.eager || n >= fullBatch && g.inFlight < maxRequests
+func (l *lane) mayBeginLocked() bool {
+	n := len(l.waiting)
+	return n > 0 && l.inFlight < l.g.eager || n >= fullBatch && l.inFlight < maxRequests
+}
+
+// beginLocked starts a request for the waiting calls, if one may be sent.
+func (l *lane) beginLocked() {
+	if l.mayBeginLocked() {
+		l.inFlight++
+		l.g.senders.Go(l.sendWaiting)
+	}
 }
 
 // free ends a request, and starts one for the waiting calls.
-func (g *Gatherer) free() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.inFlight--
-	if g.mayBeginLocked() {
-		g.inFlight++
-		g.senders.Go(g.sendWaiting)
+func (l *lane) free() {
+	l.g.mu.Lock()
+	defer l.g.mu.Unlock()
+	l.inFlight--
+	l.beginLocked()
+	l.forgetLocked()
+}
+
+// forgetLocked drops an idle lane if there are many.
+func (l *lane) forgetLocked() {
+	if l.inFlight == 0 && len(l.g.lanes) > maxIdleLanes {
+		delete(l.g.lanes, l.key)
 	}
 }
 
 // sendWaiting sends one request after the other, until too few calls wait. It has been counted in inFlight.
-func (g *Gatherer) sendWaiting() {
+func (l *lane) sendWaiting() {
+	g := l.g
 	for {
-		b := g.take()
+		b := l.take()
 		if b == nil {
 			return
 		}
@@ -193,26 +236,27 @@ func (g *Gatherer) sendWaiting() {
 }
 
 // take makes a batch of the waiting calls, within the limits. If there are too few, it ends the sender and returns nil.
-func (g *Gatherer) take() *batch {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.inFlight--
-	if !g.mayBeginLocked() {
+func (l *lane) take() *batch {
+	l.g.mu.Lock()
+	defer l.g.mu.Unlock()
+	l.inFlight--
+	if !l.mayBeginLocked() {
+		l.forgetLocked()
 		return nil
 	}
 	b := &batch{}
 	size, n := 0, 0
-	for ; n < min(len(g.waiting), MaxTasks); n++ {
-		if size += g.waiting[n].size; n > 0 && size > MaxBytes {
+	for ; n < min(len(l.waiting), MaxTasks); n++ {
+		if size += l.waiting[n].size; n > 0 && size > MaxBytes {
 			break
 		}
-		g.waiting[n].batch = b
+		l.waiting[n].batch = b
 	}
-	b.calls = slices.Clone(g.waiting[:n])
-	g.waiting = slices.Delete(g.waiting, 0, n)
-	g.inFlight++
+	b.calls = slices.Clone(l.waiting[:n])
+	l.waiting = slices.Delete(l.waiting, 0, n)
+	l.inFlight++
 	b.wanted = len(b.calls)
-	b.ctx, b.cancel = context.WithCancel(g.caller.Context())
+	b.ctx, b.cancel = context.WithCancel(l.g.caller.Context())
 	return b
 }
 
@@ -222,8 +266,8 @@ func (g *Gatherer) leave(e *Call) {
 	defer g.mu.Unlock()
 	e.left = true
 	if e.batch == nil {
-		if i := slices.Index(g.waiting, e); i >= 0 {
-			g.waiting = slices.Delete(g.waiting, i, i+1)
+		if i := slices.Index(e.lane.waiting, e); i >= 0 {
+			e.lane.waiting = slices.Delete(e.lane.waiting, i, i+1)
 		}
 		return
 	}
@@ -325,8 +369,11 @@ func (e *Call) finish(answer *pawlv1.Enqueued, err error) {
 func (g *Gatherer) Close() {
 	g.mu.Lock()
 	g.closed = true
-	waiting := g.waiting
-	g.waiting = nil
+	var waiting []*Call
+	for _, l := range g.lanes {
+		waiting = append(waiting, l.waiting...)
+		l.waiting = nil
+	}
 	g.mu.Unlock()
 	finishAll(waiting, pawltype.ErrClosed)
 	g.senders.Wait()

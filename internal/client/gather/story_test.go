@@ -24,7 +24,7 @@ import (
 // TestStories has callers that enqueue tasks, and a server that answers on command.
 //
 //	gatherer [repeats=D] [eager=N]   starts over
-//	enqueue NAME... [size=N]    callers, each with a task of N bytes; 1..9 is many of them
+//	enqueue NAME... [size=N] [shard=N]   callers, each with a task of N bytes; 1..9 is many of them
 //	late NAME                   one whose context has ended
 //	send NAME...                one caller with a batch
 //	leave NAME                  a caller's context ends
@@ -123,7 +123,10 @@ func (w *world) step(t *testing.T, d *datadriven.TestData) string {
 			repeats = -1
 		}
 		eager, _ := strconv.Atoi(of["eager"])
-		w.g = New(rpc.NewCaller(nil, repeats), w, eager)
+		w.g = New(rpc.NewCaller(nil, repeats), w, func(queue string) Lane {
+			shard, _ := strconv.Atoi(queue)
+			return Lane{Shard: uint32(shard)}
+		}, eager)
 		w.asked, w.replies, w.leave = 0, map[string]chan reply{}, map[string]context.CancelFunc{}
 	case "enqueue", "late":
 		for _, name := range names {
@@ -132,6 +135,7 @@ func (w *world) step(t *testing.T, d *datadriven.TestData) string {
 				cancel()
 			}
 			spec := task(name, of["size"])
+			spec.Queue = of["shard"]
 			go func() {
 				answer, err := w.g.Enqueue(ctx, spec)
 				w.note("%s: %s %v", name, answer.GetTaskId(), err)
@@ -170,17 +174,60 @@ func (w *world) step(t *testing.T, d *datadriven.TestData) string {
 	if slices.Sort(said); len(said) > 9 {
 		said = append(said[:1:1], fmt.Sprintf("and %d more\n", len(said)-1))
 	}
-	return strings.Join(said, "") + fmt.Sprintf("%d in flight, %d wait\n", w.g.inFlight, len(w.g.waiting))
+	return strings.Join(said, "") + w.lanes()
+}
+
+// lanes returns the state of each lane that is not idle, and of the first.
+func (w *world) lanes() (out string) {
+	w.g.mu.Lock()
+	defer w.g.mu.Unlock()
+	for shard := range uint32(100) {
+		l := w.g.lanes[Lane{Shard: shard}]
+		switch {
+		case l == nil:
+		case shard == 0:
+			out = fmt.Sprintf("%d in flight, %d wait\n", l.inFlight, len(l.waiting))
+		case l.inFlight > 0:
+			out += fmt.Sprintf("shard %d: %d in flight, %d wait\n", shard, l.inFlight, len(l.waiting))
+		}
+	}
+	if out == "" {
+		out = "0 in flight, 0 wait\n"
+	}
+	return out
+}
+
+// Idle lanes are dropped beyond a number.
+func TestIdleLanesAreDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{replies: map[string]chan reply{}}
+		w.g = New(rpc.NewCaller(nil, -1), w, func(queue string) Lane { return Lane{Queue: queue} }, 0)
+		const queues = 2 * maxIdleLanes
+		for n := range queues {
+			go func() { _, _ = w.g.Enqueue(t.Context(), &pawlv1.TaskSpec{Queue: strconv.Itoa(n)}) }()
+		}
+		if synctest.Wait(); len(w.g.lanes) != queues {
+			t.Errorf("%d requests to as many queues are in %d lanes", queues, len(w.g.lanes))
+		}
+		for _, answer := range w.replies {
+			answer <- reply{resp: &pawlv1.EnqueueBatchResponse{}}
+		}
+		if synctest.Wait(); len(w.g.lanes) != maxIdleLanes {
+			t.Errorf("%d lanes are idle, want %d", len(w.g.lanes), maxIdleLanes)
+		}
+		w.g.caller.End()
+		w.g.Close()
+	})
 }
 
 // A caller may leave while the gatherer closes, which has already taken its call.
 func TestLeavingWhileItCloses(t *testing.T) {
 	w := &world{}
-	g := New(rpc.NewCaller(nil, -1), w, 0)
-	e := &Call{}
+	g := New(rpc.NewCaller(nil, -1), w, nil, 0)
+	e := &Call{lane: &lane{}}
 	g.Close()
-	if g.leave(e); !e.left || len(g.waiting) != 0 {
-		t.Errorf("after leave: left = %v, %d calls are waiting", e.left, len(g.waiting))
+	if g.leave(e); !e.left || len(e.lane.waiting) != 0 {
+		t.Errorf("after leave: left = %v, %d calls are waiting", e.left, len(e.lane.waiting))
 	}
 }
 

@@ -128,6 +128,18 @@ func WithDestination(ctx context.Context, a Destination) context.Context {
 	return context.WithValue(ctx, destinationKey{}, a)
 }
 
+// OnlyShardOf returns the shard from which all responses about a queue came, so far. A server with a single node serves all shards together:
+// to its clients all queues are in shard 0.
+func (d *Router) OnlyShardOf(queue string) (shard uint32, known bool) {
+	if !d.clustered.Load() {
+		return 0, true
+	}
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	shard, known = d.topology.queues[queue]
+	return shard, known && !d.topology.spread[queue]
+}
+
 // HasSeveralNodes records that the server has several nodes.
 func (d *Router) HasSeveralNodes() { d.clustered.Store(true) }
 

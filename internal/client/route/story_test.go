@@ -94,6 +94,9 @@ func TestTopology(t *testing.T) {
 		case "map":
 			c.update(w.clusterMap(), w.has("here"))
 		}
+		if len(c.spread) > 0 {
+			said += fmt.Sprintln("spread:", slices.Sorted(maps.Keys(c.spread)))
+		}
 		return said + fmt.Sprintf("here %q, queues %v, leaders %v, cluster %q at version %d, addresses %v\n", c.defaultNode, c.queues, c.leaders, c.cluster, c.version, c.addrs)
 	})
 }
@@ -104,7 +107,7 @@ func TestHintsAreBounded(t *testing.T) {
 	for i := range maxHints + 10 {
 		c.learn(Destination{queue: fmt.Sprint(i), whole: true}, "n1", stamp{shard: 1, stamped: true})
 		c.learn(Destination{queue: fmt.Sprint(i), whole: true}, "n1", stamp{shard: 2, stamped: true})
-		if want := min(i+1, maxHints); len(c.queues) != want || c.queues[fmt.Sprint(i)] != 2 {
+		if want := min(i+1, maxHints); len(c.queues) != want || len(c.spread) != want || c.queues[fmt.Sprint(i)] != 2 {
 			t.Fatalf("after %d queues %d are remembered, want %d, the last in shard %d", i+1, len(c.queues), want, c.queues[fmt.Sprint(i)])
 		}
 	}

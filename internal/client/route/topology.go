@@ -28,10 +28,11 @@ type topology struct {
 	addrs       map[string]string // where clients can reach the nodes, by name
 	leaders     map[uint32]string // by shard
 	queues      map[string]uint32 // shard of the last response, by queue
+	spread      map[string]bool   // those of queues for which several shards have responded
 }
 
 func newTopology() topology {
-	return topology{addrs: map[string]string{}, leaders: map[uint32]string{}, queues: map[string]uint32{}}
+	return topology{addrs: map[string]string{}, leaders: map[uint32]string{}, queues: map[string]uint32{}, spread: map[string]bool{}}
 }
 
 // leader returns the name of the node that leads where a request belongs; "": not known.
@@ -111,13 +112,19 @@ func (c *topology) learn(a Destination, from string, w stamp) {
 	if !a.whole {
 		return
 	}
-	if _, known := c.queues[a.queue]; !known && len(c.queues) >= maxHints {
+	name := strings.Clone(a.queue) // not a part of a larger string
+	shard, known := c.queues[name]
+	if known && shard != w.shard {
+		c.spread[name] = true
+	}
+	if !known && len(c.queues) >= maxHints {
 		for old := range c.queues {
 			delete(c.queues, old)
+			delete(c.spread, old)
 			break
 		}
 	}
-	c.queues[strings.Clone(a.queue)] = w.shard // not a part of a larger string
+	c.queues[name] = w.shard
 }
 
 // forget forgets that a node leads where a request belongs: it did not.
