@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -27,41 +28,33 @@ const (
 	// maxCall and maxCallBytes make each call of EnqueueBatch one request, so that nothing is sent after a task without a response.
 	maxCall      = 1000
 	maxCallBytes = 3 << 20
-	// callTime bounds one call, so that a queue whose shard is unavailable doesn't hold up the others.
-	callTime = 5 * time.Second
-	// maxPutOff is how many queues a read leaves out. The rows of further ones are enqueued in vain.
-	maxPutOff = 64
-	// firstPutOff and longestPutOff bound for how long a queue is left out after a temporary refusal.
-	firstPutOff   = 250 * time.Millisecond
-	longestPutOff = 30 * time.Second
+	// callTime bounds one call: the rows without an answer by then wait in the lanes of their queues.
+	callTime = time.Second
 	// maxError bounds the error text of a dead row, in bytes.
 	maxError = 2000
 	// leastExpiry is the remaining expiry of a task that has waited too long: it is created, and expires.
 	leastExpiry = time.Millisecond
 )
 
-// session is the work of a relay while it holds the lease. One goroutine owns it.
+// session is the work of a relay while it holds the lease. One goroutine owns it, besides the lanes.
 type session struct {
-	relay  *Relay
-	lease  *lease
-	limit  int                // rows of the next read
-	putOff map[string]*putOff // by queue
+	relay *Relay
+	lease *lease
+	limit int // rows of the next read
+	lanes lanes
 
 	notifications notifications
-}
 
-// putOff is the state of a queue whose rows wait: all of them, so that none overtakes another.
-type putOff struct {
-	until  time.Time
-	pauses backoff
-	delay  outage
+	database sync.Mutex // SQLite has one writer at a time, and refuses a second
 }
 
 func newSession(r *Relay, l *lease) *session {
-	return &session{
-		relay: r, lease: l, limit: min(firstRead, r.cfg.Batch), putOff: map[string]*putOff{},
+	s := &session{
+		relay: r, lease: l, limit: min(firstRead, r.cfg.Batch),
 		notifications: notifications{relay: r, lease: l, late: backoff{first: firstPoll, most: r.cfg.Poll}},
 	}
+	s.lanes = lanes{session: s, trying: make(chan struct{}, maxTries), queues: map[string]bool{}, delays: map[string]*outage{}}
+	return s
 }
 
 // stored is a row of the table.
@@ -72,7 +65,7 @@ type stored struct {
 	waited    time.Duration
 }
 
-// pass enqueues the first rows of the table. more reports that another pass right away may find others. The error is why no row could be enqueued.
+// pass enqueues the first rows of the queues that don't wait. more reports that another pass right away may find others.
 //
 // Each read starts at the first row: a transaction may commit a row with a lower number than those that were read before.
 func (c *session) pass(ctx context.Context) (more bool, err error) {
@@ -82,20 +75,33 @@ func (c *session) pass(ctx context.Context) (more bool, err error) {
 	}
 	for len(rows) > 0 {
 		n := callOf(rows)
-		out := c.send(ctx, rows[:n])
+		out := c.send(ctx, callTime, rows[:n])
 		if err := c.settle(ctx, &out); err != nil {
 			return more, err
 		}
-		more = more || len(out.accepted)+len(out.refused) > 0 || out.putOff
-		if out.waits != nil {
-			if more {
-				return true, nil
+		more = more || len(out.accepted)+len(out.refused) > 0
+		if len(out.waiting) > 0 { // rows read after those of a queue that waits would overtake them
+			for queue, err := range out.waiting {
+				more = c.lanes.begin(ctx, queue, err) || more
 			}
-			return false, out.waits
+			return more, nil
 		}
 		rows = rows[n:]
 	}
 	return more, nil
+}
+
+// try enqueues the first row of a queue that waits. An error means that the row waits on.
+func (c *session) try(ctx context.Context, queue string) error {
+	rows, err := c.query(ctx, " WHERE queue = ?", []any{queue}, 1)
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	out := c.send(ctx, tryTime, rows)
+	if err := c.settle(ctx, &out); err != nil {
+		return err
+	}
+	return out.waiting[queue]
 }
 
 // callOf returns how many of the rows fit into one request.
@@ -110,21 +116,38 @@ func callOf(rows []stored) int {
 	return n
 }
 
-// read reads the first rows whose queues are not put off.
+// read reads the first rows of the queues that don't wait.
 func (c *session) read(ctx context.Context) (rows []stored, err error) {
+	where, waiting := "", c.lanes.waiting()
+	if len(waiting) > 0 {
+		where = " WHERE queue NOT IN (?" + strings.Repeat(",?", len(waiting)-1) + ")"
+	}
+	rows, err = c.query(ctx, where, waiting, c.limit)
+	switch full := len(rows) == c.limit; {
+	case err != nil:
+	case !full && sizeOf(rows) >= maxRead:
+		c.limit = len(rows)
+	case full && sizeOf(rows) < maxRead:
+		c.limit = min(2*c.limit, c.relay.cfg.Batch)
+	}
+	return rows, err
+}
+
+// query reads the first rows that match a condition: up to limit, and not more once they reach maxRead.
+func (c *session) query(ctx context.Context, where string, args []any, limit int) (rows []stored, err error) {
+	c.database.Lock()
+	defer c.database.Unlock()
 	box := c.relay.box
 	w := dialects[box.dialect]
-	where, args := c.notPutOff()
 	query := fmt.Sprintf("SELECT seq, %s, queue, %s, %s FROM pawl_outbox%s ORDER BY seq LIMIT ?", w.id, w.task, w.waited, where)
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	found, err := box.db.QueryContext(ctx, box.dialect.bind(query), append(args, c.limit)...)
+	defer cancel() // or the driver would read the rows that are left, to discard them
+	found, err := box.db.QueryContext(ctx, box.dialect.bind(query), append(args, limit)...)
 	if err != nil {
 		return nil, fmt.Errorf("read pawl_outbox: %w", err)
 	}
 	defer found.Close()
-	size := 0
-	for size < maxRead && found.Next() {
+	for size := 0; size < maxRead && found.Next(); {
 		var r stored
 		var micros int64
 		if err := found.Scan(&r.seq, &r.id, &r.queue, &r.task, &micros); err != nil {
@@ -134,58 +157,40 @@ func (c *session) read(ctx context.Context) (rows []stored, err error) {
 		rows = append(rows, r)
 		size += len(r.task)
 	}
-	switch full := len(rows) == c.limit; {
-	case size >= maxRead && !full:
-		c.limit = len(rows)
-		cancel() // or the driver would read the others, to discard them
-		return rows, nil
-	case size < maxRead && full:
-		c.limit = min(2*c.limit, c.relay.cfg.Batch)
-	}
 	if err := found.Err(); err != nil {
 		return nil, fmt.Errorf("read pawl_outbox: %w", err)
 	}
 	return rows, nil
 }
 
-// notPutOff returns a condition that leaves out the queues that are put off, with its arguments.
-func (c *session) notPutOff() (where string, args []any) {
-	now := time.Now()
-	for queue, p := range c.putOff {
-		switch {
-		case now.Before(p.until) && len(args) < maxPutOff:
-			args = append(args, queue)
-		case now.After(p.until.Add(warnEach)): // it has had no rows for a while
-			delete(c.putOff, queue)
-		}
+func sizeOf(rows []stored) (size int) {
+	for i := range rows {
+		size += len(rows[i].task)
 	}
-	if len(args) == 0 {
-		return "", nil
-	}
-	return " WHERE queue NOT IN (?" + strings.Repeat(",?", len(args)-1) + ")", args
+	return size
 }
 
 // outcome is the outcome of sending rows.
 type outcome struct {
 	accepted []int64 // their seq
 	refused  []refusal
-	waits    error // why a row must be retried; nil: none
-	putOff   bool  // queues were put off for their own reasons: the next read leaves them out
+	waiting  map[string]error // the queues with a row that must be retried, and why the first of them must
 }
 
 type refusal struct {
 	seq int64
+	id  string
 	err error
 }
 
-// send enqueues rows with one request.
-func (c *session) send(ctx context.Context, rows []stored) (out outcome) {
+// send enqueues rows with one request, which may take up to d.
+func (c *session) send(ctx context.Context, d time.Duration, rows []stored) (out outcome) {
 	items := make([]pawl.Item, 0, len(rows))
 	sent := make([]stored, 0, len(rows))
 	for _, row := range rows {
 		s, err := row.spec()
 		if err != nil {
-			out.refused = append(out.refused, refusal{row.seq, err})
+			out.refused = append(out.refused, refusal{row.seq, row.id, err})
 			continue
 		}
 		items = append(items, pawl.Item{Args: relayed{s}, Options: []pawl.Option{relayed{s}}})
@@ -194,32 +199,28 @@ func (c *session) send(ctx context.Context, rows []stored) (out outcome) {
 	if len(items) == 0 {
 		return out
 	}
-	limited, cancel := context.WithTimeout(ctx, callTime)
+	limited, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	got, _ := c.relay.client.EnqueueBatch(limited, items) // each error is also that of its items
 	if len(sent) > 1 && refusedAsOne(got) {
-		return c.halves(ctx, sent, out.refused)
+		return c.halves(ctx, d, sent, out.refused)
 	}
 	for i, row := range sent {
 		switch err := got[i].Err; {
 		case err == nil:
 			out.accepted = append(out.accepted, row.seq)
-			if p := c.putOff[row.queue]; p != nil {
-				p.until = time.Now()
-				p.pauses.reset()
-			}
 			c.relay.count(got[i].Ref)
 		case isFinal(err):
-			out.refused = append(out.refused, refusal{row.seq, err})
+			out.refused = append(out.refused, refusal{row.seq, row.id, err})
+		case out.waiting[row.queue] == nil:
+			if out.waiting == nil {
+				out.waiting = map[string]error{}
+			}
+			out.waiting[row.queue] = err
 		}
 	}
-	for i, row := range sent { // last: an accepted row does not mean that others of its queue would be accepted
-		if err := got[i].Err; err != nil && !isFinal(err) {
-			out.waits = err
-			if c.wait(row.queue, err) && !isAway(err) {
-				out.putOff = true
-			}
-		}
+	if len(out.accepted) > 0 {
+		c.lanes.accepted()
 	}
 	return out
 }
@@ -235,11 +236,11 @@ func refusedAsOne(got []pawl.Enqueued) bool {
 }
 
 // halves sends rows that were refused as a whole in two requests, so that in the end each is judged on its own.
-func (c *session) halves(ctx context.Context, rows []stored, refused []refusal) outcome {
+func (c *session) halves(ctx context.Context, d time.Duration, rows []stored, refused []refusal) outcome {
 	half := len(rows) / 2
-	out := c.send(ctx, rows[:half])
-	if out.waits == nil {
-		second := c.send(ctx, rows[half:])
+	out := c.send(ctx, d, rows[:half])
+	if len(out.waiting) == 0 {
+		second := c.send(ctx, d, rows[half:])
 		second.accepted = append(out.accepted, second.accepted...)
 		second.refused = append(out.refused, second.refused...)
 		out = second
@@ -271,26 +272,10 @@ func isAway(err error) bool {
 	return convert.Unimplemented(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// wait puts a queue off, unless it already is. It reports whether it did.
-func (c *session) wait(queue string, err error) bool {
-	now := time.Now()
-	p := c.putOff[queue]
-	if p == nil {
-		p = &putOff{pauses: backoff{first: firstPutOff, most: longestPutOff}}
-		c.putOff[queue] = p
-	}
-	if !isAway(err) {
-		p.delay.warn(c.relay.cfg.Logger.With("queue", queue), "outbox: the rows of a queue are delayed", err)
-	}
-	if now.Before(p.until) {
-		return false
-	}
-	p.until = now.Add(max(p.pauses.next(), min(convert.RetryAfter(err), longestPutOff)))
-	return true
-}
-
 // settle deletes the rows that became tasks, and moves those that never will to the dead rows.
 func (c *session) settle(ctx context.Context, out *outcome) error {
+	c.database.Lock()
+	defer c.database.Unlock()
 	box := c.relay.box
 	done := slices.Clone(out.accepted)
 	if len(out.refused) == 0 {
@@ -344,9 +329,9 @@ func (c *session) deletion(seqs []int64) string {
 // moveToDead copies a row into the table of dead rows.
 func (c *session) moveToDead(ctx context.Context, tx *sql.Tx, r refusal) error {
 	text := convert.CutText(strings.ReplaceAll(r.err.Error(), "\x00", "\uFFFD"), maxError)
-	c.relay.cfg.Logger.Error("outbox: a row was refused for good and moved to pawl_outbox_dead", "seq", r.seq, "error", text)
-	_, err := tx.ExecContext(ctx, c.relay.box.dialect.bind("INSERT INTO pawl_outbox_dead (seq, id, queue, task, created_at, error) "+
-		"SELECT seq, id, queue, task, created_at, ? FROM pawl_outbox WHERE seq = ? AND "+c.lease.fence()), text, r.seq)
+	c.relay.cfg.Logger.Error("outbox: a row was refused for good and moved to pawl_outbox_dead", "id", r.id, "error", text)
+	_, err := tx.ExecContext(ctx, c.relay.box.dialect.bind("INSERT INTO pawl_outbox_dead (id, queue, task, created_at, error) "+
+		"SELECT id, queue, task, created_at, ? FROM pawl_outbox WHERE seq = ? AND "+c.lease.fence()), text, r.seq)
 	return err
 }
 

@@ -31,7 +31,7 @@ func TestRelayToAnotherServer(t *testing.T) {
 	enqueue(t, box, db, receipt{"2"})
 	log := &warnings{Handler: slog.DiscardHandler}
 	r, stop := startRelay(t, box, client, outbox.RelayConfig{Logger: slog.New(log)})
-	eventually(t, "the relay has tried", func() bool { return log.take("no row can be enqueued") > 0 || r.Stats().Dead > 0 })
+	eventually(t, "the relay has tried", func() bool { return log.take("rows can't be enqueued") > 0 || r.Stats().Dead > 0 })
 	stop()
 	if dead := r.Stats().Dead; dead != 0 || rowsLeft(t, db) != 2 {
 		t.Errorf("%d rows are dead and %d are left, want 0 and 2", dead, rowsLeft(t, db))

@@ -221,6 +221,7 @@ func (r *Relay) prune(ctx context.Context) {
 // work enqueues rows until ctx ends.
 func (r *Relay) work(ctx context.Context, l *lease) {
 	c := newSession(r, l)
+	defer c.lanes.run.Wait()
 	pause := backoff{first: firstPause, most: maxPause}
 	poll := backoff{first: firstPoll, most: r.cfg.Poll}
 	var down outage
@@ -288,11 +289,15 @@ func (r *Relay) listen(ctx context.Context) {
 // outage is a failure that recurs until what failed works again. It is logged when it begins and then at most every warnEach.
 type outage struct{ warned time.Time }
 
-func (o *outage) warn(log *slog.Logger, msg string, err error) {
-	if now := time.Now(); now.Sub(o.warned) >= warnEach {
-		o.warned = now
-		log.Warn(msg, "error", err)
+// warn reports whether it logged.
+func (o *outage) warn(log *slog.Logger, msg string, err error) bool {
+	now := time.Now()
+	if now.Sub(o.warned) < warnEach {
+		return false
 	}
+	o.warned = now
+	log.Warn(msg, "error", err)
+	return true
 }
 
 // end reports whether there was an outage.

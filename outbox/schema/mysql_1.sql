@@ -7,7 +7,7 @@ CREATE TABLE pawl_outbox (
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin;
 
 CREATE TABLE pawl_outbox_dead (
-    seq        bigint NOT NULL PRIMARY KEY,
+    seq        bigint NOT NULL AUTO_INCREMENT PRIMARY KEY,
     id         char(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     queue      varchar(256) NOT NULL,
     task       longtext NOT NULL,

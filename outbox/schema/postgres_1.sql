@@ -9,7 +9,7 @@ CREATE TABLE pawl_outbox (
 );
 
 CREATE TABLE pawl_outbox_dead (
-    seq        bigint PRIMARY KEY,
+    seq        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id         uuid NOT NULL,
     queue      text NOT NULL,
     task       json NOT NULL,

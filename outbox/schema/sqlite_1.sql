@@ -7,7 +7,7 @@ CREATE TABLE pawl_outbox (
 );
 
 CREATE TABLE pawl_outbox_dead (
-    seq        INTEGER PRIMARY KEY,
+    seq        INTEGER PRIMARY KEY AUTOINCREMENT,
     id         TEXT NOT NULL,
     queue      TEXT NOT NULL,
     task       TEXT NOT NULL,

@@ -1,0 +1,100 @@
+package outbox_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/pawlq/pawl"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/outbox"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// leaderless is a client of a cluster in which the shard of the queues "away…" has no leader: as pawl.Client does, it retries their tasks until the
+// call's context ends, and then returns each task's own result.
+type leaderless struct {
+	t        *testing.T
+	accepted atomic.Int64
+	tries    chan struct{} // gets a value for each call whose tasks all are for such queues
+	inVain   atomic.Int64  // such calls whose time was over
+	goOn     chan struct{} // if it is closed, such calls return
+}
+
+func (l *leaderless) EnqueueBatch(ctx context.Context, items []pawl.Item) ([]pawl.Enqueued, error) {
+	out := make([]pawl.Enqueued, len(items))
+	away := 0
+	for i, item := range items {
+		s := &pawlv1.TaskSpec{}
+		for _, o := range item.Options {
+			must(l.t, o.Apply(s))
+		}
+		if s.GetQueue() != "live" {
+			away++
+			out[i].Err = &pawltype.Error{Code: pawl.ErrUnavailable, Message: "no leader"}
+			continue
+		}
+		out[i].Ref = &pawl.Ref{}
+		l.accepted.Add(1)
+	}
+	switch away {
+	case 0:
+	case len(items):
+		l.tries <- struct{}{}
+		select {
+		case <-l.goOn:
+		case <-ctx.Done():
+			l.inVain.Add(1)
+		}
+	default:
+		<-ctx.Done()
+	}
+	return out, nil
+}
+
+// Queues without a leader delay the rows of no other queue, also while they are tried again.
+func TestRelayTriesQueuesApart(t *testing.T) {
+	db := openDB(t, outbox.SQLite)
+	box := newBox(t, outbox.SQLite, db)
+	const queues = 8
+	to := &leaderless{t: t, tries: make(chan struct{}, 1000), goOn: make(chan struct{})}
+	for n := range queues {
+		enqueue(t, box, db, receipt{"1"}, pawl.Queue(fmt.Sprint("away", n)))
+	}
+	enqueue(t, box, db, receipt{"2"}, pawl.Queue("live"))
+	_, stop := startRelay(t, box, to, outbox.RelayConfig{})
+	for range queues {
+		<-to.tries
+	}
+	for n := range int64(3) {
+		enqueue(t, box, db, receipt{"3"}, pawl.Queue("live"))
+		eventually(t, "the row is accepted", func() bool { return to.accepted.Load() == 2+n })
+	}
+	if n := to.inVain.Load(); n > 0 {
+		t.Errorf("three rows waited until %d tries of queues without a leader had ended", n)
+	}
+	close(to.goOn)
+	stop()
+	if n := rowsLeft(t, db); n != queues {
+		t.Errorf("%d rows are left, want those of %d queues", n, queues)
+	}
+}
+
+// Dead rows are numbered on their own: the numbers of rows may begin again, as after TRUNCATE.
+func TestRelayAndNumbersThatBeginAgain(t *testing.T) {
+	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
+		box := newBox(t, d, db)
+		refused := pawl.Enqueued{Err: &pawltype.Error{Code: pawl.ErrInvalidArgument, Message: "unknown option"}}
+		r, _ := startRelay(t, box, &broken{before: func(items []pawl.Item) []pawl.Enqueued { return []pawl.Enqueued{refused, refused}[:len(items)] }}, outbox.RelayConfig{})
+		for round := range int64(2) {
+			enqueue(t, box, db, receipt{"1"})
+			eventually(t, "the row is dead", func() bool { return r.Stats().Dead == round+1 })
+			for _, statement := range map[outbox.Dialect][]string{outbox.SQLite: {"DELETE FROM sqlite_sequence WHERE name = 'pawl_outbox'"}, outbox.MySQL: {"TRUNCATE pawl_outbox"},
+				outbox.Postgres: {"TRUNCATE pawl_outbox RESTART IDENTITY"}}[d] {
+				exec(t, db, statement)
+			}
+		}
+	})
+}
