@@ -37,7 +37,7 @@ class Stream:
 
     def push(self, *tokens: str, **fields: Any) -> None:
         """Pushes tasks."""
-        tasks = [worker_pb2.ClaimedTask(task_id=f"id-{token}", claim_token=token, queue="q", type="t") for token in tokens]
+        tasks = [worker_pb2.ClaimedTask(task_id=id_of(token), claim_token=token, queue="q", type="t") for token in tokens]
         for task in tasks:
             task.lease.seconds = 30
             task.MergeFrom(worker_pb2.ClaimedTask(**fields))
@@ -121,6 +121,12 @@ class ScriptedBroker:
         for stream in self._opened:
             stream.answers.put(None)  # its thread would wait forever
         self._server.stop(None)
+
+
+def id_of(token: str) -> str:
+    """Returns a task's id: for "a.1" one in shard 1."""
+    name, _, shard = token.partition(".")
+    return f"00000000-0000-7{int(shard):03x}-8000-0000000000{ord(name):02x}" if shard else f"id-{name}"
 
 
 def refuse(context: Any, error: task_pb2.Error) -> None:

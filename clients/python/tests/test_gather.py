@@ -109,7 +109,9 @@ class Callers:
         self.app = app
         self._pool = futures.ThreadPoolExecutor(50)
 
-    def enqueue(self, type_: str) -> futures.Future[str]:
+    def enqueue(self, type_: str, queue: str = "") -> futures.Future[str]:
+        if queue:
+            return self._pool.submit(lambda: self.app.call(type_, queue=queue).enqueue().id)
         waiting, busy = self._in_line(), self._busy()
         out = self._pool.submit(lambda: self.app.call(type_).enqueue().id)
         if busy:
@@ -117,10 +119,15 @@ class Callers:
         return out
 
     def _in_line(self) -> int:
-        return len(self.app._caller.gatherer._waiting)
+        return len(in_line(self.app))
 
     def _busy(self) -> bool:
-        return self.app._caller.gatherer._requests == 2
+        return any(lane.requests == 2 for lane in self.app._caller.gatherer._lanes.values())
+
+
+def in_line(app: pawl.App) -> list[str]:
+    """Returns the types of the tasks that wait."""
+    return [one.task.type for lane in list(app._caller.gatherer._lanes.values()) for one in list(lane.waiting)]
 
 
 def _until(condition: Any) -> None:
@@ -177,6 +184,25 @@ def test_enqueues_that_wait_go_together_in_their_order(broker: Broker) -> None:
         assert (first.result(_TIMEOUT), second.result(_TIMEOUT)) == ("id-first", "id-second")
 
 
+def test_each_queue_has_requests_of_its_own(broker: Broker) -> None:
+    with pawl.App(broker.address) as app:
+        callers = Callers(app)
+        (first, request), (second, other) = occupied(broker, callers)
+        third = callers.enqueue("third")
+        answered = callers.enqueue("a", queue="live")
+        live = broker.request()
+        assert live.types == ["a"]
+        live.answer()
+        assert answered.result(_TIMEOUT) == "id-a"
+        assert list(app._caller.gatherer._lanes) == [""]  # idle ones leave nothing behind
+        request.answer()
+        other.answer()
+        last = broker.request()
+        assert last.types == ["third"]
+        last.answer()
+        assert [future.result(_TIMEOUT) for future in (first, second, third)] == ["id-first", "id-second", "id-third"]
+
+
 def test_a_request_has_a_limit(broker: Broker) -> None:
     with pawl.App(broker.address) as app:
         callers = Callers(app)
@@ -185,7 +211,7 @@ def test_a_request_has_a_limit(broker: Broker) -> None:
         pool = futures.ThreadPoolExecutor(3)
         for name in ("a", "b", "c"):
             pool.submit(app.call(name, large).enqueue)
-            _until(lambda: name in [one.task.type for one in app._caller.gatherer._waiting])
+            _until(lambda: name in in_line(app))
         request.answer()
         two = broker.request()
         assert two.types == ["a", "b"]
@@ -348,7 +374,7 @@ def test_a_turn_that_nobody_takes_goes_to_the_next(broker: Broker) -> None:
             a, b = (asyncio.ensure_future(app.call(name).aenqueue()) for name in ("a", "b"))
             await asyncio.sleep(0)
             sent[0].cancel()  # its request ends in the loop's next turn, and so does the wait of a
-            while not app._caller.gatherer._waiting or app._caller.gatherer._waiting[0].task.type == "a":
+            while in_line(app)[:1] in ([], ["a"]):
                 await asyncio.sleep(0)
             a.cancel()
             taken = await asyncio.to_thread(broker.request)
@@ -366,12 +392,12 @@ def test_a_task_whose_caller_has_left_is_not_sent_again() -> None:
     tasks = [_gather.Waiting(task_pb2.TaskSpec(type=name)) for name in "abcd"]
     for each in tasks:
         gatherer.join(each)
-    gatherer.end([])
-    _, _, sends, other = tasks
+    first, _, sends, other = tasks
+    gatherer.end(first, [])
     assert gatherer.take(sends) == [sends, other]
     gatherer.leave(other)
-    gatherer.end([other])  # otherwise it would get a turn that nobody takes
-    assert not other.sends and gatherer._requests == 1
+    gatherer.end(sends, [other])  # otherwise it would get a turn that nobody takes
+    assert not other.sends and gatherer._lanes[""].requests == 1
 
 
 def test_a_request_has_at_most_so_many_tasks() -> None:

@@ -84,6 +84,25 @@ def test_free_slots_are_granted_and_granted_again(world: World) -> None:
     assert first is not None and first.grant == 2  # grants of the broken stream no longer count
 
 
+def test_endings_wait_only_for_their_own_shard(world: World) -> None:
+    stream = opened(world)
+    world.go.set()
+    frames = {}
+    for token in ("a.1", "b.1"):  # the shard does not answer, and has room for two frames
+        stream.push(token)
+        frames[token] = stream.settles()
+        assert [ack.claim_token for ack in frames[token].acks] == [token]
+    stream.push("c.1")
+    assert all(world.began.acquire(timeout=20) for _ in range(3))
+    for token in ("d.2", "e.2"):
+        stream.push(token)
+        settles = stream.settles()
+        assert [ack.claim_token for ack in settles.acks] == [token]
+        stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(settles)))
+    stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(frames["a.1"])))
+    assert [ack.claim_token for ack in stream.settles().acks] == ["c.1"]
+
+
 def test_what_is_not_confirmed_is_told_over_the_next_stream(world: World) -> None:
     stream = opened(world)
     stream.push("a", "b")

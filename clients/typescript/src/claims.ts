@@ -14,7 +14,7 @@ import { millisecondsOf } from "./convert.js";
 import { fallback, MAX_ITEMS, release, verbOf } from "./ending.js";
 import { errorOf, InternalError, InvalidArgumentError, PayloadTooLargeError, RateLimitedError, UnavailableError, type PawlError } from "./errors.js";
 import type { Progress } from "./gen/pawl/v1/task_pb.js";
-import { AckRequestSchema, WorkRequestSchema, type ClaimedTask, type QuietNotice, type Settled, type SettleResponse } from "./gen/pawl/v1/worker_pb.js";
+import { AckRequestSchema, WorkRequestSchema, type ClaimedTask, type QuietNotice, type Settled, type SettleRequest, type SettleResponse } from "./gen/pawl/v1/worker_pb.js";
 import type { WorkHello, WorkRequest } from "./gen/pawl/v1/worker_pb.js";
 import { endingFor, interrupt, logEnd, loss, title, type Held, type Verdict } from "./held.js";
 import { isWrapped } from "./kept.js";
@@ -141,7 +141,7 @@ export class Claims {
     held.ending = ending;
     held.ended = Date.now();
     held.due = 0;
-    this.#outbox.endings.push(held);
+    this.#outbox.add(held);
   }
 
   /** Handles the broker's report that a claim was lost. */
@@ -171,7 +171,7 @@ export class Claims {
       else if (held.phase === "ended" && held.due > soon) at = Math.min(at, held.due);
       else if (held.phase === "ended" && held.due > 0) {
         held.due = 0;
-        this.#outbox.endings.push(held);
+        this.#outbox.add(held);
       }
     }
     this.#nextSweep = Infinity;
@@ -220,7 +220,7 @@ export class Claims {
   attach(now: number): WorkRequest {
     this.#outbox = new Outbox();
     for (const held of this.#held.values()) {
-      if (held.phase === "ended" && held.due === 0) this.#outbox.endings.push(held);
+      if (held.phase === "ended" && held.due === 0) this.#outbox.add(held);
       else if (held.phase === "running") {
         held.due = now;
         this.#sweepAt(now);
@@ -242,11 +242,10 @@ export class Claims {
    */
   nextFrame(now: number): WorkRequest | undefined {
     const frame = create(WorkRequestSchema);
-    const { room } = this.#outbox;
-    const settle = this.#outbox.take(now);
+    const { frame: settle, ready } = this.#outbox.take(now);
     if (settle) frame.settle = settle;
     if (this.#quiet && !this.#toldQuiet) frame.quiet = this.#toldQuiet = true;
-    if (this.#takes && (room || this.#granted === 0)) frame.grant = this.#grant();
+    if (this.#takes && (ready || this.#granted === 0)) frame.grant = this.#grant();
     return settle || frame.quiet || frame.grant ? frame : undefined;
   }
 
@@ -271,8 +270,8 @@ export class Claims {
   /** Handles the responses to a settle frame. */
   settled(answer: SettleResponse, now: number): void {
     const ends = [...answer.acks, ...answer.fails, ...answer.releases];
-    this.#outbox.answered(ends.length);
     for (const each of ends) {
+      this.#outbox.answered(each.taskId);
       const held = this.#held.get(each.claimToken);
       if (held?.phase !== "ended") continue; // answered a second time
       if (each.error) {
@@ -335,10 +334,10 @@ export class Claims {
   }
 
   /** Returns a frame with the endings that the streams left unconfirmed, for a separate call. */
-  lastFrame(now: number): ReturnType<Outbox["take"]> {
+  lastFrame(now: number): SettleRequest | undefined {
     this.#outbox = new Outbox();
-    this.#outbox.endings.push(...this.unconfirmed);
-    return this.#outbox.take(now);
+    for (const held of this.unconfirmed) this.#outbox.add(held);
+    return this.#outbox.take(now).frame;
   }
 
   /** Handles the response to lastFrame. Claims whose shard was unavailable are kept. */

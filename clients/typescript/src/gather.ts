@@ -2,7 +2,8 @@
  * Decides which concurrent enqueues share a request.
  *
  * While few requests are in flight, a task is sent immediately, with those enqueued in the same turn of the event loop. Otherwise it waits,
- * and the next request takes all waiting tasks. A lone caller pays nothing, no timer adds latency, and requests grow with the load.
+ * and the next request takes all waiting tasks. A lone caller pays nothing, no timer adds latency, and requests grow with the load. Each queue
+ * has requests of its own, so that one whose shard does not answer holds up no other.
  */
 
 import type { Enqueued } from "./gen/pawl/v1/producer_pb.js";
@@ -29,8 +30,7 @@ interface Waiting {
 /** Gathers the enqueues of a client. */
 export class Gatherer {
   readonly #send: (tasks: TaskSpec[]) => Promise<Outcome[]>;
-  #waiting: Waiting[] = [];
-  #underWay = 0;
+  readonly #lanes = new Map<string, Lane>();
 
   /** send makes one request, and returns one outcome per task. */
   constructor(send: (tasks: TaskSpec[]) => Promise<Outcome[]>) {
@@ -38,6 +38,25 @@ export class Gatherer {
   }
 
   /** Sends a task of size bytes, without retrying. */
+  enqueue(task: TaskSpec, size: number): Promise<Outcome> {
+    const { queue } = task;
+    let lane = this.#lanes.get(queue);
+    if (!lane) this.#lanes.set(queue, (lane = new Lane(this.#send, () => this.#lanes.delete(queue))));
+    return lane.enqueue(task, size);
+  }
+}
+
+/** The tasks for one queue. */
+class Lane {
+  #waiting: Waiting[] = [];
+  #underWay = 0;
+
+  /** idle is called when no task is left. */
+  constructor(
+    private readonly send: (tasks: TaskSpec[]) => Promise<Outcome[]>,
+    private readonly idle: () => void,
+  ) {}
+
   enqueue(task: TaskSpec, size: number): Promise<Outcome> {
     return new Promise((done) => {
       this.#waiting.push({ task, size, done });
@@ -50,6 +69,7 @@ export class Gatherer {
       this.#underWay++;
       void this.#request(this.#take());
     }
+    if (this.#underWay === 0) this.idle();
   }
 
   /** Takes the tasks of one request from those waiting. */
@@ -66,7 +86,7 @@ export class Gatherer {
   async #request(tasks: Waiting[]): Promise<void> {
     let outcomes: Outcome[] = [];
     try {
-      outcomes = await this.#send(tasks.map(({ task }) => task));
+      outcomes = await this.send(tasks.map(({ task }) => task));
     } catch (err) {
       outcomes = tasks.map(() => ({ error: err as Error }));
     }

@@ -6,53 +6,83 @@ import { add, MAX_BYTES, MAX_ITEMS, sizeOf } from "./ending.js";
 import { SettleRequestSchema, type SettleRequest } from "./gen/pawl/v1/worker_pb.js";
 import { extension, type Held } from "./held.js";
 
-const maxFrames = 2; // unanswered frames of endings, beyond which endings are gathered for the next frame
+const maxFrames = 2; // unanswered frames with endings of a shard, beyond which its endings are gathered for the next frame
+
+/** The endings of one shard's claims. A shard that does not answer holds up no endings of the others. */
+class Endings {
+  waiting: Held[] = [];
+  #frames: number[] = []; // number of endings in each unanswered frame, oldest first
+
+  get full(): boolean {
+    return this.#frames.length >= maxFrames;
+  }
+
+  sent(n: number): void {
+    this.waiting.splice(0, n);
+    if (n > 0) this.#frames.push(n);
+  }
+
+  /** Counts the response to an ending. Those of a shard come in the order of the frames. */
+  answered(): void {
+    const [first] = this.#frames;
+    if (first === undefined) return;
+    if (first === 1) this.#frames.shift();
+    else this.#frames[0] = first - 1;
+  }
+}
 
 /** What has to be sent over one stream. */
 export class Outbox {
-  /** Endings that have not been sent. */
-  endings: Held[] = [];
   /** Claims whose leases should be extended. */
   extends: Held[] = [];
-  #frames: number[] = []; // number of endings in each unanswered frame
+  readonly #endings = new Map<string, Endings>(); // by shard
 
-  /** Reports whether another frame of endings can be sent. */
-  get room(): boolean {
-    return this.#frames.length < maxFrames;
+  /** Returns the endings of a task's shard, which is in the digits after the version of its id. */
+  #of(taskId: string): Endings {
+    const shard = taskId.slice(14, 18);
+    let endings = this.#endings.get(shard);
+    if (!endings) this.#endings.set(shard, (endings = new Endings()));
+    return endings;
+  }
+
+  /** Queues the ending of a claim. */
+  add(held: Held): void {
+    this.#of(held.name.taskId).waiting.push(held);
   }
 
   /**
-   * Returns a frame with extensions and, if there is room for another frame of endings, with endings; undefined if there is nothing to
-   * send.
+   * Returns a frame with extensions, and with the endings of shards that have room for another frame; undefined if there is nothing to send.
+   * ready reports whether it has endings, or none wait for room.
    */
-  take(now: number): SettleRequest | undefined {
+  take(now: number): { frame: SettleRequest | undefined; ready: boolean } {
     const frame = create(SettleRequestSchema);
     const extended = this.extends.splice(0, MAX_ITEMS);
     for (const held of extended) if (held.phase === "running") frame.extends.push(extension(held, now));
-    const limit = this.room ? Math.min(this.endings.length, MAX_ITEMS - extended.length) : 0;
+    const limit = MAX_ITEMS - extended.length;
     let size = 0;
-    let n = 0;
-    for (; n < limit; n++) {
-      const ending = this.endings[n]?.ending;
-      if (!ending) continue;
-      size += sizeOf(ending);
-      if (n > 0 && size > MAX_BYTES) break;
-      add(ending, frame);
+    let taken = 0;
+    let waits = false;
+    for (const shard of this.#endings.values()) {
+      if (shard.full) {
+        waits ||= shard.waiting.length > 0;
+        continue;
+      }
+      let n = 0;
+      for (; n < Math.min(shard.waiting.length, limit - taken); n++) {
+        const ending = shard.waiting[n]?.ending;
+        if (!ending) continue;
+        size += sizeOf(ending);
+        if (taken + n > 0 && size > MAX_BYTES) break;
+        add(ending, frame);
+      }
+      shard.sent(n);
+      taken += n;
     }
-    this.endings.splice(0, n);
-    if (n > 0) this.#frames.push(n);
-    return n > 0 || frame.extends.length > 0 ? frame : undefined;
+    return { frame: taken > 0 || frame.extends.length > 0 ? frame : undefined, ready: taken > 0 || !waits };
   }
 
-  /** Counts responses to endings, which come in the order of the frames. */
-  answered(n: number): void {
-    for (let first = this.#frames[0]; n > 0 && first !== undefined; first = this.#frames[0]) {
-      if (first > n) {
-        this.#frames[0] = first - n;
-        return;
-      }
-      n -= first;
-      this.#frames.shift();
-    }
+  /** Counts the response to an ending. */
+  answered(taskId: string): void {
+    this.#of(taskId).answered();
   }
 }

@@ -30,8 +30,8 @@ class Client {
       }),
   );
 
-  enqueue(type: string, size = 1): void {
-    void this.#gatherer.enqueue(create(TaskSpecSchema, { type }), size).then((outcome) => this.outcomes.set(type, outcome));
+  enqueue(type: string, size = 1, queue = ""): void {
+    void this.#gatherer.enqueue(create(TaskSpecSchema, { type, queue }), size).then((outcome) => this.outcomes.set(type, outcome));
   }
 
   /** Enqueues each in a turn of its own. */
@@ -116,4 +116,20 @@ test("a failure is that of all in the request, and others go on", async () => {
   assert.deepEqual([client.outcomes.get("a"), client.outcomes.get("b")], [{ error: lost }, { error: lost }]);
   await client.enqueueEach("c");
   assert.deepEqual(client.types()[3], ["c"]);
+});
+
+test("each queue has requests of its own", async () => {
+  const client = new Client();
+  await client.enqueueEach("a", "b", "c"); // c waits
+  client.enqueue("d", 1, "live");
+  await turn();
+  assert.deepEqual(client.types(), [["a"], ["b"], ["d"]]);
+  client.requests[2]?.answer();
+  await turn();
+  client.enqueue("e", 1, "live");
+  await turn();
+  client.requests[0]?.answer();
+  await turn();
+  assert.deepEqual(client.types(), [["a"], ["b"], ["d"], ["e"], ["c"]]);
+  assert.equal(client.id("d"), "id-d");
 });

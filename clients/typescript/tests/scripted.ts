@@ -57,7 +57,7 @@ export class Stream {
 
   /** Pushes tasks of type t, with leases of 30 s. */
   push(...tokens: string[]): void {
-    this.send({ tasks: tokens.map((token) => ({ taskId: `id-${token}`, claimToken: token, queue: "q", type: "t", lease: { seconds: 30n } })) });
+    this.send({ tasks: tokens.map((token) => ({ taskId: idOf(token), claimToken: token, queue: "q", type: "t", lease: { seconds: 30n } })) });
   }
 
   /** Answers what a frame settles: done, or refused with a code. */
@@ -129,4 +129,10 @@ function answerTo(request: SettleRequest, code = "", reason = ""): SettleRespons
     extends: request.extends.map(one),
     releases: request.releases.map(one),
   });
+}
+
+/** Returns a task's id: for "a.1" one in shard 1. */
+function idOf(token: string): string {
+  const [name, shard] = token.split(".");
+  return shard ? `00000000-0000-7${Number(shard).toString(16).padStart(3, "0")}-8000-0000000000${name!.charCodeAt(0).toString(16)}` : `id-${name}`;
 }

@@ -160,3 +160,28 @@ test("a broker that shuts down is left in good order", async () => {
   go.open("done");
   second.answer(await second.settles());
 });
+
+test("endings wait only for their own shard", async () => {
+  const stream = await broker.stream();
+  await stream.receive();
+  go.open("done");
+  const frames = [];
+  for (const token of ["a.1", "b.1"]) { // the shard does not answer, and has room for two frames
+    stream.push(token);
+    frames.push(await stream.settles());
+    assert.deepEqual(frames.at(-1)!.acks.map((ack) => ack.claimToken), [token]);
+  }
+  stream.push("c.1");
+  await eventually(() => claims.length === 3);
+  for (const token of ["d.2", "e.2"]) {
+    stream.push(token);
+    const settle = await stream.settles();
+    assert.deepEqual(settle.acks.map((ack) => ack.claimToken), [token]);
+    stream.answer(settle);
+  }
+  stream.answer(frames[0]!);
+  const last = await stream.settles();
+  assert.deepEqual(last.acks.map((ack) => ack.claimToken), ["c.1"]);
+  stream.answer(frames[1]!);
+  stream.answer(last);
+});

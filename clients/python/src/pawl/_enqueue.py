@@ -80,7 +80,7 @@ def _take_turn(caller: _rpc.Caller, one: _gather.Waiting) -> _rpc.Op[None]:
             if not each.done:
                 each.end(None, err)
     finally:
-        caller.gatherer.end(tasks[1:])  # if the caller gave up, others send these
+        caller.gatherer.end(one, tasks[1:])  # if the caller gave up, others send these
 
 
 def _send(caller: _rpc.Caller, tasks: Sequence[_gather.Waiting]) -> _rpc.Op[None]:

@@ -1,7 +1,8 @@
 """Decides which concurrent enqueues share a request. It makes no calls.
 
 While few requests are in flight, an enqueue is sent immediately. Otherwise it waits, and when a request ends, the first waiting enqueue
-sends all that wait. A lone caller pays nothing, no timer adds latency, and requests grow with the load.
+sends all that wait. A lone caller pays nothing, no timer adds latency, and requests grow with the load. Each queue has requests of its
+own, so that one whose shard does not answer holds up no other.
 """
 
 from __future__ import annotations
@@ -52,6 +53,22 @@ class Waiting:
             self.turn.set_result(None)
 
 
+class _Lane:
+    """The tasks for one queue."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Waiting] = deque()
+        self.requests = 0
+
+    def begin(self) -> None:
+        """Gives the first waiting tasks their turn, as long as another request may be sent."""
+        while self.waiting and self.requests < (_MAX_REQUESTS if len(self.waiting) >= _FULL else _EAGER_REQUESTS):
+            first = self.waiting.popleft()
+            self.requests += 1
+            first.sends = True
+            cast("futures.Future[None]", first.turn).set_result(None)
+
+
 class Gatherer:
     """Gathers the enqueues of a client. Any number of threads and event loops may use it at the same time."""
 
@@ -61,52 +78,51 @@ class Gatherer:
     def _reset(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._waiting: deque[Waiting] = deque()
-        self._requests = 0
+        self._lanes: dict[str, _Lane] = {}
 
     def join(self, one: Waiting) -> None:
         """Lets a task wait for its turn, which may come immediately."""
         if self._pid != os.getpid():  # the parent's requests don't end in this process
             self._reset()
         with self._lock:
-            if self._requests < _EAGER_REQUESTS:  # then no task is waiting
-                self._requests += 1
+            lane = self._lanes.setdefault(one.task.queue, _Lane())
+            if lane.requests < _EAGER_REQUESTS:  # then no task is waiting
+                lane.requests += 1
                 one.sends = True
                 return
             one.turn = futures.Future()
-            self._waiting.append(one)
-            self._begin()
+            lane.waiting.append(one)
+            lane.begin()
 
     def take(self, one: Waiting) -> list[Waiting]:
         """Returns the tasks of one request: that of the caller whose turn it is, and as many of the waiting ones as fit."""
         with self._lock:
+            waiting = self._lanes[one.task.queue].waiting
             batch, size = [one], one.size
-            while self._waiting and len(batch) < MAX_TASKS and size + self._waiting[0].size <= MAX_BYTES:
-                batch.append(self._waiting.popleft())
+            while waiting and len(batch) < MAX_TASKS and size + waiting[0].size <= MAX_BYTES:
+                batch.append(waiting.popleft())
                 size += batch[-1].size
             return batch
 
-    def end(self, tasks: Sequence[Waiting]) -> None:
-        """Ends a request. Tasks that are not done, and whose callers still wait, are sent next."""
+    def end(self, sender: Waiting, others: Sequence[Waiting]) -> None:
+        """Ends a request. Tasks of others that are not done, and whose callers still wait, are sent next."""
         with self._lock:
-            self._waiting.extendleft(each for each in reversed(tasks) if not each.done and not each.left)
-            self._requests -= 1
-            self._begin()
+            queue = sender.task.queue
+            self._lanes[queue].waiting.extendleft(each for each in reversed(others) if not each.done and not each.left)
+            self._end_request(queue)
 
     def leave(self, one: Waiting) -> None:
         """Removes the task of a caller that stops waiting without sending."""
         with self._lock:
             one.left = True
             if one.sends:
-                self._requests -= 1
-                self._begin()
-            elif one in self._waiting:
-                self._waiting.remove(one)
+                self._end_request(one.task.queue)
+            elif one.task.queue in self._lanes and one in self._lanes[one.task.queue].waiting:
+                self._lanes[one.task.queue].waiting.remove(one)
 
-    def _begin(self) -> None:
-        """Gives the first waiting tasks their turn, as long as another request may be sent."""
-        while self._waiting and self._requests < (_MAX_REQUESTS if len(self._waiting) >= _FULL else _EAGER_REQUESTS):
-            first = self._waiting.popleft()
-            self._requests += 1
-            first.sends = True
-            cast("futures.Future[None]", first.turn).set_result(None)
+    def _end_request(self, queue: str) -> None:
+        lane = self._lanes[queue]
+        lane.requests -= 1
+        lane.begin()
+        if lane.requests == 0:  # then no task is waiting
+            del self._lanes[queue]

@@ -50,12 +50,38 @@ _SWEEP_STEP, _SWEEP_IDLE = 0.05, 3600.0
 _PROGRESS_STEP = 1.0
 
 
-@dataclass(eq=False)
+@dataclass
+class _Endings:
+    """The endings of one shard's claims. A shard that does not answer holds up no endings of the others."""
+
+    waiting: list[Held] = field(default_factory=list)
+    frames: list[int] = field(default_factory=list)  # number of endings in each unanswered frame, oldest first
+
+    @property
+    def full(self) -> bool:
+        return len(self.frames) >= _MAX_FRAMES
+
+    def answered(self) -> None:
+        """Counts the response to an ending. Those of a shard come in the order of the frames."""
+        if self.frames:
+            self.frames[0] -= 1
+            if self.frames[0] == 0:
+                self.frames.pop(0)
+
+
+@dataclass
 class _Outbox:
-    endings: list[Held] = field(default_factory=list)
+    endings: dict[str, _Endings] = field(default_factory=dict)  # by shard
     extends: list[Held] = field(default_factory=list)
-    frames: list[int] = field(default_factory=list)  # number of endings in each unanswered frame
     quiet: bool = False  # the broker was told to push no more tasks
+
+    def of(self, task_id: str) -> _Endings:
+        """Returns the endings of a task's shard, which is in the digits after the version of its id."""
+        return self.endings.setdefault(task_id[14:18], _Endings())
+
+    def add(self, held: Held) -> None:
+        """Queues the ending of a claim."""
+        self.of(held.name.task_id).waiting.append(held)
 
 
 @dataclass(eq=False)
@@ -256,7 +282,7 @@ class Run:
         if self._caller.encryption is not None and isinstance(ending, worker_pb2.AckRequest):
             self._caller.encryption.seal_result(ending)
         held.phase, held.ending, held.due, held.ended = Phase.ENDED, ending, 0.0, time.time_ns()
-        self._out.endings.append(held)
+        self._out.add(held)
 
     def _lose(self, token: str, reason: str) -> None:
         """Handles the broker's report that a claim was lost."""
@@ -295,7 +321,7 @@ class Run:
             elif held.phase is Phase.ENDED and held.due:
                 if held.due <= soon:
                     held.due = 0.0
-                    self._out.endings.append(held)
+                    self._out.add(held)
                 else:
                     at = min(at, held.due)
         self._next_sweep = max(at, soon)
@@ -416,7 +442,7 @@ class Run:
         self._out = _Outbox(quiet=self._quiet)
         for held in self._claims.values():
             if held.phase is Phase.ENDED and not held.due:
-                self._out.endings.append(held)
+                self._out.add(held)
             elif held.phase is Phase.RUNNING:
                 held.due = session.opened
                 self._sweep_at(held.due)
@@ -471,13 +497,12 @@ class Run:
         """Gathers what should be sent to the broker now. Free slots are granted together with the endings that freed them, unless
         the broker has no others."""
         frame = worker_pb2.WorkRequest()
-        room = len(self._out.frames) < _MAX_FRAMES
-        settles = self._take(frame.settle, room)
+        settles, ready = self._take(frame.settle)
         if not settles:
             frame.ClearField("settle")
         if self._quiet and not self._out.quiet:
             frame.quiet = self._out.quiet = True
-        if self._takes() and (room or self._granted == 0):
+        if self._takes() and (ready or self._granted == 0):
             frame.grant = self._grant()
         return frame if settles or frame.quiet or frame.grant else None
 
@@ -489,26 +514,32 @@ class Run:
         self._granted += free
         return free
 
-    def _take(self, settle: worker_pb2.SettleRequest, room: bool) -> bool:
-        """Fills a frame with extensions and, if there is room for another frame of endings, with endings."""
+    def _take(self, settle: worker_pb2.SettleRequest) -> tuple[bool, bool]:
+        """Fills a frame with extensions, and with the endings of shards that have room for another frame. Returns whether there is
+        anything in it, and whether it has endings or none wait for room."""
         now = time.monotonic()
         extends, self._out.extends = self._out.extends[: _ending.MAX_ITEMS], self._out.extends[_ending.MAX_ITEMS :]
         for held in extends:
             if held.phase is Phase.RUNNING:
                 settle.extends.append(extension(held, now))
-        size, n = 0, 0
-        limit = min(len(self._out.endings), _ending.MAX_ITEMS - len(extends)) if room else 0
-        for held in self._out.endings[:limit]:
-            assert held.ending is not None
-            size += held.ending.ByteSize()
-            if n > 0 and size > _ending.MAX_BYTES:
-                break
-            _ending.add(held.ending, settle)
-            n += 1
-        del self._out.endings[:n]
-        if n > 0:
-            self._out.frames.append(n)
-        return n > 0 or len(settle.extends) > 0
+        limit, size, taken = _ending.MAX_ITEMS - len(extends), 0, 0
+        for shard in self._out.endings.values():
+            if shard.full:
+                continue
+            n = 0
+            for held in shard.waiting[: limit - taken]:
+                assert held.ending is not None
+                size += held.ending.ByteSize()
+                if taken + n > 0 and size > _ending.MAX_BYTES:
+                    break
+                _ending.add(held.ending, settle)
+                n += 1
+            del shard.waiting[:n]
+            if n > 0:
+                shard.frames.append(n)
+            taken += n
+        waits = any(shard.waiting for shard in self._out.endings.values() if shard.full)
+        return taken > 0 or len(settle.extends) > 0, taken > 0 or not waits
 
     def _receive(self, session: _Session, frame: worker_pb2.WorkResponse) -> bool:
         """Handles a frame from the broker, and returns whether the broker is shutting down."""
@@ -542,8 +573,8 @@ class Run:
         """Handles the responses to settle frames."""
         refused = []
         with self._lock:
-            self._answered(len(answer.acks) + len(answer.fails) + len(answer.releases))
             for each in (*answer.acks, *answer.fails, *answer.releases):
+                self._out.of(each.task_id).answered()
                 held = self._claims.get(each.claim_token)
                 if held is None or held.phase is not Phase.ENDED:
                     continue  # answered a second time
@@ -560,15 +591,6 @@ class Run:
             log.warning("%s: the broker rejected the task's outcome: %s", title(held), err)
         for each in answer.extends:
             self._extended(each)
-
-    def _answered(self, n: int) -> None:
-        """Counts responses to endings, which come in the order of the frames."""
-        frames = self._out.frames
-        while n > 0 and frames:
-            if frames[0] > n:
-                frames[0] -= n
-                return
-            n -= frames.pop(0)
 
     def _refused(self, held: Held, err: errors.PawlError, now: float) -> None:
         """Decides what to do with an ending that the broker refused. The caller holds the lock."""
@@ -644,9 +666,11 @@ class Run:
                 rest = self._unconfirmed()
                 if not rest:
                     return
-                self._out = _Outbox(endings=rest)
+                self._out = _Outbox()
+                for held in rest:
+                    self._out.add(held)
                 frame = worker_pb2.SettleRequest()
-                self._take(frame, room=True)
+                self._take(frame)
             try:
                 answer = self._caller.run(self._caller.call(_rpc.SETTLE, frame, deadline))
             except (TimeoutError, errors.PawlError) as err:
