@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/engine/turns"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -72,14 +73,14 @@ type claiming struct {
 	got  []Claimed
 	room int // bytes left for the next task, unless it is the first
 
-	credit []int // of the weighted queues, owned by the leader; nil: strict order
-	before []int // the credit before the last pick
+	credit turns.Credit // of the weighted queues, owned by the leader; nil: strict order
+	before []int        // the credit before the last pick
 }
 
 func (r *Round) claiming(c *ClaimRequest) *claiming {
 	p := &claiming{r: r, c: c, room: c.MaxBytes}
 	if c.Weighted {
-		p.credit = r.l.sharesOf(c)
+		p.credit = r.l.shares.Of(c.Namespace, len(c.Queues), func(i int) (string, int) { return c.Queues[i].Queue, c.Queues[i].Weight }, c.Types)
 		p.before = make([]int, len(p.credit))
 	}
 	return p
@@ -117,8 +118,7 @@ func (p *claiming) fits(e *schema.Envelope, checkpoint []byte) bool {
 // from claims the next task of a queue, if it fits.
 func (p *claiming) from(q *Queue) (t Claimed, ok bool) {
 	r, c := p.r, p.c
-	credit := q.credit
-	priority := q.nextPriority(c.Types)
+	priority, undo := q.nextPriority(c.Types)
 	id := q.lanes.Next(&r.lanes, priority, c.Types).ID
 	if c.Max > 1 && !r.l.hot.Knows(id) {
 		r.l.hot.Warm(r.tx, q.ns, q.lanes.Soon(priority))
@@ -127,24 +127,26 @@ func (p *claiming) from(q *Queue) (t Claimed, ok bool) {
 	from := r.execOf(q.ns, id)
 	checkpoint := r.Checkpoint(q.ns, id, from)
 	if !p.fits(e, checkpoint) {
-		q.credit = credit
+		undo()
 		return t, false
 	}
 	return r.claimed(q, e, c.take(r, q, e, from), checkpoint), true
 }
 
-// nextPriority chooses among the priorities that have a task of the types. There must be at least one.
-func (q *Queue) nextPriority(types []string) task.Priority {
-	s := q.config.Settings
-	if s.Weighted() {
-		return task.Priorities[smooth(q.credit[:], func(i int) int {
-			if q.lanes.Has(task.Priorities[i], types) {
-				return s.Weights[i]
-			}
-			return 0
-		})]
+// nextPriority chooses among the priorities that have a task of the types. There must be at least one. Undo reverts the choice.
+func (q *Queue) nextPriority(types []string) (next task.Priority, undo func()) {
+	s := &q.config.Settings
+	if !s.Weighted() {
+		return task.Priorities[slices.IndexFunc(task.Priorities[:], func(p task.Priority) bool { return q.lanes.Has(p, types) })], func() {}
 	}
-	return task.Priorities[slices.IndexFunc(task.Priorities[:], func(p task.Priority) bool { return q.lanes.Has(p, types) })]
+	credit := q.credit.Of(types, len(task.Priorities))
+	before := [3]int(credit)
+	return task.Priorities[credit.Next(func(i int) int {
+		if q.lanes.Has(task.Priorities[i], types) {
+			return s.Weights[i]
+		}
+		return 0
+	})], func() { copy(credit, before[:]) }
 }
 
 // take moves a task to Claimed, held by the worker.

@@ -1,9 +1,6 @@
 package engine
 
 import (
-	"strconv"
-	"strings"
-
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -30,7 +27,7 @@ func (p *claiming) pick() *Queue {
 		return nil
 	}
 	copy(p.before, p.credit)
-	at := smooth(p.credit, func(i int) int {
+	at := p.credit.Next(func(i int) int {
 		if p.runnable(p.c.Queues[i].Queue) == nil {
 			return 0
 		}
@@ -71,50 +68,4 @@ func (q *Queue) runnable(now store.Time, types []string) bool {
 		}
 	}
 	return false
-}
-
-// maxShares bounds how many weighted sets of queues are remembered. Beyond it all are forgotten, which costs each set less than one turn.
-const maxShares = 10_000
-
-// sharesOf returns the credit of a weighted set of queues. All claims with the same set share it.
-func (l *Leader) sharesOf(c *ClaimRequest) []int {
-	var name strings.Builder
-	name.WriteString(c.Namespace)
-	for _, s := range c.Queues {
-		name.WriteByte(0)
-		name.WriteString(s.Queue)
-		name.WriteByte('=')
-		name.WriteString(strconv.Itoa(s.Weight))
-	}
-	credit := l.shares[name.String()]
-	if credit == nil {
-		if len(l.shares) >= maxShares {
-			clear(l.shares)
-		}
-		credit = make([]int, len(c.Queues))
-		l.shares[name.String()] = credit
-	}
-	return credit
-}
-
-// smooth is one step of smooth weighted round robin: every candidate gains its weight; the one with the most credit is chosen and pays the sum. A
-// candidate of weight 0 has nothing to offer: it is skipped and loses its credit. smooth returns -1 if all are skipped.
-func smooth(credit []int, weight func(i int) int) int {
-	best, sum := -1, 0
-	for i := range credit {
-		w := weight(i)
-		if w == 0 {
-			credit[i] = 0
-			continue
-		}
-		credit[i] += w
-		sum += w
-		if best < 0 || credit[i] > credit[best] {
-			best = i
-		}
-	}
-	if best >= 0 {
-		credit[best] -= sum
-	}
-	return best
 }

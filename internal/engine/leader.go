@@ -5,6 +5,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine/lanes"
 	"github.com/pawlq/pawl/internal/engine/order"
 	"github.com/pawlq/pawl/internal/engine/quota"
+	"github.com/pawlq/pawl/internal/engine/turns"
 	"github.com/pawlq/pawl/internal/engine/zonemap"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -25,7 +26,7 @@ type Leader struct {
 	limits task.Limits
 	queues map[queueName]*Queue
 	orders order.Memory
-	shares map[string][]int // credit of weighted sets of queues
+	shares turns.Book // of claims from weighted queues
 	hot    *cache.Tasks
 	ids    map[string]*cache.IDs // by namespace
 	keys   cache.Keys
@@ -49,6 +50,6 @@ type queueName struct{ ns, name string }
 
 // NewLeader returns the memory of a new leader. Policies act in the given order.
 func NewLeader(o LeaderTerm, l task.Limits, policies ...Policy) *Leader {
-	return &Leader{term: o, limits: l, renewedUpTo: o.Began.Add(ForgetStep), points: pointsOf(policies), queues: map[queueName]*Queue{}, shares: map[string][]int{},
+	return &Leader{term: o, limits: l, renewedUpTo: o.Began.Add(ForgetStep), points: pointsOf(policies), queues: map[queueName]*Queue{},
 		hot: cache.NewTasks(), leases: leases{}, ids: map[string]*cache.IDs{}, spaces: map[string]*quota.Space{}, zones: map[string]*zonemap.Map{}}
 }

@@ -3,11 +3,13 @@ package engine_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -171,18 +173,33 @@ func (m *model) ready(t *modelTask) {
 	t.state, t.place = task.Ready, m.places
 }
 
-// claim returns the tasks that a strict claim for one queue may get: in the best priority with a runnable task, the first of each key, and of each
-// key and type on trial. TestFairness checks which key's turn it is.
-func (m *model) claim(queue string, types []string) (first map[[2]string]*modelTask) {
-	best := task.Low + 1
+// modelLine is a place where tasks wait for their turn: see line.
+type modelLine struct {
+	priority task.Priority
+	of       [2]string
+}
+
+// claim returns the tasks that a claim for one queue may get: in the best priority with a runnable task, or in each if they have weights, the first of
+// each key, and of each key and type on trial. TestFairness checks which key's turn it is.
+func (m *model) claim(queue string, types []string) (first map[modelLine]*modelTask) {
+	best, tried, weighted := task.Low, map[string]task.Priority{}, m.rules[queue].Settings.Weighted()
+	var able []*modelTask
 	for _, t := range m.tasks {
-		switch {
-		case t.queue != queue || len(types) > 0 && !slices.Contains(types, t.typ) || m.held(t) || t.priority > best:
+		if t.queue != queue || len(types) > 0 && !slices.Contains(types, t.typ) || m.held(t) {
 			continue
-		case t.priority < best:
-			best, first = t.priority, map[[2]string]*modelTask{}
 		}
-		of := m.line(t)
+		able = append(able, t)
+		best = min(best, t.priority)
+		if p, some := tried[t.typ]; m.onTrial(t) && (!some || t.priority < p) {
+			tried[t.typ] = t.priority // its probe is there
+		}
+	}
+	first = map[modelLine]*modelTask{}
+	for _, t := range able {
+		if !weighted && t.priority > best || m.onTrial(t) && t.priority > tried[t.typ] {
+			continue
+		}
+		of := modelLine{t.priority, m.line(t)}
 		if first[of] == nil || t.place < first[of].place {
 			first[of] = t
 		}
@@ -294,7 +311,7 @@ func runModel(t *testing.T, queues []string, n int, steps func(*duel) []func() s
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			d := &duel{World: engine.NewWorld(t), queues: queues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, broken: map[[2]string]*modelBreaker{}, keys: map[string]modelClaim{}, now: engine.Dawn}, rng: rand.New(rand.NewPCG(seed, 0)), tokens: map[task.ID][]task.Token{}}
+			d := &duel{World: engine.NewWorld(t), queues: queues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, broken: map[[2]string]*modelBreaker{}, keys: map[string]modelClaim{}, now: engine.Dawn}, rng: rand.New(rand.NewPCG(seed, 0)), tokens: map[task.ID][]task.Token{}, owed: map[string][3]int{}}
 			for _, q := range queues {
 				d.rule(q, task.QueueConfig{Settings: task.DefaultSettings()})
 			}
@@ -322,7 +339,8 @@ type duel struct {
 	rng    *rand.Rand
 	tokens map[task.ID][]task.Token
 	seen   map[string]int
-	noted  uint64 // entries of the audit
+	noted  uint64            // entries of the audit
+	owed   map[string][3]int // what priorities are owed, by queue and types
 }
 
 func (d *duel) step(steps []func() string) string {
@@ -454,7 +472,8 @@ func (d *duel) claimStep() string {
 	if len(got) == 0 && !d.AllRead(queue) {
 		return "claim while lanes are read"
 	}
-	if known && types == nil && ((len(got) == 0) != (next == task.ID{}) || len(got) > 0 && got[0].ID != next) {
+	weighted := d.m.rules[queue].Settings.Weighted()
+	if known && !weighted && types == nil && ((len(got) == 0) != (next == task.ID{}) || len(got) > 0 && got[0].ID != next) {
 		d.T.Fatalf("the claim of %q got %v, but %s was explained as next", queue, got, next)
 	}
 	if len(first) == 0 && len(got) == 0 {
@@ -468,6 +487,10 @@ func (d *duel) claimStep() string {
 	}
 	if want == nil {
 		d.T.Fatalf("the claim of %q %v got %v, the model expects one of %v", queue, types, got, first)
+	}
+	if weighted {
+		d.noteTurn(queue, types, first, want)
+		d.seen["claim by weights"]++
 	}
 	d.m.probe(want)
 	d.m.has(queue, "", want.cost)
@@ -697,6 +720,9 @@ func (d *duel) limitStep() string {
 		}
 		c.Settings.Keys[key] = task.KeyRules{Rules: task.Rules{MaxRunning: d.rng.IntN(3), Rate: rate(was.RulesOf(key).Rate)}, Weight: d.rng.IntN(3)}
 	}
+	if d.rng.IntN(2) == 0 {
+		c.Settings.Weights = [3]int{1 + d.rng.IntN(9), 1 + d.rng.IntN(9), 1 + d.rng.IntN(9)}
+	}
 	d.breakerRules(&c.Settings)
 	c.Settings.KeyOrder = was.KeyOrder
 	if d.rng.IntN(3) == 0 {
@@ -713,6 +739,9 @@ func (d *duel) limitStep() string {
 }
 
 func (d *duel) rule(q string, c task.QueueConfig) {
+	if d.m.rules[q].Settings.Weights != c.Settings.Weights {
+		maps.DeleteFunc(d.owed, func(name string, _ [3]int) bool { return strings.HasPrefix(name, q) })
+	}
 	d.m.rule(q, c)
 	d.Configure(q, c)
 }
@@ -720,6 +749,7 @@ func (d *duel) rule(q string, c task.QueueConfig) {
 func (d *duel) leaderStep() string {
 	// The new leadership begins long ago, so that its grace for leases, which the stories show, plays no part here.
 	d.BecomeLeader()
+	clear(d.owed)
 	d.Backdate(time.Hour)
 	return "new leader"
 }

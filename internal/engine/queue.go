@@ -9,6 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine/order"
 	"github.com/pawlq/pawl/internal/engine/quota"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/engine/turns"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -23,7 +24,7 @@ type Queue struct {
 	limits   limit.Set
 	breakers *breaker.Set // nil: no rule
 	order    order.Set
-	credit   [3]int // smooth weighted round robin over the priorities
+	credit   turns.ByTypes // of the priorities
 	dirty    bool
 	starved  bool // a claim found nothing while lanes were unread
 }

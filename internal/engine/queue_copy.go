@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/engine/turns"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -21,7 +22,7 @@ func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 		return
 	}
 	if q.config.Settings.Weights != config.Settings.Weights {
-		q.credit = [3]int{}
+		q.credit = turns.ByTypes{}
 	}
 	was := q.config.Settings
 	if q.limits.Follow(r, &config.Settings) {

@@ -1,48 +1,42 @@
-// Package roundrobin divides claims over weighted queues in several shards, by smooth weighted round robin: each set of queues has its
-// credit, so that over many claims the shares are exact.
+// Package roundrobin shares claims over weighted queues in several shards out by the rule of package turns, as a shard does for queues of its own. A
+// claim is planned before shards are asked, and accounted for when they have answered.
 //
 // It knows which queues had tasks and how many, but asks no shards.
 package roundrobin
 
 import (
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/engine/turns"
 )
 
-// Picker remembers, for each distinct set of weighted queues over several shards, whose turn it is.
+// Picker remembers whose turn it is, for each set of weighted queues over several shards and each set of types.
 type Picker struct {
-	mu     sync.Mutex
-	states map[string]*state
-}
-
-// state is the credit of the queues of one set.
-type state struct {
-	mu     sync.Mutex
-	credit []int
+	mu   sync.Mutex
+	book turns.Book
 }
 
 // Turn is one claim from a set of queues. Other claims from the set may run at the same time: they take what this one plans for
 // granted until it ends.
 type Turn struct {
-	state    *state
+	picker   *Picker
+	state    turns.Credit // of all claims from the set, guarded by picker.mu
 	queues   []broker.Share
-	credit   []int // when it began
-	reserved []int // what its first plan added to the state's credit
+	credit   turns.Credit // when it began
+	reserved []int        // what its first plan added to the state
 }
 
 // Begin begins a claim.
 func (p *Picker) Begin(c broker.ClaimCall) *Turn {
-	s := p.of(c)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t := &Turn{state: s, queues: c.Queues, credit: slices.Clone(s.credit), reserved: make([]int, len(c.Queues))}
-	plan(s.credit, t.queues, make([]int, len(t.queues)), make([]bool, len(t.queues)), c.Max)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.book.Of(c.Namespace, len(c.Queues), func(i int) (string, int) { return c.Queues[i].Queue, c.Queues[i].Weight }, c.Types)
+	t := &Turn{picker: p, state: s, queues: c.Queues, credit: slices.Clone(s), reserved: make([]int, len(c.Queues))}
+	plan(s, t.queues, make([]int, len(t.queues)), make([]bool, len(t.queues)), c.Max)
 	for i, was := range t.credit {
-		t.reserved[i] = s.credit[i] - was
+		t.reserved[i] = s[i] - was
 	}
 	return t
 }
@@ -54,69 +48,35 @@ func (t *Turn) Plan(got []int, empty []bool, n int) (want []int) {
 
 // End ends the claim, with what each queue gave.
 func (t *Turn) End(got []int, empty []bool) {
-	t.state.mu.Lock()
-	defer t.state.mu.Unlock()
+	t.picker.mu.Lock()
+	defer t.picker.mu.Unlock()
 	for i, n := range t.reserved {
-		t.state.credit[i] -= n
+		t.state[i] -= n
 	}
-	account(t.state.credit, t.queues, got, empty)
+	account(t.state, t.queues, got, empty)
 }
 
-// maxShares bounds how many sets are remembered. Beyond it all are dropped, which costs each less than one turn.
-const maxShares = 10_000
-
-// of returns the state of the queues of a claim.
-func (p *Picker) of(c broker.ClaimCall) *state {
-	var name strings.Builder
-	name.WriteString(c.Namespace)
-	for _, q := range c.Queues {
-		name.WriteByte(0)
-		name.WriteString(q.Queue)
-		name.WriteByte('=')
-		name.WriteString(strconv.Itoa(q.Weight))
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.states[name.String()]
-	if s == nil {
-		if p.states == nil || len(p.states) >= maxShares {
-			p.states = map[string]*state{}
-		}
-		s = &state{credit: make([]int, len(c.Queues))}
-		p.states[name.String()] = s
-	}
-	return s
-}
-
-// plan distributes n tasks over the queues by smooth weighted round robin, advancing credit. An empty queue provides what it
-// already gave and accrues no credit.
-func plan(credit []int, queues []broker.Share, got []int, empty []bool, n int) (want []int) {
+// plan distributes n tasks over the queues, advancing credit. An empty queue provides what it already gave.
+func plan(credit turns.Credit, queues []broker.Share, got []int, empty []bool, n int) (want []int) {
 	want = make([]int, len(queues))
 	for range n {
-		best, sum := -1, 0
-		for i, q := range queues {
+		next := credit.Next(func(i int) int {
 			if empty[i] && want[i] >= got[i] {
-				credit[i] = 0
-				continue
+				return 0
 			}
-			credit[i] += q.Weight
-			sum += q.Weight
-			if best < 0 || credit[i] > credit[best] {
-				best = i
-			}
-		}
-		if best < 0 {
+			return queues[i].Weight
+		})
+		if next < 0 {
 			return want
 		}
-		credit[best] -= sum
-		want[best]++
+		want[next]++
 	}
 	return want
 }
 
 // account advances credit by what each queue gave. A queue that has more, but was not asked because the claim had reached its
 // bytes, is owed its share.
-func account(credit []int, queues []broker.Share, got []int, empty []bool) {
+func account(credit turns.Credit, queues []broker.Share, got []int, empty []bool) {
 	left := slices.Clone(got)
 	for {
 		best, sum := -1, 0
@@ -130,7 +90,6 @@ func account(credit []int, queues []broker.Share, got []int, empty []bool) {
 		}
 		for i, q := range queues {
 			if empty[i] && left[i] == 0 {
-				credit[i] = 0
 				continue
 			}
 			credit[i] += q.Weight

@@ -5,33 +5,25 @@ import (
 	"testing"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/engine/turns"
 )
 
-func TestShareLimits(t *testing.T) {
-	if maxShares != 10_000 {
-		t.Errorf("%d sets of queues are tracked, want 10,000", maxShares)
-	}
-}
-
-// Queues take turns by weight. An empty queue keeps what it already gave and accrues no credit.
+// Queues take turns by weight. An empty queue provides what it already gave, and neither gains nor loses credit.
 func TestTurnsByWeight(t *testing.T) {
 	queues := []broker.Share{{Queue: "a", Weight: 3}, {Queue: "b", Weight: 1}}
 	for _, c := range []struct {
-		got   []int
-		empty []bool
-		n     int
-		want  string
+		got          []int
+		empty        []bool
+		n            int
+		want, credit string
 	}{
-		{[]int{0, 0}, []bool{false, false}, 4, "[3 1]"}, {[]int{0, 0}, []bool{false, false}, 8, "[6 2]"}, {[]int{1, 0}, []bool{true, false}, 4, "[1 3]"},
-		{[]int{0, 0}, []bool{true, false}, 4, "[0 4]"}, {[]int{1, 1}, []bool{true, true}, 4, "[1 1]"}, {[]int{0, 0}, []bool{true, true}, 4, "[0 0]"},
+		{[]int{0, 0}, []bool{false, false}, 4, "[3 1]", "[0 0]"}, {[]int{0, 0}, []bool{false, false}, 8, "[6 2]", "[0 0]"},
+		{[]int{1, 0}, []bool{true, false}, 4, "[1 3]", "[-1 1]"}, {[]int{0, 0}, []bool{true, false}, 4, "[0 4]", "[0 0]"},
+		{[]int{1, 1}, []bool{true, true}, 4, "[1 1]", "[-1 1]"}, {[]int{0, 0}, []bool{true, true}, 4, "[0 0]", "[0 0]"},
 	} {
-		credit := make([]int, 2)
-		got := fmt.Sprint(plan(credit, queues, c.got, c.empty, c.n))
-		if c.empty[0] && credit[0] != 0 || c.empty[1] && credit[1] != 0 {
-			t.Errorf("Plan %d from queues that gave %v, empty %v: credit %v was saved", c.n, c.got, c.empty, credit)
-		}
-		if got != c.want {
-			t.Errorf("Plan %d from queues that gave %v, empty %v = %s, want %s", c.n, c.got, c.empty, got, c.want)
+		credit := make(turns.Credit, 2)
+		if got := fmt.Sprint(plan(credit, queues, c.got, c.empty, c.n)); got != c.want || fmt.Sprint(credit) != c.credit {
+			t.Errorf("Plan %d from queues that gave %v, empty %v = %s and the credit %v, want %s and %s", c.n, c.got, c.empty, got, credit, c.want, c.credit)
 		}
 	}
 }
@@ -39,7 +31,7 @@ func TestTurnsByWeight(t *testing.T) {
 // Smooth weighted round robin that is planned for many tasks at once picks the same queues as task by task.
 func TestPlanAgreesWithSinglePicks(t *testing.T) {
 	queues := []broker.Share{{Queue: "a", Weight: 5}, {Queue: "b", Weight: 1}, {Queue: "c", Weight: 3}}
-	at, one := make([]int, 3), make([]int, 3)
+	at, one := make(turns.Credit, 3), make(turns.Credit, 3)
 	sum := make([]int, 3)
 	for n := range 20 {
 		want := plan(at, queues, make([]int, 3), make([]bool, 3), n)
@@ -83,28 +75,27 @@ func TestTurnsAtTheSameTime(t *testing.T) {
 	}
 }
 
-// Sets of queues with the same weights share a state, and other sets don't.
-func TestSharesAreOfEqualSets(t *testing.T) {
-	var b Picker
-	call := func(ns, queue string, weight int) broker.ClaimCall {
-		return broker.ClaimCall{Namespace: ns, Queues: []broker.Share{{Queue: queue, Weight: weight}}}
-	}
-	one := b.of(call("n", "q", 1))
-	if b.of(call("n", "q", 1)) != one {
-		t.Error("an equal set has another state")
-	}
-	for _, c := range []broker.ClaimCall{call("m", "q", 1), call("n", "r", 1), call("n", "q", 2)} {
-		if b.of(c) == one {
-			t.Errorf("%+v has the state of another set", c)
+// Workers for one type and workers for all take from two queues over shards: each get them by their weights. With one credit for both, the ones would
+// only get the one queue, and the others the other.
+func TestTurnsByTypes(t *testing.T) {
+	var p Picker
+	got := map[string][]int{}
+	for range 40 {
+		for _, types := range [][]string{{"x"}, nil, {"x", "y"}, {"y", "x"}} {
+			c := broker.ClaimCall{Queues: []broker.Share{{Queue: "a", Weight: 1}, {Queue: "b", Weight: 1}}, Types: types, Max: 1}
+			turn := p.Begin(c)
+			want := turn.Plan([]int{0, 0}, []bool{false, false}, 1)
+			turn.End(want, []bool{false, false})
+			name := fmt.Sprint(len(types))
+			if got[name] == nil {
+				got[name] = make([]int, 2)
+			}
+			for i, n := range want {
+				got[name][i] += n
+			}
 		}
 	}
-	for i := len(b.states); i < maxShares; i++ {
-		b.of(call("n", fmt.Sprint("q", i), 7))
-	}
-	if b.of(call("n", "q", 1)) != one || len(b.states) != maxShares {
-		t.Errorf("the state of the first of %d sets was dropped", len(b.states))
-	}
-	if b.of(call("n", "last", 7)); len(b.states) != 1 {
-		t.Errorf("%d sets are tracked, want 1", len(b.states))
+	if want := "map[0:[20 20] 1:[20 20] 2:[40 40]]"; fmt.Sprint(got) != want {
+		t.Errorf("claims by their number of types take %v, want %s", got, want)
 	}
 }
