@@ -1,10 +1,12 @@
 package broker
 
 import (
+	"container/list"
 	"context"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,7 +23,7 @@ type waiter struct {
 	watch   bool // waits only until a task is ready, and claims nothing
 	types   string
 	arrival uint64
-	parked  bool // owned by the shard's loop
+	places  []*list.Element // in the lists of its queues, while it is parked; guarded by waitingClaims.mu
 	state   atomic.Int32
 	out     chan delivery // one place
 	again   chan struct{} // one place: the leader's memory is gone, claim again
@@ -117,7 +119,7 @@ func (r *replica) claimOnce(ctx context.Context, w *waiter, park bool, timeout <
 	case <-ctx.Done():
 		done, err = true, ctx.Err()
 	}
-	if !w.state.CompareAndSwap(stateWaiting, stateGone) {
+	if !r.claims.leave(w) {
 		return <-w.out, true, nil // it was being delivered at this moment
 	}
 	d.at = at
@@ -126,7 +128,7 @@ func (r *replica) claimOnce(ctx context.Context, w *waiter, park bool, timeout <
 
 // giveUp makes sure that a claim whose call failed is no longer served.
 func (r *replica) giveUp(w *waiter, err error) error {
-	if !w.state.CompareAndSwap(stateWaiting, stateGone) {
+	if !r.claims.leave(w) {
 		r.release((<-w.out).tasks)
 	}
 	return err
@@ -149,7 +151,11 @@ func (b *Broker) Await(ctx context.Context, shardID uint32, c ClaimCall) error {
 			r.claims.park(w)
 			return false, nil
 		})
-		if ready || err != nil {
+		if ready {
+			return nil
+		}
+		if err != nil {
+			r.claims.leave(w) // the call may have run, or may still run
 			return err
 		}
 		select {
@@ -162,96 +168,119 @@ func (b *Broker) Await(ctx context.Context, shardID uint32, c ClaimCall) error {
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
-		w.state.CompareAndSwap(stateWaiting, stateGone)
+		r.claims.leave(w)
 		return err
 	}
 }
 
-// waitingClaims holds the parked waiters of a shard. It is owned by the shard's loop.
+// waitingClaims holds the parked waiters of a shard. A caller that leaves takes its waiter with it, so a list without waiters costs nothing.
 type waitingClaims struct {
+	mu       sync.Mutex
 	arrivals uint64
-	queues   map[queueKey]map[string]*waiterList // by the types that the waiters take
+	queues   map[queueKey]map[string]*list.List // of *waiter in order of arrival, by the types that they take
 }
 
 type queueKey struct{ ns, name string }
 
-// waiterList holds waiters in order of arrival. Some of them may have gone, or have been served from another queue.
-type waiterList struct {
-	waiters []*waiter
-	pruned  int // length after the last pruning
-}
-
+// park adds a waiter, unless its caller has left.
 func (c *waitingClaims) park(w *waiter) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w.state.Load() != stateWaiting {
+		return
+	}
 	if c.queues == nil {
-		c.queues = map[queueKey]map[string]*waiterList{}
+		c.queues = map[queueKey]map[string]*list.List{}
 	}
 	c.arrivals++
-	w.arrival, w.parked = c.arrivals, true
+	w.arrival = c.arrivals
 	for _, s := range w.call.Queues {
 		q := queueKey{w.call.Namespace, s.Queue}
 		if c.queues[q] == nil {
-			c.queues[q] = map[string]*waiterList{}
+			c.queues[q] = map[string]*list.List{}
 		}
 		l := c.queues[q][w.types]
 		if l == nil {
-			l = &waiterList{}
+			l = list.New()
 			c.queues[q][w.types] = l
 		}
-		l.add(w)
+		w.places = append(w.places, l.PushBack(w))
 	}
 }
 
-func (l *waiterList) add(w *waiter) {
-	l.waiters = append(l.waiters, w)
-	if len(l.waiters) > 2*l.pruned+64 {
-		l.waiters = slices.DeleteFunc(l.waiters, func(w *waiter) bool { return !w.present() })
-		l.pruned = len(l.waiters)
+// leave ends a waiter whose caller gives up; false: it has been served.
+func (c *waitingClaims) leave(w *waiter) bool {
+	if !w.state.CompareAndSwap(stateWaiting, stateGone) {
+		return false
 	}
+	c.remove(w)
+	return true
 }
 
-func (w *waiter) present() bool { return w.parked && w.state.Load() == stateWaiting }
+// remove removes a waiter, if it is parked.
+func (c *waitingClaims) remove(w *waiter) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, place := range w.places {
+		q := queueKey{w.call.Namespace, w.call.Queues[i].Queue}
+		l := c.queues[q][w.types]
+		if l.Remove(place); l.Len() > 0 {
+			continue
+		}
+		if delete(c.queues[q], w.types); len(c.queues[q]) == 0 {
+			delete(c.queues, q)
+		}
+	}
+	w.places = nil
+}
 
-// first returns the waiter that has waited longest, or nil if there is none.
-func (l *waiterList) first() *waiter {
-	for len(l.waiters) > 0 {
-		if w := l.waiters[0]; w.present() {
+// first returns the waiter of a list that has waited longest, or nil if all are about to leave.
+func first(l *list.List) *waiter {
+	for e := l.Front(); e != nil; e = e.Next() {
+		if w := e.Value.(*waiter); w.state.Load() == stateWaiting {
 			return w
 		}
-		l.waiters[0] = nil
-		l.waiters = l.waiters[1:]
 	}
 	return nil
 }
 
 // next returns the waiter for a queue that has waited longest and takes one of the types that may run.
-func (c *waitingClaims) next(round *engine.Round, q queueKey) *waiter {
-	lists := c.queues[q]
-	var best *waiter
-	for types, l := range lists {
-		w := l.first()
-		if w == nil {
-			delete(lists, types)
-			continue
-		}
-		if (best == nil || w.arrival < best.arrival) && engine.Runnable(round, &w.call) {
+func (c *waitingClaims) next(round *engine.Round, q queueKey) (best *waiter) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.queues[q] {
+		if w := first(l); w != nil && (best == nil || w.arrival < best.arrival) && engine.Runnable(round, &w.call) {
 			best = w
 		}
-	}
-	if len(lists) == 0 {
-		delete(c.queues, q)
 	}
 	return best
 }
 
+// waits reports whether a claim of the types waits for a queue.
+func (c *waitingClaims) waits(q queueKey, types string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.queues[q][types]
+	return l != nil && first(l) != nil
+}
+
+// some reports whether any claims wait.
+func (c *waitingClaims) some() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.queues) > 0
+}
+
 // retryAll tells all waiters to claim again: the leader's memory is gone.
 func (c *waitingClaims) retryAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, lists := range c.queues {
 		for _, l := range lists {
-			for _, w := range l.waiters {
-				if w.parked {
-					w.parked = false
-					poke(w.again)
-				}
+			for e := l.Front(); e != nil; e = e.Next() {
+				w := e.Value.(*waiter)
+				w.places = nil
+				poke(w.again)
 			}
 		}
 	}
@@ -269,13 +298,13 @@ func (r *replica) retryWaiting() {
 
 // serveWaiting hands the tasks that the round made ready to the claims waiting for them.
 func (r *replica) serveWaiting(round *engine.Round) {
-	if len(r.claims.queues) == 0 {
+	if !r.claims.some() {
 		return
 	}
 	for i := 0; i < len(round.Woken) || round.WakeBlocked(); i++ {
 		q := queueKey{round.Woken[i].Namespace, round.Woken[i].Queue}
 		for w := r.claims.next(round, q); w != nil; w = r.claims.next(round, q) {
-			w.parked = false
+			r.claims.remove(w)
 			if w.watch {
 				r.served = append(r.served, serving{w: w})
 				continue

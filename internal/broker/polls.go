@@ -16,6 +16,7 @@ import (
 type polls struct {
 	since  store.Time // all polls since then are known
 	queues map[queueKey]*queuePolls
+	bytes  int // of the types of all queues
 }
 
 // queuePolls holds the polls of one queue, by the types that they asked for.
@@ -23,6 +24,7 @@ type queuePolls struct {
 	since   store.Time
 	last    store.Time
 	byTypes map[string]*lastPoll
+	bytes   int // of the types
 }
 
 type lastPoll struct {
@@ -35,7 +37,9 @@ type lastPoll struct {
 // Bounds on what is remembered. At a bound, old polls are dropped first, then all of them; the since fields record from when on polls are known.
 const (
 	maxPolledQueues = 10_000
-	maxPolledTypes  = 100 // sets of types of a queue
+	maxPolledTypes  = 100       // sets of types of a queue
+	maxQueueBytes   = 256 << 10 // of the types of a queue: more than a claim may have
+	maxPolledBytes  = 4 << 20   // of the types of all queues
 	pollKept        = time.Hour
 )
 
@@ -50,7 +54,7 @@ func (a *polls) note(w *waiter, now store.Time) {
 		q.last = now
 		ask := q.byTypes[w.types]
 		if ask == nil {
-			ask = q.newTypes(w.types, now)
+			ask = a.newTypes(name, w.types, now)
 		}
 		ask.at = now
 		if w.call.Worker != "" {
@@ -67,36 +71,64 @@ func (a *polls) newQueue(name queueKey, now store.Time) *queuePolls {
 		a.queues = map[queueKey]*queuePolls{}
 	}
 	if len(a.queues) >= maxPolledQueues {
-		for name, q := range a.queues {
-			if q.last < now.Add(-pollKept) {
-				delete(a.queues, name)
-			}
-		}
+		a.dropOld(now)
 		if len(a.queues) >= maxPolledQueues {
-			clear(a.queues)
-			a.since = now
+			a.dropAll(now)
 		}
 	}
-	q := &queuePolls{byTypes: map[string]*lastPoll{}}
+	q := &queuePolls{last: now, byTypes: map[string]*lastPoll{}}
 	a.queues[name] = q
 	return q
 }
 
-func (q *queuePolls) newTypes(types string, now store.Time) *lastPoll {
-	if len(q.byTypes) >= maxPolledTypes {
-		for types, ask := range q.byTypes {
-			if ask.at < now.Add(-pollKept) {
-				delete(q.byTypes, types)
-			}
+// dropOld drops the queues of which no task was asked for long.
+func (a *polls) dropOld(now store.Time) {
+	for name, q := range a.queues {
+		if q.last < now.Add(-pollKept) {
+			delete(a.queues, name)
+			a.bytes -= q.bytes
 		}
-		if len(q.byTypes) >= maxPolledTypes {
-			clear(q.byTypes)
+	}
+}
+
+func (a *polls) dropAll(now store.Time) {
+	clear(a.queues)
+	a.since, a.bytes = now, 0
+}
+
+// newTypes makes room for a poll of new types.
+func (a *polls) newTypes(name queueKey, types string, now store.Time) *lastPoll {
+	q := a.queues[name]
+	if full := func() bool { return len(q.byTypes) >= maxPolledTypes || q.bytes+len(types) > maxQueueBytes }; full() {
+		a.dropTypes(q, func(ask *lastPoll) bool { return ask.at < now.Add(-pollKept) })
+		if full() {
+			a.dropTypes(q, func(*lastPoll) bool { return true })
 			q.since = now
+		}
+	}
+	if a.bytes+len(types) > maxPolledBytes {
+		a.dropOld(now)
+		if a.bytes+len(types) > maxPolledBytes {
+			a.dropAll(now)
+			q = a.newQueue(name, now)
 		}
 	}
 	ask := &lastPoll{}
 	q.byTypes[types] = ask
+	q.bytes += len(types)
+	a.bytes += len(types)
 	return ask
+}
+
+// dropTypes drops some polls of a queue.
+func (a *polls) dropTypes(q *queuePolls, drop func(*lastPoll) bool) {
+	for types, ask := range q.byTypes {
+		if drop(ask) {
+			delete(q.byTypes, types)
+			q.bytes -= len(types)
+			a.bytes -= len(types)
+		}
+	}
 }
 
 // begin is called when the replica becomes leader: earlier polls went to other nodes.
@@ -125,9 +157,7 @@ func (r *replica) workersOf(ns, queue string, workers task.QueueWorkers) explain
 		if types != "" {
 			a.Types = strings.Split(types, "\x00")
 		}
-		if l := r.claims.queues[name][types]; l != nil {
-			a.Waiting = slices.ContainsFunc(l.waiters, (*waiter).present)
-		}
+		a.Waiting = r.claims.waits(name, types)
 		t.Polls = append(t.Polls, a)
 	}
 	slices.SortFunc(t.Polls, func(a, b explain.Poll) int { return slices.Compare(a.Types, b.Types) })
