@@ -304,14 +304,16 @@ func (r *replica) serveWaiting(round *engine.Round) {
 	for i := 0; i < len(round.Woken) || round.WakeBlocked(); i++ {
 		q := queueKey{round.Woken[i].Namespace, round.Woken[i].Queue}
 		for w := r.claims.next(round, q); w != nil; w = r.claims.next(round, q) {
-			r.claims.remove(w)
 			if w.watch {
+				r.claims.remove(w)
 				r.served = append(r.served, serving{w: w})
 				continue
 			}
 			w.call.Entropy = rand.Uint64()
-			got, _ := engine.ClaimTasks(round, &w.call)
-			r.served = append(r.served, serving{w, got})
+			if got, _ := engine.ClaimTasks(round, &w.call); len(got) > 0 { // else it has met expired tasks only
+				r.claims.remove(w)
+				r.served = append(r.served, serving{w, got})
+			}
 		}
 	}
 }

@@ -329,20 +329,27 @@ func TestCheckFindsClaims(t *testing.T) {
 		spoil func(c *schema.Claim)
 		found bool
 	}{
+		"expired":                 {func(c *schema.Claim) { c.At = c.At.Add(time.Minute) }, true},
+		"in time":                 {func(c *schema.Claim) { c.At = c.At.Add(time.Minute) - 1 }, false},
 		"no nonce":                {func(c *schema.Claim) { c.Nonce = 0 }, true},
 		"beyond its bound":        {func(c *schema.Claim) { c.RunUntil = c.Until.Add(-LeaderGrace) - 1 }, true},
 		"let go on":               {func(c *schema.Claim) { c.RunUntil = c.Until.Add(-LeaderGrace) }, false},
 		"let go on after its end": {func(c *schema.Claim) { c.RunUntil, c.Orphaned = 1, true }, false},
 	} {
 		w := NewWorld(t)
-		id := w.enqueueOne()
+		w.enqueueOne()
+		accepted, err := w.Enqueue(task.Spec{Type: "job", Priority: task.High, ExpiresIn: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := accepted.ID
 		w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}})
 		w.Round(func(r *Round) {
 			x, _ := schema.ReadExec(r.Tx(), "default", id)
 			c.spoil(&x.Claim)
 			r.Tx().Set(schema.IDKey("default", schema.TableExec, id), x.Encode())
 		})
-		if found := CheckAll(w.Store, "default"); (len(found) == 1 && strings.Contains(found[0], "its claim")) != c.found || len(found) > 1 {
+		if found := CheckAll(w.Store, "default"); (len(found) == 1 && strings.Contains(found[0], "claim")) != c.found || len(found) > 1 {
 			t.Errorf("%s: found %q", name, found)
 		}
 	}

@@ -93,8 +93,12 @@ func (p *claiming) claim() {
 		if q == nil {
 			return
 		}
-		t, ok := p.from(q)
-		if !ok {
+		t, expired := p.from(q)
+		if expired {
+			p.undo()
+			continue
+		}
+		if t.Envelope == nil {
 			p.undo()
 			return
 		}
@@ -115,22 +119,28 @@ func (p *claiming) fits(e *schema.Envelope, checkpoint []byte) bool {
 	return len(p.got) == 0 || e.Weight()+len(checkpoint) <= p.room
 }
 
-// from claims the next task of a queue, if it fits.
-func (p *claiming) from(q *Queue) (t Claimed, ok bool) {
+// from claims the next task of a queue, if it fits. A task that should have been started by now is discarded instead: its deadline has not had its
+// turn, because many are due, or no leader served for a while.
+func (p *claiming) from(q *Queue) (t Claimed, expired bool) {
 	r, c := p.r, p.c
 	priority, undo := q.nextPriority(c.Types)
 	id := q.lanes.Next(&r.lanes, priority, c.Types).ID
 	if c.Max > 1 && !r.l.hot.Knows(id) {
 		r.l.hot.Warm(r.tx, q.ns, q.lanes.Soon(priority))
 	}
-	e := r.Envelope(q.ns, id)
 	from := r.execOf(q.ns, id)
+	if from.Expired(r.now) {
+		undo()
+		q.in(r).discardExpired(id, from)
+		return t, true
+	}
+	e := r.Envelope(q.ns, id)
 	checkpoint := r.Checkpoint(q.ns, id, from)
 	if !p.fits(e, checkpoint) {
 		undo()
 		return t, false
 	}
-	return r.claimed(q, e, c.take(r, q, e, from), checkpoint), true
+	return r.claimed(q, e, c.take(r, q, e, from), checkpoint), false
 }
 
 // nextPriority chooses among the priorities that have a task of the types. There must be at least one. Undo reverts the choice.

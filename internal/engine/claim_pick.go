@@ -45,7 +45,7 @@ func (p *claiming) undo() { copy(p.credit, p.before) }
 func (p *claiming) runnable(name string) *Queue {
 	q := p.r.Queue(p.c.Namespace, name)
 	switch {
-	case q == nil:
+	case q == nil || q.expiring == p.r.tx.Index():
 	case q.runnable(p.r.now, p.c.Types) || q.in(p.r).readForClaim(p.c.Types):
 		return q
 	case q.space.Full():

@@ -32,7 +32,7 @@ func (p *claiming) claimRun(q *Queue, behind *schema.Exec) {
 
 // mayFollow reports whether a task may be claimed in one run with its predecessors: nothing else must hold it back.
 func (c *ClaimRequest) mayFollow(r *Round, q *Queue, x *schema.Exec) bool {
-	if !x.Behind || x.Role == schema.RoleNext || len(c.Types) > 0 && !slices.Contains(c.Types, x.Type) {
+	if !x.Behind || x.Expired(r.now) || x.Role == schema.RoleNext || len(c.Types) > 0 && !slices.Contains(c.Types, x.Type) {
 		return false
 	}
 	f := q.lanes.Flow(x.Key, r.now)

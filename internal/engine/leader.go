@@ -37,7 +37,7 @@ type Leader struct {
 	leases    leases
 	// renewedUpTo is the last deadline of a key that may be void because the key was renewed before it (request.go).
 	renewedUpTo store.Time
-	reading     []*Queue      // queues with lanes still to be read
+	reading     []*Queue      // queues with lanes still to be read, or with expired tasks that claims left alone
 	behind      []lanes.Range // to be read ahead
 
 	transitions []Transition // of the last round; the slice is reused

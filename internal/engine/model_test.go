@@ -105,8 +105,9 @@ type modelTask struct {
 	priority        task.Priority
 	state           task.State
 	runAt, until    store.Time
-	place           int // order of becoming ready
-	order           int // place in the order of its key; 0: none
+	expires         store.Time // 0: never
+	place           int        // order of becoming ready
+	order           int        // place in the order of its key; 0: none
 	inLine, begun   bool
 	cost            int
 	fence, failures int
@@ -260,7 +261,11 @@ func (m *model) pass(now store.Time) {
 			return
 		}
 		m.forget(at - 1)
-		m.now = at
+		if m.now = at; first.expired(at) {
+			first.state = task.Discarded
+			m.moved(first)
+			continue
+		}
 		if first.state != task.Claimed {
 			m.ready(first)
 			m.lineUp()
@@ -278,14 +283,17 @@ func (m *model) pass(now store.Time) {
 
 func (t *modelTask) used() int { return t.failures + t.crashes - t.replayedAt }
 
-func (t *modelTask) due() (store.Time, bool) {
+func (t *modelTask) due() (at store.Time, some bool) {
 	switch t.state {
 	case task.Scheduled, task.Retrying:
-		return t.runAt, true
+		at, some = t.runAt, true
 	case task.Claimed:
-		return t.until, true
+		at, some = t.until, true
 	}
-	return 0, false
+	if t.expires != 0 && t.fence == 0 && t.state.Waiting() && (!some || t.expires < at) {
+		return t.expires, true
+	}
+	return at, some
 }
 
 // less is the order of deadlines at the same time: due tasks before leases, then by id.
@@ -340,6 +348,7 @@ type duel struct {
 	tokens map[task.ID][]task.Token
 	seen   map[string]int
 	noted  uint64            // entries of the audit
+	late   bool              // time has passed, but no deadlines have been handled
 	owed   map[string][3]int // what priorities are owed, by queue and types
 }
 
@@ -425,6 +434,9 @@ func (d *duel) spec(generations int) task.Spec {
 	if s.Queue == "c" || d.rng.IntN(4) == 0 {
 		s.Unique = d.unique()
 	}
+	if d.rng.IntN(4) == 0 {
+		s.ExpiresIn = time.Duration(1+d.rng.IntN(40))*time.Second + time.Millisecond // never when another deadline of the task is
+	}
 	if d.rng.IntN(3) == 0 {
 		keep := time.Duration(20_000+d.rng.IntN(60_000)) * time.Millisecond // longer than a passStep: see learn
 		s.Retention = &keep
@@ -442,6 +454,9 @@ func (d *duel) spec(generations int) task.Spec {
 func (m *model) taskOf(s *task.Spec) *modelTask {
 	t := &modelTask{queue: s.Queue, typ: s.Type, key: s.Key, priority: s.Priority, most: s.MaxAttempts, cost: max(s.Cost, 1),
 		state: task.Scheduled, runAt: m.now.Add(s.Delay), unique: s.Unique, then: s.Then, created: m.now, retention: s.Retention}
+	if s.ExpiresIn > 0 {
+		t.expires = m.now.Add(s.ExpiresIn)
+	}
 	if s.Delay == 0 {
 		m.ready(t)
 	}
@@ -456,7 +471,7 @@ func (d *duel) claimStep() string {
 	}
 	lease := time.Duration(1+d.rng.IntN(40)) * time.Second
 	var next task.ID
-	known := d.AllRead(queue)
+	known := d.AllRead(queue) && !d.late
 	if known {
 		next = d.explainAll(queue)
 	}
@@ -468,6 +483,7 @@ func (d *duel) claimStep() string {
 		}
 		return "repeated claim"
 	}
+	d.claimDiscards()
 	first := d.m.claim(queue, types)
 	if len(got) == 0 && !d.AllRead(queue) {
 		return "claim while lanes are read"
@@ -681,7 +697,7 @@ func (d *duel) retryStep() string {
 	if err != nil {
 		d.T.Fatal(err)
 	}
-	t.replayedAt = t.failures + t.crashes
+	t.replayedAt, t.expires = t.failures+t.crashes, 0
 	d.m.ready(t)
 	return "replay"
 }

@@ -26,7 +26,8 @@ type Queue struct {
 	order    order.Set
 	credit   turns.ByTypes // of the priorities
 	dirty    bool
-	starved  bool // a claim found nothing while lanes were unread
+	starved  bool   // a claim found nothing while lanes were unread, or expired tasks were first
+	expiring uint64 // the round in which claims found too many expired tasks
 }
 
 func (l *Leader) newQueue(name queueName, s *quota.Space) *Queue {

@@ -20,6 +20,7 @@ type Round struct {
 	l        *Leader
 	now      store.Time
 	seqs     uint64 // how many NextSeq returned
+	expired  int    // tasks discarded by claims
 	created  int    // tasks created in the shard, as a measure of work; see CreateLimit
 	queues   []*Queue
 	lanes    lanes.Round

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
@@ -91,6 +92,26 @@ func leasesEnd(r *Round, d schema.Deadline) {
 	}
 }
 
+// expire discards a task that was not started in time.
+func (r *Round) expire(ns string, id task.ID, x *schema.Exec) {
+	c := r.Change(ns, id, x)
+	c.Finish(task.Discarded, task.ReasonExpired)
+}
+
+// discardExpired discards an expired task that a claim has met. After tickLimit of them claims leave the queue alone until the next Tick, which wakes
+// them.
+func (h roundQueue) discardExpired(id task.ID, x *schema.Exec) {
+	r, q := h.r, h.q
+	r.expire(q.ns, id, x)
+	if r.expired++; r.expired < tickLimit {
+		return
+	}
+	q.expiring, q.starved = r.tx.Index(), true
+	if !slices.Contains(r.l.reading, q) {
+		r.l.reading = append(r.l.reading, q)
+	}
+}
+
 func oneTaskDue(r *Round, d schema.Deadline, id task.ID) {
 	x, err := r.Exec(d.Namespace, id)
 	if err != nil {
@@ -98,8 +119,7 @@ func oneTaskDue(r *Round, d schema.Deadline, id task.ID) {
 	}
 	if d.Kind == schema.OnExpiry {
 		if x.AwaitsStart() && x.ExpiresAt == d.At {
-			c := r.Change(d.Namespace, id, x)
-			c.Finish(task.Discarded, task.ReasonExpired)
+			r.expire(d.Namespace, id, x)
 		}
 		return
 	}

@@ -55,6 +55,9 @@ func (c *checker) expect(id task.ID, x *schema.Exec) {
 	c.noteUnique(id, x)
 	c.noteOrder(id, x)
 	c.checkZone(id, x)
+	if x.Fence == 1 && x.ExpiresAt != 0 && x.Claim.At >= x.ExpiresAt {
+		c.Find("task %s was claimed after it had expired", id)
+	}
 	bound := x.Claim.RunUntil.Add(engine.LeaderGrace) // a new leader may extend a lease that far
 	if x.State == task.Claimed && (x.Claim.Nonce == 0 || x.Claim.Until > bound && !x.Claim.Orphaned) {
 		c.Find("task %s: its claim is without nonce or beyond its bound", id)

@@ -90,6 +90,9 @@ func (x *Exec) Deadline() (store.Time, DeadlineKind) {
 // AwaitsStart reports whether the task will be discarded if it is not started in time.
 func (x *Exec) AwaitsStart() bool { return x.ExpiresAt != 0 && x.Fence == 0 && x.State.Waiting() }
 
+// Expired reports whether the task was not started in time, and is to be discarded.
+func (x *Exec) Expired(now store.Time) bool { return x.AwaitsStart() && x.ExpiresAt <= now }
+
 // ClaimedWith reports whether the task is claimed with this fence and nonce.
 func (x *Exec) ClaimedWith(fence, nonce uint64) bool {
 	return x.State == task.Claimed && x.Fence == fence && x.Claim.Nonce == nonce
