@@ -39,6 +39,12 @@ func Open(cfg Config, replay Replay) (*Log, error) {
 	l.changed.L = &l.mu
 	l.drop = time.AfterFunc(dropAfter, l.dropBuffers)
 	l.drop.Stop() // until a large write
+	l.retry = time.AfterFunc(retryAfter, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.wake()
+	})
+	l.retry.Stop() // until the disk is full
 	if err := l.open(replay); err != nil {
 		return nil, errors.Join(err, l.closeFiles())
 	}

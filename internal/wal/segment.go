@@ -62,6 +62,7 @@ func (l *Log) create(number uint32) (*segment, error) {
 		_, err = f.Write(zeros[:min(left, len(zeros))])
 	}
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		_ = fs.Remove(name + ".new") // others may need the room; otherwise the next Open removes it
 		return nil, err
 	}
 	if err := fs.Rename(name+".new", name); err != nil {

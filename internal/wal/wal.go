@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -31,7 +32,8 @@ type Config struct {
 
 	Logger *slog.Logger
 	// Failed is called, at most once, when a file can't be created, written or synced. Nothing can be appended from then on: the
-	// contents of the disk are unknown, and a retried sync may succeed without having written anything.
+	// contents of the disk are unknown, and a retried sync may succeed without having written anything. A full disk is no failure
+	// while the last segment has room.
 	Failed func(error)
 }
 
@@ -58,6 +60,8 @@ const (
 	// Buffers are dropped this long after the last write that left one of over idleBuffer bytes.
 	dropAfter  = 500 * time.Millisecond
 	idleBuffer = 64 << 10
+	// retryAfter is how long after the disk was found full the next segment is tried again, unless it is needed before.
+	retryAfter = 10 * time.Second
 )
 
 // ErrClosed: the log was closed.
@@ -77,6 +81,9 @@ type Log struct {
 	next     *segment            // ready to follow last; nil: not yet
 	free     []*segment          // to be reused
 	obsolete []*segment          // to be removed
+	needed   bool                // a caller waits for next
+	full     bool                // the disk had no room for next
+	retry    *time.Timer         // tries again to prepare next
 
 	out     []byte      // the next write to last, from the beginning of a block
 	outAt   int         // offset of out in last
@@ -131,6 +138,8 @@ func (l *Log) makeRoom(size int) error {
 		case len(l.out) > l.old:
 			l.flush()
 		case l.next == nil:
+			l.needed = true
+			l.wake()
 			l.changed.Wait()
 		default:
 			l.rotate()
@@ -349,14 +358,30 @@ func (l *Log) wake() {
 // keepSegments removes unneeded files and prepares the next segment ahead of time. It ends in Close, or when the log fails.
 func (l *Log) keepSegments() {
 	defer close(l.done)
+	defer l.retry.Stop()
 	for range l.work {
-		if err := l.tidy(); err != nil {
+		if err := l.tidy(); err != nil && !l.canWait(err) {
 			l.mu.Lock()
 			l.fail(err)
 			l.mu.Unlock()
 			return
 		}
 	}
+}
+
+// canWait reports whether an error of tidy does no harm yet: the disk has no room for a segment that nobody needs now. It is tried again.
+func (l *Log) canWait(err error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !errors.Is(err, syscall.ENOSPC) || l.needed {
+		return false
+	}
+	if !l.full {
+		l.cfg.Logger.Warn("the disk has no room for the next segment of the log", "segment", l.pathOf(l.last.number+1), "error", err)
+	}
+	l.full = true
+	l.retry.Reset(retryAfter)
+	return true
 }
 
 func (l *Log) tidy() error {
@@ -380,7 +405,7 @@ func (l *Log) tidy() error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.next = next
+	l.next, l.needed, l.full = next, false, false
 	l.changed.Broadcast()
 	return nil
 }
