@@ -17,12 +17,15 @@ import (
 // file is the file of a segment, built by hand.
 type file struct {
 	number uint32
+	seed   uint64 // of the records added from now on
 	b      []byte
 	at     int // where the next record goes
 }
 
+const testSeed = 0x0807060504030201
+
 func segmentFile(number uint32) *file {
-	return &file{number, append(encodeHead(number, []byte("us")), make([]byte, testSegment-segmentHead)...), segmentHead}
+	return &file{number, testSeed, append(encodeHead(number, testSeed, []byte("us")), make([]byte, testSegment-segmentHead)...), segmentHead}
 }
 
 func (f *file) lsn() LSN { return lsnOf(f.number, f.at) }
@@ -33,7 +36,7 @@ func (f *file) record(content string, synced LSN) *file {
 	rec := f.b[f.at : f.at+size]
 	setLength(rec, len(content))
 	copy(rec[recordHead:], content)
-	sealAll(rec, f.lsn(), synced)
+	sealAll(rec, &segment{number: f.number, seed: f.seed}, f.at, synced)
 	f.at += size
 	return f
 }
@@ -54,6 +57,18 @@ func (f *file) gap(n int) *file {
 	return f
 }
 
+// seeded makes the next records those of another life of the file.
+func (f *file) seeded(seed uint64) *file {
+	f.seed = seed
+	return f
+}
+
+// cut makes the file shorter.
+func (f *file) cut(size int) *file {
+	f.b = f.b[:size]
+	return f
+}
+
 // headless damages the head.
 func (f *file) headless() *file {
 	f.b[0] ^= 1
@@ -63,14 +78,14 @@ func (f *file) headless() *file {
 // version gives the head the magic of another version, with a matching checksum.
 func (f *file) version(v byte) *file {
 	f.b[7] = v
-	end := 8 + 8 + len("us")
+	end := 8 + 16 + len("us")
 	binary.LittleEndian.PutUint32(f.b[end:], crc32.Checksum(f.b[:end], castagnoli))
 	return f
 }
 
-// named gives the file the head of another segment, like a crash while it is being prepared for reuse.
+// named gives the file the head of another segment or owner.
 func (f *file) named(number uint32, owner string) *file {
-	copy(f.b, encodeHead(number, []byte(owner)))
+	copy(f.b, encodeHead(number, testSeed, []byte(owner)))
 	return f
 }
 
@@ -95,6 +110,23 @@ func on(t *testing.T, files ...*file) *vfs.MemFS {
 
 // replayed opens and closes a log. It returns the contents of its records except for the checkpoints.
 func replayed(fs vfs.FS, acceptLoss bool) (string, error) {
+	log, got, err := openOn(fs, acceptLoss)
+	if err == nil {
+		err = log.Close()
+	}
+	return got, err
+}
+
+func opened(t *testing.T, fs vfs.FS) (*Log, string) {
+	t.Helper()
+	log, got, err := openOn(fs, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return log, got
+}
+
+func openOn(fs vfs.FS, acceptLoss bool) (*Log, string, error) {
 	var got []string
 	log, err := Open(Config{Dir: "/wal", FS: fs, Owner: []byte("us"), SegmentSize: testSegment, AcceptLoss: acceptLoss,
 		Checkpoint: func(uint32) ([]byte, uint32) { return nil, 1 }}, func(_ LSN, content []byte, checkpoint bool) error {
@@ -103,10 +135,7 @@ func replayed(fs vfs.FS, acceptLoss bool) (string, error) {
 		}
 		return nil
 	})
-	if err == nil {
-		err = log.Close()
-	}
-	return strings.Join(got, " "), err
+	return log, strings.Join(got, " "), err
 }
 
 // TestDamageByHand: damage with a witness is reported, with its range of bytes.
@@ -133,6 +162,8 @@ func TestDamageByHand(t *testing.T) {
 		{"the head is that of another version", []*file{segmentFile(1).checkpoint(0, 1).version(2)}, 1, 0, segmentHead, "head can't be read"},
 		{"the head is that of another segment", []*file{segmentFile(1).checkpoint(0, 1).named(7, "us")}, 1, 0, segmentHead, "head can't be read"},
 		{"the head of a segment in the middle is damaged", []*file{segmentFile(1).checkpoint(0, 1).record("a", 0).headless(), segmentFile(2).checkpoint(whole.lsn(), 1)}, 1, 0, segmentHead, "head can't be read"},
+		{"the head of a segment that has not begun is damaged", []*file{whole, segmentFile(2).headless()}, 2, 0, segmentHead, "head can't be read"},
+		{"the head of a segment that has not begun is that of another", []*file{whole, segmentFile(2).named(9, "us")}, 2, 0, segmentHead, "head can't be read"},
 		{"the first record of a segment in the middle is not one of a segment", []*file{segmentFile(1).record("short", 0), segmentFile(2).checkpoint(segmentFile(1).record("short", 0).lsn(), 1)},
 			1, segmentHead, segmentHead, "unknown form"},
 		{"a segment is missing", []*file{whole, segmentFile(3).checkpoint(2<<32|segmentHead, 1)}, 2, 0, 0, "missing"},
@@ -161,8 +192,9 @@ func TestNoDamage(t *testing.T) {
 		{"a part of the last write is gone, in its middle", "a", []*file{segmentFile(1).checkpoint(0, 1).record("a", 1<<32|segmentHead+40).gap(64).record("b", 1<<32|segmentHead+40)}},
 		{"the first write is gone but for a record", "", []*file{segmentFile(1).gap(40).record("a", 0)}},
 		{"the first record needs no segment, and nothing was synced behind it", "", []*file{segmentFile(1).checkpoint(0, 0)}},
-		{"a file was to be used again", "a", []*file{segmentFile(1).checkpoint(0, 1).record("a", 0), segmentFile(2).named(9, "us")}},
-		{"a file has no head yet", "a", []*file{segmentFile(1).checkpoint(0, 1).record("a", 0), segmentFile(2).headless()}},
+		{"another life of a file has left a record at the end", "a", []*file{segmentFile(1).checkpoint(0, 1).record("a", 0).seeded(0).record("b", 0)}},
+		{"another life of a file has left a record that claims to be synced", "a", []*file{segmentFile(1).checkpoint(0, 1).record("a", 0).seeded(0).record("b", 2<<32)}},
+		{"another life of a file has left all its records", "a", []*file{segmentFile(1).checkpoint(0, 1).record("a", 0), segmentFile(2).seeded(0).checkpoint(1<<32|segmentHead+72, 1).record("b", 3<<32)}},
 	} {
 		fs := on(t, c.files...)
 		for range 2 {
@@ -223,8 +255,37 @@ func TestReplayIsRefused(t *testing.T) {
 	}
 }
 
-// TestWipeFails: a log whose end can't be wiped is not opened.
-func TestWipeFails(t *testing.T) {
+// TestRecordsAfterTheEnd: what was never synced does not come back when the log ends just before it.
+func TestRecordsAfterTheEnd(t *testing.T) {
+	for name, next := range map[string][]*file{
+		"no next segment":   nil,
+		"a next segment":    {segmentFile(2)},
+		"it has records":    {segmentFile(2).gap(40).record("old", 0)},
+		"it is of no use":   {segmentFile(2).named(2, "us").cut(segmentHead)},
+		"two next segments": {segmentFile(2), segmentFile(3)},
+	} {
+		first := segmentFile(1).checkpoint(0, 1)
+		gap := blockSize - recordSize(checkpointHead) // the end of a block: what follows is not overwritten with it
+		fs := on(t, append(next, first.gap(gap).record("old", 0))...)
+		record, want := strings.Repeat("new", gap)[:gap-recordHead], ""
+		for range 3 {
+			log, got := opened(t, fs)
+			if got != want {
+				t.Fatalf("%s: replayed %.99q, want %.99q", name, got, want)
+			}
+			if err := log.Append(len(record), true, func(_ LSN, b []byte) { copy(b, record) }); err != nil {
+				t.Fatal(err)
+			}
+			if err := log.Close(); err != nil {
+				t.Fatal(err)
+			}
+			want = strings.TrimSpace(want + " " + record)
+		}
+	}
+}
+
+// TestLeaveFails: a log whose next segment can't be begun is not opened.
+func TestLeaveFails(t *testing.T) {
 	fs := &countedFS{FS: on(t, segmentFile(1).checkpoint(0, 1).gap(64).record("b", 0))}
 	for fs.fail = 1; ; fs.fail++ {
 		fs.done = 0

@@ -93,17 +93,20 @@ func (l *Log) openSegments() error {
 		return err
 	}
 	for _, name := range names {
-		if strings.HasSuffix(name, suffix+".new") {
+		if strings.HasSuffix(name, suffix+unfinishedSuffix) {
 			if err := l.cfg.FS.Remove(l.cfg.path(name)); err != nil {
 				return err
 			}
 		}
 		if number, ok := numberOf(name); ok {
-			s, err := l.openSegment(number)
+			s, err := l.openSegment(number, 0)
 			if err != nil {
 				return err
 			}
 			l.segments[number] = s
+			if err := s.readSeed(); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -148,42 +151,41 @@ func (l *Log) findLast() (last, first uint32, err error) {
 // readFirst reads the number of the first needed segment from the first record of a segment. It returns 0 if the segment has
 // not begun.
 func (l *Log) readFirst(n uint32) (first uint32, err error) {
-	b, err := l.segments[n].read()
+	s := l.segments[n]
+	b, err := s.read()
 	if err != nil {
 		return 0, err
 	}
 	if err := l.checkHead(n, b); err != nil {
 		return 0, err
 	}
-	if r, ok := parse(b[min(segmentHead, len(b)):], lsnOf(n, segmentHead)); ok {
+	if r, ok := parse(b[segmentHead:], s.place(segmentHead)); ok {
 		if _, first, _, ok := parseCheckpoint(r.content); ok && 0 < first && first <= n {
 			return first, nil
 		}
 	}
-	if w := witness(b, n, segmentHead); w > 0 {
+	if w := s.witness(b, segmentHead); w > 0 {
 		return 0, l.damage(n, segmentHead, w, "its first record can't be read, though a later one says that it was synced")
 	}
 	return 0, nil
 }
 
-// checkHead refuses a segment of another owner, and one without a head that has records.
+// checkHead refuses a segment of another owner, and one without a head: a file has its name only once its head is on disk.
 func (l *Log) checkHead(n uint32, b []byte) error {
-	number, owner, ok := decodeHead(b)
+	number, _, owner, ok := decodeHead(b)
 	switch {
 	case ok && !bytes.Equal(owner, l.cfg.Owner):
 		return &OwnerError{l.pathOf(n), bytes.Clone(owner)}
 	case ok && number == n:
 		return nil
 	}
-	if hasRecords(b, n, 0) {
-		return l.damage(n, 0, segmentHead, "its head can't be read")
-	}
-	return nil // a crash while the file was being prepared
+	return l.damage(n, 0, segmentHead, "its head can't be read")
 }
 
 // replaySegment replays the records of one segment and returns their end. The previous segment ended at prev.
 func (l *Log) replaySegment(n uint32, prev LSN, last bool, replay Replay) (end LSN, err error) {
-	b, err := l.segments[n].read()
+	s := l.segments[n]
+	b, err := s.read()
 	if err != nil {
 		return prev, err
 	}
@@ -192,7 +194,7 @@ func (l *Log) replaySegment(n uint32, prev LSN, last bool, replay Replay) (end L
 	}
 	at, begin := segmentHead, 0
 	for at < len(b) {
-		r, ok := parse(b[at:], lsnOf(n, at))
+		r, ok := parse(b[at:], s.place(at))
 		if !ok {
 			break
 		}
@@ -208,12 +210,13 @@ func (l *Log) replaySegment(n uint32, prev LSN, last bool, replay Replay) (end L
 		if at += r.size; isFirst {
 			begin = at
 		}
+		l.synced = r.synced
 	}
 	l.begin = begin
 	if at == segmentHead {
 		return prev, l.damage(n, segmentHead, len(b), "its first record can't be read")
 	}
-	if w := witness(b, n, at); last && w > 0 {
+	if w := s.witness(b, at); last && w > 0 {
 		return lsnOf(n, at), l.damage(n, at, w, "a record can't be read, though later ones say that it was synced")
 	}
 	return lsnOf(n, at), nil
@@ -234,9 +237,9 @@ func (l *Log) replayCheckpoint(n uint32, prev LSN, content []byte) ([]byte, erro
 // witness finds a valid record after an offset without one that claims the log was synced beyond the offset. It returns
 // that record's offset, or 0 if there is none. Other records after the offset were never synced: a power loss may keep later
 // parts of a write and lose earlier ones.
-func witness(b []byte, segment uint32, from int) (at int) {
-	findRecord(b, segment, from, func(r record, offset int) bool {
-		if r.synced > lsnOf(segment, from) {
+func (s *segment) witness(b []byte, from int) (at int) {
+	s.findRecord(b, from, func(r record, offset int) bool {
+		if r.synced > lsnOf(s.number, from) {
 			at = offset
 		}
 		return at > 0
@@ -245,9 +248,9 @@ func witness(b []byte, segment uint32, from int) (at int) {
 }
 
 // findRecord calls fn for the valid records of a segment from an offset on, at any position where one may begin, until fn returns true.
-func findRecord(b []byte, segment uint32, from int, fn func(r record, offset int) bool) bool {
+func (s *segment) findRecord(b []byte, from int, fn func(r record, offset int) bool) bool {
 	for at := from; at+recordHead <= len(b); at += recordAlign {
-		if r, ok := parse(b[at:], lsnOf(segment, at)); ok && fn(r, at) {
+		if r, ok := parse(b[at:], s.place(at)); ok && fn(r, at) {
 			return true
 		}
 	}
@@ -255,7 +258,8 @@ func findRecord(b []byte, segment uint32, from int, fn func(r record, offset int
 }
 
 // cutAt makes sure that nothing after the end of the log, which was never synced or was given up, is later taken for a
-// record. A clean segment that follows immediately becomes next.
+// record. The segment that ends there is not continued if it has records after the end: what would overwrite them may itself
+// be lost, to a failed sync. A clean segment that follows immediately becomes next.
 func (l *Log) cutAt(end LSN) error {
 	for _, n := range l.numbers() {
 		s := l.segments[n]
@@ -267,14 +271,12 @@ func (l *Log) cutAt(end LSN) error {
 			return err
 		}
 		if n == end.Segment() {
-			if err := s.wipe(b, end.Offset()); err != nil {
-				return err
-			}
+			l.torn = s.hasRecords(b, end.Offset())
 			continue
 		}
 		delete(l.segments, n)
-		number, _, ok := decodeHead(b)
-		if ok && number == n && end > 0 && n == end.Segment()+1 && len(b) == l.cfg.SegmentSize && !hasRecords(b, n, 0) {
+		number, _, _, ok := decodeHead(b)
+		if ok && number == n && end > 0 && n == end.Segment()+1 && len(b) == l.cfg.SegmentSize && !s.hasRecords(b, segmentHead) {
 			l.next = s
 		} else {
 			l.obsolete = append(l.obsolete, s)
@@ -283,18 +285,8 @@ func (l *Log) cutAt(end LSN) error {
 	return l.removeObsolete()
 }
 
-func hasRecords(b []byte, segment uint32, from int) bool {
-	return findRecord(b, segment, from, func(record, int) bool { return true })
-}
-
-// wipe overwrites with zeros whatever may be taken for records from an offset on.
-func (s *segment) wipe(b []byte, from int) error {
-	if !hasRecords(b, s.number, from) {
-		return nil
-	}
-	clear(b[from:])
-	_, err := s.file.WriteAt(b[from:], int64(from))
-	return err
+func (s *segment) hasRecords(b []byte, from int) bool {
+	return s.findRecord(b, from, func(record, int) bool { return true })
 }
 
 // removeObsolete removes files that can't be reused, before others take their names.
@@ -325,25 +317,11 @@ func (l *Log) start() (err error) {
 	return l.err
 }
 
-// resume continues the log at its end. What was read may not have been on disk: the process that wrote it may have exited
-// before its sync, and what was once read must not be lost.
+// resume continues the log at its end.
 func (l *Log) resume(first uint32, end LSN) error {
 	l.last = l.segments[end.Segment()]
-	l.outAt, l.synced = blockStart(end.Offset()), end
-	l.old = end.Offset() - l.outAt
-	l.out = newBlocks(blockSize)[:l.old]
-	if l.old > 0 { // otherwise the file may end here
-		if _, err := l.last.file.ReadAt(l.out, int64(l.outAt)); err != nil {
-			return err
-		}
-	}
-	for _, s := range []*segment{l.last, l.next} {
-		if s == nil {
-			continue
-		}
-		if err := s.file.SyncData(); err != nil {
-			return err
-		}
+	if err := l.rewriteTail(end); err != nil {
+		return err
 	}
 	for _, n := range l.numbers() {
 		if s := l.segments[n]; n < first {
@@ -351,5 +329,46 @@ func (l *Log) resume(first uint32, end LSN) error {
 			l.discard(s)
 		}
 	}
-	return ondisk.SyncDir(l.cfg.FS, l.cfg.Dir)
+	if err := ondisk.SyncDir(l.cfg.FS, l.cfg.Dir); err != nil || !l.torn {
+		return err
+	}
+	return l.leave()
+}
+
+// rewriteTail writes the end of the log again, from where its last record says that it was synced. What was read there may
+// not be on disk: the process that wrote it may have exited before its sync, or because of a failed one, after which the
+// system may take data for written that it only has in memory. Another sync would then write nothing, but what was once read
+// must not be lost.
+func (l *Log) rewriteTail(end LSN) error {
+	from := segmentHead
+	if l.synced.Segment() == end.Segment() {
+		from = min(max(from, blockStart(l.synced.Offset())), blockStart(end.Offset()-1))
+	}
+	tail := newBlocks(end.Offset() - from)[:end.Offset()-from]
+	if _, err := l.last.file.ReadAt(tail, int64(from)); err != nil {
+		return err
+	}
+	blocks := tail[:blockEnd(len(tail))]
+	if err := l.last.write(blocks, from); err != nil {
+		return err
+	}
+	l.last.size = max(l.last.size, from+len(blocks))
+	l.outAt, l.synced = blockStart(end.Offset()), end
+	l.old = end.Offset() - l.outAt
+	l.out = append(newBlocks(blockSize), tail[len(tail)-l.old:]...)
+	return nil
+}
+
+// leave begins the next segment, since the last one has records after its end.
+func (l *Log) leave() (err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.next == nil {
+		if l.next, err = l.create(l.last.number + 1); err != nil {
+			return err
+		}
+	}
+	l.rotate()
+	l.flush()
+	return l.err
 }

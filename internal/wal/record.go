@@ -22,10 +22,11 @@ func (l LSN) String() string { return fmt.Sprintf("%d/%d", l.Segment(), l.Offset
 
 // A record is
 //
-//	CRC-32C 4 | length 4 | LSN 8 | synced 8 | content | zeros up to a multiple of 8
+//	CRC-32C 4 | length 4 | place 8 | synced 8 | content | zeros up to a multiple of 8
 //
-// in little-endian order. The checksum covers all that follows it except the zeros. Thanks to the LSN, neither the contents
-// of a reused segment nor data written at another place can pass for a record. synced is the LSN up to which the log was
+// in little-endian order. The checksum covers all that follows it except the zeros. The place is the record's LSN XOR the
+// seed of its segment. So neither the contents of a reused segment nor data written at another place can pass for a record,
+// even if someone chose these contents: only the segment's head knows the seed. synced is the LSN up to which the log was
 // synced when the record was appended.
 const (
 	recordHead  = 24
@@ -42,16 +43,16 @@ func recordSize(n int) int {
 // setLength sets the length of the content of a record that will be sealed later.
 func setLength(rec []byte, n int) { binary.LittleEndian.PutUint32(rec[4:], uint32(n)) }
 
-// sealAll fills in the heads of the records in b. The first record is at at, and the log is synced up to synced.
-func sealAll(b []byte, at, synced LSN) {
+// sealAll fills in the heads of the records in b. They are for a segment, from an offset on, and the log is synced up to synced.
+func sealAll(b []byte, s *segment, offset int, synced LSN) {
 	for len(b) > 0 {
 		n := int(binary.LittleEndian.Uint32(b[4:]))
 		size := recordSize(n)
-		binary.LittleEndian.PutUint64(b[8:], uint64(at))
+		binary.LittleEndian.PutUint64(b[8:], s.place(offset))
 		binary.LittleEndian.PutUint64(b[16:], uint64(synced))
 		clear(b[recordHead+n : size])
 		binary.LittleEndian.PutUint32(b, crc32.Checksum(b[4:recordHead+n], castagnoli))
-		b, at = b[size:], at+LSN(size)
+		b, offset = b[size:], offset+size
 	}
 }
 
@@ -62,9 +63,9 @@ type record struct {
 	size    int // in the segment
 }
 
-// parse parses the record at the beginning of b, which is at the LSN at. It returns false if there is none.
-func parse(b []byte, at LSN) (r record, ok bool) {
-	if len(b) < recordHead || LSN(binary.LittleEndian.Uint64(b[8:])) != at {
+// parse parses the record of a place at the beginning of b. It returns false if there is none.
+func parse(b []byte, place uint64) (r record, ok bool) {
+	if len(b) < recordHead || binary.LittleEndian.Uint64(b[8:]) != place {
 		return r, false
 	}
 	n := int(binary.LittleEndian.Uint32(b[4:]))

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -16,20 +17,24 @@ import (
 
 // A segment's file begins with a block for its head:
 //
-//	"pawlwal" 1 | number 4 | length of owner 4 | owner | CRC-32C 4 | zeros
+//	"pawlwal" 1 | number 4 | seed 8 | length of owner 4 | owner | CRC-32C 4 | zeros
 //
-// followed by its records. Each file is named after its number.
+// followed by its records. Each file is named after its number, and has this name only once its head is on disk. The seed
+// is random, and new each time the file is used.
 const (
 	magic       = "pawlwal\x01"
 	segmentHead = 4096
 	maxOwner    = 256
 	suffix      = ".log"
 	zeroChunk   = 256 << 10
+
+	unfinishedSuffix = ".new" // after the name of a segment whose file is being prepared
 )
 
 // segment is an open file of the log.
 type segment struct {
 	number  uint32
+	seed    uint64
 	file    vfs.File
 	direct  vfs.File // the same file, for writes that bypass the page cache; nil: not supported
 	size    int      // of the file
@@ -49,47 +54,66 @@ func numberOf(name string) (uint32, bool) {
 	return uint32(n), ok && err == nil && fileName(uint32(n)) == name
 }
 
+// place returns what a record at an offset of the segment says about its place.
+func (s *segment) place(offset int) uint64 { return uint64(lsnOf(s.number, offset)) ^ s.seed }
+
+func newSeed() uint64 {
+	var b [8]byte
+	rand.Read(b[:]) // never fails
+	return binary.LittleEndian.Uint64(b[:])
+}
+
 // create creates the file of a new segment, all zeros except for its head. Its name appears once all of it is on disk.
 func (l *Log) create(number uint32) (*segment, error) {
-	fs, name := l.cfg.FS, l.pathOf(number)
-	f, err := fs.Create(name+".new", vfs.WriteCategoryUnspecified)
+	fs, unfinished, seed := l.cfg.FS, l.pathOf(number)+unfinishedSuffix, newSeed()
+	f, err := fs.Create(unfinished, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, err
 	}
-	_, err = f.Write(encodeHead(number, l.cfg.Owner))
+	_, err = f.Write(encodeHead(number, seed, l.cfg.Owner))
 	zeros := make([]byte, min(zeroChunk, l.cfg.SegmentSize))
 	for left := l.cfg.SegmentSize - segmentHead; left > 0 && err == nil; left -= len(zeros) {
 		_, err = f.Write(zeros[:min(left, len(zeros))])
 	}
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		_ = fs.Remove(name + ".new") // others may need the room; otherwise the next Open removes it
+		_ = fs.Remove(unfinished) // others may need the room; otherwise the next Open removes it
 		return nil, err
 	}
-	if err := fs.Rename(name+".new", name); err != nil {
+	if err := l.name(number); err != nil {
 		return nil, err
 	}
-	if err := ondisk.SyncDir(l.cfg.FS, l.cfg.Dir); err != nil {
-		return nil, err
-	}
-	return l.openSegment(number)
+	return l.openSegment(number, seed)
 }
 
-// reuse turns an old segment's file into a new segment. Its old records don't count in the new segment: their LSNs have the old number.
+// reuse turns an old segment's file into a new segment. Its old records don't count in the new segment, which has another seed. The
+// file has no segment's name while its head is being replaced: whatever a crash leaves then is not taken for a damaged segment.
 func (l *Log) reuse(old *segment, number uint32) (*segment, error) {
-	err := l.cfg.FS.Rename(l.pathOf(old.number), l.pathOf(number))
+	s := &segment{number: number, seed: newSeed(), file: old.file, direct: old.direct, size: old.size}
+	err := l.cfg.FS.Rename(l.pathOf(old.number), l.pathOf(number)+unfinishedSuffix)
 	if err == nil {
-		_, err = old.file.WriteAt(encodeHead(number, l.cfg.Owner), 0)
+		_, err = s.file.WriteAt(encodeHead(number, s.seed, l.cfg.Owner), 0)
 	}
 	if err == nil {
-		err = errors.Join(old.file.SyncData(), ondisk.SyncDir(l.cfg.FS, l.cfg.Dir))
+		err = s.file.SyncData()
+	}
+	if err == nil {
+		err = l.name(number)
 	}
 	if err != nil {
-		return nil, errors.Join(err, old.close())
+		return nil, errors.Join(err, s.close())
 	}
-	return &segment{number: number, file: old.file, direct: old.direct, size: old.size}, nil
+	return s, nil
 }
 
-func (l *Log) openSegment(number uint32) (*segment, error) {
+// name gives the unfinished file of a segment its name, durably.
+func (l *Log) name(number uint32) error {
+	if err := l.cfg.FS.Rename(l.pathOf(number)+unfinishedSuffix, l.pathOf(number)); err != nil {
+		return err
+	}
+	return ondisk.SyncDir(l.cfg.FS, l.cfg.Dir)
+}
+
+func (l *Log) openSegment(number uint32, seed uint64) (*segment, error) {
 	f, err := l.cfg.FS.OpenReadWrite(l.pathOf(number), vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, err
@@ -98,11 +122,21 @@ func (l *Log) openSegment(number uint32) (*segment, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	s := &segment{number: number, file: f, size: int(info.Size())}
+	s := &segment{number: number, seed: seed, file: f, size: int(info.Size())}
 	if s.direct, err = l.openDirect(s); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return s, nil
+}
+
+// readSeed reads the seed from the segment's head. checkHead refuses a segment whose head can't be read.
+func (s *segment) readSeed() error {
+	b := make([]byte, min(segmentHead, s.size))
+	if _, err := s.file.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	_, s.seed, _, _ = decodeHead(b)
+	return nil
 }
 
 // write writes blocks at an offset and syncs them.
@@ -124,27 +158,29 @@ func (s *segment) close() error {
 	return errors.Join(s.direct.Close(), s.file.Close())
 }
 
-func encodeHead(number uint32, owner []byte) []byte {
+func encodeHead(number uint32, seed uint64, owner []byte) []byte {
 	b := append(make([]byte, 0, segmentHead), magic...)
 	b = binary.LittleEndian.AppendUint32(b, number)
+	b = binary.LittleEndian.AppendUint64(b, seed)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(owner)))
 	b = append(b, owner...)
 	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 	return b[:segmentHead]
 }
 
-// decodeHead decodes a segment's number and owner. It returns false if b is not a head.
-func decodeHead(b []byte) (number uint32, owner []byte, ok bool) {
-	const fixed = len(magic) + 8
+// decodeHead decodes a segment's number, seed and owner. It returns false if b is not a head.
+func decodeHead(b []byte) (number uint32, seed uint64, owner []byte, ok bool) {
+	const fixed = len(magic) + 16
 	if len(b) < segmentHead || string(b[:len(magic)]) != magic {
-		return 0, nil, false
+		return 0, 0, nil, false
 	}
 	number = binary.LittleEndian.Uint32(b[len(magic):])
-	n := binary.LittleEndian.Uint32(b[len(magic)+4:])
+	seed = binary.LittleEndian.Uint64(b[len(magic)+4:])
+	n := binary.LittleEndian.Uint32(b[len(magic)+12:])
 	if n > maxOwner || crc32.Checksum(b[:fixed+int(n)], castagnoli) != binary.LittleEndian.Uint32(b[fixed+int(n):]) {
-		return 0, nil, false
+		return 0, 0, nil, false
 	}
-	return number, b[fixed : fixed+int(n)], true
+	return number, seed, b[fixed : fixed+int(n)], true
 }
 
 // read returns the whole contents of a segment's file.

@@ -91,7 +91,8 @@ type Log struct {
 	spare   []byte      // another buffer for out
 	drop    *time.Timer // runs dropBuffers
 	syncing bool        // a caller is writing and syncing
-	synced  LSN         // the end of the log on disk
+	synced  LSN         // the end of the log on disk; while it is replayed, what its last record says
+	torn    bool        // when the log was opened, its last segment had records after the end
 	cut     cut
 
 	work chan struct{} // has a token when keepSegments may have something to do
@@ -169,7 +170,7 @@ func (l *Log) flush() {
 	synced := l.synced
 	l.mu.Unlock()
 
-	sealAll(out[old:], lsnOf(to.number, at+old), synced)
+	sealAll(out[old:], to, at+old, synced)
 	end, blocks := len(out), out[:blockEnd(len(out))]
 	clear(blocks[end:])
 	err := to.write(blocks, at)
@@ -278,7 +279,7 @@ func (l *Log) Read(at LSN, n int) ([]byte, error) {
 	if _, err := s.file.ReadAt(b, int64(at.Offset())); err != nil {
 		return nil, fmt.Errorf("%s: %w", l.pathOf(s.number), err)
 	}
-	r, ok := parse(b, at)
+	r, ok := parse(b, s.place(at.Offset()))
 	if !ok || len(r.content) != n {
 		return nil, l.damage(s.number, at.Offset(), at.Offset()+len(b), "a record that was synced can't be read")
 	}

@@ -123,11 +123,16 @@ func (w *world) close() {
 
 // add appends a record.
 func (w *world) add(content []byte, sync bool) error {
+	return w.fill(len(content), sync, func(_ LSN, b []byte) { copy(b, content) })
+}
+
+// fill appends a record of n bytes that fill chooses, knowing where they go.
+func (w *world) fill(size int, sync bool, fill func(at LSN, b []byte)) error {
 	n := 0
-	err := w.log.Append(len(content), sync, func(at LSN, b []byte) {
-		copy(b, content)
+	err := w.log.Append(size, sync, func(at LSN, b []byte) {
+		fill(at, b)
 		w.mu.Lock()
-		w.records = append(w.records, placed{at, bytes.Clone(content)})
+		w.records = append(w.records, placed{at, bytes.Clone(b)})
 		w.live = append(w.live, at)
 		n = len(w.records)
 		w.mu.Unlock()
@@ -226,7 +231,11 @@ func TestPowerLoss(t *testing.T) {
 // TestCrashAtAnyWrite loses power before any single operation on the log's files, including those that create and reuse
 // segments.
 func TestCrashAtAnyWrite(t *testing.T) {
-	for seed := range seeds(300) {
+	crashAtAnyWrite(t, 300, func(w *world, rng *rand.Rand) { w.mustAdd(content(rng, rng.IntN(900)), rng.IntN(3) > 0) })
+}
+
+func crashAtAnyWrite(t *testing.T, many uint64, add func(*world, *rand.Rand)) {
+	for seed := range seeds(many) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		w := newWorld(t, 20)
 		for range 4 {
@@ -249,7 +258,7 @@ func TestCrashAtAnyWrite(t *testing.T) {
 			}))
 			w.check(w.mustOpen())
 			for range rng.IntN(120) {
-				w.mustAdd(content(rng, rng.IntN(900)), rng.IntN(3) > 0)
+				add(w, rng)
 			}
 			w.close()
 			if w.synced = len(w.records); after != nil {
@@ -527,7 +536,7 @@ func TestFlippedBit(t *testing.T) {
 func (w *world) acceptLoss() {
 	w.t.Helper()
 	var got []placed
-	w.live = nil
+	w.live, w.keep = nil, len(w.records) // nothing may be missing before what remains
 	cfg := w.config()
 	cfg.AcceptLoss = true
 	var said bytes.Buffer
@@ -549,7 +558,6 @@ func (w *world) acceptLoss() {
 	if len(got) == 0 {
 		w.records = nil
 	}
-	w.keep = len(w.records) // nothing may be missing before what remains
 	w.check(got)
 	w.mustAdd([]byte("after the loss"), true)
 	w.close()
@@ -617,15 +625,16 @@ func FuzzParse(f *testing.F) {
 	rec := make([]byte, recordSize(5))
 	setLength(rec, 5)
 	copy(rec[recordHead:], "hello")
-	sealAll(rec, 77, 7)
-	f.Add(rec, uint64(77))
-	f.Add([]byte{}, uint64(0))
-	f.Fuzz(func(t *testing.T, b []byte, at uint64) {
-		if r, ok := parse(b, LSN(at)); ok {
+	s := &segment{number: 7, seed: testSeed}
+	sealAll(rec, s, 77, 7)
+	f.Add(rec, 77)
+	f.Add([]byte{}, 0)
+	f.Fuzz(func(t *testing.T, b []byte, at int) {
+		if r, ok := parse(b, s.place(at)); ok {
 			again := make([]byte, r.size)
 			setLength(again, len(r.content))
 			copy(again[recordHead:], r.content)
-			sealAll(again, LSN(at), r.synced)
+			sealAll(again, s, at, r.synced)
 			if n := recordHead + len(r.content); !bytes.Equal(again[:n], b[:n]) {
 				t.Errorf("%x was parsed as a record, but encodes as %x", b, again)
 			}
