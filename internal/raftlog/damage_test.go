@@ -1,15 +1,18 @@
 package raftlog
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"path"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/pawlq/pawl/internal/ondisk"
@@ -260,9 +263,94 @@ func (d *disk) acceptDamage(where string, first uint64, kept map[bool]int) {
 	}
 }
 
+// TestLostVoteIsNoticed: if the record of a vote, the last one, is damaged, the log does not open without the vote: another vote in that
+// term might elect a second leader. That holds for a log that a snapshot replaces, too.
+func TestLostVoteIsNoticed(t *testing.T) {
+	for _, at := range []Start{{}, {Index: 9, Term: 4, FromSnapshot: true}} {
+		d := newDisk(t)
+		s := d.openShard(Start{})
+		save(t, s, aHardState(4, 1, 0), entries(4, 1, 3))
+		save(t, s, aHardState(5, 0, 3), nil) // a candidate of term 5 is refused
+		save(t, s, aHardState(5, 2, 3), nil)
+		d.close()
+		if hs, _, _ := d.openShard(at).InitialState(); hs.GetTerm() != 5 || hs.GetVote() != 2 {
+			t.Errorf("the log opens with term %d and vote %d, want 5 and 2", hs.GetTerm(), hs.GetVote())
+		}
+		d.close()
+
+		d = newDisk(t)
+		s = d.openShard(Start{})
+		save(t, s, aHardState(4, 1, 0), entries(4, 1, 3))
+		save(t, s, aHardState(5, 0, 3), nil)
+		save(t, s, aHardState(5, 2, 3), nil)
+		d.close()
+		file := "/data/raft/log/0000000001.log"
+		b := d.read(file)
+		b[bytes.Index(b, appendNumbers(append(appendHead(nil, recordSave, 7), 1), 5, 2, 3))] ^= 1
+		d.write(file, b)
+		if _, err := d.open().Shard(7, at); !errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), "had voted for replica 2 in term 5") {
+			t.Errorf("the vote is lost (snapshot: %v), and Shard returned %v", at.FromSnapshot, err)
+		}
+		d.close()
+		cfg := d.config()
+		cfg.AcceptDataLoss = true
+		log, err := Open(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err = log.Shard(7, at); err != nil {
+			t.Fatal(err)
+		}
+		if hs, _, _ := s.InitialState(); hs.GetTerm() != 6 || hs.GetVote() != 0 || s.Epoch() != 1 {
+			t.Errorf("when the loss is accepted, the log opens with term %d, vote %d and epoch %d; want 6, 0 and 1", hs.GetTerm(), hs.GetVote(), s.Epoch())
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestMarkOfAFailedSync: what one process reads after another's sync of the marks has failed is durable.
+func TestMarkOfAFailedSync(t *testing.T) {
+	d := newDisk(t)
+	var broken atomic.Bool
+	cfg := d.config()
+	cfg.FS = errorfs.Wrap(d.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && op.Kind == errorfs.OpFileSyncData && strings.HasSuffix(op.Path, "marks") {
+			return errorfs.ErrInjected
+		}
+		return nil
+	}))
+	log, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := log.Shard(7, Start{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken.Store(true)
+	if err := s.Save(aHardState(5, 2, 0), nil); !errors.Is(err, errorfs.ErrInjected) {
+		t.Fatalf("Save returned %v, want the failure of the sync", err)
+	}
+	if err := log.Close(); !errors.Is(err, errorfs.ErrInjected) {
+		t.Fatal(err)
+	}
+	d.openShard(Start{})
+	after := d.mem.CrashClone(vfs.CrashCloneCfg{})
+	d.close()
+	m, err := openMarks(after, "/data/raft/marks", us, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k, _ := m.get(7); k != (mark{7, 0, position{0, 5}, 2}) {
+		t.Errorf("after a power loss the mark is %+v, want the vote for 2 in term 5", k)
+	}
+}
+
 func FuzzDecodeSlot(f *testing.F) {
 	b := make([]byte, slotHead+2*markLen+4)
-	m := marks{id: us, seq: 5, byShard: map[uint32]mark{1: {1, 0, position{7, 3}}, 9: {9, 2, position{1, 1}}}}
+	m := marks{id: us, seq: 5, byShard: map[uint32]mark{1: {1, 0, position{7, 3}, 2}, 9: {9, 2, position{1, 1}, 0}}}
 	m.encodeSlot(b)
 	f.Add(b)
 	f.Add([]byte(nil))

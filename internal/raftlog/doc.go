@@ -3,9 +3,9 @@
 // in memory, and so are the newest entries themselves.
 //
 // Damage at the end of the log looks like a torn write, and the log opens without the damaged part. So a small file next to
-// it, the marks, records how far each shard's log reached. It is synced within 100 ms of a write, off the
-// write path, and exactly when the log is closed, when a term begins and before a log is truncated. A log that comes back
-// shorter than its mark is refused, because another replica or a client relies on what it has lost.
+// it, the marks, records how far each shard's log reached, and its vote. It is synced within 100 ms of a write, off the
+// write path, and exactly when the log is closed, when a term begins or a vote is given, and before a log is truncated. A log
+// that comes back shorter than its mark, or without its vote, is refused, because another replica or a client relies on what it has lost.
 //
 // A failed write or sync is never retried: the log reports it and takes no more writes.
 //

@@ -104,8 +104,9 @@ func TestIndexOfShard(t *testing.T) {
 // newMarks returns marks of a new file. Their next syncs fail, as many as failing says.
 func newMarks(t *testing.T, failing *atomic.Int32) (*marks, vfs.FS) {
 	t.Helper()
+	var started atomic.Bool
 	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind == errorfs.OpFileSyncData && failing.Add(-1) >= 0 {
+		if op.Kind == errorfs.OpFileSyncData && started.Load() && failing.Add(-1) >= 0 {
 			return errorfs.ErrInjected
 		}
 		return nil
@@ -117,6 +118,7 @@ func newMarks(t *testing.T, failing *atomic.Int32) (*marks, vfs.FS) {
 	if err := errors.Join(m.create(fs), m.start(fs, func(error) {})); err != nil {
 		t.Fatal(err)
 	}
+	started.Store(true)
 	return m, fs
 }
 
@@ -141,7 +143,7 @@ func TestMarksAlternateBetweenSlots(t *testing.T) {
 		}
 		last := m.slot()
 		for i := range uint64(4) {
-			m.advance(7, position{i + 1, 2})
+			m.advance(mark{7, 0, position{i + 1, 2}, 0})
 			time.Sleep(2 * markPeriod)
 			synctest.Wait()
 			if m.slot() == last {
@@ -163,16 +165,16 @@ func TestMarksAreBounded(t *testing.T) {
 	for i := range uint32(maxShards) {
 		m.byShard[i] = mark{shard: i}
 	}
-	if err := m.set(mark{uint32(maxShards), 0, position{1, 1}}); err == nil || len(m.byShard) != maxShards {
+	if err := m.set(mark{uint32(maxShards), 0, position{1, 1}, 0}); err == nil || len(m.byShard) != maxShards {
 		t.Errorf("%d shards have marks, %v, want the new one refused", len(m.byShard), err)
 	}
-	if err := m.set(mark{5, 6, position{7, 8}}); err != nil {
+	if err := m.set(mark{5, 6, position{7, 8}, 9}); err != nil {
 		t.Error(err)
 	}
 	if err := m.close(); err != nil {
 		t.Error(err)
 	}
-	if got := reread(t, fs); len(got.byShard) != maxShards || got.byShard[5] != (mark{5, 6, position{7, 8}}) {
+	if got := reread(t, fs); len(got.byShard) != maxShards || got.byShard[5] != (mark{5, 6, position{7, 8}, 9}) {
 		t.Errorf("%d marks were read, one of them %+v", len(got.byShard), got.byShard[5])
 	}
 	more := func(count uint32, bytes int) error {
@@ -207,7 +209,7 @@ func TestFailedMarks(t *testing.T) {
 	m, _ := newMarks(t, failing)
 	failing.Store(1)
 	for i := range 2 {
-		if err := m.set(mark{1, 0, position{uint64(i), 1}}); !errors.Is(err, errorfs.ErrInjected) {
+		if err := m.set(mark{1, 0, position{uint64(i), 1}, 0}); !errors.Is(err, errorfs.ErrInjected) {
 			t.Errorf("set %d: %v", i+1, err)
 		}
 	}
@@ -333,11 +335,15 @@ func TestMarksAndTerms(t *testing.T) {
 		mark mark
 		lost bool
 	}{
-		"as it is":       {mark{7, 0, position{5, 3}}, false},
-		"one more":       {mark{7, 0, position{6, 3}}, true},
-		"a later term":   {mark{7, 0, position{5, 4}}, true},
-		"an earlier one": {mark{7, 0, position{9, 2}}, false},
-		"none":           {mark{}, true},
+		"as it is":                  {mark{7, 0, position{5, 3}, 1}, false},
+		"one more":                  {mark{7, 0, position{6, 3}, 1}, true},
+		"a later term":              {mark{7, 0, position{5, 4}, 0}, true},
+		"an earlier one":            {mark{7, 0, position{9, 2}, 1}, false},
+		"none":                      {mark{}, true},
+		"before its vote":           {mark{7, 0, position{5, 3}, 0}, false},
+		"another vote":              {mark{7, 0, position{5, 3}, 2}, true},
+		"another in a later term":   {mark{7, 0, position{5, 4}, 2}, true},
+		"another in an earlier one": {mark{7, 0, position{5, 2}, 2}, false},
 	} {
 		d := newDisk(t)
 		save(t, d.openShard(Start{}), aHardState(3, 1, 0), entries(3, 1, 5))

@@ -17,23 +17,24 @@ import (
 
 // The marks file is two slots, written in turn, so that a torn write leaves the other. A slot is
 //
-//	"pawlmark" | identity 25 | sequence 8 | count 4 | count × (shard 4, epoch 8, term 8, index 8) | CRC-32C 4
+//	"pawlmark" | identity 25 | sequence 8 | count 4 | count × (shard 4, epoch 8, term 8, index 8, vote 8) | CRC-32C 4
 const (
 	slotMagic  = "pawlmark"
 	slotHead   = len(slotMagic) + identityLen + 8 + 4
-	markLen    = 4 + 8 + 8 + 8
-	slotLen    = 32 << 10
-	maxShards  = (slotLen - slotHead - 4) / markLen // 1,168
+	markLen    = 4 + 8 + 8 + 8 + 8
+	slotLen    = 40 << 10
+	maxShards  = (slotLen - slotHead - 4) / markLen // 1,136
 	markPeriod = 100 * time.Millisecond
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// mark records how far a shard's log had reached: the term of its hard state, which covers its vote, and its last index.
+// mark records how far a shard's log had reached: the term and the vote of its hard state, and its last index.
 type mark struct {
 	shard uint32
 	epoch uint64
 	position
+	vote uint64
 }
 
 // marks is the marks file of a node. It is safe for concurrent use.
@@ -117,11 +118,17 @@ func (m *marks) create(fs vfs.FS) error {
 	return ondisk.SyncDir(fs, fs.PathDir(m.path))
 }
 
-// start opens the file for writing and starts the writer goroutine, which ends in close.
+// start opens the file for writing and starts the writer goroutine, which ends in close. It first writes what was read once more: after
+// a failed sync of an earlier process that may only have been in memory.
 func (m *marks) start(fs vfs.FS, fail func(error)) (err error) {
 	m.fail = fail
 	if m.file, err = fs.OpenReadWrite(m.path, vfs.WriteCategoryUnspecified); err != nil {
 		return err
+	}
+	b := make([]byte, slotHead+len(m.byShard)*markLen+4)
+	m.encodeSlot(b)
+	if err := m.writeSlot(b, m.slot()); err != nil {
+		return errors.Join(err, m.file.Close())
 	}
 	go m.write()
 	return nil
@@ -159,11 +166,9 @@ func (m *marks) get(shard uint32) (mark, bool) {
 }
 
 // advance records what a log has reached. It is synced soon.
-func (m *marks) advance(shard uint32, to position) {
+func (m *marks) advance(k mark) {
 	m.mu.Lock()
-	k := m.byShard[shard]
-	k.position = to
-	m.byShard[shard], m.dirty = k, true
+	m.byShard[k.shard], m.dirty = k, true
 	m.mu.Unlock()
 	select {
 	case m.kick <- struct{}{}:
@@ -213,21 +218,29 @@ func (m *marks) sync() error {
 	m.dirty = false
 	m.mu.Unlock()
 
-	m.writes.begin()
-	_, err := m.file.WriteAt(b, at)
-	if err == nil {
-		err = m.file.SyncData()
-	}
-	m.writes.end()
+	err := m.writeSlot(b, at)
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf("marks %q: %w", m.path, err)
 	m.mu.Lock()
 	m.err = err
 	m.mu.Unlock()
 	m.fail(err)
 	return err
+}
+
+// writeSlot writes and syncs the marks in b.
+func (m *marks) writeSlot(b []byte, at int64) error {
+	m.writes.begin()
+	defer m.writes.end()
+	_, err := m.file.WriteAt(b, at)
+	if err == nil {
+		err = m.file.SyncData()
+	}
+	if err != nil {
+		return fmt.Errorf("marks %q: %w", m.path, err)
+	}
+	return nil
 }
 
 // slot returns where in the file the marks numbered seq go: never over the marks before them.
@@ -251,6 +264,7 @@ func (m *marks) encodeSlot(b []byte) {
 		p = binary.BigEndian.AppendUint64(p, k.epoch)
 		p = binary.BigEndian.AppendUint64(p, k.term)
 		p = binary.BigEndian.AppendUint64(p, k.index)
+		p = binary.BigEndian.AppendUint64(p, k.vote)
 	}
 	binary.BigEndian.AppendUint32(p, crc32.Checksum(p, castagnoli))
 }
@@ -275,6 +289,7 @@ func decodeSlot(b []byte) (owner []byte, seq uint64, of map[uint32]mark, err err
 	for ; count > 0; count, p = count-1, p[markLen:] {
 		k := mark{shard: binary.BigEndian.Uint32(p), epoch: binary.BigEndian.Uint64(p[4:])}
 		k.term, k.index = binary.BigEndian.Uint64(p[12:]), binary.BigEndian.Uint64(p[20:])
+		k.vote = binary.BigEndian.Uint64(p[28:])
 		of[k.shard] = k
 	}
 	return owner, seq, of, nil

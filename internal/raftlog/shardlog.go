@@ -64,18 +64,13 @@ func (s *ShardLog) open(start Start) error {
 	s.load()
 	s.epoch = max(s.epoch, start.Epoch)
 	applied := position{start.Index, start.Term}
-	if start.FromSnapshot {
-		if err := s.Reset(applied.index, applied.term); err != nil {
-			return err
-		}
-	}
-	if applied.index < s.start.index {
+	if applied.index < s.start.index && !start.FromSnapshot {
 		return fmt.Errorf("%w: its log begins after entry %d, and it has only entry %d", ErrStateBehind, s.start.index, applied.index)
 	}
-	if err := s.checkMark(applied); err != nil {
+	if err := s.checkMark(applied, start.FromSnapshot); err != nil {
 		return err
 	}
-	if applied.index > s.last.index {
+	if applied.index > s.last.index || start.FromSnapshot {
 		if err := s.Reset(applied.index, applied.term); err != nil {
 			return err
 		}
@@ -105,12 +100,16 @@ func (s *ShardLog) load() {
 	s.start, s.last = s.index.start, s.index.last()
 }
 
-// checkMark refuses a log that is shorter than its mark, and sets the first mark of a new one.
-func (s *ShardLog) checkMark(applied position) error {
+// checkMark refuses a log that is shorter than its mark, or that has lost a vote, and sets the first mark of a new one. replaced says that
+// a snapshot replaces the entries, which may have gone further than the snapshot does.
+func (s *ShardLog) checkMark(applied position, replaced bool) error {
 	k, known := s.log.marks.get(s.shard)
 	s.epoch = max(s.epoch, k.epoch)
 	end := max(s.last.index, applied.index)
-	reached := position{end, s.hard.GetTerm()}
+	if replaced {
+		end = max(end, k.index)
+	}
+	reached := s.reached(end)
 	var lost *ondisk.DamageError
 	switch {
 	case s.log.lossy:
@@ -121,6 +120,8 @@ func (s *ShardLog) checkMark(applied position) error {
 		lost = damaged(s.log.path(), "shard %d had reached entry %d in term %d, but now ends at entry %d in term %d", s.shard, k.index, k.term, end, reached.term)
 	case known && k.term == reached.term && k.index > end:
 		lost = damaged(s.log.path(), "entries %d to %d of shard %d are lost", end+1, k.index, s.shard)
+	case known && k.term == reached.term && k.vote != 0 && k.vote != reached.vote:
+		lost = damaged(s.log.path(), "shard %d had voted for replica %d in term %d, and now has the vote %d", s.shard, k.vote, k.term, reached.vote)
 	}
 	if lost != nil && !s.log.cfg.AcceptDataLoss {
 		return lost
@@ -128,16 +129,22 @@ func (s *ShardLog) checkMark(applied position) error {
 	if lost != nil {
 		s.log.giveUpShard(s.shard, lost)
 		s.epoch++
-		reached.term = max(reached.term, k.term) + 1 // the vote in the last term may be lost
-		s.hard = &pb.HardState{Term: new(reached.term), Vote: new(uint64(0)), Commit: s.hard.Commit}
+		term := max(reached.term, k.term) + 1 // the vote in the last term may be lost
+		s.hard = &pb.HardState{Term: &term, Vote: new(uint64(0)), Commit: s.hard.Commit}
+		reached = s.reached(end)
 		if err := s.saveEpoch(); err != nil {
 			return err
 		}
 	}
-	if known && k.epoch == s.epoch && k.position == reached {
+	if known && k == reached {
 		return nil
 	}
-	return s.log.marks.set(mark{s.shard, s.epoch, reached})
+	return s.log.marks.set(reached)
+}
+
+// reached returns the mark of a log whose last entry is at index.
+func (s *ShardLog) reached(index uint64) mark {
+	return mark{s.shard, s.epoch, position{index, s.hard.GetTerm()}, s.hard.GetVote()}
 }
 
 func (l *Log) giveUpShard(id uint32, err error) {
@@ -189,11 +196,10 @@ func (s *ShardLog) Save(hs *pb.HardState, entries []*pb.Entry) error {
 	}
 	s.pending = false
 	s.remember(entries)
-	reached := position{s.last.index, s.hard.GetTerm()}
 	if newTerm {
-		return s.log.marks.set(mark{s.shard, s.epoch, reached})
+		return s.log.marks.set(s.reached(s.last.index))
 	}
-	s.log.marks.advance(s.shard, reached)
+	s.log.marks.advance(s.reached(s.last.index))
 	return nil
 }
 
@@ -323,7 +329,7 @@ func (s *ShardLog) Reset(index, term uint64) error {
 	s.hard, s.pending = hard, false
 	s.start, s.last = to, to
 	s.tail, s.tailLen = nil, 0
-	return s.log.marks.set(mark{s.shard, s.epoch, position{index, hard.GetTerm()}})
+	return s.log.marks.set(s.reached(index))
 }
 
 // InitialState implements raft.Storage.
