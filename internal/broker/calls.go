@@ -78,7 +78,7 @@ func (r *replica) newTasks(ns string, specs []task.Spec) (tasks []engine.NewTask
 	for i, s := range specs {
 		n := engine.NewTask{Spec: s, Namespace: ns}
 		if s.RequestID.IsV7() {
-			n.ID = task.NewID(r.id, s.RequestID.UnixMilli(), requestBits(ns, s.RequestID))
+			n.ID = task.NewID(r.id, s.RequestID.UnixMilli(), requestBits("task", ns, s.RequestID))
 		} else {
 			n.ID, n.Fresh = task.NewID(r.id, int64(now)/1000, rand.Uint64()), true
 		}
@@ -92,12 +92,15 @@ func (r *replica) newTasks(ns string, specs []task.Spec) (tasks []engine.NewTask
 	return tasks, queues
 }
 
-// requestBits derives the random part of a task's id from its request id, so that a repeated request names the same task.
-func requestBits(ns string, request task.ID) uint64 {
+// requestBits derives the random part of a task's or a group's id from the request id, so that a repeated request names the same one. The kind keeps
+// apart the ids of a task and a group that were created with the same request id: some tables have rows of both.
+func requestBits(kind, ns string, request task.ID) uint64 {
 	var d xxhash.Digest
 	d.ResetWithSeed(binary.BigEndian.Uint64(request[:8]))
 	_, _ = d.Write(request[8:])
 	_, _ = d.WriteString(ns)
+	_, _ = d.WriteString("\x00")
+	_, _ = d.WriteString(kind)
 	return d.Sum64()
 }
 

@@ -61,7 +61,7 @@ func (b *Broker) MakeGroup(ctx context.Context, shardID uint32, ns string, g tas
 // groupID returns the id of a new group. It is derived from the request id if there is one, so that a repeated request names the same group.
 func (r *replica) groupID(ns string, request task.ID) task.ID {
 	if request != (task.ID{}) {
-		return task.NewID(r.id, request.UnixMilli(), requestBits(ns, request))
+		return task.NewID(r.id, request.UnixMilli(), requestBits("group", ns, request))
 	}
 	return r.newID()
 }

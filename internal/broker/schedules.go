@@ -163,8 +163,7 @@ var TriggerSchedule = onReplica(verb.Rule{Name: "trigger-schedule", Idempotent: 
 	if err := r.b.room(); err != nil {
 		return out, err
 	}
-	tasks, _ := r.newTasks(q.Namespace, []task.Spec{{RequestID: q.Request}})
-	call := schedule.Trigger{Request: q.Request, ID: tasks[0].ID, Fresh: tasks[0].Fresh}
+	call := schedule.Trigger{Request: q.Request, ID: r.newID()}
 	out.Made, out.At, err = change(ctx, r, inScope(ctx, q.within, func(round *engine.Round) (Triggered, error) {
 		return schedule.Audited(round, q.By, task.ScheduleTriggered, q.Namespace, q.Name, func() (made Triggered, err error) {
 			made.Accepted, made.Message, err = schedule.Fire(round, q.Namespace, q.Name, call)

@@ -38,6 +38,9 @@ func (q *request) earlier() (Accepted, error) {
 	}
 	x, err := r.Exec(n.Namespace, n.ID)
 	if err != nil { // forgotten, or the request is new
+		if _, foreign := r.tx.Get(schema.IDKey(n.Namespace, schema.TableGroup, n.ID)); foreign {
+			return Accepted{}, ForeignID(n.RequestID, "group", n.ID)
+		}
 		return q.byKey(schema.ForgottenKey(n.Namespace, n.ID), "request_id", n.RequestID.String())
 	}
 	if schema.ReadEnvelope(r.tx, n.Namespace, n.ID).Fingerprint != q.print {
@@ -129,6 +132,11 @@ func (q *request) assignKeys(x *schema.Exec) {
 		r.tx.Set(key, schema.KeyRow{ID: n.ID, Fingerprint: q.print, Until: until}.Encode())
 		q.setDeadline(until, schema.OnRequest, key)
 	}
+}
+
+// ForeignID returns the error of a call whose request id leads to an id that something else has.
+func ForeignID(request task.ID, kind string, id task.ID) error {
+	return &task.Error{Code: task.CodeConflict, Field: "request_id", Message: fmt.Sprintf("request_id %q: its id belongs to %s %s; use another", request, kind, id)}
 }
 
 func reused(field, value string, id task.ID) error {

@@ -207,6 +207,19 @@ func (r *Round) zonesOf(ns string) *zonemap.Map {
 	return zs
 }
 
+// MayUseID returns an error if a task has the id of a new group, and else records that the id is in use.
+func (r *Round) MayUseID(ns string, request, id task.ID) error {
+	if ids := r.idsOf(ns); ids.IsNew(id) {
+		ids.Add(id)
+		return nil
+	}
+	_, err := r.Exec(ns, id)
+	if _, forgotten := r.tx.Get(schema.ForgottenKey(ns, id)); forgotten || err == nil {
+		return ForeignID(request, "task", id)
+	}
+	return nil
+}
+
 // idsOf returns the cache that tells which ids of a namespace are new.
 func (r *Round) idsOf(ns string) *cache.IDs {
 	n := r.l.ids[ns]

@@ -229,7 +229,7 @@ func TestRepeatedTrigger(t *testing.T) {
 	}
 	fire := func(request byte) engine.Accepted {
 		a, err := engine.Run(w, func(r *engine.Round) (engine.Accepted, error) {
-			a, _, err := schedule.Fire(r, "default", "s", schedule.Trigger{Request: task.ID{request}, ID: w.NewID(), Fresh: true})
+			a, _, err := schedule.Fire(r, "default", "s", schedule.Trigger{Request: task.ID{request}, ID: w.NewID()})
 			return a, err
 		})
 		if err != nil {
@@ -277,7 +277,7 @@ func TestDeletedSchedule(t *testing.T) {
 	}
 	fire := func() *outbox.Message {
 		on, err := engine.Run(w, func(r *engine.Round) (*outbox.Message, error) {
-			_, on, err := schedule.Fire(r, "default", "s", schedule.Trigger{Request: w.NewID(), ID: w.NewID(), Fresh: true})
+			_, on, err := schedule.Fire(r, "default", "s", schedule.Trigger{Request: w.NewID(), ID: w.NewID()})
 			return on, err
 		})
 		if err != nil {

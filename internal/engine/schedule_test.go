@@ -97,7 +97,7 @@ func answerView(s *story, v *schedule.View, err error) string {
 }
 
 func (s *story) trigger(d *datadriven.TestData) string {
-	call := schedule.Trigger{Request: task.ID{15: byte(number(arg(d, "request")))}, ID: s.NewID(), Fresh: true}
+	call := schedule.Trigger{Request: task.ID{15: byte(number(arg(d, "request")))}, ID: s.NewID()}
 	type done struct {
 		a  engine.Accepted
 		on *outbox.Message
@@ -197,7 +197,7 @@ func (s *story) message(p *outbox.Message) string {
 
 // deliver enqueues a message from the leader's sender, as the shard of its queue does.
 func (s *story) deliver(spec task.Spec) (engine.Accepted, error) {
-	n := &engine.NewTask{Spec: spec, Namespace: "default", ID: s.NewID(), Fresh: true}
+	n := &engine.NewTask{Spec: spec, Namespace: "default", ID: s.NewID()}
 	if !hasQueue(s.World, spec.Queue) {
 		s.PutQueue(spec.Queue, task.DefaultSettings(), false)
 	}

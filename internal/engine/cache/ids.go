@@ -17,10 +17,10 @@ type IDs struct {
 // seenIDs bounds the memory: 100,000 ids are a second or more of a busy shard.
 const seenIDs = 100_000
 
-// Load finds the greatest id of the stored tasks, and of those forgotten while their requests may be repeated.
+// Load finds the greatest id of the stored tasks and groups, and of tasks forgotten while their requests may be repeated.
 func (n *IDs) Load(from store.Reader, ns string) {
 	forgotten := schema.IDKey(ns, schema.TableRequest, task.ID{})
-	for _, prefix := range [][]byte{schema.Table(ns, schema.TableExec), forgotten} {
+	for _, prefix := range [][]byte{schema.Table(ns, schema.TableExec), forgotten, schema.Table(ns, schema.TableGroup)} {
 		from.ScanBack(prefix, schema.After(prefix), func(k, _ []byte) bool {
 			n.last = max(n.last, schema.IDAt(k).UnixMilli())
 			return false

@@ -171,9 +171,8 @@ func noteFired(r *engine.Round, ns, name string, c *progress, n *engine.NewTask,
 
 // Trigger is an operator's request for a tick now.
 type Trigger struct {
-	Request task.ID // a repeat finds the same task
-	ID      task.ID // of the task, if it is created here
-	Fresh   bool    // as in engine.NewTask
+	Request task.ID // a repeat finds the same task; zero: none
+	ID      task.ID // of the task, if it is created here; new
 }
 
 // Fire creates a task now, in addition to the regular ticks, even if the schedule is paused. If the task's queue is in another shard, it returns the
@@ -185,19 +184,20 @@ func Fire(r *engine.Round, ns, name string, call Trigger) (a engine.Accepted, on
 	if !ok {
 		return a, nil, task.NotFound("schedule", name)
 	}
-	if on, ok = outbox.Read(r.Tx(), ns, call.Request); ok {
+	request := triggerRequest(p, call)
+	if on, ok = outbox.Read(r.Tx(), ns, request); ok {
 		return a, on, nil
 	}
 	if before, ok := triggered(r, ns, name, c, call.Request); ok { // whichever shard its queue is in by now
 		return engine.Accepted{ID: before.Task, State: task.Ready, CreatedAt: before.At, Duplicate: true}, nil, nil
 	}
 	n := tickTask(r, ns, p, r.Now())
-	n.ID, n.Fresh, n.RequestID = call.ID, call.Fresh, call.Request
+	n.ID, n.Fresh, n.RequestID = call.ID, true, request
 	t := schema.Tick{Count: 1, Outcome: schema.TickTriggered, Request: call.Request}
 	a, err = engine.Enqueue(r, n)
 	switch {
 	case errors.Is(err, engine.ErrUnknownQueue) || errors.Is(err, engine.ErrSlotMoved):
-		on = &outbox.Message{Request: call.Request, Spec: n.Spec, From: outbox.Origin{Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}}
+		on = &outbox.Message{Request: request, Spec: n.Spec, From: outbox.Origin{Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}}
 		r.Send(ns, on)
 	case err != nil:
 		return a, nil, err
@@ -212,6 +212,15 @@ func Fire(r *engine.Round, ns, name string, call Trigger) (a engine.Accepted, on
 	noteFired(r, ns, name, &to, n, t)
 	setProgress(r, ns, name, c, &to)
 	return a, on, nil
+}
+
+// triggerRequest returns the request id of the task that a trigger creates. It differs from that of the call, because a task, or a trigger of another
+// schedule, may have been requested with the same.
+func triggerRequest(p *plan, call Trigger) task.ID {
+	if call.Request == (task.ID{}) {
+		return engine.PartID(p.id, call.ID)
+	}
+	return engine.PartID(p.id, call.Request)
 }
 
 // Overlaps returns the error of a trigger while another task holds the unique key of the schedule's task.
@@ -230,7 +239,7 @@ func triggered(r *engine.Round, ns, name string, c *progress, request task.ID) (
 		if t.At.Add(triggerWindow) < r.Now() {
 			break
 		}
-		if t.Outcome == schema.TickTriggered && t.Request == request {
+		if t.Outcome == schema.TickTriggered && t.Request == request && request != (task.ID{}) {
 			return t, true
 		}
 	}

@@ -103,6 +103,9 @@ func readGroups(c engine.Checker) map[task.ID]*taskGroup {
 			return
 		}
 		groups[g.id] = g
+		if c.Tasks()[g.id] != nil {
+			c.Find("group %s has the id of a task", g.id)
+		}
 		if g.deadline != 0 {
 			c.ExpectRow(schema.DeadlineKey(g.deadline, schema.OnGroup, c.Namespace(), g.id[:]), nil)
 		}

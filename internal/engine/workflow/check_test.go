@@ -134,6 +134,7 @@ func TestCheck(t *testing.T) {
 		}, "on_death is waiting"},
 		"a point was sent without a message": {func(w *checked) { w.messages = w.messages[:2] }, "on_complete of group"},
 		"a group that can't be read":         {func(w *checked) { w.Set(schema.IDKey(checktest.NS, schema.TableGroup, idOf(9)), broken) }, "group"},
+		"a task has a group's id":            {func(w *checked) { w.Known[groupRuns] = &schema.Exec{State: task.Ready} }, "has the id of a task"},
 		"ended and not kept":                 {func(w *checked) { w.groups[groupEnded].keptUntil = 0 }, "ended 6, kept until 0"},
 		"kept and not ended":                 {func(w *checked) { w.groups[groupRuns].keptUntil = 7 }, "ended 0, kept until 7"},
 		"complete and not ended":             {func(w *checked) { w.groups[groupEnded].endedAt, w.groups[groupEnded].keptUntil = 0, 0 }, "is complete: ended 0"},

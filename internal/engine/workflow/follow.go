@@ -50,6 +50,9 @@ func createFollowers(r *engine.Round, ns string, id task.ID, x *schema.Exec, res
 	headers := r.Envelope(ns, id).Headers
 	for i := range rows {
 		f := &rows[i]
+		if f.State != schema.FollowerWaiting {
+			continue // it was created when another task or group of this id ended
+		}
 		if !x.Links.Member() {
 			createFollower(r, ns, id, i, f, parent, headers, nil)
 			continue

@@ -149,6 +149,9 @@ func Make(r *engine.Round, n *Call) (made Made, err error) {
 		}
 		return madeBefore(r, n, g), nil
 	}
+	if err := r.MayUseID(n.Namespace, n.RequestID, n.ID); err != nil {
+		return made, err
+	}
 	if err := r.RoomFor(n.Namespace, n.Tasks); err != nil {
 		return made, err
 	}
