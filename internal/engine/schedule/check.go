@@ -32,7 +32,7 @@ func check(c engine.Checker) {
 			c.Find("course of schedule %q has no plan (%v)", name, err)
 			delete(plans, name) // so that it is not reported again
 			return
-		case (at.planned == 0) != (at.fires == 0), at.fires < at.planned, at.paused != 0 && at.fires != 0:
+		case (at.planned == 0 || at.paused != 0) != (at.fires == 0), at.fires != 0 && at.fires < at.planned:
 			c.Find("schedule %q: its next tick is planned for %d and fires at %d, paused %d", name, at.planned, at.fires, at.paused)
 		case at.fires != 0:
 			c.ExpectRow(schema.DeadlineKey(at.fires, schema.OnTick, c.Namespace(), []byte(name)), nil)

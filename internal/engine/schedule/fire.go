@@ -45,12 +45,13 @@ func tick(r *engine.Round, d schema.Deadline) {
 func tickDue(r *engine.Round, ns string, p *plan, c *progress, w cron.When) {
 	planned := c.planned
 	switch limit := r.Now().Add(-TickGrace); {
-	case c.fires > limit:
-		fire(r, ns, p, c, planned, schema.TickFired)
-		c.planNext(p, w, planned)
 	case planned <= c.catchUpTo:
 		fire(r, ns, p, c, planned, schema.TickCaughtUp)
 		c.planNext(p, w, planned)
+	case max(c.fires, c.onTime) > limit: // if the jitter is longer than the interval, it may have waited for the previous tick
+		fire(r, ns, p, c, planned, schema.TickFired)
+		c.planNext(p, w, planned)
+		c.onTime = r.Now()
 	default:
 		missed(r, ns, p, c, w, max(planned, limit.Add(-p.Jitter)))
 	}
@@ -58,35 +59,43 @@ func tickDue(r *engine.Round, ns string, p *plan, c *progress, w cron.When) {
 
 // missed handles the missed ticks up to a time, according to the schedule's setting.
 func missed(r *engine.Round, ns string, p *plan, c *progress, w cron.When, upto store.Time) {
-	from := c.planned - 1
+	planned := c.planned
 	if p.Missed == task.MissedAll {
-		newest := w.Newest(c.began.Time(), from.Time(), upto.Time(), maxCatchUp)
-		first := store.TimeOf(newest[0])
-		skip(r, ns, p, c, w, from, first-1, SkippedMissed)
+		first := planned
+		if newest := w.Newest(c.began.Time(), (planned - 1).Time(), upto.Time(), maxCatchUp); len(newest) > 0 {
+			first = store.TimeOf(newest[0])
+		}
+		skip(r, ns, p, c, w, planned, first-1, SkippedMissed)
 		c.catchUpTo = upto
-		c.planNext(p, w, first-1)
+		fire(r, ns, p, c, first, schema.TickCaughtUp)
+		c.planNext(p, w, first)
 		return
 	}
-	last := store.TimeOf(w.Last(c.began.Time(), from.Time(), upto.Time()))
+	last := planned
+	if newest := w.Last(c.began.Time(), (planned - 1).Time(), upto.Time()); !newest.IsZero() {
+		last = store.TimeOf(newest)
+	}
 	c.planNext(p, w, last)
 	if onTime := c.fires != 0 && c.fires <= r.Now(); p.Missed == task.MissedSkip || onTime {
-		skip(r, ns, p, c, w, from, last, SkippedMissed)
+		skip(r, ns, p, c, w, planned, last, SkippedMissed)
 		return
 	}
-	skip(r, ns, p, c, w, from, last-1, SkippedMissed)
+	skip(r, ns, p, c, w, planned, last-1, SkippedMissed)
 	fire(r, ns, p, c, last, schema.TickCaughtUp)
 }
 
-// skip records that the ticks in (from, upto] created no task.
-func skip(r *engine.Round, ns string, p *plan, c *progress, w cron.When, from, upto store.Time, reason string) {
-	first := w.Next(c.began.Time(), from.Time())
-	if first.IsZero() || store.TimeOf(first) > upto {
+// skip records that the ticks from the planned one up to a time created no task. The planned one counts even if the rule does not have it any more: it
+// was planned with another release of the time zone database.
+func skip(r *engine.Round, ns string, p *plan, c *progress, w cron.When, planned, upto store.Time, reason string) {
+	if planned > upto {
 		return
 	}
-	t := schema.Tick{Planned: store.TimeOf(first), Outcome: schema.TickSkipped, Reason: reason}
-	newest := w.Newest(c.began.Time(), from.Time(), upto.Time(), MaxCount)
-	if t.Count = len(newest); t.Count > 1 {
-		t.Until = store.TimeOf(newest[t.Count-1])
+	t := schema.Tick{Planned: planned, Count: 1, Outcome: schema.TickSkipped, Reason: reason}
+	if newest := w.Newest(c.began.Time(), (planned - 1).Time(), upto.Time(), MaxCount); len(newest) > 0 {
+		t.Planned, t.Count = store.TimeOf(w.Next(c.began.Time(), (planned-1).Time())), len(newest)
+		if t.Count > 1 {
+			t.Until = store.TimeOf(newest[t.Count-1])
+		}
 	}
 	if reason == SkippedMissed {
 		scheduleMissed(r, ns, p, reason, t.Count)

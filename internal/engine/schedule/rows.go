@@ -46,6 +46,7 @@ func (c *progress) fields(f *schema.Fields) {
 	schema.Num(f, 7, &c.seq)
 	f.Text(8, &c.reason)
 	f.Text(9, &c.by)
+	schema.Num(f, 10, &c.onTime)
 }
 
 func encodeTick(t *schema.Tick) []byte { return schema.Encode(64, t, tickFields) }

@@ -34,8 +34,9 @@ type plan struct {
 type progress struct {
 	id        task.ID    // of its plan
 	began     store.Time // the start of intervals
-	planned   store.Time // the next tick; 0: there is none, or it is paused
-	fires     store.Time // planned plus jitter
+	planned   store.Time // the next tick; 0: there is none
+	fires     store.Time // planned plus jitter; 0: there is none, or it is paused
+	onTime    store.Time // when the last tick fired that was not missed
 	catchUpTo store.Time // missed ticks up to here are fired one by one
 	seq       uint64     // of the newest entry in the history
 	paused    store.Time // since when; 0: it is not paused
@@ -190,9 +191,13 @@ func Put(r *engine.Round, ns string, put PutCall) (done PutDone, err error) {
 		next = &kept
 	}
 	if !exists || old.Cron != s.Cron || old.Every != s.Every || old.TimeZone != s.TimeZone || old.Jitter != s.Jitter {
+		if exists && !put.DryRun {
+			decideDue(r, ns, old, next)
+		}
 		next.began, next.catchUpTo = r.Now().Add(time.Second-1)/1e6*1e6, 0 // rounded up to a second, so that no interval is cut short
-		if next.paused == 0 {
-			next.planNext(p, p.rule(), r.Now())
+		next.planNext(p, p.rule(), r.Now())
+		if next.paused != 0 {
+			next.fires = 0
 		}
 	}
 	done.After = viewAhead(r, ns, p, next)
@@ -202,6 +207,25 @@ func Put(r *engine.Round, ns string, put PutCall) (done PutDone, err error) {
 	r.Tx().Set(schema.NameKey(ns, schema.TablePlan, s.Name), p.encode())
 	setProgress(r, ns, s.Name, c, next)
 	return done, nil
+}
+
+// decideDue decides the ticks that are due by a rule that is about to change: those whose jitter is not over fire now. If there are very many, the
+// newest count as missed.
+func decideDue(r *engine.Round, ns string, p *plan, c *progress) {
+	w := p.rule()
+	for range ticksInPass {
+		if c.paused != 0 || c.planned == 0 || c.planned > r.Now() {
+			break
+		}
+		tickDue(r, ns, p, c, w)
+	}
+	reason := SkippedMissed
+	if c.paused != 0 {
+		reason = SkippedPaused
+	}
+	if c.planned != 0 {
+		skip(r, ns, p, c, w, c.planned, r.Now(), reason)
+	}
 }
 
 // wasPut answers a call that is repeated because its first answer was lost.
@@ -322,14 +346,14 @@ func Pause(r *engine.Round, ns, name, reason, by string) (*View, error) {
 		if to.paused == 0 {
 			to.paused = r.Now()
 		}
-		to.reason, to.by, to.planned, to.fires, to.catchUpTo = reason, by, 0, 0, 0
+		to.reason, to.by, to.fires, to.catchUpTo = reason, by, 0, 0
 		setProgress(r, ns, name, c, &to)
 		c = &to
 	}
 	return viewAhead(r, ns, p, c), nil
 }
 
-// Resume makes ticks fire again. Those missed during the pause are recorded as skipped.
+// Resume makes ticks fire again. Those of the time of the pause are recorded as skipped, with those that were due before it and had not fired.
 func Resume(r *engine.Round, ns, name string) (*View, error) {
 	p, c, ok := schedule(r, ns, name)
 	if !ok {
@@ -337,7 +361,9 @@ func Resume(r *engine.Round, ns, name string) (*View, error) {
 	}
 	if c.paused != 0 {
 		to, w := *c, p.rule()
-		skip(r, ns, p, &to, w, c.paused, r.Now(), SkippedPaused)
+		if c.planned != 0 {
+			skip(r, ns, p, &to, w, c.planned, r.Now(), SkippedPaused)
+		}
 		to.paused, to.reason, to.by = 0, "", ""
 		to.planNext(p, w, r.Now())
 		setProgress(r, ns, name, c, &to)
@@ -400,8 +426,11 @@ func viewAhead(r *engine.Round, ns string, p *plan, c *progress) *View {
 }
 
 func view(from store.Reader, ns string, p *plan, c *progress) *View {
-	v := &View{Schedule: p.Schedule, ID: p.id, CreatedAt: p.createdAt, UpdatedAt: p.updatedAt, Next: c.fires, Planned: c.planned,
-		PausedAt: c.paused, Reason: c.reason, PausedBy: c.by}
+	v := &View{Schedule: p.Schedule, ID: p.id, CreatedAt: p.createdAt, UpdatedAt: p.updatedAt, Next: c.fires, PausedAt: c.paused, Reason: c.reason,
+		PausedBy: c.by}
+	if c.paused == 0 {
+		v.Planned = c.planned
+	}
 	if row, ok := from.Get(schema.TickKey(ns, p.Name, c.seq)); ok {
 		t := schema.Must(decodeTick(c.seq, row))
 		v.Last = t
