@@ -19,7 +19,6 @@ type Round struct {
 	tx       *store.Tx
 	l        *Leader
 	now      store.Time
-	seqs     uint64 // how many NextSeq returned
 	expired  int    // tasks discarded by claims
 	created  int    // tasks created in the shard, as a measure of work; see CreateLimit
 	queues   []*Queue
@@ -96,18 +95,8 @@ func (r *Round) State() store.Reader { return r.tx }
 // Written returns how many bytes the round has written so far.
 func (r *Round) Written() int { return r.tx.Size() }
 
-// seqBits leaves room for a million numbers in one round: for tasks that become ready and for rows of shared deadlines.
-const seqBits = 20
-
-// NextSeq returns a number greater than all before it in the shard: rounds are ordered by their index in the log. Ready tasks are ordered by it
-// within their lane.
-func (r *Round) NextSeq() uint64 {
-	r.seqs++
-	if r.seqs >= 1<<seqBits {
-		panic(fmt.Sprintf("one round took over %d sequence numbers", 1<<seqBits))
-	}
-	return r.tx.Index()<<seqBits | r.seqs
-}
+// NextSeq returns a number greater than all before it in the shard. Ready tasks are ordered by it within their lane.
+func (r *Round) NextSeq() uint64 { return r.tx.NextSeq() }
 
 // Seal writes the counters, lanes, breakers and shared deadlines that the round changed.
 func (r *Round) Seal() {

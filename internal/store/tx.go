@@ -32,6 +32,7 @@ type Tx struct {
 	index *pebble.Batch
 	now   Time
 	entry uint64
+	seqs  uint64 // how many NextSeq returned
 	// Local belongs to the layer that runs the round.
 	Local any
 }
@@ -46,6 +47,19 @@ func (t *Tx) Now() Time { return t.now }
 
 // Index returns the index that the round will have in the log.
 func (t *Tx) Index() uint64 { return t.entry }
+
+// seqBits leaves room for a million sequence numbers in one round.
+const seqBits = 20
+
+// NextSeq returns a number greater than all that it has returned in the shard: rounds are ordered by their index in the log, and the calls of a round
+// share that index. So it identifies a call, a version or a place in an order, and Index does not.
+func (t *Tx) NextSeq() uint64 {
+	t.seqs++
+	if t.seqs >= 1<<seqBits {
+		panic(fmt.Sprintf("one round took over %d sequence numbers", 1<<seqBits))
+	}
+	return t.entry<<seqBits | t.seqs
+}
 
 // Set writes a row.
 func (t *Tx) Set(key, value []byte) {

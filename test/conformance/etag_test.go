@@ -2,7 +2,9 @@ package conformance
 
 import (
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -67,6 +69,46 @@ func TestConcurrentEdits(t *testing.T) {
 			mine.Owner = "me"
 			_, err = w.api.PutSchedule(w.ctx(), mine)
 			w.refusedFor(err, "conflict", "if_etag: the schedule no longer exists")
+		}},
+		{name: "of two changes of a schedule at the same moment with the same ETag, one is made", tell: func(w *world) {
+			s := schedule{Name: "s", Cron: "0 3 * * *", Task: spec{Type: "job"}}
+			w.schedule(s)
+			for i := range 10 {
+				var errs [2]error
+				var asked [2]schedule
+				var calls sync.WaitGroup
+				seen := w.shown("s").ETag
+				for j := range errs {
+					asked[j] = s
+					asked[j].Cron, asked[j].IfETag = fmt.Sprintf("%d %d * * *", i, j), seen
+					calls.Go(func() { _, errs[j] = w.api.PutSchedule(w.ctx(), asked[j]) })
+				}
+				calls.Wait()
+				made := 0
+				if errs[0] != nil {
+					made = 1
+				}
+				must(w.T, errs[made])
+				w.refusedFor(errs[1-made], "conflict", "if_etag: cron has changed in the meantime")
+				is(w, "the times", w.shown("s").Cron, asked[made].Cron)
+			}
+		}},
+		{name: "of two changes of a schedule at the same moment, both are made", tell: func(w *world) {
+			for i := range 10 {
+				var got [2]putAnswer
+				var calls sync.WaitGroup
+				for j := range got {
+					calls.Go(func() {
+						s := schedule{Name: fmt.Sprint("s", i), Cron: fmt.Sprintf("0 %d * * *", j), Task: spec{Type: "job"}}
+						got[j] = ok[putAnswer](w)(w.api.PutSchedule(w.ctx(), s))
+					})
+				}
+				calls.Wait()
+				for j := range got {
+					is(w, "the answer to each", got[j].After.Cron, fmt.Sprintf("0 %d * * *", j))
+				}
+				is(w, "one was there before the other", got[0].Change+got[1].Change == "createdupdated" || got[0].Change+got[1].Change == "updatedcreated", true)
+			}
 		}},
 	})
 }

@@ -217,17 +217,17 @@ func (s *Divider) sendShares(ctx context.Context, d *division, of func(p *shardP
 		return nil, nil
 	}
 	version, err := system.Update(ctx, s.shard, func(tx *store.Tx) (uint64, error) {
-		row := divisionRow{d.storedParts()}
+		row, version := divisionRow{d.storedParts()}, tx.NextSeq()
 		for i := range d.parts {
 			if shares[i] != nil {
-				row.Parts[i].Version = tx.Index()
+				row.Parts[i].Version = version
 			}
 		}
 		if _, err := namespaces.Get(tx, d.ns); err != nil {
 			return 0, err
 		}
 		tx.Set(divisionKey(d.ns), system.EncodeRow(row))
-		return tx.Index(), nil
+		return version, nil
 	})
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 // Home is the shard of a schedule.
 type Home struct {
 	Shard uint32 `json:"shard"`
-	// Version is that of the last call that registered the name.
+	// Version is that of the last call that registered the name. No two calls have the same.
 	Version uint64 `json:"version"`
 }
 
@@ -51,7 +51,7 @@ func (s *Names) NameSchedule(ctx context.Context, ns, name string, wanted uint32
 			}
 			home.Shard = wanted
 		}
-		home.Version = tx.Index()
+		home.Version = tx.NextSeq()
 		tx.Set(key, system.EncodeRow(home))
 		return home, nil
 	})

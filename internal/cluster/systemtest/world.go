@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -33,8 +34,16 @@ type World struct {
 	Rounds  sync.Mutex // one round at a time
 	Updates int        // number of rounds that were run. Guarded by Rounds
 
-	leader *Replica
-	slept  time.Duration // how far the shard's time is ahead
+	leader   *Replica
+	slept    time.Duration // how far the shard's time is ahead
+	together *[]*update    // the calls that wait to share a round; nil: each has its own. Guarded by Rounds
+}
+
+// update is a call that runs in a round.
+type update struct {
+	fn   func(tx *store.Tx) error
+	err  error
+	done chan struct{}
 }
 
 // NewWorld returns an empty state that no replica leads.
@@ -76,35 +85,70 @@ func (r *Replica) Lead() {
 	r.Leader.Elected()
 }
 
+// Together makes calls at the same moment, on the leader, in a bubble of fake time: their first updates share a round, in this order.
+func (w *World) Together(calls ...func()) {
+	w.Rounds.Lock()
+	var waiting []*update
+	w.together = &waiting
+	w.Rounds.Unlock()
+	var ended sync.WaitGroup
+	for _, call := range calls {
+		ended.Go(call)
+		synctest.Wait()
+	}
+	w.Rounds.Lock()
+	w.together = nil
+	w.leader.round(waiting)
+	w.Rounds.Unlock()
+	ended.Wait()
+}
+
 // Update implements system.Replica.
 func (r *Replica) Update(_ context.Context, fn func(tx *store.Tx) error) error {
 	w := r.world
 	w.Rounds.Lock()
-	defer w.Rounds.Unlock()
 	if w.leader != r {
+		w.Rounds.Unlock()
 		return ErrNotLeader
 	}
+	u := &update{fn: fn, done: make(chan struct{})}
+	if w.together != nil {
+		*w.together = append(*w.together, u)
+	} else {
+		r.round([]*update{u})
+	}
+	w.Rounds.Unlock()
+	<-u.done
+	return u.err
+}
+
+// round runs calls in a round. The caller holds Rounds.
+func (r *Replica) round(calls []*update) {
+	w := r.world
 	w.Updates++
 	at := w.State.Applied()
 	tx := w.State.Begin(max(at.Time+1, store.TimeOf(time.Now()).Add(w.slept)), at.Index+1)
 	defer tx.Close()
-	if err := fn(tx); err != nil {
-		if !tx.Empty() {
-			w.T.Errorf("a call returned the error %q, but wrote to the store", err)
+	for _, u := range calls {
+		defer close(u.done)
+		before := tx.Size()
+		if u.err = u.fn(tx); u.err != nil && tx.Size() != before {
+			w.T.Errorf("a call returned the error %q, but wrote to the store", u.err)
 		}
-		return err
 	}
 	if tx.Empty() {
-		return nil
+		return
 	}
 	if err := w.State.Apply(store.Position{Index: at.Index + 1, Term: 1, Time: tx.Now()}, tx.Seal(nil)); err != nil {
-		return err
+		for _, u := range calls {
+			u.err = err
+		}
+		return
 	}
 	r.Leader.Committed(at.Index + 1)
 	if r.Poke != nil {
 		r.Poke()
 	}
-	return nil
 }
 
 // View implements system.Replica.

@@ -111,8 +111,8 @@ func (id noticeID) jitter(step int) float64 {
 	return float64(binary.BigEndian.Uint64(sum[:])>>11) / (1 << 53)
 }
 
-func newNoticeID(at store.Time, hook *Webhook, n *task.Notification, index uint64) (id noticeID) {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%s\x00%d", hook.Namespace, hook.Name, n.Kind, n.Queue, index))
+func newNoticeID(at store.Time, hook *Webhook, n *task.Notification, seq uint64) (id noticeID) {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%s\x00%d", hook.Namespace, hook.Name, n.Kind, n.Queue, seq))
 	copy(id[8:], sum[:])
 	binary.BigEndian.PutUint64(id[:8], uint64(at)) // #nosec G115 -- not negative
 	return id
@@ -226,7 +226,7 @@ func addNotice(tx *store.Tx, h *Webhook, n task.Notification) (dropped bool, err
 		setWebhookStatus(tx, h.Namespace, h.Name, s)
 		return true, nil
 	}
-	id := newNoticeID(tx.Now(), h, &n, tx.Index())
+	id := newNoticeID(tx.Now(), h, &n, tx.NextSeq())
 	key := pendingKey(h.Namespace, h.Name, tx.Now(), id)
 	tx.Set(key, system.EncodeRow(notice{Notification: n}))
 	tx.Set(untried, key[len(key)-24:])

@@ -25,7 +25,7 @@ func watchVersionKey(ns string) []byte { return append([]byte{system.WatchTable}
 
 // watchChanged gives a namespace's subscriptions a new version.
 func watchChanged(tx *store.Tx, ns string) {
-	tx.Set(watchVersionKey(ns), system.EncodeNumber(tx.Index()))
+	tx.Set(watchVersionKey(ns), system.EncodeNumber(tx.NextSeq()))
 }
 
 // Forget removes the version of a namespace's subscriptions.
