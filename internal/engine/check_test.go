@@ -297,6 +297,9 @@ func TestCheckFindsLanesAndCounts(t *testing.T) {
 		"no counters": {func(tx *store.Tx, _ *schema.Exec) {
 			tx.Delete(schema.QueueKey("default", schema.TableCounts, "default"))
 		}, "no counters"},
+		"counters of no queue": {func(tx *store.Tx, _ *schema.Exec) {
+			tx.Set(schema.QueueKey("default", schema.TableCounts, "gone"), (&schema.Counts{}).Encode())
+		}, `counters of queue "gone" are orphaned`},
 		"other counters": {func(tx *store.Tx, _ *schema.Exec) {
 			tx.Set(schema.QueueKey("default", schema.TableCounts, "default"), (&schema.Counts{Ready: [3]int64{0, 3, 0}}).Encode())
 		}, "counts {"},

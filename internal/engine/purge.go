@@ -17,13 +17,18 @@ func Purge(r *Round, ns, name string, before store.Time, from []byte, limit int)
 	}
 	tasks, next := q.waiting(r, before, from, limit)
 	for _, id := range tasks {
-		c := r.Change(ns, id, r.execOf(ns, id))
+		x, err := r.Exec(ns, id)
+		if err != nil || !x.State.Waiting() {
+			continue // the end of a task before it ended its group, and the task that this enqueued has replaced it
+		}
+		c := r.Change(ns, id, x)
 		c.Finish(task.Discarded, task.ReasonPurged)
+		n++
 	}
 	if first := schema.QueueKey(ns, schema.TableReady, name); next == nil && from != nil && !bytes.Equal(from, first) {
 		next = first // tasks may have moved to rows before from
 	}
-	return len(tasks), next, nil
+	return n, next, nil
 }
 
 // waiting returns up to limit waiting tasks of a queue that were created by a time, from a key on. If there are more, next is the key to continue from.

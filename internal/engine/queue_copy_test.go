@@ -45,3 +45,21 @@ func TestCopiedQueuesReportDamage(t *testing.T) {
 		}
 	}
 }
+
+// A queue that is dropped in the round in which its last task ends leaves no counters behind.
+func TestQueueDroppedWithItsLastTask(t *testing.T) {
+	w := NewWorld(t)
+	w.enqueueOne()
+	got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}})
+	w.Round(func(r *Round) {
+		if _, err := Ack(r, Hold{Namespace: "default", ID: got[0].ID, Token: got[0].Token}, schema.Result{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := DropQueue(r, "default", "default"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if row, ok := w.Store.Get(schema.QueueKey("default", schema.TableCounts, "default")); ok {
+		t.Errorf("the counters %x are left of a queue that was dropped", row)
+	}
+}

@@ -19,8 +19,8 @@ type Round struct {
 	tx       *store.Tx
 	l        *Leader
 	now      store.Time
-	expired  int    // tasks discarded by claims
-	created  int    // tasks created in the shard, as a measure of work; see CreateLimit
+	expired  int // tasks discarded by claims
+	created  int // tasks created in the shard, as a measure of work; see CreateLimit
 	queues   []*Queue
 	lanes    lanes.Round
 	breakers []dirtyBreaker
@@ -102,6 +102,9 @@ func (r *Round) NextSeq() uint64 { return r.tx.NextSeq() }
 func (r *Round) Seal() {
 	for _, q := range r.queues {
 		q.dirty = false
+		if r.l.queues[q.queueName] != q {
+			continue // it was dropped
+		}
 		r.tx.Set(schema.QueueKey(q.ns, schema.TableCounts, q.name), q.counts.Encode())
 	}
 	r.queues = nil

@@ -73,6 +73,9 @@ func (c *checker) compareCounts() {
 		if want.Sweep = got.Sweep; err != nil || got != want {
 			c.Find("queue %q counts %+v, expected %+v (%v)", name, got, want, err)
 		}
+		if _, ok := c.rows.Get(schema.QueueKey(c.ns, schema.TableQueue, name)); !ok {
+			c.Find("counters of queue %q are orphaned", name)
+		}
 		delete(c.counts, name)
 	})
 	for name, n := range c.counts {
