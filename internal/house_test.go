@@ -175,7 +175,7 @@ var mayImport = map[string][]string{
 // onlyIn lists libraries that only some packages may import.
 var onlyIn = map[string][]string{
 	"go.etcd.io/raft/v3":                 {"internal/node", "internal/raftlog", "internal/shard", "internal/transport"},
-	"github.com/cockroachdb/pebble/v2":   {"internal/cluster/systemtest", "internal/node", "internal/ondisk", "internal/raftlog", "internal/store", "internal/wal"},
+	"github.com/cockroachdb/pebble/v2":   {"internal/cluster/systemtest", "internal/node", "internal/node/datadir", "internal/ondisk", "internal/raftlog", "internal/store", "internal/wal"},
 	"github.com/go-sql-driver/mysql":     {"cmd/pawl/internal/outbox", "internal/testdb"},
 	"github.com/jackc/pgx/v5":            {"cmd/pawl/internal/outbox", "internal/testdb", "outbox/pgxoutbox"},
 	"modernc.org/sqlite":                 {"cmd/pawl/internal/outbox"},

@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/claims"
@@ -268,7 +270,7 @@ func TestRestoreInterrupted(t *testing.T) {
 		}
 	}
 	for steps := range 4 { // the process dies after this many
-		r := &restore{cfg: RestoreConfig{File: file, Dir: dir, Name: DefaultName, Progress: func(int64, int64) {}}, free: freeBytes, now: time.Now,
+		r := &restore{cfg: RestoreConfig{File: file, Dir: dir, fs: vfs.Default, Name: DefaultName, Progress: func(int64, int64) {}}, free: freeBytes, now: time.Now,
 			Restored: Restored{Cluster: datadir.NewNonce()}}
 		var err error
 		if r.Backup, err = CheckBackup(t.Context(), file, r.cfg.Progress); err != nil {
@@ -366,11 +368,11 @@ func TestRestoreRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	small := &restore{cfg: RestoreConfig{Dir: t.TempDir()}, free: func(string) (int64, error) { return DefaultMinFree, nil }, Restored: Restored{Backup: found}}
+	small := &restore{cfg: RestoreConfig{Dir: t.TempDir(), fs: vfs.Default}, free: func(string) (int64, error) { return DefaultMinFree, nil }, Restored: Restored{Backup: found}}
 	if err := small.run(t.Context()); err == nil || !strings.Contains(err.Error(), "256 MiB free, and 256 MiB are needed") {
 		t.Errorf("on a small disk: %v", err)
 	}
-	if err := datadir.MustBeEmpty(small.cfg.Dir); err != nil {
+	if err := datadir.MustBeEmpty(vfs.Default, small.cfg.Dir); err != nil {
 		t.Error(err)
 	}
 }
@@ -378,7 +380,7 @@ func TestRestoreRefuses(t *testing.T) {
 // lockedDir returns a directory that is in use.
 func lockedDir(t *testing.T) string {
 	dir := t.TempDir()
-	lock, err := datadir.Lock(dir)
+	lock, err := datadir.Lock(vfs.Default, dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
@@ -30,6 +31,7 @@ type Config struct {
 	// Dir is the data directory. InMemory, for tests, keeps everything in memory instead.
 	Dir      string
 	InMemory bool
+	fs       vfs.FS // of Dir, except for archive and statistics; for tests; nil: the operating system's
 
 	// Name is the node's name, unique in its cluster; "": n1. A directory keeps the name that it was created with.
 	Name string
@@ -164,6 +166,9 @@ func (c *Config) setDefaults() error {
 	}
 	if len(c.Join) > 0 && c.PeerListener == nil {
 		return errors.New("--join (Join) is given, but no --peer-listen (PeerListener): other nodes must reach this one")
+	}
+	if c.fs == nil {
+		c.fs = vfs.Default
 	}
 	if c.MinFree == 0 {
 		c.MinFree = DefaultMinFree

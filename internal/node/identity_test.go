@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/pawlq/pawl"
 
 	"github.com/pawlq/pawl/internal/node/datadir"
@@ -119,7 +121,7 @@ func TestIdentityIsKeptTwice(t *testing.T) {
 	}
 	sound := func(what string) {
 		t.Helper()
-		got, err := datadir.LoadIdentity(dir, slog.New(slog.DiscardHandler))
+		got, err := datadir.LoadIdentity(vfs.Default, dir, slog.New(slog.DiscardHandler))
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: read %+v, %v", what, got, err)
 		}

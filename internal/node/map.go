@@ -1,8 +1,7 @@
 package node
 
 import (
-	"os"
-	"path/filepath"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/node/datadir"
@@ -13,12 +12,12 @@ func saveMap(d *datadir.Dir, m *cluster.Map) error {
 	if d.InMemory {
 		return nil
 	}
-	return datadir.ReplaceFile(d.File(datadir.MapFile), m.Encode())
+	return datadir.ReplaceFile(d.FS, d.File(datadir.MapFile), m.Encode())
 }
 
 // readMap reads the map saved before the restart; nil if there is none or it is unreadable. Nothing depends on it.
-func readMap(dir string) *cluster.Map {
-	b, err := os.ReadFile(filepath.Join(dir, datadir.MapFile))
+func readMap(fs vfs.FS, dir string) *cluster.Map {
+	b, err := datadir.ReadFile(fs, fs.PathJoin(dir, datadir.MapFile))
 	if err != nil {
 		return nil
 	}

@@ -164,27 +164,28 @@ func (n *Node) openDir() (damage, err error) {
 		}
 		dir := n.cfg.Dir
 		n.closers = append(n.closers, func() error { return os.RemoveAll(dir) })
-		n.dir = &datadir.Dir{Path: dir, InMemory: true, Logger: n.cfg.Logger}
+		n.dir = &datadir.Dir{FS: vfs.NewMem(), Path: dir, InMemory: true, Logger: n.cfg.Logger}
 		n.bootstrap = &bootstrap{cfg: n.cfg, dir: n.dir}
-		n.dir.Identity, err = datadir.OpenIdentity("", n.cfg.Name, n.cfg.Logger)
+		n.dir.Identity, err = datadir.OpenIdentity(nil, "", n.cfg.Name, n.cfg.Logger)
 		return nil, err
 	}
-	if err := os.MkdirAll(n.cfg.Dir, 0o700); err != nil {
+	fs := n.cfg.fs
+	if err := fs.MkdirAll(n.cfg.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	lock, err := datadir.Lock(n.cfg.Dir)
+	lock, err := datadir.Lock(fs, n.cfg.Dir)
 	if err != nil {
 		return nil, err
 	}
 	n.closers = append(n.closers, lock.Close)
-	n.dir = &datadir.Dir{Path: n.cfg.Dir, AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger}
-	n.bootstrap = &bootstrap{cfg: n.cfg, dir: n.dir, known: readMap(n.cfg.Dir)}
+	n.dir = &datadir.Dir{FS: fs, Path: n.cfg.Dir, AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger}
+	n.bootstrap = &bootstrap{cfg: n.cfg, dir: n.dir, known: readMap(fs, n.cfg.Dir)}
 	if err := checkLevel(n.cfg.Name, n.bootstrap.known); err != nil {
 		return nil, err
 	}
-	n.dir.Identity, err = datadir.OpenIdentity(n.cfg.Dir, n.cfg.Name, n.cfg.Logger)
+	n.dir.Identity, err = datadir.OpenIdentity(fs, n.cfg.Dir, n.cfg.Name, n.cfg.Logger)
 	if errors.Is(err, ErrDamaged) {
-		n.dir.Identity = datadir.NewIdentityStore(n.cfg.Dir, datadir.NewIdentity(n.cfg.Name))
+		n.dir.Identity = datadir.NewIdentityStore(fs, n.cfg.Dir, datadir.NewIdentity(n.cfg.Name))
 		n.watchSpace()
 		return err, nil
 	}
@@ -237,9 +238,9 @@ func (n *Node) openReplicas(context.Context) error {
 	if err := n.dir.CheckLogs(); err != nil {
 		return err
 	}
-	fs, segment := vfs.Default, segmentSize
+	fs, segment := n.dir.FS, segmentSize
 	if n.cfg.InMemory {
-		fs, segment = vfs.NewMem(), 256<<10
+		segment = 256 << 10
 	}
 	cache := pebble.NewCache(cacheSize)
 	n.closers = append(n.closers, func() error { cache.Unref(); return nil })

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -38,6 +37,7 @@ type RecoveredShard struct {
 // RecoverConfig says which directory to recover, and how.
 type RecoverConfig struct {
 	Dir string
+	fs  vfs.FS // for tests; nil: the operating system's
 	// DryRun changes nothing. It reports how far the replicas are, so that the survivors can be compared.
 	DryRun bool
 	// AbandonShards lets shards of which the directory has no replica start over empty.
@@ -48,12 +48,15 @@ type RecoverConfig struct {
 // keeps all its data, under a new cluster id and a new epoch, so that no node or claim token of the old cluster is accepted by the
 // new one. The other nodes join again, with empty directories. Recover may be repeated.
 func Recover(cfg RecoverConfig) (rec Recovery, err error) {
-	lock, err := datadir.Lock(cfg.Dir)
+	if cfg.fs == nil {
+		cfg.fs = vfs.Default
+	}
+	lock, err := datadir.Lock(cfg.fs, cfg.Dir)
 	if err != nil {
 		return rec, err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	me, err := readMemberIdentity(cfg.Dir)
+	me, err := readMemberIdentity(cfg.fs, cfg.Dir)
 	if err != nil {
 		return rec, err
 	}
@@ -63,8 +66,8 @@ func Recover(cfg RecoverConfig) (rec Recovery, err error) {
 }
 
 // readMemberIdentity reads the identity of a directory that must have one.
-func readMemberIdentity(dir string) (datadir.Identity, error) {
-	id, err := datadir.LoadIdentity(dir, slog.New(slog.DiscardHandler))
+func readMemberIdentity(fs vfs.FS, dir string) (datadir.Identity, error) {
+	id, err := datadir.LoadIdentity(fs, dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return id, err
 	}
@@ -95,16 +98,16 @@ type recovery struct {
 	queues []queues.Queue // that the data shards have copies of
 }
 
-func (r *recovery) path(name string) string { return filepath.Join(r.cfg.Dir, name) }
+func (r *recovery) path(name string) string { return r.cfg.fs.PathJoin(r.cfg.Dir, name) }
 
 // run recovers all replicas from the logs, then deletes the logs, and gives everything its new identity; node.json is last, so that
 // a repeat finds what remains to be done.
 func (r *recovery) run() (err error) {
-	b := datadir.NewIdentityStore(r.cfg.Dir, r.me)
+	b := datadir.NewIdentityStore(r.cfg.fs, r.cfg.Dir, r.me)
 	if err := r.fromLog(b); err != nil || r.cfg.DryRun {
 		return err
 	}
-	if err := os.RemoveAll(r.path(datadir.LogDir)); err != nil {
+	if err := r.cfg.fs.RemoveAll(r.path(datadir.LogDir)); err != nil {
 		return err
 	}
 	log, err := r.openLog(r.Cluster)
@@ -119,7 +122,7 @@ func (r *recovery) run() (err error) {
 			return err
 		}
 	}
-	if err := os.Remove(r.path(datadir.MapFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := r.cfg.fs.Remove(r.path(datadir.MapFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return b.Update(func(i *datadir.Identity) { i.Recovering, i.Cluster = false, r.Cluster })
@@ -162,11 +165,11 @@ func (r *recovery) check(log *raftlog.Log) (err error) {
 		return fmt.Errorf("%s has no replica of the system shard: recover from a node that has one", r.cfg.Dir)
 	}
 	copied := r.path(checkDir)
-	defer func() { err = errors.Join(err, os.RemoveAll(copied)) }()
-	if err := os.RemoveAll(copied); err != nil {
+	defer func() { err = errors.Join(err, r.cfg.fs.RemoveAll(copied)) }()
+	if err := r.cfg.fs.RemoveAll(copied); err != nil {
 		return err
 	}
-	if _, err := vfs.Clone(vfs.Default, vfs.Default, r.path(datadir.StateDir(systemShard, h.Replica)), copied); err != nil {
+	if _, err := vfs.Clone(r.cfg.fs, r.cfg.fs, r.path(datadir.StateDir(systemShard, h.Replica)), copied); err != nil {
 		return err
 	}
 	state, _, err := r.open(systemShard, copied)
@@ -214,13 +217,13 @@ func (r *recovery) shards() (ids []uint32) {
 }
 
 func (r *recovery) openLog(cluster string) (*raftlog.Log, error) {
-	return raftlog.Open(raftlog.Config{Dir: r.path(datadir.LogDir), SegmentSize: segmentSize, Identity: raftlog.Identity{Cluster: datadir.DecodeID(cluster), Node: uint64(r.me.Node)}})
+	return raftlog.Open(raftlog.Config{Dir: r.path(datadir.LogDir), FS: r.cfg.fs, SegmentSize: segmentSize, Identity: raftlog.Identity{Cluster: datadir.DecodeID(cluster), Node: uint64(r.me.Node)}})
 }
 
 // open opens the state of a replica, under the old identity or, in a repeat, the new one.
 func (r *recovery) open(id uint32, dir string) (state *store.Store, renamed bool, err error) {
 	for _, c := range []string{r.me.Cluster, r.Cluster} {
-		state, err = store.Open(store.Config{Dir: dir, FS: vfs.Default,
+		state, err = store.Open(store.Config{Dir: dir, FS: r.cfg.fs,
 			Identity: store.Identity{Cluster: datadir.DecodeID(c), Replica: r.me.Replicas[id].Replica, Shard: id}})
 		if !errors.Is(err, store.ErrIdentity) {
 			return state, c == r.Cluster, err

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/claims"
 	"github.com/pawlq/pawl/pawltype"
@@ -70,7 +72,7 @@ func TestRecoverRefuses(t *testing.T) {
 	bySameGoroutines(t, "TestRecover")
 	dir := t.TempDir()
 	start(t, Config{Dir: dir, DataShards: 2}).end()
-	b, err := datadir.OpenIdentity(dir, DefaultName, slog.New(slog.DiscardHandler))
+	b, err := datadir.OpenIdentity(vfs.Default, dir, DefaultName, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/pawlq/pawl/internal/node/datadir"
 )
 
@@ -20,7 +22,7 @@ func TestSettingAsideResumes(t *testing.T) {
 	former := []string{"raft", "shard-0000", "shard-0001-2", "shard-0001-2.staged", datadir.DamageFile}
 	for moved := range len(former) + 1 {
 		dir := t.TempDir()
-		b := datadir.NewIdentityStore(dir, datadir.NewIdentity("n3"))
+		b := datadir.NewIdentityStore(vfs.Default, dir, datadir.NewIdentity("n3"))
 		if err := b.Join("00112233445566778899aabbccddeeff", 4, "damaged-1"); err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +36,7 @@ func TestSettingAsideResumes(t *testing.T) {
 			}
 		}
 		put(t, filepath.Join(dir, datadir.MapFile), "{}")
-		n := &Node{cfg: Config{Dir: dir, Name: "n3", Logger: slog.New(slog.DiscardHandler)}}
+		n := &Node{cfg: Config{Dir: dir, fs: vfs.Default, Name: "n3", Logger: slog.New(slog.DiscardHandler)}}
 		if damage, err := n.openDir(); damage != nil || err != nil {
 			t.Fatalf("after %d moves: %v, %v", moved, damage, err)
 		}
@@ -55,7 +57,7 @@ func TestSettingAsideResumes(t *testing.T) {
 				t.Errorf("after %d moves there are %q, want %q", moved, names, want)
 			}
 		}
-		if id, err := datadir.LoadIdentity(dir, n.cfg.Logger); err != nil || id.Node != 4 || id.Aside != "" {
+		if id, err := datadir.LoadIdentity(vfs.Default, dir, n.cfg.Logger); err != nil || id.Node != 4 || id.Aside != "" {
 			t.Errorf("after %d moves the identity is %+v, %v", moved, id, err)
 		}
 	}

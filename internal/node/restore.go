@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -16,6 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/node/datadir"
+	"github.com/pawlq/pawl/internal/ondisk"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
@@ -26,6 +25,7 @@ type RestoreConfig struct {
 	File string
 	// Dir is created, or must be empty or left by an unfinished Restore.
 	Dir     string
+	fs      vfs.FS // of Dir; for tests; nil: the operating system's
 	Name    string // of the node; "": n1
 	Version string // of the program
 	// Progress, if not nil, is called with the number of bytes of the backup read so far, and the total: it is read twice.
@@ -47,6 +47,9 @@ type Restored struct {
 // node or claim token of the old cluster is accepted by the new one. The whole backup is checked before anything is written. A
 // directory with an unfinished Restore can't be started; Restore may be repeated there.
 func Restore(ctx context.Context, cfg RestoreConfig) (res Restored, err error) {
+	if cfg.fs == nil {
+		cfg.fs = vfs.Default
+	}
 	if cfg.Name == "" {
 		cfg.Name = DefaultName
 	}
@@ -60,10 +63,10 @@ func Restore(ctx context.Context, cfg RestoreConfig) (res Restored, err error) {
 	if err != nil {
 		return res, err
 	}
-	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+	if err := cfg.fs.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return res, err
 	}
-	lock, err := datadir.Lock(cfg.Dir)
+	lock, err := datadir.Lock(cfg.fs, cfg.Dir)
 	if err != nil {
 		return res, err
 	}
@@ -99,8 +102,8 @@ func (r *restore) run(ctx context.Context) error {
 
 // begin takes possession of the directory: from here on no node starts in it.
 func (r *restore) begin() error {
-	again := datadir.MustNotBeRestoring(r.cfg.Dir) != nil
-	if err := datadir.MustBeEmpty(r.cfg.Dir); err != nil && !again {
+	again := datadir.MustNotBeRestoring(r.cfg.fs, r.cfg.Dir) != nil
+	if err := datadir.MustBeEmpty(r.cfg.fs, r.cfg.Dir); err != nil && !again {
 		if errors.Is(err, ErrDamaged) {
 			err = fmt.Errorf("%s is not empty: it holds data of a node", r.cfg.Dir)
 		}
@@ -114,24 +117,24 @@ func (r *restore) begin() error {
 	if err := r.mustFit(); err != nil {
 		return err
 	}
-	mark, err := os.OpenFile(r.path(datadir.RestoringFile), os.O_CREATE|os.O_WRONLY, 0o600)
+	mark, err := r.cfg.fs.Create(r.path(datadir.RestoringFile), vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
-	return errors.Join(mark.Sync(), mark.Close(), datadir.SyncDir(r.cfg.Dir))
+	return errors.Join(mark.Sync(), mark.Close(), ondisk.SyncDir(r.cfg.fs, r.cfg.Dir))
 }
 
-func (r *restore) path(name string) string { return filepath.Join(r.cfg.Dir, name) }
+func (r *restore) path(name string) string { return r.cfg.fs.PathJoin(r.cfg.Dir, name) }
 
 // clear deletes what an earlier Restore, or this one, has created.
 func (r *restore) clear() (err error) {
-	entries, err := os.ReadDir(r.cfg.Dir)
+	names, err := r.cfg.fs.List(r.cfg.Dir)
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		if name := e.Name(); name == datadir.LogDir || strings.HasPrefix(name, "shard-") || strings.HasPrefix(name, datadir.IdentityFile) {
-			err = errors.Join(err, os.RemoveAll(r.path(name)))
+	for _, name := range names {
+		if name == datadir.LogDir || strings.HasPrefix(name, "shard-") || strings.HasPrefix(name, datadir.IdentityFile) {
+			err = errors.Join(err, r.cfg.fs.RemoveAll(r.path(name)))
 		}
 	}
 	return err
@@ -179,13 +182,13 @@ const stagedReplica = 1
 
 // open opens a state as that of the old cluster. The first replica of a shard in a directory has the plain name.
 func (r *restore) open(cluster string, id uint32) (*store.Store, error) {
-	return store.Open(store.Config{Dir: r.path(datadir.StateDir(id, stagedReplica)), FS: vfs.Default, Fatal: r.cfg.Fatal,
+	return store.Open(store.Config{Dir: r.path(datadir.StateDir(id, stagedReplica)), FS: r.cfg.fs, Fatal: r.cfg.Fatal,
 		Identity: store.Identity{Cluster: datadir.DecodeID(cluster), Replica: stagedReplica, Shard: id}})
 }
 
 // found makes the states those of the new cluster, each with the new node as its only replica.
 func (r *restore) found() (err error) {
-	log, err := raftlog.Open(raftlog.Config{Dir: r.path(datadir.LogDir), Identity: raftlog.Identity{Cluster: datadir.DecodeID(r.Cluster), Node: uint64(r.number)},
+	log, err := raftlog.Open(raftlog.Config{Dir: r.path(datadir.LogDir), FS: r.cfg.fs, Identity: raftlog.Identity{Cluster: datadir.DecodeID(r.Cluster), Node: uint64(r.number)},
 		SegmentSize: segmentSize, Fatal: r.cfg.Fatal})
 	if err != nil {
 		return err
@@ -258,9 +261,9 @@ func (r *restore) end() error {
 	for id, replica := range r.held() {
 		replicas[id] = datadir.Holding{Replica: replica}
 	}
-	b := datadir.NewIdentityStore(r.cfg.Dir, datadir.Identity{Format: datadir.IdentityFormat, Cluster: r.Cluster, Node: r.number, Name: r.cfg.Name, Nonce: datadir.NewNonce(), Replicas: replicas})
+	b := datadir.NewIdentityStore(r.cfg.fs, r.cfg.Dir, datadir.Identity{Format: datadir.IdentityFormat, Cluster: r.Cluster, Node: r.number, Name: r.cfg.Name, Nonce: datadir.NewNonce(), Replicas: replicas})
 	if err := b.Save(); err != nil {
 		return err
 	}
-	return errors.Join(os.Remove(r.path(datadir.RestoringFile)), datadir.SyncDir(r.cfg.Dir))
+	return errors.Join(r.cfg.fs.Remove(r.path(datadir.RestoringFile)), ondisk.SyncDir(r.cfg.fs, r.cfg.Dir))
 }

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pawlq/pawl/internal/ondisk"
 )
@@ -22,34 +23,37 @@ const (
 // SetAside moves everything but the archive out of the way, and makes the directory that of the new number. The identity goes
 // first: a start that finds the new one moves the rest.
 func (d *Dir) SetAside(of string, number uint32) error {
-	to, err := makeAside(d.Path)
+	to, err := makeAside(d.FS, d.Path)
 	if err != nil {
 		return err
 	}
-	if err := d.Identity.Join(of, number, filepath.Base(to)); err != nil {
+	if err := d.Identity.Join(of, number, d.FS.PathBase(to)); err != nil {
 		return err
 	}
 	return d.FinishAside()
 }
 
 // makeAside creates a directory for damaged data, with a copy of the identity.
-func makeAside(dir string) (to string, err error) {
+func makeAside(fs vfs.FS, dir string) (to string, err error) {
 	for i := 1; ; i++ {
-		to = filepath.Join(dir, fmt.Sprintf("%s%d", damagedPrefix, i))
-		if err := os.Mkdir(to, 0o700); err == nil {
+		to = fs.PathJoin(dir, fmt.Sprintf("%s%d", damagedPrefix, i))
+		if _, err := fs.Stat(to); errors.Is(err, os.ErrNotExist) {
 			break
-		} else if !errors.Is(err, os.ErrExist) {
+		} else if err != nil {
 			return to, err
 		}
 	}
-	text, err := os.ReadFile(filepath.Join(dir, IdentityFile))
+	if err := fs.MkdirAll(to, 0o700); err != nil {
+		return to, err
+	}
+	text, err := ReadFile(fs, fs.PathJoin(dir, IdentityFile))
 	if err == nil {
-		err = ReplaceFile(filepath.Join(to, IdentityFile), text)
+		err = ReplaceFile(fs, fs.PathJoin(to, IdentityFile), text)
 	}
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
 	}
-	return to, errors.Join(err, SyncDir(dir))
+	return to, errors.Join(err, ondisk.SyncDir(fs, dir))
 }
 
 // FinishAside moves the rest.
@@ -58,20 +62,20 @@ func (d *Dir) FinishAside() error {
 	if aside == "" {
 		return nil
 	}
-	to := filepath.Join(d.Path, aside)
-	if err := os.MkdirAll(to, 0o700); err != nil {
+	to := d.File(aside)
+	if err := d.FS.MkdirAll(to, 0o700); err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(d.Path)
+	names, err := d.FS.List(d.Path)
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		if name := e.Name(); name == LogDir || strings.HasPrefix(name, "shard-") || name == DamageFile {
-			err = errors.Join(err, os.Rename(filepath.Join(d.Path, name), filepath.Join(to, name)))
+	for _, name := range names {
+		if name == LogDir || strings.HasPrefix(name, "shard-") || name == DamageFile {
+			err = errors.Join(err, d.FS.Rename(d.File(name), d.FS.PathJoin(to, name)))
 		}
 	}
-	if err = errors.Join(err, SyncDir(to), SyncDir(d.Path)); err != nil {
+	if err = errors.Join(err, ondisk.SyncDir(d.FS, to), ondisk.SyncDir(d.FS, d.Path)); err != nil {
 		return err
 	}
 	d.Logger.Info("the damaged data was set aside: delete it once you have examined it", "aside", to)
@@ -88,7 +92,7 @@ func (d *Dir) NoteDamage(err error, others bool) error {
 	if d.FoundDamage() == nil {
 		text, jsonErr := json.Marshal(damage)
 		if jsonErr == nil {
-			jsonErr = ReplaceFile(filepath.Join(d.Path, DamageFile), append(text, '\n'))
+			jsonErr = ReplaceFile(d.FS, d.File(DamageFile), append(text, '\n'))
 		}
 		if jsonErr != nil {
 			return errors.Join(err, fmt.Errorf("and it was not noted for the next start: %w", jsonErr))
@@ -102,8 +106,8 @@ func (d *Dir) NoteDamage(err error, others bool) error {
 
 // FoundDamage returns the damage recorded by an earlier run on this directory; nil: none.
 func (d *Dir) FoundDamage() error {
-	path := filepath.Join(d.Path, DamageFile)
-	text, err := os.ReadFile(path)
+	path := d.File(DamageFile)
+	text, err := ReadFile(d.FS, path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -115,7 +119,7 @@ func (d *Dir) FoundDamage() error {
 		damage = &ondisk.DamageError{What: "directory", File: d.Path, Reason: "something in it was found to be damaged"}
 	}
 	if d.AcceptDataLoss && damage.What == "log" { // opening it gives up what is unreadable
-		return errors.Join(os.Remove(path), SyncDir(d.Path))
+		return errors.Join(d.FS.Remove(path), ondisk.SyncDir(d.FS, d.Path))
 	}
 	damage.Reason += fmt.Sprintf(" (noted in %s)", path)
 	return damage

@@ -5,10 +5,12 @@ package datadir
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"syscall"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pawlq/pawl/internal/ondisk"
 )
@@ -29,6 +31,7 @@ const MaxShards = 64
 
 // Dir is a node's data directory.
 type Dir struct {
+	FS             vfs.FS // that Path is in
 	Path           string
 	InMemory       bool // nothing is kept here but the archive
 	AcceptDataLoss bool // a damaged log may be opened
@@ -41,18 +44,20 @@ func (d *Dir) File(name string) string {
 	if d.InMemory {
 		return name
 	}
-	return filepath.Join(d.Path, name)
+	return d.FS.PathJoin(d.Path, name)
 }
 
 // Lock makes this process the only user of a data directory, until the file is closed.
-func Lock(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, LockFile), os.O_CREATE|os.O_RDWR, 0o600)
+func Lock(fs vfs.FS, dir string) (io.Closer, error) {
+	f, err := fs.OpenReadWrite(fs.PathJoin(dir, LockFile), vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("%s is in use by another process", dir)
+	if fd := f.Fd(); fd != vfs.InvalidFd { // otherwise it is in this process's memory
+		if err := syscall.Flock(int(fd), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+			_ = f.Close()
+			return nil, fmt.Errorf("%s is in use by another process", dir)
+		}
 	}
 	return f, nil
 }
@@ -71,11 +76,11 @@ func (d *Dir) CheckLogs() error {
 	if d.InMemory || d.AcceptDataLoss {
 		return nil
 	}
-	if _, err := os.Stat(d.File(LogDir)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := d.FS.Stat(d.File(LogDir)); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	for id, h := range d.Identity.Read().Replicas {
-		if _, err := os.Stat(d.File(StateDir(id, h.Replica))); err == nil {
+		if _, err := d.FS.Stat(d.File(StateDir(id, h.Replica))); err == nil {
 			return &ondisk.DamageError{What: "log", File: d.File(LogDir), Reason: "it is missing, but there are states of shards"}
 		}
 	}
@@ -83,8 +88,8 @@ func (d *Dir) CheckLogs() error {
 }
 
 // MustNotBeRestoring refuses a directory that holds a partly restored node.
-func MustNotBeRestoring(dir string) error {
-	if _, err := os.Stat(filepath.Join(dir, RestoringFile)); errors.Is(err, os.ErrNotExist) {
+func MustNotBeRestoring(fs vfs.FS, dir string) error {
+	if _, err := fs.Stat(fs.PathJoin(dir, RestoringFile)); errors.Is(err, os.ErrNotExist) {
 		return nil
 	} else if err != nil {
 		return err
@@ -93,8 +98,8 @@ func MustNotBeRestoring(dir string) error {
 }
 
 // ReplaceFile writes a file atomically and durably.
-func ReplaceFile(path string, text []byte) error {
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+func ReplaceFile(fs vfs.FS, path string, text []byte) error {
+	f, err := fs.Create(path+".new", vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
@@ -102,17 +107,18 @@ func ReplaceFile(path string, text []byte) error {
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(path+".new", path); err != nil {
+	if err := fs.Rename(path+".new", path); err != nil {
 		return err
 	}
-	return SyncDir(filepath.Dir(path))
+	return ondisk.SyncDir(fs, fs.PathDir(path))
 }
 
-// SyncDir makes the names in a directory durable.
-func SyncDir(dir string) error {
-	d, err := os.Open(dir)
+// ReadFile returns the contents of a file.
+func ReadFile(fs vfs.FS, path string) ([]byte, error) {
+	f, err := fs.Open(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	text, err := io.ReadAll(f)
+	return text, errors.Join(err, f.Close())
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/pawlq/pawl/internal/ondisk"
 )
 
@@ -18,7 +20,7 @@ var quiet = slog.New(slog.DiscardHandler)
 // What is recorded in an identity is there at the next start; a reset is not recorded.
 func TestIdentityIsKept(t *testing.T) {
 	dir := t.TempDir()
-	b, err := OpenIdentity(dir, "n1", quiet)
+	b, err := OpenIdentity(vfs.Default, dir, "n1", quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +40,7 @@ func TestIdentityIsKept(t *testing.T) {
 		if err := x.change(); err != nil {
 			t.Fatalf("%s: %v", x.what, err)
 		}
-		if got, err := LoadIdentity(dir, quiet); err != nil || !reflect.DeepEqual(got, b.Read()) {
+		if got, err := LoadIdentity(vfs.Default, dir, quiet); err != nil || !reflect.DeepEqual(got, b.Read()) {
 			t.Errorf("%s: read %+v, %v, want %+v", x.what, got, err, b.Read())
 		}
 	}
@@ -48,7 +50,7 @@ func TestIdentityIsKept(t *testing.T) {
 	}
 	before := b.Read()
 	b.Reset("n1")
-	if got, err := LoadIdentity(dir, quiet); err != nil || !reflect.DeepEqual(got, before) || b.Read().Member() {
+	if got, err := LoadIdentity(vfs.Default, dir, quiet); err != nil || !reflect.DeepEqual(got, before) || b.Read().Member() {
 		t.Errorf("after a reset the file has %+v, %v, want %+v; in memory it is %+v", got, err, before, b.Read())
 	}
 }
@@ -57,7 +59,7 @@ func TestIdentityIsKept(t *testing.T) {
 func TestIdentityIsSavedFirst(t *testing.T) {
 	for _, blocked := range []string{IdentityCopy, IdentityFile} {
 		dir := t.TempDir()
-		b, err := OpenIdentity(dir, "n1", quiet)
+		b, err := OpenIdentity(vfs.Default, dir, "n1", quiet)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +67,7 @@ func TestIdentityIsSavedFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := b.Read()
-		if err := os.Mkdir(filepath.Join(dir, blocked+".new"), 0o700); err != nil { // in the way of the next save
+		if err := os.MkdirAll(filepath.Join(dir, blocked+".new", "full"), 0o700); err != nil { // in the way of the next save
 			t.Fatal(err)
 		}
 		for what, change := range map[string]func() error{
@@ -82,7 +84,7 @@ func TestIdentityIsSavedFirst(t *testing.T) {
 				t.Errorf("%s, with %s blocked: in memory it is %+v, want %+v", what, blocked, got, before)
 			}
 		}
-		if got, err := LoadIdentity(dir, quiet); err != nil || !reflect.DeepEqual(got, before) {
+		if got, err := LoadIdentity(vfs.Default, dir, quiet); err != nil || !reflect.DeepEqual(got, before) {
 			t.Errorf("with %s blocked the file has %+v, %v, want %+v", blocked, got, err, before)
 		}
 	}
@@ -90,7 +92,7 @@ func TestIdentityIsSavedFirst(t *testing.T) {
 
 // A copy of the replicas that was read is not changed by later changes.
 func TestReadIdentityStays(t *testing.T) {
-	b := NewIdentityStore("", NewIdentity("n1"))
+	b := NewIdentityStore(nil, "", NewIdentity("n1"))
 	if err := errors.Join(b.Found(1), b.Hold(1, nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -117,13 +119,13 @@ func TestDamageIsNoted(t *testing.T) {
 		{"log", true, false, false, "start it again to see"},
 		{"state", true, false, true, "start it again to see"},
 	} {
-		d := &Dir{Path: t.TempDir(), Logger: quiet}
+		d := &Dir{FS: vfs.Default, Path: t.TempDir(), Logger: quiet}
 		err := d.NoteDamage(fmt.Errorf("shard 1: %w", &ondisk.DamageError{What: x.what, File: "a", Reason: "b"}), x.others)
 		if !errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), x.says) {
 			t.Errorf("%+v: it says %v", x, err)
 		}
 		_ = d.NoteDamage(&ondisk.DamageError{What: x.what, File: "later", Reason: "b"}, false)
-		next := &Dir{Path: d.Path, AcceptDataLoss: x.accept, Logger: quiet}
+		next := &Dir{FS: vfs.Default, Path: d.Path, AcceptDataLoss: x.accept, Logger: quiet}
 		var damage *ondisk.DamageError
 		switch found := next.FoundDamage(); {
 		case !x.found && found != nil:
@@ -136,11 +138,11 @@ func TestDamageIsNoted(t *testing.T) {
 		}
 	}
 	other := errors.New("no damage")
-	d := &Dir{Path: t.TempDir(), Logger: quiet}
+	d := &Dir{FS: vfs.Default, Path: t.TempDir(), Logger: quiet}
 	if err := d.NoteDamage(other, true); err != other || d.FoundDamage() != nil {
 		t.Errorf("another error is returned as %v, and found is %v", err, d.FoundDamage())
 	}
-	memory := &Dir{Path: t.TempDir(), InMemory: true, Logger: quiet}
+	memory := &Dir{FS: vfs.Default, Path: t.TempDir(), InMemory: true, Logger: quiet}
 	if err := memory.NoteDamage(&ondisk.DamageError{What: "log"}, true); strings.Contains(err.Error(), "start it again") || memory.FoundDamage() != nil {
 		t.Errorf("in memory it says %v, and found is %v", err, memory.FoundDamage())
 	}
@@ -160,11 +162,11 @@ func TestStatesNeedLogs(t *testing.T) {
 		"accepted":       {[]string{"shard-0001-3"}, true, false},
 		"of another one": {[]string{"shard-0001-2"}, false, false},
 	} {
-		b := NewIdentityStore("", NewIdentity("n1"))
+		b := NewIdentityStore(nil, "", NewIdentity("n1"))
 		if err := b.Hold(1, &Holding{Replica: 3<<32 | 1}); err != nil {
 			t.Fatal(err)
 		}
-		d := &Dir{Path: t.TempDir(), AcceptDataLoss: x.accept, Identity: b, Logger: quiet}
+		d := &Dir{FS: vfs.Default, Path: t.TempDir(), AcceptDataLoss: x.accept, Identity: b, Logger: quiet}
 		for _, file := range x.has {
 			if err := os.Mkdir(d.File(file), 0o700); err != nil {
 				t.Fatal(err)

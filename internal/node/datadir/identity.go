@@ -11,9 +11,11 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pawlq/pawl/internal/ondisk"
 )
@@ -72,6 +74,7 @@ func (i Identity) Member() bool { return i.Cluster != "" }
 
 // IdentityStore is the identity of a directory, and its file. It may be used from any goroutine.
 type IdentityStore struct {
+	fs  vfs.FS
 	dir string // "": in memory
 
 	mu sync.Mutex
@@ -79,14 +82,14 @@ type IdentityStore struct {
 }
 
 // OpenIdentity reads the identity of a data directory, or creates one for an empty directory.
-func OpenIdentity(dir, name string, log *slog.Logger) (*IdentityStore, error) {
-	b := &IdentityStore{dir: dir, id: NewIdentity(name)}
+func OpenIdentity(fs vfs.FS, dir, name string, log *slog.Logger) (*IdentityStore, error) {
+	b := &IdentityStore{fs: fs, dir: dir, id: NewIdentity(name)}
 	if dir == "" {
 		return b, nil
 	}
-	id, err := LoadIdentity(dir, log)
+	id, err := LoadIdentity(fs, dir, log)
 	if errors.Is(err, os.ErrNotExist) {
-		if err := mustBeNew(dir); err != nil {
+		if err := mustBeNew(fs, dir); err != nil {
 			return nil, err
 		}
 		return b, b.Save()
@@ -108,8 +111,8 @@ func OpenIdentity(dir, name string, log *slog.Logger) (*IdentityStore, error) {
 }
 
 // NewIdentityStore returns the store of an identity that is not saved yet; dir is "" in memory.
-func NewIdentityStore(dir string, id Identity) *IdentityStore {
-	return &IdentityStore{dir: dir, id: id}
+func NewIdentityStore(fs vfs.FS, dir string, id Identity) *IdentityStore {
+	return &IdentityStore{fs: fs, dir: dir, id: id}
 }
 
 // NewIdentity returns the identity of a node that belongs to no cluster yet.
@@ -118,32 +121,32 @@ func NewIdentity(name string) Identity {
 }
 
 // LoadIdentity reads the identity of a directory, or its copy if it is lost or damaged, and makes both the same.
-func LoadIdentity(dir string, log *slog.Logger) (Identity, error) {
-	if err := MustNotBeRestoring(dir); err != nil {
+func LoadIdentity(fs vfs.FS, dir string, log *slog.Logger) (Identity, error) {
+	if err := MustNotBeRestoring(fs, dir); err != nil {
 		return Identity{}, err
 	}
-	id, text, err := readIdentity(filepath.Join(dir, IdentityFile))
+	id, text, err := readIdentity(fs, fs.PathJoin(dir, IdentityFile))
 	lost := errors.Is(err, os.ErrNotExist)
 	if err != nil && !lost && !errors.Is(err, ondisk.ErrDamaged) {
 		return id, err
 	}
-	fromCopy, copied, copyErr := readIdentity(filepath.Join(dir, IdentityCopy))
+	fromCopy, copied, copyErr := readIdentity(fs, fs.PathJoin(dir, IdentityCopy))
 	switch {
 	case err == nil && bytes.Equal(text, copied):
 		return id, nil
 	case err == nil: // written by an older release, which keeps no copy
-		return id, ReplaceFile(filepath.Join(dir, IdentityCopy), text)
+		return id, ReplaceFile(fs, fs.PathJoin(dir, IdentityCopy), text)
 	case copyErr == nil:
 		log.Warn("the identity of the data directory was lost or damaged, its copy is used", "error", err)
-		return fromCopy, ReplaceFile(filepath.Join(dir, IdentityFile), copied)
+		return fromCopy, ReplaceFile(fs, fs.PathJoin(dir, IdentityFile), copied)
 	case lost && errors.Is(copyErr, ondisk.ErrDamaged):
 		return id, copyErr
 	}
 	return id, err
 }
 
-func readIdentity(path string) (id Identity, text []byte, err error) {
-	if text, err = os.ReadFile(path); err != nil {
+func readIdentity(fs vfs.FS, path string) (id Identity, text []byte, err error) {
+	if text, err = ReadFile(fs, path); err != nil {
 		return id, nil, err
 	}
 	if id, err = parseIdentity(text); err != nil {
@@ -232,8 +235,8 @@ func parseIdentity(b []byte) (id Identity, err error) {
 }
 
 // MustBeEmpty keeps a node out of a directory that is not its own.
-func MustBeEmpty(dir string) error {
-	others, err := foreign(dir)
+func MustBeEmpty(fs vfs.FS, dir string) error {
+	others, err := foreign(fs, dir)
 	if err != nil || len(others) == 0 {
 		return err
 	}
@@ -241,10 +244,10 @@ func MustBeEmpty(dir string) error {
 }
 
 // foreign returns the names in a directory that keep a new node from using it.
-func foreign(dir string) (names []string, err error) {
-	entries, err := os.ReadDir(dir)
-	for _, e := range entries {
-		name := e.Name()
+func foreign(fs vfs.FS, dir string) (names []string, err error) {
+	all, err := fs.List(dir)
+	slices.Sort(all)
+	for _, name := range all {
 		ours := name == LockFile || name == IdentityFile+".new" || name == IdentityCopy+".new" || name == ArchiveDir || name == StatsFile || name == StatsFile+".new"
 		if !ours && !strings.HasPrefix(name, damagedPrefix) {
 			names = append(names, name)
@@ -254,17 +257,17 @@ func foreign(dir string) (names []string, err error) {
 }
 
 // mustBeNew refuses a directory that a new node can't use: it is another node's, or has lost its identity.
-func mustBeNew(dir string) error {
-	others, err := foreign(dir)
+func mustBeNew(fs vfs.FS, dir string) error {
+	others, err := foreign(fs, dir)
 	if err != nil {
 		return err
 	}
 	for _, name := range others {
 		if name == MapFile || name == LogDir || strings.HasPrefix(name, "shard-") {
-			return &ondisk.DamageError{What: "identity", File: filepath.Join(dir, IdentityFile), Reason: fmt.Sprintf("it is missing, and %q is there", name)}
+			return &ondisk.DamageError{What: "identity", File: fs.PathJoin(dir, IdentityFile), Reason: fmt.Sprintf("it is missing, and %q is there", name)}
 		}
 	}
-	return MustBeEmpty(dir)
+	return MustBeEmpty(fs, dir)
 }
 
 // Read returns a copy of the identity. Its map must not be modified.
@@ -295,7 +298,7 @@ func (b *IdentityStore) Update(change func(*Identity)) error {
 	defer b.mu.Unlock()
 	next := b.id
 	change(&next)
-	if err := save(b.dir, next); err != nil {
+	if err := save(b.fs, b.dir, next); err != nil {
 		return err
 	}
 	b.id = next
@@ -329,7 +332,7 @@ func (b *IdentityStore) Hold(shard uint32, h *Holding) error {
 func (b *IdentityStore) Save() error { return b.Update(func(*Identity) {}) }
 
 // save replaces the file and its copy, each in one step that survives a power loss.
-func save(dir string, id Identity) error {
+func save(fs vfs.FS, dir string, id Identity) error {
 	if dir == "" {
 		return nil
 	}
@@ -337,8 +340,8 @@ func save(dir string, id Identity) error {
 	if err != nil {
 		return err
 	}
-	if err := ReplaceFile(filepath.Join(dir, IdentityCopy), text); err != nil {
+	if err := ReplaceFile(fs, fs.PathJoin(dir, IdentityCopy), text); err != nil {
 		return err
 	}
-	return ReplaceFile(filepath.Join(dir, IdentityFile), text)
+	return ReplaceFile(fs, fs.PathJoin(dir, IdentityFile), text)
 }
