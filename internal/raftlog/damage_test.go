@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"path"
 	"strings"
 	"sync/atomic"
@@ -71,7 +72,7 @@ func payload(index uint64) []byte {
 func (d *disk) files() (out []string) {
 	for _, dir := range []string{"/data/raft", "/data/raft/log"} {
 		names, err := d.mem.List(dir)
-		if err != nil {
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			d.t.Fatal(err)
 		}
 		for _, n := range names {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,8 @@ type Config struct {
 	// SegmentSize is the size of a log file in bytes; 0: 16 MiB.
 	SegmentSize int
 
+	// MustExist: there were logs before, so if they are missing now they are damaged.
+	MustExist bool
 	// AcceptDataLoss opens what remains of a damaged store. Every log that lost something, or may have, begins a new epoch.
 	AcceptDataLoss bool
 
@@ -60,8 +63,10 @@ type Log struct {
 	wal   *wal.Log
 	marks *marks
 	lock  io.Closer
-	// lossy: parts of the log were given up when it was opened, so every shard may have lost something.
-	lossy bool
+	// lossy: parts of the log were given up when it was opened, so every shard may have lost something. cut: damaged parts of the
+	// write-ahead log are among them.
+	lossy, cut bool
+	begun      bool // Begin has succeeded
 
 	mu     sync.Mutex // taken after the lock of the write-ahead log
 	shards map[uint32]*shardIndex
@@ -82,39 +87,87 @@ var ErrIdentity = errors.New("logs of another cluster or node")
 // Open opens the logs in cfg.Dir, creating them if the directory is empty or absent. If it returns ondisk.ErrDamaged, nothing
 // was changed, and AcceptDataLoss opens what remains.
 func Open(cfg Config) (*Log, error) {
-	cfg.setDefaults()
-	l := &Log{cfg: cfg, shards: map[uint32]*shardIndex{}, quit: make(chan struct{}), rotated: make(chan struct{}, 1), watchdog: newWatchdog()}
-	l.writes = l.watchdog.watch("log")
-	if err := l.open(); err != nil {
-		if l.wal != nil {
-			err = errors.Join(err, l.wal.Close())
-		}
-		if l.lock != nil {
-			err = errors.Join(err, l.lock.Close())
-		}
-		return nil, fmt.Errorf("logs in %q: %w", cfg.Dir, err)
+	l, err := Load(cfg)
+	if err != nil {
+		return nil, err
 	}
-	l.work.Go(l.copyOldEntries)
-	if !planted("raftlog-no-watchdog") {
-		go l.watchdog.run(l.quit, l.fail)
+	if err := l.Begin(); err != nil {
+		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
 
-func (l *Log) open() (err error) {
-	fs := l.cfg.FS
-	if err := ondisk.MakeDir(fs, l.path()); err != nil {
+// Load is the first half of Open: it reads the logs and changes nothing on disk. Until Begin, only Close and what reads may
+// be called.
+func Load(cfg Config) (*Log, error) {
+	cfg.setDefaults()
+	l := &Log{cfg: cfg, shards: map[uint32]*shardIndex{}, quit: make(chan struct{}), rotated: make(chan struct{}, 1), watchdog: newWatchdog()}
+	l.writes = l.watchdog.watch("log")
+	if err := l.load(); err != nil {
+		return nil, errors.Join(l.wrap(err), l.Close())
+	}
+	return l, nil
+}
+
+func (l *Log) load() error {
+	_, err := l.cfg.FS.Stat(l.cfg.Dir)
+	if err == nil {
+		err = l.takeLock()
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err != nil {
 		return err
 	}
-	if l.lock, err = fs.Lock(fs.PathJoin(l.cfg.Dir, "LOCK")); err != nil {
-		return err
-	}
-	for _, step := range []func() error{l.openMarks, l.checkEmpty, l.openLog, l.startMarks} {
+	for _, step := range []func() error{l.openMarks, l.checkEmpty, l.loadWAL, l.checkMarks} {
 		if err := step(); err != nil {
-			return asDamage(l.path(), err)
+			return err
 		}
 	}
 	return nil
+}
+
+// Begin is the second half of Open. It sets a damaged log aside, cuts it where its damage was accepted, and makes the logs writable.
+func (l *Log) Begin() error {
+	if err := l.begin(); err != nil {
+		return l.wrap(err)
+	}
+	l.begun = true
+	l.work.Go(l.copyOldEntries)
+	if !planted("raftlog-no-watchdog") {
+		go l.watchdog.run(l.quit, l.fail)
+	}
+	return nil
+}
+
+func (l *Log) begin() error {
+	if err := ondisk.MakeDir(l.cfg.FS, l.path()); err != nil {
+		return err
+	}
+	if l.lock == nil {
+		if err := l.takeLock(); err != nil {
+			return err
+		}
+	}
+	if l.cut {
+		if err := l.setAside(); err != nil {
+			return err
+		}
+	}
+	if err := l.wal.Begin(); err != nil {
+		return err
+	}
+	return l.startMarks()
+}
+
+func (l *Log) takeLock() (err error) {
+	l.lock, err = l.cfg.FS.Lock(l.cfg.FS.PathJoin(l.cfg.Dir, "LOCK"))
+	return err
+}
+
+// wrap adds what was opened to an error.
+func (l *Log) wrap(err error) error {
+	return fmt.Errorf("logs in %q: %w", l.cfg.Dir, asDamage(l.path(), err))
 }
 
 // path returns the directory of the write-ahead log.
@@ -122,11 +175,19 @@ func (l *Log) path() string { return l.cfg.FS.PathJoin(l.cfg.Dir, "log") }
 
 func (l *Log) openMarks() (err error) {
 	l.marks, err = openMarks(l.cfg.FS, l.cfg.FS.PathJoin(l.cfg.Dir, "marks"), l.cfg.Identity, l.watchdog.watch("marks of the logs"))
-	if err != nil && errors.Is(err, ondisk.ErrDamaged) && l.cfg.AcceptDataLoss {
-		l.giveUp(err)
-		return nil
+	if errors.Is(err, ondisk.ErrDamaged) {
+		return l.mustAccept(err)
 	}
 	return err
+}
+
+// mustAccept returns damage, unless it is accepted.
+func (l *Log) mustAccept(damage error) error {
+	if !l.cfg.AcceptDataLoss {
+		return damage
+	}
+	l.giveUp(damage)
+	return nil
 }
 
 // giveUp records that damage was accepted.
@@ -135,28 +196,27 @@ func (l *Log) giveUp(err error) {
 	l.cfg.Logger.Error("data loss accepted", "dir", l.cfg.Dir, "error", err)
 }
 
-// checkEmpty refuses an empty log if the marks name shards.
+// checkEmpty refuses a log without segments that once had some.
 func (l *Log) checkEmpty() error {
 	names, err := l.cfg.FS.List(l.path())
-	if err != nil || len(names) > 0 || len(l.marks.byShard) == 0 {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) || len(names) > 0 || l.lossy {
 		return err
 	}
-	lost := damaged(l.path(), "it is empty, but %q has marks of %d shards", l.marks.path, len(l.marks.byShard))
-	if !l.cfg.AcceptDataLoss {
-		return lost
+	switch {
+	case l.marks.byShard == nil && l.cfg.MustExist:
+		return l.mustAccept(damaged(l.cfg.Dir, "it is missing"))
+	case l.cfg.MustExist, len(l.marks.byShard) > 0:
+		return l.mustAccept(damaged(l.path(), "it is empty, but %q has marks of %d shards", l.marks.path, len(l.marks.byShard)))
 	}
-	l.giveUp(lost)
 	return nil
 }
 
-// openLog opens the write-ahead log. A damaged one is copied before the remains are opened.
-func (l *Log) openLog() error {
+// loadWAL reads the write-ahead log, or what remains of it if its damage is accepted.
+func (l *Log) loadWAL() error {
 	err := l.openWAL(false)
 	if errors.Is(err, ondisk.ErrDamaged) && l.cfg.AcceptDataLoss {
 		l.giveUp(err)
-		if err := l.setAside(); err != nil {
-			return err
-		}
+		l.cut = true
 		err = l.openWAL(true)
 	}
 	return err
@@ -164,7 +224,7 @@ func (l *Log) openLog() error {
 
 func (l *Log) openWAL(acceptLoss bool) (err error) {
 	clear(l.shards)
-	l.wal, err = wal.Open(wal.Config{
+	l.wal, err = wal.Load(wal.Config{
 		Dir: l.path(), FS: l.cfg.FS, Owner: l.cfg.Identity.encode(), SegmentSize: l.cfg.SegmentSize, AcceptLoss: acceptLoss,
 		Checkpoint: l.checkpoint, Logger: l.cfg.Logger, Failed: l.fail,
 	}, l.replay)
@@ -253,15 +313,16 @@ func (id Identity) check(b []byte) error {
 	return nil
 }
 
-// startMarks creates the marks file of a new log. A log with shards must have had one.
-func (l *Log) startMarks() error {
-	if l.marks.byShard == nil && len(l.shards) > 0 && !l.lossy {
-		missing := damaged(l.marks.path, "it is missing")
-		if !l.cfg.AcceptDataLoss {
-			return missing
-		}
-		l.giveUp(missing)
+// checkMarks refuses logs with shards that have lost their marks file.
+func (l *Log) checkMarks() error {
+	if l.marks.byShard == nil && (len(l.shards) > 0 || l.cfg.MustExist) && !l.lossy {
+		return l.mustAccept(damaged(l.marks.path, "it is missing"))
 	}
+	return nil
+}
+
+// startMarks creates the marks file of new logs, and of logs of which parts were given up.
+func (l *Log) startMarks() error {
 	if l.marks.byShard == nil || l.lossy {
 		if err := l.marks.create(l.cfg.FS); err != nil {
 			return err
@@ -271,10 +332,19 @@ func (l *Log) startMarks() error {
 }
 
 // Close syncs the marks, so that from now on any loss is noticed, and closes the log. No ShardLog may be used afterwards.
-func (l *Log) Close() error {
-	close(l.quit)
-	l.work.Wait()
-	return errors.Join(l.marks.close(), l.wal.Close(), l.lock.Close())
+func (l *Log) Close() (err error) {
+	if l.begun {
+		close(l.quit)
+		l.work.Wait()
+		err = l.marks.close()
+	}
+	if l.wal != nil {
+		err = errors.Join(err, l.wal.Close())
+	}
+	if l.lock != nil {
+		err = errors.Join(err, l.lock.Close())
+	}
+	return err
 }
 
 // fail stops all writes and reports the first failure.

@@ -95,6 +95,23 @@ func openMarks(fs vfs.FS, path string, id Identity, writes *writeTracker) (m *ma
 	return m, nil
 }
 
+// Owner reads whose logs are in a directory, if their marks are readable.
+func Owner(fs vfs.FS, dir string) (id Identity, ok bool) {
+	b, err := readFile(fs, fs.PathJoin(dir, "marks"))
+	if err != nil {
+		return id, false
+	}
+	for slot := range 2 {
+		lo := min(slot*slotLen, len(b))
+		if owner, _, _, err := decodeSlot(b[lo:min(lo+slotLen, len(b))]); err == nil && owner[0] == recordVersion {
+			copy(id.Cluster[:], owner[1:])
+			id.Node = binary.BigEndian.Uint64(owner[17:])
+			return id, true
+		}
+	}
+	return id, false
+}
+
 // create writes a new file with the marks in m. It replaces an old file atomically.
 func (m *marks) create(fs vfs.FS) error {
 	if m.byShard == nil {

@@ -3,6 +3,8 @@ package raftlog
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -19,8 +21,10 @@ const maxTail = 2 << 20
 type Start struct {
 	Index, Term uint64
 	Conf        *pb.ConfState
-	// FromSnapshot means that the state was replaced by a snapshot: whatever the log has, it starts over there.
+	// FromSnapshot means that the state was replaced by a snapshot: unless the log has its entry, it starts over there.
 	FromSnapshot bool
+	// Ran means that the replica has run before, so that a log without a mark is damaged.
+	Ran bool
 	// Epoch is the state's epoch, which can be ahead of the log's: a recovery raises it and drops the log.
 	Epoch uint64
 }
@@ -46,9 +50,8 @@ var _ raft.Storage = (*ShardLog)(nil)
 // ErrStateBehind: the log no longer has entries that the state lacks. Files of the state are lost or old.
 var ErrStateBehind = errors.New("the files of the state are lost or old")
 
-// Shard opens the log of a shard whose state is at start. It checks the log against its mark, and brings it up to the
-// state: after a power loss the log may have less than the state had applied from it, if the log was being replaced, and a
-// commit index below what was applied.
+// Shard opens the log of a shard whose state is at start. It checks the log against its mark and the state, and brings it up to the
+// state: a blank log starts there, and after a power loss a log may have a commit index below what was applied.
 func (l *Log) Shard(id uint32, start Start) (*ShardLog, error) {
 	s := &ShardLog{log: l, shard: id, conf: start.Conf, hard: &pb.HardState{}}
 	if s.conf == nil {
@@ -60,24 +63,49 @@ func (l *Log) Shard(id uint32, start Start) (*ShardLog, error) {
 	return s, nil
 }
 
-func (s *ShardLog) open(start Start) error {
+// Check compares the log of a shard with its mark and with its state, as Shard does, and changes nothing on disk.
+func (l *Log) Check(id uint32, start Start) error {
+	s := &ShardLog{log: l, shard: id}
 	s.load()
-	s.epoch = max(s.epoch, start.Epoch)
-	applied := position{start.Index, start.Term}
-	if applied.index < s.start.index && !start.FromSnapshot {
-		return fmt.Errorf("%w: its log begins after entry %d, and it has only entry %d", ErrStateBehind, s.start.index, applied.index)
+	lost, err := s.compare(start)
+	if err == nil && lost != nil && !l.cfg.AcceptDataLoss {
+		err = lost
 	}
-	if err := s.checkMark(applied, start.FromSnapshot); err != nil {
+	if err != nil {
+		return fmt.Errorf("log of shard %d: %w", id, err)
+	}
+	return nil
+}
+
+func (s *ShardLog) open(start Start) error {
+	l := s.log
+	s.load()
+	l.mu.Lock()
+	l.shards[s.shard] = s.index
+	l.mu.Unlock()
+	lost, err := s.compare(start)
+	if err == nil && lost != nil && !l.cfg.AcceptDataLoss {
+		err = lost
+	}
+	if err != nil {
 		return err
 	}
-	if applied.index > s.last.index || start.FromSnapshot {
-		if err := s.Reset(applied.index, applied.term); err != nil {
+	k, known := l.marks.get(s.shard)
+	s.epoch = max(s.epoch, start.Epoch, k.epoch)
+	if lost != nil {
+		if err := s.giveUp(k, lost); err != nil {
 			return err
 		}
-	} else if term, err := s.Term(applied.index); err != nil {
+	}
+	applied := position{start.Index, start.Term}
+	switch reached := s.reached(s.last.index); {
+	case applied.index > s.last.index || start.FromSnapshot && !s.has(applied):
+		err = s.Reset(applied.index, applied.term)
+	case !known || k != reached:
+		err = l.marks.set(reached)
+	}
+	if err != nil {
 		return err
-	} else if term != applied.term {
-		return damaged(s.log.path(), "entry %d is of term %d, the state applied one of term %d", applied.index, term, applied.term)
 	}
 	// The commit index is not synced on its own, and the state may have gone past the one on disk.
 	s.hard.Commit = new(min(max(s.hard.GetCommit(), applied.index), s.last.index))
@@ -92,59 +120,72 @@ func (s *ShardLog) load() {
 	l := s.log
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.shards[s.shard] == nil {
-		l.shards[s.shard] = &shardIndex{}
+	if s.index = l.shards[s.shard]; s.index == nil {
+		s.index = &shardIndex{}
 	}
-	s.index = l.shards[s.shard]
 	s.epoch, s.hard = s.index.epoch, s.index.hard.proto()
 	s.start, s.last = s.index.start, s.index.last()
-}
-
-// checkMark refuses a log that is shorter than its mark, or that has lost a vote, and sets the first mark of a new one. replaced says that
-// a snapshot replaces the entries, which may have gone further than the snapshot does.
-func (s *ShardLog) checkMark(applied position, replaced bool) error {
-	k, known := s.log.marks.get(s.shard)
-	s.epoch = max(s.epoch, k.epoch)
-	end := max(s.last.index, applied.index)
-	if replaced {
-		end = max(end, k.index)
-	}
-	reached := s.reached(end)
-	var lost *ondisk.DamageError
-	switch {
-	case s.log.lossy:
-		lost = damaged(s.log.path(), "parts of the store were given up")
-	case !known && (s.last != position{} || s.hard.GetTerm() > 0):
-		lost = damaged(s.log.marks.path, "it has no mark of shard %d", s.shard)
-	case known && k.term > reached.term:
-		lost = damaged(s.log.path(), "shard %d had reached entry %d in term %d, but now ends at entry %d in term %d", s.shard, k.index, k.term, end, reached.term)
-	case known && k.term == reached.term && k.index > end:
-		lost = damaged(s.log.path(), "entries %d to %d of shard %d are lost", end+1, k.index, s.shard)
-	case known && k.term == reached.term && k.vote != 0 && k.vote != reached.vote:
-		lost = damaged(s.log.path(), "shard %d had voted for replica %d in term %d, and now has the vote %d", s.shard, k.vote, k.term, reached.vote)
-	}
-	if lost != nil && !s.log.cfg.AcceptDataLoss {
-		return lost
-	}
-	if lost != nil {
-		s.log.giveUpShard(s.shard, lost)
-		s.epoch++
-		term := max(reached.term, k.term) + 1 // the vote in the last term may be lost
-		s.hard = &pb.HardState{Term: &term, Vote: new(uint64(0)), Commit: s.hard.Commit}
-		reached = s.reached(end)
-		if err := s.saveEpoch(); err != nil {
-			return err
-		}
-	}
-	if known && k == reached {
-		return nil
-	}
-	return s.log.marks.set(reached)
 }
 
 // reached returns the mark of a log whose last entry is at index.
 func (s *ShardLog) reached(index uint64) mark {
 	return mark{s.shard, s.epoch, position{index, s.hard.GetTerm()}, s.hard.GetVote()}
+}
+
+// has reports whether the log has an entry, or begins after it.
+func (s *ShardLog) has(p position) bool {
+	term, err := s.Term(p.index)
+	return err == nil && term == p.term
+}
+
+// blank reports whether nothing was ever written to the log.
+func (s *ShardLog) blank() bool { return s.last == position{} && s.hard.GetTerm() == 0 }
+
+// compare refuses a log that does not go with its state. lost is what the log has lost according to its mark and the state.
+func (s *ShardLog) compare(start Start) (lost *ondisk.DamageError, err error) {
+	applied := position{start.Index, start.Term}
+	snapshot := start.FromSnapshot && !s.has(applied) // its log is about to start over
+	switch {
+	case applied.index < s.start.index:
+		return nil, fmt.Errorf("%w: its log begins after entry %d, and it has only entry %d", ErrStateBehind, s.start.index, applied.index)
+	case applied.index <= s.last.index && !snapshot && !s.has(applied):
+		term, err := s.Term(applied.index)
+		if err != nil {
+			return nil, err
+		}
+		return nil, damaged(s.log.path(), "entry %d is of term %d, the state applied one of term %d", applied.index, term, applied.term)
+	}
+	k, known := s.log.marks.get(s.shard)
+	end, term := s.last.index, s.hard.GetTerm()
+	switch {
+	case s.log.lossy:
+		return damaged(s.log.path(), "parts of the store were given up"), nil
+	case !known && (start.Ran || !s.blank()):
+		return damaged(s.log.marks.path, "it has no mark of shard %d", s.shard), nil
+	case known && k.term > term:
+		return damaged(s.log.path(), "shard %d had reached entry %d in term %d, but now ends at entry %d in term %d", s.shard, k.index, k.term, end, term), nil
+	case known && k.term == term && k.vote != 0 && k.vote != s.hard.GetVote():
+		return damaged(s.log.path(), "shard %d had voted for replica %d in term %d, and now has the vote %d", s.shard, k.vote, k.term, s.hard.GetVote()), nil
+	case snapshot:
+	case known && k.term == term && k.index > end:
+		return damaged(s.log.path(), "entries %d to %d of shard %d are lost", end+1, k.index, s.shard), nil
+	case applied.index > end && !s.blank() && (start.Ran || start.Epoch <= max(s.epoch, k.epoch)): // otherwise a recovery is being repeated
+		return damaged(s.log.path(), "shard %d ends at entry %d, and its state has entry %d already", s.shard, end, applied.index), nil
+	}
+	return nil, nil
+}
+
+// giveUp accepts that the log has lost something: it begins a new epoch, in a term in which this replica has not voted.
+func (s *ShardLog) giveUp(k mark, lost *ondisk.DamageError) error {
+	s.log.giveUpShard(s.shard, lost)
+	s.epoch++
+	s.hard = &pb.HardState{Term: new(max(s.hard.GetTerm(), k.term) + 1), Vote: new(uint64(0)), Commit: s.hard.Commit}
+	return s.saveEpoch()
+}
+
+// LostError returns the error for a log that has lost something that only others know of.
+func (s *ShardLog) LostError(format string, args ...any) error {
+	return damaged(s.log.path(), "shard %d: %s", s.shard, fmt.Sprintf(format, args...))
 }
 
 func (l *Log) giveUpShard(id uint32, err error) {
@@ -296,6 +337,39 @@ func (s *ShardLog) Compact(index uint64) error {
 func (l *Log) Has(id uint32) bool {
 	_, known := l.marks.get(id)
 	return known
+}
+
+// Holds reports whether something was ever written to the log of a shard, and is there.
+func (l *Log) Holds(id uint32) bool {
+	s := &ShardLog{log: l, shard: id}
+	s.load()
+	return !s.blank()
+}
+
+// Last returns the last entry in the log of a shard.
+func (l *Log) Last(id uint32) uint64 {
+	s := &ShardLog{log: l, shard: id}
+	s.load()
+	return s.last.index
+}
+
+// Shards returns the shards that have, or had, a log on this node.
+func (l *Log) Shards() []uint32 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.marks.mu.Lock()
+	defer l.marks.mu.Unlock()
+	ids := slices.AppendSeq(slices.Collect(maps.Keys(l.shards)), maps.Keys(l.marks.byShard))
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// Create records durably that a shard has a log, so that from now on its loss is noticed.
+func (l *Log) Create(id uint32) error {
+	if l.Has(id) {
+		return nil
+	}
+	return l.marks.set(mark{shard: id})
 }
 
 // Remove removes a shard whose replica has left this node for good. Its ShardLog must not be in use. If a crash interrupts it,

@@ -83,7 +83,7 @@ func newLoop(s *Shard) (l *loop, err error) {
 	if err = l.setConf(conf); err != nil {
 		return nil, err
 	}
-	if err := l.openLog(raftlog.Start{Index: at.Index, Term: at.Term, Conf: conf}); err != nil {
+	if err := l.openLog(conf); err != nil {
 		return nil, err
 	}
 	if l.raft, err = raft.NewRawNode(l.raftConfig(at.Index)); err != nil {
@@ -102,12 +102,13 @@ func newLoop(s *Shard) (l *loop, err error) {
 
 // openLog opens the log, and brings the epochs of log and state into agreement: the log's grows when a loss in the log itself
 // was accepted.
-func (l *loop) openLog(start raftlog.Start) (err error) {
+func (l *loop) openLog(conf *pb.ConfState) error {
 	state := l.cfg.State
-	start.FromSnapshot = state.Installed()
-	if start.Epoch, err = state.Epoch(); err != nil {
+	start, err := startOf(state)
+	if err != nil {
 		return err
 	}
+	start.Conf, start.Ran = conf, l.cfg.Ran
 	l.log, err = l.cfg.Log.Shard(l.cfg.ID, start)
 	if errors.Is(err, raftlog.ErrStateBehind) {
 		return state.LostError(err.Error())
@@ -136,11 +137,16 @@ func (l *loop) bootstrap() error {
 	if err != nil {
 		return err
 	}
-	if err := l.cfg.State.Apply(store.Position{Index: 1, Term: 1, Conf: conf}, nil); err != nil {
+	at := firstPosition
+	at.Conf = conf
+	if err := l.cfg.State.Apply(at, nil); err != nil {
 		return err
 	}
 	return l.cfg.State.Flush()
 }
+
+// firstPosition is where a new group begins.
+var firstPosition = store.Position{Index: 1, Term: 1}
 
 func encodeConf(conf *pb.ConfState) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(conf)

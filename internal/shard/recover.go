@@ -49,7 +49,11 @@ func Reach(log *raftlog.Log, state *store.Store, id uint32) (store.Position, err
 	if !log.Has(id) {
 		return at, nil
 	}
-	l, err := log.Shard(id, raftlog.Start{Index: at.Index, Term: at.Term, Conf: new(pb.ConfState), FromSnapshot: state.Installed()})
+	start, err := startOf(state)
+	if err != nil {
+		return at, err
+	}
+	l, err := log.Shard(id, start)
 	if err != nil {
 		return at, fmt.Errorf("shard %d: %w", id, err)
 	}
@@ -58,6 +62,14 @@ func Reach(log *raftlog.Log, state *store.Store, id uint32) (store.Position, err
 		at.Term, err = l.Term(last)
 	}
 	return at, err
+}
+
+// startOf returns where the log of a state begins.
+func startOf(state *store.Store) (start raftlog.Start, err error) {
+	at := state.Applied()
+	start = raftlog.Start{Index: at.Index, Term: at.Term, FromSnapshot: state.Installed()}
+	start.Epoch, err = state.Epoch()
+	return start, err
 }
 
 // Replay applies all entries of a log beyond the state, whether a majority had them or not. The state must no longer be that
@@ -71,9 +83,12 @@ func Replay(log *raftlog.Log, state *store.Store, id uint32) (err error) {
 	if !log.Has(id) {
 		return nil // a repeat: the log is already gone
 	}
-	conf := new(pb.ConfState)
 	at := state.Applied()
-	l, err := log.Shard(id, raftlog.Start{Index: at.Index, Term: at.Term, Conf: conf, FromSnapshot: state.Installed()})
+	start, err := startOf(state)
+	if err != nil {
+		return err
+	}
+	l, err := log.Shard(id, start)
 	if err != nil {
 		return err
 	}
@@ -109,4 +124,19 @@ func applyAlone(state *store.Store, e *pb.Entry) error {
 	}
 	pos.Time = max(last.Time, h.time)
 	return state.Apply(pos, body)
+}
+
+// Check compares the log of a replica that isn't running with its state, as Start does, and changes nothing on disk. cfg.State is nil
+// if there is none. It returns raftlog.ErrStateBehind for a state that is lost or old.
+func Check(cfg Config) (err error) {
+	var start raftlog.Start
+	if cfg.State != nil {
+		if start, err = startOf(cfg.State); err != nil {
+			return err
+		}
+	}
+	if start.Ran = cfg.Ran; start.Index == 0 && len(cfg.Voters) > 0 {
+		start.Index, start.Term = firstPosition.Index, firstPosition.Term
+	}
+	return cfg.Log.Check(cfg.ID, start)
 }

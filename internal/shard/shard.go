@@ -58,6 +58,8 @@ type Config struct {
 	// Voters are the first members of a new group; every one of them must be given the same. They are ignored if State
 	// already has a position. A replica without voters and position waits until a leader sends it the state.
 	Voters []uint64
+	// Ran: the replica has run before, so a log that does not know it is damaged.
+	Ran bool
 
 	Log       *raftlog.Log
 	State     *store.Store

@@ -159,8 +159,8 @@ func (f *cachedFile) SyncData() error {
 	return nil
 }
 
-// end returns the offset of the next record.
-func (l *Log) end() int {
+// nextAt returns the offset of the next record.
+func (l *Log) nextAt() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.outAt + len(l.out)
@@ -186,7 +186,7 @@ func TestFailedSyncIsNotForgotten(t *testing.T) {
 				w.check(got)
 				for range rng.IntN(6) {
 					size := rng.IntN(900)
-					if end := w.log.end(); whole {
+					if end := w.log.nextAt(); whole {
 						size = blockEnd(end+recordHead) - end - recordHead
 					}
 					if err = w.add(content(rng, size), rng.IntN(3) > 0); err != nil {

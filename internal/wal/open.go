@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -34,6 +35,18 @@ type Replay func(at LSN, content []byte, checkpoint bool) error
 // that are needed. Some may have been replayed before Open fails. If it returns ondisk.ErrDamaged, nothing was changed on
 // disk, and AcceptLoss opens what remains.
 func Open(cfg Config, replay Replay) (*Log, error) {
+	l, err := Load(cfg, replay)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.Begin(); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// Load is the first half of Open: it reads the log and changes nothing on disk. Until Begin, only Close may be called.
+func Load(cfg Config, replay Replay) (*Log, error) {
 	cfg.setDefaults()
 	l := &Log{cfg: cfg, segments: map[uint32]*segment{}, work: make(chan struct{}, 1), done: make(chan struct{})}
 	l.changed.L = &l.mu
@@ -45,15 +58,13 @@ func Open(cfg Config, replay Replay) (*Log, error) {
 		l.wake()
 	})
 	l.retry.Stop() // until the disk is full
-	if err := l.open(replay); err != nil {
+	if err := l.load(replay); err != nil {
 		return nil, errors.Join(err, l.closeFiles())
 	}
-	l.wake()
-	go l.keepSegments()
 	return l, nil
 }
 
-func (l *Log) open(replay Replay) error {
+func (l *Log) load(replay Replay) (err error) {
 	if l.cfg.SegmentSize%blockSize != 0 {
 		return fmt.Errorf("segments of %d bytes: their size must be a multiple of %d", l.cfg.SegmentSize, blockSize)
 	}
@@ -63,41 +74,49 @@ func (l *Log) open(replay Replay) error {
 	if err := l.openSegments(); err != nil {
 		return err
 	}
-	first, end, err := l.replayAll(replay)
-	if err = l.accept(err); err != nil {
-		return err
-	}
-	if err := l.cutAt(end); err != nil {
-		return err
-	}
-	if end == 0 {
-		return l.start()
-	}
-	return l.resume(first, end)
+	l.first, l.end, err = l.replayAll(replay)
+	return l.cfg.accept(err)
 }
 
-// accept logs damage and returns nil, if the configuration accepts loss.
-func (l *Log) accept(err error) error {
-	var damage *ondisk.DamageError
-	if !l.cfg.AcceptLoss || !errors.As(err, &damage) {
-		return err
+// Begin is the second half of Open: it cuts off what is beyond the end of the log, and makes the log writable.
+func (l *Log) Begin() error {
+	err := l.cfg.removeUnfinished()
+	if err == nil {
+		err = l.cutAt(l.end)
 	}
-	l.cfg.Logger.Warn("damage to the log is accepted: what follows it is lost", "damage", damage)
-	return nil
-}
-
-// openSegments opens all segment files in the directory, and removes unfinished ones.
-func (l *Log) openSegments() error {
-	names, err := l.cfg.FS.List(l.cfg.Dir)
+	switch {
+	case err != nil:
+	case l.end == 0:
+		err = l.start()
+	default:
+		err = l.resume(l.first, l.end)
+	}
 	if err != nil {
 		return err
 	}
+	l.begun = true
+	l.wake()
+	go l.keepSegments()
+	return nil
+}
+
+// accept logs damage and returns nil, if the configuration accepts loss.
+func (c *Config) accept(err error) error {
+	var damage *ondisk.DamageError
+	if !c.AcceptLoss || !errors.As(err, &damage) {
+		return err
+	}
+	c.Logger.Warn("damage to the log is accepted: what follows it is lost", "damage", damage)
+	return nil
+}
+
+// openSegments opens all segment files in the directory. A missing directory has none.
+func (l *Log) openSegments() error {
+	names, err := l.cfg.FS.List(l.cfg.Dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	for _, name := range names {
-		if strings.HasSuffix(name, suffix+unfinishedSuffix) {
-			if err := l.cfg.FS.Remove(l.cfg.path(name)); err != nil {
-				return err
-			}
-		}
 		if number, ok := numberOf(name); ok {
 			s, err := l.openSegment(number, 0)
 			if err != nil {
@@ -110,6 +129,17 @@ func (l *Log) openSegments() error {
 		}
 	}
 	return nil
+}
+
+// removeUnfinished removes files that did not become segments.
+func (c *Config) removeUnfinished() error {
+	names, err := c.FS.List(c.Dir)
+	for _, name := range names {
+		if strings.HasSuffix(name, suffix+unfinishedSuffix) {
+			err = errors.Join(err, c.FS.Remove(c.path(name)))
+		}
+	}
+	return err
 }
 
 // numbers returns the numbers of all open segments, in order.
@@ -138,7 +168,7 @@ func (l *Log) replayAll(replay Replay) (first uint32, end LSN, err error) {
 func (l *Log) findLast() (last, first uint32, err error) {
 	for _, n := range slices.Backward(l.numbers()) {
 		first, err := l.readFirst(n)
-		if err = l.accept(err); err != nil {
+		if err = l.cfg.accept(err); err != nil {
 			return 0, 0, err
 		}
 		if first > 0 {

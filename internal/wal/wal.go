@@ -14,7 +14,7 @@ import (
 
 // Config configures a Log.
 type Config struct {
-	Dir   string // must exist
+	Dir   string // must exist when Begin is called
 	FS    vfs.FS // nil: the operating system's
 	Owner []byte // identifies the log, at most 256 bytes: Open refuses the log of another owner
 
@@ -74,6 +74,10 @@ type Log struct {
 	mu      sync.Mutex
 	changed sync.Cond // signals that a sync has ended, a segment is ready, or the log has failed
 	err     error     // the first failure, or ErrClosed
+
+	first uint32 // the first segment that is needed, according to Load
+	end   LSN    // of the log, according to Load
+	begun bool   // Begin has succeeded
 
 	segments map[uint32]*segment // the needed ones
 	last     *segment            // records go here
@@ -315,6 +319,9 @@ func (l *Log) Segments() (first, last uint32) {
 
 // Close writes everything not yet written and closes the files.
 func (l *Log) Close() error {
+	if !l.begun {
+		return l.closeFiles()
+	}
 	l.mu.Lock()
 	for l.err == nil && (l.syncing || len(l.out) > l.old) {
 		if l.syncing {
