@@ -44,6 +44,7 @@ type loop struct {
 	sealed  []byte   // buffer for its entry; Raft gets a copy
 	reads   reads
 
+	lost      error // what this replica's log has lost, according to a leader
 	changes   changes
 	transfers transfers
 	previous  previousLeader
@@ -242,7 +243,7 @@ func asFailure(p any) error {
 
 // step hands messages to Raft, and ignores its errors: Raft rejects a message that it has no use for.
 func (l *loop) step(m *pb.Message) {
-	for n := 0; ; n++ {
+	for n := 0; l.lost == nil; n++ {
 		if m.GetType() != pb.MsgTimeoutNow || l.whyBarred() == "" {
 			l.stepOne(m)
 		}
@@ -259,6 +260,9 @@ func (l *loop) step(m *pb.Message) {
 
 // stepOne hands one message to Raft, and reads the other information that it carries.
 func (l *loop) stepOne(m *pb.Message) {
+	if l.lost = contradiction(l, m); l.lost != nil {
+		return
+	}
 	if m.GetType() == pb.MsgTimeoutNow {
 		l.transfers.noteRequest(m)
 	}
@@ -276,6 +280,9 @@ func (l *loop) turn() error {
 	// Callers who were just answered may have more calls to make. Without this, the next round would start with the first few
 	// of them, and the others would wait for two rounds.
 	runtime.Gosched()
+	if l.lost != nil {
+		return l.lost
+	}
 	l.reads.start()
 	if err := l.changes.start(); err != nil {
 		return err
@@ -346,6 +353,7 @@ func (l *loop) send(ms []*pb.Message) {
 				l.freshness.stampTime(m)
 			case pb.MsgHeartbeat:
 				l.transfers.addProbe(m)
+				addMatch(l.raft, m)
 			case pb.MsgTimeoutNow:
 				l.transfers.addReason(m)
 			case pb.MsgHeartbeatResp:

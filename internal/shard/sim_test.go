@@ -54,6 +54,7 @@ type node struct {
 	id     uint64       // of its replica: an incarnation in the upper 32 bits, and num in the lower
 	voters []uint64     // the first members, if its replica is one of them
 	wall   atomic.Int64 // error of its wall clock in nanoseconds
+	fatal  func(error)  // receives why its replica can't continue; nil: it must not happen
 
 	mu    sync.Mutex
 	life  *life // nil: down

@@ -128,6 +128,8 @@ func (d *disk) fail(op, path string) (err error) {
 func (l *life) failed(err error) {
 	switch {
 	case l.dead.Load():
+	case l.fatal != nil:
+		l.fatal(err)
 	case l.fault.Load() == nil:
 		l.w.errorf("node %d: %v", l.id, err)
 	default:
