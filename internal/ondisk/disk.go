@@ -24,20 +24,31 @@ func Prepare(fs vfs.FS, dir string) error {
 	if err := MakeDir(fs, dir); err != nil {
 		return err
 	}
-	if value, err := atomicfs.ReadMarker(fs, dir, "format-version"); err == nil && value != "" {
-		if v, err := strconv.ParseUint(value, 10, 64); err == nil && v > uint64(Format) {
-			return fmt.Errorf("%q has format %d, and this version of the program knows formats up to %d: use the newer one that wrote it", dir, v, uint64(Format))
-		}
+	if err := CheckFormat(fs, dir); err != nil {
+		return err
 	}
 	names, err := fs.List(dir)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if strings.HasPrefix(name, "OPTIONS-") {
+		if strings.HasPrefix(name, OptionsPrefix) {
 			if err := fs.Remove(fs.PathJoin(dir, name)); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// OptionsPrefix begins the names of the files in which Pebble records its options.
+const OptionsPrefix = "OPTIONS-"
+
+// CheckFormat refuses a directory written by a newer release, as Prepare does, and changes nothing.
+func CheckFormat(fs vfs.FS, dir string) error {
+	if value, err := atomicfs.ReadMarker(fs, dir, "format-version"); err == nil && value != "" {
+		if v, err := strconv.ParseUint(value, 10, 64); err == nil && v > uint64(Format) {
+			return fmt.Errorf("%q has format %d, and this version of the program knows formats up to %d: use the newer one that wrote it", dir, v, uint64(Format))
 		}
 	}
 	return nil

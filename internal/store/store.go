@@ -74,12 +74,13 @@ type Position struct {
 // Store is one shard's state. Its methods are safe for concurrent use, except that only the shard's loop may call Begin and
 // Apply.
 type Store struct {
-	cfg     Config
-	staging staging
-	db      *pebble.DB
-	reads   // of the latest applied state
-	applied atomic.Pointer[Position]
-	buffers buffers
+	cfg      Config
+	readOnly bool // opened by Peek
+	staging  staging
+	db       *pebble.DB
+	reads    // of the latest applied state
+	applied  atomic.Pointer[Position]
+	buffers  buffers
 
 	mu     sync.Mutex
 	opened bool  // report damage to Fatal too
@@ -95,6 +96,21 @@ var ErrIdentity = errors.New("state of another cluster, replica or shard")
 // The first byte of a key is its table, and every table has its own files. So a table whose keys only grow, for example with
 // time, is hardly ever merged with older data, whatever the keys of other tables are.
 func Open(cfg Config) (*Store, error) {
+	s := newStore(cfg)
+	err := s.staging.finish()
+	if err == nil {
+		err = s.open()
+	}
+	if err != nil {
+		return nil, s.openError(err)
+	}
+	if err := s.begin(); err != nil {
+		return nil, errors.Join(err, s.db.Close())
+	}
+	return s, nil
+}
+
+func newStore(cfg Config) *Store {
 	if cfg.FS == nil {
 		cfg.FS = vfs.Default
 	}
@@ -104,21 +120,15 @@ func Open(cfg Config) (*Store, error) {
 	if cfg.MemTableSize == 0 {
 		cfg.MemTableSize = 8 << 20
 	}
-	s := &Store{cfg: cfg, staging: staging{cfg.FS, cfg.Dir}}
-	err := s.staging.finish()
-	if err == nil {
-		err = s.open()
+	return &Store{cfg: cfg, staging: staging{cfg.FS, cfg.Dir}}
+}
+
+// openError adds to an error of Open which state it is about, unless it says so itself.
+func (s *Store) openError(err error) error {
+	if err == nil || errors.Is(err, ondisk.ErrDamaged) {
+		return err
 	}
-	if errors.Is(err, ondisk.ErrDamaged) {
-		return nil, err
-	}
-	if err != nil {
-		return nil, fmt.Errorf("state in %q: %w", cfg.Dir, err)
-	}
-	if err := s.begin(); err != nil {
-		return nil, errors.Join(err, s.db.Close())
-	}
-	return s, nil
+	return fmt.Errorf("state in %q: %w", s.cfg.Dir, err)
 }
 
 // begin makes further damage go to Fatal. It returns an earlier failure.
@@ -140,10 +150,14 @@ func (s *Store) open() (err error) {
 			panic(p)
 		}
 	}()
-	if err := ondisk.Prepare(s.cfg.FS, s.cfg.Dir); err != nil {
+	prepare := ondisk.Prepare
+	if s.readOnly {
+		prepare = ondisk.CheckFormat
+	}
+	if err := prepare(s.cfg.FS, s.cfg.Dir); err != nil {
 		return err
 	}
-	if err := s.checkFiles(); err != nil {
+	if _, err := s.checkFiles(); err != nil {
 		return err
 	}
 	if s.db, err = s.openDB(); err != nil {
@@ -160,31 +174,31 @@ func (s *Store) openDB() (*pebble.DB, error) {
 	options, compactions := s.options(), newScheduler()
 	options.Experimental.CompactionScheduler = compactions
 	db, err := pebble.Open(s.cfg.Dir, options)
-	if err == nil {
+	if err == nil && !s.readOnly {
 		compactions.begin()
 	}
 	return db, err
 }
 
-// checkFiles refuses a directory that has lost a state. If there are tables but no manifest, Pebble would create a new state
+// checkFiles refuses a directory that has lost a state, and returns the list of its tables; "": there is no state. If there are tables but no manifest, Pebble would create a new state
 // and delete the tables.
-func (s *Store) checkFiles() error {
+func (s *Store) checkFiles() (listed string, err error) {
 	names, err := s.cfg.FS.List(s.cfg.Dir)
 	if err != nil {
-		return err
+		return "", err
 	}
-	listed, err := atomicfs.ReadMarker(s.cfg.FS, s.cfg.Dir, "manifest")
+	listed, err = atomicfs.ReadMarker(s.cfg.FS, s.cfg.Dir, "manifest")
 	if err != nil {
-		return s.damage(err)
+		return "", s.damage(err)
 	}
 	tables := slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ".sst") })
 	switch {
 	case listed == "" && tables:
-		return s.LostError("the list of its tables is missing")
+		return "", s.LostError("the list of its tables is missing")
 	case listed == "" && s.cfg.MustExist:
-		return s.LostError("it is missing")
+		return "", s.LostError("it is missing")
 	}
-	return nil
+	return listed, nil
 }
 
 // damage classifies an error of Open.
@@ -216,6 +230,10 @@ func (s *Store) load() (err error) {
 		// It is new, or was never flushed before a crash: nothing else can be in it.
 		if !s.isBlank() {
 			return fmt.Errorf("%w: it has rows but no identity", ErrIdentity)
+		}
+		if s.readOnly {
+			s.applied.Store(&Position{})
+			return nil
 		}
 		if err := s.db.Set(identityKey, encodeIdentity(s.cfg.Identity), pebble.NoSync); err != nil {
 			return err
@@ -411,6 +429,7 @@ func (s *Store) options() *pebble.Options {
 	o := &pebble.Options{
 		FS:                          s.cfg.FS,
 		FormatMajorVersion:          ondisk.Format,
+		ReadOnly:                    s.readOnly,
 		DisableWAL:                  true,
 		Cache:                       s.cfg.Cache,
 		MemTableSize:                uint64(s.cfg.MemTableSize),
