@@ -41,7 +41,8 @@ func (a *agent) run(ctx context.Context) {
 		m := a.copy.Map()
 		a.transport.SetPeers(addresses(m))
 		if m != saved {
-			if err := saveMap(a.dir, m); err != nil {
+			err := errors.Join(a.dir.Identity.NoteOthers(len(m.Members()) > 1), saveMap(a.dir, a.dir.Identity.Read().Cluster, m))
+			if err != nil {
 				a.logger.Warn("the map of the cluster was not saved", "error", err)
 			}
 			saved = m

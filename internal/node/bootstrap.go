@@ -61,12 +61,15 @@ type bootstrap struct {
 	dir       *datadir.Dir
 	transport *transport.Transport
 	known     *cluster.Map // as it was before the start; nil: unknown
+	of        string       // the cluster that the saved map is of; "": unknown
 	sees      atomic.Value // []string: introduction.Sees
 	damaged   atomic.Bool  // waits to be readmitted
 }
 
 // alone reports whether there were no other nodes, as far as was known before the start.
-func (b *bootstrap) alone() bool { return b.known == nil || len(b.known.Members()) <= 1 }
+func (b *bootstrap) alone() bool {
+	return !b.dir.Identity.Read().Others && (b.known == nil || len(b.known.Members()) <= 1)
+}
 
 // hello answers an introduction.
 func (b *bootstrap) hello(request []byte) ([]byte, error) {
@@ -100,6 +103,9 @@ func (e peerHandler) admit(ctx context.Context, request []byte) ([]byte, error) 
 func (b *bootstrap) run(ctx context.Context) error {
 	if b.dir.Identity.Read().Member() {
 		return nil
+	}
+	if err := b.dir.Identity.Keep(); err != nil { // a join whose answer is lost is retried by the same directory
+		return err
 	}
 	if len(b.cfg.Join) == 0 {
 		return b.found()
@@ -245,8 +251,8 @@ func (b *bootstrap) join(ctx context.Context, address string) (refused string, e
 
 // enter makes the directory that of a member. The map is saved first: without it the node would not find the others after a crash.
 func (b *bootstrap) enter(of string, joined cluster.Joined) error {
-	b.known = joined.Map
-	if err := saveMap(b.dir, joined.Map); err != nil {
+	b.known, b.of = joined.Map, of
+	if err := saveMap(b.dir, of, joined.Map); err != nil {
 		return err
 	}
 	if b.damaged.Load() {

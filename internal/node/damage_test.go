@@ -1,7 +1,11 @@
 package node
 
 import (
+	"bytes"
+	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -98,8 +102,7 @@ func TestDamagedState(t *testing.T) {
 					t.Fatalf("started on a damaged state: %v, want damage of the state in %s", err, c.file)
 				}
 			}
-			lose(t, state, "")
-			if err := os.CopyFS(state, os.DirFS(sound)); err != nil {
+			if err := errors.Join(os.RemoveAll(state), os.CopyFS(state, os.DirFS(sound))); err != nil {
 				t.Fatal(err)
 			}
 			s := start(t, Config{Dir: dir})
@@ -198,4 +201,164 @@ func soon(t *testing.T, ended <-chan error) error {
 		t.Fatal("it goes on for a minute")
 		return nil
 	}
+}
+
+// A refused start changes nothing, and putting back what was missing is enough: also for a start that would have repaired the log and
+// led a shard before it came to the damage.
+func TestRefusedStartChangesNothing(t *testing.T) {
+	small(t)
+	dir := t.TempDir()
+	s := start(t, Config{Dir: dir})
+	var ids []string
+	for range 20 {
+		ref, err := s.client().Enqueue(t.Context(), pawl.RawTask{Type: "job", Payload: fmt.Appendf(nil, "%q", strings.Repeat("x", 10<<10))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, ref.ID)
+	}
+	s.end()
+	segments, err := filepath.Glob(filepath.Join(dir, "raft", "log", "*.log"))
+	if err != nil || len(segments) < 3 {
+		t.Fatalf("there are %q, %v", segments, err)
+	}
+	last := ""
+	for _, segment := range segments { // the last one that has begun
+		if b, err := os.ReadFile(segment); err != nil {
+			t.Fatal(err)
+		} else if len(bytes.Trim(b[4096:], "\x00")) > 0 {
+			last = segment
+		}
+	}
+	for _, part := range []string{last, filepath.Join(dir, "raft", "marks"), filepath.Join(dir, "raft"), filepath.Join(dir, "shard-0001"), filepath.Join(dir, "shard-0000")} {
+		aside := filepath.Join(t.TempDir(), "aside")
+		if err := os.Rename(part, aside); err != nil {
+			t.Fatal(err)
+		}
+		put(t, filepath.Join(dir, datadir.IdentityCopy), "damaged") // it would be repaired
+		before := readFiles(t, dir)
+		for range 2 {
+			if _, err := tryStart(t, Config{Dir: dir}); !errors.Is(err, ErrDamaged) {
+				t.Fatalf("without %s: %v", part, err)
+			}
+		}
+		if after := readFiles(t, dir); !maps.Equal(before, after) {
+			t.Errorf("without %s: it has changed files", part)
+		}
+		if err := os.Rename(aside, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s = start(t, Config{Dir: dir})
+	for _, id := range ids {
+		if _, err := s.client().Task(t.Context(), id); err != nil {
+			t.Errorf("task %s: %v", id, err)
+		}
+	}
+}
+
+// wipe deletes the logs and the states of a node, but not its identity.
+func wipe(t *testing.T, dir string) {
+	t.Helper()
+	lose(t, dir, datadir.LogDir)
+	lose(t, dir, "shard-*")
+}
+
+// A standalone node that has lost its logs and states does not start as an empty one, not even if the loss of a log is accepted.
+func TestWipedNodeIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	s := start(t, Config{Dir: dir})
+	enqueue(t, s.client(), "mail")
+	s.end()
+	wipe(t, dir)
+	for _, accept := range []bool{false, true} {
+		if _, err := tryStart(t, Config{Dir: dir, AcceptDataLoss: accept}); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "it is missing") {
+			t.Errorf("accept %t: %v", accept, err)
+		}
+	}
+}
+
+// A member that has lost its logs and states does not vote: here it would help a node without an acknowledged write to a majority.
+func TestWipedMemberDoesNotVote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		dirs := w.grow()
+		enqueue(t, w.nodes["n1"].client(), "mail")
+		pass(3 * time.Second)
+		w.crash("n2")
+		pass(15 * time.Second)
+		var id string
+		w.until("an acknowledged write", func() error {
+			ref, err := w.nodes["n1"].client().Enqueue(t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("mail"))
+			if err == nil {
+				id = ref.ID
+			}
+			return err
+		})
+		w.crash("n3")
+		w.crash("n1")
+		wipe(t, dirs["n3"])
+		w.start("n2", dirs["n2"])
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		if _, err := w.tryStart(ctx, "n3", dirs["n3"]); !errors.Is(err, ErrDamaged) {
+			t.Errorf("n3 runs: %v", err)
+		}
+		if w.nodes["n2"].replicas.get(1).shard.Leads() {
+			t.Error("n2 leads")
+		}
+		w.start("n1", dirs["n1"])
+		w.start("n3", dirs["n3"])
+		w.until("three voters each", w.replicated(3))
+		if _, err := w.nodes["n2"].client().Task(t.Context(), id); err != nil {
+			t.Errorf("the acknowledged task: %v", err)
+		}
+	})
+}
+
+// A founder that has lost its logs and states does not found its shards again: it rejoins, and is filled by the others.
+func TestWipedFounderRejoins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		dirs := w.grow()
+		id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
+		pass(time.Second)
+		old := w.nodes["n1"].dir.Identity.Read().Node
+		w.crash("n1")
+		wipe(t, dirs["n1"])
+		w.start("n1", dirs["n1"])
+		if now := w.nodes["n1"].dir.Identity.Read().Node; now == old {
+			t.Errorf("it runs under its old number, %d", now)
+		}
+		w.until("three voters each", w.replicated(3))
+		if _, err := w.nodes["n1"].client().Task(t.Context(), id); err != nil {
+			t.Errorf("the task: %v", err)
+		}
+	})
+}
+
+// The loss of a log is not accepted on a member, even if it has lost its map of the cluster, or has an old one. Nothing is changed.
+func TestAcceptDataLossNeedsANodeAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		dirs := w.grow()
+		enqueue(t, w.nodes["n2"].client(), "mail")
+		pass(time.Second)
+		for _, name := range []string{"n1", "n3"} {
+			w.crash(name)
+			lose(t, dirs[name], datadir.MapFile)
+			spoil(t, dirs[name], "raft/log/*.log", 5_000)
+			before := readFiles(t, dirs[name])
+			if _, err := tryStart(t, Config{Dir: dirs[name], Name: name, AcceptDataLoss: true}); err == nil || !strings.Contains(err.Error(), "for a cluster of one node") {
+				t.Errorf("%s started: %v", name, err)
+			}
+			if after := readFiles(t, dirs[name]); !maps.Equal(before, after) {
+				t.Errorf("%s: files have changed", name)
+			}
+			if name == "n1" {
+				w.start(name, dirs[name], "n2") // it heals
+				w.until("three voters each", w.replicated(3))
+			}
+		}
+	})
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -32,6 +33,7 @@ import (
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/router/workers"
 	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
 	"github.com/pawlq/pawl/internal/ui"
@@ -124,9 +126,9 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}
 	opened := len(n.closers)
 	if err = damage; err == nil {
-		err = steps(ctx, n.bootstrap.run, n.openReplicas, n.recallMap, n.assemble, n.runReplicas)
+		err = steps(ctx, n.bootstrap.run, n.checkReplicas, n.bootstrap.findMap, n.openReplicas, n.assemble, n.runReplicas)
 	}
-	if n.bootstrap.replaceable(err) {
+	if n.bootstrap.replaceable(ctx, err) {
 		n.member.Store(false)
 		if err := n.close(opened); err != nil {
 			return nil, err
@@ -134,7 +136,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 		if err := n.bootstrap.replace(ctx, err); err != nil {
 			return nil, err
 		}
-		err = steps(ctx, n.openReplicas, n.assemble, n.runReplicas)
+		err = steps(ctx, n.checkReplicas, n.openReplicas, n.assemble, n.runReplicas)
 	}
 	if err == nil {
 		err = n.startWork(ctx)
@@ -179,21 +181,28 @@ func (n *Node) openDir() (damage, err error) {
 	}
 	n.closers = append(n.closers, lock.Close)
 	n.dir = &datadir.Dir{FS: fs, Path: n.cfg.Dir, AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger}
-	n.bootstrap = &bootstrap{cfg: n.cfg, dir: n.dir, known: readMap(fs, n.cfg.Dir)}
+	n.bootstrap = &bootstrap{cfg: n.cfg, dir: n.dir}
+	n.bootstrap.of, n.bootstrap.known = readMap(n.dir)
 	if err := checkLevel(n.cfg.Name, n.bootstrap.known); err != nil {
 		return nil, err
 	}
 	n.dir.Identity, err = datadir.OpenIdentity(fs, n.cfg.Dir, n.cfg.Name, n.cfg.Logger)
 	if errors.Is(err, ErrDamaged) {
 		n.dir.Identity = datadir.NewIdentityStore(fs, n.cfg.Dir, datadir.NewIdentity(n.cfg.Name))
+		if owner, ok := raftlog.Owner(fs, n.dir.File(datadir.LogDir)); ok && n.bootstrap.of != hex.EncodeToString(owner.Cluster[:]) {
+			n.bootstrap.known = nil // it is the map of another cluster
+		}
 		n.watchSpace()
 		return err, nil
 	}
 	if err == nil {
-		err = errors.Join(n.dir.FinishAside(), n.bootstrap.mayAcceptLoss())
+		err = n.dir.FinishAside()
 	}
 	if err != nil {
 		return nil, err
+	}
+	if me := n.dir.Identity.Read(); me.Member() && n.bootstrap.of != me.Cluster {
+		n.bootstrap.known = nil
 	}
 	n.watchSpace()
 	return n.dir.FoundDamage(), nil
@@ -233,32 +242,47 @@ func (n *Node) openTransport() (err error) {
 // when a node starts, and the race detector makes that slow.
 var segmentSize int
 
-// openReplicas opens what all replicas share.
-func (n *Node) openReplicas(context.Context) error {
-	if err := n.dir.CheckLogs(); err != nil {
+// checkReplicas reads what the replicas have on disk, and refuses what is damaged or another's. Until openReplicas nothing is changed, so
+// that a refused start can be repeated with what was lost put back.
+func (n *Node) checkReplicas(context.Context) error {
+	n.bootstrap.recallMap()
+	if err := n.bootstrap.mayAcceptLoss(); err != nil {
 		return err
 	}
-	fs, segment := n.dir.FS, segmentSize
+	segment := segmentSize
 	if n.cfg.InMemory {
 		segment = 256 << 10
 	}
 	cache := pebble.NewCache(cacheSize)
 	n.closers = append(n.closers, func() error { cache.Unref(); return nil })
 	me := n.dir.Identity.Read()
-	log, err := raftlog.Open(raftlog.Config{Dir: n.dir.File(datadir.LogDir), FS: fs, Identity: raftlog.Identity{Cluster: datadir.DecodeID(me.Cluster), Node: uint64(me.Node)},
-		SegmentSize: segment, AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger, Fatal: n.fail})
+	log, err := raftlog.Load(raftlog.Config{Dir: n.dir.File(datadir.LogDir), FS: n.dir.FS, Identity: raftlog.Identity{Cluster: datadir.DecodeID(me.Cluster), Node: uint64(me.Node)},
+		SegmentSize: segment, MustExist: me.Ran(), AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger, Fatal: n.fail})
 	if err != nil {
-		return err
+		return foreign(err)
 	}
 	n.closers = append(n.closers, log.Close)
-	n.replicas = &replicas{cfg: n.cfg, identity: n.dir.Identity, fs: fs, cache: cache, log: log, path: n.dir.File, fatal: n.fail,
-		link: func(id uint32) shard.Transport { return link{id, n.transport} }, running: map[uint32]*replica{}}
+	n.replicas = &replicas{cfg: n.cfg, dir: n.dir, identity: n.dir.Identity, cache: cache, log: log, fatal: n.fail,
+		link: func(id uint32) shard.Transport { return link{id, n.transport} }, running: map[uint32]*replica{}, checked: map[uint32]checked{}}
 	n.closers = append(n.closers, n.replicas.close)
-	return n.replicas.finishLeaving()
+	return foreign(n.replicas.check())
 }
 
-// recallMap finds the other nodes, if they are not known.
-func (n *Node) recallMap(ctx context.Context) error { return n.bootstrap.recallMap(ctx, n.replicas) }
+// foreign adds to an error about another node's data what can be done.
+func foreign(err error) error {
+	if !errors.Is(err, raftlog.ErrIdentity) && !errors.Is(err, store.ErrIdentity) {
+		return err
+	}
+	return fmt.Errorf("%w: put back what belongs to the %s of this directory, or move away what does not: the next start then says what is missing", err, datadir.IdentityFile)
+}
+
+// openReplicas makes what was checked the node's own again: from here on files are changed.
+func (n *Node) openReplicas(context.Context) error {
+	if err := errors.Join(n.dir.Identity.Keep(), n.dir.ForgetDamage()); err != nil {
+		return err
+	}
+	return n.replicas.begin()
+}
 
 // assemble creates the components between the replicas and the gateway.
 func (n *Node) assemble(context.Context) error {

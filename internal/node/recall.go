@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -14,56 +13,60 @@ import (
 // The map that a node saves is only a help, since the system shard has everything in it too. But without it a member knows nobody
 // to ask.
 
-// recallMap finds the other nodes when the saved map is lost: in this node's replica of the system shard, or else by asking at the
-// addresses of --join.
-func (b *bootstrap) recallMap(ctx context.Context, here *replicas) (err error) {
-	if b.known != nil || b.cfg.InMemory {
-		return nil
+// recallMap reads the map in this node's replica of the system shard, if the saved one is lost or older. It changes nothing. What is
+// damaged there is found later.
+func (b *bootstrap) recallMap() {
+	me := b.dir.Identity.Read()
+	h, holds := me.Replicas[systemShard]
+	if !holds || b.cfg.InMemory {
+		return
 	}
-	h, holds := b.dir.Identity.Read().Replicas[systemShard]
-	switch {
-	case holds && !here.log.Has(systemShard): // it is new
-		return nil
-	case holds:
-		b.known, err = storedMap(here, h)
+	_, _ = store.Peek(stateConfig(b.dir, systemShard, h), func(state *store.Store) error {
+		m, err := cluster.StoredMap(state)
+		if err == nil && len(m.Nodes) > 0 && (b.known == nil || b.known.Version < m.Version) {
+			b.known = m
+		}
 		return err
+	})
+}
+
+// stateConfig says where the state of a replica is, and whose.
+func stateConfig(d *datadir.Dir, id uint32, h datadir.Holding) store.Config {
+	return store.Config{Dir: d.File(datadir.StateDir(id, h.Replica)), FS: d.FS, Logger: d.Logger,
+		Identity: store.Identity{Cluster: datadir.DecodeID(d.Identity.Read().Cluster), Replica: h.Replica, Shard: id}}
+}
+
+// findMap asks for the map at the addresses of --join, if it is lost and nothing here has it.
+func (b *bootstrap) findMap(ctx context.Context) error {
+	_, holds := b.dir.Identity.Read().Replicas[systemShard]
+	switch {
+	case b.known != nil || b.cfg.InMemory || holds: // the system shard's replica here will have it
+		return nil
 	case len(b.cfg.Join) == 0:
 		return fmt.Errorf("%s is lost or damaged, so this node knows no others: give it the address of one that runs with --join (Join)", b.dir.File(datadir.MapFile))
 	}
-	return b.askForMap(ctx)
-}
-
-// storedMap reads the map from this node's replica of the system shard; nil if it has none yet.
-func storedMap(here *replicas, h datadir.Holding) (*cluster.Map, error) {
-	state, err := store.Open(here.storeConfig(systemShard, h))
-	if err != nil {
-		return nil, err
-	}
-	m, err := cluster.StoredMap(state)
-	if err == nil && len(m.Nodes) == 0 {
-		m = nil
-	}
-	return m, errors.Join(err, state.Close())
-}
-
-// methodMap asks a member for its map.
-const methodMap = "map"
-
-// askForMap asks at the addresses of --join until a member answers with its map.
-func (b *bootstrap) askForMap(ctx context.Context) error {
-	for {
-		for _, address := range b.cfg.Join {
-			if m := b.mapOf(ctx, address); m != nil {
-				b.known = m
-				return nil
-			}
-		}
+	for !b.askForMap(ctx) {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("no other node of the cluster was found at the addresses of --join: %w", ctx.Err())
 		case <-time.After(joinPause):
 		}
 	}
+	return nil
+}
+
+// methodMap asks a member for its map.
+const methodMap = "map"
+
+// askForMap asks each address of --join for the map, until a member answers.
+func (b *bootstrap) askForMap(ctx context.Context) bool {
+	for _, address := range b.cfg.Join {
+		if m := b.mapOf(ctx, address); m != nil {
+			b.known = m
+			return true
+		}
+	}
+	return false
 }
 
 func (b *bootstrap) mapOf(ctx context.Context, address string) *cluster.Map {

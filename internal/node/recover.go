@@ -125,7 +125,9 @@ func (r *recovery) run() (err error) {
 	if err := r.cfg.fs.Remove(r.path(datadir.MapFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return b.Update(func(i *datadir.Identity) { i.Recovering, i.Cluster = false, r.Cluster })
+	return b.Update(func(i *datadir.Identity) {
+		i.Recovering, i.Cluster, i.Others, i.Replicas = false, r.Cluster, false, i.NotRun()
+	})
 }
 
 // fromLog applies the logs to the states.

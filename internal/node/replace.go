@@ -1,10 +1,12 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -14,40 +16,53 @@ import (
 // node whose disk was lost: it joins again, under its old name and with a new number, its data is set aside, and the others send it
 // its replicas. If there are none, only the operator can decide.
 
-// replaceable reports whether the node can join again after err: it was one of several, according to its saved map.
-func (b *bootstrap) replaceable(err error) bool {
-	if !errors.Is(err, ErrDamaged) || b.cfg.AcceptDataLoss || b.cfg.InMemory || b.cfg.PeerListener == nil || b.known == nil {
+// replaceable reports whether the node can join again after err: it was one of several, according to the map. If that is lost, it is
+// asked for at the addresses of --join.
+func (b *bootstrap) replaceable(ctx context.Context, err error) bool {
+	if !errors.Is(err, ErrDamaged) || b.cfg.AcceptDataLoss || b.cfg.InMemory || b.cfg.PeerListener == nil {
+		return false
+	}
+	if b.known == nil || len(b.known.Members()) < 2 { // lost, or older than the other nodes
+		b.askForMap(ctx)
+	}
+	if b.known == nil {
 		return false
 	}
 	_, member := b.known.Named(b.cfg.Name)
-	return member && len(b.others()) > 0
+	return member && len(b.known.Members()) > 1
 }
 
-// mayAcceptLoss refuses to open what remains of a damaged log on a node that is one of several: it would vote although it has
-// forgotten what it promised.
+// mayAcceptLoss refuses to open what remains of a damaged log on a node that is, or may be, one of several: it would vote although it
+// has forgotten what it promised.
 func (b *bootstrap) mayAcceptLoss() error {
-	if !b.cfg.AcceptDataLoss || b.alone() {
+	switch {
+	case !b.cfg.AcceptDataLoss || b.alone():
 		return nil
+	case b.known == nil:
+		return fmt.Errorf("--accept-data-loss (AcceptDataLoss) is for a cluster of one node, and %s is one of several: without it the others fill the "+
+			"node again, if they are given with --join (Join); if they are lost for good, see `pawl recover`", b.cfg.Dir)
 	}
 	return fmt.Errorf("--accept-data-loss (AcceptDataLoss) is for a cluster of one node, and %s is one of %d: without it the others fill the "+
 		"node again; if they are lost for good, see `pawl recover`", b.cfg.Dir, len(b.known.Members()))
 }
 
-// others returns the addresses of the other nodes, as known before the start.
-func (b *bootstrap) others() (join []string) {
+// others returns the addresses of the other nodes, as known before the start, and those of --join.
+func (b *bootstrap) others() []string {
+	all := slices.Clone(b.cfg.Join)
 	for _, a := range addresses(b.known) {
 		if a.Name != b.cfg.Name {
-			join = append(join, a.Address)
+			all = append(all, a.Address)
 		}
 	}
-	return join
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // replace joins the others in place of the member that this node was. They may have to notice its absence first, and don't admit it
 // while they depend on it. Until they do nothing is moved, so that everything can still be undone.
 func (b *bootstrap) replace(ctx context.Context, damage error) error {
 	b.cfg.Logger.Error("damaged: this node rejoins and is filled by the others", "error", damage)
-	former := b.dir.Identity.Read().Cluster
+	former := cmp.Or(b.dir.Identity.Read().Cluster, b.of)
 	b.dir.Identity.Reset(b.cfg.Name)
 	b.damaged.Store(true)
 	defer b.damaged.Store(false)
@@ -77,10 +92,14 @@ func (b *bootstrap) rejoin(ctx context.Context, address, former string) (refused
 	if err != nil {
 		return "", err
 	}
-	who, _, err := b.introduce(ctx, address, request)
+	who, g, err := b.introduce(ctx, address, request)
 	switch of := hex.EncodeToString(who.Cluster[:]); {
 	case err != nil:
 		return "", nil // it may be down
+	case !g.Member:
+		return fmt.Sprintf("node %q at %s belongs to no cluster yet", who.Name, address), nil
+	case who.Number == 0:
+		return fmt.Sprintf("node %q at %s waits to be readmitted too", who.Name, address), nil
 	case former != "" && of != former:
 		return fmt.Sprintf("there is node %q of cluster %s, and this one was of %s", who.Name, of, former), nil
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/pawlq/pawl/internal/node/datadir"
@@ -22,11 +21,11 @@ import (
 // replicas are the replicas on this node: their states on disk, and the shards that run on them.
 type replicas struct {
 	cfg      Config
-	identity *datadir.IdentityStore
-	fs       vfs.FS
+	dir      *datadir.Dir
+	identity *datadir.IdentityStore // of dir
 	cache    *pebble.Cache
 	log      *raftlog.Log
-	path     func(name string) string
+	checked  map[uint32]checked // how far the replicas reach, according to check
 	link     func(shard uint32) shard.Transport
 	fatal    func(error)
 	// nodeName names the node of a replica.
@@ -38,6 +37,9 @@ type replicas struct {
 	running map[uint32]*replica
 }
 
+// checked is how far a replica reaches: the last entry that its state has durably, and the last one in log or state.
+type checked struct{ applied, last uint64 }
+
 // replica is a running replica.
 type replica struct {
 	id    uint64
@@ -47,6 +49,57 @@ type replica struct {
 
 // callBytes holds the largest request, 16 MiB, and the rows that it writes.
 const callBytes = 24 << 20
+
+// check compares the log of every replica with its mark and its state, before anything is changed on disk. Nothing of a replica that
+// has run may be missing: starting over would be forgetting what it promised.
+func (r *replicas) check() error {
+	held := r.identity.Read().Replicas
+	for _, id := range r.log.Shards() {
+		if _, ok := held[id]; !ok {
+			return r.unnamed(id)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(held)) {
+		h := held[id]
+		if h.Leaving {
+			continue
+		}
+		cfg := r.shardConfig(id, h)
+		var c checked
+		check := func(state *store.Store) error {
+			if cfg.State = state; state != nil {
+				c.applied = state.Applied().Index
+			}
+			return shard.Check(cfg)
+		}
+		found, err := store.Peek(r.storeConfig(id, h), check)
+		if !found && err == nil {
+			err = check(nil)
+		}
+		if errors.Is(err, raftlog.ErrStateBehind) {
+			err = &DamageError{What: "state", File: r.dir.File(datadir.StateDir(id, h.Replica)), Reason: err.Error()}
+		}
+		if err != nil {
+			return err
+		}
+		c.last = max(c.applied, r.log.Last(id))
+		r.checked[id] = c
+	}
+	return nil
+}
+
+// unnamed returns the error for a log of a replica that the identity doesn't name: the identity is older.
+func (r *replicas) unnamed(id uint32) error {
+	return &DamageError{What: "identity", File: r.dir.File(datadir.IdentityFile), Reason: fmt.Sprintf("it does not name the replica of shard %d whose log is there", id)}
+}
+
+// begin makes the logs writable.
+func (r *replicas) begin() error {
+	if err := r.log.Begin(); err != nil {
+		return err
+	}
+	return r.finishLeaving()
+}
 
 // start runs a replica. If it is not recorded yet it is created, as the first of its shard, or empty and waiting for a leader to
 // send it the state.
@@ -60,7 +113,7 @@ func (r *replicas) start(id uint32, h datadir.Holding, hooks shard.Hooks) (*shar
 			return nil, fmt.Errorf("shard %d: %w", id, err)
 		}
 	}
-	rep, err := r.open(id, h, hooks)
+	rep, err := r.open(id, r.identity.Read().Replicas[id], hooks)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +126,7 @@ func (r *replicas) start(id uint32, h datadir.Holding, hooks shard.Hooks) (*shar
 // make records a new replica. If its log already exists it was recorded before, and may have promised something.
 func (r *replicas) make(id uint32, h datadir.Holding) error {
 	if r.log.Has(id) {
-		return &DamageError{What: "identity", File: r.path(datadir.IdentityFile), Reason: fmt.Sprintf("it does not name the replica of shard %d whose log is there", id)}
+		return r.unnamed(id)
 	}
 	return r.identity.Hold(id, &h)
 }
@@ -83,24 +136,38 @@ func (r *replicas) open(id uint32, h datadir.Holding, hooks shard.Hooks) (*repli
 	if err != nil {
 		return nil, err
 	}
-	cfg := shard.Config{ID: id, Replica: h.Replica, Log: r.log, State: state, Hooks: hooks, Transport: r.link(id),
-		Time: r.cfg.Time, Node: r.nodeName, Logger: r.cfg.Logger, Fatal: r.fatal, Limits: shard.Limits{CallBytes: callBytes}, Observe: r.observe(id)}
-	if h.Founder {
-		cfg.Voters = []uint64{h.Replica}
+	cfg := r.shardConfig(id, h)
+	cfg.State, cfg.Hooks, cfg.Transport = state, hooks, r.link(id)
+	cfg.Time, cfg.Node, cfg.Observe = r.cfg.Time, r.nodeName, r.observe(id)
+	if !h.Ran {
+		err = errors.Join(r.log.Create(id), r.identity.NoteRun(id))
 	}
-	s, err := shard.Start(cfg)
+	var s *shard.Shard
+	if err == nil {
+		s, err = shard.Start(cfg)
+	}
 	if err != nil {
 		return nil, errors.Join(err, state.Close())
 	}
 	return &replica{id: h.Replica, state: state, shard: s}, nil
 }
 
-// storeConfig returns the configuration of a replica's store. If its log exists the state must exist too: starting over would be
-// forgetting what the replica promised.
+// shardConfig returns the part of a replica's configuration that is known before anything runs.
+func (r *replicas) shardConfig(id uint32, h datadir.Holding) shard.Config {
+	cfg := shard.Config{ID: id, Replica: h.Replica, Ran: h.Ran, Log: r.log, Logger: r.cfg.Logger, Fatal: r.fatal, Limits: shard.Limits{CallBytes: callBytes}}
+	if h.Founder {
+		cfg.Voters = []uint64{h.Replica}
+	}
+	return cfg
+}
+
+// storeConfig returns the configuration of a replica's store. The state of a replica that has run must exist; if the loss of a log is
+// accepted, what remains of it may replace the state.
 func (r *replicas) storeConfig(id uint32, h datadir.Holding) store.Config {
-	return store.Config{Dir: r.path(datadir.StateDir(id, h.Replica)), FS: r.fs,
-		Identity:  store.Identity{Cluster: datadir.DecodeID(r.identity.Read().Cluster), Replica: h.Replica, Shard: id},
-		MustExist: r.log.Has(id) && !r.cfg.AcceptDataLoss, Cache: r.cache, Logger: r.cfg.Logger, Fatal: r.fatal}
+	cfg, logged := stateConfig(r.dir, id, h), r.log.Holds(id)
+	cfg.MustExist = (h.Ran || logged) && !(r.cfg.AcceptDataLoss && logged)
+	cfg.Cache, cfg.Fatal = r.cache, r.fatal
+	return cfg
 }
 
 // get returns the running replica of a shard; nil if there is none.
@@ -153,9 +220,9 @@ func (r *replicas) drop(id uint32) error {
 
 // erase deletes what remains of a replica that is leaving.
 func (r *replicas) erase(id uint32, h datadir.Holding) error {
-	dir := r.path(datadir.StateDir(id, h.Replica))
+	dir := r.dir.File(datadir.StateDir(id, h.Replica))
 	for _, name := range []string{dir, dir + ".staged", dir + ".ready"} {
-		if err := r.fs.RemoveAll(name); err != nil {
+		if err := r.dir.FS.RemoveAll(name); err != nil {
 			return err
 		}
 	}

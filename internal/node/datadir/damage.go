@@ -104,7 +104,7 @@ func (d *Dir) NoteDamage(err error, others bool) error {
 	return fmt.Errorf("%w: start it again to see what can be done", err)
 }
 
-// FoundDamage returns the damage recorded by an earlier run on this directory; nil: none.
+// FoundDamage returns the damage recorded by an earlier run on this directory; nil: none, or it is accepted.
 func (d *Dir) FoundDamage() error {
 	path := d.File(DamageFile)
 	text, err := ReadFile(d.FS, path)
@@ -119,8 +119,20 @@ func (d *Dir) FoundDamage() error {
 		damage = &ondisk.DamageError{What: "directory", File: d.Path, Reason: "something in it was found to be damaged"}
 	}
 	if d.AcceptDataLoss && damage.What == "log" { // opening it gives up what is unreadable
-		return errors.Join(d.FS.Remove(path), ondisk.SyncDir(d.FS, d.Path))
+		return nil
 	}
 	damage.Reason += fmt.Sprintf(" (noted in %s)", path)
 	return damage
+}
+
+// ForgetDamage removes the record of damage that is accepted.
+func (d *Dir) ForgetDamage() error {
+	if d.InMemory || !d.AcceptDataLoss {
+		return nil
+	}
+	err := d.FS.Remove(d.File(DamageFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, ondisk.SyncDir(d.FS, d.Path))
 }

@@ -70,23 +70,6 @@ func StateDir(shard uint32, replica uint64) string {
 	return fmt.Sprintf("shard-%04d", shard)
 }
 
-// CheckLogs refuses states of shards without their logs. To raftlog a missing directory is a new one, and whatever the states had
-// not flushed would be lost silently.
-func (d *Dir) CheckLogs() error {
-	if d.InMemory || d.AcceptDataLoss {
-		return nil
-	}
-	if _, err := d.FS.Stat(d.File(LogDir)); !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	for id, h := range d.Identity.Read().Replicas {
-		if _, err := d.FS.Stat(d.File(StateDir(id, h.Replica))); err == nil {
-			return &ondisk.DamageError{What: "log", File: d.File(LogDir), Reason: "it is missing, but there are states of shards"}
-		}
-	}
-	return nil
-}
-
 // MustNotBeRestoring refuses a directory that holds a partly restored node.
 func MustNotBeRestoring(fs vfs.FS, dir string) error {
 	if _, err := fs.Stat(fs.PathJoin(dir, RestoringFile)); errors.Is(err, os.ErrNotExist) {

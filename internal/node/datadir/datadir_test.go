@@ -28,12 +28,14 @@ func TestIdentityIsKept(t *testing.T) {
 		what   string
 		change func() error
 	}{
-		{"nothing", func() error { return nil }},
+		{"keep", b.Keep},
 		{"found", func() error { return b.Found(2) }},
 		{"join", func() error { return b.Join(NewNonce(), 7, "damaged-1") }},
 		{"aside", b.asideCleared},
+		{"others", func() error { return b.NoteOthers(false) }},
 		{"hold", func() error { return b.Hold(9, &Holding{Replica: 1<<32 | 7}) }},
 		{"let go", func() error { return b.Hold(9, nil) }},
+		{"run", func() error { return b.NoteRun(2) }},
 		{"update", func() error { return b.Update(func(i *Identity) { i.Recovering = true }) }},
 		{"save", b.Save},
 	} {
@@ -44,8 +46,8 @@ func TestIdentityIsKept(t *testing.T) {
 			t.Errorf("%s: read %+v, %v, want %+v", x.what, got, err, b.Read())
 		}
 	}
-	if want := (map[uint32]Holding{0: {Replica: 1, Founder: true}, 1: {Replica: 1, Founder: true}, 2: {Replica: 1, Founder: true}}); b.Read().Node != 7 ||
-		b.Read().Aside != "" || !b.Read().Recovering || !reflect.DeepEqual(b.Read().Replicas, want) {
+	if want := (map[uint32]Holding{0: {Replica: 1, Founder: true}, 1: {Replica: 1, Founder: true}, 2: {Replica: 1, Founder: true, Ran: true}}); b.Read().Node != 7 ||
+		b.Read().Aside != "" || b.Read().Others || !b.Read().Recovering || !reflect.DeepEqual(b.Read().Replicas, want) {
 		t.Errorf("at last it is %+v", b.Read())
 	}
 	before := b.Read()
@@ -133,6 +135,11 @@ func TestDamageIsNoted(t *testing.T) {
 		case x.found && (!errors.As(found, &damage) || damage.File != "a" || damage.What != x.what || !strings.Contains(damage.Reason, DamageFile)):
 			t.Errorf("%+v: found %v", x, found)
 		}
+		if !x.found {
+			if err := next.ForgetDamage(); err != nil {
+				t.Errorf("%+v: %v", x, err)
+			}
+		}
 		if _, err := os.Stat(filepath.Join(d.Path, DamageFile)); (err == nil) != x.found {
 			t.Errorf("%+v: the note: %v", x, err)
 		}
@@ -145,35 +152,5 @@ func TestDamageIsNoted(t *testing.T) {
 	memory := &Dir{FS: vfs.Default, Path: t.TempDir(), InMemory: true, Logger: quiet}
 	if err := memory.NoteDamage(&ondisk.DamageError{What: "log"}, true); strings.Contains(err.Error(), "start it again") || memory.FoundDamage() != nil {
 		t.Errorf("in memory it says %v, and found is %v", err, memory.FoundDamage())
-	}
-}
-
-// States without their logs are damage, unless their loss is accepted; states or logs alone of other replicas are not.
-func TestStatesNeedLogs(t *testing.T) {
-	for name, x := range map[string]struct {
-		has     []string
-		accept  bool
-		damaged bool
-	}{
-		"new":            {nil, false, false},
-		"both":           {[]string{LogDir, "shard-0001-3"}, false, false},
-		"logs only":      {[]string{LogDir}, false, false},
-		"a state only":   {[]string{"shard-0001-3"}, false, true},
-		"accepted":       {[]string{"shard-0001-3"}, true, false},
-		"of another one": {[]string{"shard-0001-2"}, false, false},
-	} {
-		b := NewIdentityStore(nil, "", NewIdentity("n1"))
-		if err := b.Hold(1, &Holding{Replica: 3<<32 | 1}); err != nil {
-			t.Fatal(err)
-		}
-		d := &Dir{FS: vfs.Default, Path: t.TempDir(), AcceptDataLoss: x.accept, Identity: b, Logger: quiet}
-		for _, file := range x.has {
-			if err := os.Mkdir(d.File(file), 0o700); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := d.CheckLogs(); errors.Is(err, ondisk.ErrDamaged) != x.damaged || err != nil != x.damaged {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }

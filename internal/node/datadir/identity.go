@@ -32,6 +32,8 @@ type Identity struct {
 	Replicas map[uint32]Holding `json:"replicas"`
 	// Recovering: Recover has begun, and must be repeated until it completes.
 	Recovering bool `json:"recovering,omitempty"`
+	// Others: the cluster has, or had, other nodes. Only a node that never had any decides alone what is lost.
+	Others bool `json:"others,omitempty"`
 	// Aside is the directory that damaged data of the node's former number is being moved to; "": none.
 	Aside string `json:"aside,omitempty"`
 	// Shards is the number of data shards of a directory of format 1.
@@ -43,6 +45,9 @@ type Holding struct {
 	Replica uint64 `json:"replica"`
 	// Founder: it is the first replica of its shard.
 	Founder bool `json:"founder,omitempty"`
+	// Ran: its log and its state exist, and it may have promised something. It is recorded before the replica runs for the first time,
+	// and from then on a missing log or state is damage.
+	Ran bool `json:"ran,omitempty"`
 	// Leaving: what remains of it is being deleted.
 	Leaving bool `json:"leaving,omitempty"`
 }
@@ -72,31 +77,51 @@ func DecodeID(s string) (id [NonceLen]byte) {
 // Member reports whether the directory belongs to a cluster.
 func (i Identity) Member() bool { return i.Cluster != "" }
 
+// Ran reports whether any of its replicas has run.
+func (i Identity) Ran() bool {
+	for _, h := range i.Replicas {
+		if h.Ran {
+			return true
+		}
+	}
+	return false
+}
+
+// NotRun returns the replicas as if none had run, since their logs start over.
+func (i Identity) NotRun() map[uint32]Holding {
+	replicas := maps.Clone(i.Replicas)
+	for id, h := range replicas {
+		h.Ran = false
+		replicas[id] = h
+	}
+	return replicas
+}
+
 // IdentityStore is the identity of a directory, and its file. It may be used from any goroutine.
 type IdentityStore struct {
 	fs  vfs.FS
 	dir string // "": in memory
 
-	mu sync.Mutex
-	id Identity
+	mu      sync.Mutex
+	id      Identity
+	unsaved bool // it is not in both files as it is
 }
 
-// OpenIdentity reads the identity of a data directory, or creates one for an empty directory.
+// OpenIdentity reads the identity of a data directory, or makes one for an empty directory. It changes nothing on disk: see Keep.
 func OpenIdentity(fs vfs.FS, dir, name string, log *slog.Logger) (*IdentityStore, error) {
 	b := &IdentityStore{fs: fs, dir: dir, id: NewIdentity(name)}
 	if dir == "" {
 		return b, nil
 	}
-	id, err := LoadIdentity(fs, dir, log)
+	id, _, other, err := findIdentity(fs, dir, log)
 	if errors.Is(err, os.ErrNotExist) {
-		if err := mustBeNew(fs, dir); err != nil {
-			return nil, err
-		}
-		return b, b.Save()
+		b.unsaved = true
+		return b, mustBeNew(fs, dir)
 	}
 	if err != nil {
 		return nil, err
 	}
+	b.unsaved = other != ""
 	if id.Format == 1 {
 		id = id.Upgraded(name)
 	}
@@ -122,27 +147,37 @@ func NewIdentity(name string) Identity {
 
 // LoadIdentity reads the identity of a directory, or its copy if it is lost or damaged, and makes both the same.
 func LoadIdentity(fs vfs.FS, dir string, log *slog.Logger) (Identity, error) {
-	if err := MustNotBeRestoring(fs, dir); err != nil {
-		return Identity{}, err
+	id, text, other, err := findIdentity(fs, dir, log)
+	if err != nil || other == "" {
+		return id, err
 	}
-	id, text, err := readIdentity(fs, fs.PathJoin(dir, IdentityFile))
+	return id, ReplaceFile(fs, fs.PathJoin(dir, other), text)
+}
+
+// findIdentity reads the identity of a directory, or its copy if it is lost or damaged. Other is the file that is not the same; "":
+// both are.
+func findIdentity(fs vfs.FS, dir string, log *slog.Logger) (id Identity, text []byte, other string, err error) {
+	if err := MustNotBeRestoring(fs, dir); err != nil {
+		return id, nil, "", err
+	}
+	id, text, err = readIdentity(fs, fs.PathJoin(dir, IdentityFile))
 	lost := errors.Is(err, os.ErrNotExist)
 	if err != nil && !lost && !errors.Is(err, ondisk.ErrDamaged) {
-		return id, err
+		return id, nil, "", err
 	}
 	fromCopy, copied, copyErr := readIdentity(fs, fs.PathJoin(dir, IdentityCopy))
 	switch {
 	case err == nil && bytes.Equal(text, copied):
-		return id, nil
+		return id, text, "", nil
 	case err == nil: // written by an older release, which keeps no copy
-		return id, ReplaceFile(fs, fs.PathJoin(dir, IdentityCopy), text)
+		return id, text, IdentityCopy, nil
 	case copyErr == nil:
 		log.Warn("the identity of the data directory was lost or damaged, its copy is used", "error", err)
-		return fromCopy, ReplaceFile(fs, fs.PathJoin(dir, IdentityFile), copied)
+		return fromCopy, copied, IdentityFile, nil
 	case lost && errors.Is(copyErr, ondisk.ErrDamaged):
-		return id, copyErr
+		return id, nil, "", copyErr
 	}
-	return id, err
+	return id, nil, "", err
 }
 
 func readIdentity(fs vfs.FS, path string) (id Identity, text []byte, err error) {
@@ -289,7 +324,7 @@ func (b *IdentityStore) Found(dataShards int) error {
 
 // Join records which cluster the directory belongs to, and where its previous contents are being moved, if they are damaged.
 func (b *IdentityStore) Join(cluster string, number uint32, aside string) error {
-	return b.Update(func(i *Identity) { i.Cluster, i.Node, i.Aside = cluster, number, aside })
+	return b.Update(func(i *Identity) { i.Cluster, i.Node, i.Others, i.Aside = cluster, number, true, aside })
 }
 
 // Update saves a changed identity. If that fails the identity stays as it was. Change must not modify the map, but may replace it.
@@ -301,7 +336,7 @@ func (b *IdentityStore) Update(change func(*Identity)) error {
 	if err := save(b.fs, b.dir, next); err != nil {
 		return err
 	}
-	b.id = next
+	b.id, b.unsaved = next, false
 	return nil
 }
 
@@ -330,6 +365,32 @@ func (b *IdentityStore) Hold(shard uint32, h *Holding) error {
 
 // Save saves the identity as it is.
 func (b *IdentityStore) Save() error { return b.Update(func(*Identity) {}) }
+
+// Keep saves the identity unless both files have it already.
+func (b *IdentityStore) Keep() error {
+	b.mu.Lock()
+	unsaved := b.unsaved
+	b.mu.Unlock()
+	if !unsaved {
+		return nil
+	}
+	return b.Save()
+}
+
+// NoteRun records that a replica is about to run for the first time.
+func (b *IdentityStore) NoteRun(shard uint32) error {
+	h := b.Read().Replicas[shard]
+	h.Ran = true
+	return b.Hold(shard, &h)
+}
+
+// NoteOthers records whether the cluster has other nodes, unless it is recorded already.
+func (b *IdentityStore) NoteOthers(others bool) error {
+	if b.Read().Others == others {
+		return nil
+	}
+	return b.Update(func(i *Identity) { i.Others = others })
+}
 
 // save replaces the file and its copy, each in one step that survives a power loss.
 func save(fs vfs.FS, dir string, id Identity) error {
