@@ -48,6 +48,7 @@ type Node struct {
 	disk       *spaceGuard  // nil: in memory
 	checkSpace func() error // returns an error when the disk is short of space; nil: never
 	bootstrap  *bootstrap
+	witness    *witness
 
 	transport *transport.Transport
 	replicas  *replicas
@@ -126,7 +127,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}
 	opened := len(n.closers)
 	if err = damage; err == nil {
-		err = steps(ctx, n.bootstrap.run, n.checkReplicas, n.bootstrap.findMap, n.openReplicas, n.assemble, n.runReplicas)
+		err = steps(ctx, n.bootstrap.run, n.checkReplicas, n.bootstrap.findMap, n.askOthers, n.openReplicas, n.assemble, n.runReplicas)
 	}
 	if n.bootstrap.replaceable(ctx, err) {
 		n.member.Store(false)
@@ -221,6 +222,7 @@ func (n *Node) watchSpace() {
 // openTransport connects this node with other nodes.
 func (n *Node) openTransport() (err error) {
 	peers := peerHandler{n}
+	n.witness = newWitness(n.dir)
 	n.transport, err = transport.New(transport.Config{Self: peers.self, Handler: peers, Admit: peers.admitPeer, Open: []string{methodHello, methodJoin},
 		TLS: n.cfg.PeerTLS, Dial: n.cfg.DialPeer, Unreachable: peers.unreachable, Wall: n.cfg.Time.Wall, Logger: n.cfg.Logger})
 	if err != nil {
@@ -374,6 +376,9 @@ func (n *Node) startWork(ctx context.Context) error {
 		n.heartbeat.follow, n.router.Workers.Watch}
 	if n.cfg.PeerListener != nil || n.bootstrap.alone() {
 		works = append(works, n.heartbeat.announce)
+	}
+	if n.cfg.PeerListener != nil {
+		works = append(works, n.tellOthers)
 	}
 	for _, work := range works {
 		n.work.Go(func() { work(n.ctx) })

@@ -176,6 +176,8 @@ func (e peerHandler) Call(ctx context.Context, from transport.Peer, method strin
 		return e.n.bootstrap.hello(request)
 	case methodJoin:
 		return e.admit(ctx, request)
+	case methodReach:
+		return e.reach(ctx, from, request)
 	}
 	if !e.n.member.Load() {
 		return nil, errNoMember

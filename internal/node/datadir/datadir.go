@@ -22,6 +22,8 @@ const (
 	MapFile    = "cluster.map" // the map of the cluster as this node last knew it: where the others are, after a restart
 	StatsFile  = "stats"       // saved statistics
 	LockFile   = "LOCK"
+	// WitnessFile has how far the replicas of other nodes have come.
+	WitnessFile = "reached"
 	// RestoringFile marks a directory in which a restore has begun but not completed.
 	RestoringFile = "RESTORING"
 )

@@ -283,7 +283,8 @@ func foreign(fs vfs.FS, dir string) (names []string, err error) {
 	all, err := fs.List(dir)
 	slices.Sort(all)
 	for _, name := range all {
-		ours := name == LockFile || name == IdentityFile+".new" || name == IdentityCopy+".new" || name == ArchiveDir || name == StatsFile || name == StatsFile+".new"
+		ours := name == LockFile || name == IdentityFile+".new" || name == IdentityCopy+".new" || name == ArchiveDir || name == StatsFile || name == StatsFile+".new" ||
+			name == WitnessFile || name == WitnessFile+".new"
 		if !ours && !strings.HasPrefix(name, damagedPrefix) {
 			names = append(names, name)
 		}

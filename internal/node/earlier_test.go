@@ -1,0 +1,161 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// copyDir returns a copy of a data directory.
+func copyDir(t *testing.T, dir string) (copied string) {
+	t.Helper()
+	copied = filepath.Join(t.TempDir(), "copy")
+	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	return copied
+}
+
+// putBack replaces a data directory, or a part of it, by a copy.
+func putBack(t *testing.T, copied, dir, part string) {
+	t.Helper()
+	if err := errors.Join(os.RemoveAll(filepath.Join(dir, part)), os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join(copied, part)))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A member on an earlier copy of its directory, or of its logs, does not run: it rejoins and is filled again, whoever knows what it had:
+// the leader, which is still in office, or the other nodes, although they were restarted since.
+func TestEarlierCopyRejoins(t *testing.T) {
+	for what, c := range map[string]struct {
+		part    string
+		restart bool // of the others
+		flush   bool // the state before the crash, so that it is newer than the logs
+	}{
+		"all":                  {"", false, false},
+		"all, restarted since": {"", true, false},
+		"logs":                 {"raft", false, false},
+		"logs, flushed since":  {"raft", false, true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newNetwork(t)
+				dirs := w.grow()
+				enqueue(t, w.nodes["n2"].client(), "mail")
+				pass(time.Minute)
+				copied := copyDir(t, dirs["n3"])
+				id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
+				pass(time.Minute)
+				old := w.nodes["n3"].dir.Identity.Read().Node
+				if c.flush {
+					if err := w.nodes["n3"].replicas.get(1).state.Flush(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				w.crash("n3")
+				if c.restart {
+					for _, name := range []string{"n1", "n2"} {
+						w.crash(name)
+						w.start(name, dirs[name])
+						pass(10 * time.Second)
+					}
+				}
+				putBack(t, copied, dirs["n3"], c.part)
+				w.start("n3", dirs["n3"])
+				if now := w.nodes["n3"].dir.Identity.Read().Node; now == old {
+					t.Errorf("it runs under its old number, %d", now)
+				}
+				w.until("three voters each", w.replicated(3))
+				if info, err := w.nodes["n3"].client().Task(t.Context(), id); err != nil || info.State != pawltype.StateReady {
+					t.Errorf("the task is %+v, %v", info, err)
+				}
+			})
+		})
+	}
+}
+
+// A member on an earlier copy does not help a node that lacks an acknowledged write to a majority, even if all who had it are down: the
+// others have heard of it.
+func TestEarlierCopyDoesNotVote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		dirs := w.grow()
+		enqueue(t, w.nodes["n1"].client(), "mail")
+		pass(time.Minute)
+		copied := copyDir(t, dirs["n3"])
+		pass(time.Minute)
+		enqueue(t, w.nodes["n1"].client(), "mail")
+		pass(time.Minute)
+		w.crash("n2")
+		pass(15 * time.Second)
+		w.until("an acknowledged write", func() error {
+			_, err := w.nodes["n1"].client().Enqueue(t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("mail"))
+			return err
+		})
+		w.crash("n3")
+		w.crash("n1")
+		putBack(t, copied, dirs["n3"], "")
+		w.start("n2", dirs["n2"])
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := w.tryStart(ctx, "n3", dirs["n3"]); !errors.Is(err, ErrDamaged) {
+			t.Errorf("it runs: %v", err)
+		}
+		if rep := w.nodes["n2"].replicas.get(1); rep.shard.Leads() {
+			t.Error("n2 leads")
+		}
+		w.start("n1", dirs["n1"])
+		w.start("n3", dirs["n3"])
+		w.until("three voters each", w.replicated(3))
+	})
+}
+
+// A founder on a copy from when it was alone does not go on alone: it asks at the addresses of --join, or is told by the others.
+func TestCopyFromBeforeTheOthers(t *testing.T) {
+	for _, join := range [][]string{nil, {"n2"}} {
+		t.Run(fmt.Sprint(join), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newNetwork(t)
+				ended := make(chan error, 4)
+				w.fatal = func(err error) { ended <- err }
+				dirs := map[string]string{"n1": t.TempDir()}
+				w.start("n1", dirs["n1"])
+				id, _ := enqueue(t, w.nodes["n1"].client(), "mail")
+				pass(time.Minute)
+				copied := copyDir(t, dirs["n1"])
+				for _, name := range []string{"n2", "n3"} {
+					dirs[name] = t.TempDir()
+					w.start(name, dirs[name], "n1")
+				}
+				w.until("three voters each", w.replicated(3))
+				pass(time.Minute)
+				w.crash("n1")
+				pass(time.Minute)
+				putBack(t, copied, dirs["n1"], "")
+				w.start("n1", dirs["n1"], join...)
+				if join == nil {
+					if err := soon(t, ended); !errors.Is(err, ErrDamaged) {
+						t.Fatalf("it ended with %v", err)
+					}
+					w.crash("n1")
+					if _, err := w.tryStart(t.Context(), "n1", dirs["n1"]); !errors.Is(err, ErrDamaged) {
+						t.Errorf("it started again: %v", err)
+					}
+					w.start("n1", dirs["n1"], "n2")
+				}
+				w.until("three voters each", w.replicated(3))
+				if info, err := w.nodes["n1"].client().Task(t.Context(), id); err != nil || info.State != pawltype.StateReady {
+					t.Errorf("the task is %+v, %v", info, err)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,243 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/node/datadir"
+	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/transport"
+)
+
+// A directory that was replaced by an earlier copy of itself agrees with itself: only others can tell. So every node tells the others
+// regularly how far its replicas have come, and they remember it, also over restarts. Before a node runs its replicas it asks what the
+// others remember. If that is more than it has, it has forgotten entries that it acknowledged, and perhaps votes, so it is treated
+// like one that lost its disk. A leader knows more exactly than that what its followers have; it tells them in its heartbeats.
+
+// methodReach tells a node how far the caller's replicas have come, and asks how far it knows them to have come.
+const methodReach = "reach"
+
+const (
+	// tellPause is how often a node tells the others, if anything has changed.
+	tellPause = 10 * time.Second
+	// tellTime bounds one such call.
+	tellTime = time.Second
+)
+
+// reach is how far a replica has come: an entry that is committed, and that its log or state has.
+type reach struct {
+	Shard   uint32
+	Replica uint64
+	Index   uint64
+}
+
+// witness remembers how far the replicas of other nodes have come.
+type witness struct {
+	dir *datadir.Dir
+
+	mu      sync.Mutex
+	of      string // the cluster
+	reached map[reach]uint64
+	saved   bool
+}
+
+// newWitness returns what was remembered before the restart.
+func newWitness(dir *datadir.Dir) *witness {
+	w := &witness{dir: dir, reached: map[reach]uint64{}, saved: true}
+	of, text := readNote(dir, datadir.WitnessFile)
+	var all []reach
+	if cbor.Unmarshal(text, &all) == nil {
+		w.of = of
+		w.add(all)
+		w.saved = true
+	}
+	return w
+}
+
+// add remembers how far replicas have come.
+func (w *witness) add(all []reach) {
+	for _, r := range all {
+		key := reach{Shard: r.Shard, Replica: r.Replica}
+		if r.Index > w.reached[key] {
+			w.reached[key], w.saved = r.Index, false
+		}
+	}
+}
+
+// note answers a node of a cluster that tells how far its replicas have come, with what was known of them before.
+func (w *witness) note(of string, node uint32, all []reach) (known []reach) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.of != of {
+		w.of = of
+		clear(w.reached)
+	}
+	all = slices.DeleteFunc(all, func(r reach) bool { return nodeOf(r.Replica) != node })
+	for _, r := range all {
+		r.Index = w.reached[reach{Shard: r.Shard, Replica: r.Replica}]
+		known = append(known, r)
+	}
+	w.add(all)
+	return known
+}
+
+// save saves what is remembered of the members of a cluster.
+func (w *witness) save(m *cluster.Map) error {
+	w.mu.Lock()
+	maps.DeleteFunc(w.reached, func(r reach, _ uint64) bool {
+		n, ok := m.Node(nodeOf(r.Replica))
+		return ok && n.State == cluster.Removed
+	})
+	all := make([]reach, 0, len(w.reached))
+	for r, index := range w.reached {
+		r.Index = index
+		all = append(all, r)
+	}
+	of, saved := w.of, w.saved
+	w.saved = true
+	w.mu.Unlock()
+	if saved {
+		return nil
+	}
+	text, err := cbor.Marshal(all)
+	if err == nil {
+		err = saveNote(w.dir, datadir.WitnessFile, of, text)
+	}
+	return err
+}
+
+// reach answers methodReach. A leader adds what it knows of its followers.
+func (e peerHandler) reach(ctx context.Context, from transport.Peer, request []byte) ([]byte, error) {
+	var all []reach
+	if err := cbor.Unmarshal(request, &all); err != nil {
+		return nil, err
+	}
+	known := e.n.witness.note(e.n.dir.Identity.Read().Cluster, from.Number, all)
+	if e.n.member.Load() {
+		ctx, cancel := context.WithTimeout(ctx, tellTime/2)
+		defer cancel()
+		for i, r := range known {
+			known[i].Index = max(r.Index, e.n.replicas.reachOf(ctx, r))
+		}
+	}
+	return cbor.Marshal(known)
+}
+
+// reachOf returns the last committed entry that a replica has acknowledged to a leader on this node; 0: unknown.
+func (r *replicas) reachOf(ctx context.Context, of reach) uint64 {
+	rep := r.get(of.Shard)
+	if rep == nil || !rep.shard.Leads() {
+		return 0
+	}
+	st, err := rep.shard.Status(ctx)
+	if err != nil || !st.Leading {
+		return 0
+	}
+	return min(st.Progress[of.Replica].Match, st.Applied)
+}
+
+// tell tells a node how far replicas here have come, and returns the error for one that the node knows to have come further than last,
+// its last entry here.
+func (n *Node) tell(ctx context.Context, address string, all []reach, last func(context.Context, reach) uint64) (told bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, tellTime)
+	defer cancel()
+	request, err := cbor.Marshal(all)
+	if err != nil {
+		return false, err
+	}
+	who, answer, err := n.transport.CallAddress(ctx, address, methodReach, request)
+	var known []reach
+	if err != nil || cbor.Unmarshal(answer, &known) != nil {
+		return false, nil // it may be down
+	}
+	for _, r := range known {
+		if have := last(ctx, r); r.Index > have {
+			return true, &DamageError{What: "log", File: n.dir.File(datadir.LogDir), Reason: fmt.Sprintf("replica %s had reached entry %d, as node %q knows, but ends at entry %d: "+
+				"this is an earlier copy of the directory", shard.ReplicaName(r.Shard, r.Replica), r.Index, who.Name, have)}
+		}
+	}
+	return true, nil
+}
+
+// askOthers refuses a directory whose replicas had come further according to the other nodes. It waits only for those that are up:
+// when all nodes start at once, none is.
+func (n *Node) askOthers(ctx context.Context) error {
+	if n.cfg.InMemory || n.cfg.PeerListener == nil || len(n.replicas.checked) == 0 {
+		return nil
+	}
+	var mine []reach
+	for id, c := range n.replicas.checked {
+		mine = append(mine, reach{id, n.dir.Identity.Read().Replicas[id].Replica, c.applied})
+	}
+	var calls sync.WaitGroup
+	var mu sync.Mutex
+	var err error
+	for _, address := range n.bootstrap.others() {
+		calls.Go(func() {
+			_, lost := n.tell(ctx, address, mine, func(_ context.Context, r reach) uint64 { return n.replicas.checked[r.Shard].last })
+			mu.Lock()
+			defer mu.Unlock()
+			err = errors.Join(err, lost)
+		})
+	}
+	calls.Wait()
+	return err
+}
+
+// tellOthers tells the other nodes how far the replicas here have come, until ctx ends.
+func (n *Node) tellOthers(ctx context.Context) {
+	told := map[string]string{} // what each was told last, by its address
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(tellPause):
+		}
+		if err := n.witness.save(n.copy.Map()); err != nil {
+			n.cfg.Logger.Warn("what is known of other nodes' replicas was not saved", "error", err)
+		}
+		mine := n.replicas.reached()
+		now := fmt.Sprint(mine)
+		for _, a := range addresses(n.copy.Map()) {
+			if a.Name == n.cfg.Name || told[a.Address] == now {
+				continue
+			}
+			ok, err := n.tell(ctx, a.Address, mine, n.replicas.lastOf)
+			if err != nil {
+				n.fail(err)
+				return
+			}
+			if ok {
+				told[a.Address] = now
+			}
+		}
+	}
+}
+
+// reached returns how far the running replicas have come.
+func (r *replicas) reached() (all []reach) {
+	for _, id := range r.all() {
+		if rep := r.get(id); rep != nil {
+			all = append(all, reach{id, rep.id, rep.state.Applied().Index})
+		}
+	}
+	return all
+}
+
+// lastOf returns the last entry in the log of a running replica; of.Index if that is unknown.
+func (r *replicas) lastOf(ctx context.Context, of reach) uint64 {
+	if rep := r.get(of.Shard); rep != nil && rep.id == of.Replica {
+		if st, err := rep.shard.Status(ctx); err == nil {
+			return st.Last
+		}
+	}
+	return of.Index
+}
