@@ -54,6 +54,7 @@ func TestEffect(t *testing.T) {
 			{"a later run", 5, (*sql.Tx).Commit, "fence 3", false, 1},
 			{"the same run again", 3, (*sql.Tx).Commit, "fence 3", false, 1},
 			{"an earlier run", 2, (*sql.Tx).Rollback, "", true, 1},
+			{"a run after a restore", 1767225600<<20 + 1, (*sql.Tx).Commit, "fence 3", false, 1},
 		} {
 			tx, err := db.BeginTx(t.Context(), nil)
 			must(t, err)

@@ -27,7 +27,7 @@ type Task struct {
 	Crashes           int // leases lost
 	Releases          int
 	Snoozes           int
-	Fence             int64 // claims so far
+	Fence             int64 // of the last claim; 0: never claimed
 	AttemptLog        []Attempt
 	Progress          Progress
 	Worker            string // holds it, or held it last

@@ -164,7 +164,7 @@ func (c *ClaimRequest) take(r *Round, q *Queue, e *schema.Envelope, from *schema
 	to := *from
 	step := Change{r: r, ns: q.ns, id: e.ID, q: q, From: from, To: &to}
 	to.State = task.Claimed
-	to.Fence++
+	to.Fence = task.NextFence(to.Fence, r.l.term.Epoch)
 	lease := c.Lease
 	if lease == 0 {
 		lease = q.config.Settings.Lease

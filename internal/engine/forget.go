@@ -231,7 +231,7 @@ func addTables(tables []byte, x *schema.Exec) []byte {
 	add(schema.TableExec, true)
 	add(schema.TableResult, x.HasResult)
 	add(schema.TableCheckpoint, x.Checkpointed)
-	add(schema.TableAttempt, x.Fence > 1 || x.State != task.Succeeded && x.Fence == 1) // a successful attempt has no row
+	add(schema.TableAttempt, x.Fence > 1 || x.State != task.Succeeded && x.Fence == 1) // a successful attempt has no row; fence 1 is always the first
 	return tables
 }
 

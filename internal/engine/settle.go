@@ -85,7 +85,7 @@ func (h Hold) stale(verb string, reason, why string, x *schema.Exec) error {
 	return e
 }
 
-// maxAttemptLog bounds the attempt log of a task. Releases and snoozes use up no attempt, so nothing else bounds their number.
+// maxAttemptLog bounds the attempt log of a task in each epoch. Releases and snoozes use up no attempt, so nothing else bounds their number.
 const maxAttemptLog = 1000
 
 // endAttempt writes the record of the attempt that this change has ended.
@@ -98,7 +98,7 @@ func (c *Change) endAttempt(o task.Outcome, f schema.Failure) {
 	c.noteOutcome(o, f)
 	c.judge(o, f)
 	c.r.tx.Set(schema.AttemptKey(c.ns, c.id, a.Fence), a.Encode())
-	if a.Fence > maxAttemptLog {
+	if task.ClaimsAt(a.Fence) > maxAttemptLog {
 		c.r.tx.Delete(schema.AttemptKey(c.ns, c.id, a.Fence-maxAttemptLog))
 	}
 }

@@ -96,6 +96,10 @@ func (s *story) step(d *datadriven.TestData) string {
 	case "new-leader":
 		s.BecomeLeader()
 		return "leading"
+	case "new-epoch":
+		s.Epoch = uint64(number(d.CmdArgs[0].Key))
+		s.BecomeLeader()
+		return "leading"
 	case "down":
 		s.Now = s.Now.Add(duration(d.CmdArgs[0].Key))
 		s.BecomeLeader()
@@ -200,7 +204,7 @@ func (s *story) claimStep(d *datadriven.TestData) string {
 	var b strings.Builder
 	for _, t := range got {
 		name := s.know(t.ID)
-		if tokens := s.tokens[name]; int(t.Exec.Fence) > len(tokens) {
+		if tokens := s.tokens[name]; len(tokens) == 0 || t.Exec.Fence > tokens[len(tokens)-1].Fence {
 			s.tokens[name] = append(tokens, t.Token)
 		}
 		if arg(d, "brief") != "" {

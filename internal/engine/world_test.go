@@ -28,6 +28,7 @@ type World struct {
 	T      testing.TB
 	Store  *store.Store
 	Leader *Leader
+	Epoch  uint64 // of the shard
 	Now    store.Time
 	Index  uint64
 	Last   Effects  // of the last round
@@ -67,7 +68,7 @@ func NewWorld(t testing.TB) *World {
 
 // BecomeLeader throws the leader's memory away, as a new leader does.
 func (w *World) BecomeLeader() {
-	w.Leader = NewLeader(LeaderTerm{Epoch: 1, Began: w.Now, Before: w.Store.Applied().Time}, task.DefaultLimits(), TestPolicies...)
+	w.Leader = NewLeader(LeaderTerm{Epoch: w.Epoch, Began: w.Now, Before: w.Store.Applied().Time}, task.DefaultLimits(), TestPolicies...)
 }
 
 // Round runs calls on one Tx and applies it.

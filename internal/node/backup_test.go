@@ -21,6 +21,7 @@ import (
 	"github.com/pawlq/pawl/claims"
 	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -524,4 +525,23 @@ func TestImageOfAnotherLeader(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRestoreRaisesTheEpoch: the epoch grows with each restore, even of what was restored in the same second or under a wrong clock, since
+// fences are based on it.
+func TestRestoreRaisesTheEpoch(t *testing.T) {
+	state, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem(), Fatal: func(err error) { t.Error(err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer state.Close()
+	for _, c := range []struct{ now, want int64 }{{1767225600, 1767225600}, {1767225600, 1767225601}, {5, 1767225602}, {1767225700, 1767225700}} {
+		r := &restore{now: func() time.Time { return time.Unix(c.now, 0) }}
+		if err := r.raiseEpoch(state); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := state.Epoch(); err != nil || int64(got) != c.want { // #nosec G115 -- a time
+			t.Errorf("at %d the epoch becomes %d, %v, want %d", c.now, got, err, c.want)
+		}
+	}
 }

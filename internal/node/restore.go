@@ -232,13 +232,14 @@ func (r *restore) adopt(log *raftlog.Log, id uint32, edit func(*store.Tx) error,
 }
 
 // raiseEpoch sets an epoch that no cluster descended from the same states ever had. The next epoch would not do: a cluster restored
-// earlier from this backup would have it too, as would the old cluster after a recovery.
+// earlier from this backup would have it too, as would the old cluster after a recovery. Fences grow with the epoch, so it must grow even
+// if the clock is wrong.
 func (r *restore) raiseEpoch(state *store.Store) error {
 	epoch, err := state.Epoch()
 	if err != nil {
 		return err
 	}
-	return state.SetEpoch(max(epoch, uint64(r.now().Unix())))
+	return state.SetEpoch(max(epoch+1, uint64(r.now().Unix())))
 }
 
 // held returns the replicas of the new node by shard. Its number is unused, so these ids are new, too.

@@ -12,7 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/sqs/wire"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -158,6 +160,24 @@ func TestRegionOfARequest(t *testing.T) {
 		}
 		if got := (&exchange{r: r}).region(); got != c.want {
 			t.Errorf("header %q, query %q: region %s", c.header, c.query, got)
+		}
+	}
+}
+
+// After a restore the fences of claims are high, but that does not count as receives, which would move messages to the dead-letter queue.
+func TestFencesOfAnEpochAreNotReceives(t *testing.T) {
+	const epoch = 1767225600
+	x := exchange{Handler: &Handler{Config: Config{Core: &oneQueue{}}}}
+	fence := uint64(9)
+	for want := range uint64(3) {
+		fence = task.NextFence(fence, epoch)
+		c := broker.Claimed{Envelope: &schema.Envelope{}, Token: task.Token{Epoch: epoch, Fence: fence}}
+		if got := receives(&c); got != want+1 {
+			t.Errorf("claim %d after a restore is receive %d", want+1, got)
+		}
+		left, err := x.redrive(&queues.Queue{}, redrive{Max: 3}, []broker.Claimed{c})
+		if err != nil || len(left) != 1 {
+			t.Errorf("claim %d after a restore: %d messages are left, %v", want+1, len(left), err)
 		}
 	}
 }

@@ -110,10 +110,10 @@ func holdOf(c *broker.Claimed) broker.Hold {
 // receives returns how often a message was received, including this time.
 func receives(c *broker.Claimed) uint64 {
 	if !isDeadLetter(c) {
-		return c.Token.Fence
+		return task.ClaimsAt(c.Token.Fence)
 	}
 	before, _ := strconv.ParseUint(c.Headers[headerReceives], 10, 32) // another producer's header may contain anything
-	return before + c.Token.Fence
+	return before + task.ClaimsAt(c.Token.Fence)
 }
 
 // isDeadLetter reports whether a message is in the dead-letter queue that it was moved to. There its history is reported; once
@@ -128,7 +128,8 @@ func (x *exchange) redrive(q *queues.Queue, p redrive, got []broker.Claimed) (le
 	name, _ := queueOfARN(p.Target)
 	for i := range got {
 		c := &got[i]
-		if c.Token.Fence <= uint64(p.Max) { // #nosec G115 -- between 1 and 1000
+		claims := task.ClaimsAt(c.Token.Fence)
+		if claims <= uint64(p.Max) { // #nosec G115 -- between 1 and 1000
 			left = append(left, *c)
 			continue
 		}
@@ -144,7 +145,7 @@ func (x *exchange) redrive(q *queues.Queue, p redrive, got []broker.Claimed) (le
 		}
 		// If this fails, the message is received once more, and moved then.
 		x.Core.Settle(x.ctx, []broker.Settle{{Verb: broker.Fail, Hold: holdOf(c), Fail: broker.Failing{Action: broker.FailDiscard,
-			Failure: broker.Failure{Type: "redrive", Message: "received " + strconv.FormatUint(c.Token.Fence-1, 10) + " times: moved to " + name}}}})
+			Failure: broker.Failure{Type: "redrive", Message: "received " + strconv.FormatUint(claims-1, 10) + " times: moved to " + name}}}})
 	}
 	return left, nil
 }

@@ -43,8 +43,25 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
+// TestFencesGrow: in a new cluster fences count claims. A higher epoch begins above all fences of the one before, and counts again.
+func TestFencesGrow(t *testing.T) {
+	for _, c := range []struct{ last, epoch, next, claims uint64 }{
+		{0, 0, 1, 1},
+		{1, 0, 2, 2},
+		{2, 1, 1<<20 + 1, 1},
+		{1<<20 + 7, 1, 1<<20 + 8, 8},
+		{1<<20 + 7, 0, 1<<20 + 8, 8}, // a leader that does not know of the epoch yet
+		{1<<20 + 7, 2, 2<<20 + 1, 1},
+		{5, 1767225600, 1767225600<<20 + 1, 1},
+	} {
+		if next := NextFence(c.last, c.epoch); next != c.next || ClaimsAt(next) != c.claims || next >= 1<<53 {
+			t.Errorf("after fence %d in epoch %d comes %d, claim %d; want %d, claim %d", c.last, c.epoch, next, ClaimsAt(next), c.next, c.claims)
+		}
+	}
+}
+
 func TestTokenIsShort(t *testing.T) {
-	if s := (Token{Epoch: math.MaxUint32, Fence: math.MaxUint32, Nonce: math.MaxUint64}).String(); len(s) > 32 {
+	if s := (Token{Epoch: math.MaxUint32, Fence: 1<<53 - 1, Nonce: math.MaxUint64}).String(); len(s) > 32 {
 		t.Errorf("%q has %d characters", s, len(s))
 	}
 }

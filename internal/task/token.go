@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 )
 
-// Token is a claim token: proof of one claim of a task. Its fence grows by one with each claim of the task; the nonce
+// Token is a claim token: proof of one claim of a task. Its fence grows with each claim of the task; the nonce
 // keeps tokens from being guessed; the epoch is that of the shard, which a recovery from permanent loss raises, so that
 // earlier tokens match nothing afterwards.
 type Token struct {
@@ -15,6 +15,17 @@ type Token struct {
 }
 
 const tokenVersion = 1
+
+// claimBits is how many bits of a fence count the claims of a task in one epoch of its shard. The bits above them are the epoch, so that
+// fences don't go back when a shard loses claims: it then has a higher epoch. A restore sets the epoch to the Unix time in seconds, which
+// leaves fences below 2^53, exact as numbers in JSON, until 2242.
+const claimBits = 20
+
+// NextFence returns the fence of a task's next claim: one more than the last, or the first of the epoch.
+func NextFence(last, epoch uint64) uint64 { return max(last, epoch<<claimBits) + 1 }
+
+// ClaimsAt returns the number of claims of a task up to the one with the fence, without those before its shard's epoch.
+func ClaimsAt(fence uint64) uint64 { return fence & (1<<claimBits - 1) }
 
 // String returns the token as workers see it: opaque text of at most 39 characters.
 func (t Token) String() string {

@@ -705,7 +705,7 @@ type Task struct {
 	Crashes           int32                  `protobuf:"varint,15,opt,name=crashes,proto3" json:"crashes,omitempty"` // leases lost
 	Releases          int32                  `protobuf:"varint,16,opt,name=releases,proto3" json:"releases,omitempty"`
 	Snoozes           int32                  `protobuf:"varint,17,opt,name=snoozes,proto3" json:"snoozes,omitempty"`
-	Fence             int64                  `protobuf:"varint,18,opt,name=fence,proto3" json:"fence,omitempty"` // claims so far
+	Fence             int64                  `protobuf:"varint,18,opt,name=fence,proto3" json:"fence,omitempty"` // of the last claim, and greater than that of any claim before it; 0: never claimed
 	AttemptLog        []*Attempt             `protobuf:"bytes,19,rep,name=attempt_log,json=attemptLog,proto3" json:"attempt_log,omitempty"`
 	Progress          *Progress              `protobuf:"bytes,20,opt,name=progress,proto3" json:"progress,omitempty"`
 	Worker            string                 `protobuf:"bytes,21,opt,name=worker,proto3" json:"worker,omitempty"` // the worker that holds it, or held it last

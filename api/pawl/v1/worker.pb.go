@@ -369,7 +369,7 @@ type ClaimedTask struct {
 	Attempt        int32                  `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"` // failures + crashes + 1
 	MaxAttempts    int32                  `protobuf:"varint,8,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
 	ClaimToken     string                 `protobuf:"bytes,9,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"`
-	Fence          int64                  `protobuf:"varint,10,opt,name=fence,proto3" json:"fence,omitempty"` // grows by one with each claim of the task
+	Fence          int64                  `protobuf:"varint,10,opt,name=fence,proto3" json:"fence,omitempty"` // grows with each claim of the task
 	LeaseExpiresAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=lease_expires_at,json=leaseExpiresAt,proto3" json:"lease_expires_at,omitempty"`
 	Lease          *durationpb.Duration   `protobuf:"bytes,12,opt,name=lease,proto3" json:"lease,omitempty"`
 	Timeout        *durationpb.Duration   `protobuf:"bytes,13,opt,name=timeout,proto3" json:"timeout,omitempty"` // of this run; 0: none

@@ -544,7 +544,7 @@ class Task(google.protobuf.message.Message):
     releases: builtins.int
     snoozes: builtins.int
     fence: builtins.int
-    """claims so far"""
+    """of the last claim, and greater than that of any claim before it; 0: never claimed"""
 
     @property
     def attempt_log(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Attempt]: ...

@@ -235,7 +235,7 @@ class ClaimedTask(google.protobuf.message.Message):
     max_attempts: builtins.int
     claim_token: typing.Text
     fence: builtins.int
-    """grows by one with each claim of the task"""
+    """grows with each claim of the task"""
 
     @property
     def lease_expires_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...

@@ -357,7 +357,7 @@ export type Task = Message<"pawl.v1.Task"> & {
   snoozes: number;
 
   /**
-   * claims so far
+   * of the last claim, and greater than that of any claim before it; 0: never claimed
    *
    * @generated from field: int64 fence = 18;
    */

@@ -208,7 +208,7 @@ export type ClaimedTask = Message<"pawl.v1.ClaimedTask"> & {
   claimToken: string;
 
   /**
-   * grows by one with each claim of the task
+   * grows with each claim of the task
    *
    * @generated from field: int64 fence = 10;
    */
