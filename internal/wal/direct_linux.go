@@ -7,11 +7,11 @@ import (
 
 // openDirect opens a segment's file for writes that bypass the page cache. A sync then only has to flush the disk's cache, without searching for dirty
 // pages. It returns nil if the file is in memory, or if its file system does not support direct writes.
-func (l *Log) openDirect(s *segment) (vfs.File, error) {
+func (c *Config) openDirect(s *segment) (vfs.File, error) {
 	if s.file.Fd() == vfs.InvalidFd {
 		return nil, nil
 	}
-	f, err := l.cfg.FS.OpenReadWrite(l.pathOf(s.number), vfs.WriteCategoryUnspecified)
+	f, err := c.FS.OpenReadWrite(c.pathOf(s.number), vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, err
 	}

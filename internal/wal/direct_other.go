@@ -5,4 +5,4 @@ package wal
 import "github.com/cockroachdb/pebble/v2/vfs"
 
 // openDirect returns nil: direct writes are not supported.
-func (*Log) openDirect(*segment) (vfs.File, error) { return nil, nil }
+func (*Config) openDirect(*segment) (vfs.File, error) { return nil, nil }

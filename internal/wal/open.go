@@ -24,7 +24,7 @@ func (e *OwnerError) Error() string {
 }
 
 func (l *Log) damage(segment uint32, from, to int, reason string) *ondisk.DamageError {
-	return &ondisk.DamageError{What: "log", File: l.pathOf(segment), From: int64(from), To: int64(to), Reason: reason}
+	return &ondisk.DamageError{What: "log", File: l.cfg.pathOf(segment), From: int64(from), To: int64(to), Reason: reason}
 }
 
 // Replay receives the records of a log in order. checkpoint marks the content that Config.Checkpoint returned. content is
@@ -118,7 +118,7 @@ func (l *Log) openSegments() error {
 	}
 	for _, name := range names {
 		if number, ok := numberOf(name); ok {
-			s, err := l.openSegment(number, 0)
+			s, err := l.cfg.openSegment(number, 0)
 			if err != nil {
 				return err
 			}
@@ -205,7 +205,7 @@ func (l *Log) checkHead(n uint32, b []byte) error {
 	number, _, owner, ok := decodeHead(b)
 	switch {
 	case ok && !bytes.Equal(owner, l.cfg.Owner):
-		return &OwnerError{l.pathOf(n), bytes.Clone(owner)}
+		return &OwnerError{l.cfg.pathOf(n), bytes.Clone(owner)}
 	case ok && number == n:
 		return nil
 	}
@@ -235,7 +235,7 @@ func (l *Log) replaySegment(n uint32, prev LSN, last bool, replay Replay) (end L
 			}
 		}
 		if err := replay(lsnOf(n, at), content, isFirst); err != nil {
-			return prev, fmt.Errorf("%s, record at %d: %w", l.pathOf(n), at, err)
+			return prev, fmt.Errorf("%s, record at %d: %w", l.cfg.pathOf(n), at, err)
 		}
 		if at += r.size; isFirst {
 			begin = at
@@ -326,7 +326,7 @@ func (l *Log) removeObsolete() error {
 	l.obsolete = nil
 	l.mu.Unlock()
 	for _, s := range doomed {
-		if err := errors.Join(s.close(), l.cfg.FS.Remove(l.pathOf(s.number))); err != nil {
+		if err := errors.Join(s.close(), l.cfg.FS.Remove(l.cfg.pathOf(s.number))); err != nil {
 			return err
 		}
 	}
@@ -337,7 +337,7 @@ func (l *Log) removeObsolete() error {
 func (l *Log) start() (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.last, err = l.create(1); err != nil {
+	if l.last, err = l.cfg.create(1); err != nil {
 		return err
 	}
 	l.segments[1] = l.last
@@ -394,7 +394,7 @@ func (l *Log) leave() (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.next == nil {
-		if l.next, err = l.create(l.last.number + 1); err != nil {
+		if l.next, err = l.cfg.create(l.last.number + 1); err != nil {
 			return err
 		}
 	}

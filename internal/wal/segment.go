@@ -45,7 +45,7 @@ func (c *Config) path(name string) string { return c.FS.PathJoin(c.Dir, name) }
 
 func fileName(number uint32) string { return fmt.Sprintf("%010d%s", number, suffix) }
 
-func (l *Log) pathOf(number uint32) string { return l.cfg.path(fileName(number)) }
+func (c *Config) pathOf(number uint32) string { return c.path(fileName(number)) }
 
 // numberOf parses the number in the name of a segment's file.
 func numberOf(name string) (uint32, bool) {
@@ -64,40 +64,40 @@ func newSeed() uint64 {
 }
 
 // create creates the file of a new segment, all zeros except for its head. Its name appears once all of it is on disk.
-func (l *Log) create(number uint32) (*segment, error) {
-	fs, unfinished, seed := l.cfg.FS, l.pathOf(number)+unfinishedSuffix, newSeed()
+func (c *Config) create(number uint32) (*segment, error) {
+	fs, unfinished, seed := c.FS, c.pathOf(number)+unfinishedSuffix, newSeed()
 	f, err := fs.Create(unfinished, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, err
 	}
-	_, err = f.Write(encodeHead(number, seed, l.cfg.Owner))
-	zeros := make([]byte, min(zeroChunk, l.cfg.SegmentSize))
-	for left := l.cfg.SegmentSize - segmentHead; left > 0 && err == nil; left -= len(zeros) {
+	_, err = f.Write(encodeHead(number, seed, c.Owner))
+	zeros := make([]byte, min(zeroChunk, c.SegmentSize))
+	for left := c.SegmentSize - segmentHead; left > 0 && err == nil; left -= len(zeros) {
 		_, err = f.Write(zeros[:min(left, len(zeros))])
 	}
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		_ = fs.Remove(unfinished) // others may need the room; otherwise the next Open removes it
 		return nil, err
 	}
-	if err := l.name(number); err != nil {
+	if err := c.name(number); err != nil {
 		return nil, err
 	}
-	return l.openSegment(number, seed)
+	return c.openSegment(number, seed)
 }
 
 // reuse turns an old segment's file into a new segment. Its old records don't count in the new segment, which has another seed. The
 // file has no segment's name while its head is being replaced: whatever a crash leaves then is not taken for a damaged segment.
-func (l *Log) reuse(old *segment, number uint32) (*segment, error) {
+func (c *Config) reuse(old *segment, number uint32) (*segment, error) {
 	s := &segment{number: number, seed: newSeed(), file: old.file, direct: old.direct, size: old.size}
-	err := l.cfg.FS.Rename(l.pathOf(old.number), l.pathOf(number)+unfinishedSuffix)
+	err := c.FS.Rename(c.pathOf(old.number), c.pathOf(number)+unfinishedSuffix)
 	if err == nil {
-		_, err = s.file.WriteAt(encodeHead(number, s.seed, l.cfg.Owner), 0)
+		_, err = s.file.WriteAt(encodeHead(number, s.seed, c.Owner), 0)
 	}
 	if err == nil {
 		err = s.file.SyncData()
 	}
 	if err == nil {
-		err = l.name(number)
+		err = c.name(number)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.close())
@@ -106,15 +106,15 @@ func (l *Log) reuse(old *segment, number uint32) (*segment, error) {
 }
 
 // name gives the unfinished file of a segment its name, durably.
-func (l *Log) name(number uint32) error {
-	if err := l.cfg.FS.Rename(l.pathOf(number)+unfinishedSuffix, l.pathOf(number)); err != nil {
+func (c *Config) name(number uint32) error {
+	if err := c.FS.Rename(c.pathOf(number)+unfinishedSuffix, c.pathOf(number)); err != nil {
 		return err
 	}
-	return ondisk.SyncDir(l.cfg.FS, l.cfg.Dir)
+	return ondisk.SyncDir(c.FS, c.Dir)
 }
 
-func (l *Log) openSegment(number uint32, seed uint64) (*segment, error) {
-	f, err := l.cfg.FS.OpenReadWrite(l.pathOf(number), vfs.WriteCategoryUnspecified)
+func (c *Config) openSegment(number uint32, seed uint64) (*segment, error) {
+	f, err := c.FS.OpenReadWrite(c.pathOf(number), vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func (l *Log) openSegment(number uint32, seed uint64) (*segment, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	s := &segment{number: number, seed: seed, file: f, size: int(info.Size())}
-	if s.direct, err = l.openDirect(s); err != nil {
+	if s.direct, err = c.openDirect(s); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return s, nil

@@ -189,7 +189,7 @@ func (l *Log) flush() {
 		l.drop.Reset(dropAfter)
 	}
 	if err != nil {
-		l.fail(fmt.Errorf("%s: %w", l.pathOf(to.number), err))
+		l.fail(fmt.Errorf("%s: %w", l.cfg.pathOf(to.number), err))
 		return
 	}
 	to.size = max(to.size, at+len(blocks))
@@ -281,7 +281,7 @@ func (l *Log) Read(at LSN, n int) ([]byte, error) {
 	}()
 	b := make([]byte, recordHead+n)
 	if _, err := s.file.ReadAt(b, int64(at.Offset())); err != nil {
-		return nil, fmt.Errorf("%s: %w", l.pathOf(s.number), err)
+		return nil, fmt.Errorf("%s: %w", l.cfg.pathOf(s.number), err)
 	}
 	r, ok := parse(b, s.place(at.Offset()))
 	if !ok || len(r.content) != n {
@@ -385,7 +385,7 @@ func (l *Log) canWait(err error) bool {
 		return false
 	}
 	if !l.full {
-		l.cfg.Logger.Warn("the disk has no room for the next segment of the log", "segment", l.pathOf(l.last.number+1), "error", err)
+		l.cfg.Logger.Warn("the disk has no room for the next segment of the log", "segment", l.cfg.pathOf(l.last.number+1), "error", err)
 	}
 	l.full = true
 	l.retry.Reset(retryAfter)
@@ -420,7 +420,7 @@ func (l *Log) tidy() error {
 
 func (l *Log) makeSegment(old *segment, number uint32) (*segment, error) {
 	if old != nil {
-		return l.reuse(old, number)
+		return l.cfg.reuse(old, number)
 	}
-	return l.create(number)
+	return l.cfg.create(number)
 }
