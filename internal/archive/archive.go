@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"regexp"
 	"slices"
@@ -21,19 +22,31 @@ type Config struct {
 	MaxBytes int64         // of all files; the oldest file is removed first; default 1 GiB
 	MaxAge   time.Duration // of a file's last record; default 90 days
 	FileSize int64         // at which a new file begins; default MaxBytes/16
+
+	Logger *slog.Logger // nil: none
 }
 
 // Archive is a directory of files of JSON lines. Its methods are safe for concurrent use.
 type Archive struct {
-	cfg  Config
-	disk disk
+	cfg    Config
+	disk   disk
+	uptime func() time.Duration // since the archive was opened, whatever the clock says
 
 	mu   sync.Mutex
 	file file // the newest, open for appending; nil until the first record
 	name string
 	size int64
 	line int
+
+	seen    time.Time     // the clock at the last Append
+	seenAt  time.Duration // the uptime then
+	doubted bool          // the clock may be wrong: old files are not removed
+	ends    time.Duration // of the doubt, by uptime
 }
+
+// clockDoubt is how far the clock may be ahead of the time that has passed since the last record. Beyond it the clock may be wrong, and what is
+// removed can't be recovered, so files are not removed for their age for that long. Retention in the shards has the same rule.
+const clockDoubt = time.Hour
 
 // Defaults of Config.
 const (
@@ -72,7 +85,11 @@ func openOn(d disk, cfg Config) *Archive {
 	if cfg.FileSize == 0 {
 		cfg.FileSize = cfg.MaxBytes / 16
 	}
-	return &Archive{cfg: cfg, disk: d}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	opened := time.Now()
+	return &Archive{cfg: cfg, disk: d, uptime: func() time.Duration { return time.Since(opened) }}
 }
 
 // Close closes the files.
@@ -96,7 +113,7 @@ func (a *Archive) Append(records [][]byte, now time.Time) (places []string, err 
 			return nil, errors.New("archive: a record has a newline")
 		}
 	}
-	if err := a.begin(now); err != nil {
+	if err := a.prepare(now); err != nil {
 		return nil, fmt.Errorf("archive: %w", err)
 	}
 	var buf bytes.Buffer
@@ -120,14 +137,18 @@ func (a *Archive) Append(records [][]byte, now time.Time) (places []string, err 
 	return places, nil
 }
 
-// begin makes sure that a file with room is open.
-func (a *Archive) begin(now time.Time) error {
-	if a.file != nil && a.size < a.cfg.FileSize {
+// prepare makes sure that a file with room is open, and removes files if that begins a new one, or if the clock is no longer in doubt.
+func (a *Archive) prepare(now time.Time) error {
+	full := a.file != nil && a.size >= a.cfg.FileSize
+	certain := a.doubted && a.uptime() >= a.ends
+	if a.file != nil && !full && !certain {
+		a.look(now)
 		return nil
 	}
-	if full := a.file; full != nil {
+	if full {
+		file := a.file
 		a.file = nil
-		if err := full.Close(); err != nil {
+		if err := file.Close(); err != nil {
 			return err
 		}
 	}
@@ -135,9 +156,37 @@ func (a *Archive) begin(now time.Time) error {
 	if err != nil {
 		return err
 	}
+	if a.seen.IsZero() && len(names) > 0 { // what earlier processes have seen
+		if _, a.seen, err = a.disk.Stat(names[len(names)-1]); err != nil {
+			return err
+		}
+	}
+	a.look(now)
+	if a.file != nil {
+		return a.trim(slices.DeleteFunc(names, func(n string) bool { return n == a.name }), now)
+	}
 	if err := a.trim(names, now); err != nil {
 		return err
 	}
+	return a.begin(names, now)
+}
+
+// look decides whether the clock is in doubt.
+func (a *Archive) look(now time.Time) {
+	now, uptime := now.Round(0), a.uptime()
+	if a.doubted && uptime >= a.ends {
+		a.doubted = false
+	}
+	if ahead := now.Sub(a.seen) - (uptime - a.seenAt); !a.seen.IsZero() && ahead > clockDoubt {
+		a.doubted, a.ends = true, uptime+clockDoubt
+		a.cfg.Logger.Warn("the last record of the dead-letter archive is over an hour old, or the clock is wrong: no file is removed for its age for an hour",
+			"last_record", a.seen, "clock", now)
+	}
+	a.seen, a.seenAt = now, uptime
+}
+
+// begin begins a file after those with the given names.
+func (a *Archive) begin(names []string, now time.Time) error {
 	name := prefix + now.UTC().Format("20060102T150405.000000000Z") + suffix
 	if len(names) > 0 && name <= names[len(names)-1] { // a clock set back must not sort the new file before the old one
 		name = nextName(names[len(names)-1])
@@ -160,7 +209,7 @@ func nextName(name string) string {
 	return fmt.Sprintf("%s~%06d%s", stem, n+1, suffix)
 }
 
-// trim removes whole files, the oldest first, if they are too old or there is too much in all.
+// trim removes whole files, the oldest first, if they are too old or there is too much in all. None is too old while the clock is in doubt.
 func (a *Archive) trim(names []string, now time.Time) error {
 	var total int64
 	for _, name := range slices.Backward(names) {
@@ -169,11 +218,19 @@ func (a *Archive) trim(names []string, now time.Time) error {
 			return err
 		}
 		total += size
-		if total > a.cfg.MaxBytes-a.cfg.FileSize || now.Sub(written) > a.cfg.MaxAge {
-			if err := a.disk.Remove(name); err != nil {
-				return err
-			}
+		age, reason := now.Sub(written), ""
+		switch {
+		case total > a.cfg.MaxBytes-a.cfg.FileSize:
+			reason = fmt.Sprintf("the archive has more than %d bytes", a.cfg.MaxBytes)
+		case age > a.cfg.MaxAge && !a.doubted:
+			reason = fmt.Sprintf("its last record is older than %s", a.cfg.MaxAge)
+		default:
+			continue
 		}
+		if err := a.disk.Remove(name); err != nil {
+			return err
+		}
+		a.cfg.Logger.Warn("file of the dead-letter archive removed", "file", name, "bytes", size, "age", age.Round(time.Second), "reason", reason)
 	}
 	return nil
 }

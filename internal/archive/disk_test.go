@@ -271,6 +271,7 @@ func TestTrimBoundaries(t *testing.T) {
 	} {
 		d := newMemDisk()
 		a := openOn(d, Config{MaxBytes: c.maxBytes, MaxAge: time.Hour, FileSize: 1})
+		a.uptime = func() time.Duration { return c.age }
 		for _, record := range []string{"a", "b", "c"} {
 			write(t, openOn(d, Config{}), noon, record)
 		}
@@ -290,7 +291,9 @@ func TestDefaults(t *testing.T) {
 		{Config{MaxBytes: 160}, Config{MaxBytes: 160, MaxAge: 90 * 24 * time.Hour, FileSize: 10}},
 		{Config{MaxBytes: 5, MaxAge: 3, FileSize: 4}, Config{MaxBytes: 5, MaxAge: 3, FileSize: 4}},
 	} {
-		if got := openOn(newMemDisk(), c.cfg).cfg; got != c.want {
+		got := openOn(newMemDisk(), c.cfg).cfg
+		got.Logger = nil
+		if got != c.want {
 			t.Errorf("%+v with defaults is %+v, want %+v", c.cfg, got, c.want)
 		}
 	}

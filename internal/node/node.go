@@ -288,7 +288,7 @@ func (n *Node) openReplicas(context.Context) error {
 
 // assemble creates the components between the replicas and the gateway.
 func (n *Node) assemble(context.Context) error {
-	dead, err := archive.Open(archive.Config{Dir: filepath.Join(n.cfg.Dir, datadir.ArchiveDir)})
+	dead, err := archive.Open(archive.Config{Dir: filepath.Join(n.cfg.Dir, datadir.ArchiveDir), Logger: n.cfg.Logger})
 	if err != nil {
 		return err
 	}
