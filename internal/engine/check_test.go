@@ -265,7 +265,7 @@ func TestCheckFindsForgottenTasks(t *testing.T) {
 		w := NewWorld(t)
 		id := w.enqueueOne()
 		w.Round(func(r *Round) {
-			row := schema.KeyRow{ID: id, Until: w.Now.Add(DedupWindow), Ended: task.Succeeded, Created: w.Now}
+			row := schema.KeyRow{ID: id, Until: w.Now.Add(task.RequestWindow), Ended: task.Succeeded, Created: w.Now}
 			r.tx.Set(schema.ForgottenKey("default", id), row.Encode())
 			r.setTaskDeadline(row.Until, schema.OnForgotten, "default", id)
 		})

@@ -12,9 +12,6 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// DedupWindow is the minimum time for which a repeated request id finds its task, whatever the task's retention.
-const DedupWindow = 10 * time.Minute
-
 // NewTask is a completed and validated spec with what the broker adds to it.
 type NewTask struct {
 	task.Spec

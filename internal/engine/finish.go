@@ -2,7 +2,6 @@ package engine
 
 import (
 	"github.com/pawlq/pawl/internal/engine/fingerprint"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/unique"
 	"github.com/pawlq/pawl/internal/task"
@@ -23,7 +22,7 @@ func (c *Change) finishSilently(s task.State, reason string) {
 		keep = *to.Retention
 	}
 	if reason == task.ReasonMoved { // it may have to be restored
-		keep = max(keep, outbox.Window)
+		keep = max(keep, task.MessageWindow)
 	}
 	to.KeptUntil = keptUntil(r.now, keep)
 	if c.From.Checkpointed && s == task.Succeeded {

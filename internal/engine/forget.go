@@ -152,7 +152,7 @@ func (c *expiredTask) unindex() {
 
 // repeatableUntil returns the time until which the request that created the task may be repeated, by its id or its idempotency key.
 func (c *expiredTask) repeatableUntil() store.Time {
-	return max(c.From.CreatedAt.Add(DedupWindow), c.From.KeyedUntil)
+	return max(c.From.CreatedAt.Add(task.RequestWindow), c.From.KeyedUntil)
 }
 
 // noteForgotten writes a row that stands in for a task forgotten while its request may still be repeated.

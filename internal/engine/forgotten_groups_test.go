@@ -46,7 +46,7 @@ func TestForgottenGroup(t *testing.T) {
 		made, err = engine.Run(w, func(r *engine.Round) (workflow.Made, error) { return workflow.Make(r, n) })
 		return made, err, found, within
 	}
-	w.Pass(engine.DedupWindow - time.Microsecond)
+	w.Pass(task.RequestWindow - time.Microsecond)
 	if _, err := workflow.Show(w.Store, "default", n.ID); err == nil {
 		t.Error("the group is still shown after its retention")
 	}

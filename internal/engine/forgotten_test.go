@@ -29,9 +29,9 @@ func TestForgetLeavesARow(t *testing.T) {
 		{300 * time.Millisecond, time.Second, 1700 * time.Millisecond, 1},
 		{0, time.Second, time.Second, 1},
 		{0, time.Second + time.Microsecond, 2 * time.Second, 1},
-		{0, DedupWindow - time.Second, DedupWindow - time.Second, 1},
-		{0, DedupWindow - time.Microsecond, DedupWindow, 0},
-		{0, DedupWindow, DedupWindow, 0},
+		{0, task.RequestWindow - time.Second, task.RequestWindow - time.Second, 1},
+		{0, task.RequestWindow - time.Microsecond, task.RequestWindow, 0},
+		{0, task.RequestWindow, task.RequestWindow, 0},
 		{0, 24 * time.Hour, 24 * time.Hour, 0},
 	} {
 		w := NewWorld(t)
@@ -82,7 +82,7 @@ func TestForgottenRowsEnd(t *testing.T) {
 	if n := w.Forgotten(); n != len(specs) {
 		t.Fatalf("%d tasks were forgotten, but %d left a row", len(specs), n)
 	}
-	w.Now = w.Now.Add(DedupWindow)
+	w.Now = w.Now.Add(task.RequestWindow)
 	w.Round(Tick)
 	if n := w.Forgotten(); n != over {
 		t.Fatalf("%d rows are left after a round, want %d", n, over)
@@ -131,12 +131,12 @@ func TestForgottenTwice(t *testing.T) {
 	}
 	enter(6, 7, 8)
 	left(3)
-	w.Pass(DedupWindow)
+	w.Pass(task.RequestWindow)
 	enter(7)
 	left(3)
 	w.Pass(time.Second)
 	left(1)
-	w.Pass(DedupWindow - time.Second)
+	w.Pass(task.RequestWindow - time.Second)
 	left(1)
 	w.Pass(time.Second)
 	left(0)

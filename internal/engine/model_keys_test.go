@@ -102,7 +102,7 @@ func (m *keyModel) enqueue() error {
 	}
 	a, err := m.w.Enqueue(s)
 	if err != nil || stands.until <= m.w.Now {
-		return m.entered(&s, DedupWindow, a, err)
+		return m.entered(&s, task.RequestWindow, a, err)
 	}
 	if want := m.tasks[stands.id]; a != want {
 		return fmt.Errorf("the repeat of %+v is answered %+v, want %+v", s, a, want)

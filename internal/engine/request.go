@@ -128,7 +128,7 @@ func (q *request) assignKeys(x *schema.Exec) {
 		}
 	}
 	if n.RequestID != (task.ID{}) && !n.RequestID.IsV7() {
-		key, until := schema.IDKey(n.Namespace, schema.TableRequest, n.RequestID), r.now.Add(max(DedupWindow, n.RequestTTL))
+		key, until := schema.IDKey(n.Namespace, schema.TableRequest, n.RequestID), r.now.Add(max(task.RequestWindow, n.RequestTTL))
 		r.tx.Set(key, schema.KeyRow{ID: n.ID, Fingerprint: q.print, Until: until}.Encode())
 		q.setDeadline(until, schema.OnRequest, key)
 	}

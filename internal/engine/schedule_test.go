@@ -328,7 +328,7 @@ func TestHistoryCoversOtherShards(t *testing.T) {
 			})
 			w.Pass(time.Minute)
 			messages := outbox.List(w.Store, "default", task.ID{}, 10)
-			if len(messages) != 1 || messages[0].Spec.RequestID == (task.ID{}) || messages[0].Spec.RequestTTL != outbox.Window {
+			if len(messages) != 1 || messages[0].Spec.RequestID == (task.ID{}) || messages[0].Spec.RequestTTL != task.MessageWindow {
 				t.Fatalf("the outbox has %+v", messages)
 			}
 			for range 2 { // the leader's sender may report it twice

@@ -18,11 +18,11 @@ type Part struct {
 	Shard uint32       `json:"shard"`
 	Slots task.SlotSet `json:"slots,omitempty"` // those whose new tasks it takes
 	Next  task.SlotSet `json:"next,omitempty"`  // those whose new tasks it will take: another set while slots move
-	// Left has the slots that went to other shards, the last of them at LeftAt.
+	// Left has the slots that went to other shards, the last of them at LeftAt; 0: before a restore, so the windows begin when the leader sees it.
 	Left   task.SlotSet `json:"left,omitempty"`
 	LeftAt store.Time   `json:"left_at,omitempty"`
 	// Recent is set while a request from before the move may be repeated, so that this shard is asked about all tasks of Left, not only
-	// about those with an idempotency or unique key.
+	// about messages and those with an idempotency or unique key.
 	Recent bool `json:"recent,omitempty"`
 	// LeftUntil is when the last idempotency key of Left expires, and the last once key as far as known. Unique keys have no such time: the
 	// shard is asked whether it still has any of Left.
@@ -64,7 +64,7 @@ func (q Queue) ClaimOrder() []uint32 {
 }
 
 // Route returns the shards to ask, in this order, for a task of a slot: those that may know its idempotency or unique key, or its request
-// id from before the slot moved, and the one that takes it.
+// id from before the slot moved, and the one that takes it. A message of another shard counts as keyed: it may be repeated for as long as a key.
 func (q Queue) Route(slot int, keyed bool) (shards []uint32) {
 	owner := q.Shard
 	for _, p := range q.Parts {

@@ -19,9 +19,6 @@ const (
 	// takes, so that no copy sent before a shard was marked arrives after it has dropped its own.
 	movePause   = time.Second
 	RetireEvery = time.Minute
-	// requestWindow is at least how long a request may be repeated (see the engine), clockSlack how much the clocks of shards may differ.
-	requestWindow = 11 * time.Minute
-	clockSlack    = time.Minute
 )
 
 // Spread spreads a queue over shards, slot by slot. It returns when the slots have moved; existing tasks stay where they are. After
@@ -232,7 +229,7 @@ func (s *Queues) advanceQueue(ctx context.Context, name system.Name, retire bool
 	return err
 }
 
-// forgetMoves stops shards from being asked about slots that have left them, once no key can be known there any more.
+// forgetMoves stops shards from being asked about slots that have left them, once no key and no message can be known there any more.
 func (s *Queues) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
 	now, err := system.Update(ctx, s.shard, func(tx *store.Tx) (store.Time, error) { return tx.Now(), nil })
 	if err != nil {
@@ -242,8 +239,11 @@ func (s *Queues) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
 	if err != nil {
 		return q, err
 	}
-	old := func(p Part) bool { return p.Left != 0 && p.Recent && now >= p.LeftAt.Add(requestWindow) }
-	if len(forgotten)+len(later) == 0 && !slices.ContainsFunc(q.Parts, old) {
+	restored := func(p Part) bool { return p.Left != 0 && p.LeftAt == 0 }
+	old := func(p Part) bool {
+		return p.Left != 0 && p.Recent && p.LeftAt != 0 && now >= p.LeftAt.Add(task.MovedRequestWindow)
+	}
+	if len(forgotten)+len(later) == 0 && !slices.ContainsFunc(q.Parts, func(p Part) bool { return restored(p) || old(p) }) {
 		return q, nil
 	}
 	q, err = s.revise(ctx, q, func(q *Queue) {
@@ -251,6 +251,9 @@ func (s *Queues) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
 			p := &q.Parts[i]
 			if old(*p) {
 				p.Recent = false
+			}
+			if restored(*p) {
+				p.LeftAt = now
 			}
 			p.LeftUntil = max(p.LeftUntil, later[p.Shard])
 			if slices.Contains(forgotten, p.Shard) {
@@ -264,13 +267,13 @@ func (s *Queues) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
 	return q, s.copy(ctx, q)
 }
 
-// forgettable returns the shards where no key of the slots that have left can be known any more, and, for shards where once keys live on,
+// forgettable returns the shards where no key and no message of the slots that have left can be known any more, and, for shards where once keys live on,
 // until when. A key that was free when the shard was asked can't be acquired there, since the slots are closed; but the holder of a once
 // key may finish it, so its end is not known before.
 func (s *Queues) forgettable(ctx context.Context, q Queue, now store.Time) (shards []uint32, later map[uint32]store.Time, err error) {
 	later = map[uint32]store.Time{}
 	for _, p := range q.Parts {
-		if p.Left == 0 || now < p.LeftAt.Add(requestWindow) || now < p.LeftUntil.Add(clockSlack) {
+		if p.Left == 0 || p.LeftAt == 0 || now < p.LeftAt.Add(task.MovedMessageWindow) || now < p.LeftUntil.Add(task.ClockSlack) {
 			continue
 		}
 		held, err := s.cfg.Shards.HoldsUnique(ctx, p.Shard, q.Namespace, q.Name, p.Left)
@@ -281,7 +284,7 @@ func (s *Queues) forgettable(ctx context.Context, q Queue, now store.Time) (shar
 		if err != nil {
 			return nil, nil, err
 		}
-		if now < onces.Add(clockSlack) {
+		if now < onces.Add(task.ClockSlack) {
 			later[p.Shard] = onces
 		}
 		if held || later[p.Shard] != 0 {

@@ -95,7 +95,7 @@ func TestSpread(t *testing.T) {
 			is(t, err, task.ErrInvalidArgument, "parts", "between 1 and 4")
 		}
 
-		w.keys[home] = store.TimeOf(time.Now().Add(time.Hour))
+		w.keys[home] = store.TimeOf(time.Now().Add(task.MovedMessageWindow + time.Hour))
 		q, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 3})
 		must(t, err)
 		if q.moving() || len(q.Parts) != 3 || q.part(home).Slots.Len() != 22 {
@@ -111,15 +111,19 @@ func TestSpread(t *testing.T) {
 			t.Errorf("a new request is routed to %v, but shard %d had the slot", route, home)
 		}
 
-		pass(requestWindow / 2)
+		pass(task.MovedRequestWindow / 2)
 		if q, err = c.Queues.Queue(bg, "default", "a"); err != nil || len(q.Route(slot, false)) != 2 {
 			t.Errorf("while requests can be repeated, they are routed to %v, %v", q.Route(slot, false), err)
 		}
-		pass(requestWindow + RetireEvery + movePause)
+		pass(task.MovedRequestWindow + RetireEvery + movePause)
 		q, err = c.Queues.Queue(bg, "default", "a")
 		must(t, err)
 		if plain, keyed := q.Route(slot, false), q.Route(slot, true); len(plain) != 1 || len(keyed) != 2 || keyed[0] != home {
 			t.Errorf("when no request can be repeated, tasks are routed to %v and those with keys to %v", plain, keyed)
+		}
+		pass(task.MovedMessageWindow)
+		if q, err = c.Queues.Queue(bg, "default", "a"); err != nil || len(q.Route(slot, true)) != 2 {
+			t.Errorf("while a key lives, tasks with keys are routed to %v, %v", q.Route(slot, true), err)
 		}
 		pass(time.Hour)
 		q, err = c.Queues.Queue(bg, "default", "a")
@@ -148,7 +152,7 @@ func TestSpreadAsksForUniqueKeys(t *testing.T) {
 		hold(1 << 7)
 		_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{to}})
 		must(t, err)
-		pass(24 * time.Hour)
+		pass(task.MovedMessageWindow + time.Hour)
 		q, err = c.Queues.Queue(bg, "default", "a")
 		must(t, err)
 		if plain, unique := q.Route(7, false), q.Route(7, true); len(plain) != 1 || !slices.Equal(unique, []uint32{home, to}) {
@@ -182,9 +186,9 @@ func TestOnceKeysKeepAShardOnTheRoute(t *testing.T) {
 			return len(q.Route(63, true))
 		}
 		w.mu.Lock()
-		w.onces[left] = store.TimeOf(time.Now().Add(time.Hour))
+		w.onces[left] = store.TimeOf(time.Now().Add(task.MovedMessageWindow))
 		w.mu.Unlock()
-		pass(30 * time.Minute)
+		pass(task.MovedMessageWindow - 30*time.Minute)
 		w.mu.Lock()
 		w.onces[left] = store.TimeOf(time.Now().Add(2 * time.Hour))
 		w.mu.Unlock()
@@ -195,7 +199,7 @@ func TestOnceKeysKeepAShardOnTheRoute(t *testing.T) {
 		if route() != 2 {
 			t.Error("the old shard is not asked at the end of its last once key")
 		}
-		pass(clockSlack + RetireEvery + movePause)
+		pass(task.ClockSlack + RetireEvery + movePause)
 		if route() != 1 {
 			t.Error("the old shard is still asked after all once keys have ended")
 		}
@@ -212,7 +216,7 @@ func TestSpreadRetires(t *testing.T) {
 		w.setFull("a", true)
 		_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{to}})
 		must(t, err)
-		pass(time.Hour)
+		pass(task.MovedMessageWindow + time.Hour)
 		if q, _ := c.Queues.Queue(bg, "default", "a"); !slices.Equal(q.Shards(), []uint32{from, to}) || w.copyOf(from, "a").Closed != task.AllSlots {
 			t.Fatalf("with tasks in the shard that it leaves, the queue has the parts %+v", q.Parts)
 		}
@@ -265,7 +269,7 @@ func TestSpreadSaga(t *testing.T) {
 				}
 			}
 			w.heal()
-			pass(time.Hour)
+			pass(task.MovedMessageWindow + time.Hour)
 			checkSpread(t, w, c, seed)
 		})
 	}
@@ -276,7 +280,7 @@ func checkSpread(t *testing.T, w *world, c *control, seed uint64) {
 	q, err := c.Queues.Queue(bg, "default", "a")
 	must(t, err)
 	if q.moving() || q.unfinished() {
-		t.Errorf("seed %d: an hour later the slots are still moving: %+v", seed, q.Parts)
+		t.Errorf("seed %d: a day later the slots are still moving: %+v", seed, q.Parts)
 	}
 	var taken task.SlotSet
 	for _, shard := range q.Shards() {

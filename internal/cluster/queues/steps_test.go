@@ -127,29 +127,30 @@ func TestMinutely(t *testing.T) {
 	})
 }
 
-// Keys that left a shard are known there until the clocks of all shards have passed their end, and requests from before until they can't be repeated.
+// Keys that left a shard are known there until the clocks of all shards have passed their end, and messages from before until they can't be repeated.
 func TestForgettableKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(2)
+		const keys = 30 * time.Hour
 		at := store.TimeOf(time.Now())
-		q := Queue{Namespace: "default", Name: "a", Parts: []Part{{Shard: 1, Left: 1, LeftAt: at, LeftUntil: at.Add(time.Hour)}, {Shard: 2, Left: 2, LeftAt: at}, {Shard: 3}}}
+		q := Queue{Namespace: "default", Name: "a", Parts: []Part{{Shard: 1, Left: 1, LeftAt: at, LeftUntil: at.Add(keys)}, {Shard: 2, Left: 2, LeftAt: at}, {Shard: 3}, {Shard: 4, Left: 8}}}
 		for _, o := range []struct {
 			after time.Duration
 			want  string
 		}{
-			{0, "[]"}, {requestWindow - 1000, "[]"}, {requestWindow, "[2]"}, {time.Hour + clockSlack - 1000, "[2]"}, {time.Hour + clockSlack, "[1 2]"},
+			{0, "[]"}, {task.MovedMessageWindow - 1000, "[]"}, {task.MovedMessageWindow, "[2]"}, {keys + task.ClockSlack - 1000, "[2]"}, {keys + task.ClockSlack, "[1 2]"},
 		} {
 			got, later, err := c.Queues.forgettable(bg, q, at.Add(o.after))
 			if fmt.Sprint(got) != o.want || len(later) > 0 || err != nil {
 				t.Errorf("after %v: %v, later %v, %v, want %s", o.after, got, later, err, o.want)
 			}
 		}
-		now := at.Add(2 * time.Hour)
+		now := at.Add(2 * keys)
 		for _, o := range []struct {
 			once store.Time
 			want string
 		}{
-			{now.Add(-clockSlack), "[1 2] map[]"}, {now.Add(-clockSlack) + 1, fmt.Sprintf("[1] map[2:%d]", now.Add(-clockSlack)+1)},
+			{now.Add(-task.ClockSlack), "[1 2] map[]"}, {now.Add(-task.ClockSlack) + 1, fmt.Sprintf("[1] map[2:%d]", now.Add(-task.ClockSlack)+1)},
 		} {
 			w.onces[onceSlots{2, 2}] = o.once
 			got, later, err := c.Queues.forgettable(bg, q, now)

@@ -292,12 +292,8 @@ func cross(tx *store.Tx, ns string, x crossing) (dropped bool, err error) {
 		Level: &task.NotificationLevel{Depth: x.Ready, Wait: x.Wait, DepthOver: h.DepthOver, WaitOver: h.WaitOver, Since: l.Since.Time()}})
 }
 
-const (
-	// seenFor is how long the last notification of a shard is remembered by kind and queue: longer than a message may be in transit.
-	seenFor = 48 * time.Hour
-	// seenEvery is how often older ones are deleted.
-	seenEvery = time.Hour
-)
+// seenEvery is how often notifications that can't arrive again are forgotten.
+const seenEvery = time.Hour
 
 // forgetSeen deletes the records of notifications so old that they can't arrive again.
 func (w *Webhooks) forgetSeen(ctx context.Context) error {
@@ -306,7 +302,7 @@ func (w *Webhooks) forgetSeen(ctx context.Context) error {
 	if recent {
 		return nil
 	}
-	limit := store.TimeOf(time.Now().Add(-seenFor))
+	limit := store.TimeOf(time.Now().Add(-task.NotificationWindow))
 	old, err := system.View(ctx, w.shard, func(r store.Reader) (keys [][]byte, err error) {
 		r.Scan([]byte{system.SeenTable}, []byte{system.SeenTable + 1}, func(k, v []byte) bool {
 			if s, bad := system.DecodeRow[lastTaken](k, v); bad != nil {

@@ -13,7 +13,7 @@ import (
 func (c *checker) checkForgotten() {
 	schema.EachForgotten(c.rows, c.ns, func(id task.ID, row []byte) {
 		k, err := schema.DecodeKey(row)
-		if err != nil || k.ID != id || !k.Ended.Ended() || k.Until < k.Created.Add(engine.DedupWindow) {
+		if err != nil || k.ID != id || !k.Ended.Ended() || k.Until < k.Created.Add(task.RequestWindow) {
 			c.Find("forgotten task %s: %+v (%v)", id, k, err)
 		}
 		c.expectShared(k.Until.RoundUp(engine.ForgetStep), schema.OnForgotten, id[:])

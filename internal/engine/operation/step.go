@@ -58,12 +58,8 @@ type Selection struct {
 	Swept  bool
 }
 
-const (
-	// maxAway bounds the tasks of an operation that are on their way from a shard: with that many, a step takes no more.
-	maxAway = 1000
-	// stepKept is how long a shard remembers its last step for an operation: far longer than a call can be on its way, or a home without a leader.
-	stepKept = 30 * 24 * time.Hour
-)
+// maxAway bounds the tasks of an operation that are on their way from a shard: with that many, a step takes no more.
+const maxAway = 1000
 
 // stepEffort bounds the search of a step: there are many steps, so each reads few index rows.
 var stepEffort = query.BudgetOf(50_000, 20_000)
@@ -110,7 +106,7 @@ func DoStep(r *engine.Round, ns string, c *StepCall, s Selection, gone []string)
 		}
 	}
 	if !ok {
-		known.until = r.Now().Add(stepKept)
+		known.until = r.Now().Add(task.StepWindow)
 		r.SetDeadline(known.until, schema.OnStep, ns, c.Operation[:])
 	}
 	a := StepAnswer{Tally: known.arrived, Next: s.Next, Swept: s.Swept}
@@ -216,7 +212,7 @@ func stepEnds(r *engine.Round, d schema.Deadline) {
 	if !ok || s.until != d.At {
 		return
 	}
-	if until := s.at.Add(stepKept); until > r.Now() || s.away > 0 {
+	if until := s.at.Add(task.StepWindow); until > r.Now() || s.away > 0 {
 		s.until = max(until, r.Now().Add(time.Hour))
 		r.SetDeadline(s.until, schema.OnStep, d.Namespace, id[:])
 		setStep(r, d.Namespace, id, s)

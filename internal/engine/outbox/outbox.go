@@ -1,11 +1,10 @@
 // Package outbox stores a shard's messages to other shards. A message is written in the log entry that needs it, delivered by the leader's sender as
 // often as necessary, and removed when the other shard has answered. The receiving shard processes it once: a message has its own request id, which
-// that shard remembers for as long as the sender may repeat it. The package knows neither who sends messages nor how they are handled.
+// that shard remembers (task.MessageWindow). The package knows neither who sends messages nor how they are handled.
 package outbox
 
 import (
 	"bytes"
-	"time"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
@@ -43,14 +42,11 @@ type Origin struct {
 	Operation task.ID // the operation that moves the task
 }
 
-// Window is how long the receiving shard remembers a message: longer than the sender may need to repeat it when its shard is without a leader.
-const Window = 24 * time.Hour
-
 // Put puts a message into the outbox.
 func (p *Message) Put(tx *store.Tx, ns string) {
 	p.SentAt = tx.Now()
 	if p.IsTask() {
-		p.Spec.RequestID, p.Spec.RequestTTL = p.Request, Window
+		p.Spec.RequestID, p.Spec.RequestTTL = p.Request, task.MessageWindow
 	}
 	tx.Set(schema.IDKey(ns, schema.TableOutbox, p.Request), p.Encode())
 }

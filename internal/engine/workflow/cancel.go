@@ -99,7 +99,7 @@ const cancelOrders = 1 << 41
 
 // forgetSome deletes the next rows of a group whose retention is over, but not before the request that created it can no longer be repeated.
 func forgetSome(r *engine.Round, ns string, g *taskGroup) {
-	if until := g.createdAt.Add(engine.DedupWindow); r.Now() < until {
+	if until := g.createdAt.Add(task.RequestWindow); r.Now() < until {
 		g.expired = true
 		setGroupDeadline(r, ns, g, until)
 		return

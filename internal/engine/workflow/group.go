@@ -351,7 +351,7 @@ func group(r *engine.Round, ns string, id task.ID) (*taskGroup, bool) {
 // remembered reports whether a repeat of the call that created the group still finds it. It does not while the rows of a large group are being
 // deleted, over several rounds.
 func (g *taskGroup) remembered(now store.Time) bool {
-	return !g.expired || now < g.createdAt.Add(engine.DedupWindow)
+	return !g.expired || now < g.createdAt.Add(task.RequestWindow)
 }
 
 var ErrBeingDeleted error = &task.Error{Code: task.CodeUnavailable, RetryAfter: 100 * time.Millisecond,

@@ -3,7 +3,6 @@ package workflow
 import (
 	"testing"
 
-	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
@@ -37,7 +36,7 @@ func TestResultsOfAGroup(t *testing.T) {
 // A call that created a group is remembered as long as the group, and at least for the window.
 func TestRemembered(t *testing.T) {
 	g := &taskGroup{createdAt: 7}
-	end := g.createdAt.Add(engine.DedupWindow)
+	end := g.createdAt.Add(task.RequestWindow)
 	for _, c := range []struct {
 		leaving bool
 		now     store.Time

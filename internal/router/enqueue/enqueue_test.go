@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/task"
@@ -112,6 +113,22 @@ func TestTasksAreDelivered(t *testing.T) {
 		for i, got := range m.Deliver(context.Background(), routertest.Namespace, specs[:1]) {
 			if !errors.Is(got.Err, task.ErrUnavailable) {
 				t.Errorf("task %d for a shard that does not respond: %+v, want unavailable", i, got)
+			}
+		}
+	})
+}
+
+// A message of another shard may be repeated for a day. So as long as a shard is asked about keys of a slot that it gave up, it is asked about messages;
+// about other requests for a shorter time.
+func TestMessagesAskTheOldShardOfTheirSlot(t *testing.T) {
+	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+		m.Copy["spread"] = queues.Queue{Namespace: routertest.Namespace, Name: "spread", Config: m.Copy["spread"].Config, Parts: []queues.Part{{Shard: 1, Left: task.AllSlots}, {Shard: 2, Slots: task.AllSlots, Next: task.AllSlots}}}
+		s.Moved = func(shard uint32, _ task.Spec) bool { return shard == 1 }
+		request := task.ID{6: 0x80, 8: 0x80, 15: 1}
+		for ttl, want := range map[time.Duration]string{0: "enqueue [a] in 2", task.MessageWindow: "enqueue [a] in 1, enqueue [a] in 2"} {
+			out := m.Deliver(context.Background(), routertest.Namespace, []task.Spec{{Type: "a", Queue: "spread", RequestID: request, RequestTTL: ttl}})
+			if got := s.Was(); got != want || out[0].Err != nil {
+				t.Errorf("a request that is remembered for %v made the calls %s, want %s: %+v", ttl, got, want, out)
 			}
 		}
 	})

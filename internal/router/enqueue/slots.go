@@ -112,7 +112,7 @@ func (s *slotEnqueue) route(q queues.Queue, spec *task.Spec) []uint32 {
 		}
 		return []uint32{q.Home(spec)}
 	}
-	keyed := spec.IdempotencyKey != "" || spec.Unique != nil
+	keyed := spec.IdempotencyKey != "" || spec.Unique != nil || spec.RequestTTL > 0 // it is a message
 	route := q.Route(slot, keyed)
 	if !keyed && spec.RequestID == (task.ID{}) { // no shard can know it
 		return route[len(route)-1:]
