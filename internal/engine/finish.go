@@ -21,7 +21,7 @@ func (c *Change) finishSilently(s task.State, reason string) {
 	if to.Retention != nil {
 		keep = *to.Retention
 	}
-	if reason == task.ReasonMoved { // it may have to be restored
+	if reason == task.ReasonMoved { // a repeat of its enqueue finds where it went
 		keep = max(keep, task.MessageWindow)
 	}
 	to.KeptUntil = keptUntil(r.now, keep)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/unique"
 	"github.com/pawlq/pawl/internal/store"
@@ -74,11 +75,18 @@ func retentionsEnd(r *Round, d schema.Deadline) {
 	forget(r, d.Namespace, over.all)
 }
 
-// retentionEnds reports whether a task whose retention is over may be forgotten now. A dead letter must be archived first. While the clock is in
-// doubt, nothing is forgotten.
+// movedCheck is how often a moved task whose retention is over is checked again while its message is on its way.
+const movedCheck = time.Hour
+
+// retentionEnds reports whether a task whose retention is over may be forgotten now. A dead letter must be archived first, and a task that was sent to
+// another queue is restored if that refuses it, however late. While the clock is in doubt, nothing is forgotten.
 func (c *Change) retentionEnds() (goes bool) {
 	if until, doubted := c.r.DeletesFrom(); doubted {
 		c.keepUntil(until)
+		return false
+	}
+	if c.onItsWay() {
+		c.keepUntil(c.r.now.Add(movedCheck))
 		return false
 	}
 	if x := c.From; x.State == task.Dead || x.State == task.Poisoned {
@@ -87,6 +95,16 @@ func (c *Change) retentionEnds() (goes bool) {
 		return false
 	}
 	return true
+}
+
+// onItsWay reports whether the message that moves the task to another queue is still in the outbox.
+func (c *Change) onItsWay() bool {
+	x := c.From
+	if x.Reason != task.ReasonMoved || x.MovedTo != (task.ID{}) {
+		return false
+	}
+	_, waits := outbox.Read(c.r.tx, c.ns, MoveRequest(c.id, x.Operation))
+	return waits
 }
 
 // keepUntil extends the retention of an ended task.

@@ -281,6 +281,39 @@ func TestRefusedMove(t *testing.T) {
 	}
 }
 
+// A moved task whose message is answered only days later is still there: it is restored if it is refused, and else it says where it went for an hour
+// more at most.
+func TestMoveRefusedLate(t *testing.T) {
+	for _, code := range []task.Code{"", task.CodeInvalidArgument} {
+		w := worldOf(t, 1, nil)
+		o := advance(w, start(w, task.Move, operation.Spec{ToQueue: "other"}), 9)
+		m := outbox.List(w.Store, "default", task.ID{}, 9)[0]
+		w.Pass(task.MessageWindow + 49*time.Hour)
+		if err := w.Check(); err != nil {
+			t.Errorf("while the message is on its way: %v", err)
+		}
+		var refused *task.Error
+		if code != "" {
+			refused = &task.Error{Code: code, Message: "no"}
+		}
+		w.Round(func(r *engine.Round) {
+			engine.Delivered(r, "default", m.Request, engine.Accepted{ID: w.NewID()}, refused)
+		})
+		v, err := query.Show(w.Store, "default", m.Spec.Moved.From)
+		if err != nil || (v.Exec.State == task.Ready) != (code != "") || (v.Exec.MovedTo == task.ID{}) != (code != "") {
+			t.Errorf("after the answer %q, three days later: %+v, %v", code, v, err)
+		}
+		advance(w, o, 9)
+		w.Pass(2 * time.Hour)
+		if _, err := query.Show(w.Store, "default", m.Spec.Moved.From); (err == nil) != (code != "") {
+			t.Errorf("two hours after the answer %q: %v", code, err)
+		}
+		if err := w.Check(); err != nil {
+			t.Errorf("after the answer %q: %v", code, err)
+		}
+	}
+}
+
 // A shard remembers its last step for 30 days, and at least as long as a task is on its way.
 func TestStepsAreForgotten(t *testing.T) {
 	const day = 24 * time.Hour
