@@ -21,6 +21,10 @@ const purgeChunk = 100
 // CopiedQueues returns the queues that a shard's state has copies of.
 func CopiedQueues(from store.Reader) ([]engine.CopiedQueue, error) { return engine.CopiedQueues(from) }
 
+// Restored marks the state of a shard as restored from a backup, so that it remembers messages of other shards for their whole window from its
+// start on.
+func Restored(tx *store.Tx) { engine.Restored(tx) }
+
 // Nothing is the answer of a verb without a result.
 type Nothing struct{}
 

@@ -83,7 +83,9 @@ func (q *request) byIdempotencyKey() (Accepted, error) {
 // byRequest returns the task of a request id that is not a UUIDv7.
 func (q *request) byRequest() (Accepted, error) {
 	n := q.n
-	return q.byKey(schema.IDKey(n.Namespace, schema.TableRequest, n.RequestID), "request_id", n.RequestID.String())
+	k, ok := schema.ReadKey(q.r.tx, schema.IDKey(n.Namespace, schema.TableRequest, n.RequestID))
+	k.Until = q.r.l.restored.extended(k.Until)
+	return q.byRow(k, ok, "request_id", n.RequestID.String())
 }
 
 // fromBroker reports whether the broker itself enqueues the task.
@@ -98,8 +100,12 @@ func (q *request) createdTask(id task.ID) bool {
 
 // byKey returns the task that a key's row names, unless the key has expired.
 func (q *request) byKey(row []byte, field, value string) (Accepted, error) {
+	k, ok := schema.ReadKey(q.r.tx, row)
+	return q.byRow(k, ok, field, value)
+}
+
+func (q *request) byRow(k schema.KeyRow, ok bool, field, value string) (Accepted, error) {
 	r, n := q.r, q.n
-	k, ok := schema.ReadKey(r.tx, row)
 	if !ok || q.expired(k) {
 		return Accepted{}, nil
 	}
@@ -197,6 +203,9 @@ func keysEnd(r *Round, d schema.Deadline) {
 	}
 	for _, name := range d.Keys {
 		key := append(schema.Table(d.Namespace, tab), name...)
+		if d.Kind == schema.OnRequest && r.l.restored.keep(r, d.Namespace, key) {
+			continue
+		}
 		if d.At <= r.l.renewedUpTo {
 			if k, ok := schema.ReadKey(r.tx, key); !ok || k.Until > r.now {
 				continue

@@ -196,7 +196,7 @@ func (r *restore) found() (err error) {
 	defer func() { err = errors.Join(err, log.Close()) }()
 	var queues []queues.Queue
 	for _, p := range r.Backup.Parts { // the system shard is last: it learns the others' queues
-		var edit func(*store.Tx) error
+		edit := rememberMessages
 		if p.Shard == systemShard {
 			edit = func(tx *store.Tx) error { return r.editSystem(tx, queues) }
 		}

@@ -35,7 +35,7 @@ func Reconcile(tx *store.Tx, copies []Queue) error {
 	for name, row := range rows {
 		held := byName[name]
 		slices.SortFunc(held, func(a, b Queue) int { return cmp.Compare(a.Shard, b.Shard) })
-		q, changed := reconciledQueue(row, held, tx.Now())
+		q, changed := reconciledQueue(row, held)
 		if changed {
 			tx.Set(queueKey(q.Namespace, q.Name), encodeQueue(q, false))
 		}
@@ -44,7 +44,7 @@ func Reconcile(tx *store.Tx, copies []Queue) error {
 }
 
 // reconciledQueue returns the row of a queue that fits what the shards hold. row is nil if there is none.
-func reconciledQueue(row *Queue, held []Queue, now store.Time) (q Queue, changed bool) {
+func reconciledQueue(row *Queue, held []Queue) (q Queue, changed bool) {
 	if row == nil {
 		q = held[0]
 		if open := task.SlotCount - q.Config.Closed.Len(); open < task.SlotCount {
@@ -74,11 +74,12 @@ func reconciledQueue(row *Queue, held []Queue, now store.Time) (q Queue, changed
 	}
 	for _, c := range held {
 		if q.part(c.Shard) == nil {
-			q.Parts = append(q.Parts, Part{Shard: c.Shard, Left: task.AllSlots, LeftAt: now, Recent: true})
+			q.Parts = append(q.Parts, Part{Shard: c.Shard, Left: task.AllSlots, Recent: true})
 		}
 	}
 	for i := range q.Parts { // closed everywhere first, then opened: see openSlots
 		q.Parts[i].Slots, q.Parts[i].Retiring = 0, false
+		q.Parts[i].LeftAt = 0 // the windows of messages begin when the shards serve again
 	}
 	q.Config.Version = newest + 1
 	q.Moved = q.Config.Version

@@ -19,6 +19,10 @@ func TestReunited(t *testing.T) {
 		return &Queue{Namespace: "default", Name: "a", Shard: 1, Parts: parts, Config: task.QueueConfig{Version: version, Settings: task.Settings{MaxLength: 9}}}
 	}
 	part := func(shard uint32, slots task.SlotSet) Part { return Part{Shard: shard, Slots: slots, Next: slots} }
+	left := func(p Part, slots task.SlotSet) Part {
+		p.Left, p.LeftAt, p.Recent = slots, 77, true
+		return p
+	}
 	for name, c := range map[string]struct {
 		row     *Queue
 		held    []Queue
@@ -33,14 +37,14 @@ func TestReunited(t *testing.T) {
 		"made again elsewhere":               {row(9), []Queue{copyIn(1, 9, 0), copyIn(2, 4, 0)}, []uint32{1, 2}, 10, 9},
 		"slots moved after the row":          {row(3), []Queue{copyIn(1, 4, high), copyIn(2, 5, low)}, []uint32{1, 2}, 6, 9},
 		"slots moved, and one copy is lost":  {row(3), []Queue{copyIn(1, 4, high)}, []uint32{1}, 5, 9},
-		"slots moved before the row":         {row(5, part(1, low), part(2, high)), []Queue{copyIn(1, 3, 0)}, []uint32{1, 2}, 6, 9},
+		"slots moved before the row":         {row(5, left(part(1, low), high), part(2, high)), []Queue{copyIn(1, 3, 0)}, []uint32{1, 2}, 6, 9},
 		"the part had tasks, and has gone":   {row(7, part(2, task.AllSlots)), []Queue{copyIn(1, 4, task.AllSlots), copyIn(2, 7, 0)}, []uint32{1, 2}, 8, 9},
 		"deleted meanwhile, in three parts":  {nil, []Queue{copyIn(1, 4, high), copyIn(2, 5, low), copyIn(3, 2, task.AllSlots)}, []uint32{1, 2, 3}, 6, 10},
 		"deleted meanwhile, two take a slot": {nil, []Queue{copyIn(1, 4, 0), copyIn(2, 5, low)}, []uint32{1, 2}, 6, 10},
 		"deleted meanwhile, none takes any":  {nil, []Queue{copyIn(1, 4, task.AllSlots), copyIn(2, 5, task.AllSlots)}, []uint32{1, 2}, 6, 0},
 		"a part was retiring":                {row(3, Part{Shard: 1, Retiring: true}, part(2, task.AllSlots)), []Queue{copyIn(2, 3, 0)}, []uint32{1, 2}, 4, 9},
 	} {
-		q, changed := reconciledQueue(c.row, c.held, 77)
+		q, changed := reconciledQueue(c.row, c.held)
 		if changed != (c.shards != nil) || q.Config.Version != c.version || q.Config.Settings.MaxLength != c.length || q.Config.Closed != 0 || q.Config.Moved != 0 {
 			t.Errorf("%s: changed %v, queue %+v", name, changed, q)
 		}
@@ -53,8 +57,8 @@ func TestReunited(t *testing.T) {
 			if all&p.Next != 0 || changed && p.Slots != 0 {
 				t.Errorf("%s: parts overlap or have slots already: %+v", name, q.Parts)
 			}
-			if p.Retiring || p.Recent != (p.Left != 0) {
-				t.Errorf("%s: a part retires, or is not asked about requests from before: %+v", name, p)
+			if p.Retiring || p.Recent != (p.Left != 0) || p.LeftAt != 0 {
+				t.Errorf("%s: a part retires, or is not asked about requests from before, or not for a whole window: %+v", name, p)
 			}
 			all |= p.Next
 		}
@@ -68,7 +72,7 @@ func TestReunited(t *testing.T) {
 func TestReunitedLimits(t *testing.T) {
 	whole := task.Rules{MaxRunning: 64, Rate: task.Rate{Limit: 10, Period: time.Second, Burst: 128}}
 	config := task.QueueConfig{Version: 3, Moved: 2, Closed: 1<<48 - 1, Settings: task.Settings{Rules: whole.Share(16)}}
-	q, _ := reconciledQueue(nil, []Queue{{Namespace: "default", Name: "a", Shard: 2, Config: config}}, 77)
+	q, _ := reconciledQueue(nil, []Queue{{Namespace: "default", Name: "a", Shard: 2, Config: config}})
 	if q.Config.Settings.Rules != whole || q.Config.Moved != 0 || q.Moved != q.Config.Version {
 		t.Errorf("a queue with a quarter of its slots left is %+v, want the limits %+v", q, whole)
 	}

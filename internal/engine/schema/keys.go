@@ -59,6 +59,7 @@ import (
 //	t time kind ns 0 seq                     the end of the retention of tasks that ended in one round, or of the remains of tasks forgotten in
 //	                                         one; the value has their ids
 //	v time kind ns 0 seq                     the end of leases granted in one round; the value has the ids of their tasks
+//	R 0                                      the shard was restored from a backup not long ago
 //	A 0 …                                    the audit log: see its package
 const (
 	TableEnvelope     = 'e'
@@ -100,6 +101,7 @@ const (
 	TableZone         = 'z'
 	TableDeadline     = 't'
 	TableLease        = 'v'
+	TableRestored     = 'R'
 )
 
 // This does not compile if two tables have the same letter.
@@ -108,7 +110,7 @@ var _ = [...]struct{}{
 	TableDead: {}, TableKey: {}, TableRequest: {}, TableUnique: {}, TableFirst: {}, TableOrder: {}, TableClaimKey: {}, TableClaimed: {}, TableOnce: {}, TableUse: {},
 	TableQueue: {}, TableCounts: {}, TableShare: {}, TableBreaker: {}, TableArchive: {}, TablePlan: {}, TableProgress: {}, TableTick: {},
 	TableDeletion: {}, TableOutbox: {}, TableFollow: {}, TableGroup: {}, TableMember: {}, TableOperation: {}, TableStep: {}, TableWatch: {},
-	TableNotification: {}, TableZone: {}, TableDeadline: {}, TableLease: {},
+	TableNotification: {}, TableZone: {}, TableDeadline: {}, TableLease: {}, TableRestored: {},
 }
 
 // Timelines lists the tables of deadlines. Leases have their own: most end early, so it stays short, and it lists every claimed task.
