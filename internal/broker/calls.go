@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -26,7 +27,7 @@ func (b *Broker) Enqueue(ctx context.Context, shardID uint32, ns string, specs [
 	}
 	tasks, queues := r.newTasks(ns, specs)
 	out, at, err := inPieces(len(tasks), func(from int, more func(*engine.Round) bool) ([]Enqueued, Stamp, error) {
-		return withQueues(ctx, r, ns, queues, func(round *engine.Round) ([]Enqueued, error) {
+		return r.enqueue(ctx, ns, queues, specs, func(round *engine.Round) ([]Enqueued, error) {
 			out := make([]Enqueued, 0, len(tasks)-from)
 			for i := from; i < len(tasks) && more(round); i++ {
 				a, err := engine.Enqueue(round, &tasks[i])
@@ -42,6 +43,21 @@ func (b *Broker) Enqueue(ctx context.Context, shardID uint32, ns string, specs [
 	})
 	b.countDuplicates(ns, specs, out)
 	return out, at, err
+}
+
+// enqueue is withQueues for an enqueue. Messages of other shards wait while the shard is held.
+func (r *replica) enqueue(ctx context.Context, ns string, queues []string, specs []task.Spec, fn func(*engine.Round) ([]Enqueued, error)) ([]Enqueued, Stamp, error) {
+	if !slices.ContainsFunc(specs, func(s task.Spec) bool { return s.RequestTTL > 0 }) {
+		return withQueues(ctx, r, ns, queues, fn)
+	}
+	return whenFree(ctx, r, func() ([]Enqueued, Stamp, error) {
+		return withQueues(ctx, r, ns, queues, func(round *engine.Round) ([]Enqueued, error) {
+			if err := r.notHeld(round); err != nil {
+				return nil, err
+			}
+			return fn(round)
+		})
+	})
 }
 
 // withQueues runs a call in a shard that needs copies of the given queues. It fetches the missing ones first.

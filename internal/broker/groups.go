@@ -173,7 +173,7 @@ type GroupNotices struct {
 }
 
 // RecordNotices records the notices in the group's shard.
-var RecordNotices = changes(verb.Rule{Name: "hear", Idempotent: true}, func(round *engine.Round, q *GroupNotices) (Nothing, error) {
+var RecordNotices = receives(verb.Rule{Name: "hear", Idempotent: true}, func(round *engine.Round, q *GroupNotices) (Nothing, error) {
 	for _, n := range q.Notices {
 		workflow.Receive(round, q.Namespace, n)
 	}

@@ -20,7 +20,7 @@ func (b *Broker) CopyWatches(ctx context.Context, shardID uint32, watches map[st
 	if err != nil {
 		return err
 	}
-	_, _, err = change(ctx, r, func(round *engine.Round) (struct{}, error) {
+	_, _, err = changeWhenFree(ctx, r, func(round *engine.Round) (struct{}, error) {
 		for ns, w := range watches {
 			notify.PutWatch(round, ns, w)
 		}

@@ -60,6 +60,6 @@ var OnceHolds = reads(verb.Rule{Name: "once-holds"}, func(from store.Reader, _ t
 })
 
 // OnceUntil returns when the last once key expires of some slots of a queue in a shard; 0 means that there is none.
-var OnceUntil = reads(verb.Rule{Name: "once-until"}, func(from store.Reader, _ task.Scope, q *OnSlots) (Time, error) {
+var OnceUntil = reports(verb.Rule{Name: "once-until"}, func(from store.Reader, q *OnSlots) (Time, error) {
 	return once.LastEnd(from, q.Namespace, q.Queue, q.Slots)
 })

@@ -35,7 +35,7 @@ type QueueCopies struct {
 }
 
 // CopyQueues updates a shard's copies of queue configurations. Versions older than the copy are ignored.
-var CopyQueues = changes(verb.Rule{Name: "copy-queues", Idempotent: true}, func(round *engine.Round, q *QueueCopies) (Nothing, error) {
+var CopyQueues = receives(verb.Rule{Name: "copy-queues", Idempotent: true}, func(round *engine.Round, q *QueueCopies) (Nothing, error) {
 	for name, c := range q.Configs {
 		engine.PutQueue(round, q.Namespace, name, c)
 	}
@@ -43,12 +43,12 @@ var CopyQueues = changes(verb.Rule{Name: "copy-queues", Idempotent: true}, func(
 })
 
 // DropCopy removes a shard's copy of an empty queue.
-var DropCopy = changes(verb.Rule{Name: "drop-copy", Idempotent: true}, func(round *engine.Round, q *OnQueue) (Nothing, error) {
+var DropCopy = receives(verb.Rule{Name: "drop-copy", Idempotent: true}, func(round *engine.Round, q *OnQueue) (Nothing, error) {
 	return Nothing{}, engine.DropQueue(round, q.Namespace, q.Queue)
 })
 
 // KeysUntil returns when the last idempotency key of a queue in a shard expires; 0 means that there is none.
-var KeysUntil = reads(verb.Rule{Name: "keys-until"}, func(from store.Reader, _ task.Scope, q *OnQueue) (Time, error) {
+var KeysUntil = reports(verb.Rule{Name: "keys-until"}, func(from store.Reader, q *OnQueue) (Time, error) {
 	return engine.KeysUntil(from, q.Namespace, q.Queue)
 })
 
@@ -59,7 +59,7 @@ type OnSlots struct {
 }
 
 // HoldsUnique reports whether a task in one of the slots holds a unique key of a queue in a shard.
-var HoldsUnique = reads(verb.Rule{Name: "holds-unique"}, func(from store.Reader, _ task.Scope, q *OnSlots) (bool, error) {
+var HoldsUnique = reports(verb.Rule{Name: "holds-unique"}, func(from store.Reader, q *OnSlots) (bool, error) {
 	return unique.HeldBy(from, q.Namespace, q.Queue, q.Slots)
 })
 

@@ -32,6 +32,7 @@ type replica struct {
 
 	// Owned by the shard's loop; leader is nil while another node leads.
 	leader *engine.Leader
+	term   uint64 // of leader
 	claims waitingClaims
 	polls  polls
 	served []serving     // claims of the current round, delivered once it is committed
@@ -46,6 +47,7 @@ type replica struct {
 	watches  watches
 	ring     events.Ring    // recent events
 	scratch  []events.Event // used by publishEvents
+	holds    holds          // by backups
 
 	archiver   archiver
 	sender     outboxSender
@@ -101,6 +103,7 @@ func (r *replica) elected(o shard.LeaderTerm) {
 		r.log.Info("the shard's last entry is over an hour old, or the clock is wrong: retention deletes nothing for an hour",
 			"last", o.Before.Time(), "now", o.Began.Time(), "until", until.Time())
 	}
+	r.term = o.Term
 	r.polls.begin(o.Began)
 	r.sender.deliveries.begin()
 	r.leader = engine.NewLeader(term, r.b.cfg.Limits, policies.All...)

@@ -109,9 +109,9 @@ type ScheduleDeletion struct {
 // ScheduleDeleted holds the time at which the schedule was deleted.
 type ScheduleDeleted struct{ Stamped }
 
-// DeleteSchedule removes a schedule.
+// DeleteSchedule removes a schedule. Like a call of another shard it waits while a backup begins: the system shard forgets the name afterwards.
 var DeleteSchedule = onReplica(verb.Rule{Name: "delete-schedule", Idempotent: true}, func(ctx context.Context, r *replica, q *ScheduleDeletion) (out ScheduleDeleted, err error) {
-	existed, at, err := change(ctx, r, inScope(ctx, q.within, func(round *engine.Round) (bool, error) {
+	existed, at, err := changeWhenFree(ctx, r, inScope(ctx, q.within, func(round *engine.Round) (bool, error) {
 		return schedule.Audited(round, q.By, task.ScheduleDeleted, q.Namespace, q.Name, func() (bool, error) {
 			return schedule.Delete(round, q.Namespace, q.Name, q.Version)
 		})

@@ -34,7 +34,7 @@ type NewShare struct {
 }
 
 // PutShare replaces a namespace's share of a shard, unless the existing one is as new, and returns what the namespace uses.
-var PutShare = changes(verb.Rule{Name: "put-share", Idempotent: true}, func(round *engine.Round, q *NewShare) (task.Space, error) {
+var PutShare = receives(verb.Rule{Name: "put-share", Idempotent: true}, func(round *engine.Round, q *NewShare) (task.Space, error) {
 	return engine.PutShare(round, q.Names[0], q.Share), nil
 })
 
@@ -49,7 +49,7 @@ var EraseNamespace = onReplica(verb.Rule{Name: "erase-namespace", Idempotent: tr
 		if err != nil {
 			return Nothing{}, err
 		}
-		more, _, err := change(ctx, r, func(round *engine.Round) (bool, error) { return engine.Erase(round, ns, deadlines, chunk) })
+		more, _, err := changeWhenFree(ctx, r, func(round *engine.Round) (bool, error) { return engine.Erase(round, ns, deadlines, chunk) })
 		if err != nil || !more && next == nil {
 			return Nothing{}, err
 		}

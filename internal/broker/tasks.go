@@ -28,6 +28,8 @@ type TaskCommand struct {
 	Authored
 	OnTask
 	Edit Edit // of Update
+	// Sent is set if another shard cancels the task with its group.
+	Sent bool
 }
 
 // Pack replaces a nil payload by an empty one, since the wire could not distinguish nil from a payload that the edit leaves alone.
@@ -57,7 +59,11 @@ var OperateTask = onReplica(verb.Rule{Name: "operate"}, func(ctx context.Context
 		}
 		return query.Show(round.State(), q.Namespace, q.ID)
 	})
-	out.View, out.At, err = change(ctx, r, do)
+	run := change[*View]
+	if q.Sent {
+		run = changeWhenFree[*View]
+	}
+	out.View, out.At, err = run(ctx, r, do)
 	if !errors.Is(err, engine.ErrUnknownQueue) {
 		return out, err
 	}

@@ -26,7 +26,7 @@ const (
 	// MovedMessageWindow is the same for messages.
 	MovedMessageWindow = MessageWindow + ClockSlack
 
-	// HoldWindow is how long a shard accepts no calls from other shards, at most, while a backup opens the images of all shards. It is longer than
+	// CutWindow is how long a shard accepts no calls from other shards, at most, while a backup opens the images of all shards. It is longer than
 	// that takes, and short for those who wait if the backup dies. What a shard forgets ClockSlack after its end has ended in all images.
-	HoldWindow = 5 * time.Second
+	CutWindow = 5 * time.Second
 )

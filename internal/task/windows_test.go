@@ -13,7 +13,7 @@ func TestWindows(t *testing.T) {
 		"a step is remembered for longer than the messages that it sends":                   {StepWindow, NotificationWindow},
 		"the old shard of a slot is asked about requests for longer than it remembers them": {MovedRequestWindow, RequestWindow},
 		"the old shard of a slot is asked about messages for longer than it remembers them": {MovedMessageWindow, MessageWindow},
-		"keys end in the images of a backup before a shard is no longer asked about them":   {ClockSlack, 2 * HoldWindow},
+		"keys end in the images of a backup before a shard is no longer asked about them":   {ClockSlack, 2 * CutWindow},
 		"the old shard of a slot is asked about messages for longer than about requests":    {MovedMessageWindow, MovedRequestWindow},
 	} {
 		if w.longer <= w.shorter {

@@ -64,7 +64,7 @@ func (o *Outbox) Send(ctx context.Context, ns string, messages []*broker.OutboxM
 	calls.Go(func() {
 		for _, i := range cancels {
 			// It has no author: the group's shard has recorded who cancelled the group.
-			_, out[i].Err = broker.OperateTask.Call(ctx, o.forward, broker.TaskCommand{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: ns, ID: messages[i].Cancel}})
+			_, out[i].Err = broker.OperateTask.Call(ctx, o.forward, broker.TaskCommand{Verb: broker.Cancel, Sent: true, OnTask: broker.OnTask{Namespace: ns, ID: messages[i].Cancel}})
 		}
 	})
 	calls.Wait()
