@@ -2,24 +2,24 @@ package node
 
 import (
 	"context"
-	"errors"
 	"io"
 	"time"
 
 	"github.com/pawlq/pawl/internal/backup"
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A backup holds the state of each shard after one of its entries. The data shards come first, the system shard last: so every
-// queue that a data shard may have a task of is in the backup of the system shard, unless it was deleted meanwhile (Restore makes
-// up for that), and its settings there are never older than a data shard's copy.
+// A backup holds the state of each shard after one of its entries. Together they are a consistent cut: while they are opened, the data
+// shards take nothing from each other (broker.BeginCut). The system shard is the last to be opened: every queue that a data shard may have a
+// task of is known there, and its settings are never older than a data shard's copy. Then the images are streamed one after another.
 
 const (
-	// backupTries is how often to look for the leader of a shard that changes its leader while it is read. Each lookup takes a
-	// while itself.
-	backupTries = 5
+	// cutTries is how often to try to open all images with no change of leaders, cutPause the pause before the next time.
+	cutTries = 5
+	cutPause = time.Second
+	// cutRelease is how long the shards may take to be released.
+	cutRelease = time.Second
 	// backupRetryAfter is when a caller may retry.
 	backupRetryAfter = 5 * time.Second
 )
@@ -34,11 +34,7 @@ func (a *clusterAdmin) Backup(ctx context.Context, by task.Author, w io.Writer, 
 	if err != nil {
 		return err
 	}
-	shards := make([]uint32, 0, o.Settings.DataShards+1)
-	for id := range uint32(o.Settings.DataShards) {
-		shards = append(shards, id+1)
-	}
-	shards = append(shards, systemShard)
+	shards := shardsOf(o)
 	me := a.identity.Read()
 	b, err := backup.NewWriter(w, backup.Head{Cluster: me.Cluster, Node: me.Name, Program: a.cfg.Version, Level: o.Settings.Level,
 		Time: a.cfg.Time.Wall().UTC(), Shards: shards})
@@ -50,15 +46,20 @@ func (a *clusterAdmin) Backup(ctx context.Context, by task.Author, w io.Writer, 
 			return err
 		}
 	}
+	images, err := a.openAll(ctx, shards)
+	if err != nil {
+		return err
+	}
+	defer closeImages(images)
+	out := stoppableWriter{a.stopping, b}
 	for i, id := range shards {
 		if err := progress(i, len(shards)); err != nil {
 			return err
 		}
-		at, err := a.image(ctx, id, stoppableWriter{a.stopping, b})
-		if err != nil {
+		if err := images[i].stream(func(chunk []byte) error { _, err := out.Write(chunk); return err }); err != nil {
 			return unfinished(ctx, id, err)
 		}
-		if err := b.EndPart(at.Index, at.Term); err != nil {
+		if err := b.EndPart(images[i].at.Index, images[i].at.Term); err != nil {
 			return err
 		}
 	}
@@ -66,6 +67,14 @@ func (a *clusterAdmin) Backup(ctx context.Context, by task.Author, w io.Writer, 
 		return err
 	}
 	return progress(len(shards), len(shards))
+}
+
+// shardsOf returns the data shards of a cluster and then the system shard.
+func shardsOf(o cluster.Overview) (shards []uint32) {
+	for id := range uint32(o.Settings.DataShards) {
+		shards = append(shards, id+1)
+	}
+	return append(shards, systemShard)
 }
 
 // unfinished returns the error of an interrupted backup, which is never the caller's fault.
@@ -87,20 +96,4 @@ func (s stoppableWriter) Write(p []byte) (int, error) {
 		return 0, task.Unavailable(backupRetryAfter, "the backup was broken off: this node is stopping")
 	}
 	return s.w.Write(p)
-}
-
-// image writes the state of a shard, from whichever node leads it.
-func (a *clusterAdmin) image(ctx context.Context, id uint32, w io.Writer) (at shard.Stamp, err error) {
-	for range backupTries {
-		st, err := a.groups.Status(ctx, id)
-		if err != nil {
-			return at, err
-		}
-		at, err = a.images.from(ctx, nodeOf(st.Leader), id, w)
-		var moved *shard.NotLeader
-		if !errors.As(err, &moved) {
-			return at, err
-		}
-	}
-	return at, task.Unavailable(backupRetryAfter, "shard %d: its leader keeps changing", id)
 }

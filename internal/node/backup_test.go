@@ -19,6 +19,7 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
@@ -194,47 +195,30 @@ func (h history) mustBeIn(t *testing.T, c *pawl.Client) {
 	}
 }
 
-// Changes during a backup leave a consistent cluster: a deleted queue is there again with its tasks, a new one is there, and an
-// added shard starts empty.
+// Changes while a backup is streamed are not in it: a deleted queue is there with its tasks, a new one is not, nor is an added shard.
 func TestBackupOfChangingQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, Config{Dir: t.TempDir(), DataShards: 2})
 		c := s.client()
 		gone, _ := enqueue(t, c, "gone") // in one of the two shards, like new ones
 		enqueue(t, c, "stays")
-		of := func(queue string) uint32 {
-			q, ok := s.copy.Queue("default", queue)
-			if !ok {
-				t.Fatalf("queue %q is not known", queue)
-			}
-			return q.Shard
-		}
-		file, err := os.Create(filepath.Join(t.TempDir(), "b"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = newClusterAdmin(s.Node).Backup(t.Context(), task.Author{}, file, func(done, total int) error {
-			if done != 2 || total != 3 {
-				return nil // before the system shard, after the others
-			}
+		file := s.backUpDuring(t, func() {
 			if _, err := admin.New(c).Queues().Purge(t.Context(), "gone", ""); err != nil {
-				return err
+				t.Fatal(err)
 			}
 			if err := admin.New(c).Queues().Delete(t.Context(), "gone"); err != nil {
-				return err
+				t.Fatal(err)
 			}
 			enqueue(t, c, "new")
-			return admin.New(c).Cluster().AddShards(t.Context(), 3)
+			if err := admin.New(c).Cluster().AddShards(t.Context(), 3); err != nil {
+				t.Fatal(err)
+			}
 		})
-		if err := errors.Join(err, file.Close()); err != nil {
-			t.Fatal(err)
-		}
-		was := of("new")
 		s.end()
 
 		dir := t.TempDir()
-		res, err := Restore(t.Context(), RestoreConfig{File: file.Name(), Dir: dir})
-		if err != nil || !slices.Equal(res.Lost, []uint32{3}) {
+		res, err := Restore(t.Context(), RestoreConfig{File: file, Dir: dir})
+		if err != nil || len(res.Lost) > 0 {
 			t.Fatalf("restored %+v, %v", res, err)
 		}
 		s = start(t, Config{Dir: dir})
@@ -245,14 +229,204 @@ func TestBackupOfChangingQueues(t *testing.T) {
 		if q, err := admin.New(c).Queues().Get(t.Context(), "gone"); err != nil || q.Depth.Ready != 1 {
 			t.Errorf("the deleted queue is %+v, %v", q, err)
 		}
-		if q, err := admin.New(c).Queues().Get(t.Context(), "new"); err != nil || q.Depth.Ready != 0 || of("new") != was {
+		if q, err := admin.New(c).Queues().Get(t.Context(), "new"); !errors.Is(err, pawltype.ErrNotFound) {
 			t.Errorf("the new queue is %+v, %v", q, err)
+		}
+		if err := admin.New(c).Cluster().AddShards(t.Context(), 3); err != nil {
+			t.Fatal(err)
 		}
 		for i := range 10 { // some of them in the new shard
 			enqueue(t, c, fmt.Sprintf("later-%d", i))
 		}
 		enqueue(t, c, "new")
 		sound(t, s)
+	})
+}
+
+// backUpDuring makes a backup and calls change after the first shard was streamed.
+func (s *server) backUpDuring(t *testing.T, change func()) (file string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = newClusterAdmin(s.Node).Backup(t.Context(), task.Author{}, f, func(done, _ int) error {
+		if done == 1 {
+			change()
+		}
+		return nil
+	})
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return f.Name()
+}
+
+// A backup is a cut: a task that moves from one shard to another while it is streamed, and one that follows another there, are in the restored cluster once.
+func TestBackupIsACut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, Config{Dir: t.TempDir(), DataShards: 2})
+		c := s.client()
+		for queue, shard := range map[string]int{"a": 2, "b": 1} {
+			if _, err := admin.New(c).Queues().Put(t.Context(), queue, admin.QueueSettings{}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := admin.New(c).Queues().Spread(t.Context(), queue, admin.SpreadOptions{Shards: []int{shard}}, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := c.Enqueue(t.Context(), pawl.RawTask{Type: "parent", Payload: []byte(`1`)}, pawl.Queue("a"), pawl.Then(pawl.RawTask{Type: "child", Payload: []byte(`2`)}, pawl.Queue("b"))); err != nil {
+			t.Fatal(err)
+		}
+		moved, _ := enqueue(t, c, "a")
+		run := func(queue string) {
+			t.Helper()
+			got, err := claims.New(c).Claim(t.Context(), claims.Request{Queues: pawl.Strict{queue}, Lease: time.Minute})
+			if err != nil || len(got) != 1 {
+				t.Fatalf("claim from %q: %d, %v", queue, len(got), err)
+			}
+			if err := claims.New(c).Ack(t.Context(), got[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ready := func() (a, b int64) {
+			t.Helper()
+			qa, errA := admin.New(c).Queues().Get(t.Context(), "a")
+			qb, errB := admin.New(c).Queues().Get(t.Context(), "b")
+			if err := errors.Join(errA, errB); err != nil {
+				t.Fatal(err)
+			}
+			return qa.Depth.Ready, qb.Depth.Ready
+		}
+		file := s.backUpDuring(t, func() {
+			run("a") // the child goes to shard 1, whose image is streamed already
+			if _, err := admin.New(c).Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionMove, Filter: &admin.Filter{Queue: "a"}, ToQueue: "b"}); err != nil {
+				t.Fatal(err)
+			}
+			pass(time.Minute)
+			if a, b := ready(); a != 0 || b != 2 {
+				t.Fatalf("%d tasks are ready in a and %d in b, want 0 and 2", a, b)
+			}
+		})
+		s.end()
+		dir := t.TempDir()
+		if _, err := Restore(t.Context(), RestoreConfig{File: file, Dir: dir}); err != nil {
+			t.Fatal(err)
+		}
+		s = start(t, Config{Dir: dir})
+		c = s.client()
+		if a, b := ready(); a != 2 || b != 0 {
+			t.Errorf("%d tasks are ready in a and %d in b, want what was there when the backup began: 2 and 0", a, b)
+		}
+		if info, err := c.Task(t.Context(), moved); err != nil || info.State != pawltype.StateReady {
+			t.Errorf("the moved task is %+v, %v", info, err)
+		}
+		run("a")
+		pass(time.Minute)
+		if a, b := ready(); a != 1 || b != 1 {
+			t.Errorf("%d tasks are ready in a and %d in b, want the child once", a, b)
+		}
+		sound(t, s)
+	})
+}
+
+// A node restored long after its backup still knows the messages that its shards had taken.
+func TestRestoredShardsRememberMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, Config{Dir: t.TempDir(), DataShards: 2})
+		request := task.ID{6: 0x80, 8: 0x80, 15: 1}
+		send := func() broker.Enqueued {
+			m := &broker.OutboxMessage{Request: request, Spec: task.Spec{Type: "job", Queue: "mail", RequestID: request, RequestTTL: task.MessageWindow, MaxAttempts: 5, Priority: task.Normal}}
+			return s.router.Outbox.Send(t.Context(), "default", []*broker.OutboxMessage{m})[0]
+		}
+		first := send()
+		file := backUp(t, s)
+		s.end()
+		dir := t.TempDir()
+		pass(100 * time.Hour)
+		if _, err := Restore(t.Context(), RestoreConfig{File: file, Dir: dir}); err != nil {
+			t.Fatal(err)
+		}
+		pass(100 * time.Hour)
+		s = start(t, Config{Dir: dir})
+		for range 2 {
+			if again := send(); again.Err != nil || !again.Duplicate || again.ID != first.ID {
+				t.Errorf("a message that was taken before the backup is answered with %+v", again)
+			}
+			pass(20 * time.Hour)
+		}
+	})
+}
+
+// The shards are held until all images are open. If they were not for all of this time, the backup begins again.
+func TestBackupHoldsTheShards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, Config{Dir: t.TempDir(), DataShards: 2})
+		c := s.client()
+		enqueue(t, c, "mail")
+		a := newClusterAdmin(s.Node)
+		tries, created := 0, make(chan error, 1)
+		a.opened = func() {
+			switch tries++; tries {
+			case 1:
+				pass(task.CutWindow)
+			case 2:
+				go func() {
+					_, err := admin.New(c).Queues().Put(t.Context(), "new", admin.QueueSettings{MaxLength: 7})
+					created <- err
+				}()
+				if pass(time.Second); len(created) > 0 {
+					t.Errorf("a copy of a queue reached a held shard: %v", <-created)
+				}
+				enqueue(t, c, "mail") // clients are not held
+			}
+		}
+		began := time.Now()
+		if err := a.Backup(t.Context(), task.Author{}, io.Discard, func(int, int) error { return nil }); err != nil || tries != 2 {
+			t.Errorf("the backup began after %d tries: %v, want 2", tries, err)
+		}
+		if took := time.Since(began); took > task.CutWindow+cutPause+2*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if err := <-created; err != nil || time.Since(began) > task.CutWindow+cutPause+3*time.Second {
+			t.Errorf("after the release a queue was created after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+// While a shard has no leader or its leader changes, no backup begins; when that is over, one does.
+func TestBackupNeedsItsLeaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, Config{Dir: t.TempDir(), DataShards: 2})
+		enqueue(t, s.client(), "mail")
+		a := newClusterAdmin(s.Node)
+		c := &cut{a: a, id: task.ID{1}, data: []uint32{1, 2}, terms: make([]uint64, 2)}
+		if err := errors.Join(c.begin(t.Context()), c.check(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		for i := range c.terms { // as if each leader had changed
+			c.terms[i]--
+			if err := c.check(t.Context()); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), "leader changed") {
+				t.Errorf("after a change of the leader of shard %d: %v", i+1, err)
+			}
+			c.terms[i]++
+		}
+		pass(task.CutWindow)
+		if err := c.check(t.Context()); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), "took longer") {
+			t.Errorf("after too long: %v", err)
+		}
+		if err := a.noNewShard(t.Context(), 2); !errors.Is(err, task.ErrUnavailable) {
+			t.Errorf("with a shard more than expected: %v", err)
+		}
+		s.replicas.get(2).shard.Stop()
+		began := time.Now()
+		err := a.Backup(t.Context(), task.Author{}, io.Discard, func(int, int) error { return nil })
+		if took := time.Since(began); !errors.Is(err, task.ErrUnavailable) || took > time.Minute {
+			t.Errorf("a backup without a leader of shard 2 ended after %v: %v", took, err)
+		}
+		if n := s.images.open[1] + s.images.open[systemShard]; n != 0 {
+			t.Errorf("%d images are still open", n)
+		}
 	})
 }
 
@@ -428,6 +602,15 @@ func TestRestoreTwice(t *testing.T) {
 	})
 }
 
+// readHere opens and streams the state of a shard.
+func (i *images) readHere(ctx context.Context, id uint32, take func(chunk []byte) error) (shard.Stamp, error) {
+	img, err := i.openHere(ctx, id)
+	if err != nil {
+		return shard.Stamp{}, err
+	}
+	return img.at, img.stream(take)
+}
+
 // A reader that takes an image too slowly is cut off, and holds nothing up before that.
 func TestImageStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -439,7 +622,7 @@ func TestImageStalls(t *testing.T) {
 			}
 		}
 		began, taken := time.Now(), 0
-		_, err := s.images.read(t.Context(), 1, func(chunk []byte) error {
+		_, err := s.images.readHere(t.Context(), 1, func(chunk []byte) error {
 			if taken += len(chunk); time.Since(began) < time.Minute {
 				pass(2 * imageStall)
 			}
@@ -451,7 +634,7 @@ func TestImageStalls(t *testing.T) {
 		ended := make(chan error, 1)
 		stuck := make(chan struct{})
 		go func() {
-			_, err := s.images.read(t.Context(), 1, func([]byte) error { <-stuck; return nil })
+			_, err := s.images.readHere(t.Context(), 1, func([]byte) error { <-stuck; return nil })
 			ended <- err
 		}()
 		synctest.Wait()
@@ -492,7 +675,7 @@ func TestBackupLimits(t *testing.T) {
 		var readers sync.WaitGroup
 		for range maxImages {
 			readers.Go(func() {
-				if _, err := s.images.read(t.Context(), 1, func([]byte) error { <-release; return nil }); err != nil {
+				if _, err := s.images.readHere(t.Context(), 1, func([]byte) error { <-release; return nil }); err != nil {
 					t.Error(err)
 				}
 			})
@@ -517,10 +700,13 @@ func TestImageOfAnotherLeader(t *testing.T) {
 		leader := w.leaderOf(1)
 		for name, s := range w.nodes {
 			for other, from := range w.nodes {
-				at, err := s.images.from(t.Context(), from.dir.Identity.Read().Node, 1, io.Discard)
+				img, err := s.images.openFrom(t.Context(), from.dir.Identity.Read().Node, 1)
 				var moved *shard.NotLeader
-				if other == leader && (err != nil || at.Index == 0) || other != leader && !errors.As(err, &moved) {
-					t.Errorf("%s asks %s, while %s leads: %+v, %v", name, other, leader, at, err)
+				if other == leader && (err != nil || img.at.Index == 0) || other != leader && !errors.As(err, &moved) {
+					t.Errorf("%s asks %s, while %s leads: %+v, %v", name, other, leader, img, err)
+				}
+				if err == nil {
+					img.close()
 				}
 			}
 		}

@@ -27,6 +27,7 @@ type clusterAdmin struct {
 	system    *system
 	groups    *groups
 	images    *images
+	opened    func() // for tests: called when a backup has opened all images; may be nil
 	stopping  func() bool
 	// ask calls a node, perhaps this one.
 	ask func(ctx context.Context, node uint32, method string, request []byte) ([]byte, error)

@@ -1,0 +1,162 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// openAll opens the images of all shards at a consistent cut. The last one is the system shard.
+func (a *clusterAdmin) openAll(ctx context.Context, shards []uint32) (images []*image, err error) {
+	for try := range cutTries {
+		if try > 0 {
+			wait(ctx, cutPause)
+		}
+		if images, err = a.openOnce(ctx, shards); err == nil || ctx.Err() != nil || a.stopping() {
+			break
+		}
+	}
+	if _, refused := task.AsError(err); err == nil || refused || ctx.Err() != nil {
+		return images, err
+	}
+	return nil, task.Unavailable(backupRetryAfter, "the backup can't begin: %v", err)
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// openOnce holds all data shards, opens all images, and makes sure that no shard was free or had another leader in between.
+func (a *clusterAdmin) openOnce(ctx context.Context, shards []uint32) (images []*image, err error) {
+	c := &cut{a: a, id: task.NewID(systemShard, time.Now().UnixMilli(), rand.Uint64()), data: shards[:len(shards)-1], terms: make([]uint64, len(shards))}
+	images = make([]*image, len(shards))
+	defer func() {
+		c.end(ctx)
+		if err != nil {
+			closeImages(images)
+		}
+	}()
+	soon, cancel := context.WithTimeout(ctx, task.CutWindow)
+	defer cancel()
+	open := func(i int, id uint32) (err error) {
+		images[i], err = a.openImage(ctx, soon, id)
+		return err
+	}
+	if err := c.begin(soon); err != nil {
+		return nil, err
+	}
+	if err := firstError(forward.EachShard(c.data, open)); err != nil {
+		return nil, err
+	}
+	if err := open(len(c.data), systemShard); err != nil {
+		return nil, err
+	}
+	if err := a.noNewShard(soon, len(shards)); err != nil {
+		return nil, err
+	}
+	if a.opened != nil {
+		a.opened()
+	}
+	return images, c.check(soon)
+}
+
+// noNewShard makes sure that no data shard was added before the image of the system shard: it might have taken tasks from the others.
+func (a *clusterAdmin) noNewShard(ctx context.Context, shards int) error {
+	o, err := cluster.GetOverview.Call(ctx, a.router, cluster.Nothing{})
+	if err == nil && len(shardsOf(o)) != shards {
+		err = task.Unavailable(backupRetryAfter, "shards were added while the backup began: start again")
+	}
+	return err
+}
+
+// openImage opens the image of a shard, wherever that is led. ctx is that of the image; it must be open soon.
+func (a *clusterAdmin) openImage(ctx, soon context.Context, id uint32) (*image, error) {
+	st, err := a.groups.Status(soon, id)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(soon, cancel)
+	img, err := a.images.openFrom(ctx, nodeOf(st.Leader), id)
+	if stop() && err == nil {
+		end := img.close
+		img.close = func() { end(); cancel() }
+		return img, nil
+	}
+	cancel()
+	var moved *shard.NotLeader
+	switch {
+	case err == nil:
+		img.close()
+		err = soon.Err()
+	case errors.As(err, &moved):
+		err = task.Unavailable(backupRetryAfter, "shard %d: its leader is changing", id)
+	}
+	return nil, err
+}
+
+func closeImages(images []*image) {
+	for _, img := range images {
+		if img != nil {
+			img.close()
+		}
+	}
+}
+
+// cut holds data shards.
+type cut struct {
+	a     *clusterAdmin
+	id    task.ID
+	data  []uint32
+	terms []uint64 // of the leaders, in the order of data
+}
+
+func (c *cut) on(i int, id uint32) broker.OnCut {
+	return broker.OnCut{OnShard: broker.OnShard{Shard: id}, ID: c.id, Term: c.terms[i]}
+}
+
+func (c *cut) begin(ctx context.Context) error {
+	return firstError(forward.EachShard(c.data, func(i int, id uint32) error {
+		begun, err := broker.BeginCut.Call(ctx, c.a.router, c.on(i, id))
+		c.terms[i] = begun.Term
+		return err
+	}))
+}
+
+func (c *cut) check(ctx context.Context) error {
+	return firstError(forward.EachShard(c.data, func(i int, id uint32) error {
+		_, err := broker.CheckCut.Call(ctx, c.a.router, c.on(i, id))
+		return err
+	}))
+}
+
+// end releases the shards. One that can't be reached releases itself.
+func (c *cut) end(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cutRelease)
+	defer cancel()
+	forward.EachShard(c.data, func(i int, id uint32) error {
+		_, err := broker.EndCut.Call(ctx, c.a.router, c.on(i, id))
+		return err
+	})
+}
+
+func firstError(errs []error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
