@@ -1,10 +1,12 @@
 package queues
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -63,4 +65,38 @@ func TestSlotsOfOrderedQueuesDoNotMove(t *testing.T) {
 		must(t, mayOrder(moving, moving.Config))
 		must(t, mayOrder(Queue{Name: "a", Parts: moving.Parts}, task.QueueConfig{})) // other settings may change
 	})
+}
+
+// While slots move, the shares of the shards never allow more than the whole queue, apart from rounding: a shard's share shrinks before another's grows.
+func TestSharesWhileSlotsMove(t *testing.T) {
+	const whole = 64 * 100
+	for seed := range seeds(10) {
+		inBubble(t, func(t *testing.T, w *world) {
+			rnd := rand.New(rand.NewPCG(seed, 4))
+			c := w.open(5)
+			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error {
+				c.Settings.MaxLength, c.Settings.Rules.MaxRunning = whole, whole
+				return nil
+			})
+			must(t, err)
+			w.onCall = func(string, uint32) error {
+				length, running := int64(0), 0
+				for _, copied := range w.copies {
+					if copied.Closed != task.AllSlots {
+						length, running = length+copied.Settings.MaxLength, running+copied.Settings.Rules.MaxRunning
+					}
+				}
+				if length > whole+5 || running > whole+5 {
+					t.Errorf("seed %d: the shards' shares sum up to a length of %d with %d running, want at most %d", seed, length, running, whole)
+				}
+				return nil
+			}
+			for range 20 {
+				shards := system.DataShards(5)
+				rnd.Shuffle(5, func(i, j int) { shards[i], shards[j] = shards[j], shards[i] })
+				_, err := c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: shards[:1+rnd.IntN(5)]})
+				must(t, err)
+			}
+		})
+	}
 }
