@@ -10,8 +10,8 @@ import (
 )
 
 // A new leader reads the lanes of many keys bit by bit. A claim for a task in an unread lane waits, changes nothing, and is served as soon
-// as the lane is read, even if nothing else happens in the shard.
-func TestClaimWaitsForLanesToBeRead(t *testing.T) {
+// as the lane is read, even if nothing else happens in the shard. A watch is notified then, although no round writes anything.
+func TestClaimsWaitForLanesToBeRead(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
 		stop := w.addShard(two)
@@ -33,13 +33,23 @@ func TestClaimWaitsForLanesToBeRead(t *testing.T) {
 			}
 			specs = specs[n:]
 		}
-		stop()
-		stop = w.addShard(two)
+		restart := func() {
+			stop()
+			stop = w.addShard(two)
+			w.pass(5 * time.Second)
+		}
+		restart()
 		defer func() { stop() }()
-		w.pass(5 * time.Second)
 		c := call("a")
 		c.Types = []string{"rare"}
 		began := time.Now()
+		wait, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		if err := w.Await(wait, two, c); err != nil || time.Since(began) > time.Second {
+			t.Errorf("the watch ended after %s with %v, want the rare task within a second", time.Since(began), err)
+		}
+		restart()
+		began = time.Now()
 		got, _, err := w.Claim(ctx, two, c, time.Minute)
 		w.must(err)
 		if len(got) != 1 || got[0].Type != "rare" || time.Since(began) > time.Second {

@@ -126,11 +126,9 @@ func (r *replica) beforeSeal(tx *store.Tx) {
 	round := r.round(tx)
 	r.serveWaiting(round)
 	round.Seal()
-	if at := r.leader.NextDeadline(); int64(at) < r.deadline.Load() {
-		r.setDeadline(at) // even a round that writes nothing may use a queue whose lanes have not been read yet
-	}
 }
 
+// committed publishes the effects of a round. A round that wrote nothing has some too: it may have read lanes, for which a watch waits.
 func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 	round := r.round(tx)
 	r.applied.Store(at.Index)
@@ -204,7 +202,6 @@ func (r *replica) passTime(ctx context.Context) {
 		began := time.Now()
 		more, _, err := change(ctx, r, func(round *engine.Round) (bool, error) {
 			engine.Tick(round)
-			r.setDeadline(r.leader.NextDeadline()) // a round that writes nothing is not committed
 			return r.leader.NextDeadline() <= round.Now(), nil
 		})
 		switch {

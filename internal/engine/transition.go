@@ -9,8 +9,7 @@ import (
 )
 
 // Transition describes one step in a task's life: its creation, or a change from one state to another. A change within a state (an extension, an
-// edit, a repeated claim) is not a transition, and neither is an enqueue that found an existing task: it writes nothing, so its round is not
-// committed.
+// edit, a repeated claim) is not a transition, and neither is an enqueue that found an existing task: it writes nothing.
 //
 // The rows may be read, never written, and only until the leader begins its next round.
 type Transition struct {

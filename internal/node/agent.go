@@ -143,8 +143,13 @@ func (a *agent) drop(id uint32) error {
 // systemHooks notify the controller of the system shard.
 func (a *agent) systemHooks() shard.Hooks {
 	return shard.Hooks{
-		Elected:   func(shard.LeaderTerm) { a.control.Elected(); a.reconciler.Poke() },
-		Committed: func(_ *store.Tx, at shard.Stamp) { a.control.Committed(at.Index); a.reconciler.Poke() },
-		Dropped:   a.control.Dropped,
+		Elected: func(shard.LeaderTerm) { a.control.Elected(); a.reconciler.Poke() },
+		Committed: func(tx *store.Tx, at shard.Stamp) {
+			if !tx.Empty() {
+				a.control.Committed(at.Index)
+				a.reconciler.Poke()
+			}
+		},
+		Dropped: a.control.Dropped,
 	}
 }

@@ -25,7 +25,7 @@ var whatHappens = []string{
 	"restart from a state", "torn writes", "power loss in a write", "some lose power", "all lose power", "paused", "suspended",
 	"isolated", "cut one way", "links cut", "bridge", "link flaps", "slow disk", "disk fails", "disk hangs", "clock jump",
 	"message repeated", "message repeated late",
-	"round of several writes", "unknown outcome", "unknown outcome that happened", "refusal", "sent to the leader",
+	"round of several writes", "unknown outcome", "unknown outcome that happened", "refusal", "round without writes", "sent to the leader",
 }
 
 // rareSeeds is enough to also see "unknown outcome that did not happen", which one seed in three or four does.

@@ -115,12 +115,14 @@ func (l *loop) abandon(r *round) {
 	l.cfg.Hooks.Elected(l.leading.LeaderTerm)
 }
 
-// finishEmpty asks for confirmation of a round that wrote nothing.
+// finishEmpty ends a round that wrote nothing, and asks for confirmation on behalf of its calls.
 func (l *loop) finishEmpty(r *round) {
+	at := Stamp{l.cfg.ID, r.base, r.term, r.time}
+	l.cfg.Hooks.Committed(r.tx, at)
 	l.round = nil
 	r.tx.Close()
 	if len(r.calls) > 0 {
-		l.reads.readIndex(&read{calls: r.calls, stamp: Stamp{l.cfg.ID, r.base, r.term, r.time}})
+		l.reads.readIndex(&read{calls: r.calls, stamp: at})
 	}
 }
 

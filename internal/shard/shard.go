@@ -42,8 +42,9 @@ type Hooks struct {
 	Elected func(LeaderTerm)
 	// BeforeSeal is called after the calls of a round, before it becomes an entry. It may read and write tx.
 	BeforeSeal func(tx *store.Tx)
-	// Committed: the round of tx is committed and applied; its calls are answered after this. It isn't called for a
-	// round that wrote nothing.
+	// Committed: the round of tx is committed and applied; its calls are answered after this. A round that wrote nothing has no
+	// entry: at is the last one in the state that it read, and a majority confirms that this replica leads only afterwards.
+	// Every round for which BeforeSeal was called ends with either Committed or Dropped, before the next one begins.
 	Committed func(tx *store.Tx, at Stamp)
 	// Dropped: a round did not commit, or its outcome is unknown, or the leader's term ended. All of the leader's memory must
 	// be discarded. If over is false, the round certainly did not happen, the term continues, and Elected follows immediately

@@ -86,7 +86,13 @@ func startBench(t *testing.T, f fixture) *bench {
 				f.beforeSeal(b, tx)
 			}
 		},
-		Committed: func(_ *store.Tx, at Stamp) { b.note("committed %d", at.Index) },
+		Committed: func(tx *store.Tx, at Stamp) {
+			if tx.Empty() {
+				b.note("read %d", at.Index)
+			} else {
+				b.note("committed %d", at.Index)
+			}
+		},
 		Dropped:   func(bool) { b.note("dropped") },
 	}
 	if b.Shard, b.loop, err = prepare(cfg); err != nil {
@@ -169,7 +175,7 @@ func TestUpdateAndView(t *testing.T) {
 	if err != errRefused || seen.Index != 3 {
 		t.Errorf("Update returned %v at %+v, want the refusal at entry 3", err, seen)
 	}
-	b.wantHooks("elected 2", "committed 3")
+	b.wantHooks("elected 2", "committed 3", "read 3")
 	b.close()
 	b.wantHooks("dropped")
 	if _, err := b.set("a", "2"); err != ErrStopped {

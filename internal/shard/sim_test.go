@@ -202,12 +202,13 @@ func (n *node) alive() *life {
 }
 
 // hookCheck is a leader's memory, as a broker would keep it: the sum of all counters. It checks that the hooks keep it
-// correct at any time.
+// correct at any time, and that nothing is left pending by a round, not even by one that wrote nothing.
 type hookCheck struct {
-	l     *life
-	valid bool
-	term  uint64
-	sum   uint64
+	l      *life
+	valid  bool
+	term   uint64
+	sum    uint64
+	sealed *store.Tx // the round that has neither been committed nor dropped
 }
 
 func (h *hookCheck) elected(o LeaderTerm) {
@@ -225,6 +226,10 @@ func (h *hookCheck) beforeSeal(tx *store.Tx) {
 	if !h.valid {
 		h.l.w.errorf("node %d: a round without leadership", h.l.id)
 	}
+	if h.sealed != nil {
+		h.l.w.errorf("node %d: round %d begins, and %d was neither committed nor dropped", h.l.id, tx.Index(), h.sealed.Index())
+	}
+	h.sealed = tx
 	n, _ := tx.Local.(uint64)
 	if got := number(tx, sumKey); got != h.sum+n {
 		h.l.w.errorf("node %d: memory says that the sum is %d+%d, the round sees %d", h.l.id, h.sum, n, got)
@@ -235,9 +240,15 @@ func (h *hookCheck) beforeSeal(tx *store.Tx) {
 }
 
 func (h *hookCheck) committed(tx *store.Tx, at Stamp) {
-	if !h.valid || at.Term != h.term || tx.Index() != at.Index {
-		h.l.w.errorf("node %d: committed at %+v, leading %v for term %d, round computed for %d", h.l.id, at, h.valid, h.term, tx.Index())
+	index := tx.Index()
+	if tx.Empty() {
+		index--
+		h.l.w.some.hit("round without writes")
 	}
+	if !h.valid || at.Term != h.term || index != at.Index || h.sealed != tx {
+		h.l.w.errorf("node %d: committed at %+v, leading %v for term %d, round computed for %d", h.l.id, at, h.valid, h.term, index)
+	}
+	h.sealed = nil
 	n, _ := tx.Local.(uint64)
 	h.sum += n
 	if got := number(h.l.state, sumKey); got != h.sum {
@@ -249,7 +260,7 @@ func (h *hookCheck) dropped(bool) {
 	if !h.valid {
 		h.l.w.errorf("node %d: dropped twice", h.l.id)
 	}
-	h.valid = false
+	h.valid, h.sealed = false, nil
 }
 
 // terms records who led in which term, and how the shard's time passed meanwhile.
