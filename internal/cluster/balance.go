@@ -26,7 +26,7 @@ func spread(members []Member, shards []shardState) Step {
 			continue
 		}
 		for _, to := range members {
-			if !to.eligible() || to.Full || from.Replicas-to.Replicas <= gap {
+			if !to.eligible() || !to.hasRoom() || from.Replicas-to.Replicas <= gap {
 				continue
 			}
 			if step, ok := moveOne(from, to, shards); ok {
@@ -68,7 +68,7 @@ func shareLeaders(members []Member, shards []shardState) Step {
 			leads[to] += 0
 			if id == s.Leader {
 				leads[to]++
-			} else if s.Preferred == 0 || s.Preferred != from {
+			} else if s.settled() && (s.Preferred == 0 || s.Preferred != from) {
 				moves[from] = append(moves[from], Step{Kind: TransferLeader, Shard: s.ID, Replica: id, Why: "to balance leaders across nodes"})
 			}
 		}

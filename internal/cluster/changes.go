@@ -65,6 +65,7 @@ func (c *Copies) Changes(ctx context.Context, after uint64, report Report, wait 
 	if err := c.shard.Learn(ctx); err != nil {
 		return Delta{}, err
 	}
+	c.placement.liveness.noteReport(report) // before waiting: a new leader moves nothing to a node that has not reported
 	if !c.placement.liveness.isOwn(report.Node) {
 		wait = min(wait, maxWait)
 	}
@@ -81,7 +82,7 @@ func (c *Copies) Changes(ctx context.Context, after uint64, report Report, wait 
 		return Delta{}, system.LeaderChanged()
 	}
 	c.noteUses(report.Uses)
-	c.placement.liveness.noteReport(report)
+	c.placement.liveness.noteAlive(report.Node)
 	d.Waited = waited
 	return d, nil
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 )
 
 // fleet is a set of nodes that can be down, with Raft groups that have membership but no entries.
@@ -32,6 +33,7 @@ type group struct {
 	gone   map[uint64]bool // replicas whose row was deleted: their data is gone
 	begun  map[uint64]bool // replicas that run, since their nodes know of them
 	joints int             // passes until the joint configuration is left
+	since  time.Time       // when its leader changed
 	noted  string
 	rnd    *rand.Rand // of its own, so that a saga runs the same way whichever shard is asked first
 }
@@ -108,7 +110,7 @@ func (f *fleet) pass() {
 					able = append(able, id)
 				}
 			}
-			g.Leader, g.Term = able[g.rnd.IntN(len(able))], g.Term+1
+			g.Leader, g.Term, g.since = able[g.rnd.IntN(len(able))], g.Term+1, time.Now()
 		}
 		g.Applied += uint64(g.rnd.IntN(f.load))
 		old := g.Progress
@@ -160,6 +162,7 @@ func (f *fleet) Status(_ context.Context, shard uint32) (s Status, err error) {
 		return s, errLost
 	}
 	s = g.Status
+	s.Led = time.Since(g.since)
 	s.Voters, s.VotersOutgoing, s.Learners = slices.Clone(s.Voters), slices.Clone(s.VotersOutgoing), slices.Clone(s.Learners)
 	return s, nil
 }
@@ -220,7 +223,7 @@ func (f *fleet) Transfer(_ context.Context, shard uint32, to uint64, _ string) e
 			return errLost
 		}
 		if g.Leader != to {
-			g.Leader, g.Term = to, g.Term+1
+			g.Leader, g.Term, g.since = to, g.Term+1, time.Now()
 		}
 		return nil
 	})

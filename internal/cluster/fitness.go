@@ -62,6 +62,7 @@ const MaxClockOffset = 500 * time.Millisecond
 
 // fitness is what keeps a node from leading, according to its last report.
 type fitness struct {
-	barred bool // it gets no leadership
-	full   bool // the leadership that it has is transferred
+	barred  bool // it gets no leadership
+	full    bool // the leadership that it has is transferred
+	unheard bool // there is no report yet
 }

@@ -101,8 +101,8 @@ func (l *liveness) noteAlive(number uint32) {
 
 // fitnessOf returns the fitness of a node. The caller holds the lock.
 func (l *liveness) fitnessOf(number uint32, now time.Time) fitness {
-	r := l.heard[number].Report
-	return fitness{barred: r.Barred || r.DiskShort || l.probationOf(number, now) > 0, full: r.DiskShort}
+	r, heard := l.heard[number]
+	return fitness{barred: r.Barred || r.DiskShort || l.probationOf(number, now) > 0, full: r.DiskShort, unheard: !heard}
 }
 
 // probationOf returns how long a node that keeps restarting must have run; 0: it does not keep restarting. The caller holds the lock.

@@ -288,7 +288,7 @@ func (p *Placement) members(m *Map) []Member {
 	members := make([]Member, len(m.Nodes))
 	for i, n := range m.Nodes {
 		fit := p.liveness.fitness(n.Number)
-		members[i] = Member{Node: n, Silent: p.liveness.silent(n.Number), Barred: fit.barred, Full: fit.full}
+		members[i] = Member{Node: n, Silent: p.liveness.silent(n.Number), Barred: fit.barred, Full: fit.full, Unheard: fit.unheard}
 	}
 	for _, s := range m.Shards {
 		for _, r := range s.Replicas {

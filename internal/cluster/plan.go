@@ -13,6 +13,7 @@ import (
 type Status struct {
 	Leader uint64 // replica id; 0: none
 	Term   uint64
+	Led    time.Duration // for how long the leader has led
 	// Voters vote. VotersOutgoing is set while a change of voters is under way: then both sets must agree.
 	Voters, VotersOutgoing, Learners []uint64
 	Applied                          uint64
@@ -43,6 +44,10 @@ func (s Status) live(ids []uint64) (n int) {
 // commits reports whether enough of these voters answer to commit.
 func (s Status) commits(voters []uint64) bool { return 2*s.live(voters) > len(voters) }
 
+// minLed is how long a leader leads before leadership is moved to a better node. Whatever is wrong with the plan's knowledge of the nodes,
+// a shard changes its leader no more often. Transfers that an operator asked for, or that a change of voters needs, don't wait.
+const minLed = 5 * time.Second
+
 // maxBehind is how many entries a replica may lack and still count as caught up: they are in flight.
 const maxBehind = 1000
 
@@ -55,6 +60,9 @@ func (s Status) ready(id uint64) bool {
 
 // fit reports whether leadership could be transferred to a replica right away.
 func (s Status) fit(id uint64) bool { return s.votes(id) && s.ready(id) && !s.Progress[id].Unfit }
+
+// settled reports whether the leader has led for long enough to be replaced by a better one.
+func (s Status) settled() bool { return s.Led >= minLed }
 
 // has reports whether a replica is a member of the shard.
 func (s Status) has(id uint64) bool { return s.votes(id) || slices.Contains(s.Learners, id) }
@@ -108,6 +116,7 @@ type Member struct {
 	Leaders  int           // number of leaders among them
 	Barred   bool          // it gets no leadership now
 	Full     bool          // its disk has no room for new tasks: the leadership that it has is transferred
+	Unheard  bool          // it has not reported to this leader of the system shard yet: it may be barred or full
 }
 
 func (m Member) alive() bool { return m.Silent < aliveFor }
@@ -115,8 +124,11 @@ func (m Member) alive() bool { return m.Silent < aliveFor }
 // eligible reports whether a node may get a replica.
 func (m Member) eligible() bool { return m.State == Active && m.alive() }
 
-// mayLead reports whether a node may get leadership.
-func (m Member) mayLead() bool { return m.eligible() && !m.Barred }
+// mayLead reports whether a node is known to be fit for leadership.
+func (m Member) mayLead() bool { return m.eligible() && !m.Barred && !m.Unheard }
+
+// hasRoom reports whether a node is known to have room for another replica.
+func (m Member) hasRoom() bool { return !m.Full && !m.Unheard }
 
 // PlanInput is everything that the plan for a shard depends on.
 type PlanInput struct {
@@ -223,8 +235,8 @@ func (p *planner) memberOf(replica uint64) Member {
 	return m
 }
 
-// place chooses the node for a new replica of a shard: the eligible one with the fewest replicas, then the fewest leaders; one with a full
-// disk only if there is no other. It returns its index among the members; -1: there is none.
+// place chooses the node for a new replica of a shard: the eligible one with the fewest replicas, then the fewest leaders; one that may
+// have a full disk only if there is no other. It returns its index among the members; -1: there is none.
 func place(members []Member, s Shard) int {
 	best := -1
 	for i, m := range members {
@@ -240,8 +252,8 @@ func place(members []Member, s Shard) int {
 
 // lessLoaded reports whether a is a better place for a new replica than b.
 func lessLoaded(a, b Member) bool {
-	if a.Full != b.Full {
-		return b.Full
+	if a.hasRoom() != b.hasRoom() {
+		return a.hasRoom()
 	}
 	return cmp.Or(cmp.Compare(a.Replicas, b.Replicas), cmp.Compare(a.Leaders, b.Leaders)) < 0
 }
@@ -322,7 +334,7 @@ func (p *planner) lead() Decision {
 	switch {
 	case at.State == Draining:
 		why = "node " + at.Name + " drains"
-	case at.Full:
+	case at.Full && p.Status.settled():
 		why = "the disk of node " + at.Name + " has no room for new tasks"
 	default:
 		return Decision{}

@@ -11,7 +11,7 @@ import (
 
 // statusOf is a shard led by its first voter that answers.
 func statusOf(voters, learners []uint64, dead ...uint64) Status {
-	s := Status{Term: 1, Voters: voters, Learners: learners, Applied: 5000, Progress: map[uint64]Progress{}}
+	s := Status{Term: 1, Led: minLed, Voters: voters, Learners: learners, Applied: 5000, Progress: map[uint64]Progress{}}
 	gone := map[uint64]bool{}
 	for _, id := range dead {
 		gone[id] = true
@@ -29,7 +29,7 @@ func statusOf(voters, learners []uint64, dead ...uint64) Status {
 	return s
 }
 
-// membersOf parses nodes: "1 2:draining 3:quiet 4:dead 5:removed 6+9 7:barred 8:full". A quiet node has been silent for a minute, a dead one for ten.
+// membersOf parses nodes: "1 2:draining 3:quiet 4:dead 5:removed 6+9 7:barred 8:full 9:unheard". A quiet node has been silent for a minute, a dead one for ten.
 // The number of replicas follows the plus.
 func membersOf(t *testing.T, text string) (members []Member) {
 	for _, word := range strings.Fields(text) {
@@ -50,6 +50,8 @@ func membersOf(t *testing.T, text string) (members []Member) {
 			m.Barred = true
 		case "full":
 			m.Barred, m.Full = true, true
+		case "unheard":
+			m.Unheard = true
 		case "quiet":
 			m.Silent = time.Minute
 		case "dead":
@@ -91,7 +93,7 @@ func shardOf(t *testing.T, text string) Shard {
 // confOf parses a membership: "1* 2 3? l4 l5~ l6<": the leader, a voter, one that doesn't answer, a learner, one that is receiving a snapshot, one that
 // lacks entries. "o8" is an outgoing voter, "3x" one that is unfit to lead now.
 func confOf(t *testing.T, text string) Status {
-	s := Status{Term: 3, Applied: 5000, Progress: map[uint64]Progress{}}
+	s := Status{Term: 3, Led: minLed, Applied: 5000, Progress: map[uint64]Progress{}}
 	for _, word := range strings.Fields(text) {
 		kind := strings.TrimRight(word, "*?~<x")
 		id := replicaOf(t, strings.TrimLeft(kind, "lo"))
@@ -233,6 +235,7 @@ func TestNext(t *testing.T) {
 		{"only one has room", "1:full 2:full 3", 3, "1 2.1 3.2", "1* 2.1 3.2", "transfer leader 3.2"},
 		{"nobody has", "1:full 2:full 3:full", 3, "1 2.1 3.2", "1* 2.1 3.2", "rest"},
 		{"who has room is silent", "1:full 2:full 3:quiet", 3, "1 2.1 3.2", "1* 2.1 3.2", "rest"},
+		{"who has room has not reported", "1:full 2:full 3:unheard", 3, "1 2.1 3.2", "1* 2.1 3.2", "rest"},
 		{"who has room may not lead", "1:full 2:full 3:barred", 3, "1 2.1 3.2", "1* 2.1 3.2", "rest"},
 		{"who has room failed to take over lately", "1:full 2:full 3", 3, "1 2.1 3.2", "1* 2.1 3.2x", "rest"},
 		{"a follower without room", "1 2:full 3:full", 3, "1 2.1 3.2", "1* 2.1 3.2", "rest"},
@@ -240,6 +243,7 @@ func TestNext(t *testing.T) {
 		{"that does not come back", "1:full 2 3", 3, "1! 2.1 3.2", "1 2.1* 3.2", "rest"},
 		{"a new replica keeps away from it", "1 2 3:full 4+9", 3, "1 2.1", "1* 2.1", "add replica on node 4"},
 		{"unless there is no other", "1 2 3:full", 3, "1 2.1", "1* 2.1", "add replica on node 3"},
+		{"and from one that has not reported", "1 2 3:unheard 4+9", 3, "1 2.1", "1* 2.1", "add replica on node 4"},
 
 		// What operators ask for.
 		{"a move: the new one catches up", "1 2 3 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2 l4.3<", "busy: the replica on node n4 catches up"},
@@ -252,6 +256,7 @@ func TestNext(t *testing.T) {
 		{"a preferred leader", "1 2 3", 3, "1 2.1 3.2!", "1* 2.1 3.2", "transfer leader 3.2"},
 		{"that lags is not made one", "1 2 3", 3, "1 2.1 3.2!", "1* 2.1 3.2<", "rest"},
 		{"nor on a node that may not", "1 2 3:barred", 3, "1 2.1 3.2!", "1* 2.1 3.2", "rest"},
+		{"nor on one that has not reported", "1 2 3:unheard", 3, "1 2.1 3.2!", "1* 2.1 3.2", "rest"},
 		{"nor one that failed to take over lately", "1 2 3", 3, "1 2.1 3.2!", "1* 2.1 3.2x", "rest"},
 		{"nor on a node that drains", "1 2 3:draining 4:quiet", 3, "1 2.1 3.2!", "1* 2.1 3.2", "blocked: no other node can take its replica on node n3, which is draining"},
 	} {
@@ -287,6 +292,7 @@ func TestBalance(t *testing.T) {
 		{"a draining node is no goal", "1 2:draining 3", []string{"1 2 3/1* 2 3", "1 2 3/1* 2 3"}, "shard 1: transfer leader 3.0"},
 		{"nor one that may not lead", "1 2:barred 3", []string{"1 2 3/1* 2 3", "1 2 3/1* 2 3"}, "shard 1: transfer leader 3.0"},
 		{"nor one without room", "1 2:full 3", []string{"1 2 3/1* 2 3", "1 2 3/1* 2 3"}, "shard 1: transfer leader 3.0"},
+		{"nor one that has not reported", "1 2:unheard 3", []string{"1 2 3/1* 2 3", "1 2 3/1* 2 3"}, "shard 1: transfer leader 3.0"},
 		{"nor one that failed to take over lately", "1 2 3", []string{"1 2 3/1* 2x 3", "1 2 3/1* 2x 3"}, "shard 1: transfer leader 3.0"},
 		{"nor one that lags", "1 2 3", []string{"1 2 3/1* 2< 3<", "1 2 3/1* 2< 3<"}, "nothing"},
 		{"a preferred leader stays", "1 2 3", []string{"1! 2 3/1* 2 3", "1 2 3/1* 2 3"}, "shard 2: transfer leader 2.0"},
@@ -294,6 +300,7 @@ func TestBalance(t *testing.T) {
 		{"hand by hand, the last first", "1 2 3", []string{"1 2/1* 2", "1 2/1* 2", "1 2/1* 2", "2 3/2* 3", "2 3/2* 3", "2 3/2 3*"}, "shard 4: transfer leader 3.0"},
 		{"a new node gets replicas", "1+3 2+3 3+3 4", []string{"1 2 3/1* 2 3", "1 2 3/1 2* 3", "1 2 3/1 2 3*"}, "shard 2: add replica on node 4"},
 		{"but not one without room", "1+3 2+3 3+3 4:full", []string{"1 2 3/1* 2 3", "1 2 3/1 2* 3", "1 2 3/1 2 3*"}, "nothing"},
+		{"nor one that has not reported", "1+3 2+3 3+3 4:unheard", []string{"1 2 3/1* 2 3", "1 2 3/1 2* 3", "1 2 3/1 2 3*"}, "nothing"},
 		{"not for a difference of one", "1+2 2+2 3+2 4+1", []string{"1 2 3/1* 2 3", "1 2 3/1 2* 3"}, "nothing"},
 		{"nor from a node that holds the same", "1+4 2+2", []string{"1 2/1* 2", "1 2/1 2*"}, "nothing"},
 	} {
@@ -307,6 +314,35 @@ func TestBalance(t *testing.T) {
 		if got := balance(membersOf(t, c.nodes), shards).String(); got != c.want {
 			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
 		}
+	}
+}
+
+// A leader is not replaced by a better one until it has led for a while. What an operator asks for, and what a change of voters needs, does not
+// wait.
+func TestYoungLeadersStay(t *testing.T) {
+	for _, c := range []struct{ name, nodes, row, conf, young, settled string }{
+		{"a leader without room", "1:full 2 3", "1 2.1 3.2", "1* 2.1 3.2", "rest", "transfer leader 2.1"},
+		{"a preferred leader", "1 2 3", "1 2.1 3.2!", "1* 2.1 3.2", "transfer leader 3.2", "transfer leader 3.2"},
+		{"a drain", "1:draining 2 3 4", "1 2.1 3.2 4.3", "1* 2.1 3.2 l4.3<", "transfer leader 2.1", "transfer leader 2.1"},
+		{"a leader that will stop voting", "1 2 3 4", "1- 2.1 3.2 4.3", "1* 2.1 3.2 l4.3", "transfer leader 2.1", "transfer leader 2.1"},
+	} {
+		for led, want := range map[time.Duration]string{0: c.young, minLed - 1: c.young, minLed: c.settled} {
+			s := PlanInput{Settings: system.Settings{Replication: 3}, Members: membersOf(t, c.nodes), Shard: shardOf(t, c.row), Status: confOf(t, c.conf)}
+			s.Status.Led = led
+			if got := Next(s).text(); got != want {
+				t.Errorf("%s, after %v: got %s, want %s", c.name, led, got, want)
+			}
+		}
+	}
+	young := shardState{shardOf(t, "1 2 3"), confOf(t, "1* 2 3")}
+	old := young
+	young.ID, young.Led, old.ID = 1, minLed-1, 2
+	if got := balance(membersOf(t, "1 2 3"), []shardState{young, old}).String(); got != "shard 2: transfer leader 2.0" {
+		t.Errorf("balancing leaders of which one is young: got %s", got)
+	}
+	old.Led = 0
+	if got := balance(membersOf(t, "1 2 3"), []shardState{young, old}).String(); got != "nothing" {
+		t.Errorf("balancing leaders that are both young: got %s", got)
 	}
 }
 

@@ -36,6 +36,7 @@ func TestEventsSurviveElections(t *testing.T) {
 			restless.clients = append(restless.clients, r.clients...)
 		}
 		readers = append(readers, restless)
+		before := w.terms()
 		for _, r := range readers {
 			reading.Go(func() { r.read(ctx, t) })
 		}
@@ -58,7 +59,6 @@ func TestEventsSurviveElections(t *testing.T) {
 				ids = append(ids, ref.ID)
 			}
 		}
-		before := w.terms()
 		for round := range uint32(4) {
 			enqueue(12)
 			pass(2 * time.Second)

@@ -162,6 +162,56 @@ func TestFullLeaderHandsOver(t *testing.T) {
 	})
 }
 
+// terms returns the terms of the shards 0 to 2. Each change of a leader begins one.
+func (w *network) terms() (terms [3]uint64) {
+	for _, s := range w.nodes {
+		for id := range terms {
+			if rep := s.replicas.get(uint32(id)); rep != nil { // #nosec G115 -- below 3
+				_, term := rep.shard.Leader()
+				terms[id] = max(terms[id], term)
+			}
+		}
+	}
+	return terms
+}
+
+// As the disks of one, two and all three nodes fill, beginning with the one that leads the system shard, each shard's leader changes once
+// at most: a leader of the system shard that has just been elected knows nothing of the other nodes' disks.
+func TestLeadersOfFullDisksMoveOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.form()
+		w.addShard()
+		w.until("no problems", w.sound)
+		pass(time.Minute) // leaders are balanced
+		full := []string{}
+		for range 3 {
+			leaders, before := w.leaders(), w.terms()
+			system := leaders[0]
+			full = append(full, system)
+			w.setFull(full...)
+			want := before
+			if len(full) < 3 {
+				for id, name := range leaders {
+					if name == system {
+						want[id]++
+					}
+				}
+			}
+			w.within(10*time.Second, 100*time.Millisecond, "a full node leads nothing", func() error {
+				if names := w.leaders(); len(full) < 3 && slices.Contains(names, system) {
+					return fmt.Errorf("%s is full, and leaders are %v", system, names)
+				}
+				return nil
+			})
+			pass(20 * time.Second)
+			if got := w.terms(); got != want {
+				t.Errorf("%v are full: the terms of the shards went from %v to %v, want %v", full, before, got, want)
+			}
+		}
+	})
+}
+
 // noIDs checks that no log line has the id of a replica other than the first of its node.
 func (w *network) noIDs() {
 	w.t.Helper()
@@ -182,6 +232,7 @@ func TestReplicasAreNamed(t *testing.T) {
 		w := newNetwork(t)
 		w.lines = new(logLines)
 		w.form()
+		pass(10 * time.Second) // leaders are balanced: otherwise the replica that n4 takes depends on when they are
 		w.start("n4", t.TempDir(), "n1")
 		w.until("three voters each", w.replicated(3))
 		move := func(from, to string) {

@@ -62,7 +62,7 @@ func statusOf(ctx context.Context, s *shard.Shard) (cluster.Status, error) {
 	if err == nil && !st.Leading {
 		err = &shard.NotLeader{Leader: st.Leader}
 	}
-	out := cluster.Status{Leader: st.Leader, Term: st.Term, Voters: st.Voters, VotersOutgoing: st.VotersOutgoing, Learners: st.Learners,
+	out := cluster.Status{Leader: st.Leader, Term: st.Term, Led: st.Led, Voters: st.Voters, VotersOutgoing: st.VotersOutgoing, Learners: st.Learners,
 		Applied: st.Applied, Progress: map[uint64]cluster.Progress{}}
 	for id, p := range st.Progress {
 		out.Progress[id] = cluster.Progress(p)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -206,7 +207,8 @@ type Status struct {
 	Replica uint64
 	Leader  uint64 // as far as known; 0: none
 	Term    uint64
-	Leading bool // this replica leads and is serving
+	Leading bool          // this replica leads and is serving
+	Led     time.Duration // for how long
 
 	Applied, First, Last uint64 // entries: the last one applied, the first and the last in the log
 	Epoch                uint64
@@ -249,6 +251,7 @@ func (l *loop) status() Status {
 	if l.leading == nil {
 		return st
 	}
+	st.Led = time.Duration(l.leading.clock.Now()-l.leading.Began) * time.Microsecond
 	st.Progress = map[uint64]Progress{}
 	l.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
 		st.Progress[id] = Progress{Match: p.Match, Active: l.upkeep.active(id), Snapshotting: p.State == tracker.StateSnapshot,
