@@ -82,7 +82,7 @@ func Open(dir string, opts Options) (*Broker, error) {
 		Logger: opts.Logger, Tracers: opts.TracerProvider, Version: version.Version, Fatal: opts.Fatal,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("embedded: %w", errors.Join(err, at.listener.Close()))
+		return nil, fmt.Errorf("embedded: %w", err)
 	}
 	client, err := pawl.Dial(at.target, append(at.dial, pawl.DialOptions{Logger: opts.Logger, Telemetry: pawl.Telemetry{TracerProvider: opts.TracerProvider}})...)
 	if err != nil {

@@ -60,10 +60,23 @@ type bootstrap struct {
 	cfg       Config
 	dir       *datadir.Dir
 	transport *transport.Transport
+	waits     *waits
 	known     *cluster.Map // as it was before the start; nil: unknown
 	of        string       // the cluster that the saved map is of; "": unknown
 	sees      atomic.Value // []string: introduction.Sees
 	damaged   atomic.Bool  // waits to be readmitted
+}
+
+// waits is what a node waits for before it can serve. Everybody may see it, so it names no nodes and no addresses: the log does.
+type waits struct{ what atomic.Value } // string
+
+func (w *waits) set(format string, args ...any) { w.what.Store(fmt.Sprintf(format, args...)) }
+
+func (w *waits) text() string {
+	if text, ok := w.what.Load().(string); ok {
+		return text
+	}
+	return "the node starts"
 }
 
 // alone reports whether there were no other nodes, as far as was known before the start.
@@ -113,7 +126,9 @@ func (b *bootstrap) run(ctx context.Context) error {
 	var logged time.Time
 	for began := time.Now(); ; {
 		found, err := b.probe(ctx)
+		b.waits.set("the node waits for the nodes of --join: %d of %d answer", len(b.cfg.Join)-len(found.missing), len(b.cfg.Join))
 		if err == nil && found.member != "" {
+			b.waits.set("the node waits for its cluster to admit it")
 			err = b.joinInTime(ctx, found.member, began)
 		}
 		switch {

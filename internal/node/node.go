@@ -24,6 +24,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/gateway"
+	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/metrics"
 	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/ondisk"
@@ -49,11 +50,13 @@ type Node struct {
 	checkSpace func() error // returns an error when the disk is short of space; nil: never
 	bootstrap  *bootstrap
 	witness    *witness
+	waits      waits
 
 	transport *transport.Transport
 	replicas  *replicas
 	parts
-	member  atomic.Bool // parts exist
+	member  atomic.Bool     // parts exist
+	waiting *listen.Waiting // answers until the gateway does
 	gateway *gateway.Gateway
 	pages   *ui.UI
 	debug   *debugServer
@@ -109,12 +112,14 @@ const cacheSize = 12 << 20
 // running.
 func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err := cfg.setDefaults(); err != nil {
-		return nil, err
+		return nil, errors.Join(err, cfg.Listener.Close())
 	}
 	n := &Node{cfg: cfg, began: time.Now()}
 	n.ctx, n.end = context.WithCancel(context.Background())
+	n.answerProbes()
 	defer func() {
 		if err != nil {
+			n.waiting.Close()
 			err = errors.Join(err, n.shut())
 		}
 	}()
@@ -149,6 +154,12 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	return n, nil
 }
 
+// answerProbes answers on the clients' listener until the gateway serves, which on a new or damaged node may take as long as others are missing.
+func (n *Node) answerProbes() {
+	n.waiting = listen.Wait(listen.Config{Logger: n.cfg.Logger, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
+		MaxConnsPerAddress: n.cfg.MaxConnsPerAddress, WriteTimeout: rest.AnswerTimeout}, n.cfg.Listener, n.cfg.BasePath, n.waits.text)
+}
+
 func steps(ctx context.Context, all ...func(context.Context) error) error {
 	for _, step := range all {
 		if err := step(ctx); err != nil {
@@ -168,7 +179,7 @@ func (n *Node) openDir() (damage, err error) {
 		dir := n.cfg.Dir
 		n.closers = append(n.closers, func() error { return os.RemoveAll(dir) })
 		n.dir = &datadir.Dir{FS: vfs.NewMem(), Path: dir, InMemory: true, Logger: n.cfg.Logger}
-		n.bootstrap = &bootstrap{cfg: n.cfg, dir: n.dir}
+		n.bootstrap = &bootstrap{cfg: n.cfg, dir: n.dir, waits: &n.waits}
 		n.dir.Identity, err = datadir.OpenIdentity(nil, "", n.cfg.Name, n.cfg.Logger)
 		return nil, err
 	}
@@ -182,7 +193,7 @@ func (n *Node) openDir() (damage, err error) {
 	}
 	n.closers = append(n.closers, lock.Close)
 	n.dir = &datadir.Dir{FS: fs, Path: n.cfg.Dir, AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger}
-	n.bootstrap = &bootstrap{cfg: n.cfg, dir: n.dir}
+	n.bootstrap = &bootstrap{cfg: n.cfg, dir: n.dir, waits: &n.waits}
 	n.bootstrap.of, n.bootstrap.known = readMap(n.dir)
 	if err := checkLevel(n.cfg.Name, n.bootstrap.known); err != nil {
 		return nil, err
@@ -247,6 +258,7 @@ var segmentSize int
 // checkReplicas reads what the replicas have on disk, and refuses what is damaged or another's. Until openReplicas nothing is changed, so
 // that a refused start can be repeated with what was lost put back.
 func (n *Node) checkReplicas(context.Context) error {
+	n.waits.set("the node opens its data")
 	n.bootstrap.recallMap()
 	if err := n.bootstrap.mayAcceptLoss(); err != nil {
 		return err
@@ -458,9 +470,11 @@ func (n *Node) serve() {
 	n.serves.Store(n.gateway)
 	n.debug = newDebugServer(n.cfg, n.metrics)
 	n.serving.Go(n.debug.serve)
+	n.serving.Go(n.waiting.Drained)
+	listener := n.waiting.Next()
 	n.serving.Go(func() {
 		// Server closed: Stop was called before Serve.
-		if err := n.gateway.Serve(n.cfg.Listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		if err := n.gateway.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			n.fail(fmt.Errorf("serve on %s: %w", n.cfg.Listener.Addr(), err))
 		}
 	})

@@ -45,6 +45,7 @@ func (b *bootstrap) findMap(ctx context.Context) error {
 	case len(b.cfg.Join) == 0:
 		return fmt.Errorf("%s is lost or damaged, so this node knows no others: give it the address of one that runs with --join (Join)", b.dir.File(datadir.MapFile))
 	}
+	b.waits.set("the node waits for a node of its cluster to answer")
 	for !b.askForMap(ctx) {
 		select {
 		case <-ctx.Done():

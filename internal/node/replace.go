@@ -67,6 +67,7 @@ func (b *bootstrap) replace(ctx context.Context, damage error) error {
 	b.damaged.Store(true)
 	defer b.damaged.Store(false)
 	b.transport.SetPeers(nil)
+	b.waits.set("the node's data is damaged: it waits for its cluster to admit it again")
 	for logged := (time.Time{}); ; {
 		for _, address := range b.others() {
 			refused, err := b.rejoin(ctx, address, former)

@@ -3,6 +3,7 @@ package listen
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -103,8 +103,7 @@ const (
 
 // plainRefusal answers a plaintext request. A gRPC client sees it as invalid HTTP/2, which the SDK explains (pawl.plain).
 var plainRefusal = func() []byte {
-	body := fmt.Sprintf(`{"type":"urn:pawl:error:%[1]s","title":%[2]q,"status":400,"detail":"this port requires TLS: use https://, or the client's option for TLS","code":"%[1]s"}`,
-		task.CodeInvalidArgument, contract.StatusOf(task.CodeInvalidArgument).Title)
+	body, _ := json.Marshal(problemOf(&task.Error{Code: task.CodeInvalidArgument, Message: "this port requires TLS: use https://, or the client's option for TLS"}))
 	return fmt.Appendf(nil, "HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
 }()
 
