@@ -53,6 +53,8 @@ type Queues struct {
 	log   *slog.Logger
 
 	counts     system.Memory[*queueCounts]         // nil: not counted
+	confirmed  system.Memory[map[copyName]uint64]  // versions of the copies that shards are known to have
+	unsent     chan struct{}                       // capacity 1: shards may lack copies
 	unfinished system.Memory[map[system.Name]bool] // queues whose parts need further work; true: slots are moving
 	moves      chan struct{}                       // capacity 1: slots of a queue are moving
 
@@ -62,7 +64,7 @@ type Queues struct {
 
 // New returns the queues in a system shard.
 func New(cfg Config) *Queues {
-	return &Queues{cfg: cfg, most: MaxQueues, shard: cfg.Shard, log: cfg.Logger, moves: make(chan struct{}, 1)}
+	return &Queues{cfg: cfg, most: MaxQueues, shard: cfg.Shard, log: cfg.Logger, unsent: make(chan struct{}, 1), moves: make(chan struct{}, 1)}
 }
 
 // Queue returns a queue.
@@ -152,8 +154,9 @@ func (s *Queues) Place(ctx context.Context, ns, name string) (Queue, error) {
 func unchanged(*task.QueueConfig) error { return nil }
 
 // PutQueue changes the configuration of a queue, which is created if need be, and returns when its shards have the new one. change must
-// only modify its argument: it may run more than once. After unavailable the change may have been made; repeat the call. action is
-// recorded, as the creation of a queue if there was none.
+// only modify its argument: it may run more than once. After unavailable the change may have been made, and then shards that lack it get it as
+// soon as they can be reached; the error names them. Repeat the call to wait for them. action is recorded, as the creation of a queue if there
+// was none.
 func (s *Queues) PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
 	q, err := system.Update(ctx, s.shard, func(tx *store.Tx) (Queue, error) { return s.changed(tx, action, ns, name, change) })
 	if err != nil {
@@ -198,7 +201,7 @@ func (s *Queues) changed(tx *store.Tx, action auditlog.Action, ns, name string, 
 	if !exists {
 		s.count(ns, +1)
 	}
-	s.setQueue(tx, q, false)
+	s.setQueue(tx, q)
 	s.addQueueEvent(tx, q, exists, before)
 	return q, nil
 }
@@ -289,9 +292,11 @@ func (s *Queues) recount() {
 	s.counts.In(s.shard, func(known **queueCounts) { *known = nil })
 }
 
-func (s *Queues) setQueue(tx *store.Tx, q Queue, dropping bool) {
-	tx.Set(queueKey(q.Namespace, q.Name), encodeQueue(q, dropping))
+// setQueue writes the row of a queue that is not being deleted.
+func (s *Queues) setQueue(tx *store.Tx, q Queue) {
+	tx.Set(queueKey(q.Namespace, q.Name), encodeQueue(q, false))
 	s.shard.Note(tx, system.Change{Kind: system.QueueChanged, Name: q.FullName()})
+	s.trackMoves(q)
 }
 
 // home chooses the shard of a new queue among those that may take it.
@@ -299,26 +304,6 @@ func home(ns, name string, shards []uint32) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(ns + "\x00" + name))
 	return shards[h.Sum32()%uint32(len(shards))] // #nosec G115 -- at most MaxDataShards
-}
-
-// copy sends a queue's configuration to its shards, except to those that are about to drop it.
-func (s *Queues) copy(ctx context.Context, q Queue) error {
-	for _, shard := range q.Shards() {
-		if p := q.part(shard); p != nil && p.Retiring {
-			continue
-		}
-		if err := s.copyTo(ctx, q, shard); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *Queues) copyTo(ctx context.Context, q Queue, shard uint32) error {
-	if err := s.cfg.EnsureShare(ctx, q.Namespace, shard); err != nil {
-		return err
-	}
-	return s.cfg.Shards.CopyQueues(ctx, shard, q.Namespace, map[string]task.QueueConfig{q.Name: q.copyFor(shard)})
 }
 
 // EnsureQueue makes sure that a shard has its copy of a queue's configuration, if the shard has a part of the queue: see Queue.In. The
@@ -330,7 +315,7 @@ func (s *Queues) EnsureQueue(ctx context.Context, shard uint32, ns, name string)
 			q.Parts = slices.Clone(q.Parts)
 			q.part(shard).Retiring = false
 			q.Config.Version++
-			s.setQueue(tx, q, false)
+			s.setQueue(tx, q)
 		}
 		return q, err
 	})
@@ -353,6 +338,7 @@ func (s *Queues) DropQueue(ctx context.Context, by task.Author, ns, name string)
 			return q, task.NotFound("queue", name)
 		case !dropping:
 			tx.Set(queueKey(ns, name), encodeDropping(q, by))
+			s.forgetCopies(q)
 			s.shard.Note(tx, system.Change{Kind: system.QueueChanged, Name: q.FullName()})
 		}
 		return q, nil
@@ -368,7 +354,8 @@ func (s *Queues) finishDrop(ctx context.Context, q Queue) error {
 	for _, shard := range q.Shards() {
 		if err := s.cfg.Shards.DropQueue(ctx, shard, q.Namespace, q.Name); err != nil {
 			if _, refused := task.AsError(err); !refused || errors.Is(err, task.ErrUnavailable) {
-				return err // it may have been dropped; a repeat, or the next leader, finishes
+				s.resend() // Repair finishes it
+				return err // it may have been dropped
 			}
 			return errors.Join(err, s.keep(ctx, q))
 		}
@@ -392,6 +379,7 @@ func (s *Queues) finishDrop(ctx context.Context, q Queue) error {
 		tx.Set(system.FloorKey, system.EncodeNumber(max(system.GetNumber(tx, system.FloorKey), q.Config.Version)))
 		s.shard.Note(tx, system.Change{Kind: system.QueueChanged, Name: q.FullName()})
 		s.count(q.Namespace, -1)
+		s.forgetCopies(q)
 		if now.Own {
 			s.recount()
 		}
@@ -401,111 +389,16 @@ func (s *Queues) finishDrop(ctx context.Context, q Queue) error {
 	return err
 }
 
-// keep clears the mark of a queue that a shard refused to drop. Shards that did drop it get their copies again at its next use.
+// keep clears the mark of a queue that a shard refused to drop. Shards that did drop it get their copies again.
 func (s *Queues) keep(ctx context.Context, q Queue) error {
 	_, err := system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
 		now, dropping, ok, err := Get(tx, q.Namespace, q.Name)
 		if err == nil && ok && dropping && now.Config.Version == q.Config.Version {
-			s.setQueue(tx, now, false)
+			s.forgetCopies(q)
+			s.setQueue(tx, now)
 		}
 		return struct{}{}, err
 	})
+	s.resend()
 	return err
-}
-
-const (
-	// copyChunk is how many configurations one call sends to a shard during a repair.
-	copyChunk = 500
-	// repairPause and maxRepairPause bound the pause before a repair is retried.
-	repairPause    = 200 * time.Millisecond
-	maxRepairPause = 5 * time.Second
-)
-
-// Repair completes what a leader that died between a change and its copy has left undone, until ctx is done.
-func (s *Queues) Repair(ctx context.Context) {
-	pause := repairPause
-	for ctx.Err() == nil {
-		err := s.copyAll(ctx)
-		if err == nil {
-			return
-		}
-		if ctx.Err() == nil {
-			s.log.Warn("copies of queues are not complete yet", "error", err)
-		}
-		system.Sleep(ctx, pause)
-		pause = min(2*pause, maxRepairPause)
-	}
-}
-
-// copyPart is the queues sent to a shard in one call.
-type copyPart struct {
-	copyTarget
-	configs map[string]task.QueueConfig
-}
-
-type copyTarget struct {
-	shard uint32
-	ns    string
-}
-
-// copyAll sends all configurations to their shards, and completes pending deletions. A shard that can't be reached holds up no other.
-func (s *Queues) copyAll(ctx context.Context) error {
-	type rows struct {
-		parts    []copyPart
-		dropping []Queue
-	}
-	all, err := system.View(ctx, s.shard, func(r store.Reader) (rs rows, err error) {
-		var queues []Queue
-		err = Scan(r, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(q Queue, dropping bool) bool {
-			if dropping {
-				rs.dropping = append(rs.dropping, q)
-			} else {
-				queues = append(queues, q)
-			}
-			s.trackMoves(q)
-			return true
-		})
-		rs.parts = copyParts(queues)
-		return rs, err
-	})
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, p := range all.parts {
-		if err := s.cfg.EnsureShare(ctx, p.ns, p.shard); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if err := s.cfg.Shards.CopyQueues(ctx, p.shard, p.ns, p.configs); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	for _, q := range all.dropping {
-		if err := s.finishDrop(ctx, q); err != nil && !errors.Is(err, task.ErrWrongState) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// copyParts returns the copies that all queues need, in calls of bounded size.
-func copyParts(queues []Queue) (parts []copyPart) {
-	open := map[copyTarget]int{} // the call that is not full yet
-	for _, q := range queues {
-		for _, shard := range q.Shards() {
-			if p := q.part(shard); p != nil && p.Retiring {
-				continue
-			}
-			to := copyTarget{shard, q.Namespace}
-			i, ok := open[to]
-			if !ok || len(parts[i].configs) == copyChunk {
-				i = len(parts)
-				open[to] = i
-				parts = append(parts, copyPart{to, map[string]task.QueueConfig{}})
-			}
-			parts[i].configs[q.Name] = q.copyFor(shard)
-		}
-	}
-	return parts
 }

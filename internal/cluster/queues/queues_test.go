@@ -320,26 +320,38 @@ func TestQueuesKeepToTheirNamespace(t *testing.T) {
 	})
 }
 
-// Copies are sent to their shards in bounded parts, each queue once.
-func TestCopyParts(t *testing.T) {
+// Copies are sent to their shards in bounded parts, each queue once, and only those that a shard has not confirmed.
+func TestCopyLanes(t *testing.T) {
 	var queues []Queue
 	for i := range 3 * copyChunk {
-		queues = append(queues, Queue{Namespace: "default", Name: fmt.Sprint(i), Shard: uint32(i % 2)})
+		queues = append(queues, Queue{Namespace: "default", Name: fmt.Sprint(i), Shard: uint32(i % 2), Config: task.QueueConfig{Version: 7}})
 	}
-	queues = append(queues, Queue{Namespace: "other", Name: "0"})
-	spread := Queue{Namespace: "spread", Name: "0", Parts: []Part{{Shard: 1, Next: 1}, {Shard: 2, Retiring: true}}}
-	if parts := copyParts([]Queue{spread}); len(parts) != 1 || parts[0].shard != 1 {
-		t.Errorf("the copies of a queue with a part that retires are %+v", parts)
+	queues = append(queues, Queue{Namespace: "other", Name: "0", Config: task.QueueConfig{Version: 7}})
+	spread := Queue{Namespace: "spread", Name: "0", Parts: []Part{{Shard: 1, Next: 1}, {Shard: 2, Retiring: true}}, Config: task.QueueConfig{Version: 1}}
+	if lanes := copyLanes([]Queue{spread}, nil); len(lanes) != 1 || len(lanes[0]) != 1 || lanes[0][0].shard != 1 {
+		t.Errorf("the copies of a queue with a part that retires are %+v", lanes)
 	}
-	parts, n := copyParts(queues), 0
-	for _, p := range parts {
-		if len(p.configs) > copyChunk {
-			t.Errorf("a part has %d queues, want at most copyChunk", len(p.configs))
+	confirmed := map[copyName]uint64{}
+	for i, q := range queues[:copyChunk] {
+		confirmed[copyName{q.Shard, q.FullName()}] = 6 + uint64(i%2) // those of shard 1 have the current version
+	}
+	for _, c := range []struct {
+		confirmed            map[copyName]uint64
+		queues, lanes, parts int
+	}{{nil, len(queues), 2, 5}, {confirmed, len(queues) - copyChunk/2, 2, 4}} {
+		lanes, n, parts := copyLanes(queues, c.confirmed), 0, 0
+		for _, lane := range lanes {
+			parts += len(lane)
+			for _, p := range lane {
+				if len(p.configs) > copyChunk || p.shard != lane[0].shard {
+					t.Errorf("a part for shard %d in the lane of shard %d has %d queues, want at most copyChunk", p.shard, lane[0].shard, len(p.configs))
+				}
+				n += len(p.configs)
+			}
 		}
-		n += len(p.configs)
-	}
-	if n != len(queues) || len(parts) != 5 {
-		t.Errorf("got %d queues in %d parts", n, len(parts))
+		if n != c.queues || len(lanes) != c.lanes || parts != c.parts {
+			t.Errorf("got %d queues in %d parts of %d lanes, want %d in %d of %d", n, parts, len(lanes), c.queues, c.parts, c.lanes)
+		}
 	}
 }
 

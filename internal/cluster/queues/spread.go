@@ -58,17 +58,14 @@ func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, ta
 		if err := onQueue(tx, auditlog.Action{By: by, Action: task.QueueSpread}, q, was, factsOf(q)); err != nil {
 			return q, err
 		}
-		s.setQueue(tx, q, false)
+		s.setQueue(tx, q)
 		s.recount()
-		s.trackMoves(q)
 		s.addEvent(tx, q, events.Event{Kind: events.QueueChanged})
 		return q, nil
 	})
 	for err == nil && q.moving() {
 		moving := q
-		if q, err = s.openSlots(ctx, q); err == nil {
-			s.trackMoves(q)
-		}
+		q, err = s.openSlots(ctx, q)
 		if errors.Is(err, errRevised) { // by another call, which may have taken the step
 			q, err = s.reread(ctx, moving)
 		}
@@ -130,12 +127,13 @@ func (s *Queues) revise(ctx context.Context, was Queue, change func(q *Queue)) (
 		}
 		change(&q)
 		q.Config.Version++
-		s.setQueue(tx, q, false)
+		s.setQueue(tx, q)
 		return q, nil
 	})
 }
 
-// trackMoves has the leader tend a queue if it is unfinished.
+// trackMoves has the leader tend a queue if its row says that it is unfinished. It is called for each row that is written, and for all of them
+// by copyAll.
 func (s *Queues) trackMoves(q Queue) {
 	s.unfinished.In(s.shard, func(queues *map[system.Name]bool) {
 		if !q.unfinished() {
@@ -163,12 +161,14 @@ func (s *Queues) AdvanceMoves(ctx context.Context, minutely func(ctx context.Con
 		if retire {
 			retired = time.Now()
 		}
-		for _, name := range s.unfinishedQueues(retire) {
-			if err := s.advanceQueue(ctx, name, retire); err != nil && ctx.Err() == nil {
-				s.log.Info("a queue's slots wait", "queue", name.Name, "error", err)
+		names := s.unfinishedQueues(retire)
+		system.Each(len(names), func(i int) {
+			if err := s.advanceQueue(ctx, names[i], retire); err != nil && ctx.Err() == nil {
+				s.log.Info("a queue's slots wait", "queue", names[i].Name, "error", err)
 			}
-		}
+		})
 		if retire {
+			s.resend() // has Repair find what is unfinished in the rows, whatever is remembered of it
 			minutely(ctx)
 		}
 	}

@@ -45,6 +45,7 @@ type world struct {
 	onCall func(call string, shard uint32) error // called before each call to a shard, with mu locked; the call fails with its error. nil: no call fails
 	calls  int                                   // number of calls of CopyQueues
 	room   error                                 // what Room returns
+	slow   map[uint32]time.Duration              // how long a shard takes for a copy
 	onDrop func()                                // called once a shard has dropped a queue
 	shares map[uint32]error                      // what EnsureShare returns for a shard
 	shared []uint32                              // shards for which EnsureShare was called
@@ -181,7 +182,13 @@ func (w *world) minutes() int {
 	return w.minute
 }
 
-func (w *world) CopyQueues(_ context.Context, shard uint32, _ string, configs map[string]task.QueueConfig) error {
+func (w *world) CopyQueues(ctx context.Context, shard uint32, _ string, configs map[string]task.QueueConfig) error {
+	w.mu.Lock()
+	slow := w.slow[shard]
+	w.mu.Unlock()
+	if system.Sleep(ctx, slow); ctx.Err() != nil {
+		return ctx.Err()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls++

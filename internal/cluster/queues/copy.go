@@ -1,0 +1,227 @@
+package queues
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A change of a queue is a new version of its row, of which each of the queue's shards gets a copy. The leader sends a copy until the shard has
+// confirmed it. What a shard lacks follows from the rows: every copy that no shard has confirmed to this leader. So a leader that remembers
+// nothing sends too much, and never too little.
+
+// copyName names a shard's copy of a queue.
+type copyName struct {
+	shard uint32
+	queue system.Name
+}
+
+// copyShards returns the shards that get copies: all except those that are about to drop theirs.
+func (q Queue) copyShards() []uint32 {
+	return slices.DeleteFunc(q.Shards(), func(shard uint32) bool {
+		p := q.part(shard)
+		return p != nil && p.Retiring
+	})
+}
+
+// copy sends a queue's configuration to its shards at the same time. The error names those that have not confirmed it.
+func (s *Queues) copy(ctx context.Context, q Queue) error {
+	shards := q.copyShards()
+	errs := make([]error, len(shards))
+	system.Each(len(shards), func(i int) { errs[i] = s.copyTo(ctx, q, shards[i]) })
+	return unconfirmed(ctx, q, shards, errs)
+}
+
+// unconfirmed returns an error that names the shards that have not confirmed their copies; nil: all have.
+func unconfirmed(ctx context.Context, q Queue, shards []uint32, errs []error) error {
+	var names []string
+	var why *task.Error
+	for i, err := range errs {
+		if err == nil {
+			continue
+		}
+		e, refused := task.AsError(err)
+		if refused && e.Code != task.CodeUnavailable {
+			return err
+		}
+		names = append(names, fmt.Sprint(shards[i]))
+		if why == nil {
+			why = e
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	word, reason := "shard", ""
+	if len(names) > 1 {
+		word = "shards"
+	}
+	if why != nil {
+		reason = ": " + why.Message
+	}
+	return task.Unavailable(time.Second, "queue %q: the change is made, but %s %s of the %d that hold the queue did not confirm it yet, and will get it%s",
+		q.Name, word, strings.Join(names, ", "), len(shards), reason)
+}
+
+func (s *Queues) copyTo(ctx context.Context, q Queue, shard uint32) error {
+	return s.sendCopies(ctx, copyPart{copyTarget{shard, q.Namespace}, map[string]task.QueueConfig{q.Name: q.copyFor(shard)}})
+}
+
+// sendCopies sends copies to a shard, and remembers that it has them.
+func (s *Queues) sendCopies(ctx context.Context, p copyPart) error {
+	err := s.cfg.EnsureShare(ctx, p.ns, p.shard)
+	if err == nil {
+		err = s.cfg.Shards.CopyQueues(ctx, p.shard, p.ns, p.configs)
+	}
+	if err != nil {
+		s.resend()
+		return err
+	}
+	s.confirmed.In(s.shard, func(versions *map[copyName]uint64) {
+		if *versions == nil {
+			*versions = map[copyName]uint64{}
+		}
+		for name, c := range p.configs {
+			at := copyName{p.shard, system.Name{Namespace: p.ns, Name: name}}
+			(*versions)[at] = max((*versions)[at], c.Version)
+		}
+	})
+	return nil
+}
+
+// forgetCopies forgets which shards have copies of a queue: they may drop them.
+func (s *Queues) forgetCopies(q Queue) {
+	s.confirmed.In(s.shard, func(versions *map[copyName]uint64) {
+		for _, shard := range q.Shards() {
+			delete(*versions, copyName{shard, q.FullName()})
+		}
+	})
+}
+
+// resend has Repair send the copies that shards lack.
+func (s *Queues) resend() {
+	select {
+	case s.unsent <- struct{}{}:
+	default:
+	}
+}
+
+const (
+	// copyChunk is how many configurations one call sends to a shard during a repair.
+	copyChunk = 500
+	// repairPause and maxRepairPause bound the pause before a repair is retried.
+	repairPause    = 200 * time.Millisecond
+	maxRepairPause = 5 * time.Second
+	// copyTime bounds the sending of what was read: a shard may drop its copy RetireEvery after its part was marked.
+	copyTime = RetireEvery / 2
+)
+
+// Repair sends the copies that shards lack and completes deletions, until ctx is done: first what an earlier leader has left undone, then
+// whatever a call could not do. It looks at all rows when a call has failed, and when AdvanceMoves asks for it, about every minute.
+func (s *Queues) Repair(ctx context.Context) {
+	pause := repairPause
+	for ctx.Err() == nil {
+		err := s.copyAll(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			s.log.Warn("copies of queues are not complete yet", "error", err)
+			system.Sleep(ctx, pause)
+			pause = min(2*pause, maxRepairPause)
+		default:
+			pause = repairPause
+			select {
+			case <-ctx.Done():
+			case <-s.unsent:
+				system.Sleep(ctx, repairPause) // a shard that refuses at once is not asked in a tight loop
+			}
+		}
+	}
+}
+
+// copyPart is the queues sent to a shard in one call.
+type copyPart struct {
+	copyTarget
+	configs map[string]task.QueueConfig
+}
+
+type copyTarget struct {
+	shard uint32
+	ns    string
+}
+
+// copyAll sends the copies that shards lack, and completes pending deletions. A shard that can't be reached holds up no other.
+func (s *Queues) copyAll(ctx context.Context) error {
+	var queues, dropping []Queue
+	_, err := system.View(ctx, s.shard, func(r store.Reader) (struct{}, error) {
+		return struct{}{}, Scan(r, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(q Queue, drops bool) bool {
+			if drops {
+				dropping = append(dropping, q)
+			} else {
+				queues = append(queues, q)
+				s.trackMoves(q)
+			}
+			return true
+		})
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, copyTime)
+	defer cancel()
+	var lanes [][]copyPart
+	s.confirmed.In(s.shard, func(versions *map[copyName]uint64) { lanes = copyLanes(queues, *versions) })
+	errs := make([]error, len(lanes)+len(dropping))
+	system.Each(len(errs), func(i int) {
+		if i < len(lanes) {
+			errs[i] = s.sendLane(ctx, lanes[i])
+		} else if err := s.finishDrop(ctx, dropping[i-len(lanes)]); !errors.Is(err, task.ErrWrongState) {
+			errs[i] = err
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// sendLane sends copies to one shard, until a call fails: the others would wait as long.
+func (s *Queues) sendLane(ctx context.Context, lane []copyPart) error {
+	for _, p := range lane {
+		if err := s.sendCopies(ctx, p); err != nil {
+			return fmt.Errorf("shard %d: %w", p.shard, err)
+		}
+	}
+	return nil
+}
+
+// copyLanes returns, for each shard, the copies that it does not have in their current versions, in calls of bounded size.
+func copyLanes(queues []Queue, confirmed map[copyName]uint64) (lanes [][]copyPart) {
+	laneOf, open := map[uint32]int{}, map[copyTarget]map[string]task.QueueConfig{} // the calls that are not full yet
+	for _, q := range queues {
+		for _, shard := range q.copyShards() {
+			if confirmed[copyName{shard, q.FullName()}] >= q.Config.Version {
+				continue
+			}
+			to := copyTarget{shard, q.Namespace}
+			if len(open[to])%copyChunk == 0 {
+				at, known := laneOf[shard]
+				if !known {
+					at = len(lanes)
+					laneOf[shard], lanes = at, append(lanes, nil)
+				}
+				open[to] = map[string]task.QueueConfig{}
+				lanes[at] = append(lanes[at], copyPart{to, open[to]})
+			}
+			open[to][q.Name] = q.copyFor(shard)
+		}
+	}
+	return lanes
+}

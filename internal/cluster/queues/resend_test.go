@@ -1,0 +1,194 @@
+package queues
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// changesOfQueues are changes of a queue's settings, of each kind that has an event of its own.
+var changesOfQueues = []struct {
+	name   string
+	change func(*task.QueueConfig) error
+}{
+	{"pause", func(c *task.QueueConfig) error { c.Paused = true; return nil }},
+	{"pause of a type", func(c *task.QueueConfig) error { c.Holds = []task.Hold{{Type: "t"}}; return nil }},
+	{"length", setLength(64)},
+	{"resume of a type", func(c *task.QueueConfig) error { c.Holds = nil; return nil }},
+	{"resume", func(c *task.QueueConfig) error { c.Paused = false; return nil }},
+}
+
+// spreadOver3 creates queue "a" in three shards, with nothing unfinished, and returns it.
+func (w *world) spreadOver3(t *testing.T) (*control, Queue) {
+	t.Helper()
+	c := w.open(3)
+	_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
+	must(t, err)
+	q, err := c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 3})
+	must(t, err)
+	pass(3 * time.Hour)
+	return c, q
+}
+
+// mustHave checks that shards have the current version of queue "a".
+func (w *world) mustHave(t *testing.T, c *control, when string, shards ...uint32) {
+	t.Helper()
+	q, err := c.Queues.Queue(bg, "default", "a")
+	must(t, err)
+	for _, shard := range shards {
+		if got := w.copyOf(shard, "a"); !got.Equal(q.copyFor(shard)) || got.Version != q.Config.Version {
+			t.Errorf("%s: shard %d has %+v, want %+v", when, shard, got, q.copyFor(shard))
+		}
+	}
+}
+
+// A change of a queue reaches every shard that answers at once, whichever of the others don't, and the error names these. They get it when they are
+// back, although nobody repeats the call, and also if another node leads the system shard by then.
+func TestChangesReachAllShards(t *testing.T) {
+	for away := range uint32(3) {
+		for _, elections := range []bool{false, true} {
+			inBubble(t, func(t *testing.T, w *world) {
+				c, q := w.spreadOver3(t)
+				shards := q.Shards()
+				lost := shards[away]
+				for _, one := range changesOfQueues {
+					when := fmt.Sprintf("%s, without shard %d", one.name, lost)
+					w.cut(lost, task.ErrUnavailable)
+					_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", one.change)
+					is(t, err, task.ErrUnavailable, fmt.Sprintf(`queue "a": the change is made, but shard %d of the 3 that hold the queue did not confirm it yet`, lost))
+					for _, shard := range shards {
+						if shard != lost {
+							w.mustHave(t, c, when, shard)
+						}
+					}
+					pass(time.Hour)
+					if elections {
+						c = w.open(3)
+						pass(maxRepairPause)
+					}
+					w.cut(lost, nil)
+					pass(2 * maxRepairPause)
+					w.mustHave(t, c, when+", which is back", shards...)
+				}
+				w.mu.Lock()
+				before := w.calls
+				w.mu.Unlock()
+				pass(time.Hour)
+				w.mu.Lock()
+				if w.calls != before {
+					t.Errorf("all shards have their copies, and %d more were sent in an hour", w.calls-before)
+				}
+				w.mu.Unlock()
+			})
+		}
+	}
+}
+
+// Two shards that are away are both named. A caller that leaves gets its own error.
+func TestUnconfirmedShardsAreNamed(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c, q := w.spreadOver3(t)
+		shards := q.Shards()
+		w.cut(shards[0], task.ErrUnavailable)
+		w.cut(shards[2], task.Unavailable(time.Second, "no leader is known"))
+		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(64))
+		is(t, err, task.ErrUnavailable, fmt.Sprintf("shards %d, %d of the 3 that hold the queue did not confirm it yet, and will get it: ", shards[0], shards[2]))
+		w.mustHave(t, c, "two shards are away", shards[1])
+		w.cut(shards[0], task.Invalid("queue", "no"))
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(65))
+		is(t, err, task.ErrInvalidArgument)
+		w.heal()
+		w.mu.Lock()
+		w.slow = map[uint32]time.Duration{shards[1]: time.Minute}
+		w.mu.Unlock()
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		began := time.Now()
+		if _, err = c.Queues.PutQueue(ctx, auditlog.Action{}, "default", "a", setLength(66)); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
+			t.Errorf("a caller that waits for a second got %v after %v", err, time.Since(began))
+		}
+		w.mustHave(t, c, "a shard hangs", shards[0], shards[2])
+		w.mu.Lock()
+		w.slow = nil
+		w.mu.Unlock()
+		pass(2 * time.Minute)
+		w.mustHave(t, c, "no shard hangs any more", shards...)
+	})
+}
+
+// A move that is interrupted because shards are away goes on when they are back, whatever became meanwhile of an attempt to delete the queue: it
+// failed, and the queue was used again; or it failed, and a shard refused its repeat; or the leader itself finds that out.
+func TestMovesSurviveDeletions(t *testing.T) {
+	for name, after := range map[string]func(t *testing.T, c *control, shard uint32){
+		"the queue is used": func(t *testing.T, c *control, shard uint32) {
+			_, err := c.Queues.EnsureQueue(bg, shard, "default", "a")
+			must(t, err)
+		},
+		"the deletion is repeated": func(t *testing.T, c *control, _ uint32) {
+			is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState)
+		},
+		"nothing": func(*testing.T, *control, uint32) {},
+	} {
+		inBubble(t, func(t *testing.T, w *world) {
+			c := w.open(2)
+			q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
+			must(t, err)
+			from, to := q.Shard, 3-q.Shard
+			w.setFull("a", true) // it has tasks
+			w.cut(to, task.ErrUnavailable)
+			w.cut(from, task.ErrUnavailable)
+			_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{to}})
+			is(t, err, task.ErrUnavailable)
+			pass(5 * movePause)
+			is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrUnavailable)
+			pass(5 * movePause)
+			w.heal()
+			after(t, c, from)
+			pass(RetireEvery + 5*movePause)
+			q, err = c.Queues.Queue(bg, "default", "a")
+			must(t, err)
+			if now, next := q.SlotsIn(to); q.moving() || now != task.SlotCount || next != task.SlotCount {
+				t.Errorf("%s: a minute after the shards are back, the slots still move: %+v", name, q.Parts)
+			}
+			w.mustHave(t, c, name, from, to)
+		})
+	}
+}
+
+// A deletion that could not reach a shard is completed by the leader when the shard is back.
+func TestDeletionsAreCompleted(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c, q := w.spreadOver3(t)
+		last := q.Shards()[2]
+		w.cut(last, task.ErrUnavailable)
+		is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrUnavailable)
+		pass(time.Hour)
+		w.cut(last, nil)
+		pass(2 * maxRepairPause)
+		_, err := c.Queues.Queue(bg, "default", "a")
+		is(t, err, task.ErrNotFound)
+		if len(w.copies) != 0 {
+			t.Errorf("the queue is deleted, and shards have %+v", w.copies)
+		}
+	})
+}
+
+// If one shard refuses a deletion, those that had dropped their copies get them again.
+func TestRefusedDeletionsRestoreCopies(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c, q := w.spreadOver3(t)
+		shards := q.Shards()
+		w.setFull(copyKey(shards[2], "a"), true)
+		is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState)
+		if got := w.copyOf(shards[0], "a"); got.Version != 0 {
+			t.Errorf("the first shard was asked to drop its copy, and has %+v", got)
+		}
+		pass(time.Second)
+		w.mustHave(t, c, "a shard refused", shards...)
+	})
+}
