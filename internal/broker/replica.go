@@ -56,7 +56,7 @@ type replica struct {
 
 func newReplica(b *Broker, id uint32) *replica {
 	r := &replica{id: id, b: b, log: b.cfg.Logger.With("shard", id), gone: make(chan struct{}),
-		wake: make(chan struct{}, 1), watches: watches{wake: make(chan struct{}, 1)}}
+		wake: make(chan struct{}, 1), watches: watches{wake: make(chan struct{}, 1), byClaim: map[claimKey]*watched{}}}
 	r.ticks = newTickTraces(b.cfg.Tracer)
 	r.archiver = archiver{r: r, wake: make(chan struct{}, 1)}
 	r.sender.r, r.sender.wake = r, make(chan struct{}, 1)
@@ -138,6 +138,7 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 	r.ticks.end(round.Ticked)
 	r.results.ended(round.Ended)
 	r.watches.lost(round.Lost)
+	r.watches.ended(round.Transitions)
 	for i := range round.Dead {
 		logDead(r.log, &round.Dead[i], r.b.cfg.LogHeaders)
 	}

@@ -125,7 +125,7 @@ func TestRemovedReplicaEndsWaits(t *testing.T) {
 		if _, _, err := w.Settle(ctx, one, []Settle{{Verb: Ack, Hold: hold(claimed[0])}}); !errors.As(err, &notLeader) {
 			t.Errorf("Settle after the shard was removed: %v, want NotLeader", err)
 		}
-		r.watches.remove(claimed[0].ID, watch)
+		r.watches.remove(keyOf(claimed[0].ID, claimed[0].Token), watch)
 		if r.watches.add(watch, hold(claimed[0])) {
 			t.Error("a claim is watched at a replica that has been removed")
 		}

@@ -3,6 +3,7 @@ package broker
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -14,9 +15,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A holder of claims is notified by the round in which one of them is lost. That leaves two gaps: between the commit of a claim
-// and the start of its watch, and while another node leads the shard. Both are closed in the same way: a claim that is still
-// watched at the next check is read once, and once more in each new term. Most claims have been settled by then.
+// A holder of claims is notified by the round in which one of them is lost. That leaves three gaps: between the commit of a claim and the
+// start of its watch, while another node leads the shard, and when a call that doesn't know of the watch settles the claim. All are closed in
+// the same way: a claim that is still watched at the next check is read once, and again in each new term and after a round has ended it.
 
 // ClaimWatch notifies a holder of claims when one of them ends without its doing, as long as this node leads their shards.
 type ClaimWatch struct {
@@ -24,88 +25,117 @@ type ClaimWatch struct {
 	lost  func(Lost)
 	moved func([]Hold)
 
-	mu   sync.Mutex
-	held map[task.ID]task.Token
+	mu     sync.Mutex
+	held   map[claimKey]bool
+	closed bool
 }
+
+// claimKey identifies a claim by its task, and by what tells it from other claims of that task.
+type claimKey struct {
+	id           task.ID
+	fence, nonce uint64
+}
+
+func keyOf(id task.ID, t task.Token) claimKey { return claimKey{id, t.Fence, t.Nonce} }
 
 // WatchClaims starts a watch without claims. It calls lost for a claim that is lost, or was lost before it was watched, and stops
 // watching it; if it turns out that a verb of its holder ended it, the reason is task.StaleCompleted. It calls moved for claims of a shard
-// that this node no longer leads, and stops watching them too.
+// that this node no longer leads, and stops watching them too. A claim that Remove was called for is in neither.
 //
-// lost is called on a shard's loop, with locks held: it must not block, nor call the watch. moved must not block.
+// Both are called with locks held, lost on a shard's loop: they must not block, nor call the watch.
 func (b *Broker) WatchClaims(lost func(Lost), moved func([]Hold)) *ClaimWatch {
-	return &ClaimWatch{b: b, lost: lost, moved: moved, held: map[task.ID]task.Token{}}
+	return &ClaimWatch{b: b, lost: lost, moved: moved, held: map[claimKey]bool{}}
 }
 
-// Add watches a claim. It returns false if this node does not lead its shard.
+// Add watches a claim. It returns false if this node does not lead its shard, or the watch is closed.
 func (w *ClaimWatch) Add(h Hold) bool {
 	r, err := w.b.replica(h.ID.Shard())
-	if err != nil {
+	if err != nil || !r.shard.Leads() {
 		return false
 	}
-	if !r.shard.Leads() {
-		return false
-	}
+	k := keyOf(h.ID, h.Token)
 	w.mu.Lock()
-	w.held[h.ID] = h.Token
-	w.mu.Unlock()
-	if r.watches.add(w, h) {
-		return true
+	if w.closed {
+		w.mu.Unlock()
+		return false
 	}
-	w.forget(h.ID, h.Token)
-	return false
+	w.held[k] = true
+	w.mu.Unlock()
+	if !r.watches.add(w, h) {
+		w.forget(k)
+		return false
+	}
+	if !w.holds(k) { // it was removed, or the watch closed, just before the shard knew of it
+		r.watches.remove(k, w)
+	}
+	return true
 }
 
 // Remove stops watching a claim. It returns false if it was not watched.
 func (w *ClaimWatch) Remove(id task.ID, t task.Token) bool {
-	if !w.forget(id, t) {
+	k := keyOf(id, t)
+	if !w.forget(k) {
 		return false
 	}
 	if r, err := w.b.replica(id.Shard()); err == nil {
-		r.watches.remove(id, w)
+		r.watches.remove(k, w)
 	}
 	return true
 }
 
-// Close stops watching all claims.
+// Close stops watching all claims, for good.
 func (w *ClaimWatch) Close() {
 	w.mu.Lock()
 	held := w.held
-	w.held = map[task.ID]task.Token{}
+	w.held, w.closed = map[claimKey]bool{}, true
 	w.mu.Unlock()
-	for id := range held {
-		if r, err := w.b.replica(id.Shard()); err == nil {
-			r.watches.remove(id, w)
+	for k := range held {
+		if r, err := w.b.replica(k.id.Shard()); err == nil {
+			r.watches.remove(k, w)
 		}
 	}
 }
 
-func (w *ClaimWatch) forget(id task.ID, t task.Token) bool {
+func (w *ClaimWatch) holds(k claimKey) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	held, ok := w.held[id]
-	if !ok || held != t {
-		return false
+	return w.held[k]
+}
+
+func (w *ClaimWatch) forget(k claimKey) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	held := w.held[k]
+	delete(w.held, k)
+	return held
+}
+
+// handOver calls moved for a claim, unless it was removed. Whoever removes it at the same time finds it either here or where moved has put it.
+func (w *ClaimWatch) handOver(k claimKey, h Hold) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held[k] {
+		delete(w.held, k)
+		w.moved([]Hold{h})
 	}
-	delete(w.held, id)
-	return true
 }
 
 // watches maps the claims of a shard to the watches that they belong to.
 type watches struct {
 	wake chan struct{} // one place: there are claims to check
 
-	mu     sync.Mutex
-	closed bool
-	byTask map[task.ID]watched
-	fresh  []task.ID // added since the last check
-	term   uint64    // in which the others were read; 0: they must be read
+	mu      sync.Mutex
+	closed  bool
+	byClaim map[claimKey]*watched
+	fresh   []claimKey // added, or ended by a round, since the last check
+	term    uint64     // in which the others were read; 0: they must be read
 }
 
+// watched is a watch of a claim, in the list of all of its watches.
 type watched struct {
-	w     *ClaimWatch
-	ns    string
-	token task.Token
+	w    *ClaimWatch
+	hold Hold
+	next *watched
 }
 
 func (h *watches) add(w *ClaimWatch, c Hold) bool {
@@ -114,22 +144,35 @@ func (h *watches) add(w *ClaimWatch, c Hold) bool {
 	if h.closed {
 		return false
 	}
-	if h.byTask == nil {
-		h.byTask = map[task.ID]watched{}
-	}
-	if len(h.byTask) == 0 {
+	if len(h.byClaim) == 0 {
 		poke(h.wake)
 	}
-	h.byTask[c.ID] = watched{w, c.Namespace, c.Token}
-	h.fresh = append(h.fresh, c.ID)
+	k := keyOf(c.ID, c.Token)
+	h.unlink(k, w) // it was added before
+	h.byClaim[k] = &watched{w, c, h.byClaim[k]}
+	h.fresh = append(h.fresh, k)
 	return true
 }
 
-func (h *watches) remove(id task.ID, w *ClaimWatch) {
+func (h *watches) remove(k claimKey, w *ClaimWatch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.byTask[id].w == w {
-		delete(h.byTask, id)
+	h.unlink(k, w)
+}
+
+// unlink removes a watch from the list of a claim. The caller holds the lock.
+func (h *watches) unlink(k claimKey, w *ClaimWatch) {
+	first := h.byClaim[k]
+	for at := &first; *at != nil; at = &(*at).next {
+		if (*at).w == w {
+			*at = (*at).next
+			break
+		}
+	}
+	if first == nil {
+		delete(h.byClaim, k)
+	} else {
+		h.byClaim[k] = first
 	}
 }
 
@@ -141,11 +184,29 @@ func (h *watches) lost(claimed []engine.Lost) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, l := range claimed {
-		// Ignore earlier or later claims of the same task.
-		if c, ok := h.byTask[l.ID]; ok && c.token == l.Token {
-			delete(h.byTask, l.ID)
-			if c.w.forget(l.ID, l.Token) {
+		k := keyOf(l.ID, l.Token)
+		c := h.byClaim[k]
+		delete(h.byClaim, k)
+		for ; c != nil; c = c.next {
+			if c.w.forget(k) {
 				c.w.lost(l)
+			}
+		}
+	}
+}
+
+// ended has the claims that a round ended read at the next check, if they are still watched then: whoever settled them may not know of all
+// of their watches.
+func (h *watches) ended(transitions []engine.Transition) {
+	if len(transitions) == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range transitions {
+		if t := &transitions[i]; t.From != nil && t.From.State == task.Claimed {
+			if k := (claimKey{t.ID, t.From.Fence, t.From.Claim.Nonce}); h.byClaim[k] != nil {
+				h.fresh = append(h.fresh, k)
 			}
 		}
 	}
@@ -154,36 +215,29 @@ func (h *watches) lost(claimed []engine.Lost) {
 // moveAll stops watching all claims, because another node leads the shard; forGood if the replica was removed.
 func (h *watches) moveAll(forGood bool) {
 	h.mu.Lock()
-	all := h.byTask
-	h.byTask, h.fresh, h.term = nil, nil, 0
+	all := h.byClaim
+	h.byClaim, h.fresh, h.term = map[claimKey]*watched{}, nil, 0
 	h.closed = h.closed || forGood
 	h.mu.Unlock()
-	moved := map[*ClaimWatch][]Hold{}
-	for id, c := range all {
-		if c.w.forget(id, c.token) {
-			moved[c.w] = append(moved[c.w], Hold{Namespace: c.ns, ID: id, Token: c.token})
+	for k, c := range all {
+		for ; c != nil; c = c.next {
+			c.w.handOver(k, c.hold)
 		}
-	}
-	for w, claimed := range moved {
-		w.moved(claimed)
 	}
 }
 
-// unread returns the claims that have not been read in this term yet, and marks them as read.
+// unread returns the claims that have to be read, and marks them as read.
 func (h *watches) unread(term uint64) (claimed []Hold) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	ids := h.fresh
+	keys := h.fresh
 	if h.term != term {
-		h.term, ids = term, nil
-		for id := range h.byTask {
-			ids = append(ids, id)
-		}
+		h.term, keys = term, slices.Collect(maps.Keys(h.byClaim))
 	}
 	h.fresh = nil
-	for _, id := range ids {
-		if c, ok := h.byTask[id]; ok {
-			claimed = append(claimed, Hold{Namespace: c.ns, ID: id, Token: c.token})
+	for _, k := range keys {
+		if c := h.byClaim[k]; c != nil {
+			claimed = append(claimed, c.hold)
 		}
 	}
 	return claimed
@@ -199,7 +253,7 @@ func (h *watches) readAgain() {
 func (h *watches) any() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.byTask) > 0
+	return len(h.byClaim) > 0
 }
 
 const (

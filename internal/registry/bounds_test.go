@@ -127,8 +127,9 @@ func TestUnknownOutcomesAreBounded(t *testing.T) {
 		}
 		r.addUnclear(unclearClaim{w, run(0, 0), time.Now()})
 		for i, want := range []int{1, 0} {
-			if r.unwatched(time.Now().Add(unclearFor + time.Duration(i))); len(r.unclear) != want {
-				t.Errorf("%v and %dns after the lease %d unclear claims are kept, want %d", unclearFor, i, len(r.unclear), want)
+			_, old := r.unwatched(time.Now().Add(unclearFor + time.Duration(i)))
+			if len(r.unclear) != want || len(old) != 1-want {
+				t.Errorf("%v and %dns after the lease %d unclear claims are kept and %d are old, want %d", unclearFor, i, len(r.unclear), len(old), want)
 			}
 		}
 	})
@@ -205,9 +206,9 @@ func TestRunSleeps(t *testing.T) {
 		"who has left":        {func(r *Registry) { r.left[one] = time.Now() }, true},
 		"who is lost":         {func(r *Registry) { r.lost.add(&Worker{key: one}) }, true},
 		"new doubts":          {func(r *Registry) { r.toWatch = make([]unclearClaim, 1) }, true},
-		"doubts":              {func(r *Registry) { r.unclear[task.ID{}] = unclearClaim{} }, true},
-		"old and new doubts":  {func(r *Registry) { r.unclear[task.ID{}], r.toWatch = unclearClaim{}, make([]unclearClaim, 1) }, true},
-		"doubts and verdicts": {func(r *Registry) { r.unclear[task.ID{}], r.expired = unclearClaim{}, make([]unclearClaim, 1) }, true},
+		"doubts":              {func(r *Registry) { r.unclear[claimKey{}] = unclearClaim{} }, true},
+		"old and new doubts":  {func(r *Registry) { r.unclear[claimKey{}], r.toWatch = unclearClaim{}, make([]unclearClaim, 1) }, true},
+		"doubts and verdicts": {func(r *Registry) { r.unclear[claimKey{}], r.expired = unclearClaim{}, make([]unclearClaim, 1) }, true},
 	} {
 		r := New()
 		if c.say(r); r.hasTimed() != c.passes {

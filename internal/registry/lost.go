@@ -54,8 +54,9 @@ type Absence struct {
 type Links struct {
 	// Elsewhere reports which of some missed workers other nodes have seen since.
 	Elsewhere func(ctx context.Context, missed []Absence) []bool
-	// Watch arranges for LeaseOver to be called with how a claim ended, or will end.
-	Watch func(namespace string, id task.ID, t task.Token)
+	// Watch arranges for LeaseOver to be called with how a claim ended, or will end. Unwatch ends that, unless it was called.
+	Watch   func(namespace string, id task.ID, t task.Token)
+	Unwatch func(id task.ID, t task.Token)
 }
 
 // lostWorkers holds the lost workers of a node. Guarded by Registry.mu.
@@ -188,6 +189,14 @@ type unclearClaim struct {
 	at  time.Time
 }
 
+// claimKey identifies a claim: a task that is claimed again has another token.
+type claimKey struct {
+	id    task.ID
+	token task.Token
+}
+
+func (d unclearClaim) key() claimKey { return claimKey{d.run.Task, d.run.Token} }
+
 // addUnclear records a claim whose outcome has yet to be found out.
 func (r *Registry) addUnclear(d unclearClaim) {
 	r.heldMu.Lock()
@@ -201,11 +210,12 @@ func (r *Registry) addUnclear(d unclearClaim) {
 func (r *Registry) LeaseOver(id task.ID, t task.Token, reason string) {
 	r.heldMu.Lock()
 	defer r.heldMu.Unlock()
-	d, known := r.unclear[id]
-	if !known || d.run.Token != t {
+	k := claimKey{id, t}
+	d, known := r.unclear[k]
+	if !known {
 		return
 	}
-	delete(r.unclear, id)
+	delete(r.unclear, k)
 	if reason == task.StaleExpired {
 		r.expired = append(r.expired, d)
 	}
@@ -214,8 +224,12 @@ func (r *Registry) LeaseOver(id task.ID, t task.Token, reason string) {
 // review finds out which workers are lost. It is called by Run only.
 func (r *Registry) review(ctx context.Context, to Links) {
 	now := time.Now()
-	for _, d := range r.unwatched(now) {
+	fresh, old := r.unwatched(now)
+	for _, d := range fresh {
 		to.Watch(d.w.key.namespace, d.run.Task, d.run.Token)
+	}
+	for _, k := range old {
+		to.Unwatch(k.id, k.token)
 	}
 	r.heldMu.Lock()
 	dropped := r.expired
@@ -236,20 +250,22 @@ func (r *Registry) review(ctx context.Context, to Links) {
 	}
 }
 
-// unwatched returns the claims whose leases have ended lately, and forgets those whose outcome stayed unknown for too long.
-func (r *Registry) unwatched(now time.Time) (fresh []unclearClaim) {
+// unwatched returns the claims whose leases have ended lately, and forgets those whose outcome stayed unknown for too long: another node may
+// go on extending them.
+func (r *Registry) unwatched(now time.Time) (fresh []unclearClaim, old []claimKey) {
 	r.heldMu.Lock()
 	defer r.heldMu.Unlock()
 	fresh, r.toWatch = r.toWatch, nil
 	for _, d := range fresh {
-		r.unclear[d.run.Task] = d
+		r.unclear[d.key()] = d
 	}
-	for id, d := range r.unclear {
+	for k, d := range r.unclear {
 		if now.Sub(d.at) > unclearFor {
-			delete(r.unclear, id)
+			delete(r.unclear, k)
+			old = append(old, k)
 		}
 	}
-	return fresh
+	return fresh, old
 }
 
 // leaseExpired handles a claim whose lease a claimer let expire. The claimer is lost unless it has made a call since.

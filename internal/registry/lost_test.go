@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,10 +19,13 @@ type registries struct {
 	// ends is how claims whose leases are over ended, by task. Other claims are not reported.
 	ends map[task.ID]string
 	cut  bool // no node can reach another
+
+	mu      sync.Mutex
+	watched map[claimKey]bool // and not reported
 }
 
 func linked(t *testing.T, n int) *registries {
-	rs := &registries{t: t, ends: map[task.ID]string{}}
+	rs := &registries{t: t, ends: map[task.ID]string{}, watched: map[claimKey]bool{}}
 	ctx, stop := context.WithCancel(t.Context())
 	for range n {
 		r := New()
@@ -36,7 +40,16 @@ func linked(t *testing.T, n int) *registries {
 			Watch: func(_ string, id task.ID, t task.Token) {
 				if reason := rs.ends[id]; reason != "" {
 					r.LeaseOver(id, t, reason)
+					return
 				}
+				rs.mu.Lock()
+				defer rs.mu.Unlock()
+				rs.watched[claimKey{id, t}] = true
+			},
+			Unwatch: func(id task.ID, t task.Token) {
+				rs.mu.Lock()
+				defer rs.mu.Unlock()
+				delete(rs.watched, claimKey{id, t})
 			},
 		})
 	}
@@ -402,6 +415,9 @@ func TestLostClaimer(t *testing.T) {
 				rs.expect("long after", "")
 				if n := inside(r, func() int { return len(r.unclear) + len(r.heldBy) + len(r.expired) + len(r.toWatch) + r.claimers.size }); n != 0 {
 					t.Errorf("%d unclear claims, tasks and claimers are still kept", n)
+				}
+				if n := len(rs.watched); n != 0 {
+					t.Errorf("%d claims are still watched", n)
 				}
 			})
 		})

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
 
@@ -41,27 +40,27 @@ type link struct {
 	ctx   context.Context
 	end   context.CancelFunc
 	wake  chan struct{} // capacity 1: there is something to send
-	added map[task.ID]bool
+	added map[claimKey]bool
 	gone  []broker.Hold
 	idle  time.Duration
 }
 
 func newLink(f *remoteClaims, node uint32) *link {
-	l := &link{f: f, node: node, wake: make(chan struct{}, 1), added: map[task.ID]bool{}}
+	l := &link{f: f, node: node, wake: make(chan struct{}, 1), added: map[claimKey]bool{}}
 	l.ctx, l.end = context.WithCancel(f.forward.Life.Context())
 	return l
 }
 
-func (l *link) add(id task.ID) {
-	l.added[id] = true
+func (l *link) add(k claimKey) {
+	l.added[k] = true
 	l.poke()
 }
 
 // remove removes a claim that may have been sent.
 func (l *link) remove(h broker.Hold) {
-	if l.added[h.ID] {
-		delete(l.added, h.ID)
-		return // an earlier claim of the task was removed before
+	if k := keyOf(h); l.added[k] {
+		delete(l.added, k) // if it was sent before, it was removed since
+		return
 	}
 	if l.gone = append(l.gone, h); len(l.gone) > maxRemovals {
 		l.end()
@@ -137,12 +136,12 @@ func (f *remoteClaims) frame(l *link) *watchFrame {
 		return p
 	}
 	l.gone = nil
-	for id := range l.added {
+	for k := range l.added {
 		if len(p.Add) == maxFrameClaims {
 			break
 		}
-		delete(l.added, id)
-		if c, ok := f.claims[id]; ok {
+		delete(l.added, k)
+		if c, ok := f.claims[k]; ok {
 			p.Add = append(p.Add, c.hold)
 		}
 	}

@@ -36,12 +36,12 @@ func newRemote(t *testing.T, log *bytes.Buffer) *remoteClaims {
 // Claims are removed in frames of their own, before others are added. A claim that was not sent yet is not removed at the other node.
 func TestFramesOfALink(t *testing.T) {
 	f := newRemote(t, nil)
-	f.claims = map[task.ID]remoteClaim{}
+	f.claims = map[claimKey]remoteClaim{}
 	l := newLink(f, 2)
 	hold := func(n int) broker.Hold { return broker.Hold{ID: task.NewID(1, 1, uint64(n))} }
 	add := func(n int) {
-		f.claims[hold(n).ID] = remoteClaim{hold: hold(n)}
-		l.add(hold(n).ID)
+		f.claims[keyOf(hold(n))] = remoteClaim{hold: hold(n)}
+		l.add(keyOf(hold(n)))
 	}
 	if f.frame(l) != nil {
 		t.Error("got a frame although nothing was added or removed")
@@ -50,7 +50,7 @@ func TestFramesOfALink(t *testing.T) {
 	add(1)
 	l.remove(hold(0)) // not sent yet
 	l.remove(hold(2))
-	l.added[hold(3).ID] = true // removed meanwhile
+	l.added[keyOf(hold(3))] = true // removed meanwhile
 	if p := f.frame(l); p == nil || len(p.Remove) != 1 || p.Remove[0].ID != hold(2).ID || len(p.Add) != 1 || p.Add[0].ID != hold(1).ID {
 		t.Errorf("first frame = %+v", p)
 	}
@@ -83,11 +83,11 @@ func TestTooManyRemoteClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		f := newRemote(t, &log)
-		f.claims, f.byShard, f.links, f.running = make(map[task.ID]remoteClaim, maxRemoteClaims), map[uint32]*shardClaims{}, map[uint32]*link{}, true
+		f.claims, f.byShard, f.links, f.running = make(map[claimKey]remoteClaim, maxRemoteClaims), map[uint32]*shardClaims{}, map[uint32]*link{}, true
 		for n := range maxRemoteClaims - 1 {
-			f.claims[task.NewID(2, 1, uint64(n))] = remoteClaim{}
+			f.claims[claimKey{id: task.NewID(2, 1, uint64(n))}] = remoteClaim{}
 		}
-		w := &claimWatch{remote: map[task.ID]bool{}}
+		w := &claimWatch{remote: map[claimKey]bool{}}
 		add := func(n, said int) {
 			t.Helper()
 			f.add(w, broker.Hold{ID: task.NewID(3, 1, uint64(n))})

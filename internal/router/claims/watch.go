@@ -2,7 +2,9 @@ package claims
 
 import (
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,9 +25,17 @@ type claimWatch struct {
 	lost   func(broker.Lost)
 
 	// Guarded by remoteClaims.mu.
-	remote map[task.ID]bool
+	remote map[claimKey]bool
 	closed bool
 }
+
+// claimKey identifies a claim: a task that is claimed again has another token.
+type claimKey struct {
+	id    task.ID
+	token task.Token
+}
+
+func keyOf(h broker.Hold) claimKey { return claimKey{h.ID, h.Token} }
 
 // WatchClaims starts a watch without claims. lost is called for each watched claim that ends without its holder's doing, on a shard's loop,
 // with locks held: it must not block, nor call the watch.
@@ -34,7 +44,7 @@ func (c *Claims) WatchClaims(lost func(broker.Lost)) interface {
 	Remove(id task.ID, t task.Token)
 	Close()
 } {
-	w := &claimWatch{claims: c, lost: lost, remote: map[task.ID]bool{}}
+	w := &claimWatch{claims: c, lost: lost, remote: map[claimKey]bool{}}
 	w.here = c.broker.WatchClaims(w.notify, func(claimed []broker.Hold) { c.remote.add(w, claimed...) })
 	return w
 }
@@ -82,14 +92,21 @@ type remoteClaims struct {
 	log     *slog.Logger
 
 	mu      sync.Mutex
-	claims  map[task.ID]remoteClaim
+	claims  map[claimKey]remoteClaim
 	byShard map[uint32]*shardClaims // by shard
 	links   map[uint32]*link        // by node
+	homing  map[homing]bool         // those that the local broker is being given
 	running bool                    // the goroutine that posts claims
 	full    time.Time               // when it was last logged that there are too many
 }
 
 type remoteClaim struct {
+	hold    broker.Hold
+	watches []*claimWatch // at least one
+}
+
+// homing is a watch of a claim whose shard this node has come to lead.
+type homing struct {
 	w    *claimWatch
 	hold broker.Hold
 }
@@ -100,12 +117,16 @@ type shardClaims struct {
 	node   uint32 // 0: at none
 	failed uint32 // the node that was last tried in vain, not to be tried first
 	turn   int    // of the replicas, when the leader is unknown
-	claims map[task.ID]bool
+	claims map[claimKey]bool
 }
 
 func (f *remoteClaims) add(w *claimWatch, claimed ...broker.Hold) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.addLocked(w, claimed...)
+}
+
+func (f *remoteClaims) addLocked(w *claimWatch, claimed ...broker.Hold) {
 	if w.closed {
 		return
 	}
@@ -127,32 +148,42 @@ func (f *remoteClaims) add(w *claimWatch, claimed ...broker.Hold) {
 
 func (f *remoteClaims) put(w *claimWatch, h broker.Hold) {
 	if f.claims == nil {
-		f.claims, f.byShard, f.links = map[task.ID]remoteClaim{}, map[uint32]*shardClaims{}, map[uint32]*link{}
+		f.claims, f.byShard, f.links = map[claimKey]remoteClaim{}, map[uint32]*shardClaims{}, map[uint32]*link{}
 	}
-	f.take(h.ID) // an earlier claim of the same task
+	k := keyOf(h)
+	if w.remote[k] {
+		return
+	}
+	w.remote[k] = true
+	if c, known := f.claims[k]; known {
+		c.watches = append(c.watches, w)
+		f.claims[k] = c
+		return
+	}
 	shard := h.ID.Shard()
 	p := f.byShard[shard]
 	if p == nil {
-		p = &shardClaims{shard: shard, claims: map[task.ID]bool{}, turn: rand.N(1 << 10)}
+		p = &shardClaims{shard: shard, claims: map[claimKey]bool{}, turn: rand.N(1 << 10)}
 		f.byShard[shard] = p
 	}
-	f.claims[h.ID] = remoteClaim{w, h}
-	p.claims[h.ID], w.remote[h.ID] = true, true
+	f.claims[k], p.claims[k] = remoteClaim{h, []*claimWatch{w}}, true
 	if l := f.links[p.node]; l != nil {
-		l.add(h.ID)
+		l.add(k)
 	}
 }
 
-// take removes a claim, also from what the node where it was posted watches.
-func (f *remoteClaims) take(id task.ID) (remoteClaim, bool) {
-	c, ok := f.claims[id]
+// take removes a claim and all its watches, also from what the node where it was posted watches.
+func (f *remoteClaims) take(k claimKey) (remoteClaim, bool) {
+	c, ok := f.claims[k]
 	if !ok {
 		return c, false
 	}
-	p := f.byShard[id.Shard()]
-	delete(f.claims, id)
-	delete(p.claims, id)
-	delete(c.w.remote, id)
+	p := f.byShard[k.id.Shard()]
+	delete(f.claims, k)
+	delete(p.claims, k)
+	for _, w := range c.watches {
+		delete(w.remote, k)
+	}
 	if l := f.links[p.node]; l != nil {
 		l.remove(c.hold)
 	}
@@ -165,9 +196,28 @@ func (f *remoteClaims) take(id task.ID) (remoteClaim, bool) {
 func (f *remoteClaims) remove(w *claimWatch, id task.ID, t task.Token) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if c, ok := f.claims[id]; ok && c.w == w && c.hold.Token == t {
-		f.take(id)
+	k := claimKey{id, t}
+	for at := range f.homing {
+		if at.w == w && keyOf(at.hold) == k {
+			delete(f.homing, at)
+		}
 	}
+	f.unwatch(w, k)
+}
+
+// unwatch removes a watch of a claim.
+func (f *remoteClaims) unwatch(w *claimWatch, k claimKey) {
+	if !w.remote[k] {
+		return
+	}
+	c := f.claims[k]
+	if len(c.watches) == 1 {
+		f.take(k)
+		return
+	}
+	delete(w.remote, k)
+	c.watches = slices.DeleteFunc(c.watches, func(other *claimWatch) bool { return other == w })
+	f.claims[k] = c
 }
 
 // drop ends a watch.
@@ -175,9 +225,10 @@ func (f *remoteClaims) drop(w *claimWatch) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	w.closed = true
-	for id := range w.remote {
-		f.take(id)
+	for k := range w.remote {
+		f.unwatch(w, k)
 	}
+	maps.DeleteFunc(f.homing, func(at homing, _ bool) bool { return at.w == w })
 }
 
 // run posts claims where they belong until there are none, and no streams.
@@ -195,16 +246,28 @@ func (f *remoteClaims) run() {
 // turn checks all posts once; false if there is nothing to check.
 func (f *remoteClaims) turn() bool {
 	home, goOn := f.assign()
-	for _, c := range home {
-		if !c.w.here.Add(c.hold) {
-			f.add(c.w, c.hold)
-		}
+	for _, at := range home {
+		f.bringHome(at, at.w.here.Add(at.hold))
 	}
 	return goOn
 }
 
-// assign assigns each post a node, and returns the claims that belong to this one.
-func (f *remoteClaims) assign() (home []remoteClaim, goOn bool) {
+// bringHome completes what assign has begun, once the broker was given the claim. The watch may have been removed meanwhile.
+func (f *remoteClaims) bringHome(at homing, accepted bool) {
+	f.mu.Lock()
+	wanted := f.homing[at]
+	delete(f.homing, at)
+	if wanted && !accepted {
+		f.addLocked(at.w, at.hold)
+	}
+	f.mu.Unlock()
+	if accepted && !wanted {
+		at.w.here.Remove(at.hold.ID, at.hold.Token)
+	}
+}
+
+// assign assigns each post a node, and returns the watches of claims that belong to this one.
+func (f *remoteClaims) assign() (home []homing, goOn bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.forward.Life.Context().Err() != nil || len(f.byShard) == 0 && len(f.links) == 0 {
@@ -219,9 +282,11 @@ func (f *remoteClaims) assign() (home []remoteClaim, goOn bool) {
 		switch {
 		case node == p.node || node == 0:
 		case node == f.forward.Node():
-			for id := range p.claims {
-				c, _ := f.take(id)
-				home = append(home, c)
+			for k := range p.claims {
+				c, _ := f.take(k)
+				for _, w := range c.watches {
+					home = append(home, homing{w, c.hold})
+				}
 			}
 		default:
 			f.move(p, node)
@@ -236,6 +301,12 @@ func (f *remoteClaims) assign() (home []remoteClaim, goOn bool) {
 		if l.idle > linkIdle {
 			l.end()
 		}
+	}
+	for _, at := range home {
+		if f.homing == nil {
+			f.homing = map[homing]bool{}
+		}
+		f.homing[at] = true
 	}
 	return home, true
 }
@@ -273,8 +344,8 @@ func (f *remoteClaims) nodeFor(p *shardClaims) uint32 {
 // move posts the claims of a shard at another node.
 func (f *remoteClaims) move(p *shardClaims, node uint32) {
 	if old := f.links[p.node]; old != nil {
-		for id := range p.claims {
-			old.remove(f.claims[id].hold)
+		for k := range p.claims {
+			old.remove(f.claims[k].hold)
 		}
 	}
 	p.node = node
@@ -284,8 +355,8 @@ func (f *remoteClaims) move(p *shardClaims, node uint32) {
 		f.links[node] = l
 		f.forward.Life.Go(l.run)
 	}
-	for id := range p.claims {
-		l.add(id)
+	for k := range p.claims {
+		l.add(k)
 	}
 }
 
@@ -311,10 +382,13 @@ func (f *remoteClaims) handleNotices(l *link, n *notices) {
 		return
 	}
 	for _, lost := range n.Lost {
-		c, ok := f.claims[lost.ID]
-		if p := f.byShard[lost.ID.Shard()]; ok && c.hold.Token == lost.Token && p.node == l.node {
-			f.take(lost.ID)
-			c.w.notify(lost)
+		k := claimKey{lost.ID, lost.Token}
+		c, ok := f.claims[k]
+		if p := f.byShard[lost.ID.Shard()]; ok && p.node == l.node {
+			f.take(k)
+			for _, w := range c.watches {
+				w.notify(lost)
+			}
 		}
 	}
 	for _, m := range n.Moved {

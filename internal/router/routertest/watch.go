@@ -3,6 +3,7 @@ package routertest
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,17 +14,24 @@ import (
 
 // fakeWatch is a watch of claims that keeps the contract of package broker.
 type fakeWatch struct {
-	m     *Member
-	lost  func(broker.Lost)
-	moved func([]broker.Hold)
-	stop  context.CancelFunc
-	mu    sync.Mutex
-	held  map[task.ID]broker.Hold
+	m      *Member
+	lost   func(broker.Lost)
+	moved  func([]broker.Hold)
+	stop   context.CancelFunc
+	mu     sync.Mutex
+	held   map[claimKey]broker.Hold
+	closed bool
+}
+
+// claimKey identifies a claim.
+type claimKey struct {
+	id    task.ID
+	token task.Token
 }
 
 func (b FakeBroker) WatchClaims(lost func(broker.Lost), moved func([]broker.Hold)) claims.LocalWatch {
 	ctx, stop := context.WithCancel(context.Background())
-	w := &fakeWatch{m: b.M, lost: lost, moved: moved, stop: stop, held: map[task.ID]broker.Hold{}}
+	w := &fakeWatch{m: b.M, lost: lost, moved: moved, stop: stop, held: map[claimKey]broker.Hold{}}
 	b.M.mu.Lock()
 	b.M.watches[w] = true
 	b.M.mu.Unlock()
@@ -47,12 +55,11 @@ func (w *fakeWatch) look(b FakeBroker) {
 	held := maps.Clone(w.held)
 	w.mu.Unlock()
 	var moved []broker.Hold
-	for id, h := range held {
+	for _, h := range held {
+		id := h.ID
 		s, err := b.begin(context.Background(), id.Shard())
 		if err != nil {
-			if w.take(h) {
-				moved = append(moved, h)
-			}
+			moved = append(moved, h)
 			continue
 		}
 		t := *s.Tasks[id]
@@ -61,6 +68,13 @@ func (w *fakeWatch) look(b FakeBroker) {
 			w.lost(broker.Lost{ID: id, Token: h.Token, Reason: t.Outcome})
 		}
 	}
+	w.handOver(moved)
+}
+
+func (w *fakeWatch) handOver(moved []broker.Hold) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	moved = slices.DeleteFunc(moved, func(h broker.Hold) bool { return !w.takeLocked(h.ID, h.Token) })
 	if len(moved) > 0 {
 		w.moved(moved)
 	}
@@ -75,22 +89,31 @@ func (w *fakeWatch) Add(h broker.Hold) bool {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.held[h.ID] = h
+	if w.closed {
+		return false
+	}
+	w.held[claimKey{h.ID, h.Token}] = h
 	return true
 }
 
 func (w *fakeWatch) Remove(id task.ID, t task.Token) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.held[id].Token != t {
-		return false
-	}
-	delete(w.held, id)
-	return true
+	return w.takeLocked(id, t)
+}
+
+func (w *fakeWatch) takeLocked(id task.ID, t task.Token) bool {
+	k := claimKey{id, t}
+	_, held := w.held[k]
+	delete(w.held, k)
+	return held
 }
 
 func (w *fakeWatch) Close() {
 	w.stop()
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
 	delete(w.m.watches, w)

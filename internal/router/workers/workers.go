@@ -123,7 +123,7 @@ func (w *Workers) Watch(ctx context.Context) {
 	defer over.Close()
 	w.registry.Run(ctx, registry.Links{Elsewhere: w.seenElsewhere, Watch: func(ns string, id task.ID, t task.Token) {
 		over.Add(broker.Hold{Namespace: ns, ID: id, Token: t})
-	}})
+	}, Unwatch: over.Remove})
 }
 
 // seenElsewhere reports which workers other nodes have seen since this one began to miss them. A node that does not answer has seen none.
