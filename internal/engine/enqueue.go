@@ -99,11 +99,15 @@ func (q *Queue) admit(n *NewTask, x *schema.Exec, resolved *unique.Resolution) e
 	if n.Moved != nil { // it was accepted before
 		return nil
 	}
-	if most := q.config.Settings.MaxLength; most > 0 && q.counts.Waiting()-resolved.ReplacedCount() >= most {
+	more, size := int64(1), x.Size
+	if old := resolved.Replaced; old != nil {
+		more, size = 0, size-old.Size
+	}
+	if most := q.config.Settings.MaxLength; most > 0 && more > 0 && q.counts.Waiting() >= most {
 		return &task.Error{Code: task.CodeQueueFull, RetryAfter: time.Second,
 			Message: fmt.Sprintf("queue %q is full: its length is %d, max_length is %d", n.Queue, q.counts.Waiting(), most)}
 	}
-	return q.space.Admit(1, resolved.ReplacedCount(), x.Size)
+	return q.space.Admit(more, size)
 }
 
 func newEnvelope(n *NewTask, print uint64) *schema.Envelope {
@@ -193,6 +197,7 @@ func (r *Round) MakeReady(x *schema.Exec) {
 
 // RoomFor returns an error if the queues of this shard have no room for the tasks. Tasks of other shards are not counted: they wait in the outbox.
 func (r *Round) RoomFor(ns string, tasks []task.Spec) error {
+	n := needs{r: r, ns: ns, first: map[uniqueName]int64{}}
 	wanted := map[*Queue]int64{}
 	var all, size int64
 	var in *quota.Space
@@ -201,15 +206,49 @@ func (r *Round) RoomFor(ns string, tasks []task.Spec) error {
 		if q == nil || SlotClosed(q.config.Closed, &tasks[i]) {
 			continue
 		}
-		wanted[q]++
-		in, all, size = q.space, all+1, size+tasks[i].Size()
-		if most := q.config.Settings.MaxLength; most > 0 && q.counts.Waiting()+wanted[q] > most {
+		more, bytes := n.of(&tasks[i])
+		wanted[q] += more
+		in, all, size = q.space, all+more, size+bytes
+		if most := q.config.Settings.MaxLength; most > 0 && more > 0 && q.counts.Waiting()+wanted[q] > most {
 			return &task.Error{Code: task.CodeQueueFull, RetryAfter: time.Second, Message: fmt.Sprintf(
 				"queue %q has no room for all tasks of the group: %d wait, max_length is %d", q.name, q.counts.Waiting(), most)}
 		}
 	}
 	if in != nil {
-		return in.Admit(all, 0, size)
+		return in.Admit(all, size)
 	}
 	return nil
+}
+
+// needs tells what each of some new tasks will need.
+type needs struct {
+	r     *Round
+	ns    string
+	first map[uniqueName]int64 // the sizes of those that will wait with a unique key
+}
+
+type uniqueName struct{ queue, key string }
+
+// of returns how many more tasks and bytes there will be: fewer than the task has if it replaces another, and none if its unique key is taken.
+func (n *needs) of(s *task.Spec) (tasks, bytes int64) {
+	if s.Unique == nil {
+		return 1, s.Size()
+	}
+	name := uniqueName{s.Queue, s.Unique.Key}
+	if was, some := n.first[name]; some {
+		if s.Unique.OnConflict != task.Replace && s.Unique.OnConflict != task.KeepLast {
+			return 0, 0
+		}
+		n.first[name] = s.Size()
+		return 0, s.Size() - was
+	}
+	found, err := unique.Resolve(n.r, n.ns, s)
+	if err != nil || found.Duplicate {
+		return 0, 0
+	}
+	n.first[name] = s.Size()
+	if found.Replaced != nil {
+		return 0, s.Size() - found.Replaced.Size
+	}
+	return 1, s.Size()
 }

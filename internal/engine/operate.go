@@ -177,7 +177,7 @@ func (c *Change) due(at store.Time) {
 func (c *Change) setPayload(payload []byte) error {
 	env := schema.ReadEnvelope(c.r.tx, c.ns, c.id)
 	more := int64(len(payload) - len(env.Payload))
-	if err := c.q.space.Admit(0, 0, more); err != nil {
+	if err := c.q.space.Admit(0, more); err != nil {
 		return err
 	}
 	c.To.Size += more

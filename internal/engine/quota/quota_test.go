@@ -55,28 +55,28 @@ func TestQueuesWaitInTurn(t *testing.T) {
 	}
 }
 
-// A task for which the namespace has no room is refused, unless it replaces another.
+// A task for which the namespace has no room is refused. One that replaces another adds no task.
 func TestAdmit(t *testing.T) {
 	s := &Space{ns: "ns", share: task.Share{Amounts: task.Amounts{Backlog: 2, Bytes: 100, Running: 1}}}
 	s.Count(&schema.Exec{State: task.Ready, Size: 40}, 1)
 	for _, c := range []struct {
-		tasks, replaced, size int64
-		want                  task.Quota
+		tasks, size int64
+		want        task.Quota
 	}{
-		{1, 0, 60, ""},
-		{1, 0, 61, task.QuotaBacklogBytes},
-		{2, 0, 1, task.QuotaBacklog},
-		{2, 1, 1, ""},
-		{0, 0, 60, ""},
-		{0, 0, -60, ""},
+		{1, 60, ""},
+		{1, 61, task.QuotaBacklogBytes},
+		{2, 1, task.QuotaBacklog},
+		{2, -40, task.QuotaBacklog},
+		{0, 60, ""},
+		{0, -60, ""},
 	} {
-		err := s.Admit(c.tasks, c.replaced, c.size)
+		err := s.Admit(c.tasks, c.size)
 		var e *task.Error
 		if errors.As(err, &e) != (c.want != "") || e != nil && (e.Reason != string(c.want) || !strings.Contains(e.Message, `namespace "ns" is full`)) {
-			t.Errorf("Admit(%d, %d, %d) = %v, want %q", c.tasks, c.replaced, c.size, err, c.want)
+			t.Errorf("Admit(%d, %d) = %v, want %q", c.tasks, c.size, err, c.want)
 		}
 	}
-	if got := s.Info(); got.Refused != [3]uint64{1, 1, 0} || got.Ready != 1 {
+	if got := s.Info(); got.Refused != [3]uint64{2, 1, 0} || got.Ready != 1 {
 		t.Errorf("Info = %+v", got)
 	}
 }
@@ -91,7 +91,7 @@ func TestBeyondTheShare(t *testing.T) {
 		tasks, size int64
 		full        bool
 	}{{0, 0, false}, {1, 0, true}, {0, 1, true}, {0, -1, false}} {
-		if err := s.Admit(c.tasks, 0, c.size); (err != nil) != c.full {
+		if err := s.Admit(c.tasks, c.size); (err != nil) != c.full {
 			t.Errorf("Admit of %d more tasks with %d bytes = %v", c.tasks, c.size, err)
 		}
 	}

@@ -103,10 +103,10 @@ func (s *Space) Count(x *schema.Exec, n int64) {
 	}
 }
 
-// Admit returns an error if the namespace has no room for the tasks and bytes. Replaced is how many tasks they replace.
-func (s *Space) Admit(tasks, replaced, size int64) error {
+// Admit returns an error if the namespace has no room for so many more tasks and bytes. What a call replaces counts against what it adds.
+func (s *Space) Admit(tasks, size int64) error {
 	switch {
-	case tasks > 0 && s.use.Backlog+tasks-replaced > s.share.Backlog:
+	case tasks > 0 && s.use.Backlog+tasks > s.share.Backlog:
 		s.refused[0]++
 		return s.overQuota(task.QuotaBacklog, s.share.Backlog, fmt.Sprintf("it has %d unfinished tasks", s.use.Backlog))
 	case size > 0 && s.use.Bytes+size > s.share.Bytes:

@@ -59,11 +59,3 @@ func (m *Resolution) ApplyTo(x *schema.Exec) {
 		x.Seq = m.Replaced.Seq
 	}
 }
-
-// ReplacedCount returns how many waiting tasks the new one replaces.
-func (m *Resolution) ReplacedCount() int64 {
-	if m.Replaced != nil {
-		return 1
-	}
-	return 0
-}
