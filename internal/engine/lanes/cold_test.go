@@ -51,3 +51,16 @@ func TestDamagedLaneKey(t *testing.T) {
 	name := schema.LaneName{Priority: 9, Key: "k", Type: "x"}
 	s.decodeStored(schema.LaneKey("ns", schema.TableLane, "q", name), (&Lane{LaneName: name, count: 1}).encode())
 }
+
+// A cold lane knows what its key has used in the present period, however many periods there were.
+func TestColdLaneOfALatePeriod(t *testing.T) {
+	s := New("ns", "q", nil)
+	s.period = math.MaxInt32 - 1
+	for range 3 {
+		s.open(1)
+		c := &coldLane{used: 5, period: int32(s.period), of: &coldType{start: 1}} // #nosec G115 -- as in cool
+		if price := s.coldPrice(c); price != 5 {
+			t.Errorf("in period %d a key that has used 5 counts as if it had used %v", s.period, price)
+		}
+	}
+}

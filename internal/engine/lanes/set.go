@@ -126,7 +126,9 @@ func (s *Set) open(now store.Time) {
 	if s.waits(0) || s.waits(1) || s.waits(2) || s.Partial() && s.period > 0 {
 		return
 	}
-	s.period++
+	if s.period++; s.period > math.MaxInt32 { // cold lanes have no room for more
+		s.period = 1
+	}
 	s.opened = now
 }
 
