@@ -49,10 +49,13 @@ func (g *claims) takeAs(ctx context.Context, w *registry.Worker, c broker.ClaimC
 		if got, err = g.takeUntil(ctx, changed, c, left); err == nil || ctx.Err() != nil {
 			return got, nil, err
 		}
-		if quiet, _ = w.Quiet(); quiet == nil {
+		if changed.Err() == nil {
 			return nil, nil, err
 		}
-		return nil, quiet, nil // it was quieted while it waited
+		if quiet, _ = w.Quiet(); quiet != nil {
+			return nil, quiet, nil // it was quieted while it waited
+		}
+		// It was quieted, and has been resumed since.
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -253,7 +254,7 @@ func TestQuietClaimers(t *testing.T) {
 		key   string
 		quiet bool
 		wait  time.Duration
-		turns func(f *fake, hush, leave func()) // during the claim
+		turns func(f *fake, hush, leave func()) // during the first claim
 		tasks int
 		hears bool // whether it is told that it is quiet
 		err   error
@@ -264,6 +265,10 @@ func TestQuietClaimers(t *testing.T) {
 		{"one who does not", "", true, 0, func(*fake, func(), func()) {}, 0, true, nil},
 		{"one who is made quiet, and has gone", "", false, time.Minute, func(_ *fake, hush, leave func()) { hush(); leave() }, 0, false, context.Canceled},
 		{"one who is made quiet", "", false, time.Minute, func(_ *fake, hush, _ func()) { hush() }, 0, true, nil},
+		{"one who is made quiet and resumed at once", "k", false, time.Minute, func(f *fake, hush, _ func()) {
+			hush()
+			f.registry.SetQuiet(9, true, nil)
+		}, 1, false, nil},
 		{"one who is made quiet, and does not wait", "", false, 0, func(_ *fake, hush, _ func()) { hush() }, 1, false, nil},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -279,7 +284,7 @@ func TestQuietClaimers(t *testing.T) {
 			hush := func() {
 				f.registry.SetQuiet(9, true, []registry.QuietChange{{Namespace: "default", ID: me.ID(), Quiet: &registry.Quiet{Until: time.Now().Add(time.Hour), Version: 1}}})
 			}
-			turn := func() { c.turns(f, hush, leave) }
+			turn := sync.OnceFunc(func() { c.turns(f, hush, leave) })
 			g.cfg.Broker = turning{f, turn}
 			if g.wire(); c.quiet {
 				hush()
