@@ -326,6 +326,35 @@ func TestCheckFindsLanesAndCounts(t *testing.T) {
 	}
 }
 
+// Check finds a claim key that can't be read, and one that has no deadline.
+func TestCheckFindsClaimKeys(t *testing.T) {
+	for want, spoil := range map[string]func(tx *store.Tx, key []byte, row schema.ClaimKeyRow){
+		"is never forgotten": func(tx *store.Tx, key []byte, row schema.ClaimKeyRow) {
+			tx.Delete(schema.DeadlineKey(row.Until, schema.OnClaimKey, "default", []byte("k")))
+		},
+		"never forgotten": func(tx *store.Tx, key []byte, row schema.ClaimKeyRow) {
+			row.Until++
+			tx.Set(key, row.Encode())
+		},
+		"claim key": func(tx *store.Tx, key []byte, _ schema.ClaimKeyRow) { tx.Set(key, []byte{0xff}) },
+	} {
+		w := NewWorld(t)
+		w.enqueueOne()
+		w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, ClaimKey: "k"})
+		if err := w.Check(); err != nil {
+			t.Fatal(err)
+		}
+		key := schema.ClaimKeyKey("default", "k")
+		w.Round(func(r *Round) {
+			row, _ := r.Tx().Get(key)
+			spoil(r.Tx(), key, schema.Must(schema.DecodeClaimKey(row)))
+		})
+		if found := CheckAll(w.Store, "default"); len(found) != 1 || !strings.Contains(found[0], want) {
+			t.Errorf("found %q, want one finding with %q", found, want)
+		}
+	}
+}
+
 // Check finds a claim without a nonce, and one that lasts longer than its run, and any change of leader, would allow.
 func TestCheckFindsClaims(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -145,6 +145,14 @@ func (c *checker) compareTables() {
 	}
 	c.checkUses()
 	c.checkBreakers()
+	c.Scan(schema.TableClaimKey, func(k, v []byte) {
+		row, err := schema.DecodeClaimKey(v)
+		if err != nil {
+			c.Find("claim key %q: %v", k, err)
+		} else if _, ok := c.rows.Get(schema.DeadlineKey(row.Until, schema.OnClaimKey, c.ns, k[len(c.ns)+2:])); !ok {
+			c.Find("claim key %q is never forgotten", k)
+		}
+	})
 	c.Scan(schema.TableCounts, func(k, v []byte) {
 		n, err := schema.DecodeCounts(v)
 		queue := string(k[len(c.ns)+2 : len(k)-1])
