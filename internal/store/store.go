@@ -173,11 +173,26 @@ func (s *Store) open() (err error) {
 func (s *Store) openDB() (*pebble.DB, error) {
 	options, compactions := s.options(), newScheduler()
 	options.Experimental.CompactionScheduler = compactions
+	options.FS = markedFS{s.cfg.FS}
 	db, err := pebble.Open(s.cfg.Dir, options)
 	if err == nil && !s.readOnly {
 		compactions.begin()
 	}
 	return db, err
+}
+
+// markedFS is a file system in which a marker is never durable without the file that it names: Pebble syncs the directory once for both,
+// and a crash may keep either.
+type markedFS struct{ vfs.FS }
+
+// Create implements vfs.FS.
+func (m markedFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if strings.HasPrefix(m.PathBase(name), "marker.") {
+		if err := ondisk.SyncDir(m.FS, m.PathDir(name)); err != nil {
+			return nil, err
+		}
+	}
+	return m.FS.Create(name, c)
 }
 
 // checkFiles refuses a directory that has lost a state, and returns the list of its tables; "": there is no state. If there are tables but no manifest, Pebble would create a new state

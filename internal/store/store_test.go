@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
 var me = Identity{Cluster: [16]byte{1}, Replica: 1, Shard: 7}
@@ -222,6 +224,45 @@ func TestPowerLossLeavesAPrefix(t *testing.T) {
 			t.Errorf("seed %d: the position is %+v", seed, at)
 		}
 		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A power loss never loses a store, even if it keeps a name but not an earlier one in the same directory.
+func TestPowerLossKeepsAnyNames(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	s := open(t, mem, me)
+	round(t, s, "a=1")
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var left []*vfs.MemFS
+	s = open(t, errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for seed := range uint64(4) {
+			left = append(left, mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rand.New(rand.NewPCG(uint64(len(left)), seed))}))
+		}
+		return nil
+	})), me)
+	round(t, s, "b=2")
+	if err := errors.Join(s.Flush(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for n, fs := range left {
+		again, err := Open(Config{Dir: "state", FS: fs, Identity: me, MustExist: true})
+		if err != nil {
+			t.Fatalf("power loss %d of %d: %v", n, len(left), err)
+		}
+		if v, ok := again.Get([]byte("a")); !ok || string(v) != "1" {
+			t.Errorf("power loss %d of %d: the row is %q, %v", n, len(left), v, ok)
+		}
+		if err := again.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
