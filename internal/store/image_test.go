@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -205,6 +207,31 @@ func keepNames(t *testing.T, fs vfs.FS) {
 			if err := errors.Join(d.Sync(), d.Close()); err != nil {
 				t.Error(err)
 			}
+		}
+	}
+}
+
+// A store whose switch has failed can be closed.
+func TestFailedSwitchIsClosed(t *testing.T) {
+	s := source(t)
+	defer s.Close()
+	for _, fails := range []errorfs.OpKind{errorfs.OpRename, errorfs.OpOpen} {
+		var switching atomic.Bool
+		p := open(t, errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if switching.Load() && op.Kind == fails {
+				return syscall.EIO
+			}
+			return nil
+		})), peer)
+		if _, err := p.Stage(bytes.NewReader(imageOf(t, s))); err != nil {
+			t.Fatal(err)
+		}
+		switching.Store(true)
+		if err := p.Switch(); !errors.Is(err, syscall.EIO) {
+			t.Errorf("kind %d: switch: %v", fails, err)
+		}
+		if err := p.Close(); err != nil {
+			t.Errorf("kind %d: close: %v", fails, err)
 		}
 	}
 }

@@ -129,13 +129,14 @@ func (r imageRows) finish(h ImageHead) error {
 func (s *Store) Unstage() error { return s.staging.discard() }
 
 // Switch closes this state and replaces it by the staged one, which it opens. Nobody may use the store meanwhile, nor hold a
-// Snapshot. Once the staged directory has its new name, an Open after a crash completes the switch.
+// Snapshot; if it fails, nor the store afterwards, except to close it. Once the staged directory has its new name, an Open after a crash completes the switch.
 //
 // From then on, Installed reports that the log must start over.
 func (s *Store) Switch() error {
 	if err := s.db.Close(); err != nil {
 		return fmt.Errorf("state in %q: %w", s.cfg.Dir, err)
 	}
+	s.closed = true
 	err := s.staging.replace()
 	if err == nil {
 		err = s.open()
@@ -143,6 +144,7 @@ func (s *Store) Switch() error {
 	if err != nil {
 		return fmt.Errorf("state in %q: switch to the staged one: %w", s.cfg.Dir, err)
 	}
+	s.closed = false
 	return nil
 }
 

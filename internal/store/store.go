@@ -52,6 +52,8 @@ type Config struct {
 
 	// MemTableSize is how many bytes of writes are collected in memory before they are flushed, 8 MiB if 0. There may be up to four such tables.
 	MemTableSize int
+	// NoCompactions leaves the files as they are, for a state that is opened only to look at it, or to write a little.
+	NoCompactions bool
 	// Cache is shared by the stores of a node; nil: a small cache for this store.
 	Cache *pebble.Cache
 
@@ -81,6 +83,7 @@ type Store struct {
 	reads    // of the latest applied state
 	applied  atomic.Pointer[Position]
 	buffers  buffers
+	closed   bool // by a Switch that failed
 
 	mu     sync.Mutex
 	opened bool  // report damage to Fatal too
@@ -140,16 +143,7 @@ func (s *Store) begin() error {
 }
 
 func (s *Store) open() (err error) {
-	defer func() {
-		// Pebble exits the process if it can't write while it opens: here that is an error like any other.
-		switch p := recover().(type) {
-		case nil:
-		case *Failure:
-			err = errors.Join(err, p)
-		default:
-			panic(p)
-		}
-	}()
+	defer Catch(&err) // Pebble exits the process if it can't write while it opens: here that is an error like any other
 	prepare := ondisk.Prepare
 	if s.readOnly {
 		prepare = ondisk.CheckFormat
@@ -231,15 +225,7 @@ func (s *Store) LostError(reason string) error {
 
 // load reads the store's own rows.
 func (s *Store) load() (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			f, ok := p.(*Failure)
-			if !ok {
-				panic(p)
-			}
-			err = f.Err
-		}
-	}()
+	defer Catch(&err)
 	id, ok := s.Get(identityKey)
 	if !ok {
 		// It is new, or was never flushed before a crash: nothing else can be in it.
@@ -277,7 +263,12 @@ func (s *Store) isBlank() bool {
 }
 
 // Close flushes nothing: the log has everything that is not flushed.
-func (s *Store) Close() error { return s.db.Close() }
+func (s *Store) Close() error {
+	if s.closed {
+		return nil
+	}
+	return s.db.Close()
+}
 
 // Applied returns the position of the last applied entry.
 func (s *Store) Applied() Position { return *s.applied.Load() }
@@ -451,14 +442,18 @@ func (s *Store) options() *pebble.Options {
 		MemTableStopWritesThreshold: 4,
 		// Most new rows sort after all others in their table, so L0 can keep them as they are. So it is compacted only after four flushes, not
 		// after two, and into a level of up to 256 MiB, not through one level after another. docs/decisions/0058 has the figures.
-		L0CompactionThreshold: 8,
-		L0StopWritesThreshold: 40,
-		LBaseMaxBytes:         256 << 20,
-		Logger:                log,
+		L0CompactionThreshold:       8,
+		L0StopWritesThreshold:       40,
+		LBaseMaxBytes:               256 << 20,
+		DisableAutomaticCompactions: s.cfg.NoCompactions,
+		Logger:                      log,
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) { s.fail(s.failure("background work", err)) },
 			DataCorruption:  func(i pebble.DataCorruptionInfo) { s.fail(damagedFile(i)) },
 		},
+	}
+	if s.cfg.NoCompactions {
+		o.L0StopWritesThreshold = math.MaxInt // it would wait for a compaction
 	}
 	if s.cfg.Cache == nil {
 		o.CacheSize = 8 << 20
@@ -516,6 +511,17 @@ type Failure struct{ Err error }
 
 func (f *Failure) Error() string { return f.Err.Error() }
 func (f *Failure) Unwrap() error { return f.Err }
+
+// Catch, if deferred, makes a Failure the error of a function.
+func Catch(err *error) {
+	switch p := recover().(type) {
+	case nil:
+	case *Failure:
+		*err = errors.Join(*err, p)
+	default:
+		panic(p)
+	}
+}
 
 func (s *Store) failRead(err error) {
 	err = s.failure("read", err)
