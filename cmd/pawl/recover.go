@@ -39,11 +39,12 @@ invalid; their tasks run again when their leases end.
 Stop all nodes first. Compare the survivors with --dry-run, and choose the one whose shards are most
 up to date: the highest term, then the highest index. Start it as before, without --join; then start
 the others with EMPTY data directories, so that they join it. From then on, the old data directories
-of other nodes are refused.`,
+of other nodes are refused. An interrupted recovery can be repeated; until it is complete, no server
+starts there.`,
 		Example: "  pawl recover --data /var/lib/pawl --dry-run\n  pawl recover --data /var/lib/pawl",
 	}
 	cmd.Flags().StringVar(&cfg.Dir, "data", "./pawl-data", "data directory of a stopped node")
-	cmd.Flags().BoolVar(&cfg.DryRun, "dry-run", false, "change nothing; show how up to date the shards are")
+	cmd.Flags().BoolVar(&cfg.DryRun, "dry-run", false, "write nothing; show how up to date the shards are")
 	cmd.Flags().BoolVar(&cfg.AbandonShards, "abandon-shards", false, "recreate, empty, the shards of which this node has no replica")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "don't ask for confirmation")
 	cmd.RunE = a.Run(func(cmd *cobra.Command, _ []string) error {

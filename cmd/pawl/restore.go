@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"time"
 
@@ -99,11 +98,6 @@ func (a *app) restore(ctx context.Context, cfg node.RestoreConfig) error {
 	progress, done := a.readProgress()
 	defer done()
 	cfg.Progress, cfg.Version = progress, version.Version
-	cfg.Fatal = func(err error) { // the disk is full or broken: the storage engine may block on it forever
-		done()
-		fmt.Fprintf(a.Err, "pawl: %s\n", cli.OneLine(err))
-		os.Exit(cli.ExitRefused)
-	}
 	res, err := node.Restore(ctx, cfg)
 	done()
 	if err != nil {

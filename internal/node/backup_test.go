@@ -444,14 +444,13 @@ func TestRestoreInterrupted(t *testing.T) {
 			t.Errorf("%s: it was recovered", what)
 		}
 	}
-	for steps := range 4 { // the process dies after this many
-		r := &restore{cfg: RestoreConfig{File: file, Dir: dir, fs: vfs.Default, Name: DefaultName, Progress: func(int64, int64) {}}, free: freeBytes, now: time.Now,
-			Restored: Restored{Cluster: datadir.NewNonce()}}
-		var err error
-		if r.Backup, err = CheckBackup(t.Context(), file, r.cfg.Progress); err != nil {
+	for steps := range 5 { // the process dies after this many
+		found, err := CheckBackup(t.Context(), file, func(int64, int64) {})
+		if err != nil {
 			t.Fatal(err)
 		}
-		for i, step := range []func() error{r.begin, func() error { return r.stage(t.Context()) }, r.found,
+		r := newRestore(RestoreConfig{File: file, Dir: dir, fs: vfs.Default, Name: DefaultName, Progress: func(int64, int64) {}}, found)
+		for i, step := range []func() error{r.begin, func() error { return r.stage(t.Context()) }, r.found, r.identify,
 			func() error {
 				return errors.Join(r.end(), os.WriteFile(filepath.Join(dir, datadir.RestoringFile), nil, 0o600))
 			}} {
@@ -539,15 +538,13 @@ func TestRestoreRefuses(t *testing.T) {
 	if _, err := os.Stat(untouched); err == nil {
 		t.Error("something was written before the backup was checked")
 	}
-	found, err := CheckBackup(t.Context(), file, func(int64, int64) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	small := &restore{cfg: RestoreConfig{Dir: t.TempDir(), fs: vfs.Default}, free: func(string) (int64, error) { return DefaultMinFree, nil }, Restored: Restored{Backup: found}}
-	if err := small.run(t.Context()); err == nil || !strings.Contains(err.Error(), "256 MiB free, and 256 MiB are needed") {
+	small := vfs.NewMem()
+	small.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: DefaultMinFree})
+	if _, err := Restore(t.Context(), RestoreConfig{File: file, Dir: "dir", fs: small}); err == nil ||
+		!strings.Contains(err.Error(), "256 MiB free, and 256 MiB are needed") {
 		t.Errorf("on a small disk: %v", err)
 	}
-	if err := datadir.MustBeEmpty(vfs.Default, small.cfg.Dir); err != nil {
+	if err := datadir.MustBeEmpty(small, "dir"); err != nil {
 		t.Error(err)
 	}
 }

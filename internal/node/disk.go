@@ -86,11 +86,6 @@ func (r *spaceGuard) checkFull() bool {
 	return full
 }
 
-func freeBytes(dir string) (int64, error) {
-	free, _, err := diskBytes(dir)
-	return free, err
-}
-
 // diskBytes returns the size of a directory's disk, and how much of it is free.
 func diskBytes(dir string) (free, total int64, err error) {
 	var s syscall.Statfs_t

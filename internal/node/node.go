@@ -184,7 +184,7 @@ func (n *Node) openDir() (damage, err error) {
 		return nil, err
 	}
 	fs := n.cfg.fs
-	if err := fs.MkdirAll(n.cfg.Dir, 0o700); err != nil {
+	if err := ondisk.MakeDir(fs, n.cfg.Dir); err != nil {
 		return nil, err
 	}
 	lock, err := datadir.Lock(fs, n.cfg.Dir)

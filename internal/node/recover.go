@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/node/datadir"
+	"github.com/pawlq/pawl/internal/ondisk"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
@@ -38,7 +40,7 @@ type RecoveredShard struct {
 type RecoverConfig struct {
 	Dir string
 	fs  vfs.FS // for tests; nil: the operating system's
-	// DryRun changes nothing. It reports how far the replicas are, so that the survivors can be compared.
+	// DryRun writes nothing. It reports how far the replicas are, so that the survivors can be compared.
 	DryRun bool
 	// AbandonShards lets shards of which the directory has no replica start over empty.
 	AbandonShards bool
@@ -46,22 +48,39 @@ type RecoverConfig struct {
 
 // Recover turns the data directory of a stopped node into a cluster of its own, when a majority of the others is lost for good. It
 // keeps all its data, under a new cluster id and a new epoch, so that no node or claim token of the old cluster is accepted by the
-// new one. The other nodes join again, with empty directories. Recover may be repeated.
+// new one. The other nodes join again, with empty directories. Recover may be repeated, and must be if it was interrupted: no node
+// starts in the directory before it has completed.
 func Recover(cfg RecoverConfig) (rec Recovery, err error) {
 	if cfg.fs == nil {
 		cfg.fs = vfs.Default
 	}
-	lock, err := datadir.Lock(cfg.fs, cfg.Dir)
+	take := datadir.Lock
+	if cfg.DryRun {
+		take = datadir.LockUnchanged
+	}
+	lock, err := take(cfg.fs, cfg.Dir)
 	if err != nil {
 		return rec, err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	me, err := readMemberIdentity(cfg.fs, cfg.Dir)
+	view, err := ondisk.NewOverlay(cfg.fs, cfg.Dir)
 	if err != nil {
 		return rec, err
 	}
-	r := recovery{cfg: cfg, me: me, Recovery: Recovery{Cluster: successor(me.Cluster), Node: me.Name}}
-	err = r.run()
+	r, err := newRecovery(cfg, view)
+	if err == nil {
+		err = r.look()
+	}
+	if err != nil || cfg.DryRun {
+		return r.Recovery, err
+	}
+	disk := ondisk.NewFailStop(cfg.fs)
+	if r, err = newRecovery(cfg, disk); err == nil {
+		err = r.run()
+	}
+	if failed := disk.Err(); failed != nil {
+		err = fmt.Errorf("%w: the recovery of %s has begun and nothing is lost; repeat it once this is mended", failed, cfg.Dir)
+	}
 	return r.Recovery, err
 }
 
@@ -90,97 +109,45 @@ func successor(id string) string {
 	return hex.EncodeToString(sum[:datadir.NonceLen])
 }
 
+// recovery is one run over a directory.
 type recovery struct {
 	cfg RecoverConfig
+	fs  vfs.FS
 	me  datadir.Identity
 	Recovery
-
-	queues []queues.Queue // that the data shards have copies of
 }
 
-func (r *recovery) path(name string) string { return r.cfg.fs.PathJoin(r.cfg.Dir, name) }
-
-// run recovers all replicas from the logs, then deletes the logs, and gives everything its new identity; node.json is last, so that
-// a repeat finds what remains to be done.
-func (r *recovery) run() (err error) {
-	b := datadir.NewIdentityStore(r.cfg.fs, r.cfg.Dir, r.me)
-	if err := r.fromLog(b); err != nil || r.cfg.DryRun {
-		return err
-	}
-	if err := r.cfg.fs.RemoveAll(r.path(datadir.LogDir)); err != nil {
-		return err
-	}
-	log, err := r.openLog(r.Cluster)
-	if err == nil {
-		err = log.Close()
-	}
-	if err != nil {
-		return err
-	}
-	for _, id := range r.shards() {
-		if err := r.rename(id); err != nil {
-			return err
-		}
-	}
-	if err := r.cfg.fs.Remove(r.path(datadir.MapFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return b.Update(func(i *datadir.Identity) {
-		i.Recovering, i.Cluster, i.Others, i.Replicas = false, r.Cluster, false, i.NotRun()
-	})
+func newRecovery(cfg RecoverConfig, fs vfs.FS) (r recovery, err error) {
+	me, err := readMemberIdentity(fs, cfg.Dir)
+	return recovery{cfg: cfg, fs: fs, me: me, Recovery: Recovery{Cluster: successor(me.Cluster), Node: me.Name}}, err
 }
 
-// fromLog applies the logs to the states.
-func (r *recovery) fromLog(b *datadir.IdentityStore) (err error) {
-	log, err := r.openLog(r.me.Cluster)
-	if errors.Is(err, raftlog.ErrIdentity) { // a repeat: the old logs are gone
-		log, err = r.openLog(r.Cluster)
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, log.Close()) }()
-	if err := r.check(log); err != nil {
-		return err
-	}
-	if !r.cfg.DryRun {
-		if err := b.Update(func(i *datadir.Identity) { i.Recovering = true }); err != nil {
-			return err
-		}
-	}
-	for _, id := range r.shards() {
-		if err := r.recover(log, id); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (r *recovery) path(name string) string { return r.fs.PathJoin(r.cfg.Dir, name) }
 
-// checkDir is where a copy of the system shard is inspected.
-const checkDir = "recovery-check"
-
-// check refuses, before anything is changed, what would otherwise be refused halfway. Which shards exist may be recorded in the log
-// only.
-func (r *recovery) check(log *raftlog.Log) (err error) {
-	h, ok := r.me.Replicas[systemShard]
-	if !ok {
+// look finds out what there is, and refuses, before anything is changed, what would otherwise be refused halfway. It is done in a
+// copy of the directory in memory: opening a log or a state writes to it.
+func (r *recovery) look() error {
+	if _, ok := r.me.Replicas[systemShard]; !ok {
 		return fmt.Errorf("%s has no replica of the system shard: recover from a node that has one", r.cfg.Dir)
 	}
-	copied := r.path(checkDir)
-	defer func() { err = errors.Join(err, r.cfg.fs.RemoveAll(copied)) }()
-	if err := r.cfg.fs.RemoveAll(copied); err != nil {
-		return err
+	return r.eachState(r.lookAt)
+}
+
+func (r *recovery) lookAt(log *raftlog.Log, state *store.Store, id uint32) (err error) {
+	at := state.Applied()
+	if log != nil {
+		if at, err = shard.Reach(log, state, id); err != nil {
+			return err
+		}
 	}
-	if _, err := vfs.Clone(r.cfg.fs, r.cfg.fs, r.path(datadir.StateDir(systemShard, h.Replica)), copied); err != nil {
-		return err
+	r.Shards = append(r.Shards, RecoveredShard{id, at.Index, at.Term})
+	if id != systemShard {
+		return nil
 	}
-	state, _, err := r.open(systemShard, copied)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, state.Close()) }()
-	if err := shard.Replay(log, state, systemShard); err != nil {
-		return err
+	if log != nil { // which shards exist may be recorded there only
+		if err := shard.Replay(log, state, id); err != nil {
+			return err
+		}
 	}
 	if r.Lost, err = cluster.Missing(state, r.held()); err != nil {
 		return err
@@ -191,8 +158,112 @@ func (r *recovery) check(log *raftlog.Log) (err error) {
 	return nil
 }
 
-func (r *recovery) stateOf(id uint32) string {
-	return r.path(datadir.StateDir(id, r.me.Replicas[id].Replica))
+// run replays the logs, deletes them, and gives everything its new identity. node.json records what is done: each part can be
+// repeated until the next one is recorded.
+func (r *recovery) run() error {
+	b := datadir.NewIdentityStore(r.fs, r.cfg.Dir, r.me)
+	if !r.me.Replayed {
+		if err := b.Update(func(i *datadir.Identity) { i.Recovering = true }); err != nil {
+			return err
+		}
+		if err := r.replay(); err != nil {
+			return err
+		}
+		if err := b.Update(func(i *datadir.Identity) { i.Replayed = true }); err != nil {
+			return err
+		}
+		r.me = b.Read()
+	}
+	if err := r.startLog(); err != nil {
+		return err
+	}
+	if err := r.eachState(r.rename); err != nil {
+		return err
+	}
+	if err := r.fs.Remove(r.path(datadir.MapFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return b.Update(func(i *datadir.Identity) {
+		i.Recovering, i.Replayed, i.Cluster, i.Others, i.Replicas = false, false, r.Cluster, false, i.NotRun()
+	})
+}
+
+// replay applies the logs to the states, durably, and makes each replica the only one of its shard.
+func (r *recovery) replay() error {
+	var copied []queues.Queue // by the data shards
+	return r.eachState(func(log *raftlog.Log, state *store.Store, id uint32) error {
+		var edit func(*store.Tx) error
+		if id == systemShard {
+			edit = func(tx *store.Tx) error { return cluster.Recovered(tx, r.me.Node, r.held(), copied) }
+		}
+		if _, err := shard.Recover(log, state, id, r.me.Replicas[id].Replica, edit); err != nil || id == systemShard {
+			return err
+		}
+		return addCopies(&copied, state, id)
+	})
+}
+
+// startLog replaces the old logs by new ones, without entries.
+func (r *recovery) startLog() error {
+	if err := r.fs.RemoveAll(r.path(datadir.LogDir)); err != nil {
+		return err
+	}
+	log, err := r.openLog(r.Cluster)
+	if err != nil {
+		return err
+	}
+	return log.Close()
+}
+
+func (r *recovery) rename(_ *raftlog.Log, state *store.Store, id uint32) error {
+	at := state.Applied()
+	r.Shards = append(r.Shards, RecoveredShard{id, at.Index, at.Term})
+	return state.SetIdentity(store.Identity{Cluster: datadir.DecodeID(r.Cluster), Replica: r.me.Replicas[id].Replica, Shard: id})
+}
+
+// eachState calls fn with the states of all shards, the system shard last, and with the logs, unless they have been replayed.
+func (r *recovery) eachState(fn func(log *raftlog.Log, state *store.Store, id uint32) error) (err error) {
+	defer store.Catch(&err)
+	var log *raftlog.Log
+	if !r.me.Replayed {
+		if log, err = r.openLog(r.me.Cluster); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, log.Close()) }()
+	}
+	for _, id := range r.shards() {
+		if err := r.withState(id, func(state *store.Store) error { return fn(log, state, id) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *recovery) withState(id uint32, fn func(state *store.Store) error) (err error) {
+	state, err := r.open(id)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, state.Close()) }()
+	return fn(state)
+}
+
+// open opens the state of a replica: under the old identity or, once the logs are replayed, perhaps the new one.
+func (r *recovery) open(id uint32) (state *store.Store, err error) {
+	h := r.me.Replicas[id]
+	for _, c := range []string{r.me.Cluster, r.Cluster} {
+		state, err = store.Open(store.Config{Dir: r.path(datadir.StateDir(id, h.Replica)), FS: r.fs, NoCompactions: true,
+			Identity: store.Identity{Cluster: datadir.DecodeID(c), Replica: h.Replica, Shard: id}})
+		if !errors.Is(err, store.ErrIdentity) || !r.me.Replayed {
+			return state, err
+		}
+	}
+	return nil, err
+}
+
+func (r *recovery) openLog(cluster string) (*raftlog.Log, error) {
+	return raftlog.Open(raftlog.Config{Dir: r.path(datadir.LogDir), FS: r.fs, SegmentSize: segmentSize,
+		Identity: raftlog.Identity{Cluster: datadir.DecodeID(cluster), Node: uint64(r.me.Node)}})
 }
 
 // held returns the replicas by shard.
@@ -206,71 +277,11 @@ func (r *recovery) held() map[uint32]uint64 {
 	return held
 }
 
-// shards returns the shards in the directory, the system shard last: it decides whether all are there.
-func (r *recovery) shards() (ids []uint32) {
-	for id, h := range r.me.Replicas {
-		if !h.Leaving {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
+// shards returns the shards in the directory, the system shard last: it learns the queues of the others.
+func (r *recovery) shards() []uint32 {
+	ids := slices.Sorted(maps.Keys(r.held()))
 	slices.Reverse(ids)
 	return ids
-}
-
-func (r *recovery) openLog(cluster string) (*raftlog.Log, error) {
-	return raftlog.Open(raftlog.Config{Dir: r.path(datadir.LogDir), FS: r.cfg.fs, SegmentSize: segmentSize, Identity: raftlog.Identity{Cluster: datadir.DecodeID(cluster), Node: uint64(r.me.Node)}})
-}
-
-// open opens the state of a replica, under the old identity or, in a repeat, the new one.
-func (r *recovery) open(id uint32, dir string) (state *store.Store, renamed bool, err error) {
-	for _, c := range []string{r.me.Cluster, r.Cluster} {
-		state, err = store.Open(store.Config{Dir: dir, FS: r.cfg.fs,
-			Identity: store.Identity{Cluster: datadir.DecodeID(c), Replica: r.me.Replicas[id].Replica, Shard: id}})
-		if !errors.Is(err, store.ErrIdentity) {
-			return state, c == r.Cluster, err
-		}
-	}
-	return nil, false, err
-}
-
-func (r *recovery) recover(log *raftlog.Log, id uint32) (err error) {
-	state, renamed, err := r.open(id, r.stateOf(id))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, state.Close()) }()
-	at := state.Applied()
-	switch {
-	case r.cfg.DryRun:
-		at, err = shard.Reach(log, state, id)
-	case !renamed:
-		var edit func(*store.Tx) error
-		if id == systemShard {
-			edit = r.editSystem
-		}
-		at, err = shard.Recover(log, state, id, r.me.Replicas[id].Replica, edit)
-	}
-	if err == nil && id != systemShard {
-		err = addCopies(&r.queues, state, id)
-	}
-	r.Shards = append(r.Shards, RecoveredShard{id, at.Index, at.Term})
-	return err
-}
-
-func (r *recovery) editSystem(tx *store.Tx) error {
-	return cluster.Recovered(tx, r.me.Node, r.held(), r.queues)
-}
-
-func (r *recovery) rename(id uint32) (err error) {
-	state, renamed, err := r.open(id, r.stateOf(id))
-	if err != nil {
-		return err
-	}
-	if !renamed {
-		err = state.SetIdentity(store.Identity{Cluster: datadir.DecodeID(r.Cluster), Replica: r.me.Replicas[id].Replica, Shard: id})
-	}
-	return errors.Join(err, state.Close())
 }
 
 // addCopies appends the queues that a data shard has copies of.

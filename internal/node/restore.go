@@ -30,9 +30,6 @@ type RestoreConfig struct {
 	Version string // of the program
 	// Progress, if not nil, is called with the number of bytes of the backup read so far, and the total: it is read twice.
 	Progress func(read, of int64)
-	// Fatal is called, at most once, when a state can't be written. The process should exit immediately: Restore itself may not
-	// return.
-	Fatal func(error)
 }
 
 // Restored is what Restore has done.
@@ -63,7 +60,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (res Restored, err error) {
 	if err != nil {
 		return res, err
 	}
-	if err := cfg.fs.MkdirAll(cfg.Dir, 0o700); err != nil {
+	if err := ondisk.MakeDir(cfg.fs, cfg.Dir); err != nil {
 		return res, err
 	}
 	lock, err := datadir.Lock(cfg.fs, cfg.Dir)
@@ -71,7 +68,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (res Restored, err error) {
 		return res, err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	r := &restore{cfg: cfg, free: freeBytes, now: time.Now, Restored: Restored{Backup: found, Cluster: datadir.NewNonce(), Node: cfg.Name}}
+	r := newRestore(cfg, found)
 	err = r.run(ctx)
 	return r.Restored, err
 }
@@ -79,30 +76,48 @@ func Restore(ctx context.Context, cfg RestoreConfig) (res Restored, err error) {
 // restore is one run of Restore.
 type restore struct {
 	cfg    RestoreConfig
-	free   func(dir string) (int64, error)
+	disk   *ondisk.FailStop
 	now    func() time.Time
 	number uint32 // of the new node
 	level  int    // of the cluster
 	Restored
 }
 
+func newRestore(cfg RestoreConfig, found Backup) *restore {
+	return &restore{cfg: cfg, disk: ondisk.NewFailStop(cfg.fs), now: time.Now,
+		Restored: Restored{Backup: found, Cluster: datadir.NewNonce(), Node: cfg.Name}}
+}
+
 func (r *restore) run(ctx context.Context) error {
 	if err := r.begin(); err != nil {
 		return err
 	}
-	err := r.stage(ctx)
-	if err == nil {
-		err = r.found()
-	}
-	if err != nil {
+	if err := r.fill(ctx); err != nil {
 		return errors.Join(err, r.clear()) // but the mark stays: a failed restore must not be started as an empty node
 	}
 	return r.end()
 }
 
+// fill creates everything of a node.
+func (r *restore) fill(ctx context.Context) error {
+	for _, step := range []func() error{func() error { return r.stage(ctx) }, r.found, r.identify} {
+		err := step()
+		if failed := r.disk.Err(); failed != nil {
+			err = fmt.Errorf("%w: repeat the restore once this is mended", failed)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // begin takes possession of the directory: from here on no node starts in it.
 func (r *restore) begin() error {
-	again := datadir.MustNotBeRestoring(r.cfg.fs, r.cfg.Dir) != nil
+	again, err := datadir.Restoring(r.cfg.fs, r.cfg.Dir)
+	if err != nil {
+		return err
+	}
 	if err := datadir.MustBeEmpty(r.cfg.fs, r.cfg.Dir); err != nil && !again {
 		if errors.Is(err, ErrDamaged) {
 			err = fmt.Errorf("%s is not empty: it holds data of a node", r.cfg.Dir)
@@ -147,29 +162,31 @@ func (r *restore) mustFit() error {
 	for _, p := range r.Backup.Parts {
 		need += p.Bytes
 	}
-	free, err := r.free(r.cfg.Dir)
-	if err == nil && free < need {
+	disk, err := r.cfg.fs.GetDiskUsage(r.cfg.Dir)
+	if free := int64(disk.AvailBytes); err == nil && free < need {
 		err = fmt.Errorf("%s has %d MiB free, and %d MiB are needed", r.cfg.Dir, free>>20, need>>20)
 	}
 	return err
 }
 
 // stage writes the states as they were in the backup, still as those of the old cluster.
-func (r *restore) stage(ctx context.Context) error {
+func (r *restore) stage(ctx context.Context) (err error) {
+	defer store.Catch(&err)
 	progress := func(read, of int64) { r.cfg.Progress(of+read, 2*of) }
-	_, err := readBackup(ctx, r.cfg.File, progress, func(h backup.Head, id uint32, image io.Reader) (p BackupPart, err error) {
+	_, err = readBackup(ctx, r.cfg.File, progress, func(h backup.Head, id uint32, image io.Reader) (p BackupPart, err error) {
 		state, err := r.open(h.Cluster, id)
 		if err != nil {
 			return p, err
 		}
-		at, err := state.Stage(image)
+		defer func() { err = errors.Join(err, state.Close()) }()
+		at, err := state.Stage(untilFailed{image, r.disk})
 		if err == nil {
 			err = state.Switch()
 		}
 		if err == nil && id == systemShard {
 			r.number, r.level, err = cluster.NextNode(state)
 		}
-		return BackupPart{Index: at.Index, Term: at.Term}, errors.Join(err, state.Close())
+		return BackupPart{Index: at.Index, Term: at.Term}, err
 	})
 	if err == nil && (r.level < minLevel || r.level > maxLevel) {
 		err = levelError(r.level)
@@ -177,19 +194,34 @@ func (r *restore) stage(ctx context.Context) error {
 	return err
 }
 
+// untilFailed reads until the disk fails, since what is written then seems to succeed.
+type untilFailed struct {
+	io.Reader
+	disk *ondisk.FailStop
+}
+
+// Read implements io.Reader.
+func (u untilFailed) Read(p []byte) (int, error) {
+	if err := u.disk.Err(); err != nil {
+		return 0, err
+	}
+	return u.Reader.Read(p)
+}
+
 // stagedReplica is the replica id of a state until the number of the new node is known.
 const stagedReplica = 1
 
 // open opens a state as that of the old cluster. The first replica of a shard in a directory has the plain name.
 func (r *restore) open(cluster string, id uint32) (*store.Store, error) {
-	return store.Open(store.Config{Dir: r.path(datadir.StateDir(id, stagedReplica)), FS: r.cfg.fs, Fatal: r.cfg.Fatal,
+	return store.Open(store.Config{Dir: r.path(datadir.StateDir(id, stagedReplica)), FS: r.disk,
 		Identity: store.Identity{Cluster: datadir.DecodeID(cluster), Replica: stagedReplica, Shard: id}})
 }
 
 // found makes the states those of the new cluster, each with the new node as its only replica.
 func (r *restore) found() (err error) {
-	log, err := raftlog.Open(raftlog.Config{Dir: r.path(datadir.LogDir), FS: r.cfg.fs, Identity: raftlog.Identity{Cluster: datadir.DecodeID(r.Cluster), Node: uint64(r.number)},
-		SegmentSize: segmentSize, Fatal: r.cfg.Fatal})
+	defer store.Catch(&err)
+	log, err := raftlog.Open(raftlog.Config{Dir: r.path(datadir.LogDir), FS: r.disk, Identity: raftlog.Identity{Cluster: datadir.DecodeID(r.Cluster), Node: uint64(r.number)},
+		SegmentSize: segmentSize})
 	if err != nil {
 		return err
 	}
@@ -256,15 +288,17 @@ func (r *restore) editSystem(tx *store.Tx, queues []queues.Queue) error {
 		Node: cluster.FirstNode{Name: r.cfg.Name, Version: r.cfg.Version, MinLevel: minLevel, MaxLevel: maxLevel}})
 }
 
-// end makes the directory that of a node.
-func (r *restore) end() error {
+// identify records whose directory it is, and what it holds.
+func (r *restore) identify() error {
 	replicas := map[uint32]datadir.Holding{}
 	for id, replica := range r.held() {
 		replicas[id] = datadir.Holding{Replica: replica}
 	}
-	b := datadir.NewIdentityStore(r.cfg.fs, r.cfg.Dir, datadir.Identity{Format: datadir.IdentityFormat, Cluster: r.Cluster, Node: r.number, Name: r.cfg.Name, Nonce: datadir.NewNonce(), Replicas: replicas})
-	if err := b.Save(); err != nil {
-		return err
-	}
+	b := datadir.NewIdentityStore(r.disk, r.cfg.Dir, datadir.Identity{Format: datadir.IdentityFormat, Cluster: r.Cluster, Node: r.number, Name: r.cfg.Name, Nonce: datadir.NewNonce(), Replicas: replicas})
+	return b.Save()
+}
+
+// end makes the directory that of a node.
+func (r *restore) end() error {
 	return errors.Join(r.cfg.fs.Remove(r.path(datadir.RestoringFile)), ondisk.SyncDir(r.cfg.fs, r.cfg.Dir))
 }

@@ -55,6 +55,24 @@ func Lock(fs vfs.FS, dir string) (io.Closer, error) {
 	if err != nil {
 		return nil, err
 	}
+	return hold(f, dir)
+}
+
+// LockUnchanged is Lock for a process that only reads the directory: it does not even create the file. Where there is none, no
+// process ever used the directory.
+func LockUnchanged(fs vfs.FS, dir string) (io.Closer, error) {
+	f, err := fs.Open(fs.PathJoin(dir, LockFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return io.NopCloser(nil), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return hold(f, dir)
+}
+
+// hold locks an open file.
+func hold(f vfs.File, dir string) (io.Closer, error) {
 	if fd := f.Fd(); fd != vfs.InvalidFd { // otherwise it is in this process's memory
 		if err := syscall.Flock(int(fd), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 			_ = f.Close()
@@ -74,12 +92,20 @@ func StateDir(shard uint32, replica uint64) string {
 
 // MustNotBeRestoring refuses a directory that holds a partly restored node.
 func MustNotBeRestoring(fs vfs.FS, dir string) error {
-	if _, err := fs.Stat(fs.PathJoin(dir, RestoringFile)); errors.Is(err, os.ErrNotExist) {
-		return nil
-	} else if err != nil {
-		return err
+	restoring, err := Restoring(fs, dir)
+	if restoring {
+		return fmt.Errorf("a restore into %s did not finish: repeat `pawl restore`, which starts over", dir)
 	}
-	return fmt.Errorf("a restore into %s did not finish: repeat `pawl restore`, which starts over", dir)
+	return err
+}
+
+// Restoring reports whether a directory holds a partly restored node.
+func Restoring(fs vfs.FS, dir string) (bool, error) {
+	_, err := fs.Stat(fs.PathJoin(dir, RestoringFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // ReplaceFile writes a file atomically and durably.

@@ -34,6 +34,8 @@ type Identity struct {
 	Recovering bool `json:"recovering,omitempty"`
 	// Others: the cluster has, or had, other nodes. Only a node that never had any decides alone what is lost.
 	Others bool `json:"others,omitempty"`
+	// Replayed: Recover has put everything from the logs into the states, durably, and the logs may be incomplete or gone.
+	Replayed bool `json:"replayed,omitempty"`
 	// Aside is the directory that damaged data of the node's former number is being moved to; "": none.
 	Aside string `json:"aside,omitempty"`
 	// Shards is the number of data shards of a directory of format 1.
