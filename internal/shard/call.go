@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
@@ -33,10 +34,16 @@ func (e *NotLeader) Error() string {
 	return fmt.Sprintf("not the leader: the replica on node number %d is", uint32(e.Leader)) // #nosec G115 -- the number is the lower half
 }
 
-// PanicError is the error of a call that panicked, or that refused after writing. Nothing of the call was kept.
+// PanicError is the error of a call that panicked, that refused after writing, or whose writes BeforeSeal panicked about. Nothing of the call was kept.
 type PanicError struct{ Value any }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("call panicked: %v", e.Value) }
+
+// Unwrap returns the value of the panic, if it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
 
 // Stamp is where and when a call took effect. Two calls on a shard took effect in the order of their indexes. For a call
 // that wrote nothing, Index is the last entry in the state that it read.
@@ -83,22 +90,28 @@ func View[T any](ctx context.Context, s *Shard, fn func(store.Reader) (T, error)
 		return out, Stamp{}, err
 	}
 	defer c.view.release()
-	out, err = readView(c.view, fn)
+	out, err = readView(s, c.view, fn)
 	return out, c.stamp, err
 }
 
-// readView runs fn against a view, and returns a *store.Failure panic as an error.
-func readView[T any](v *view, fn func(store.Reader) (T, error)) (out T, err error) {
+// readView runs fn against a view, and returns its panic as an error.
+func readView[T any](s *Shard, v *view, fn func(store.Reader) (T, error)) (out T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			f, ok := p.(*store.Failure)
-			if !ok {
-				panic(p)
+			if f, ok := p.(*store.Failure); ok {
+				err = f // the store has reported it
+			} else {
+				err = s.panicked("a read panicked", p)
 			}
-			err = f // the store has reported it
 		}
 	}()
 	return fn(v.snap)
+}
+
+// panicked logs a panic with its stack, and returns its error.
+func (s *Shard) panicked(what string, p any) *PanicError {
+	s.cfg.Logger.Error(what, "shard", s.cfg.ID, "panic", p, "stack", string(debug.Stack()))
+	return &PanicError{Value: p}
 }
 
 // States of a call. The caller may leave it at any time before it is answered.

@@ -20,7 +20,7 @@ func (s *Shard) Image(ctx context.Context, read func(ctx context.Context, snap *
 	held, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.view.ctx, cancel)()
-	_, err = readView(c.view, func(store.Reader) (struct{}, error) { return struct{}{}, read(held, c.view.snap) })
+	_, err = readView(s, c.view, func(store.Reader) (struct{}, error) { return struct{}{}, read(held, c.view.snap) })
 	if err != nil && c.view.ctx.Err() != nil && ctx.Err() == nil {
 		err = ErrStopped
 	}

@@ -41,8 +41,10 @@ type loop struct {
 	term    uint64
 	leading *leading // nil: not the leader, or not caught up yet
 	round   *round   // the one in flight
-	sealed  []byte   // buffer for its entry; Raft gets a copy
-	reads   reads
+	// oneByOne is how many more rounds have only one call each, to find the one to blame for a panic at the end of a round.
+	oneByOne int
+	sealed   []byte // buffer for its entry; Raft gets a copy
+	reads    reads
 
 	lost      error // what this replica's log has lost, according to a leader
 	changes   changes

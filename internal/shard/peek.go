@@ -107,6 +107,6 @@ func Peek[T any](ctx context.Context, s *Shard, fn func(store.Reader) (T, error)
 		}
 	}
 	defer v.view.release()
-	out, err = readView(v.view, fn)
+	out, err = readView(s, v.view, fn)
 	return out, v.at, v.age, err
 }

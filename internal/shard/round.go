@@ -3,7 +3,6 @@ package shard
 import (
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -32,7 +31,11 @@ func (l *loop) startRound() error {
 	if !l.idle() || l.changes.current.blocksRounds() {
 		return nil
 	}
-	calls := l.calls.takeUpdates(l.cfg.Limits.RoundCalls)
+	most := l.cfg.Limits.RoundCalls
+	if l.oneByOne > 0 {
+		most, l.oneByOne = 1, l.oneByOne-1
+	}
+	calls := l.calls.takeUpdates(most)
 	if len(calls) == 0 {
 		return nil
 	}
@@ -52,7 +55,10 @@ func (l *loop) startRound() error {
 	}
 	l.calls.putBack(r.rest)
 	r.rest = nil
-	l.cfg.Hooks.BeforeSeal(r.tx)
+	if err := l.beforeSeal(r); err != nil {
+		l.suspect(r, err)
+		return nil
+	}
 	if r.tx.Empty() {
 		l.finishEmpty(r)
 		return nil
@@ -97,11 +103,51 @@ func (c *call) run(l *loop, tx *store.Tx) (err error) {
 		if e, ok := p.(error); ok && errors.As(e, &f) {
 			panic(f)
 		}
-		l.cfg.Logger.Error("a call panicked", "shard", l.cfg.ID, "panic", p, "stack", string(debug.Stack()))
-		err = &PanicError{Value: p}
+		err = l.panicked("a call panicked", p)
 	}()
 	c.refusal = c.update(tx)
 	return nil
+}
+
+// RunAgain is the value with which BeforeSeal panics if the round must be dropped although its calls are sound: they run again.
+type RunAgain struct{}
+
+// beforeSeal calls the hook and recovers its panics, except *store.Failure.
+func (l *loop) beforeSeal(r *round) (err error) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		var f *store.Failure
+		if e, ok := p.(error); ok && errors.As(e, &f) {
+			panic(f)
+		}
+		if _, again := p.(RunAgain); again {
+			err = errRunAgain
+			return
+		}
+		err = l.panicked("the end of a round panicked", p)
+	}()
+	l.cfg.Hooks.BeforeSeal(r.tx)
+	return nil
+}
+
+var errRunAgain = errors.New("the calls of the round run again")
+
+// suspect drops a round whose end panicked. Which of its calls is to blame shows when each runs in a round of its own: that one fails.
+func (l *loop) suspect(r *round, err error) {
+	if errors.Is(err, errRunAgain) {
+		l.abandon(r)
+		return
+	}
+	if len(r.calls) == 1 {
+		r.calls[0].answer(Stamp{}, err)
+		r.calls = nil
+	} else {
+		l.oneByOne = max(l.oneByOne, len(r.calls))
+	}
+	l.abandon(r)
 }
 
 // abandon drops a round that certainly will not take effect. Its calls run again, before any others.

@@ -296,6 +296,75 @@ func TestMisbehavingCall(t *testing.T) {
 	}
 }
 
+// A call whose writes make the end of its round panic fails alone; those that shared the round with it do not.
+func TestCallThatSpoilsTheEndOfItsRound(t *testing.T) {
+	lines := new(logLines)
+	again := false
+	b := startBench(t, fixture{logger: slog.New(slog.NewTextHandler(lines, nil)), beforeSeal: func(_ *bench, tx *store.Tx) {
+		if _, bad := tx.Get([]byte("bad")); bad {
+			tx.Set([]byte("bad's"), []byte("x"))
+			panic("the end, on purpose")
+		}
+		if _, first := tx.Get([]byte("good0")); first && !again {
+			again = true
+			panic(RunAgain{})
+		}
+	}})
+	release := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() { // holds the loop until the others are waiting
+		_, _, err := Update(context.Background(), b.Shard, func(*store.Tx) (struct{}, error) { <-release; return struct{}{}, nil })
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	for i := range 8 {
+		wg.Go(func() {
+			if i != 4 {
+				if _, err := b.set(fmt.Sprint("good", i), "x"); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			var p *PanicError
+			if _, err := b.set("bad", "x"); !errors.As(err, &p) || p.Value != "the end, on purpose" {
+				t.Errorf("the call to blame returned %v, want a PanicError", err)
+			}
+		})
+	}
+	close(release)
+	wg.Wait()
+	for i := range 8 {
+		if got := b.get(fmt.Sprint("good", i)); i != 4 && got != "x" {
+			t.Errorf("good%d is %q after the panic", i, got)
+		}
+	}
+	if b.get("bad") != "" || b.get("bad's") != "" || !again {
+		t.Errorf("writes were kept of a round whose end panicked")
+	}
+	b.close()
+	if text := strings.Join(lines.lines, ""); !strings.Contains(text, "the end, on purpose") || !strings.Contains(text, "TestCallThatSpoils") || strings.Contains(text, "RunAgain") {
+		t.Errorf("the log has %s, want the panic with its stack", text)
+	}
+}
+
+// A read that panics fails alone, and the log has its stack.
+func TestReadThatPanics(t *testing.T) {
+	lines := new(logLines)
+	b := startBench(t, fixture{logger: slog.New(slog.NewTextHandler(lines, nil))})
+	cause := errors.New("nobody can read this")
+	if _, _, err := View(context.Background(), b.Shard, func(store.Reader) (int, error) { panic(cause) }); !errors.Is(err, cause) {
+		t.Errorf("the read returned %v, want the panic", err)
+	}
+	if _, err := b.set("k", "v"); err != nil || b.get("k") != "v" {
+		t.Errorf("after a read that panicked: %v", err)
+	}
+	b.close()
+	if text := strings.Join(lines.lines, ""); !strings.Contains(text, "nobody can read this") || !strings.Contains(text, "TestReadThatPanics") {
+		t.Errorf("the log has %s, want the panic with its stack", text)
+	}
+}
+
 // Calls that a round has no room for run in the next rounds, which start immediately.
 func TestCallsWithoutRoomWaitForTheNextRound(t *testing.T) {
 	for name, limits := range map[string]Limits{"for their bytes": {RoundBytes: 100}, "for their number": {RoundCalls: 1}} {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // Keys detects, without a read, idempotency keys that belong to no task. Most keys are new, and each look-up would read another block of a table that
@@ -67,7 +68,10 @@ func (k *Keys) readOn(from store.Reader, now store.Time) {
 		lo = append(k.behind, 0)
 	}
 	from.Scan(lo, []byte{schema.TableKey + 1}, func(key, row []byte) bool {
-		r := schema.Must(schema.DecodeKey(row))
+		r, err := schema.DecodeKey(row)
+		if err != nil {
+			r.Until = now.Add(task.MaxHold) // a call with this key will find the row
+		}
 		k.Add(key, now, r.Until)
 		k.behind = bytes.Clone(key)
 		n++

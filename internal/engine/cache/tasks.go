@@ -119,17 +119,18 @@ func (h *Tasks) Warm(from *store.Tx, ns string, tasks []schema.ReadyTask) {
 	readTasks(from, ns, ids, h.put)
 }
 
-// readTasks reads states and envelopes of tasks in one batch, in the order of their keys. It sorts ids.
+// readTasks reads states and envelopes of tasks in one batch, in the order of their keys. It sorts ids. It leaves out tasks with a row that can't be
+// understood: only a call that needs one of them fails.
 func readTasks(from store.Reader, ns string, ids []task.ID, keep func(task.ID, entry)) {
 	slices.SortFunc(ids, task.ID.Compare)
 	execs := make([]*schema.Exec, len(ids))
 	from.GetEach(schema.IDKeys(ns, schema.TableExec, ids), func(i int, row []byte) {
-		x := schema.Must(schema.DecodeExec(row))
-		execs[i] = x
+		if x, err := schema.DecodeExec(row); err == nil {
+			execs[i] = x
+		}
 	})
 	from.GetEach(schema.IDKeys(ns, schema.TableEnvelope, ids), func(i int, row []byte) {
-		e := schema.Must(schema.DecodeEnvelope(ns, ids[i], bytes.Clone(row)))
-		if execs[i] != nil {
+		if e, err := schema.DecodeEnvelope(ns, ids[i], bytes.Clone(row)); err == nil && execs[i] != nil {
 			keep(ids[i], entry{ns: ns, exec: execs[i], env: e})
 		}
 	})
@@ -140,8 +141,9 @@ func (h *Tasks) WarmExecs(from *store.Tx, ns string, ids []task.ID) {
 	ids = slices.DeleteFunc(ids, func(id task.ID) bool { _, known := h.tasks[id]; return known })
 	slices.SortFunc(ids, task.ID.Compare)
 	from.GetEach(schema.IDKeys(ns, schema.TableExec, ids), func(i int, row []byte) {
-		x := schema.Must(schema.DecodeExec(row))
-		h.put(ids[i], entry{ns: ns, exec: x})
+		if x, err := schema.DecodeExec(row); err == nil {
+			h.put(ids[i], entry{ns: ns, exec: x})
+		}
 	})
 }
 

@@ -342,12 +342,15 @@ func (f *Fields) Each(tag uint64) iter.Seq[[]byte] {
 func Read[T any](from store.Reader, key []byte, decode func(row []byte) (T, error)) (v T, ok bool) {
 	row, ok := from.Get(key)
 	if ok {
-		v = Must(decode(row))
+		var err error
+		if v, err = decode(row); err != nil {
+			Damaged(fmt.Errorf("row %q: %w", key, err))
+		}
 	}
 	return v, ok
 }
 
-// Must returns v, which a row was decoded to. If it can't be decoded, the replica stops.
+// Must returns v, which a row was decoded to. If it can't be decoded, the call that needs it fails, and no other.
 func Must[T any](v T, err error) T {
 	if err != nil {
 		Damaged(err)
@@ -355,8 +358,15 @@ func Must[T any](v T, err error) T {
 	return v
 }
 
-// Damaged stops the replica, because its state is damaged.
-func Damaged(err error) { panic(&store.Failure{Err: fmt.Errorf("damaged state: %w", err)}) }
+// DamageError is the panic of code that needs a row which can't be understood: it is damaged, or of another release.
+type DamageError struct{ Err error }
+
+func (e *DamageError) Error() string { return "damaged state: " + e.Err.Error() }
+
+func (e *DamageError) Unwrap() error { return e.Err }
+
+// Damaged panics with a DamageError. The shard then fails the call whose function needs the row, and drops all that it wrote.
+func Damaged(err error) { panic(&DamageError{err}) }
 
 // SortedKeys returns the keys of a map in order.
 func SortedKeys[V any](m map[string]V) []string {
