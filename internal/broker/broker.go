@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/store"
@@ -195,14 +197,42 @@ func change[T any](ctx context.Context, r *replica, fn func(*engine.Round) (T, e
 
 // changeOf is change on behalf of a namespace. Namespaces take turns, so a busy one does not crowd out the others.
 func changeOf[T any](ctx context.Context, r *replica, ns string, fn func(*engine.Round) (T, error)) (T, Stamp, error) {
-	out, at, err := shard.UpdateOf(ctx, r.shard, ns, func(tx *store.Tx) (T, error) { return fn(r.round(tx)) })
-	return out, at, r.refusal(err)
+	for tries := 0; ; tries++ {
+		out, at, err := shard.UpdateOf(ctx, r.shard, ns, func(tx *store.Tx) (T, error) { return fn(r.round(tx)) })
+		if tries == maxDamages || !r.setDamageApart(ctx, err) {
+			return out, at, r.refusal(err)
+		}
+	}
 }
 
 // read runs a call against the state at some moment during the call.
 func read[T any](ctx context.Context, r *replica, fn func(store.Reader) (T, error)) (T, Stamp, error) {
-	out, at, err := shard.View(ctx, r.shard, fn)
-	return out, at, r.refusal(err)
+	for tries := 0; ; tries++ {
+		out, at, err := shard.View(ctx, r.shard, fn)
+		if tries == maxDamages || !r.setDamageApart(ctx, err) {
+			return out, at, r.refusal(err)
+		}
+	}
+}
+
+// maxDamages is how many rows one call may have set apart before it fails.
+const maxDamages = 10
+
+// setDamageApart sets the row apart on which a call has failed, if others need it too: it would stop a queue, a namespace, or a loop. It reports whether
+// the call may run again.
+func (r *replica) setDamageApart(ctx context.Context, err error) bool {
+	var damage *schema.DamageError
+	if !errors.As(err, &damage) || len(damage.Key) == 0 {
+		return false
+	}
+	_, _, err = shard.Update(ctx, r.shard, func(tx *store.Tx) (struct{}, error) {
+		engine.SetRowApart(r.round(tx), damage.Key, damage.Error())
+		return struct{}{}, nil
+	})
+	if names := strings.Split(string(damage.Key[1:]), "\x00"); err == nil && damage.Key[0] == schema.TableQueue {
+		err = r.b.cfg.EnsureQueue(ctx, r.id, names[0], names[1]) // the system shard has the settings
+	}
+	return err == nil
 }
 
 // refusal translates an error of a round for the API.

@@ -40,6 +40,7 @@ type world struct {
 
 	// Hooks that may refuse the broker's calls to the rest of the node. Nil: nothing is refused.
 	onTheWay atomic.Pointer[func(*OutboxMessage) error]
+	together atomic.Bool // a message that fails on the way fails all that are sent with it
 	onStep   atomic.Pointer[func(shard uint32, c StepCall) error]
 	onRoom   atomic.Pointer[error]
 	onQueue  atomic.Pointer[func(queue string) error]
@@ -182,6 +183,16 @@ const two = 2
 // deliver delivers messages to their shards.
 func (w *world) deliver(ctx context.Context, ns string, messages []*OutboxMessage) []Enqueued {
 	out := make([]Enqueued, len(messages))
+	if lost := w.onTheWay.Load(); lost != nil && w.together.Load() {
+		for _, m := range messages {
+			if err := (*lost)(m); err != nil {
+				for i := range out {
+					out[i].Err = err
+				}
+				return out
+			}
+		}
+	}
 	for i, m := range messages {
 		if lost := w.onTheWay.Load(); lost != nil {
 			if out[i].Err = (*lost)(m); out[i].Err != nil {

@@ -3,7 +3,9 @@ package broker
 import (
 	"container/list"
 	"context"
+	"errors"
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/store"
 )
 
 // Claims that find nothing wait in the leader's memory, in order of arrival. The round that makes a task ready serves them before
@@ -39,6 +42,7 @@ const (
 type delivery struct {
 	tasks []Claimed
 	at    Stamp
+	err   error // the claim panicked
 }
 
 type serving struct {
@@ -96,7 +100,7 @@ func (r *replica) claimOnce(ctx context.Context, w *waiter, park bool, timeout <
 		return d, true, r.giveUp(w, err)
 	}
 	if again != nil {
-		return delivery{again, at}, true, nil
+		return delivery{tasks: again, at: at}, true, nil
 	}
 	if !park {
 		select {
@@ -108,7 +112,7 @@ func (r *replica) claimOnce(ctx context.Context, w *waiter, park bool, timeout <
 	}
 	select {
 	case d = <-w.out:
-		return d, true, nil
+		return d, true, d.err
 	case <-w.again:
 	case <-r.gone:
 		done, err = true, &NotLeader{Shard: r.id}
@@ -120,7 +124,8 @@ func (r *replica) claimOnce(ctx context.Context, w *waiter, park bool, timeout <
 		done, err = true, ctx.Err()
 	}
 	if !r.claims.leave(w) {
-		return <-w.out, true, nil // it was being delivered at this moment
+		d = <-w.out // it was being delivered at this moment
+		return d, true, d.err
 	}
 	d.at = at
 	return d, done, err
@@ -310,7 +315,10 @@ func (r *replica) serveWaiting(round *engine.Round) {
 				continue
 			}
 			w.call.Entropy = rand.Uint64()
-			if got, _ := engine.ClaimTasks(round, &w.call); len(got) > 0 { // else it has met expired tasks only
+			r.serving = w
+			got, _ := engine.ClaimTasks(round, &w.call)
+			r.serving = nil
+			if len(got) > 0 { // else it has met expired tasks only
 				r.claims.remove(w)
 				r.served = append(r.served, serving{w, got})
 			}
@@ -318,11 +326,31 @@ func (r *replica) serveWaiting(round *engine.Round) {
 	}
 }
 
+// failServing fails the waiting claim with which a round's end has panicked, and drops the round. The panic goes on if there is none.
+func (r *replica) failServing() {
+	w := r.serving
+	if w == nil {
+		return
+	}
+	p := recover()
+	var f *store.Failure
+	if err, ok := p.(error); ok && errors.As(err, &f) {
+		panic(p)
+	}
+	r.serving = nil
+	r.log.Error("a waiting claim panicked", "panic", p, "stack", string(debug.Stack()))
+	if w.state.CompareAndSwap(stateWaiting, stateServed) {
+		r.claims.remove(w)
+		w.out <- delivery{err: &shard.PanicError{Value: p}}
+	}
+	panic(shard.RunAgain{})
+}
+
 // deliver answers the claims of a committed round. Claims whose caller has gone are released.
 func (r *replica) deliver(at shard.Stamp) {
 	for _, s := range r.served {
 		if s.w.state.CompareAndSwap(stateWaiting, stateServed) {
-			s.w.out <- delivery{s.tasks, at}
+			s.w.out <- delivery{tasks: s.tasks, at: at}
 		} else {
 			r.release(s.tasks)
 		}

@@ -2,12 +2,14 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/explain"
 	"github.com/pawlq/pawl/internal/engine/outbox"
+	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -81,11 +83,16 @@ func (s *outboxSender) sendSome(ctx context.Context, ns string, behind task.ID) 
 	if !s.r.shard.Leads() {
 		return last, false, nil, nil
 	}
-	messages, _, err := read(ctx, s.r, func(from store.Reader) ([]*OutboxMessage, error) {
+	all, _, err := read(ctx, s.r, func(from store.Reader) ([]*OutboxMessage, error) {
 		return outbox.List(from, ns, behind, outboxChunk), nil
 	})
-	if err != nil || len(messages) == 0 {
+	if err != nil || len(all) == 0 {
 		return last, false, nil, err
+	}
+	last = all[len(all)-1].Request
+	messages, err := s.setDamagedApart(ctx, ns, all)
+	if err != nil || len(messages) == 0 {
+		return last, err == nil, nil, err
 	}
 	for _, p := range messages {
 		if p.Notification != nil {
@@ -93,17 +100,8 @@ func (s *outboxSender) sendSome(ctx context.Context, ns string, behind task.ID) 
 		}
 	}
 	out := s.r.b.cfg.SendOutbox(ctx, ns, messages)
-	kept, _, err := change(ctx, s.r, func(round *engine.Round) (kept []int, _ error) {
-		for i, p := range messages {
-			if refused, answered := answerOf(out[i].Err); answered {
-				if stays := engine.Delivered(round, ns, p.Request, out[i].Accepted, refused); !stays {
-					continue
-				}
-			}
-			kept = append(kept, i)
-		}
-		return kept, nil
-	})
+	s.sendAlone(ctx, ns, messages, out)
+	kept, err := s.delivered(ctx, ns, messages, out)
 	if err == nil {
 		s.deliveries.done(messages, out, kept)
 	}
@@ -115,7 +113,76 @@ func (s *outboxSender) sendSome(ctx context.Context, ns string, behind task.ID) 
 			s.logRefused(ns, messages[i], refused)
 		}
 	}
-	return messages[len(messages)-1].Request, true, waits, err
+	return last, true, waits, err
+}
+
+// setDamagedApart sets messages apart that can't be understood, and returns the others.
+func (s *outboxSender) setDamagedApart(ctx context.Context, ns string, all []*OutboxMessage) (sound []*OutboxMessage, err error) {
+	for _, p := range all {
+		if p.Damage == nil {
+			sound = append(sound, p)
+		} else if err = s.setApart(ctx, ns, p.Request, p.Damage); err != nil {
+			return nil, err
+		}
+	}
+	return sound, nil
+}
+
+func (s *outboxSender) setApart(ctx context.Context, ns string, message task.ID, why error) error {
+	_, _, err := change(ctx, s.r, func(round *engine.Round) (struct{}, error) {
+		engine.SetMessageApart(round, ns, message, why.Error())
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// sendAlone sends messages again, each in a call of its own, if a call with several has failed in a way that none of them explains: one of them may be
+// what its shard can't handle, and would keep the others from it for ever.
+func (s *outboxSender) sendAlone(ctx context.Context, ns string, messages []*OutboxMessage, out []Enqueued) {
+	if len(messages) < 2 {
+		return
+	}
+	for i := range out {
+		var notLeader *NotLeader
+		_, refused := task.AsError(out[i].Err)
+		if out[i].Err == nil || refused || errors.As(out[i].Err, &notLeader) || ctx.Err() != nil {
+			continue
+		}
+		out[i] = s.r.b.cfg.SendOutbox(ctx, ns, messages[i:i+1])[0]
+	}
+}
+
+// delivered records the outcome for messages, and returns the indexes of those that stay in the outbox. One whose outcome can't be recorded is set
+// apart.
+func (s *outboxSender) delivered(ctx context.Context, ns string, messages []*OutboxMessage, out []Enqueued) (kept []int, err error) {
+	kept, _, err = change(ctx, s.r, func(round *engine.Round) (kept []int, _ error) {
+		for i, p := range messages {
+			if refused, answered := answerOf(out[i].Err); answered {
+				if stays := engine.Delivered(round, ns, p.Request, out[i].Accepted, refused); !stays {
+					continue
+				}
+			}
+			kept = append(kept, i)
+		}
+		return kept, nil
+	})
+	var panicked *shard.PanicError
+	if !errors.As(err, &panicked) {
+		return kept, err
+	}
+	if len(messages) == 1 {
+		return nil, s.setApart(ctx, ns, messages[0].Request, panicked)
+	}
+	for i := range messages {
+		stays, err := s.delivered(ctx, ns, messages[i:i+1], out[i:i+1])
+		if err != nil {
+			return nil, err
+		}
+		if len(stays) > 0 {
+			kept = append(kept, i)
+		}
+	}
+	return kept, nil
 }
 
 func (s *outboxSender) logRefused(ns string, p *OutboxMessage, refused *task.Error) {

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine/auditlog"
 	"github.com/pawlq/pawl/internal/engine/policies"
 	"github.com/pawlq/pawl/internal/engine/schedule"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/stats"
@@ -31,14 +33,15 @@ type replica struct {
 	stop context.CancelFunc
 
 	// Owned by the shard's loop; leader is nil while another node leads.
-	leader *engine.Leader
-	term   uint64 // of leader
-	claims waitingClaims
-	polls  polls
-	served []serving     // claims of the current round, delivered once it is committed
-	events []stats.Event // reused for the events of each round
-	ticks  *tickTraces
-	ahead  *atomic.Pointer[engine.ReadAhead] // rows read ahead for leader; the next round takes them
+	leader  *engine.Leader
+	term    uint64 // of leader
+	claims  waitingClaims
+	polls   polls
+	served  []serving     // claims of the current round, delivered once it is committed
+	serving *waiter       // the one that is being served
+	events  []stats.Event // reused for the events of each round
+	ticks   *tickTraces
+	ahead   *atomic.Pointer[engine.ReadAhead] // rows read ahead for leader; the next round takes them
 
 	applied  atomic.Uint64 // log index of the last round
 	deadline atomic.Int64  // shard time of the next thing to do
@@ -124,6 +127,7 @@ func (r *replica) elected(o shard.LeaderTerm) {
 // commit.
 func (r *replica) beforeSeal(tx *store.Tx) {
 	round := r.round(tx)
+	defer r.failServing()
 	r.serveWaiting(round)
 	round.Seal()
 }
@@ -143,6 +147,7 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 		logDead(r.log, &round.Dead[i], r.b.cfg.LogHeaders)
 	}
 	r.logBreakers(round.Breakers)
+	r.logApart(round.Apart)
 	if round.ToArchive {
 		poke(r.archiver.wake)
 	}
@@ -205,12 +210,49 @@ func (r *replica) passTime(ctx context.Context) {
 			engine.Tick(round)
 			return r.leader.NextDeadline() <= round.Now(), nil
 		})
+		var panicked *shard.PanicError
 		switch {
+		case errors.As(err, &panicked):
+			r.tickOneByOne(ctx)
 		case err != nil && ctx.Err() == nil:
 			r.tickFailed(ctx, err)
 		case more: // a backlog of due work takes a third of the time, so others hardly notice
 			sleep(ctx, min(2*time.Since(began), maxTickPause))
 		}
+	}
+}
+
+// tickOneByOne does what is due one by one, each in a round of its own, until one panics. That one is set apart.
+func (r *replica) tickOneByOne(ctx context.Context) {
+	for more := true; more && ctx.Err() == nil; {
+		var one schema.Deadline
+		var err error
+		more, _, err = change(ctx, r, func(round *engine.Round) (bool, error) {
+			engine.TickOne(round, func(d schema.Deadline) { one = d })
+			r.setDeadline(r.leader.NextDeadline())
+			return r.leader.FirstDeadline() <= round.Now(), nil
+		})
+		var panicked *shard.PanicError
+		if errors.As(err, &panicked) && one.Kind != 0 {
+			_, _, err = change(ctx, r, func(round *engine.Round) (struct{}, error) {
+				engine.SetDeadlineApart(round, one, panicked.Error())
+				return struct{}{}, nil
+			})
+			more = false // the others are done together again
+		}
+		if err != nil {
+			r.tickFailed(ctx, err)
+			return
+		}
+	}
+}
+
+// logApart logs the rows that a round has set apart.
+func (r *replica) logApart(rows []engine.Apart) {
+	for i := range rows {
+		a := &rows[i]
+		r.log.Error("a row could not be handled and was set apart", "namespace", a.Namespace, "table", string(a.Key[:1]), "key", fmt.Sprintf("%q", a.Key),
+			"reason", a.Reason, "kept", a.Kept)
 	}
 }
 

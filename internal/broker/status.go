@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/explain"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -165,6 +166,7 @@ type NamespaceStatus struct {
 	MoreNewDead                                         bool           // NewDead is a lower bound
 	Busy                                                []*QueueStatus // queues with ready tasks that were examined
 	Idle                                                Idle           // the others, if nobody takes their tasks
+	Apart                                               int64          // rows set apart in the last day: see engine/apart.go
 }
 
 // Idle counts queues with ready tasks that nobody takes.
@@ -189,6 +191,7 @@ func (n *NamespaceStatus) Add(o *NamespaceStatus) {
 	n.Retrying, n.Dead, n.Poisoned = n.Retrying+o.Retrying, n.Dead+o.Dead, n.Poisoned+o.Poisoned
 	n.NewDead, n.MoreNewDead = n.NewDead+o.NewDead, n.MoreNewDead || o.MoreNewDead
 	n.Idle.add(o.Idle)
+	n.Apart += o.Apart
 	for _, s := range o.Busy {
 		if at := slices.IndexFunc(n.Busy, func(t *QueueStatus) bool { return t.Queue == s.Queue }); at >= 0 {
 			n.Busy[at].Add(s)
@@ -298,7 +301,26 @@ func (b *Broker) NamespaceStatus(ctx context.Context, ns string, age time.Durati
 			n.Busy = append(n.Busy, &busy)
 		}
 	}
+	for _, id := range b.Led() {
+		n.Apart += b.Apart(ctx, id)[ns]
+	}
 	return n, err
+}
+
+// apartNew is how long a row that was set apart needs attention.
+const apartNew = 24 * time.Hour
+
+// Apart returns how many rows of each namespace a shard has set apart in the last day; none if this node does not lead it.
+func (b *Broker) Apart(ctx context.Context, shardID uint32) map[string]int64 {
+	r, err := b.replica(shardID)
+	if err != nil {
+		return nil
+	}
+	now, _ := r.shard.Now()
+	n, _, _ := read(ctx, r, func(from store.Reader) (map[string]int64, error) {
+		return schema.CountApart(from, now.Add(-apartNew)), nil
+	})
+	return n
 }
 
 // CountsQuery selects the queues and tasks to count.

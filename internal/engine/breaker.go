@@ -70,7 +70,8 @@ func (h roundQueue) readBreakers() {
 	q.watchTypes()
 	prefix := schema.QueueKey(q.ns, schema.TableBreaker, q.name)
 	h.r.tx.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
-		b := schema.Must(breaker.Decode(string(k[len(prefix):]), v))
+		b, err := breaker.Decode(string(k[len(prefix):]), v)
+		b = schema.MustRow(k, b, err)
 		if q.breakers.Add(b); b.State != breaker.Closed {
 			h.Hold(b.Type)
 		}

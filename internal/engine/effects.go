@@ -24,6 +24,8 @@ type Effects struct {
 	// ToOperate reports whether an operation was started, paused, resumed or aborted. Stopped lists those that have stopped or ended.
 	ToOperate bool
 	Stopped   []task.ID
+	// Apart lists the rows that were set apart. Those beyond the table's bounds were not kept.
+	Apart []Apart
 	// Events lists the other events of operations and schedules.
 	Events []Event
 }

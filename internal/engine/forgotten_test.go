@@ -152,7 +152,7 @@ func TestForgetFindsDamage(t *testing.T) {
 	w.settle(a.ID, true, nil)
 	w.Round(func(r *Round) { r.tx.Delete(schema.IDKey("default", schema.TableEnvelope, a.ID)) })
 	defer func() {
-		if _, damaged := recover().(*store.Failure); !damaged {
+		if _, damaged := recover().(*schema.DamageError); !damaged {
 			t.Error("the damaged task was forgotten")
 		}
 	}()

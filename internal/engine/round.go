@@ -130,14 +130,18 @@ func (r *Round) Queue(ns, name string) *Queue {
 	if q := r.l.queues[qn]; q != nil {
 		return q
 	}
-	row, ok := r.tx.Get(schema.QueueKey(ns, schema.TableQueue, name))
+	key := schema.QueueKey(ns, schema.TableQueue, name)
+	row, ok := r.tx.Get(key)
 	if !ok {
 		return nil
 	}
 	q := r.l.newQueue(qn, r.spaceOf(ns))
-	q.config = schema.Must(task.DecodeQueueConfig(row))
-	if row, ok = r.tx.Get(schema.QueueKey(ns, schema.TableCounts, name)); ok {
-		q.counts = schema.Must(schema.DecodeCounts(row))
+	config, err := task.DecodeQueueConfig(row)
+	q.config = schema.MustRow(key, config, err)
+	key = schema.QueueKey(ns, schema.TableCounts, name)
+	if row, ok = r.tx.Get(key); ok {
+		counts, err := schema.DecodeCounts(row)
+		q.counts = schema.MustRow(key, counts, err)
 	}
 	in := q.in(r)
 	in.readClaims()

@@ -46,7 +46,7 @@ func Tick(r *Round) {
 	if r.l.FirstDeadline() > r.now {
 		return
 	}
-	due, lines, whole := r.l.timelines.readDue(r.tx, r.now)
+	due, lines, whole := r.l.timelines.readDue(r)
 	warmDue(r, due)
 	done := 0
 	for done < len(due) && r.created < CreateLimit {
@@ -54,9 +54,8 @@ func Tick(r *Round) {
 		for i := range n {
 			r.tx.Delete(due[done+i].Key())
 		}
-		if done += n; r.l.points.due[d.Kind] != nil {
-			r.l.points.due[d.Kind](r, d)
-		}
+		done += n
+		r.l.points.due[d.Kind](r, d)
 	}
 	for _, line := range lines {
 		switch t := &r.l.timelines[line]; {

@@ -31,14 +31,15 @@ func (t *timelines) set(at store.Time, kind schema.DeadlineKind) {
 
 // readDue reads the deadlines that are due, up to a bound, in order of time. It returns the timelines they are from, and whether these are all. The
 // positions of those timelines are reset: the caller must set them.
-func (t *timelines) readDue(tx *store.Tx, now store.Time) (due []schema.Deadline, lines []int, whole bool) {
+func (t *timelines) readDue(r *Round) (due []schema.Deadline, lines []int, whole bool) {
+	now := r.now
 	var end *schema.Deadline // the last deadline up to which all timelines were read
 	for line := range schema.Timelines {
 		one := &t[line]
 		if one.next > now {
 			continue
 		}
-		some, all := one.readDue(tx, line, now)
+		some, all := one.readDue(r, line, now)
 		if last := len(some) - 1; !all && (end == nil || some[last].Compare(*end) < 0) {
 			end = &some[last]
 		}
@@ -66,15 +67,26 @@ func upToLimit(due []schema.Deadline) []schema.Deadline {
 	return due
 }
 
-// readDue reads the deadlines that are due in one timeline.
-func (t *timeline) readDue(tx *store.Tx, line int, now store.Time) (due []schema.Deadline, all bool) {
+// readDue reads the deadlines that are due in one timeline. It sets rows apart that are no deadlines.
+func (t *timeline) readDue(r *Round, line int, now store.Time) (due []schema.Deadline, all bool) {
 	lo := schema.TimelineKey(line, t.next)
 	if bytes.Compare(t.after, lo) > 0 {
 		lo = t.after
 	}
 	acts, births := 0, 0
-	tx.Scan(lo, schema.TimelineKey(line, now+1), func(k, v []byte) bool {
-		d := schema.ReadDeadline(k, v)
+	var bad []Apart
+	defer func() {
+		for i := range bad {
+			r.setApart(bad[i])
+		}
+	}()
+	r.tx.Scan(lo, schema.TimelineKey(line, now+1), func(k, v []byte) bool {
+		d, ok := schema.ParseDeadline(k, v)
+		if !ok || r.l.points.due[d.Kind] == nil {
+			bad = append(bad, Apart{Namespace: d.Namespace, Apart: schema.Apart{Key: bytes.Clone(k), Value: bytes.Clone(v), Reason: "it is no deadline of this release"}})
+			acts++
+			return acts < tickLimit
+		}
 		due = append(due, d)
 		acts += d.Acts()
 		if d.Kind == schema.OnTick {

@@ -79,7 +79,7 @@ func checkRunbook(t *testing.T, alert, at, section string) {
 	}
 	for part, says := range map[string]*regexp.Regexp{
 		"Pages":    regexp.MustCompile("`/[a-z]*"),
-		"Resolved": regexp.MustCompile(`(?s)alert.* ends? (at once|within that time|an hour after)`),
+		"Resolved": regexp.MustCompile(`(?s)alert.* ends? (at once|within that time|an hour after|a day after)`),
 		"Role":     regexp.MustCompile("`(observe|operate|admin)"),
 	} {
 		_, rest, _ := strings.Cut(section, "\n- *"+part+"*")

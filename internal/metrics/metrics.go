@@ -60,6 +60,7 @@ type Shard struct {
 	LeaderChanges uint64
 	Applied       uint64
 	Bytes         uint64            // size of its state on disk
+	Apart         int64             // rows set apart in the last day; only if it leads
 	Lag           map[string]uint64 // of the other replicas, by node, in entries; only if it leads
 }
 
@@ -325,6 +326,9 @@ func collectShard(to chan<- prometheus.Metric, s *Shard) {
 	leaderChanges.counter(to, s.LeaderChanges, id)
 	applied.gauge(to, float64(s.Applied), id)
 	storeBytes.gauge(to, float64(s.Bytes), id)
+	if s.Leads {
+		rowsApart.gauge(to, float64(s.Apart), id)
+	}
 	for _, node := range slices.Sorted(keysOf(s.Lag)) {
 		lag.gauge(to, float64(s.Lag[node]), id, node)
 	}

@@ -65,6 +65,7 @@ var (
 	applied       = gather("pawl_raft_applied_index", "Index of the last log entry that this node's replica of the shard has applied.", "shard")
 	lag           = gather("pawl_raft_lag_entries", "Log entries that a replica is missing. Reported by the leader of the shard.", "shard", "node")
 
+	rowsApart       = gather("pawl_rows_set_apart", "Rows of the shard that could not be handled and were set apart in the last day. Reported by the leader of the shard.", "shard")
 	storeBytes      = gather("pawl_store_bytes", "Size of a replica's state on disk, in bytes.", "shard")
 	logBytes        = gather("pawl_raft_log_bytes", "Size of the logs of all shards on disk, in bytes.")
 	diskFree        = gather("pawl_disk_free_bytes", "Free space on the disk with the data directory, in bytes.")

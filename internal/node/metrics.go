@@ -79,6 +79,9 @@ func (c *collector) shardMetrics(ctx context.Context) (out []metrics.Shard) {
 			Bytes: rep.state.DiskBytes()}
 		if m.Leads {
 			m.Lag = c.lagOf(ctx, rep)
+			for _, n := range c.broker.Apart(ctx, id) {
+				m.Apart += n
+			}
 		}
 		out = append(out, m)
 	}

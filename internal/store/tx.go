@@ -148,6 +148,8 @@ func (t *Tx) GetRuns(keys [][]byte, fn func(i int, value []byte, apart bool)) {
 	lo, hi := keys[0], after(keys[len(keys)-1])
 	r := t.over(lo, hi)
 	it := r.iterate(lo, hi)
+	finished := false
+	defer closeAfterPanic(it, &finished)
 	ok, apart := it.First(), false
 	for i := 0; ok && i < len(keys); i++ {
 		if bytes.Compare(it.Key(), keys[i]) < 0 {
@@ -158,6 +160,7 @@ func (t *Tx) GetRuns(keys [][]byte, fn func(i int, value []byte, apart bool)) {
 			ok, apart = it.Next(), false
 		}
 	}
+	finished = true
 	r.finish(it)
 }
 
@@ -203,21 +206,27 @@ func (r reads) Get(key []byte) ([]byte, bool) { return get(r.store, r.from, key)
 
 func (r reads) Scan(lo, hi []byte, fn func(key, value []byte) bool) {
 	it := r.iterate(lo, hi)
+	finished := false
+	defer closeAfterPanic(it, &finished)
 	for ok := it.First(); ok; ok = it.Next() {
 		if !fn(it.Key(), r.value(it)) {
 			break
 		}
 	}
+	finished = true
 	r.finish(it)
 }
 
 func (r reads) ScanBack(lo, hi []byte, fn func(key, value []byte) bool) {
 	it := r.iterate(lo, hi)
+	finished := false
+	defer closeAfterPanic(it, &finished)
 	for ok := it.Last(); ok; ok = it.Prev() {
 		if !fn(it.Key(), r.value(it)) {
 			break
 		}
 	}
+	finished = true
 	r.finish(it)
 }
 
@@ -226,11 +235,14 @@ func (r reads) GetEach(keys [][]byte, fn func(i int, value []byte)) {
 		return
 	}
 	it := r.iterate(keys[0], after(keys[len(keys)-1]))
+	finished := false
+	defer closeAfterPanic(it, &finished)
 	for i, key := range keys {
 		if it.SeekGE(key) && bytes.Equal(it.Key(), key) {
 			fn(i, r.value(it))
 		}
 	}
+	finished = true
 	r.finish(it)
 }
 
@@ -238,9 +250,16 @@ func (r reads) GetEach(keys [][]byte, fn func(i int, value []byte)) {
 func (r reads) value(it *pebble.Iterator) []byte {
 	v, err := it.ValueAndErr()
 	if err != nil {
-		r.store.failRead(errors.Join(err, it.Close()))
+		r.store.failRead(err)
 	}
 	return v
+}
+
+// closeAfterPanic closes an iterator that a panic of a callback keeps from finish: it would keep its files for ever.
+func closeAfterPanic(it *pebble.Iterator, finished *bool) {
+	if !*finished {
+		_ = it.Close()
+	}
 }
 
 func (r reads) finish(it *pebble.Iterator) {

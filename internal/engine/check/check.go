@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/schema"
@@ -25,6 +26,7 @@ func Namespace(from store.Reader, ns string, policies []engine.Policy) []string 
 			check(c)
 		}
 	}
+	c.findApart()
 	c.expectUnique()
 	c.expectOrder()
 	c.checkFirsts()
@@ -192,4 +194,12 @@ func (c *checker) compareTables() {
 		c.Find("row %q is missing", k)
 	}
 	c.findShared()
+}
+
+// findApart reports the rows that were set apart.
+func (c *checker) findApart() {
+	c.Scan(schema.TableApart, func(k, v []byte) {
+		a, err := schema.DecodeApart(v)
+		c.Find("row %q of table %q was set apart at %s: %s (%v)", a.Key, a.Key[:min(len(a.Key), 1)], a.At.Time().Format(time.RFC3339), a.Reason, err)
+	})
 }

@@ -2,7 +2,7 @@ package lanes
 
 import (
 	"bytes"
-	"fmt"
+	"errors"
 	"slices"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
@@ -42,10 +42,11 @@ func (w *rows) isUnread(p task.Priority, key string) bool {
 // decodeStored returns a lane decoded from its row.
 func (w *rows) decodeStored(k, v []byte) *Lane {
 	name, ok := schema.ParseLane(k[len(w.ns)+len(w.queue)+3:])
-	row := schema.Must(schema.DecodeLane(v))
+	row, err := schema.DecodeLane(v)
 	if !ok {
-		schema.Damaged(fmt.Errorf("lane key %q", k))
+		err = errors.New("its key names no lane")
 	}
+	row = schema.MustRow(k, row, err)
 	l := &Lane{LaneName: name, count: row.Count, scan: row.First, inRow: row.InRow, stale: row.Stale}
 	if l.stale != 0 {
 		l.stales = Bounds.Stale // an upper bound: they are deleted when the next task leaves

@@ -66,7 +66,8 @@ func (s *Set) Read(tx *store.Tx, claimed func(key string, id task.ID, named bool
 	})
 	prefix = schema.QueueKey(s.ns, schema.TableUse, s.queue)
 	tx.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
-		u := schema.Must(DecodeUse(v))
+		u, err := DecodeUse(v)
+		u = schema.MustRow(k, u, err)
 		read[string(k)] = u
 		uses, ids = append(uses, bytes.Clone(k)), append(ids, u.Named...)
 		return true
@@ -121,7 +122,8 @@ func (s *Set) Drop(tx *store.Tx) {
 	prefix := schema.QueueKey(s.ns, schema.TableUse, s.queue)
 	var keys [][]byte
 	tx.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
-		u := schema.Must(DecodeUse(v))
+		u, err := DecodeUse(v)
+		u = schema.MustRow(k, u, err)
 		keys = append(keys, bytes.Clone(k))
 		if u.Bucket != nil {
 			keys = append(keys, schema.DeadlineKey(u.Bucket.Due, schema.OnTokens, s.ns, schema.BucketRest(s.queue, string(k[len(prefix):]))))

@@ -129,7 +129,8 @@ func watchOf(r *engine.Round, ns string) *watch {
 	}
 	w := &watch{wanted: map[subject]bool{}}
 	if row, ok := r.Tx().Get(watchKey(ns)); ok {
-		w.Watch = schema.Must(decodeWatch(row))
+		watch, err := decodeWatch(row)
+		w.Watch = schema.MustRow(watchKey(ns), watch, err)
 	}
 	if memoryOf(r).watches == nil {
 		*memoryOf(r) = memory{map[string]*watch{}, map[subject]*tally{}}
@@ -258,7 +259,8 @@ func readTally(r *engine.Round, name subject) *tally {
 	if !ok {
 		return nil
 	}
-	t := schema.Must(decodeTally(name, row))
+	t, err := decodeTally(name, row)
+	t = schema.MustRow(name.key(), t, err)
 	watchOf(r, name.ns) // allocates the map of tallies
 	memoryOf(r).tallies[name] = t
 	return t

@@ -411,18 +411,19 @@ func forgetOperation(r *engine.Round, ns string, o *Operation) {
 
 // Show reads an operation.
 func Show(from store.Reader, ns string, id task.ID) (*Operation, error) {
-	row, ok := from.Get(schema.IDKey(ns, schema.TableOperation, id))
+	o, ok := schema.Read(from, schema.IDKey(ns, schema.TableOperation, id), func(row []byte) (*Operation, error) { return decodeOperation(id, row) })
 	if !ok {
 		return nil, task.NotFound("operation", id.String())
 	}
-	return schema.Must(decodeOperation(id, row)), nil
+	return o, nil
 }
 
 // readOperations reads all operations of a namespace, oldest first: there are not many.
 func readOperations(from store.Reader, ns string) (all []*Operation) {
 	lo, hi := schema.TableBounds(ns, schema.TableOperation)
 	from.Scan(lo, hi, func(k, row []byte) bool {
-		o := schema.Must(decodeOperation(schema.IDAt(k), row))
+		o, err := decodeOperation(schema.IDAt(k), row)
+		o = schema.MustRow(k, o, err)
 		all = append(all, o)
 		return true
 	})
@@ -440,7 +441,8 @@ type Ref struct {
 func ListRunning(from store.Reader) (running []Ref) {
 	from.Scan([]byte{schema.TableOperation}, []byte{schema.TableOperation + 1}, func(k, row []byte) bool {
 		id := schema.IDAt(k)
-		o := schema.Must(decodeOperation(id, row))
+		o, err := decodeOperation(id, row)
+		o = schema.MustRow(k, o, err)
 		if o.State == Running {
 			running = append(running, Ref{string(k[1 : len(k)-17]), id})
 		}
@@ -465,7 +467,8 @@ func List(from store.Reader, ns string, s task.Scope, below task.ID, limit int) 
 		if page.More = len(page.Operations) == limit; page.More {
 			return false
 		}
-		o := schema.Must(decodeOperation(schema.IDAt(k), row))
+		o, err := decodeOperation(schema.IDAt(k), row)
+		o = schema.MustRow(k, o, err)
 		if s.Covers(o.Scope()) {
 			page.Operations = append(page.Operations, o)
 		}

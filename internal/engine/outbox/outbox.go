@@ -22,6 +22,9 @@ type Message struct {
 	Notice       *Notice
 	Cancel       task.ID
 	Notification *task.Notification
+
+	// Damage is why the row can't be understood. Only List returns such a message, which then has nothing but its request id.
+	Damage error
 }
 
 // IsTask reports whether the message is a task to enqueue.
@@ -83,7 +86,10 @@ func List(from store.Reader, ns string, behind task.ID, limit int) (messages []*
 	}
 	m := &schema.Counted{Reader: from}
 	m.Scan(lo, hi, func(k, row []byte) bool {
-		p := schema.Must(Decode(schema.IDAt(k), bytes.Clone(row))) // the row is valid only during the scan
+		p, err := Decode(schema.IDAt(k), bytes.Clone(row)) // the row is valid only during the scan
+		if err != nil {
+			p = &Message{Request: schema.IDAt(k), Damage: err}
+		}
 		messages = append(messages, p)
 		return len(messages) < limit && m.Bytes < schema.PageBytes
 	})

@@ -105,9 +105,11 @@ func ToArchive(from store.Reader, ns string, limit int) (views []*View) {
 	lo, hi := schema.TableBounds(ns, schema.TableArchive)
 	m := &schema.Counted{Reader: from}
 	m.Scan(lo, hi, func(k, _ []byte) bool {
-		if v, err := Show(m, ns, schema.IDAt(k)); err == nil {
-			views = append(views, v)
-		}
+		schema.Blame(k, func() {
+			if v, err := Show(m, ns, schema.IDAt(k)); err == nil {
+				views = append(views, v)
+			}
+		})
 		return len(views) < limit && m.Bytes < schema.PageBytes
 	})
 	return views

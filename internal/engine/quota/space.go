@@ -37,8 +37,9 @@ type Waiter struct {
 func Open(from store.Reader, ns string) *Space {
 	s := &Space{ns: ns, share: readShare(from, ns)}
 	lo, hi := schema.TableBounds(ns, schema.TableCounts)
-	from.Scan(lo, hi, func(_, v []byte) bool {
-		c := schema.Must(schema.DecodeCounts(v))
+	from.Scan(lo, hi, func(k, v []byte) bool {
+		c, err := schema.DecodeCounts(v)
+		c = schema.MustRow(k, c, err)
 		s.add(&c)
 		return true
 	})
@@ -58,11 +59,13 @@ func (s *Space) add(c *schema.Counts) {
 }
 
 func readShare(from store.Reader, ns string) task.Share {
-	row, ok := from.Get(schema.Table(ns, schema.TableShare))
+	key := schema.Table(ns, schema.TableShare)
+	row, ok := from.Get(key)
 	if !ok {
 		return task.Share{Amounts: task.Unlimited}
 	}
-	return schema.Must(schema.DecodeShare(row))
+	share, err := schema.DecodeShare(row)
+	return schema.MustRow(key, share, err)
 }
 
 // Info returns what the namespace uses.

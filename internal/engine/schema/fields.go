@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -359,14 +360,40 @@ func Must[T any](v T, err error) T {
 }
 
 // DamageError is the panic of code that needs a row which can't be understood: it is damaged, or of another release.
-type DamageError struct{ Err error }
+type DamageError struct {
+	Key []byte // of the row, if the leader needs it for more than one task; nil: it is not known, or only some task needs it
+	Err error
+}
 
 func (e *DamageError) Error() string { return "damaged state: " + e.Err.Error() }
 
 func (e *DamageError) Unwrap() error { return e.Err }
 
 // Damaged panics with a DamageError. The shard then fails the call whose function needs the row, and drops all that it wrote.
-func Damaged(err error) { panic(&DamageError{err}) }
+func Damaged(err error) { panic(&DamageError{Err: err}) }
+
+// MustRow is Must for a row that the leader needs for more than one task: of a queue, or of a namespace.
+func MustRow[T any](key []byte, v T, err error) T {
+	if err != nil {
+		panic(&DamageError{bytes.Clone(key), fmt.Errorf("row %q: %w", key, err)})
+	}
+	return v
+}
+
+// Blame runs fn. What it can't understand is blamed on the row with this key, which leads to it.
+func Blame(key []byte, fn func()) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		if d, ok := p.(*DamageError); ok && d.Key == nil {
+			p = &DamageError{bytes.Clone(key), d.Err}
+		}
+		panic(p)
+	}()
+	fn()
+}
 
 // SortedKeys returns the keys of a map in order.
 func SortedKeys[V any](m map[string]V) []string {

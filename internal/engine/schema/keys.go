@@ -60,6 +60,7 @@ import (
 //	                                         one; the value has their ids
 //	v time kind ns 0 seq                     the end of leases granted in one round; the value has the ids of their tasks
 //	R 0                                      the shard was restored from a backup not long ago
+//	X ns 0 seq                               a row that was set apart, because a loop could not handle it: its key, its value, why and when
 //	A 0 …                                    the audit log: see its package
 const (
 	TableEnvelope     = 'e'
@@ -99,6 +100,7 @@ const (
 	TableWatch        = 'W'
 	TableNotification = 'N'
 	TableZone         = 'z'
+	TableApart        = 'X'
 	TableDeadline     = 't'
 	TableLease        = 'v'
 	TableRestored     = 'R'
@@ -110,7 +112,7 @@ var _ = [...]struct{}{
 	TableDead: {}, TableKey: {}, TableRequest: {}, TableUnique: {}, TableFirst: {}, TableOrder: {}, TableClaimKey: {}, TableClaimed: {}, TableOnce: {}, TableUse: {},
 	TableQueue: {}, TableCounts: {}, TableShare: {}, TableBreaker: {}, TableArchive: {}, TablePlan: {}, TableProgress: {}, TableTick: {},
 	TableDeletion: {}, TableOutbox: {}, TableFollow: {}, TableGroup: {}, TableMember: {}, TableOperation: {}, TableStep: {}, TableWatch: {},
-	TableNotification: {}, TableZone: {}, TableDeadline: {}, TableLease: {}, TableRestored: {},
+	TableNotification: {}, TableZone: {}, TableApart: {}, TableDeadline: {}, TableLease: {}, TableRestored: {},
 }
 
 // Timelines lists the tables of deadlines. Leases have their own: most end early, so it stays short, and it lists every claimed task.
@@ -402,6 +404,18 @@ func Joined(due []Deadline) (d Deadline, n int) {
 		n++
 	}
 	return d, n
+}
+
+// First splits the deadline into that of its first task or key, and that of the others, which may be none.
+func (d Deadline) First() (one, rest Deadline) {
+	one, rest = d, d
+	switch {
+	case len(d.Shared) > 0:
+		one.Shared, rest.Shared = d.Shared[:1], d.Shared[1:]
+	case len(d.Keys) > 0:
+		one.Keys, rest.Keys = d.Keys[:1], d.Keys[1:]
+	}
+	return one, rest
 }
 
 // Acts returns how many tasks, keys or other things the deadline is for.

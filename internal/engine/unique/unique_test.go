@@ -117,11 +117,11 @@ func TestDamageStops(t *testing.T) {
 	}
 }
 
-// stops reports whether fn finds damaged state, which stops the replica.
+// stops reports whether fn finds damaged state, which stops the call.
 func stops(read func()) (stopped bool) {
 	defer func() {
 		err, _ := recover().(error)
-		var damage *store.Failure
+		var damage *schema.DamageError
 		stopped = errors.As(err, &damage)
 	}()
 	read()

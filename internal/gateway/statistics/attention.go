@@ -71,6 +71,7 @@ var (
 		return fmt.Sprintf("the disks of %s nodes are nearly full, most: %s", grouped(n), most)
 	}}
 	certificateEnds = problem{severity: critical, kind: "certificate"}
+	rowsApart       = problem{severity: critical, kind: "shard"}
 	deadLetters     = problem{severity: critical, kind: "dead_letters"}
 	noWorker        = problem{severity: critical, kind: "no_worker", sum: func(n int64, total float64, most string) string {
 		return fmt.Sprintf("%s queues have %s, and no worker takes them; most: %s", grouped(n), ready(int64(total)), most)
@@ -114,7 +115,7 @@ var (
 		return fmt.Sprintf("%s ticks of schedules were late or missed, most: %s", grouped(n), most)
 	}}
 
-	problems = []*problem{&noLeader, &nodeAway, &clockWrong, &diskFull, &diskLow, &certificateEnds, &deadLetters, &noWorker, &noWorkerForType, &webhookDisabled, &webhookFails,
+	problems = []*problem{&noLeader, &nodeAway, &clockWrong, &diskFull, &diskLow, &certificateEnds, &rowsApart, &deadLetters, &noWorker, &noWorkerForType, &webhookDisabled, &webhookFails,
 		&webhookDrops, &nodeRestarts, &diskSlow, &deadLettersKept, &failureRates,
 		&fewReplicas, &replicaLags, &longWait, &breakerOpen, &queuePaused, &scheduleLate}
 )
@@ -310,6 +311,9 @@ func (s *situation) ofTasks(f findings) {
 		f.add(&deadLetters, "", float64(s.status.NewDead), "%s%s in the last hour, %s in all", least, plural(s.status.NewDead, "dead letter"), grouped(kept))
 	case kept > 0:
 		f.add(&deadLettersKept, "", float64(kept), "%s, none of them from the last hour", plural(kept, "dead letter"))
+	}
+	if n := s.status.Apart; n > 0 {
+		f.add(&rowsApart, "", float64(n), "%s of the last day could not be handled and were set apart: `pawl verify` and the log name them", plural(n, "row"))
 	}
 	s.ofFailures(f)
 }

@@ -1,0 +1,109 @@
+package engine
+
+import (
+	"bytes"
+
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A row that a loop of the shard can't handle would stop the loop for all others. It is set apart: moved into a table of its own, with the reason, in
+// one entry of the log, where check, the metrics and the overview report it. A call that needs a row which can't be understood just fails.
+
+// maxApart and maxApartBytes bound the rows that are set apart in a shard. Beyond them a row is not kept; the log has its key.
+const (
+	maxApart      = 1000
+	maxApartBytes = 16 << 20
+)
+
+// Apart is a row that was set apart.
+type Apart struct {
+	Namespace string
+	schema.Apart
+	Kept bool
+}
+
+// setApart moves a row out of the way of the loop that can't handle it.
+func (r *Round) setApart(a Apart) {
+	if a.Namespace == "" {
+		a.Namespace = "default" // so that somebody sees it
+	}
+	a.At = r.now
+	rows, size := 0, len(a.Key)+len(a.Value)
+	r.tx.Scan([]byte{schema.TableApart}, []byte{schema.TableApart + 1}, func(_, v []byte) bool {
+		rows, size = rows+1, size+len(v)
+		return true
+	})
+	if a.Kept = rows < maxApart && size <= maxApartBytes; a.Kept {
+		r.tx.Set(schema.ApartKey(a.Namespace, r.NextSeq()), a.Encode())
+	}
+	r.tx.Delete(a.Key)
+	r.Apart = append(r.Apart, a)
+}
+
+// SetMessageApart moves a message out of the outbox.
+func SetMessageApart(r *Round, ns string, request task.ID, reason string) {
+	key := schema.IDKey(ns, schema.TableOutbox, request)
+	if row, ok := r.tx.Get(key); ok {
+		r.setApart(Apart{Namespace: ns, Apart: schema.Apart{Key: key, Value: row, Reason: reason}})
+	}
+}
+
+// SetRowApart moves a row out of the way that the leader needs for a queue or a namespace as a whole. The queue or namespace is then as without it.
+func SetRowApart(r *Round, key []byte, reason string) {
+	if row, ok := r.tx.Get(key); ok {
+		ns, _, _ := bytes.Cut(key[1:], []byte{0})
+		r.setApart(Apart{Namespace: string(ns), Apart: schema.Apart{Key: key, Value: row, Reason: reason}})
+	}
+}
+
+// SetDeadlineApart moves a deadline that can't be handled out of the way, of a shared one only the given tasks or keys.
+func SetDeadlineApart(r *Round, d schema.Deadline, reason string) {
+	row, ok := r.tx.Get(d.Key())
+	if !ok {
+		return // it is gone by now
+	}
+	rest, _ := schema.ParseDeadline(d.Key(), row)
+	for _, id := range d.Shared {
+		rest.Shared = without(rest.Shared, func(other task.ID) bool { return other == id })
+	}
+	for _, key := range d.Keys {
+		rest.Keys = without(rest.Keys, func(other []byte) bool { return string(other) == string(key) })
+	}
+	r.setApart(Apart{Namespace: d.Namespace, Apart: schema.Apart{Key: d.Key(), Value: d.Value(), Reason: reason}})
+	if len(rest.Shared)+len(rest.Keys) > 0 {
+		r.tx.Set(rest.Key(), rest.Value())
+	}
+}
+
+func without[T any](list []T, is func(T) bool) (rest []T) {
+	for _, v := range list {
+		if !is(v) {
+			rest = append(rest, v)
+		}
+	}
+	return rest
+}
+
+// TickOne is Tick for the first thing that is due, of a shared deadline the first task or key. It passes it to begin before it handles it: if it
+// panics, the next round can set it apart.
+func TickOne(r *Round, begin func(schema.Deadline)) {
+	if r.l.FirstDeadline() > r.now {
+		return
+	}
+	due, lines, _ := r.l.timelines.readDue(r)
+	next := r.now + 1 // nothing is due any more
+	if len(due) > 0 {
+		next = due[0].At
+		one, rest := due[0].First()
+		begin(one)
+		r.tx.Delete(one.Key())
+		if len(rest.Shared)+len(rest.Keys) > 0 {
+			r.tx.Set(rest.Key(), rest.Value())
+		}
+		r.l.points.due[one.Kind](r, one)
+	}
+	for _, line := range lines {
+		r.l.timelines[line] = timeline{next: min(r.l.timelines[line].next, next)}
+	}
+}
