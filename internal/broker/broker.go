@@ -47,7 +47,7 @@ type Config struct {
 	// Stats records what happens in the shards that this node leads; nil: nothing is recorded.
 	Stats  *stats.Recorder
 	Logger *slog.Logger
-	// LogHeaders names the headers included in a dead letter's log line, as returned by ParseLogHeaders.
+	// LogHeaders names the headers included in a dead letter's log line, as returned by logheaders.Parse.
 	LogHeaders []string
 }
 

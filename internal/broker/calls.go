@@ -50,14 +50,7 @@ func (r *replica) enqueue(ctx context.Context, ns string, queues []string, specs
 	if !slices.ContainsFunc(specs, func(s task.Spec) bool { return s.RequestTTL > 0 }) {
 		return withQueues(ctx, r, ns, queues, fn)
 	}
-	return whenFree(ctx, r, func() ([]Enqueued, Stamp, error) {
-		return withQueues(ctx, r, ns, queues, func(round *engine.Round) ([]Enqueued, error) {
-			if err := r.notHeld(round); err != nil {
-				return nil, err
-			}
-			return fn(round)
-		})
-	})
+	return whenFree(ctx, r, func() ([]Enqueued, Stamp, error) { return withQueues(ctx, r, ns, queues, unlessHeld(r, fn)) })
 }
 
 // withQueues runs a call in a shard that needs copies of the given queues. It fetches the missing ones first.

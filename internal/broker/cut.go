@@ -3,8 +3,6 @@ package broker
 import (
 	"context"
 	"errors"
-	"maps"
-	"sync"
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
@@ -20,121 +18,33 @@ import (
 // after the last. So whatever one shard has taken from another, it took either before its hold, and then it is in its image, or after its release, and then
 // no image says so.
 
-// holds are the backups that hold a shard on this node. They outlive a term, but count only in theirs: see CheckCut.
-type holds struct {
-	mu    sync.Mutex
-	until map[task.ID]store.Time // by the ids of their cuts
-	freed chan struct{}          // closed when a hold is released
-}
-
-// maxHeld bounds the backups that may hold a shard at a time.
-const maxHeld = 16
-
 // errHeld: a call of another shard did not run, because the shard is held.
 var errHeld = errors.New("the shard is held for a backup")
 
-func (h *holds) add(id task.ID, now store.Time) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.dropEnded(now)
-	if _, again := h.until[id]; !again && len(h.until) >= maxHeld {
-		return task.Unavailable(task.CutWindow, "%d backups are beginning at this moment", len(h.until))
-	}
-	if h.until == nil {
-		h.until = map[task.ID]store.Time{}
-	}
-	h.until[id] = now.Add(task.CutWindow)
-	return nil
-}
-
-func (h *holds) dropEnded(now store.Time) {
-	maps.DeleteFunc(h.until, func(_ task.ID, until store.Time) bool { return until <= now })
-}
-
-// has reports whether a backup holds the shard.
-func (h *holds) has(id task.ID, now store.Time) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.until[id] > now
-}
-
-func (h *holds) release(id task.ID) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.until, id)
-	if h.freed != nil {
-		close(h.freed)
-		h.freed = nil
-	}
-}
-
-// held reports whether any backup holds the shard.
-func (h *holds) held(now store.Time) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.dropEnded(now)
-	return len(h.until) > 0
-}
-
-// wait waits until a hold is released, or the next ends by itself.
-func (h *holds) wait(ctx context.Context, now store.Time) error {
-	h.mu.Lock()
-	h.dropEnded(now)
-	if len(h.until) == 0 {
-		h.mu.Unlock()
-		return nil
-	}
-	if h.freed == nil {
-		h.freed = make(chan struct{})
-	}
-	freed, soon := h.freed, task.CutWindow
-	for _, until := range h.until {
-		soon = min(soon, until.Sub(now))
-	}
-	h.mu.Unlock()
-	timer := time.NewTimer(soon)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-freed:
-	case <-timer.C:
-	}
-	return nil
-}
-
 // whenFree runs a call of another shard, again once the shard is free if it was held.
-func whenFree[T any](ctx context.Context, r *replica, run func() (T, Stamp, error)) (T, Stamp, error) {
-	for {
-		out, at, err := run()
-		if !errors.Is(err, errHeld) {
-			return out, at, err
-		}
+func whenFree[T any](ctx context.Context, r *replica, run func() (T, Stamp, error)) (out T, at Stamp, err error) {
+	for out, at, err = run(); errors.Is(err, errHeld); out, at, err = run() {
 		now, _ := r.shard.Now()
-		if err := r.holds.wait(ctx, now); err != nil {
+		if err := r.holds.Wait(ctx, now); err != nil {
 			return out, at, err
 		}
 	}
+	return out, at, err
 }
 
-// notHeld must be called in each round of a call of another shard, before it changes anything.
-func (r *replica) notHeld(round *engine.Round) error {
-	if r.holds.held(round.Now()) {
-		return errHeld
+// unlessHeld returns a function that refuses to run in a round in which the shard is held.
+func unlessHeld[T any](r *replica, fn func(*engine.Round) (T, error)) func(*engine.Round) (T, error) {
+	return func(round *engine.Round) (out T, err error) {
+		if r.holds.Held(round.Now()) {
+			return out, errHeld
+		}
+		return fn(round)
 	}
-	return nil
 }
 
 // changeWhenFree is change for a call of another shard.
 func changeWhenFree[T any](ctx context.Context, r *replica, fn func(*engine.Round) (T, error)) (T, Stamp, error) {
-	return whenFree(ctx, r, func() (T, Stamp, error) {
-		return change(ctx, r, func(round *engine.Round) (out T, err error) {
-			if err := r.notHeld(round); err != nil {
-				return out, err
-			}
-			return fn(round)
-		})
-	})
+	return whenFree(ctx, r, func() (T, Stamp, error) { return change(ctx, r, unlessHeld(r, fn)) })
 }
 
 // receives is changes for a verb by which another shard, or the system shard, changes this one.
@@ -152,8 +62,8 @@ func reports[Req, Resp any, P placed[Req]](rule verb.Rule, fn func(from store.Re
 	rule.Idempotent = true
 	return onReplica[Req, Resp, P](rule, func(ctx context.Context, r *replica, q *Req) (Resp, error) {
 		out, _, err := read(ctx, r, func(from store.Reader) (Resp, error) { return fn(from, q) })
-		for now, _ := r.shard.Now(); err == nil && r.holds.held(now); now, _ = r.shard.Now() {
-			err = r.holds.wait(ctx, now)
+		for now, _ := r.shard.Now(); err == nil && r.holds.Held(now); now, _ = r.shard.Now() {
+			err = r.holds.Wait(ctx, now)
 		}
 		return out, err
 	})
@@ -171,18 +81,15 @@ type CutBegun struct{ Term uint64 }
 
 // BeginCut holds a shard until EndCut, or for task.CutWindow.
 var BeginCut = onReplica(verb.Rule{Name: "begin-cut", Idempotent: true}, func(ctx context.Context, r *replica, q *OnCut) (CutBegun, error) {
-	out, _, err := change(ctx, r, func(round *engine.Round) (CutBegun, error) { return CutBegun{r.term}, r.holds.add(q.ID, round.Now()) })
+	out, _, err := change(ctx, r, func(round *engine.Round) (CutBegun, error) { return CutBegun{r.term}, r.holds.Add(q.ID, round.Now()) })
 	return out, err
 })
 
 // CheckCut fails unless the shard has been held without a break since BeginCut answered, by one leader. A majority confirms that it still leads.
 var CheckCut = onReplica(verb.Rule{Name: "check-cut", Idempotent: true}, func(ctx context.Context, r *replica, q *OnCut) (Nothing, error) {
 	out, _, err := change(ctx, r, func(round *engine.Round) (out Nothing, err error) {
-		switch {
-		case r.term != q.Term:
-			err = task.Unavailable(time.Second, "shard %d: its leader changed while a backup began", r.id)
-		case !r.holds.has(q.ID, round.Now()):
-			err = task.Unavailable(time.Second, "shard %d: the backup took longer than %v to begin", r.id, task.CutWindow)
+		if r.term != q.Term || !r.holds.Has(q.ID, round.Now()) {
+			err = task.Unavailable(time.Second, "shard %d: its leader changed while a backup began, or that took longer than %v", r.id, task.CutWindow)
 		}
 		return out, err
 	})
@@ -191,6 +98,6 @@ var CheckCut = onReplica(verb.Rule{Name: "check-cut", Idempotent: true}, func(ct
 
 // EndCut releases a shard.
 var EndCut = onReplica(verb.Rule{Name: "end-cut", Idempotent: true}, func(_ context.Context, r *replica, q *OnCut) (Nothing, error) {
-	r.holds.release(q.ID)
+	r.holds.Release(q.ID)
 	return Nothing{}, nil
 })

@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/pawlq/pawl/internal/broker/logheaders"
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -56,5 +57,5 @@ func logDead(log *slog.Logger, d *engine.DeadLetter, headers []string) {
 	if d.Failure.Type != "" {
 		attrs = append(attrs, "error_type", d.Failure.Type)
 	}
-	log.Warn("task dead-lettered", append(attrs, headerAttrs(headers, d.Headers)...)...)
+	log.Warn("task dead-lettered", append(attrs, logheaders.Attrs(headers, d.Headers)...)...)
 }

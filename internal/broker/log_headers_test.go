@@ -5,22 +5,22 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/pawlq/pawl/internal/broker/logheaders"
 	"github.com/pawlq/pawl/internal/engine"
 )
 
 func TestDeadLetterLineHasTheListedHeaders(t *testing.T) {
-	long := strings.Repeat("a", maxLoggedValue-1) + "é" // the rune straddles the limit
+	long := strings.Repeat("a", logheaders.MaxValue-1) + "é" // the rune straddles the limit
 	headers := map[string]string{"correlation-id": "c-1", "X-Request-ID": "r-1", "x-long": long, "authorization": "secret", "x-lines": "a\nlevel=ERROR",
 		"x-twice": "lower", "X-Twice": "upper"}
 	for _, c := range []struct {
 		list, want string // want is the attribute as JSON; empty: none
 	}{
 		{"correlation-id,x-request-id,traceparent", `{"correlation-id":"c-1","x-request-id":"r-1"}`},
-		{"x-long", `{"x-long":"` + strings.Repeat("a", maxLoggedValue-1) + `"}`},
+		{"x-long", `{"x-long":"` + strings.Repeat("a", logheaders.MaxValue-1) + `"}`},
 		{"x-lines", `{"x-lines":"a\nlevel=ERROR"}`},
 		{"x-twice", `{"x-twice":"lower"}`},
 		{"X-TWICE, Correlation-Id,correlation-id", `{"correlation-id":"c-1","x-twice":"lower"}`},
@@ -31,7 +31,7 @@ func TestDeadLetterLineHasTheListedHeaders(t *testing.T) {
 		if c.list != "" {
 			list = strings.Split(c.list, ",")
 		}
-		names, err := ParseLogHeaders(list)
+		names, err := logheaders.Parse(list)
 		if err != nil {
 			t.Errorf("%q: %v", c.list, err)
 			continue
@@ -73,40 +73,5 @@ func TestDeadLetterLineHasTheError(t *testing.T) {
 		if got, there := fields["error_type"]; there != (typ != "") || there && got != typ {
 			t.Errorf("error_type = %v, want %q", got, typ)
 		}
-	}
-}
-
-func TestParseLogHeaders(t *testing.T) {
-	many := slices.Repeat([]string{"x"}, maxLogHeaders+1)
-	for _, c := range []struct {
-		names []string
-		want  string // of the error
-	}{
-		{[]string{strings.Repeat("n", maxLogHeaderName)}, ""},
-		{[]string{"x_a.b-c~1"}, ""},
-		{many[1:], ""},
-		{many, "17 names, at most 16 are allowed"},
-		{[]string{strings.Repeat("n", maxLogHeaderName+1)}, "has 65 bytes, at most 64 are allowed"},
-		{[]string{"a", ""}, `"" is not the name of a header`},
-		{[]string{"a b"}, `"a b" is not the name of a header`},
-		{[]string{"a=b"}, `"a=b" is not the name of a header`},
-		{[]string{"a\x00"}, `"a\x00" is not the name of a header`},
-		{[]string{"é"}, `"é" is not the name of a header`},
-		{[]string{"Authorization"}, `"Authorization" holds credentials`},
-		{[]string{"proxy-authorization"}, `"proxy-authorization" holds credentials`},
-		{[]string{"cookie"}, `"cookie" holds credentials`},
-		{[]string{"set-cookie"}, `"set-cookie" holds credentials`},
-	} {
-		_, err := ParseLogHeaders(c.names)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("ParseLogHeaders(%q) = %v, want %q", c.names, err, c.want)
-		}
-	}
-	names, err := ParseLogHeaders(DefaultLogHeaders())
-	if err != nil || !slices.Equal(names, DefaultLogHeaders()) {
-		t.Errorf("ParseLogHeaders of the defaults = %q, %v", names, err)
-	}
-	if names, err := ParseLogHeaders(nil); err != nil || names == nil || len(names) != 0 {
-		t.Errorf("ParseLogHeaders(nil) = %#v, %v, want an empty list that is not nil", names, err)
 	}
 }

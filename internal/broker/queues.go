@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/cache"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/unique"
 	"github.com/pawlq/pawl/internal/store"
@@ -23,7 +24,7 @@ func CopiedQueues(from store.Reader) ([]engine.CopiedQueue, error) { return engi
 
 // Restored marks the state of a shard as restored from a backup, so that it remembers messages of other shards for their whole window from its
 // start on.
-func Restored(tx *store.Tx) { engine.Restored(tx) }
+func Restored(tx *store.Tx) { cache.MarkRestored(tx) }
 
 // Nothing is the answer of a verb without a result.
 type Nothing struct{}

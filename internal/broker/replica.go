@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pawlq/pawl/internal/broker/holds"
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/auditlog"
 	"github.com/pawlq/pawl/internal/engine/policies"
@@ -50,7 +51,7 @@ type replica struct {
 	watches  watches
 	ring     events.Ring    // recent events
 	scratch  []events.Event // used by publishEvents
-	holds    holds          // by backups
+	holds    holds.Holds    // by backups; they outlive a term, but count only in theirs: see CheckCut
 
 	archiver   archiver
 	sender     outboxSender

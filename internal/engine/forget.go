@@ -85,26 +85,19 @@ func (c *Change) retentionEnds() (goes bool) {
 		c.keepUntil(until)
 		return false
 	}
-	if c.onItsWay() {
-		c.keepUntil(c.r.now.Add(movedCheck))
-		return false
+	x := c.From
+	if x.Reason == task.ReasonMoved && x.MovedTo == (task.ID{}) {
+		if _, onItsWay := outbox.Read(c.r.tx, c.ns, MoveRequest(c.id, x.Operation)); onItsWay {
+			c.keepUntil(c.r.now.Add(movedCheck))
+			return false
+		}
 	}
-	if x := c.From; x.State == task.Dead || x.State == task.Poisoned {
+	if x.State == task.Dead || x.State == task.Poisoned {
 		c.r.tx.Set(schema.ArchiveKey(c.ns, x.EndedAt, c.id), nil)
 		c.r.ToArchive = true
 		return false
 	}
 	return true
-}
-
-// onItsWay reports whether the message that moves the task to another queue is still in the outbox.
-func (c *Change) onItsWay() bool {
-	x := c.From
-	if x.Reason != task.ReasonMoved || x.MovedTo != (task.ID{}) {
-		return false
-	}
-	_, waits := outbox.Read(c.r.tx, c.ns, MoveRequest(c.id, x.Operation))
-	return waits
 }
 
 // keepUntil extends the retention of an ended task.

@@ -33,7 +33,7 @@ type Leader struct {
 	spaces map[string]*quota.Space // by namespace
 	zones  map[string]*zonemap.Map // the same
 
-	restored  restoredShard
+	restored  cache.Restored
 	timelines timelines
 	leases    leases
 	// renewedUpTo is the last deadline of a key that may be void because the key was renewed before it (request.go).

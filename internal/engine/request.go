@@ -84,7 +84,7 @@ func (q *request) byIdempotencyKey() (Accepted, error) {
 func (q *request) byRequest() (Accepted, error) {
 	n := q.n
 	k, ok := schema.ReadKey(q.r.tx, schema.IDKey(n.Namespace, schema.TableRequest, n.RequestID))
-	k.Until = q.r.l.restored.extended(k.Until)
+	k.Until = q.r.l.restored.Extended(k.Until, keyDeadline(k.Until))
 	return q.byRow(k, ok, "request_id", n.RequestID.String())
 }
 
@@ -203,8 +203,14 @@ func keysEnd(r *Round, d schema.Deadline) {
 	}
 	for _, name := range d.Keys {
 		key := append(schema.Table(d.Namespace, tab), name...)
-		if d.Kind == schema.OnRequest && r.l.restored.keep(r, d.Namespace, key) {
-			continue
+		if d.Kind == schema.OnRequest {
+			until, kept := r.l.restored.Keep(r.tx, key, d.At)
+			if until != 0 {
+				r.shared.addKey(sharedName{d.Kind, d.Namespace, keyDeadline(until)}, name)
+			}
+			if kept {
+				continue
+			}
 		}
 		if d.At <= r.l.renewedUpTo {
 			if k, ok := schema.ReadKey(r.tx, key); !ok || k.Until > r.now {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/cache"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -16,7 +17,7 @@ func (w *World) restore(after, started time.Duration) {
 	w.Now = w.Now.Add(after)
 	at := w.Store.Applied()
 	tx := w.Store.Begin(at.Time, w.Index)
-	Restored(tx)
+	cache.MarkRestored(tx)
 	if err := w.Store.Apply(store.Position{Index: w.Index, Term: at.Term, Time: at.Time}, tx.Seal(nil)); err != nil {
 		w.T.Fatal(err)
 	}

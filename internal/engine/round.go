@@ -36,7 +36,7 @@ type Round struct {
 // Begin starts a round on tx.
 func (l *Leader) Begin(tx *store.Tx) *Round {
 	r := &Round{tx: tx, l: l, now: tx.Now(), Effects: Effects{Transitions: l.noTransitions()}}
-	l.restored.begin(tx)
+	l.restored.Begin(tx)
 	r.lanes = lanes.Begin(tx, func(ns string, next []schema.ReadyTask) { l.hot.Warm(tx, ns, next) })
 	return r
 }

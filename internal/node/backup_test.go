@@ -383,7 +383,7 @@ func TestBackupHoldsTheShards(t *testing.T) {
 		}
 		began := time.Now()
 		if err := a.Backup(t.Context(), task.Author{}, io.Discard, func(int, int) error { return nil }); err != nil || tries != 2 {
-			t.Errorf("the backup began after %d tries: %v, want 2", tries, err)
+			t.Fatalf("the backup began after %d tries: %v, want 2", tries, err)
 		}
 		if took := time.Since(began); took > task.CutWindow+cutPause+2*time.Second {
 			t.Errorf("it took %v", took)

@@ -17,7 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pawlq/pawl/internal/auth"
-	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/broker/logheaders"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/node/datadir"
@@ -132,10 +132,10 @@ func CheckToken(token string) error { return auth.CheckSecret(token) }
 func ParseNetworks(texts []string) ([]netip.Prefix, error) { return webhook.ParseNetworks(texts) }
 
 // DefaultLogHeaders are the headers that the log line of a dead letter has by default.
-func DefaultLogHeaders() []string { return broker.DefaultLogHeaders() }
+func DefaultLogHeaders() []string { return logheaders.Default() }
 
 // ParseLogHeaders parses names of headers for Config.LogHeaders.
-func ParseLogHeaders(texts []string) ([]string, error) { return broker.ParseLogHeaders(texts) }
+func ParseLogHeaders(texts []string) ([]string, error) { return logheaders.Parse(texts) }
 
 // Defaults of Config.
 const (

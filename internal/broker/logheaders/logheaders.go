@@ -1,4 +1,5 @@
-package broker
+// Package logheaders says which headers of tasks may be logged, and cuts them to size. It does not know the lines in which they appear.
+package logheaders
 
 import (
 	"fmt"
@@ -15,12 +16,12 @@ import (
 const (
 	maxLogHeaders    = 16
 	maxLogHeaderName = 64  // bytes
-	maxLoggedValue   = 200 // bytes
+	MaxValue         = 200 // bytes
 )
 
-// DefaultLogHeaders returns the headers included in a dead letter's log line unless the operator configures others: those by which
+// Default returns the headers included in a dead letter's log line unless the operator configures others: those by which
 // requests are found in the logs of other services.
-func DefaultLogHeaders() []string {
+func Default() []string {
 	return []string{"correlation-id", "x-request-id", task.HeaderTraceParent}
 }
 
@@ -30,8 +31,8 @@ var headerName = regexp.MustCompile(`^[A-Za-z0-9._~-]+$`)
 // credentials are headers that must never be logged, even if configured.
 var credentials = map[string]bool{"authorization": true, "proxy-authorization": true, "cookie": true, "set-cookie": true}
 
-// ParseLogHeaders parses the names of headers for Config.LogHeaders. The result is not nil, and contains each name once, in lower case.
-func ParseLogHeaders(texts []string) ([]string, error) {
+// Parse parses the names of headers to log. The result is not nil, and contains each name once, in lower case.
+func Parse(texts []string) ([]string, error) {
 	if len(texts) > maxLogHeaders {
 		return nil, fmt.Errorf("%d names, at most %d are allowed", len(texts), maxLogHeaders)
 	}
@@ -54,12 +55,12 @@ func ParseLogHeaders(texts []string) ([]string, error) {
 	return names, nil
 }
 
-// headerAttrs returns the named headers of a task, each cut to maxLoggedValue.
-func headerAttrs(names []string, headers map[string]string) []any {
+// Attrs returns the attributes for the named headers of a task, each cut to MaxValue.
+func Attrs(names []string, headers map[string]string) []any {
 	var found []any
 	for _, name := range names {
 		if value, ok := headerOf(headers, name); ok {
-			found = append(found, slog.String(name, task.Cut(value, maxLoggedValue)))
+			found = append(found, slog.String(name, task.Cut(value, MaxValue)))
 		}
 	}
 	if len(found) == 0 {
