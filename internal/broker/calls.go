@@ -150,9 +150,9 @@ func inPieces[T any](n int, do func(from int, more func(*engine.Round) bool) ([]
 		before := 0
 		some, stamp, err := do(len(out), func(round *engine.Round) bool {
 			if round != began { // a dropped round is run again
-				began, before = round, round.Written()
+				began, before = round, round.Tx().Size()
 			}
-			return round.Written()-before < pieceBytes
+			return round.Tx().Size()-before < pieceBytes
 		})
 		if err != nil {
 			return nil, stamp, partlyDone(err, int64(len(out)))

@@ -47,12 +47,12 @@ func TestPiecesAreBounded(t *testing.T) {
 						t.Error("an empty piece was reported as full")
 					}
 					const half = pieceBytes / 2
-					began := round.Written()
+					began := round.Tx().Size()
 					round.Tx().Set(row, make([]byte, half))
-					frame := round.Written() - began - half
+					frame := round.Tx().Size() - began - half
 					round.Tx().Set(row, make([]byte, pieceBytes-half-2*frame-short))
 					if got := more(round); got != want {
-						t.Errorf("%d bytes short of a full piece, more = %v", pieceBytes-(round.Written()-began), got)
+						t.Errorf("%d bytes short of a full piece, more = %v", pieceBytes-(round.Tx().Size()-began), got)
 					}
 					return []int{1}, Stamp{}, nil
 				})

@@ -249,7 +249,7 @@ func (r *replica) tickOneByOne(ctx context.Context) {
 }
 
 // logApart logs the rows that a round has set apart.
-func (r *replica) logApart(rows []engine.Apart) {
+func (r *replica) logApart(rows []schema.Apart) {
 	for i := range rows {
 		a := &rows[i]
 		r.log.Error("a row could not be handled and was set apart", "namespace", a.Namespace, "table", string(a.Key[:1]), "key", fmt.Sprintf("%q", a.Key),

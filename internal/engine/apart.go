@@ -16,15 +16,8 @@ const (
 	maxApartBytes = 16 << 20
 )
 
-// Apart is a row that was set apart.
-type Apart struct {
-	Namespace string
-	schema.Apart
-	Kept bool
-}
-
 // setApart moves a row out of the way of the loop that can't handle it.
-func (r *Round) setApart(a Apart) {
+func setApart(r *Round, a schema.Apart) {
 	if a.Namespace == "" {
 		a.Namespace = "default" // so that somebody sees it
 	}
@@ -35,7 +28,7 @@ func (r *Round) setApart(a Apart) {
 		return true
 	})
 	if a.Kept = rows < maxApart && size <= maxApartBytes; a.Kept {
-		r.tx.Set(schema.ApartKey(a.Namespace, r.NextSeq()), a.Encode())
+		r.tx.Set(schema.ApartKey(a.Namespace, r.tx.NextSeq()), a.Encode())
 	}
 	r.tx.Delete(a.Key)
 	r.Apart = append(r.Apart, a)
@@ -45,7 +38,7 @@ func (r *Round) setApart(a Apart) {
 func SetMessageApart(r *Round, ns string, request task.ID, reason string) {
 	key := schema.IDKey(ns, schema.TableOutbox, request)
 	if row, ok := r.tx.Get(key); ok {
-		r.setApart(Apart{Namespace: ns, Apart: schema.Apart{Key: key, Value: row, Reason: reason}})
+		setApart(r, schema.Apart{Namespace: ns, Key: key, Value: row, Reason: reason})
 	}
 }
 
@@ -53,7 +46,7 @@ func SetMessageApart(r *Round, ns string, request task.ID, reason string) {
 func SetRowApart(r *Round, key []byte, reason string) {
 	if row, ok := r.tx.Get(key); ok {
 		ns, _, _ := bytes.Cut(key[1:], []byte{0})
-		r.setApart(Apart{Namespace: string(ns), Apart: schema.Apart{Key: key, Value: row, Reason: reason}})
+		setApart(r, schema.Apart{Namespace: string(ns), Key: key, Value: row, Reason: reason})
 	}
 }
 
@@ -70,7 +63,7 @@ func SetDeadlineApart(r *Round, d schema.Deadline, reason string) {
 	for _, key := range d.Keys {
 		rest.Keys = without(rest.Keys, func(other []byte) bool { return string(other) == string(key) })
 	}
-	r.setApart(Apart{Namespace: d.Namespace, Apart: schema.Apart{Key: d.Key(), Value: d.Value(), Reason: reason}})
+	setApart(r, schema.Apart{Namespace: d.Namespace, Key: d.Key(), Value: d.Value(), Reason: reason})
 	if len(rest.Shared)+len(rest.Keys) > 0 {
 		r.tx.Set(rest.Key(), rest.Value())
 	}
@@ -91,11 +84,11 @@ func TickOne(r *Round, begin func(schema.Deadline)) {
 	if r.l.FirstDeadline() > r.now {
 		return
 	}
-	due, lines, _ := r.l.timelines.readDue(r)
+	due := readDue(r)
 	next := r.now + 1 // nothing is due any more
-	if len(due) > 0 {
-		next = due[0].At
-		one, rest := due[0].First()
+	if len(due.Deadlines) > 0 {
+		next = due.Deadlines[0].At
+		one, rest := due.Deadlines[0].First()
 		begin(one)
 		r.tx.Delete(one.Key())
 		if len(rest.Shared)+len(rest.Keys) > 0 {
@@ -103,7 +96,7 @@ func TickOne(r *Round, begin func(schema.Deadline)) {
 		}
 		r.l.points.due[one.Kind](r, one)
 	}
-	for _, line := range lines {
-		r.l.timelines[line] = timeline{next: min(r.l.timelines[line].next, next)}
+	for _, line := range due.Lines {
+		r.l.timelines.Rewind(line, next)
 	}
 }

@@ -2,36 +2,15 @@ package engine
 
 import (
 	"bytes"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/deadline"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
-
-// verify checks that each lease in memory belongs to a claimed task, and that its row exists and counts its leases.
-func (l leases) verify(from store.Reader) error {
-	count := map[*sharedRow]int{}
-	for ns, of := range l {
-		for id, row := range of {
-			count[row]++
-			v, _ := from.Get(row.key)
-			x, err := schema.ReadExec(from, ns, id)
-			if err != nil || x.State != task.Claimed || x.Claim.Until != row.at || row.ns != ns || row.ids != nil || !slices.Contains(idsIn(row.key, v), id) {
-				return fmt.Errorf("the lease of task %s in row %q: the task is %+v (%v), the row names %v", id, row.key, x, err, idsIn(row.key, v))
-			}
-		}
-	}
-	for row, n := range count {
-		if n != row.leases {
-			return fmt.Errorf("row %q ends %d leases, and counts %d", row.key, n, row.leases)
-		}
-	}
-	return nil
-}
 
 // idsIn returns the tasks of a shared row.
 func idsIn(k, v []byte) []task.ID {
@@ -126,8 +105,8 @@ func TestTasksShareDeadlines(t *testing.T) {
 // The size of a row is bounded, and tasks with other leases have other rows.
 func TestRowsOfLeasesAreBounded(t *testing.T) {
 	w := NewWorld(t)
-	ids, _ := w.claimAll(2*maxShared + 1)
-	w.mustHaveRows("claimed", schema.OnLease, ids[:maxShared], ids[maxShared:2*maxShared], ids[2*maxShared:])
+	ids, _ := w.claimAll(2*deadline.MaxShared + 1)
+	w.mustHaveRows("claimed", schema.OnLease, ids[:deadline.MaxShared], ids[deadline.MaxShared:2*deadline.MaxShared], ids[2*deadline.MaxShared:])
 
 	w = NewWorld(t)
 	a, b := w.enqueueOne(), w.enqueueOne()

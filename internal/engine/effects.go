@@ -25,7 +25,7 @@ type Effects struct {
 	ToOperate bool
 	Stopped   []task.ID
 	// Apart lists the rows that were set apart. Those beyond the table's bounds were not kept.
-	Apart []Apart
+	Apart []schema.Apart
 	// Events lists the other events of operations and schedules.
 	Events []Event
 }

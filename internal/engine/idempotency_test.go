@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/deadline"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -104,11 +105,11 @@ func TestManyKeysEnd(t *testing.T) {
 	})
 	rows := 0
 	for _, d := range w.deadlines() {
-		if rows++; len(d.Keys) == 0 || len(d.Keys) > maxShared {
+		if rows++; len(d.Keys) == 0 || len(d.Keys) > deadline.MaxShared {
 			t.Errorf("a deadline row has %d keys", len(d.Keys))
 		}
 	}
-	if want := (tickLimit + over + maxShared - 1) / maxShared; rows != want {
+	if want := (tickLimit + over + deadline.MaxShared - 1) / deadline.MaxShared; rows != want {
 		t.Errorf("got %d deadline rows, want %d", rows, want)
 	}
 	w.Now = w.Now.Add(time.Minute)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/pawlq/pawl/internal/engine/cache"
+	"github.com/pawlq/pawl/internal/engine/deadline"
 	"github.com/pawlq/pawl/internal/engine/lanes"
 	"github.com/pawlq/pawl/internal/engine/order"
 	"github.com/pawlq/pawl/internal/engine/quota"
@@ -34,8 +35,8 @@ type Leader struct {
 	zones  map[string]*zonemap.Map // the same
 
 	restored  cache.Restored
-	timelines timelines
-	leases    leases
+	timelines deadline.Timelines
+	leases    deadline.Leases
 	// renewedUpTo is the last deadline of a key that may be void because the key was renewed before it (request.go).
 	renewedUpTo store.Time
 	reading     []*Queue      // queues with lanes still to be read, or with expired tasks that claims left alone
@@ -52,5 +53,5 @@ type queueName struct{ ns, name string }
 // NewLeader returns the memory of a new leader. Policies act in the given order.
 func NewLeader(o LeaderTerm, l task.Limits, policies ...Policy) *Leader {
 	return &Leader{term: o, limits: l, renewedUpTo: o.Began.Add(ForgetStep), points: pointsOf(policies), queues: map[queueName]*Queue{},
-		hot: cache.NewTasks(), leases: leases{}, ids: map[string]*cache.IDs{}, spaces: map[string]*quota.Space{}, zones: map[string]*zonemap.Map{}}
+		hot: cache.NewTasks(), leases: deadline.Leases{}, ids: map[string]*cache.IDs{}, spaces: map[string]*quota.Space{}, zones: map[string]*zonemap.Map{}}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/pawlq/pawl/internal/engine/deadline"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -191,7 +192,7 @@ func keyDeadline(until store.Time) store.Time { return until.RoundUp(ForgetStep)
 // setDeadline sets the deadline that deletes the row of a key after it expires.
 func (q *request) setDeadline(until store.Time, kind schema.DeadlineKind, key []byte) {
 	ns := q.n.Namespace
-	q.r.shared.addKey(sharedName{kind, ns, keyDeadline(until)}, key[len(ns)+2:])
+	q.r.shared.AddKey(deadline.Name{Kind: kind, Namespace: ns, At: keyDeadline(until)}, key[len(ns)+2:])
 }
 
 // keysEnd deletes the rows of expired keys.
@@ -206,7 +207,7 @@ func keysEnd(r *Round, d schema.Deadline) {
 		if d.Kind == schema.OnRequest {
 			until, kept := r.l.restored.Keep(r.tx, key, d.At)
 			if until != 0 {
-				r.shared.addKey(sharedName{d.Kind, d.Namespace, keyDeadline(until)}, name)
+				r.shared.AddKey(deadline.Name{Kind: d.Kind, Namespace: d.Namespace, At: keyDeadline(until)}, name)
 			}
 			if kept {
 				continue

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/pawlq/pawl/internal/engine/cache"
+	"github.com/pawlq/pawl/internal/engine/deadline"
 	"github.com/pawlq/pawl/internal/engine/lanes"
 	"github.com/pawlq/pawl/internal/engine/quota"
 	"github.com/pawlq/pawl/internal/engine/schema"
@@ -29,7 +30,7 @@ type Round struct {
 	quotas   quota.Round
 	zones    []*zonemap.Map // to be sealed
 	memory   map[any]any    // of policies, by the types of what they remember
-	shared   sharedRows
+	shared   deadline.Shared
 	Effects
 }
 
@@ -93,9 +94,6 @@ type operated struct{ id, by task.ID }
 // State returns the state as it will be after the round. It may be read until the round ends.
 func (r *Round) State() store.Reader { return r.tx }
 
-// Written returns how many bytes the round has written so far.
-func (r *Round) Written() int { return r.tx.Size() }
-
 // NextSeq returns a number greater than all before it in the shard. Ready tasks are ordered by it within their lane.
 func (r *Round) NextSeq() uint64 { return r.tx.NextSeq() }
 
@@ -120,7 +118,7 @@ func (r *Round) Seal() {
 	for _, seal := range r.l.points.seal {
 		seal(r)
 	}
-	r.shared.seal(r)
+	r.shared.Seal(r.tx, &r.l.timelines)
 	r.l.transitions = r.Transitions
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/deadline"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -37,7 +38,7 @@ func (l *Leader) NextDeadline() store.Time {
 }
 
 // FirstDeadline returns a time before which there is no deadline.
-func (l *Leader) FirstDeadline() store.Time { return l.timelines.first() }
+func (l *Leader) FirstDeadline() store.Time { return l.timelines.First() }
 
 // Tick does what is due, up to a bound, and reads more of the lanes that a new leader has not read yet. NextDeadline then returns when to call it
 // again.
@@ -46,7 +47,8 @@ func Tick(r *Round) {
 	if r.l.FirstDeadline() > r.now {
 		return
 	}
-	due, lines, whole := r.l.timelines.readDue(r)
+	all := readDue(r)
+	due := all.Deadlines
 	warmDue(r, due)
 	done := 0
 	for done < len(due) && r.created < CreateLimit {
@@ -57,14 +59,24 @@ func Tick(r *Round) {
 		done += n
 		r.l.points.due[d.Kind](r, d)
 	}
-	for _, line := range lines {
-		switch t := &r.l.timelines[line]; {
-		case whole && done == len(due):
-			t.next = min(t.next, lookAhead(r.tx, line, r.now+1))
+	for _, line := range all.Lines {
+		switch {
+		case all.Whole && done == len(due):
+			r.l.timelines.Skip(r.tx, line, r.now)
 		case done > 0:
-			t.advance(line, due[done-1])
+			r.l.timelines.Advance(line, due[done-1])
 		}
 	}
+}
+
+// readDue reads what is due, and sets rows apart that are no deadlines.
+func readDue(r *Round) deadline.Due {
+	known := func(kind schema.DeadlineKind) bool { return r.l.points.due[kind] != nil }
+	due := r.l.timelines.ReadDue(r.tx, r.now, deadline.Bounds{Acts: tickLimit, Births: CreateLimit}, known)
+	for _, row := range due.Unknown {
+		setApart(r, row)
+	}
+	return due
 }
 
 // warmDue reads the states of the tasks that become ready or expire. A deadline of a lease names its tasks itself.

@@ -1,12 +1,12 @@
 package engine
 
 import (
-	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/deadline"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -31,14 +31,14 @@ func TestDeadlinesPassInOrder(t *testing.T) {
 					if d.Kind.Shared() {
 						d.Shared = []task.ID{id}
 						if rng.IntN(20) == 0 {
-							d.Shared = slices.Repeat(d.Shared, 1+rng.IntN(maxShared))
+							d.Shared = slices.Repeat(d.Shared, 1+rng.IntN(deadline.MaxShared))
 						}
 					}
 					if d.Kind.OfKeys() {
 						d.Keys = slices.Repeat([][]byte{id[:]}, 1+rng.IntN(3))
 					}
 					r.tx.Set(d.Key(), d.Value())
-					r.l.timelines.set(d.At, d.Kind)
+					r.l.timelines.Set(d.At, d.Kind)
 					want = append(want, d)
 				}
 			})
@@ -84,38 +84,6 @@ func (w *World) deadlines() (all []schema.Deadline) {
 	}
 	slices.SortFunc(all, schema.Deadline.Compare)
 	return all
-}
-
-// A deadline that is set for a time before others while they are handled is not missed.
-func TestDeadlineSetWhileHandling(t *testing.T) {
-	for line := range schema.Timelines {
-		set := timeline{next: 5}
-		set.advance(line, schema.Deadline{At: 9, Kind: schema.OnDue, Namespace: "default"})
-		if set.next != 5 || set.after != nil {
-			t.Errorf("the next round begins at %d after %x, but a deadline was set for 5", set.next, set.after)
-		}
-		free := timeline{next: math.MaxInt64}
-		free.advance(line, schema.Deadline{At: 9, Kind: schema.OnDue, Namespace: "default"})
-		if free.next != 9 || free.after[0] != schema.Timelines[line] {
-			t.Errorf("the next round begins at %d after %x, want 9 in its own table", free.next, free.after)
-		}
-	}
-}
-
-// A deadline that is set for the time at which the next round begins may sort before those already handled there, and is handled all the same.
-func TestDeadlineSetForTheNextRound(t *testing.T) {
-	for _, c := range []struct {
-		at, next store.Time
-		anew     bool
-	}{{8, 8, true}, {9, 9, true}, {10, 9, false}} {
-		var all timelines
-		line := &all[schema.TimelineOf(schema.OnDue)]
-		*line = timeline{next: 9, after: []byte("behind others")}
-		all.set(c.at, schema.OnDue)
-		if line.next != c.next || (line.after == nil) != c.anew {
-			t.Errorf("with a deadline at %d, the next round begins at %d after %q", c.at, line.next, line.after)
-		}
-	}
 }
 
 // BenchmarkDue makes 10,000 scheduled tasks ready that are due at the same time.

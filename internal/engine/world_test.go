@@ -255,7 +255,7 @@ func (w *World) Check() error {
 	if err := w.Leader.orders.Verify(w.Store); err != nil {
 		return err
 	}
-	if err := w.Leader.leases.verify(w.Store); err != nil {
+	if err := w.Leader.leases.Verify(w.Store); err != nil {
 		return err
 	}
 	return sameSpaces(w.Leader, tx)

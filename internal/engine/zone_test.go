@@ -85,7 +85,7 @@ func TestZoneChangedAndRemovedInOneRound(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r.shared.seal(r) // or they would be forgotten in the next round
+		r.shared.Seal(r.tx, &r.l.timelines) // or they would be forgotten in the next round
 		Tick(r)
 		for range 6 {
 			add(r)

@@ -93,7 +93,7 @@ func startBench(t *testing.T, f fixture) *bench {
 				b.note("committed %d", at.Index)
 			}
 		},
-		Dropped:   func(bool) { b.note("dropped") },
+		Dropped: func(bool) { b.note("dropped") },
 	}
 	if b.Shard, b.loop, err = prepare(cfg); err != nil {
 		t.Fatal(err)

@@ -8,9 +8,11 @@ import (
 
 // Apart is a row that was set apart: a loop of the shard could not handle it.
 type Apart struct {
+	Namespace  string // in the row's key
 	Key, Value []byte
 	Reason     string
 	At         store.Time
+	Kept       bool // not in the row
 }
 
 // ApartKey returns the row key of a row that was set apart.
