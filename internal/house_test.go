@@ -103,7 +103,7 @@ var mayImport = map[string][]string{
 	"internal/humanize":                {},
 	"internal/metrics":                 {"internal/stats"},
 	"internal/node":                    {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/broker/logheaders", "internal/cluster", "internal/cluster/auditlog", "internal/cluster/queues", "internal/cluster/schedules", "internal/cluster/tokens", "internal/cluster/webhooks", "internal/cluster/workers", "internal/gateway", "internal/gateway/listen", "internal/metrics", "internal/node/datadir", "internal/ondisk", "internal/raftlog", "internal/registry", "internal/rest", "internal/router", "internal/router/claims", "internal/router/forward", "internal/router/workers", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui", "internal/verb", "internal/webhook"},
-	"internal/node/datadir":            {"internal/ondisk"},
+	"internal/node/datadir":            {"internal/ondisk", "internal/task"},
 	"internal/rest":                    {"api/pawl/v1", "internal/admission", "internal/contract", "internal/task"},
 	"internal/registry":                {"internal/task"},
 	"internal/router":                  {"internal/broker", "internal/registry", "internal/router/claims", "internal/router/directory", "internal/router/enqueue", "internal/router/forward", "internal/router/once", "internal/router/operations", "internal/router/query", "internal/router/schedules", "internal/router/workers", "internal/stats"},

@@ -65,5 +65,8 @@ func (d *duel) noteTurn(queue string, types []string, first map[modelLine]*model
 			d.T.Fatalf("claims of %s owe the priorities %v by the weights %v", name, owed, weights)
 		}
 	}
+	if d.owed == nil {
+		d.owed = map[string][3]int{}
+	}
 	d.owed[name] = owed
 }

@@ -54,9 +54,6 @@ func (r *Round) Tx() *store.Tx { return r.tx }
 // Leader returns the memory of the leader that runs the round.
 func (r *Round) Leader() *Leader { return r.l }
 
-// Limits returns the shard's limits.
-func (r *Round) Limits() task.Limits { return r.l.limits }
-
 // CountCreated counts a task that the shard itself creates, as a measure of the round's work: after CreateLimit of them the next deadlines wait for the
 // next round.
 func (r *Round) CountCreated() { r.created++ }

@@ -57,7 +57,7 @@ func (h *health) watchClock(ctx context.Context) {
 		}
 		h.slow.Store(slow)
 		h.barred.Store(wrong || slow)
-		h.disk.checkFull() // also while nobody asks for reports
+		h.disk.CheckFull() // also while nobody asks for reports
 	}
 }
 

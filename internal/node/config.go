@@ -174,7 +174,7 @@ func (c *Config) setDefaults() error {
 		c.MinFree = DefaultMinFree
 	}
 	if c.diskBytes == nil {
-		c.diskBytes = diskBytes
+		c.diskBytes = datadir.DiskBytes
 	}
 	if c.LogHeaders == nil {
 		c.LogHeaders = DefaultLogHeaders()

@@ -17,7 +17,7 @@ type health struct {
 	cfg       Config
 	identity  *datadir.IdentityStore
 	began     time.Time
-	disk      *spaceGuard // nil: in memory
+	disk      *datadir.Space // nil: in memory
 	transport *transport.Transport
 	replicas  *replicas
 	copy      *cluster.Copy
@@ -32,7 +32,7 @@ type health struct {
 // report returns the node's report on itself.
 func (h *health) report() cluster.Report {
 	r := cluster.Report{Node: h.identity.Read().Node, APIAddress: h.cfg.APIAddress, Version: h.cfg.Version, ClockOffset: time.Duration(h.offset.Load()), Barred: h.barred.Load(),
-		SlowDisk: h.slow.Load(), DiskShort: h.disk.checkFull(), Up: time.Since(h.began)}
+		SlowDisk: h.slow.Load(), DiskShort: h.disk.CheckFull(), Up: time.Since(h.began)}
 	if !h.cfg.InMemory {
 		r.MinFree = h.cfg.MinFree
 		r.DiskFree, r.DiskTotal, _ = h.cfg.diskBytes(h.cfg.Dir)

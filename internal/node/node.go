@@ -34,6 +34,7 @@ import (
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/router/workers"
 	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
@@ -46,8 +47,8 @@ type Node struct {
 	cfg        Config
 	began      time.Time
 	dir        *datadir.Dir
-	disk       *spaceGuard  // nil: in memory
-	checkSpace func() error // returns an error when the disk is short of space; nil: never
+	disk       *datadir.Space //  nil: in memory
+	checkSpace func() error   // returns an error when the disk is short of space; nil: never
 	bootstrap  *bootstrap
 	witness    *witness
 	waits      waits
@@ -76,7 +77,7 @@ type Node struct {
 
 // parts are the components of a member. They exist once the node is one.
 type parts struct {
-	stats      *savedStats
+	stats      *stats.File
 	metrics    *metrics.Page
 	broker     *broker.Broker
 	router     *router.Router
@@ -226,8 +227,8 @@ func (n *Node) watchSpace() {
 		free, _, err := n.cfg.diskBytes(dir)
 		return free, err
 	}
-	n.disk = &spaceGuard{node: n.dir.Identity.Read().Name, dir: n.cfg.Dir, min: n.cfg.MinFree, free: free, logger: n.cfg.Logger}
-	n.checkSpace = n.disk.check
+	n.disk = &datadir.Space{Node: n.dir.Identity.Read().Name, Dir: n.cfg.Dir, Min: n.cfg.MinFree, Free: free, Logger: n.cfg.Logger}
+	n.checkSpace = n.disk.Check
 }
 
 // openTransport connects this node with other nodes.
@@ -309,8 +310,8 @@ func (n *Node) assemble(context.Context) error {
 	if !n.cfg.InMemory {
 		saved = n.dir.File(datadir.StatsFile)
 	}
-	n.stats = openStats(saved, n.cfg.Logger)
-	n.closers = append(n.closers, func() error { n.stats.save(); return nil }) // when nothing is counted any more
+	n.stats = stats.Open(saved, n.cfg.Logger)
+	n.closers = append(n.closers, func() error { n.stats.Save(); return nil }) // when nothing is counted any more
 	n.copy = cluster.NewCopy(n.bootstrap.known)
 	n.replicas.nodeName = nodeNames{n.copy}.ofReplica
 	n.replicas.observe = func(id uint32) shard.Observer { return n.metrics.Shard(id) }
@@ -321,7 +322,7 @@ func (n *Node) assemble(context.Context) error {
 	n.copy.OnAccess(n.auth.Replace)
 	n.registry = registry.New()
 	n.copy.OnQuiet(workers.TellRegistry(n.registry))
-	n.broker = broker.New(broker.Config{Limits: task.DefaultLimits(), Archive: dead, Logger: n.cfg.Logger, LogHeaders: n.cfg.LogHeaders, Room: n.checkSpace, Stats: n.stats.recorder, Namespaces: n.copy.Namespaces, AuditKeep: n.copy.AuditKeep, Tracer: n.cfg.tracer(),
+	n.broker = broker.New(broker.Config{Limits: task.DefaultLimits(), Archive: dead, Logger: n.cfg.Logger, LogHeaders: n.cfg.LogHeaders, Room: n.checkSpace, Stats: n.stats.Recorder, Namespaces: n.copy.Namespaces, AuditKeep: n.copy.AuditKeep, Tracer: n.cfg.tracer(),
 		EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
 			return n.router.Queues.EnsureQueue(ctx, shard, ns, queue)
 		}, SendOutbox: func(ctx context.Context, ns string, messages []*broker.OutboxMessage) []broker.Enqueued {
@@ -338,14 +339,14 @@ func (n *Node) assemble(context.Context) error {
 	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: routerShards{n}, Own: n.health.report, Node: n.dir.Identity.Read().Node, Room: n.checkSpace, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.control.Close(); return nil })
 	n.router = router.New(router.Config{Node: n.dir.Identity.Read().Node, Broker: router.Local(n.broker), Control: newRouterControl(n.control), Map: routerMap{n.copy, n.heartbeat}, Registry: n.registry,
-		Peers: routerPeers{n.transport}, NotSent: notSent, Stats: n.stats.recorder, SystemLeader: n.replicas.systemLeader, Logger: n.cfg.Logger})
+		Peers: routerPeers{n.transport}, NotSent: notSent, Stats: n.stats.Recorder, SystemLeader: n.replicas.systemLeader, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.router.Close(); return nil })
 	n.system = newSystem(n.router.Forwarder, n.control)
 	n.groups = newGroups(n.router.Forwarder, n.replicas)
 	n.heartbeat.auth, n.heartbeat.system, n.health.router = n.auth, n.system, n.router
 	n.assembleWebhooks()
 	n.metrics = (&collector{cfg: n.cfg, health: n.health, replicas: n.replicas, names: nodeNames{n.copy}, broker: n.broker, auth: n.auth,
-		registry: n.registry, dispatcher: n.dispatcher, gateway: n.serves.Load}).page(n.stats.recorder)
+		registry: n.registry, dispatcher: n.dispatcher, gateway: n.serves.Load}).page(n.stats.Recorder)
 	n.reconciler = cluster.NewReconciler(cluster.ReconcilerConfig{Placement: n.control.Placement, Groups: n.groups, Logger: n.cfg.Logger})
 	n.agent = &agent{dir: n.dir, transport: n.transport, replicas: n.replicas, copy: n.copy, broker: n.broker, control: n.control, reconciler: n.reconciler,
 		logger: n.cfg.Logger, fail: n.fail}
@@ -384,7 +385,7 @@ func (n *Node) runReplicas(ctx context.Context) error {
 // startWork starts the work of a member. On a standalone node all shards have leaders when it returns.
 func (n *Node) startWork(ctx context.Context) error {
 	access := accessNotices{n.cfg, n.auth, n.router}
-	works := []func(context.Context){n.agent.run, n.reconciler.Run, n.dispatcher.Run, n.health.watchClock, n.auth.Watch, access.requireTokens, access.noteRefusals, n.stats.saveRegularly,
+	works := []func(context.Context){n.agent.run, n.reconciler.Run, n.dispatcher.Run, n.health.watchClock, n.auth.Watch, access.requireTokens, access.noteRefusals, n.stats.SaveRegularly,
 		n.heartbeat.follow, n.router.Workers.Watch}
 	if n.cfg.PeerListener != nil || n.bootstrap.alone() {
 		works = append(works, n.heartbeat.announce)

@@ -156,7 +156,7 @@ func (p *plan) rule() cron.When {
 // Errors: invalid_argument; conflict if Create is set and a different one exists; ErrRaced; that of IfETag.
 func Put(r *engine.Round, ns string, put PutCall) (done PutDone, err error) {
 	s := &put.Schedule
-	if err := CheckSpec(s, r.Limits()); err != nil {
+	if err := CheckSpec(s, r.Leader().Limits()); err != nil {
 		return done, err
 	}
 	old, c, exists := schedule(r, ns, s.Name)

@@ -1,4 +1,4 @@
-package node
+package datadir
 
 import (
 	"errors"
@@ -15,14 +15,14 @@ import (
 func TestFullDiskRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free, failing := int64(1000), error(nil)
-		r := &spaceGuard{node: "n1", min: 1000, free: func(string) (int64, error) { return free, failing }}
+		r := &Space{Node: "n1", Min: 1000, Free: func(string) (int64, error) { return free, failing }}
 		changes := 0
 		is := func(when string, have int64, want bool) {
 			t.Helper()
 			free = have
 			full, changed := r.isFull(time.Now())
 			if full != want {
-				t.Errorf("%s, with %d free: full %v, want %v", when, have, full, want)
+				t.Errorf("%s, with %d Free: full %v, want %v", when, have, full, want)
 			}
 			if changed {
 				changes++
@@ -58,17 +58,17 @@ func TestFullDiskRecovers(t *testing.T) {
 func TestEnqueueAtTheDiskLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := int64(256 << 20)
-		r := &spaceGuard{node: "berlin", min: 256 << 20, free: func(string) (int64, error) { return free, nil }}
+		r := &Space{Node: "berlin", Min: 256 << 20, Free: func(string) (int64, error) { return free, nil }}
 		for _, c := range []struct {
 			free int64
 			ok   bool
 		}{{256 << 20, true}, {256<<20 - 1, false}, {256 << 20, true}} {
 			free = c.free
 			time.Sleep(spaceCheckInterval)
-			err := r.check()
+			err := r.Check()
 			if e, refused := task.AsError(err); (err == nil) != c.ok || refused && (e.Code != task.CodeUnavailable || e.RetryAfter == 0 ||
 				!strings.Contains(e.Message, "node berlin has less than 256 MiB")) {
-				t.Errorf("with %d free: %v", c.free, err)
+				t.Errorf("with %d Free: %v", c.free, err)
 			}
 		}
 	})

@@ -1,4 +1,4 @@
-package node
+package datadir
 
 import (
 	"log/slog"
@@ -10,16 +10,17 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// spaceGuard watches the free space of the data directory, so that enqueues are refused before the disk is full: a storage engine out of
+// Space watches the free space of the data directory, so that enqueues are refused before the disk is full: a storage engine out of
 // space stops for good, and acks need some.
-type spaceGuard struct {
-	node   string
-	dir    string
-	min    int64
-	free   func(dir string) (int64, error)
-	logger *slog.Logger
-	next   atomic.Int64 // when to check again, in Unix nanoseconds
-	short  atomic.Bool
+type Space struct {
+	Node   string
+	Dir    string
+	Min    int64                           // bytes; less is too little
+	Free   func(dir string) (int64, error) // bytes
+	Logger *slog.Logger
+
+	next  atomic.Int64 // when to check again, in Unix nanoseconds
+	short atomic.Bool
 
 	mu          sync.Mutex
 	full        bool
@@ -36,31 +37,31 @@ const (
 	spareFor      = 30 * time.Second
 )
 
-// check returns an unavailable error when there is too little space.
-func (r *spaceGuard) check() error {
+// Check returns an unavailable error when there is too little space.
+func (r *Space) Check() error {
 	now := time.Now().UnixNano()
 	if next := r.next.Load(); now >= next && r.next.CompareAndSwap(next, now+int64(spaceCheckInterval)) {
-		free, err := r.free(r.dir)
-		r.short.Store(err == nil && free < r.min)
+		free, err := r.Free(r.Dir)
+		r.short.Store(err == nil && free < r.Min)
 	}
 	if r.short.Load() {
-		return task.Unavailable(5*time.Second, "the disk of node %s has less than %d MiB free (--min-free): no new tasks are accepted, existing ones continue", r.node, r.min>>20)
+		return task.Unavailable(5*time.Second, "the disk of node %s has less than %d MiB free (--min-free): no new tasks are accepted, existing ones continue", r.Node, r.Min>>20)
 	}
 	return nil
 }
 
 // isFull reports whether others should lead this node's shards because its disk is full, and whether that has changed.
-func (r *spaceGuard) isFull(now time.Time) (full, changed bool) {
-	free, err := r.free(r.dir)
+func (r *Space) isFull(now time.Time) (full, changed bool) {
+	free, err := r.Free(r.Dir)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	was := r.full
 	switch {
 	case err != nil: // unknown
-	case free < r.min:
+	case free < r.Min:
 		r.full, r.enoughSince = true, time.Time{}
 	case !r.full:
-	case free < r.min+r.min/spareFraction:
+	case free < r.Min+r.Min/spareFraction:
 		r.enoughSince = time.Time{}
 	case r.enoughSince.IsZero():
 		r.enoughSince = now
@@ -70,24 +71,24 @@ func (r *spaceGuard) isFull(now time.Time) (full, changed bool) {
 	return r.full, r.full != was
 }
 
-// checkFull reports whether the disk is full, and logs when that changes.
-func (r *spaceGuard) checkFull() bool {
+// CheckFull reports whether the disk is full, and logs when that changes.
+func (r *Space) CheckFull() bool {
 	if r == nil {
 		return false
 	}
 	full, changed := r.isFull(time.Now())
 	switch {
 	case full && changed:
-		r.logger.Error("the disk has less than --min-free left: no new tasks are accepted here, and other nodes take over the shards of this one, if they have room",
-			"dir", r.dir, "min_free_bytes", r.min)
+		r.Logger.Error("the disk has less than --min-free left: no new tasks are accepted here, and other nodes take over the shards of this one, if they have room",
+			"dir", r.Dir, "min_free_bytes", r.Min)
 	case changed:
-		r.logger.Info("the disk has room again", "dir", r.dir, "min_free_bytes", r.min)
+		r.Logger.Info("the disk has room again", "dir", r.Dir, "min_free_bytes", r.Min)
 	}
 	return full
 }
 
-// diskBytes returns the size of a directory's disk, and how much of it is free.
-func diskBytes(dir string) (free, total int64, err error) {
+// DiskBytes returns the size of a directory's disk, and how much of it is free.
+func DiskBytes(dir string) (free, total int64, err error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {
 		return 0, 0, err

@@ -1,4 +1,4 @@
-package node
+package stats
 
 import (
 	"context"
@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"time"
-
-	"github.com/pawlq/pawl/internal/stats"
 )
 
 const (
@@ -17,16 +15,16 @@ const (
 	maxStatsFile = 256 << 20
 )
 
-// savedStats are this node's statistics, and the file that keeps them while it is down.
-type savedStats struct {
-	recorder *stats.Recorder
+// File is statistics, and the file that keeps them between runs.
+type File struct {
+	Recorder *Recorder
 	file     string // "": in memory
 	logger   *slog.Logger
 }
 
-// openStats loads what was counted before the last stop. A failure is only logged, since nothing is decided by the statistics.
-func openStats(file string, logger *slog.Logger) *savedStats {
-	s := &savedStats{recorder: stats.New(time.Now()), file: file, logger: logger}
+// Open loads what was counted before the last stop; with file "", nothing is kept. A failure is only logged, since nothing is decided by the statistics.
+func Open(file string, logger *slog.Logger) *File {
+	s := &File{Recorder: New(time.Now()), file: file, logger: logger}
 	if file == "" {
 		return s
 	}
@@ -36,23 +34,23 @@ func openStats(file string, logger *slog.Logger) *savedStats {
 	return s
 }
 
-func (s *savedStats) load() error {
+func (s *File) load() error {
 	info, err := os.Stat(s.file)
 	if err != nil {
 		return err
 	}
 	if info.Size() > maxStatsFile {
-		return stats.ErrFormat
+		return ErrFormat
 	}
 	saved, err := os.ReadFile(s.file) // #nosec G304 -- in the data directory
 	if err != nil {
 		return err
 	}
-	return s.recorder.Load(saved, time.Now())
+	return s.Recorder.Load(saved, time.Now())
 }
 
-// saveRegularly saves them until ctx ends.
-func (s *savedStats) saveRegularly(ctx context.Context) {
+// SaveRegularly saves them until ctx ends.
+func (s *File) SaveRegularly(ctx context.Context) {
 	if s.file == "" {
 		return
 	}
@@ -63,17 +61,17 @@ func (s *savedStats) saveRegularly(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			s.save()
+			s.Save()
 		}
 	}
 }
 
-// save replaces the file. It is not synced: after a power loss an older one, or none, is good enough.
-func (s *savedStats) save() {
+// Save replaces the file. It is not synced: after a power loss an older one, or none, is good enough.
+func (s *File) Save() {
 	if s.file == "" {
 		return
 	}
-	text, err := s.recorder.Save(time.Now())
+	text, err := s.Recorder.Save(time.Now())
 	if err == nil {
 		err = os.WriteFile(s.file+".new", text, 0o600)
 	}
