@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/archive"
+	"github.com/pawlq/pawl/internal/broker/archived"
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/store"
@@ -22,6 +23,16 @@ type Archive interface {
 	List(cursor string, fn func(place string, record []byte) bool) (next string, err error)
 }
 
+// The form of a dead letter in the archive.
+type (
+	ArchivedTask    = archived.Task
+	ArchivedUnique  = archived.Unique
+	ArchivedRetry   = archived.Retry
+	ArchivedParent  = archived.Parent
+	ArchivedAttempt = archived.Attempt
+	Period          = archived.Period
+)
+
 // Reasons for archiving a dead letter.
 const (
 	causeRetention = "retention"
@@ -33,7 +44,7 @@ func (b *Broker) archiveDead(cause string, views []*View) error {
 	now := time.Now()
 	lines := make([][]byte, len(views))
 	for i, v := range views {
-		line, err := json.Marshal(archived(v, cause, now))
+		line, err := json.Marshal(archived.New(v, cause, now))
 		if err != nil {
 			return fmt.Errorf("archive of task %s: %w", v.ID, err)
 		}

@@ -504,7 +504,7 @@ func TestLateVerbs(t *testing.T) {
 }
 
 // While a leader's clock is slewed back to a wall clock that was set back, a timer fires before the shard's time has reached its
-// deadline: passTime then waits again, instead of running round after round.
+// deadline: the ticker then waits again, instead of running round after round.
 func TestTimePassesByTheShardsClock(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.behind.Store(int64(time.Minute))

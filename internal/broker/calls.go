@@ -41,7 +41,7 @@ func (b *Broker) Enqueue(ctx context.Context, shardID uint32, ns string, specs [
 			return out, nil
 		})
 	})
-	b.countDuplicates(ns, specs, out)
+	countDuplicates(b.cfg.Stats, ns, specs, out)
 	return out, at, err
 }
 
@@ -134,7 +134,7 @@ func (b *Broker) Settle(ctx context.Context, shardID uint32, calls []Settle) ([]
 			return out, nil
 		})
 	})
-	b.countStale(calls, out)
+	countStale(b.cfg.Stats, calls, out)
 	return out, at, err
 }
 

@@ -86,8 +86,8 @@ func discardCounter(reason string) stats.Counter {
 }
 
 // countDuplicates counts enqueues that found an existing task. They write nothing, so no round reports them.
-func (b *Broker) countDuplicates(ns string, specs []task.Spec, out []Enqueued) {
-	if b.cfg.Stats == nil {
+func countDuplicates(recorder *stats.Recorder, ns string, specs []task.Spec, out []Enqueued) {
+	if recorder == nil {
 		return
 	}
 	var events []stats.Event
@@ -98,19 +98,19 @@ func (b *Broker) countDuplicates(ns string, specs []task.Spec, out []Enqueued) {
 		}
 	}
 	if len(events) > 0 {
-		b.cfg.Stats.Record(time.Now(), events)
+		recorder.Record(time.Now(), events)
 	}
 }
 
 // countStale counts verbs on claims that were refused because the claim no longer held.
-func (b *Broker) countStale(calls []Settle, out []Settled) {
-	if b.cfg.Stats == nil {
+func countStale(recorder *stats.Recorder, calls []Settle, out []Settled) {
+	if recorder == nil {
 		return
 	}
 	for i := range out {
 		var e *task.Error
 		if out[i].Err != nil && errors.As(out[i].Err, &e) && e.Code == task.CodeStaleClaim {
-			b.cfg.Stats.Stale(calls[i].Hold.Namespace, e.Reason)
+			recorder.Stale(calls[i].Hold.Namespace, e.Reason)
 		}
 	}
 }

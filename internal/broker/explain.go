@@ -23,6 +23,18 @@ func (b *Broker) workers(ctx context.Context, queues []QueueName) []task.QueueWo
 	return out
 }
 
+// workersOf combines what the nodes know about the workers of a queue with the polls seen here. It must be called on the shard's loop.
+func (r *replica) workersOf(ns, queue string, workers task.QueueWorkers) explain.Workers {
+	known := r.polls.Of(ns, queue, &r.claims)
+	known.Workers = workers
+	select {
+	case <-r.b.draining:
+		known.Draining = true
+	default:
+	}
+	return known
+}
+
 // explainTime is how long an explanation waits for a leader. An election takes a second or two; if the shard still has no leader
 // after that, that is the explanation.
 const explainTime = 2 * time.Second

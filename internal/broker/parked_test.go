@@ -3,7 +3,6 @@ package broker
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -11,12 +10,10 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Callers that have left leave no parked claim behind, however many types they asked for and however they left; and what is remembered of their polls
-// is bounded.
+// Callers that have left leave no parked claim behind, however many types they asked for and however they left.
 func TestDepartedCallersLeaveNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r, err := w.replica(one)
@@ -49,21 +46,8 @@ func TestDepartedCallersLeaveNothing(t *testing.T) {
 			_ = w.Await(ctx, one, c)
 		})
 		w.pass(time.Second)
-		if r.claims.some() {
-			t.Errorf("%d queues have parked claims", len(r.claims.queues))
-		}
-		sum := 0
-		for name, q := range r.polls.queues {
-			of := 0
-			for types := range q.byTypes {
-				of += len(types)
-			}
-			if sum += of; of != q.bytes || of > maxQueueBytes {
-				t.Errorf("the polls of %v have %d bytes of types, counted %d", name, of, q.bytes)
-			}
-		}
-		if sum != r.polls.bytes {
-			t.Errorf("polls have %d bytes of types, counted %d", sum, r.polls.bytes)
+		if r.claims.Some() {
+			t.Error("claims are still parked")
 		}
 	})
 }
@@ -133,7 +117,7 @@ func TestCallerLeavesDuringItsRound(t *testing.T) {
 		second := w.block(r)
 		first() // both calls run in the round that the second blocks
 		synctest.Wait()
-		if !r.claims.some() {
+		if !r.claims.Some() {
 			t.Error("the calls have not run")
 		}
 		hangUp()
@@ -143,102 +127,8 @@ func TestCallerLeavesDuringItsRound(t *testing.T) {
 			t.Errorf("an idle queue has a task: %v", err)
 		}
 		w.pass(time.Second)
-		if r.claims.some() {
-			t.Errorf("%d queues have parked claims", len(r.claims.queues))
+		if r.claims.Some() {
+			t.Error("claims are still parked")
 		}
 	})
-}
-
-// A claim that its caller gave up while its call was on the way is not parked.
-func TestGoneClaimIsNotParked(t *testing.T) {
-	var c waitingClaims
-	gone := newWaiter(call("q"))
-	if !c.leave(gone) {
-		t.Error("a waiter could not leave")
-	}
-	if c.park(gone); c.some() {
-		t.Error("the claim of a caller that left is parked")
-	}
-	if c.leave(gone) {
-		t.Error("a waiter left twice")
-	}
-}
-
-// Waiters leave from the middle of their lists, and each list with its last one.
-func TestWaitersLeave(t *testing.T) {
-	var c waitingClaims
-	var all []*waiter
-	for i := range 6 {
-		w := newWaiter(call([]string{"q", "r"}[i%2:]...))
-		all = append(all, w)
-		c.park(w)
-	}
-	at := func(name string) (order []uint64) {
-		if l := c.queues[queueKey{ns, name}][""]; l != nil {
-			for e := l.Front(); e != nil; e = e.Next() {
-				order = append(order, e.Value.(*waiter).arrival)
-			}
-		}
-		return order
-	}
-	c.leave(all[2])
-	c.remove(all[1]) // it is served
-	if got := fmt.Sprint(at("q"), at("r")); got != "[1 5] [1 4 5 6]" {
-		t.Errorf("after the second and the third left, %s wait", got)
-	}
-	for _, i := range []int{0, 4} {
-		c.leave(all[i])
-	}
-	if len(c.queues) != 1 || c.waits(queueKey{ns, "q"}, "") || !c.waits(queueKey{ns, "r"}, "") {
-		t.Errorf("%d queues have waiters: %v", len(c.queues), at("r"))
-	}
-	c.retryAll()
-	for i, w := range all {
-		if again := len(w.again) > 0; again != slices.Contains([]int{3, 5}, i) || w.places != nil {
-			t.Errorf("waiter %d is to claim again: %t", i, again)
-		}
-	}
-	if c.leave(all[5]); c.some() {
-		t.Error("waiters are left")
-	}
-}
-
-// The types of polls are bounded by their bytes: of a queue, and of all.
-func TestPolledTypesAreBounded(t *testing.T) {
-	var a polls
-	now := store.Time(0).Add(time.Hour)
-	a.begin(now)
-	note := func(queue, types string, at store.Time) {
-		a.note(&waiter{call: engine.ClaimRequest{Namespace: ns, Queues: []engine.Share{{Queue: queue}}}, types: types}, at)
-	}
-	long := strings.Repeat("x", maxQueueBytes/4-1)
-	note("q", "0"+long, now)
-	for i := range 3 {
-		note("q", fmt.Sprint(i+1)+long, now+1)
-	}
-	later := now.Add(pollKept) + 1
-	if note("q", "4"+long, later); len(a.queues[queueKey{ns, "q"}].byTypes) != 4 {
-		t.Errorf("an old poll made room, and %d are recorded", len(a.queues[queueKey{ns, "q"}].byTypes))
-	}
-	note("q", "5"+long, later)
-	if q := a.queues[queueKey{ns, "q"}]; len(q.byTypes) != 1 || q.since != later || a.bytes != maxQueueBytes/4 || q.bytes != a.bytes {
-		t.Errorf("beyond the bytes of a queue, %d polls of %d bytes are recorded since %v, %d bytes in all", len(q.byTypes), q.bytes, q.since, a.bytes)
-	}
-	for i := range maxPolledBytes/(maxQueueBytes/4) - 1 {
-		note(fmt.Sprint("full", i), "0"+long, later)
-	}
-	if a.bytes != maxPolledBytes || a.since != now {
-		t.Errorf("%d bytes are recorded since %v", a.bytes, a.since)
-	}
-	evenLater := later.Add(pollKept) + 1
-	note("full0", "0"+long, evenLater)
-	if note("new", "0"+long, evenLater); len(a.queues) != 2 || a.bytes != 2*(maxQueueBytes/4) || a.since != now {
-		t.Errorf("when old queues made room, %d are recorded, of %d bytes since %v", len(a.queues), a.bytes, a.since)
-	}
-	for i := range maxPolledBytes/(maxQueueBytes/4) - 1 {
-		note(fmt.Sprint("again", i), "0"+long, evenLater)
-	}
-	if len(a.queues) != 1 || a.bytes != maxQueueBytes/4 || a.since != evenLater {
-		t.Errorf("beyond the bytes of all, %d queues are recorded, of %d bytes since %v", len(a.queues), a.bytes, a.since)
-	}
 }

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker/holds"
+	"github.com/pawlq/pawl/internal/broker/waiting"
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/auditlog"
 	"github.com/pawlq/pawl/internal/engine/policies"
 	"github.com/pawlq/pawl/internal/engine/schedule"
-	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/stats"
@@ -36,23 +36,22 @@ type replica struct {
 	// Owned by the shard's loop; leader is nil while another node leads.
 	leader  *engine.Leader
 	term    uint64 // of leader
-	claims  waitingClaims
-	polls   polls
-	served  []serving     // claims of the current round, delivered once it is committed
-	serving *waiter       // the one that is being served
-	events  []stats.Event // reused for the events of each round
+	claims  waiting.Claims
+	polls   waiting.Polls
+	served  []serving      // claims of the current round, delivered once it is committed
+	serving *waiting.Claim // the one that is being served
+	events  []stats.Event  // reused for the events of each round
 	ticks   *tickTraces
 	ahead   *atomic.Pointer[engine.ReadAhead] // rows read ahead for leader; the next round takes them
 
-	applied  atomic.Uint64 // log index of the last round
-	deadline atomic.Int64  // shard time of the next thing to do
-	wake     chan struct{} // the deadline moved to earlier
-	results  results
-	watches  watches
-	ring     events.Ring    // recent events
-	scratch  []events.Event // used by publishEvents
-	holds    holds.Holds    // by backups; they outlive a term, but count only in theirs: see CheckCut
+	applied atomic.Uint64 // log index of the last round
+	results results
+	watches watches
+	ring    events.Ring    // recent events
+	scratch []events.Event // used by publishEvents
+	holds   holds.Holds    // by backups; they outlive a term, but count only in theirs: see CheckCut
 
+	ticker     ticker
 	archiver   archiver
 	sender     outboxSender
 	operations operationRunner
@@ -60,8 +59,9 @@ type replica struct {
 
 func newReplica(b *Broker, id uint32) *replica {
 	r := &replica{id: id, b: b, log: b.cfg.Logger.With("shard", id), gone: make(chan struct{}),
-		wake: make(chan struct{}, 1), watches: watches{wake: make(chan struct{}, 1), byClaim: map[claimKey]*watched{}}}
+		watches: watches{wake: make(chan struct{}, 1), byClaim: map[claimKey]*watched{}}}
 	r.ticks = newTickTraces(b.cfg.Tracer)
+	r.ticker.r, r.ticker.wake = r, make(chan struct{}, 1)
 	r.archiver = archiver{r: r, wake: make(chan struct{}, 1)}
 	r.sender.r, r.sender.wake = r, make(chan struct{}, 1)
 	r.operations.r, r.operations.wake = r, make(chan struct{}, 1)
@@ -71,7 +71,7 @@ func newReplica(b *Broker, id uint32) *replica {
 
 // begin starts the broker's background work for the replica, which runs until end.
 func (r *replica) begin() {
-	r.work.Go(func() { r.passTime(r.ctx) })
+	r.work.Go(func() { r.ticker.run(r.ctx) })
 	r.work.Go(func() { r.archiver.run(r.ctx) })
 	r.work.Go(func() { r.sender.run(r.ctx) })
 	r.work.Go(func() { r.operations.run(r.ctx) })
@@ -108,7 +108,7 @@ func (r *replica) elected(o shard.LeaderTerm) {
 			"last", o.Before.Time(), "now", o.Began.Time(), "until", until.Time())
 	}
 	r.term = o.Term
-	r.polls.begin(o.Began)
+	r.polls.Begin(o.Began)
 	r.sender.deliveries.begin()
 	r.leader = engine.NewLeader(term, r.b.cfg.Limits, policies.All...)
 	auditlog.SetRetention(r.leader, r.b.cfg.AuditKeep)
@@ -117,8 +117,7 @@ func (r *replica) elected(o shard.LeaderTerm) {
 		schedule.TraceTicks(r.leader, r.ticks.begin)
 	}
 	r.ring.Open()
-	r.deadline.Store(0)
-	poke(r.wake) // unconditionally: the previous term's deadline may be 0 too, unnoticed by passTime
+	r.ticker.begin()
 	poke(r.archiver.wake)
 	poke(r.sender.wake)
 	poke(r.operations.wake)
@@ -159,7 +158,7 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 		poke(r.operations.wake)
 	}
 	r.results.operationsChanged(round.Stopped)
-	r.setDeadline(r.leader.NextDeadline())
+	r.ticker.set(r.leader.NextDeadline())
 	r.readAhead()
 }
 
@@ -183,71 +182,6 @@ func (r *replica) dropped(over bool) {
 	r.results.wakeAll()
 }
 
-// setDeadline must be called on the shard's loop.
-func (r *replica) setDeadline(at store.Time) {
-	if before := r.deadline.Swap(int64(at)); int64(at) < before {
-		poke(r.wake)
-	}
-}
-
-// passTime runs a tick in the shard when something is due, and sleeps otherwise.
-func (r *replica) passTime(ctx context.Context) {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		timer.Reset(r.untilDeadline())
-		select {
-		case <-ctx.Done():
-			return
-		case <-r.wake:
-			continue
-		case <-timer.C:
-		}
-		if now, leads := r.shard.Now(); !leads || int64(now) < r.deadline.Load() {
-			continue
-		}
-		began := time.Now()
-		more, _, err := change(ctx, r, func(round *engine.Round) (bool, error) {
-			engine.Tick(round)
-			return r.leader.NextDeadline() <= round.Now(), nil
-		})
-		var panicked *shard.PanicError
-		switch {
-		case errors.As(err, &panicked):
-			r.tickOneByOne(ctx)
-		case err != nil && ctx.Err() == nil:
-			r.tickFailed(ctx, err)
-		case more: // a backlog of due work takes a third of the time, so others hardly notice
-			sleep(ctx, min(2*time.Since(began), maxTickPause))
-		}
-	}
-}
-
-// tickOneByOne does what is due one by one, each in a round of its own, until one panics. That one is set apart.
-func (r *replica) tickOneByOne(ctx context.Context) {
-	for more := true; more && ctx.Err() == nil; {
-		var one schema.Deadline
-		var err error
-		more, _, err = change(ctx, r, func(round *engine.Round) (bool, error) {
-			engine.TickOne(round, func(d schema.Deadline) { one = d })
-			r.setDeadline(r.leader.NextDeadline())
-			return r.leader.FirstDeadline() <= round.Now(), nil
-		})
-		var panicked *shard.PanicError
-		if errors.As(err, &panicked) && one.Kind != 0 {
-			_, _, err = change(ctx, r, func(round *engine.Round) (struct{}, error) {
-				engine.SetDeadlineApart(round, one, panicked.Error())
-				return struct{}{}, nil
-			})
-			more = false // the others are done together again
-		}
-		if err != nil {
-			r.tickFailed(ctx, err)
-			return
-		}
-	}
-}
-
 // logApart logs the rows that a round has set apart.
 func (r *replica) logApart(rows []schema.Apart) {
 	for i := range rows {
@@ -257,39 +191,12 @@ func (r *replica) logApart(rows []schema.Apart) {
 	}
 }
 
-// maxTickPause bounds the pause between two ticks.
-const maxTickPause = 20 * time.Millisecond
-
-// tickRetry is the pause after a failed tick, for example during a transfer of leadership.
-const tickRetry = 100 * time.Millisecond
-
-func (r *replica) tickFailed(ctx context.Context, err error) {
-	r.warn("clock tick failed", err)
-	sleep(ctx, tickRetry)
-}
-
 // warn logs an error, unless it occurred because another node leads the shard or is about to, and will do the work.
 func (r *replica) warn(what string, err error) {
 	var notLeader *NotLeader
 	if !errors.As(err, &notLeader) || notLeader.Shard != r.id {
 		r.log.Warn(what, "error", err)
 	}
-}
-
-// maxSleep is how often the deadline is checked even if it has not changed: a leader's clock is slewed towards the wall
-// clock, so a long sleep drifts.
-const maxSleep = 30 * time.Second
-
-func (r *replica) untilDeadline() time.Duration {
-	now, leads := r.shard.Now()
-	if !leads {
-		return maxSleep
-	}
-	wait := store.Time(r.deadline.Load()) - now
-	if wait > store.Time(maxSleep/time.Microsecond) {
-		return maxSleep
-	}
-	return max(time.Duration(wait)*time.Microsecond, 0)
 }
 
 // poke sends to a channel of capacity one, unless it is full.

@@ -1,13 +1,16 @@
-package broker
+// Package archived is the form of a dead letter in the archive: one line of JSON. It knows neither where the lines are stored nor when
+// a task is archived.
+package archived
 
 import (
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// ArchivedTask is a dead letter as it is stored in the archive: one line of JSON.
-type ArchivedTask struct {
+// Task is a dead letter as it is stored in the archive: one line of JSON.
+type Task struct {
 	ArchivedAt time.Time         `json:"archived_at"`
 	Cause      string            `json:"cause"`
 	ID         string            `json:"task_id"`
@@ -26,24 +29,24 @@ type ArchivedTask struct {
 	IdempotencyKey string    `json:"idempotency_key,omitempty"`
 	CreatedAt      time.Time `json:"created_at"`
 	// Options set on the task itself, overriding the defaults of its queue and the server. Records of earlier releases lack them.
-	IdempotencyTTL Period         `json:"idempotency_ttl,omitempty"`
-	MaxAttempts    int            `json:"max_attempts,omitempty"`
-	Retry          *ArchivedRetry `json:"retry,omitempty"`
-	Timeout        Period         `json:"timeout,omitempty"`
-	ExpiresIn      Period         `json:"expires_in,omitempty"` // from created_at
-	Retention      *Period        `json:"retention,omitempty"`
-	Cost           int            `json:"cost,omitempty"`
+	IdempotencyTTL Period  `json:"idempotency_ttl,omitempty"`
+	MaxAttempts    int     `json:"max_attempts,omitempty"`
+	Retry          *Retry  `json:"retry,omitempty"`
+	Timeout        Period  `json:"timeout,omitempty"`
+	ExpiresIn      Period  `json:"expires_in,omitempty"` // from created_at
+	Retention      *Period `json:"retention,omitempty"`
+	Cost           int     `json:"cost,omitempty"`
 
-	Unique *ArchivedUnique `json:"unique,omitempty"`
-	Parent *ArchivedParent `json:"parent,omitempty"`
+	Unique *Unique `json:"unique,omitempty"`
+	Parent *Parent `json:"parent,omitempty"`
 	// Then holds the follow-up tasks, encoded by task.EncodeSpec, in base64.
-	Then     [][]byte          `json:"then,omitempty"`
-	EndedAt  time.Time         `json:"ended_at"`
-	Attempts []ArchivedAttempt `json:"attempts"`
+	Then     [][]byte  `json:"then,omitempty"`
+	EndedAt  time.Time `json:"ended_at"`
+	Attempts []Attempt `json:"attempts"`
 }
 
 // Bytes returns roughly how much of a message the task takes up.
-func (t *ArchivedTask) Bytes() int {
+func (t *Task) Bytes() int {
 	n := len(t.Payload)
 	if t.Parent != nil {
 		n += len(t.Parent.Result)
@@ -51,23 +54,23 @@ func (t *ArchivedTask) Bytes() int {
 	return n
 }
 
-// ArchivedUnique is the unique key of an archived task.
-type ArchivedUnique struct {
+// Unique is the unique key of an archived task.
+type Unique struct {
 	Key        string   `json:"key"`
 	States     []string `json:"states"`
 	OnConflict string   `json:"on_conflict"`
 }
 
-// ArchivedRetry is the retry policy of an archived task.
-type ArchivedRetry struct {
+// Retry is the retry policy of an archived task.
+type Retry struct {
 	Initial Period  `json:"initial"`
 	Max     Period  `json:"max"`
 	Factor  float64 `json:"factor"`
 	Jitter  float64 `json:"jitter"`
 }
 
-// ArchivedParent is the task or group that an archived task followed, with its result in base64.
-type ArchivedParent struct {
+// Parent is the task or group that an archived task followed, with its result in base64.
+type Parent struct {
 	TaskID      string `json:"task_id,omitempty"`
 	GroupID     string `json:"group_id,omitempty"`
 	Result      []byte `json:"result,omitempty"`
@@ -88,8 +91,8 @@ func (p *Period) UnmarshalText(text []byte) error {
 	return err
 }
 
-// ArchivedAttempt is an attempt of an archived task.
-type ArchivedAttempt struct {
+// Attempt is an attempt of an archived task.
+type Attempt struct {
 	Attempt   int       `json:"attempt"`
 	Fence     uint64    `json:"fence"`
 	Worker    string    `json:"worker"`
@@ -101,22 +104,23 @@ type ArchivedAttempt struct {
 	Stack     string    `json:"stack,omitempty"`
 }
 
-func archived(v *View, cause string, now time.Time) ArchivedTask {
+// New returns a task as it is archived at a time, for a cause.
+func New(v *query.View, cause string, now time.Time) Task {
 	x := v.Exec
-	t := ArchivedTask{ArchivedAt: now.UTC(), Cause: cause, ID: v.ID.String(), Namespace: v.Namespace, Queue: v.Queue, Type: v.Type,
+	t := Task{ArchivedAt: now.UTC(), Cause: cause, ID: v.ID.String(), Namespace: v.Namespace, Queue: v.Queue, Type: v.Type,
 		State: x.State.String(), Reason: x.Reason, Priority: x.Priority.String(), Key: v.Key, Tags: v.Tags, Headers: v.Headers,
 		Payload: v.Payload, ContentType: v.ContentType, IdempotencyKey: v.IdempotencyKey,
 		CreatedAt: x.CreatedAt.Time(), EndedAt: x.EndedAt.Time(), IdempotencyTTL: Period(v.IdempotencyTTL), MaxAttempts: x.MaxAttempts,
 		Timeout: Period(v.Timeout), Retention: (*Period)(x.Retention), Cost: x.Cost}
 	if r := v.Retry; r != nil {
-		t.Retry = &ArchivedRetry{Initial: Period(r.Initial), Max: Period(r.Max), Factor: r.Factor, Jitter: r.Jitter}
+		t.Retry = &Retry{Initial: Period(r.Initial), Max: Period(r.Max), Factor: r.Factor, Jitter: r.Jitter}
 	}
 	if x.ExpiresAt != 0 {
 		t.ExpiresIn = Period(x.ExpiresAt.Sub(x.CreatedAt))
 	}
-	t.Parent = archivedParent(v.Parent)
+	t.Parent = parent(v.Parent)
 	if u := x.Unique; u != nil {
-		t.Unique = &ArchivedUnique{Key: u.Key, OnConflict: u.OnConflict.String()}
+		t.Unique = &Unique{Key: u.Key, OnConflict: u.OnConflict.String()}
 		for _, s := range u.States.List() {
 			t.Unique.States = append(t.Unique.States, s.String())
 		}
@@ -125,18 +129,18 @@ func archived(v *View, cause string, now time.Time) ArchivedTask {
 		t.Then = append(t.Then, f.Spec)
 	}
 	for _, a := range v.Attempts {
-		t.Attempts = append(t.Attempts, ArchivedAttempt{Attempt: a.Number, Fence: a.Fence, Worker: a.Worker,
+		t.Attempts = append(t.Attempts, Attempt{Attempt: a.Number, Fence: a.Fence, Worker: a.Worker,
 			StartedAt: a.StartedAt.Time(), EndedAt: a.EndedAt.Time(), Outcome: a.Outcome.String(),
 			Message: a.Failure.Message, ErrorType: a.Failure.Type, Stack: a.Failure.Stack})
 	}
 	return t
 }
 
-func archivedParent(p *task.Parent) *ArchivedParent {
+func parent(p *task.Parent) *Parent {
 	if p == nil {
 		return nil
 	}
-	out := &ArchivedParent{Result: p.Result, ContentType: p.ContentType, Omitted: p.Omitted}
+	out := &Parent{Result: p.Result, ContentType: p.ContentType, Omitted: p.Omitted}
 	if p.ID != (task.ID{}) {
 		out.TaskID = p.ID.String()
 	}

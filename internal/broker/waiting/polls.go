@@ -1,4 +1,4 @@
-package broker
+package waiting
 
 import (
 	"slices"
@@ -7,13 +7,12 @@ import (
 
 	"github.com/pawlq/pawl/internal/engine/explain"
 	"github.com/pawlq/pawl/internal/store"
-	"github.com/pawlq/pawl/internal/task"
 )
 
-// polls remembers who asked for tasks of which queue. From it explain knows who is waiting now, and who has asked through a node that has
+// Polls remembers who asked for tasks of which queue. From it explain knows who is waiting now, and who has asked through a node that has
 // since forgotten it. All claims reach the leader of the shard, through whichever node, including those that only watch. It is owned by the
 // shard's loop.
-type polls struct {
+type Polls struct {
 	since  store.Time // all polls since then are known
 	queues map[queueKey]*queuePolls
 	bytes  int // of the types of all queues
@@ -43,10 +42,10 @@ const (
 	pollKept        = time.Hour
 )
 
-// note records a claim or a watch.
-func (a *polls) note(w *waiter, now store.Time) {
-	for i := range w.call.Queues {
-		name := queueKey{w.call.Namespace, w.call.Queues[i].Queue}
+// Note records a claim or a watch.
+func (a *Polls) Note(w *Claim, now store.Time) {
+	for i := range w.Call.Queues {
+		name := queueKey{w.Call.Namespace, w.Call.Queues[i].Queue}
 		q := a.queues[name]
 		if q == nil {
 			q = a.newQueue(name, now)
@@ -57,16 +56,16 @@ func (a *polls) note(w *waiter, now store.Time) {
 			ask = a.newTypes(name, w.types, now)
 		}
 		ask.at = now
-		if w.call.Worker != "" {
-			ask.worker = w.call.Worker
+		if w.Call.Worker != "" {
+			ask.worker = w.Call.Worker
 		}
-		if !w.call.Stream {
-			ask.called, ask.caller = now, w.call.Worker
+		if !w.Call.Stream {
+			ask.called, ask.caller = now, w.Call.Worker
 		}
 	}
 }
 
-func (a *polls) newQueue(name queueKey, now store.Time) *queuePolls {
+func (a *Polls) newQueue(name queueKey, now store.Time) *queuePolls {
 	if a.queues == nil {
 		a.queues = map[queueKey]*queuePolls{}
 	}
@@ -82,7 +81,7 @@ func (a *polls) newQueue(name queueKey, now store.Time) *queuePolls {
 }
 
 // dropOld drops the queues of which no task was asked for long.
-func (a *polls) dropOld(now store.Time) {
+func (a *Polls) dropOld(now store.Time) {
 	for name, q := range a.queues {
 		if q.last < now.Add(-pollKept) {
 			delete(a.queues, name)
@@ -91,13 +90,13 @@ func (a *polls) dropOld(now store.Time) {
 	}
 }
 
-func (a *polls) dropAll(now store.Time) {
+func (a *Polls) dropAll(now store.Time) {
 	clear(a.queues)
 	a.since, a.bytes = now, 0
 }
 
 // newTypes makes room for a poll of new types.
-func (a *polls) newTypes(name queueKey, types string, now store.Time) *lastPoll {
+func (a *Polls) newTypes(name queueKey, types string, now store.Time) *lastPoll {
 	q := a.queues[name]
 	if full := func() bool { return len(q.byTypes) >= maxPolledTypes || q.bytes+len(types) > maxQueueBytes }; full() {
 		a.dropTypes(q, func(ask *lastPoll) bool { return ask.at < now.Add(-pollKept) })
@@ -121,7 +120,7 @@ func (a *polls) newTypes(name queueKey, types string, now store.Time) *lastPoll 
 }
 
 // dropTypes drops some polls of a queue.
-func (a *polls) dropTypes(q *queuePolls, drop func(*lastPoll) bool) {
+func (a *Polls) dropTypes(q *queuePolls, drop func(*lastPoll) bool) {
 	for types, ask := range q.byTypes {
 		if drop(ask) {
 			delete(q.byTypes, types)
@@ -131,35 +130,30 @@ func (a *polls) dropTypes(q *queuePolls, drop func(*lastPoll) bool) {
 	}
 }
 
-// begin is called when the replica becomes leader: earlier polls went to other nodes.
-func (a *polls) begin(now store.Time) {
+// Begin is called when the replica becomes leader: earlier polls went to other nodes.
+func (a *Polls) Begin(now store.Time) {
 	if now > a.since {
-		*a = polls{since: now}
+		*a = Polls{since: now}
 	}
 }
 
-// workersOf combines what the nodes know about the workers of a queue with the polls seen here.
-func (r *replica) workersOf(ns, queue string, workers task.QueueWorkers) explain.Workers {
+// Of returns the polls of a queue, and of which a claim still waits.
+func (a *Polls) Of(ns, queue string, claims *Claims) explain.Workers {
 	name := queueKey{ns, queue}
-	t := explain.Workers{Since: r.polls.since, Workers: workers}
-	select {
-	case <-r.b.draining:
-		t.Draining = true
-	default:
-	}
-	q := r.polls.queues[name]
+	known := explain.Workers{Since: a.since}
+	q := a.queues[name]
 	if q == nil {
-		return t
+		return known
 	}
-	t.Since = max(t.Since, q.since)
+	known.Since = max(known.Since, q.since)
 	for types, ask := range q.byTypes {
-		a := explain.Poll{Last: ask.at, Worker: ask.worker, Called: ask.called, Caller: ask.caller}
+		p := explain.Poll{Last: ask.at, Worker: ask.worker, Called: ask.called, Caller: ask.caller}
 		if types != "" {
-			a.Types = strings.Split(types, "\x00")
+			p.Types = strings.Split(types, "\x00")
 		}
-		a.Waiting = r.claims.waits(name, types)
-		t.Polls = append(t.Polls, a)
+		p.Waiting = claims.waits(name, types)
+		known.Polls = append(known.Polls, p)
 	}
-	slices.SortFunc(t.Polls, func(a, b explain.Poll) int { return slices.Compare(a.Types, b.Types) })
-	return t
+	slices.SortFunc(known.Polls, func(a, b explain.Poll) int { return slices.Compare(a.Types, b.Types) })
+	return known
 }
