@@ -12,6 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker/holds"
 	"github.com/pawlq/pawl/internal/broker/waiting"
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/auditlog"
 	"github.com/pawlq/pawl/internal/engine/policies"
 	"github.com/pawlq/pawl/internal/engine/schedule"

@@ -92,7 +92,7 @@ func (o *observations) overview(m *Map, s Shard) ShardOverview {
 	for _, id := range slices.Concat(status.Voters, status.Learners) {
 		p := status.Progress[id]
 		r := ReplicaOverview{ID: id, Node: NodeOf(id), Voter: status.votes(id), Answers: status.answers(id), Leaving: s.leaves(id),
-			Snapshotting: p.Snapshotting}
+			Snapshotting: p.Snapshotting, DiffersAt: p.DiffersAt, Apart: p.Apart}
 		if id != status.Leader && p.Match < status.Applied {
 			r.Lag = status.Applied - p.Match
 		}

@@ -26,6 +26,8 @@ type Progress struct {
 	Active       bool   // it answers
 	Snapshotting bool   // it is being sent a snapshot
 	Unfit        bool   // leadership must not be transferred to it now: it is silent at the moment, or failed to take over lately
+	DiffersAt    uint64 // log entry at which its state was found to differ from those of others; 0: it was not
+	Apart        bool   // most others agree
 }
 
 // answers reports whether a replica answers its leader, or leads.

@@ -14,17 +14,18 @@ import (
 type ProblemKind uint8
 
 const (
-	NodeAway    ProblemKind = iota // a node was not heard from
-	NodeUnheard                    // a new leader of the system shard has not heard from a node yet
-	ClockWrong                     // a node's wall clock differs from the others'
-	DiskFull                       // a disk has less space than new tasks require
-	DiskLow                        // a disk is nearly full
-	DiskSlow                       // a disk is much slower than the others'
-	NodeRestart                    // a node's process keeps restarting
-	NoLeader                       // shards without a leader: their calls wait
-	FewReplicas                    // shards with fewer replicas that answer than they should have
-	Waiting                        // shards with work pending that takes time or can't be done
-	ReplicaLags                    // a replica is far behind its leader
+	NodeAway       ProblemKind = iota // a node was not heard from
+	NodeUnheard                       // a new leader of the system shard has not heard from a node yet
+	ClockWrong                        // a node's wall clock differs from the others'
+	DiskFull                          // a disk has less space than new tasks require
+	DiskLow                           // a disk is nearly full
+	DiskSlow                          // a disk is much slower than the others'
+	NodeRestart                       // a node's process keeps restarting
+	NoLeader                          // shards without a leader: their calls wait
+	ReplicaDiffers                    // replicas of a shard have different states
+	FewReplicas                       // shards with fewer replicas that answer than they should have
+	Waiting                           // shards with work pending that takes time or can't be done
+	ReplicaLags                       // a replica is far behind its leader
 )
 
 // Problem is something wrong with the cluster, described for its operators.
@@ -69,7 +70,7 @@ func (o *Overview) shardProblems(names map[uint32]string) (list []Problem) {
 		}
 		list[at].Shards = append(list[at].Shards, s.ID)
 	}
-	list = append(list, o.lagging(names)...)
+	list = append(append(list, o.differing(names)...), o.lagging(names)...)
 	slices.SortStableFunc(list, func(a, b Problem) int { return int(a.Kind) - int(b.Kind) })
 	for i := range list {
 		list[i].Text = shardsText(list[i].Shards) + ": " + list[i].Text
@@ -117,6 +118,31 @@ func (o *Overview) lagging(names map[uint32]string) (list []Problem) {
 					Text: fmt.Sprintf("the replica on %s is %d entries behind", nodeText(m.Node, names), m.Lag)})
 			}
 		}
+	}
+	return list
+}
+
+// differing returns the shards whose replicas have different states, with the replicas that are apart, if most others agree.
+func (o *Overview) differing(names map[uint32]string) (list []Problem) {
+	for i := range o.Shards {
+		var nodes []string
+		index, apart := uint64(0), true
+		for _, m := range o.Shards[i].Members {
+			if m.DiffersAt == 0 {
+				continue
+			}
+			nodes = append(nodes, nodeText(m.Node, names))
+			index, apart = max(index, m.DiffersAt), apart && m.Apart
+		}
+		if len(nodes) == 0 {
+			continue
+		}
+		slices.Sort(nodes)
+		text := fmt.Sprintf("the state of the replica on %s differs from those of the others, at log entry %d", strings.Join(nodes, " and on "), index)
+		if !apart {
+			text = fmt.Sprintf("the states of the replicas on %s differ, at log entry %d, and there is no telling which is right", strings.Join(nodes, ", "), index)
+		}
+		list = append(list, Problem{Kind: ReplicaDiffers, Value: float64(index), Shards: []uint32{o.Shards[i].ID}, Text: text})
 	}
 	return list
 }

@@ -64,6 +64,14 @@ func TestProblems(t *testing.T) {
 			"shards 1, 4: 0 of 2 replicas answer; no answer from node n1, node n2"},
 		{"far behind", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true, true), func(s *ShardOverview) { s.Members[1].Lag, s.Members[2].Lag = farBehind, farBehind+1 })},
 			"shard 1: the replica on node n3 is 100001 entries behind"},
+		{"one differs", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true, true), func(s *ShardOverview) { s.Members[1].DiffersAt, s.Members[1].Apart = 70, true })},
+			"shard 1: the state of the replica on node n2 differs from those of the others, at log entry 70"},
+		{"two differ, and most don't", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true, true), func(s *ShardOverview) {
+			s.Members[1].DiffersAt, s.Members[1].Apart, s.Members[2].DiffersAt, s.Members[2].Apart = 70, true, 80, true
+		})}, "shard 1: the state of the replica on node n2 and on node n3 differs from those of the others, at log entry 80"},
+		{"no telling which is right", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true, true), func(s *ShardOverview) {
+			s.Members[0].DiffersAt, s.Members[2].DiffersAt = 70, 70
+		})}, "shard 1: the states of the replicas on node n1, node n3 differ, at log entry 70, and there is no telling which is right"},
 		{"no leader", []NodeOverview{n1}, []ShardOverview{{Shard: Shard{ID: 0}, Under: true, Problem: "none of its replicas answers"}, shard(1, true), {Shard: Shard{ID: 2}, Under: true, Known: true}},
 			"shards 0, 2: no leader answers"},
 		{"something takes time", []NodeOverview{n1}, []ShardOverview{with(shard(0, true), func(s *ShardOverview) { s.Problem = "x" }), with(shard(1, true), func(s *ShardOverview) { s.Problem = "x" })},

@@ -52,6 +52,8 @@ type ReplicaOverview struct {
 	Leaving      bool
 	Snapshotting bool
 	Lag          uint64 // entries that the leader has applied and the replica lacks
+	DiffersAt    uint64 // log entry at which its state was found to differ from those of others; 0: it was not
+	Apart        bool   // most others agree
 }
 
 // Overview returns the state of the cluster, without nodes that were removed.

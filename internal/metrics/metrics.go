@@ -62,6 +62,7 @@ type Shard struct {
 	Bytes         uint64            // size of its state on disk
 	Apart         int64             // rows set apart in the last day; only if it leads
 	Lag           map[string]uint64 // of the other replicas, by node, in entries; only if it leads
+	Differs       map[string]bool   // by node: its replica differs from others; only of a shard that this node leads
 }
 
 // Namespace is the state of a namespace, by quota.
@@ -331,6 +332,9 @@ func collectShard(to chan<- prometheus.Metric, s *Shard) {
 	}
 	for _, node := range slices.Sorted(keysOf(s.Lag)) {
 		lag.gauge(to, float64(s.Lag[node]), id, node)
+	}
+	for _, node := range slices.Sorted(keysOf(s.Differs)) {
+		differs.gauge(to, oneIf(s.Differs[node]), id, node)
 	}
 }
 

@@ -29,7 +29,7 @@ func sources(recorder *stats.Recorder) Sources {
 				{Namespace: "default", Name: `od"d\`, Scheduled: 1}}, nil
 		},
 		Shards: func(context.Context) []Shard {
-			return []Shard{{ID: 0, Leads: true, HasLeader: true, LeaderChanges: 1, Applied: 90, Bytes: 4096, Lag: map[string]uint64{"n2": 0, "n3": 12}},
+			return []Shard{{ID: 0, Leads: true, HasLeader: true, LeaderChanges: 1, Applied: 90, Bytes: 4096, Lag: map[string]uint64{"n2": 0, "n3": 12}, Differs: map[string]bool{"n1": false, "n2": false, "n3": true}},
 				{ID: 1, HasLeader: true, LeaderChanges: 4, Applied: 1000, Bytes: 1 << 20}}
 		},
 		Spaces: func() []string { return []string{"default", "team-a"} },

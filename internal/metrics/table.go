@@ -64,6 +64,7 @@ var (
 	leaderChanges = gather("pawl_raft_leader_changes_total", "New leaders that this node's replica of the shard has seen.", "shard")
 	applied       = gather("pawl_raft_applied_index", "Index of the last log entry that this node's replica of the shard has applied.", "shard")
 	lag           = gather("pawl_raft_lag_entries", "Log entries that a replica is missing. Reported by the leader of the shard.", "shard", "node")
+	differs       = gather("pawl_raft_replica_differs", "1 if the state of a replica was found to differ from those of others at the same log entry, else 0. Reported by the leader of the shard.", "shard", "node")
 
 	rowsApart       = gather("pawl_rows_set_apart", "Rows of the shard that could not be handled and were set apart in the last day. Reported by the leader of the shard.", "shard")
 	storeBytes      = gather("pawl_store_bytes", "Size of a replica's state on disk, in bytes.", "shard")

@@ -2,10 +2,9 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
-
-	"github.com/fxamacker/cbor/v2"
 
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/gateway"
@@ -73,13 +72,28 @@ func newClusterAdmin(n *Node) *clusterAdmin {
 		auditKeep:   onSystem(r, "audit-retention", func(ctx context.Context, a periodArgs) error { return c.Placement.SetAuditRetention(ctx, a.By, a.D) }),
 		note:        onSystem(r, "note-backup", func(ctx context.Context, a authorArgs) error { return c.Placement.NoteBackup(ctx, a.By) }),
 		mark: forward.OnShard(r, "mark", true, func(ctx context.Context, id uint32, _ struct{}) (uint64, error) {
-			return onGroup(n.replicas, id, func(s *shard.Shard) (uint64, error) { return s.StartHash(ctx) })
+			return onGroup(n.replicas, id, func(rep *replica) (uint64, error) { return markAll(ctx, rep.shard) })
 		}),
 		check: forward.OnShard(r, "check", true, func(ctx context.Context, id uint32, _ struct{}) ([]string, error) {
 			problems, _, err := n.broker.Check(ctx, id)
 			return problems, err
 		}),
 		checkSystem: forward.OnSystem(r, "check-system", true, func(ctx context.Context, _ struct{}) ([]string, error) { return c.Audit.Check(ctx) }),
+	}
+}
+
+// markAll starts a hash of all rows. A change of membership, or a comparison in the background, may be under way for a moment.
+func markAll(ctx context.Context, s *shard.Shard) (index uint64, err error) {
+	for {
+		index, err = s.StartHash(ctx, shard.Range{})
+		if !errors.Is(err, shard.ErrChangeRefused) {
+			return index, err
+		}
+		select {
+		case <-ctx.Done():
+			return index, err
+		case <-time.After(hashPollInterval):
+		}
 	}
 }
 
@@ -157,7 +171,7 @@ func (a *clusterAdmin) Verify(ctx context.Context, id uint32) (v gateway.Verific
 	var first *shard.Hash
 	for _, replica := range members {
 		node := nodeOf(replica)
-		h, known := a.hashOf(patient, node, hashArgs{id, v.Index})
+		h, known := hashOf(patient, a.ask, node, hashArgs{id, v.Index})
 		v.Replicas = append(v.Replicas, gateway.ReplicaHash{Node: a.names.node(uint64(node)), Hash: h.Sum, Known: known})
 		if known && first == nil {
 			first, v.Rows = &h, h.Rows
@@ -189,29 +203,3 @@ func withTimeout(ctx context.Context, d time.Duration, what string, do func(cont
 
 // maxProblems bounds the mismatching counters in one answer: one is already too many.
 const maxProblems = 20
-
-// hashOf polls a node until its replica has computed the hash. A replica that lags computes it when it gets there; one that was
-// sent a snapshot from beyond the entry never does.
-func (a *clusterAdmin) hashOf(ctx context.Context, node uint32, args hashArgs) (h shard.Hash, known bool) {
-	request, err := cbor.Marshal(args)
-	if err != nil {
-		return h, false
-	}
-	for reached := time.Now(); ; {
-		var out hashAnswer
-		answer, err := a.ask(ctx, node, methodHash, request)
-		if err == nil && cbor.Unmarshal(answer, &out) == nil && out.Known {
-			return out.Hash, true
-		}
-		if err == nil || !notSent(err) {
-			reached = time.Now()
-		} else if time.Since(reached) > reachTime {
-			return h, false
-		}
-		select {
-		case <-ctx.Done():
-			return h, false
-		case <-time.After(hashPollInterval):
-		}
-	}
-}

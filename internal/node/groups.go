@@ -27,7 +27,7 @@ type groups struct {
 func newGroups(r *forward.Forwarder, here *replicas) *groups {
 	return &groups{
 		status: forward.OnShard(r, "group-status", true, func(ctx context.Context, id uint32, _ struct{}) (cluster.Status, error) {
-			return onGroup(here, id, func(s *shard.Shard) (cluster.Status, error) { return statusOf(ctx, s) })
+			return onGroup(here, id, func(rep *replica) (cluster.Status, error) { return statusOf(ctx, rep) })
 		}),
 		learner: onShard(r, here, "group-learner", addLearner),
 		forget:  onShard(r, here, "group-forget", removeLearner),
@@ -41,20 +41,21 @@ func newGroups(r *forward.Forwarder, here *replicas) *groups {
 // onShard returns a call that changes a group where it is led. All of them may be retried.
 func onShard[A any](r *forward.Forwarder, here *replicas, name string, do func(context.Context, *shard.Shard, A) error) func(context.Context, uint32, A) (struct{}, error) {
 	return forward.OnShard(r, name, true, func(ctx context.Context, id uint32, args A) (struct{}, error) {
-		return onGroup(here, id, func(s *shard.Shard) (struct{}, error) { return struct{}{}, do(ctx, s, args) })
+		return onGroup(here, id, func(rep *replica) (struct{}, error) { return struct{}{}, do(ctx, rep.shard, args) })
 	})
 }
 
-func onGroup[R any](here *replicas, id uint32, do func(*shard.Shard) (R, error)) (out R, err error) {
+func onGroup[R any](here *replicas, id uint32, do func(*replica) (R, error)) (out R, err error) {
 	rep := here.get(id)
 	if rep == nil {
 		return out, &broker.NotLeader{Shard: id}
 	}
-	return do(rep.shard)
+	return do(rep)
 }
 
 // statusOf returns the leader's view of its group, once a majority has confirmed its leadership.
-func statusOf(ctx context.Context, s *shard.Shard) (cluster.Status, error) {
+func statusOf(ctx context.Context, rep *replica) (cluster.Status, error) {
+	s := rep.shard
 	if _, _, err := shard.View(ctx, s, func(store.Reader) (struct{}, error) { return struct{}{}, nil }); err != nil {
 		return cluster.Status{}, err
 	}
@@ -65,7 +66,12 @@ func statusOf(ctx context.Context, s *shard.Shard) (cluster.Status, error) {
 	out := cluster.Status{Leader: st.Leader, Term: st.Term, Led: st.Led, Voters: st.Voters, VotersOutgoing: st.VotersOutgoing, Learners: st.Learners,
 		Applied: st.Applied, Progress: map[uint64]cluster.Progress{}}
 	for id, p := range st.Progress {
-		out.Progress[id] = cluster.Progress(p)
+		out.Progress[id] = cluster.Progress{Match: p.Match, Active: p.Active, Snapshotting: p.Snapshotting, Unfit: p.Unfit}
+	}
+	for id, f := range rep.differing.of(slices.Concat(st.Voters, st.Learners)) {
+		p := out.Progress[id]
+		p.DiffersAt, p.Apart = f.Index, f.Apart
+		out.Progress[id] = p
 	}
 	return out, err
 }

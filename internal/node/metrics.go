@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
@@ -78,7 +80,7 @@ func (c *collector) shardMetrics(ctx context.Context) (out []metrics.Shard) {
 		m := metrics.Shard{ID: id, Leads: rep.shard.Leads(), HasLeader: leader != 0, LeaderChanges: rep.shard.LeaderChanges(), Applied: rep.state.Applied().Index,
 			Bytes: rep.state.DiskBytes()}
 		if m.Leads {
-			m.Lag = c.lagOf(ctx, rep)
+			m.Lag, m.Differs = c.replicaMetrics(ctx, rep)
 			for _, n := range c.broker.Apart(ctx, id) {
 				m.Apart += n
 			}
@@ -88,21 +90,27 @@ func (c *collector) shardMetrics(ctx context.Context) (out []metrics.Shard) {
 	return out
 }
 
-// lagOf returns how many entries the other replicas of a shard lag behind, by node.
-func (c *collector) lagOf(ctx context.Context, rep *replica) map[string]uint64 {
+// replicaMetrics returns how many entries the other replicas of a shard lag behind, and which replicas differ, by node.
+func (c *collector) replicaMetrics(ctx context.Context, rep *replica) (lag map[string]uint64, differs map[string]bool) {
 	ctx, cancel := context.WithTimeout(ctx, statusTime)
 	defer cancel()
 	st, err := rep.shard.Status(ctx)
 	if err != nil {
-		return nil
+		return nil, nil
 	}
-	lag := map[string]uint64{}
+	members := slices.Collect(maps.Keys(st.Progress))
+	found := rep.differing.of(members)
+	lag, differs = map[string]uint64{}, map[string]bool{}
 	for id, p := range st.Progress {
+		node := c.names.node(uint64(nodeOf(id)))
 		if id != st.Replica {
-			lag[c.names.node(uint64(nodeOf(id)))] = st.Applied - min(p.Match, st.Applied)
+			lag[node] = st.Applied - min(p.Match, st.Applied)
+		}
+		if len(members) > 1 {
+			differs[node] = found[id] != finding{}
 		}
 	}
-	return lag
+	return lag, differs
 }
 
 // quotaMetrics returns the figures of the namespaces that have quotas.

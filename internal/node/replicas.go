@@ -45,6 +45,8 @@ type replica struct {
 	id    uint64
 	state *store.Store
 	shard *shard.Shard
+
+	differing differing // replicas that differ, while this one leads
 }
 
 // callBytes holds the largest request, 16 MiB, and the rows that it writes.

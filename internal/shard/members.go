@@ -62,6 +62,7 @@ var ErrNothing = errors.New("nothing to change")
 // no round starts before it is done.
 type change struct {
 	conf   *pb.ConfChangeV2 // nil: a hash entry
+	hash   Range            // of a hash entry
 	unless func(Status) error
 	index  uint64     // in the log; 0: not proposed yet
 	joint  bool       // applied, but the joint membership has not been left yet
@@ -133,7 +134,7 @@ func (cs *changes) start() error {
 	if c.conf != nil {
 		err = cs.l.raft.ProposeConfChange(c.conf)
 	} else {
-		err = cs.l.raft.Propose(hashEntry(cs.l.leading.Term))
+		err = cs.l.raft.Propose(hashEntry(cs.l.leading.Term, c.hash))
 	}
 	if errors.Is(err, raft.ErrProposalDropped) { // leadership is being transferred
 		cs.end(&NotLeader{})

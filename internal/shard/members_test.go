@@ -139,7 +139,7 @@ func TestGrowAndMove(t *testing.T) {
 func (w *world) compareHashes() {
 	var index uint64
 	w.onLeader("mark", func(ctx context.Context, l *life) (err error) {
-		index, err = l.shard.StartHash(ctx)
+		index, err = l.shard.StartHash(ctx, Range{})
 		return err
 	})
 	want := Hash{}
@@ -361,7 +361,7 @@ func TestPeek(t *testing.T) {
 			t.Errorf("the follower reported an age of %v, want at most 1 s", age)
 		}
 		w.wait(10 * time.Second)
-		w.onLeader("mark", func(ctx context.Context, l *life) error { _, err := l.shard.StartHash(ctx); return err })
+		w.onLeader("mark", func(ctx context.Context, l *life) error { _, err := l.shard.StartHash(ctx, Range{}); return err })
 		w.wait(100 * time.Millisecond)
 		if _, age := peek(); age > time.Second {
 			t.Errorf("the follower reported an age of %v right after a message from its leader, want at most 1 s", age)
@@ -487,7 +487,7 @@ func TestPeekEnds(t *testing.T) {
 		t.Errorf("Peek after Stop: %v, want ErrStopped", err)
 	}
 	for range 50 { // nobody may receive it, or it may be left in the channel
-		if index, err := b.StartHash(context.Background()); index != 0 || !errors.Is(err, ErrStopped) && !errors.Is(err, ErrUnknown) {
+		if index, err := b.StartHash(context.Background(), Range{}); index != 0 || !errors.Is(err, ErrStopped) && !errors.Is(err, ErrUnknown) {
 			t.Errorf("StartHash after Stop: entry %d, %v", index, err)
 		}
 	}
@@ -533,6 +533,47 @@ func TestUnneededMembershipChanges(t *testing.T) {
 	}
 }
 
+// A hash of a range says where the next one begins, and the ranges have all rows. A hash entry keeps its range, and a shorter one is refused.
+func TestHashesOfRanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := startBench(t, fixture{})
+		defer b.close()
+		for _, key := range []string{"a", "b", "c"} {
+			if _, err := b.set(key, "1234567890"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var rows int64
+		var starts []string
+		for of := (Range{Most: 20}); ; {
+			at, err := b.StartHash(t.Context(), of)
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			h, ok := b.Hash(at)
+			if !ok {
+				t.Fatalf("there is no hash of %+v", of)
+			}
+			starts, rows = append(starts, of.From), rows+h.Rows
+			if of.From = h.Next; of.From == "" {
+				break
+			}
+		}
+		if rows != 3 || !slices.Equal(starts, []string{"", "b\x00"}) {
+			t.Errorf("ranges begin at %q and have %d rows, want two that have 3", starts, rows)
+		}
+		of := Range{From: "k", Most: 7}
+		entry := hashEntry(5, of)
+		if got, err := rangeOf(entry); got != of || err != nil {
+			t.Errorf("the range %+v was read back as %+v, %v", of, got, err)
+		}
+		if _, err := rangeOf(entry[:hashEntryLen-1]); err == nil {
+			t.Error("a hash entry that was cut off was read")
+		}
+	})
+}
+
 // A replica keeps its last four hashes.
 func TestHashesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -540,7 +581,7 @@ func TestHashesAreForgotten(t *testing.T) {
 		defer b.close()
 		var marks []uint64
 		for range 4 + 2 {
-			at, err := b.StartHash(t.Context())
+			at, err := b.StartHash(t.Context(), Range{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -64,7 +64,7 @@ func TestRecover(t *testing.T) {
 	if err := b.Change(ctx, nil, Change{2, Learner}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.StartHash(ctx); err != nil {
+	if _, err := b.StartHash(ctx, Range{}); err != nil {
 		t.Fatal(err)
 	}
 	last, err := b.set("k2", strings.Repeat("v", maxMessage)) // more than is read of a log in one go

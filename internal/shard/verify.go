@@ -3,28 +3,49 @@ package shard
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"sync"
 
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
 // Replicas that have applied the same entries hold the same rows. A hash entry changes nothing: each replica takes a
-// snapshot of its state at that entry and computes a checksum of it, so that the replicas can be compared.
+// snapshot of its state at that entry and computes a checksum of it, or of a part, so that the replicas can be compared.
 
 // hashEntryVersion is the first byte of a hash entry, instead of entryVersion.
 const hashEntryVersion = 2
 
-func hashEntry(term uint64) []byte {
-	return binary.BigEndian.AppendUint64([]byte{hashEntryVersion}, term)
+// hashEntryLen is the length of a hash entry without the key: version, term, bytes.
+const hashEntryLen = 1 + 8 + 8
+
+// Range is a range of rows: from a key on, until they take Most bytes; 0: all of them. It depends on the rows, so that equal states have equal
+// ranges.
+type Range struct {
+	From string
+	Most int64
+}
+
+func hashEntry(term uint64, of Range) []byte {
+	b := binary.BigEndian.AppendUint64([]byte{hashEntryVersion}, term)
+	b = binary.BigEndian.AppendUint64(b, uint64(of.Most)) // #nosec G115 -- not negative
+	return append(b, of.From...)
 }
 
 func isHashEntry(data []byte) bool { return len(data) > 0 && data[0] == hashEntryVersion }
 
-// Hash is the checksum of a replica's state after an entry.
+func rangeOf(entry []byte) (Range, error) {
+	if len(entry) < hashEntryLen {
+		return Range{}, fmt.Errorf("a hash entry of %d bytes, less than %d", len(entry), hashEntryLen)
+	}
+	return Range{From: string(entry[hashEntryLen:]), Most: int64(binary.BigEndian.Uint64(entry[1+8:]))}, nil // #nosec G115 -- as it was written
+}
+
+// Hash is the checksum of a range of a replica's rows after an entry.
 type Hash struct {
 	Index uint64
 	Sum   uint64
 	Rows  int64
+	Next  string // where the next range begins; "": there is none
 }
 
 // maxHashes is how many hashes a replica keeps, and how many it computes at a time.
@@ -55,10 +76,10 @@ type hashes struct {
 	busy int
 }
 
-// StartHash makes every replica compute a hash of its state after a new entry, and returns the index of that entry. Only the
+// StartHash makes every replica compute a hash of a range of its state after a new entry, and returns the index of that entry. Only the
 // leader can do this. Errors are as for Change.
-func (s *Shard) StartHash(ctx context.Context) (index uint64, err error) {
-	return s.propose(ctx, &change{})
+func (s *Shard) StartHash(ctx context.Context, of Range) (index uint64, err error) {
+	return s.propose(ctx, &change{hash: of})
 }
 
 // Hash returns this replica's hash after an entry that StartHash returned. ok is false if it does not have the hash, or not yet.
@@ -75,6 +96,10 @@ func (s *Shard) Hash(index uint64) (Hash, bool) {
 
 // startHash starts computing the hash of the current state.
 func (l *loop) startHash(e *pb.Entry) error {
+	of, err := rangeOf(e.GetData())
+	if err != nil {
+		return fmt.Errorf("entry %d: %w", e.GetIndex(), err)
+	}
 	h := &l.hashes
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -87,13 +112,13 @@ func (l *loop) startHash(e *pb.Entry) error {
 	l.hashers.all.Go(func() {
 		defer func() { _ = recover() }() // a state that can't be read has reported the error
 		defer snap.Close()
-		sum, rows, whole := snap.Hash(ctx)
+		sum, whole := snap.Hash(ctx, []byte(of.From), of.Most)
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if h.busy--; !whole {
 			return
 		}
-		if h.made = append(h.made, Hash{e.GetIndex(), sum, rows}); len(h.made) > maxHashes {
+		if h.made = append(h.made, Hash{e.GetIndex(), sum.Sum, sum.Rows, string(sum.Next)}); len(h.made) > maxHashes {
 			h.made = h.made[1:]
 		}
 	})

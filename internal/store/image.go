@@ -84,20 +84,39 @@ func (s *Snapshot) WriteImage(w io.Writer) error {
 }
 
 // eachRow calls fn for all rows except the store's own, in order.
-func (s *Snapshot) eachRow(fn func(key, value []byte) bool) { s.Scan([]byte{1}, nil, fn) }
+func (s *Snapshot) eachRow(fn func(key, value []byte) bool) { s.Scan(firstRow, nil, fn) }
 
-// Hash returns a checksum of all rows except the store's own. It is the same for two replicas that have applied the same
-// entries. whole is false if ctx ended first.
-func (s *Snapshot) Hash(ctx context.Context) (sum uint64, rows int64, whole bool) {
+// firstRow is below the keys of all rows except the store's own.
+var firstRow = []byte{1}
+
+// RowHash is a checksum of rows.
+type RowHash struct {
+	Sum  uint64
+	Rows int64
+	Next []byte // key from which the rows go on; nil: there are no more
+}
+
+// Hash returns a checksum of the rows from a key on, except the store's own: of all of them if most is 0, otherwise until they take that many
+// bytes. It is the same for two replicas that have applied the same entries. whole is false if ctx ended first.
+func (s *Snapshot) Hash(ctx context.Context, from []byte, most int64) (sum RowHash, whole bool) {
 	h := xxhash.New()
 	var b []byte
-	s.eachRow(func(key, value []byte) bool {
+	size := int64(0)
+	if bytes.Compare(from, firstRow) < 0 {
+		from = firstRow
+	}
+	s.Scan(from, nil, func(key, value []byte) bool {
 		b = appendRow(b[:0], key, value)
 		_, _ = h.Write(b)
-		rows++
-		return rows%1024 != 0 || ctx.Err() == nil
+		sum.Rows++
+		if size += int64(len(b)); most > 0 && size >= most {
+			sum.Next = append(bytes.Clone(key), 0)
+			return false
+		}
+		return sum.Rows%1024 != 0 || ctx.Err() == nil
 	})
-	return h.Sum64(), rows, ctx.Err() == nil
+	sum.Sum = h.Sum64()
+	return sum, ctx.Err() == nil
 }
 
 func appendRow(b, key, value []byte) []byte {

@@ -32,8 +32,8 @@ func imageOf(t testing.TB, s *Store) []byte {
 func hashOf(s *Store) string {
 	snap := s.Snapshot()
 	defer snap.Close()
-	sum, rows, _ := snap.Hash(context.Background())
-	return fmt.Sprintf("%x of %d rows", sum, rows)
+	sum, _ := snap.Hash(context.Background(), nil, 0)
+	return fmt.Sprintf("%x of %d rows", sum.Sum, sum.Rows)
 }
 
 var peer = Identity{Cluster: me.Cluster, Replica: 2, Shard: me.Shard}

@@ -58,6 +58,9 @@ var (
 	noLeader = problem{severity: critical, kind: "shard", sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("%s shards have no leader: %s", grouped(n), most)
 	}}
+	replicaDiffers = problem{severity: critical, kind: "shard", sum: func(n int64, _ float64, most string) string {
+		return fmt.Sprintf("the replicas of %s shards have different states: %s", grouped(n), most)
+	}}
 	nodeAway = problem{severity: critical, kind: "node", sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("%s nodes do not answer, longest: %s", grouped(n), most)
 	}}
@@ -115,7 +118,7 @@ var (
 		return fmt.Sprintf("%s ticks of schedules were late or missed, most: %s", grouped(n), most)
 	}}
 
-	problems = []*problem{&noLeader, &nodeAway, &clockWrong, &diskFull, &diskLow, &certificateEnds, &rowsApart, &deadLetters, &noWorker, &noWorkerForType, &webhookDisabled, &webhookFails,
+	problems = []*problem{&noLeader, &replicaDiffers, &nodeAway, &clockWrong, &diskFull, &diskLow, &certificateEnds, &rowsApart, &deadLetters, &noWorker, &noWorkerForType, &webhookDisabled, &webhookFails,
 		&webhookDrops, &nodeRestarts, &diskSlow, &deadLettersKept, &failureRates,
 		&fewReplicas, &replicaLags, &longWait, &breakerOpen, &queuePaused, &scheduleLate}
 )
@@ -263,7 +266,7 @@ func (s *situation) ofNodes(f findings) {
 }
 
 // shardProblems are the problems of shards that need attention. What merely takes time does not.
-var shardProblems = map[cluster.ProblemKind]*problem{cluster.NoLeader: &noLeader, cluster.FewReplicas: &fewReplicas, cluster.ReplicaLags: &replicaLags}
+var shardProblems = map[cluster.ProblemKind]*problem{cluster.NoLeader: &noLeader, cluster.ReplicaDiffers: &replicaDiffers, cluster.FewReplicas: &fewReplicas, cluster.ReplicaLags: &replicaLags}
 
 // ofShards checks shards; all that have the same problem share a line.
 func (s *situation) ofShards(f findings) {

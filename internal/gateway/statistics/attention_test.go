@@ -237,7 +237,7 @@ func TestWebhooksNeedAttention(t *testing.T) {
 
 // Many subjects with the same problem are reported with their number and the most severe ones, whatever the problem.
 func TestProblemsAreMerged(t *testing.T) {
-	for _, m := range []*problem{&noLeader, &nodeAway, &clockWrong, &diskFull, &diskLow, &noWorkerForType, &nodeRestarts, &diskSlow, &fewReplicas, &replicaLags, &longWait, &breakerOpen, &scheduleLate} {
+	for _, m := range []*problem{&noLeader, &replicaDiffers, &nodeAway, &clockWrong, &diskFull, &diskLow, &noWorkerForType, &nodeRestarts, &diskSlow, &fewReplicas, &replicaLags, &longWait, &breakerOpen, &scheduleLate} {
 		if got := m.sum(1234, 5678, "a, b"); !strings.Contains(got, "1,234") && !strings.Contains(got, "5,678") || !strings.Contains(got, "a, b") || strings.Contains(got, "%!") {
 			t.Errorf("summary of %s = %s", m.kind, got)
 		}

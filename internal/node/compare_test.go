@@ -1,0 +1,162 @@
+package node
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/metrics"
+	"github.com/pawlq/pawl/internal/node/datadir"
+	"github.com/pawlq/pawl/internal/ondisk"
+	"github.com/pawlq/pawl/internal/shard"
+)
+
+// alter changes one byte of a row in the state of a node's replica of shard 1, behind the back of everybody: the last byte of a text. The node must
+// not run.
+func alter(t *testing.T, node, dir, text string) {
+	t.Helper()
+	db, err := pebble.Open(filepath.Join(dir, datadir.StateDir(1, replicaIn(t, node, dir, 1))), &pebble.Options{FormatMajorVersion: ondisk.Format, Logger: quiet{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	it, _ := db.NewIter(nil)
+	var key, value []byte
+	for ok := it.First(); ok && key == nil; ok = it.Next() {
+		if at := bytes.Index(it.Value(), []byte(text)); at >= 0 {
+			key, value = bytes.Clone(it.Key()), bytes.Clone(it.Value())
+			value[at+len(text)-1]++
+		}
+	}
+	if err := it.Close(); err != nil {
+		t.Error(err)
+	}
+	if key == nil {
+		t.Errorf("no row in %s has %q", dir, text)
+	} else if err := errors.Join(db.Set(key, value, pebble.Sync), db.Flush()); err != nil {
+		t.Error(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// quiet is a log that keeps nothing.
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
+func (quiet) Fatalf(format string, args ...any) {
+	panic(fmt.Sprintf(format, args...))
+}
+
+// replicaIn returns the replica of a shard in a directory.
+func replicaIn(t *testing.T, node, dir string, id uint32) uint64 {
+	t.Helper()
+	store, err := datadir.OpenIdentity(dir, node, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store.Read().Replicas[id].Replica
+}
+
+// One byte in one of three replicas is changed. Within minutes the cluster says which replica differs, in which shard and since which entry: among the
+// problems of its status, in its metrics, and once in the log. Nothing is repaired by itself. Once a new replica has taken its place, all is well.
+func TestDifferingReplicaIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.lines = new(logLines)
+		dirs := w.grow()
+		for _, text := range []string{"first", "needle-in-the-haystack", "last"} {
+			if _, err := w.anyone().Enqueue(t.Context(), pawl.RawTask{Type: "job", Payload: []byte(strconv.Quote(text))}, pawl.Queue("mail"), pawl.In(time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pass(time.Minute)
+		if p := w.problems(); len(p) != 0 || len(w.lines.about("differs")) != 0 {
+			t.Errorf("all replicas are equal: problems %q, log %q", p, w.lines.about("differs"))
+		}
+		odd := "n3"
+		if w.leaderOf(1) == odd {
+			odd = "n2"
+		}
+		if err := w.nodes[odd].replicas.get(1).state.Flush(); err != nil { // otherwise it is rebuilt from the log
+			t.Fatal(err)
+		}
+		w.crash(odd)
+		alter(t, odd, dirs[odd], "needle-in-the-haystack")
+		w.start(odd, dirs[odd])
+		want := fmt.Sprintf("shard 1: the state of the replica on node %s differs from those of the others, at log entry ", odd)
+		w.within(5*time.Minute, time.Second, "the difference is reported", func() error {
+			if p := w.problems(); len(p) != 1 || !strings.Contains(p[0], want) {
+				return fmt.Errorf("problems %q", p)
+			}
+			return nil
+		})
+		pass(10 * time.Minute)
+		if p := w.problems(); len(p) != 1 || !strings.Contains(p[0], want) {
+			t.Errorf("ten minutes later: problems %q, want the same", p)
+		}
+		if told := w.lines.about(`msg="a replica differs from the others"`, "shard=1 ", "replica=1.", "node="+odd+" ", "index=", "most_others_agree=true"); len(told) != 1 {
+			t.Errorf("the log says %q", w.lines.about("differs"))
+		}
+		for _, m := range w.nodes[w.leaderOf(1)].shardMetrics(t) {
+			for node, differs := range m.Differs {
+				if differs != (m.ID == 1 && node == odd) {
+					t.Errorf("in the metrics, the replica of shard %d on node %s differs: %v", m.ID, node, differs)
+				}
+			}
+		}
+
+		w.crash(odd)
+		w.start(odd, t.TempDir(), "n1", "n2", "n3")
+		w.until("no problems", w.sound)
+		w.until("three voters each", w.replicated(3))
+		pass(time.Minute)
+		if err := w.sound(); err != nil {
+			t.Errorf("the replica was replaced: problems %v", err)
+		}
+	})
+}
+
+// shardMetrics returns the metrics of a node's replicas.
+func (s *server) shardMetrics(t *testing.T) []metrics.Shard {
+	c := &collector{replicas: s.replicas, names: nodeNames{s.copy}}
+	return c.shardMetrics(t.Context())
+}
+
+// The replicas that differ are those that are not most of the ones that could be asked. Without a majority there is no telling.
+func TestWhoDiffers(t *testing.T) {
+	a, b, c := shard.Hash{Index: 7, Sum: 1, Rows: 9}, shard.Hash{Index: 7, Sum: 2, Rows: 9}, shard.Hash{Index: 7, Sum: 1, Rows: 9, Next: "k"}
+	apart, torn := finding{7, true}, finding{7, false}
+	for name, test := range map[string]struct {
+		hashes map[uint64]shard.Hash
+		want   map[uint64]finding
+	}{
+		"none":                  {nil, map[uint64]finding{}},
+		"one":                   {map[uint64]shard.Hash{1: a}, map[uint64]finding{}},
+		"all equal":             {map[uint64]shard.Hash{1: a, 2: a, 3: a}, map[uint64]finding{}},
+		"one of three":          {map[uint64]shard.Hash{1: a, 2: b, 3: a}, map[uint64]finding{2: apart}},
+		"the leader's":          {map[uint64]shard.Hash{1: b, 2: a, 3: a}, map[uint64]finding{1: apart}},
+		"only its end":          {map[uint64]shard.Hash{1: a, 2: a, 3: c}, map[uint64]finding{3: apart}},
+		"two of two":            {map[uint64]shard.Hash{1: a, 2: b}, map[uint64]finding{1: torn, 2: torn}},
+		"all of three":          {map[uint64]shard.Hash{1: a, 2: b, 3: c}, map[uint64]finding{1: torn, 2: torn, 3: torn}},
+		"two and two":           {map[uint64]shard.Hash{1: a, 2: b, 3: a, 4: b}, map[uint64]finding{1: torn, 2: torn, 3: torn, 4: torn}},
+		"two of five, unequal":  {map[uint64]shard.Hash{1: a, 2: b, 3: a, 4: c, 5: a}, map[uint64]finding{2: apart, 4: apart}},
+		"three of five, spread": {map[uint64]shard.Hash{1: a, 2: b, 3: a, 4: c, 5: b}, map[uint64]finding{1: torn, 2: torn, 3: torn, 4: torn, 5: torn}},
+	} {
+		if got := differ(test.hashes); !maps.Equal(got, test.want) {
+			t.Errorf("%s: got %v, want %v", name, got, test.want)
+		}
+	}
+}
