@@ -27,8 +27,8 @@ func (d *duel) runningStep() string {
 
 // lateClaimStep claims when time has passed, but what it brings about has not happened yet. Half of the time another leader takes over meanwhile.
 func (d *duel) lateClaimStep() string {
-	d.late = true
-	defer func() { d.late = false }()
+	d.m.late = true
+	defer func() { d.m.late = false }()
 	d.Now = d.Now.Add(time.Duration(d.rng.IntN(3000)) * time.Millisecond)
 	d.m.now = d.Now
 	if d.rng.IntN(2) == 0 {

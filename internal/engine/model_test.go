@@ -34,6 +34,8 @@ type model struct {
 	asked  []modelRequest              // requests that have created a task
 	now    store.Time
 	places int
+	late   bool // time has passed, and its deadlines are handled now
+	unread bool // the leader has lanes to read, so a probe may not be the first
 }
 
 // modelBucket holds tokens as of a time.
@@ -197,7 +199,7 @@ func (m *model) claim(queue string, types []string) (first map[modelLine]*modelT
 	}
 	first = map[modelLine]*modelTask{}
 	for _, t := range able {
-		if !weighted && t.priority > best || m.onTrial(t) && t.priority > tried[t.typ] {
+		if !weighted && t.priority > best || m.onTrial(t) && t.priority > tried[t.typ] && !m.unread {
 			continue
 		}
 		of := modelLine{t.priority, m.line(t)}
@@ -261,7 +263,10 @@ func (m *model) pass(now store.Time) {
 			return
 		}
 		m.forget(at - 1)
-		if m.now = at; first.expired(at) {
+		if !m.late {
+			m.now = at
+		}
+		if first.expired(at) {
 			first.state = task.Discarded
 			m.moved(first)
 			continue
@@ -319,7 +324,7 @@ func runModel(t *testing.T, queues []string, n int, steps func(*duel) []func() s
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			d := &duel{World: engine.NewWorld(t), queues: queues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, broken: map[[2]string]*modelBreaker{}, keys: map[string]modelClaim{}, now: engine.Dawn}, rng: rand.New(rand.NewPCG(seed, 0)), tokens: map[task.ID][]task.Token{}, owed: map[string][3]int{}}
+			d := &duel{World: engine.NewWorld(t), queues: queues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, broken: map[[2]string]*modelBreaker{}, keys: map[string]modelClaim{}, now: engine.Dawn}, rng: rand.New(rand.NewPCG(seed, 0)), tokens: map[task.ID][]task.Token{}}
 			for _, q := range queues {
 				d.rule(q, task.QueueConfig{Settings: task.DefaultSettings()})
 			}
@@ -348,13 +353,12 @@ type duel struct {
 	tokens map[task.ID][]task.Token
 	seen   map[string]int
 	noted  uint64            // entries of the audit
-	late   bool              // time has passed, but no deadlines have been handled
 	owed   map[string][3]int // what priorities are owed, by queue and types
 }
 
 func (d *duel) step(steps []func() string) string {
 	if d.seen == nil {
-		d.seen = map[string]int{}
+		d.seen, d.owed = map[string]int{}, map[string][3]int{}
 	}
 	d.m.now = d.Now
 	what := steps[d.rng.IntN(len(steps))]()
@@ -471,11 +475,12 @@ func (d *duel) claimStep() string {
 	}
 	lease := time.Duration(1+d.rng.IntN(40)) * time.Second
 	var next task.ID
-	known := d.AllRead(queue) && !d.late
+	known := d.AllRead(queue) && !d.m.late
 	if known {
 		next = d.explainAll(queue)
 	}
 	c := engine.ClaimRequest{Queues: []engine.Share{{Queue: queue}}, Types: types, Lease: lease, Worker: "w" + fmt.Sprint(d.rng.IntN(3)), ClaimKey: d.pick("", "i", "j", "k", "l")}
+	d.m.unread = !d.AllRead(queue)
 	got := d.Claim(c)
 	if again := d.m.again(c.ClaimKey); again != nil {
 		if len(got) != 1 || got[0].ID != again.id || got[0].Token != d.tokens[again.id][again.fence-1] {
