@@ -211,6 +211,102 @@ func keepNames(t *testing.T, fs vfs.FS) {
 	}
 }
 
+// smallDisk is a disk for a number of bytes.
+type smallDisk struct {
+	vfs.FS
+	left *atomic.Int64
+}
+
+type smallDiskFile struct {
+	vfs.File
+	disk smallDisk
+}
+
+func (d smallDisk) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := d.FS.Create(name, c)
+	return smallDiskFile{f, d}, err
+}
+
+func (f smallDiskFile) Write(b []byte) (int, error) {
+	if f.disk.left.Add(-int64(len(b))) < 0 {
+		return 0, syscall.ENOSPC
+	}
+	return f.File.Write(b)
+}
+
+// A state that does not fit on the disk is an error that says so, wherever the disk is full, and nothing else: the store goes on, and takes the state
+// once there is room.
+func TestStageOnFullDisk(t *testing.T) {
+	big := open(t, vfs.NewMem(), me)
+	defer big.Close()
+	rng := rand.New(rand.NewPCG(1, 1))
+	for i := range 2000 {
+		b := make([]byte, 512)
+		for j := range b {
+			b[j] = byte(rng.Uint32())
+		}
+		round(t, big, fmt.Sprintf("key%04d=%x", i, b))
+	}
+	image := imageOf(t, big)
+	for room := int64(0); ; room += int64(len(image)) / 20 {
+		left := new(atomic.Int64)
+		left.Store(1 << 40)
+		mem := vfs.NewMem()
+		s, err := Open(Config{Dir: "state", FS: smallDisk{mem, left}, Identity: peer, MemTableSize: 64 << 10, Fatal: func(err error) { t.Errorf("fatal: %v", err) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		left.Store(room)
+		_, err = s.Stage(bytes.NewReader(image))
+		left.Store(1 << 40)
+		if err != nil && (!errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "state.staged")) {
+			t.Errorf("with room for %d bytes: %v", room, err)
+		}
+		if _, missing := mem.Stat("state.staged"); err != nil && missing == nil {
+			t.Errorf("with room for %d bytes it has left something", room)
+		}
+		if round(t, s, "a=1"); s.Flush() != nil {
+			t.Errorf("with room for %d bytes, then: %v", room, s.Flush())
+		}
+		if _, again := s.Stage(bytes.NewReader(image)); again != nil {
+			t.Errorf("with room again: %v", again)
+		}
+		if again := errors.Join(s.Switch(), s.Close()); again != nil {
+			t.Errorf("with room again: %v", again)
+		}
+		if err == nil {
+			if room == 0 {
+				t.Error("it fits without room")
+			}
+			return
+		}
+	}
+}
+
+// A state that could not be synced is not staged, whichever sync failed.
+func TestStageUnsynced(t *testing.T) {
+	s := source(t)
+	defer s.Close()
+	hit := true
+	for k := 1; hit; k++ {
+		hit = false
+		var syncs atomic.Int64
+		p := open(t, errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if strings.HasPrefix(op.Path, "state.staged") && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) && syncs.Add(1) == int64(k) {
+				hit = true
+				return syscall.EIO
+			}
+			return nil
+		})), peer)
+		if _, err := p.Stage(bytes.NewReader(imageOf(t, s))); errors.Is(err, syscall.EIO) != hit || !hit && err != nil {
+			t.Errorf("sync %d fails: %v; stage says %v", k, hit, err)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A store whose switch has failed can be closed.
 func TestFailedSwitchIsClosed(t *testing.T) {
 	s := source(t)

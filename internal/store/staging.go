@@ -58,7 +58,7 @@ func (g staging) finish() error {
 }
 
 // Stage writes an image into a store next to this one, and returns its position. Switch replaces this store by it. Stage first
-// discards an earlier staged state. It may run concurrently with anything except another Stage, Switch or Close.
+// discards an earlier staged state. If it fails, be it on a full disk, this store is as before. It may run concurrently with anything except another Stage, Switch or Close.
 func (s *Store) Stage(r io.Reader) (Position, error) {
 	pos, err := s.stage(r)
 	if err != nil {
@@ -80,23 +80,33 @@ func (s *Store) stage(r io.Reader) (pos Position, err error) {
 		return pos, fmt.Errorf("%w: the image is of cluster %x, shard %d; expected cluster %x, shard %d", ErrIdentity,
 			head.Cluster, head.Shard, id.Cluster, id.Shard)
 	}
-	staged := &Store{cfg: s.cfg, opened: true}
-	staged.cfg.Dir, staged.cfg.MustExist = s.staging.dir(), false
-	if err := staged.open(); err != nil {
-		return pos, err
-	}
-	rows := imageRows{staged.db}
-	err = ir.each(rows.put)
+	disk := ondisk.NewFailStop(s.cfg.FS)
+	staged := &Store{cfg: s.cfg}
+	staged.cfg.Dir, staged.cfg.FS, staged.cfg.MustExist, staged.cfg.Fatal = s.staging.dir(), disk, false, nil // a failure ends this alone
+	err = staged.open()
 	if err == nil {
-		err = rows.finish(head)
+		rows := imageRows{staged.db, disk}
+		if err = ir.each(rows.put); err == nil {
+			err = rows.finish(head)
+		}
+		err = errors.Join(err, staged.begin(), staged.db.Close())
 	}
-	return head.Position, errors.Join(err, staged.db.Close())
+	if failed := disk.Err(); failed != nil {
+		err = failed
+	}
+	return head.Position, err
 }
 
 // imageRows writes the rows of an image into a new state.
-type imageRows struct{ db *pebble.DB }
+type imageRows struct {
+	db   *pebble.DB
+	disk *ondisk.FailStop
+}
 
 func (r imageRows) put(rows [][2][]byte) error {
+	if err := r.disk.Err(); err != nil {
+		return err
+	}
 	b := r.db.NewBatch()
 	defer b.Close()
 	for _, row := range rows {
