@@ -51,7 +51,7 @@ func (w wire) Send(ms []*pb.Message) {
 	}
 }
 
-func (w wire) SendSnapshot(context.Context, *pb.Message, func(io.Writer) error) error {
+func (w wire) SendSnapshot(context.Context, *pb.Message, uint64, func(io.Writer) error) error {
 	return errors.New("nobody needs one here")
 }
 

@@ -25,9 +25,17 @@ type Report struct {
 	SlowDisk    bool          `json:",omitempty"`
 	DiskShort   bool          `json:",omitempty"` // less than MinFree is free: it takes no new tasks
 	MinFree     int64         `json:",omitempty"` // bytes
+	NoRoom      []NoRoom      `json:",omitempty"` // states that it was sent and refused
 	Up          time.Duration `json:",omitempty"` // since its process started; 0: unknown
 	Shards      []ShardReport
 	Uses        []auth.Use `json:",omitempty"` // of tokens, since the node's last report
+}
+
+// NoRoom is the state of a shard for which a node's disk has no room.
+type NoRoom struct {
+	Shard uint32
+	Bytes int64
+	At    time.Time // when it was last refused
 }
 
 // ShardReport is the state of a node's replica of a shard.

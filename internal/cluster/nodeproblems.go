@@ -18,7 +18,7 @@ func (o *Overview) nodeProblems() (list []Problem) {
 			list = append(list, n.away())
 			continue
 		}
-		for _, find := range []func(*NodeOverview) (Problem, bool){o.clock, disk, slowDisk, restarts} {
+		for _, find := range []func(*NodeOverview) (Problem, bool){o.clock, disk, noRoom, slowDisk, restarts} {
 			if p, amiss := find(n); amiss {
 				p.Node = n.Name
 				list = append(list, p)
@@ -94,6 +94,21 @@ func disk(n *NodeOverview) (p Problem, amiss bool) {
 	}
 	p.Kind, p.Value = DiskFull, float64(r.DiskFree)
 	return p, true
+}
+
+// noRoom names the shards whose states a node has no room for.
+func noRoom(n *NodeOverview) (p Problem, amiss bool) {
+	r := &n.Report
+	if len(r.NoRoom) == 0 {
+		return p, false
+	}
+	var shards []uint32
+	most := int64(0)
+	for _, s := range r.NoRoom {
+		shards, most = append(shards, s.Shard), max(most, s.Bytes)
+	}
+	return Problem{Kind: DiskLow, Value: float64(r.DiskFree), Text: fmt.Sprintf("the disk of node %s has %s free, too little to fill its replicas (%s): the largest takes %s, and %s must stay free (--min-free)",
+		n.Name, humanize.Bytes(r.DiskFree), shardsText(shards), humanize.Bytes(most), humanize.Bytes(r.MinFree))}, true
 }
 
 func slowDisk(n *NodeOverview) (p Problem, amiss bool) {

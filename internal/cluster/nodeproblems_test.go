@@ -48,6 +48,10 @@ func TestProblemsOfNodes(t *testing.T) {
 		{"a disk is nearly full", []NodeOverview{n1, node("n2", func(n *NodeOverview) { n.Report.DiskFree = 10*gib - 1 }), n3}, "the disk of node n2 has 9.9GiB of 100GiB free"},
 		{"a disk is not", []NodeOverview{n1, node("n2", func(n *NodeOverview) { n.Report.DiskFree = 10 * gib }), n3}, ""},
 		{"nobody knows how large", []NodeOverview{node("n1", func(n *NodeOverview) { n.Report = Report{} })}, ""},
+		{"a state does not fit", []NodeOverview{n1, node("n2", func(n *NodeOverview) {
+			n.Report.NoRoom = []NoRoom{{Shard: 1, Bytes: 60 * gib}, {Shard: 3, Bytes: 70 * gib}}
+		}), n3},
+			"the disk of node n2 has 50GiB free, too little to fill its replicas (shards 1, 3): the largest takes 70GiB, and 256MiB must stay free (--min-free)"},
 		{"a disk is slow", []NodeOverview{n1, node("n2", func(n *NodeOverview) { n.Report.SlowDisk = true }), n3},
 			"the disk of node n2 is much slower than those of other nodes: it gets no shards to lead"},
 		{"a node starts again and again", []NodeOverview{n1, n2, node("n3", func(n *NodeOverview) { n.Starts, n.Proof = 3, 90*time.Second })},

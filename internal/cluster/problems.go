@@ -18,7 +18,7 @@ const (
 	NodeUnheard                       // a new leader of the system shard has not heard from a node yet
 	ClockWrong                        // a node's wall clock differs from the others'
 	DiskFull                          // a disk has less space than new tasks require
-	DiskLow                           // a disk is nearly full
+	DiskLow                           // a disk is nearly full, or too full for a replica
 	DiskSlow                          // a disk is much slower than the others'
 	NodeRestart                       // a node's process keeps restarting
 	NoLeader                          // shards without a leader: their calls wait

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -63,7 +64,7 @@ func (quiet) Fatalf(format string, args ...any) {
 // replicaIn returns the replica of a shard in a directory.
 func replicaIn(t *testing.T, node, dir string, id uint32) uint64 {
 	t.Helper()
-	store, err := datadir.OpenIdentity(dir, node, slog.New(slog.DiscardHandler))
+	store, err := datadir.OpenIdentity(vfs.Default, dir, node, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,10 +29,18 @@ type health struct {
 	leaving atomic.Bool  // stopping, and no longer leads
 }
 
+// noRoom returns the snapshots that this node refused.
+func (h *health) noRoom() (all []cluster.NoRoom) {
+	for _, refused := range h.disk.NoRoom() {
+		all = append(all, cluster.NoRoom(refused))
+	}
+	return all
+}
+
 // report returns the node's report on itself.
 func (h *health) report() cluster.Report {
 	r := cluster.Report{Node: h.identity.Read().Node, APIAddress: h.cfg.APIAddress, Version: h.cfg.Version, ClockOffset: time.Duration(h.offset.Load()), Barred: h.barred.Load(),
-		SlowDisk: h.slow.Load(), DiskShort: h.disk.CheckFull(), Up: time.Since(h.began)}
+		SlowDisk: h.slow.Load(), DiskShort: h.disk.CheckFull(), NoRoom: h.noRoom(), Up: time.Since(h.began)}
 	if !h.cfg.InMemory {
 		r.MinFree = h.cfg.MinFree
 		r.DiskFree, r.DiskTotal, _ = h.cfg.diskBytes(h.cfg.Dir)

@@ -331,11 +331,12 @@ func TestRestoreSparesNode(t *testing.T) {
 	s := start(t, Config{Dir: t.TempDir()})
 	file := backUp(t, s)
 	s.end()
-	before, operations := fingerprint(disk), 0
-	for k := 1; k == 1 || k <= operations; k++ {
-		operations = 0
+	before, hit := fingerprint(disk), true
+	for k := 1; hit; k++ {
+		hit = false
 		_, err := Restore(t.Context(), RestoreConfig{File: file, Dir: dir, fs: walked(disk, func(n int, _ errorfs.Op) error {
-			if operations = n; n == k {
+			if n == k {
+				hit = true
 				return syscall.EIO
 			}
 			return nil

@@ -63,9 +63,9 @@ func (l link) Send(ms []*pb.Message) {
 	}
 }
 
-// SendSnapshot implements shard.Transport. The head is the shard's number and the message.
-func (l link) SendSnapshot(ctx context.Context, m *pb.Message, body func(io.Writer) error) error {
-	head, err := proto.MarshalOptions{}.MarshalAppend(binary.BigEndian.AppendUint32(nil, l.shard), m)
+// SendSnapshot implements shard.Transport. The head is the shard's number, the size and the message.
+func (l link) SendSnapshot(ctx context.Context, m *pb.Message, size uint64, body func(io.Writer) error) error {
+	head, err := proto.MarshalOptions{}.MarshalAppend(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(nil, l.shard), size), m)
 	if err != nil {
 		return err
 	}
@@ -140,11 +140,11 @@ func (e peerHandler) Raft(from transport.Peer, messages []transport.Envelope) {
 
 // Snapshot implements transport.Handler.
 func (e peerHandler) Snapshot(ctx context.Context, from transport.Peer, head []byte, body io.Reader) error {
-	if len(head) < 4 {
+	if len(head) < 4+8 {
 		return fmt.Errorf("head of %d bytes", len(head))
 	}
-	id, m := binary.BigEndian.Uint32(head), new(pb.Message)
-	if err := proto.Unmarshal(head[4:], m); err != nil {
+	id, size, m := binary.BigEndian.Uint32(head), binary.BigEndian.Uint64(head[4:]), new(pb.Message)
+	if err := proto.Unmarshal(head[4+8:], m); err != nil {
 		return err
 	}
 	if !e.n.member.Load() {
@@ -157,10 +157,8 @@ func (e peerHandler) Snapshot(ctx context.Context, from transport.Peer, head []b
 	if rep == nil || rep.id != m.GetTo() {
 		return fmt.Errorf("replica %s is not here", shard.ReplicaName(id, m.GetTo()))
 	}
-	if e.n.checkSpace != nil {
-		if err := e.n.checkSpace(); err != nil {
-			return err
-		}
+	if err := e.n.disk.MustHold(id, size); err != nil {
+		return err
 	}
 	if err := rep.shard.Receive(ctx, m, body); err != nil {
 		return err

@@ -61,11 +61,11 @@ func (g partition) Send(ms []*pb.Message) {
 	}
 }
 
-func (g partition) SendSnapshot(ctx context.Context, m *pb.Message, body func(io.Writer) error) error {
+func (g partition) SendSnapshot(ctx context.Context, m *pb.Message, size uint64, body func(io.Writer) error) error {
 	if g.silent() {
 		return errors.New("nobody hears it")
 	}
-	return g.Transport.SendSnapshot(ctx, m, body)
+	return g.Transport.SendSnapshot(ctx, m, size, body)
 }
 
 // place creates a queue spread over the shards in equal parts.

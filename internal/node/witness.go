@@ -14,6 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/transport"
 )
 
@@ -26,7 +27,7 @@ import (
 const methodReach = "reach"
 
 const (
-	// tellPause is how often a node tells the others, if anything has changed.
+	// tellPause is how often a node tells the others.
 	tellPause = 10 * time.Second
 	// tellTime bounds one such call.
 	tellTime = time.Second
@@ -120,10 +121,16 @@ func (e peerHandler) reach(ctx context.Context, from transport.Peer, request []b
 	if err := cbor.Unmarshal(request, &all); err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, tellTime/2)
+	defer cancel()
+	if e.n.member.Load() {
+		if err := e.n.mustKnow(ctx, from); err != nil {
+			e.n.fail(err)
+			return nil, err
+		}
+	}
 	known := e.n.witness.note(e.n.dir.Identity.Read().Cluster, from.Number, all)
 	if e.n.member.Load() {
-		ctx, cancel := context.WithTimeout(ctx, tellTime/2)
-		defer cancel()
 		for i, r := range known {
 			known[i].Index = max(r.Index, e.n.replicas.reachOf(ctx, r))
 		}
@@ -146,25 +153,49 @@ func (r *replicas) reachOf(ctx context.Context, of reach) uint64 {
 
 // tell tells a node how far replicas here have come, and returns the error for one that the node knows to have come further than last,
 // its last entry here.
-func (n *Node) tell(ctx context.Context, address string, all []reach, last func(context.Context, reach) uint64) (told bool, err error) {
+func (n *Node) tell(ctx context.Context, name string, all []reach, call func(context.Context, []byte) ([]byte, error), last func(context.Context, reach) uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
 	request, err := cbor.Marshal(all)
 	if err != nil {
-		return false, err
+		return err
 	}
-	who, answer, err := n.transport.CallAddress(ctx, address, methodReach, request)
+	answer, err := call(ctx, request)
 	var known []reach
 	if err != nil || cbor.Unmarshal(answer, &known) != nil {
-		return false, nil // it may be down
+		return nil // it may be down
 	}
 	for _, r := range known {
 		if have := last(ctx, r); r.Index > have {
-			return true, &DamageError{What: "log", File: n.dir.File(datadir.LogDir), Reason: fmt.Sprintf("replica %s had reached entry %d, as node %q knows, but ends at entry %d: "+
-				"this is an earlier copy of the directory", shard.ReplicaName(r.Shard, r.Replica), r.Index, who.Name, have)}
+			return n.earlierCopy("replica %s had reached entry %d, as node %s knows, but ends at entry %d", shard.ReplicaName(r.Shard, r.Replica), r.Index, name, have)
 		}
 	}
-	return true, nil
+	return nil
+}
+
+// earlierCopy returns the error for a directory that has forgotten something.
+func (n *Node) earlierCopy(format string, args ...any) error {
+	return &DamageError{What: "log", File: n.dir.File(datadir.LogDir), Reason: fmt.Sprintf(format, args...) + ": this is an earlier copy of the directory"}
+}
+
+// mustKnow refuses, if this node leads the system shard, a member of its cluster whose number the system shard has not given out: then its
+// copy is from before that node joined, and it leads alone because it knows no others.
+func (n *Node) mustKnow(ctx context.Context, p transport.Peer) error {
+	if _, ok := n.copy.Node(p.Number); ok {
+		return nil
+	}
+	rep := n.replicas.get(systemShard)
+	if rep == nil || !rep.shard.Leads() {
+		return nil
+	}
+	next, _, err := shard.View(ctx, rep.shard, func(r store.Reader) (uint32, error) {
+		next, _, err := cluster.NextNode(r)
+		return next, err
+	})
+	if err == nil && p.Number >= next { // otherwise it does not lead, or the node was removed long ago
+		return n.earlierCopy("%v is a member of this cluster, and the system shard here does not know it", p)
+	}
+	return nil
 }
 
 // askOthers refuses a directory whose replicas had come further according to the other nodes. It waits only for those that are up:
@@ -182,7 +213,11 @@ func (n *Node) askOthers(ctx context.Context) error {
 	var err error
 	for _, address := range n.bootstrap.others() {
 		calls.Go(func() {
-			_, lost := n.tell(ctx, address, mine, func(_ context.Context, r reach) uint64 { return n.replicas.checked[r.Shard].last })
+			call := func(ctx context.Context, request []byte) ([]byte, error) {
+				_, answer, err := n.transport.CallAddress(ctx, address, methodReach, request)
+				return answer, err
+			}
+			lost := n.tell(ctx, fmt.Sprintf("at %q", address), mine, call, func(_ context.Context, r reach) uint64 { return n.replicas.checked[r.Shard].last })
 			mu.Lock()
 			defer mu.Unlock()
 			err = errors.Join(err, lost)
@@ -194,29 +229,27 @@ func (n *Node) askOthers(ctx context.Context) error {
 
 // tellOthers tells the other nodes how far the replicas here have come, until ctx ends.
 func (n *Node) tellOthers(ctx context.Context) {
-	told := map[string]string{} // what each was told last, by its address
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(tellPause):
 		}
-		if err := n.witness.save(n.copy.Map()); err != nil {
+		m := n.copy.Map()
+		if err := n.witness.save(m); err != nil {
 			n.cfg.Logger.Warn("what is known of other nodes' replicas was not saved", "error", err)
 		}
 		mine := n.replicas.reached()
-		now := fmt.Sprint(mine)
-		for _, a := range addresses(n.copy.Map()) {
-			if a.Name == n.cfg.Name || told[a.Address] == now {
+		for _, node := range m.Members() {
+			if node.Name == n.cfg.Name {
 				continue
 			}
-			ok, err := n.tell(ctx, a.Address, mine, n.replicas.lastOf)
-			if err != nil {
+			call := func(ctx context.Context, request []byte) ([]byte, error) {
+				return n.transport.Call(ctx, node.Number, methodReach, request)
+			}
+			if err := n.tell(ctx, fmt.Sprintf("%q", node.Name), mine, call, n.replicas.lastOf); err != nil {
 				n.fail(err)
 				return
-			}
-			if ok {
-				told[a.Address] = now
 			}
 		}
 	}

@@ -34,9 +34,9 @@ func TestIdleReplicaSleeps(t *testing.T) {
 				t.Error("the replica still ticks after a minute without a write")
 			}
 		}
-		// A replica that no longer belongs to the group returns with a later term, which ends the leadership.
+		// A replica that no longer belongs to the group asks for a vote in a later term, which ends the leadership.
 		_, term := l.shard.Leader()
-		if err := l.shard.Step(&pb.Message{Type: pb.MsgHeartbeat.Enum(), From: new(uint64(2)), To: new(l.id), Term: new(term + 5)}); err != nil {
+		if err := l.shard.Step(&pb.Message{Type: pb.MsgVote.Enum(), From: new(uint64(2)), To: new(l.id), Term: new(term + 5), Context: []byte("CampaignTransfer")}); err != nil {
 			t.Fatal(err)
 		}
 		w.wait(10 * time.Second)

@@ -27,6 +27,10 @@ func contradiction(l *loop, m *pb.Message) error {
 		return nil
 	}
 	hs, _, _ := l.log.InitialState() // an acknowledgement leaves after it is saved
+	// Nobody else leads a group with one voter, unless that voter has voted for it. A change of its membership must be in its log.
+	if l.alone && !l.unapplied() && (m.GetTerm() > hs.GetTerm() || m.GetTerm() == hs.GetTerm() && l.soft.RaftState == raft.StateLeader) {
+		return l.log.LostError("this is the only voter, and %s leads in term %d: this is a copy from before the others joined", l.ReplicaText(m.GetFrom()), m.GetTerm())
+	}
 	if m.GetTerm() < hs.GetTerm() {
 		return nil // of an old leader, whose last entries may have been replaced
 	}

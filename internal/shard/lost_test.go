@@ -3,11 +3,13 @@ package shard
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/pawlq/pawl/internal/ondisk"
@@ -89,6 +91,15 @@ func TestContradiction(t *testing.T) {
 func TestEarlierCopyEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newGroup(t, 1, 3, 3, new(sometimes))
+		var told atomic.Uint64 // what the third is told that it has acknowledged
+		w.mu.Lock()
+		w.lose = func(m *pb.Message) bool {
+			if m.GetType() == pb.MsgHeartbeat && m.GetTo() == 3 {
+				told.Store(m.GetIndex())
+			}
+			return false
+		}
+		w.mu.Unlock()
 		c := w.clients(1)[0]
 		w.countOnce(c)
 		w.caughtUp(1, 2, 3)
@@ -104,6 +115,9 @@ func TestEarlierCopyEnds(t *testing.T) {
 			w.countOnce(c)
 		}
 		w.wait(time.Second)
+		if st, err := w.leader().shard.Status(t.Context()); err != nil || told.Load() != st.Last {
+			t.Errorf("it is told that it has acknowledged entry %d, want %d (%v)", told.Load(), st.Last, err)
+		}
 		n.end(true)
 		n.mem = copied
 		ended := make(chan error, 1)
@@ -120,4 +134,46 @@ func TestEarlierCopyEnds(t *testing.T) {
 		}
 		w.endAll()
 	})
+}
+
+// The only voter of a group is not led by others, unless its log has a change of membership, or it may have voted for the leader.
+func TestOnlyVoterIsNotLed(t *testing.T) {
+	mem := vfs.NewMem()
+	log, err := raftlog.Open(raftlog.Config{Dir: "raft", FS: mem, SegmentSize: smallSegment})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := store.Open(store.Config{Dir: "state", FS: mem})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, l, err := prepare(Config{ID: 1, Replica: 1, Voters: []uint64{1}, Log: log, State: state})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = errors.Join(log.Close(), state.Close()) }()
+	for l.raft.HasReady() { // it elects itself
+		if err := l.handle(l.raft.Ready()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(what string, term uint64, lost bool) {
+		t.Helper()
+		m := &pb.Message{Type: pb.MsgHeartbeat.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(term)}
+		if err := contradiction(l, m); (err != nil) != lost || lost && !errors.Is(err, ondisk.ErrDamaged) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	check("it leads, and is led in its term", l.term, true)
+	check("it leads, and is led in a later term", l.term+1, true)
+	check("a former leader", l.term-1, false)
+	l.soft.RaftState = raft.StateFollower
+	check("it may have voted", l.term, false)
+	check("it follows, in a later term", l.term+1, true)
+	if err := l.log.Save(nil, []*pb.Entry{{Index: new(state.Applied().Index + 1), Term: new(l.term), Type: pb.EntryNormal.Enum()}}); err != nil {
+		t.Fatal(err)
+	}
+	check("its log has more", l.term+1, false)
+	l.alone = false
+	check("it is not the only voter", l.term+1, false)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,6 +92,40 @@ func (n *node) renew() {
 		n.id += 1 << 32
 	}
 	n.voters, n.mem = nil, vfs.NewCrashableMem()
+}
+
+// A replica that refuses its snapshot, as without room for it, is not sent it again and again, and gets it soon after it has room.
+func TestRefusedSnapshotWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newGroup(t, 1, 2, 1, new(sometimes))
+		w.keepBytes = 4 << 10
+		c := w.clients(1)[0]
+		for range 300 {
+			w.countOnce(c)
+		}
+		var sent atomic.Int64
+		var full atomic.Bool
+		full.Store(true)
+		w.full = func() error {
+			if sent.Add(1); full.Load() {
+				return errors.New("no room")
+			}
+			return nil
+		}
+		w.nodes[1].start(0)
+		w.change(Change{2, Learner})
+		w.wait(5 * time.Minute)
+		// After 0.25, 0.5, ... 16 s, then every 30 s and what a heartbeat takes.
+		if n := sent.Load(); n < 12 || n > 20 {
+			t.Errorf("it was sent %d times in 5 minutes", n)
+		}
+		full.Store(false)
+		w.wait(maxPause + 5*time.Second)
+		if at, want := w.nodes[1].alive().state.Applied().Index, w.leader().state.Applied().Index; at != want {
+			t.Errorf("with room for it, it is at entry %d, want %d", at, want)
+		}
+		w.endAll()
+	})
 }
 
 // A new replica gets the state as a snapshot, as does one that was away for long, and a new membership works like the old one.

@@ -20,9 +20,10 @@ import (
 type Transport interface {
 	// Send must not block. It may lose, delay, repeat and reorder messages.
 	Send([]*pb.Message)
-	// SendSnapshot carries a message, along with the state that body writes, to the message's recipient. It returns when the
-	// recipient has installed the snapshot, or when that fails. It may block for as long as that takes.
-	SendSnapshot(ctx context.Context, m *pb.Message, body func(io.Writer) error) error
+	// SendSnapshot carries a message, along with the state that body writes, to the message's recipient. size is how many bytes
+	// the state takes on disk, for a recipient to refuse what does not fit. It returns when the recipient has installed the
+	// snapshot, or when that fails. It may block for as long as that takes.
+	SendSnapshot(ctx context.Context, m *pb.Message, size uint64, body func(io.Writer) error) error
 }
 
 // LeaderTerm describes the start of a leader's term.

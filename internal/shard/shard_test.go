@@ -592,7 +592,7 @@ func TestFailingSnapshots(t *testing.T) {
 		old := l.cfg.Transport
 		l.cfg.Transport = brokenTransport{}
 		snap := l.cfg.State.Snapshot()
-		if err := l.outgoing.write(context.Background(), &pb.Message{}, snap); err == nil || !strings.Contains(err.Error(), "panic: no way there") {
+		if err := l.outgoing.write(context.Background(), &pb.Message{}, 0, snap); err == nil || !strings.Contains(err.Error(), "panic: no way there") {
 			t.Errorf("a transport that panics: %v", err)
 		}
 		snap.Close()
@@ -613,7 +613,7 @@ func TestFailingSnapshots(t *testing.T) {
 
 type brokenTransport struct{ Transport }
 
-func (brokenTransport) SendSnapshot(context.Context, *pb.Message, func(io.Writer) error) error {
+func (brokenTransport) SendSnapshot(context.Context, *pb.Message, uint64, func(io.Writer) error) error {
 	panic("no way there")
 }
 

@@ -37,6 +37,7 @@ type world struct {
 	cut  map[link]bool          // links that carry nothing
 	calm bool                   // the network loses and repeats only what it is told to
 	lose func(*pb.Message) bool // additional messages to lose; nil: none
+	full func() error           // refuses a snapshot; nil: there is room
 	log  *slog.Logger           // of all replicas; nil: depends on the environment
 
 	keepBytes uint64 // of the shards' limits

@@ -54,7 +54,7 @@ func (w *world) carry(m *pb.Message) (delays []time.Duration) {
 }
 
 // SendSnapshot implements Transport: a snapshot may be cut on its way, or damaged.
-func (l *life) SendSnapshot(ctx context.Context, m *pb.Message, body func(io.Writer) error) error {
+func (l *life) SendSnapshot(ctx context.Context, m *pb.Message, size uint64, body func(io.Writer) error) error {
 	peer := l.w.life(m.GetTo())
 	l.w.mu.Lock()
 	cut := l.w.cut[link{uint32(l.replica), uint32(m.GetTo())}]
@@ -65,7 +65,13 @@ func (l *life) SendSnapshot(ctx context.Context, m *pb.Message, body func(io.Wri
 	case 1:
 		flip = l.w.rng.IntN(3000)
 	}
+	full := l.w.full
 	l.w.mu.Unlock()
+	if full != nil {
+		if err := full(); err != nil {
+			return err
+		}
+	}
 	if peer == nil || cut || l.dead.Load() {
 		return errors.New("no way there")
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -40,13 +41,26 @@ func metadata(at store.Position, conf *pb.ConfState) *pb.SnapshotMetadata {
 	return &pb.SnapshotMetadata{Index: new(at.Index), Term: new(at.Term), ConfState: proto.Clone(conf).(*pb.ConfState)}
 }
 
+const (
+	// A replica that did not take a snapshot is sent none for firstPause, and for twice as long after each further failure.
+	firstPause = 250 * time.Millisecond
+	maxPause   = 30 * time.Second
+)
+
+// pausing is a receiver that did not take its last snapshot.
+type pausing struct {
+	pause time.Duration
+	until time.Time
+}
+
 // maxOutgoing is how many snapshots a replica sends at a time. Each keeps old rows alive.
 const maxOutgoing = 2
 
 // outgoing tracks the snapshots being sent. The loop owns its fields.
 type outgoing struct {
 	l      *loop
-	from   map[uint64]uint64 // the index of each, by its receiver
+	from   map[uint64]uint64  // the index of each, by its receiver
+	failed map[uint64]pausing // by receiver
 	ctx    context.Context
 	cancel context.CancelFunc
 	all    sync.WaitGroup
@@ -54,7 +68,7 @@ type outgoing struct {
 
 func newOutgoing(l *loop) outgoing {
 	ctx, cancel := context.WithCancel(context.Background())
-	return outgoing{l: l, from: map[uint64]uint64{}, ctx: ctx, cancel: cancel}
+	return outgoing{l: l, from: map[uint64]uint64{}, failed: map[uint64]pausing{}, ctx: ctx, cancel: cancel}
 }
 
 // stop cancels all of them, and waits until they have ended.
@@ -66,7 +80,7 @@ func (o *outgoing) stop() {
 // send sends the current state with Raft's message, whose metadata may be slightly older and is replaced.
 func (o *outgoing) send(m *pb.Message) {
 	to := m.GetTo()
-	if _, busy := o.from[to]; busy || len(o.from) == maxOutgoing {
+	if _, busy := o.from[to]; busy || len(o.from) == maxOutgoing || time.Now().Before(o.failed[to].until) {
 		o.l.raft.ReportSnapshot(to, raft.SnapshotFailure)
 		return
 	}
@@ -75,10 +89,10 @@ func (o *outgoing) send(m *pb.Message) {
 	m.Snapshot.Metadata = metadata(o.l.cfg.State.Applied(), o.l.members)
 	index := m.Snapshot.Metadata.GetIndex()
 	o.from[to] = index
-	ctx := o.ctx
-	o.l.cfg.Logger.Info("sending a snapshot", "shard", o.l.cfg.ID, "to", o.l.cfg.Node(to), "replica", o.l.replicaName(to), "index", index)
+	ctx, size := o.ctx, o.l.cfg.State.DiskBytes()
+	o.l.cfg.Logger.Info("sending a snapshot", "shard", o.l.cfg.ID, "to", o.l.cfg.Node(to), "replica", o.l.replicaName(to), "index", index, "bytes", size)
 	o.all.Go(func() {
-		err := o.write(ctx, m, snap)
+		err := o.write(ctx, m, size, snap)
 		snap.Close()
 		status := raft.SnapshotFinish
 		if err != nil {
@@ -88,6 +102,7 @@ func (o *outgoing) send(m *pb.Message) {
 		select {
 		case o.l.loopFuncs <- func(l *loop) {
 			delete(l.outgoing.from, to) // l may be the loop after o.l
+			l.outgoing.note(to, err)
 			l.raft.ReportSnapshot(to, status)
 		}:
 		case <-ctx.Done():
@@ -95,14 +110,24 @@ func (o *outgoing) send(m *pb.Message) {
 	})
 }
 
+// note records the outcome of a snapshot.
+func (o *outgoing) note(to uint64, err error) {
+	if err == nil {
+		delete(o.failed, to)
+		return
+	}
+	pause := min(max(2*o.failed[to].pause, firstPause), maxPause)
+	o.failed[to] = pausing{pause, time.Now().Add(pause)}
+}
+
 // write sends m through the transport with the rows of snap. A state that can't be read ends the replica anyway.
-func (o *outgoing) write(ctx context.Context, m *pb.Message, snap *store.Snapshot) (err error) {
+func (o *outgoing) write(ctx context.Context, m *pb.Message, size uint64, snap *store.Snapshot) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = asFailure(p)
 		}
 	}()
-	return o.l.cfg.Transport.SendSnapshot(ctx, m, snap.WriteImage)
+	return o.l.cfg.Transport.SendSnapshot(ctx, m, size, snap.WriteImage)
 }
 
 // staged is a complete snapshot next to the state.

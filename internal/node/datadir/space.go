@@ -1,7 +1,11 @@
 package datadir
 
 import (
+	"cmp"
+	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -23,6 +27,7 @@ type Space struct {
 	short atomic.Bool
 
 	mu          sync.Mutex
+	refused     map[uint32]NoRoom // snapshots, by shard
 	full        bool
 	enoughSince time.Time // since when there has been enough again, while full; zero: there isn't
 }
@@ -69,6 +74,51 @@ func (r *Space) isFull(now time.Time) (full, changed bool) {
 		r.full = false
 	}
 	return r.full, r.full != was
+}
+
+// NoRoom is a snapshot that a node refused, because its disk has no room for it.
+type NoRoom struct {
+	Shard uint32
+	Bytes int64
+	At    time.Time // when it was last refused
+}
+
+// refusalKept is how long the refusal of a snapshot counts unless it is repeated: longer than the leader waits before it sends it again.
+const refusalKept = time.Minute
+
+// MustHold refuses the snapshot of a shard that does not fit: beside it, the minimum must stay free.
+func (r *Space) MustHold(shard uint32, size uint64) error {
+	if r == nil {
+		return nil
+	}
+	free, err := r.Free(r.Dir)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil || free-r.Min >= int64(size) {
+		delete(r.refused, shard)
+		return nil
+	}
+	if r.refused == nil {
+		r.refused = map[uint32]NoRoom{}
+	}
+	if _, before := r.refused[shard]; !before {
+		r.Logger.Error("the disk has no room for the state of a shard: this replica can't be filled until it has", "shard", shard, "dir", r.Dir,
+			"bytes", size, "free_bytes", free, "min_free_bytes", r.Min)
+	}
+	r.refused[shard] = NoRoom{Shard: shard, Bytes: int64(size), At: time.Now()}
+	return fmt.Errorf("the disk of node %s has %d MiB free: the state of shard %d takes %d MiB, and %d MiB must stay free (--min-free)",
+		r.Node, free>>20, shard, size>>20, r.Min>>20)
+}
+
+// NoRoom returns the snapshots that were refused recently, in the order of their shards.
+func (r *Space) NoRoom() (list []NoRoom) {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.refused, func(_ uint32, n NoRoom) bool { return time.Since(n.At) > refusalKept })
+	return slices.SortedFunc(maps.Values(r.refused), func(a, b NoRoom) int { return cmp.Compare(a.Shard, b.Shard) })
 }
 
 // CheckFull reports whether the disk is full, and logs when that changes.
