@@ -104,7 +104,8 @@ var mayImport = map[string][]string{
 	"internal/grpcpool":                {},
 	"internal/humanize":                {},
 	"internal/metrics":                 {"internal/stats"},
-	"internal/node":                    {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/broker/logheaders", "internal/cluster", "internal/cluster/auditlog", "internal/cluster/queues", "internal/cluster/schedules", "internal/cluster/tokens", "internal/cluster/webhooks", "internal/cluster/workers", "internal/gateway", "internal/gateway/listen", "internal/metrics", "internal/node/datadir", "internal/ondisk", "internal/raftlog", "internal/registry", "internal/rest", "internal/router", "internal/router/claims", "internal/router/forward", "internal/router/workers", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui", "internal/verb", "internal/webhook"},
+	"internal/node":                    {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/broker/logheaders", "internal/cluster", "internal/cluster/auditlog", "internal/cluster/queues", "internal/cluster/schedules", "internal/cluster/tokens", "internal/cluster/webhooks", "internal/cluster/workers", "internal/gateway", "internal/gateway/listen", "internal/metrics", "internal/node/compare", "internal/node/datadir", "internal/ondisk", "internal/raftlog", "internal/registry", "internal/rest", "internal/router", "internal/router/claims", "internal/router/forward", "internal/router/workers", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui", "internal/verb", "internal/webhook"},
+	"internal/node/compare":            {"internal/shard"},
 	"internal/node/datadir":            {"internal/ondisk", "internal/task"},
 	"internal/rest":                    {"api/pawl/v1", "internal/admission", "internal/contract", "internal/task"},
 	"internal/registry":                {"internal/task"},
@@ -180,7 +181,7 @@ var mayImport = map[string][]string{
 // onlyIn lists libraries that only some packages may import.
 var onlyIn = map[string][]string{
 	"go.etcd.io/raft/v3":                 {"internal/node", "internal/raftlog", "internal/shard", "internal/transport"},
-	"github.com/cockroachdb/pebble/v2":   {"internal/cluster/systemtest", "internal/node", "internal/node/datadir", "internal/ondisk", "internal/raftlog", "internal/store", "internal/wal"},
+	"github.com/cockroachdb/pebble/v2":   {"internal/cluster/systemtest", "internal/node", "internal/node/compare", "internal/node/datadir", "internal/ondisk", "internal/raftlog", "internal/store", "internal/wal"},
 	"github.com/go-sql-driver/mysql":     {"cmd/pawl/internal/outbox", "internal/testdb"},
 	"github.com/jackc/pgx/v5":            {"cmd/pawl/internal/outbox", "internal/testdb", "outbox/pgxoutbox"},
 	"modernc.org/sqlite":                 {"cmd/pawl/internal/outbox"},

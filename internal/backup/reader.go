@@ -2,6 +2,7 @@ package backup
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
@@ -190,4 +191,27 @@ func (b *Reader) parse(body []byte, v any) error {
 // damaged returns an error with the reason and the position.
 func (b *Reader) damaged(format string, args ...any) error {
 	return fmt.Errorf("%w at byte %d: %s", ErrDamaged, b.at, fmt.Sprintf(format, args...))
+}
+
+// WithProgress returns a reader that reads until its context ends, and reports how much it has read.
+func WithProgress(ctx context.Context, r io.Reader, report func(read int64)) io.Reader {
+	return &progressReader{ctx: ctx, r: r, report: report}
+}
+
+type progressReader struct {
+	ctx    context.Context
+	r      io.Reader
+	read   int64
+	report func(read int64)
+}
+
+// Read implements io.Reader.
+func (s *progressReader) Read(p []byte) (int, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := s.r.Read(p)
+	s.read += int64(n)
+	s.report(s.read)
+	return n, err
 }

@@ -79,7 +79,7 @@ func (a *agent) settle(ctx context.Context) (done bool) {
 		return true // there will be another
 	}
 	book := a.dir.Identity.Read()
-	left, here := compare(book, a.copy.Map())
+	left, here := placed(book, a.copy.Map())
 	done = true
 	for _, id := range left {
 		done = a.try(ctx, "delete a replica that has left", id, book.Replicas[id].Replica, func() error { return a.drop(id) }) && done
@@ -92,9 +92,9 @@ func (a *agent) settle(ctx context.Context) (done bool) {
 	return done
 }
 
-// compare returns the shards whose replicas have left this directory according to the map, and those that should run here. A shard
+// placed returns the shards whose replicas have left this directory according to the map, and those that should run here. A shard
 // that the map doesn't have has not left: an outdated or empty map must not cost any data.
-func compare(i datadir.Identity, m *cluster.Map) (left []uint32, here map[uint32]datadir.Holding) {
+func placed(i datadir.Identity, m *cluster.Map) (left []uint32, here map[uint32]datadir.Holding) {
 	here = map[uint32]datadir.Holding{}
 	for id, h := range i.Replicas {
 		if row, ok := m.Shard(id); ok && row.Gone(h.Replica) {

@@ -32,7 +32,7 @@ func TestReplicasStayWithoutACurrentMap(t *testing.T) {
 		"replaced by another":              {[]cluster.Shard{row(0, 1, 2), row(1, 5, 1, 4<<32|2)}, []uint32{1}, []uint32{0, 1}},
 		"to be added":                      {[]cluster.Shard{row(0, 1, 2), row(1, 4, again), row(2, 1, 2)}, nil, []uint32{0, 1, 2}},
 	} {
-		left, here := compare(me, &cluster.Map{Shards: c.rows})
+		left, here := placed(me, &cluster.Map{Shards: c.rows})
 		if slices.Sort(left); !slices.Equal(left, c.left) || !slices.Equal(slices.Sorted(maps.Keys(here)), c.here) {
 			t.Errorf("%s: %v have left and %v are here, want %v and %v", name, left, here, c.left, c.here)
 		}

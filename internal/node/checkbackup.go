@@ -55,7 +55,7 @@ func readBackup(ctx context.Context, file string, progress func(read, of int64),
 		return out, errors.New("it is not a file, and a backup is read more than once")
 	}
 	out.Bytes = info.Size()
-	b, err := backup.NewReader(&progressReader{ctx: ctx, r: f, report: func(read int64) { progress(read, out.Bytes) }})
+	b, err := backup.NewReader(backup.WithProgress(ctx, f, func(read int64) { progress(read, out.Bytes) }))
 	if err != nil {
 		return out, err
 	}
@@ -104,23 +104,4 @@ func checkPart(h backup.Head, id uint32, image io.Reader) (p BackupPart, err err
 		return p, fmt.Errorf("%w: found the state of shard %d of cluster %s", backup.ErrDamaged, head.Shard, of)
 	}
 	return BackupPart{Index: head.Position.Index, Term: head.Position.Term, Rows: rows}, nil
-}
-
-// progressReader reads until its context ends, and reports its progress.
-type progressReader struct {
-	ctx    context.Context
-	r      io.Reader
-	read   int64
-	report func(read int64)
-}
-
-// Read implements io.Reader.
-func (s *progressReader) Read(p []byte) (int, error) {
-	if err := s.ctx.Err(); err != nil {
-		return 0, err
-	}
-	n, err := s.r.Read(p)
-	s.read += int64(n)
-	s.report(s.read)
-	return n, err
 }

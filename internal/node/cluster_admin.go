@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/fxamacker/cbor/v2"
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster"
@@ -203,3 +204,29 @@ func withTimeout(ctx context.Context, d time.Duration, what string, do func(cont
 
 // maxProblems bounds the mismatching counters in one answer: one is already too many.
 const maxProblems = 20
+
+// hashOf polls a node until its replica has computed the hash. A replica that lags computes it when it gets there; one that was
+// sent a snapshot from beyond the entry never does.
+func hashOf(ctx context.Context, ask func(context.Context, uint32, string, []byte) ([]byte, error), node uint32, args hashArgs) (h shard.Hash, known bool) {
+	request, err := cbor.Marshal(args)
+	if err != nil {
+		return h, false
+	}
+	for reached := time.Now(); ; {
+		var out hashAnswer
+		answer, err := ask(ctx, node, methodHash, request)
+		if err == nil && cbor.Unmarshal(answer, &out) == nil && out.Known {
+			return out.Hash, true
+		}
+		if err == nil || !notSent(err) {
+			reached = time.Now()
+		} else if time.Since(reached) > reachTime {
+			return h, false
+		}
+		select {
+		case <-ctx.Done():
+			return h, false
+		case <-time.After(hashPollInterval):
+		}
+	}
+}

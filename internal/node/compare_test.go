@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"log/slog"
-	"maps"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,12 +13,12 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/metrics"
 	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/ondisk"
-	"github.com/pawlq/pawl/internal/shard"
 )
 
 // alter changes one byte of a row in the state of a node's replica of shard 1, behind the back of everybody: the last byte of a text. The node must
@@ -134,30 +132,4 @@ func TestDifferingReplicaIsFound(t *testing.T) {
 func (s *server) shardMetrics(t *testing.T) []metrics.Shard {
 	c := &collector{replicas: s.replicas, names: nodeNames{s.copy}}
 	return c.shardMetrics(t.Context())
-}
-
-// The replicas that differ are those that are not most of the ones that could be asked. Without a majority there is no telling.
-func TestWhoDiffers(t *testing.T) {
-	a, b, c := shard.Hash{Index: 7, Sum: 1, Rows: 9}, shard.Hash{Index: 7, Sum: 2, Rows: 9}, shard.Hash{Index: 7, Sum: 1, Rows: 9, Next: "k"}
-	apart, torn := finding{7, true}, finding{7, false}
-	for name, test := range map[string]struct {
-		hashes map[uint64]shard.Hash
-		want   map[uint64]finding
-	}{
-		"none":                  {nil, map[uint64]finding{}},
-		"one":                   {map[uint64]shard.Hash{1: a}, map[uint64]finding{}},
-		"all equal":             {map[uint64]shard.Hash{1: a, 2: a, 3: a}, map[uint64]finding{}},
-		"one of three":          {map[uint64]shard.Hash{1: a, 2: b, 3: a}, map[uint64]finding{2: apart}},
-		"the leader's":          {map[uint64]shard.Hash{1: b, 2: a, 3: a}, map[uint64]finding{1: apart}},
-		"only its end":          {map[uint64]shard.Hash{1: a, 2: a, 3: c}, map[uint64]finding{3: apart}},
-		"two of two":            {map[uint64]shard.Hash{1: a, 2: b}, map[uint64]finding{1: torn, 2: torn}},
-		"all of three":          {map[uint64]shard.Hash{1: a, 2: b, 3: c}, map[uint64]finding{1: torn, 2: torn, 3: torn}},
-		"two and two":           {map[uint64]shard.Hash{1: a, 2: b, 3: a, 4: b}, map[uint64]finding{1: torn, 2: torn, 3: torn, 4: torn}},
-		"two of five, unequal":  {map[uint64]shard.Hash{1: a, 2: b, 3: a, 4: c, 5: a}, map[uint64]finding{2: apart, 4: apart}},
-		"three of five, spread": {map[uint64]shard.Hash{1: a, 2: b, 3: a, 4: c, 5: b}, map[uint64]finding{1: torn, 2: torn, 3: torn, 4: torn, 5: torn}},
-	} {
-		if got := differ(test.hashes); !maps.Equal(got, test.want) {
-			t.Errorf("%s: got %v, want %v", name, got, test.want)
-		}
-	}
 }

@@ -68,7 +68,7 @@ func statusOf(ctx context.Context, rep *replica) (cluster.Status, error) {
 	for id, p := range st.Progress {
 		out.Progress[id] = cluster.Progress{Match: p.Match, Active: p.Active, Snapshotting: p.Snapshotting, Unfit: p.Unfit}
 	}
-	for id, f := range rep.differing.of(slices.Concat(st.Voters, st.Learners)) {
+	for id, f := range rep.differing.Of(slices.Concat(st.Voters, st.Learners)) {
 		p := out.Progress[id]
 		p.DiffersAt, p.Apart = f.Index, f.Apart
 		out.Progress[id] = p

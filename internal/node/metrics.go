@@ -11,6 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/gateway"
 	"github.com/pawlq/pawl/internal/metrics"
+	"github.com/pawlq/pawl/internal/node/compare"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
@@ -99,7 +100,7 @@ func (c *collector) replicaMetrics(ctx context.Context, rep *replica) (lag map[s
 		return nil, nil
 	}
 	members := slices.Collect(maps.Keys(st.Progress))
-	found := rep.differing.of(members)
+	found := rep.differing.Of(members)
 	lag, differs = map[string]uint64{}, map[string]bool{}
 	for id, p := range st.Progress {
 		node := c.names.node(uint64(nodeOf(id)))
@@ -107,7 +108,7 @@ func (c *collector) replicaMetrics(ctx context.Context, rep *replica) (lag map[s
 			lag[node] = st.Applied - min(p.Match, st.Applied)
 		}
 		if len(members) > 1 {
-			differs[node] = found[id] != finding{}
+			differs[node] = found[id] != compare.Finding{}
 		}
 	}
 	return lag, differs

@@ -26,6 +26,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway"
 	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/metrics"
+	"github.com/pawlq/pawl/internal/node/compare"
 	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/ondisk"
 	"github.com/pawlq/pawl/internal/raftlog"
@@ -92,7 +93,7 @@ type parts struct {
 	heartbeat  *heartbeat
 	health     *health
 	images     *images
-	comparer   *comparer
+	comparer   *compare.Comparer
 
 	watches    *watches
 	dispatcher *webhooks.Dispatcher
@@ -317,7 +318,11 @@ func (n *Node) assemble(context.Context) error {
 	n.replicas.nodeName = nodeNames{n.copy}.ofReplica
 	n.replicas.observe = func(id uint32) shard.Observer { return n.metrics.Shard(id) }
 	n.images = newImages(n.dir.Identity, n.transport, n.replicas, nodeNames{n.copy})
-	n.comparer = &comparer{replicas: n.replicas, copy: n.copy, ask: peerHandler{n}.ask, log: n.cfg.Logger, rounds: map[uint32]*comparison{}}
+	n.comparer = &compare.Comparer{Replicas: n.replicas.compared, NodeName: n.replicas.nodeName, Logger: n.cfg.Logger,
+		Alone: func() (<-chan struct{}, bool) { return n.copy.Changed(), !hasPeers(n.copy.Map()) },
+		Hash: func(ctx context.Context, id uint32, replica, index uint64) (shard.Hash, bool) {
+			return hashOf(ctx, peerHandler{n}.ask, nodeOf(replica), hashArgs{id, index})
+		}}
 	n.health = &health{cfg: n.cfg, identity: n.dir.Identity, began: n.began, disk: n.disk, transport: n.transport, replicas: n.replicas, copy: n.copy}
 	n.heartbeat = &heartbeat{cfg: n.cfg, identity: n.dir.Identity, copy: n.copy, replicas: n.replicas, report: n.health.report, fail: n.fail}
 	n.auth = newAuthenticator(n.cfg, n.heartbeat.waitsForOwn.Load)
@@ -387,7 +392,7 @@ func (n *Node) runReplicas(ctx context.Context) error {
 // startWork starts the work of a member. On a standalone node all shards have leaders when it returns.
 func (n *Node) startWork(ctx context.Context) error {
 	access := accessNotices{n.cfg, n.auth, n.router}
-	works := []func(context.Context){n.agent.run, n.reconciler.Run, n.dispatcher.Run, n.health.watchClock, n.comparer.run, n.auth.Watch, access.requireTokens, access.noteRefusals, n.stats.SaveRegularly,
+	works := []func(context.Context){n.agent.run, n.reconciler.Run, n.dispatcher.Run, n.health.watchClock, n.comparer.Run, n.auth.Watch, access.requireTokens, access.noteRefusals, n.stats.SaveRegularly,
 		n.heartbeat.follow, n.router.Workers.Watch}
 	if n.cfg.PeerListener != nil || n.bootstrap.alone() {
 		works = append(works, n.heartbeat.announce)

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/fxamacker/cbor/v2"
 
+	"github.com/pawlq/pawl/internal/node/compare"
 	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/shard"
@@ -46,7 +47,7 @@ type replica struct {
 	state *store.Store
 	shard *shard.Shard
 
-	differing differing // replicas that differ, while this one leads
+	differing compare.Differing // replicas that differ, while this one leads
 }
 
 // callBytes holds the largest request, 16 MiB, and the rows that it writes.
@@ -283,4 +284,14 @@ func (r *replicas) hash(request []byte) ([]byte, error) {
 		out.Hash, out.Known = rep.shard.Hash(a.Index)
 	}
 	return cbor.Marshal(out)
+}
+
+// compared returns the replicas, for the comparer.
+func (r *replicas) compared() (all []compare.Replica) {
+	for _, id := range r.all() {
+		if rep := r.get(id); rep != nil {
+			all = append(all, compare.Replica{ID: id, Shard: rep.shard, Differing: &rep.differing})
+		}
+	}
+	return all
 }

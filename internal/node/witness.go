@@ -53,7 +53,7 @@ type witness struct {
 // newWitness returns what was remembered before the restart.
 func newWitness(dir *datadir.Dir) *witness {
 	w := &witness{dir: dir, reached: map[reach]uint64{}, saved: true}
-	of, text := readNote(dir, datadir.WitnessFile)
+	of, text := dir.ReadNote(datadir.WitnessFile)
 	var all []reach
 	if cbor.Unmarshal(text, &all) == nil {
 		w.of = of
@@ -110,7 +110,7 @@ func (w *witness) save(m *cluster.Map) error {
 	}
 	text, err := cbor.Marshal(all)
 	if err == nil {
-		err = saveNote(w.dir, datadir.WitnessFile, of, text)
+		err = w.dir.SaveNote(datadir.WitnessFile, of, text)
 	}
 	return err
 }

@@ -29,7 +29,7 @@ func (l *loop) logLeader() {
 	if l.previous.id != 0 {
 		from = l.cfg.Node(l.previous.id)
 	}
-	l.cfg.Logger.Info("the shard has a new leader", "shard", l.cfg.ID, "from", from, "to", l.cfg.Node(l.cfg.Replica), "replica", l.replicaName(l.cfg.Replica),
+	l.cfg.Logger.Info("the shard has a new leader", "shard", l.cfg.ID, "from", from, "to", l.cfg.Node(l.cfg.Replica), "replica", l.cfg.replicaName(l.cfg.Replica),
 		"why", l.whyLeads(), "term", l.term)
 }
 
@@ -59,4 +59,4 @@ func (s *Shard) ReplicaText(id uint64) string {
 	return fmt.Sprintf("replica %s on node %s", ReplicaName(s.cfg.ID, id), s.cfg.Node(id))
 }
 
-func (l *loop) replicaName(id uint64) string { return ReplicaName(l.cfg.ID, id) }
+func (c *Config) replicaName(id uint64) string { return ReplicaName(c.ID, id) }

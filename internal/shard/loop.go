@@ -89,7 +89,7 @@ func newLoop(s *Shard) (l *loop, err error) {
 	if err := l.openLog(conf); err != nil {
 		return nil, err
 	}
-	if l.raft, err = raft.NewRawNode(l.raftConfig(at.Index)); err != nil {
+	if l.raft, err = raft.NewRawNode(l.cfg.raftConfig(storage{l.log, l}, at.Index)); err != nil {
 		return nil, err
 	}
 	hs, _, _ := l.log.InitialState()
@@ -155,16 +155,16 @@ func encodeConf(conf *pb.ConfState) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(conf)
 }
 
-func (l *loop) raftConfig(applied uint64) *raft.Config {
+func (c *Config) raftConfig(log raft.Storage, applied uint64) *raft.Config {
 	return &raft.Config{
-		ID:                        l.cfg.Replica,
-		ElectionTick:              l.cfg.ElectionTicks,
+		ID:                        c.Replica,
+		ElectionTick:              c.ElectionTicks,
 		HeartbeatTick:             1,
-		Storage:                   storage{l.log, l},
+		Storage:                   log,
 		Applied:                   applied,
 		MaxSizePerMsg:             maxMessage,
 		MaxCommittedSizePerReady:  maxMessage,
-		MaxUncommittedEntriesSize: uint64(2 * (l.cfg.Limits.RoundBytes + l.cfg.Limits.CallBytes)),
+		MaxUncommittedEntriesSize: uint64(2 * (c.Limits.RoundBytes + c.Limits.CallBytes)),
 		MaxInflightMsgs:           maxInflight,
 		MaxInflightBytes:          maxInflight * maxMessage,
 		CheckQuorum:               true,
@@ -172,7 +172,7 @@ func (l *loop) raftConfig(applied uint64) *raft.Config {
 		ReadOnlyOption:            raft.ReadOnlySafe,
 		DisableProposalForwarding: true,
 		StepDownOnRemoval:         true,
-		Logger:                    raftLogger{l.cfg.Logger, l.cfg.ID},
+		Logger:                    raftLogger{c.Logger, c.ID},
 	}
 }
 
@@ -385,7 +385,7 @@ func (l *loop) observe(rd raft.Ready) {
 	}
 	if l.leading != nil && (l.soft.RaftState != raft.StateLeader || l.term != l.leading.Term) {
 		if l.term == l.leading.Term { // no vote was requested: Raft stepped down by itself
-			l.cfg.Logger.Warn("this replica stepped down: it lost contact with most voters", "shard", l.cfg.ID, "replica", l.replicaName(l.cfg.Replica))
+			l.cfg.Logger.Warn("this replica stepped down: it lost contact with most voters", "shard", l.cfg.ID, "replica", l.cfg.replicaName(l.cfg.Replica))
 		}
 		l.stepDown(&NotLeader{l.soft.Lead})
 	}
@@ -490,7 +490,7 @@ func (l *loop) changeConf(e *pb.Entry) error {
 		return err
 	}
 	if !voted && slices.Contains(l.members.Voters, l.cfg.Replica) {
-		l.cfg.Logger.Info("this replica is now a voter", "shard", l.cfg.ID, "replica", l.replicaName(l.cfg.Replica))
+		l.cfg.Logger.Info("this replica is now a voter", "shard", l.cfg.ID, "replica", l.cfg.replicaName(l.cfg.Replica))
 	}
 	return nil
 }

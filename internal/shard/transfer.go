@@ -222,7 +222,7 @@ func (ts *transfers) fail(how string) {
 	r := ts.backoffs[to]
 	pause := min(firstBackoff<<min(r.failures, 10), maxBackoff)
 	ts.backoffs[to] = backoff{r.failures + 1, ts.l.cfg.Time.Elapsed() + pause}
-	ts.l.cfg.Logger.Warn("leadership was not handed over", "shard", ts.l.cfg.ID, "to", ts.l.cfg.Node(to), "replica", ts.l.replicaName(to),
+	ts.l.cfg.Logger.Warn("leadership was not handed over", "shard", ts.l.cfg.ID, "to", ts.l.cfg.Node(to), "replica", ts.l.cfg.replicaName(to),
 		"wanted_because", ts.current.why, "reason", how, "backoff", pause)
 	ts.end(fmt.Errorf("%w: to the replica on node %s: %s", ErrNoTransfer, ts.l.cfg.Node(to), how))
 }

@@ -1,4 +1,6 @@
-package node
+// Package compare compares the replicas of the shards that a node leads, in the background. It knows neither where the replicas are nor what
+// they hold.
+package compare
 
 import (
 	"context"
@@ -10,9 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fxamacker/cbor/v2"
-
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/shard"
 )
 
@@ -32,16 +31,28 @@ const (
 	compareTime = 20 * time.Second
 )
 
-// comparer compares the replicas of the shards that this node leads.
-type comparer struct {
-	replicas *replicas
-	copy     *cluster.Copy
-	ask      func(ctx context.Context, node uint32, method string, request []byte) ([]byte, error)
-	log      *slog.Logger
+// Comparer compares the replicas of the shards that this node leads.
+type Comparer struct {
+	// Replicas returns the replicas of this node, in the order of their shards.
+	Replicas func() []Replica
+	// Alone reports whether there are no other nodes, and when that may have changed.
+	Alone func() (changed <-chan struct{}, alone bool)
+	// Hash returns what a replica has computed for an entry; false: it did not in time.
+	Hash func(ctx context.Context, shard uint32, replica, index uint64) (shard.Hash, bool)
+	// NodeName returns the name of a replica's node.
+	NodeName func(replica uint64) string
+	Logger   *slog.Logger
 
-	// Owned by run.
+	// Owned by Run.
 	rounds map[uint32]*comparison // by shard
 	last   uint32                 // shard that was compared last
+}
+
+// Replica is a replica of this node.
+type Replica struct {
+	ID        uint32 // of the shard
+	Shard     *shard.Shard
+	Differing *Differing
 }
 
 // comparison is one pass over a shard's rows.
@@ -52,40 +63,41 @@ type comparison struct {
 	version uint64 // last entry before the pass, without those
 	done    uint64 // version of the last complete pass; 0: none
 	doneAt  time.Time
-	found   map[uint64]finding // replicas that differ, in this pass
+	found   map[uint64]Finding // replicas that differ, in this pass
 }
 
-// finding is where a replica was found to differ from the others.
-type finding struct {
+// Finding is where a replica was found to differ from the others.
+type Finding struct {
 	Index uint64 // log entry
 	Apart bool   // most others agree; false: there is no telling which replica is right
 }
 
-// differing are the replicas of a shard that differ, as its leader has found. They are known from the moment at which they are found until a
+// Differing are the replicas of a shard that differ, as its leader has found. They are known from the moment at which they are found until a
 // pass over all rows finds no difference.
-type differing struct {
-	found atomic.Pointer[map[uint64]finding]
+type Differing struct {
+	found atomic.Pointer[map[uint64]Finding]
 }
 
-// of returns those that are among some replicas.
-func (d *differing) of(members []uint64) map[uint64]finding {
+// Of returns those that are among some replicas.
+func (d *Differing) Of(members []uint64) map[uint64]Finding {
 	found := d.found.Load()
 	if found == nil {
 		return nil
 	}
 	out := maps.Clone(*found)
-	maps.DeleteFunc(out, func(id uint64, _ finding) bool { return !slices.Contains(members, id) })
+	maps.DeleteFunc(out, func(id uint64, _ Finding) bool { return !slices.Contains(members, id) })
 	return out
 }
 
-func (d *differing) set(found map[uint64]finding) { d.found.Store(&found) }
+func (d *Differing) set(found map[uint64]Finding) { d.found.Store(&found) }
 
-// run compares until ctx ends. A node without others has nothing to compare, and sleeps.
-func (c *comparer) run(ctx context.Context) {
+// Run compares until ctx ends. A node without others has nothing to compare, and sleeps.
+func (c *Comparer) Run(ctx context.Context) {
+	c.rounds = map[uint32]*comparison{}
 	timer := time.NewTimer(compareInterval)
 	defer timer.Stop()
 	for {
-		if changed := c.copy.Changed(); !hasPeers(c.copy.Map()) {
+		if changed, alone := c.Alone(); alone {
 			select {
 			case <-ctx.Done():
 				return
@@ -104,79 +116,69 @@ func (c *comparer) run(ctx context.Context) {
 }
 
 // compareNext compares a range of the next shard that this node leads and that has something to compare.
-func (c *comparer) compareNext(ctx context.Context) {
-	led := slices.DeleteFunc(c.replicas.all(), func(id uint32) bool {
-		rep := c.replicas.get(id)
-		return rep == nil || !rep.shard.Leads()
-	})
-	after := slices.IndexFunc(led, func(id uint32) bool { return id > c.last })
-	if after < 0 {
-		after = 0
-	}
-	for _, id := range slices.Concat(led[after:], led[:after]) {
-		rep := c.replicas.get(id)
-		if rep == nil {
-			continue
-		}
-		if compared, err := c.compare(ctx, id, rep); err != nil && ctx.Err() == nil {
-			c.log.Debug("the replicas of a shard were not compared", "shard", id, "error", err)
+func (c *Comparer) compareNext(ctx context.Context) {
+	led := slices.DeleteFunc(c.Replicas(), func(r Replica) bool { return !r.Shard.Leads() })
+	after := max(slices.IndexFunc(led, func(r Replica) bool { return r.ID > c.last }), 0)
+	for _, r := range slices.Concat(led[after:], led[:after]) {
+		if compared, err := c.compare(ctx, r); err != nil && ctx.Err() == nil {
+			c.Logger.Debug("the replicas of a shard were not compared", "shard", r.ID, "error", err)
 		} else if compared {
-			c.last = id
+			c.last = r.ID
 			return
 		}
 	}
 }
 
 // compare compares the next range of a shard. It returns false if there is nothing to compare.
-func (c *comparer) compare(ctx context.Context, id uint32, rep *replica) (compared bool, err error) {
+func (c *Comparer) compare(ctx context.Context, r Replica) (compared bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, compareTime)
 	defer cancel()
-	st, err := rep.shard.Status(ctx)
+	st, err := r.Shard.Status(ctx)
 	members := slices.Concat(st.Voters, st.Learners)
 	if err != nil || !st.Leading || len(members) < 2 {
 		return false, err
 	}
-	p := c.rounds[id]
+	p := c.rounds[r.ID]
 	if p == nil || p.term != st.Term {
 		p = &comparison{term: st.Term}
-		c.rounds[id] = p
+		c.rounds[r.ID] = p
 	}
 	if p.from == "" {
 		if p.version = st.Applied - p.own; p.version == p.done && time.Since(p.doneAt) < compareAgain {
 			return false, nil
 		}
-		p.found = map[uint64]finding{}
+		p.found = map[uint64]Finding{}
 	}
-	index, err := rep.shard.StartHash(ctx, shard.Range{From: p.from, Most: compareBytes})
+	index, err := r.Shard.StartHash(ctx, shard.Range{From: p.from, Most: compareBytes})
 	if errors.Is(err, shard.ErrChangeRefused) {
 		return false, nil // next time
 	}
 	if err != nil {
-		delete(c.rounds, id) // it is not known how many entries were added
+		delete(c.rounds, r.ID) // it is not known how many entries were added
 		return false, err
 	}
 	p.own++
-	hashes := c.collect(ctx, id, index, members)
+	hashes := c.collect(ctx, r.ID, index, members)
 	mine, known := hashes[st.Replica]
 	if !known {
 		return true, nil // the same range next time
 	}
-	c.judge(id, rep, p, hashes)
+	c.judge(r, p, hashes)
 	if p.from = mine.Next; p.from == "" {
 		p.done, p.doneAt = p.version, time.Now()
-		rep.differing.set(p.found)
+		r.Differing.set(p.found)
 	}
 	return true, nil
 }
 
 // collect returns the hashes of the replicas that computed theirs in time.
-func (c *comparer) collect(ctx context.Context, id uint32, index uint64, members []uint64) map[uint64]shard.Hash {
+func (c *Comparer) collect(ctx context.Context, id uint32, index uint64, members []uint64) map[uint64]shard.Hash {
 	var mu sync.Mutex
 	hashes := map[uint64]shard.Hash{}
 	var all sync.WaitGroup
 	for _, replica := range members {
 		all.Go(func() {
-			if h, known := hashOf(ctx, c.ask, nodeOf(replica), hashArgs{id, index}); known {
+			if h, known := c.Hash(ctx, id, replica, index); known {
 				mu.Lock()
 				defer mu.Unlock()
 				hashes[replica] = h
@@ -188,32 +190,32 @@ func (c *comparer) collect(ctx context.Context, id uint32, index uint64, members
 }
 
 // judge notes and logs which replicas differ from the others.
-func (c *comparer) judge(id uint32, rep *replica, p *comparison, hashes map[uint64]shard.Hash) {
+func (c *Comparer) judge(r Replica, p *comparison, hashes map[uint64]shard.Hash) {
 	for replica, f := range differ(hashes) {
 		if _, known := p.found[replica]; known {
 			continue
 		}
 		p.found[replica] = f
-		now := map[uint64]finding{}
-		if before := rep.differing.found.Load(); before != nil {
+		now := map[uint64]Finding{}
+		if before := r.Differing.found.Load(); before != nil {
 			maps.Copy(now, *before)
 		}
 		if _, told := now[replica]; !told {
-			c.log.Error("a replica differs from the others", "shard", id, "replica", shard.ReplicaName(id, replica), "node", c.replicas.nodeName(replica),
+			c.Logger.Error("a replica differs from the others", "shard", r.ID, "replica", shard.ReplicaName(r.ID, replica), "node", c.NodeName(replica),
 				"index", f.Index, "most_others_agree", f.Apart)
 		}
 		now[replica] = f
-		rep.differing.set(now)
+		r.Differing.set(now)
 	}
 }
 
 // differ returns the replicas whose hashes differ from those of most, or all if no hash is that of most.
-func differ(hashes map[uint64]shard.Hash) map[uint64]finding {
+func differ(hashes map[uint64]shard.Hash) map[uint64]Finding {
 	votes := map[shard.Hash]int{}
 	for _, h := range hashes {
 		votes[h]++
 	}
-	found := map[uint64]finding{}
+	found := map[uint64]Finding{}
 	if len(votes) < 2 {
 		return found
 	}
@@ -223,34 +225,8 @@ func differ(hashes map[uint64]shard.Hash) map[uint64]finding {
 	}
 	for replica, h := range hashes {
 		if !decided || 2*votes[h] <= len(hashes) {
-			found[replica] = finding{h.Index, decided}
+			found[replica] = Finding{h.Index, decided}
 		}
 	}
 	return found
-}
-
-// hashOf polls a node until its replica has computed the hash. A replica that lags computes it when it gets there; one that was
-// sent a snapshot from beyond the entry never does.
-func hashOf(ctx context.Context, ask func(context.Context, uint32, string, []byte) ([]byte, error), node uint32, args hashArgs) (h shard.Hash, known bool) {
-	request, err := cbor.Marshal(args)
-	if err != nil {
-		return h, false
-	}
-	for reached := time.Now(); ; {
-		var out hashAnswer
-		answer, err := ask(ctx, node, methodHash, request)
-		if err == nil && cbor.Unmarshal(answer, &out) == nil && out.Known {
-			return out.Hash, true
-		}
-		if err == nil || !notSent(err) {
-			reached = time.Now()
-		} else if time.Since(reached) > reachTime {
-			return h, false
-		}
-		select {
-		case <-ctx.Done():
-			return h, false
-		case <-time.After(hashPollInterval):
-		}
-	}
 }
