@@ -104,7 +104,7 @@ func leasesEnd(r *Round, d schema.Deadline) {
 }
 
 // expire discards a task that was not started in time.
-func (r *Round) expire(ns string, id task.ID, x *schema.Exec) {
+func expire(r *Round, ns string, id task.ID, x *schema.Exec) {
 	c := r.Change(ns, id, x)
 	c.Finish(task.Discarded, task.ReasonExpired)
 }
@@ -113,7 +113,7 @@ func (r *Round) expire(ns string, id task.ID, x *schema.Exec) {
 // them.
 func (h roundQueue) discardExpired(id task.ID, x *schema.Exec) {
 	r, q := h.r, h.q
-	r.expire(q.ns, id, x)
+	expire(r, q.ns, id, x)
 	if r.expired++; r.expired < tickLimit {
 		return
 	}
@@ -130,7 +130,7 @@ func oneTaskDue(r *Round, d schema.Deadline, id task.ID) {
 	}
 	if d.Kind == schema.OnExpiry {
 		if x.AwaitsStart() && x.ExpiresAt == d.At {
-			r.expire(d.Namespace, id, x)
+			expire(r, d.Namespace, id, x)
 		}
 		return
 	}
