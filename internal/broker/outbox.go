@@ -119,9 +119,9 @@ func (s *outboxSender) sendSome(ctx context.Context, ns string, behind task.ID) 
 // setDamagedApart sets messages apart that can't be understood, and returns the others.
 func (s *outboxSender) setDamagedApart(ctx context.Context, ns string, all []*OutboxMessage) (sound []*OutboxMessage, err error) {
 	for _, p := range all {
-		if p.Damage == nil {
+		if p.Damage == "" {
 			sound = append(sound, p)
-		} else if err = s.setApart(ctx, ns, p.Request, p.Damage); err != nil {
+		} else if err = s.setApart(ctx, ns, p.Request, errors.New(p.Damage)); err != nil {
 			return nil, err
 		}
 	}

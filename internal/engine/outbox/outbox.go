@@ -23,8 +23,8 @@ type Message struct {
 	Cancel       task.ID
 	Notification *task.Notification
 
-	// Damage is why the row can't be understood. Only List returns such a message, which then has nothing but its request id.
-	Damage error
+	// Damage is why the row can't be understood; "": it can. Only List returns such a message, which then has nothing but its request id.
+	Damage string
 }
 
 // IsTask reports whether the message is a task to enqueue.
@@ -88,7 +88,7 @@ func List(from store.Reader, ns string, behind task.ID, limit int) (messages []*
 	m.Scan(lo, hi, func(k, row []byte) bool {
 		p, err := Decode(schema.IDAt(k), bytes.Clone(row)) // the row is valid only during the scan
 		if err != nil {
-			p = &Message{Request: schema.IDAt(k), Damage: err}
+			p = &Message{Request: schema.IDAt(k), Damage: err.Error()}
 		}
 		messages = append(messages, p)
 		return len(messages) < limit && m.Bytes < schema.PageBytes

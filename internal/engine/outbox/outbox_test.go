@@ -128,7 +128,7 @@ func TestPutReadList(t *testing.T) {
 	if !stops(func() { Read(tx, "ns", task.ID{0}) }) {
 		t.Errorf("a damaged message was read")
 	}
-	if all := List(tx, "ns", task.ID{}, 9); len(all) != 4 || all[0].Damage == nil || all[0].Request != (task.ID{0}) || all[1].Damage != nil || all[3].Damage != nil {
+	if all := List(tx, "ns", task.ID{}, 9); len(all) != 4 || all[0].Damage == "" || all[0].Request != (task.ID{0}) || all[1].Damage != "" || all[3].Damage != "" {
 		t.Errorf("List of messages of which the first is damaged = %+v", all)
 	}
 }
