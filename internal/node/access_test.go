@@ -122,6 +122,7 @@ func TestTokensWaitForSlowNodes(t *testing.T) {
 		w := newNetwork(t)
 		w.admin = NewToken()
 		w.form()
+		pass(10 * time.Second) // leaders are balanced
 		leader := w.leaderOf(systemShard)
 		for slow, s := range w.nodes {
 			client := w.nodes[leader].as(w.admin, "")

@@ -130,6 +130,6 @@ func TestDifferingReplicaIsFound(t *testing.T) {
 
 // shardMetrics returns the metrics of a node's replicas.
 func (s *server) shardMetrics(t *testing.T) []metrics.Shard {
-	c := &collector{replicas: s.replicas, names: nodeNames{s.copy}}
+	c := &collector{replicas: s.replicas, names: nodeNames{s.copy}, broker: s.broker}
 	return c.shardMetrics(t.Context())
 }
