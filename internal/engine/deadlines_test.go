@@ -12,12 +12,6 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// idsIn returns the tasks of a shared row.
-func idsIn(k, v []byte) []task.ID {
-	d, _ := schema.ParseDeadline(k, v)
-	return d.Shared
-}
-
 // sharedRows returns the tasks of the shared rows of a kind, in order of time.
 func (w *World) sharedRows(kind schema.DeadlineKind) (rows [][]task.ID) {
 	for _, d := range w.deadlines() {

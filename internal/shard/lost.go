@@ -48,7 +48,8 @@ func contradiction(l *loop, m *pb.Message) error {
 	if end, _ := l.log.Term(last); m.GetIndex() > last || m.GetIndex() == last && m.GetLogTerm() == end {
 		return nil // all of it is new
 	}
-	committed := l.raft.BasicStatus().GetCommit()
+	// What is saved, not what Raft knows by now: it may have replaced and committed entries that are still to be saved.
+	committed := hs.GetCommit()
 	for _, e := range append([]*pb.Entry{{Index: new(m.GetIndex()), Term: new(m.GetLogTerm())}}, m.GetEntries()...) {
 		have, err := l.log.Term(e.GetIndex())
 		if err == nil && e.GetIndex() <= committed && have != e.GetTerm() { // it went on alone

@@ -84,6 +84,16 @@ func TestContradiction(t *testing.T) {
 			t.Errorf("%s: %v", c.what, err)
 		}
 	}
+	// Raft has replaced entries 4 and 5, and committed what replaced them, before anything of that is saved.
+	l.step(&pb.Message{Type: pb.MsgApp.Enum(), From: new(uint64(2)), To: new(uint64(3)), Term: new(uint64(6)), Index: new(uint64(3)), LogTerm: new(uint64(4)), Commit: new(uint64(5)),
+		Entries: []*pb.Entry{{Index: new(uint64(4)), Term: new(uint64(6)), Type: pb.EntryNormal.Enum()}, {Index: new(uint64(5)), Term: new(uint64(6)), Type: pb.EntryNormal.Enum()}}})
+	if committed := l.raft.BasicStatus().GetCommit(); committed != 5 {
+		t.Fatalf("Raft has committed %d entries, want 5", committed)
+	}
+	next := &pb.Message{Type: pb.MsgApp.Enum(), From: new(uint64(2)), To: new(uint64(3)), Term: new(uint64(6)), Index: new(uint64(5)), LogTerm: new(uint64(6))}
+	if err := contradiction(l, next); err != nil {
+		t.Errorf("entries after some that are not saved yet: %v", err)
+	}
 }
 
 // A follower that comes back on an earlier copy of its disk, while the leader that it had acknowledged more to is in office, ends with

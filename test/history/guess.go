@@ -23,7 +23,7 @@ func (s state) guess(e *event) state {
 // guessClaim is a claim whose answer was lost: no worker has the task, and it may come back at any time.
 func (s state) guessClaim(e *event) state {
 	next, ok := s.seen(e, ready)
-	if !ok || next.fence+1 != e.Fence {
+	if !ok || !follows(next.fence, e.Fence) {
 		return s
 	}
 	next.in, next.fence, next.token, next.claimKey, next.until, next.begun = claimed, e.Fence, "", e.ClaimKey, 0, -1

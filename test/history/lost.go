@@ -2,6 +2,7 @@ package history
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -176,13 +177,13 @@ func (b *book) give(l *life, r Record) {
 // giveClaims explains what the answers to claims leave open: a claim that was repeated after its first answer was lost took effect earlier, and a
 // fence that no answer mentioned went to a claim whose answer was lost.
 func (b *book) giveClaims(l *life, claimed []*Record, first map[string]*Record) {
-	known, highest := map[int64]bool{}, int64(0) // fences
+	known, highest := map[int64]bool{}, map[int64]int64{} // fences; the highest one in each epoch
 	for i := range l.events {
 		e := &l.events[i]
 		if e.Code != OK || e.Op != Claim && e.Op != Get {
 			continue
 		}
-		highest = max(highest, e.Fence)
+		highest[epochOf(e.Fence)] = max(highest[epochOf(e.Fence)], e.Fence)
 		if e.Op == Claim {
 			known[e.Fence] = true
 			if was := first[e.ClaimKey]; was != nil && was.CallNS < e.CallNS {
@@ -193,11 +194,11 @@ func (b *book) giveClaims(l *life, claimed []*Record, first map[string]*Record) 
 			}
 		}
 	}
-	if highest == int64(len(known)) || l.judged {
+	if l.judged {
 		return
 	}
 	missing, back := 0, l.givenBack()
-	for fence := int64(1); fence <= highest; fence++ {
+	for _, fence := range fencesUpTo(highest) {
 		if known[fence] {
 			continue
 		}
@@ -217,6 +218,26 @@ func (b *book) giveClaims(l *life, claimed []*Record, first map[string]*Record) 
 		b.give(l, Record{Client: lost[0].Client, Seq: lost[0].Seq, CallNS: lost[0].CallNS, ReturnNS: lost[0].ReturnNS, Op: Claim,
 			Fence: fence, Args: Args{ClaimKey: lost[0].ClaimKey}, Answer: Answer{Code: Unknown}})
 	}
+}
+
+// epochBits is how many of a fence's bits count claims within an epoch. A restore or a recovery begins an epoch, and the next fence is the first in it.
+const epochBits = 20
+
+func epochOf(fence int64) int64 { return fence >> epochBits }
+
+// follows reports whether a fence is the next one, or the first of a later epoch.
+func follows(last, fence int64) bool {
+	return fence == last+1 || epochOf(fence) > epochOf(last) && fence == epochOf(fence)<<epochBits+1
+}
+
+// fencesUpTo returns all fences up to the highest one of each epoch, in order.
+func fencesUpTo(highest map[int64]int64) (all []int64) {
+	for _, epoch := range slices.Sorted(maps.Keys(highest)) {
+		for fence := epoch<<epochBits + 1; fence <= highest[epoch]; fence++ {
+			all = append(all, fence)
+		}
+	}
+	return all
 }
 
 // givenBack returns how often the broker gave the task back by itself, according to reads: no client knows of those claims.

@@ -86,7 +86,7 @@ func (s span) has(n int) bool { return n == 0 || s.least <= n && n <= s.most }
 // States are values: a step returns a new one and changes nothing.
 type state struct {
 	in       places
-	fence    int64  // claims so far
+	fence    int64  // of the last claim
 	attempt  span   // number of the current or next attempt
 	life     span   // the number at which the task's current life began: 1, or that of its last replay
 	begun    int    // number of the last attempt that began; -1 if unknown

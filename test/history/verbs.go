@@ -86,7 +86,7 @@ func (s state) claim(e *event) (state, fault) {
 		return s, s.notClaimable()
 	}
 	switch {
-	case e.Fence != next.fence+1:
+	case !follows(next.fence, e.Fence):
 		return s, fault{Numbers, "the fence is not the next one"}
 	case !next.attempt.has(e.Attempt):
 		return s, fault{Numbers, "the attempt is not the next one"}
