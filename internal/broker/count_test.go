@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
@@ -58,6 +59,7 @@ func TestCountedTransitions(t *testing.T) {
 func TestDuplicatesAndStaleVerbsCount(t *testing.T) {
 	inWorld(t, func(w *world) {
 		recorder := stats.New(time.Now())
+		synctest.Wait() // the shard has read it
 		w.Broker.cfg.Stats = recorder
 		spec := task.Spec{Type: "job", Queue: "q", IdempotencyKey: "once", MaxAttempts: 1}
 		spec.Fill()
