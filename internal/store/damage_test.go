@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -82,7 +83,8 @@ func put(t *testing.T, files map[string][]byte) *vfs.MemFS {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.Write(content); err != nil {
+		// Under the race detector Pebble changes what it has written, to find who keeps it.
+		if _, err := f.Write(bytes.Clone(content)); err != nil {
 			t.Fatal(err)
 		}
 		_ = f.Close()
