@@ -329,10 +329,11 @@ func ofThree(t *testing.T) *histories {
 	other := t.TempDir()
 	s := start(t, Config{Dir: other, Name: "n3"})
 	_, m := readMap(&datadir.Dir{FS: h.now.write(t, other), Path: other}) // as if it were one of three, too
-	if err := saveMap(s.dir, s.ClusterID(), m); err != nil {
+	cluster := s.ClusterID()
+	s.end() // it saves maps, too
+	if err := saveMap(s.dir, cluster, m); err != nil {
 		t.Fatal(err)
 	}
-	s.end()
 	h.foreign = files{}
 	for name, text := range readFiles(t, other) {
 		for _, p := range dirParts { // the directories of states are named after their replicas
