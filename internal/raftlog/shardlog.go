@@ -244,16 +244,21 @@ func (s *ShardLog) Save(hs *pb.HardState, entries []*pb.Entry) error {
 	return nil
 }
 
-// cutBack lowers the mark before the entries from index on are replaced. Otherwise a crash in between would look like a loss.
+// cutBack prepares the log for other entries from index on.
 func (s *ShardLog) cutBack(index uint64) error {
 	if index <= s.start.index {
 		panic(fmt.Sprintf("shard %d: entry %d would replace one that is compacted (up to %d)", s.shard, index, s.start.index))
 	}
+	return s.lowerMark(index - 1)
+}
+
+// lowerMark lowers the mark before the entries after end are dropped. Otherwise a crash in between would look like a loss.
+func (s *ShardLog) lowerMark(end uint64) error {
 	k, _ := s.log.marks.get(s.shard)
-	if k.index < index || planted("raftlog-mark-not-lowered") {
+	if k.index <= end || planted("raftlog-mark-not-lowered") {
 		return nil
 	}
-	k.index = index - 1
+	k.index = end
 	return s.log.marks.set(k)
 }
 
@@ -393,6 +398,9 @@ func (s *ShardLog) Reset(index, term uint64) error {
 	hard := &pb.HardState{Term: new(max(s.hard.GetTerm(), term)), Vote: s.hard.Vote, Commit: new(index)}
 	if hard.GetTerm() > s.hard.GetTerm() {
 		hard.Vote = nil
+	}
+	if err := s.lowerMark(index); err != nil {
+		return err
 	}
 	to, h := position{index, term}, hardStateOf(hard)
 	content := appendNumbers(appendHead(nil, recordReset, s.shard), to.index, to.term, h.term, h.vote, h.commit)
