@@ -349,6 +349,26 @@ func TestMarkOfAFailedSync(t *testing.T) {
 	}
 }
 
+// TestMarksAreRewrittenAsTheyAre: a start writes the marks over themselves. If it changed their order, a power loss that keeps a part of that would
+// leave only the marks before them, which the log may be shorter than on purpose.
+func TestMarksAreRewrittenAsTheyAre(t *testing.T) {
+	d := newDisk(t)
+	log := d.open()
+	for id := range uint32(50) {
+		if err := log.marks.set(mark{shard: 50 - id, position: position{3, 2}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.close()
+	before := d.read("/data/raft/marks")
+	d.open()
+	after := d.read("/data/raft/marks")
+	d.close()
+	if !bytes.Equal(before, after) {
+		t.Error("the marks were written in another order")
+	}
+}
+
 func FuzzDecodeSlot(f *testing.F) {
 	b := make([]byte, slotHead+2*markLen+4)
 	m := marks{id: us, seq: 5, byShard: map[uint32]mark{1: {1, 0, position{7, 3}, 2}, 9: {9, 2, position{1, 1}, 0}}}

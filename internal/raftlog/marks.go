@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -136,7 +138,7 @@ func (m *marks) create(fs vfs.FS) error {
 }
 
 // start opens the file for writing and starts the writer goroutine, which ends in close. It first writes what was read once more: after
-// a failed sync of an earlier process that may only have been in memory.
+// a failed sync of an earlier process that may only have been in memory. It goes over itself, byte for byte, so that a torn write does no harm.
 func (m *marks) start(fs vfs.FS, fail func(error)) (err error) {
 	m.fail = fail
 	if m.file, err = fs.OpenReadWrite(m.path, vfs.WriteCategoryUnspecified); err != nil {
@@ -270,13 +272,14 @@ func (m *marks) close() error {
 	return errors.Join(m.sync(), m.file.Close())
 }
 
-// encodeSlot writes the marks into b.
+// encodeSlot writes the marks into b: the same ones in the same order.
 func (m *marks) encodeSlot(b []byte) {
 	p := append(b[:0], slotMagic...)
 	p = append(p, m.id.encode()...)
 	p = binary.BigEndian.AppendUint64(p, m.seq)
 	p = binary.BigEndian.AppendUint32(p, uint32(len(m.byShard)))
-	for _, k := range m.byShard {
+	for _, shard := range slices.Sorted(maps.Keys(m.byShard)) {
+		k := m.byShard[shard]
 		p = binary.BigEndian.AppendUint32(p, k.shard)
 		p = binary.BigEndian.AppendUint64(p, k.epoch)
 		p = binary.BigEndian.AppendUint64(p, k.term)
