@@ -388,3 +388,22 @@ func TestDryRunWritesNothing(t *testing.T) {
 		}
 	}
 }
+
+// A recovery refuses a directory that has lost a part of what its replicas had, and changes nothing: it would go on without that.
+func TestRecoverNeedsEverything(t *testing.T) {
+	smallSegments(t)
+	dir := t.TempDir()
+	sound, _ := crashedNode(t, dir)
+	for _, lost := range []string{"shard-0000", "shard-0001", datadir.LogDir, "raft/log", "raft/marks"} {
+		disk := clone(sound, 100, 0)
+		if err := disk.RemoveAll(disk.PathJoin(dir, lost)); err != nil {
+			t.Fatal(err)
+		}
+		before := fingerprint(disk)
+		if rec, err := Recover(RecoverConfig{Dir: dir, fs: disk}); !errors.Is(err, ErrDamaged) {
+			t.Errorf("without %s: %+v, %v", lost, rec, err)
+		} else if fingerprint(disk) != before {
+			t.Errorf("without %s: something has changed", lost)
+		}
+	}
+}

@@ -208,7 +208,7 @@ func (r *recovery) startLog() error {
 	if err := r.fs.RemoveAll(r.path(datadir.LogDir)); err != nil {
 		return err
 	}
-	log, err := r.openLog(r.Cluster)
+	log, err := r.openLog(r.Cluster, false)
 	if err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (r *recovery) eachState(fn func(log *raftlog.Log, state *store.Store, id ui
 	defer store.Catch(&err)
 	var log *raftlog.Log
 	if !r.me.Replayed {
-		if log, err = r.openLog(r.me.Cluster); err != nil {
+		if log, err = r.openLog(r.me.Cluster, r.me.Ran()); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, log.Close()) }()
@@ -252,7 +252,7 @@ func (r *recovery) withState(id uint32, fn func(state *store.Store) error) (err 
 func (r *recovery) open(id uint32) (state *store.Store, err error) {
 	h := r.me.Replicas[id]
 	for _, c := range []string{r.me.Cluster, r.Cluster} {
-		state, err = store.Open(store.Config{Dir: r.path(datadir.StateDir(id, h.Replica)), FS: r.fs, NoCompactions: true,
+		state, err = store.Open(store.Config{Dir: r.path(datadir.StateDir(id, h.Replica)), FS: r.fs, NoCompactions: true, MustExist: h.Ran,
 			Identity: store.Identity{Cluster: datadir.DecodeID(c), Replica: h.Replica, Shard: id}})
 		if !errors.Is(err, store.ErrIdentity) || !r.me.Replayed {
 			return state, err
@@ -261,8 +261,8 @@ func (r *recovery) open(id uint32) (state *store.Store, err error) {
 	return nil, err
 }
 
-func (r *recovery) openLog(cluster string) (*raftlog.Log, error) {
-	return raftlog.Open(raftlog.Config{Dir: r.path(datadir.LogDir), FS: r.fs, SegmentSize: segmentSize,
+func (r *recovery) openLog(cluster string, mustExist bool) (*raftlog.Log, error) {
+	return raftlog.Open(raftlog.Config{Dir: r.path(datadir.LogDir), FS: r.fs, SegmentSize: segmentSize, MustExist: mustExist,
 		Identity: raftlog.Identity{Cluster: datadir.DecodeID(cluster), Node: uint64(r.me.Node)}})
 }
 
