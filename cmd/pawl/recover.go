@@ -85,7 +85,11 @@ func writeRecovery(w io.Writer, v *recoveryView) {
 		rows = append(rows, []string{strconv.FormatUint(uint64(s.Shard), 10), strconv.FormatUint(s.Term, 10), strconv.FormatUint(s.Index, 10)})
 	}
 	text.Columns(w, "SHARD|TERM|INDEX", rows)
-	if len(v.Lost) > 0 {
-		fmt.Fprintf(w, "\nit has no replica of the shards %d: recover from a node that has one, or recreate them empty with --abandon-shards\n", v.Lost)
+	switch {
+	case len(v.Lost) == 0:
+	case !v.DryRun:
+		fmt.Fprintf(w, "\n%s: starting over empty, since there was no replica\n", shardNames(v.Lost))
+	default:
+		fmt.Fprintf(w, "\nit has no state of the shards %d: recover from a node that has one, or recreate them empty with --abandon-shards\n", v.Lost)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/internal/node"
 )
 
 // TestHelp: every command has a description and an example.
@@ -95,5 +96,16 @@ func TestLongNamesAreClipped(t *testing.T) {
 	lines := strings.Split(b.String(), "\n")
 	if at := strings.Index(lines[0], "READY"); at != text.MaxCell+2 || !strings.HasPrefix(lines[2], strings.Repeat("q", text.MaxCell-1)+"…") {
 		t.Errorf("the second column begins at %d, want %d:\n%s", at, text.MaxCell+2, b.String())
+	}
+}
+
+// TestRecoveryOfShardsThatStartOver: a dry run says how to keep the shards that are not there, a recovery that they start over.
+func TestRecoveryOfShardsThatStartOver(t *testing.T) {
+	for dryRun, want := range map[bool]string{true: "\nit has no state of the shards [2]: recover from a node that has one", false: "\nshard 2: starting over empty, since there was no replica\n"} {
+		var out strings.Builder
+		v := recoveryOf(node.Recovery{Node: "n1", Lost: []uint32{2}}, dryRun)
+		if writeRecovery(&out, &v); !strings.Contains(out.String(), want) {
+			t.Errorf("dry run %v: it says %q, want %q", dryRun, out.String(), want)
+		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	systemtables "github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/ondisk"
+	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/store"
 )
 
@@ -404,6 +405,68 @@ func TestRecoverNeedsEverything(t *testing.T) {
 			t.Errorf("without %s: %+v, %v", lost, rec, err)
 		} else if fingerprint(disk) != before {
 			t.Errorf("without %s: something has changed", lost)
+		}
+	}
+}
+
+// A replica that never received the state of its shard, or that is being deleted, is as good as none: a recovery that would lose the shard changes
+// nothing unless it is told to. Then the shard starts over.
+func TestRecoverWithBlankReplica(t *testing.T) {
+	smallSegments(t)
+	dir := t.TempDir()
+	mem := vfs.NewCrashableMem()
+	start(t, Config{Dir: dir, fs: mem, DataShards: 2}).end()
+	was, err := datadir.LoadIdentity(mem, dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, h := range map[string]datadir.Holding{"recorded": {Replica: 1<<32 | 1}, "run": {Replica: 1<<32 | 1, Ran: true}, "leaving": {Replica: 1, Ran: true, Leaving: true}} {
+		disk := clone(mem, 100, 0)
+		id := datadir.NewIdentityStore(disk, dir, was)
+		if err := id.Hold(2, &h); err != nil {
+			t.Fatal(err)
+		}
+		if !h.Leaving {
+			log, err := raftlog.Open(raftlog.Config{Dir: disk.PathJoin(dir, datadir.LogDir), FS: disk, SegmentSize: segmentSize,
+				Identity: raftlog.Identity{Cluster: datadir.DecodeID(was.Cluster), Node: 1}})
+			if err == nil {
+				err = log.Remove(2)
+			}
+			if err == nil && h.Ran {
+				err = log.Create(2)
+			}
+			if err = errors.Join(err, log.Close(), disk.RemoveAll(disk.PathJoin(dir, "shard-0002"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if h.Ran && !h.Leaving {
+			state, err := store.Open(store.Config{Dir: disk.PathJoin(dir, datadir.StateDir(2, h.Replica)), FS: disk,
+				Identity: store.Identity{Cluster: datadir.DecodeID(was.Cluster), Replica: h.Replica, Shard: 2}})
+			if err = errors.Join(err, state.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := fingerprint(disk)
+		if rec, err := Recover(RecoverConfig{Dir: dir, fs: disk}); err == nil || fingerprint(disk) != before {
+			t.Errorf("%s: %+v, %v; something has changed: %v", what, rec, err, fingerprint(disk) != before)
+			continue
+		}
+		if rec, err := Recover(RecoverConfig{Dir: dir, fs: disk, AbandonShards: true}); err != nil || !slices.Equal(rec.Lost, []uint32{2}) || len(rec.Shards) != 2 {
+			t.Errorf("%s: the shard was given up: %+v, %v", what, rec, err)
+			continue
+		}
+		start(t, Config{Dir: dir, fs: disk, DataShards: 2}).end()
+		now, err := datadir.LoadIdentity(disk, dir, slog.New(slog.DiscardHandler))
+		if two := now.Replicas[2]; err != nil || !two.Founder || !two.Ran || two.Leaving {
+			t.Errorf("%s: afterwards the replica is %+v, %v", what, two, err)
+		}
+		system := was.Replicas[systemShard]
+		system.Leaving = true
+		if err := datadir.NewIdentityStore(disk, dir, now).Hold(systemShard, &system); err != nil {
+			t.Fatal(err)
+		}
+		if rec, err := Recover(RecoverConfig{Dir: dir, fs: disk}); err == nil {
+			t.Errorf("%s: recovered %+v without the system shard", what, rec)
 		}
 	}
 }

@@ -74,8 +74,9 @@ func Recover(cfg RecoverConfig) (rec Recovery, err error) {
 	if err != nil || cfg.DryRun {
 		return r.Recovery, err
 	}
-	disk := ondisk.NewFailStop(cfg.fs)
+	disk, found := ondisk.NewFailStop(cfg.fs), r
 	if r, err = newRecovery(cfg, disk); err == nil {
+		r.blank, r.Lost = found.blank, found.Lost
 		err = r.run()
 	}
 	if failed := disk.Err(); failed != nil {
@@ -114,6 +115,8 @@ type recovery struct {
 	cfg RecoverConfig
 	fs  vfs.FS
 	me  datadir.Identity
+	// blank are the shards whose replica never received their state: it is as good as none.
+	blank []uint32
 	Recovery
 }
 
@@ -127,10 +130,11 @@ func (r *recovery) path(name string) string { return r.fs.PathJoin(r.cfg.Dir, na
 // look finds out what there is, and refuses, before anything is changed, what would otherwise be refused halfway. It is done in a
 // copy of the directory in memory: opening a log or a state writes to it.
 func (r *recovery) look() error {
-	if _, ok := r.me.Replicas[systemShard]; !ok {
-		return fmt.Errorf("%s has no replica of the system shard: recover from a node that has one", r.cfg.Dir)
+	err := r.eachState(r.lookAt)
+	if _, ok := r.held()[systemShard]; !ok && err == nil {
+		err = fmt.Errorf("%s has no state of the system shard: recover from a node that has one", r.cfg.Dir)
 	}
-	return r.eachState(r.lookAt)
+	return err
 }
 
 func (r *recovery) lookAt(log *raftlog.Log, state *store.Store, id uint32) (err error) {
@@ -139,6 +143,10 @@ func (r *recovery) lookAt(log *raftlog.Log, state *store.Store, id uint32) (err 
 		if at, err = shard.Reach(log, state, id); err != nil {
 			return err
 		}
+	}
+	if at.Index == 0 {
+		r.blank = append(r.blank, id)
+		return nil
 	}
 	r.Shards = append(r.Shards, RecoveredShard{id, at.Index, at.Term})
 	if id != systemShard {
@@ -153,7 +161,7 @@ func (r *recovery) lookAt(log *raftlog.Log, state *store.Store, id uint32) (err 
 		return err
 	}
 	if len(r.Lost) > 0 && !r.cfg.AbandonShards && !r.cfg.DryRun {
-		return fmt.Errorf("%s has no replica of the shards %d: recover from a node that has, or their tasks are lost", r.cfg.Dir, r.Lost)
+		return fmt.Errorf("%s has no state of the shards %d: recover from a node that has, or their tasks are lost", r.cfg.Dir, r.Lost)
 	}
 	return nil
 }
@@ -185,6 +193,11 @@ func (r *recovery) run() error {
 	}
 	return b.Update(func(i *datadir.Identity) {
 		i.Recovering, i.Replayed, i.Cluster, i.Others, i.Replicas = false, false, r.Cluster, false, i.NotRun()
+		for _, id := range r.blank {
+			h := i.Replicas[id]
+			h.Leaving = true // the next start deletes it
+			i.Replicas[id] = h
+		}
 	})
 }
 
@@ -270,7 +283,7 @@ func (r *recovery) openLog(cluster string, mustExist bool) (*raftlog.Log, error)
 func (r *recovery) held() map[uint32]uint64 {
 	held := map[uint32]uint64{}
 	for id, h := range r.me.Replicas {
-		if !h.Leaving {
+		if !h.Leaving && !slices.Contains(r.blank, id) {
 			held[id] = h.Replica
 		}
 	}
