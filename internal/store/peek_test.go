@@ -1,14 +1,18 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"path"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/pawlq/pawl/internal/ondisk"
 )
@@ -97,4 +101,60 @@ func contents(t *testing.T, mem *vfs.MemFS) map[string]string {
 		}
 	}
 	return all
+}
+
+// Whatever a crash leaves, Peek refuses it only if Open does, and sees the same.
+func TestPeekAfterACrash(t *testing.T) {
+	from := source(t)
+	image := imageOf(t, from)
+	if err := from.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mem := vfs.NewCrashableMem()
+	var mu sync.Mutex
+	n := 0 // operations
+	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
+			return nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		n++
+		for _, unsynced := range []int{0, 50, 100} {
+			left := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rand.New(rand.NewPCG(uint64(n), 3))})
+			var seen Position
+			cfg := Config{Dir: "state", FS: left, Identity: me}
+			found, peekErr := Peek(cfg, func(s *Store) error { seen = s.Applied(); return nil })
+			s, err := Open(cfg)
+			if err == nil {
+				if at := s.Applied(); peekErr == nil && at.Index != seen.Index {
+					t.Errorf("crash before operation %d (kind %d of %s): Peek sees entry %d (found: %t), Open %d", n, op.Kind, op.Path, seen.Index, found, at.Index)
+				}
+				err = s.Close()
+			}
+			if (err == nil) != (peekErr == nil) {
+				t.Errorf("crash before operation %d (kind %d of %s), %d %% kept: Peek says %v, Open %v", n, op.Kind, op.Path, unsynced, peekErr, err)
+			}
+		}
+		return nil
+	}))
+	s := open(t, fs, me)
+	round(t, s, "a=1")
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, fs, me)
+	round(t, s, "b=1")
+	if _, err := s.Stage(bytes.NewReader(image)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Switch(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.ClearInstalled(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
 }
