@@ -91,7 +91,7 @@ func (n *node) renew() {
 	if !planted("shard-empty-votes") { // otherwise it would forget its votes and entries
 		n.id += 1 << 32
 	}
-	n.voters, n.mem = nil, vfs.NewCrashableMem()
+	n.voters, n.mem, n.ran = nil, vfs.NewCrashableMem(), false
 }
 
 // A replica that refuses its snapshot, as without room for it, is not sent it again and again, and gets it soon after it has room.

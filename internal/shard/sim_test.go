@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -61,6 +62,7 @@ type node struct {
 	life  *life // nil: down
 	mem   *vfs.MemFS
 	lives int
+	ran   bool // its replica has run, as the node would have recorded
 }
 
 // life is a node from a start to a power loss or stop.
@@ -137,15 +139,23 @@ func (l *life) open() (err error) {
 	if l.roomy {
 		segment = 256 << 10
 	}
-	if l.log, err = raftlog.Open(raftlog.Config{Dir: "/d/raft", FS: fs, SegmentSize: segment, Fatal: l.failed}); err != nil {
+	logs := raftlog.Config{Dir: "/d/raft", FS: fs, SegmentSize: segment, MustExist: l.ran, Fatal: l.failed}
+	if err := l.check(logs); err != nil {
+		return err
+	}
+	if l.log, err = raftlog.Open(logs); err != nil {
 		return err
 	}
 	if l.state, err = store.Open(store.Config{Dir: "/d/state", FS: fs, MemTableSize: 64 << 10, Fatal: l.failed}); err != nil {
 		return err
 	}
 	was := l.state.Applied()
+	if err := l.log.Create(1); err != nil {
+		return err
+	}
+	l.ran = l.ran || !l.dead.Load()
 	l.shard, err = Start(Config{
-		ID: 1, Replica: l.id, Voters: l.voters, Log: l.log, State: l.state, Transport: l, Fatal: l.failed,
+		ID: 1, Replica: l.id, Voters: l.voters, Ran: l.ran, Log: l.log, State: l.state, Transport: l, Fatal: l.failed,
 		Hooks:  Hooks{Elected: l.hooks.elected, BeforeSeal: l.hooks.beforeSeal, Committed: l.hooks.committed, Dropped: l.hooks.dropped},
 		Time:   store.TimeSource{Wall: l.now, Elapsed: func() time.Duration { return time.Since(simStart) }},
 		Logger: l.w.logger(),
@@ -158,6 +168,22 @@ func (l *life) open() (err error) {
 		l.w.some.hit("restart from a state")
 	}
 	return err
+}
+
+// check looks at what is on the disk, as a node does before it opens anything: what the last life has left is not damaged.
+func (l *life) check(logs raftlog.Config) error {
+	log, err := raftlog.Load(logs)
+	if err != nil {
+		return err
+	}
+	look := func(state *store.Store) error {
+		return Check(Config{ID: 1, Replica: l.id, Voters: l.voters, Ran: l.ran, Log: log, State: state})
+	}
+	found, err := store.Peek(store.Config{Dir: "/d/state", FS: logs.FS, MustExist: l.ran}, look)
+	if !found && err == nil {
+		err = look(nil)
+	}
+	return errors.Join(err, log.Close())
 }
 
 // now returns the node's wall clock.
