@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -165,35 +166,117 @@ func (w *world) mustNameApart() {
 	}
 }
 
-// A waiting claim that comes upon a row which can't be read fails, and the round that served it runs again without it.
-func TestWaitingClaimOfDamagedTask(t *testing.T) {
+// A claim that comes upon a task which can't be read, at once or while it waits, sets the task's place in its lane apart and goes on.
+func TestClaimOfDamagedTask(t *testing.T) {
+	for _, tab := range []byte{schema.TableExec, schema.TableEnvelope, schema.TableReady} {
+		for what, spoil := range damages {
+			if tab == schema.TableEnvelope && what == "truncated" {
+				continue // that is an envelope without a payload
+			}
+			for _, key := range []string{"", "k"} {
+				for _, waits := range []bool{false, true} {
+					t.Run(fmt.Sprintf("table %c, %s, key %q, waiting %t", tab, what, key, waits), func(t *testing.T) {
+						inWorld(t, func(w *world) { w.claimAround(task.Spec{Queue: "a", Key: key}, tab, spoil, waits) })
+					})
+				}
+			}
+		}
+	}
+}
+
+// claimAround claims the other tasks of a lane in which one is spoilt.
+func (w *world) claimAround(spec task.Spec, tab byte, spoil func([]byte) []byte, waits bool) {
+	ctx := context.Background()
+	r, err := w.replica(one)
+	w.must(err)
+	paused := func(version uint64, on bool) {
+		w.must(copyQueues(ctx, w.Broker, one, map[string]task.QueueConfig{"a": {Version: version, Settings: task.DefaultSettings(), Paused: on}}))
+	}
+	ids := w.enqueue(spec, spec, spec)
+	paused(2, waits)
+	bad := ids[1]
+	if tab != schema.TableReady && spec.Key != "" {
+		bad = ids[0] // it is in the row of its lane
+	}
+	w.spoilTask(tab, "a", bad, spoil)
+	c := call("a")
+	c.Max = 3
+	claimed := w.claim(ctx, c, time.Hour)
+	if waits {
+		w.pass(time.Second)
+		paused(3, false)
+	}
+	got := receive(w.t, "the answer to the claim", claimed)
+	if more := <-w.claim(ctx, c, 0); len(more) > 0 { // the waiting claim may have taken those before the damaged one
+		got = append(got, more...)
+	}
+	if len(got) != 2 || slices.ContainsFunc(got, func(c Claimed) bool { return c.ID == bad }) {
+		w.t.Errorf("claimed %d tasks, want the two others", len(got))
+	}
+	n, _, err := read(ctx, r, func(from store.Reader) (map[string]int64, error) { return schema.CountApart(from, 0), nil })
+	if w.must(err); n[ns] != 1 || !strings.Contains(w.log.String(), "was set apart") {
+		w.t.Errorf("%d rows are set apart, want one, which the log names: %s", n[ns], w.log)
+	}
+	w.enqueue(spec, spec)
+	err = operateTask(ctx, w.Broker, Cancel, bad) // it is in no lane, and must not leave one
+	if got := <-w.claim(ctx, c, 0); err == nil || len(got) != 2 {
+		w.t.Errorf("the cancel returned %v; then claimed %v, want the next two tasks", err, got)
+	}
+	x, _, err := read(ctx, r, func(from store.Reader) (x *schema.Exec, _ error) {
+		_ = schema.Catch(func() { x, _ = schema.ReadExec(from, ns, bad) })
+		return x, nil
+	})
+	if w.must(err); tab == schema.TableEnvelope && (x == nil || x.State != task.Discarded || x.Reason != task.ReasonUnreadable) {
+		w.t.Errorf("the task is %+v, want that it is discarded", x)
+	}
+	problems, _, err := w.Check(ctx, one)
+	w.must(err)
+	for _, p := range problems {
+		if strings.Contains(p, " counts ") {
+			w.t.Errorf("check reports %s", p)
+		}
+	}
+}
+
+// A claim of several tasks of one key ends before one that can't be read.
+func TestRunEndsBeforeDamagedTask(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
-		r, err := w.replica(one)
-		w.must(err)
-		id := w.enqueue(task.Spec{Queue: "a"})[0]
-		w.must(copyQueues(ctx, w.Broker, one, map[string]task.QueueConfig{"a": {Version: 2, Settings: task.DefaultSettings(), Paused: true}}))
-		_, _, err = change(ctx, r, func(round *engine.Round) (struct{}, error) {
-			round.Tx().Set(schema.IDKey(ns, schema.TableExec, id), []byte{9})
-			return struct{}{}, nil
-		})
-		w.must(err)
-		_, _, _ = change(ctx, r, func(*engine.Round) (struct{}, error) { panic("the leader's memory is gone") })
-		failed := make(chan error, 1)
-		go func() {
-			_, _, err := w.Claim(ctx, one, call("a"), time.Hour)
-			failed <- err
-		}()
-		w.pass(time.Second)
-		w.must(copyQueues(ctx, w.Broker, one, map[string]task.QueueConfig{"a": {Version: 3, Settings: task.DefaultSettings()}}))
-		if err := receive(t, "the answer to the claim", failed); err == nil || !strings.Contains(err.Error(), "damaged state") {
-			t.Errorf("the claim returned %v, want that the state is damaged", err)
-		}
-		w.enqueue(task.Spec{Queue: "b"})
-		if got := <-w.claim(ctx, call("b"), 0); len(got) != 1 {
-			t.Errorf("a claim of another queue got %v", got)
+		settings := task.DefaultSettings()
+		settings.KeyOrder = task.KeyOrderStrict
+		w.must(copyQueues(ctx, w.Broker, one, map[string]task.QueueConfig{"a": {Version: 2, Settings: settings}}))
+		spec := task.Spec{Queue: "a", Key: "k"}
+		ids := w.enqueue(spec, spec, spec, spec)
+		w.spoilTask(schema.TableExec, "a", ids[2], damages["other bytes"])
+		c := call("a")
+		c.Max, c.Runs = 4, true
+		if got := <-w.claim(ctx, c, 0); len(got) != 2 {
+			t.Errorf("claimed %v, want those before the damaged one", got)
 		}
 	})
+}
+
+// spoilTask spoils a row of a ready task.
+func (w *world) spoilTask(tab byte, queue string, id task.ID, spoil func([]byte) []byte) {
+	w.t.Helper()
+	r, err := w.replica(one)
+	w.must(err)
+	_, _, err = change(context.Background(), r, func(round *engine.Round) (struct{}, error) {
+		tx := round.Tx()
+		key := schema.IDKey(ns, tab, id)
+		prefix := schema.QueueKey(ns, schema.TableReady, queue)
+		tx.Scan(prefix, schema.After(prefix), func(k, row []byte) bool {
+			if its, _, _ := schema.DecodeReady(row); tab == schema.TableReady && its == id {
+				key = bytes.Clone(k)
+			}
+			return true
+		})
+		row, _ := tx.Get(key)
+		tx.Set(key, spoil(row))
+		return struct{}{}, nil
+	})
+	w.must(err)
+	_, _, _ = change(context.Background(), r, func(*engine.Round) (struct{}, error) { panic("the leader's memory is gone") })
 }
 
 // A message that its shard can't handle stays behind alone, and one that this shard can't read is set apart.
@@ -257,4 +340,22 @@ func TestDamageInLoops(t *testing.T) {
 			t.Errorf("ListOperations = %+v, %v, want one", list, err)
 		}
 	})
+}
+
+// A damaged row of a ready task deep in a long queue does not end the replica that reads tasks ahead, and no claim fails on it.
+func TestReadAheadOfDamagedRow(t *testing.T) {
+	for _, tab := range []byte{schema.TableReady, schema.TableExec, schema.TableEnvelope} {
+		inWorld(t, func(w *world) {
+			ids := w.enqueue(make([]task.Spec, 2000)...)
+			w.spoilTask(tab, "default", ids[900], damages["truncated"])
+			c, got := call("default"), 0
+			c.Max = 50
+			for n := 1; n > 0; got += n {
+				n = len(<-w.claim(context.Background(), c, 0))
+			}
+			if got != len(ids)-1 {
+				t.Errorf("with a damaged row of table %c, %d of %d tasks were claimed", tab, got, len(ids)-1)
+			}
+		})
+	}
 }

@@ -37,10 +37,12 @@ func (b *Broker) Claim(ctx context.Context, shardID uint32, c ClaimCall, wait ti
 		defer timer.Stop()
 		timeout = timer.C
 	}
-	for {
+	for tries := 0; ; {
 		w := waiting.New(c)
 		d, done, err := r.claimOnce(ctx, w, wait > 0, timeout)
-		if done || err != nil {
+		if err != nil && tries < maxDamages && r.setDamageApart(ctx, err) {
+			tries++ // it was waiting when it came upon the row
+		} else if done || err != nil {
 			return d.Tasks, d.At, err
 		}
 	}

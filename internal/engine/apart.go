@@ -43,11 +43,56 @@ func SetMessageApart(r *Round, ns string, request task.ID, reason string) {
 }
 
 // SetRowApart moves a row out of the way that the leader needs for a queue or a namespace as a whole. The queue or namespace is then as without it.
+// The row of a ready task, which names its place in a lane, is one: all claims that reach it need the task.
 func SetRowApart(r *Round, key []byte, reason string) {
+	if ns, queue, lane, seq, ok := schema.ParseReady(key); ok {
+		setPlaceApart(r, ns, queue, lane, seq, reason)
+		return
+	}
 	if row, ok := r.tx.Get(key); ok {
 		ns, _, _ := bytes.Cut(key[1:], []byte{0})
 		setApart(r, schema.Apart{Namespace: string(ns), Key: key, Value: row, Reason: reason})
 	}
+}
+
+// setPlaceApart takes a task that can't be claimed out of its lane. A task whose state can be read is discarded; another stays where it is, in no lane.
+func setPlaceApart(r *Round, ns, queue string, lane schema.LaneName, seq uint64, reason string) {
+	q := r.Queue(ns, queue)
+	if q == nil {
+		return // it is gone by now
+	}
+	key := schema.ReadyKey(ns, queue, lane, seq)
+	row, some := r.tx.Get(key)
+	inRow, held := r.lanes.Holds(q.lanes, lane, seq)
+	if inRow.Seq == seq {
+		row, some = schema.EncodeReady(inRow.ID, inRow.ReadyAt), true
+	}
+	if !some {
+		return
+	}
+	if held { // else the task has left, and its row remained
+		leavePlace(r, q, lane, seq, row)
+	}
+	setApart(r, schema.Apart{Namespace: ns, Key: key, Value: row, Reason: reason})
+}
+
+// leavePlace takes the task that a row names out of its lane.
+func leavePlace(r *Round, q *Queue, lane schema.LaneName, seq uint64, row []byte) {
+	var x *schema.Exec
+	id, _, named := schema.DecodeReady(row)
+	if d := schema.Catch(func() { x, _ = r.Exec(q.ns, id) }); d == nil && x != nil && isAt(x, q.name, lane, seq) {
+		c := r.Change(q.ns, id, x)
+		c.Finish(task.Discarded, task.ReasonUnreadable)
+		return
+	}
+	there := &schema.Exec{State: task.Ready, Queue: q.name, Priority: lane.Priority, Key: lane.Key, Type: lane.Type, Seq: seq}
+	if named && x == nil {
+		c := Change{r: r, ns: q.ns, id: id, q: q}
+		c.leave(there)
+	} else { // the counters have the task as its state says
+		r.lanes.Leave(q.lanes, there)
+	}
+	q.lanes.ForgetIdle(lane.Key)
 }
 
 // SetDeadlineApart moves a deadline that can't be handled out of the way, of a shared one only the given tasks or keys.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -124,23 +125,45 @@ func (p *claiming) fits(e *schema.Envelope, checkpoint []byte) bool {
 func (p *claiming) from(q *Queue) (t Claimed, expired bool) {
 	r, c := p.r, p.c
 	priority, undo := q.nextPriority(c.Types)
-	id := q.lanes.Next(&r.lanes, priority, c.Types).ID
-	if c.Max > 1 && !r.l.hot.Knows(id) {
+	lane, next := q.lanes.Next(&r.lanes, priority, c.Types)
+	if c.Max > 1 && !r.l.hot.Knows(next.ID) {
 		r.l.hot.Warm(r.tx, q.ns, q.lanes.Soon(priority))
 	}
-	from := r.execOf(q.ns, id)
+	from, e, checkpoint, damage := r.rowsOf(q, next.ID)
+	if damage == nil && !isAt(from, q.name, lane, next.Seq) {
+		damage = fmt.Errorf("it is %s, and not in the lane that names it", from.State)
+	}
+	if damage != nil {
+		schema.DamagedRow(schema.ReadyKey(q.ns, q.name, lane, next.Seq), fmt.Errorf("task %s: %w", next.ID, damage))
+	}
 	if from.Expired(r.now) {
 		undo()
-		q.in(r).discardExpired(id, from)
+		q.in(r).discardExpired(next.ID, from)
 		return t, true
 	}
-	e := r.Envelope(q.ns, id)
-	checkpoint := r.Checkpoint(q.ns, id, from)
 	if !p.fits(e, checkpoint) {
 		undo()
 		return t, false
 	}
 	return r.claimed(q, e, c.take(r, q, e, from), checkpoint), false
+}
+
+// rowsOf reads the rows that the claim of a task needs; of a task that has expired, only its state. The error says what can't be understood.
+func (r *Round) rowsOf(q *Queue, id task.ID) (x *schema.Exec, e *schema.Envelope, checkpoint []byte, damage error) {
+	if d := schema.Catch(func() {
+		if x = r.execOf(q.ns, id); x.Expired(r.now) {
+			return
+		}
+		e, checkpoint = r.Envelope(q.ns, id), r.Checkpoint(q.ns, id, x)
+	}); d != nil {
+		damage = d.Err
+	}
+	return x, e, checkpoint, damage
+}
+
+// isAt reports whether a task is ready at a place in a lane.
+func isAt(x *schema.Exec, queue string, lane schema.LaneName, seq uint64) bool {
+	return x.State == task.Ready && !x.Parked() && x.Seq == seq && x.Queue == queue && x.Lane() == lane
 }
 
 // nextPriority chooses among the priorities that have a task of the types. There must be at least one. Undo reverts the choice.

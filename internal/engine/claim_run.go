@@ -18,12 +18,8 @@ func (p *claiming) claimRun(q *Queue, behind *schema.Exec) {
 		return len(ids) < n
 	})
 	for _, id := range ids {
-		x := r.execOf(q.ns, id)
-		if !c.mayFollow(r, q, x) {
-			return
-		}
-		e, checkpoint := r.Envelope(q.ns, id), r.Checkpoint(q.ns, id, x)
-		if !p.fits(e, checkpoint) {
+		x, e, checkpoint, damage := r.rowsOf(q, id)
+		if damage != nil || !c.mayFollow(r, q, x) || !p.fits(e, checkpoint) {
 			return
 		}
 		p.add(r.claimed(q, e, c.take(r, q, e, x), checkpoint))

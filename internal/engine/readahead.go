@@ -33,13 +33,15 @@ func (l *Leader) ReadAhead() *ReadAhead {
 	return &ReadAhead{rows: rows, ranges: behind[:min(len(behind), maxRanges)]}
 }
 
-// Read reads the tasks.
+// Read reads the tasks. It leaves out a range with a row that can't be understood: the claim that needs the row will say so.
 func (a *ReadAhead) Read(from store.Reader) {
 	a.tasks = make([][]schema.ReadyTask, len(a.ranges))
 	for i := range a.ranges {
-		tasks := a.ranges[i].Tasks(from)
-		n := a.rows.Read(from, a.ranges[i].Namespace, tasks)
-		a.tasks[i] = tasks[:n]
+		_ = schema.Catch(func() {
+			tasks := a.ranges[i].Tasks(from)
+			n := a.rows.Read(from, a.ranges[i].Namespace, tasks)
+			a.tasks[i] = tasks[:n]
+		})
 	}
 }
 

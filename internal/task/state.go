@@ -87,7 +87,7 @@ const (
 	ReasonExhausted    = "attempts_exhausted" // dead: the last attempt failed
 	ReasonNotRetryable = "not_retryable"      // dead: the handler said so
 	ReasonLeaseLost    = "lease_lost"         // dead: the last attempt's worker vanished
-	ReasonUnreadable   = "unreadable"         // poisoned: the payload can't be decoded
+	ReasonUnreadable   = "unreadable"         // poisoned: the payload can't be decoded; discarded: nor can the task itself
 	ReasonHandler      = "handler"            // discarded: the handler said so
 	ReasonExpired      = "expired"            // discarded: not started in time
 	ReasonPurged       = "purged"             // discarded: its queue was purged

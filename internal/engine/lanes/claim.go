@@ -16,9 +16,10 @@ func (s *Set) Has(p task.Priority, types []string) bool {
 	return slices.ContainsFunc(types, func(t string) bool { return s.byType[at][t] != nil }) || s.cold.first(at, types) != nil
 }
 
-// Next returns the next task of a priority and the types. There must be one.
-func (s *Set) Next(r *Round, p task.Priority, types []string) schema.ReadyTask {
-	return s.in(r, p).next(types).head[0]
+// Next returns the next task of a priority and the types, with its lane. There must be one.
+func (s *Set) Next(r *Round, p task.Priority, types []string) (schema.LaneName, schema.ReadyTask) {
+	l := s.in(r, p).next(types)
+	return l.LaneName, l.head[0]
 }
 
 // soonCount is how many tasks of different keys are read together.

@@ -3,6 +3,7 @@ package lanes
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
@@ -87,7 +88,7 @@ func (r *Round) Enter(s *Set, id task.ID, x *schema.Exec) {
 func (r *Round) Leave(s *Set, x *schema.Exec) {
 	name := x.Lane()
 	l := r.laneOf(s, name)
-	if l == nil {
+	if !r.holds(s, l, x.Seq) {
 		schema.Damaged(fmt.Errorf("ready task at %d is in no lane of queue %q", x.Seq, s.queue))
 	}
 	first := l.first()
@@ -113,6 +114,26 @@ func (r *Round) Leave(s *Set, x *schema.Exec) {
 	} else {
 		r.touchLane(s, l)
 	}
+}
+
+// Holds reports whether a lane has a task at a sequence number, and returns the task if it is in the lane's own row.
+func (r *Round) Holds(s *Set, name schema.LaneName, seq uint64) (inRow schema.ReadyTask, some bool) {
+	l := r.laneOf(s, name)
+	if some = r.holds(s, l, seq); some && l.inRow.Seq == seq {
+		inRow = l.inRow
+	}
+	return inRow, some
+}
+
+func (r *Round) holds(s *Set, l *Lane, seq uint64) (some bool) {
+	switch {
+	case l == nil || seq == 0: // which is where a lane without a task in its row has one
+	case l.inRow.Seq == seq || slices.ContainsFunc(l.head, func(t schema.ReadyTask) bool { return t.Seq == seq }):
+		some = true
+	case seq >= l.scan: // it is not read yet
+		_, some = r.tx.Get(schema.ReadyKey(s.ns, s.queue, l.LaneName, seq))
+	}
+	return some
 }
 
 func (r *Round) touchLane(s *Set, l *Lane) {

@@ -222,7 +222,7 @@ func (w *listed) compare(r *Round) {
 			case has != some:
 				w.t.Errorf("Has(%d, %q) = %t, want %t", p, types, has, some)
 			case has:
-				if got := w.set.Next(r, p, types); got.ID != next.id || got.Seq != next.Seq || got.ReadyAt != next.ReadyAt {
+				if _, got := w.set.Next(r, p, types); got.ID != next.id || got.Seq != next.Seq || got.ReadyAt != next.ReadyAt {
 					w.t.Errorf("Next(%d, %q) = %+v, want %+v", p, types, got, next)
 				}
 				if soon := w.set.Soon(p); types == nil && (len(soon) == 0 || soon[0].ID != next.id || slices.ContainsFunc(soon, func(t schema.ReadyTask) bool { return t.ID == task.ID{} })) {

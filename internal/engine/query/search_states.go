@@ -213,7 +213,7 @@ func (s *search) readReady(c *InState, to *newest) {
 		s.rows++
 		id, _, ok := schema.DecodeReady(v)
 		if !ok {
-			schema.Damaged(schema.ErrReady(k))
+			schema.DamagedReady(k)
 		}
 		to.add(id)
 		return true

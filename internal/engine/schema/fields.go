@@ -375,24 +375,42 @@ func Damaged(err error) { panic(&DamageError{Err: err}) }
 // MustRow is Must for a row that the leader needs for more than one task: of a queue, or of a namespace.
 func MustRow[T any](key []byte, v T, err error) T {
 	if err != nil {
-		panic(&DamageError{bytes.Clone(key), fmt.Errorf("row %q: %w", key, err)})
+		DamagedRow(key, err)
 	}
 	return v
 }
 
-// Blame runs fn. What it can't understand is blamed on the row with this key, which leads to it.
-func Blame(key []byte, fn func()) {
+// DamagedRow is Damaged for such a row.
+func DamagedRow(key []byte, err error) {
+	panic(&DamageError{bytes.Clone(key), fmt.Errorf("row %q: %w", key, err)})
+}
+
+// Catch runs fn, and returns the DamageError that has ended it; nil: none has.
+func Catch(fn func()) (damage *DamageError) {
 	defer func() {
 		p := recover()
 		if p == nil {
 			return
 		}
-		if d, ok := p.(*DamageError); ok && d.Key == nil {
-			p = &DamageError{bytes.Clone(key), d.Err}
+		var ok bool
+		if damage, ok = p.(*DamageError); !ok {
+			panic(p)
 		}
-		panic(p)
 	}()
 	fn()
+	return nil
+}
+
+// Blame runs fn. What it can't understand is blamed on the row with this key, which leads to it.
+func Blame(key []byte, fn func()) {
+	d := Catch(fn)
+	switch {
+	case d == nil:
+	case d.Key == nil:
+		panic(&DamageError{bytes.Clone(key), d.Err})
+	default:
+		panic(d)
+	}
 }
 
 // SortedKeys returns the keys of a map in order.

@@ -2,7 +2,7 @@ package schema
 
 import (
 	"encoding/binary"
-	"fmt"
+	"errors"
 	"strings"
 
 	"github.com/pawlq/pawl/internal/store"
@@ -60,7 +60,7 @@ func ScanLane(from store.Reader, ns, queue string, l LaneName, inRow ReadyTask, 
 	from.Scan(key(seq), key(end), func(k, v []byte) bool {
 		id, readyAt, ok := DecodeReady(v)
 		if !ok {
-			Damaged(ErrReady(k))
+			DamagedReady(k)
 		}
 		t := ReadyTask{binary.BigEndian.Uint64(k[len(k)-8:]), id, readyAt}
 		if left && inRow.Seq < t.Seq {
@@ -74,8 +74,8 @@ func ScanLane(from store.Reader, ns, queue string, l LaneName, inRow ReadyTask, 
 	}
 }
 
-// ErrReady returns the error for a row of a ready task that can't be decoded.
-func ErrReady(k []byte) error { return fmt.Errorf("ready row %q", k) }
+// DamagedReady panics because the row of a ready task can't be decoded. Whoever takes the tasks of its lane needs it.
+func DamagedReady(k []byte) { DamagedRow(k, errors.New("it names no ready task")) }
 
 // EncodeReady returns the row of a ready task.
 func EncodeReady(id task.ID, readyAt store.Time) []byte {
@@ -103,6 +103,20 @@ func ParseLane(k []byte) (n LaneName, ok bool) {
 	return n, ok && n.Priority >= task.High && n.Priority <= task.Low
 }
 
+// ParseReady is the inverse of ReadyKey.
+func ParseReady(k []byte) (ns, queue string, l LaneName, seq uint64, ok bool) {
+	if len(k) < 9 || k[0] != TableReady {
+		return "", "", l, 0, false
+	}
+	lane, last := k[1:len(k)-8], k[len(k)-8:]
+	parts := strings.SplitN(string(lane), "\x00", 3)
+	if len(parts) < 3 {
+		return "", "", l, 0, false
+	}
+	l, ok = ParseLane([]byte(parts[2]))
+	return parts[0], parts[1], l, binary.BigEndian.Uint64(last), ok
+}
+
 // WaitingTable is a table with rows of waiting tasks.
 type WaitingTable struct {
 	Prefix []byte                                  // of the rows of one queue
@@ -114,7 +128,7 @@ func WaitingTables(ns, queue string) []WaitingTable {
 	ready := func(k, v []byte) (task.ID, bool) {
 		id, _, ok := DecodeReady(v)
 		if !ok {
-			Damaged(ErrReady(k))
+			DamagedReady(k)
 		}
 		return id, true
 	}
