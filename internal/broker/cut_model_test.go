@@ -303,7 +303,7 @@ func (f *fleet) tryBackUp(ctx context.Context, flaw flaw, id task.ID) (*savedFle
 			return nil, err
 		}
 		time.Sleep(time.Duration(f.intN(400)) * time.Millisecond)
-		if shard := 1 + uint32(f.intN(cutShards)); f.chance(15) {
+		if shard := 1 + uint32(f.intN(cutShards)); flaw == noCheck || f.chance(15) {
 			f.stopShard(shard)
 			f.start(shard)
 			time.Sleep(time.Duration(f.intN(1000)) * time.Millisecond)
