@@ -79,7 +79,7 @@ type OnCut struct {
 // CutBegun is the term in which the leader answered.
 type CutBegun struct{ Term uint64 }
 
-// BeginCut holds a shard until EndCut, or for task.CutWindow.
+// BeginCut holds a shard until EndCut, as long as its leader leads, and for task.CutWindow at most.
 var BeginCut = onReplica(verb.Rule{Name: "begin-cut", Idempotent: true}, func(ctx context.Context, r *replica, q *OnCut) (CutBegun, error) {
 	out, _, err := change(ctx, r, func(round *engine.Round) (CutBegun, error) { return CutBegun{r.term}, r.holds.Add(q.ID, round.Now()) })
 	return out, err

@@ -135,3 +135,28 @@ func TestHoldLimits(t *testing.T) {
 		}
 	})
 }
+
+// A hold ends with its leader: calls that wait for it do not wait on a replica that will never hear of its end.
+func TestHoldEndsWithItsLeader(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ctx := context.Background()
+		stop := w.addShard(two)
+		w.pass(5 * time.Second)
+		on := OnShard{two, ns}
+		_, err := BeginCut.Call(ctx, w, OnCut{OnShard: on, ID: task.ID{1}})
+		w.must(err)
+		answered := make(chan error, 2)
+		go func() { _, err := KeysUntil.Call(ctx, w, OnQueue{on, "a"}); answered <- err }()
+		go func() {
+			answered <- copyQueues(ctx, w.Broker, two, map[string]task.QueueConfig{"b": {Version: 1}})
+		}()
+		if synctest.Wait(); len(answered) > 0 {
+			t.Errorf("a held shard answered %v", <-answered)
+		}
+		stop()
+		if synctest.Wait(); len(answered) != 2 {
+			t.Errorf("when the leader has stopped, %d of 2 calls are answered", len(answered))
+		}
+		w.pass(task.CutWindow)
+	})
+}

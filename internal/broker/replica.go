@@ -50,7 +50,7 @@ type replica struct {
 	watches watches
 	ring    events.Ring    // recent events
 	scratch []events.Event // used by publishEvents
-	holds   holds.Holds    // by backups; they outlive a term, but count only in theirs: see CheckCut
+	holds   holds.Holds    // by backups; they end with the term, and CheckCut fails then
 
 	ticker     ticker
 	archiver   archiver
@@ -178,6 +178,7 @@ func (r *replica) dropped(over bool) {
 	r.leader = nil
 	if over {
 		r.ring.Close() // otherwise the ring holds only committed events, and what was dropped never happened
+		r.holds.ReleaseAll()
 	}
 	r.retryWaiting()
 	r.results.wakeAll()

@@ -16,7 +16,7 @@ import (
 type Holds struct {
 	mu    sync.Mutex
 	until map[task.ID]store.Time // by the ids of their cuts
-	freed chan struct{}          // closed when a hold is released
+	freed chan struct{}          // closed when holds are released
 }
 
 // Max bounds the backups that may hold a shard at a time.
@@ -50,9 +50,16 @@ func (h *Holds) Has(id task.ID, now store.Time) bool {
 
 // Release ends the hold of a backup.
 func (h *Holds) Release(id task.ID) {
+	h.end(func(held task.ID, _ store.Time) bool { return held == id })
+}
+
+// ReleaseAll ends all holds, because this replica no longer leads the shard.
+func (h *Holds) ReleaseAll() { h.end(func(task.ID, store.Time) bool { return true }) }
+
+func (h *Holds) end(over func(task.ID, store.Time) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.until, id)
+	maps.DeleteFunc(h.until, over)
 	if h.freed != nil {
 		close(h.freed)
 		h.freed = nil
