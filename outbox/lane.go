@@ -73,6 +73,9 @@ func (l *lanes) wait(ctx context.Context, queue string, err error) {
 		}
 		err = l.session.try(ctx, queue)
 		<-l.trying
+		if ctx.Err() != nil {
+			return
+		}
 	}
 	l.mu.Lock()
 	delete(l.queues, queue)

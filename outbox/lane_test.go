@@ -4,8 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -80,6 +84,96 @@ func TestRelayTriesQueuesApart(t *testing.T) {
 	if n := rowsLeft(t, db); n != queues {
 		t.Errorf("%d rows are left, want those of %d queues", n, queues)
 	}
+}
+
+// slow is a client behind a slow connection: a call takes a while for each of its tasks, and one that is cut off enqueues none.
+type slow struct {
+	each            atomic.Int64 // time
+	calls, accepted atomic.Int64
+}
+
+func (s *slow) EnqueueBatch(ctx context.Context, items []pawl.Item) ([]pawl.Enqueued, error) {
+	s.calls.Add(1)
+	out := make([]pawl.Enqueued, len(items))
+	select {
+	case <-time.After(time.Duration(int64(len(items)) * s.each.Load())):
+		for i := range out {
+			out[i].Ref = &pawl.Ref{}
+		}
+		s.accepted.Add(int64(len(items)))
+	case <-ctx.Done():
+		for i := range out {
+			out[i].Err = ctx.Err()
+		}
+	}
+	return out, nil
+}
+
+// Requests become small enough for a slow connection, and grow again on a fast one.
+func TestRequestsFitTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := openDB(t, outbox.SQLite)
+		box := newBox(t, outbox.SQLite, db)
+		const rows = 4000
+		enqueueAll := func() {
+			inTx(t, db, func(tx *sql.Tx) {
+				for range rows {
+					_, err := box.Enqueue(t.Context(), tx, receipt{"1"})
+					must(t, err)
+				}
+			})
+		}
+		to := &slow{}
+		each := 3 * time.Millisecond
+		to.each.Store(int64(each))
+		enqueueAll()
+		_, stop := startRelay(t, box, to, outbox.RelayConfig{})
+		time.Sleep(3 * rows * each)
+		if n := to.accepted.Load(); n != rows {
+			t.Errorf("%d of %d rows were accepted in three times the time that they take", n, rows)
+		}
+		to.each.Store(0)
+		to.calls.Store(0)
+		enqueueAll()
+		time.Sleep(time.Minute)
+		if n, calls := to.accepted.Load(), to.calls.Load(); n != 2*rows || calls > 10 {
+			t.Errorf("%d of %d rows were accepted in the end, the last %d in %d calls, want at most 10", n, 2*rows, rows, calls)
+		}
+		stop()
+	})
+}
+
+// delayed is a client whose first answer is that the queue is full, and whose others do not come.
+type delayed struct{ calls atomic.Int64 }
+
+func (d *delayed) EnqueueBatch(ctx context.Context, items []pawl.Item) ([]pawl.Enqueued, error) {
+	out := make([]pawl.Enqueued, len(items))
+	out[0].Err = &pawltype.Error{Code: pawl.ErrQueueFull, Message: "full"}
+	if d.calls.Add(1) > 1 {
+		<-ctx.Done()
+		out[0].Err = ctx.Err()
+	}
+	return out, nil
+}
+
+// A relay that is stopped while it tries a queue reports no trouble.
+func TestStopDuringATry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := openDB(t, outbox.SQLite)
+		box := newBox(t, outbox.SQLite, db)
+		enqueue(t, box, db, receipt{"1"})
+		var logs strings.Builder
+		to := &delayed{}
+		_, stop := startRelay(t, box, to, outbox.RelayConfig{Logger: slog.New(slog.NewTextHandler(&logs, nil))})
+		time.Sleep(time.Second)
+		if n := to.calls.Load(); n != 2 {
+			t.Fatalf("%d calls were made, want one and a try", n)
+		}
+		stop()
+		if text := logs.String(); strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "the rows of a queue are delayed") {
+			t.Errorf("the relay logged\n%s\nand should warn only of the queue that is full", text)
+		}
+	})
 }
 
 // Dead rows are numbered on their own: the numbers of rows may begin again, as after TRUNCATE.

@@ -41,6 +41,7 @@ type session struct {
 	relay *Relay
 	lease *lease
 	limit int // rows of the next read
+	call  int // the most rows of the next call: fewer than maxCall if a call with more took too long
 	lanes lanes
 
 	notifications notifications
@@ -50,7 +51,7 @@ type session struct {
 
 func newSession(r *Relay, l *lease) *session {
 	s := &session{
-		relay: r, lease: l, limit: min(firstRead, r.cfg.Batch),
+		relay: r, lease: l, limit: min(firstRead, r.cfg.Batch), call: maxCall,
 		notifications: notifications{relay: r, lease: l, late: backoff{first: firstPoll, most: r.cfg.Poll}},
 	}
 	s.lanes = lanes{session: s, trying: make(chan struct{}, maxTries), queues: map[string]bool{}, delays: map[string]*outage{}}
@@ -74,8 +75,10 @@ func (c *session) pass(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	for len(rows) > 0 {
-		n := callOf(rows)
+		n := callOf(rows, c.call)
+		began := time.Now()
 		out := c.send(ctx, callTime, rows[:n])
+		c.fit(n, time.Since(began), &out)
 		if err := c.settle(ctx, &out); err != nil {
 			return more, err
 		}
@@ -91,6 +94,16 @@ func (c *session) pass(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
+// fit adjusts the next call to how long one with n rows took: one that is cut off enqueues nothing, so that a slow connection needs smaller ones.
+func (c *session) fit(n int, took time.Duration, out *outcome) {
+	switch {
+	case took >= callTime && len(out.accepted)+len(out.refused) == 0:
+		c.call = max(n/2, 1)
+	case took < callTime/4:
+		c.call = min(2*c.call, maxCall)
+	}
+}
+
 // try enqueues the first row of a queue that waits. An error means that the row waits on.
 func (c *session) try(ctx context.Context, queue string) error {
 	rows, err := c.query(ctx, " WHERE queue = ?", []any{queue}, 1)
@@ -104,10 +117,10 @@ func (c *session) try(ctx context.Context, queue string) error {
 	return out.waiting[queue]
 }
 
-// callOf returns how many of the rows fit into one request.
-func callOf(rows []stored) int {
+// callOf returns how many of the rows, at most most, fit into one request.
+func callOf(rows []stored, most int) int {
 	n, size := 0, 0
-	for n < min(len(rows), maxCall) {
+	for n < min(len(rows), most) {
 		if size += len(rows[n].task) + len(rows[n].queue) + 100; n > 0 && size > maxCallBytes {
 			break
 		}
