@@ -21,6 +21,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/node/datadir"
+	"github.com/pawlq/pawl/internal/ondisk"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/transport"
 	"github.com/pawlq/pawl/internal/webhook"
@@ -168,7 +169,7 @@ func (c *Config) setDefaults() error {
 		return errors.New("--join (Join) is given, but no --peer-listen (PeerListener): other nodes must reach this one")
 	}
 	if c.fs == nil {
-		c.fs = vfs.Default
+		c.fs = ondisk.OS
 	}
 	if c.MinFree == 0 {
 		c.MinFree = DefaultMinFree

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -29,6 +30,33 @@ func TestOneNodePerDirectory(t *testing.T) {
 	}
 	first.end()
 	start(t, Config{Dir: dir})
+}
+
+// Only their owner may read the files of a node, even in a directory that others may enter.
+func TestDataIsPrivate(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0))
+	dir := t.TempDir()
+	for range 2 {
+		s := start(t, Config{Dir: dir})
+		if _, err := s.client().Enqueue(t.Context(), pawl.RawTask{Type: "job"}); err != nil {
+			t.Fatal(err)
+		}
+		s.end()
+	}
+	files := 0
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if files++; err == nil && info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil || files < 10 {
+		t.Errorf("%d files: %v", files, err)
+	}
 }
 
 // A directory's contents say whose it is, and another's is never used.

@@ -52,7 +52,7 @@ type RecoverConfig struct {
 // starts in the directory before it has completed.
 func Recover(cfg RecoverConfig) (rec Recovery, err error) {
 	if cfg.fs == nil {
-		cfg.fs = vfs.Default
+		cfg.fs = ondisk.OS
 	}
 	take := datadir.Lock
 	if cfg.DryRun {

@@ -45,7 +45,7 @@ type Restored struct {
 // directory with an unfinished Restore can't be started; Restore may be repeated there.
 func Restore(ctx context.Context, cfg RestoreConfig) (res Restored, err error) {
 	if cfg.fs == nil {
-		cfg.fs = vfs.Default
+		cfg.fs = ondisk.OS
 	}
 	if cfg.Name == "" {
 		cfg.Name = DefaultName

@@ -44,7 +44,7 @@ type Config struct {
 
 func (c *Config) setDefaults() {
 	if c.FS == nil {
-		c.FS = vfs.Default
+		c.FS = ondisk.OS
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -115,7 +115,7 @@ func Open(cfg Config) (*Store, error) {
 
 func newStore(cfg Config) *Store {
 	if cfg.FS == nil {
-		cfg.FS = vfs.Default
+		cfg.FS = ondisk.OS
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pawlq/pawl/internal/ondisk"
 )
 
 // Config configures a Log.
@@ -39,7 +41,7 @@ type Config struct {
 
 func (c *Config) setDefaults() {
 	if c.FS == nil {
-		c.FS = vfs.Default
+		c.FS = ondisk.OS
 	}
 	if c.SegmentSize == 0 {
 		c.SegmentSize = 16 << 20

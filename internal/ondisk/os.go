@@ -1,0 +1,60 @@
+package ondisk
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// OS is the operating system's file system. Only their owner may read and write the files that are created in it, whatever the umask, and
+// whoever may enter the directory.
+var OS vfs.FS = private{vfs.Default}
+
+type private struct{ vfs.FS }
+
+// Create implements vfs.FS.
+func (p private) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	for {
+		err := create(name, os.O_EXCL)
+		if err == nil {
+			return p.FS.OpenReadWrite(name, c)
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) { // another link to the file keeps its contents
+			return nil, err
+		}
+	}
+}
+
+// OpenReadWrite implements vfs.FS.
+func (p private) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	if err := create(name, 0); err != nil {
+		return nil, err
+	}
+	return p.FS.OpenReadWrite(name, c, opts...)
+}
+
+// Lock implements vfs.FS.
+func (p private) Lock(name string) (io.Closer, error) {
+	if err := create(name, 0); err != nil {
+		return nil, err
+	}
+	return p.FS.Lock(name)
+}
+
+// Unwrap implements vfs.FS.
+func (p private) Unwrap() vfs.FS { return p.FS }
+
+// create creates an empty file, unless there is one. Package vfs then opens it, and so does not choose its mode.
+func create(name string, flag int) error {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|flag, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
