@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -118,6 +119,10 @@ func TestDifferingReplicaIsFound(t *testing.T) {
 		}
 
 		w.crash(odd)
+		pass(10 * time.Minute)
+		if p := w.problems(); !slices.ContainsFunc(p, func(text string) bool { return strings.Contains(text, want) }) {
+			t.Errorf("the replica can't be compared: problems %q, want that it differed", p)
+		}
 		w.start(odd, t.TempDir(), "n1", "n2", "n3")
 		w.until("no problems", w.sound)
 		w.until("three voters each", w.replicated(3))

@@ -64,6 +64,7 @@ type comparison struct {
 	done    uint64 // version of the last complete pass; 0: none
 	doneAt  time.Time
 	found   map[uint64]Finding // replicas that differ, in this pass
+	missed  map[uint64]bool    // replicas that were not compared in some range of this pass
 }
 
 // Finding is where a replica was found to differ from the others.
@@ -73,7 +74,7 @@ type Finding struct {
 }
 
 // Differing are the replicas of a shard that differ, as its leader has found. They are known from the moment at which they are found until a
-// pass over all rows finds no difference.
+// pass over all rows of all of them finds no difference.
 type Differing struct {
 	found atomic.Pointer[map[uint64]Finding]
 }
@@ -147,7 +148,7 @@ func (c *Comparer) compare(ctx context.Context, r Replica) (compared bool, err e
 		if p.version = st.Applied - p.own; p.version == p.done && time.Since(p.doneAt) < compareAgain {
 			return false, nil
 		}
-		p.found = map[uint64]Finding{}
+		p.found, p.missed = map[uint64]Finding{}, map[uint64]bool{}
 	}
 	index, err := r.Shard.StartHash(ctx, shard.Range{From: p.from, Most: compareBytes})
 	if errors.Is(err, shard.ErrChangeRefused) {
@@ -164,11 +165,27 @@ func (c *Comparer) compare(ctx context.Context, r Replica) (compared bool, err e
 		return true, nil // the same range next time
 	}
 	c.judge(r, p, hashes)
+	for _, replica := range members {
+		if _, compared := hashes[replica]; !compared {
+			p.missed[replica] = true
+		}
+	}
 	if p.from = mine.Next; p.from == "" {
 		p.done, p.doneAt = p.version, time.Now()
-		r.Differing.set(p.found)
+		r.Differing.end(p, members)
 	}
 	return true, nil
+}
+
+// end notes the outcome of a pass. If a replica that differed was not compared, what was found before stands: with which replicas it agrees
+// decides which of them differ.
+func (d *Differing) end(p *comparison, members []uint64) {
+	for replica := range d.Of(members) {
+		if p.missed[replica] {
+			return
+		}
+	}
+	d.set(p.found)
 }
 
 // collect returns the hashes of the replicas that computed theirs in time.

@@ -32,3 +32,27 @@ func TestWhoDiffers(t *testing.T) {
 		}
 	}
 }
+
+// A pass that could not compare a replica that differs clears nobody; one that a former member missed does.
+func TestPassMissesWhatDiffers(t *testing.T) {
+	two, three := map[uint64]Finding{2: {7, true}}, map[uint64]Finding{2: {7, true}, 3: {9, true}}
+	for name, test := range map[string]struct {
+		found, want map[uint64]Finding
+		missed      map[uint64]bool
+		members     []uint64
+	}{
+		"all were compared":    {nil, nil, nil, []uint64{1, 2, 3}},
+		"another was not":      {nil, nil, map[uint64]bool{3: true}, []uint64{1, 2, 3}},
+		"it was not":           {nil, two, map[uint64]bool{2: true}, []uint64{1, 2, 3}},
+		"it was, and differed": {two, two, map[uint64]bool{3: true}, []uint64{1, 2, 3}},
+		"one more differs":     {three, three, nil, []uint64{1, 2, 3}},
+		"it is gone":           {nil, nil, map[uint64]bool{2: true}, []uint64{1, 3}},
+	} {
+		var d Differing
+		d.set(two)
+		d.end(&comparison{found: test.found, missed: test.missed}, test.members)
+		if got := d.Of(test.members); !maps.Equal(got, test.want) {
+			t.Errorf("%s: %v differ, want %v", name, got, test.want)
+		}
+	}
+}
