@@ -18,7 +18,7 @@ type private struct{ vfs.FS }
 // Create implements vfs.FS.
 func (p private) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	for {
-		err := create(name, os.O_EXCL)
+		err := create(name)
 		if err == nil {
 			return p.FS.OpenReadWrite(name, c)
 		}
@@ -33,7 +33,7 @@ func (p private) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) 
 
 // OpenReadWrite implements vfs.FS.
 func (p private) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
-	if err := create(name, 0); err != nil {
+	if err := create(name); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
 	return p.FS.OpenReadWrite(name, c, opts...)
@@ -41,7 +41,7 @@ func (p private) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs
 
 // Lock implements vfs.FS.
 func (p private) Lock(name string) (io.Closer, error) {
-	if err := create(name, 0); err != nil {
+	if err := create(name); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
 	return p.FS.Lock(name)
@@ -50,9 +50,10 @@ func (p private) Lock(name string) (io.Closer, error) {
 // Unwrap implements vfs.FS.
 func (p private) Unwrap() vfs.FS { return p.FS }
 
-// create creates an empty file, unless there is one. Package vfs then opens it, and so does not choose its mode.
-func create(name string, flag int) error {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|flag, 0o600)
+// create creates an empty file, which package vfs then opens and so does not choose its mode. It opens none that exists: closing one that
+// this process has locked would unlock it.
+func create(name string) error {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}

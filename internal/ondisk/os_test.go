@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -65,5 +67,27 @@ func TestFilesArePrivate(t *testing.T) {
 	}
 	if err := create(at("full")); err == nil {
 		t.Error("a directory that is not empty was replaced")
+	}
+}
+
+// A lock outlives another attempt of the same process: the system drops it when the process closes the file.
+func TestLockIsKept(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "LOCK")
+	l, err := OS.Lock(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OS.Lock(name); err == nil {
+		t.Error("it was locked twice")
+	}
+	held, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		t.Skip(err)
+	}
+	if pid := strconv.Itoa(os.Getpid()); !strings.Contains(string(held), " "+pid+" ") {
+		t.Errorf("process %s holds no lock:\n%s", pid, held)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
 	}
 }
