@@ -55,7 +55,7 @@ func (l *loop) startRound() error {
 	}
 	l.calls.putBack(r.rest)
 	r.rest = nil
-	if err := l.beforeSeal(r); err != nil {
+	if err := l.guard("the end of a round panicked", func() { l.cfg.Hooks.BeforeSeal(r.tx) }); err != nil {
 		l.suspect(r, err)
 		return nil
 	}
@@ -78,7 +78,7 @@ func (l *loop) runCall(r *round, c *call) error {
 		return nil
 	}
 	before := r.tx.Size()
-	if err := c.run(l, r.tx); err != nil {
+	if err := l.guard("a call panicked", func() { c.refusal = c.update(r.tx) }); err != nil {
 		return err
 	}
 	c.wrote = r.tx.Size() != before
@@ -92,28 +92,13 @@ func (l *loop) runCall(r *round, c *call) error {
 	return nil
 }
 
-// run calls update and recovers its panics, except *store.Failure.
-func (c *call) run(l *loop, tx *store.Tx) (err error) {
-	defer func() {
-		p := recover()
-		if p == nil {
-			return
-		}
-		var f *store.Failure
-		if e, ok := p.(error); ok && errors.As(e, &f) {
-			panic(f)
-		}
-		err = l.panicked("a call panicked", p)
-	}()
-	c.refusal = c.update(tx)
-	return nil
-}
-
 // RunAgain is the value with which BeforeSeal panics if the round must be dropped although its calls are sound: they run again.
 type RunAgain struct{}
 
-// beforeSeal calls the hook and recovers its panics, except *store.Failure.
-func (l *loop) beforeSeal(r *round) (err error) {
+func (RunAgain) Error() string { return "the calls of the round run again" }
+
+// guard runs a part of a round, and returns its panic as an error, except a *store.Failure, which ends the replica.
+func (l *loop) guard(panicked string, part func()) (err error) {
 	defer func() {
 		p := recover()
 		if p == nil {
@@ -123,21 +108,19 @@ func (l *loop) beforeSeal(r *round) (err error) {
 		if e, ok := p.(error); ok && errors.As(e, &f) {
 			panic(f)
 		}
-		if _, again := p.(RunAgain); again {
-			err = errRunAgain
+		if again, ok := p.(RunAgain); ok {
+			err = again
 			return
 		}
-		err = l.panicked("the end of a round panicked", p)
+		err = l.panicked(panicked, p)
 	}()
-	l.cfg.Hooks.BeforeSeal(r.tx)
+	part()
 	return nil
 }
 
-var errRunAgain = errors.New("the calls of the round run again")
-
 // suspect drops a round whose end panicked. Which of its calls is to blame shows when each runs in a round of its own: that one fails.
 func (l *loop) suspect(r *round, err error) {
-	if errors.Is(err, errRunAgain) {
+	if errors.Is(err, RunAgain{}) {
 		l.abandon(r)
 		return
 	}
