@@ -17,9 +17,9 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// A leader's message contradicts the log of a replica if it says that the replica has acknowledged what it doesn't have, or if it has
-// other entries where this log is committed. Old leaders' messages, and entries that are not committed, may differ.
-func TestContradiction(t *testing.T) {
+// prepared returns the loop of a new replica, which does not run.
+func prepared(t *testing.T, replica uint64, voters ...uint64) *loop {
+	t.Helper()
 	mem := vfs.NewMem()
 	log, err := raftlog.Open(raftlog.Config{Dir: "raft", FS: mem, SegmentSize: smallSegment})
 	if err != nil {
@@ -29,11 +29,28 @@ func TestContradiction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, l, err := prepare(Config{ID: 1, Replica: 3, Voters: []uint64{1, 2, 3}, Log: log, State: state})
+	t.Cleanup(func() { _ = errors.Join(state.Close(), log.Close()) })
+	_, l, err := prepare(Config{ID: 1, Replica: replica, Voters: voters, Log: log, State: state})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = errors.Join(log.Close(), state.Close()) }()
+	return l
+}
+
+// handleAll handles what the Raft group has to do.
+func (l *loop) handleAll(t *testing.T) {
+	t.Helper()
+	for l.raft.HasReady() {
+		if err := l.handle(l.raft.Ready()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A leader's message contradicts the log of a replica if it says that the replica has acknowledged what it doesn't have, or if it has
+// other entries where this log is committed. Old leaders' messages, and entries that are not committed, may differ.
+func TestContradiction(t *testing.T) {
+	l := prepared(t, 3, 1, 2, 3)
 	// Entries 2 and 3 of term 4 are committed, 4 of term 4 and 5 of term 5 are not.
 	entries := func(terms ...uint64) (out []*pb.Entry) {
 		for i, term := range terms {
@@ -43,11 +60,7 @@ func TestContradiction(t *testing.T) {
 	}
 	l.step(&pb.Message{Type: pb.MsgApp.Enum(), From: new(uint64(1)), To: new(uint64(3)), Term: new(uint64(5)), Index: new(uint64(1)), LogTerm: new(uint64(1)), Commit: new(uint64(3)),
 		Entries: entries(4, 4, 4, 5)})
-	for l.raft.HasReady() {
-		if err := l.handle(l.raft.Ready()); err != nil {
-			t.Fatal(err)
-		}
-	}
+	l.handleAll(t)
 	for _, c := range []struct {
 		what string
 		kind pb.MessageType
@@ -148,25 +161,8 @@ func TestEarlierCopyEnds(t *testing.T) {
 
 // The only voter of a group is not led by others, unless its log has a change of membership, or it may have voted for the leader.
 func TestOnlyVoterIsNotLed(t *testing.T) {
-	mem := vfs.NewMem()
-	log, err := raftlog.Open(raftlog.Config{Dir: "raft", FS: mem, SegmentSize: smallSegment})
-	if err != nil {
-		t.Fatal(err)
-	}
-	state, err := store.Open(store.Config{Dir: "state", FS: mem})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, l, err := prepare(Config{ID: 1, Replica: 1, Voters: []uint64{1}, Log: log, State: state})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = errors.Join(log.Close(), state.Close()) }()
-	for l.raft.HasReady() { // it elects itself
-		if err := l.handle(l.raft.Ready()); err != nil {
-			t.Fatal(err)
-		}
-	}
+	l := prepared(t, 1, 1)
+	l.handleAll(t) // it elects itself
 	check := func(what string, term uint64, lost bool) {
 		t.Helper()
 		m := &pb.Message{Type: pb.MsgHeartbeat.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(term)}
@@ -180,7 +176,7 @@ func TestOnlyVoterIsNotLed(t *testing.T) {
 	l.soft.RaftState = raft.StateFollower
 	check("it may have voted", l.term, false)
 	check("it follows, in a later term", l.term+1, true)
-	if err := l.log.Save(nil, []*pb.Entry{{Index: new(state.Applied().Index + 1), Term: new(l.term), Type: pb.EntryNormal.Enum()}}); err != nil {
+	if err := l.log.Save(nil, []*pb.Entry{{Index: new(l.cfg.State.Applied().Index + 1), Term: new(l.term), Type: pb.EntryNormal.Enum()}}); err != nil {
 		t.Fatal(err)
 	}
 	check("its log has more", l.term+1, false)

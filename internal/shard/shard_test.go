@@ -246,18 +246,21 @@ func TestMembershipChangeV1(t *testing.T) {
 	b.close()
 }
 
+// hold holds the loop until release is closed.
+func (b *bench) hold(t *testing.T, release <-chan struct{}) {
+	_, _, err := Update(context.Background(), b.Shard, func(*store.Tx) (struct{}, error) { <-release; return struct{}{}, nil })
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 func TestMisbehavingCall(t *testing.T) {
 	for _, how := range []string{"panics", "writes and refuses"} {
 		lines := new(logLines)
 		b := startBench(t, fixture{logger: slog.New(slog.NewTextHandler(lines, nil))})
 		release := make(chan struct{})
 		var wg sync.WaitGroup
-		wg.Go(func() { // holds the loop until the others are waiting
-			_, _, err := Update(context.Background(), b.Shard, func(*store.Tx) (struct{}, error) { <-release; return struct{}{}, nil })
-			if err != nil {
-				t.Error(err)
-			}
-		})
+		wg.Go(func() { b.hold(t, release) }) // until the others are waiting
 		bad := func(tx *store.Tx) (struct{}, error) {
 			tx.Set([]byte("bad"), []byte("x"))
 			if how == "panics" {
@@ -312,12 +315,7 @@ func TestCallThatSpoilsTheEndOfItsRound(t *testing.T) {
 	}})
 	release := make(chan struct{})
 	var wg sync.WaitGroup
-	wg.Go(func() { // holds the loop until the others are waiting
-		_, _, err := Update(context.Background(), b.Shard, func(*store.Tx) (struct{}, error) { <-release; return struct{}{}, nil })
-		if err != nil {
-			t.Error(err)
-		}
-	})
+	wg.Go(func() { b.hold(t, release) }) // until the others are waiting
 	for i := range 8 {
 		wg.Go(func() {
 			if i != 4 {
@@ -374,12 +372,7 @@ func TestCallsWithoutRoomWaitForTheNextRound(t *testing.T) {
 			release := make(chan struct{})
 			began := time.Now()
 			var calls sync.WaitGroup
-			calls.Go(func() { // holds the loop until the others are waiting
-				_, _, err := Update(context.Background(), b.Shard, func(*store.Tx) (int, error) { <-release; return 0, nil })
-				if err != nil {
-					t.Error(err)
-				}
-			})
+			calls.Go(func() { b.hold(t, release) }) // until the others are waiting
 			synctest.Wait()
 			indexes := make(chan uint64, 5)
 			for i := range cap(indexes) {
