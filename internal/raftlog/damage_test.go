@@ -322,14 +322,7 @@ func TestMarkOfAFailedSync(t *testing.T) {
 		}
 		return nil
 	}))
-	log, err := Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := log.Shard(7, Start{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	log, s := opened(t, cfg)
 	broken.Store(true)
 	if err := s.Save(aHardState(5, 2, 0), nil); !errors.Is(err, errorfs.ErrInjected) {
 		t.Fatalf("Save returned %v, want the failure of the sync", err)

@@ -302,14 +302,7 @@ func TestEntriesSyncNoMarks(t *testing.T) {
 		return nil
 	}))
 	synctest.Test(t, func(t *testing.T) {
-		log, err := Open(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := log.Shard(7, Start{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		log, s := opened(t, cfg)
 		save(t, s, aHardState(1, 1, 0), entries(1, 1, 1))
 		time.Sleep(2 * markPeriod)
 		save(t, s, nil, entries(1, 2, 2))

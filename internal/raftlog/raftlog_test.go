@@ -59,6 +59,20 @@ func (d *disk) openShard(at Start) *ShardLog {
 	return s
 }
 
+// opened opens logs, and that of shard 7.
+func opened(t *testing.T, cfg Config) (*Log, *ShardLog) {
+	t.Helper()
+	log, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := log.Shard(7, Start{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return log, s
+}
+
 func (d *disk) close() {
 	d.t.Helper()
 	if err := d.log.Close(); err != nil {
@@ -608,14 +622,7 @@ func TestFailedSyncIsFinal(t *testing.T) {
 			}
 			return nil
 		}))
-		log, err := Open(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := log.Shard(7, Start{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, s := opened(t, cfg)
 		save(t, s, aHardState(1, 1, 0), entries(1, 1, 1))
 		on.Store(true)
 		for i := uint64(2); i <= 4; i++ {
@@ -760,15 +767,8 @@ func TestFailedReadIsFatal(t *testing.T) {
 		}
 		return nil
 	}))
-	log, err := Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log, s := opened(t, cfg)
 	defer log.Close()
-	s, err := log.Shard(7, Start{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	broken.Store(true)
 	if _, err := s.Entries(2, 4, 1<<20); !errors.Is(err, syscall.EIO) || errors.Is(err, ondisk.ErrDamaged) {
 		t.Errorf("Entries = %v, want EIO that is not damage", err)

@@ -32,18 +32,11 @@ func TestHangingDisk(t *testing.T) {
 					}
 					return nil
 				}))
-				log, err := Open(cfg)
-				if err != nil {
-					t.Fatal(err)
-				}
-				s, err := log.Shard(7, Start{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				log, s := opened(t, cfg)
 				save(t, s, aHardState(1, 1, 0), entries(1, 1, 1))
 				time.Sleep(time.Minute) // idle: nothing hangs
 				hangs.Store(int64(c.hangs))
-				err = s.Save(aHardState(2, 1, 0), entries(2, 2, 2))
+				err := s.Save(aHardState(2, 1, 0), entries(2, 2, 2))
 				if err == nil {
 					err = s.Save(aHardState(3, 1, 0), entries(3, 3, 3))
 				}
