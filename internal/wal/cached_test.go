@@ -12,17 +12,39 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
+// notedFS is a file system with notes about its files.
+type notedFS[T any] struct {
+	vfs.FS
+	mu    sync.Mutex
+	files map[string]T // by name
+}
+
+func newNotedFS[T any](fs vfs.FS) notedFS[T] { return notedFS[T]{FS: fs, files: map[string]T{}} }
+
+func (fs *notedFS[T]) Rename(from, to string) error {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fs.files[to] = fs.files[from]
+	delete(fs.files, from)
+	return fs.FS.Rename(from, to)
+}
+
+func (fs *notedFS[T]) Remove(name string) error {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	delete(fs.files, name)
+	return fs.FS.Remove(name)
+}
+
 // cachedFS is a disk under a page cache, as of Linux without direct writes: a failed sync writes some pages, and the others count as
 // written from then on. They are read from memory and no later sync writes them, so they are gone after a power loss. The names of files
 // are always durable.
 type cachedFS struct {
-	*vfs.MemFS // what is read
-	mu         sync.Mutex
-	rng        *rand.Rand
-	disk       map[string]*pages
-	syncs      int
-	fail       func(sync int) bool // reports whether a sync fails
-	kept       int                 // percentage of the pages that a failed sync writes
+	notedFS[*pages] // over what is read
+	rng             *rand.Rand
+	syncs           int
+	fail            func(sync int) bool // reports whether a sync fails
+	kept            int                 // percentage of the pages that a failed sync writes
 }
 
 // pages are the contents of a file on the disk, and which of its pages are to be written by the next sync.
@@ -32,7 +54,7 @@ type pages struct {
 }
 
 func newCachedFS(rng *rand.Rand) *cachedFS {
-	return &cachedFS{MemFS: vfs.NewMem(), rng: rng, disk: map[string]*pages{}, fail: func(int) bool { return false }, kept: 50}
+	return &cachedFS{notedFS: newNotedFS[*pages](vfs.NewMem()), rng: rng, fail: func(int) bool { return false }, kept: 50}
 }
 
 func (p *pages) write(page int64, b []byte) {
@@ -57,54 +79,39 @@ func (fs *cachedFS) losePower(t *testing.T) *cachedFS {
 	if err := after.MkdirAll("/wal", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range slices.Sorted(maps.Keys(fs.disk)) {
-		p := fs.disk[name]
-		f, err := after.MemFS.Create(name, vfs.WriteCategoryUnspecified)
+	for _, name := range slices.Sorted(maps.Keys(fs.files)) {
+		p := fs.files[name]
+		f, err := after.FS.Create(name, vfs.WriteCategoryUnspecified)
 		if err == nil {
 			_, err = f.Write(slices.Clone(p.b)) // which may change it
 		}
 		if err = errors.Join(err, f.Close()); err != nil {
 			t.Fatal(err)
 		}
-		after.disk[name] = &pages{slices.Clone(p.b), map[int64]bool{}}
+		after.files[name] = &pages{slices.Clone(p.b), map[int64]bool{}}
 	}
 	return after
 }
 
 func (fs *cachedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := fs.MemFS.Create(name, category)
+	f, err := fs.FS.Create(name, category)
 	if err != nil {
 		return nil, err
 	}
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	fs.disk[name] = &pages{nil, map[int64]bool{}}
-	return &cachedFile{File: f, fs: fs, pages: fs.disk[name]}, nil
+	fs.files[name] = &pages{nil, map[int64]bool{}}
+	return &cachedFile{File: f, fs: fs, pages: fs.files[name]}, nil
 }
 
 func (fs *cachedFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
-	f, err := fs.MemFS.OpenReadWrite(name, category, opts...)
+	f, err := fs.FS.OpenReadWrite(name, category, opts...)
 	if err != nil {
 		return nil, err
 	}
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	return &cachedFile{File: f, fs: fs, pages: fs.disk[name]}, nil
-}
-
-func (fs *cachedFS) Rename(from, to string) error {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	fs.disk[to] = fs.disk[from]
-	delete(fs.disk, from)
-	return fs.MemFS.Rename(from, to)
-}
-
-func (fs *cachedFS) Remove(name string) error {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	delete(fs.disk, name)
-	return fs.MemFS.Remove(name)
+	return &cachedFile{File: f, fs: fs, pages: fs.files[name]}, nil
 }
 
 type cachedFile struct {

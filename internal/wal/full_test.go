@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -16,10 +15,8 @@ import (
 
 // smallFS is a disk with little room.
 type smallFS struct {
-	vfs.FS
-	mu    sync.Mutex
-	room  int64            // for all files
-	sizes map[string]int64 // of the files that were created here
+	notedFS[int64]       // the sizes of the files that were created here
+	room           int64 // for all files
 }
 
 func (fs *smallFS) setRoom(room int64) {
@@ -32,23 +29,8 @@ func (fs *smallFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File
 	f, err := fs.FS.Create(name, category)
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	fs.sizes[name] = 0
+	fs.files[name] = 0
 	return smallFile{f, fs, name}, err
-}
-
-func (fs *smallFS) Rename(from, to string) error {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	fs.sizes[to] = fs.sizes[from]
-	delete(fs.sizes, from)
-	return fs.FS.Rename(from, to)
-}
-
-func (fs *smallFS) Remove(name string) error {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	delete(fs.sizes, name)
-	return fs.FS.Remove(name)
 }
 
 type smallFile struct {
@@ -61,13 +43,13 @@ func (f smallFile) Write(b []byte) (int, error) {
 	f.fs.mu.Lock()
 	defer f.fs.mu.Unlock()
 	used := int64(len(b))
-	for _, n := range f.fs.sizes {
+	for _, n := range f.fs.files {
 		used += n
 	}
 	if used > f.fs.room {
 		return 0, syscall.ENOSPC
 	}
-	f.fs.sizes[f.name] += int64(len(b))
+	f.fs.files[f.name] += int64(len(b))
 	return f.File.Write(b)
 }
 
@@ -87,7 +69,7 @@ func TestFullDisk(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, 100)
-				fs := &smallFS{FS: w.mem, room: room, sizes: map[string]int64{}}
+				fs := &smallFS{newNotedFS[int64](w.mem), room}
 				w.fs = fs
 				cfg := w.config()
 				var said bytes.Buffer
