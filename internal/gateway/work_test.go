@@ -697,7 +697,6 @@ func TestLateClaimsAreGivenBack(t *testing.T) {
 	}
 }
 
-// A settle frame that waits for space waits no longer than its stream lasts, and returns the reason why the stream ended.
 // ackIn returns an ack of an unknown task of a shard.
 func ackIn(shard uint32, n int) *pawlv1.AckRequest {
 	return &pawlv1.AckRequest{TaskId: task.NewID(shard, 1, uint64(n)).String(), ClaimToken: task.Token{Fence: 1, Nonce: 1}.String()}
