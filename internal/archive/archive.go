@@ -45,7 +45,7 @@ type Archive struct {
 }
 
 // clockDoubt is how far the clock may be ahead of the time that has passed since the last record. Beyond it the clock may be wrong, and what is
-// removed can't be recovered, so files are not removed for their age for that long. Retention in the shards has the same rule.
+// removed can't be recovered, so files are not removed for their age for that long, nor in the first hour of a process.
 const clockDoubt = time.Hour
 
 // Defaults of Config.
@@ -156,10 +156,11 @@ func (a *Archive) prepare(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if a.seen.IsZero() && len(names) > 0 { // what earlier processes have seen
+	if a.seen.IsZero() && len(names) > 0 { // what earlier processes have seen, and they may have doubted it
 		if _, a.seen, err = a.disk.Stat(names[len(names)-1]); err != nil {
 			return err
 		}
+		a.doubted, a.ends = true, clockDoubt
 	}
 	a.look(now)
 	if a.file != nil {

@@ -27,6 +27,7 @@ func TestClockJumps(t *testing.T) {
 		{"time passes", 1, []step{{want: "0"}, {passed: 91 * day, want: "1"}}, 0, removal},
 		{"forward and back", 1, []step{{want: "0"}, {jump: 91 * day, want: "1 0"}, {passed: 59 * time.Minute, want: "2 1 0"},
 			{jump: -91 * day, want: "3 2 1 0"}, {passed: 2 * day, want: "4 3 2 1 0"}}, 1, ""},
+		{"forward, a restart, and back", 1, []step{{want: "0"}, {jump: 91 * day, want: "1 0"}, {passed: 5 * time.Minute, restart: true, want: "2 1 0"}, {passed: 54 * time.Minute, want: "3 2 1 0"}, {jump: -91 * day, want: "4 3 2 1 0"}}, 1, ""},
 		{"back and forward", 1, []step{{want: "0"}, {jump: -91 * day, want: "1 0"}, {jump: 91 * day, want: "2 1 0"}}, 1, ""},
 		{"forward for good", 1, []step{{want: "0"}, {jump: 91 * day, want: "1 0"}, {passed: time.Hour - 1, want: "2 1 0"}, {passed: 1, want: "3 2 1"}}, 1, "age=2185h0m0s"},
 		{"by less than an hour", 1, []step{{want: "0"}, {passed: 91*day - time.Hour, jump: time.Hour, want: "1"}}, 0, removal},
