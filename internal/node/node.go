@@ -478,8 +478,8 @@ func (n *Node) serve() {
 	n.serves.Store(n.gateway)
 	n.debug = newDebugServer(n.cfg, n.metrics)
 	n.serving.Go(n.debug.serve)
-	n.serving.Go(n.waiting.Drained)
 	listener := n.waiting.Next()
+	n.serving.Go(n.waiting.Drained)
 	n.serving.Go(func() {
 		// Server closed: Stop was called before Serve.
 		if err := n.gateway.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
