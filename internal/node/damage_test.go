@@ -278,6 +278,22 @@ func TestWipedNodeIsRefused(t *testing.T) {
 	}
 }
 
+// writeWithoutN2 stops n2, has a write acknowledged by n1 and n3, and stops those. It returns the id of the task.
+func (w *network) writeWithoutN2() (id string) {
+	w.crash("n2")
+	pass(15 * time.Second)
+	w.until("an acknowledged write", func() error {
+		ref, err := w.nodes["n1"].client().Enqueue(w.t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("mail"))
+		if err == nil {
+			id = ref.ID
+		}
+		return err
+	})
+	w.crash("n3")
+	w.crash("n1")
+	return id
+}
+
 // A member that has lost its logs and states does not vote: here it would help a node without an acknowledged write to a majority.
 func TestWipedMemberDoesNotVote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -285,18 +301,7 @@ func TestWipedMemberDoesNotVote(t *testing.T) {
 		dirs := w.grow()
 		enqueue(t, w.nodes["n1"].client(), "mail")
 		pass(3 * time.Second)
-		w.crash("n2")
-		pass(15 * time.Second)
-		var id string
-		w.until("an acknowledged write", func() error {
-			ref, err := w.nodes["n1"].client().Enqueue(t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("mail"))
-			if err == nil {
-				id = ref.ID
-			}
-			return err
-		})
-		w.crash("n3")
-		w.crash("n1")
+		id := w.writeWithoutN2()
 		wipe(t, dirs["n3"])
 		w.start("n2", dirs["n2"])
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -94,14 +93,7 @@ func TestEarlierCopyDoesNotVote(t *testing.T) {
 		pass(time.Minute)
 		enqueue(t, w.nodes["n1"].client(), "mail")
 		pass(time.Minute)
-		w.crash("n2")
-		pass(15 * time.Second)
-		w.until("an acknowledged write", func() error {
-			_, err := w.nodes["n1"].client().Enqueue(t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("mail"))
-			return err
-		})
-		w.crash("n3")
-		w.crash("n1")
+		w.writeWithoutN2()
 		putBack(t, copied, dirs["n3"], "")
 		w.start("n2", dirs["n2"])
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
