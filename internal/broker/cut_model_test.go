@@ -350,10 +350,10 @@ func (f *fleet) restore(id uint32, s *savedFleet) {
 	}
 	f.must(err)
 	_, err = shard.Recover(f.logs, state, id, 1, func(tx *store.Tx) error {
-		if s.flaw != noExtend {
-			Restored(tx)
+		if s.flaw == noExtend {
+			return nil
 		}
-		return nil
+		return Restored(tx)
 	})
 	f.must(errors.Join(err, state.Close()))
 }

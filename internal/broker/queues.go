@@ -23,8 +23,11 @@ const purgeChunk = 100
 func CopiedQueues(from store.Reader) ([]engine.CopiedQueue, error) { return engine.CopiedQueues(from) }
 
 // Restored marks the state of a shard as restored from a backup, so that it remembers messages of other shards for their whole window from its
-// start on.
-func Restored(tx *store.Tx) { cache.MarkRestored(tx) }
+// start on: their senders may repeat them, however old the backup is.
+func Restored(tx *store.Tx) error {
+	cache.MarkRestored(tx)
+	return nil
+}
 
 // Nothing is the answer of a verb without a result.
 type Nothing struct{}

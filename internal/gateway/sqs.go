@@ -27,7 +27,7 @@ func (g *Gateway) withSQS(next http.Handler) http.Handler {
 	endpoint := sqs.New(sqs.Config{Core: &g.services.sqs, Call: g.sqsCall})
 	guard := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !endpoint.Handles(r) {
+		if !sqs.Handles(r) {
 			next.ServeHTTP(w, r)
 			return
 		}

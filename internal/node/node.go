@@ -35,6 +35,7 @@ import (
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/router/workers"
 	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/sqs"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -58,7 +59,7 @@ type Node struct {
 	replicas  *replicas
 	parts
 	member  atomic.Bool     // parts exist
-	waiting *listen.Waiting // answers until the gateway does
+	waiting *listen.Waiting // answers until the gateway does, which may take as long as other nodes are missing
 	gateway *gateway.Gateway
 	pages   *ui.UI
 	debug   *debugServer
@@ -119,7 +120,8 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}
 	n := &Node{cfg: cfg, began: time.Now()}
 	n.ctx, n.end = context.WithCancel(context.Background())
-	n.answerProbes()
+	n.waiting = listen.Wait(listen.Config{Logger: n.cfg.Logger, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
+		MaxConnsPerAddress: n.cfg.MaxConnsPerAddress, WriteTimeout: rest.AnswerTimeout}, n.cfg.Listener, n.cfg.BasePath, n.waits.text, sqs.Refuse)
 	defer func() {
 		if err != nil {
 			n.waiting.Close()
@@ -155,12 +157,6 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}
 	n.serve()
 	return n, nil
-}
-
-// answerProbes answers on the clients' listener until the gateway serves, which on a new or damaged node may take as long as others are missing.
-func (n *Node) answerProbes() {
-	n.waiting = listen.Wait(listen.Config{Logger: n.cfg.Logger, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
-		MaxConnsPerAddress: n.cfg.MaxConnsPerAddress, WriteTimeout: rest.AnswerTimeout}, n.cfg.Listener, n.cfg.BasePath, n.waits.text)
 }
 
 func steps(ctx context.Context, all ...func(context.Context) error) error {

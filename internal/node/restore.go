@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pawlq/pawl/internal/backup"
+	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/node/datadir"
@@ -228,7 +229,7 @@ func (r *restore) found() (err error) {
 	defer func() { err = errors.Join(err, log.Close()) }()
 	var queues []queues.Queue
 	for _, p := range r.Backup.Parts { // the system shard is last: it learns the others' queues
-		edit := rememberMessages
+		edit := broker.Restored
 		if p.Shard == systemShard {
 			edit = func(tx *store.Tx) error { return r.editSystem(tx, queues) }
 		}

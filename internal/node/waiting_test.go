@@ -27,6 +27,9 @@ func (w *network) get(name, path, field string) (code int, value string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	if field == "__type" { // of an error of SQS
+		r.Header.Set("Content-Type", "application/x-amz-json-1.0")
+	}
 	a, err := client.Do(r)
 	if err != nil {
 		w.t.Errorf("%s of %s: %v", path, name, err)

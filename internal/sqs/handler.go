@@ -82,7 +82,7 @@ const (
 )
 
 // Handles reports whether a request is one of the SQS protocol.
-func (d *Handler) Handles(r *http.Request) bool {
+func Handles(r *http.Request) bool {
 	if t := r.Header["X-Amz-Target"]; len(t) > 0 && strings.HasPrefix(t[0], "AmazonSQS") {
 		return true
 	}
@@ -152,6 +152,16 @@ func (d *Handler) Serve(w http.ResponseWriter, r *http.Request, why error) {
 		defer x.room.Release()
 	}
 	x.answer(w, own, refusal)
+}
+
+// Refuse refuses a request of the SQS protocol, on behalf of a server that can't handle any yet. It reports whether the request is one.
+func Refuse(w http.ResponseWriter, r *http.Request, refusal *task.Error) bool {
+	if !Handles(r) {
+		return false
+	}
+	x := &exchange{r: r, json: isJSON(r), id: requestID()}
+	x.answer(w, nil, refusal)
+	return true
 }
 
 // isJSON distinguishes the two protocols by the content type alone: some clients of the Query protocol send X-Amz-Target.

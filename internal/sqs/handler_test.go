@@ -181,3 +181,34 @@ func TestFencesOfAnEpochAreNotReceives(t *testing.T) {
 		}
 	}
 }
+
+// A server that can't handle requests yet refuses those of SQS in their own protocol, and no others.
+func TestRefuse(t *testing.T) {
+	refusal := task.Unavailable(time.Second, "the node waits")
+	for name, c := range map[string]struct {
+		header, value string
+		path          string
+		want          string // "": not SQS
+	}{
+		"a form":    {"Authorization", "AWS4-HMAC-SHA256 Credential=a", "/", "<Code>ServiceUnavailable</Code>"},
+		"a URL":     {"", "", "/000000000000/mail", "<Message>the node waits</Message>"},
+		"JSON":      {"Content-Type", "application/x-amz-json-1.0", "/", `"message":"the node waits"`},
+		"a token":   {"Authorization", "Bearer a", "/", ""},
+		"a probe":   {"", "", "/readyz", ""},
+		"REST JSON": {"Content-Type", "application/json", "/api/v1/tasks", ""},
+	} {
+		r := httptest.NewRequest("POST", "http://pawl"+c.path, strings.NewReader("Action=ListQueues"))
+		if c.header != "" {
+			r.Header.Set(c.header, c.value)
+		}
+		w := httptest.NewRecorder()
+		switch is := Refuse(w, r, refusal); {
+		case is != (c.want != ""):
+			t.Errorf("%s: Refuse = %v", name, is)
+		case is && (w.Code != 503 || !strings.Contains(w.Body.String(), c.want)):
+			t.Errorf("%s: %d %s, want %q", name, w.Code, w.Body, c.want)
+		case !is && w.Body.Len() > 0:
+			t.Errorf("%s: answered with %s", name, w.Body)
+		}
+	}
+}

@@ -22,6 +22,7 @@ import (
 type Waiting struct {
 	base   string // optional prefix of paths
 	why    func() string
+	refuse func(http.ResponseWriter, *http.Request, *task.Error) bool
 	server *Server
 	shared *sharedListener
 	done   sync.WaitGroup
@@ -34,9 +35,10 @@ const (
 	lastAnswers = 5 * time.Second
 )
 
-// Wait starts answering on l. why returns what the node waits for.
-func Wait(cfg Config, l net.Listener, basePath string, why func() string) *Waiting {
-	w := &Waiting{base: basePath, why: why, shared: &sharedListener{Listener: l, accepted: make(chan accepted), closed: make(chan struct{})}}
+// Wait starts answering on l. why returns what the node waits for. refuse refuses the requests of a protocol that has errors of its own, and reports
+// whether a request was one.
+func Wait(cfg Config, l net.Listener, basePath string, why func() string, refuse func(http.ResponseWriter, *http.Request, *task.Error) bool) *Waiting {
+	w := &Waiting{base: basePath, why: why, refuse: refuse, shared: &sharedListener{Listener: l, accepted: make(chan accepted), closed: make(chan struct{})}}
 	rpc := grpc.NewServer(append(GRPCOptions(), grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { return w.refusal() }))...)
 	grpc_health_v1.RegisterHealthServer(rpc, waitingHealth{w: w})
 	w.server = New(cfg, rpc, w)
@@ -82,12 +84,16 @@ func (w *Waiting) refusal() error {
 
 // ServeHTTP answers a request over HTTP/1.1.
 func (w *Waiting) ServeHTTP(to http.ResponseWriter, r *http.Request) {
+	e := w.err()
+	if w.refuse(to, r, e) {
+		return
+	}
 	to.Header().Set("X-Content-Type-Options", "nosniff")
 	path := r.URL.Path
 	if below, ok := strings.CutPrefix(path, w.base); ok {
 		path = below
 	}
-	switch e := w.err(); path {
+	switch path {
 	case "/healthz":
 		answer(to, http.StatusOK, "application/json", readiness{"ok"})
 	case "/readyz":

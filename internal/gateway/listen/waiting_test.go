@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/pawlq/pawl/internal/certs"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // waitingFixture is a node that waits, and what its clients need.
@@ -56,7 +57,13 @@ func startWaiting(t *testing.T, cfg Config, encrypted bool) *waitingFixture {
 		f.trusts.RootCAs.AppendCertsFromPEM(authority.Cert)
 	}
 	f.cfg = cfg
-	f.waiting = Wait(cfg, f.pipe, "/pawl", func() string { return "the node waits" })
+	other := func(to http.ResponseWriter, r *http.Request, refusal *task.Error) bool {
+		if r.URL.Path == "/other" {
+			http.Error(to, "<Other>"+refusal.Message, http.StatusServiceUnavailable)
+		}
+		return r.URL.Path == "/other"
+	}
+	f.waiting = Wait(cfg, f.pipe, "/pawl", func() string { return "the node waits" }, other)
 	return f
 }
 
@@ -106,6 +113,7 @@ func TestWaitingNodeAnswers(t *testing.T) {
 			for path, want := range map[string]string{
 				"/healthz": `200 {"status":"ok"}`, "/readyz": `503 {"status":"the node waits"}`, "/pawl/healthz": `200 {"status":"ok"}`, "/pawl/readyz": `503 {"status":"the node waits"}`,
 				"/": "503 " + refusal, "/api/v1/tasks": "503 " + refusal, "/metrics": "503 " + refusal, "/healthz/x": "503 " + refusal,
+				"/other": "503 <Other>the node waits",
 			} {
 				if code, body := f.get(path); fmt.Sprint(code, " ", body) != want {
 					t.Errorf("TLS %v: %s: %d %s, want %s", encrypted, path, code, body, want)
