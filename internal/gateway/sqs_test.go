@@ -28,6 +28,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/sqs"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -358,5 +359,41 @@ func TestOtherRequestsBypassSQS(t *testing.T) {
 	g.access.Calls.TryAcquire("default")
 	if code, body := knock("AmazonSQS.ListQueues"); code == 200 || !strings.Contains(body, "in progress") || g.access.Calls.InUse() != 1 {
 		t.Errorf("SQS request over the limit of calls: %d %s, %d calls in use after it", code, body, g.access.Calls.InUse())
+	}
+}
+
+// Pages of other sites can have a browser send GETs, and forms that name their origin. They change nothing by that, even if they claim to be signed.
+func TestSQSRefusesWhatPagesSend(t *testing.T) {
+	g := newGateway(newFake())
+	g.cfg.SQS = true
+	g.wire()
+	handler := g.withSQS(http.NotFoundHandler())
+	send := func(r *http.Request) bool {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		return w.Code == http.StatusForbidden
+	}
+	for _, action := range sqs.Actions() {
+		reads := strings.HasPrefix(action, "Get") || strings.HasPrefix(action, "List")
+		for _, signed := range []string{"", "&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=a"} {
+			path := "http://localhost/000000000000/mail?Action=" + action + signed
+			for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPut} {
+				if refused := send(httptest.NewRequest(method, path, nil)); refused == reads {
+					t.Errorf("%s %s: refused: %t", method, path, refused)
+				}
+			}
+			for header, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "http://evil.example"} {
+				for _, method := range []string{http.MethodGet, http.MethodPost} {
+					r := httptest.NewRequest(method, path, nil)
+					r.Header.Set(header, value)
+					if !send(r) {
+						t.Errorf("%s %s with %s: %s was not refused", method, path, header, value)
+					}
+				}
+			}
+			if send(httptest.NewRequest(http.MethodPost, path, nil)) {
+				t.Errorf("POST %s was refused", path)
+			}
+		}
 	}
 }

@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
@@ -106,7 +107,11 @@ func (s *SQSCaller) Verify(body []byte) error {
 func (s *SQSCaller) Authorize(action string) (context.Context, error) {
 	g, c, n := s.g, s.c, sqsNeeds[action]
 	c.Method = action
-	if err := n.Allows(c.Principal); err != nil {
+	err := n.Allows(c.Principal)
+	if err == nil && s.forgeable() && n.Roles&observe == 0 {
+		err = callinfo.Denied("%s by %s needs a verified signature or an Authorization header: send it by POST", action, c.Web.Method)
+	}
+	if err != nil {
 		g.auth.Denied()
 		g.refused(s.ctx, c, err, false)
 		return s.ctx, err
@@ -120,6 +125,12 @@ func (s *SQSCaller) Authorize(action string) (context.Context, error) {
 		s.ctx, s.stay = g.auth.Track(s.ctx, c.Principal.Principal, c.Principal.Presented)
 	}
 	return s.ctx, nil
+}
+
+// forgeable reports whether a page of another site may have had a browser send the request: as the address of an image, say, with the client
+// certificate of its visitor. A page can't add an Authorization header, and what it posts has an Origin.
+func (s *SQSCaller) forgeable() bool {
+	return s.c.Web.Method != http.MethodPost && s.signature == nil && s.c.Web.Header.Get("Authorization") == ""
 }
 
 // Leave ends the call.

@@ -248,3 +248,37 @@ func TestSQSCallersAreLimited(t *testing.T) {
 		t.Errorf("after all calls, %d are in progress", g.Calls.InUse())
 	}
 }
+
+// A GET changes something only if it has a signature that was verified, or credentials in a header, which pages of other sites can't send.
+func TestSQSCallsByGET(t *testing.T) {
+	k := newTokenSet()
+	k.add("ops", auth.Rights{Namespace: "team", Roles: auth.Operate})
+	k.tokens[0].SQS = true
+	k.publish()
+	g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
+	signed := httptest.NewRequest("GET", "http://localhost/?Action=PurgeQueue&X-Amz-Expires=60", nil)
+	mine := auth.AccessKeyOf(auth.HashOf(k.secret["ops"]))
+	sum := sha256.Sum256(nil)
+	url, _, err := signer.NewSigner().PresignHTTP(t.Context(), aws.Credentials{AccessKeyID: mine.ID, SecretAccessKey: mine.Secret}, signed, hex.EncodeToString(sum[:]), "sqs", "eu-west-1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := httptest.NewRequest("GET", "http://localhost/?Action=PurgeQueue", nil)
+	shown.Header.Set("Authorization", "Bearer "+k.secret["ops"])
+	for name, r := range map[string]*http.Request{"a signed URL": httptest.NewRequest("GET", url, nil), "a token": shown} {
+		ctx, c := callinfo.Begin(t.Context(), "sqs", "test")
+		c.Web = r
+		s := NewSQSCaller(g, c)
+		_, err := s.Enter(ctx)
+		if err == nil {
+			err = s.Verify(nil)
+		}
+		if err == nil {
+			_, err = s.Authorize("PurgeQueue")
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		s.Leave()
+	}
+}
