@@ -73,7 +73,7 @@ func (g *Gateway) wire() {
 	v.cluster = administration.ClusterService{Nodes: cfg.Admin, Broker: cfg.Broker, Verbs: verbs, Leaders: g.leaders, Log: cfg.Logger, Node: cfg.Node, ClusterID: cfg.ClusterID}
 
 	v.sqs = sqsCore{parts: queues, claims: g.claims, taskCommands: commands, operations: &v.operation, broker: cfg.Broker, cluster: scoped, verbs: verbs,
-		access: g.access, memory: g.memory, limits: cfg.Limits}
+		access: g.access, bodies: admission.NewMemoryPool(maxBodies), limits: cfg.Limits}
 }
 
 // register registers the services of the API: with the gRPC server, and with REST.

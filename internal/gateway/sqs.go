@@ -14,7 +14,6 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/access"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
-	"github.com/pawlq/pawl/internal/gateway/receive"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/sqs"
@@ -88,14 +87,24 @@ type sqsCore struct {
 	cluster      fanout.Cluster
 	verbs        verb.Runner
 	access       *access.Guard
-	memory       *receive.Memory
+	bodies       *admission.MemoryPool
 	limits       task.Limits
 }
 
 func (g *sqsCore) Namespace(ctx context.Context) string { return callinfo.Namespace(ctx) }
 
+// maxBodies bounds the memory, in bytes, that large requests of SQS take. It is apart from that of other requests, because a request is read before its
+// signature can be checked: whoever knows the id of an access key, which is no secret, must hinder no other callers of its namespace.
+const maxBodies = 64 << 20
+
 func (g *sqsCore) Reserve(ctx context.Context, n int64) (*admission.Reservation, error) {
-	return g.memory.Large.Reserve(ctx, callinfo.Namespace(ctx), n)
+	ctx, cancel := context.WithTimeout(ctx, rest.BodyTimeout)
+	defer cancel()
+	r, err := g.bodies.Reserve(ctx, callinfo.Namespace(ctx), n)
+	if err != nil {
+		return nil, contract.NoRoom()
+	}
+	return r, nil
 }
 
 // Queue returns a queue, usually from this node's copy. One that is missing there, perhaps created elsewhere a moment ago, is

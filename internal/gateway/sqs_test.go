@@ -28,6 +28,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/sqs"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -396,4 +397,25 @@ func TestSQSRefusesWhatPagesSend(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Large requests of SQS whose signature is not checked yet take no memory from the other requests of their namespace. One that waits in vain is refused.
+func TestSQSBodiesAreApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(newFake())
+		g.wire()
+		ctx, _ := callinfo.Begin(t.Context(), task.InterfaceSQS, "test")
+		all, err := g.services.sqs.Reserve(ctx, g.services.sqs.bodies.PerNamespace())
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if _, err := g.services.sqs.Reserve(ctx, 1); !errors.Is(err, task.ErrUnavailable) || time.Since(began) != rest.BodyTimeout {
+			t.Errorf("a reservation beyond the share: %v after %v", err, time.Since(began))
+		}
+		if now, _ := g.memory.Large.InUse(); now != 0 {
+			t.Errorf("SQS holds %d bytes of the memory for other requests", now)
+		}
+		all.Release()
+	})
 }

@@ -1,10 +1,10 @@
 package sqs
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
 	"mime"
@@ -43,7 +43,7 @@ type Caller interface {
 // Core has the calls of the API, in the namespace of their context and within its scope.
 type Core interface {
 	Namespace(ctx context.Context) string
-	// Reserve waits for memory for a large request.
+	// Reserve waits for memory for a large request, which may not be the alleged caller's: its signature covers the body.
 	Reserve(ctx context.Context, n int64) (*admission.Reservation, error)
 
 	Queue(ctx context.Context, name string) (queues.Queue, bool, error)
@@ -170,23 +170,15 @@ func isJSON(r *http.Request) bool {
 	return t == jsonType
 }
 
-// run reads the request and runs its action. A large body waits for memory of its caller's namespace.
-func (x *exchange) run(w http.ResponseWriter, caller Caller) (err error) {
-	most := int64(maxForm)
-	if x.json {
-		most = contract.MaxMessage
-	}
-	if n := x.r.ContentLength; n > contract.SmallMessage || n < 0 {
-		if x.room, err = x.Core.Reserve(x.ctx, 2*min(most, contract.MaxMessage)); err != nil {
-			return err
-		}
-	}
-	body, err := x.body(most)
+// run reads the request and runs its action. What the body says is decoded only once the caller is known to have the right.
+func (x *exchange) run(w http.ResponseWriter, caller Caller) error {
+	body, err := x.body()
 	if err == nil {
 		err = caller.Verify(body)
 	}
+	var form url.Values
 	if err == nil {
-		err = x.read(body)
+		form, err = x.begin(body)
 	}
 	if err != nil {
 		return err
@@ -197,43 +189,55 @@ func (x *exchange) run(w http.ResponseWriter, caller Caller) (err error) {
 	if x.ctx, err = caller.Authorize(x.action); err != nil {
 		return err
 	}
+	if x.json {
+		x.in, err = wire.ReadJSON(body)
+	} else {
+		x.in, err = wire.ReadQuery(form)
+	}
+	if err != nil {
+		return err
+	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // or it would end a long poll
 	return actions[x.action](x)
 }
 
-// maxForm bounds a form: a message of 1 MiB with every byte escaped.
-const maxForm = 4 << 20
-
-// read determines the action and its parameters. A form is in the body or in the query.
-func (x *exchange) read(body []byte) (err error) {
+// begin determines the action, and returns the fields of a form, which is in the body or in the query.
+func (x *exchange) begin(body []byte) (form url.Values, err error) {
 	if x.json {
 		x.action = strings.TrimPrefix(x.r.Header.Get("X-Amz-Target"), wire.TargetPrefix)
-		x.in, err = wire.ReadJSON(body)
-		return err
+		return nil, nil
 	}
-	form, err := url.ParseQuery(x.r.URL.RawQuery)
-	if err != nil {
-		return wire.ErrSerialization.With("The query string can not be read.")
-	}
-	if form.Get("Action") == "" {
-		if form, err = url.ParseQuery(string(body)); err != nil {
-			return wire.ErrSerialization.With("The form can not be read.")
-		}
+	form, err = wire.ParseForm(x.r.URL.RawQuery)
+	if err == nil && form.Get("Action") == "" {
+		form, err = wire.ParseForm(string(body))
 	}
 	x.action = form.Get("Action")
-	x.in, err = wire.ReadQuery(form)
-	return err
+	return form, err
 }
 
-func (x *exchange) body(most int64) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(nil, x.r.Body, most))
+// maxBody bounds a request: messages of 1 MiB in all, with every byte escaped.
+const maxBody = 6<<20 + 64<<10
+
+// body reads the body. A large one waits for memory, of which the decoded request takes as much again.
+func (x *exchange) body() (_ []byte, err error) {
+	n := x.r.ContentLength
+	if n < 0 || n > maxBody {
+		n = maxBody
+	}
+	if n > contract.SmallMessage {
+		if x.room, err = x.Core.Reserve(x.ctx, 2*n); err != nil {
+			return nil, err
+		}
+	}
+	body := bytes.NewBuffer(make([]byte, 0, n+bytes.MinRead))
+	_, err = body.ReadFrom(http.MaxBytesReader(nil, x.r.Body, maxBody))
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return nil, wire.ErrInvalidParameterValue.With("One or more parameters are invalid. Reason: The request must be shorter than %d bytes.", most)
+		return nil, wire.ErrInvalidParameterValue.With("One or more parameters are invalid. Reason: The request must be shorter than %d bytes.", maxBody)
 	}
 	if err != nil {
 		return nil, wire.ErrSerialization.With("The request body did not arrive in full.")
 	}
-	return body, nil
+	return body.Bytes(), nil
 }
 
 // answer sends the response.

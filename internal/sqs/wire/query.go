@@ -9,6 +9,8 @@ import (
 
 // Limits on a form, far above what any action needs.
 const (
+	// maxFields bounds the fields: each takes 50 times its shortest form in memory.
+	maxFields = 4000
 	// MaxMembers bounds a list of the Query protocol.
 	MaxMembers = 1000
 	// maxAllMembers bounds all lists of a request together. A list is as long as its highest index says, even if the members before
@@ -17,6 +19,18 @@ const (
 	// maxField bounds the name of a field. A longer one is unknown in any case, and is ignored.
 	maxField = 256
 )
+
+// ParseForm returns the fields of a form or the parameters of a query.
+func ParseForm(s string) (url.Values, error) {
+	if strings.Count(s, "&") >= maxFields {
+		return nil, ErrSerialization.With("The form has more than %d fields.", maxFields)
+	}
+	form, err := url.ParseQuery(s)
+	if err != nil {
+		return nil, ErrSerialization.With("The form can not be read.")
+	}
+	return form, nil
+}
 
 // ReadQuery decodes the fields of a form or the parameters of a query. It ignores unknown fields, such as signatures and versions.
 func ReadQuery(form url.Values) (*Input, error) {

@@ -62,6 +62,9 @@ func TestBadRequests(t *testing.T) {
 		`{"MessageBody":1}`:      "number can not be converted to a value of member MessageBody",
 		`{} {}`:                  "after top-level value",
 		`{"DelaySeconds":1e999}`: "DelaySeconds",
+		`{"Entries":[{}` + strings.Repeat(",{}", maxTokens-2) + `]}`:                    "more than 4000 names and values",
+		`{"TagKeys":[""` + strings.Repeat(",null", maxTokens-2) + `]}`:                  "more than 4000 names and values",
+		`{"x":` + strings.Repeat("[", maxTokens) + strings.Repeat("]", maxTokens) + `}`: "more than 4000 names and values",
 	} {
 		_, err := ReadJSON([]byte(body))
 		if e, ok := errors.AsType[*Error](err); !ok || e.Shape != "SerializationException" || !strings.Contains(e.Message, want) {
@@ -80,6 +83,26 @@ func TestBadRequests(t *testing.T) {
 		if _, err := ReadQuery(form); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %q", query, err, want)
 		}
+	}
+}
+
+// What a request may hold is bounded by the names and values in it, not by the text of a message.
+func TestRequestsAreBounded(t *testing.T) {
+	for name, body := range map[string]string{
+		"as many values as allowed": `{"TagKeys":[""` + strings.Repeat(`,""`, maxTokens-4) + `]}`,
+		"a text like JSON":          `{"MessageBody":"` + strings.Repeat("[,:{", maxTokens) + `"}`,
+	} {
+		if _, err := ReadJSON([]byte(body)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for n, ok := range map[int]bool{maxFields: true, maxFields + 1: false} {
+		if form, err := ParseForm(strings.Repeat("&a=", n)[1:]); (err == nil) != ok || ok && len(form["a"]) != n {
+			t.Errorf("a form with %d fields: %d, %v", n, len(form["a"]), err)
+		}
+	}
+	if _, err := ParseForm("a=%"); err == nil || err.Error() != "The form can not be read." {
+		t.Errorf("a bad form: %v", err)
 	}
 }
 
