@@ -46,7 +46,7 @@ func Recover(log *raftlog.Log, state *store.Store, id uint32, replica uint64, ed
 // Reach returns the position that Recover would bring a replica to. It changes nothing.
 func Reach(log *raftlog.Log, state *store.Store, id uint32) (store.Position, error) {
 	at := state.Applied()
-	if !log.Has(id) {
+	if !isThere(log, id) {
 		return at, nil
 	}
 	start, err := startOf(state)
@@ -64,6 +64,9 @@ func Reach(log *raftlog.Log, state *store.Store, id uint32) (store.Position, err
 	return at, err
 }
 
+// isThere reports whether there is a log of a shard, if only a part of one.
+func isThere(log *raftlog.Log, id uint32) bool { return log.Has(id) || log.Holds(id) }
+
 // startOf returns where the log of a state begins.
 func startOf(state *store.Store) (start raftlog.Start, err error) {
 	at := state.Applied()
@@ -80,8 +83,8 @@ func Replay(log *raftlog.Log, state *store.Store, id uint32) (err error) {
 			err = fmt.Errorf("shard %d: %w", id, err)
 		}
 	}()
-	if !log.Has(id) {
-		return nil // a repeat: the log is already gone
+	if !isThere(log, id) {
+		return nil // a restored state never had one
 	}
 	at := state.Applied()
 	start, err := startOf(state)

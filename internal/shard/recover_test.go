@@ -12,6 +12,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pawlq/pawl/internal/ondisk"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/store"
 )
@@ -160,4 +161,26 @@ func TestRecoverRefuses(t *testing.T) {
 		t.Errorf("Reach went from entry %d to %d, %v", before, at.Index, err)
 	}
 	stop()
+}
+
+// A log whose marks are from before it existed is damaged, and not a log that is already gone.
+func TestRecoverWithOldMarks(t *testing.T) {
+	b := startBench(t, fixture{})
+	if _, err := b.set("a", "1"); err != nil {
+		t.Fatal(err)
+	}
+	b.Stop()
+	mem, old := b.stopped(), vfs.NewMem()
+	log, err := raftlog.Open(raftlog.Config{Dir: "/d/raft", FS: old})
+	if err = errors.Join(err, log.Close(), vfs.CopyAcrossFS(old, "/d/raft/marks", mem, "/d/raft/marks")); err != nil {
+		t.Fatal(err)
+	}
+	log, state, stop := atRest(t, mem)
+	defer stop()
+	if at, err := Reach(log, state, 1); !errors.Is(err, ondisk.ErrDamaged) {
+		t.Errorf("Reach = %+v, %v", at, err)
+	}
+	if at, err := Recover(log, state, 1, 1, nil); !errors.Is(err, ondisk.ErrDamaged) {
+		t.Errorf("Recover = %+v, %v", at, err)
+	}
 }
