@@ -82,6 +82,25 @@ func TestCopy(t *testing.T) {
 	d.close()
 }
 
+// A copy that finds its shard removed leaves nothing of it behind.
+func TestCopyOfRemovedShard(t *testing.T) {
+	d := newDisk(t)
+	s := d.openShard(Start{})
+	save(t, s, aHardState(1, 1, 0), entries(1, 1, 3))
+	old, _ := d.log.entriesBefore(2)
+	if err := d.log.Remove(7); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.log.copy(old[0]); err != nil {
+		t.Fatal(err)
+	}
+	d.close()
+	if ids := d.open().Shards(); len(ids) > 0 {
+		t.Errorf("after a restart there are logs of the shards %v", ids)
+	}
+	d.close()
+}
+
 // A record that ends within an entry is refused, whatever came before it.
 func TestTruncatedRecordIsRefused(t *testing.T) {
 	content := append(appendHead(nil, recordSave, 7), 0)

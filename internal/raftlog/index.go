@@ -109,7 +109,7 @@ func (l *Log) apply(at wal.LSN, content []byte) error {
 	x := l.shards[shard]
 	if x == nil {
 		x = &shardIndex{}
-		if kind != recordRemoved && r.err == nil {
+		if kind != recordRemoved && kind != recordVoid && r.err == nil {
 			l.shards[shard] = x
 		}
 	}
