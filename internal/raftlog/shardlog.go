@@ -213,7 +213,9 @@ func (s *ShardLog) Epoch() uint64 { return s.epoch }
 
 // Save makes the hard state and the entries of one raft.Ready durable, in one batch, before it returns; either may be
 // empty. Entries may replace existing ones of the same index: then all that followed those are dropped. A hard state that
-// differs only in its commit index is saved with the next entries, since losing it does no harm.
+// differs only in its commit index is saved with the next entries, since losing it before that does no harm. Without it, a
+// replica that has what follows a change of membership would not know after a restart that the change is in force, and could
+// be elected by the members from before.
 //
 // After an error no Save succeeds again.
 func (s *ShardLog) Save(hs *pb.HardState, entries []*pb.Entry) error {

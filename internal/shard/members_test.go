@@ -170,6 +170,44 @@ func TestGrowAndMove(t *testing.T) {
 	})
 }
 
+// A founder that loses power anywhere while others become voters never leads beside a leader that they have elected since, although its
+// state still says that it is the only voter: its log says that it no longer is.
+func TestFounderThatIsNoLongerAlone(t *testing.T) {
+	some := new(sometimes)
+	for fuse, blown := 1, true; blown; fuse++ {
+		synctest.Test(t, func(t *testing.T) {
+			w := newGroup(t, uint64(fuse), 3, 1, some)
+			w.roomy = true
+			c := w.clients(1)[0]
+			w.countOnce(c)
+			for _, n := range w.nodes[1:] {
+				n.start(0)
+				w.change(Change{n.id, Learner})
+			}
+			w.caughtUp(2, 3)
+			founder := w.nodes[0].alive()
+			founder.fuse.Store(int64(fuse))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_ = founder.shard.Change(ctx, nil, Change{2, Voter}, Change{3, Voter})
+			cancel()
+			blown = founder.dead.Load()
+			w.nodes[0].end(false)
+			w.wait(5 * time.Second)
+			for _, n := range w.nodes[1:] {
+				if _, leads := n.alive().shard.Now(); leads {
+					some.hit("led by others")
+				}
+			}
+			w.nodes[0].start(0)
+			w.countOnce(c)
+			w.settle([]*client{c})
+			w.compareHashes()
+			w.endAll()
+		})
+	}
+	some.want(t, "led by others", "power loss in a write", "power loss at rest")
+}
+
 // compareHashes makes all replicas hash the same state, and compares the hashes.
 func (w *world) compareHashes() {
 	var index uint64
