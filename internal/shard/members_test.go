@@ -201,7 +201,7 @@ func TestFounderThatIsNoLongerAlone(t *testing.T) {
 			w.nodes[0].start(0)
 			w.countOnce(c)
 			w.settle([]*client{c})
-			w.compareHashes()
+			w.compare()
 			w.endAll()
 		})
 	}
