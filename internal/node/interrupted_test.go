@@ -395,9 +395,16 @@ func TestRecoverNeedsEverything(t *testing.T) {
 	smallSegments(t)
 	dir := t.TempDir()
 	sound, _ := crashedNode(t, dir)
-	for _, lost := range []string{"shard-0000", "shard-0001", datadir.LogDir, "raft/log", "raft/marks"} {
+	const logsOfNone = "the log of each shard"
+	for _, lost := range []string{"shard-0000", "shard-0001", datadir.LogDir, "raft/log", "raft/marks", logsOfNone} {
 		disk := clone(sound, 100, 0)
-		if err := disk.RemoveAll(disk.PathJoin(dir, lost)); err != nil {
+		var err error
+		if lost == logsOfNone { // as in a copy of the logs from before the shards existed
+			err = emptyLogs(disk, dir)
+		} else {
+			err = disk.RemoveAll(disk.PathJoin(dir, lost))
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		before := fingerprint(disk)
@@ -407,6 +414,20 @@ func TestRecoverNeedsEverything(t *testing.T) {
 			t.Errorf("without %s: something has changed", lost)
 		}
 	}
+}
+
+// emptyLogs replaces the logs of a directory by those of a node that has not run yet.
+func emptyLogs(disk vfs.FS, dir string) error {
+	id, err := datadir.LoadIdentity(disk, dir, slog.New(slog.DiscardHandler))
+	if err = errors.Join(err, disk.RemoveAll(disk.PathJoin(dir, datadir.LogDir))); err != nil {
+		return err
+	}
+	log, err := raftlog.Open(raftlog.Config{Dir: disk.PathJoin(dir, datadir.LogDir), FS: disk, SegmentSize: segmentSize,
+		Identity: raftlog.Identity{Cluster: datadir.DecodeID(id.Cluster), Node: uint64(id.Node)}})
+	if err != nil {
+		return err
+	}
+	return log.Close()
 }
 
 // A replica that never received the state of its shard, or that is being deleted, is as good as none: a recovery that would lose the shard changes
