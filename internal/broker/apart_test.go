@@ -238,6 +238,22 @@ func (w *world) claimAround(spec task.Spec, tab byte, spoil func([]byte) []byte,
 	}
 }
 
+// A row that is missing is damage, not a refusal: the caller, or the sender of a message, must not take it for an answer.
+func TestDamageIsNoRefusal(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r, err := w.replica(one)
+		w.must(err)
+		missing := func(round *engine.Round) (*schema.Exec, error) {
+			return schema.Must(round.Exec(ns, task.NewID(one, 1, 1))), nil
+		}
+		_, _, err = change(context.Background(), r, missing)
+		var panicked *PanicError
+		if refusal, refused := task.AsError(err); refused || !errors.As(err, &panicked) {
+			t.Errorf("a call that misses a row was refused with %+v: %v", refusal, err)
+		}
+	})
+}
+
 // A claim of several tasks of one key ends before one that can't be read.
 func TestRunEndsBeforeDamagedTask(t *testing.T) {
 	inWorld(t, func(w *world) {

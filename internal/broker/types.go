@@ -33,6 +33,7 @@ type (
 	Hold             = engine.Hold
 	Lost             = engine.Lost
 	Page             = query.Page
+	PanicError       = shard.PanicError
 	Progress         = engine.Progress
 	QueueExplanation = explain.QueueExplanation
 	QueueInfo        = engine.QueueInfo

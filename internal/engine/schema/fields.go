@@ -367,8 +367,6 @@ type DamageError struct {
 
 func (e *DamageError) Error() string { return "damaged state: " + e.Err.Error() }
 
-func (e *DamageError) Unwrap() error { return e.Err }
-
 // Damaged panics with a DamageError. The shard then fails the call whose function needs the row, and drops all that it wrote.
 func Damaged(err error) { panic(&DamageError{Err: err}) }
 
