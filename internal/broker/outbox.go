@@ -3,13 +3,13 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/explain"
 	"github.com/pawlq/pawl/internal/engine/outbox"
-	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -91,8 +91,12 @@ func (s *outboxSender) sendSome(ctx context.Context, ns string, behind task.ID) 
 	}
 	last = all[len(all)-1].Request
 	messages, err := s.setDamagedApart(ctx, ns, all)
-	if err != nil || len(messages) == 0 {
-		return last, err == nil, nil, err
+	if err != nil {
+		return last, false, nil, err
+	}
+	messages, paused := s.deliveries.due(messages, time.Now())
+	if len(messages) == 0 {
+		return last, true, paused, nil
 	}
 	for _, p := range messages {
 		if p.Notification != nil {
@@ -103,9 +107,9 @@ func (s *outboxSender) sendSome(ctx context.Context, ns string, behind task.ID) 
 	s.sendAlone(ctx, ns, messages, out)
 	kept, err := s.delivered(ctx, ns, messages, out)
 	if err == nil {
-		s.deliveries.done(messages, out, kept)
+		s.deliveries.done(messages, out, kept, time.Now())
 	}
-	if len(kept) > 0 {
+	if waits = paused; len(kept) > 0 {
 		waits = out[kept[0]].Err
 	}
 	for i := range out {
@@ -166,7 +170,7 @@ func (s *outboxSender) delivered(ctx context.Context, ns string, messages []*Out
 		}
 		return kept, nil
 	})
-	var panicked *shard.PanicError
+	var panicked *PanicError
 	if !errors.As(err, &panicked) {
 		return kept, err
 	}
@@ -202,20 +206,44 @@ func (s *outboxSender) logRefused(ns string, p *OutboxMessage, refused *task.Err
 // maxDeliveries bounds the messages whose attempts are remembered: more are in flight only when a shard is lost, and then any of them is representative.
 const maxDeliveries = 1000
 
+// A message that makes its shard panic is not sent again for a while: each panic costs the shard's leader its memory. It is not set apart, because it
+// may be sound: a release that does not panic takes it. The pause doubles from panicPause to panicLongPause.
+const panicPause, panicLongPause = 10 * time.Second, time.Hour
+
 // deliveries records failed attempts to deliver messages in this term.
 type deliveries struct {
 	mu    sync.Mutex
-	tried map[task.ID]explain.Delivery
+	tried map[task.ID]delivery
+}
+
+type delivery struct {
+	explain.Delivery
+	pause time.Duration // after the last panic of the message's shard
+	until time.Time     // when that pause ends
 }
 
 func (e *deliveries) begin() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.tried = map[task.ID]explain.Delivery{}
+	e.tried = map[task.ID]delivery{}
+}
+
+// due returns the messages that may be sent now, and why others may not.
+func (e *deliveries) due(messages []*OutboxMessage, now time.Time) (due []*OutboxMessage, paused error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, p := range messages {
+		if c := e.tried[p.Request]; now.Before(c.until) {
+			paused = fmt.Errorf("message %s is sent again in %v: %s", p.Request, c.until.Sub(now).Round(time.Second), c.Error)
+		} else {
+			due = append(due, p)
+		}
+	}
+	return due, paused
 }
 
 // done records the outcome for messages, of which those at the indexes kept stay in the outbox.
-func (e *deliveries) done(messages []*OutboxMessage, out []Enqueued, kept []int) {
+func (e *deliveries) done(messages []*OutboxMessage, out []Enqueued, kept []int, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i, p := range messages {
@@ -228,19 +256,32 @@ func (e *deliveries) done(messages []*OutboxMessage, out []Enqueued, kept []int)
 		if !known && len(e.tried) >= maxDeliveries {
 			continue
 		}
-		if c.Tries, c.Error = c.Tries+1, "its shard did not answer"; out[i].Err != nil {
-			if refusal, ok := task.AsError(out[i].Err); ok {
-				c.Error = refusal.Message
-			}
-		}
+		c.failed(out[i].Err, now)
 		e.tried[p.Request] = c
+	}
+}
+
+// failed records a failed attempt.
+func (c *delivery) failed(err error, now time.Time) {
+	c.Tries++
+	refusal, refused := task.AsError(err)
+	var panicked *PanicError
+	switch {
+	case refused:
+		c.Error = refusal.Message
+	case errors.As(err, &panicked):
+		c.Error = "its shard panicked, as its log says"
+		c.pause = min(max(2*c.pause, panicPause), panicLongPause)
+		c.until = now.Add(c.pause)
+	default:
+		c.Error = "its shard did not answer"
 	}
 }
 
 func (e *deliveries) of(message task.ID) explain.Delivery {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.tried[message]
+	return e.tried[message].Delivery
 }
 
 // answerOf distinguishes a refusal from an error after which a message must be sent again.

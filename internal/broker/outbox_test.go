@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/explain"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -27,15 +29,15 @@ func TestDeliveries(t *testing.T) {
 	}
 	out[1].Err = task.Unavailable(time.Second, "shard 7 has no leader")
 	for range 3 {
-		e.done(messages, out, kept)
+		e.done(messages, out, kept, time.Time{})
 	}
 	for i, want := range map[int]explain.Delivery{0: {Tries: 3, Error: "its shard did not answer"}, 1: {Tries: 3, Error: "shard 7 has no leader"}, maxDeliveries: {}} {
 		if got := e.of(messages[i].Request); got != want {
 			t.Errorf("message %d is reported as %+v, want %+v", i, got, want)
 		}
 	}
-	e.done(messages[:2], out, []int{1})
-	e.done(messages[maxDeliveries:], out, []int{0}) // there is space now
+	e.done(messages[:2], out, []int{1}, time.Time{})
+	e.done(messages[maxDeliveries:], out, []int{0}, time.Time{}) // there is space now
 	for i, want := range map[int]int64{0: 0, 1: 4, maxDeliveries: 1} {
 		if got := e.of(messages[i].Request).Tries; got != want {
 			t.Errorf("after further deliveries message %d has %d tries, want %d", i, got, want)
@@ -216,4 +218,55 @@ func TestNoWarningOfMessagesAtTheEnd(t *testing.T) {
 	if strings.Contains(log.String(), "not delivered yet") {
 		t.Errorf("a stopping node logged undelivered messages: %s", log)
 	}
+}
+
+// A message that makes its shard panic is sent ever more rarely, and holds up none of the others. It is delivered once its shard can handle it.
+func TestMessageThatPanics(t *testing.T) {
+	inWorld(t, func(w *world) {
+		stop := w.addShard(two)
+		defer stop()
+		w.pass(5 * time.Second)
+		var tries atomic.Int64
+		panics := func(m *OutboxMessage) error {
+			if m.Spec.Key == "1" {
+				tries.Add(1)
+				return fmt.Errorf("shard 2: %w", &PanicError{Value: "on purpose"})
+			}
+			return nil
+		}
+		w.onTheWay.Store(&panics)
+		w.enqueue(followed(3)...)
+		w.ackAll("a")
+		arrived := func(want int) {
+			t.Helper()
+			page, err := ListTasks.Call(context.Background(), w, TaskList{OnShard: OnShard{two, ns}, Filter: ready("far"), Limit: 10})
+			w.must(err)
+			if n := len(page.Page.Tasks); n != want {
+				t.Errorf("%d messages arrived, want %d", n, want)
+			}
+		}
+		for range 10 {
+			w.pass(time.Hour)
+			r, err := w.replica(one)
+			w.must(err)
+			_, _, _ = change(context.Background(), r, func(*engine.Round) (struct{}, error) { panic("a round is dropped, and the term goes on") })
+		}
+		if n := tries.Load(); n < 16 || n > 20 { // 9 until the pause is an hour, and one for each of the others
+			t.Errorf("the message was sent %d times in ten hours", n)
+		}
+		arrived(2)
+		r, err := w.replica(one)
+		w.must(err)
+		var message task.ID
+		r.sender.deliveries.mu.Lock()
+		for message = range r.sender.deliveries.tried {
+		}
+		r.sender.deliveries.mu.Unlock()
+		if d := r.sender.deliveries.of(message); d.Tries < 16 || !strings.Contains(d.Error, "panicked") {
+			t.Errorf("explain says %+v", d)
+		}
+		w.onTheWay.Store(nil)
+		w.pass(panicLongPause + outboxLongRetry)
+		arrived(3)
+	})
 }

@@ -108,9 +108,11 @@ func (r *replica) elected(o shard.LeaderTerm) {
 		r.log.Info("the shard's last entry is over an hour old, or the clock is wrong: retention deletes nothing for an hour",
 			"last", o.Before.Time(), "now", o.Began.Time(), "until", until.Time())
 	}
+	if r.term != o.Term { // else a round was dropped
+		r.sender.deliveries.begin()
+	}
 	r.term = o.Term
 	r.polls.Begin(o.Began)
-	r.sender.deliveries.begin()
 	r.leader = engine.NewLeader(term, r.b.cfg.Limits, policies.All...)
 	auditlog.SetRetention(r.leader, r.b.cfg.AuditKeep)
 	r.ahead = new(atomic.Pointer[engine.ReadAhead]) // a read for the previous leader may still finish

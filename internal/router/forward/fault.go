@@ -16,7 +16,7 @@ type refused struct {
 	Fault *Fault
 }
 
-// Fault is an error on the wire. Exactly one field is set, or Unknown along with Refused.
+// Fault is an error on the wire. Exactly one field is set, but Refused may come with Unknown, and Panicked comes with Within.
 type Fault struct {
 	Refused   *task.Error
 	Unknown   bool
@@ -24,6 +24,7 @@ type Fault struct {
 	Moved     *Moved
 	NotRun    string // why the node did not run the call, whoever leads
 	Within    string // an internal error; its text is for the log
+	Panicked  bool   // it is a shard's PanicError: nothing of the call was kept
 }
 
 // FaultOf returns the form in which an error travels; nil if it is nil.
@@ -44,7 +45,8 @@ func FaultOf(err error) *Fault {
 		f.Unknown = true
 		return f
 	}
-	f.Within = err.Error()
+	var panicked *broker.PanicError
+	f.Within, f.Panicked = err.Error(), errors.As(err, &panicked)
 	return f
 }
 
@@ -66,7 +68,11 @@ func (f *Fault) Err(shard, node uint32) error {
 	case f.NotRun != "":
 		return &notRun{errors.New(f.NotRun)}
 	}
-	return fmt.Errorf("shard %d: node %d: %s", shard, node, f.Within)
+	err := fmt.Errorf("shard %d: node %d: %s", shard, node, f.Within)
+	if f.Panicked {
+		return &broker.PanicError{Value: err}
+	}
+	return err
 }
 
 // notRun means that a node certainly did not run a call.

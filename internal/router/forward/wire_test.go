@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -95,6 +96,13 @@ func TestErrorsRoundTrip(t *testing.T) {
 	}
 	if err := way(errors.New("secret")); err == nil || errors.Is(err, broker.ErrUnknown) || errors.Is(err, task.ErrUnavailable) {
 		t.Errorf("an internal error was decoded as %v", err)
+	}
+	var panicked *broker.PanicError
+	if err := way(fmt.Errorf("wrapped: %w", &broker.PanicError{Value: "at the disco"})); !errors.As(err, &panicked) || !strings.Contains(err.Error(), "at the disco") {
+		t.Errorf("a panic was decoded as %v", err)
+	}
+	if errors.As(way(errors.New("secret")), &panicked) {
+		t.Error("an internal error was decoded as a panic")
 	}
 	if way(nil) != nil {
 		t.Error("nil was decoded as an error")
