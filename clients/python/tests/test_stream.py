@@ -103,6 +103,34 @@ def test_endings_wait_only_for_their_own_shard(world: World) -> None:
     assert [ack.claim_token for ack in stream.settles().acks] == ["c.1"]
 
 
+def test_a_refusal_that_overtakes_confirms_no_later_lease(world: World) -> None:
+    stream = opened(world)
+    stream.push("a")
+    assert world.began.acquire(timeout=20)
+    run = world.worker._run
+    held = run._claims["a"]
+
+    def extension() -> worker_pb2.SettleRequest:
+        with run._lock:
+            held.due = 0.0
+            run._sweep_at(0.0)
+        return stream.settles()
+
+    frames = [extension(), extension()]
+    first, second = held.unanswered
+    stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(frames[1], "unavailable")))
+    stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(frames[0])))
+    eventually(lambda: held.lease_end >= first + held.lease)
+    assert first < second and held.lease_end == first + held.lease
+    stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(extension())))
+    eventually(lambda: held.lease_end == held.extended + held.lease)  # no time of a refused extension is left
+    extension()
+    stream.break_off()
+    stream = opened(world)
+    stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(stream.settles())))
+    eventually(lambda: held.lease_end == held.extended + held.lease)  # nor one of an extension over an earlier stream
+
+
 def test_what_is_not_confirmed_is_told_over_the_next_stream(world: World) -> None:
     stream = opened(world)
     stream.push("a", "b")

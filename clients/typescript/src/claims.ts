@@ -114,6 +114,7 @@ export class Claims {
       cause: undefined,
       ending: undefined,
       extended: 0,
+      unanswered: [],
       progress: undefined,
       tries: 0,
       isFallback: false,
@@ -223,6 +224,7 @@ export class Claims {
       if (held.phase === "ended" && held.due === 0) this.#outbox.add(held);
       else if (held.phase === "running") {
         held.due = now;
+        held.unanswered = [];
         this.#sweepAt(now);
       }
     }
@@ -303,10 +305,12 @@ export class Claims {
 
   /** Handles the response to one extension. If the broker was unavailable, the next extension is due before the lease ends. */
   #answeredExtension(answer: Settled): void {
-    const code = answer.error?.code;
-    if (code === "stale_claim" || code === "not_found") return this.lose(answer.claimToken, answer.error?.reason ?? "");
     const held = this.#held.get(answer.claimToken);
-    if (held && code === undefined) this.#extended(held, held.extended, answer.cancelRequested);
+    // A refusal may overtake the responses to earlier ones, which must not confirm a later time than their own.
+    const sent = answer.error ? held?.unanswered.pop() : held?.unanswered.shift();
+    const code = answer.error?.code;
+    if (code === "stale_claim" || code === "not_found") this.lose(answer.claimToken, answer.error?.reason ?? "");
+    else if (held && code === undefined) this.#extended(held, sent ?? 0, answer.cancelRequested);
   }
 
   // The end

@@ -35,7 +35,10 @@ export interface Held {
   phase: Phase;
   cause: Interrupted | undefined;
   ending: Ending | undefined;
+  /** When the last extension was sent. */
   extended: number;
+  /** When the extensions were sent that have no answer: those that succeed have it in this order. */
+  unanswered: number[];
   progress: Progress | undefined;
   tries: number;
   isFallback: boolean;
@@ -85,6 +88,7 @@ export function interrupt(held: Held, cause: Interrupted): void {
 /** Returns the request for an extension, with the newest progress. */
 export function extension(held: Held, now: number): ExtendRequest {
   held.extended = now;
+  held.unanswered.push(now);
   const out = create(ExtendRequestSchema, held.name);
   if (held.task.lease) out.lease = held.task.lease;
   if (held.progress) out.progress = held.progress;

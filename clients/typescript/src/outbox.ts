@@ -22,7 +22,10 @@ class Endings {
     if (n > 0) this.#frames.push(n);
   }
 
-  /** Counts the response to an ending. Those of a shard come in the order of the frames. */
+  /**
+   * Counts the response to an ending. Those of a shard come in the order of the frames, except that a refusal may overtake others: then the
+   * oldest frame counts as answered, and the newest has as many responses to come.
+   */
   answered(): void {
     const [first] = this.#frames;
     if (first === undefined) return;

@@ -79,7 +79,7 @@ type heldClaim struct {
 	leaseEnd   time.Time   // by our clock, as of the last confirmation
 	due        time.Time   // running: of the next extension. ended: of the next retry after a refusal; zero: not refused
 	extended   time.Time   // when the last extension was sent
-	unanswered []time.Time // when the extensions were sent that have no answer yet: they are answered in this order
+	unanswered []time.Time // when the extensions were sent that have no answer yet: those that succeed are answered in this order
 	progress   *pawlv1.Progress
 	tries      int
 	fallback   bool      // end replaces one that the broker refused

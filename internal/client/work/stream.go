@@ -59,7 +59,8 @@ type endings struct {
 
 func (e *endings) full() bool { return len(e.frames) >= maxFramesInFlight }
 
-// answered counts an answer. Those of a shard arrive in the order of the frames.
+// answered counts an answer. Those of a shard arrive in the order of the frames, except that a refusal may overtake others: then the oldest frame
+// counts as answered, and the newest has as many answers to come.
 func (e *endings) answered() {
 	if len(e.frames) == 0 {
 		return
@@ -518,8 +519,10 @@ func (s *Run) extended(p *pawlv1.Settled) {
 	if h != nil && len(h.unanswered) > 0 {
 		if e == nil {
 			h.confirm(h.unanswered[0])
+			h.unanswered = slices.Delete(h.unanswered, 0, 1)
+		} else { // it may have overtaken the answers to earlier ones, which must not confirm a later time than their own
+			h.unanswered = h.unanswered[:len(h.unanswered)-1]
 		}
-		h.unanswered = slices.Delete(h.unanswered, 0, 1)
 	}
 	s.mu.Unlock()
 	if code := pawltype.ErrorCode(e.GetCode()); code == pawltype.ErrStaleClaim || code == pawltype.ErrNotFound {

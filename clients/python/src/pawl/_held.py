@@ -37,7 +37,8 @@ class Held:
     cause: outcome.Interrupted | None = None
     aio: asyncio.Task[None] | None = None
     ending: _ending.Request | None = None
-    extended: float = 0.0
+    extended: float = 0.0  # when the last extension was sent
+    unanswered: list[float] = field(default_factory=list)  # when those were sent that have no answer: those that succeed have it in this order
     progress: task_pb2.Progress | None = None
     tries: int = 0
     is_fallback: bool = False
@@ -90,6 +91,7 @@ def _is_stop(err: BaseException) -> bool:
 def extension(held: Held, now: float) -> worker_pb2.ExtendRequest:
     """Returns the request for an extension, with the newest progress."""
     held.extended = now
+    held.unanswered.append(now)
     out = worker_pb2.ExtendRequest(task_id=held.name.task_id, claim_token=held.name.token, lease=held.task.lease)
     if held.progress is not None:
         out.progress.CopyFrom(held.progress)

@@ -62,7 +62,8 @@ class _Endings:
         return len(self.frames) >= _MAX_FRAMES
 
     def answered(self) -> None:
-        """Counts the response to an ending. Those of a shard come in the order of the frames."""
+        """Counts the response to an ending. Those of a shard come in the order of the frames, except that a refusal may overtake
+        others: then the oldest frame counts as answered, and the newest has as many responses to come."""
         if self.frames:
             self.frames[0] -= 1
             if self.frames[0] == 0:
@@ -445,6 +446,7 @@ class Run:
                 self._out.add(held)
             elif held.phase is Phase.RUNNING:
                 held.due = session.opened
+                held.unanswered.clear()
                 self._sweep_at(held.due)
         self._granted = 0
         self._session = session
@@ -606,16 +608,17 @@ class Run:
             del self._claims[held.name.token]
 
     def _extended(self, answer: worker_pb2.Settled) -> None:
-        """Handles the response to one extension. If the broker was unavailable, the next extension is due before the lease ends.
-        """
-        if answer.HasField("error"):
-            if answer.error.code in ("stale_claim", "not_found"):
-                self._lose(answer.claim_token, answer.error.reason)
-            return
+        """Handles the response to one extension. If the broker was unavailable, the next extension is due before the lease ends."""
+        sent = 0.0
         with self._lock:
             held = self._claims.get(answer.claim_token)
-        if held is not None:
-            self.extended(held, held.extended, cancel_requested=answer.cancel_requested)
+            if held is not None and held.unanswered:
+                # A refusal may overtake the responses to earlier ones, which must not confirm a later time than their own.
+                sent = held.unanswered.pop(-1 if answer.HasField("error") else 0)
+        if answer.error.code in ("stale_claim", "not_found"):
+            self._lose(answer.claim_token, answer.error.reason)
+        elif held is not None and not answer.HasField("error"):
+            self.extended(held, sent, cancel_requested=answer.cancel_requested)
 
     # The end
 
