@@ -91,7 +91,7 @@ func (g *enqueuer) enqueue(ctx context.Context, tasks []*pawlv1.TaskSpec, back *
 		defer func() { spans.End(results, nil) }()
 	}
 	parts := g.placeTasks(ctx, tasks, results, back)
-	errs := fanout.Each(len(parts), func(i int) error {
+	errs := fanout.EachUntilLate(ctx, len(parts), func(ctx context.Context, i int) error {
 		p := parts[i]
 		got, at, err := g.broker.Enqueue(ctx, p.shard, callinfo.Namespace(ctx), p.specs)
 		callinfo.Note(ctx, at)

@@ -481,6 +481,124 @@ func TestBatchOverShards(t *testing.T) {
 	}
 }
 
+// hungShard is a Broker whose second shard does not answer enqueues and settles.
+type hungShard struct{ Broker }
+
+func (b hungShard) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+	if shard == 2 {
+		<-ctx.Done()
+		return nil, broker.Stamp{}, ctx.Err()
+	}
+	return b.Broker.Enqueue(ctx, shard, ns, specs)
+}
+
+func (b hungShard) Settle(ctx context.Context, shard uint32, calls []broker.Settle) ([]broker.Settled, broker.Stamp, error) {
+	if shard == 2 {
+		<-ctx.Done()
+		return nil, broker.Stamp{}, ctx.Err()
+	}
+	return b.Broker.Settle(ctx, shard, calls)
+}
+
+// A batch waits a second longer for a shard that does not answer than for the others, and says that it does not know what became of its items.
+func TestBatchesWaitBrieflyForAHungShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, g, ctx := spread()
+		for _, queue := range []string{"a", "b", "c"} {
+			put(t, g, ctx, queue, 3, "1")
+		}
+		got, err := g.services.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: shares("a b c"), Max: 9})
+		if err != nil || len(got.GetTasks()) != 9 {
+			t.Fatalf("claimed %v, %v", got, err)
+		}
+		hung := hungShard{f}
+		g.services.producer.broker, g.services.worker.broker, g.services.sqs.broker = hung, hung, hung
+		codes := func(what string, n int, of func(i int) (task.ID, task.Code)) {
+			t.Helper()
+			for i := range n {
+				id, code := of(i)
+				if late := code == task.CodeUnavailable; late != (id.Shard() == 2) || !late && code != "" {
+					t.Errorf("%s: item %d, of shard %d: %q", what, i, id.Shard(), code)
+				}
+			}
+		}
+		settled := func(p *pawlv1.Settled) (task.ID, task.Code) {
+			id, _ := task.ParseID(p.GetTaskId())
+			return id, task.Code(p.GetError().GetCode())
+		}
+		within := func(what string, do func()) {
+			t.Helper()
+			began := time.Now()
+			do()
+			if took := time.Since(began); took != time.Second {
+				t.Errorf("%s took %s, want 1s", what, took)
+			}
+		}
+
+		within("an enqueue", func() {
+			out, err := g.services.producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{
+				{Type: "t", Queue: "a"}, {Type: "t", Queue: "b"}, {Type: "t", Queue: "c"}, {Type: "t", Queue: "b"}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			codes("an enqueue", 4, func(i int) (task.ID, task.Code) {
+				r := out.GetResults()[i]
+				if r.GetTask() == nil {
+					return task.NewID(2, 1, 1), task.Code(r.GetError().GetCode())
+				}
+				id, _ := task.ParseID(r.GetTask().GetTaskId())
+				return id, task.Code(r.GetError().GetCode())
+			})
+		})
+		r := &pawlv1.SettleRequest{}
+		var calls []broker.Settle
+		for i, c := range got.GetTasks() {
+			id, _ := task.ParseID(c.GetTaskId())
+			token, _ := task.ParseToken(c.GetClaimToken())
+			switch i % 3 {
+			case 0:
+				r.Acks = append(r.Acks, &pawlv1.AckRequest{TaskId: c.GetTaskId(), ClaimToken: c.GetClaimToken()})
+			case 1:
+				r.Releases = append(r.Releases, &pawlv1.ReleaseRequest{TaskId: c.GetTaskId(), ClaimToken: c.GetClaimToken()})
+			default:
+				calls = append(calls, broker.Settle{Verb: broker.Ack, Hold: broker.Hold{Namespace: callinfo.Namespace(ctx), ID: id, Token: token}})
+			}
+		}
+		within("a settle", func() {
+			out, err := g.services.worker.Settle(ctx, r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			codes("an ack", 3, func(i int) (task.ID, task.Code) { return settled(out.GetAcks()[i]) })
+			codes("a release", 3, func(i int) (task.ID, task.Code) { return settled(out.GetReleases()[i]) })
+		})
+		within("an SQS enqueue", func() {
+			half := task.AllSlots >> (task.SlotCount / 2)
+			q := queues.Queue{Name: "a", Parts: []queues.Part{{Shard: 1, Slots: half, Next: half}, {Shard: 2, Slots: task.AllSlots &^ half, Next: task.AllSlots &^ half}}}
+			specs := make([]task.Spec, 20)
+			for i := range specs {
+				specs[i] = task.Spec{Type: "t", Queue: "a", Key: fmt.Sprint(i), Priority: task.Normal, ContentType: "x/y"}
+			}
+			out := g.services.sqs.Enqueue(ctx, q, specs)
+			codes("an SQS enqueue", len(specs), func(i int) (task.ID, task.Code) {
+				if out[i].Err == nil {
+					return out[i].ID, ""
+				}
+				return task.NewID(q.Home(&specs[i]), 1, 1), g.Refusal(out[i].Err).Code
+			})
+		})
+		within("an SQS settle", func() {
+			out := g.services.sqs.Settle(ctx, calls)
+			codes("an SQS settle", 3, func(i int) (task.ID, task.Code) {
+				if out[i].Err == nil {
+					return calls[i].Hold.ID, ""
+				}
+				return calls[i].Hold.ID, g.Refusal(out[i].Err).Code
+			})
+		})
+	})
+}
+
 // Each task of a batch has its own creation time, although most times are equal.
 func TestBatchHasCreationTimes(t *testing.T) {
 	got := make([]broker.Enqueued, 4)

@@ -3,7 +3,9 @@ package gateway
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/pawlq/pawl/internal/admission"
@@ -212,7 +214,7 @@ func (g *sqsCore) Enqueue(ctx context.Context, q queues.Queue, specs []task.Spec
 		parts, p = partOf(parts, q.Home(s), len(specs)-i)
 		p.specs, p.index = append(p.specs, *s), append(p.index, i)
 	}
-	errs := fanout.Each(len(parts), func(n int) error {
+	errs := fanout.EachUntilLate(ctx, len(parts), func(ctx context.Context, n int) error {
 		got, at, err := g.broker.Enqueue(ctx, parts[n].shard, callinfo.Namespace(ctx), parts[n].specs)
 		callinfo.Note(ctx, at)
 		for i := range got {
@@ -256,20 +258,27 @@ func (g *sqsCore) Settle(ctx context.Context, calls []broker.Settle) []broker.Se
 		shard := calls[i].Hold.ID.Shard()
 		byShard[shard] = append(byShard[shard], i)
 	}
-	for shard, index := range byShard {
+	shards := slices.Collect(maps.Keys(byShard))
+	errs := fanout.EachUntilLate(ctx, len(shards), func(ctx context.Context, n int) error {
+		index := byShard[shards[n]]
 		some := make([]broker.Settle, len(index))
 		for n, i := range index {
 			some[n] = calls[i]
 		}
-		got, at, err := g.broker.Settle(ctx, shard, some)
+		got, at, err := g.broker.Settle(ctx, shards[n], some)
 		callinfo.Note(ctx, at)
-		for n, i := range index {
-			if err != nil {
-				out[i].Err = err
-				continue
-			}
-			out[i] = got[n]
-			g.noteSettled(&calls[i], &got[n])
+		for n := range got {
+			out[index[n]] = got[n]
+			g.noteSettled(&calls[index[n]], &got[n])
+		}
+		return err
+	})
+	for n, err := range errs {
+		if err == nil {
+			continue
+		}
+		for _, i := range byShard[shards[n]] {
+			out[i].Err = err
 		}
 	}
 	return out

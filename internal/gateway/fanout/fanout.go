@@ -5,13 +5,20 @@
 package fanout
 
 import (
+	"context"
 	"fmt"
+	"math"
 	"runtime/debug"
 	"sync"
+	"time"
 )
 
-// fanLimit bounds the goroutines that one call starts concurrently.
-const fanLimit = 16
+const (
+	// fanLimit bounds the goroutines that one call starts concurrently.
+	fanLimit = 16
+	// stragglerTime is how long the parts of a call that have not returned yet may take after one that has.
+	stragglerTime = time.Second
+)
 
 // Each calls fn for 0 … n-1 concurrently, and returns when all have returned. A panic becomes an error, so that it ends its request
 // only.
@@ -32,6 +39,23 @@ func Each(n int, fn func(i int) error) []error {
 	}
 	all.Wait()
 	return errs
+}
+
+// EachUntilLate is Each for parts that are answered each on its own. Their context ends when none has returned for stragglerTime after another:
+// so a shard that hangs or has no leader does not hold up the answers of the others. While none has returned, only ctx limits them, as it does a
+// call to one shard: the whole cluster may be busy.
+func EachUntilLate(ctx context.Context, n int, fn func(ctx context.Context, i int) error) []error {
+	if n == 1 {
+		return Each(1, func(int) error { return fn(ctx, 0) })
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	late := time.AfterFunc(math.MaxInt64, cancel)
+	defer late.Stop()
+	return Each(n, func(i int) error {
+		defer late.Reset(stragglerTime)
+		return fn(ctx, i)
+	})
 }
 
 // Safely calls fn and returns its panic as an error.
