@@ -16,8 +16,9 @@ import (
 const (
 	// fanLimit bounds the goroutines that one call starts concurrently.
 	fanLimit = 16
-	// stragglerTime is how long the parts of a call that have not returned yet may take after one that has.
-	stragglerTime = time.Second
+	// stragglerTime is how long the parts of a call that have not returned yet may take after one that has. It is less than the second that an
+	// SDK's worker gives its last endings, and a relay its batches.
+	stragglerTime = 800 * time.Millisecond
 )
 
 // Each calls fn for 0 … n-1 concurrently, and returns when all have returned. A panic becomes an error, so that it ends its request

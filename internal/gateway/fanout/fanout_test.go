@@ -19,7 +19,7 @@ func TestLimitsAreStable(t *testing.T) {
 	}
 }
 
-// Once a part has returned, those that are left have a second, and a second more after each further one.
+// Once a part has returned, those that are left have 800 ms, and as much again after each further one.
 func TestPartsAreLate(t *testing.T) {
 	const hangs = time.Hour
 	for _, c := range []struct {
@@ -28,13 +28,13 @@ func TestPartsAreLate(t *testing.T) {
 		took  time.Duration
 		late  string
 	}{
-		{"one that hangs", []time.Duration{0, hangs, 10 * time.Millisecond}, 1010 * time.Millisecond, "1"},
-		{"several that hang, and slow ones", []time.Duration{hangs, 1800 * time.Millisecond, hangs, 900 * time.Millisecond}, 2800 * time.Millisecond, "02"},
-		{"the last a moment too late", []time.Duration{0, time.Second - 1, 2 * time.Second}, 2*time.Second - 1, "2"},
+		{"one that hangs", []time.Duration{0, hangs, 10 * time.Millisecond}, 810 * time.Millisecond, "1"},
+		{"several that hang, and slow ones", []time.Duration{hangs, 1300 * time.Millisecond, hangs, 600 * time.Millisecond}, 2100 * time.Millisecond, "02"},
+		{"the last a moment too late", []time.Duration{0, 800*time.Millisecond - 1, 1600 * time.Millisecond}, 1600*time.Millisecond - 1, "2"},
 		{"all slow", []time.Duration{5 * time.Second, 5 * time.Second}, 5 * time.Second, ""},
 		{"one alone", []time.Duration{5 * time.Second}, 5 * time.Second, ""},
 		{"none", nil, 0, ""},
-		{"more than run at a time", append(slices.Repeat([]time.Duration{hangs}, fanLimit-1), slices.Repeat([]time.Duration{300 * time.Millisecond}, 10)...), 4 * time.Second, "01234567891011121314"},
+		{"more than run at a time", append(slices.Repeat([]time.Duration{hangs}, fanLimit-1), slices.Repeat([]time.Duration{300 * time.Millisecond}, 10)...), 3800 * time.Millisecond, "01234567891011121314"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
