@@ -14,9 +14,9 @@ import (
 
 // Limits on the headers in a dead letter's log line: about 4 KiB in all.
 const (
-	maxLogHeaders    = 16
-	maxLogHeaderName = 64  // bytes
-	MaxValue         = 200 // bytes
+	maxNames = 16
+	maxName  = 64  // bytes
+	MaxValue = 200 // bytes
 )
 
 // Default returns the headers included in a dead letter's log line unless the operator configures others: those by which
@@ -33,16 +33,16 @@ var credentials = map[string]bool{"authorization": true, "proxy-authorization": 
 
 // Parse parses the names of headers to log. The result is not nil, and contains each name once, in lower case.
 func Parse(texts []string) ([]string, error) {
-	if len(texts) > maxLogHeaders {
-		return nil, fmt.Errorf("%d names, at most %d are allowed", len(texts), maxLogHeaders)
+	if len(texts) > maxNames {
+		return nil, fmt.Errorf("%d names, at most %d are allowed", len(texts), maxNames)
 	}
 	names := make([]string, 0, len(texts))
 	for _, text := range texts {
 		text = strings.TrimSpace(text)
 		name := strings.ToLower(text)
 		switch {
-		case len(text) > maxLogHeaderName:
-			return nil, fmt.Errorf("%q has %d bytes, at most %d are allowed", task.Cut(text, maxLogHeaderName), len(text), maxLogHeaderName)
+		case len(text) > maxName:
+			return nil, fmt.Errorf("%q has %d bytes, at most %d are allowed", task.Cut(text, maxName), len(text), maxName)
 		case !headerName.MatchString(text):
 			return nil, fmt.Errorf("%q is not the name of a header: a name has letters, digits and . _ ~ -", text)
 		case credentials[name]:

@@ -7,16 +7,16 @@ import (
 )
 
 func TestParseLogHeaders(t *testing.T) {
-	many := slices.Repeat([]string{"x"}, maxLogHeaders+1)
+	many := slices.Repeat([]string{"x"}, maxNames+1)
 	for _, c := range []struct {
 		names []string
 		want  string // of the error
 	}{
-		{[]string{strings.Repeat("n", maxLogHeaderName)}, ""},
+		{[]string{strings.Repeat("n", maxName)}, ""},
 		{[]string{"x_a.b-c~1"}, ""},
 		{many[1:], ""},
 		{many, "17 names, at most 16 are allowed"},
-		{[]string{strings.Repeat("n", maxLogHeaderName+1)}, "has 65 bytes, at most 64 are allowed"},
+		{[]string{strings.Repeat("n", maxName+1)}, "has 65 bytes, at most 64 are allowed"},
 		{[]string{"a", ""}, `"" is not the name of a header`},
 		{[]string{"a b"}, `"a b" is not the name of a header`},
 		{[]string{"a=b"}, `"a=b" is not the name of a header`},
