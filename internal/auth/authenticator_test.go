@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -40,6 +41,65 @@ func TestStale(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A copy is stale when either clock says so: the monotonic clock stops while the machine is suspended, and the wall clock can be set back. Then
+// nobody is admitted, and calls that have begun end: their token may have been revoked meanwhile.
+func TestStaleByEitherClock(t *testing.T) {
+	for what, c := range map[string]struct {
+		monotonic, wall time.Duration // since the copy was refreshed
+		stale           bool
+	}{
+		"by neither":                       {0, 0, false},
+		"the machine was suspended":        {0, staleAfter + time.Second, true},
+		"for a night":                      {0, 9 * time.Hour, true},
+		"the wall clock was set back":      {staleAfter + time.Second, -9 * time.Hour, true},
+		"and the copy is still new enough": {0, -9 * time.Hour, false},
+	} {
+		secret, cert := NewSecret(), certified("dns:one")
+		d := NewAuthenticator(Config{Mode: Always})
+		d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(secret), SQS: true}, {Name: "b", Rights: Everything, Hash: HashOfCertificate("dns:one"), Certificate: "dns:one"}}})
+		d.Refreshed(time.Now())
+		v, err := d.Admit(secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began, leave := d.Track(t.Context(), v, nil)
+		defer leave()
+		d.Refreshed(withWall(t, time.Now().Add(-c.monotonic), c.monotonic-c.wall)) // a bubble's clock is not monotonic
+		d.mu.Lock()
+		d.checkAll(time.Now())
+		d.mu.Unlock()
+		begins, leave := d.Track(t.Context(), v, nil)
+		defer leave()
+		_, byToken := d.Admit(secret)
+		_, byCertificate := d.AdmitCertificate(cert)
+		_, _, byAccessKey := d.FindSigner(AccessKeyOf(HashOf(secret)).ID)
+		want, unknown := error(nil), error(task.NotFound("namespace", "other"))
+		if c.stale {
+			want, unknown = errStale, errNamespaceUnknown
+		}
+		for way, got := range map[string]error{"token": byToken, "certificate": byCertificate, "access key": byAccessKey,
+			"call that has begun": context.Cause(began), "call that begins": context.Cause(begins)} {
+			if got != want {
+				t.Errorf("%s: %s: %v, want %v", what, way, got, want)
+			}
+		}
+		if got := d.CheckNamespace("other"); got.Error() != unknown.Error() {
+			t.Errorf("%s: unknown namespace: %v, want %v", what, got, unknown)
+		}
+	}
+}
+
+// withWall returns t with its wall clock moved by d, and its monotonic clock as it is. Package time has no function for that.
+func withWall(t *testing.T, at time.Time, d time.Duration) time.Time {
+	t.Helper()
+	to := at
+	(*struct{ wall uint64 })(unsafe.Pointer(&to)).wall += uint64(d/time.Second) << 30 // wraps around for what is earlier
+	if to.Sub(at) != 0 || to.Round(0).Sub(at.Round(0)) != d {
+		t.Fatalf("%v, moved by %s, is %v", at, d, to)
+	}
+	return to
 }
 
 func TestNamespacesAreSorted(t *testing.T) {
