@@ -42,6 +42,45 @@ func TestSQSAccessTable(t *testing.T) {
 	}
 }
 
+// Each role allows the actions that docs/sqs.md says, and no others, also with a token for some queues. Only settling calls are no requests.
+func TestSQSActionsByRole(t *testing.T) {
+	send, settle := "SendMessage SendMessageBatch", "DeleteMessage DeleteMessageBatch ChangeMessageVisibility ChangeMessageVisibilityBatch"
+	look := "GetQueueUrl GetQueueAttributes ListQueues ListDeadLetterSourceQueues ListQueueTags"
+	change := "CreateQueue DeleteQueue PurgeQueue SetQueueAttributes TagQueue UntagQueue AddPermission RemovePermission StartMessageMoveTask CancelMessageMoveTask"
+	of := map[auth.Roles]string{
+		auth.Produce: look + " " + send,
+		auth.Consume: look + " ReceiveMessage " + settle,
+		auth.Observe: look + " ListMessageMoveTasks",
+		auth.Operate: look + " ListMessageMoveTasks " + change,
+		auth.Admin:   strings.Join(sqs.Actions(), " "),
+	}
+	k := newTokenSet()
+	for role := range of {
+		k.add(role.String(), auth.Rights{Namespace: "team", Queues: []string{"mail*"}, Roles: role})
+	}
+	g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
+	k.publish()
+	for role, allowed := range of {
+		for _, action := range sqs.Actions() {
+			ctx, c := callinfo.Begin(t.Context(), "sqs", "test")
+			c.Web = httptest.NewRequest("POST", "http://localhost/", nil)
+			c.Web.Header.Set("Authorization", "Bearer "+k.secret[role.String()])
+			s := NewSQSCaller(g, c)
+			if _, err := s.Enter(ctx); err != nil {
+				t.Fatal(err)
+			}
+			_, err := s.Authorize(action)
+			if want := slices.Contains(strings.Fields(allowed), action); (err == nil) != want {
+				t.Errorf("%s with the role %s: %v, want it allowed: %t", action, role, err, want)
+			}
+			if counts := sqsNeeds[action].countsAsRequest(c.Principal); counts == slices.Contains(strings.Fields(settle), action) {
+				t.Errorf("%s with the role %s counts as a request: %t", action, role, counts)
+			}
+			s.Leave()
+		}
+	}
+}
+
 // The error of a malformed signature is reported with its code. Any other error stays unchanged.
 func TestUnsigned(t *testing.T) {
 	if err := unsigned(io.ErrNoProgress); err != io.ErrNoProgress {
