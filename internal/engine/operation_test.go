@@ -3,9 +3,11 @@ package engine_test
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 
@@ -123,6 +125,52 @@ func doStep(w *engine.World, c *operation.StepCall, gone []string, meanwhile ...
 	return engine.Run(w, func(r *engine.Round) (operation.StepAnswer, error) {
 		return operation.DoStep(r, "default", c, selected, gone)
 	})
+}
+
+// A move keeps everything that the producer has specified, except for what belongs to the old task, or is over.
+func TestMovesKeepTheSpec(t *testing.T) {
+	w := engine.NewWorld(t)
+	retention := 30 * time.Hour
+	was := task.Spec{Type: "job", Payload: []byte("p"), ContentType: "text/plain", Queue: "from", Priority: task.High, RunAt: w.Now.Add(time.Hour).Time(),
+		IdempotencyKey: "i", IdempotencyTTL: time.Minute, MaxAttempts: 7, Retry: &task.Retry{Initial: time.Second, Factor: 3, Max: time.Hour, Jitter: 0.5},
+		Timeout: time.Minute, ExpiresIn: 2 * time.Hour, Retention: &retention, Key: "k", Cost: 9, Tags: []string{"a", "b"}, Headers: map[string]string{"c": "d"},
+		Unique: &task.Unique{Key: "u", States: task.Unfinished, OnConflict: task.Reject}, Parent: &task.Parent{ID: w.NewID(), Result: []byte("r"), ContentType: "text/html", Omitted: true}}
+	dropped := []string{"Queue", "IdempotencyKey", "IdempotencyTTL", // of the old task
+		"Delay", "RequestID", "AnyContent", "RequestTTL", "Restored", "Archived", "Routed", "Then", "Member", // of its enqueue; a task of a workflow is not moved
+		"ExpiresIn", "Moved"} // checked below
+	a, err := w.Enqueue(was)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Now = w.Now.Add(10 * time.Minute)
+	o, err := engine.Run(w, func(r *engine.Round) (*operation.Operation, error) {
+		return operation.Start(r, "default", w.NewID(), operation.Spec{Action: task.Move, ToQueue: "to", Filter: query.Filter{Queue: "from", Not: "to", States: []task.State{task.Scheduled}}})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := doStep(w, stepCall(w, o, 1), nil); err != nil {
+		t.Fatal(err)
+	}
+	sent := outbox.List(w.Store, "default", task.ID{}, 10)
+	if len(sent) != 1 {
+		t.Fatalf("%d messages were sent, want 1", len(sent))
+	}
+	to := sent[0].Spec
+	for field, value := range reflect.ValueOf(was).Fields() {
+		got := reflect.ValueOf(to).FieldByName(field.Name).Interface()
+		switch given := !value.IsZero(); {
+		case slices.Contains(dropped, field.Name):
+		case !given:
+			t.Errorf("the test gives no %s to the task that is moved", field.Name)
+		case !reflect.DeepEqual(got, value.Interface()):
+			t.Errorf("%s: %v, want %v", field.Name, got, value)
+		}
+	}
+	want := &task.Moved{From: a.ID, Operation: o.ID}
+	if to.ExpiresIn != 110*time.Minute || to.Queue != "to" || to.IdempotencyKey != "" || !reflect.DeepEqual(to.Moved, want) {
+		t.Errorf("it expires in %s, in queue %q, with idempotency key %q; moved as %+v, want %+v", to.ExpiresIn, to.Queue, to.IdempotencyKey, to.Moved, want)
+	}
 }
 
 func tallyWords(t *operation.Tally) string {
