@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/task"
@@ -109,6 +111,28 @@ func TestScope(t *testing.T) {
 		if (err == nil) != allowed {
 			t.Errorf("queue %q: %v", queue, err)
 		}
+	}
+}
+
+// Every part of a request, and what the caller may see, reaches the shards that are asked.
+func TestFilterOfARequest(t *testing.T) {
+	id := task.NewID(1, 2, 3)
+	scope := task.Scope{Queues: []string{"mail*"}}
+	ctx, c := callinfo.Begin(task.WithScope(t.Context(), scope), "grpc", "test")
+	c.Namespace = "team"
+	want := events.Filter{Namespace: "team", Queue: "mail", Type: "send", Task: id, Kinds: []events.Kind{"task.*", "queue.paused"}, Scope: scope}
+	for field, value := range reflect.ValueOf(want).Fields() {
+		if value.IsZero() {
+			t.Errorf("the test does not cover %s", field.Name)
+		}
+	}
+	w, err := newWorld(1).newWatcher(ctx, &pawlv1.WatchEventsRequest{Queue: "mail", Type: "send", TaskId: id.String(), Kinds: []string{"task.*", "queue.paused"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	if got := w.query(events.Place{}, 0).Filter; !reflect.DeepEqual(got, want) {
+		t.Errorf("shards are asked for %+v, want %+v", got, want)
 	}
 }
 
