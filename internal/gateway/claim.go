@@ -81,6 +81,7 @@ type claims struct {
 	registry *registry.Registry // of this node's workers
 	log      *slog.Logger
 	shares   roundrobin.Picker
+	slow     slowShards
 
 	releases sync.WaitGroup // of claims that nobody received
 	stopping context.Context
@@ -161,16 +162,16 @@ func (g *claims) giveBack(claimed []broker.Claimed) {
 		hold := broker.Hold{Namespace: c.Namespace, ID: c.ID, Token: c.Token}
 		byShard[c.ID.Shard()] = append(byShard[c.ID.Shard()], broker.Settle{Verb: broker.GiveBack, Hold: hold})
 	}
-	g.releases.Go(func() {
-		ctx, cancel := context.WithTimeout(g.stopping, giveBackTime)
-		defer cancel()
-		for shard, calls := range byShard {
+	for shard, calls := range byShard {
+		g.releases.Go(func() {
+			ctx, cancel := context.WithTimeout(g.stopping, giveBackTime)
+			defer cancel()
 			err := fanout.Safely(func() error { _, _, err := g.broker.Settle(ctx, shard, calls); return err })
 			if err != nil {
 				g.log.Info("undelivered claims stay in place until their leases end", "shard", shard, "tasks", len(calls), "error", err)
 			}
-		}
-	})
+		})
+	}
 }
 
 // maxFrame bounds the claims in one message, below the limit of a message.

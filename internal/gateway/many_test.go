@@ -680,7 +680,8 @@ func TestAwaitAny(t *testing.T) {
 			defer leave()
 			began := time.Now()
 			go c.happens(f, leave)
-			got := g.claims.awaitAny(ctx, broker.ClaimCall{Queues: []broker.Share{{Queue: "a"}, {Queue: "b"}}}, [][]uint32{{1}, {2}}, 5*time.Second)
+			m := &manyClaim{g: g.claims, call: broker.ClaimCall{Queues: queuesOf("a b")}, claimPass: newClaimPass([][]uint32{{1}, {2}})}
+			got := m.awaitAny(ctx, 5*time.Second)
 			if took := time.Since(began); got != c.want || took != c.after {
 				t.Errorf("%s: shard %d after %v, want %d after %v", what, got, took, c.want, c.after)
 			}
@@ -785,7 +786,8 @@ func TestPausesOfShardsDoNotAddUp(t *testing.T) {
 			f.set(func() { f.down[2] = true; f.notify() })
 		}()
 		began := time.Now()
-		got := g.claims.awaitAny(t.Context(), broker.ClaimCall{Queues: []broker.Share{{Queue: "a"}, {Queue: "b"}}}, [][]uint32{{1}, {2}}, time.Minute)
+		m := &manyClaim{g: g.claims, call: broker.ClaimCall{Queues: queuesOf("a b")}, claimPass: newClaimPass([][]uint32{{1}, {2}})}
+		got := m.awaitAny(t.Context(), time.Minute)
 		if took := time.Since(began); got != 0 || took != watchRetryPause {
 			t.Errorf("shard %d after %v, want none after %v", got, took, watchRetryPause)
 		}
@@ -907,5 +909,178 @@ func TestLostResponseWithoutClaimKey(t *testing.T) {
 	f.loses = map[uint32]bool{1: true}
 	if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6}); got != "b" || len(f.left) != 0 {
 		t.Errorf("claim got %q and abandoned %+v", got, f.left)
+	}
+}
+
+// tardy is a broker in which a shard's ClaimNow takes a while. It ends earlier with its caller; the outcome is then unknown.
+type tardy struct {
+	*fake
+	shard uint32
+	takes time.Duration
+}
+
+func (b tardy) ClaimNow(ctx context.Context, shard uint32, c broker.ClaimCall) ([]broker.Claimed, broker.Stamp, error) {
+	if shard == b.shard {
+		select {
+		case <-time.After(b.takes):
+		case <-ctx.Done():
+			return nil, broker.Stamp{}, broker.Unknown("shard %d: %v", shard, ctx.Err())
+		}
+	}
+	return b.fake.ClaimNow(ctx, shard, c)
+}
+
+// While one shard hangs, workers get the tasks of the others: by a stream or by calls, with a claim key or without, by order or by weight.
+func TestClaimsBesideAHangingShard(t *testing.T) {
+	for shard := range uint32(3) {
+		others := strings.ReplaceAll("abc", string(rune('a'+shard)), "")
+		inSpread := func(fn func(f *fake)) {
+			synctest.Test(t, func(*testing.T) {
+				f := newFake(1, 2, 3)
+				f.home = map[string]uint32{"a": 1, "b": 2, "c": 3}
+				fn(f)
+			})
+		}
+		inSpread(func(f *fake) {
+			s := startWorker(t, f, &pawlv1.WorkRequest{Hello: hello("a", "b", "c")})
+			s.g.claims.broker = tardy{f, 1 + shard, time.Hour}
+			for _, q := range others {
+				s.enqueue(string(q), 3)
+			}
+			began := time.Now()
+			for range 6 {
+				s.send(&pawlv1.WorkRequest{Grant: 1})
+				s.tasks(1)
+			}
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("shard %d hangs: six tasks of others took %v", 1+shard, took)
+			}
+			if err := s.end(); err != nil {
+				t.Error(err)
+			}
+		})
+		for _, queues := range []string{"a b c", "a=1 b=1 c=1"} {
+			for _, key := range []string{"", "k"} {
+				inSpread(func(f *fake) {
+					g := newGateway(f)
+					ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
+					for _, q := range others {
+						put(t, g, ctx, string(q), 1, "1")
+					}
+					g.claims.broker = tardy{f, 1 + shard, time.Hour}
+					began := time.Now()
+					got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares(queues), Max: 9, ClaimKey: key})
+					if took := time.Since(began); got != others || took > time.Second {
+						t.Errorf("shard %d hangs: a claim of %s with key %q got %q after %v, want %q", 1+shard, queues, key, got, took, others)
+					}
+					g.Shutdown(context.Background())
+					if abandoned := len(f.left); abandoned != len(key) {
+						t.Errorf("shard %d hangs: a claim of %s with key %q abandoned %d calls, want %d", 1+shard, queues, key, abandoned, len(key))
+					}
+				})
+			}
+		}
+	}
+}
+
+// A late answer is used by a claim that has nothing else, and otherwise given back, so that no task stays claimed for nobody. A shard that has
+// answered late is asked again.
+func TestLateAnswers(t *testing.T) {
+	for _, c := range []struct {
+		what, queues string
+		takes        time.Duration
+		wait         time.Duration
+		others       int
+		want         string
+		took         time.Duration
+	}{
+		{"nothing else, without a wait", "a b", askTime + 1, 0, 0, "aa", askTime + 1},
+		{"nothing else, by weight", "a=1 b=1", askTime + 1, 0, 0, "aa", askTime + 1},
+		{"nothing else, with a wait", "a b", 10 * askTime, time.Minute, 0, "aa", 10 * askTime},
+		{"too late without a wait", "a b", 10 * askTime, 0, 0, "", 2 * askTime},
+		{"something else", "a b", askTime + 1, time.Minute, 1, "b", askTime},
+		{"in time", "a b", askTime - 1, 0, 1, "aab", askTime - 1},
+	} {
+		for _, key := range []string{"", "k"} {
+			synctest.Test(t, func(t *testing.T) {
+				f, g, ctx := spread()
+				put(t, g, ctx, "a", 2, "1")
+				put(t, g, ctx, "b", c.others, "1")
+				g.claims.broker = lateAnswer{tardy{f, 1, c.takes}}
+				began := time.Now()
+				r := &pawlv1.ClaimRequest{Queues: shares(c.queues), Max: 9, ClaimKey: key}
+				if c.wait > 0 {
+					r.Wait = durationpb.New(c.wait)
+				}
+				got := claimText(t, g, ctx, r)
+				if took := time.Since(began); got != c.want || took != c.took {
+					t.Errorf("%s, key %q: got %q after %v, want %q after %v", c.what, key, got, took, c.want, c.took)
+				}
+				g.claims.close(context.Background())
+				claimed := 0
+				for _, x := range f.inOrder(1) {
+					if x.view.Exec.State == task.Claimed {
+						claimed++
+					}
+				}
+				if want := strings.Count(c.want, "a"); claimed != want {
+					t.Errorf("%s, key %q: %d tasks of the slow shard are claimed, want %d", c.what, key, claimed, want)
+				}
+				g.claims = newClaims()
+				g.wire()
+				g.Shutdown(context.Background())
+			})
+		}
+	}
+}
+
+// lateAnswer is a tardy broker whose shard does not notice that its caller has left.
+type lateAnswer struct{ tardy }
+
+func (b lateAnswer) ClaimNow(ctx context.Context, shard uint32, c broker.ClaimCall) ([]broker.Claimed, broker.Stamp, error) {
+	return b.tardy.ClaimNow(context.WithoutCancel(ctx), shard, c)
+}
+
+// A shard that was left out takes part again once it answers.
+func TestShardIsAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, g, ctx := spread()
+		put(t, g, ctx, "a", 1, "1")
+		g.claims.broker = tardy{f, 1, time.Hour}
+		r := &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 9}
+		for i, want := range []time.Duration{2 * askTime, 0} { // the second claim leaves the shard out
+			began := time.Now()
+			if got := claimText(t, g, ctx, r); got != "" || time.Since(began) != want {
+				t.Errorf("claim %d beside a shard that hangs got %q after %v, want nothing after %v", i+1, got, time.Since(began), want)
+			}
+		}
+		g.claims.broker = f
+		r.Wait = durationpb.New(time.Minute)
+		began := time.Now()
+		if got := claimText(t, g, ctx, r); got != "a" || time.Since(began) > watchRetryPause {
+			t.Errorf("a claim that waits got %q after %v, want a within %v", got, time.Since(began), watchRetryPause)
+		}
+		g.Shutdown(context.Background())
+	})
+}
+
+// A late answer is not added to other tasks, or taken for another queue's: that could be more than the claim asks for.
+func TestLateAnswerStandsAlone(t *testing.T) {
+	for what, c := range map[string]struct {
+		got  int // from other shards
+		from int // the queue that is asked for
+		want int
+	}{"nothing else": {0, 0, 2}, "one from elsewhere": {1, 0, 0}, "another queue": {0, 1, 0}} {
+		_, g, ctx := spread()
+		m := &manyClaim{g: g.claims, call: broker.ClaimCall{Queues: queuesOf("a b"), Max: 2}, lost: lostParts{}, claimPass: newClaimPass([][]uint32{{1}, {1}})}
+		p := &partCall{place: place{0, 1}, done: make(chan struct{}), got: make([]broker.Claimed, 2)}
+		for i := range p.got {
+			p.got[i].Envelope = &schema.Envelope{}
+		}
+		close(p.done)
+		m.late, m.got = map[uint32]*partCall{1: p}, make([]broker.Claimed, c.got)
+		if n := m.ask(ctx, c.from, c.from+1, 1, 2-c.got); n != c.want || (len(m.late) == 0) != (c.want > 0) || len(m.got) != c.got+c.want {
+			t.Errorf("%s: %d tasks are taken of a late answer, want %d", what, n, c.want)
+		}
 	}
 }
