@@ -9,7 +9,6 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/router/forward"
-	"github.com/pawlq/pawl/internal/task"
 )
 
 // If the answer to a claim at another node is lost, nobody has the tasks until their leases end. So a claim without a key gets one for the
@@ -121,6 +120,7 @@ type claimID struct {
 type servedClaim struct {
 	cancel context.CancelFunc
 	ended  chan struct{}
+	got    bool // whether it has claimed tasks; read after ended is closed
 }
 
 // claimForOthers runs a claim of another node such that it can be abandoned. Tasks that its caller can no longer receive are given back.
@@ -132,6 +132,7 @@ func (c *Claims) claimForOthers(ctx context.Context, a claimArgs) (claimAnswer, 
 	c.served.begin(id, one)
 	defer c.served.end(id, one)
 	out, err := c.claimHere(ctx, a)
+	one.got = len(out.Out) > 0
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -169,78 +170,16 @@ func (s *servedClaims) end(id claimID, c *servedClaim) {
 	}
 }
 
-// cancel ends a claim that may still be waiting here, and returns when it has ended.
-func (s *servedClaims) cancel(id claimID) {
+// cancel ends a claim that may still be waiting here; nil: none is.
+func (s *servedClaims) cancel(id claimID) *servedClaim {
 	s.mu.Lock()
 	c := s.byID[id]
 	s.mu.Unlock()
 	if c != nil {
 		c.cancel()
-		<-c.ended
 	}
+	return c
 }
 
-const (
-	// giveBackTime bounds the release, on this node, of claims that nobody received.
-	giveBackTime = 10 * time.Second
-	// maxAbandoned bounds the claims with lost answers that are handled at a time. Those of others are held until their leases end.
-	maxAbandoned = 1000
-	// abandonMin and abandonMax bound how long to try: as long as the lease, after which the tasks are free.
-	abandonMin = 10 * time.Second
-	abandonMax = 10 * time.Minute
-	// abandonPause is the pause between two attempts, in addition to the search for the leader that each involves.
-	abandonPause = time.Second
-)
-
-// Abandon gives back, in the background, what a claim of unknown outcome may have got. The claim must have a key that will not be used
-// again.
-func (c *Claims) Abandon(shard uint32, call broker.ClaimCall) {
-	select {
-	case c.abandoned <- struct{}{}:
-	default:
-		c.log.Warn("a claim whose answer was lost waits for the end of its leases: too many are looked after", "shard", shard)
-		return
-	}
-	lease := call.Lease
-	if lease == 0 {
-		lease = task.DefaultSettings().Lease
-	}
-	c.forward.Life.Go(func() {
-		defer func() { <-c.abandoned }()
-		ctx, cancel := context.WithTimeout(c.forward.Life.Context(), min(max(lease, abandonMin), abandonMax))
-		defer cancel()
-		for ctx.Err() == nil {
-			got, err := c.abandon.Call(ctx, shard, abandonArgs{shard, call.Namespace, call.ClaimKey})
-			if err == nil {
-				if got > 0 {
-					c.log.Info("claims whose answer was lost were given back", "shard", shard, "tasks", got)
-				}
-				return
-			}
-			c.forward.Life.Sleep(ctx, abandonPause)
-		}
-		c.log.Info("a claim whose answer was lost waits for the end of its leases", "shard", shard)
-	})
-}
-
-type abandonArgs struct {
-	Shard     uint32
-	Namespace string
-	Key       string
-}
-
-// abandonHere finds what a claim key got, by claiming from no queue, and releases it. Finding claims marks them as repeated, so that GiveBack
-// would be refused; but nobody else has the key.
-func (c *Claims) abandonHere(ctx context.Context, a abandonArgs) (int, error) {
-	c.served.cancel(claimID{a.Shard, a.Namespace, a.Key})
-	got, _, err := c.broker.Claim(ctx, a.Shard, broker.ClaimCall{Namespace: a.Namespace, ClaimKey: a.Key, Max: task.MaxClaim}, 0)
-	if err != nil || len(got) == 0 {
-		return 0, err
-	}
-	calls := make([]broker.Settle, len(got))
-	for i, t := range got {
-		calls[i] = broker.Settle{Verb: broker.Release, Hold: broker.Hold{Namespace: t.Namespace, ID: t.ID, Token: t.Token}}
-	}
-	_, _, err = c.broker.Settle(ctx, a.Shard, calls)
-	return len(got), err
-}
+// giveBackTime bounds the release, on this node, of claims that nobody received.
+const giveBackTime = 10 * time.Second

@@ -49,17 +49,16 @@ type Claims struct {
 	settle       forward.Caller[settleArgs, settleAnswer]
 	claim        claimCaller
 	claimBriefly claimCaller // for callers that have other shards to ask
-	abandon      forward.Caller[abandonArgs, int]
 
 	served    servedClaims
 	awaits    awaits
 	remote    remoteClaims
-	abandoned chan struct{} // one slot per running Abandon
+	abandoned abandons
 }
 
 // New returns the claims of a node.
 func New(f *forward.Forwarder, b Broker, p Peers, log *slog.Logger) *Claims {
-	c := &Claims{forward: f, broker: b, log: log, abandoned: make(chan struct{}, maxAbandoned)}
+	c := &Claims{forward: f, broker: b, log: log}
 	c.settle = forward.Register(f, &forward.Method[settleArgs, settleAnswer]{Rule: verb.Rule{Name: "settle"}, Run: func(ctx context.Context, a settleArgs) (out settleAnswer, err error) {
 		out.Out, out.At, err = b.Settle(ctx, a.Shard, a.Calls)
 		return out, err
@@ -67,7 +66,7 @@ func New(f *forward.Forwarder, b Broker, p Peers, log *slog.Logger) *Claims {
 	c.claim = forward.Register(f, &claimMethod{Rule: verb.Rule{Name: "claim"}, Run: c.claimHere, ForOthers: c.claimForOthers,
 		Wait: func(a *claimArgs) *time.Duration { return &a.Wait }})
 	c.claimBriefly = c.claim.WithPatience(briefTime)
-	c.abandon = forward.RegisterIdempotent(f, "abandon", c.abandonHere)
+	c.abandoned = abandons{forward: f, log: log, abandon: forward.RegisterIdempotent(f, "abandon", c.abandonHere)}
 	c.awaits = awaits{forward: f, await: forward.Register(f, &awaitMethod{Rule: verb.Rule{Name: "await", Idempotent: true}, Run: c.awaitHere,
 		Wait: func(a *awaitArgs) *time.Duration { return &a.Wait }})}
 	c.remote = remoteClaims{forward: f, peers: p, log: log}
@@ -79,7 +78,7 @@ const closeTime = 2 * time.Second
 
 // Close gives back claims whose answers were lost. It must be called before the forwarder is closed, and no call may begin after it.
 func (c *Claims) Close() {
-	for end := time.Now().Add(closeTime); len(c.abandoned) > 0 && time.Now().Before(end); {
+	for end := time.Now().Add(closeTime); c.abandoned.count() > 0 && time.Now().Before(end); {
 		c.forward.Life.Sleep(context.Background(), closePause)
 	}
 }

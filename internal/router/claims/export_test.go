@@ -16,7 +16,7 @@ func (c *Claims) Served() int {
 }
 
 // Abandoned returns how many claims with lost answers are being looked after.
-func (c *Claims) Abandoned() int { return len(c.abandoned) }
+func (c *Claims) Abandoned() int { return c.abandoned.count() }
 
 // Watches returns how many shared watches there are.
 func (c *Claims) Watches() int {

@@ -248,7 +248,7 @@ func TestLostClaimIsSoughtUntilLeaseEnds(t *testing.T) {
 			}
 			time.Sleep(2 * time.Millisecond)
 			synctest.Wait()
-			if n := len(a.claims); claims.Abandoned() != 0 || strings.Count(log.String(), "waits for the end of its leases") != 1 || n < int(c.want/time.Second) || n > int(c.want/time.Second)+1 {
+			if n := len(a.claims); claims.Abandoned() != 0 || strings.Count(log.String(), "wait for the end of their leases") != 1 || n < int(c.want/time.Second) || n > int(c.want/time.Second)+1 {
 				t.Errorf("a lease of %v: after %v and %d tries the log is %s", c.lease, c.want, n, log)
 			}
 		})
@@ -285,23 +285,20 @@ func TestCloseWaitsForLostClaims(t *testing.T) {
 	for busy, most := range map[int][2]time.Duration{0: {0, 0}, 1: {time.Second, 1020 * time.Millisecond}, 2: {2 * time.Second, 2010 * time.Millisecond}} {
 		synctest.Test(t, func(t *testing.T) {
 			claims, log := newLocal(t, &localBroker{})
-			for range busy {
-				claims.abandoned <- struct{}{}
+			count := func(n int) {
+				claims.abandoned.mu.Lock()
+				defer claims.abandoned.mu.Unlock()
+				claims.abandoned.all += n
 			}
-			time.AfterFunc(time.Second, func() {
-				if busy > 0 {
-					<-claims.abandoned
-				}
-			})
+			count(busy)
+			time.AfterFunc(time.Second, func() { count(-min(busy, 1)) })
 			began := time.Now()
 			claims.Close()
 			if took := time.Since(began); took < most[0] || took > most[1] {
 				t.Errorf("with %d lost claims Close took %v, want %v", busy, took, most)
 			}
-			for len(claims.abandoned) < 1000 {
-				claims.abandoned <- struct{}{}
-			}
-			if claims.Abandon(1, broker.ClaimCall{}); strings.Count(log.String(), "too many are looked after") != 1 || len(claims.abandoned) != 1000 {
+			count(100_000 - claims.Abandoned())
+			if claims.Abandon(1, broker.ClaimCall{}); strings.Count(log.String(), "too many are looked after") != 1 || claims.Abandoned() != 100_000 {
 				t.Errorf("beyond the bound, the log is %s", log)
 			}
 			time.Sleep(time.Second)
@@ -446,5 +443,23 @@ func TestWatchesOfOneClaim(t *testing.T) {
 	f.handleNotices(l, &notices{Lost: []broker.Lost{{ID: now.ID, Token: now.Token, Reason: task.StaleExpired}}})
 	if lost != 2 || len(f.claims)+len(f.byShard)+len(one.remote)+len(two.remote) != 0 {
 		t.Errorf("the loss of a claim was reported to %d of its two watches, and %d claims are left", lost, len(f.claims))
+	}
+}
+
+// Of a claim that is cut off here while it waits, the broker need not be asked what it got, unless it had just got something.
+func TestCutOffClaimIsSought(t *testing.T) {
+	for _, got := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			a := &localBroker{}
+			claims, _ := newLocal(t, a)
+			id, one := claimID{1, "ns", "k"}, &servedClaim{ended: make(chan struct{}), got: got}
+			one.cancel = func() { claims.served.end(id, one) }
+			claims.served.begin(id, one)
+			claims.Abandon(1, broker.ClaimCall{Namespace: "ns", ClaimKey: "k"})
+			synctest.Wait()
+			if asked := len(a.claims) > 0; asked != got || claims.Abandoned() != 0 {
+				t.Errorf("a claim that has got something: %t; the broker was asked: %t", got, asked)
+			}
+		})
 	}
 }

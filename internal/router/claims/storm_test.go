@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,4 +110,33 @@ func settle(t *testing.T, m *routertest.Member, s broker.Settle) {
 	if _, _, err := m.Settle(context.Background(), 1, []broker.Settle{s}); err != nil {
 		t.Error(err)
 	}
+}
+
+// A node with many idle claims at a leader elsewhere stops: a few calls tell the leader, which asks no shard about claims that got nothing.
+// A task that was on its way to the node is given back, unless its caller has it.
+func TestDrainWithManyIdleClaims(t *testing.T) {
+	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
+		const idle = 3000
+		m := f.Nodes[2]
+		var all sync.WaitGroup
+		var received atomic.Int32
+		for range idle {
+			all.Go(func() {
+				got, _, _ := m.Claim(bg, 1, routertest.QueueCall(1), time.Minute)
+				received.Add(int32(len(got))) // #nosec G115 -- one
+			})
+		}
+		routertest.Pass(time.Second)
+		id := f.Put(1)[0]
+		routertest.Pass(routertest.Latency / 2)
+		close(m.Drain) // the answer with the task is on its way
+		all.Wait()
+		routertest.Pass(5 * time.Second)
+		if n := f.Count("abandon"); n < 1 || n > 10 || m.Abandoned() != 0 {
+			t.Errorf("%d idle claims led to %d calls of abandon, and %d are still looked after", idle, n, m.Abandoned())
+		}
+		if x := f.State(id); x.Fence != 1 || (x.State == task.Claimed) != (received.Load() == 1) {
+			t.Errorf("the task on its way is %s after %d claims, and %d callers have it", x.State, x.Fence, received.Load())
+		}
+	})
 }
