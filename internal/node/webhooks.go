@@ -58,11 +58,16 @@ func newWatches(r *forward.Forwarder, b *broker.Broker, shards func() []uint32) 
 
 // depths adds up the shards' counts for queues.
 func (w *watches) depths(ctx context.Context, ns string, patterns []string, since bool) (all []webhooks.Depth, missing bool) {
+	shards := w.shards()
+	meters := make([][]broker.Meter, len(shards))
+	errs := forward.EachShard(shards, func(i int, shard uint32) (err error) {
+		meters[i], err = w.meters(ctx, shard, meterArgs{ns, patterns, since})
+		return err
+	})
 	at := map[string]int{}
 	now := store.TimeOf(time.Now())
-	for _, shard := range w.shards() {
-		some, err := w.meters(ctx, shard, meterArgs{ns, patterns, since})
-		if err != nil {
+	for i, some := range meters {
+		if errs[i] != nil {
 			missing = true
 			continue
 		}

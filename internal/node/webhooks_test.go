@@ -18,6 +18,7 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/pawltype"
 
 	verifier "github.com/standard-webhooks/standard-webhooks/libraries/go"
@@ -518,4 +519,23 @@ func TestPausedRotatedAndRemovedWebhooks(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A shard that hangs does not keep thresholds from the depths of the others.
+func TestDepthsBesideAHangingShard(t *testing.T) {
+	for hangs := range uint32(3) {
+		synctest.Test(t, func(t *testing.T) {
+			w := &watches{shards: func() []uint32 { return []uint32{0, 1, 2} }, meters: func(ctx context.Context, id uint32, _ meterArgs) ([]broker.Meter, error) {
+				if id == hangs {
+					<-ctx.Done()
+				}
+				return []broker.Meter{{Queue: "q", Ready: 100}}, ctx.Err()
+			}}
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			if all, missing := w.depths(ctx, "ns", nil, false); len(all) != 1 || all[0].Ready != 200 || !missing {
+				t.Errorf("shard %d hangs: the depths are %+v, missing: %t", hangs, all, missing)
+			}
+		})
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -26,8 +27,8 @@ const (
 	// crossEvery is how often at most a webhook is notified that a queue is over, or that it is under: of a queue that oscillates, it
 	// learns the state when the minute is over.
 	crossEvery = time.Minute
-	// depthsTime bounds the wait for the shards' answers.
-	depthsTime = 5 * time.Second
+	// depthsTime bounds the wait for the shards' answers. What a queue has in the others may be enough to be over a threshold.
+	depthsTime = time.Second
 	// crossingsAtOnce bounds the crossings in one entry.
 	crossingsAtOnce = 200
 )
@@ -132,14 +133,16 @@ func (p *Dispatcher) checkThresholds(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var failed []error
-	for ns, some := range byNamespace(hooks) {
-		depths, missing := p.depths(ctx, ns, some)
-		if err := w.crossed(ctx, ns, some, depths, missing); err != nil {
-			failed = append(failed, fmt.Errorf("namespace %q: %w", ns, err))
+	spaces := byNamespace(hooks)
+	names := slices.Collect(maps.Keys(spaces))
+	errs := make([]error, len(names))
+	system.Each(len(names), func(i int) {
+		depths, missing := p.depths(ctx, names[i], spaces[names[i]])
+		if err := w.crossed(ctx, names[i], spaces[names[i]], depths, missing); err != nil {
+			errs[i] = fmt.Errorf("namespace %q: %w", names[i], err)
 		}
-	}
-	return errors.Join(failed...)
+	})
+	return errors.Join(errs...)
 }
 
 func byNamespace(hooks []Webhook) map[string][]Webhook {

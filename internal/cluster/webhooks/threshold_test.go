@@ -52,10 +52,13 @@ func TestThresholds(t *testing.T) {
 func TestRequestedDepths(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
+		var mu sync.Mutex
 		var calls []string
 		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Depths: func(ctx context.Context, ns string, patterns []string, since bool) ([]Depth, bool) {
 			slices.Sort(patterns)
 			until, _ := ctx.Deadline()
+			mu.Lock()
+			defer mu.Unlock()
 			calls = append(calls, fmt.Sprint(ns, patterns, since, time.Until(until)))
 			return nil, false
 		}})
@@ -71,7 +74,7 @@ func TestRequestedDepths(t *testing.T) {
 		hook(t, c, Webhook{Name: "a", Queues: []string{"never"}})
 		check()
 		hook(t, c, Webhook{Name: "b", Queues: []string{"q", "r"}, DepthOver: 1})
-		check("default[q r] false 5s")
+		check("default[q r] false 1s")
 		hook(t, c, Webhook{Name: "c", Queues: []string{"r", "s"}, WaitOver: time.Second})
 		hook(t, c, Webhook{Name: "d", Queues: []string{"s"}, DepthOver: 1})
 		hookIn(t, c, "other", "e")
@@ -81,14 +84,47 @@ func TestRequestedDepths(t *testing.T) {
 			h.WaitOver = time.Minute
 			tx.Set(hookKey("other", "e"), system.EncodeRow(h))
 		})
-		check("default[q r s] true 5s", "other[*] true 5s")
+		check("default[q r s] true 1s", "other[*] true 1s")
 		w.Round(func(tx *store.Tx) {
 			h, err := getHook(tx, "default", "c")
 			must(t, err)
 			h.DisabledReason = "gone"
 			tx.Set(hookKey("default", "c"), system.EncodeRow(h))
 		})
-		check("default[q r s] false 5s", "other[*] true 5s")
+		check("default[q r s] false 1s", "other[*] true 1s")
+	})
+}
+
+// The namespaces do not wait for each other while a shard hangs: what the other shards have is known a second later.
+func TestNamespacesBesideAHangingShard(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Depths: func(ctx context.Context, _ string, _ []string, _ bool) ([]Depth, bool) {
+			<-ctx.Done()
+			return []Depth{{Queue: "q", Ready: 7}}, true
+		}})
+		const spaces = 5
+		for i := range spaces {
+			ns := fmt.Sprint("ns", i)
+			hookIn(t, c, ns, "h")
+			w.Round(func(tx *store.Tx) {
+				h, err := getHook(tx, ns, "h")
+				must(t, err)
+				h.DepthOver = 6
+				tx.Set(hookKey(ns, "h"), system.EncodeRow(h))
+			})
+		}
+		began := time.Now()
+		must(t, p.checkThresholds(bg))
+		over := 0
+		for i := range spaces {
+			if w.Get(overKey(fmt.Sprint("ns", i), "h", "q")) != nil {
+				over++
+			}
+		}
+		if took := time.Since(began); took > time.Second || over != spaces {
+			t.Errorf("after %v, the queues of %d of %d namespaces are known to be over their thresholds", took, over, spaces)
+		}
 	})
 }
 
