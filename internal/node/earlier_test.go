@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -149,5 +153,62 @@ func TestCopyFromBeforeTheOthers(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Two processes that run as one node, one of them on a copy of its directory, don't both go on: the others tell one of them, if a leader
+// doesn't find out first what it lacks.
+func TestNodeRunsTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		dirs := w.grow()
+		for range 2 { // each restart is another process, too
+			w.crash("n3")
+			w.start("n3", dirs["n3"])
+			pass(time.Minute)
+		}
+		w.crash("n3")
+		copied := copyDir(t, dirs["n3"])
+		type end struct {
+			dir string
+			err error
+		}
+		ended := make(chan end, 4)
+		both := map[string]*server{}
+		for _, dir := range []string{dirs["n3"], copied} {
+			w.fatal = func(err error) { ended <- end{dir, err} }
+			both[dir] = w.start("n3", dir)
+		}
+		pass(time.Minute)
+		select {
+		case one := <-ended:
+			if !strings.Contains(one.err.Error(), "another process") && !errors.Is(one.err, ErrDamaged) {
+				t.Errorf("it ended with %v", one.err)
+			}
+			both[one.dir].end()
+		default:
+			t.Error("both go on for a minute")
+		}
+		pass(time.Minute)
+		w.until("three voters each", w.replicated(3))
+		select {
+		case other := <-ended:
+			t.Errorf("the other ended too, with %v", other.err)
+		default:
+		}
+	})
+}
+
+// The process of a node that tells again after another one has is told that, and only that one.
+func TestWitnessOfTwoProcesses(t *testing.T) {
+	w := newWitness(&datadir.Dir{FS: vfs.NewMem()})
+	for i, c := range []struct {
+		node  uint32
+		run   string
+		twice bool
+	}{{3, "a", false}, {3, "a", false}, {3, "", false}, {3, "b", false}, {4, "a", false}, {3, "", false}, {3, "b", false}, {3, "a", true}, {3, "b", false}, {3, "a", true}, {3, "c", false}, {3, "b", true}} {
+		if known := w.note("cluster", c.node, told{Run: c.run}); known.Twice != c.twice {
+			t.Errorf("%d: node %d tells as %q: %v", i, c.node, c.run, known.Twice)
+		}
 	}
 }

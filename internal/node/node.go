@@ -48,6 +48,7 @@ import (
 type Node struct {
 	cfg        Config
 	began      time.Time
+	run        string // identifies this process to other nodes
 	dir        *datadir.Dir
 	disk       *datadir.Space //  nil: in memory
 	checkSpace func() error   // returns an error when the disk is short of space; nil: never
@@ -118,7 +119,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, errors.Join(err, cfg.Listener.Close())
 	}
-	n := &Node{cfg: cfg, began: time.Now()}
+	n := &Node{cfg: cfg, began: time.Now(), run: datadir.NewNonce()}
 	n.ctx, n.end = context.WithCancel(context.Background())
 	n.waiting = listen.Wait(listen.Config{Logger: n.cfg.Logger, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
 		MaxConnsPerAddress: n.cfg.MaxConnsPerAddress, WriteTimeout: rest.AnswerTimeout}, n.cfg.Listener, n.cfg.BasePath, n.waits.text, sqs.Refuse)

@@ -40,11 +40,27 @@ type reach struct {
 	Index   uint64
 }
 
+// told is what a node tells another.
+type told struct {
+	Run     string // identifies the process; "": it only asks, before it runs
+	Reached []reach
+}
+
+// remembered is the answer: what was known before.
+type remembered struct {
+	Reached []reach
+	Twice   bool // another process has run as that node since this one last told
+}
+
+// runs are the last two processes that ran as a node.
+type runs struct{ latest, before string }
+
 // witness remembers how far the replicas of other nodes have come.
 type witness struct {
 	dir *datadir.Dir
 
 	mu      sync.Mutex
+	runs    map[uint32]runs
 	of      string // the cluster
 	reached map[reach]uint64
 	saved   bool
@@ -52,7 +68,7 @@ type witness struct {
 
 // newWitness returns what was remembered before the restart.
 func newWitness(dir *datadir.Dir) *witness {
-	w := &witness{dir: dir, reached: map[reach]uint64{}, saved: true}
+	w := &witness{dir: dir, runs: map[uint32]runs{}, reached: map[reach]uint64{}, saved: true}
 	of, text := dir.ReadNote(datadir.WitnessFile)
 	var all []reach
 	if cbor.Unmarshal(text, &all) == nil {
@@ -73,18 +89,29 @@ func (w *witness) add(all []reach) {
 	}
 }
 
-// note answers a node of a cluster that tells how far its replicas have come, with what was known of them before.
-func (w *witness) note(of string, node uint32, all []reach) (known []reach) {
+// ranTwice records that a process runs as a node, and reports whether another has done so since. A node that restarted has another
+// process too, but the former one tells nothing after that.
+func (w *witness) ranTwice(node uint32, run string) bool {
+	was := w.runs[node]
+	if run != "" && run != was.latest && run != was.before {
+		w.runs[node] = runs{run, was.latest}
+	}
+	return run != "" && run == was.before
+}
+
+// note answers a node of a cluster.
+func (w *witness) note(of string, node uint32, t told) (known remembered) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	known.Twice = w.ranTwice(node, t.Run)
 	if w.of != of {
 		w.of = of
 		clear(w.reached)
 	}
-	all = slices.DeleteFunc(all, func(r reach) bool { return nodeOf(r.Replica) != node })
+	all := slices.DeleteFunc(t.Reached, func(r reach) bool { return nodeOf(r.Replica) != node })
 	for _, r := range all {
 		r.Index = w.reached[reach{Shard: r.Shard, Replica: r.Replica}]
-		known = append(known, r)
+		known.Reached = append(known.Reached, r)
 	}
 	w.add(all)
 	return known
@@ -93,10 +120,12 @@ func (w *witness) note(of string, node uint32, all []reach) (known []reach) {
 // save saves what is remembered of the members of a cluster.
 func (w *witness) save(m *cluster.Map) error {
 	w.mu.Lock()
-	maps.DeleteFunc(w.reached, func(r reach, _ uint64) bool {
-		n, ok := m.Node(nodeOf(r.Replica))
+	removed := func(node uint32) bool {
+		n, ok := m.Node(node)
 		return ok && n.State == cluster.Removed
-	})
+	}
+	maps.DeleteFunc(w.reached, func(r reach, _ uint64) bool { return removed(nodeOf(r.Replica)) })
+	maps.DeleteFunc(w.runs, func(node uint32, _ runs) bool { return removed(node) })
 	all := make([]reach, 0, len(w.reached))
 	for r, index := range w.reached {
 		r.Index = index
@@ -117,8 +146,8 @@ func (w *witness) save(m *cluster.Map) error {
 
 // reach answers methodReach. A leader adds what it knows of its followers.
 func (e peerHandler) reach(ctx context.Context, from transport.Peer, request []byte) ([]byte, error) {
-	var all []reach
-	if err := cbor.Unmarshal(request, &all); err != nil {
+	var t told
+	if err := cbor.Unmarshal(request, &t); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, tellTime/2)
@@ -129,10 +158,10 @@ func (e peerHandler) reach(ctx context.Context, from transport.Peer, request []b
 			return nil, err
 		}
 	}
-	known := e.n.witness.note(e.n.dir.Identity.Read().Cluster, from.Number, all)
+	known := e.n.witness.note(e.n.dir.Identity.Read().Cluster, from.Number, t)
 	if e.n.member.Load() {
-		for i, r := range known {
-			known[i].Index = max(r.Index, e.n.replicas.reachOf(ctx, r))
+		for i, r := range known.Reached {
+			known.Reached[i].Index = max(r.Index, e.n.replicas.reachOf(ctx, r))
 		}
 	}
 	return cbor.Marshal(known)
@@ -152,20 +181,23 @@ func (r *replicas) reachOf(ctx context.Context, of reach) uint64 {
 }
 
 // tell tells a node how far replicas here have come, and returns the error for one that the node knows to have come further than last,
-// its last entry here.
-func (n *Node) tell(ctx context.Context, name string, all []reach, call func(context.Context, []byte) ([]byte, error), last func(context.Context, reach) uint64) error {
+// its last entry here, or for another process that runs as this node.
+func (n *Node) tell(ctx context.Context, name string, t told, call func(context.Context, []byte) ([]byte, error), last func(context.Context, reach) uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
-	request, err := cbor.Marshal(all)
+	request, err := cbor.Marshal(t)
 	if err != nil {
 		return err
 	}
 	answer, err := call(ctx, request)
-	var known []reach
+	var known remembered
 	if err != nil || cbor.Unmarshal(answer, &known) != nil {
 		return nil // it may be down
 	}
-	for _, r := range known {
+	if known.Twice {
+		return fmt.Errorf("node %s has heard from another process that runs as node %q: only one may run on the directory %s or a copy of it", name, n.cfg.Name, n.cfg.Dir)
+	}
+	for _, r := range known.Reached {
 		if have := last(ctx, r); r.Index > have {
 			return n.earlierCopy("replica %s had reached entry %d, as node %s knows, but ends at entry %d", shard.ReplicaName(r.Shard, r.Replica), r.Index, name, have)
 		}
@@ -217,7 +249,7 @@ func (n *Node) askOthers(ctx context.Context) error {
 				_, answer, err := n.transport.CallAddress(ctx, address, methodReach, request)
 				return answer, err
 			}
-			lost := n.tell(ctx, fmt.Sprintf("at %q", address), mine, call, func(_ context.Context, r reach) uint64 { return n.replicas.checked[r.Shard].last })
+			lost := n.tell(ctx, fmt.Sprintf("at %q", address), told{Reached: mine}, call, func(_ context.Context, r reach) uint64 { return n.replicas.checked[r.Shard].last })
 			mu.Lock()
 			defer mu.Unlock()
 			err = errors.Join(err, lost)
@@ -230,16 +262,11 @@ func (n *Node) askOthers(ctx context.Context) error {
 // tellOthers tells the other nodes how far the replicas here have come, until ctx ends.
 func (n *Node) tellOthers(ctx context.Context) {
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(tellPause):
-		}
 		m := n.copy.Map()
 		if err := n.witness.save(m); err != nil {
 			n.cfg.Logger.Warn("what is known of other nodes' replicas was not saved", "error", err)
 		}
-		mine := n.replicas.reached()
+		mine := told{n.run, n.replicas.reached()}
 		for _, node := range m.Members() {
 			if node.Name == n.cfg.Name {
 				continue
@@ -251,6 +278,11 @@ func (n *Node) tellOthers(ctx context.Context) {
 				n.fail(err)
 				return
 			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(tellPause):
 		}
 	}
 }
