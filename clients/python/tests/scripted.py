@@ -75,6 +75,7 @@ class ScriptedBroker:
         self._streams: queue.SimpleQueue[Stream] = queue.SimpleQueue()
         self._opened: list[Stream] = []
         self.settled: queue.SimpleQueue[worker_pb2.SettleRequest] = queue.SimpleQueue()
+        self.settle_refusals: list[str] = []  # codes for the next calls of Settle; then they succeed
         self.extended: queue.SimpleQueue[worker_pb2.ExtendRequest] = queue.SimpleQueue()
         self.extend_answers: queue.SimpleQueue[worker_pb2.ExtendResponse | task_pb2.Error | grpc.StatusCode] = queue.SimpleQueue()
         self._server = grpc.server(futures.ThreadPoolExecutor(20))
@@ -104,7 +105,7 @@ class ScriptedBroker:
 
     def _settle(self, request: worker_pb2.SettleRequest, context: Any) -> worker_pb2.SettleResponse:
         self.settled.put(request)
-        return answer_to(request)
+        return answer_to(request, self.settle_refusals.pop(0) if self.settle_refusals else "")
 
     def _extend(self, request: worker_pb2.ExtendRequest, context: Any) -> worker_pb2.ExtendResponse:
         self.extended.put(request)

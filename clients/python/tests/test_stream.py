@@ -35,6 +35,8 @@ class World:
         self.claims.append(pawl.current())
         self.began.release()
         assert self.go.wait(20)
+        if isinstance(self.result, Exception):
+            raise self.result
         return self.result
 
     def _work(self) -> None:
@@ -243,6 +245,113 @@ def test_what_the_last_stream_does_not_confirm_is_told_by_a_call(world: World) -
     assert [ack.claim_token for ack in told.acks] == ["a"]
     world.thread.join(20)
     assert not world.raised
+
+
+def stopped_without_answers(world: World) -> None:
+    """Stops a worker whose stream does not answer for a task."""
+    stream = opened(world)
+    stream.push("a")
+    world.result = "done"
+    world.go.set()
+    assert len(stream.settles().acks) == 1
+    world.worker.stop()
+
+
+def test_what_the_last_call_cannot_settle_is_told_again(world: World) -> None:
+    world.broker.settle_refusals = ["unavailable", "rate_limited", "internal"]
+    stopped_without_answers(world)
+    for _ in range(4):
+        assert [ack.claim_token for ack in world.broker.settled.get(timeout=20).acks] == ["a"]
+    world.thread.join(20)
+    assert not world.raised and world.broker.settled.empty()
+
+
+def test_a_result_that_the_last_call_refuses_makes_a_dead_letter(world: World) -> None:
+    world.broker.settle_refusals = ["payload_too_large"]
+    stopped_without_answers(world)
+    assert len(world.broker.settled.get(timeout=20).acks) == 1
+    (fail,) = world.broker.settled.get(timeout=20).fails
+    assert (fail.claim_token, fail.outcome) == ("a", worker_pb2.FAIL_OUTCOME_DEAD)
+    world.thread.join(20)
+    assert not world.raised
+
+
+def test_what_even_the_last_calls_do_not_settle_is_an_error(world: World) -> None:
+    world.broker.settle_refusals = ["unavailable"] * 1000
+    stopped_without_answers(world)
+    world.thread.join(20)
+    assert [type(err) for err in world.raised] == [pawl.UnavailableError]
+    assert "the outcomes of 1 tasks are unconfirmed" in str(world.raised[0])
+    world.worker._run._claims.clear()
+
+
+def test_what_every_stream_refuses_is_told_by_a_call(world: World) -> None:
+    stream = opened(world)
+    stream.push("a", "b")
+    world.go.set()
+    settles = stream.settles()
+    world.worker.stop()
+    stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(settles, "unavailable")))
+    while (frame := stream.receive()) is not None:
+        if frame.HasField("settle"):
+            stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(frame.settle, "unavailable")))
+    assert {ack.claim_token for ack in world.broker.settled.get(timeout=20).acks} == {"a", "b"}
+    world.thread.join(20)
+    assert not world.raised
+
+
+def test_a_lease_that_is_not_confirmed_ends(world: World) -> None:
+    stream = opened(world)
+    stream.push("a")
+    assert world.began.acquire(timeout=20)
+    run, (claim,) = world.worker._run, world.claims
+    held = run._claims["a"]
+    end = held.lease_end
+    frames = []
+    for now in (end - 20, end - 10):
+        with run._lock:
+            held.due = now
+            run._sweep(now)
+        frames.append(stream.settles())
+        assert [extend.claim_token for extend in frames[-1].extends] == ["a"]
+    stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(frames[0], "unavailable")))  # the other has no answer
+    eventually(lambda: len(held.unanswered) == 1)
+    with run._lock:
+        run._sweep(end - 0.1)
+    assert claim.interrupted is None
+    with run._lock:
+        run._sweep(end)
+    assert isinstance(claim.interrupted, pawl.LeaseLost) and held.lease_end == end
+    stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(frames[1])))  # too late
+    stream.break_off()
+    stream = opened(world)
+    stream.push("b")
+    assert world.began.acquire(timeout=20)
+    assert isinstance(claim.interrupted, pawl.LeaseLost) and held.lease_end == end
+    world.result = RuntimeError("stopped")
+    world.go.set()
+    settles = stream.settles()
+    assert not settles.extends
+    releases = {release.claim_token for release in settles.releases}
+    while "a" not in releases:  # the broker may have kept the claim
+        settles = stream.settles()
+        assert not settles.extends
+        releases |= {release.claim_token for release in settles.releases}
+
+
+def test_a_claim_that_the_broker_gives_away_is_not_reported(world: World) -> None:
+    stream = opened(world)
+    stream.push("a")
+    assert world.began.acquire(timeout=20)
+    stream.answers.put(worker_pb2.WorkResponse(lost=[worker_pb2.LostClaim(task_id="id-a", claim_token="a", reason="expired")]))
+    eventually(lambda: isinstance(world.claims[0].interrupted, pawl.LeaseLost))
+    stream.break_off()
+    stream = opened(world)
+    stream.push("b")
+    assert world.began.acquire(timeout=20)
+    world.go.set()
+    settles = stream.settles()
+    assert not settles.extends and [ack.claim_token for ack in settles.acks] == ["b"]
 
 
 def test_a_quiet_worker_grants_nothing_until_it_resumes(world: World) -> None:

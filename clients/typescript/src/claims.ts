@@ -344,13 +344,6 @@ export class Claims {
     return this.#outbox.take(now).frame;
   }
 
-  /** Handles the response to lastFrame. Claims whose shard was unavailable are kept. */
-  lastAnswer(answer: SettleResponse): void {
-    for (const each of [...answer.acks, ...answer.fails, ...answer.releases]) {
-      if (each.error?.code !== "unavailable") this.#held.delete(each.claimToken);
-    }
-  }
-
   /** Stops the timer. */
   close(): void {
     clearTimeout(this.#timer);

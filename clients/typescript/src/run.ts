@@ -146,8 +146,7 @@ export class Run {
     const deadline = performance.now() + settleTimeout;
     for (let frame; (frame = this.#claims.lastFrame(performance.now())); await sleep(restStep)) {
       try {
-        this.#claims.lastAnswer(await this.#caller.call(WorkerService.method.settle, frame, { deadline }));
-        if (performance.now() >= deadline && this.#claims.unconfirmed.length > 0) throw new UnavailableError("their shards are unavailable");
+        this.#claims.settled(await this.#caller.call(WorkerService.method.settle, frame, { deadline }), performance.now());
       } catch (err) {
         if (!(err instanceof PawlError)) throw err;
         const n = this.#claims.unconfirmed.length;

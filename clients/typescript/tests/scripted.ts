@@ -76,6 +76,8 @@ export class ScriptedBroker {
   readonly #server = new Server();
   readonly #streams = new Mailbox<Stream>();
   readonly settled = new Mailbox<SettleRequest>();
+  /** Codes with which the next calls of Settle are refused; then they succeed. */
+  settleRefusals: string[] = [];
   address = "";
 
   static async start(): Promise<ScriptedBroker> {
@@ -89,7 +91,7 @@ export class ScriptedBroker {
         work: (call: ServerDuplexStream<WorkRequest, WorkResponse>) => out.#streams.put(new Stream(call)),
         settle: ({ request }: { request: SettleRequest }, callback: (err: null, answer: SettleResponse) => void) => {
           out.settled.put(request);
-          callback(null, answerTo(request));
+          callback(null, answerTo(request, out.settleRefusals.shift()));
         },
       },
     );

@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 
-import { Client, defineTask, handle, LeaseLost, Snooze, Worker, type Claim } from "../src/index.js";
+import { FailOutcome } from "../src/gen/pawl/v1/worker_pb.js";
+import { Client, defineTask, handle, LeaseLost, Snooze, UnavailableError, Worker, type Claim } from "../src/index.js";
 import { ScriptedBroker, type Stream } from "./scripted.js";
 import { eventually, gate, silent } from "./world.js";
 
@@ -148,6 +149,50 @@ test("ends that no stream confirms are told by a call when the worker stops", as
   worker.stop();
   const settle = await broker.settled.take();
   assert.equal(settle.acks[0]?.claimToken, "a");
+  await running;
+});
+
+/** Stops the worker while its stream does not answer for a task. */
+async function stoppedWithoutAnswers(): Promise<void> {
+  const stream = await begun();
+  go.open("done");
+  await stream.settles();
+  worker.stop();
+}
+
+test("what the last call cannot settle is told again", async () => {
+  broker.settleRefusals = ["unavailable", "rate_limited", "internal"];
+  await stoppedWithoutAnswers();
+  for (let n = 0; n < 4; n++) assert.deepEqual((await broker.settled.take()).acks.map((each) => each.claimToken), ["a"]);
+  await running;
+});
+
+test("a result that the last call refuses makes a dead letter", async () => {
+  broker.settleRefusals = ["payload_too_large"];
+  await stoppedWithoutAnswers();
+  assert.equal((await broker.settled.take()).acks.length, 1);
+  const { fails } = await broker.settled.take();
+  assert.deepEqual(fails.map((each) => [each.claimToken, each.outcome]), [["a", FailOutcome.DEAD]]);
+  await running;
+});
+
+test("what even the last calls do not settle is an error", async () => {
+  broker.settleRefusals = Array<string>(1000).fill("unavailable");
+  const ended = assert.rejects(running, (err) => err instanceof UnavailableError && /the outcomes of 1 tasks are unconfirmed/.test(err.message));
+  await stoppedWithoutAnswers();
+  await ended;
+  running = Promise.resolve();
+});
+
+test("what every stream refuses is told by a call", async () => {
+  const stream = await begun();
+  go.open("done");
+  stream.answer(await stream.settles(), "unavailable");
+  worker.stop();
+  void (async () => {
+    for (;;) stream.answer(await stream.settles(), "unavailable");
+  })();
+  assert.deepEqual((await broker.settled.take()).acks.map((each) => each.claimToken), ["a"]);
   await running;
 });
 

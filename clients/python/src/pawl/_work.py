@@ -678,11 +678,8 @@ class Run:
                 answer = self._caller.run(self._caller.call(_rpc.SETTLE, frame, deadline))
             except (TimeoutError, errors.PawlError) as err:
                 raise errors.UnavailableError(f"the outcomes of {len(rest)} tasks are unconfirmed, so they may run again: {err}") from err
-            with self._lock:
-                for each in (*answer.acks, *answer.fails, *answer.releases):
-                    if each.error.code != "unavailable":
-                        self._claims.pop(each.claim_token, None)
-            time.sleep(_SWEEP_STEP)  # the rest was unavailable
+            self._settled(answer, time.monotonic())
+            time.sleep(_SWEEP_STEP)  # the rest could not be accepted
 
 
 class _Holder:
