@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import pawl
-from pawl import testing
+from pawl import _enqueue, _rpc, testing
+from pawl.v1 import producer_pb2, task_pb2
 
 from waiting import eventually
 
@@ -57,6 +61,49 @@ def test_no_answer_is_unavailable(queue: str) -> None:
         with pawl.App(server) as app:
             with pytest.raises(TimeoutError):
                 app.ref("x").wait_ended(timeout=0)
+
+
+OPERATIONS: dict[str, Callable[[_rpc.Caller], _rpc.Op[Any]]] = {
+    "a call": lambda caller: caller.call(_rpc.GET_TASK, producer_pb2.GetTaskRequest(task_id="x")),
+    "an enqueue": lambda caller: _enqueue.enqueue(caller, task_pb2.TaskSpec(type="t")),
+    "a batch": lambda caller: _enqueue.enqueue_many(caller, [task_pb2.TaskSpec(type="t"), task_pb2.TaskSpec(type="t")]),
+}
+
+
+@pytest.mark.parametrize("refused", ["whole", "each task"])
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("settings", [{}, {"retry_for": 45}, {"retry_for": 0}])
+def test_what_is_unavailable_is_retried_as_long_as_the_app_wants(
+    settings: dict[str, Any], operation: str, refused: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if refused == "each task" and operation == "a call":
+        return
+    clock = 0.0
+    ids: set[tuple[str, ...]] = set()
+
+    def perform(action: _rpc.Action) -> object:
+        nonlocal clock
+        if isinstance(action, _rpc.Pause):
+            clock += action.seconds
+            return None
+        assert isinstance(action, _rpc.Send)
+        clock += 0.001
+        if refused == "whole":
+            raise pawl.UnavailableError("no leader")
+        assert isinstance(action.request, producer_pb2.EnqueueBatchRequest)
+        ids.add(tuple(task.request_id for task in action.request.tasks))
+        error = task_pb2.Error(code="unavailable")
+        return producer_pb2.EnqueueBatchResponse(results=[producer_pb2.EnqueueResult(error=error) for _ in action.request.tasks])
+
+    for module in (_rpc, _enqueue):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock))
+    with pawl.App("127.0.0.1:1", **settings) as app, pytest.raises((pawl.UnavailableError, pawl.BatchError)) as raised:
+        _rpc._drive(OPERATIONS[operation](app._caller), perform)
+    if isinstance(raised.value, pawl.BatchError):
+        assert [type(result) for result in raised.value.results] == [pawl.UnavailableError] * 2
+    limit = settings.get("retry_for", 30)
+    assert limit <= clock < limit + (3 if limit else 0.1), clock  # the last pause may take two seconds
+    assert len(ids) <= 1  # a retry creates no second task
 
 
 def test_close_ends_calls(broker: testing.Broker, queue: str) -> None:
