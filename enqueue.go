@@ -136,7 +136,7 @@ func (c *Client) EnqueueBatch(ctx context.Context, items []Item) ([]Enqueued, er
 		if len(calls) == gather.MaxTasks || len(calls) > 0 && size+n > gather.MaxBytes {
 			flush()
 		}
-		calls, specs, at, size = append(calls, gather.NewCall(spec, n)), append(specs, spec), append(at, i), size+n
+		calls, specs, at, size = append(calls, gather.NewCall(spec)), append(specs, spec), append(at, i), size+n
 	}
 	if len(calls) > 0 {
 		flush()

@@ -49,8 +49,8 @@ type Lane struct {
 }
 
 // NewCall returns a call for one task of a whole batch, for Send.
-func NewCall(spec *pawlv1.TaskSpec, size int) *Call {
-	return &Call{spec: spec, size: size}
+func NewCall(spec *pawlv1.TaskSpec) *Call {
+	return &Call{spec: spec}
 }
 
 // Outcome returns the outcome of a call that was sent.
@@ -88,7 +88,7 @@ type lane struct {
 // Call is the enqueue of one task.
 type Call struct {
 	spec   *pawlv1.TaskSpec
-	size   int
+	size   int           // of a call that may wait
 	done   chan struct{} // gets one value when answer or err is set; nil if the sender is the caller
 	answer *pawlv1.Enqueued
 	err    error

@@ -145,7 +145,7 @@ func (w *world) step(t *testing.T, d *datadriven.TestData) string {
 	case "send":
 		calls := make([]*Call, len(names))
 		for i, name := range names {
-			calls[i] = NewCall(task(name, ""), 1)
+			calls[i] = NewCall(task(name, ""))
 		}
 		go func() {
 			w.g.Send(t.Context(), calls)
@@ -202,7 +202,7 @@ func TestIdleLanesAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{replies: map[string]chan reply{}}
 		w.g = New(rpc.NewCaller(nil, -1), w, func(queue string) Lane { return Lane{Queue: queue} }, 0)
-		const queues = 2 * maxIdleLanes
+		const queues = 128
 		for n := range queues {
 			go func() { _, _ = w.g.Enqueue(t.Context(), &pawlv1.TaskSpec{Queue: strconv.Itoa(n)}) }()
 		}
@@ -212,11 +212,83 @@ func TestIdleLanesAreDropped(t *testing.T) {
 		for _, answer := range w.replies {
 			answer <- reply{resp: &pawlv1.EnqueueBatchResponse{}}
 		}
-		if synctest.Wait(); len(w.g.lanes) != maxIdleLanes {
-			t.Errorf("%d lanes are idle, want %d", len(w.g.lanes), maxIdleLanes)
+		if synctest.Wait(); len(w.g.lanes) != 64 {
+			t.Errorf("%d lanes are idle, want 64", len(w.g.lanes))
 		}
 		w.g.caller.End()
 		w.g.Close()
+	})
+}
+
+// However many lanes there are, one with a request in flight is kept: its limit on requests would be lost with it.
+func TestBusyLanesAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{replies: map[string]chan reply{}}
+		w.g = New(rpc.NewCaller(nil, -1), w, func(queue string) Lane { return Lane{Queue: queue} }, 0)
+		enqueue := func(queue string) {
+			go func() { _, _ = w.g.Enqueue(t.Context(), &pawlv1.TaskSpec{Queue: queue}) }()
+			synctest.Wait()
+		}
+		for range 3 { // two requests, and a task that waits
+			enqueue("busy")
+		}
+		for n := range 100 {
+			enqueue(strconv.Itoa(n))
+		}
+		for _, c := range []struct {
+			answer   string
+			inFlight int // then; 0: the lane is gone
+		}{{"1", 2}, {"2", 1}, {"103", 0}} {
+			w.replies[c.answer] <- reply{resp: &pawlv1.EnqueueBatchResponse{}}
+			synctest.Wait()
+			if l := w.g.lanes[Lane{Queue: "busy"}]; (l != nil) != (c.inFlight > 0) || l != nil && l.inFlight != c.inFlight {
+				t.Errorf("after the answer to request %s the lane is %+v, want %d requests in flight", c.answer, l, c.inFlight)
+			}
+		}
+		for _, answer := range w.replies {
+			select {
+			case answer <- reply{resp: &pawlv1.EnqueueBatchResponse{}}:
+			default:
+			}
+		}
+		w.g.caller.End()
+		w.g.Close()
+	})
+}
+
+// slowToEnd is a server that answers one request, and takes a second to notice that its caller gives up the next.
+type slowToEnd struct {
+	pawlv1.ProducerServiceClient
+	first chan struct{}
+	asked int
+}
+
+func (s *slowToEnd) EnqueueBatch(ctx context.Context, r *pawlv1.EnqueueBatchRequest, _ ...grpc.CallOption) (*pawlv1.EnqueueBatchResponse, error) {
+	if s.asked++; s.asked == 1 {
+		<-s.first
+		return &pawlv1.EnqueueBatchResponse{Results: make([]*pawlv1.EnqueueResult, len(r.Tasks))}, nil
+	}
+	<-ctx.Done()
+	time.Sleep(time.Second)
+	return nil, ctx.Err()
+}
+
+// Close waits for the requests that no caller sends itself.
+func TestCloseWaitsForSenders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowToEnd{first: make(chan struct{})}
+		g := New(rpc.NewCaller(nil, -1), s, func(string) Lane { return Lane{} }, 1)
+		for range 2 {
+			go func() { _, _ = g.Enqueue(t.Context(), &pawlv1.TaskSpec{}) }()
+			synctest.Wait()
+		}
+		close(s.first)
+		synctest.Wait()
+		g.caller.End()
+		began := time.Now()
+		if g.Close(); time.Since(began) != time.Second {
+			t.Errorf("Close took %s while a request took 1s to end", time.Since(began))
+		}
 	})
 }
 
