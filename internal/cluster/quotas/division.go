@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster/namespaces"
@@ -70,13 +71,14 @@ type Divider struct {
 	shards Shards
 	log    *slog.Logger
 
-	dividing    chan struct{} // capacity 1: whoever holds it divides a namespace's quotas
 	quotasExist chan struct{} // capacity 1: some namespace has quotas
+	mu          sync.Mutex
+	dividing    map[string]chan struct{} // the namespaces whose quotas are being divided; closed at the end
 }
 
 // New returns a Divider that does not watch yet how namespaces use their shares: see Run.
 func New(shard *system.Shard, shards Shards, log *slog.Logger) *Divider {
-	return &Divider{shard: shard, shards: shards, log: log, dividing: make(chan struct{}, 1), quotasExist: make(chan struct{}, 1)}
+	return &Divider{shard: shard, shards: shards, log: log, dividing: map[string]chan struct{}{}, quotasExist: make(chan struct{}, 1)}
 }
 
 const (
@@ -84,23 +86,52 @@ const (
 	dividePause = time.Second
 	// askTimeout bounds the wait for a shard's answer about its share.
 	askTimeout = 2 * time.Second
+	// askPatience bounds how long Run waits for a shard while others wait to be divided. A later answer counts in the next check.
+	askPatience = dividePause / 4
 )
 
 // Divide divides a namespace's changed quotas again.
 //
 // Errors: unavailable if a shard has not confirmed its share: until it does, it may use the previous one.
-func (s *Divider) Divide(ctx context.Context, ns string) error { return s.divide(ctx, ns, 0) }
+func (s *Divider) Divide(ctx context.Context, ns string) error {
+	return s.divide(ctx, ns, 0, s.askShards)
+}
 
-// divide divides a namespace's quotas again. joining is a shard that is about to get its first queue of the namespace; 0: none.
+// lock makes the caller the only one to divide a namespace's quotas, until it calls unlock.
+func (s *Divider) lock(ctx context.Context, ns string) (unlock func(), err error) {
+	for {
+		s.mu.Lock()
+		busy := s.dividing[ns]
+		if busy == nil {
+			done := make(chan struct{})
+			s.dividing[ns] = done
+			s.mu.Unlock()
+			return func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				delete(s.dividing, ns)
+				close(done)
+			}, nil
+		}
+		s.mu.Unlock()
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// divide divides a namespace's quotas again, by what ask finds out about its shards. joining is a shard that is about to get its first queue of
+// the namespace; 0: none.
 //
 // Errors: unavailable if a shard has not confirmed its share: until it does, it may use the previous one.
-func (s *Divider) divide(ctx context.Context, ns string, joining uint32) error {
-	select {
-	case s.dividing <- struct{}{}:
-		defer func() { <-s.dividing }()
-	case <-ctx.Done():
-		return ctx.Err()
+func (s *Divider) divide(ctx context.Context, ns string, joining uint32, ask func(context.Context, *division) []error) error {
+	unlock, err := s.lock(ctx, ns)
+	if err != nil {
+		return err
 	}
+	defer unlock()
 	d, err := s.division(ctx, ns)
 	if err != nil || d == nil {
 		return err
@@ -109,7 +140,7 @@ func (s *Divider) divide(ctx context.Context, ns string, joining uint32) error {
 	case s.quotasExist <- struct{}{}: // there is work for Run
 	default:
 	}
-	errs := s.askShards(ctx, d)
+	errs := ask(ctx, d)
 	for i := range d.parts {
 		p := &d.parts[i]
 		p.joining = p.Shard == joining
@@ -357,7 +388,7 @@ func (s *Divider) EnsureShare(ctx context.Context, ns string, shard uint32) erro
 	if err != nil || !lacks {
 		return err
 	}
-	return s.divide(ctx, ns, shard)
+	return s.divide(ctx, ns, shard, s.askShards)
 }
 
 // lacks reports whether the shard has nothing of some quota, or may not know of it.
@@ -371,9 +402,11 @@ func (p divisionPart) lacks(whole task.Amounts) bool {
 }
 
 // Run watches how namespaces use their shares, and divides again where a shard is short of room, until ctx is done. While no
-// namespace has quotas, it waits for the first that does.
+// namespace has quotas, it waits for the first that does. Shards that do not answer hold up no division among the others.
 func (s *Divider) Run(ctx context.Context) {
 	seen := map[spaceName][3]uint64{}
+	var asking asking
+	defer asking.calls.Wait()
 	for system.Sleep(ctx, dividePause); ctx.Err() == nil; system.Sleep(ctx, dividePause) {
 		all, err := s.divisions(ctx)
 		if err != nil {
@@ -386,16 +419,28 @@ func (s *Divider) Run(ctx context.Context) {
 			}
 			continue
 		}
-		s.askAll(ctx, all)
-		for _, d := range all {
-			if !d.needsDivision(seen) {
-				continue
-			}
-			if err := s.Divide(ctx, d.ns); err != nil && ctx.Err() == nil {
+		s.askAll(ctx, &asking, all)
+		due := slices.DeleteFunc(all, func(d *division) bool { return !d.needsDivision(seen) })
+		system.Each(len(due), func(i int) {
+			d := due[i]
+			if err := s.divide(ctx, d.ns, 0, d.answers); err != nil && ctx.Err() == nil {
 				s.log.Info("a namespace's quotas could not be divided again", "namespace", d.ns, "error", err)
 			}
+		})
+	}
+}
+
+// answers gives another division of the namespace what the shards have just answered for this one. A shard whose share has changed since does
+// not count as settled. About one that is silent there is nothing to say: what it has not confirmed, it had not before.
+func (d *division) answers(_ context.Context, to *division) []error {
+	for i := range to.parts {
+		p := &to.parts[i]
+		at := slices.IndexFunc(d.parts, func(q shardPart) bool { return q.Shard == p.Shard })
+		if at >= 0 && d.parts[at].known {
+			p.space, p.known = d.parts[at].space, true
 		}
 	}
+	return nil
 }
 
 type spaceName struct {
@@ -427,25 +472,75 @@ func (s *Divider) divisions(ctx context.Context) ([]*division, error) {
 	})
 }
 
-// askAll asks each shard once.
-func (s *Divider) askAll(ctx context.Context, all []*division) {
-	if len(all) == 0 {
-		return
-	}
+// asking holds what Run has asked the shards.
+type asking struct {
+	calls   sync.WaitGroup
+	mu      sync.Mutex
+	pending map[uint32]bool                  // shards that have not answered yet
+	answers map[uint32]map[string]task.Space // that no check has seen, by namespace
+}
+
+// askAll asks each shard once, unless it still owes an answer.
+func (s *Divider) askAll(ctx context.Context, a *asking, all []*division) {
 	names := make([]string, len(all))
 	for i, d := range all {
 		names[i] = d.ns
 	}
-	system.Each(len(all[0].parts), func(at int) {
-		ctx, cancel := context.WithTimeout(ctx, askTimeout)
-		defer cancel()
-		spaces, err := s.shards.Spaces(ctx, all[0].parts[at].Shard, names)
-		for i := range spaces {
-			if err == nil {
-				all[i].parts[at].space, all[i].parts[at].known = spaces[i], true
-			}
+	a.mu.Lock()
+	if a.pending == nil {
+		a.pending, a.answers = map[uint32]bool{}, map[uint32]map[string]task.Space{}
+	}
+	var asked sync.WaitGroup
+	for _, p := range all[0].parts {
+		if a.pending[p.Shard] {
+			continue
 		}
-	})
+		a.pending[p.Shard] = true
+		asked.Add(1)
+		a.calls.Go(func() {
+			defer asked.Done()
+			s.ask(ctx, a, p.Shard, names)
+		})
+	}
+	a.mu.Unlock()
+	waitBriefly(&asked)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, d := range all {
+		for i := range d.parts {
+			p := &d.parts[i]
+			p.space, p.known = a.answers[p.Shard][d.ns]
+		}
+	}
+	clear(a.answers)
+}
+
+func (s *Divider) ask(ctx context.Context, a *asking, shard uint32, names []string) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	spaces, err := s.shards.Spaces(ctx, shard, names)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.pending, shard)
+	if err != nil {
+		return
+	}
+	a.answers[shard] = map[string]task.Space{}
+	for i := range spaces {
+		a.answers[shard][names[i]] = spaces[i]
+	}
+}
+
+// waitBriefly waits for all, but no longer than askPatience.
+func waitBriefly(all *sync.WaitGroup) {
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
+	t := time.NewTimer(askPatience)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	}
 }
 
 // needsDivision reports whether to divide again: a shard does not use its share, or another division would help one that is out of room,

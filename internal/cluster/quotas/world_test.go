@@ -36,6 +36,7 @@ type world struct {
 	asked   int              // calls of Spaces
 	put     []uint32         // shards of calls of PutShare
 	onAsk   func(ctx context.Context, shard uint32) error
+	onPut   func(ctx context.Context, shard uint32) error
 }
 
 // replica is a replica whose rounds and views may fail.
@@ -208,7 +209,15 @@ func (w *world) Spaces(ctx context.Context, shard uint32, names []string) (space
 }
 
 // PutShare implements Shards. Beside an error it may return a space, which nobody may look at.
-func (w *world) PutShare(_ context.Context, shard uint32, ns string, to task.Share) (task.Space, error) {
+func (w *world) PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error) {
+	w.mu.Lock()
+	onPut := w.onPut
+	w.mu.Unlock()
+	if onPut != nil {
+		if err := onPut(ctx, shard); err != nil {
+			return task.Space{}, err
+		}
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.put = append(w.put, shard)
@@ -227,6 +236,13 @@ func (w *world) setOnAsk(fn func(ctx context.Context, shard uint32) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.onAsk = fn
+}
+
+// setOnPut sets what happens when a shard is sent a share.
+func (w *world) setOnPut(fn func(ctx context.Context, shard uint32) error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.onPut = fn
 }
 
 func must(t *testing.T, err error) {
