@@ -2,10 +2,13 @@ package raftlog
 
 import (
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/pawlq/pawl/internal/ondisk"
@@ -99,6 +102,70 @@ func TestCopyOfRemovedShard(t *testing.T) {
 		t.Errorf("after a restart there are logs of the shards %v", ids)
 	}
 	d.close()
+}
+
+// What happens to a log before its old entries are copied, or while the copy is synced, stays: no old entry comes back, in memory or at the next start.
+func TestCopyOfReplacedEntries(t *testing.T) {
+	for name, c := range map[string]struct {
+		happens func(log *Log, s *ShardLog) error
+		start   Start // afterwards
+		want    string
+	}{
+		"nothing":   {func(*Log, *ShardLog) error { return nil }, Start{}, "1:1 2:1 3:1"},
+		"more":      {func(_ *Log, s *ShardLog) error { return s.Save(aHardState(2, 1, 0), entries(2, 4, 4)) }, Start{}, "1:1 2:1 3:1 4:2"},
+		"all new":   {func(_ *Log, s *ShardLog) error { return s.Save(aHardState(2, 1, 0), entries(2, 1, 3)) }, Start{}, "1:2 2:2 3:2"},
+		"fewer":     {func(_ *Log, s *ShardLog) error { return s.Save(aHardState(2, 1, 0), entries(2, 2, 2)) }, Start{}, "1:1 2:2"},
+		"last new":  {func(_ *Log, s *ShardLog) error { return s.Save(aHardState(2, 1, 0), entries(2, 3, 3)) }, Start{}, "1:1 2:1 3:2"},
+		"compacted": {func(_ *Log, s *ShardLog) error { return s.Compact(2) }, Start{Index: 2, Term: 1}, "3:1"},
+		"reset":     {func(_ *Log, s *ShardLog) error { return s.Reset(5, 2) }, Start{Index: 5, Term: 2}, ""},
+		"removed":   {func(log *Log, _ *ShardLog) error { return log.Remove(7) }, Start{}, ""},
+	} {
+		for _, during := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				var slow atomic.Bool
+				d := newDisk(t)
+				cfg := d.config()
+				cfg.FS = errorfs.Wrap(cfg.FS, errorfs.InjectorFunc(func(op errorfs.Op) error {
+					if isSync(op) && strings.HasSuffix(op.Path, ".log") && slow.Load() {
+						time.Sleep(time.Second)
+					}
+					return nil
+				}))
+				log, s := opened(t, cfg)
+				save(t, s, aHardState(1, 1, 0), entries(1, 1, 3))
+				old, _ := log.entriesBefore(2)
+				slow.Store(during)
+				copied, happened := make(chan error, 1), make(chan error, 1)
+				copies := func() { copied <- log.copy(old[0]) }
+				happens := func() { happened <- c.happens(log, s) }
+				if during {
+					go copies()
+					synctest.Wait() // the copy is written, and its sync goes on
+					go happens()
+				} else {
+					happens()
+					copies()
+				}
+				if err := errors.Join(<-copied, <-happened); err != nil {
+					t.Fatal(err)
+				}
+				if name != "removed" {
+					s.tail, s.tailLen = nil, 0 // so that entries are read from disk
+					wantLog(t, s, c.want)
+				}
+				if err := log.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if s = d.openShard(c.start); !t.Failed() {
+					wantLog(t, s, c.want)
+				}
+				d.close()
+				if t.Failed() {
+					t.Errorf("the failure is in: %s, while the copy is synced: %t", name, during)
+				}
+			})
+		}
+	}
 }
 
 // A record that ends within an entry is refused, whatever came before it.
