@@ -79,11 +79,9 @@ func TestRelayTriesQueuesApart(t *testing.T) {
 	if n := to.inVain.Load(); n > 0 {
 		t.Errorf("three rows waited until %d tries of queues without a leader had ended", n)
 	}
+	eventually(t, "only the rows of queues without a leader are left", func() bool { return rowsLeft(t, db) == queues })
 	close(to.goOn)
 	stop()
-	if n := rowsLeft(t, db); n != queues {
-		t.Errorf("%d rows are left, want those of %d queues", n, queues)
-	}
 }
 
 // slow is a client behind a slow connection: a call takes a while for each of its tasks, and one that is cut off enqueues none.
