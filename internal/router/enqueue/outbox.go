@@ -2,6 +2,7 @@ package enqueue
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/pawlq/pawl/internal/broker"
@@ -40,15 +41,16 @@ func NewOutbox(f *forward.Forwarder, c Control, t *Enqueuer) *Outbox {
 // Send delivers messages of all kinds to their shards, each with its own result. It is for broker.Config.
 func (o *Outbox) Send(ctx context.Context, ns string, messages []*broker.OutboxMessage) []broker.Enqueued {
 	out := make([]broker.Enqueued, len(messages))
-	var tasks, cancels, notifications []int
-	notices := map[uint32][]int{}
+	var tasks, notifications []int
+	notices, cancels := map[uint32][]int{}, map[uint32][]int{}
 	for i, p := range messages {
 		switch {
 		case p.Notice != nil:
 			home := p.Notice.Group.Shard()
 			notices[home] = append(notices[home], i)
 		case p.Cancel != (task.ID{}):
-			cancels = append(cancels, i)
+			home := p.Cancel.Shard()
+			cancels[home] = append(cancels[home], i)
 		case p.Notification != nil:
 			notifications = append(notifications, i)
 		default:
@@ -61,14 +63,26 @@ func (o *Outbox) Send(ctx context.Context, ns string, messages []*broker.OutboxM
 	for home, some := range notices {
 		calls.Go(func() { o.deliverNotices(ctx, ns, home, messages, some, out) })
 	}
-	calls.Go(func() {
-		for _, i := range cancels {
-			// It has no author: the group's shard has recorded who cancelled the group.
-			_, out[i].Err = broker.OperateTask.Call(ctx, o.forward, broker.TaskCommand{Verb: broker.Cancel, Sent: true, OnTask: broker.OnTask{Namespace: ns, ID: messages[i].Cancel}})
-		}
-	})
+	for _, some := range cancels {
+		calls.Go(func() { o.deliverCancels(ctx, ns, messages, some, out) })
+	}
 	calls.Wait()
 	return out
+}
+
+// deliverCancels delivers orders to cancel tasks of a shard, until the shard does not answer.
+func (o *Outbox) deliverCancels(ctx context.Context, ns string, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
+	var away error
+	for _, i := range those {
+		if out[i].Err = away; away != nil {
+			continue
+		}
+		// It has no author: the group's shard has recorded who cancelled the group.
+		_, err := broker.OperateTask.Call(ctx, o.forward, broker.TaskCommand{Verb: broker.Cancel, Sent: true, OnTask: broker.OnTask{Namespace: ns, ID: messages[i].Cancel}})
+		if out[i].Err = err; errors.Is(err, task.ErrUnavailable) || ctx.Err() != nil {
+			away = err
+		}
+	}
 }
 
 // deliverTasks delivers the messages that are tasks, and stores the result of each.

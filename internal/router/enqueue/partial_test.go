@@ -216,3 +216,35 @@ func TestResentMessages(t *testing.T) {
 		}
 	})
 }
+
+// Orders to cancel tasks of a shard without a leader are given up together, and do not hold up those for another shard.
+func TestCancelsOfShardsDoNotWaitForEachOther(t *testing.T) {
+	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
+		f.With(func() { f.AddShard(2, 1, 2) })
+		f.Lead(2, 0)
+		var messages []*broker.OutboxMessage
+		for i := range 20 {
+			messages = append(messages, &broker.OutboxMessage{Cancel: task.NewID(2, 1, uint64(i))})
+		}
+		messages = append(messages, &broker.OutboxMessage{Cancel: task.NewID(1, 1, 1)})
+		ctx, cancel := context.WithTimeout(bg, 5*time.Second)
+		defer cancel()
+		began := time.Now()
+		out := f.Nodes[1].Outbox.Send(ctx, routertest.Namespace, messages)
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		for i := range out[:20] {
+			if !errors.Is(out[i].Err, task.ErrUnavailable) {
+				t.Fatalf("order %d to a shard without a leader: %v", i, out[i].Err)
+			}
+		}
+		if !errors.Is(out[20].Err, task.ErrNotFound) && out[20].Err != nil {
+			t.Errorf("the order to the other shard: %v, want an answer", out[20].Err)
+		}
+		began = time.Now()
+		if f.Nodes[1].Outbox.Send(bg, routertest.Namespace, messages[:20]); time.Since(began) > 11*time.Second {
+			t.Errorf("20 orders were given up after %v, want the time of one", time.Since(began))
+		}
+	})
+}
