@@ -21,7 +21,7 @@ type Stats struct {
 	Wait         Latency       // from ready to claimed
 	Run          Latency       // from claimed to the end of the run
 	Failing      []FailingType // in the last hour, most failures first
-	MissingNodes []string      // nodes that did not answer
+	MissingNodes []string      // nodes that did not answer, and shards without a leader that did
 }
 
 // EventCounts counts events by kind.

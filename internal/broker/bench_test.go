@@ -170,7 +170,7 @@ func BenchmarkQueueStatuses(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		all, err := br.statusesOf(context.Background(), []uint32{one})
+		all, _, err := br.statusesOf(context.Background(), []uint32{one})
 		if err != nil || len(all) != 10_001 { // and one that is shared by all benchmarks
 			b.Fatalf("got %d queues, %v", len(all), err)
 		}

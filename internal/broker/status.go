@@ -1,8 +1,8 @@
 package broker
 
 import (
-	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -31,6 +31,7 @@ const newDeadTime = time.Hour
 // part is the status of one shard's queues.
 type part struct {
 	r       *replica
+	shard   uint32
 	all     []*QueueStatus
 	ready   []*QueueStatus      // with ready tasks, those with the most first
 	workers []task.QueueWorkers // of the queues in ready
@@ -38,14 +39,14 @@ type part struct {
 
 // statusesOf returns the status of all queues in some shards that this node leads. Dead letters of the last hour are new. It reads
 // outside the rounds, except for a moment in the leader's memory per queue with ready tasks: it examines those with the most tasks, and
-// checks for the others only whether anybody takes their tasks. A shard that another node leads by now is left out.
-func (b *Broker) statusesOf(ctx context.Context, shards []uint32) (all []*QueueStatus, err error) {
+// checks for the others only whether anybody takes their tasks. A shard that another node leads by now is left out; the rest was read.
+func (b *Broker) statusesOf(ctx context.Context, shards []uint32) (all []*QueueStatus, were []uint32, err error) {
 	var parts []*part
 	var names []QueueName
 	for _, id := range shards {
 		p, err := b.partOf(ctx, id)
 		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			return nil, nil, ctx.Err()
 		}
 		if err != nil {
 			continue
@@ -60,13 +61,13 @@ func (b *Broker) statusesOf(ctx context.Context, shards []uint32) (all []*QueueS
 		p.workers, workers = workers[:len(p.ready)], workers[len(p.ready):]
 		err := p.examine(ctx)
 		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			return nil, nil, ctx.Err()
 		}
 		if err == nil {
-			all = append(all, p.all...)
+			all, were = append(all, p.all...), append(were, p.shard)
 		}
 	}
-	return all, nil
+	return all, were, nil
 }
 
 // partOf reads the status of a shard's queues, without the leader's memory.
@@ -77,7 +78,7 @@ func (b *Broker) partOf(ctx context.Context, shardID uint32) (*part, error) {
 	}
 	now, _ := r.shard.Now() // if another node leads by now, the read fails
 	p, _, err := read(ctx, r, func(from store.Reader) (p *part, err error) {
-		p = &part{r: r}
+		p = &part{r: r, shard: shardID}
 		p.all, p.ready, err = explain.QueueStatuses(from, now.Add(-newDeadTime))
 		return p, err
 	})
@@ -158,39 +159,37 @@ func (b *Broker) Led() (ids []uint32) {
 	return ids
 }
 
+// terms returns the shards that this node leads, and in which terms.
+func (b *Broker) terms() map[uint32]uint64 {
+	terms := map[uint32]uint64{}
+	for _, id := range b.Led() {
+		_, terms[id], _ = b.Leader(id)
+	}
+	return terms
+}
+
 // NamespaceStatus is the combined status of a namespace's queues.
 type NamespaceStatus struct {
-	Queues                                              int
+	Shards                                              []uint32 // that were read: there may be more in others
+	Queues                                              []string
 	Scheduled, Ready, Claimed, Retrying, Dead, Poisoned int64
 	NewDead                                             int64          // dead letters of the last hour that still exist
 	MoreNewDead                                         bool           // NewDead is a lower bound
 	Busy                                                []*QueueStatus // queues with ready tasks that were examined
-	Idle                                                Idle           // the others, if nobody takes their tasks
+	Idle                                                []QueueCount   // the ready tasks of others that nobody takes
 	Apart                                               int64          // rows set apart in the last day: see engine/apart.go
-}
-
-// Idle counts queues with ready tasks that nobody takes.
-type Idle struct {
-	Queues, Tasks int64
-	Largest       string // the queue with the most tasks
-	Most          int64  // how many it has
-}
-
-// add adds another count.
-func (i *Idle) add(o Idle) {
-	i.Queues, i.Tasks = i.Queues+o.Queues, i.Tasks+o.Tasks
-	if o.Most > i.Most {
-		i.Largest, i.Most = o.Largest, o.Most
-	}
 }
 
 // Add adds the status of the shards that another node leads. A queue in several shards counts once.
 func (n *NamespaceStatus) Add(o *NamespaceStatus) {
-	n.Queues += o.Queues
+	n.Shards = append(n.Shards, o.Shards...)
+	n.Queues = append(n.Queues, o.Queues...)
+	slices.Sort(n.Queues)
+	n.Queues = slices.Compact(n.Queues)
 	n.Scheduled, n.Ready, n.Claimed = n.Scheduled+o.Scheduled, n.Ready+o.Ready, n.Claimed+o.Claimed
 	n.Retrying, n.Dead, n.Poisoned = n.Retrying+o.Retrying, n.Dead+o.Dead, n.Poisoned+o.Poisoned
 	n.NewDead, n.MoreNewDead = n.NewDead+o.NewDead, n.MoreNewDead || o.MoreNewDead
-	n.Idle.add(o.Idle)
+	n.Idle = SumCounts(n.Idle, o.Idle)
 	n.Apart += o.Apart
 	for _, s := range o.Busy {
 		if at := slices.IndexFunc(n.Busy, func(t *QueueStatus) bool { return t.Queue == s.Queue }); at >= 0 {
@@ -201,19 +200,36 @@ func (n *NamespaceStatus) Add(o *NamespaceStatus) {
 	}
 }
 
-// statusCache holds the last known status of all queues that this node leads.
+// SumCounts adds up counts of the same queues in several shards.
+func SumCounts(parts ...[]QueueCount) (sum []QueueCount) {
+	at := map[string]int{}
+	for _, c := range slices.Concat(parts...) {
+		if i, known := at[c.Queue]; known {
+			sum[i].N += c.N
+			continue
+		}
+		at[c.Queue] = len(sum)
+		sum = append(sum, c)
+	}
+	return sum
+}
+
+// statusCache holds the last known status of all queues that this node leads. When it has gained or lost a shard, it is out of date: another
+// node may report the same shard.
 type statusCache struct {
 	mu      sync.Mutex
 	at      time.Time
 	took    time.Duration
-	queues  []*QueueStatus
+	last    *statusRead
 	reading *statusRead // under way; nil: none
 }
 
 // statusRead reads the status of all queues once, for all who wait for it.
 type statusRead struct {
-	done   chan struct{} // closed when it has ended
+	terms  map[uint32]uint64 // of the shards that the node led when it began
+	done   chan struct{}     // closed when it has ended
 	queues []*QueueStatus
+	shards []uint32 // that were read
 	err    error
 }
 
@@ -227,26 +243,32 @@ const statusShare = 20
 // QueueStatuses returns the status of all queues in the shards that this node leads, at most age old. A queue with partitions in several
 // of them is one. The result must not be modified.
 func (b *Broker) QueueStatuses(ctx context.Context, age time.Duration) ([]*QueueStatus, error) {
-	s := &b.statusCache
+	read, err := b.statuses(ctx, age)
+	return read.queues, err
+}
+
+// statuses is QueueStatuses with the shards that were read.
+func (b *Broker) statuses(ctx context.Context, age time.Duration) (*statusRead, error) {
+	s, terms := &b.statusCache, b.terms()
 	s.mu.Lock()
-	if !s.at.IsZero() && time.Since(s.at) < min(age, statusShare*s.took) {
+	if s.last != nil && time.Since(s.at) < min(age, statusShare*s.took) && maps.Equal(s.last.terms, terms) {
 		defer s.mu.Unlock()
-		return s.queues, nil
+		return s.last, nil
 	}
 	read := s.reading
-	if read == nil {
-		read = &statusRead{done: make(chan struct{})}
+	if read == nil || !maps.Equal(read.terms, terms) {
+		read = &statusRead{terms: terms, done: make(chan struct{})}
 		s.reading = read
 		b.background(func() { read.run(b) })
 	}
 	s.mu.Unlock()
 	select {
 	case <-read.done:
-		return read.queues, read.err
+		return read, read.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return &statusRead{}, ctx.Err()
 	case <-b.stopping.Done():
-		return nil, b.stopping.Err()
+		return &statusRead{}, b.stopping.Err()
 	}
 }
 
@@ -254,13 +276,16 @@ func (r *statusRead) run(b *Broker) {
 	ctx, cancel := context.WithTimeout(b.stopping, statusTimeout)
 	defer cancel()
 	began := time.Now()
-	parts, err := b.statusesOf(ctx, b.Led())
-	r.queues, r.err = joinParts(parts), err
+	parts, shards, err := b.statusesOf(ctx, slices.Sorted(maps.Keys(r.terms)))
+	r.queues, r.shards, r.err = joinParts(parts), shards, err
 	s := &b.statusCache
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.reading = nil; err == nil {
-		s.at, s.queues = time.Now(), r.queues
+	if s.reading == r {
+		s.reading = nil
+	}
+	if err == nil {
+		s.at, s.last = time.Now(), r
 		s.took = s.at.Sub(began)
 	}
 	close(r.done)
@@ -283,17 +308,18 @@ func joinParts(parts []*QueueStatus) (all []*QueueStatus) {
 
 // NamespaceStatus returns the status of a namespace's queues in the shards that this node leads.
 func (b *Broker) NamespaceStatus(ctx context.Context, ns string, age time.Duration) (n NamespaceStatus, err error) {
-	all, err := b.QueueStatuses(ctx, age)
-	for _, s := range all {
+	read, err := b.statuses(ctx, age)
+	n.Shards = slices.Clone(read.shards)
+	for _, s := range read.queues {
 		if s.Namespace != ns {
 			continue
 		}
-		n.Queues++
+		n.Queues = append(n.Queues, s.Queue)
 		n.Scheduled, n.Ready, n.Claimed = n.Scheduled+s.Scheduled, n.Ready+s.Ready, n.Claimed+s.Claimed
 		n.Retrying, n.Dead, n.Poisoned = n.Retrying+s.Retrying, n.Dead+s.Dead, n.Poisoned+s.Poisoned
 		n.NewDead, n.MoreNewDead = n.NewDead+s.NewDead, n.MoreNewDead || s.MoreNewDead
 		if s.Idle && !s.Examined && !s.Paused {
-			n.Idle.add(Idle{Queues: 1, Tasks: s.Ready, Largest: s.Queue, Most: s.Ready})
+			n.Idle = append(n.Idle, QueueCount{s.Queue, s.Ready})
 		}
 		if s.Examined {
 			busy := *s // Add may change it
@@ -329,7 +355,6 @@ type CountsQuery struct {
 	Pattern   string     // of their names; "": all
 	State     task.State // of the tasks to count: Ready, Dead or Poisoned; 0: all that are still to run
 	NoWorker  bool       // only queues that no worker takes
-	Most      int        // only that many queues, those with the most tasks; 0: all
 }
 
 // QueueCount is how many of the counted tasks a queue has.
@@ -349,10 +374,6 @@ func (b *Broker) QueueCounts(ctx context.Context, q CountsQuery, age time.Durati
 		if n := s.Count(q.State); n > 0 && s.Namespace == q.Namespace && scope.Sees(s.Queue) && (q.Pattern == "" || task.Matches(q.Pattern, s.Queue)) {
 			counts = append(counts, QueueCount{s.Queue, n})
 		}
-	}
-	if q.Most > 0 {
-		slices.SortStableFunc(counts, func(a, b QueueCount) int { return cmp.Compare(b.N, a.N) })
-		counts = counts[:min(len(counts), q.Most)]
 	}
 	return counts, err
 }

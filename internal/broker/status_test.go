@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -40,8 +41,8 @@ func TestIdleQueues(t *testing.T) {
 		w.pass(2 * time.Second) // it is ready again, and somebody asked a moment ago
 		got, err := w.NamespaceStatus(ctx, ns, 0)
 		w.must(err)
-		if want := (Idle{Queues: 2, Tasks: 3, Largest: "idle-2", Most: 2}); got.Idle != want || len(got.Busy) != explain.MaxExamined {
-			t.Errorf("idle queues besides the %d examined: %+v, want %+v", len(got.Busy), got.Idle, want)
+		if want := "[{idle 1} {idle-2 2}]"; fmt.Sprint(got.Idle) != want || len(got.Busy) != explain.MaxExamined {
+			t.Errorf("idle queues besides the %d examined: %+v, want %s", len(got.Busy), got.Idle, want)
 		}
 	})
 }
@@ -112,6 +113,22 @@ func TestNewDeadLettersAddUp(t *testing.T) {
 	}
 }
 
+// TestStatusFollowsLeadership: a node that no longer leads a shard does not report it from what it has read before: the next leader does.
+func TestStatusFollowsLeadership(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.enqueue(task.Spec{Queue: "a"})
+		for _, terms := range []map[uint32]uint64{nil, {one: 99}, {one: 1, two: 1}} {
+			w.statusCache.at, w.statusCache.took = time.Now(), time.Minute
+			w.statusCache.last = &statusRead{terms: terms, shards: []uint32{two}, queues: []*QueueStatus{{Namespace: ns, Queue: "a", Ready: 7}}}
+			got, err := w.NamespaceStatus(context.Background(), ns, time.Minute)
+			w.must(err)
+			if got.Ready != 1 || !slices.Equal(got.Shards, []uint32{one}) {
+				t.Errorf("after terms %v: %d tasks are ready in shards %v, want those of shard %d only", terms, got.Ready, got.Shards, one)
+			}
+		}
+	})
+}
+
 // TestNamespaceAddsUp: the numbers of the queues of one namespace are added up, and an expensive result is reused for a while.
 func TestNamespaceAddsUp(t *testing.T) {
 	inWorld(t, func(w *world) {
@@ -121,18 +138,19 @@ func TestNamespaceAddsUp(t *testing.T) {
 				Idle: idle, Examined: examined}
 		}
 		w.statusCache.at, w.statusCache.took = time.Now(), time.Second
-		w.statusCache.queues = []*QueueStatus{of(ns, "a", 1, false, true), of(ns, "b", 10, true, false), of("other", "a", 100, true, true), of(ns, "c", 1000, true, false)}
+		w.statusCache.last = &statusRead{terms: w.terms(), shards: []uint32{one},
+			queues: []*QueueStatus{of(ns, "a", 1, false, true), of(ns, "b", 10, true, false), of("other", "a", 100, true, true), of(ns, "c", 1000, true, false)}}
 		got, err := w.NamespaceStatus(ctx, ns, time.Minute)
 		w.must(err)
-		if want := (Idle{Queues: 2, Tasks: 2020, Largest: "c", Most: 2000}); got.Queues != 3 || got.Idle != want || len(got.Busy) != 1 || got.Busy[0].Queue != "a" {
-			t.Errorf("NamespaceStatus has %d queues, idle %+v, busy %v", got.Queues, got.Idle, got.Busy)
+		if want := "[{b 20} {c 2000}]"; len(got.Queues) != 3 || fmt.Sprint(got.Idle) != want || len(got.Busy) != 1 || got.Busy[0].Queue != "a" || !slices.Equal(got.Shards, []uint32{one}) {
+			t.Errorf("NamespaceStatus has queues %v of shards %v, idle %+v, want %s, busy %v", got.Queues, got.Shards, got.Idle, want, got.Busy)
 		}
 		if got.Scheduled != 1011 || got.Ready != 2022 || got.Claimed != 3033 || got.Retrying != 4044 || got.Dead != 5055 || got.Poisoned != 6066 || got.NewDead != 7077 {
 			t.Errorf("NamespaceStatus adds the tasks up to %+v", got)
 		}
 		two := got
-		if two.Add(&got); two.Queues != 6 || two.Scheduled != 2022 || two.Ready != 4044 || two.Claimed != 6066 || two.Retrying != 8088 || two.Dead != 10110 || two.Poisoned != 12132 ||
-			two.NewDead != 14154 || two.Idle.Tasks != 4040 || len(two.Busy) != 1 {
+		if two.Add(&got); len(two.Queues) != 3 || two.Scheduled != 2022 || two.Ready != 4044 || two.Claimed != 6066 || two.Retrying != 8088 || two.Dead != 10110 || two.Poisoned != 12132 ||
+			two.NewDead != 14154 || fmt.Sprint(two.Idle) != "[{b 40} {c 4000}]" || len(two.Busy) != 1 {
 			t.Errorf("the sum of two nodes is %+v", two)
 		}
 		w.pass(statusShare*time.Second - time.Millisecond)

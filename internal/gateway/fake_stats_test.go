@@ -81,7 +81,7 @@ func (f fakeStats) Trends(_ context.Context, ns string, names []string, w stats.
 }
 
 func (f fakeStats) NamespaceStatus(context.Context, string) (broker.NamespaceStatus, []string) {
-	return broker.NamespaceStatus{Queues: 2, Scheduled: 1, Ready: 2, Claimed: 3, Retrying: 4, Dead: 5, Poisoned: 6, NewDead: 1,
+	return broker.NamespaceStatus{Queues: []string{"mail", "sms"}, Scheduled: 1, Ready: 2, Claimed: 3, Retrying: 4, Dead: 5, Poisoned: 6, NewDead: 1,
 		Busy: []*broker.QueueStatus{{Queue: "sms", OldestReady: time.Second}, {Queue: "mail", OldestReady: time.Minute}, {Queue: "a", OldestReady: time.Minute}}}, []string{"n3", "n4"}
 }
 

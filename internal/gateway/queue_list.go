@@ -103,9 +103,6 @@ func (g *operatorService) listed(ctx context.Context, q queueList) (page []queue
 // counted returns the names of queues according to the last counts, which shards and nodes have at hand.
 func (g *operatorService) counted(ctx context.Context, q queueList) (names []string, next string) {
 	of := broker.CountsQuery{Namespace: q.ns, Pattern: q.pattern, State: countedState(q), NoWorker: q.having == contract.QueueNoWorker}
-	if q.most {
-		of.Most = q.limit
-	}
 	counts := g.Stats.QueueCounts(ctx, of)
 	if q.most {
 		slices.SortStableFunc(counts, func(a, b broker.QueueCount) int { return cmp.Compare(b.N, a.N) })

@@ -292,7 +292,7 @@ type Stats struct {
 	Wait          *Latency               `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`                                      // from ready to claimed
 	Run           *Latency               `protobuf:"bytes,8,opt,name=run,proto3" json:"run,omitempty"`                                        // from claimed to the end of the run
 	Failing       []*FailingType         `protobuf:"bytes,9,rep,name=failing,proto3" json:"failing,omitempty"`                                // in the last hour, most failures first; at most 20
-	MissingNodes  []string               `protobuf:"bytes,10,rep,name=missing_nodes,json=missingNodes,proto3" json:"missing_nodes,omitempty"` // nodes that did not answer
+	MissingNodes  []string               `protobuf:"bytes,10,rep,name=missing_nodes,json=missingNodes,proto3" json:"missing_nodes,omitempty"` // nodes that did not answer, and shards without a leader that did
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

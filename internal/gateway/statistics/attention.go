@@ -296,10 +296,15 @@ func (s *situation) ofQueues(f findings) {
 			f.add(&breakerOpen, q.Queue, float64(n), "breakers of queue %s hold back %s", q.Queue, ready(n))
 		}
 	}
-	if idle := &s.status.Idle; idle.Queues > 0 {
-		f.add(&noWorker, idle.Largest, float64(idle.Most), "queue %s has %s, and no worker takes it", idle.Largest, ready(idle.Most))
+	if idle := s.status.Idle; len(idle) > 0 {
+		most := slices.MaxFunc(idle, func(a, b broker.QueueCount) int { return cmp.Compare(a.N, b.N) })
+		f.add(&noWorker, most.Queue, float64(most.N), "queue %s has %s, and no worker takes it", most.Queue, ready(most.N))
 		of := f[&noWorker]
-		of.others, of.value = idle.Queues-1, float64(idle.Tasks-idle.Most)
+		of.others = int64(len(idle)) - 1
+		for _, q := range idle {
+			of.value += float64(q.N)
+		}
+		of.value -= float64(most.N)
 	}
 }
 

@@ -83,7 +83,7 @@ func TestAttention(t *testing.T) {
 		{"a breaker is open", queue(busy("q", 0, task.WhyBreakerOpen)), "warning breaker_open q"},
 		{"no worker for one task", held(task.WhyNoWorkerForType), "critical no_worker q"},
 		{"a breaker holds one back", held(task.WhyBreakerOpen), "warning breaker_open q"},
-		{"one idle queue", situation{known: true, status: broker.NamespaceStatus{Idle: broker.Idle{Queues: 1, Tasks: 2, Largest: "i", Most: 2}}}, "critical no_worker i"},
+		{"one idle queue", situation{known: true, status: broker.NamespaceStatus{Idle: []broker.QueueCount{{Queue: "i", N: 2}}}}, "critical no_worker i"},
 		{"new dead letters", situation{known: true, status: broker.NamespaceStatus{Dead: 9, NewDead: 2}}, "critical dead_letters "},
 		{"old ones", situation{known: true, status: broker.NamespaceStatus{Dead: 9}}, "warning dead_letters "},
 		{"one old one", situation{known: true, status: broker.NamespaceStatus{Dead: 1}}, "warning dead_letters "},
@@ -126,7 +126,10 @@ func TestAttention(t *testing.T) {
 // TestManyNeedAttention checks that thousands of subjects with one problem take one line, with the most severe of them, and crowd out
 // nothing.
 func TestManyNeedAttention(t *testing.T) {
-	s := situation{known: true, status: broker.NamespaceStatus{Dead: 2_500, NewDead: 2_000, MoreNewDead: true, Idle: broker.Idle{Queues: 13_800, Tasks: 13_900, Largest: "small", Most: 2}}}
+	s := situation{known: true, status: broker.NamespaceStatus{Dead: 2_500, NewDead: 2_000, MoreNewDead: true}}
+	for i := range 13_800 {
+		s.status.Idle = append(s.status.Idle, broker.QueueCount{Queue: fmt.Sprint("small", i), N: 1 + int64(min(i, 13_700)/13_700)})
+	}
 	for i := range 200 {
 		s.status.Busy = append(s.status.Busy, &broker.QueueStatus{Queue: fmt.Sprintf("idle-%03d", i), Ready: int64(100 + i), Examined: true,
 			Blocked: []broker.Blocked{{Why: task.WhyNoWorker, Tasks: int64(100 + i)}}})
@@ -163,7 +166,7 @@ warning queue_paused paused-4 5 +4: 5 queues are paused, and have 15 ready tasks
 	for _, a := range s.attention(time.Now()) {
 		fmt.Fprintf(&got, "%s %s %s +%d: %s\n", a.Severity, a.Kind, a.Subject, a.More, a.Detail)
 	}
-	want = `critical no_worker small +13799: 13,800 queues have 13,900 ready tasks, and no worker takes them; most: small
+	want = `critical no_worker small13700 +13799: 13,800 queues have 13,900 ready tasks, and no worker takes them; most: small13700
 warning dead_letters  +0: 2,500 dead letters, none of them from the last hour
 `
 	if got.String() != want {

@@ -31,6 +31,7 @@ type Stats interface {
 	Briefs(ctx context.Context, ns string, names []string) []stats.Brief
 	// Trends too.
 	Trends(ctx context.Context, ns string, names []string, w stats.Window) []stats.Trend
+	// NamespaceStatus names missing shards too.
 	NamespaceStatus(ctx context.Context, ns string) (sum broker.NamespaceStatus, missing []string)
 	// QueueCounts are in no order.
 	QueueCounts(ctx context.Context, q broker.CountsQuery) []broker.QueueCount
@@ -185,7 +186,7 @@ func latencyProto(h durations) *pawlv1.Latency {
 }
 
 func totalsProto(n *broker.NamespaceStatus) *pawlv1.QueueTotals {
-	p := &pawlv1.QueueTotals{Queues: int64(n.Queues), Scheduled: n.Scheduled, Ready: n.Ready, Claimed: n.Claimed, Retrying: n.Retrying, Dead: n.Dead, Poisoned: n.Poisoned}
+	p := &pawlv1.QueueTotals{Queues: int64(len(n.Queues)), Scheduled: n.Scheduled, Ready: n.Ready, Claimed: n.Claimed, Retrying: n.Retrying, Dead: n.Dead, Poisoned: n.Poisoned}
 	for _, q := range n.Busy {
 		if age := q.OldestReady.Seconds(); age > p.OldestReadyAgeSeconds {
 			p.OldestReadyAgeSeconds, p.OldestReadyQueue = age, q.Queue

@@ -2,6 +2,7 @@ package query
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -36,6 +37,7 @@ type StatusBroker interface {
 
 // Stats asks all nodes what has happened, and what there is.
 type Stats struct {
+	shards     func() []uint32
 	report     forward.Caller[statsArgs, statsAnswer]
 	briefs     forward.Caller[statsArgs, []stats.Brief]
 	trends     forward.Caller[statsArgs, []stats.Trend]
@@ -49,6 +51,7 @@ type Stats struct {
 // NewStats returns the statistics of all nodes. recorder has those of this one.
 func NewStats(f *forward.Forwarder, b StatusBroker, recorder *stats.Recorder) *Stats {
 	s := &Stats{
+		shards: f.Shards,
 		namespace: forward.RegisterIdempotent(f, "namespace_status", func(ctx context.Context, ns string) (broker.NamespaceStatus, error) {
 			return b.NamespaceStatus(ctx, ns, statusAge)
 		}),
@@ -128,11 +131,17 @@ func (s *Stats) Trends(ctx context.Context, ns string, names []string, w stats.W
 	return out
 }
 
-// NamespaceStatus returns the state of the queues of a namespace, over all shards with leaders.
+// NamespaceStatus returns the state of the queues of a namespace, over all shards whose leaders answer in time. Missing are the nodes that do
+// not, and the shards without such a leader.
 func (s *Stats) NamespaceStatus(ctx context.Context, ns string) (sum broker.NamespaceStatus, missing []string) {
 	answers, missing := s.namespace.OnAllNodes(ctx, nodeTime, ns)
 	for i := range answers {
 		sum.Add(&answers[i])
+	}
+	for _, shard := range s.shards() {
+		if !slices.Contains(sum.Shards, shard) {
+			missing = append(missing, fmt.Sprintf("shard %d", shard))
+		}
 	}
 	return sum, missing
 }
@@ -140,19 +149,7 @@ func (s *Stats) NamespaceStatus(ctx context.Context, ns string) (sum broker.Name
 // QueueCounts counts tasks of queues over all shards with leaders, as far as their nodes answer in time.
 func (s *Stats) QueueCounts(ctx context.Context, q broker.CountsQuery) []broker.QueueCount {
 	answers, _ := s.counts.OnAllNodes(ctx, nodeTime, q)
-	var sum []broker.QueueCount
-	at := map[string]int{}
-	for _, some := range answers {
-		for _, c := range some {
-			if i, known := at[c.Queue]; known {
-				sum[i].N += c.N
-				continue
-			}
-			at[c.Queue] = len(sum)
-			sum = append(sum, c)
-		}
-	}
-	return sum
+	return broker.SumCounts(answers...)
 }
 
 // typesArgs asks what happened to types. The scope of the call limits the queues.

@@ -53,6 +53,13 @@ func TestStatsOfAllNodes(t *testing.T) {
 		if sum, missing := r.Stats.NamespaceStatus(ctx, routertest.Namespace); sum.Ready != 1+2+3 || len(missing) != 0 {
 			t.Errorf("namespace status: %d ready, nodes %v missing; want 6 ready and none missing", sum.Ready, missing)
 		}
+		if sum, _ := r.Stats.NamespaceStatus(ctx, routertest.Namespace); len(sum.Queues) != 1 {
+			t.Errorf("a queue in the shards of several nodes counts as %v", sum.Queues)
+		}
+		f.With(func() { f.Shards[1].Leader = 0 })
+		if _, missing := r.Stats.NamespaceStatus(ctx, routertest.Namespace); fmt.Sprint(missing) != "[shard 1]" {
+			t.Errorf("while shard 1 has no leader, %v are missing", missing)
+		}
 		for n, m := range f.Nodes {
 			m.Totals = []broker.QueueCount{{Queue: "mail", N: int64(n)}, {Queue: fmt.Sprint("q", n), N: 7}}
 		}

@@ -357,7 +357,13 @@ func (b FakeBroker) QueueCounts(context.Context, broker.CountsQuery, time.Durati
 }
 
 func (b FakeBroker) NamespaceStatus(context.Context, string, time.Duration) (broker.NamespaceStatus, error) {
-	return broker.NamespaceStatus{Ready: int64(b.M.Number)}, nil
+	n := broker.NamespaceStatus{Ready: int64(b.M.Number), Queues: []string{"spread"}}
+	for id, s := range b.M.Fleet.Shards {
+		if s.Leader == b.M.Number {
+			n.Shards = append(n.Shards, id)
+		}
+	}
+	return n, nil
 }
 
 func (b FakeBroker) ArchivedAt(place string) (*broker.ArchivedTask, error) {

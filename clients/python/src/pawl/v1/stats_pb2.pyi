@@ -165,7 +165,7 @@ class Stats(google.protobuf.message.Message):
         pass
     @property
     def missing_nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
-        """nodes that did not answer"""
+        """nodes that did not answer, and shards without a leader that did"""
         pass
     def __init__(self,
         *,

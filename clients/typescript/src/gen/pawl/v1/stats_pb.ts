@@ -179,7 +179,7 @@ export type Stats = Message<"pawl.v1.Stats"> & {
   failing: FailingType[];
 
   /**
-   * nodes that did not answer
+   * nodes that did not answer, and shards without a leader that did
    *
    * @generated from field: repeated string missing_nodes = 10;
    */
