@@ -159,8 +159,8 @@ func (b *Broker) Led() (ids []uint32) {
 	return ids
 }
 
-// terms returns the shards that this node leads, and in which terms.
-func (b *Broker) terms() map[uint32]uint64 {
+// termsOf returns the shards that this node leads, and in which terms.
+func termsOf(b *Broker) map[uint32]uint64 {
 	terms := map[uint32]uint64{}
 	for _, id := range b.Led() {
 		_, terms[id], _ = b.Leader(id)
@@ -249,7 +249,7 @@ func (b *Broker) QueueStatuses(ctx context.Context, age time.Duration) ([]*Queue
 
 // statuses is QueueStatuses with the shards that were read.
 func (b *Broker) statuses(ctx context.Context, age time.Duration) (*statusRead, error) {
-	s, terms := &b.statusCache, b.terms()
+	s, terms := &b.statusCache, termsOf(b)
 	s.mu.Lock()
 	if s.last != nil && time.Since(s.at) < min(age, statusShare*s.took) && maps.Equal(s.last.terms, terms) {
 		defer s.mu.Unlock()

@@ -138,7 +138,7 @@ func TestNamespaceAddsUp(t *testing.T) {
 				Idle: idle, Examined: examined}
 		}
 		w.statusCache.at, w.statusCache.took = time.Now(), time.Second
-		w.statusCache.last = &statusRead{terms: w.terms(), shards: []uint32{one},
+		w.statusCache.last = &statusRead{terms: termsOf(w.Broker), shards: []uint32{one},
 			queues: []*QueueStatus{of(ns, "a", 1, false, true), of(ns, "b", 10, true, false), of("other", "a", 100, true, true), of(ns, "c", 1000, true, false)}}
 		got, err := w.NamespaceStatus(ctx, ns, time.Minute)
 		w.must(err)
