@@ -208,6 +208,59 @@ func TestFounderThatIsNoLongerAlone(t *testing.T) {
 	some.want(t, "led by others", "power loss in a write", "power loss at rest")
 }
 
+// A snapshot that arrives while the replica's state is read is installed when the read has ended, and until then the read sees the old state.
+func TestSnapshotWaitsForReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		some := new(sometimes)
+		w := newGroup(t, 1, 2, 1, some)
+		w.keepBytes = 4 << 10
+		c := w.clients(1)[0]
+		w.countOnce(c)
+		w.nodes[1].start(0)
+		w.change(Change{2, Learner})
+		w.caughtUp(2)
+		w.isolate(2, true, true)
+		for range 300 {
+			w.countOnce(c)
+		}
+		rows := func(from store.Reader) (all string) {
+			from.Scan(nil, nil, func(key, value []byte) bool {
+				all += fmt.Sprintf("%q %q\n", key, value)
+				return true
+			})
+			return all
+		}
+		lagging := w.nodes[1].alive()
+		at := lagging.state.Applied().Index
+		reading, goOn, ended := make(chan string, 1), make(chan struct{}), make(chan string, 1)
+		go func() {
+			again, _, _, err := Peek(t.Context(), lagging.shard, func(from store.Reader) (string, error) {
+				reading <- rows(from)
+				<-goOn
+				return rows(from), nil
+			})
+			if err != nil {
+				w.errorf("the read ended with %v", err)
+			}
+			ended <- again
+		}()
+		before := <-reading
+		w.heal()
+		w.wait(10 * time.Second)
+		if now := lagging.state.Applied().Index; now != at {
+			t.Errorf("while it is read, the state moved from entry %d to %d", at, now)
+		}
+		close(goOn)
+		if after := <-ended; after != before || before == "" {
+			t.Errorf("the read saw %q, then %q", before, after)
+		}
+		w.caughtUp(2)
+		w.settle([]*client{c})
+		w.endAll()
+		some.want(t, "snapshot installed")
+	})
+}
+
 // compareHashes makes all replicas hash the same state, and compares the hashes.
 func (w *world) compareHashes() {
 	var index uint64
