@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pawlq/pawl/internal/broker"
@@ -144,7 +145,7 @@ func TestKeysOfRepeatedCalls(t *testing.T) {
 	}
 }
 
-// A handle of another queue settles nothing, alone or in a batch.
+// A handle of another queue settles nothing, alone or in a batch. In a FIFO queue a late delete is refused.
 func TestHandlesOfOtherQueues(t *testing.T) {
 	id, token, zero, ten := task.NewID(3, 1, 2), task.Token{Epoch: 1, Fence: 1, Nonce: 7}, 0, 10
 	own, other := handle("mail", id, token), handle("other", id, token)
@@ -162,6 +163,9 @@ func TestHandlesOfOtherQueues(t *testing.T) {
 					err := do(x)
 					if refused := err != nil || len(x.out.Failed) > 0; refused != (c.settled == 0) || len(core.settled) != c.settled {
 						t.Errorf("%s: settled are %v, want %d; %v, %v", name, core.settled, c.settled, err, x.out.Failed)
+					}
+					if strings.HasPrefix(name, "delete") && c.settled > 0 && core.settled[0].Late == (fifo == "true") {
+						t.Errorf("%s, FIFO queue %s: a handle whose timeout has ended deletes: %t", name, fifo, core.settled[0].Late)
 					}
 				}
 			}
