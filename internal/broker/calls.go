@@ -26,11 +26,12 @@ func (b *Broker) Enqueue(ctx context.Context, shardID uint32, ns string, specs [
 		return nil, Stamp{}, err
 	}
 	tasks, queues := r.newTasks(ns, specs)
+	var moved movedSlots
 	out, at, err := inPieces(len(tasks), func(from int, more func(*engine.Round) bool) ([]Enqueued, Stamp, error) {
 		return r.enqueue(ctx, ns, queues, specs, func(round *engine.Round) ([]Enqueued, error) {
 			out := make([]Enqueued, 0, len(tasks)-from)
 			for i := from; i < len(tasks) && more(round); i++ {
-				a, err := engine.Enqueue(round, &tasks[i])
+				a, err := moved.enqueue(round, &tasks[i])
 				out = append(out, Enqueued{a, err})
 			}
 			if specs[0].Restored != nil { // then all of them are
@@ -51,6 +52,32 @@ func (r *replica) enqueue(ctx context.Context, ns string, queues []string, specs
 		return withQueues(ctx, r, ns, queues, fn)
 	}
 	return whenFree(ctx, r, func() ([]Enqueued, Stamp, error) { return withQueues(ctx, r, ns, queues, unlessHeld(r, fn)) })
+}
+
+// movedSlots has the slots, by queue, of which tasks of a call were refused with ErrSlotMoved.
+type movedSlots map[slotName]bool
+
+type slotName struct {
+	queue string
+	slot  int
+}
+
+// enqueue creates a task, and says whether one of its slot was refused before.
+func (m *movedSlots) enqueue(round *engine.Round, n *engine.NewTask) (engine.Accepted, error) {
+	if *m != nil {
+		slot, ok := n.Slot()
+		n.AfterMoved = ok && (*m)[slotName{n.Queue, slot}]
+	}
+	a, err := engine.Enqueue(round, n)
+	if errors.Is(err, engine.ErrSlotMoved) {
+		if slot, ok := n.Slot(); ok {
+			if *m == nil {
+				*m = movedSlots{}
+			}
+			(*m)[slotName{n.Queue, slot}] = true
+		}
+	}
+	return a, err
 }
 
 // withQueues runs a call in a shard that needs copies of the given queues. It fetches the missing ones first.

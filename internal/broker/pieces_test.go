@@ -62,3 +62,46 @@ func TestPiecesAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// A slot that moves here between two pieces of a call takes no task before the one that was refused.
+func TestPiecesKeepTheOrderOfASlot(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r, err := w.replica(one)
+		w.must(err)
+		_, _, err = change(context.Background(), r, func(round *engine.Round) (struct{}, error) {
+			var moved movedSlots
+			version := uint64(1)
+			closed := func(slots task.SlotSet) {
+				version++
+				engine.PutQueue(round, ns, "hot", task.QueueConfig{Version: version, Settings: task.DefaultSettings(), Closed: slots})
+			}
+			enqueue := func(spec task.Spec) error {
+				spec.Type, spec.Queue, spec.Routed = "job", "hot", 99
+				spec.Fill()
+				_, err := moved.enqueue(round, &engine.NewTask{Spec: spec, Namespace: ns, ID: r.newID(), Fresh: true})
+				return err
+			}
+			held := task.Spec{Key: "k", Unique: &task.Unique{Key: "k", OnConflict: task.Replace}}
+			closed(0)
+			if err := enqueue(held); err != nil {
+				t.Error(err)
+			}
+			closed(1 << task.KeySlot("k"))
+			if err := enqueue(task.Spec{Key: "k"}); !errors.Is(err, engine.ErrSlotMoved) {
+				t.Errorf("a task of a slot in another shard: %v", err)
+			}
+			closed(0)
+			if err := enqueue(task.Spec{Key: "k"}); !errors.Is(err, engine.ErrSlotMoved) {
+				t.Errorf("a task after one of its slot that was refused: %v", err)
+			}
+			if err := enqueue(task.Spec{Key: "other"}); err != nil {
+				t.Errorf("a task of another slot: %v", err)
+			}
+			if err := enqueue(held); err != nil {
+				t.Errorf("a task whose unique key is held here: %v", err)
+			}
+			return struct{}{}, nil
+		})
+		w.must(err)
+	})
+}

@@ -62,9 +62,14 @@ type OnSlots struct {
 	Slots task.SlotSet
 }
 
-// HoldsUnique reports whether a task in one of the slots holds a unique key of a queue in a shard.
+// HoldsUnique reports whether a task holds a unique key in one of the slots of a queue in a shard.
 var HoldsUnique = reports(verb.Rule{Name: "holds-unique"}, func(from store.Reader, q *OnSlots) (bool, error) {
-	return unique.HeldBy(from, q.Namespace, q.Queue, q.Slots)
+	return unique.HeldIn(from, q.Namespace, q.Queue, q.Slots), nil
+})
+
+// CheckKeys refuses a queue with tasks whose keys are in different slots, with the first such task in a shard as an example.
+var CheckKeys = reads(verb.Rule{Name: "check-keys"}, func(from store.Reader, _ task.Scope, q *OnQueue) (Nothing, error) {
+	return Nothing{}, query.CheckKeys(from, q.Namespace, q.Queue)
 })
 
 // QueueDescribed is the status of a queue in a shard.

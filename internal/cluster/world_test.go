@@ -174,6 +174,8 @@ func (w *world) DropQueue(_ context.Context, shard uint32, _, _ string) error {
 	return w.fails[shard]
 }
 
+func (w *world) CheckKeys(context.Context, uint32, string, string) error { return nil }
+
 func (w *world) KeysUntil(context.Context, uint32, string, string) (store.Time, error) { return 0, nil }
 
 func (w *world) HoldsUnique(context.Context, uint32, string, string, task.SlotSet) (bool, error) {

@@ -20,6 +20,9 @@ type NewTask struct {
 	ID task.ID
 	// Fresh means that ID cannot have been used before, so that no row is looked up.
 	Fresh bool
+	// AfterMoved means that a task of the same slot, before this one in the same call, was refused with ErrSlotMoved. The slot may have moved
+	// here in between; but this task must not be created first.
+	AfterMoved bool
 }
 
 // Accepted is the answer to an enqueue.
@@ -47,6 +50,9 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	req := request{r: r, n: n, print: contentHash(n)}
 	if a, err := req.earlier(); a.Duplicate || err != nil {
 		return a, err
+	}
+	if n.OnlyFind || q.mustAskOthers(n) {
+		return Accepted{}, ErrSlotMoved
 	}
 	var resolved unique.Resolution
 	if n.Unique != nil {
@@ -93,7 +99,13 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 // admit refuses a new task that does not belong here, or for which there is no room.
 func (q *Queue) admit(n *NewTask, x *schema.Exec, resolved *unique.Resolution) error {
 	// While a unique key is held here, its tasks still belong here.
-	if q.config.Closed != 0 && !resolved.Taken() && SlotClosed(q.config.Closed, &n.Spec) || n.Routed != 0 && n.Routed < q.config.Moved {
+	closed := q.config.Closed
+	moved := closed != 0 && SlotClosed(closed, &n.Spec) || n.Routed != 0 && n.Routed < q.config.Moved
+	switch stays := resolved.Taken() && (closed == 0 || closed == task.AllSlots || n.Slots().Len() == 1); {
+	case moved && stays && n.IdempotencyKey != "": // another shard may give that away at the same time
+		return task.Unavailable(time.Second, "unique.key %q of queue %q belongs to task %s in a shard that the key's slot has left: a task that has an idempotency key too can't be enqueued before that task has ended",
+			n.Unique.Key, n.Queue, resolved.HolderID)
+	case moved && !stays, n.AfterMoved && !resolved.Taken():
 		return ErrSlotMoved
 	}
 	if n.Moved != nil { // it was accepted before
@@ -108,6 +120,13 @@ func (q *Queue) admit(n *NewTask, x *schema.Exec, resolved *unique.Resolution) e
 			Message: fmt.Sprintf("queue %q is full: its length is %d, max_length is %d", n.Queue, q.counts.Waiting(), most)}
 	}
 	return q.space.Admit(more, size)
+}
+
+// mustAskOthers reports whether other shards may know a key of a task that the shard makes itself. It goes through the outbox to the router, which
+// asks them.
+func (q *Queue) mustAskOthers(n *NewTask) bool {
+	others := q.config.Closed | q.config.Elsewhere
+	return n.Routed == 0 && others != 0 && (n.Unique != nil || n.IdempotencyKey != "" || n.RequestID != task.ID{}) && n.Slots()&others != 0
 }
 
 func newEnvelope(n *NewTask, print uint64) *schema.Envelope {
@@ -125,17 +144,19 @@ func newEnvelope(n *NewTask, print uint64) *schema.Envelope {
 var ErrUnknownQueue = errors.New("the shard has no such queue")
 
 // ErrSlotMoved means that the task's slot is in another shard, or was at some time since the task was routed, so that other shards must be asked
-// first. Its key and its request id belong to no task of this shard, and this call can no longer create one. The router asks the next shard; no
+// first. Its keys and its request id belong to no task of this shard, and this call can no longer create one. The router asks the next shard; no
 // caller sees this error.
 var ErrSlotMoved error = &task.Error{Code: task.CodeUnavailable, Reason: "slot_moved", RetryAfter: 100 * time.Millisecond,
 	Message: "the task's slot of its queue is in another shard now"}
 
-// SlotClosed reports whether a task belongs to one of the closed slots. A task that fits any slot is refused only if all are closed.
-func SlotClosed(slots task.SlotSet, s *task.Spec) bool {
-	if slot, ok := s.Slot(); ok {
-		return slots.Has(slot)
+// SlotClosed reports whether a task belongs to one of the closed slots. A task that fits any slot is refused only if all are closed, one whose
+// keys are in several slots if any is closed.
+func SlotClosed(closed task.SlotSet, s *task.Spec) bool {
+	slots := s.Slots()
+	if slots == 0 {
+		return closed == task.AllSlots
 	}
-	return slots == task.AllSlots
+	return slots&closed != 0 || slots.Len() > 1 && closed != 0
 }
 
 // exec returns the task's initial state.

@@ -19,7 +19,7 @@ func FuzzRows(f *testing.F) {
 	f.Add((&schema.Exec{State: task.Ready, Unique: &task.Unique{Key: "k", States: task.Unfinished, OnConflict: task.KeepLast}, Role: schema.RoleNext}).Encode())
 	f.Add((&schema.Exec{State: task.Ready, Key: "k", Order: 7, Behind: true}).Encode())
 	f.Add(schema.FirstRow{Order: 7, ID: task.ID{1}, Alone: true}.Encode())
-	f.Add(schema.UniqueRow{Holder: task.ID{1}, Next: task.ID{2}, Slot: 63}.Encode())
+	f.Add(schema.UniqueRow{Holder: task.ID{1}, Next: task.ID{2}}.Encode())
 	f.Add(schema.KeyRow{ID: task.ID{1}, Until: 5}.Encode())
 	f.Add(schema.ClaimKeyRow{Until: 5, Claims: []schema.ClaimRef{{ID: task.ID{1}, Fence: 2}}}.Encode())
 	f.Add((&schema.Counts{Ready: [3]int64{1, 2, 3}}).Encode())

@@ -15,7 +15,7 @@ import (
 // idempotency key and attempt log. A delay postpones it.
 //
 // A task whose unique key has passed to another task, or that was moved to another queue, is refused with task.ErrWrongState, which names the other
-// task.
+// task. So is one whose unique key may have passed to a task in another shard.
 func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 	from, err := r.Exec(ns, id)
 	if err != nil {
@@ -29,12 +29,17 @@ func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 	if from.Reason == task.ReasonMoved {
 		return movedOn("retry", id, from)
 	}
-	if r.Queue(ns, from.Queue) == nil {
+	q := r.Queue(ns, from.Queue)
+	if q == nil {
 		return ErrUnknownQueue
 	}
 	if other, taken := unique.Taken(r, ns, from); taken && from.State.Ended() {
 		return &task.Error{Code: task.CodeWrongState, State: from.State,
 			Message: fmt.Sprintf("retry %q: its unique key %q now belongs to task %s", id, from.Unique.Key, other)}
+	}
+	if from.State.Ended() && unique.Elsewhere(&q.config, from) {
+		return &task.Error{Code: task.CodeWrongState, State: from.State,
+			Message: fmt.Sprintf("retry %q: a task in another shard may hold its unique key %q, since slots of queue %q have moved: discard it and restore it from the archive, or enqueue it again", id, from.Unique.Key, from.Queue)}
 	}
 	c := r.Change(ns, id, from)
 	to := c.To

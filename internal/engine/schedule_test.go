@@ -189,14 +189,20 @@ func (s *story) message(p *outbox.Message) string {
 		return fmt.Sprintf("cancel %s", s.name(p.Cancel))
 	case p.From.Operation != (task.ID{}):
 		return fmt.Sprintf("%s/%s, moved", p.Spec.Queue, p.Spec.Type)
+	case p.Spec.Moved != nil:
+		return fmt.Sprintf("%s/%s, back", p.Spec.Queue, p.Spec.Type)
 	case p.From.Parent == (task.ID{}):
 		return fmt.Sprintf("%s/%s of %s", p.Spec.Queue, p.Spec.Type, s.groupName(p.Spec.Member.Group))
 	}
 	return fmt.Sprintf("%s/%s behind %s", p.Spec.Queue, p.Spec.Type, s.name(p.From.Parent))
 }
 
+// byRouter is the version of a task that a router with the newest map sends, once it has asked the other shards.
+const byRouter = 1000
+
 // deliver enqueues a message from the leader's sender, as the shard of its queue does.
 func (s *story) deliver(spec task.Spec) (engine.Accepted, error) {
+	spec.Routed = byRouter
 	n := &engine.NewTask{Spec: spec, Namespace: "default", ID: s.NewID()}
 	if !hasQueue(s.World, spec.Queue) {
 		s.PutQueue(spec.Queue, task.DefaultSettings(), false)

@@ -136,7 +136,10 @@ func (s *story) step(d *datadriven.TestData) string {
 func (s *story) enqueueStep(d *datadriven.TestData) string {
 	spec := task.Spec{Type: "job", Queue: arg(d, "queue"), Key: arg(d, "key"), IdempotencyKey: arg(d, "idempotency-key"),
 		Payload: []byte(arg(d, "payload")), Delay: duration(arg(d, "delay")), ExpiresIn: duration(arg(d, "expires-in")),
-		Timeout: duration(arg(d, "timeout")), MaxAttempts: number(arg(d, "max-attempts")), Cost: number(arg(d, "cost")), Routed: uint64(number(arg(d, "routed"))), IdempotencyTTL: duration(arg(d, "ttl"))}
+		Timeout: duration(arg(d, "timeout")), MaxAttempts: number(arg(d, "max-attempts")), Cost: number(arg(d, "cost")), Routed: byRouter, IdempotencyTTL: duration(arg(d, "ttl"))}
+	if v := arg(d, "routed"); v != "" {
+		spec.Routed = uint64(number(v))
+	}
 	if v := arg(d, "type"); v != "" {
 		spec.Type = v
 	}
@@ -432,7 +435,7 @@ func ofShare(used, most int64) string {
 	return fmt.Sprintf("%d of %d", used, most)
 }
 
-// slotsStep moves the slots of keys away, or all slots of a queue, or shows how long the queue's keys, or once keys, must still be looked up here.
+// slotsStep moves the slots of keys away, or all slots of a queue, and those of others back, forgotten by the shards that had them; or it shows how long the queue's keys, or once keys, must still be looked up here.
 func (s *story) slotsStep(d *datadriven.TestData) string {
 	name := d.CmdArgs[0].Key
 	if d.HasArg("keys") {
@@ -445,13 +448,15 @@ func (s *story) slotsStep(d *datadriven.TestData) string {
 	}
 	var gone task.SlotSet
 	for _, key := range list(d, "gone") {
-		slot, _ := (&task.Spec{Key: key}).Slot()
-		gone |= 1 << slot
+		gone |= 1 << task.KeySlot(key)
 	}
 	if arg(d, "gone") == "all" {
 		gone = task.AllSlots
 	}
 	s.CloseSlots(name, gone)
+	if d.HasArg("forgotten") {
+		s.ForgetMoves(name)
+	}
 	return fmt.Sprintf("%d of %d slots are here", task.SlotCount-gone.Len(), task.SlotCount)
 }
 

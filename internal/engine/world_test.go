@@ -164,12 +164,22 @@ func (w *World) Configure(name string, c task.QueueConfig) {
 	})
 }
 
-// CloseSlots moves slots of a queue to another shard.
+// CloseSlots moves slots of a queue to another shard, and others back: the other shard may still know keys of those.
 func (w *World) CloseSlots(name string, slots task.SlotSet) {
 	w.Round(func(r *Round) {
 		config := r.Queue("default", name).config
+		config.Elsewhere = (config.Elsewhere | config.Closed) &^ slots
 		config.Version, config.Closed = config.Version+1, slots
 		config.Moved = config.Version
+		PutQueue(r, "default", name, config)
+	})
+}
+
+// ForgetMoves tells the shard that no other one knows keys of a queue's slots any more.
+func (w *World) ForgetMoves(name string) {
+	w.Round(func(r *Round) {
+		config := r.Queue("default", name).config
+		config.Version, config.Elsewhere = config.Version+1, 0
 		PutQueue(r, "default", name, config)
 	})
 }

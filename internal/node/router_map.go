@@ -94,6 +94,12 @@ func (l routerShards) KeysUntil(ctx context.Context, shard uint32, ns, name stri
 	return broker.KeysUntil.Call(ctx, l.n.router, onQueue(shard, ns, name))
 }
 
+// CheckKeys implements cluster.Shards.
+func (l routerShards) CheckKeys(ctx context.Context, shard uint32, ns, name string) error {
+	_, err := broker.CheckKeys.Call(ctx, l.n.router, onQueue(shard, ns, name))
+	return err
+}
+
 // HoldsUnique implements cluster.Shards.
 func (l routerShards) HoldsUnique(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (bool, error) {
 	return broker.HoldsUnique.Call(ctx, l.n.router, broker.OnSlots{OnQueue: onQueue(shard, ns, name), Slots: slots})

@@ -79,11 +79,12 @@ func (o *outgoing) deduplicate(s *task.Spec, c *task.QueueConfig) {
 		sum := sha256.Sum256([]byte(o.body))
 		id = hex.EncodeToString(sum[:])
 	}
-	scope := ""
-	if attributeOf(c, "DeduplicationScope") == "messageGroup" {
-		scope = o.group
+	if attributeOf(c, "DeduplicationScope") == "messageGroup" { // in the slot of the group, so that the queue can be in several shards
+		s.IdempotencyKey = task.Beside(s.Key, digest("sqs-", c.Annotations[notePurged], o.group, id))
+	} else {
+		s.IdempotencyKey = digest("sqs-", c.Annotations[notePurged], "", id)
 	}
-	s.IdempotencyKey, s.IdempotencyTTL, s.AnyContent = digest("sqs-", c.Annotations[notePurged], scope, id), dedupTime, true
+	s.IdempotencyTTL, s.AnyContent = dedupTime, true
 	if s.Headers == nil {
 		s.Headers = map[string]string{}
 	}

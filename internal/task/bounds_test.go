@@ -573,6 +573,7 @@ func TestSlots(t *testing.T) {
 		t.Error("Has or Len is wrong")
 	}
 	// Slots are stored: they never change. A task's slot depends on its key, else its unique key, else its idempotency key, else its request.
+	// Equal keys are in one slot, whatever they are keys of.
 	s := Spec{Key: "a", Unique: &Unique{Key: "a"}, IdempotencyKey: "a", RequestID: ID{1}}
 	var got []int
 	for _, less := range []func(){func() {}, func() { s.Key = "" }, func() { s.Unique = nil }, func() { s.IdempotencyKey = "" }} {
@@ -584,7 +585,7 @@ func TestSlots(t *testing.T) {
 		got = append(got, slot)
 	}
 	got = append(got, OnceSlot("a"))
-	if want := []int{16, 22, 44, 50, 48}; !slices.Equal(got, want) {
+	if want := []int{16, 16, 16, 50, 48}; !slices.Equal(got, want) {
 		t.Errorf("by key, unique key, idempotency key, request and once key the slots are %v, want %v", got, want)
 	}
 	if _, ok := (&Spec{}).Slot(); ok {
@@ -697,5 +698,40 @@ func TestUnknownForms(t *testing.T) {
 	s := Spec{Type: "t", Then: []Spec{{Type: "u"}}, Headers: map[string]string{"a": "b"}}
 	if again, err := DecodeSpec(EncodeSpec(&s)); err != nil || again.Type != "t" || len(again.Then) != 1 || !maps.Equal(again.Headers, s.Headers) {
 		t.Errorf("%+v was decoded as %+v, %v", s, again, err)
+	}
+}
+
+// The text between a key's first braces determines its slot.
+func TestKeySlots(t *testing.T) {
+	for key, like := range map[string]string{"{a}": "a", "x{a}y": "a", "{a}{b}": "a", "{{a}b": "{a", "{}a": "{}a", "a{": "a{", "}a{b}": "b", "{}{a}": "{}{a}"} {
+		if slotTag(key) != like || KeySlot(key) != slotOf('k', []byte(like)) {
+			t.Errorf("the slot of %q depends on %q, want %q", key, slotTag(key), like)
+		}
+		if got := Beside(key, "name"); !strings.Contains(like, "}") && KeySlot(got) != KeySlot(key) {
+			t.Errorf("%q is not beside %q", got, key)
+		}
+	}
+	unique := func(key string) *Unique { return &Unique{Key: key} }
+	for _, c := range []struct {
+		s     Spec
+		slots int
+		field string
+	}{
+		{Spec{}, 0, ""},
+		{Spec{RequestID: ID{1}}, 1, ""},
+		{Spec{Key: "a", RequestID: ID{1}}, 1, ""},
+		{Spec{Key: "a", Unique: unique("{a}b"), IdempotencyKey: "c{a}"}, 1, ""},
+		{Spec{Key: "a", Unique: unique("b"), IdempotencyKey: "a"}, 2, "unique.key"},
+		{Spec{Key: "a", IdempotencyKey: "b"}, 2, "idempotency_key"},
+		{Spec{Unique: unique("a"), IdempotencyKey: "b"}, 2, "idempotency_key"},
+		{Spec{Key: "a", Unique: unique("b"), IdempotencyKey: "c"}, 3, "unique.key"},
+	} {
+		err, refused := AsError(c.s.CheckSlots())
+		if got := c.s.Slots(); got.Len() != c.slots || refused != (c.field != "") || refused && err.Field != c.field {
+			t.Errorf("%+v is in %d slots, %v, want %d, refused for %q", c.s, got.Len(), err, c.slots, c.field)
+		}
+		if slot, ok := c.s.Slot(); ok != (c.slots > 0) || ok && !c.s.Slots().Has(slot) {
+			t.Errorf("%+v is in slot %d, which is not in %b", c.s, slot, c.s.Slots())
+		}
 	}
 }

@@ -130,6 +130,9 @@ type QueueConfig struct {
 	// Moved is the version that began the last move of slots: a node that routes by an older version may not know the right shard. Only
 	// in a shard's copy.
 	Moved uint64 `json:"moved,omitempty"`
+	// Elsewhere is the set of slots that other shards had, and of which they may still know unique keys, idempotency keys and requests. Only
+	// in a shard's copy.
+	Elsewhere SlotSet `json:"elsewhere,omitempty"`
 	// Holds are the paused types and keys. Never modified in place.
 	Holds []Hold `json:"holds,omitempty"`
 	// Annotations are notes of the layers above the engine, which reads none of them. Never modified in place.

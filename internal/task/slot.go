@@ -3,10 +3,12 @@ package task
 import (
 	"hash/fnv"
 	"math/bits"
+	"strings"
 )
 
 // A queue's tasks are divided into slots, the units that move when a queue is spread over shards. Tasks that must meet are in the same
-// slot: those of one key, of one unique key, repeats of one idempotency key, and repeats of one request.
+// slot: those of one key, of one unique key, with one idempotency key, and repeats of one request. So while a queue is in several shards, all
+// keys of a task must be in one slot.
 
 // SlotCount is how many slots a queue has. It never changes: slots are stored.
 const SlotCount = 64
@@ -32,20 +34,79 @@ func (s SlotSet) First(n int) (some SlotSet) {
 	return some
 }
 
-// Slot returns the slot of a task: the hash of its key, else of its unique key, else of its idempotency key, else of its request. ok
-// is false if it has none of them, and may be in any slot.
+// KeySlot returns the slot of a key, unique key or idempotency key: the hash of the text between its first braces, as in Redis Cluster, or of
+// the whole key if it has none.
+func KeySlot(key string) int { return slotOf('k', []byte(slotTag(key))) }
+
+// slotTag returns the part of a key that determines its slot.
+func slotTag(key string) string {
+	if _, after, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(after, "}"); ok && tag != "" {
+			return tag
+		}
+	}
+	return key
+}
+
+// Beside returns a key that is in the same slot as another, which must not have an unmatched brace.
+func Beside(key, name string) string { return "{" + slotTag(key) + "}" + name }
+
+// Slot returns the slot of a task: that of its key, else of its unique key, else of its idempotency key, else the hash of its request. ok is
+// false if it has none of them, and may be in any slot.
 func (s *Spec) Slot() (slot int, ok bool) {
 	switch {
 	case s.Key != "":
-		return slotOf('k', []byte(s.Key)), true
+		return KeySlot(s.Key), true
 	case s.Unique != nil:
-		return slotOf('u', []byte(s.Unique.Key)), true
+		return KeySlot(s.Unique.Key), true
 	case s.IdempotencyKey != "":
-		return slotOf('i', []byte(s.IdempotencyKey)), true
+		return KeySlot(s.IdempotencyKey), true
 	case s.RequestID != (ID{}):
 		return slotOf('r', s.RequestID[:]), true
 	}
 	return 0, false
+}
+
+// Slots returns the slots of a task's keys, or that of its request if it has no key. In a queue that is in several shards, only tasks with
+// one slot keep what each of their keys promises: see CheckSlots.
+func (s *Spec) Slots() (slots SlotSet) {
+	if s.Key != "" {
+		slots.add(KeySlot(s.Key))
+	}
+	if s.Unique != nil {
+		slots.add(KeySlot(s.Unique.Key))
+	}
+	if s.IdempotencyKey != "" {
+		slots.add(KeySlot(s.IdempotencyKey))
+	}
+	if slots == 0 && s.RequestID != (ID{}) {
+		slots.add(slotOf('r', s.RequestID[:]))
+	}
+	return slots
+}
+
+func (s *SlotSet) add(slot int) { *s |= 1 << slot }
+
+// CheckSlots refuses a task whose keys are in different slots.
+func (s *Spec) CheckSlots() error {
+	type key struct{ field, value string }
+	var keys []key
+	if s.Key != "" {
+		keys = append(keys, key{"key", s.Key})
+	}
+	if s.Unique != nil {
+		keys = append(keys, key{"unique.key", s.Unique.Key})
+	}
+	if s.IdempotencyKey != "" {
+		keys = append(keys, key{"idempotency_key", s.IdempotencyKey})
+	}
+	for _, k := range keys {
+		if first := keys[0]; KeySlot(k.value) != KeySlot(first.value) {
+			return Invalid(k.field, "%q is not in the slot of %s %q, as a queue in several shards requires: make them equal, or give both the same text in braces, such as %q",
+				clip(k.value), first.field, clip(first.value), clip(Beside(first.value, k.value)))
+		}
+	}
+	return nil
 }
 
 // OnceSlot returns the slot of a once key.

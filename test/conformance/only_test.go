@@ -54,6 +54,11 @@ func (l lateShards) KeysUntil(ctx context.Context, shard uint32, ns, name string
 	return broker.KeysUntil.Call(ctx, l.h.router, broker.OnQueue{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Queue: name})
 }
 
+func (l lateShards) CheckKeys(ctx context.Context, shard uint32, ns, name string) error {
+	_, err := broker.CheckKeys.Call(ctx, l.h.router, broker.OnQueue{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Queue: name})
+	return err
+}
+
 func (l lateShards) HoldsUnique(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (bool, error) {
 	return broker.HoldsUnique.Call(ctx, l.h.router, broker.OnSlots{OnQueue: broker.OnQueue{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Queue: name}, Slots: slots})
 }

@@ -91,7 +91,8 @@ func (m *moving) produce(ctx context.Context, n int) {
 		case 0:
 			spec.IdempotencyKey, known = who, 2*time.Hour
 		case 1:
-			spec.IdempotencyKey, spec.Key, known = who, fmt.Sprint(rnd.IntN(9)), 2*time.Hour
+			spec.Key, known = fmt.Sprint(rnd.IntN(9)), 2*time.Hour
+			spec.IdempotencyKey = task.Beside(spec.Key, who)
 		case 2:
 			spec.RequestId = uuid.Must(uuid.NewRandom()).String()
 		case 3:

@@ -78,6 +78,34 @@ func (q Queue) Route(slot int, keyed bool) (shards []uint32) {
 	return append(shards, owner)
 }
 
+// Keeps reports whether the queue can keep what the keys of a task in these slots promise. It can't if they are in different slots, and one
+// shard knows, or will know, only some of them.
+func (q Queue) Keeps(slots task.SlotSet) bool {
+	if slots.Len() < 2 {
+		return true
+	}
+	takers := 0
+	for _, p := range q.Parts {
+		if p.Next != 0 {
+			takers++
+		}
+		if left := p.Left & slots; p.Next == 0 && left != 0 && left != slots {
+			return false
+		}
+	}
+	return takers < 2
+}
+
+// Knows returns the shards that know, or may know, a key of these slots.
+func (q Queue) Knows(slots task.SlotSet) (shards []uint32) {
+	for _, p := range q.Parts {
+		if (p.Next|p.Left)&slots != 0 {
+			shards = append(shards, p.Shard)
+		}
+	}
+	return shards
+}
+
 // Home returns the shard that takes a task, by its slot. A task without a slot goes to any.
 func (q Queue) Home(s *task.Spec) uint32 {
 	if !q.Spread() {
@@ -123,12 +151,18 @@ func (q Queue) part(shard uint32) *Part {
 	return nil
 }
 
-// copyFor returns the configuration for one shard's copy: with the slots that it does not take, and its share of the length.
+// copyFor returns the configuration for one shard's copy: with the slots that it does not take, those of which
+// others may know keys, and its share of the length.
 func (q Queue) copyFor(shard uint32) task.QueueConfig {
 	config := q.Config
 	config.Moved = q.Moved
 	if p := q.part(shard); p != nil {
 		config.Closed = ^p.Slots
+		for _, other := range q.Parts {
+			if other.Shard != shard {
+				config.Elsewhere |= other.Left
+			}
+		}
 		if n := int64(p.Slots.Len()); config.Settings.MaxLength > 0 && n > 0 {
 			most := config.Settings.MaxLength
 			config.Settings.MaxLength = most/task.SlotCount*n + (most%task.SlotCount*n+task.SlotCount-1)/task.SlotCount

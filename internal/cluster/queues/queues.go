@@ -24,7 +24,9 @@ type Shards interface {
 	DropQueue(ctx context.Context, shard uint32, ns, name string) error
 	// KeysUntil returns when the last idempotency key of a queue in a shard expires; 0: there is none.
 	KeysUntil(ctx context.Context, shard uint32, ns, name string) (store.Time, error)
-	// HoldsUnique reports whether a task of one of the slots holds a unique key of a queue in a shard.
+	// CheckKeys refuses a queue with tasks in a shard whose keys are in different slots.
+	CheckKeys(ctx context.Context, shard uint32, ns, name string) error
+	// HoldsUnique reports whether a task holds a unique key of a queue for one of the slots in a shard.
 	HoldsUnique(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (bool, error)
 	// OnceUntil returns when the last once key of a queue for some slots in a shard expires; 0: there is none. In a shard that takes no
 	// more tasks of the slots, no new ones appear.

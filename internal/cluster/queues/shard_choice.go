@@ -15,6 +15,10 @@ type SpreadTarget struct {
 	Parts  int
 	// Own reserves these shards: no other queue is in them, and none is created there, until the queue is spread without Own or deleted.
 	Own bool
+	// Force spreads the queue even if tasks have keys in different slots: new tasks like them will be refused.
+	Force bool
+	// DryRun changes nothing, and returns the queue as it would be when its slots have moved.
+	DryRun bool
 }
 
 // otherQueues is what the choice of shards considers about other queues.

@@ -24,29 +24,19 @@ const (
 // Spread spreads a queue over shards, slot by slot. It returns when the slots have moved; existing tasks stay where they are. After
 // unavailable the move may have begun, and continues in the background.
 func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, target SpreadTarget) (Queue, error) {
+	planned, err := s.planSpread(ctx, ns, name, target)
+	if err != nil || target.DryRun {
+		return planned, err
+	}
 	q, err := system.Update(ctx, s.shard, func(tx *store.Tx) (Queue, error) {
-		q, _, ok, err := Get(tx, ns, name)
-		if err == nil && !ok {
-			err = task.NotFound("queue", name)
-		}
+		q, shards, err := spreadTarget(tx, ns, name, target)
 		if err != nil {
 			return q, err
-		}
-		settings, _, err := system.GetRow[system.Settings](tx, system.SettingsKey)
-		if err != nil {
-			return q, err
-		}
-		shards, err := chooseShards(tx, q, settings, target)
-		if err != nil {
-			return q, err
-		}
-		if q.moving() {
-			return q, task.Unavailable(time.Second, "queue %q: its slots are moving already", name)
 		}
 		was := factsOf(q)
 		moves := q.spreadOver(shards, tx.Now())
-		if moves && q.Config.Settings.KeyOrder == task.KeyOrderStrict {
-			return q, system.WrongState("queue %q keeps a strict order of keys, which a move of its slots would break: set key_order to none, share it out, and set it back", name)
+		if err := mayMove(q, moves); err != nil {
+			return q, err
 		}
 		if !moves && q.Own == target.Own {
 			return q, nil
@@ -71,6 +61,62 @@ func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, ta
 		}
 	}
 	return q, err
+}
+
+// planSpread returns the queue as it will be when its slots have moved. Unless forced to, it refuses to spread a queue over several shards while
+// tasks have keys in different slots, because such tasks will be refused then.
+func (s *Queues) planSpread(ctx context.Context, ns, name string, target SpreadTarget) (Queue, error) {
+	var before Queue
+	q, err := system.View(ctx, s.shard, func(r store.Reader) (Queue, error) {
+		q, shards, err := spreadTarget(r, ns, name, target)
+		if before = q; err != nil {
+			return q, err
+		}
+		moves := q.spreadOver(shards, 0)
+		for i := range q.Parts {
+			q.Parts[i].Slots = q.Parts[i].Next
+		}
+		q.Own = target.Own
+		return q, mayMove(q, moves)
+	})
+	if err != nil || target.Force || len(q.targets()) < 2 || len(before.targets()) > 1 {
+		return q, err
+	}
+	for _, shard := range before.Shards() {
+		if err := s.cfg.Shards.CheckKeys(ctx, shard, ns, name); err != nil {
+			return q, err
+		}
+	}
+	return q, nil
+}
+
+func mayMove(q Queue, moves bool) error {
+	if moves && q.Config.Settings.KeyOrder == task.KeyOrderStrict {
+		return system.WrongState("queue %q keeps a strict order of keys, which a move of its slots would break: set key_order to none, share it out, and set it back", q.Name)
+	}
+	return nil
+}
+
+// spreadTarget returns a queue, and the shards that it will be spread over.
+func spreadTarget(r store.Reader, ns, name string, target SpreadTarget) (q Queue, shards []uint32, err error) {
+	q, _, ok, err := Get(r, ns, name)
+	if err == nil && !ok {
+		err = task.NotFound("queue", name)
+	}
+	if err != nil {
+		return q, nil, err
+	}
+	settings, _, err := system.GetRow[system.Settings](r, system.SettingsKey)
+	if err != nil {
+		return q, nil, err
+	}
+	if shards, err = chooseShards(r, q, settings, target); err != nil {
+		return q, nil, err
+	}
+	if q.moving() {
+		return q, nil, task.Unavailable(time.Second, "queue %q: its slots are moving already", name)
+	}
+	return q, shards, nil
 }
 
 // reread returns the current row of a queue.

@@ -1,6 +1,7 @@
 package queues
 
 import (
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -305,4 +306,99 @@ func (w *world) heal() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	clear(w.fails)
+}
+
+// A queue with tasks that would be refused in several shards is not spread over several, unless it is forced to. A dry run changes nothing.
+func TestSpreadChecksKeys(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(3)
+		before, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
+		must(t, err)
+		spread := func(target SpreadTarget) (Queue, error) { return c.Queues.Spread(bg, nobody, "default", "a", target) }
+		dry, err := spread(SpreadTarget{Parts: 2, DryRun: true})
+		must(t, err)
+		if now, next := dry.SlotsIn(before.Shard); now != 32 || next != 32 || len(dry.Parts) != 2 {
+			t.Errorf("a dry run returns the parts %+v", dry.Parts)
+		}
+		if q, err := c.Queues.Queue(bg, "default", "a"); err != nil || q.Spread() || q.Config.Version != before.Config.Version {
+			t.Errorf("a dry run has changed the queue: %+v, %v", q, err)
+		}
+		w.split = true
+		for _, target := range []SpreadTarget{{Parts: 2}, {Parts: 2, DryRun: true}} {
+			if _, err = spread(target); !errors.Is(err, task.ErrWrongState) {
+				t.Errorf("a queue whose tasks have keys in different slots, %+v: %v", target, err)
+			}
+		}
+		if _, err := spread(SpreadTarget{Shards: []uint32{before.Shard%3 + 1}}); err != nil {
+			t.Errorf("a move to one shard: %v", err)
+		}
+		if _, err := spread(SpreadTarget{Parts: 2, Force: true}); err != nil {
+			t.Errorf("a forced spread: %v", err)
+		}
+		if _, err := spread(SpreadTarget{Parts: 3}); err != nil { // what is there was refused or forced before
+			t.Errorf("a spread of a queue in two shards: %v", err)
+		}
+	})
+}
+
+// Each shard's copy has the slots that others had, as long as keys may be known there.
+func TestCopiesHaveSlotsElsewhere(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(2)
+		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
+		must(t, err)
+		home, to := q.Shard, 3-q.Shard
+		move := func(shards ...uint32) {
+			_, err := c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: shards})
+			must(t, err)
+		}
+		expect := func(what string, here, there task.SlotSet) {
+			t.Helper()
+			if a, b := w.copyOf(home, "a").Elsewhere, w.copyOf(to, "a").Elsewhere; a != here || b != there {
+				t.Errorf("%s: %b and %b are elsewhere, want %b and %b", what, a, b, here, there)
+			}
+		}
+		move(home, to)
+		q, err = c.Queues.Queue(bg, "default", "a")
+		must(t, err)
+		gone := q.part(to).Slots
+		expect("after a move", 0, gone)
+		move(home)
+		expect("after it came back", gone, 0)
+		pass(time.Hour)
+		expect("after the moves are forgotten", 0, 0)
+	})
+}
+
+// The keys of a task must be in one slot, unless the queue is in one shard, and any other that may know them knows all of them.
+func TestQueueKeeps(t *testing.T) {
+	const a, b, other = task.SlotSet(1 << 1), task.SlotSet(1 << 2), task.SlotSet(1 << 3)
+	for name, c := range map[string]struct {
+		parts []Part
+		want  bool // for slots a and b
+	}{
+		"never spread":                      {nil, true},
+		"in two shards":                     {[]Part{{Shard: 1, Next: a}, {Shard: 2, Next: ^a}}, false},
+		"in two shards, both slots in one":  {[]Part{{Shard: 1, Next: a | b}, {Shard: 2, Next: ^(a | b)}}, false},
+		"on its way to one":                 {[]Part{{Shard: 1, Slots: a, Next: task.AllSlots}, {Shard: 2, Slots: ^a, Left: ^a}}, false},
+		"moved as a whole":                  {[]Part{{Shard: 1, Left: task.AllSlots}, {Shard: 2, Next: task.AllSlots}}, true},
+		"with another slot left":            {[]Part{{Shard: 1, Left: other}, {Shard: 2, Next: task.AllSlots}}, true},
+		"with both slots left":              {[]Part{{Shard: 1, Left: a | b}, {Shard: 2, Next: task.AllSlots}}, true},
+		"with the first left, and not both": {[]Part{{Shard: 1, Left: a}, {Shard: 2, Next: task.AllSlots}}, false},
+		"with the last left, and not both":  {[]Part{{Shard: 1, Left: b}, {Shard: 2, Next: task.AllSlots}}, false},
+	} {
+		q := Queue{Shard: 1, Parts: c.parts}
+		if got := q.Keeps(a | b); got != c.want {
+			t.Errorf("a queue %s keeps keys of two slots: %t, want %t", name, got, c.want)
+		}
+		if !q.Keeps(a) || !q.Keeps(0) {
+			t.Errorf("a queue %s does not keep keys of one slot", name)
+		}
+	}
+	q := Queue{Parts: []Part{{Shard: 1, Next: a, Left: b}, {Shard: 2, Next: b}, {Shard: 3, Left: a}, {Shard: 4, Next: other}}}
+	for set, want := range map[task.SlotSet][]uint32{a: {1, 3}, b: {1, 2}, a | b: {1, 2, 3}, other: {4}} {
+		if got := q.Knows(set); !slices.Equal(got, want) {
+			t.Errorf("keys of slots %b may be known in %v, want %v", set, got, want)
+		}
+	}
 }

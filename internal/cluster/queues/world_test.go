@@ -38,6 +38,7 @@ type world struct {
 	copies map[string]task.QueueConfig           // by shard and name
 	full   map[string]bool                       // queues that have tasks, or those of one shard: see copyKey
 	keys   map[uint32]store.Time                 // the ends of their keys
+	split  bool                                  // CheckKeys finds a task with keys in different slots
 	unique map[uint32]task.SlotSet               // slots whose unique keys are held
 	onces  map[onceSlots]store.Time              // the ends of their once keys
 	fail   error                                 // of the next copy
@@ -257,6 +258,15 @@ func (w *world) KeysUntil(_ context.Context, shard uint32, _, _ string) (store.T
 		return 0, err
 	}
 	return w.keys[shard], nil
+}
+
+func (w *world) CheckKeys(_ context.Context, shard uint32, _, _ string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.split {
+		return task.ErrWrongState
+	}
+	return w.refusal("check keys", shard)
 }
 
 func (w *world) HoldsUnique(_ context.Context, shard uint32, _, _ string, slots task.SlotSet) (bool, error) {

@@ -25,7 +25,7 @@ func (c *checker) noteUnique(id task.ID, x *schema.Exec) {
 	case x.Role == schema.RoleHolder && u.Holder != (task.ID{}), x.Role == schema.RoleNext && u.Next != (task.ID{}):
 		c.Find("task %s shares a role in its unique key %q", id, x.Unique.Key)
 	case x.Role == schema.RoleHolder:
-		u.Holder, u.Slot = id, x.Slot()
+		u.Holder = id
 	case x.Role == schema.RoleNext:
 		u.Next = id
 	}

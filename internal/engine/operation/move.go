@@ -46,6 +46,9 @@ func admitMoved(r *engine.Round, n *engine.NewTask, e *schema.Envelope, x *schem
 // delivered records the outcome of a task that an operation sent to another queue. While its queue is full, the message stays.
 func delivered(r *engine.Round, ns string, p *outbox.Message, a engine.Accepted, refused *task.Error) (stays bool) {
 	switch {
+	case p.From.Operation == task.ID{} && p.Spec.Moved != nil:
+		cameHome(r, ns, p.Spec.Moved.From, a, refused)
+		return false
 	case p.From.Operation == task.ID{}:
 		return false
 	case refused != nil && refused.Code == task.CodeQueueFull:
@@ -56,17 +59,16 @@ func delivered(r *engine.Round, ns string, p *outbox.Message, a engine.Accepted,
 		schema.Damaged(fmt.Errorf("operation %s moves a task and has no step", p.From.Operation))
 	}
 	s.away--
-	id := p.Spec.Moved.From
 	switch {
 	case a.KeyTaken, refused != nil && refused.Code == task.CodeConflict:
-		restoreMoved(r, ns, id)
+		restoreMoved(r, ns, p)
 		s.arrived.skip(task.SkipUniqueKey, 1)
 	case refused != nil:
-		restoreMoved(r, ns, id)
-		s.arrived.fail(id, refused.Message)
+		restoreMoved(r, ns, p)
+		s.arrived.fail(p.Spec.Moved.From, refused.Message)
 	default:
 		s.arrived.Done++
-		setMovedTo(r, ns, id, a.ID)
+		setMovedTo(r, ns, p.Spec.Moved.From, a.ID)
 	}
 	setStep(r, ns, p.From.Operation, s)
 	return false
@@ -84,14 +86,22 @@ func setMovedTo(r *engine.Round, ns string, id, as task.ID) {
 }
 
 // restoreMoved restores a task that the other queue has refused. If another task holds its unique key by now, that one is newer, and the task stays
-// discarded.
-func restoreMoved(r *engine.Round, ns string, id task.ID) {
+// discarded. If a task in another shard may hold it, only that shard can tell: a new task is sent there.
+func restoreMoved(r *engine.Round, ns string, p *outbox.Message) {
+	id := p.Spec.Moved.From
 	x, err := r.Exec(ns, id)
 	if err != nil || x.Reason != task.ReasonMoved {
 		return
 	}
-	if r.Queue(ns, x.Queue) == nil {
+	q := r.Queue(ns, x.Queue)
+	if q == nil {
 		return // deleted with all its ended tasks
+	}
+	if unique.Elsewhere(q.Config(), x) {
+		home := p.Spec
+		home.Queue = x.Queue
+		r.Send(ns, &outbox.Message{Request: engine.RequestOf(p.Request, 1), Spec: home})
+		return
 	}
 	back := r.Change(ns, id, x)
 	to := back.To
@@ -107,4 +117,19 @@ func restoreMoved(r *engine.Round, ns string, id task.ID) {
 		r.MakeReady(to)
 	}
 	back.Move()
+}
+
+// cameHome records the outcome of a task that was sent back to its queue.
+func cameHome(r *engine.Round, ns string, id task.ID, a engine.Accepted, refused *task.Error) {
+	if refused == nil && !a.KeyTaken {
+		setMovedTo(r, ns, id, a.ID)
+		return
+	}
+	x, err := r.Exec(ns, id)
+	if err != nil || x.Reason != task.ReasonMoved { // its retention is over
+		return
+	}
+	to := *x
+	to.Reason = task.ReasonReplaced
+	r.Rewrite(ns, id, &to)
 }

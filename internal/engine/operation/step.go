@@ -151,7 +151,7 @@ func operate(r *engine.Round, ns string, c *StepCall, t Selected, gone []string)
 	case c.Action == task.SetPriority && x.Priority == c.Priority:
 		return task.SkipSame, nil
 	}
-	if _, taken := unique.Taken(r, ns, x); taken && c.Action == task.Replay {
+	if c.Action == task.Replay && uniqueKeyTaken(r, ns, x) {
 		return task.SkipUniqueKey, nil
 	}
 	err = r.ChangedBy(c.Operation, t.ID, func() error { return act(r, ns, c, t, x) })
@@ -159,6 +159,13 @@ func operate(r *engine.Round, ns string, c *StepCall, t Selected, gone []string)
 		return task.SkipChanged, nil
 	}
 	return "", err
+}
+
+// uniqueKeyTaken reports whether another task holds the unique key of a task to replay, or may hold it in another shard.
+func uniqueKeyTaken(r *engine.Round, ns string, x *schema.Exec) bool {
+	_, taken := unique.Taken(r, ns, x)
+	q := r.Queue(ns, x.Queue)
+	return taken || q != nil && x.State.Ended() && unique.Elsewhere(q.Config(), x)
 }
 
 // act applies the operation's action to one task.

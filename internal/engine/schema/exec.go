@@ -123,12 +123,6 @@ func (x *Exec) AttemptEnded(at store.Time, o task.Outcome) *Attempt {
 // Parked reports whether the task is ready but in no lane, because it waits for the holder of its unique key or for a predecessor.
 func (x *Exec) Parked() bool { return x.State == task.Ready && (x.Role == RoleNext || x.Behind) }
 
-// Slot returns the slot of a task with a unique key.
-func (x *Exec) Slot() int {
-	slot, _ := (&task.Spec{Key: x.Key, Unique: x.Unique}).Slot()
-	return slot
-}
-
 // LeaseEnd returns the end of the lease after an extension.
 func (c *Claim) LeaseEnd(now store.Time, lease time.Duration) store.Time {
 	if lease == 0 {

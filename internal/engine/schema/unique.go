@@ -19,11 +19,10 @@ const (
 type UniqueRow struct {
 	Holder task.ID
 	Next   task.ID // zero: none
-	Slot   int     // of the holder: determines which shard to ask for the key when slots have moved
 }
 
 // Encode returns the row.
-func (u UniqueRow) Encode() []byte { return Encode(40, &u, (*UniqueRow).fields) }
+func (u UniqueRow) Encode() []byte { return Encode(36, &u, (*UniqueRow).fields) }
 
 // DecodeUnique decodes the row of a unique key.
 func DecodeUnique(row []byte) (u UniqueRow, err error) {
@@ -31,14 +30,12 @@ func DecodeUnique(row []byte) (u UniqueRow, err error) {
 	for f.Next() {
 		u.fields(&f)
 	}
-	u.Slot &= task.SlotCount - 1
 	return u, f.Err()
 }
 
 func (u *UniqueRow) fields(f *Fields) {
 	f.ID(1, &u.Holder)
 	f.ID(2, &u.Next)
-	Num(f, 3, &u.Slot)
 }
 
 // ReadUnique reads the row of a unique key; ok is false if no task holds it.

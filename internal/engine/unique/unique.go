@@ -42,7 +42,7 @@ func Keep(r Round, ns string, id task.ID, from, to *schema.Exec) (newHolder task
 	switch {
 	case newHolder != (task.ID{}):
 		to.Role = schema.RoleNone
-		setRow(r, ns, to, schema.UniqueRow{Holder: newHolder, Slot: execOf(r, ns, newHolder).Slot()})
+		setRow(r, ns, to, schema.UniqueRow{Holder: newHolder})
 	case !to.Unique.States.Has(to.State) || to.Reason == task.ReasonReplaced, to.Reason == task.ReasonMoved:
 		to.Role = schema.RoleNone
 		r.Tx().Delete(schema.UniqueKey(ns, to.Queue, to.Unique.Key))
@@ -59,7 +59,7 @@ func take(r Round, ns string, id task.ID, from, to *schema.Exec) {
 		setRow(r, ns, to, u)
 	case to.Role == schema.RoleNone || from == nil:
 		to.Role = schema.RoleHolder
-		setRow(r, ns, to, schema.UniqueRow{Holder: id, Slot: to.Slot()})
+		setRow(r, ns, to, schema.UniqueRow{Holder: id})
 	}
 }
 
@@ -84,16 +84,20 @@ func Taken(r Round, ns string, x *schema.Exec) (by task.ID, taken bool) {
 	return u.Holder, taken
 }
 
-// HeldBy reports whether a task of one of the slots holds a unique key of the queue.
-func HeldBy(from store.Reader, ns, name string, slots task.SlotSet) (held bool, err error) {
+// Elsewhere reports whether a task of another shard may hold the unique key that x has released, by this shard's copy of the queue. Then x can't get
+// it back here.
+func Elsewhere(c *task.QueueConfig, x *schema.Exec) bool {
+	return x.Unique != nil && x.Role != schema.RoleHolder && (c.Closed | c.Elsewhere).Has(task.KeySlot(x.Unique.Key))
+}
+
+// HeldIn reports whether a task holds a unique key of the queue that is in one of the slots.
+func HeldIn(from store.Reader, ns, name string, slots task.SlotSet) (held bool) {
 	keys := schema.UniqueKey(ns, name, "")
-	from.Scan(keys, schema.After(keys), func(_, v []byte) bool {
-		var u schema.UniqueRow
-		u, err = schema.DecodeUnique(v)
-		held = err == nil && slots.Has(u.Slot)
-		return err == nil && !held
+	from.Scan(keys, schema.After(keys), func(k, _ []byte) bool {
+		held = slots.Has(task.KeySlot(string(k[len(keys):])))
+		return !held
 	})
-	return held, err
+	return held
 }
 
 // rowOf returns the row of the key that a task holds or waits for.

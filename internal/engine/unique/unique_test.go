@@ -11,29 +11,21 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// HeldBy finds a slot if the holder of any of the queue's unique keys belongs to it.
-func TestHeldBy(t *testing.T) {
-	s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem()})
-	if err != nil {
-		t.Fatal(err)
+// HeldIn finds the slots of the queue's unique keys, whichever tasks hold them or wait for them.
+func TestHeldIn(t *testing.T) {
+	tx := newWorld(t).tx
+	hold := func(queue, key string) task.SlotSet {
+		tx.Set(schema.UniqueKey("ns", queue, key), schema.UniqueRow{Holder: task.ID{1}}.Encode())
+		return 1 << task.KeySlot(key)
 	}
-	defer s.Close()
-	tx := s.Begin(1, 1)
-	defer tx.Close()
-	hold := func(queue, key string, slot int) {
-		tx.Set(schema.UniqueKey("ns", queue, key), schema.UniqueRow{Holder: task.ID{1}, Slot: slot}.Encode())
+	a, b, other := hold("q", "a"), hold("q", "b{c}"), hold("r", "d")
+	if b != 1<<task.KeySlot("c") {
+		t.Errorf("the slot of b{c} is not that of c")
 	}
-	hold("q", "a", 3)
-	hold("q", "b", 5)
-	hold("r", "a", 7)
-	for slots, want := range map[task.SlotSet]bool{1 << 3: true, 1 << 5: true, 1 << 7: false, task.AllSlots: true, 0: false} {
-		if held, err := HeldBy(tx, "ns", "q", slots); held != want || err != nil {
-			t.Errorf("HeldBy in slots %b = %t, %v, want %t", slots, held, err, want)
+	for slots, want := range map[task.SlotSet]bool{a: true, b: true, other: false, task.AllSlots: true, ^(a | b): false, 0: false} {
+		if held := HeldIn(tx, "ns", "q", slots); held != want {
+			t.Errorf("HeldIn in slots %b = %t, want %t", slots, held, want)
 		}
-	}
-	tx.Set(schema.UniqueKey("ns", "q", "0"), []byte("x"))
-	if held, err := HeldBy(tx, "ns", "q", task.AllSlots); held || err == nil {
-		t.Errorf("HeldBy with a damaged row = %t, %v, want an error", held, err)
 	}
 }
 

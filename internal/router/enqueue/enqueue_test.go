@@ -3,7 +3,9 @@ package enqueue_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,12 +29,15 @@ func TestTasksGoToTheirSlots(t *testing.T) {
 		{"a request from before", 1, task.Spec{RequestID: routertest.Asked}, true, "enqueue [job] in 1"},
 		{"a new idempotency key", 1, task.Spec{IdempotencyKey: "k"}, false, "enqueue [job] in 1, enqueue [job] in 2"},
 		{"a new unique key", 1, task.Spec{Unique: &task.Unique{Key: "k"}}, false, "enqueue [job] in 1, enqueue [job] in 2"},
+		{"a unique key in a slot whose idempotency key anybody may know", 1, task.Spec{Unique: &task.Unique{Key: "k"}, IdempotencyKey: "k"}, false,
+			"enqueue [job] in 1, enqueue [job] in 2, enqueue [job] in 1, enqueue [job] in 2"},
+		{"an idempotency key from before", 1, task.Spec{Unique: &task.Unique{Key: "k"}, IdempotencyKey: "k"}, true, "enqueue [job] in 1"},
 		{"no name that anybody could know", 1, task.Spec{Key: "k"}, false, "enqueue [job] in 2"},
 		{"no slot", 1, task.Spec{}, true, "enqueue [job] in 1"},
 		{"no slot, and a shard that has no part", 3, task.Spec{}, false, "enqueue [job] in 2"},
 	} {
 		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
-			s.Moved = func(shard uint32, _ task.Spec) bool { return shard == 1 && !c.known }
+			s.Moved = func(shard uint32, spec task.Spec) bool { return (shard == 1 || spec.OnlyFind) && !c.known }
 			c.spec.Type, c.spec.Queue = "job", "spread"
 			out, stamp, err := m.Enqueue(context.Background(), c.shard, routertest.Namespace, []task.Spec{c.spec})
 			if got := s.Was(); got != c.want || err != nil || out[0].Err != nil || stamp.Index == 0 {
@@ -40,6 +45,116 @@ func TestTasksGoToTheirSlots(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The tasks of a slot in a batch take the same steps, in the order of the batch, also if the slot is still on its way.
+func TestTasksOfASlotKeepTheirOrder(t *testing.T) {
+	unique := &task.Unique{Key: "{k}u"}
+	for _, c := range []struct {
+		name  string
+		specs []task.Spec
+		want  string
+	}{
+		{"with an idempotency key first", []task.Spec{{Type: "a", Key: "k", IdempotencyKey: "k"}, {Type: "b", Key: "k"}, {Type: "c", Key: "other"}},
+			"enqueue [a b] in 1, enqueue [c] in 2, enqueue [a b] in 2"},
+		{"with one last", []task.Spec{{Type: "a", Key: "k"}, {Type: "b", Key: "k", IdempotencyKey: "k"}}, "enqueue [a b] in 1, enqueue [a b] in 2"},
+		{"with both kinds of keys", []task.Spec{{Type: "a", Key: "k"}, {Type: "b", Key: "k", Unique: unique, IdempotencyKey: "k"}, {Type: "c", Key: "k"}},
+			"enqueue [a b c] in 1, enqueue [a b c] in 2, enqueue [a b c] in 1, enqueue [a b c] in 2"},
+	} {
+		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+			q := m.Copy["spread"]
+			q.Parts[0].Recent = false
+			m.Copy["spread"] = q
+			s.Moved = func(shard uint32, spec task.Spec) bool { return shard == 1 || spec.OnlyFind }
+			for i := range c.specs {
+				c.specs[i].Queue = "spread"
+			}
+			_, _, err := m.Enqueue(context.Background(), 2, routertest.Namespace, c.specs)
+			got := strings.Split(s.Was(), ", ")
+			slices.SortStableFunc(got[:len(got)-1], strings.Compare) // calls of one step come in any order
+			want := strings.Split(c.want, ", ")
+			slices.SortStableFunc(want[:len(want)-1], strings.Compare)
+			if !slices.Equal(got, want) || err != nil {
+				t.Errorf("%s: calls %v, %v, want %v", c.name, got, err, want)
+			}
+		})
+	}
+	for range 20 { // the order of those that no shard took must not be that of a map
+		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+			began := time.Now()
+			s.Moved = func(uint32, task.Spec) bool { return time.Since(began) == 0 }
+			specs := make([]task.Spec, 9)
+			for i := range specs {
+				specs[i] = task.Spec{Type: fmt.Sprint(i), Queue: "spread", Key: "k"}
+			}
+			_, _, err := m.Enqueue(context.Background(), 2, routertest.Namespace, specs)
+			if got := s.Was(); err != nil || strings.Count(got, "enqueue [0 1 2 3 4 5 6 7 8] in") != strings.Count(got, "enqueue") || strings.Count(got, "enqueue") < 2 {
+				t.Errorf("when the slot arrives, the calls are %s, %v", got, err)
+			}
+		})
+	}
+}
+
+// A task whose keys are in different slots is refused in a queue in several shards, after those that may know it were asked.
+func TestKeysInDifferentSlots(t *testing.T) {
+	const half = task.SlotSet(1)<<32 - 1
+	for _, c := range []struct {
+		name  string
+		parts []queues.Part
+		known uint32 // the shard that knows the request or the idempotency key
+		spec  task.Spec
+		field string // "": it is accepted
+	}{
+		{"a unique key", parts(half, ^half), 0, task.Spec{Key: "a", Unique: &task.Unique{Key: "b"}}, "unique.key"},
+		{"an idempotency key", parts(half, ^half), 0, task.Spec{Key: "a", IdempotencyKey: "b"}, "idempotency_key"},
+		{"both without a key", parts(half, ^half), 0, task.Spec{Unique: &task.Unique{Key: "a"}, IdempotencyKey: "b"}, "idempotency_key"},
+		{"a known idempotency key", parts(half, ^half), 2, task.Spec{Key: "a", IdempotencyKey: "b"}, ""},
+		{"equal keys", parts(half, ^half), 0, task.Spec{Key: "a", Unique: &task.Unique{Key: "a"}, IdempotencyKey: "a"}, ""},
+		{"the same text in braces", parts(half, ^half), 0, task.Spec{Key: "{a}1", Unique: &task.Unique{Key: "2{a}"}, IdempotencyKey: "a"}, ""},
+		{"a queue that has moved as a whole", parts(0, task.AllSlots), 0, task.Spec{Key: "a", Unique: &task.Unique{Key: "b"}}, ""},
+		{"one that has moved as a whole, of which some slots were elsewhere before", []queues.Part{{Shard: 1, Left: half}, {Shard: 3, Left: ^half}, {Shard: 2, Next: task.AllSlots}},
+			0, task.Spec{Key: "a", Unique: &task.Unique{Key: "b"}}, "unique.key"},
+	} {
+		if a, b := task.KeySlot("a"), task.KeySlot("b"); half.Has(a) == half.Has(b) {
+			t.Fatalf("the slots %d and %d are in one shard", a, b)
+		}
+		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+			q := m.Copy["spread"]
+			q.Parts = c.parts
+			m.Copy["spread"] = q
+			s.Moved = func(shard uint32, spec task.Spec) bool { return spec.OnlyFind && shard != c.known }
+			c.spec.Type, c.spec.Queue = "job", "spread"
+			out, _, err := m.Enqueue(context.Background(), 2, routertest.Namespace, []task.Spec{c.spec})
+			if err != nil {
+				t.Fatal(err)
+			}
+			refused, _ := task.AsError(out[0].Err)
+			if (c.field == "") != (refused == nil) || refused != nil && (refused.Field != c.field || refused.Code != task.CodeInvalidArgument) {
+				t.Errorf("%s: %v, want it refused for %q", c.name, out[0].Err, c.field)
+			}
+		})
+	}
+}
+
+func parts(one, two task.SlotSet) []queues.Part {
+	return []queues.Part{{Shard: 1, Slots: one, Next: one, Left: ^one}, {Shard: 2, Slots: two, Next: two, Left: ^two}}
+}
+
+// A shard that has no part of one queue of a call any more has said nothing about the tasks of others: it is asked again.
+func TestStaleMapOfAnotherQueue(t *testing.T) {
+	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+		told := false
+		s.Moved = func(shard uint32, _ task.Spec) bool {
+			if s.Gone = nil; !told {
+				told, s.Gone = true, forward.MovedTo(queues.Queue{Namespace: routertest.Namespace, Name: "gone", Shard: 3, Config: task.QueueConfig{Version: 9}})
+			}
+			return shard == 1
+		}
+		out, _, err := m.Enqueue(context.Background(), 2, routertest.Namespace, []task.Spec{{Type: "job", Queue: "spread", Unique: &task.Unique{Key: "k"}}})
+		if got := s.Was(); got != "enqueue [job] in 1, place spread, enqueue [job] in 3" || err != nil || out[0].Err != nil { // where it is now
+			t.Errorf("calls %s, %+v, %v", got, out, err)
+		}
+	})
 }
 
 // If several shards respond, the caller gets the stamp of the shard that it named.

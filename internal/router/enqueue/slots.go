@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/queues"
@@ -63,24 +64,16 @@ func (s *slotEnqueue) queues(tasks []int) map[string]bool {
 	return names
 }
 
-// pass sends tasks along their routes, shard by shard, to all shards in parallel. It returns those that no shard of their route took: the
-// map was out of date, or their slots are moving.
+// pass sends tasks along their routes, shard by shard, to all shards in parallel. It returns those that no shard of their route took, in the
+// order of the batch: the map was out of date, or their slots are moving.
 func (s *slotEnqueue) pass(ctx context.Context, todo []int) (lost []int) {
-	routes := make(map[int][]uint32, len(todo))
-	for _, i := range todo {
-		q, err := s.to.queues.Place(ctx, s.ns, s.specs[i].Queue)
-		if err != nil {
-			s.out[i] = broker.Enqueued{Err: err}
-			continue
-		}
-		s.specs[i].Routed = q.Config.Version
-		routes[i] = s.route(q, &s.specs[i])
-	}
+	routes := s.routes(ctx, todo)
 	for len(routes) > 0 {
 		next := map[uint32][]int{}
 		for _, i := range todo {
-			if route := routes[i]; len(route) > 0 {
-				next[route[0]] = append(next[route[0]], i)
+			if r, ok := routes[i]; ok {
+				s.specs[i].Routed, s.specs[i].OnlyFind = r.version, r.steps[0].find
+				next[r.steps[0].shard] = append(next[r.steps[0].shard], i)
 			}
 		}
 		var calls sync.WaitGroup
@@ -88,36 +81,125 @@ func (s *slotEnqueue) pass(ctx context.Context, todo []int) (lost []int) {
 			calls.Go(func() { s.ask(ctx, shard, tasks) })
 		}
 		calls.Wait()
-		for i, route := range routes {
+		for _, i := range todo {
+			r, ok := routes[i]
 			switch {
-			case !errors.Is(s.out[i].Err, broker.ErrSlotMoved):
-				delete(routes, i)
-			case len(route) == 1:
+			case !ok:
+				continue
+			case s.out[i].Err == errStaleMap:
 				lost = append(lost, i)
-				delete(routes, i)
-			default:
-				routes[i] = route[1:]
+			case errors.Is(s.out[i].Err, broker.ErrSlotMoved) && len(r.steps) > 1:
+				r.steps = r.steps[1:]
+				routes[i] = r
+				continue
+			case errors.Is(s.out[i].Err, broker.ErrSlotMoved) && r.steps[0].find: // none takes it
+				s.out[i].Err = s.specs[i].CheckSlots()
+			case errors.Is(s.out[i].Err, broker.ErrSlotMoved):
+				lost = append(lost, i)
 			}
+			delete(routes, i)
 		}
 	}
 	return lost
 }
 
-// route returns the shards to ask for a task, in this order.
-func (s *slotEnqueue) route(q queues.Queue, spec *task.Spec) []uint32 {
-	slot, ok := spec.Slot()
-	if !ok {
-		if q.In(s.shard) {
-			return []uint32{s.shard}
+// errStaleMap means that a shard has no part of a queue of the call any more. What else it was asked for, it did not look up.
+var errStaleMap error = &task.Error{Code: task.CodeUnavailable, Reason: "slot_moved", RetryAfter: 100 * time.Millisecond,
+	Message: "a queue of the call is in another shard now"}
+
+// route is the way of a task through shards, according to a version of the map.
+type route struct {
+	version uint64
+	steps   []step
+}
+
+// step is a shard to ask for a task.
+type step struct {
+	shard uint32
+	find  bool // the shard only says what the task's idempotency key or request stands for there, and creates nothing
+}
+
+// search says which shards a task needs to be asked for before the one that takes it.
+type search int
+
+const (
+	searchNone   search = iota // no other shard can know it
+	searchRecent               // those that its slot has left, while its request may be repeated
+	searchOld                  // those that its slot has left
+	// searchTwice: those, and the one that takes it, are first asked for its idempotency key. A shard that holds its unique key would answer
+	// by that, even if another one knows the idempotency key, which counts first.
+	searchTwice
+)
+
+func searchFor(spec *task.Spec) search {
+	switch {
+	case spec.Unique != nil && spec.IdempotencyKey != "":
+		return searchTwice
+	case spec.Unique != nil, spec.IdempotencyKey != "", spec.RequestTTL > 0: // the last is a message: it may be repeated for as long as a key
+		return searchOld
+	case spec.RequestID != task.ID{}:
+		return searchRecent
+	}
+	return searchNone
+}
+
+// slotName is a slot of a queue.
+type slotName struct {
+	queue string
+	slot  int
+}
+
+// routes returns the route of each task. All tasks of a slot take the same steps, so that those of one key stay in the order of the batch.
+func (s *slotEnqueue) routes(ctx context.Context, todo []int) map[int]route {
+	routes := make(map[int]route, len(todo))
+	places := map[string]queues.Queue{}
+	searches := map[slotName]search{}
+	slots := make(map[int]slotName, len(todo))
+	for _, i := range todo {
+		spec := &s.specs[i]
+		q, known := places[spec.Queue]
+		if !known {
+			var err error
+			if q, err = s.to.queues.Place(ctx, s.ns, spec.Queue); err != nil {
+				s.out[i] = broker.Enqueued{Err: err}
+				continue
+			}
+			places[spec.Queue] = q
 		}
-		return []uint32{q.Home(spec)}
+		slot, ok := spec.Slot()
+		switch {
+		case !ok && q.In(s.shard):
+			routes[i] = route{q.Config.Version, []step{{shard: s.shard}}}
+		case !ok:
+			routes[i] = route{q.Config.Version, []step{{shard: q.Home(spec)}}}
+		case !q.Keeps(spec.Slots()):
+			routes[i] = route{q.Config.Version, stepsTo(q.Knows(spec.Slots()), true)}
+		default:
+			slots[i] = slotName{spec.Queue, slot}
+			searches[slots[i]] = max(searches[slots[i]], searchFor(spec))
+		}
 	}
-	keyed := spec.IdempotencyKey != "" || spec.Unique != nil || spec.RequestTTL > 0 // it is a message
-	route := q.Route(slot, keyed)
-	if !keyed && spec.RequestID == (task.ID{}) { // no shard can know it
-		return route[len(route)-1:]
+	for i, name := range slots {
+		q, need := places[name.queue], searches[name]
+		shards := q.Route(name.slot, need >= searchOld)
+		if need == searchNone {
+			shards = shards[len(shards)-1:]
+		}
+		var steps []step
+		if need == searchTwice && len(shards) > 1 {
+			steps = stepsTo(shards, true)
+		}
+		routes[i] = route{q.Config.Version, append(steps, stepsTo(shards, false)...)}
 	}
-	return route
+	return routes
+}
+
+func stepsTo(shards []uint32, find bool) []step {
+	steps := make([]step, len(shards))
+	for i, shard := range shards {
+		steps[i] = step{shard, find}
+	}
+	return steps
 }
 
 // ask enqueues tasks in one shard. An error of the call becomes the error of each.
@@ -128,7 +210,7 @@ func (s *slotEnqueue) ask(ctx context.Context, shard uint32, tasks []int) {
 	}
 	got, err := s.to.enqueue.Call(ctx, shard, enqueueArgs{shard, s.ns, specs})
 	if err != nil && s.to.forward.LearnMoved(err) {
-		err = broker.ErrSlotMoved
+		err = errStaleMap
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
