@@ -251,13 +251,18 @@ type SpreadOptions struct {
 	Shards []int // shard numbers
 	// Exclusive reserves these shards: no other queue may be in them, and new queues go elsewhere. A Spread without it ends the reservation.
 	Exclusive bool
+	// DryRun changes nothing, and returns the queue as it would be.
+	DryRun bool
+	// Force spreads the queue although it has tasks whose key, unique key and idempotency key are in different slots.
+	Force bool
 }
 
 // Spread spreads a queue over shards, or moves it, when it outgrows one shard. Some guarantees then hold only within a key, no longer
-// across keys: see docs/scaling.md. When Spread returns, new tasks go to the new shards; existing tasks stay where they are and drain.
-// ErrWrongState means that other queues are in the way. After ErrUnavailable, the move may have started and will continue.
+// across keys: see docs/scaling.md. Tasks whose key, unique key and idempotency key are in different slots are refused from then on. When
+// Spread returns, new tasks go to the new shards; existing tasks stay where they are and drain.
+// ErrWrongState means that other queues are in the way, or that there are tasks that would be refused. After ErrUnavailable, the move may have started and will continue.
 func (a Queues) Spread(ctx context.Context, name string, onto SpreadOptions, reason string) (*Queue, error) {
-	req := &pawlv1.SpreadQueueRequest{Queue: name, Parts: convert.Int32(onto.Parts), Own: onto.Exclusive, Reason: reason}
+	req := &pawlv1.SpreadQueueRequest{Queue: name, Parts: convert.Int32(onto.Parts), Own: onto.Exclusive, DryRun: onto.DryRun, Force: onto.Force, Reason: reason}
 	for _, shard := range onto.Shards {
 		req.Shards = append(req.Shards, uint32(max(convert.Int32(shard), 0))) // #nosec G115 -- not negative
 	}

@@ -22,16 +22,21 @@ func newQueueSpread(a *app) *cobra.Command {
 handle: it is divided by its tasks' keys into 64 slots, the same number for each shard. When the command returns, new
 tasks go to their new shards; waiting tasks stay where they are until they have run.
 
-A spread queue keeps its guarantees within a slot: for tasks of one key, and for repeats of one idempotency key or
-request. Order, priorities, weights and the maximum length apply to each part. "pawl cluster add-shards" adds shards.
+A spread queue keeps what its tasks' keys promise: the order and the limits of a key, one task for each unique key at a
+time, and one for each idempotency key and request. For that, all keys of a task must be in one slot: Pawl refuses a task
+whose key, unique key and idempotency key are not equal and do not contain the same text in braces, such as {order-7}.
+If the queue has such tasks, the command is refused, unless you add --force. Order, priorities, weights and the maximum
+length apply to each part. "pawl cluster add-shards" adds shards.
 
 With --own these shards hold no other queues, and get no new ones, until the queue is spread without --own.`,
-		Example: "  pawl queue spread events --parts 4\n  pawl queue spread events --shards 5,6 --own --reason 'it slows down other queues'",
+		Example: "  pawl queue spread events --parts 4 --dry-run\n  pawl queue spread events --parts 4\n  pawl queue spread events --shards 5,6 --own --reason 'it slows down other queues'",
 	}
 	cli.PositiveVar(cmd.Flags(), &onto.Parts, "parts", 0, "`number` of shards: preferably those that have the queue, then those with the fewest slots of other queues")
 	cmd.Flags().IntSliceVar(&onto.Shards, "shards", nil, "shard numbers, separated by commas")
 	a.addReason(cmd.Flags())
 	cmd.Flags().BoolVar(&onto.Exclusive, "own", false, "reserve these shards for the queue")
+	cmd.Flags().BoolVar(&onto.DryRun, "dry-run", false, "change nothing, but check and show what would change")
+	cmd.Flags().BoolVar(&onto.Force, "force", false, "although the queue has tasks that would be refused because their keys are in different slots")
 	cmd.MarkFlagsMutuallyExclusive("parts", "shards")
 	cmd.MarkFlagsOneRequired("parts", "shards")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
@@ -39,7 +44,11 @@ With --own these shards hold no other queues, and get no new ones, until the que
 		if err != nil {
 			return err
 		}
-		return a.Print(view.NewQueue(q), func(w io.Writer) { writeParts(w, q) })
+		return a.Print(view.NewQueue(q), func(w io.Writer) {
+			if writeParts(w, q); onto.DryRun {
+				fmt.Fprintln(w, "nothing was changed")
+			}
+		})
 	})
 	return cmd
 }

@@ -53,6 +53,9 @@ func (f *fake) Spread(_ context.Context, _ task.Author, _, name string, target q
 			q.Parts = append(q.Parts, queues.Part{Shard: shard})
 		}
 	}
+	if target.DryRun {
+		return q, nil
+	}
 	q.Config.Version++
 	f.queues[name] = q
 	return q, nil

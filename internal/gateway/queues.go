@@ -175,9 +175,13 @@ func (g *operatorService) SpreadQueue(ctx context.Context, r *pawlv1.SpreadQueue
 	if _, err := g.Known(ctx, r.GetQueue()); err != nil {
 		return nil, err
 	}
-	q, err := g.cluster.Spread(ctx, by, callinfo.Namespace(ctx), r.GetQueue(), queues.SpreadTarget{Parts: int(r.GetParts()), Shards: r.GetShards(), Own: r.GetOwn()})
+	q, err := g.cluster.Spread(ctx, by, callinfo.Namespace(ctx), r.GetQueue(), queues.SpreadTarget{Parts: int(r.GetParts()), Shards: r.GetShards(), Own: r.GetOwn(), Force: r.GetForce(), DryRun: r.GetDryRun()})
 	if err != nil {
 		return nil, err
+	}
+	if r.GetDryRun() {
+		p, err := g.Describe(ctx, q)
+		return &pawlv1.SpreadQueueResponse{Queue: p}, err
 	}
 	g.log.Info("queue shared out", "queue", q.Name, "shards", q.Shards(), "own", q.Own, "by", by)
 	p, err := g.Describe(ctx, q)

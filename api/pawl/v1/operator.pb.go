@@ -1845,7 +1845,9 @@ type SpreadQueueRequest struct {
 	Parts         int32                  `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`          // over this many shards, first those that have the queue; or:
 	Shards        []uint32               `protobuf:"varint,3,rep,packed,name=shards,proto3" json:"shards,omitempty"` // over these
 	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	Own           bool                   `protobuf:"varint,5,opt,name=own,proto3" json:"own,omitempty"` // no other queue may be in these shards
+	Own           bool                   `protobuf:"varint,5,opt,name=own,proto3" json:"own,omitempty"`                     // no other queue may be in these shards
+	DryRun        bool                   `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // changes nothing, and returns the queue as it would be
+	Force         bool                   `protobuf:"varint,7,opt,name=force,proto3" json:"force,omitempty"`                 // although there are tasks with keys in different slots: new tasks like them will be refused
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1911,6 +1913,20 @@ func (x *SpreadQueueRequest) GetReason() string {
 func (x *SpreadQueueRequest) GetOwn() bool {
 	if x != nil {
 		return x.Own
+	}
+	return false
+}
+
+func (x *SpreadQueueRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *SpreadQueueRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
 	}
 	return false
 }
@@ -3745,13 +3761,15 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"<\n" +
 	"\x14CloseBreakerResponse\x12$\n" +
-	"\x05queue\x18\x01 \x01(\v2\x0e.pawl.v1.QueueR\x05queue\"\x82\x01\n" +
+	"\x05queue\x18\x01 \x01(\v2\x0e.pawl.v1.QueueR\x05queue\"\xb1\x01\n" +
 	"\x12SpreadQueueRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05parts\x18\x02 \x01(\x05R\x05parts\x12\x16\n" +
 	"\x06shards\x18\x03 \x03(\rR\x06shards\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x10\n" +
-	"\x03own\x18\x05 \x01(\bR\x03own\";\n" +
+	"\x03own\x18\x05 \x01(\bR\x03own\x12\x17\n" +
+	"\adry_run\x18\x06 \x01(\bR\x06dryRun\x12\x14\n" +
+	"\x05force\x18\a \x01(\bR\x05force\";\n" +
 	"\x13SpreadQueueResponse\x12$\n" +
 	"\x05queue\x18\x01 \x01(\v2\x0e.pawl.v1.QueueR\x05queue\"A\n" +
 	"\x11PurgeQueueRequest\x12\x14\n" +

@@ -409,7 +409,8 @@ func (x *RetryPolicy) GetJitter() float64 {
 	return 0
 }
 
-// Unique limits a queue to one task per key at a time.
+// Unique limits a queue to one task per key at a time. In a queue in several shards, key must be in the same slot as the task's other keys: see
+// TaskSpec.key.
 type Unique struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`                                                          // at most 256 bytes; default: derived from type and payload
@@ -488,11 +489,14 @@ type TaskSpec struct {
 	Timeout        *durationpb.Duration   `protobuf:"bytes,13,opt,name=timeout,proto3" json:"timeout,omitempty"`                                    // of one run, above 0; default: the queue's
 	ExpiresIn      *durationpb.Duration   `protobuf:"bytes,14,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`               // above 0; discarded unless started within this time
 	Retention      *durationpb.Duration   `protobuf:"bytes,15,opt,name=retention,proto3" json:"retention,omitempty"`                                // how long it is kept once ended; default: the queue's for its end state
-	Key            string                 `protobuf:"bytes,16,opt,name=key,proto3" json:"key,omitempty"`                                            // for fairness and limits; at most 256 bytes
-	Tags           []string               `protobuf:"bytes,17,rep,name=tags,proto3" json:"tags,omitempty"`
-	Headers        map[string]string      `protobuf:"bytes,18,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // correlation ids and trace context travel here
-	Cost           int32                  `protobuf:"varint,19,opt,name=cost,proto3" json:"cost,omitempty"`                                                                                // rate-limit tokens that a start takes: 1 to 1,000; default 1
-	Unique         *Unique                `protobuf:"bytes,20,opt,name=unique,proto3" json:"unique,omitempty"`                                                                             // default: not unique
+	// For fairness, limits and order; at most 256 bytes. In a queue in several shards, key, unique.key and idempotency_key must be in one slot, or the
+	// task is refused: they must be equal, or contain the same text in braces, such as "{order-7}" (the slot of a key is the hash of the text between
+	// its first braces, or else of the whole key).
+	Key     string            `protobuf:"bytes,16,opt,name=key,proto3" json:"key,omitempty"`
+	Tags    []string          `protobuf:"bytes,17,rep,name=tags,proto3" json:"tags,omitempty"`
+	Headers map[string]string `protobuf:"bytes,18,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // correlation ids and trace context travel here
+	Cost    int32             `protobuf:"varint,19,opt,name=cost,proto3" json:"cost,omitempty"`                                                                                // rate-limit tokens that a start takes: 1 to 1,000; default 1
+	Unique  *Unique           `protobuf:"bytes,20,opt,name=unique,proto3" json:"unique,omitempty"`                                                                             // default: not unique
 	// Follow-up tasks, enqueued when this task has succeeded, each with its result: at most 8, which may have follow-up tasks themselves, 20
 	// levels deep, 100 tasks and 1 MiB in all. Their delay and expires_in count from that moment. They have no request_id and no group_id.
 	Then          []*TaskSpec `protobuf:"bytes,30,rep,name=then,proto3" json:"then,omitempty"`
