@@ -365,7 +365,7 @@ func TestCopiesHaveSlotsElsewhere(t *testing.T) {
 		expect("after a move", 0, gone)
 		move(home)
 		expect("after it came back", gone, 0)
-		pass(time.Hour)
+		pass(task.MovedMessageWindow + time.Hour)
 		expect("after the moves are forgotten", 0, 0)
 	})
 }
