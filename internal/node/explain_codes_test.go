@@ -137,7 +137,7 @@ var causes = map[task.Why]cause{
 	task.WhyOnItsWay: {make: onItsWay},
 	task.WhyNotDue:   {make: func(s *scene) string { return s.add(pawl.In(time.Hour)) }},
 	task.WhyUnique: {make: func(s *scene) string {
-		u := pawl.Unique(pawl.UniqueOpts{Key: "u", OnConflict: pawltype.OnConflictKeepLast})
+		u := pawl.Unique(pawl.UniqueOpts{Key: "{" + s.key + "}u", OnConflict: pawltype.OnConflictKeepLast})
 		s.add(u)
 		s.one()
 		return s.add(u)
