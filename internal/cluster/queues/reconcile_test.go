@@ -71,8 +71,11 @@ func TestReunited(t *testing.T) {
 // A queue of which only a share is left gets whole limits again.
 func TestReunitedLimits(t *testing.T) {
 	whole := task.Rules{MaxRunning: 64, Rate: task.Rate{Limit: 10, Period: time.Second, Burst: 128}}
-	config := task.QueueConfig{Version: 3, Moved: 2, Closed: 1<<48 - 1, Settings: task.Settings{Rules: whole.Share(16)}}
+	config := task.QueueConfig{Version: 3, Moved: 2, Closed: 1<<48 - 1, Elsewhere: 1, Settings: task.Settings{Rules: whole.Share(16)}}
 	q, _ := reconciledQueue(nil, []Queue{{Namespace: "default", Name: "a", Shard: 2, Config: config}})
+	if at := q.copyFor(2); at.Elsewhere != 0 {
+		t.Errorf("no other shard has a part, and the copy says that others may know keys of the slots %b", at.Elsewhere)
+	}
 	if q.Config.Settings.Rules != whole || q.Config.Moved != 0 || q.Moved != q.Config.Version {
 		t.Errorf("a queue with a quarter of its slots left is %+v, want the limits %+v", q, whole)
 	}
