@@ -50,7 +50,7 @@ func reconciledQueue(row *Queue, held []Queue) (q Queue, changed bool) {
 		if open := task.SlotCount - q.Config.Closed.Len(); open < task.SlotCount {
 			q.Config.Settings.Rules = q.Config.Settings.Rules.Whole(open)
 		}
-		q.Config.Closed, q.Config.Moved = 0, 0
+		q.Config.Closed, q.Config.Moved, q.Config.Elsewhere = 0, 0, 0
 	} else {
 		q = *row
 	}
