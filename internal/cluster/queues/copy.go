@@ -13,9 +13,19 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
+// copies sends copies of queues to the data shards, and remembers which of them the shards have.
+//
 // A change of a queue is a new version of its row, of which each of the queue's shards gets a copy. The leader sends a copy until the shard has
 // confirmed it. What a shard lacks follows from the rows: every copy that no shard has confirmed to this leader. So a leader that remembers
 // nothing sends too much, and never too little.
+type copies struct {
+	system      *system.Shard
+	shards      Shards
+	ensureShare func(ctx context.Context, ns string, shard uint32) error // see Config
+
+	confirmed system.Memory[map[copyName]uint64] // versions of the copies that shards are known to have
+	unsent    chan struct{}                      // capacity 1: shards may lack copies
+}
 
 // copyName names a shard's copy of a queue.
 type copyName struct {
@@ -31,11 +41,11 @@ func (q Queue) copyShards() []uint32 {
 	})
 }
 
-// copy sends a queue's configuration to its shards at the same time. The error names those that have not confirmed it.
-func (s *Queues) copy(ctx context.Context, q Queue) error {
+// send sends a queue's configuration to its shards at the same time. The error names those that have not confirmed it.
+func (c *copies) send(ctx context.Context, q Queue) error {
 	shards := q.copyShards()
 	errs := make([]error, len(shards))
-	system.Each(len(shards), func(i int) { errs[i] = s.copyTo(ctx, q, shards[i]) })
+	system.Each(len(shards), func(i int) { errs[i] = c.sendTo(ctx, q, shards[i]) })
 	return unconfirmed(ctx, q, shards, errs)
 }
 
@@ -73,35 +83,35 @@ func unconfirmed(ctx context.Context, q Queue, shards []uint32, errs []error) er
 		q.Name, word, strings.Join(names, ", "), len(shards), reason)
 }
 
-func (s *Queues) copyTo(ctx context.Context, q Queue, shard uint32) error {
-	return s.sendCopies(ctx, copyPart{copyTarget{shard, q.Namespace}, map[string]task.QueueConfig{q.Name: q.copyFor(shard)}})
+func (c *copies) sendTo(ctx context.Context, q Queue, shard uint32) error {
+	return c.sendPart(ctx, copyPart{copyTarget{shard, q.Namespace}, map[string]task.QueueConfig{q.Name: q.copyFor(shard)}})
 }
 
-// sendCopies sends copies to a shard, and remembers that it has them.
-func (s *Queues) sendCopies(ctx context.Context, p copyPart) error {
-	err := s.cfg.EnsureShare(ctx, p.ns, p.shard)
+// sendPart sends copies to a shard, and remembers that it has them.
+func (c *copies) sendPart(ctx context.Context, p copyPart) error {
+	err := c.ensureShare(ctx, p.ns, p.shard)
 	if err == nil {
-		err = s.cfg.Shards.CopyQueues(ctx, p.shard, p.ns, p.configs)
+		err = c.shards.CopyQueues(ctx, p.shard, p.ns, p.configs)
 	}
 	if err != nil {
-		s.resend()
+		c.resend()
 		return err
 	}
-	s.confirmed.In(s.shard, func(versions *map[copyName]uint64) {
+	c.confirmed.In(c.system, func(versions *map[copyName]uint64) {
 		if *versions == nil {
 			*versions = map[copyName]uint64{}
 		}
-		for name, c := range p.configs {
+		for name, config := range p.configs {
 			at := copyName{p.shard, system.Name{Namespace: p.ns, Name: name}}
-			(*versions)[at] = max((*versions)[at], c.Version)
+			(*versions)[at] = max((*versions)[at], config.Version)
 		}
 	})
 	return nil
 }
 
-// forgetCopies forgets which shards have copies of a queue: they may drop them.
-func (s *Queues) forgetCopies(q Queue) {
-	s.confirmed.In(s.shard, func(versions *map[copyName]uint64) {
+// forget forgets which shards have copies of a queue: they may drop them.
+func (c *copies) forget(q Queue) {
+	c.confirmed.In(c.system, func(versions *map[copyName]uint64) {
 		for _, shard := range q.Shards() {
 			delete(*versions, copyName{shard, q.FullName()})
 		}
@@ -109,9 +119,9 @@ func (s *Queues) forgetCopies(q Queue) {
 }
 
 // resend has Repair send the copies that shards lack.
-func (s *Queues) resend() {
+func (c *copies) resend() {
 	select {
-	case s.unsent <- struct{}{}:
+	case c.unsent <- struct{}{}:
 	default:
 	}
 }
@@ -142,7 +152,7 @@ func (s *Queues) Repair(ctx context.Context) {
 			pause = repairPause
 			select {
 			case <-ctx.Done():
-			case <-s.unsent:
+			case <-s.copies.unsent:
 				system.Sleep(ctx, repairPause) // a shard that refuses at once is not asked in a tight loop
 			}
 		}
@@ -179,12 +189,11 @@ func (s *Queues) copyAll(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, copyTime)
 	defer cancel()
-	var lanes [][]copyPart
-	s.confirmed.In(s.shard, func(versions *map[copyName]uint64) { lanes = copyLanes(queues, *versions) })
+	lanes := s.copies.lacking(queues)
 	errs := make([]error, len(lanes)+len(dropping))
 	system.Each(len(errs), func(i int) {
 		if i < len(lanes) {
-			errs[i] = s.sendLane(ctx, lanes[i])
+			errs[i] = s.copies.sendLane(ctx, lanes[i])
 		} else if err := s.finishDrop(ctx, dropping[i-len(lanes)]); !errors.Is(err, task.ErrWrongState) {
 			errs[i] = err
 		}
@@ -193,13 +202,19 @@ func (s *Queues) copyAll(ctx context.Context) error {
 }
 
 // sendLane sends copies to one shard, until a call fails: the others would wait as long.
-func (s *Queues) sendLane(ctx context.Context, lane []copyPart) error {
+func (c *copies) sendLane(ctx context.Context, lane []copyPart) error {
 	for _, p := range lane {
-		if err := s.sendCopies(ctx, p); err != nil {
+		if err := c.sendPart(ctx, p); err != nil {
 			return fmt.Errorf("shard %d: %w", p.shard, err)
 		}
 	}
 	return nil
+}
+
+// lacking returns the copies that shards are not known to have: see copyLanes.
+func (c *copies) lacking(queues []Queue) (lanes [][]copyPart) {
+	c.confirmed.In(c.system, func(versions *map[copyName]uint64) { lanes = copyLanes(queues, *versions) })
+	return lanes
 }
 
 // copyLanes returns, for each shard, the copies that it does not have in their current versions, in calls of bounded size.

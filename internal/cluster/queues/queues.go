@@ -54,9 +54,8 @@ type Queues struct {
 	shard *system.Shard
 	log   *slog.Logger
 
+	copies     *copies
 	counts     system.Memory[*queueCounts]         // nil: not counted
-	confirmed  system.Memory[map[copyName]uint64]  // versions of the copies that shards are known to have
-	unsent     chan struct{}                       // capacity 1: shards may lack copies
 	unfinished system.Memory[map[system.Name]bool] // queues whose parts need further work; true: slots are moving
 	moves      chan struct{}                       // capacity 1: slots of a queue are moving
 
@@ -66,7 +65,8 @@ type Queues struct {
 
 // New returns the queues in a system shard.
 func New(cfg Config) *Queues {
-	return &Queues{cfg: cfg, most: MaxQueues, shard: cfg.Shard, log: cfg.Logger, unsent: make(chan struct{}, 1), moves: make(chan struct{}, 1)}
+	copies := &copies{system: cfg.Shard, shards: cfg.Shards, ensureShare: cfg.EnsureShare, unsent: make(chan struct{}, 1)}
+	return &Queues{cfg: cfg, most: MaxQueues, shard: cfg.Shard, log: cfg.Logger, copies: copies, moves: make(chan struct{}, 1)}
 }
 
 // Queue returns a queue.
@@ -164,7 +164,7 @@ func (s *Queues) PutQueue(ctx context.Context, action auditlog.Action, ns, name 
 	if err != nil {
 		return Queue{}, err
 	}
-	if err := s.copy(ctx, q); err != nil {
+	if err := s.copies.send(ctx, q); err != nil {
 		return Queue{}, err
 	}
 	return q, nil
@@ -324,7 +324,7 @@ func (s *Queues) EnsureQueue(ctx context.Context, shard uint32, ns, name string)
 	if err != nil || !q.In(shard) {
 		return q, err
 	}
-	return q, s.copyTo(ctx, q, shard)
+	return q, s.copies.sendTo(ctx, q, shard)
 }
 
 // DropQueue removes an empty queue. Its row is marked, its shards drop it or refuse, then the row is deleted if the mark is still there:
@@ -340,7 +340,7 @@ func (s *Queues) DropQueue(ctx context.Context, by task.Author, ns, name string)
 			return q, task.NotFound("queue", name)
 		case !dropping:
 			tx.Set(queueKey(ns, name), encodeDropping(q, by))
-			s.forgetCopies(q)
+			s.copies.forget(q)
 			s.shard.Note(tx, system.Change{Kind: system.QueueChanged, Name: q.FullName()})
 		}
 		return q, nil
@@ -356,8 +356,8 @@ func (s *Queues) finishDrop(ctx context.Context, q Queue) error {
 	for _, shard := range q.Shards() {
 		if err := s.cfg.Shards.DropQueue(ctx, shard, q.Namespace, q.Name); err != nil {
 			if _, refused := task.AsError(err); !refused || errors.Is(err, task.ErrUnavailable) {
-				s.resend() // Repair finishes it
-				return err // it may have been dropped
+				s.copies.resend() // Repair finishes it
+				return err        // it may have been dropped
 			}
 			return errors.Join(err, s.keep(ctx, q))
 		}
@@ -381,7 +381,7 @@ func (s *Queues) finishDrop(ctx context.Context, q Queue) error {
 		tx.Set(system.FloorKey, system.EncodeNumber(max(system.GetNumber(tx, system.FloorKey), q.Config.Version)))
 		s.shard.Note(tx, system.Change{Kind: system.QueueChanged, Name: q.FullName()})
 		s.count(q.Namespace, -1)
-		s.forgetCopies(q)
+		s.copies.forget(q)
 		if now.Own {
 			s.recount()
 		}
@@ -396,11 +396,11 @@ func (s *Queues) keep(ctx context.Context, q Queue) error {
 	_, err := system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
 		now, dropping, ok, err := Get(tx, q.Namespace, q.Name)
 		if err == nil && ok && dropping && now.Config.Version == q.Config.Version {
-			s.forgetCopies(q)
+			s.copies.forget(q)
 			s.setQueue(tx, now)
 		}
 		return struct{}{}, err
 	})
-	s.resend()
+	s.copies.resend()
 	return err
 }

@@ -130,7 +130,7 @@ func TestVersionsSurviveDeletion(t *testing.T) {
 		late, err := c.Queues.Queue(bg, "default", "a")
 		must(t, err)
 		must(t, c.Queues.DropQueue(bg, nobody, "default", "a"))
-		must(t, c.Queues.copy(bg, late))
+		must(t, c.Queues.copies.send(bg, late))
 		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(9))
 		if err != nil || q.Config.Version <= late.Config.Version || w.copyOf(1, "a").Settings.MaxLength != 9 {
 			t.Errorf("created again, the queue is %+v (%v), and the shard has %+v", q.Config, err, w.copyOf(1, "a"))

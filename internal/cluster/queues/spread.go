@@ -132,7 +132,7 @@ func (s *Queues) reread(ctx context.Context, was Queue) (Queue, error) {
 
 // openSlots completes a move: once no copy takes the moving slots any more, the shards that they move to begin to.
 func (s *Queues) openSlots(ctx context.Context, q Queue) (Queue, error) {
-	if err := s.copy(ctx, q); err != nil {
+	if err := s.copies.send(ctx, q); err != nil {
 		return q, err
 	}
 	until := map[uint32]store.Time{}
@@ -155,7 +155,7 @@ func (s *Queues) openSlots(ctx context.Context, q Queue) (Queue, error) {
 	if err != nil {
 		return q, err
 	}
-	return q, s.copy(ctx, q)
+	return q, s.copies.send(ctx, q)
 }
 
 // errRevised means that the queue's row is no longer the one that a step was planned for.
@@ -214,7 +214,7 @@ func (s *Queues) AdvanceMoves(ctx context.Context, minutely func(ctx context.Con
 			}
 		})
 		if retire {
-			s.resend() // has Repair find what is unfinished in the rows, whatever is remembered of it
+			s.copies.resend() // has Repair find what is unfinished in the rows, whatever is remembered of it
 			minutely(ctx)
 		}
 	}
@@ -310,7 +310,7 @@ func (s *Queues) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
 	if err != nil {
 		return q, err
 	}
-	return q, s.copy(ctx, q)
+	return q, s.copies.send(ctx, q)
 }
 
 // forgettable returns the shards where no key and no message of the slots that have left can be known any more, and, for shards where once keys live on,
