@@ -6,7 +6,6 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -14,13 +13,13 @@ import (
 
 // routerMap adapts this node's copy of the map to the router's interface.
 type routerMap struct {
-	copy      *cluster.Copy
+	*cluster.Copy
 	heartbeat *heartbeat
 }
 
 // Replicas implements router.Map.
 func (a routerMap) Replicas(shard uint32) (nodes []uint32) {
-	row, ok := a.copy.Shard(shard)
+	row, ok := a.Shard(shard)
 	if !ok {
 		return nil
 	}
@@ -30,12 +29,9 @@ func (a routerMap) Replicas(shard uint32) (nodes []uint32) {
 	return nodes
 }
 
-// Shards implements router.Map.
-func (a routerMap) Shards() []uint32 { return a.copy.Shards() }
-
 // Nodes implements router.Map.
 func (a routerMap) Nodes() (nodes []forward.Node) {
-	m := a.copy.Map()
+	m := a.Map()
 	if m == nil {
 		return nil
 	}
@@ -44,15 +40,6 @@ func (a routerMap) Nodes() (nodes []forward.Node) {
 	}
 	return nodes
 }
-
-// Queue implements router.Map.
-func (a routerMap) Queue(ns, name string) (queues.Queue, bool) { return a.copy.Queue(ns, name) }
-
-// Learned implements router.Map.
-func (a routerMap) Learned(q queues.Queue) { a.copy.Learned(q) }
-
-// Dropped implements router.Map.
-func (a routerMap) Dropped(ns, name string) { a.copy.Dropped(ns, name) }
 
 // Age implements router.Map.
 func (a routerMap) Age() time.Duration { return a.heartbeat.age() }
