@@ -51,7 +51,7 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	if a, err := req.earlier(); a.Duplicate || err != nil {
 		return a, err
 	}
-	if n.OnlyFind || q.mustAskOthers(n) {
+	if n.OnlyFind || n.Routed == 0 && q.config.MayBeElsewhere(&n.Spec) { // the router asks the others, also for a task from the outbox
 		return Accepted{}, ErrSlotMoved
 	}
 	var resolved unique.Resolution
@@ -100,7 +100,7 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 func (q *Queue) admit(n *NewTask, x *schema.Exec, resolved *unique.Resolution) error {
 	// While a unique key is held here, its tasks still belong here.
 	closed := q.config.Closed
-	moved := closed != 0 && SlotClosed(closed, &n.Spec) || n.Routed != 0 && n.Routed < q.config.Moved
+	moved := q.config.Closes(&n.Spec) || n.Routed != 0 && n.Routed < q.config.Moved
 	switch stays := resolved.Taken() && (closed == 0 || closed == task.AllSlots || n.Slots().Len() == 1); {
 	case moved && stays && n.IdempotencyKey != "": // another shard may give that away at the same time
 		return task.Unavailable(time.Second, "unique.key %q of queue %q belongs to task %s in a shard that the key's slot has left: a task that has an idempotency key too can't be enqueued before that task has ended",
@@ -122,13 +122,6 @@ func (q *Queue) admit(n *NewTask, x *schema.Exec, resolved *unique.Resolution) e
 	return q.space.Admit(more, size)
 }
 
-// mustAskOthers reports whether other shards may know a key of a task that the shard makes itself. It goes through the outbox to the router, which
-// asks them.
-func (q *Queue) mustAskOthers(n *NewTask) bool {
-	others := q.config.Closed | q.config.Elsewhere
-	return n.Routed == 0 && others != 0 && (n.Unique != nil || n.IdempotencyKey != "" || n.RequestID != task.ID{}) && n.Slots()&others != 0
-}
-
 func newEnvelope(n *NewTask, print uint64) *schema.Envelope {
 	e := &schema.Envelope{ID: n.ID, Namespace: n.Namespace, Queue: n.Queue, Type: n.Type, Key: n.Key, Payload: n.Payload,
 		ContentType: n.ContentType, IdempotencyKey: n.IdempotencyKey, Fingerprint: print, Retry: n.Retry,
@@ -148,16 +141,6 @@ var ErrUnknownQueue = errors.New("the shard has no such queue")
 // caller sees this error.
 var ErrSlotMoved error = &task.Error{Code: task.CodeUnavailable, Reason: "slot_moved", RetryAfter: 100 * time.Millisecond,
 	Message: "the task's slot of its queue is in another shard now"}
-
-// SlotClosed reports whether a task belongs to one of the closed slots. A task that fits any slot is refused only if all are closed, one whose
-// keys are in several slots if any is closed.
-func SlotClosed(closed task.SlotSet, s *task.Spec) bool {
-	slots := s.Slots()
-	if slots == 0 {
-		return closed == task.AllSlots
-	}
-	return slots&closed != 0 || slots.Len() > 1 && closed != 0
-}
 
 // exec returns the task's initial state.
 func (n *NewTask) exec(r *Round) *schema.Exec {
@@ -218,16 +201,16 @@ func (r *Round) MakeReady(x *schema.Exec) {
 
 // RoomFor returns an error if the queues of this shard have no room for the tasks. Tasks of other shards are not counted: they wait in the outbox.
 func (r *Round) RoomFor(ns string, tasks []task.Spec) error {
-	n := needs{r: r, ns: ns, first: map[uniqueName]int64{}}
+	n := unique.Needs{Round: r, Namespace: ns}
 	wanted := map[*Queue]int64{}
 	var all, size int64
 	var in *quota.Space
 	for i := range tasks {
 		q := r.Queue(ns, tasks[i].Queue)
-		if q == nil || SlotClosed(q.config.Closed, &tasks[i]) {
+		if q == nil || q.config.Closes(&tasks[i]) {
 			continue
 		}
-		more, bytes := n.of(&tasks[i])
+		more, bytes := n.Of(&tasks[i])
 		wanted[q] += more
 		in, all, size = q.space, all+more, size+bytes
 		if most := q.config.Settings.MaxLength; most > 0 && more > 0 && q.counts.Waiting()+wanted[q] > most {
@@ -239,37 +222,4 @@ func (r *Round) RoomFor(ns string, tasks []task.Spec) error {
 		return in.Admit(all, size)
 	}
 	return nil
-}
-
-// needs tells what each of some new tasks will need.
-type needs struct {
-	r     *Round
-	ns    string
-	first map[uniqueName]int64 // the sizes of those that will wait with a unique key
-}
-
-type uniqueName struct{ queue, key string }
-
-// of returns how many more tasks and bytes there will be: fewer than the task has if it replaces another, and none if its unique key is taken.
-func (n *needs) of(s *task.Spec) (tasks, bytes int64) {
-	if s.Unique == nil {
-		return 1, s.Size()
-	}
-	name := uniqueName{s.Queue, s.Unique.Key}
-	if was, some := n.first[name]; some {
-		if s.Unique.OnConflict != task.Replace && s.Unique.OnConflict != task.KeepLast {
-			return 0, 0
-		}
-		n.first[name] = s.Size()
-		return 0, s.Size() - was
-	}
-	found, err := unique.Resolve(n.r, n.ns, s)
-	if err != nil || found.Duplicate {
-		return 0, 0
-	}
-	n.first[name] = s.Size()
-	if found.Replaced != nil {
-		return 0, s.Size() - found.Replaced.Size
-	}
-	return 1, s.Size()
 }

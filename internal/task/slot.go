@@ -109,6 +109,27 @@ func (s *Spec) CheckSlots() error {
 	return nil
 }
 
+// Closes reports whether a shard with this copy takes no new task like this, because its slot is closed. A task that fits any slot is refused only if
+// all are closed, one whose keys are in several slots if any is closed.
+func (c *QueueConfig) Closes(s *Spec) bool {
+	if c.Closed == 0 || c.Closed == AllSlots {
+		return c.Closed != 0
+	}
+	slots := s.Slots()
+	return slots&c.Closed != 0 || slots.Len() > 1
+}
+
+// MayBeElsewhere reports whether, by a shard's copy, other shards may know the unique key, the idempotency key or the request of a task.
+func (c *QueueConfig) MayBeElsewhere(s *Spec) bool {
+	others := c.Closed | c.Elsewhere
+	return others != 0 && (s.Unique != nil || s.IdempotencyKey != "" || s.RequestID != ID{}) && s.Slots()&others != 0
+}
+
+// KeyMayBeElsewhere reports whether, by a shard's copy, other shards may know a key.
+func (c *QueueConfig) KeyMayBeElsewhere(key string) bool {
+	return (c.Closed | c.Elsewhere).Has(KeySlot(key))
+}
+
 // OnceSlot returns the slot of a once key.
 func OnceSlot(key string) int { return slotOf('o', []byte(key)) }
 

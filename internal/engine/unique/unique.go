@@ -87,7 +87,7 @@ func Taken(r Round, ns string, x *schema.Exec) (by task.ID, taken bool) {
 // Elsewhere reports whether a task of another shard may hold the unique key that x has released, by this shard's copy of the queue. Then x can't get
 // it back here.
 func Elsewhere(c *task.QueueConfig, x *schema.Exec) bool {
-	return x.Unique != nil && x.Role != schema.RoleHolder && (c.Closed | c.Elsewhere).Has(task.KeySlot(x.Unique.Key))
+	return x.Unique != nil && x.Role != schema.RoleHolder && c.KeyMayBeElsewhere(x.Unique.Key)
 }
 
 // HeldIn reports whether a task holds a unique key of the queue that is in one of the slots.
