@@ -1,6 +1,7 @@
 package task
 
 import (
+	"fmt"
 	"hash/fnv"
 	"math/bits"
 	"strings"
@@ -48,8 +49,14 @@ func slotTag(key string) string {
 	return key
 }
 
-// Beside returns a key that is in the same slot as another, which must not have an unmatched brace.
-func Beside(key, name string) string { return "{" + slotTag(key) + "}" + name }
+// Beside returns a key that is in the same slot as another. It has the same text in braces, or, if that has a brace itself, a number of the slot.
+func Beside(key, name string) string {
+	beside := "{" + slotTag(key) + "}" + name
+	for n := 0; KeySlot(beside) != KeySlot(key); n++ {
+		beside = fmt.Sprintf("{%d}%s", n, name)
+	}
+	return beside
+}
 
 // Slot returns the slot of a task: that of its key, else of its unique key, else of its idempotency key, else the hash of its request. ok is
 // false if it has none of them, and may be in any slot.
