@@ -54,7 +54,7 @@ func (r *replica) enqueue(ctx context.Context, ns string, queues []string, specs
 	return whenFree(ctx, r, func() ([]Enqueued, Stamp, error) { return withQueues(ctx, r, ns, queues, unlessHeld(r, fn)) })
 }
 
-// movedSlots has the slots, by queue, of which tasks of a call were refused with ErrSlotMoved.
+// movedSlots has the slots, by queue, of which tasks of a call were refused with ErrSlotMoved though they were to be created.
 type movedSlots map[slotName]bool
 
 type slotName struct {
@@ -69,7 +69,7 @@ func (m *movedSlots) enqueue(round *engine.Round, n *engine.NewTask) (engine.Acc
 		n.AfterMoved = ok && (*m)[slotName{n.Queue, slot}]
 	}
 	a, err := engine.Enqueue(round, n)
-	if errors.Is(err, engine.ErrSlotMoved) {
+	if errors.Is(err, engine.ErrSlotMoved) && !n.OnlyFind {
 		if slot, ok := n.Slot(); ok {
 			if *m == nil {
 				*m = movedSlots{}

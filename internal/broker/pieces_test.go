@@ -86,6 +86,12 @@ func TestPiecesKeepTheOrderOfASlot(t *testing.T) {
 			if err := enqueue(held); err != nil {
 				t.Error(err)
 			}
+			if err := enqueue(task.Spec{Key: "k", IdempotencyKey: "i", OnlyFind: true}); !errors.Is(err, engine.ErrSlotMoved) {
+				t.Errorf("a task that is only to be found: %v", err)
+			}
+			if err := enqueue(task.Spec{Key: "k"}); err != nil {
+				t.Errorf("a task after one that was only to be found: %v", err)
+			}
 			closed(1 << task.KeySlot("k"))
 			if err := enqueue(task.Spec{Key: "k"}); !errors.Is(err, engine.ErrSlotMoved) {
 				t.Errorf("a task of a slot in another shard: %v", err)
