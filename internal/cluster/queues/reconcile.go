@@ -73,8 +73,12 @@ func reconciledQueue(row *Queue, held []Queue) (q Queue, changed bool) {
 		q.Parts = []Part{{Shard: q.Shard, Next: task.AllSlots}}
 	}
 	for _, c := range held {
-		if q.part(c.Shard) == nil {
+		switch p := q.part(c.Shard); {
+		case p == nil:
 			q.Parts = append(q.Parts, Part{Shard: c.Shard, Left: task.AllSlots, Recent: true})
+		case row == nil || c.Config.Version != row.Config.Version: // the shard may have had any slot, or may still know keys that the row has forgotten
+			p.Left = ^p.Next
+			p.Recent = p.Left != 0
 		}
 	}
 	for i := range q.Parts { // closed everywhere first, then opened: see openSlots

@@ -38,6 +38,8 @@ func TestReunited(t *testing.T) {
 		"slots moved after the row":          {row(3), []Queue{copyIn(1, 4, high), copyIn(2, 5, low)}, []uint32{1, 2}, 6, 9},
 		"slots moved, and one copy is lost":  {row(3), []Queue{copyIn(1, 4, high)}, []uint32{1}, 5, 9},
 		"slots moved before the row":         {row(5, left(part(1, low), high), part(2, high)), []Queue{copyIn(1, 3, 0)}, []uint32{1, 2}, 6, 9},
+		"slots moved between parts":          {row(3, part(1, low), part(2, high)), []Queue{copyIn(1, 5, 0), copyIn(2, 5, task.AllSlots)}, []uint32{1, 2}, 6, 9},
+		"a move was forgotten after a copy":  {row(7, part(1, low), part(2, high)), []Queue{copyIn(1, 3, 0), copyIn(2, 7, low)}, []uint32{1, 2}, 8, 9},
 		"the part had tasks, and has gone":   {row(7, part(2, task.AllSlots)), []Queue{copyIn(1, 4, task.AllSlots), copyIn(2, 7, 0)}, []uint32{1, 2}, 8, 9},
 		"deleted meanwhile, in three parts":  {nil, []Queue{copyIn(1, 4, high), copyIn(2, 5, low), copyIn(3, 2, task.AllSlots)}, []uint32{1, 2, 3}, 6, 10},
 		"deleted meanwhile, two take a slot": {nil, []Queue{copyIn(1, 4, 0), copyIn(2, 5, low)}, []uint32{1, 2}, 6, 10},
@@ -51,6 +53,11 @@ func TestReunited(t *testing.T) {
 		shards := q.Shards()
 		if slices.Sort(shards); changed && !slices.Equal(shards, c.shards) {
 			t.Errorf("%s: the queue is in shards %v, want %v", name, shards, c.shards)
+		}
+		for _, held := range c.held {
+			if p := q.part(held.Shard); changed && q.Spread() && (c.row == nil || held.Config.Version != c.row.Config.Version) && p.Left != ^p.Next {
+				t.Errorf("%s: shard %d is asked for keys of the slots %064b, want all that it does not take: %+v", name, p.Shard, p.Left, p)
+			}
 		}
 		var all task.SlotSet
 		for _, p := range q.Parts {
