@@ -38,8 +38,12 @@ func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 			Message: fmt.Sprintf("retry %q: its unique key %q now belongs to task %s", id, from.Unique.Key, other)}
 	}
 	if from.State.Ended() && unique.Elsewhere(&q.config, from) {
+		cure := "enqueue it again"
+		if from.State == task.Dead || from.State == task.Poisoned {
+			cure = "discard it and restore it from the archive"
+		}
 		return &task.Error{Code: task.CodeWrongState, State: from.State,
-			Message: fmt.Sprintf("retry %q: a task in another shard may hold its unique key %q, since slots of queue %q have moved: discard it and restore it from the archive, or enqueue it again", id, from.Unique.Key, from.Queue)}
+			Message: fmt.Sprintf("retry %q: a task in another shard may hold its unique key %q, since slots of queue %q have moved: %s", id, from.Unique.Key, from.Queue, cure)}
 	}
 	c := r.Change(ns, id, from)
 	to := c.To
