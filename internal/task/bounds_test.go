@@ -724,6 +724,7 @@ func TestKeySlots(t *testing.T) {
 		{Spec{Key: "a", Unique: unique("b"), IdempotencyKey: "a"}, 2, "unique.key"},
 		{Spec{Key: "a", IdempotencyKey: "b"}, 2, "idempotency_key"},
 		{Spec{Unique: unique("a"), IdempotencyKey: "b"}, 2, "idempotency_key"},
+		{Spec{Key: "a", Moved: &Moved{}}, 1, ""},
 		{Spec{Key: "a", Unique: unique("b"), IdempotencyKey: "c"}, 3, "unique.key"},
 	} {
 		err, refused := AsError(c.s.CheckSlots())
@@ -733,5 +734,9 @@ func TestKeySlots(t *testing.T) {
 		if slot, ok := c.s.Slot(); ok != (c.slots > 0) || ok && !c.s.Slots().Has(slot) {
 			t.Errorf("%+v is in slot %d, which is not in %b", c.s, slot, c.s.Slots())
 		}
+	}
+	moved := Spec{Key: "a", Unique: unique("b"), Moved: &Moved{}}
+	if slot, ok := moved.Slot(); !ok || slot != KeySlot("b") || moved.Slots() != 1<<slot {
+		t.Errorf("a moved task is in slot %d of %b, want that of its unique key, %d", slot, moved.Slots(), KeySlot("b"))
 	}
 }

@@ -60,8 +60,13 @@ func Beside(key, name string) string {
 
 // Slot returns the slot of a task: that of its key, else of its unique key, else of its idempotency key, else the hash of its request. ok is
 // false if it has none of them, and may be in any slot.
+//
+// A task that was moved from another queue has been accepted, and must not be refused because its keys are in different slots: it goes to the slot of
+// its unique key.
 func (s *Spec) Slot() (slot int, ok bool) {
 	switch {
+	case s.followsUnique():
+		return KeySlot(s.Unique.Key), true
 	case s.Key != "":
 		return KeySlot(s.Key), true
 	case s.Unique != nil:
@@ -77,7 +82,7 @@ func (s *Spec) Slot() (slot int, ok bool) {
 // Slots returns the slots of a task's keys, or that of its request if it has no key. In a queue that is in several shards, only tasks with
 // one slot keep what each of their keys promises: see CheckSlots.
 func (s *Spec) Slots() (slots SlotSet) {
-	if s.Key != "" {
+	if s.Key != "" && !s.followsUnique() {
 		slots.add(KeySlot(s.Key))
 	}
 	if s.Unique != nil {
@@ -91,6 +96,8 @@ func (s *Spec) Slots() (slots SlotSet) {
 	}
 	return slots
 }
+
+func (s *Spec) followsUnique() bool { return s.Moved != nil && s.Unique != nil }
 
 func (s *SlotSet) add(slot int) { *s |= 1 << slot }
 

@@ -87,14 +87,14 @@ func setMovedTo(r *engine.Round, ns string, id, as task.ID) {
 
 // restoreMoved restores a task that the other queue has refused. If another task holds its unique key by now, that one is newer, and the task stays
 // discarded. If a task in another shard may hold it, only that shard can tell: a new task is sent there. So it is if this shard has no part of the
-// queue any more. A task whose keys are in different slots would be refused everywhere, so it is restored here rather than lost.
+// queue any more.
 func restoreMoved(r *engine.Round, ns string, p *outbox.Message) {
 	id := p.Spec.Moved.From
 	x, err := r.Exec(ns, id)
 	if err != nil || x.Reason != task.ReasonMoved {
 		return
 	}
-	if q := r.Queue(ns, x.Queue); q == nil || unique.Elsewhere(q.Config(), x) && p.Spec.CheckSlots() == nil {
+	if q := r.Queue(ns, x.Queue); q == nil || unique.Elsewhere(q.Config(), x) {
 		home := p.Spec
 		home.Queue = x.Queue
 		r.Send(ns, &outbox.Message{Request: engine.RequestOf(p.Request, 1), Spec: home})
