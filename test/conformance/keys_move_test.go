@@ -3,7 +3,10 @@ package conformance
 import (
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,8 +18,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// keyed does random things with tasks that have keys, one after the other, while the slots of their queues move back and forth. It judges what it
-// sees after each step.
+// keyed does random things with tasks that have keys, one after the other or several at once, while the slots of their queues move back and forth. It
+// judges what it sees after each step.
 type keyed struct {
 	*testing.T
 	h    *testNode
@@ -30,12 +33,13 @@ type keyed struct {
 	order   map[string]int              // task id → its number among the tasks of callers that run in the order of their key
 	started map[string]int              // by key and shard: the highest of these numbers that has started
 	number  int                         // of the last of them
+	deleted time.Time                   // when the other queue was deleted: it has forgotten its keys
 	seen    map[string]int              // how often something happened
 }
 
 const (
 	keyedShards = 3
-	keyedSteps  = 120
+	keyedSteps  = 130
 )
 
 // Whoever makes a task and wherever slots move: a unique key has one holder, an idempotency key one task, and the tasks of a key start in their
@@ -45,11 +49,14 @@ func TestKeysWhileSlotsMove(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
-			h := build(t, keyedShards, dir)
+			h := build(t, keyedShards, filepath.Join(dir, fmt.Sprint(seed)))
 			m := &keyed{T: t, h: h, rpc: newRPC(t, h), seed: seed, rnd: rand.New(rand.NewPCG(seed, 7)), first: map[string]*pawlv1.Enqueued{},
 				order: map[string]int{}, started: map[string]int{}, seen: seen}
 			m.begin()
 			for step := range keyedSteps {
+				if step == keyedSteps/2 && seed == 0 {
+					time.Sleep(task.MovedMessageWindow + queues.RetireEvery) // the moves so far are forgotten
+				}
 				m.step()
 				synctest.Wait()
 				m.judge(step)
@@ -60,7 +67,7 @@ func TestKeysWhileSlotsMove(t *testing.T) {
 		})
 	}
 	for _, what := range []string{"tick", "follow-up", "member", "trigger", "move of slots", "task that waits behind another", "duplicate by idempotency key", "replay",
-		"operation", "keys in different slots"} {
+		"operation", "keys in different slots", "move of slots, at once", "follow-up, at once", "pause"} {
 		if seen[what] == 0 && !t.Failed() {
 			t.Errorf("%s: was never seen", what)
 		}
@@ -89,7 +96,15 @@ func (m *keyed) begin() {
 }
 
 func (m *keyed) step() {
-	switch m.rnd.IntN(23) {
+	switch m.rnd.IntN(31) {
+	default:
+		m.atOnce()
+	case 23:
+		m.restore()
+	case 24:
+		m.pause()
+	case 25:
+		m.delete()
 	case 0, 1, 2:
 		m.enqueue(1)
 	case 3, 4, 5:
@@ -116,7 +131,97 @@ func (m *keyed) step() {
 	case 21:
 		time.Sleep(time.Duration(1+m.rnd.IntN(60)) * time.Second)
 	case 22:
-		time.Sleep(2 * time.Hour) // long enough for moves to be forgotten
+		time.Sleep(2 * time.Hour)
+	}
+}
+
+// atOnce does several things at the same time. What it enqueues has no order.
+func (m *keyed) atOnce() {
+	var calls sync.WaitGroup
+	all := make([]*keyed, 2+m.rnd.IntN(4))
+	for i := range all {
+		one := &keyed{T: m.T, h: m.h, rpc: m.rpc, seed: m.seed, rnd: rand.New(rand.NewPCG(m.seed, m.rnd.Uint64())), parents: m.parents, // #nosec G404
+			first: map[string]*pawlv1.Enqueued{}, order: map[string]int{}, seen: map[string]int{}}
+		all[i] = one
+		calls.Go(func() {
+			time.Sleep(time.Duration(one.rnd.IntN(3)) * time.Millisecond)
+			switch one.rnd.IntN(9) {
+			case 0, 1:
+				one.spread()
+			case 2, 3:
+				one.enqueue(1 + one.rnd.IntN(3))
+			case 4, 5:
+				one.follow()
+			case 6:
+				one.group()
+			case 7:
+				one.replay()
+			case 8:
+				one.operate()
+			}
+		})
+	}
+	calls.Wait()
+	clear(m.order) // replayed tasks lose their places
+	for _, one := range all {
+		for what, n := range one.seen {
+			m.seen[what] += n
+			m.seen[what+", at once"] += n
+		}
+	}
+}
+
+// restore discards the dead letters, or restores an archived one.
+func (m *keyed) restore() {
+	for _, queue := range []string{"hot", "warm"} {
+		_, _ = m.rpc.operator.DiscardDead(m.Context(), &pawlv1.DiscardDeadRequest{Queue: queue, Filter: &pawlv1.Filter{}})
+	}
+	list, err := m.rpc.operator.ListArchive(m.Context(), &pawlv1.ListArchiveRequest{Limit: 1000})
+	must(m.T, err)
+	for _, i := range m.rnd.Perm(len(list.GetItems())) {
+		place := list.GetItems()[i].GetPlace()
+		got, err := m.rpc.operator.RestoreArchive(m.Context(), &pawlv1.RestoreArchiveRequest{Places: []string{place, place}})
+		must(m.T, err)
+		first, again := got.GetResults()[0], got.GetResults()[1]
+		if first.GetError() != nil { // most often another task has its unique key
+			continue
+		}
+		m.seen["restored task"]++
+		delete(m.first, list.GetItems()[i].GetTask().GetQueue()+list.GetItems()[i].GetTask().GetIdempotencyKey()) // the restored task has it
+		if first.GetTaskId() != again.GetTaskId() {
+			m.Errorf("seed %d: %s was restored as two tasks: %v", m.seed, place, got)
+		}
+		return
+	}
+}
+
+// pause pauses or resumes a queue.
+func (m *keyed) pause() {
+	if m.rnd.IntN(3) > 0 {
+		_, err := m.rpc.operator.PauseQueue(m.Context(), &pawlv1.PauseQueueRequest{Queue: "hot"})
+		m.note("pause", err)
+		m.spread()
+	}
+	_, _ = m.rpc.operator.ResumeQueue(m.Context(), &pawlv1.ResumeQueueRequest{Queue: "hot"})
+}
+
+// delete deletes the other queue. That frees its idempotency keys.
+func (m *keyed) delete() {
+	for _, t := range m.list(nil) {
+		if t.GetQueue() == "warm" && t.GetEndedAt() == nil {
+			_, _ = m.rpc.producer.CancelTask(m.Context(), &pawlv1.CancelTaskRequest{TaskId: t.GetTaskId()})
+		}
+	}
+	_, _ = m.rpc.operator.DiscardDead(m.Context(), &pawlv1.DiscardDeadRequest{Queue: "warm", Filter: &pawlv1.Filter{}})
+	if _, err := m.rpc.operator.DeleteQueue(m.Context(), &pawlv1.DeleteQueueRequest{Queue: "warm"}); err != nil {
+		return
+	}
+	m.seen["deleted queue"]++
+	m.deleted = time.Now()
+	for name := range m.first {
+		if strings.HasPrefix(name, "warm") {
+			delete(m.first, name)
+		}
 	}
 }
 
@@ -359,7 +464,10 @@ func (m *keyed) judgeIdempotency() {
 	keys := map[string][]*pawlv1.Task{}
 	for _, t := range m.list(nil) {
 		key := t.GetIdempotencyKey()
-		if key == "" {
+		switch {
+		case key == "",
+			t.GetReason() == "operator", // a discarded dead letter: the restored task has its key
+			t.GetQueue() == "warm" && !t.GetCreatedAt().AsTime().After(m.deleted):
 			continue
 		}
 		at := t.GetQueue() + key
