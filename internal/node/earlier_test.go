@@ -11,9 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
-	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -197,18 +194,4 @@ func TestNodeRunsTwice(t *testing.T) {
 		default:
 		}
 	})
-}
-
-// The process of a node that tells again after another one has is told that, and only that one.
-func TestWitnessOfTwoProcesses(t *testing.T) {
-	w := newWitness(&datadir.Dir{FS: vfs.NewMem()})
-	for i, c := range []struct {
-		node  uint32
-		run   string
-		twice bool
-	}{{3, "a", false}, {3, "a", false}, {3, "", false}, {3, "b", false}, {4, "a", false}, {3, "", false}, {3, "b", false}, {3, "a", true}, {3, "b", false}, {3, "a", true}, {3, "c", false}, {3, "b", true}} {
-		if known := w.note("cluster", c.node, told{Run: c.run}); known.Twice != c.twice {
-			t.Errorf("%d: node %d tells as %q: %v", i, c.node, c.run, known.Twice)
-		}
-	}
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/pawlq/pawl/internal/metrics"
 	"github.com/pawlq/pawl/internal/node/compare"
 	"github.com/pawlq/pawl/internal/node/datadir"
+	"github.com/pawlq/pawl/internal/node/witness"
 	"github.com/pawlq/pawl/internal/ondisk"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/registry"
@@ -53,7 +54,7 @@ type Node struct {
 	disk       *datadir.Space //  nil: in memory
 	checkSpace func() error   // returns an error when the disk is short of space; nil: never
 	bootstrap  *bootstrap
-	witness    *witness
+	witness    *witness.Witness
 	waits      waits
 
 	transport *transport.Transport
@@ -233,7 +234,7 @@ func (n *Node) watchSpace() {
 // openTransport connects this node with other nodes.
 func (n *Node) openTransport() (err error) {
 	peers := peerHandler{n}
-	n.witness = newWitness(n.dir)
+	n.witness = witness.Open(n.dir)
 	n.transport, err = transport.New(transport.Config{Self: peers.self, Handler: peers, Admit: peers.admitPeer, Open: []string{methodHello, methodJoin},
 		TLS: n.cfg.PeerTLS, Dial: n.cfg.DialPeer, Unreachable: peers.unreachable, Wall: n.cfg.Time.Wall, Logger: n.cfg.Logger})
 	if err != nil {

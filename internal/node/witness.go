@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +11,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/node/datadir"
+	"github.com/pawlq/pawl/internal/node/witness"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/transport"
@@ -33,120 +32,9 @@ const (
 	tellTime = time.Second
 )
 
-// reach is how far a replica has come: an entry that is committed, and that its log or state has.
-type reach struct {
-	Shard   uint32
-	Replica uint64
-	Index   uint64
-}
-
-// told is what a node tells another.
-type told struct {
-	Run     string // identifies the process; "": it only asks, before it runs
-	Reached []reach
-}
-
-// remembered is the answer: what was known before.
-type remembered struct {
-	Reached []reach
-	Twice   bool // another process has run as that node since this one last told
-}
-
-// runs are the last two processes that ran as a node.
-type runs struct{ latest, before string }
-
-// witness remembers how far the replicas of other nodes have come.
-type witness struct {
-	dir *datadir.Dir
-
-	mu      sync.Mutex
-	runs    map[uint32]runs
-	of      string // the cluster
-	reached map[reach]uint64
-	saved   bool
-}
-
-// newWitness returns what was remembered before the restart.
-func newWitness(dir *datadir.Dir) *witness {
-	w := &witness{dir: dir, runs: map[uint32]runs{}, reached: map[reach]uint64{}, saved: true}
-	of, text := dir.ReadNote(datadir.WitnessFile)
-	var all []reach
-	if cbor.Unmarshal(text, &all) == nil {
-		w.of = of
-		w.add(all)
-		w.saved = true
-	}
-	return w
-}
-
-// add remembers how far replicas have come.
-func (w *witness) add(all []reach) {
-	for _, r := range all {
-		key := reach{Shard: r.Shard, Replica: r.Replica}
-		if r.Index > w.reached[key] {
-			w.reached[key], w.saved = r.Index, false
-		}
-	}
-}
-
-// ranTwice records that a process runs as a node, and reports whether another has done so since. A node that restarted has another
-// process too, but the former one tells nothing after that.
-func (w *witness) ranTwice(node uint32, run string) bool {
-	was := w.runs[node]
-	if run != "" && run != was.latest && run != was.before {
-		w.runs[node] = runs{run, was.latest}
-	}
-	return run != "" && run == was.before
-}
-
-// note answers a node of a cluster.
-func (w *witness) note(of string, node uint32, t told) (known remembered) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	known.Twice = w.ranTwice(node, t.Run)
-	if w.of != of {
-		w.of = of
-		clear(w.reached)
-	}
-	all := slices.DeleteFunc(t.Reached, func(r reach) bool { return nodeOf(r.Replica) != node })
-	for _, r := range all {
-		r.Index = w.reached[reach{Shard: r.Shard, Replica: r.Replica}]
-		known.Reached = append(known.Reached, r)
-	}
-	w.add(all)
-	return known
-}
-
-// save saves what is remembered of the members of a cluster.
-func (w *witness) save(m *cluster.Map) error {
-	w.mu.Lock()
-	removed := func(node uint32) bool {
-		n, ok := m.Node(node)
-		return ok && n.State == cluster.Removed
-	}
-	maps.DeleteFunc(w.reached, func(r reach, _ uint64) bool { return removed(nodeOf(r.Replica)) })
-	maps.DeleteFunc(w.runs, func(node uint32, _ runs) bool { return removed(node) })
-	all := make([]reach, 0, len(w.reached))
-	for r, index := range w.reached {
-		r.Index = index
-		all = append(all, r)
-	}
-	of, saved := w.of, w.saved
-	w.saved = true
-	w.mu.Unlock()
-	if saved {
-		return nil
-	}
-	text, err := cbor.Marshal(all)
-	if err == nil {
-		err = w.dir.SaveNote(datadir.WitnessFile, of, text)
-	}
-	return err
-}
-
 // reach answers methodReach. A leader adds what it knows of its followers.
 func (e peerHandler) reach(ctx context.Context, from transport.Peer, request []byte) ([]byte, error) {
-	var t told
+	var t witness.Told
 	if err := cbor.Unmarshal(request, &t); err != nil {
 		return nil, err
 	}
@@ -158,7 +46,7 @@ func (e peerHandler) reach(ctx context.Context, from transport.Peer, request []b
 			return nil, err
 		}
 	}
-	known := e.n.witness.note(e.n.dir.Identity.Read().Cluster, from.Number, t)
+	known := e.n.witness.Note(e.n.dir.Identity.Read().Cluster, from.Number, t)
 	if e.n.member.Load() {
 		for i, r := range known.Reached {
 			known.Reached[i].Index = max(r.Index, e.n.replicas.reachOf(ctx, r))
@@ -168,7 +56,7 @@ func (e peerHandler) reach(ctx context.Context, from transport.Peer, request []b
 }
 
 // reachOf returns the last committed entry that a replica has acknowledged to a leader on this node; 0: unknown.
-func (r *replicas) reachOf(ctx context.Context, of reach) uint64 {
+func (r *replicas) reachOf(ctx context.Context, of witness.Reach) uint64 {
 	rep := r.get(of.Shard)
 	if rep == nil || !rep.shard.Leads() {
 		return 0
@@ -182,7 +70,7 @@ func (r *replicas) reachOf(ctx context.Context, of reach) uint64 {
 
 // tell tells a node how far replicas here have come, and returns the error for one that the node knows to have come further than last,
 // its last entry here, or for another process that runs as this node.
-func (n *Node) tell(ctx context.Context, name string, t told, call func(context.Context, []byte) ([]byte, error), last func(context.Context, reach) uint64) error {
+func (n *Node) tell(ctx context.Context, name string, t witness.Told, call func(context.Context, []byte) ([]byte, error), last func(context.Context, witness.Reach) uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
 	request, err := cbor.Marshal(t)
@@ -190,7 +78,7 @@ func (n *Node) tell(ctx context.Context, name string, t told, call func(context.
 		return err
 	}
 	answer, err := call(ctx, request)
-	var known remembered
+	var known witness.Known
 	if err != nil || cbor.Unmarshal(answer, &known) != nil {
 		return nil // it may be down
 	}
@@ -236,9 +124,9 @@ func (n *Node) askOthers(ctx context.Context) error {
 	if n.cfg.InMemory || n.cfg.PeerListener == nil || len(n.replicas.checked) == 0 {
 		return nil
 	}
-	var mine []reach
+	var mine []witness.Reach
 	for id, c := range n.replicas.checked {
-		mine = append(mine, reach{id, n.dir.Identity.Read().Replicas[id].Replica, c.applied})
+		mine = append(mine, witness.Reach{Shard: id, Replica: n.dir.Identity.Read().Replicas[id].Replica, Index: c.applied})
 	}
 	var calls sync.WaitGroup
 	var mu sync.Mutex
@@ -249,7 +137,7 @@ func (n *Node) askOthers(ctx context.Context) error {
 				_, answer, err := n.transport.CallAddress(ctx, address, methodReach, request)
 				return answer, err
 			}
-			lost := n.tell(ctx, fmt.Sprintf("at %q", address), told{Reached: mine}, call, func(_ context.Context, r reach) uint64 { return n.replicas.checked[r.Shard].last })
+			lost := n.tell(ctx, fmt.Sprintf("at %q", address), witness.Told{Reached: mine}, call, func(_ context.Context, r witness.Reach) uint64 { return n.replicas.checked[r.Shard].last })
 			mu.Lock()
 			defer mu.Unlock()
 			err = errors.Join(err, lost)
@@ -263,10 +151,10 @@ func (n *Node) askOthers(ctx context.Context) error {
 func (n *Node) tellOthers(ctx context.Context) {
 	for {
 		m := n.copy.Map()
-		if err := n.witness.save(m); err != nil {
+		if err := n.witness.Save(m); err != nil {
 			n.cfg.Logger.Warn("what is known of other nodes' replicas was not saved", "error", err)
 		}
-		mine := told{n.run, n.replicas.reached()}
+		mine := witness.Told{Run: n.run, Reached: n.replicas.reached()}
 		for _, node := range m.Members() {
 			if node.Name == n.cfg.Name {
 				continue
@@ -288,17 +176,17 @@ func (n *Node) tellOthers(ctx context.Context) {
 }
 
 // reached returns how far the running replicas have come.
-func (r *replicas) reached() (all []reach) {
+func (r *replicas) reached() (all []witness.Reach) {
 	for _, id := range r.all() {
 		if rep := r.get(id); rep != nil {
-			all = append(all, reach{id, rep.id, rep.state.Applied().Index})
+			all = append(all, witness.Reach{Shard: id, Replica: rep.id, Index: rep.state.Applied().Index})
 		}
 	}
 	return all
 }
 
 // lastOf returns the last entry in the log of a running replica; of.Index if that is unknown.
-func (r *replicas) lastOf(ctx context.Context, of reach) uint64 {
+func (r *replicas) lastOf(ctx context.Context, of witness.Reach) uint64 {
 	if rep := r.get(of.Shard); rep != nil && rep.id == of.Replica {
 		if st, err := rep.shard.Status(ctx); err == nil {
 			return st.Last
