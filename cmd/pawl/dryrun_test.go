@@ -132,7 +132,7 @@ func (s *server) dead(queue string) []string {
 // TestDryRuns: no command changes anything with --dry-run, with or without --yes, for one thing, for many, or for all that match. Each line is then
 // run in earnest, to show that it would have changed something.
 func TestDryRuns(t *testing.T) {
-	s := startServer(t, node.Config{InMemory: true})
+	s := startServer(t, node.Config{InMemory: true, DataShards: 2})
 	defer s.stop()
 	files := t.TempDir()
 	apply := func(queue string) []string {
@@ -160,6 +160,7 @@ func TestDryRuns(t *testing.T) {
 		"pawl dlq replay":        {prepare: s.dead, forms: []string{"--all"}},
 		"pawl dlq discard":       {prepare: s.dead, forms: []string{"--all"}},
 		"pawl queue purge":       {prepare: s.ready},
+		"pawl queue spread":      {prepare: s.ready, flags: "--parts 2"},
 		"pawl schedule apply":    {prepare: apply, forms: []string{"-f FILE", "-f FILE --prune", "-f FILE --prune --take-over"}},
 		"pawl recover":           {}, // see TestDryRunOfARecovery
 	}
