@@ -804,6 +804,8 @@ class SpreadQueueRequest(google.protobuf.message.Message):
     SHARDS_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     OWN_FIELD_NUMBER: builtins.int
+    DRY_RUN_FIELD_NUMBER: builtins.int
+    FORCE_FIELD_NUMBER: builtins.int
     queue: typing.Text
     parts: builtins.int
     """over this many shards, first those that have the queue; or:"""
@@ -816,6 +818,12 @@ class SpreadQueueRequest(google.protobuf.message.Message):
     own: builtins.bool
     """no other queue may be in these shards"""
 
+    dry_run: builtins.bool
+    """changes nothing, and returns the queue as it would be"""
+
+    force: builtins.bool
+    """although there are tasks with keys in different slots: new tasks like them will be refused"""
+
     def __init__(self,
         *,
         queue: typing.Text = ...,
@@ -823,8 +831,10 @@ class SpreadQueueRequest(google.protobuf.message.Message):
         shards: typing.Optional[typing.Iterable[builtins.int]] = ...,
         reason: typing.Text = ...,
         own: builtins.bool = ...,
+        dry_run: builtins.bool = ...,
+        force: builtins.bool = ...,
         ) -> None: ...
-    def ClearField(self, field_name: typing_extensions.Literal["own",b"own","parts",b"parts","queue",b"queue","reason",b"reason","shards",b"shards"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["dry_run",b"dry_run","force",b"force","own",b"own","parts",b"parts","queue",b"queue","reason",b"reason","shards",b"shards"]) -> None: ...
 global___SpreadQueueRequest = SpreadQueueRequest
 
 class SpreadQueueResponse(google.protobuf.message.Message):

@@ -811,7 +811,7 @@ export type WorkResponse = Message<"pawl.v1.WorkResponse"> & {
   tasks: ClaimedTask[];
 
   /**
-   * for the settle frames, in order
+   * for items of settle frames: each item is answered once, those of one shard in order
    *
    * @generated from field: pawl.v1.SettleResponse settled = 2;
    */
