@@ -29,6 +29,9 @@ func (b *Broker) Enqueue(ctx context.Context, shardID uint32, ns string, specs [
 	var moved movedSlots
 	out, at, err := inPieces(len(tasks), func(from int, more func(*engine.Round) bool) ([]Enqueued, Stamp, error) {
 		return r.enqueue(ctx, ns, queues, specs, func(round *engine.Round) ([]Enqueued, error) {
+			if !engine.CanAnswer(round, ns, specs[from:]) {
+				return nil, engine.ErrUnknownQueue
+			}
 			out := make([]Enqueued, 0, len(tasks)-from)
 			for i := from; i < len(tasks) && more(round); i++ {
 				a, err := moved.enqueue(round, &tasks[i])
@@ -80,7 +83,7 @@ func (m *movedSlots) enqueue(round *engine.Round, n *engine.NewTask) (engine.Acc
 	return a, err
 }
 
-// withQueues runs a call in a shard that needs copies of the given queues. It fetches the missing ones first.
+// withQueues runs a call in a shard that needs copies of the given queues. It fetches them first if one is missing, or too old for the call.
 func withQueues[T any](ctx context.Context, r *replica, ns string, queues []string, fn func(*engine.Round) (T, error)) (T, Stamp, error) {
 	out, at, err := changeOf(ctx, r, ns, func(round *engine.Round) (out T, err error) {
 		for _, q := range queues {
@@ -100,7 +103,7 @@ func withQueues[T any](ctx context.Context, r *replica, ns string, queues []stri
 	}
 	out, at, err = changeOf(ctx, r, ns, fn)
 	if errors.Is(err, engine.ErrUnknownQueue) {
-		err = task.Unavailable(time.Second, "shard %d: a queue was deleted during the call", r.id)
+		err = task.Unavailable(time.Second, "shard %d: a queue was deleted or changed during the call", r.id)
 	}
 	return out, at, err
 }

@@ -39,8 +39,11 @@ func (b *Broker) Once(ctx context.Context, shardID uint32, c OnceCall) (OnceAnsw
 		return OnceAnswer{}, Stamp{}, err
 	}
 	once := func(round *engine.Round) (OnceAnswer, error) { return once.Do(round, &c) }
-	if c.By == nil { // a shard that has a claimed task has its queue
-		return change(ctx, r, inScope(ctx, onTask(c.Hold.Namespace, c.Hold.ID), once))
+	if c.By == nil {
+		once = inScope(ctx, onTask(c.Hold.Namespace, c.Hold.ID), once)
+	}
+	if c.Queue == "" { // a shard that has a claimed task has its queue
+		return change(ctx, r, once)
 	}
 	return withQueues(ctx, r, c.Hold.Namespace, []string{c.Queue}, once)
 }

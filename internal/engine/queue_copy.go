@@ -40,6 +40,22 @@ func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 // HasQueue reports whether the shard has a copy of the queue's configuration.
 func HasQueue(r *Round, ns, name string) bool { return r.Queue(ns, name) != nil }
 
+// OlderThan reports whether the shard's copy of the queue is older than a version by which a slot has left the shard. Then the shard must not say yet
+// that it does not know a key of the slot: it could learn it afterwards, from a caller whose map is as old as the copy.
+func (q *Queue) OlderThan(version uint64) bool { return q.config.Version < version }
+
+// CanAnswer reports whether the shard's copies of queues are new enough for tasks whose slots have left it: see OlderThan.
+func CanAnswer(r *Round, ns string, specs []task.Spec) bool {
+	for i := range specs {
+		if s := &specs[i]; s.Left {
+			if q := r.Queue(ns, s.Queue); q == nil || q.OlderThan(s.Routed) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // CopiedQueue is a queue that a shard has a copy of.
 type CopiedQueue struct {
 	Namespace, Name string

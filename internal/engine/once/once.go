@@ -51,9 +51,11 @@ type Call struct {
 	// Routed is the version of the queue by which this shard was chosen for the key. 0: it was not; this is the task's shard, which answers Away if
 	// the key may be elsewhere.
 	Routed uint64
+	// Left says that by that version the key's slot has left this shard, which answers when its copy of the queue says so too.
+	Left bool
 	// By is a claim of another shard, as that shard has just confirmed it. nil: the claim is in this shard, which checks it.
 	By    *Holder
-	Queue string // with By
+	Queue string // with By, and with Routed
 	// Ended is a claim of another shard that no longer holds, according to that shard.
 	Ended *Holder
 }
@@ -104,11 +106,14 @@ const (
 // Do runs a verb on a once key.
 //
 // Errors: those of a stale claim; wrong_state if the claim finishes a key that it does not hold; ErrSlotMoved if the key has no row here and its slot
-// is in another shard; ErrUnknownQueue.
+// is in another shard; ErrUnknownQueue, also if the copy of the queue is too old for a shard that the slot has left.
 func Do(r *engine.Round, c *Call) (Answer, error) {
 	by, q, err := caller(r, c)
 	if err != nil {
 		return Answer{}, err
+	}
+	if c.Left && q.OlderThan(c.Routed) {
+		return Answer{}, engine.ErrUnknownQueue
 	}
 	if c.Routed == 0 && (q.Config().Closed != 0 || q.Config().Moved != 0) {
 		return Answer{State: Away, Holder: *by, Queue: q.Name()}, nil

@@ -47,6 +47,42 @@ func TestTasksGoToTheirSlots(t *testing.T) {
 	}
 }
 
+// A shard that a slot has left learns that from the call, if its copy of the queue is older than the router's: it must not take the task before the others
+// are asked. A search by idempotency key creates nothing anywhere.
+func TestShardsThatASlotHasLeft(t *testing.T) {
+	for _, c := range []struct {
+		spec task.Spec
+		want string
+	}{
+		{task.Spec{RequestID: routertest.Asked}, "1 left, 2"},
+		{task.Spec{IdempotencyKey: "k"}, "1 left, 2"},
+		{task.Spec{Unique: &task.Unique{Key: "k"}}, "1 left, 2"},
+		{task.Spec{Unique: &task.Unique{Key: "k"}, IdempotencyKey: "k"}, "1 finds, 2 finds, 1 left, 2"},
+		{task.Spec{Key: "k"}, "2"},
+		{task.Spec{}, "2"},
+	} {
+		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+			var asked []string
+			s.Moved = func(shard uint32, spec task.Spec) bool {
+				one := fmt.Sprint(shard)
+				if spec.Left {
+					one += " left"
+				}
+				if spec.OnlyFind {
+					one += " finds"
+				}
+				asked = append(asked, one)
+				return spec.Left || spec.OnlyFind
+			}
+			c.spec.Queue = "spread"
+			_, _, err := m.Enqueue(context.Background(), 2, routertest.Namespace, []task.Spec{c.spec})
+			if got := strings.Join(asked, ", "); got != c.want || err != nil {
+				t.Errorf("%+v: asked %s, %v; want %s", c.spec, got, err, c.want)
+			}
+		})
+	}
+}
+
 // The tasks of a slot in a batch take the same steps, in the order of the batch, also if the slot is still on its way.
 func TestTasksOfASlotKeepTheirOrder(t *testing.T) {
 	unique := &task.Unique{Key: "{k}u"}

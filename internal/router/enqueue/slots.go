@@ -72,7 +72,7 @@ func (s *slotEnqueue) pass(ctx context.Context, todo []int) (lost []int) {
 		next := map[uint32][]int{}
 		for _, i := range todo {
 			if r, ok := routes[i]; ok {
-				s.specs[i].Routed, s.specs[i].OnlyFind = r.version, r.steps[0].find
+				s.specs[i].Routed, s.specs[i].Left, s.specs[i].OnlyFind = r.version, r.steps[0].left, r.steps[0].find
 				next[r.steps[0].shard] = append(next[r.steps[0].shard], i)
 			}
 		}
@@ -116,6 +116,7 @@ type route struct {
 // step is a shard to ask for a task.
 type step struct {
 	shard uint32
+	left  bool // the task's slot has left the shard
 	find  bool // the shard only says what the task's idempotency key or request stands for there, and creates nothing
 }
 
@@ -173,7 +174,7 @@ func (s *slotEnqueue) routes(ctx context.Context, todo []int) map[int]route {
 		case !ok:
 			routes[i] = route{q.Config.Version, []step{{shard: q.Home(spec)}}}
 		case !q.Keeps(spec.Slots()):
-			routes[i] = route{q.Config.Version, stepsTo(q.Knows(spec.Slots()), true)}
+			routes[i] = route{q.Config.Version, findIn(q.Knows(spec.Slots()))}
 		default:
 			slots[i] = slotName{spec.Queue, slot}
 			searches[slots[i]] = max(searches[slots[i]], searchFor(spec))
@@ -187,17 +188,20 @@ func (s *slotEnqueue) routes(ctx context.Context, todo []int) map[int]route {
 		}
 		var steps []step
 		if need == searchTwice && len(shards) > 1 {
-			steps = stepsTo(shards, true)
+			steps = findIn(shards)
 		}
-		routes[i] = route{q.Config.Version, append(steps, stepsTo(shards, false)...)}
+		for i := range shards {
+			steps = append(steps, step{shard: shards[i], left: i < len(shards)-1})
+		}
+		routes[i] = route{q.Config.Version, steps}
 	}
 	return routes
 }
 
-func stepsTo(shards []uint32, find bool) []step {
+func findIn(shards []uint32) []step {
 	steps := make([]step, len(shards))
 	for i, shard := range shards {
-		steps[i] = step{shard, find}
+		steps[i] = step{shard: shard, find: true}
 	}
 	return steps
 }

@@ -85,9 +85,11 @@ func (k *Keys) onceBySlot(ctx context.Context, c broker.OnceCall, away broker.On
 			return out, err
 		}
 		c.Routed = q.Config.Version
-		for _, shard := range q.Route(slot, true) {
-			if c.By, c.Queue = nil, ""; shard != c.Hold.ID.Shard() {
-				c.By, c.Queue = &away.Holder, away.Queue
+		route := q.Route(slot, true)
+		for i, shard := range route {
+			c.Left = i < len(route)-1
+			if c.By, c.Queue = nil, away.Queue; shard != c.Hold.ID.Shard() {
+				c.By = &away.Holder
 			}
 			if out, err = k.onceThere(ctx, shard, c); !errors.Is(err, broker.ErrSlotMoved) {
 				return out, err

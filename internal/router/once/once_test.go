@@ -75,6 +75,11 @@ func TestOnceKeysAreFound(t *testing.T) {
 				return c.holds == nil, c.holds
 			})
 			out, _, err := m.Once(context.Background(), broker.OnceCall{Verb: broker.OnceBegin, Key: "k", Hold: broker.Hold{Namespace: routertest.Namespace, ID: task.NewID(1, 1, 1)}})
+			for i, call := range script.calls { // a shard that the slot has left begins no key, whatever its copy of the queue says
+				if call.Left != (i == 1) {
+					t.Errorf("%s: call %d says that the slot has left: %t", c.name, i+1, call.Left)
+				}
+			}
 			if got := s.Was(); got != c.want || out.State != c.state || !errors.Is(err, c.err) || len(script.says) > 0 {
 				t.Errorf("%s: calls %s, state %d, error %v; want %s, state %d, %v", c.name, got, out.State, err, c.want, c.state, c.err)
 			}
