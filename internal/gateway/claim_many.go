@@ -42,17 +42,17 @@ type manyClaim struct {
 
 // claimPass is one pass over the shards.
 type claimPass struct {
-	places  [][]uint32    // one per queue
-	asked   map[place]int // how often each was asked
-	leftOut map[uint32]bool
-	got     []broker.Claimed
-	bytes   int
-	failed  error // from a shard that did not answer
-	served  bool  // whether any shard answered
+	places   [][]uint32    // one per queue
+	answered map[place]int // how many calls of each have ended, also if they were from an earlier pass
+	leftOut  map[uint32]bool
+	got      []broker.Claimed
+	bytes    int
+	failed   error // from a shard that did not answer
+	served   bool  // whether any shard answered
 }
 
 func newClaimPass(places [][]uint32) claimPass {
-	return claimPass{places: places, asked: map[place]int{}, leftOut: map[uint32]bool{}}
+	return claimPass{places: places, answered: map[place]int{}, leftOut: map[uint32]bool{}}
 }
 
 // lostParts are the calls of a claim that got no answer but may have claimed tasks. Repeating a call with its key, in a later pass,
@@ -212,6 +212,7 @@ func (m *manyClaim) ask(ctx context.Context, from, to int, shard uint32, most in
 	default:
 		delete(m.late, shard)
 	}
+	m.answered[at]++
 	m.g.slow.note(shard, p.err != nil && p.took > failTime)
 	callinfo.Note(ctx, p.stamp)
 	part := lostPart{shard, p.call.ClaimKey}
@@ -247,8 +248,7 @@ type partCall struct {
 func (m *manyClaim) start(ctx context.Context, at place, to, most int) *partCall {
 	c := m.call
 	c.Queues, c.Weighted, c.Max, c.MaxBytes = c.Queues[at.queue:to], false, most, c.MaxBytes-m.bytes
-	c.ClaimKey = partKey(m.call.ClaimKey, at.queue, m.asked[at])
-	m.asked[at]++
+	c.ClaimKey = partKey(m.call.ClaimKey, at.queue, m.answered[at])
 	p := &partCall{place: at, call: c, done: make(chan struct{})}
 	ctx, p.cancel = context.WithCancel(ctx)
 	go func() {

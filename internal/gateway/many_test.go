@@ -1084,3 +1084,40 @@ func TestLateAnswerStandsAlone(t *testing.T) {
 		}
 	}
 }
+
+// After a late answer, the shard may have more for the same claim: another part of it, which a claim key finds apart from the first.
+func TestShardIsAskedForMoreAfterItsLateAnswer(t *testing.T) {
+	for _, key := range []string{"", "k"} {
+		synctest.Test(t, func(t *testing.T) {
+			f, g, ctx := spread()
+			put(t, g, ctx, "b", 4, "1")
+			slow := &onceTardy{fake: f, shard: 2}
+			g.claims.broker = slow
+			r := &pawlv1.ClaimRequest{Queues: shares("a=1 b=1"), Max: 4, ClaimKey: key}
+			got, err := g.services.worker.Claim(ctx, r)
+			ids := map[string]bool{}
+			for _, c := range got.GetTasks() {
+				ids[c.GetTaskId()] = true
+			}
+			if err != nil || len(ids) != 4 || len(got.GetTasks()) != 4 {
+				t.Errorf("key %q: a claim of four got %d tasks, %d different (%v)", key, len(got.GetTasks()), len(ids), err)
+			}
+			g.Shutdown(context.Background())
+		})
+	}
+}
+
+// onceTardy is a broker in which the first ClaimNow of a shard is answered late.
+type onceTardy struct {
+	*fake
+	shard uint32
+	asked bool
+}
+
+func (b *onceTardy) ClaimNow(ctx context.Context, shard uint32, c broker.ClaimCall) ([]broker.Claimed, broker.Stamp, error) {
+	if shard == b.shard && !b.asked {
+		b.asked = true
+		time.Sleep(askTime + 1)
+	}
+	return b.fake.ClaimNow(ctx, shard, c)
+}
