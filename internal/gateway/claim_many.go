@@ -213,7 +213,9 @@ func (m *manyClaim) ask(ctx context.Context, from, to int, shard uint32, most in
 		delete(m.late, shard)
 	}
 	m.answered[at]++
-	m.g.slow.note(shard, p.err != nil && p.took > failTime)
+	if ctx.Err() == nil { // it says nothing about the shard if its caller has left
+		m.g.slow.note(shard, p.err != nil && p.took > failTime)
+	}
 	callinfo.Note(ctx, p.stamp)
 	part := lostPart{shard, p.call.ClaimKey}
 	if p.err != nil {

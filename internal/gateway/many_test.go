@@ -1121,3 +1121,22 @@ func (b *onceTardy) ClaimNow(ctx context.Context, shard uint32, c broker.ClaimCa
 	}
 	return b.fake.ClaimNow(ctx, shard, c)
 }
+
+// A caller that leaves says nothing about a shard: others are served by it.
+func TestCallerThatLeavesMakesNoShardSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, g, ctx := spread()
+		put(t, g, ctx, "a", 1, "1")
+		g.claims.broker = tardy{f, 1, 2 * failTime}
+		r := &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 2}
+		brief, cancel := context.WithTimeout(ctx, 2*failTime-1)
+		defer cancel()
+		if got := claimText(t, g, brief, r); !strings.Contains(got, "deadline") {
+			t.Errorf("a claim that was left got %q", got)
+		}
+		if got := claimText(t, g, ctx, r); got != "a" {
+			t.Errorf("the next claim got %q, want a", got)
+		}
+		g.Shutdown(context.Background())
+	})
+}
