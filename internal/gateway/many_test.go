@@ -943,6 +943,7 @@ func TestClaimsBesideAHangingShard(t *testing.T) {
 		}
 		inSpread(func(f *fake) {
 			s := startWorker(t, f, &pawlv1.WorkRequest{Hello: hello("a", "b", "c")})
+			synctest.Wait() // or the worker would look at the broker meanwhile
 			s.g.claims.broker = tardy{f, 1 + shard, time.Hour}
 			for _, q := range others {
 				s.enqueue(string(q), 3)
