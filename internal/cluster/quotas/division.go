@@ -430,13 +430,13 @@ func (s *Divider) Run(ctx context.Context) {
 	}
 }
 
-// answers gives another division of the namespace what the shards have just answered for this one. A shard whose share has changed since does
-// not count as settled. About one that is silent there is nothing to say: what it has not confirmed, it had not before.
+// answers gives another division of the namespace what the shards have just answered for this one. Shards that were sent another share since count
+// as silent: they may have got their first queue. About one that is silent there is nothing to say: what it has not confirmed, it had not before.
 func (d *division) answers(_ context.Context, to *division) []error {
 	for i := range to.parts {
 		p := &to.parts[i]
 		at := slices.IndexFunc(d.parts, func(q shardPart) bool { return q.Shard == p.Shard })
-		if at >= 0 && d.parts[at].known {
+		if at >= 0 && d.parts[at].known && d.parts[at].Version == p.Version {
 			p.space, p.known = d.parts[at].space, true
 		}
 	}
@@ -476,8 +476,14 @@ func (s *Divider) divisions(ctx context.Context) ([]*division, error) {
 type asking struct {
 	calls   sync.WaitGroup
 	mu      sync.Mutex
-	pending map[uint32]bool                  // shards that have not answered yet
-	answers map[uint32]map[string]task.Space // that no check has seen, by namespace
+	pending map[uint32]bool              // shards that have not answered yet
+	answers map[uint32]map[string]answer // that no check has seen, by namespace
+}
+
+// answer is what a shard answers about a namespace.
+type answer struct {
+	space   task.Space
+	version uint64 // of the last share sent to the shard when it was asked
 }
 
 // askAll asks each shard once, unless it still owes an answer.
@@ -488,18 +494,22 @@ func (s *Divider) askAll(ctx context.Context, a *asking, all []*division) {
 	}
 	a.mu.Lock()
 	if a.pending == nil {
-		a.pending, a.answers = map[uint32]bool{}, map[uint32]map[string]task.Space{}
+		a.pending, a.answers = map[uint32]bool{}, map[uint32]map[string]answer{}
 	}
 	var asked sync.WaitGroup
-	for _, p := range all[0].parts {
+	for at, p := range all[0].parts {
 		if a.pending[p.Shard] {
 			continue
 		}
 		a.pending[p.Shard] = true
+		versions := make([]uint64, len(all))
+		for i, d := range all {
+			versions[i] = d.parts[at].Version
+		}
 		asked.Add(1)
 		a.calls.Go(func() {
 			defer asked.Done()
-			s.ask(ctx, a, p.Shard, names)
+			s.ask(ctx, a, p.Shard, names, versions)
 		})
 	}
 	a.mu.Unlock()
@@ -509,13 +519,15 @@ func (s *Divider) askAll(ctx context.Context, a *asking, all []*division) {
 	for _, d := range all {
 		for i := range d.parts {
 			p := &d.parts[i]
-			p.space, p.known = a.answers[p.Shard][d.ns]
+			if is, ok := a.answers[p.Shard][d.ns]; ok && is.version == p.Version {
+				p.space, p.known = is.space, true
+			}
 		}
 	}
 	clear(a.answers)
 }
 
-func (s *Divider) ask(ctx context.Context, a *asking, shard uint32, names []string) {
+func (s *Divider) ask(ctx context.Context, a *asking, shard uint32, names []string, versions []uint64) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	spaces, err := s.shards.Spaces(ctx, shard, names)
@@ -525,9 +537,9 @@ func (s *Divider) ask(ctx context.Context, a *asking, shard uint32, names []stri
 	if err != nil {
 		return
 	}
-	a.answers[shard] = map[string]task.Space{}
+	a.answers[shard] = map[string]answer{}
 	for i := range spaces {
-		a.answers[shard][names[i]] = spaces[i]
+		a.answers[shard][names[i]] = answer{spaces[i], versions[i]}
 	}
 }
 

@@ -320,3 +320,34 @@ func TestUnsettledShards(t *testing.T) {
 		}
 	}
 }
+
+// What a shard answered before it was sent another share, however late the answer comes, decides no division: since then, it may have got its first
+// queue, and its tasks would be refused.
+func TestAnswersFromBeforeAShareDoNotCount(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		inBubble(t, 2, func(t *testing.T, w *world) {
+			w.setQuotas("team", task.Quotas{Backlog: 100})
+			w.hold("team", 0)
+			must(t, w.divider.Divide(bg, "team"))
+			all, err := w.divider.divisions(bg)
+			must(t, err)
+			var asking asking
+			w.divider.askAll(bg, &asking, all)
+			if late {
+				asking.answers[2] = map[string]answer{"team": {all[0].parts[1].space, all[0].parts[1].Version}}
+				asking.pending[2] = true // or it would be asked again
+			}
+			must(t, w.divider.EnsureShare(bg, "team", 2))
+			w.use(2, "team", func(s *task.Space) { s.Queues = 1 })
+			if late {
+				all, err = w.divider.divisions(bg)
+				must(t, err)
+				w.divider.askAll(bg, &asking, all)
+			}
+			must(t, w.divider.divide(bg, "team", 0, all[0].answers))
+			if got := w.backlogs("team", 2); got[1] == 0 || got[0]+got[1] > 100 {
+				t.Errorf("after a division by old answers, late: %t, the shares are %v", late, got)
+			}
+		})
+	}
+}
