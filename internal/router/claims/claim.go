@@ -120,7 +120,7 @@ type claimID struct {
 type servedClaim struct {
 	cancel context.CancelFunc
 	ended  chan struct{}
-	got    bool // whether it has claimed tasks; read after ended is closed
+	got    bool // whether it may have claimed tasks; read after ended is closed
 }
 
 // claimForOthers runs a claim of another node such that it can be abandoned. Tasks that its caller can no longer receive are given back.
@@ -132,7 +132,7 @@ func (c *Claims) claimForOthers(ctx context.Context, a claimArgs) (claimAnswer, 
 	c.served.begin(id, one)
 	defer c.served.end(id, one)
 	out, err := c.claimHere(ctx, a)
-	one.got = len(out.Out) > 0
+	one.got = len(out.Out) > 0 || errors.Is(err, broker.ErrUnknown)
 	if err == nil {
 		err = ctx.Err()
 	}

@@ -178,11 +178,15 @@ type localBroker struct {
 	calls  [][]broker.Settle
 	got    []broker.Claimed
 	errs   []error // of the next claims
+	waits  bool    // claims from queues wait until their callers leave
 }
 
 func (*localBroker) Leader(uint32) (node, term, index uint64) { return 1, 1, 1 }
 
-func (a *localBroker) Claim(_ context.Context, _ uint32, c broker.ClaimCall, _ time.Duration) ([]broker.Claimed, broker.Stamp, error) {
+func (a *localBroker) Claim(ctx context.Context, _ uint32, c broker.ClaimCall, _ time.Duration) ([]broker.Claimed, broker.Stamp, error) {
+	if a.waits && len(c.Queues) > 0 {
+		<-ctx.Done()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.claims = append(a.claims, c)
@@ -459,6 +463,24 @@ func TestCutOffClaimIsSought(t *testing.T) {
 			synctest.Wait()
 			if asked := len(a.claims) > 0; asked != got || claims.Abandoned() != 0 {
 				t.Errorf("a claim that has got something: %t; the broker was asked: %t", got, asked)
+			}
+		})
+	}
+}
+
+// A claim that was cut off here at a moment when it may have got something is sought.
+func TestCutOffClaimOfUnknownOutcomeIsSought(t *testing.T) {
+	for _, err := range []error{broker.Unknown("shard 1"), context.Canceled} {
+		synctest.Test(t, func(t *testing.T) {
+			a := &localBroker{waits: true, errs: []error{err}}
+			claims, _ := newLocal(t, a)
+			call := broker.ClaimCall{Namespace: "ns", ClaimKey: "k", Queues: []broker.Share{{Queue: "q"}}}
+			go func() { _, _ = claims.claimForOthers(t.Context(), claimArgs{1, call, time.Minute}) }()
+			synctest.Wait()
+			claims.Abandon(1, call)
+			synctest.Wait()
+			if sought, unknown := len(a.claims) > 1, errors.Is(err, broker.ErrUnknown); sought != unknown || claims.Abandoned() != 0 {
+				t.Errorf("a claim ended with %v; what it got was sought: %t", err, sought)
 			}
 		})
 	}
