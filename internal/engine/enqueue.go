@@ -132,8 +132,8 @@ func newEnvelope(n *NewTask, print uint64) *schema.Envelope {
 	return e
 }
 
-// ErrUnknownQueue means that the shard has no copy of the queue's settings yet. The broker creates the queue and tries again; no caller sees this
-// error.
+// ErrUnknownQueue means that the shard has no copy of the queue's settings yet, or one that is too old for the call. The broker fetches it, creates the
+// queue if need be, and tries again; no caller sees this error.
 var ErrUnknownQueue = errors.New("the shard has no such queue")
 
 // ErrSlotMoved means that the task's slot is in another shard, or was at some time since the task was routed, so that other shards must be asked
