@@ -50,15 +50,38 @@ type fleet struct {
 	dead  *archive.Archive
 	began time.Time
 
-	mu      sync.Mutex
-	rng     *rand.Rand
-	shards  map[uint32]*fleetShard
-	routes  map[string][]uint32 // of each queue: the shards that its slots have left, and the one that takes them
-	version map[string]uint64   // of each queue's configuration
-	moved   map[string]uint64   // the one that began the last move
-	moving  map[string]bool
-	lossy   bool
+	mu     sync.Mutex
+	rng    *rand.Rand
+	shards map[uint32]*fleetShard
+	queues map[string]fleetQueue
+	lossy  bool
 }
+
+// fleetQueue is the row of a queue. Each change makes a new version. All slots move together, in the two steps of the system shard: in the version that
+// begins a move no shard takes any, and the next one comes when all shards have the first.
+type fleetQueue struct {
+	route   []uint32 // the shards that the slots have left, and the one that takes them, or will
+	version uint64
+	moved   uint64 // the version that began the last move
+	moving  bool
+}
+
+func (q *fleetQueue) beginMove(route []uint32) {
+	q.version++
+	q.route, q.moved, q.moving = route, q.version, true
+}
+
+// copyFor returns the configuration of a shard's copy.
+func (q *fleetQueue) copyFor(id uint32) task.QueueConfig {
+	c := task.QueueConfig{Version: q.version, Moved: q.moved, Settings: task.DefaultSettings()}
+	if q.moving || q.leaves(id) {
+		c.Closed = task.AllSlots
+	}
+	return c
+}
+
+// leaves reports whether a shard is not the one that takes the slots.
+func (q *fleetQueue) leaves(id uint32) bool { return id != q.route[len(q.route)-1] }
 
 type fleetShard struct {
 	group *shard.Shard
@@ -67,7 +90,7 @@ type fleetShard struct {
 
 // openFleet starts shards, with the states of a backup if there are any.
 func openFleet(t *testing.T, rng *rand.Rand, dir string, saved *savedFleet) *fleet {
-	f := &fleet{t: t, fs: vfs.NewMem(), began: time.Now(), rng: rng, shards: map[uint32]*fleetShard{}, routes: map[string][]uint32{}, version: map[string]uint64{}, moved: map[string]uint64{}, moving: map[string]bool{}}
+	f := &fleet{t: t, fs: vfs.NewMem(), began: time.Now(), rng: rng, shards: map[uint32]*fleetShard{}, queues: map[string]fleetQueue{}}
 	var err error
 	f.logs, err = raftlog.Open(raftlog.Config{Dir: "log", FS: f.fs, SegmentSize: smallSegment, Fatal: func(err error) { t.Error(err) }})
 	f.must(err)
@@ -77,10 +100,15 @@ func openFleet(t *testing.T, rng *rand.Rand, dir string, saved *savedFleet) *fle
 		EnsureQueue: f.ensureQueue, SendOutbox: f.deliver, RunStep: f.step,
 		HasShard: func(_ context.Context, id uint32) (bool, error) { return id <= cutShards, nil }})
 	for i := range cutQueues {
-		f.routes[queueName(i)], f.version[queueName(i)] = []uint32{1 + uint32(i)%cutShards}, 1
+		f.queues[queueName(i)] = fleetQueue{route: []uint32{1 + uint32(i)%cutShards}, version: 1}
 	}
-	if saved != nil {
-		f.routes, f.version, f.moved = saved.routes, saved.version, saved.moved
+	if saved != nil { // the shards' copies may be older than the rows, so the slots are closed everywhere before they are opened
+		for name, q := range saved.queues {
+			if len(q.route) > 1 {
+				q.beginMove(q.route)
+			}
+			f.queues[name] = q
+		}
 	}
 	for id := uint32(1); id <= cutShards; id++ {
 		if saved != nil {
@@ -146,58 +174,49 @@ func (f *fleet) close() {
 	f.must(errors.Join(f.logs.Close(), f.dead.Close()))
 }
 
-// configOf returns the configuration of a queue's copy in a shard. The caller holds mu.
-func (f *fleet) configOf(queue string, id uint32) task.QueueConfig {
-	c := task.QueueConfig{Version: f.version[queue], Moved: f.moved[queue], Settings: task.DefaultSettings()}
-	if route := f.routes[queue]; id != route[len(route)-1] {
-		c.Closed = task.AllSlots
-	}
-	return c
+func (f *fleet) row(queue string) fleetQueue {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.queues[queue]
 }
 
 func (f *fleet) ensureQueue(ctx context.Context, id uint32, _, queue string) error {
-	f.mu.Lock()
-	c := f.configOf(queue, id)
-	f.mu.Unlock()
-	return copyQueues(ctx, f.Broker, id, map[string]task.QueueConfig{queue: c})
+	q := f.row(queue)
+	return copyQueues(ctx, f.Broker, id, map[string]task.QueueConfig{queue: q.copyFor(id)})
 }
 
-// moveSlots moves all slots of a queue to another shard: the old shard closes them first, then the new one opens them.
+// moveSlots moves all slots of a queue to another shard.
 func (f *fleet) moveSlots(ctx context.Context, queue string, to uint32) {
 	f.mu.Lock()
-	route := f.routes[queue]
-	from := route[len(route)-1]
-	if from == to || f.moving[queue] {
+	q := f.queues[queue]
+	if q.moving || !q.leaves(to) {
 		f.mu.Unlock()
 		return
 	}
-	f.version[queue]++
-	f.moving[queue], f.moved[queue] = true, f.version[queue]
-	closed := f.configOf(queue, from)
-	closed.Closed = task.AllSlots
+	q.beginMove(append(slices.DeleteFunc(slices.Clone(q.route), func(id uint32) bool { return id == to }), to))
+	f.queues[queue] = q
 	f.mu.Unlock()
-	for copyQueues(ctx, f.Broker, from, map[string]task.QueueConfig{queue: closed}) != nil {
-		if time.Sleep(100 * time.Millisecond); ctx.Err() != nil {
-			return
-		}
+	f.openSlots(ctx, queue)
+}
+
+// openSlots completes a move: the slots are closed in all shards before one opens them.
+func (f *fleet) openSlots(ctx context.Context, queue string) {
+	f.copyAll(ctx, queue)
+	if ctx.Err() != nil {
+		return
 	}
 	f.mu.Lock()
-	route = append(slices.DeleteFunc(slices.Clone(f.routes[queue]), func(id uint32) bool { return id == to }), to)
-	f.routes[queue] = route
-	f.version[queue]++
+	q := f.queues[queue]
+	q.version++
+	q.moving = false
+	f.queues[queue] = q
 	f.mu.Unlock()
 	f.copyAll(ctx, queue)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.moving[queue] = false
 }
 
 // copyAll brings the copies of a queue up to date.
 func (f *fleet) copyAll(ctx context.Context, queue string) {
-	f.mu.Lock()
-	route := f.routes[queue]
-	f.mu.Unlock()
-	for _, id := range route {
+	for _, id := range f.row(queue).route {
 		for f.ensureQueue(ctx, id, ns, queue) != nil {
 			if time.Sleep(100 * time.Millisecond); ctx.Err() != nil {
 				return
@@ -210,11 +229,10 @@ var errLost = errors.New("the answer was lost")
 
 // enqueue asks the shards that may know the task, and then the one that takes it.
 func (f *fleet) enqueue(ctx context.Context, spec task.Spec) (out Enqueued) {
-	f.mu.Lock()
-	route := f.routes[spec.Queue]
-	spec.Routed = f.version[spec.Queue]
-	f.mu.Unlock()
-	for _, id := range route {
+	q := f.row(spec.Queue)
+	spec.Routed = q.version
+	for _, id := range q.route {
+		spec.Left = q.leaves(id)
 		got, _, err := f.Enqueue(ctx, id, ns, []task.Spec{spec})
 		if err != nil {
 			return Enqueued{Err: err}
@@ -261,11 +279,9 @@ func (f *fleet) step(ctx context.Context, id uint32, ns string, c StepCall) (Ste
 
 // savedFleet is a backup.
 type savedFleet struct {
-	images  map[uint32][]byte
-	routes  map[string][]uint32
-	version map[string]uint64
-	moved   map[string]uint64
-	flaw    flaw
+	images map[uint32][]byte
+	queues map[string]fleetQueue
+	flaw   flaw
 }
 
 // backUp makes a backup, as a node does.
@@ -310,7 +326,7 @@ func (f *fleet) tryBackUp(ctx context.Context, flaw flaw, id task.ID) (*savedFle
 		}
 	}
 	f.mu.Lock()
-	s.routes, s.version, s.moved = maps.Clone(f.routes), maps.Clone(f.version), maps.Clone(f.moved)
+	s.queues = maps.Clone(f.queues)
 	f.mu.Unlock()
 	for shard := uint32(1); shard <= cutShards && flaw != noHold && flaw != noCheck; shard++ {
 		if _, err := CheckCut.Call(ctx, f, on(shard)); err != nil {
@@ -421,10 +437,8 @@ func (c *clients) enqueue(ctx context.Context, queue string) {
 
 // run runs a task of a queue in one of its shards.
 func (c *clients) run(ctx context.Context, queue string) {
-	c.f.mu.Lock()
-	route := c.f.routes[queue]
-	id := route[c.f.rng.IntN(len(route))]
-	c.f.mu.Unlock()
+	route := c.f.row(queue).route
+	id := route[c.f.intN(len(route))]
 	got, _, err := c.f.Claim(ctx, id, call(queue), 0)
 	if err != nil || len(got) == 0 {
 		return
@@ -486,10 +500,7 @@ func runCut(t *testing.T, seed uint64, flaw flaw) (wrong []string) {
 		f = openFleet(t, rng, dirs[1], saved)
 		ctx = context.Background()
 		for i := range cutQueues { // as the next leader of the system shard repairs them
-			f.mu.Lock()
-			f.version[queueName(i)] += 10
-			f.mu.Unlock()
-			f.copyAll(ctx, queueName(i))
+			f.openSlots(ctx, queueName(i))
 		}
 		time.Sleep(2 * time.Minute)
 		n := f.count()
