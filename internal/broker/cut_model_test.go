@@ -322,7 +322,7 @@ func (f *fleet) tryBackUp(ctx context.Context, flaw flaw, id task.ID) (*savedFle
 		if shard := 1 + uint32(f.intN(cutShards)); flaw == noCheck || f.chance(15) {
 			f.stopShard(shard)
 			f.start(shard)
-			time.Sleep(time.Duration(f.intN(1000)) * time.Millisecond)
+			time.Sleep(time.Duration(f.intN(6000)) * time.Millisecond) // often until there is a leader, which does not hold
 		}
 	}
 	f.mu.Lock()
