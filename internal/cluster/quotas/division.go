@@ -430,18 +430,27 @@ func (s *Divider) Run(ctx context.Context) {
 	}
 }
 
-// answers gives another division of the namespace what the shards have just answered for this one. Shards that were sent another share since count
-// as silent: they may have got their first queue. About one that is silent there is nothing to say: what it has not confirmed, it had not before.
+// answers gives another division of the namespace what the shards have just answered for this one. A silent shard is no error: whatever it has
+// not confirmed, it had not confirmed before.
 func (d *division) answers(_ context.Context, to *division) []error {
 	for i := range to.parts {
-		p := &to.parts[i]
-		at := slices.IndexFunc(d.parts, func(q shardPart) bool { return q.Shard == p.Shard })
-		if at >= 0 && d.parts[at].known && d.parts[at].Version == p.Version {
-			p.space, p.known = d.parts[at].space, true
+		for j := range d.parts {
+			if d.parts[j].known && d.question(j) == to.question(i) {
+				to.parts[i].space, to.parts[i].known = d.parts[j].space, true
+			}
 		}
 	}
 	return nil
 }
+
+// question is what a shard is asked, and what was known about it then. Its answer counts only while the row still says the same: after another
+// division, others may have what the shard had, or the shard may have got its first queue.
+type question struct {
+	ns   string
+	part divisionPart
+}
+
+func (d *division) question(i int) question { return question{d.ns, d.parts[i].divisionPart} }
 
 type spaceName struct {
 	ns    string
@@ -476,25 +485,15 @@ func (s *Divider) divisions(ctx context.Context) ([]*division, error) {
 type asking struct {
 	calls   sync.WaitGroup
 	mu      sync.Mutex
-	pending map[uint32]bool              // shards that have not answered yet
-	answers map[uint32]map[string]answer // that no check has seen, by namespace
-}
-
-// answer is what a shard answers about a namespace.
-type answer struct {
-	space   task.Space
-	version uint64 // of the last share sent to the shard when it was asked
+	pending map[uint32]bool         // shards that have not answered yet
+	answers map[question]task.Space // that no check has seen
 }
 
 // askAll asks each shard once, unless it still owes an answer.
 func (s *Divider) askAll(ctx context.Context, a *asking, all []*division) {
-	names := make([]string, len(all))
-	for i, d := range all {
-		names[i] = d.ns
-	}
 	a.mu.Lock()
 	if a.pending == nil {
-		a.pending, a.answers = map[uint32]bool{}, map[uint32]map[string]answer{}
+		a.pending, a.answers = map[uint32]bool{}, map[question]task.Space{}
 	}
 	var asked sync.WaitGroup
 	for at, p := range all[0].parts {
@@ -502,14 +501,14 @@ func (s *Divider) askAll(ctx context.Context, a *asking, all []*division) {
 			continue
 		}
 		a.pending[p.Shard] = true
-		versions := make([]uint64, len(all))
+		about := make([]question, len(all))
 		for i, d := range all {
-			versions[i] = d.parts[at].Version
+			about[i] = d.question(at)
 		}
 		asked.Add(1)
 		a.calls.Go(func() {
 			defer asked.Done()
-			s.ask(ctx, a, p.Shard, names, versions)
+			s.ask(ctx, a, p.Shard, about)
 		})
 	}
 	a.mu.Unlock()
@@ -518,16 +517,17 @@ func (s *Divider) askAll(ctx context.Context, a *asking, all []*division) {
 	defer a.mu.Unlock()
 	for _, d := range all {
 		for i := range d.parts {
-			p := &d.parts[i]
-			if is, ok := a.answers[p.Shard][d.ns]; ok && is.version == p.Version {
-				p.space, p.known = is.space, true
-			}
+			d.parts[i].space, d.parts[i].known = a.answers[d.question(i)]
 		}
 	}
 	clear(a.answers)
 }
 
-func (s *Divider) ask(ctx context.Context, a *asking, shard uint32, names []string, versions []uint64) {
+func (s *Divider) ask(ctx context.Context, a *asking, shard uint32, about []question) {
+	names := make([]string, len(about))
+	for i := range about {
+		names[i] = about[i].ns
+	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	spaces, err := s.shards.Spaces(ctx, shard, names)
@@ -537,9 +537,8 @@ func (s *Divider) ask(ctx context.Context, a *asking, shard uint32, names []stri
 	if err != nil {
 		return
 	}
-	a.answers[shard] = map[string]answer{}
 	for i := range spaces {
-		a.answers[shard][names[i]] = answer{spaces[i], versions[i]}
+		a.answers[about[i]] = spaces[i]
 	}
 }
 

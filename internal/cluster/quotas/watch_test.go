@@ -321,6 +321,55 @@ func TestUnsettledShards(t *testing.T) {
 	}
 }
 
+// Shard 1 uses 6 of a share of 1, since the quota was lowered to 6. Its tasks end, and shard 2 gets the room, while shard 1 keeps its share. What
+// shard 1 answered before, however late the answer comes, must not raise its share.
+func TestAnswersFromBeforeADivisionDoNotCount(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		inBubble(t, 3, func(t *testing.T, w *world) {
+			w.setQuotas("team", task.Quotas{Running: 6})
+			var row []divisionPart
+			for i, running := range []int64{1, 0, 1} {
+				to := task.Unlimited
+				to.Running = running
+				row = append(row, divisionPart{Shard: uint32(i) + 1, Version: 7, Most: to}) // #nosec G115 -- a few
+				w.use(row[i].Shard, "team", func(s *task.Space) { s.Queues, s.Share = 1, task.Share{Version: 7, Amounts: to} })
+			}
+			row[0].Most.Running = 6
+			w.setRow("team", row...)
+			w.use(1, "team", func(s *task.Space) { s.Use.Running, s.Ready = 6, 9 })
+			w.use(2, "team", func(s *task.Space) { s.Ready = 9 })
+			w.fail(w.silent, 2, errCut)
+			all, err := w.divider.divisions(bg)
+			must(t, err)
+			var asking asking
+			w.divider.askAll(bg, &asking, all)
+			if late {
+				for i, p := range all[0].parts {
+					asking.answers[all[0].question(i)] = p.space
+					asking.pending[p.Shard] = true // or it would be asked again
+				}
+			}
+			w.fail(w.silent, 2, nil)
+			w.use(1, "team", func(s *task.Space) { s.Use.Running, s.Ready = 1, 0 })
+			w.use(3, "team", func(s *task.Space) { s.Use.Running = 1 })
+			must(t, w.divider.Divide(bg, "team"))
+			if got := w.running("team", 3); fmt.Sprint(got) != "[1 4 1]" {
+				t.Fatalf("after the tasks of shard 1 have ended, the shares are %v", got)
+			}
+			w.fail(w.refuses, 3, errCut)
+			if late {
+				all, err = w.divider.divisions(bg)
+				must(t, err)
+				w.divider.askAll(bg, &asking, all)
+			}
+			_ = w.divider.divide(bg, "team", 0, all[0].answers)
+			if got := w.running("team", 3); got[0]+got[1]+got[2] > 6 {
+				t.Errorf("after a division by old answers, late: %t, the shares of 6 are %v", late, got)
+			}
+		})
+	}
+}
+
 // What a shard answered before it was sent another share, however late the answer comes, decides no division: since then, it may have got its first
 // queue, and its tasks would be refused.
 func TestAnswersFromBeforeAShareDoNotCount(t *testing.T) {
@@ -334,7 +383,7 @@ func TestAnswersFromBeforeAShareDoNotCount(t *testing.T) {
 			var asking asking
 			w.divider.askAll(bg, &asking, all)
 			if late {
-				asking.answers[2] = map[string]answer{"team": {all[0].parts[1].space, all[0].parts[1].Version}}
+				asking.answers[all[0].question(1)] = all[0].parts[1].space
 				asking.pending[2] = true // or it would be asked again
 			}
 			must(t, w.divider.EnsureShare(bg, "team", 2))

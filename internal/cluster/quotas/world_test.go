@@ -179,6 +179,14 @@ func (w *world) backlogs(ns string, shards uint32) (all []int64) {
 	return all
 }
 
+// running returns the shares of a namespace's running tasks, of so many shards.
+func (w *world) running(ns string, shards uint32) (all []int64) {
+	for shard := range shards {
+		all = append(all, w.share(shard+1, ns).Running)
+	}
+	return all
+}
+
 // traffic returns the number of calls of Spaces, and the shards that were sent a share, since the last call.
 func (w *world) traffic() (asked int, put []uint32) {
 	w.mu.Lock()
