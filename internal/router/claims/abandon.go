@@ -29,7 +29,7 @@ const (
 // that stops has thousands that wait.
 type abandons struct {
 	forward *forward.Forwarder
-	abandon forward.Caller[abandonArgs, int]
+	abandon forward.Caller[abandonArgs, abandonAnswer]
 	log     *slog.Logger
 
 	mu      sync.Mutex
@@ -49,6 +49,11 @@ type claimKeyName struct{ Namespace, Key string }
 type abandonArgs struct {
 	Shard uint32
 	Keys  []claimKeyName
+}
+
+type abandonAnswer struct {
+	Tasks  int   // that were given back
+	Failed []int // the indexes of the keys to try again
 }
 
 // Abandon gives back, in the background, what a claim of unknown outcome may have got. The claim must have a key that will not be used
@@ -88,20 +93,18 @@ func (a *abandons) run(shard uint32) {
 			return
 		}
 		ctx, cancel := context.WithDeadline(life, until)
-		got, err := a.abandon.Call(ctx, shard, abandonArgs{shard, keys})
-		switch {
-		case err == nil:
-			a.drop(shard, len(keys))
-			if got > 0 {
-				a.log.Info("claims whose answer was lost were given back", "shard", shard, "tasks", got)
-			}
-		case life.Err() != nil:
-			cancel()
-			return
-		default:
+		answer, err := a.abandon.Call(ctx, shard, abandonArgs{shard, keys})
+		if answer.Tasks > 0 {
+			a.log.Info("claims whose answer was lost were given back", "shard", shard, "tasks", answer.Tasks)
+		}
+		a.drop(shard, len(keys), func(i int) bool { return err == nil && !slices.Contains(answer.Failed, i) })
+		if err != nil || len(answer.Failed) > 0 {
 			a.forward.Life.Sleep(ctx, abandonPause)
 		}
 		cancel()
+		if life.Err() != nil {
+			return
+		}
 	}
 }
 
@@ -130,12 +133,18 @@ func (a *abandons) next(shard uint32) (keys []claimKeyName, until time.Time) {
 	return keys, until
 }
 
-// drop forgets the first n claims of a shard.
-func (a *abandons) drop(shard uint32, n int) {
+// drop forgets those of the first n claims of a shard that are done. The others move to the end, so that they don't hold up the rest.
+func (a *abandons) drop(shard uint32, n int, done func(i int) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.byShard[shard] = slices.Delete(a.byShard[shard], 0, n)
-	a.all -= n
+	lost, again := a.byShard[shard], []lostClaim(nil)
+	for i, l := range lost[:n] {
+		if !done(i) {
+			again = append(again, l)
+		}
+	}
+	a.byShard[shard] = append(slices.Delete(lost, 0, n), again...)
+	a.all -= n - len(again)
 }
 
 func (a *abandons) count() int {
@@ -145,8 +154,9 @@ func (a *abandons) count() int {
 }
 
 // abandonHere finds what claim keys got, by claiming from no queue, and releases it. Finding claims marks them as repeated, so that GiveBack
-// would be refused; but nobody else has the keys.
-func (c *Claims) abandonHere(ctx context.Context, a abandonArgs) (int, error) {
+// would be refused; but nobody else has the keys. If all keys fail, it returns an error, which may say
+// which node leads the shard.
+func (c *Claims) abandonHere(ctx context.Context, a abandonArgs) (answer abandonAnswer, err error) {
 	served := make([]*servedClaim, len(a.Keys))
 	for i, k := range a.Keys {
 		served[i] = c.served.cancel(claimID{a.Shard, k.Namespace, k.Key})
@@ -164,11 +174,17 @@ func (c *Claims) abandonHere(ctx context.Context, a abandonArgs) (int, error) {
 		})
 	}
 	calls.Wait()
-	sum := 0
-	for _, n := range released {
-		sum += n
+	for i := range a.Keys {
+		if errs[i] != nil {
+			answer.Failed = append(answer.Failed, i)
+		} else {
+			answer.Tasks += released[i]
+		}
 	}
-	return sum, errors.Join(errs...)
+	if len(answer.Failed) == len(a.Keys) {
+		return abandonAnswer{}, errors.Join(errs...)
+	}
+	return answer, nil
 }
 
 func (c *Claims) release(ctx context.Context, shard uint32, k claimKeyName) (int, error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"slices"
@@ -178,6 +179,8 @@ type localBroker struct {
 	calls  [][]broker.Settle
 	got    []broker.Claimed
 	errs   []error // of the next claims
+	fails  string  // the claim key whose claims fail
+	failed int     // how many of them did
 	waits  bool    // claims from queues wait until their callers leave
 }
 
@@ -190,6 +193,10 @@ func (a *localBroker) Claim(ctx context.Context, _ uint32, c broker.ClaimCall, _
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.claims = append(a.claims, c)
+	if c.ClaimKey != "" && c.ClaimKey == a.fails {
+		a.failed++
+		return nil, broker.Stamp{}, errors.New("odd")
+	}
 	if len(a.errs) > 0 {
 		err := a.errs[0]
 		a.errs = a.errs[1:]
@@ -282,6 +289,50 @@ func TestLostClaimIsReleased(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A claim key that fails again and again holds up no other, in its own call or in later ones.
+func TestFailingClaimHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &localBroker{fails: "k0", got: []broker.Claimed{{Envelope: envelope(1), Token: task.Token{Fence: 1}}}}
+		claims, log := newLocal(t, a)
+		const n = 2500
+		for i := range n {
+			claims.Abandon(1, broker.ClaimCall{Namespace: "ns", ClaimKey: fmt.Sprint("k", i), Lease: time.Minute})
+		}
+		synctest.Wait()
+		if a.failed != 1 {
+			t.Errorf("within a moment, the key that fails was tried %d times", a.failed)
+		}
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if left := claims.Abandoned(); left != 1 || len(a.calls) != n-1 {
+			t.Errorf("of %d lost claims, one of which keeps failing, %d were released, and %d are still looked after", n, len(a.calls), left)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if claims.Abandoned() != 0 || strings.Count(log.String(), "claims=1\n") != 1 {
+			t.Errorf("after the lease, %d are still looked after, and the log is %s", claims.Abandoned(), log)
+		}
+	})
+}
+
+// When all keys of a call fail, those of the next call are tried.
+func TestFailingClaimsHoldUpNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &localBroker{errs: slices.Repeat([]error{errors.New("odd")}, 2*maxAbandonKeys)}
+		claims, _ := newLocal(t, a)
+		for i := range maxAbandonKeys + 1 {
+			claims.Abandon(1, broker.ClaimCall{Namespace: "ns", ClaimKey: fmt.Sprint("k", i), Lease: time.Minute})
+		}
+		time.Sleep(abandonPause + time.Millisecond)
+		synctest.Wait()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if !slices.ContainsFunc(a.claims, func(c broker.ClaimCall) bool { return c.ClaimKey == fmt.Sprint("k", maxAbandonKeys) }) {
+			t.Errorf("after %d claims, the last of %d keys was not tried", len(a.claims), maxAbandonKeys+1)
+		}
+	})
 }
 
 // Close waits for lost claims to be given back, but not for long. No more than a bound are looked for at a time.
