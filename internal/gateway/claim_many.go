@@ -196,7 +196,7 @@ func (m *manyClaim) ask(ctx context.Context, from, to int, shard uint32, most in
 	switch {
 	case p == nil && m.g.slow.leavesOut(shard):
 		m.leftOut[shard] = true
-		m.failed = errLate(shard)
+		m.failed = errLeftOut(shard)
 		return 0
 	case p == nil:
 		p = m.start(ctx, at, to, most)
@@ -306,6 +306,10 @@ func errLate(shard uint32) error {
 	return task.Unavailable(watchRetryPause, "shard %d has not answered within %v", shard, askTime)
 }
 
+func errLeftOut(shard uint32) error {
+	return task.Unavailable(watchRetryPause, "shard %d is left out for a moment: it failed or has not answered within %v", shard, askTime)
+}
+
 // slowShards are the shards that have cost a claim time and given it nothing. Claims over several shards leave them out for a while.
 type slowShards struct {
 	mu    sync.Mutex
@@ -397,7 +401,7 @@ func (m *manyClaim) awaitAny(ctx context.Context, wait time.Duration) uint32 {
 	defer cancel()
 	for shard, queues := range byShard {
 		if m.leftOut[shard] {
-			answers <- answer{shard, errLate(shard)}
+			answers <- answer{shard, errLeftOut(shard)}
 			continue
 		}
 		part, late := m.call, m.late[shard]

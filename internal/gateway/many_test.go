@@ -1065,6 +1065,28 @@ func TestShardIsAskedAgain(t *testing.T) {
 	})
 }
 
+// A claim that leaves out a shard which was slow to fail does not say that it has not answered.
+func TestLeftOutShardFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, g, ctx := spread()
+		g.claims.broker = failsSlowly{f}
+		for i, want := range []string{"shard 2 has no leader", "shard 2 is left out for a moment: it failed or has not answered within 500ms"} {
+			if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 9}); !strings.Contains(got, want) {
+				t.Errorf("claim %d: %s, want %q", i+1, got, want)
+			}
+		}
+		g.Shutdown(context.Background())
+	})
+}
+
+// failsSlowly is a broker whose shards have no leader.
+type failsSlowly struct{ *fake }
+
+func (failsSlowly) ClaimNow(_ context.Context, shard uint32, _ broker.ClaimCall) ([]broker.Claimed, broker.Stamp, error) {
+	time.Sleep(failTime + 1)
+	return nil, broker.Stamp{}, task.Unavailable(time.Second, "shard %d has no leader", shard)
+}
+
 // A late answer is not added to other tasks, or taken for another queue's: that could be more than the claim asks for.
 func TestLateAnswerStandsAlone(t *testing.T) {
 	for what, c := range map[string]struct {
