@@ -221,7 +221,10 @@ const maxBody = 6<<20 + 64<<10
 // body reads the body. A large one waits for memory, of which the decoded request takes as much again.
 func (x *exchange) body() (_ []byte, err error) {
 	n := x.r.ContentLength
-	if n < 0 || n > maxBody {
+	switch {
+	case n > maxBody:
+		return nil, errTooLarge()
+	case n < 0:
 		n = maxBody
 	}
 	if n > contract.SmallMessage {
@@ -232,12 +235,16 @@ func (x *exchange) body() (_ []byte, err error) {
 	body := bytes.NewBuffer(make([]byte, 0, n+bytes.MinRead))
 	_, err = body.ReadFrom(http.MaxBytesReader(nil, x.r.Body, maxBody))
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return nil, wire.ErrInvalidParameterValue.With("One or more parameters are invalid. Reason: The request must be shorter than %d bytes.", maxBody)
+		return nil, errTooLarge()
 	}
 	if err != nil {
 		return nil, wire.ErrSerialization.With("The request body did not arrive in full.")
 	}
 	return body.Bytes(), nil
+}
+
+func errTooLarge() error {
+	return wire.ErrInvalidParameterValue.With("One or more parameters are invalid. Reason: The request must not be longer than %d bytes.", maxBody)
 }
 
 // answer sends the response.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http/httptest"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
@@ -180,6 +182,52 @@ func TestFencesOfAnEpochAreNotReceives(t *testing.T) {
 			t.Errorf("claim %d after a restore: %d messages are left, %v", want+1, len(left), err)
 		}
 	}
+}
+
+// A request that announces more bytes than it may have is refused before anything is reserved or read. One that does not say how many it has is read
+// up to the limit.
+func TestTooLargeRequests(t *testing.T) {
+	for _, c := range []struct {
+		announced, has, read int64
+		reserved             []int64
+	}{
+		{maxBody + 1, maxBody + 1, 0, nil}, {maxBody, maxBody, maxBody, []int64{2 * maxBody}},
+		{-1, maxBody + 9, maxBody + 1, []int64{2 * maxBody}}, {-1, maxBody, maxBody, []int64{2 * maxBody}},
+	} {
+		core, body := &reserving{}, &zeros{left: c.has}
+		r := httptest.NewRequest("POST", "http://pawl/", body)
+		r.ContentLength = c.announced
+		got, err := (&exchange{Handler: New(Config{Core: core}), ctx: t.Context(), r: r}).body()
+		if read := c.has - body.left; read != c.read || !slices.Equal(core.reserved, c.reserved) {
+			t.Errorf("%d bytes, announced as %d: %d bytes were read and %v reserved, want %d and %v", c.has, c.announced, read, core.reserved, c.read, c.reserved)
+		}
+		e, refused := errors.AsType[*wire.Error](err)
+		if large := c.has > maxBody; refused != large || large && e.Shape != wire.ErrInvalidParameterValue.Shape || !large && int64(len(got)) != c.has {
+			t.Errorf("%d bytes, announced as %d: %d bytes, %v", c.has, c.announced, len(got), err)
+		}
+	}
+}
+
+// reserving is a Core that records how much memory requests reserve.
+type reserving struct {
+	Core
+	reserved []int64
+}
+
+func (c *reserving) Reserve(_ context.Context, n int64) (*admission.Reservation, error) {
+	c.reserved = append(c.reserved, n)
+	return nil, nil
+}
+
+// zeros is a body of so many zeros.
+type zeros struct{ left int64 }
+
+func (z *zeros) Read(b []byte) (int, error) {
+	n := min(int64(len(b)), z.left)
+	if z.left -= n; n == 0 {
+		return 0, io.EOF
+	}
+	return int(n), nil
 }
 
 // A server that can't handle requests yet refuses those of SQS in their own protocol, and no others.
