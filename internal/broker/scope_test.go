@@ -53,3 +53,46 @@ func TestVerbsRespectScope(t *testing.T) {
 		}
 	})
 }
+
+// No verb that selects tasks by a filter finds those outside the scope of a call.
+func TestFiltersRespectScope(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.deadLetter(task.Spec{Queue: "a"}, Failing{Action: FailDead})
+		w.enqueue(task.Spec{Queue: "a"})
+		at, ready, requests := OnShard{one, ns}, Filter{States: []task.State{task.Ready}}, uint64(0)
+		for _, c := range []struct {
+			name string
+			find func(ctx context.Context) (int64, error)
+		}{
+			{"a list of tasks", func(ctx context.Context) (int64, error) {
+				out, err := ListTasks.Call(ctx, w, TaskList{OnShard: at, Filter: ready, Limit: 10})
+				return int64(len(out.Page.Tasks)), err
+			}},
+			{"groups of dead letters", func(ctx context.Context) (int64, error) {
+				out, err := GroupDead.Call(ctx, w, DeadOf{OnQueue{OnShard: at}, task.Dead})
+				return int64(len(out.Groups)), err
+			}},
+			{"a replay", func(ctx context.Context) (int64, error) {
+				out, err := ReplayDead.Call(ctx, w, OnDead{at, Selection{State: task.Dead, DryRun: true}})
+				return out.Matched, err
+			}},
+			{"a count of matches", func(ctx context.Context) (int64, error) {
+				out, err := CountMatches.Call(ctx, w, MatchCount{OnShard: at, Filter: ready})
+				return out.Matches.Count, err
+			}},
+			{"an operation", func(ctx context.Context) (int64, error) {
+				requests++
+				spec := OperationSpec{Action: task.Cancel, Filter: ready, Request: task.NewID(one, 1, requests)}
+				out, err := StartOperation.Call(ctx, w, NewOperation{at, spec})
+				w.must(err)
+				return w.waitUntilStopped(out.View.ID).Matched, nil
+			}},
+		} {
+			for i, queue := range []string{"b", "a"} {
+				if n, err := c.find(within(queue)); err != nil || n != int64(i) {
+					t.Errorf("%s with a token for queue %s found %d, %v, want %d", c.name, queue, n, err, i)
+				}
+			}
+		}
+	})
+}
