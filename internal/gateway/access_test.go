@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -377,6 +378,29 @@ func TestEnqueueKeepsToTheQueues(t *testing.T) {
 	}
 	if _, err := producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: spec("mail", spec("mail.x"))}); err != nil {
 		t.Errorf("enqueue in a covered queue: %v", err)
+	}
+}
+
+// A group is limited to the queues of its creator's token.
+func TestGroupKeepsToItsCreatorsQueues(t *testing.T) {
+	k := newTokenSet()
+	k.add("mail", auth.Rights{Namespace: "team", Roles: auth.Produce, Queues: []string{"mail*", "sms"}})
+	k.add("all", auth.Rights{Namespace: "team", Roles: auth.Produce})
+	g := lockedGateway(t, k)
+	conn := dialGateway(t, g)
+	made := &g.services.group.groups.(*fakeGroups).all
+	for i, c := range []struct {
+		token string
+		want  []string
+	}{{"mail", []string{"mail*", "sms"}}, {"all", nil}} {
+		_, err := pawlv1.NewGroupServiceClient(conn).CreateGroup(with(t.Context(), k.secret[c.token], ""),
+			&pawlv1.CreateGroupRequest{Tasks: []*pawlv1.TaskSpec{{Type: "t", Queue: "mail"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := (*made)[i].Within; !reflect.DeepEqual(got, c.want) {
+			t.Errorf("a group by token %s is limited to the queues %q, want %q", c.token, got, c.want)
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ func (f *fakeGroups) MakeGroup(_ context.Context, _ string, g task.Group) (made 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := len(f.all) + 1
-	made.Group = &broker.GroupView{ID: task.NewID(1, 7, uint64(n)), Name: g.Name, Open: g.Open, CreatedAt: 1,
+	made.Group = &broker.GroupView{ID: task.NewID(1, 7, uint64(n)), Name: g.Name, Open: g.Open, Within: g.Within, CreatedAt: 1,
 		Counts: broker.GroupCounts{Members: int64(len(g.Tasks)), Pending: int64(len(g.Tasks))}}
 	for field, s := range g.Callbacks() {
 		if s != nil {
