@@ -15,9 +15,9 @@ import (
 
 // copies sends copies of queues to the data shards, and remembers which of them the shards have.
 //
-// A change of a queue is a new version of its row, of which each of the queue's shards gets a copy. The leader sends a copy until the shard has
-// confirmed it. What a shard lacks follows from the rows: every copy that no shard has confirmed to this leader. So a leader that remembers
-// nothing sends too much, and never too little.
+// A change of a queue is a new version of its row, of which each of the queue's shards gets a copy. The leader sends a copy until the shard
+// has confirmed it. What a shard lacks follows from the rows: every copy that no shard has confirmed to this leader. So a leader that
+// remembers nothing sends too much, and never too little.
 type copies struct {
 	system      *system.Shard
 	shards      Shards
@@ -72,15 +72,16 @@ func unconfirmed(ctx context.Context, q Queue, shards []uint32, errs []error) er
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	word, reason := "shard", ""
+	word, have, reason := "shard", "has", ""
 	if len(names) > 1 {
-		word = "shards"
+		word, have = "shards", "have"
 	}
 	if why != nil {
 		reason = ": " + why.Message
 	}
-	return task.Unavailable(time.Second, "queue %q: the change is made, but %s %s of the %d that hold the queue did not confirm it yet, and will get it%s",
-		q.Name, word, strings.Join(names, ", "), len(shards), reason)
+	return task.Unavailable(time.Second,
+		"queue %q: the change is made, but %s %s of the %d that hold the queue %s not confirmed it yet, and will get it%s",
+		q.Name, word, strings.Join(names, ", "), len(shards), have, reason)
 }
 
 func (c *copies) sendTo(ctx context.Context, q Queue, shard uint32) error {

@@ -63,8 +63,8 @@ func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, ta
 	return q, err
 }
 
-// planSpread returns the queue as it will be when its slots have moved. Unless forced to, it refuses to spread a queue over several shards while
-// tasks have keys in different slots, because such tasks will be refused then.
+// planSpread returns the queue as it will be when its slots have moved. Unless forced to, it refuses to spread a queue over several shards
+// while tasks have keys in different slots, because such tasks will be refused then.
 func (s *Queues) planSpread(ctx context.Context, ns, name string, target SpreadTarget) (Queue, error) {
 	var before Queue
 	q, err := system.View(ctx, s.shard, func(r store.Reader) (Queue, error) {
@@ -92,7 +92,8 @@ func (s *Queues) planSpread(ctx context.Context, ns, name string, target SpreadT
 
 func mayMove(q Queue, moves bool) error {
 	if moves && q.Config.Settings.KeyOrder == task.KeyOrderStrict {
-		return system.WrongState("queue %q keeps a strict order of keys, which a move of its slots would break: set key_order to none, share it out, and set it back", q.Name)
+		return system.WrongState("queue %q keeps a strict order of keys, which a move of its slots would break: "+
+			"set key_order to none, spread it, and set it back", q.Name)
 	}
 	return nil
 }
@@ -178,8 +179,8 @@ func (s *Queues) revise(ctx context.Context, was Queue, change func(q *Queue)) (
 	})
 }
 
-// trackMoves has the leader tend a queue if its row says that it is unfinished. It is called for each row that is written, and for all of them
-// by copyAll.
+// trackMoves has the leader tend a queue if its row says that it is unfinished. It is called for each row that is written, and for all of
+// them by copyAll.
 func (s *Queues) trackMoves(q Queue) {
 	s.unfinished.In(s.shard, func(queues *map[system.Name]bool) {
 		if !q.unfinished() {
@@ -313,9 +314,9 @@ func (s *Queues) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
 	return q, s.copies.send(ctx, q)
 }
 
-// forgettable returns the shards where no key and no message of the slots that have left can be known any more, and, for shards where once keys live on,
-// until when. A key that was free when the shard was asked can't be acquired there, since the slots are closed; but the holder of a once
-// key may finish it, so its end is not known before.
+// forgettable returns the shards where no key and no message of the slots that have left can be known any more, and, for shards where once
+// keys live on, until when. A key that was free when the shard was asked can't be acquired there, since the slots are closed; but the
+// holder of a once key may finish it, so its end is not known before.
 func (s *Queues) forgettable(ctx context.Context, q Queue, now store.Time) (shards []uint32, later map[uint32]store.Time, err error) {
 	later = map[uint32]store.Time{}
 	for _, p := range q.Parts {
