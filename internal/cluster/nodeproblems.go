@@ -107,8 +107,10 @@ func noRoom(n *NodeOverview) (p Problem, amiss bool) {
 	for _, s := range r.NoRoom {
 		shards, most = append(shards, s.Shard), max(most, s.Bytes)
 	}
-	return Problem{Kind: DiskLow, Value: float64(r.DiskFree), Text: fmt.Sprintf("the disk of node %s has %s free, too little to fill its replicas (%s): the largest takes %s, and %s must stay free (--min-free)",
-		n.Name, humanize.Bytes(r.DiskFree), shardsText(shards), humanize.Bytes(most), humanize.Bytes(r.MinFree))}, true
+	text := fmt.Sprintf("the disk of node %s has %s free, too little to fill its replicas (%s): "+
+		"the largest takes %s, and %s must stay free (--min-free)",
+		n.Name, humanize.Bytes(r.DiskFree), shardsText(shards), humanize.Bytes(most), humanize.Bytes(r.MinFree))
+	return Problem{Kind: DiskLow, Value: float64(r.DiskFree), Text: text}, true
 }
 
 func slowDisk(n *NodeOverview) (p Problem, amiss bool) {

@@ -138,9 +138,11 @@ func (o *Overview) differing(names map[uint32]string) (list []Problem) {
 			continue
 		}
 		slices.Sort(nodes)
-		text := fmt.Sprintf("the state of the replica on %s differs from those of the others, at log entry %d", strings.Join(nodes, " and on "), index)
+		text := fmt.Sprintf("the state of the replica on %s differs from those of the others, at log entry %d",
+			strings.Join(nodes, " and on "), index)
 		if !apart {
-			text = fmt.Sprintf("the states of the replicas on %s differ, at log entry %d, and there is no telling which is right", strings.Join(nodes, ", "), index)
+			text = fmt.Sprintf("the states of the replicas on %s differ, at log entry %d, and there is no telling which is right",
+				strings.Join(nodes, ", "), index)
 		}
 		list = append(list, Problem{Kind: ReplicaDiffers, Value: float64(index), Shards: []uint32{o.Shards[i].ID}, Text: text})
 	}

@@ -175,7 +175,8 @@ func (g *operatorService) SpreadQueue(ctx context.Context, r *pawlv1.SpreadQueue
 	if _, err := g.Known(ctx, r.GetQueue()); err != nil {
 		return nil, err
 	}
-	q, err := g.cluster.Spread(ctx, by, callinfo.Namespace(ctx), r.GetQueue(), queues.SpreadTarget{Parts: int(r.GetParts()), Shards: r.GetShards(), Own: r.GetOwn(), Force: r.GetForce(), DryRun: r.GetDryRun()})
+	target := queues.SpreadTarget{Parts: int(r.GetParts()), Shards: r.GetShards(), Own: r.GetOwn(), Force: r.GetForce(), DryRun: r.GetDryRun()}
+	q, err := g.cluster.Spread(ctx, by, callinfo.Namespace(ctx), r.GetQueue(), target)
 	if err != nil {
 		return nil, err
 	}

@@ -95,8 +95,9 @@ type sqsCore struct {
 
 func (g *sqsCore) Namespace(ctx context.Context) string { return callinfo.Namespace(ctx) }
 
-// maxBodies bounds the memory, in bytes, that large requests of SQS take. It is apart from that of other requests, because a request is read before its
-// signature can be checked: whoever knows the id of an access key, which is no secret, must hinder no other callers of its namespace.
+// maxBodies bounds the memory, in bytes, that large requests of SQS take. It is apart from that of other requests, because a request is
+// read before its signature can be checked: whoever knows the id of an access key, which is no secret, must hinder no other callers of its
+// namespace.
 const maxBodies = 64 << 20
 
 func (g *sqsCore) Reserve(ctx context.Context, n int64) (*admission.Reservation, error) {

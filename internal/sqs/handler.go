@@ -244,7 +244,8 @@ func (x *exchange) body() (_ []byte, err error) {
 }
 
 func errTooLarge() error {
-	return wire.ErrInvalidParameterValue.With("One or more parameters are invalid. Reason: The request must not be longer than %d bytes.", maxBody)
+	return wire.ErrInvalidParameterValue.With(
+		"One or more parameters are invalid. Reason: The request must not be longer than %d bytes.", maxBody)
 }
 
 // answer sends the response.

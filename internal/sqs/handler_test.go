@@ -184,8 +184,8 @@ func TestFencesOfAnEpochAreNotReceives(t *testing.T) {
 	}
 }
 
-// A request that announces more bytes than it may have is refused before anything is reserved or read. One that does not say how many it has is read
-// up to the limit.
+// A request that announces more bytes than it may have is refused before anything is reserved or read. One that does not say how many it
+// has is read up to the limit.
 func TestTooLargeRequests(t *testing.T) {
 	for _, c := range []struct {
 		announced, has, read int64

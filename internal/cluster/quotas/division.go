@@ -122,8 +122,8 @@ func (s *Divider) lock(ctx context.Context, ns string) (unlock func(), err error
 	}
 }
 
-// divide divides a namespace's quotas again, by what ask finds out about its shards. joining is a shard that is about to get its first queue of
-// the namespace; 0: none.
+// divide divides a namespace's quotas again, by what ask finds out about its shards. joining is a shard that is about to get its first
+// queue of the namespace; 0: none.
 //
 // Errors: unavailable if a shard has not confirmed its share: until it does, it may use the previous one.
 func (s *Divider) divide(ctx context.Context, ns string, joining uint32, ask func(context.Context, *division) []error) error {
@@ -430,8 +430,8 @@ func (s *Divider) Run(ctx context.Context) {
 	}
 }
 
-// answers gives another division of the namespace what the shards have just answered for this one. A silent shard is no error: whatever it has
-// not confirmed, it had not confirmed before.
+// answers gives another division of the namespace what the shards have just answered for this one. A silent shard is no error: whatever it
+// has not confirmed, it had not confirmed before.
 func (d *division) answers(_ context.Context, to *division) []error {
 	for i := range to.parts {
 		for j := range d.parts {
@@ -443,8 +443,8 @@ func (d *division) answers(_ context.Context, to *division) []error {
 	return nil
 }
 
-// question is what a shard is asked, and what was known about it then. Its answer counts only while the row still says the same: after another
-// division, others may have what the shard had, or the shard may have got its first queue.
+// question is what a shard is asked, and what was known about it then. Its answer counts only while the row still says the same: after
+// another division, others may have what the shard had, or the shard may have got its first queue.
 type question struct {
 	ns   string
 	part divisionPart
@@ -489,7 +489,7 @@ type asking struct {
 	answers map[question]task.Space // that no check has seen
 }
 
-// askAll asks each shard once, unless it still owes an answer.
+// askAll asks each shard once, unless an earlier call to it is still pending.
 func (s *Divider) askAll(ctx context.Context, a *asking, all []*division) {
 	a.mu.Lock()
 	if a.pending == nil {

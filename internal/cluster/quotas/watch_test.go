@@ -151,8 +151,8 @@ func TestWatchContinuesAfterErrors(t *testing.T) {
 	})
 }
 
-// One shard hangs, in whichever calls. Thirty namespaces short of room in one shard get what another does not need, at the next check. Quotas
-// that are changed meanwhile do not wait for a division of others.
+// One shard hangs, in whichever calls. Thirty namespaces short of room in one shard get what another does not need, at the next check.
+// Quotas that are changed meanwhile do not wait for a division of others.
 func TestDivisionsBesideAHangingShard(t *testing.T) {
 	for hangs := uint32(1); hangs <= 3; hangs++ {
 		inBubble(t, 3, func(t *testing.T, w *world) {
@@ -321,8 +321,8 @@ func TestUnsettledShards(t *testing.T) {
 	}
 }
 
-// Shard 1 uses 6 of a share of 1, since the quota was lowered to 6. Its tasks end, and shard 2 gets the room, while shard 1 keeps its share. What
-// shard 1 answered before, however late the answer comes, must not raise its share.
+// Shard 1 uses 6 of a share of 1, since the quota was lowered to 6. Its tasks end, and shard 2 gets the room, while shard 1 keeps its
+// share. What shard 1 answered before, however late the answer comes, must not raise its share.
 func TestAnswersFromBeforeADivisionDoNotCount(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		inBubble(t, 3, func(t *testing.T, w *world) {
@@ -370,8 +370,8 @@ func TestAnswersFromBeforeADivisionDoNotCount(t *testing.T) {
 	}
 }
 
-// What a shard answered before it was sent another share, however late the answer comes, decides no division: since then, it may have got its first
-// queue, and its tasks would be refused.
+// What a shard answered before it was sent another share, however late the answer comes, decides no division: since then, it may have got
+// its first queue, and its tasks would be refused.
 func TestAnswersFromBeforeAShareDoNotCount(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		inBubble(t, 2, func(t *testing.T, w *world) {

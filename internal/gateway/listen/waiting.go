@@ -17,16 +17,20 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Waiting answers on a listener while the node can't serve yet, with the TLS and the limits that a Server of the same Config has: the process
-// is alive, it is not ready, and every call gets unavailable with the reason. Anybody may ask, so the reason must not reveal anything.
+// Waiting answers on a listener while the node can't serve yet, with the TLS and the limits that a Server of the same Config has: the
+// process is alive, it is not ready, and every call gets unavailable with the reason. Anybody may ask, so the reason must not reveal
+// anything.
 type Waiting struct {
 	base   string // optional prefix of paths
 	why    func() string
-	refuse func(http.ResponseWriter, *http.Request, *task.Error) bool
+	refuse Refuser
 	server *Server
 	shared *sharedListener
 	done   sync.WaitGroup
 }
+
+// Refuser refuses the requests of a protocol that has errors of its own, and reports whether a request was one.
+type Refuser func(http.ResponseWriter, *http.Request, *task.Error) bool
 
 const (
 	// waitingRetry is when a call to a node that waits may be repeated.
@@ -35,10 +39,10 @@ const (
 	lastAnswers = 5 * time.Second
 )
 
-// Wait starts answering on l. why returns what the node waits for. refuse refuses the requests of a protocol that has errors of its own, and reports
-// whether a request was one.
-func Wait(cfg Config, l net.Listener, basePath string, why func() string, refuse func(http.ResponseWriter, *http.Request, *task.Error) bool) *Waiting {
-	w := &Waiting{base: basePath, why: why, refuse: refuse, shared: &sharedListener{Listener: l, accepted: make(chan accepted), closed: make(chan struct{})}}
+// Wait starts answering on l. why returns what the node waits for.
+func Wait(cfg Config, l net.Listener, basePath string, why func() string, refuse Refuser) *Waiting {
+	w := &Waiting{base: basePath, why: why, refuse: refuse}
+	w.shared = &sharedListener{Listener: l, accepted: make(chan accepted), closed: make(chan struct{})}
 	rpc := grpc.NewServer(append(GRPCOptions(), grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { return w.refusal() }))...)
 	grpc_health_v1.RegisterHealthServer(rpc, waitingHealth{w: w})
 	w.server = New(cfg, rpc, w)

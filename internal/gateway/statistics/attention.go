@@ -118,7 +118,8 @@ var (
 		return fmt.Sprintf("%s ticks of schedules were late or missed, most: %s", grouped(n), most)
 	}}
 
-	problems = []*problem{&noLeader, &replicaDiffers, &nodeAway, &clockWrong, &diskFull, &diskLow, &certificateEnds, &rowsApart, &deadLetters, &noWorker, &noWorkerForType, &webhookDisabled, &webhookFails,
+	problems = []*problem{&noLeader, &replicaDiffers, &nodeAway, &clockWrong, &diskFull, &diskLow, &certificateEnds, &rowsApart,
+		&deadLetters, &noWorker, &noWorkerForType, &webhookDisabled, &webhookFails,
 		&webhookDrops, &nodeRestarts, &diskSlow, &deadLettersKept, &failureRates,
 		&fewReplicas, &replicaLags, &longWait, &breakerOpen, &queuePaused, &scheduleLate}
 )
@@ -266,7 +267,9 @@ func (s *situation) ofNodes(f findings) {
 }
 
 // shardProblems are the problems of shards that need attention. What merely takes time does not.
-var shardProblems = map[cluster.ProblemKind]*problem{cluster.NoLeader: &noLeader, cluster.ReplicaDiffers: &replicaDiffers, cluster.FewReplicas: &fewReplicas, cluster.ReplicaLags: &replicaLags}
+var shardProblems = map[cluster.ProblemKind]*problem{
+	cluster.NoLeader: &noLeader, cluster.ReplicaDiffers: &replicaDiffers, cluster.FewReplicas: &fewReplicas, cluster.ReplicaLags: &replicaLags,
+}
 
 // ofShards checks shards; all that have the same problem share a line.
 func (s *situation) ofShards(f findings) {
@@ -321,7 +324,8 @@ func (s *situation) ofTasks(f findings) {
 		f.add(&deadLettersKept, "", float64(kept), "%s, none of them from the last hour", plural(kept, "dead letter"))
 	}
 	if n := s.status.Apart; n > 0 {
-		f.add(&rowsApart, "", float64(n), "%s of the last day could not be handled and were set apart: `pawl verify` and the log name them", plural(n, "row"))
+		f.add(&rowsApart, "", float64(n), "%s of the last day could not be handled and were set apart: `pawl verify` and the log name them",
+			plural(n, "row"))
 	}
 	s.ofFailures(f)
 }

@@ -153,9 +153,8 @@ func (a *abandons) count() int {
 	return a.all
 }
 
-// abandonHere finds what claim keys got, by claiming from no queue, and releases it. Finding claims marks them as repeated, so that GiveBack
-// would be refused; but nobody else has the keys. If all keys fail, it returns an error, which may say
-// which node leads the shard.
+// abandonHere finds what claim keys got, by claiming from no queue, and releases it. Finding claims marks them as repeated, so that
+// GiveBack would be refused; but nobody else has the keys. If all keys fail, it returns an error, which may say which node leads the shard.
 func (c *Claims) abandonHere(ctx context.Context, a abandonArgs) (answer abandonAnswer, err error) {
 	served := make([]*servedClaim, len(a.Keys))
 	for i, k := range a.Keys {
