@@ -41,8 +41,13 @@ export class Gatherer {
   enqueue(task: TaskSpec, size: number): Promise<Outcome> {
     const { queue } = task;
     let lane = this.#lanes.get(queue);
-    if (!lane) this.#lanes.set(queue, (lane = new Lane(this.#send, () => this.#lanes.delete(queue))));
+    if (!lane) this.#lanes.set(queue, (lane = new Lane(this.#send, (idle) => this.#drop(queue, idle))));
     return lane.enqueue(task, size);
+  }
+
+  /** Drops an idle lane, unless it was dropped before and the queue has a new one. */
+  #drop(queue: string, idle: Lane): void {
+    if (this.#lanes.get(queue) === idle) this.#lanes.delete(queue);
   }
 }
 
@@ -51,10 +56,10 @@ class Lane {
   #waiting: Waiting[] = [];
   #underWay = 0;
 
-  /** idle is called when no task is left. */
+  /** idle is called when no task is left, more than once if several requests end at the same time. */
   constructor(
     private readonly send: (tasks: TaskSpec[]) => Promise<Outcome[]>,
-    private readonly idle: () => void,
+    private readonly idle: (lane: Lane) => void,
   ) {}
 
   enqueue(task: TaskSpec, size: number): Promise<Outcome> {
@@ -69,7 +74,7 @@ class Lane {
       this.#underWay++;
       void this.#request(this.#take());
     }
-    if (this.#underWay === 0) this.idle();
+    if (this.#underWay === 0) this.idle(this);
   }
 
   /** Takes the tasks of one request from those waiting. */

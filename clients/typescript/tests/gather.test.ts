@@ -133,3 +133,14 @@ test("each queue has requests of its own", async () => {
   assert.deepEqual(client.types(), [["a"], ["b"], ["d"], ["e"], ["c"]]);
   assert.equal(client.id("d"), "id-d");
 });
+
+test("the limits hold for tasks that come while the last requests end", async () => {
+  const client = new Client();
+  await client.enqueueEach("a", "b");
+  client.requests[0]?.answer();
+  void Promise.resolve().then(() => queueMicrotask(() => client.enqueue("c"))); // after the end of both requests, but not of all that follows
+  client.requests[1]?.answer();
+  await turn();
+  await client.enqueueEach("d", "e");
+  assert.deepEqual(client.types(), [["a"], ["b"], ["c"], ["d"]]);
+});
