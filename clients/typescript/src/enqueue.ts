@@ -2,11 +2,11 @@
 
 import { randomUUID } from "node:crypto";
 
-import { toBinary } from "@bufbuild/protobuf";
+import { create, toBinary } from "@bufbuild/protobuf";
 
 import { BatchError, errorOf, InternalError, PawlError, UnavailableError } from "./errors.js";
 import { Gatherer, maxBatchBytes, maxBatchTasks, type Outcome } from "./gather.js";
-import { ProducerService, type Enqueued } from "./gen/pawl/v1/producer_pb.js";
+import { EnqueueBatchRequestSchema, ProducerService, type Enqueued } from "./gen/pawl/v1/producer_pb.js";
 import { TaskSpecSchema, type TaskSpec } from "./gen/pawl/v1/task_pb.js";
 import { refOf, type Ref } from "./ref.js";
 import type { Caller } from "./rpc.js";
@@ -54,11 +54,16 @@ async function gathered(caller: Caller, task: TaskSpec): Promise<Enqueued | unde
   }
 }
 
-/** Sends tasks in one request, without retrying. */
+/** Sends tasks in one request, without retrying. If the call fails, each task has its error. */
 async function sendOnce(caller: Caller, tasks: TaskSpec[]): Promise<Outcome[]> {
-  const { results } = await caller.attempt(ProducerService.method.enqueueBatch, { tasks });
-  if (results.length !== tasks.length) throw new InternalError(`a batch of ${tasks.length} tasks got ${results.length} answers`);
-  return results.map(({ task, error }) => (error ? { error: errorOf(error) } : { answer: task }));
+  try {
+    const { results } = await caller.attempt(ProducerService.method.enqueueBatch, { tasks });
+    if (results.length !== tasks.length) throw new InternalError(`a batch of ${tasks.length} tasks got ${results.length} answers`);
+    return results.map(({ task, error }) => (error ? { error: errorOf(error) } : { answer: task }));
+  } catch (err) {
+    if (!(err instanceof PawlError)) throw err;
+    return tasks.map(() => ({ error: err }));
+  }
 }
 
 /** Enqueues tasks. If some are refused, the others are still enqueued, and BatchError has the result for each. */
@@ -107,27 +112,27 @@ function* chunks(tasks: TaskSpec[]): Generator<TaskSpec[]> {
   if (chunk.length > 0) yield chunk;
 }
 
-/** Enqueues the tasks of one request. Tasks whose shard is unavailable are sent again, with the same request ids. */
+/** Enqueues the tasks of one request. While their shard or the broker is unavailable, they are sent again, with the same request ids. */
 async function enqueueChunk(caller: Caller, chunk: TaskSpec[]): Promise<Answer[]> {
-  const answers: Answer[] = chunk.map(() => new UnavailableError("not sent"));
   const start = performance.now();
-  let pending = chunk.map((task, at) => ({ task, at }));
-  for (let attempt = 0; ; attempt++) {
-    try {
-      const { results } = await caller.call(ProducerService.method.enqueueBatch, { tasks: pending.map(({ task }) => task) });
-      if (results.length !== pending.length) throw new InternalError(`a batch of ${pending.length} tasks got ${results.length} answers`);
-      results.forEach((result, n) => {
-        const at = pending[n]?.at ?? 0;
-        answers[at] = result.error ? errorOf(result.error) : refOf(caller, result.task);
+  const answers: Answer[] = [];
+  let pending = [...chunk.keys()];
+  try {
+    const { tasks } = await caller.sealed(EnqueueBatchRequestSchema, create(EnqueueBatchRequestSchema, { tasks: chunk }));
+    for (let attempt = 0; ; attempt++) {
+      const outcomes = await sendOnce(caller, pending.map((at) => tasks[at] as TaskSpec));
+      pending.forEach((at, n) => {
+        const outcome = outcomes[n] as Outcome;
+        answers[at] = "answer" in outcome ? refOf(caller, outcome.answer) : (outcome.error as PawlError);
       });
-    } catch (err) {
-      if (!(err instanceof PawlError)) throw err;
-      for (const { at } of pending) answers[at] = err;
-      return answers;
+      pending = pending.filter((at) => answers[at] instanceof UnavailableError);
+      const last = pending.at(-1);
+      if (last === undefined || performance.now() - start >= caller.retryFor) break;
+      await caller.pause(attempt, answers[last] as PawlError);
     }
-    pending = pending.filter(({ at }) => answers[at] instanceof UnavailableError);
-    const last = pending.at(-1);
-    if (!last || performance.now() - start >= caller.retryFor) return answers;
-    await caller.pause(attempt, answers[last.at] as PawlError);
+  } catch (err) { // the client was closed, or can't encrypt the tasks
+    if (!(err instanceof PawlError)) throw err;
+    for (const at of pending) answers[at] = err;
   }
+  return answers;
 }

@@ -18,12 +18,12 @@ test("what is unavailable is retried as long as the client wants", async (t) => 
   };
   for (const [limit, options] of [[30_000, {}], [45_000, { retryFor: "45s" }], [0, { retryFor: 0 }]] as const) {
     for (const [what, operation] of Object.entries(operations)) {
-      for (const refused of what === "a call" ? ["whole"] : ["whole", "each task"]) {
+      for (const refused of what === "a call" ? ["whole"] : ["whole", "each task", "each task at first"]) {
         clock = 0;
         const ids = new Set<string>();
         t.mock.method(Caller.prototype, "once", async (_: unknown, request: { tasks?: { requestId: string }[] }) => {
           clock++;
-          if (refused === "whole") throw new UnavailableError("no leader");
+          if (refused === "whole" || (refused === "each task at first" && clock > limit * 0.9)) throw new UnavailableError("no leader");
           ids.add(String(request.tasks?.map((each) => each.requestId)));
           return { results: request.tasks?.map(() => ({ error: { code: "unavailable" } })) };
         });

@@ -137,26 +137,22 @@ def _chunks(specs: list[task_pb2.TaskSpec]) -> Iterator[list[task_pb2.TaskSpec]]
 
 
 def _enqueue_chunk(caller: _rpc.Caller, chunk: list[task_pb2.TaskSpec]) -> _rpc.Op[list[Answer]]:
-    """Enqueues the tasks of one request. Tasks whose shard is unavailable are sent again, with the same request ids."""
-    answers: list[Answer] = [errors.UnavailableError("not sent")] * len(chunk)
-    pending = list(range(len(chunk)))
+    """Enqueues the tasks of one request. While their shard or the broker is unavailable, they are sent again, with the same request
+    ids."""
     start = time.monotonic()
-    attempt = 0
-    while pending:
-        request = producer_pb2.EnqueueBatchRequest(tasks=[chunk[at] for at in pending])
+    try:
+        sealed = yield from caller.sealed(producer_pb2.EnqueueBatchRequest(tasks=chunk))
+    except errors.PawlError as err:
+        return [err] * len(chunk)
+    tasks = pending = [_gather.Waiting(task) for task in sealed.tasks]
+    for attempt in itertools.count():
         try:
-            response = yield from caller.call(_rpc.ENQUEUE_BATCH, request)
+            yield from _send(caller, pending)
         except errors.PawlError as err:
-            for at in pending:
-                answers[at] = err
-            return answers
-        if len(response.results) != len(pending):
-            raise errors.InternalError(f"a batch of {len(pending)} tasks got {len(response.results)} answers")
-        for at, result in zip(pending, response.results):
-            answers[at] = errors.of_proto(result.error) if result.HasField("error") else ref_of(caller, result.task)
-        pending = [at for at in pending if isinstance(answers[at], errors.UnavailableError)]
+            for each in pending:
+                each.end(None, err)
+        pending = [each for each in pending if isinstance(each.error, errors.UnavailableError)]
         if not pending or time.monotonic() - start >= caller.retry_for:
-            return answers
-        yield _rpc.Pause(caller.pause(attempt, cast(errors.PawlError, answers[pending[-1]])))
-        attempt += 1
-    return answers
+            break
+        yield _rpc.Pause(caller.pause(attempt, cast(errors.PawlError, pending[-1].error)), reconnecting=True)
+    return [ref_of(caller, each.answer) if each.answer is not None else cast(errors.PawlError, each.error) for each in tasks]
