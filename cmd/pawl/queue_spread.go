@@ -37,7 +37,7 @@ With --own these shards hold no other queues, and get no new ones, until the que
 	a.addReason(cmd.Flags())
 	cmd.Flags().BoolVar(&onto.Exclusive, "own", false, "reserve these shards for the queue")
 	cmd.Flags().BoolVar(&onto.DryRun, "dry-run", false, "change nothing, but check and show what would change")
-	cmd.Flags().BoolVar(&onto.Force, "force", false, "although the queue has tasks that would be refused because their keys are in different slots")
+	cmd.Flags().BoolVar(&onto.Force, "force", false, "spread the queue even if it has tasks whose keys are in different slots; new tasks like them will be refused")
 	cmd.MarkFlagsMutuallyExclusive("parts", "shards")
 	cmd.MarkFlagsOneRequired("parts", "shards")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {

@@ -1847,7 +1847,7 @@ type SpreadQueueRequest struct {
 	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	Own           bool                   `protobuf:"varint,5,opt,name=own,proto3" json:"own,omitempty"`                     // no other queue may be in these shards
 	DryRun        bool                   `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // changes nothing, and returns the queue as it would be
-	Force         bool                   `protobuf:"varint,7,opt,name=force,proto3" json:"force,omitempty"`                 // although there are tasks with keys in different slots: new tasks like them will be refused
+	Force         bool                   `protobuf:"varint,7,opt,name=force,proto3" json:"force,omitempty"`                 // spread it even if it has tasks whose keys are in different slots; new tasks like them will be refused
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

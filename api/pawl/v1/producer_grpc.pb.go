@@ -37,7 +37,9 @@ const (
 type ProducerServiceClient interface {
 	// Enqueue returns when the task is on stable storage.
 	Enqueue(ctx context.Context, in *EnqueueRequest, opts ...grpc.CallOption) (*EnqueueResponse, error)
-	// EnqueueBatch returns a result for each task: one bad task doesn't fail the others.
+	// EnqueueBatch returns a result for each task: one bad task doesn't fail the others. If the tasks go to several shards, and one does not
+	// answer within about a second of the others, its tasks get unavailable. They may have been enqueued: send them again with the same
+	// request ids.
 	EnqueueBatch(ctx context.Context, in *EnqueueBatchRequest, opts ...grpc.CallOption) (*EnqueueBatchResponse, error)
 	// Produce runs EnqueueBatch for every frame of a long-lived stream, at a fraction of the cost of a call. The metadata at the start of the
 	// stream authenticates the caller; the stream ends when the caller's token does.
@@ -163,7 +165,9 @@ func (c *producerServiceClient) ExplainTask(ctx context.Context, in *ExplainTask
 type ProducerServiceServer interface {
 	// Enqueue returns when the task is on stable storage.
 	Enqueue(context.Context, *EnqueueRequest) (*EnqueueResponse, error)
-	// EnqueueBatch returns a result for each task: one bad task doesn't fail the others.
+	// EnqueueBatch returns a result for each task: one bad task doesn't fail the others. If the tasks go to several shards, and one does not
+	// answer within about a second of the others, its tasks get unavailable. They may have been enqueued: send them again with the same
+	// request ids.
 	EnqueueBatch(context.Context, *EnqueueBatchRequest) (*EnqueueBatchResponse, error)
 	// Produce runs EnqueueBatch for every frame of a long-lived stream, at a fraction of the cost of a call. The metadata at the start of the
 	// stream authenticates the caller; the stream ends when the caller's token does.

@@ -409,8 +409,8 @@ func (x *RetryPolicy) GetJitter() float64 {
 	return 0
 }
 
-// Unique limits a queue to one task per key at a time. In a queue in several shards, key must be in the same slot as the task's other keys: see
-// TaskSpec.key.
+// Unique limits a queue to one task per key at a time. In a queue in several shards, key must be in the same slot as the task's other keys:
+// see TaskSpec.key.
 type Unique struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`                                                          // at most 256 bytes; default: derived from type and payload
@@ -489,9 +489,9 @@ type TaskSpec struct {
 	Timeout        *durationpb.Duration   `protobuf:"bytes,13,opt,name=timeout,proto3" json:"timeout,omitempty"`                                    // of one run, above 0; default: the queue's
 	ExpiresIn      *durationpb.Duration   `protobuf:"bytes,14,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`               // above 0; discarded unless started within this time
 	Retention      *durationpb.Duration   `protobuf:"bytes,15,opt,name=retention,proto3" json:"retention,omitempty"`                                // how long it is kept once ended; default: the queue's for its end state
-	// For fairness, limits and order; at most 256 bytes. In a queue in several shards, key, unique.key and idempotency_key must be in one slot, or the
-	// task is refused: they must be equal, or contain the same text in braces, such as "{order-7}" (the slot of a key is the hash of the text between
-	// its first braces, or else of the whole key).
+	// For fairness, limits and order; at most 256 bytes. In a queue in several shards, key, unique.key and idempotency_key must be in one
+	// slot, or the task is refused: they must be equal, or contain the same text in braces, such as "{order-7}" (the slot of a key is the hash
+	// of the text between its first braces, or else of the whole key).
 	Key     string            `protobuf:"bytes,16,opt,name=key,proto3" json:"key,omitempty"`
 	Tags    []string          `protobuf:"bytes,17,rep,name=tags,proto3" json:"tags,omitempty"`
 	Headers map[string]string `protobuf:"bytes,18,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // correlation ids and trace context travel here

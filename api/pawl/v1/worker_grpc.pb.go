@@ -43,7 +43,8 @@ type WorkerServiceClient interface {
 	Fail(ctx context.Context, in *FailRequest, opts ...grpc.CallOption) (*FailResponse, error)
 	Extend(ctx context.Context, in *ExtendRequest, opts ...grpc.CallOption) (*ExtendResponse, error)
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
-	// Settle carries many acks, fails, extends and releases, each with its own result.
+	// Settle carries many acks, fails, extends and releases, each with its own result. If the items go to several shards, and one does not
+	// answer within about a second of the others, its items get unavailable. They may have taken effect: send them again.
 	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error)
 	// BeginOnce asks whether to bring about an effect that should happen only once, or returns its result.
 	BeginOnce(ctx context.Context, in *BeginOnceRequest, opts ...grpc.CallOption) (*BeginOnceResponse, error)
@@ -176,7 +177,8 @@ type WorkerServiceServer interface {
 	Fail(context.Context, *FailRequest) (*FailResponse, error)
 	Extend(context.Context, *ExtendRequest) (*ExtendResponse, error)
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
-	// Settle carries many acks, fails, extends and releases, each with its own result.
+	// Settle carries many acks, fails, extends and releases, each with its own result. If the items go to several shards, and one does not
+	// answer within about a second of the others, its items get unavailable. They may have taken effect: send them again.
 	Settle(context.Context, *SettleRequest) (*SettleResponse, error)
 	// BeginOnce asks whether to bring about an effect that should happen only once, or returns its result.
 	BeginOnce(context.Context, *BeginOnceRequest) (*BeginOnceResponse, error)

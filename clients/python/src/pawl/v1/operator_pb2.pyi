@@ -822,7 +822,7 @@ class SpreadQueueRequest(google.protobuf.message.Message):
     """changes nothing, and returns the queue as it would be"""
 
     force: builtins.bool
-    """although there are tasks with keys in different slots: new tasks like them will be refused"""
+    """spread it even if it has tasks whose keys are in different slots; new tasks like them will be refused"""
 
     def __init__(self,
         *,

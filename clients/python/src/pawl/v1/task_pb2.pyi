@@ -293,8 +293,8 @@ class RetryPolicy(google.protobuf.message.Message):
 global___RetryPolicy = RetryPolicy
 
 class Unique(google.protobuf.message.Message):
-    """Unique limits a queue to one task per key at a time. In a queue in several shards, key must be in the same slot as the task's other keys: see
-    TaskSpec.key.
+    """Unique limits a queue to one task per key at a time. In a queue in several shards, key must be in the same slot as the task's other keys:
+    see TaskSpec.key.
     """
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     KEY_FIELD_NUMBER: builtins.int
@@ -406,9 +406,9 @@ class TaskSpec(google.protobuf.message.Message):
         """how long it is kept once ended; default: the queue's for its end state"""
         pass
     key: typing.Text
-    """For fairness, limits and order; at most 256 bytes. In a queue in several shards, key, unique.key and idempotency_key must be in one slot, or the
-    task is refused: they must be equal, or contain the same text in braces, such as "{order-7}" (the slot of a key is the hash of the text between
-    its first braces, or else of the whole key).
+    """For fairness, limits and order; at most 256 bytes. In a queue in several shards, key, unique.key and idempotency_key must be in one
+    slot, or the task is refused: they must be equal, or contain the same text in braces, such as "{order-7}" (the slot of a key is the hash
+    of the text between its first braces, or else of the whole key).
     """
 
     @property

@@ -966,7 +966,7 @@ export type SpreadQueueRequest = Message<"pawl.v1.SpreadQueueRequest"> & {
   dryRun: boolean;
 
   /**
-   * although there are tasks with keys in different slots: new tasks like them will be refused
+   * spread it even if it has tasks whose keys are in different slots; new tasks like them will be refused
    *
    * @generated from field: bool force = 7;
    */
@@ -1950,8 +1950,8 @@ export const OperatorService: GenService<{
   },
   /**
    * SpreadQueue spreads a queue over shards: its 64 slots move, the same number to each. Existing tasks stay where they are and drain. When
-   * the call returns, new tasks go to the new shards. While the queue is in several shards, a task whose key, unique key and idempotency key
-   * are in different slots is refused with invalid_argument; if there are such tasks, so is the call, with wrong_state.
+   * the call returns, new tasks go to the new shards. While the queue is in several shards, a task whose key, unique key and idempotency
+   * key are in different slots is refused with invalid_argument. If the queue has such tasks, the call is refused with wrong_state.
    *
    * @generated from rpc pawl.v1.OperatorService.SpreadQueue
    */

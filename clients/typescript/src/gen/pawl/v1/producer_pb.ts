@@ -566,7 +566,9 @@ export const ProducerService: GenService<{
     output: typeof EnqueueResponseSchema;
   },
   /**
-   * EnqueueBatch returns a result for each task: one bad task doesn't fail the others.
+   * EnqueueBatch returns a result for each task: one bad task doesn't fail the others. If the tasks go to several shards, and one does not
+   * answer within about a second of the others, its tasks get unavailable. They may have been enqueued: send them again with the same
+   * request ids.
    *
    * @generated from rpc pawl.v1.ProducerService.EnqueueBatch
    */

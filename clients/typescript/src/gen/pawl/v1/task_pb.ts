@@ -60,8 +60,8 @@ export const RetryPolicySchema: GenMessage<RetryPolicy> = /*@__PURE__*/
   messageDesc(file_pawl_v1_task, 0);
 
 /**
- * Unique limits a queue to one task per key at a time. In a queue in several shards, key must be in the same slot as the task's other keys: see
- * TaskSpec.key.
+ * Unique limits a queue to one task per key at a time. In a queue in several shards, key must be in the same slot as the task's other keys:
+ * see TaskSpec.key.
  *
  * @generated from message pawl.v1.Unique
  */
@@ -203,9 +203,9 @@ export type TaskSpec = Message<"pawl.v1.TaskSpec"> & {
   retention?: Duration | undefined;
 
   /**
-   * For fairness, limits and order; at most 256 bytes. In a queue in several shards, key, unique.key and idempotency_key must be in one slot, or the
-   * task is refused: they must be equal, or contain the same text in braces, such as "{order-7}" (the slot of a key is the hash of the text between
-   * its first braces, or else of the whole key).
+   * For fairness, limits and order; at most 256 bytes. In a queue in several shards, key, unique.key and idempotency_key must be in one
+   * slot, or the task is refused: they must be equal, or contain the same text in braces, such as "{order-7}" (the slot of a key is the hash
+   * of the text between its first braces, or else of the whole key).
    *
    * @generated from field: string key = 16;
    */

@@ -1040,7 +1040,8 @@ export const WorkerService: GenService<{
     output: typeof ReleaseResponseSchema;
   },
   /**
-   * Settle carries many acks, fails, extends and releases, each with its own result.
+   * Settle carries many acks, fails, extends and releases, each with its own result. If the items go to several shards, and one does not
+   * answer within about a second of the others, its items get unavailable. They may have taken effect: send them again.
    *
    * @generated from rpc pawl.v1.WorkerService.Settle
    */
