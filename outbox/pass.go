@@ -41,7 +41,7 @@ type session struct {
 	relay *Relay
 	lease *lease
 	limit int // rows of the next read
-	call  int // the most rows of the next call: fewer than maxCall if a call with more took too long
+	call  int // max rows of the next call: fewer than maxCall if a call with more took too long
 	lanes lanes
 
 	notifications notifications
@@ -94,7 +94,8 @@ func (c *session) pass(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
-// fit adjusts the next call to how long one with n rows took: one that is cut off enqueues nothing, so that a slow connection needs smaller ones.
+// fit adjusts the size of the next call to how long one with n rows took. A call that is cut off enqueues nothing, so a slow connection needs
+// smaller ones.
 func (c *session) fit(n int, took time.Duration, out *outcome) {
 	switch {
 	case took >= callTime && len(out.accepted)+len(out.refused) == 0:
@@ -117,10 +118,10 @@ func (c *session) try(ctx context.Context, queue string) error {
 	return out.waiting[queue]
 }
 
-// callOf returns how many of the rows, at most most, fit into one request.
-func callOf(rows []stored, most int) int {
+// callOf returns how many of the rows fit into one request of at most limit rows.
+func callOf(rows []stored, limit int) int {
 	n, size := 0, 0
-	for n < min(len(rows), most) {
+	for n < min(len(rows), limit) {
 		if size += len(rows[n].task) + len(rows[n].queue) + 100; n > 0 && size > maxCallBytes {
 			break
 		}

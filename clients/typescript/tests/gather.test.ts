@@ -138,7 +138,7 @@ test("the limits hold for tasks that come while the last requests end", async ()
   const client = new Client();
   await client.enqueueEach("a", "b");
   client.requests[0]?.answer();
-  void Promise.resolve().then(() => queueMicrotask(() => client.enqueue("c"))); // after the end of both requests, but not of all that follows
+  void Promise.resolve().then(() => queueMicrotask(() => client.enqueue("c"))); // both requests have ended then, but not all that follows
   client.requests[1]?.answer();
   await turn();
   await client.enqueueEach("d", "e");
