@@ -1548,12 +1548,13 @@ func (x *WorkHello) GetSlots() int32 {
 
 // WorkResponse is a frame from the broker.
 type WorkResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Tasks         []*ClaimedTask         `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
-	Settled       *SettleResponse        `protobuf:"bytes,2,opt,name=settled,proto3" json:"settled,omitempty"`    // for items of settle frames: each item is answered once, those of one shard in order
-	Lost          []*LostClaim           `protobuf:"bytes,3,rep,name=lost,proto3" json:"lost,omitempty"`          // claims that are no longer valid: stop the handler
-	Draining      bool                   `protobuf:"varint,4,opt,name=draining,proto3" json:"draining,omitempty"` // the broker is shutting down: reconnect, to another node if possible
-	Quiet         *QuietNotice           `protobuf:"bytes,5,opt,name=quiet,proto3" json:"quiet,omitempty"`        // an operator's order
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Tasks []*ClaimedTask         `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	// For items of settle frames. Each item is answered once, and those of one shard in order, except that an error may overtake others.
+	Settled       *SettleResponse `protobuf:"bytes,2,opt,name=settled,proto3" json:"settled,omitempty"`
+	Lost          []*LostClaim    `protobuf:"bytes,3,rep,name=lost,proto3" json:"lost,omitempty"`          // claims that are no longer valid: stop the handler
+	Draining      bool            `protobuf:"varint,4,opt,name=draining,proto3" json:"draining,omitempty"` // the broker is shutting down: reconnect, to another node if possible
+	Quiet         *QuietNotice    `protobuf:"bytes,5,opt,name=quiet,proto3" json:"quiet,omitempty"`        // an operator's order
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

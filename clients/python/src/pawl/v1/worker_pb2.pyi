@@ -667,7 +667,7 @@ class WorkResponse(google.protobuf.message.Message):
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ClaimedTask]: ...
     @property
     def settled(self) -> global___SettleResponse:
-        """for items of settle frames: each item is answered once, those of one shard in order"""
+        """For items of settle frames. Each item is answered once, and those of one shard in order, except that an error may overtake others."""
         pass
     @property
     def lost(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___LostClaim]:

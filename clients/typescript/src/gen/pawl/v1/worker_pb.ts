@@ -811,7 +811,7 @@ export type WorkResponse = Message<"pawl.v1.WorkResponse"> & {
   tasks: ClaimedTask[];
 
   /**
-   * for items of settle frames: each item is answered once, those of one shard in order
+   * For items of settle frames. Each item is answered once, and those of one shard in order, except that an error may overtake others.
    *
    * @generated from field: pawl.v1.SettleResponse settled = 2;
    */
