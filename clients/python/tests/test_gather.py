@@ -299,6 +299,15 @@ def test_an_answer_that_leaves_tasks_out_is_a_failure(broker: Broker) -> None:
         other.answer()
 
 
+def test_an_answer_that_leaves_tasks_of_a_batch_out_fails_its_tasks(broker: Broker) -> None:
+    with pawl.App(broker.address) as app:
+        many = futures.ThreadPoolExecutor(1).submit(app.enqueue_many, [app.call("a"), app.call("b")])
+        broker.request().answer_only(1)
+        with pytest.raises(pawl.BatchError) as refused:
+            many.result(_TIMEOUT)
+        assert [type(result) for result in refused.value.results] == [pawl.InternalError] * 2
+
+
 def test_requests_that_succeed_allow_repeats(broker: Broker) -> None:
     with pawl.App(broker.address) as app:
         budget = app._caller._budget
