@@ -121,21 +121,15 @@ type BulkDone struct {
 // PurgeQueue discards the tasks of a queue that are waiting at the time of the call.
 var PurgeQueue = onReplica(verb.Rule{Name: "purge"}, func(ctx context.Context, r *replica, q *QueueCommand) (out BulkDone, err error) {
 	type step struct {
-		n      int
-		next   []byte
-		before store.Time
+		n int
+		engine.Purging
 	}
 	var s step
 	of := newBulk(q.By, task.QueuePurged, q.Queue, nil)
-	for begun := false; !begun || s.next != nil; begun = true {
-		last := s // the function may still run after change has returned, if the outcome is unknown
-		s, out.At, err = change(ctx, r, func(round *engine.Round) (step, error) {
-			done := step{before: last.before}
-			if !begun {
-				done.before = round.Now()
-			}
-			var err error
-			if done.n, done.next, err = engine.Purge(round, q.Namespace, q.Queue, done.before, last.next, purgeChunk); err == nil {
+	for !s.Done {
+		last := s.Purging // the function may still run after change has returned, if the outcome is unknown
+		s, out.At, err = change(ctx, r, func(round *engine.Round) (done step, err error) {
+			if done.n, done.Purging, err = engine.Purge(round, q.Namespace, q.Queue, last, purgeChunk); err == nil {
 				of.Record(round, q.Namespace, int64(done.n))
 			}
 			return done, err

@@ -29,16 +29,15 @@ func (s *story) purgeStep(d *datadriven.TestData) string {
 		limit = number(arg(d, "n"))
 	}
 	bulk := auditlog.Bulk{By: s.by, Action: task.QueuePurged, Call: s.versions, Queue: queue}
-	var next []byte
-	for begun := false; !begun || next != nil; begun = true {
+	for p := (engine.Purging{}); !p.Done; {
 		var err error
-		next, err = engine.Run(s.World, func(r *engine.Round) ([]byte, error) {
-			n, next, err := engine.Purge(r, "default", queue, s.Now, next, limit)
+		p, err = engine.Run(s.World, func(r *engine.Round) (engine.Purging, error) {
+			n, p, err := engine.Purge(r, "default", queue, p, limit)
 			if err == nil {
 				bulk.Record(r, "default", int64(n))
 			}
 			total += int64(n)
-			return next, err
+			return p, err
 		})
 		if err != nil {
 			return answer(err, "")

@@ -14,7 +14,7 @@ func TestWaitingInOneRound(t *testing.T) {
 	s.PerKey.MaxRunning = 5
 	w.PutQueue("default", s, false)
 	purged := func(r *Round) int {
-		n, _, err := Purge(r, "default", "default", r.now, nil, 10)
+		n, _, err := Purge(r, "default", "default", Purging{}, 10)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -86,10 +86,9 @@ func TestPurgeOfOrderedKey(t *testing.T) {
 		t.Fatalf("claimed %d tasks, want 1", len(got))
 	}
 	total := 0
-	var next []byte
-	for begun := false; !begun || next != nil; begun = true {
+	for p := (Purging{}); !p.Done; {
 		n, err := Run(w, func(r *Round) (n int, err error) {
-			n, next, err = Purge(r, "default", "default", w.Now, next, 7)
+			n, p, err = Purge(r, "default", "default", p, 7)
 			return n, err
 		})
 		if err != nil || n > 7 {

@@ -17,11 +17,10 @@ func TestPurgeOfTasksThatMove(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	before := w.Now
-	var next []byte
+	var p Purging
 	purge := func() (n int) {
 		n, err := Run(w, func(r *Round) (n int, err error) {
-			n, next, err = Purge(r, "default", "default", before, next, 1)
+			n, p, err = Purge(r, "default", "default", p, 1)
 			return n, err
 		})
 		if err != nil {
@@ -29,12 +28,12 @@ func TestPurgeOfTasksThatMove(t *testing.T) {
 		}
 		return n
 	}
-	if n := purge(); n != 1 || next == nil {
-		t.Fatalf("purged %d tasks, and goes on at %x, want 1 of 3", n, next)
+	if n := purge(); n != 1 || p.Done {
+		t.Fatalf("purged %d tasks, done: %t, want 1 of 3", n, p.Done)
 	}
 	w.Pass(time.Second)
 	total := 1
-	for next != nil {
+	for !p.Done {
 		total += purge()
 	}
 	if total != 3 {
@@ -62,10 +61,9 @@ func BenchmarkPurge(b *testing.B) {
 			})
 		}
 		b.StartTimer()
-		var next []byte
-		for begun := false; !begun || next != nil; begun = true {
+		for p := (Purging{}); !p.Done; {
 			_, err := Run(w, func(r *Round) (n int, err error) {
-				n, next, err = Purge(r, "default", "default", w.Now, next, perRound)
+				n, p, err = Purge(r, "default", "default", p, perRound)
 				return n, err
 			})
 			if err != nil {
