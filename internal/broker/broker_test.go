@@ -803,6 +803,26 @@ func TestReplayByFilter(t *testing.T) {
 	})
 }
 
+// The message by which another shard cancels a task takes effect once, and that of a caller each time.
+func TestCancelMessage(t *testing.T) {
+	inWorld(t, func(w *world) {
+		on := OnTask{ns, w.enqueue(task.Spec{Queue: "a"})[0]}
+		cancel := TaskCommand{Verb: Cancel, OnTask: on}
+		message := cancel
+		message.Message = task.ID{15: 1}
+		retry := TaskCommand{Verb: Retry, OnTask: on}
+		for i, c := range []struct {
+			call TaskCommand
+			want task.State
+		}{{message, task.Cancelled}, {retry, task.Ready}, {message, task.Ready}, {cancel, task.Cancelled}, {retry, task.Ready}, {cancel, task.Cancelled}} {
+			out, err := OperateTask.Call(context.Background(), w, c.call)
+			if w.must(err); out.View.Exec.State != c.want {
+				t.Errorf("after call %d, a %s, the task is %s, want %s", i+1, c.call.Verb, out.View.Exec.State, c.want)
+			}
+		}
+	})
+}
+
 // Each operation on a task takes effect, even if the shard has dropped its copy of the task's queue.
 func TestOrders(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -29,7 +29,7 @@ func TestHeldShard(t *testing.T) {
 			},
 			"notices": func() error { _, err := RecordNotices.Call(ctx, w, GroupNotices{on, []*Notice{notice}}); return err },
 			"the order to cancel": func() error {
-				_, err := OperateTask.Call(ctx, w, TaskCommand{Verb: Cancel, OnTask: OnTask{ns, ids[0]}, Sent: true})
+				_, err := OperateTask.Call(ctx, w, TaskCommand{Verb: Cancel, OnTask: OnTask{ns, ids[0]}, Message: task.ID{15: 2}})
 				return err
 			},
 			"a step": func() error {

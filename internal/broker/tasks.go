@@ -28,8 +28,8 @@ type TaskCommand struct {
 	Authored
 	OnTask
 	Edit Edit // of Update
-	// Sent is set if another shard cancels the task with its group.
-	Sent bool
+	// Message is the request id of the message by which another shard cancels the task with its group; zero: there is none.
+	Message task.ID
 }
 
 // Pack replaces a nil payload by an empty one, since the wire could not distinguish nil from a payload that the edit leaves alone.
@@ -60,7 +60,7 @@ var OperateTask = onReplica(verb.Rule{Name: "operate"}, func(ctx context.Context
 		return query.Show(round.State(), q.Namespace, q.ID)
 	})
 	run := change[*View]
-	if q.Sent {
+	if q.Message != (task.ID{}) {
 		run = changeWhenFree[*View]
 	}
 	out.View, out.At, err = run(ctx, r, do)
@@ -80,6 +80,9 @@ func (c *TaskCommand) act() (task.Action, func(*engine.Round) error) {
 	ns, id := c.Namespace, c.ID
 	switch c.Verb {
 	case Cancel:
+		if c.Message != (task.ID{}) {
+			return task.TaskCancelled, func(r *engine.Round) error { return engine.CancelOnce(r, ns, id, c.Message) }
+		}
 		return task.TaskCancelled, func(r *engine.Round) error { return engine.Cancel(r, ns, id) }
 	case Retry:
 		return task.TaskRetried, func(r *engine.Round) error { return engine.Retry(r, ns, id, 0) }

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"errors"
+
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -24,5 +26,19 @@ func Cancel(r *Round, ns string, id task.ID) error {
 		c.endAttempt(task.OutcomeCancelled, schema.Failure{})
 		c.noteLost(task.StaleCancelled)
 	}
+	return nil
+}
+
+// CancelOnce is Cancel for a message of another shard, which may arrive again: it changes nothing then, although the task may have been retried
+// meanwhile. Nor does it change a task that has ended.
+func CancelOnce(r *Round, ns string, id, message task.ID) error {
+	q := request{r: r, n: &NewTask{Namespace: ns, ID: id, Spec: task.Spec{RequestID: message, RequestTTL: task.MessageWindow}}}
+	if a, err := q.byRequest(); err != nil || a.Duplicate {
+		return err
+	}
+	if err := Cancel(r, ns, id); err != nil && !errors.Is(err, task.ErrWrongState) {
+		return err
+	}
+	q.assignKeys(nil)
 	return nil
 }

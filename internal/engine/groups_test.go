@@ -24,6 +24,7 @@ type shards struct {
 	tokens map[task.ID]task.Token
 	groups map[task.ID]bool // true: it was cancelled
 	makes  []*workflow.Call
+	orders map[task.ID]bool   // to cancel that were delivered
 	whole  map[task.ID]bool   // groups that have been complete
 	looked [shardCount]uint64 // up to which round check has looked at a shard
 }
@@ -31,7 +32,7 @@ type shards struct {
 const shardCount = 3
 
 func newShards(t *testing.T, seed uint64) *shards {
-	s := &shards{t: t, rng: rand.New(rand.NewPCG(seed, 7)), tokens: map[task.ID]task.Token{}, groups: map[task.ID]bool{}, whole: map[task.ID]bool{}}
+	s := &shards{t: t, rng: rand.New(rand.NewPCG(seed, 7)), tokens: map[task.ID]task.Token{}, groups: map[task.ID]bool{}, orders: map[task.ID]bool{}, whole: map[task.ID]bool{}}
 	for i := range shardCount {
 		w := engine.NewWorld(t)
 		w.PutQueue(queueAt(i), task.DefaultSettings(), false)
@@ -231,8 +232,7 @@ func (s *shards) carry(w *engine.World, notes bool) string {
 		case p.Notice != nil:
 			s.at(p.Notice.Group.Shard()).Round(func(r *engine.Round) { workflow.Receive(r, "default", p.Notice) })
 		case p.Cancel != (task.ID{}):
-			_, err := engine.Run(s.at(p.Cancel.Shard()), func(r *engine.Round) (struct{}, error) { return struct{}{}, engine.Cancel(r, "default", p.Cancel) })
-			s.allow("order", err)
+			s.cancel(p)
 		default:
 			i, err := strconv.Atoi(p.Spec.Queue[1:])
 			if err != nil {
@@ -250,6 +250,19 @@ func (s *shards) carry(w *engine.World, notes bool) string {
 		return "deliver"
 	}
 	return "delivery whose answer is lost"
+}
+
+// cancel delivers an order to cancel a task, which has an effect only once.
+func (s *shards) cancel(p *outbox.Message) {
+	w := s.at(p.Cancel.Shard())
+	_, err := engine.Run(w, func(r *engine.Round) (struct{}, error) {
+		return struct{}{}, engine.CancelOnce(r, "default", p.Cancel, p.Request)
+	})
+	s.allow("order", err)
+	if s.orders[p.Request] && len(w.Last.Transitions) > 0 {
+		s.t.Fatalf("an order to cancel task %s took effect again: it is %s", p.Cancel, w.Last.Transitions[0].To.State)
+	}
+	s.orders[p.Request] = true
 }
 
 func eachExec(w *engine.World, fn func(id task.ID, x *schema.Exec)) {

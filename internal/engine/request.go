@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// request is an enqueue that may be a repeat: its idempotency key or request id may already belong to a task.
+// request is a call that may be a repeat: its idempotency key or request id may already belong to a task.
 type request struct {
 	r     *Round
 	n     *NewTask

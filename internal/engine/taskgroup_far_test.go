@@ -67,6 +67,61 @@ func TestCancelReachesOtherShards(t *testing.T) {
 	}
 }
 
+// A cancel message that arrives again does not cancel a task that was retried meanwhile, whether it was the message that had ended the task or not.
+func TestCancelArrivesAgain(t *testing.T) {
+	for what, end := range map[string]func(r *engine.Round, id task.ID) error{
+		"the message": func(*engine.Round, task.ID) error { return nil },
+		"a caller":    func(r *engine.Round, id task.ID) error { return engine.Discard(r, "default", id, 0) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := engine.NewWorld(t)
+			w.PutQueue("default", task.DefaultSettings(), false)
+			a, err := w.Enqueue(task.Spec{Type: "a", Queue: "default", Priority: task.Normal})
+			if err != nil {
+				t.Fatal(err)
+			}
+			do := func(fn func(r *engine.Round) error) task.State {
+				t.Helper()
+				x, err := engine.Run(w, func(r *engine.Round) (*schema.Exec, error) {
+					if err := fn(r); err != nil {
+						return nil, err
+					}
+					return r.Exec("default", a.ID)
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := w.Check(); err != nil {
+					t.Fatal(err)
+				}
+				return x.State
+			}
+			cancel := func(message byte) task.State {
+				return do(func(r *engine.Round) error { return engine.CancelOnce(r, "default", a.ID, task.ID{15: message}) })
+			}
+			retry := func(r *engine.Round) error { return engine.Retry(r, "default", a.ID, 0) }
+			do(func(r *engine.Round) error { return end(r, a.ID) })
+			if got := cancel(1); !got.Ended() {
+				t.Fatalf("after the message the task is %s", got)
+			}
+			do(retry)
+			w.BecomeLeader()
+			w.Pass(task.MessageWindow - time.Second)
+			if got := cancel(1); got != task.Ready {
+				t.Errorf("after the message arrived again the task is %s, want ready", got)
+			}
+			if got := cancel(2); got != task.Cancelled {
+				t.Errorf("after another message the task is %s, want cancelled", got)
+			}
+			do(retry)
+			w.Pass(task.MessageWindow)
+			if got := cancel(1); got != task.Cancelled {
+				t.Errorf("after a message of long ago the task is %s, want cancelled: it is not remembered for ever", got)
+			}
+		})
+	}
+}
+
 // A group that is limited to some queues has no members and no follow-ups of members elsewhere, and is visible to callers who may see all of them.
 func TestGroupWithinQueues(t *testing.T) {
 	w := engine.NewWorld(t)

@@ -69,9 +69,9 @@ func groupDue(r *engine.Round, d schema.Deadline) {
 // cancelSome cancels the next members of a group that have not ended.
 func cancelSome(r *engine.Round, ns string, g *taskGroup) {
 	refs, members := membersOf(r.Tx(), ns, g.id, g.cancelCursor, cancelChunk)
-	for i, m := range members {
+	for _, m := range members {
 		if m.pending() && m.id != (task.ID{}) {
-			cancelMember(r, ns, g.id, refs[i], m.id)
+			cancelMember(r, ns, g.id, m.id)
 		}
 	}
 	if len(refs) == cancelChunk {
@@ -86,12 +86,12 @@ func cancelSome(r *engine.Round, ns string, g *taskGroup) {
 }
 
 // cancelMember cancels a member, or sends its shard an order to do so.
-func cancelMember(r *engine.Round, ns string, group, ref, id task.ID) {
+func cancelMember(r *engine.Round, ns string, group, id task.ID) {
 	if id.Shard() == group.Shard() {
 		_ = engine.Cancel(r, ns, id) // it may have ended, which its home then knows
 		return
 	}
-	r.Send(ns, &outbox.Message{Request: engine.RequestOf(engine.PartID(group, ref), cancelOrders), Cancel: id})
+	r.Send(ns, &outbox.Message{Request: engine.RequestOf(engine.PartID(group, id), cancelOrders), Cancel: id})
 }
 
 // cancelOrders keeps the ids of cancel orders apart from those of tasks and notices.

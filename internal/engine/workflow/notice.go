@@ -80,7 +80,7 @@ func Receive(r *engine.Round, ns string, n *outbox.Notice) {
 	}
 	advance(r, ns, g, died)
 	if g.state == Cancelled && met && to.revision == 0 && to.pending() {
-		cancelMember(r, ns, g.id, n.Ref, to.id)
+		cancelMember(r, ns, g.id, to.id)
 	}
 }
 
@@ -95,7 +95,7 @@ func noteFollower(r *engine.Round, ns string, g *taskGroup, b outbox.NewMember) 
 	}
 	setMember(r, ns, g, b.Ref, nil, m)
 	if g.state == Cancelled && m.id != (task.ID{}) {
-		cancelMember(r, ns, g.id, b.Ref, m.id)
+		cancelMember(r, ns, g.id, m.id)
 	}
 }
 

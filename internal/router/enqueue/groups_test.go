@@ -197,7 +197,7 @@ func TestOutboxIsSent(t *testing.T) {
 			return broker.Nothing{}, errs[q.Shard]
 		})
 		verbtest.On(s.Answers, broker.OperateTask, func(_ context.Context, q *broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
-			s.Note("%v in %d", q.Verb == broker.Cancel, q.ID.Shard())
+			s.Note("%s by %d in %d", q.Verb, q.Message[15], q.ID.Shard())
 			return out, errs[q.ID.Shard()]
 		})
 		notice := func(shard uint32) *broker.OutboxMessage {
@@ -207,12 +207,14 @@ func TestOutboxIsSent(t *testing.T) {
 			return &broker.OutboxMessage{Spec: task.Spec{Type: typ, Queue: "one"}}
 		}
 		s.Refused["bad"], s.Fails = routertest.ErrAway, routertest.ErrAway
-		messages := []*broker.OutboxMessage{notice(2), job("job"), {Cancel: task.NewID(2, 1, 1)}, notice(3), {Notification: &task.Notification{}},
-			job("bad"), notice(2), {Cancel: task.NewID(3, 1, 1)}}
+		order := func(request byte, shard uint32) *broker.OutboxMessage {
+			return &broker.OutboxMessage{Request: task.ID{15: request}, Cancel: task.NewID(shard, 1, 1)}
+		}
+		messages := []*broker.OutboxMessage{notice(2), job("job"), order(8, 2), notice(3), {Notification: &task.Notification{}}, job("bad"), notice(2), order(9, 3)}
 		out := m.Outbox.Send(context.Background(), routertest.Namespace, messages)
 		all := strings.Split(s.Was(), ", ")
 		slices.Sort(all)
-		if want := "1 notices in 3, 1 notifications, 2 notices in 2, enqueue [job bad] in 1, true in 2, true in 3"; strings.Join(all, ", ") != want {
+		if want := "1 notices in 3, 1 notifications, 2 notices in 2, cancel by 8 in 2, cancel by 9 in 3, enqueue [job bad] in 1"; strings.Join(all, ", ") != want {
 			t.Errorf("calls %q, want %s", all, want)
 		}
 		for i := range out {
@@ -224,7 +226,7 @@ func TestOutboxIsSent(t *testing.T) {
 		if out := m.Outbox.Send(context.Background(), routertest.Namespace, messages[4:5]); out[0].Err != nil || s.Was() != "1 notifications" {
 			t.Errorf("sending one notification: %v", out[0].Err)
 		}
-		if m.Outbox.Send(context.Background(), routertest.Namespace, messages[2:3]); s.Was() != "true in 2" {
+		if m.Outbox.Send(context.Background(), routertest.Namespace, messages[2:3]); s.Was() != "cancel by 8 in 2" {
 			t.Error("sending one cancel made other calls too")
 		}
 	})

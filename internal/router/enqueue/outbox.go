@@ -78,7 +78,8 @@ func (o *Outbox) deliverCancels(ctx context.Context, ns string, messages []*brok
 			continue
 		}
 		// It has no author: the group's shard has recorded who cancelled the group.
-		_, err := broker.OperateTask.Call(ctx, o.forward, broker.TaskCommand{Verb: broker.Cancel, Sent: true, OnTask: broker.OnTask{Namespace: ns, ID: messages[i].Cancel}})
+		on := broker.OnTask{Namespace: ns, ID: messages[i].Cancel}
+		_, err := broker.OperateTask.Call(ctx, o.forward, broker.TaskCommand{Verb: broker.Cancel, Message: messages[i].Request, OnTask: on})
 		if out[i].Err = err; errors.Is(err, task.ErrUnavailable) || ctx.Err() != nil {
 			away = err
 		}
