@@ -154,7 +154,7 @@ func (w *world) mustGoOn(damaged, queue string) {
 	}
 }
 
-// mustNameApart checks that the log names each row that was set apart, and that the table has it.
+// mustNameApart checks that the log names each row that was set apart, that the table has it, and that the status of its namespace counts it.
 func (w *world) mustNameApart() {
 	w.t.Helper()
 	r, err := w.replica(one)
@@ -163,6 +163,10 @@ func (w *world) mustNameApart() {
 	w.must(err)
 	if lines := int64(strings.Count(w.log.String(), "was set apart")); n[ns] < 3 || lines != n[ns] {
 		w.t.Errorf("%v rows are set apart, and the log names %d", n, lines)
+	}
+	status, err := w.NamespaceStatus(context.Background(), ns, 0)
+	if w.must(err); status.Apart != n[ns] {
+		w.t.Errorf("%v rows are set apart, and the status counts %d", n, status.Apart)
 	}
 }
 

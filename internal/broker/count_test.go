@@ -81,7 +81,7 @@ func TestDuplicatesAndStaleVerbsCount(t *testing.T) {
 		if s := recorder.StaleTotals(); len(s) != 1 || s[0].Reason != task.StaleExpired || s[0].Count != 1 {
 			t.Errorf("stale verbs: %+v", s)
 		}
-		all, _, err := w.statusesOf(context.Background(), []uint32{one})
+		all, err := w.QueueStatuses(context.Background(), 0)
 		if err != nil || len(all) != 1 || all[0].Dead != 1 || all[0].Ready != 0 {
 			t.Errorf("the queue statuses are %+v (%v), want one dead letter and nothing ready", all, err)
 		}

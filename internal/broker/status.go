@@ -31,43 +31,43 @@ const newDeadTime = time.Hour
 // part is the status of one shard's queues.
 type part struct {
 	r       *replica
-	shard   uint32
 	all     []*QueueStatus
+	apart   map[string]int64    // rows set apart lately, by namespace
 	ready   []*QueueStatus      // with ready tasks, those with the most first
 	workers []task.QueueWorkers // of the queues in ready
 }
 
 // statusesOf returns the status of all queues in some shards that this node leads. Dead letters of the last hour are new. It reads
 // outside the rounds, except for a moment in the leader's memory per queue with ready tasks: it examines those with the most tasks, and
-// checks for the others only whether anybody takes their tasks. A shard that another node leads by now is left out; the rest was read.
-func (b *Broker) statusesOf(ctx context.Context, shards []uint32) (all []*QueueStatus, were []uint32, err error) {
-	var parts []*part
+// checks for the others only whether anybody takes their tasks. A shard that another node leads by now is left out.
+func (b *Broker) statusesOf(ctx context.Context, shards []uint32) (parts []*part, err error) {
+	var read []*part
 	var names []QueueName
 	for _, id := range shards {
 		p, err := b.partOf(ctx, id)
 		if ctx.Err() != nil {
-			return nil, nil, ctx.Err()
+			return nil, ctx.Err()
 		}
 		if err != nil {
 			continue
 		}
-		parts = append(parts, p)
+		read = append(read, p)
 		for _, s := range p.ready {
 			names = append(names, QueueName{s.Namespace, s.Queue})
 		}
 	}
 	workers := b.workers(ctx, names)
-	for _, p := range parts {
+	for _, p := range read {
 		p.workers, workers = workers[:len(p.ready)], workers[len(p.ready):]
 		err := p.examine(ctx)
 		if ctx.Err() != nil {
-			return nil, nil, ctx.Err()
+			return nil, ctx.Err()
 		}
 		if err == nil {
-			all, were = append(all, p.all...), append(were, p.shard)
+			parts = append(parts, p)
 		}
 	}
-	return all, were, nil
+	return parts, nil
 }
 
 // partOf reads the status of a shard's queues, without the leader's memory.
@@ -78,7 +78,7 @@ func (b *Broker) partOf(ctx context.Context, shardID uint32) (*part, error) {
 	}
 	now, _ := r.shard.Now() // if another node leads by now, the read fails
 	p, _, err := read(ctx, r, func(from store.Reader) (p *part, err error) {
-		p = &part{r: r, shard: shardID}
+		p = &part{r: r, apart: schema.CountApart(from, now.Add(-apartNew))}
 		p.all, p.ready, err = explain.QueueStatuses(from, now.Add(-newDeadTime))
 		return p, err
 	})
@@ -229,7 +229,8 @@ type statusRead struct {
 	terms  map[uint32]uint64 // of the shards that the node led when it began
 	done   chan struct{}     // closed when it has ended
 	queues []*QueueStatus
-	shards []uint32 // that were read
+	shards []uint32         // that were read
+	apart  map[string]int64 // rows set apart lately in them, by namespace
 	err    error
 }
 
@@ -276,8 +277,9 @@ func (r *statusRead) run(b *Broker) {
 	ctx, cancel := context.WithTimeout(b.stopping, statusTimeout)
 	defer cancel()
 	began := time.Now()
-	parts, shards, err := b.statusesOf(ctx, slices.Sorted(maps.Keys(r.terms)))
-	r.queues, r.shards, r.err = joinParts(parts), shards, err
+	parts, err := b.statusesOf(ctx, slices.Sorted(maps.Keys(r.terms)))
+	r.join(parts)
+	r.err = err
 	s := &b.statusCache
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,25 +293,31 @@ func (r *statusRead) run(b *Broker) {
 	close(r.done)
 }
 
-// joinParts joins the parts of each queue.
-func joinParts(parts []*QueueStatus) (all []*QueueStatus) {
+// join joins the status of the shards. A queue with partitions in several of them is one.
+func (r *statusRead) join(parts []*part) {
 	known := map[QueueName]*QueueStatus{}
-	for _, q := range parts {
-		of := QueueName{q.Namespace, q.Queue}
-		if known[of] != nil {
-			known[of].Add(q)
-			continue
+	r.apart = map[string]int64{}
+	for _, p := range parts {
+		r.shards = append(r.shards, p.r.id)
+		for ns, n := range p.apart {
+			r.apart[ns] += n
 		}
-		known[of] = q
-		all = append(all, q)
+		for _, q := range p.all {
+			of := QueueName{q.Namespace, q.Queue}
+			if known[of] != nil {
+				known[of].Add(q)
+				continue
+			}
+			known[of] = q
+			r.queues = append(r.queues, q)
+		}
 	}
-	return all
 }
 
 // NamespaceStatus returns the status of a namespace's queues in the shards that this node leads.
 func (b *Broker) NamespaceStatus(ctx context.Context, ns string, age time.Duration) (n NamespaceStatus, err error) {
 	read, err := b.statuses(ctx, age)
-	n.Shards = slices.Clone(read.shards)
+	n.Shards, n.Apart = slices.Clone(read.shards), read.apart[ns]
 	for _, s := range read.queues {
 		if s.Namespace != ns {
 			continue
@@ -326,9 +334,6 @@ func (b *Broker) NamespaceStatus(ctx context.Context, ns string, age time.Durati
 			busy.Blocked = slices.Clone(s.Blocked)
 			n.Busy = append(n.Busy, &busy)
 		}
-	}
-	for _, id := range b.Led() {
-		n.Apart += b.Apart(ctx, id)[ns]
 	}
 	return n, err
 }

@@ -138,19 +138,20 @@ func TestNamespaceAddsUp(t *testing.T) {
 				Idle: idle, Examined: examined}
 		}
 		w.statusCache.at, w.statusCache.took = time.Now(), time.Second
-		w.statusCache.last = &statusRead{terms: termsOf(w.Broker), shards: []uint32{one},
+		w.statusCache.last = &statusRead{terms: termsOf(w.Broker), shards: []uint32{one}, apart: map[string]int64{ns: 3, "other": 4},
 			queues: []*QueueStatus{of(ns, "a", 1, false, true), of(ns, "b", 10, true, false), of("other", "a", 100, true, true), of(ns, "c", 1000, true, false)}}
 		got, err := w.NamespaceStatus(ctx, ns, time.Minute)
 		w.must(err)
 		if want := "[{b 20} {c 2000}]"; len(got.Queues) != 3 || fmt.Sprint(got.Idle) != want || len(got.Busy) != 1 || got.Busy[0].Queue != "a" || !slices.Equal(got.Shards, []uint32{one}) {
 			t.Errorf("NamespaceStatus has queues %v of shards %v, idle %+v, want %s, busy %v", got.Queues, got.Shards, got.Idle, want, got.Busy)
 		}
-		if got.Scheduled != 1011 || got.Ready != 2022 || got.Claimed != 3033 || got.Retrying != 4044 || got.Dead != 5055 || got.Poisoned != 6066 || got.NewDead != 7077 {
+		if got.Scheduled != 1011 || got.Ready != 2022 || got.Claimed != 3033 || got.Retrying != 4044 || got.Dead != 5055 || got.Poisoned != 6066 || got.NewDead != 7077 ||
+			got.Apart != 3 {
 			t.Errorf("NamespaceStatus adds the tasks up to %+v", got)
 		}
 		two := got
 		if two.Add(&got); len(two.Queues) != 3 || two.Scheduled != 2022 || two.Ready != 4044 || two.Claimed != 6066 || two.Retrying != 8088 || two.Dead != 10110 || two.Poisoned != 12132 ||
-			two.NewDead != 14154 || fmt.Sprint(two.Idle) != "[{b 40} {c 4000}]" || len(two.Busy) != 1 {
+			two.NewDead != 14154 || two.Apart != 6 || fmt.Sprint(two.Idle) != "[{b 40} {c 4000}]" || len(two.Busy) != 1 {
 			t.Errorf("the sum of two nodes is %+v", two)
 		}
 		w.pass(statusShare*time.Second - time.Millisecond)
