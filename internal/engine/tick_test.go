@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/binary"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -108,4 +109,30 @@ func BenchmarkDue(b *testing.B) {
 		w.Pass(spec.Delay)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*tasks), "ns/task")
+}
+
+// Rows that are no deadlines of this release, more than one round reads, stop nothing that is due after them.
+func TestManyUnknownDeadlines(t *testing.T) {
+	for _, rows := range []int{1, tickLimit - 1, tickLimit, 2*tickLimit + 1} {
+		w := NewWorld(t)
+		w.Round(func(r *Round) {
+			for i := range rows {
+				r.tx.Set(schema.DeadlineKey(w.Now, 200, "default", binary.BigEndian.AppendUint32(nil, uint32(i))), nil)
+			}
+		})
+		delayed := oneJob()
+		delayed.Delay = time.Second
+		a, err := w.Enqueue(delayed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.BecomeLeader()
+		w.Pass(time.Second)
+		if x, err := schema.ReadExec(w.Store, "default", a.ID); err != nil || x.State != task.Ready {
+			t.Errorf("after %d rows that are no deadlines, the task is %+v (%v), want ready", rows, x, err)
+		}
+		if n := schema.CountApart(w.Store, 0); n["default"] != min(int64(rows), maxApart) {
+			t.Errorf("%v of %d rows are set apart", n, rows)
+		}
+	}
 }

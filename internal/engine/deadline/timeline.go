@@ -38,7 +38,7 @@ type Bounds struct {
 // Due is what is due.
 type Due struct {
 	Deadlines []schema.Deadline // in order of time
-	Lines     []int             // the timelines they are from. Their positions were reset: the caller must set them
+	Lines     []int             // the timelines that were read. Their positions were reset: the caller must set them
 	Whole     bool              // these are all
 	Unknown   []schema.Apart    // rows that are no deadlines
 }
@@ -52,13 +52,19 @@ func (t *Timelines) ReadDue(tx *store.Tx, now store.Time, most Bounds, known fun
 		if one.next > now {
 			continue
 		}
-		some, unknown, all := one.readDue(tx, line, now, most, known)
-		out.Unknown = append(out.Unknown, unknown...)
-		if last := len(some) - 1; !all && (end == nil || some[last].Compare(*end) < 0) {
-			end = &some[last]
+		some := one.readDue(tx, line, now, most, known)
+		out.Unknown = append(out.Unknown, some.Unknown...)
+		last := len(some.Deadlines) - 1
+		if !some.Whole && last < 0 { // what is due first may be behind these rows
+			return Due{Unknown: out.Unknown}
 		}
-		due, out.Lines = append(due, some...), append(out.Lines, line)
-		*one = timeline{next: math.MaxInt64}
+		if !some.Whole && (end == nil || some.Deadlines[last].Compare(*end) < 0) {
+			end = &some.Deadlines[last]
+		}
+		due, out.Lines = append(due, some.Deadlines...), append(out.Lines, line)
+	}
+	for _, line := range out.Lines {
+		t[line] = timeline{next: math.MaxInt64}
 	}
 	if len(out.Lines) > 1 {
 		slices.SortFunc(due, schema.Deadline.Compare)
@@ -83,7 +89,7 @@ func upTo(due []schema.Deadline, most int) []schema.Deadline {
 }
 
 // readDue reads the deadlines that are due in one timeline.
-func (t *timeline) readDue(tx *store.Tx, line int, now store.Time, most Bounds, known func(schema.DeadlineKind) bool) (due []schema.Deadline, unknown []schema.Apart, all bool) {
+func (t *timeline) readDue(tx *store.Tx, line int, now store.Time, most Bounds, known func(schema.DeadlineKind) bool) (out Due) {
 	lo := schema.TimelineKey(line, t.next)
 	if bytes.Compare(t.after, lo) > 0 {
 		lo = t.after
@@ -92,18 +98,20 @@ func (t *timeline) readDue(tx *store.Tx, line int, now store.Time, most Bounds, 
 	tx.Scan(lo, schema.TimelineKey(line, now+1), func(k, v []byte) bool {
 		d, ok := schema.ParseDeadline(k, v)
 		if !ok || !known(d.Kind) {
-			unknown = append(unknown, schema.Apart{Namespace: d.Namespace, Key: bytes.Clone(k), Value: bytes.Clone(v), Reason: "it is no deadline of this release"})
+			out.Unknown = append(out.Unknown, schema.Apart{Namespace: d.Namespace, Key: bytes.Clone(k), Value: bytes.Clone(v),
+				Reason: "it is no deadline of this release"})
 			acts++
 			return acts < most.Acts
 		}
-		due = append(due, d)
+		out.Deadlines = append(out.Deadlines, d)
 		acts += d.Acts()
 		if d.Kind == schema.OnTick {
 			births++
 		}
 		return acts < most.Acts && births < most.Births
 	})
-	return due, unknown, acts < most.Acts && births < most.Births
+	out.Whole = acts < most.Acts && births < most.Births
+	return out
 }
 
 // Advance makes the next round start after the last deadline of this one: before it there are only tombstones now, apart from what was set meanwhile.
