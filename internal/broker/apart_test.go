@@ -48,8 +48,9 @@ func TestDamagedRowsStopNothing(t *testing.T) {
 				w.pass(3 * time.Minute)
 				w.mustGoOn("all", last)
 				problems, _, err := w.Check(ctx, one)
-				if err != nil || !strings.Contains(strings.Join(problems, "\n"), "was set apart") {
-					t.Errorf("check does not report what was set apart: %q, %v", problems, err)
+				apart := slices.DeleteFunc(problems, func(p string) bool { return !strings.Contains(p, "was set apart") })
+				if err != nil || len(apart) == 0 || strings.HasSuffix(apart[0], "(<nil>)") {
+					t.Errorf("check reports what was set apart as %q, %v", apart, err)
 				}
 				w.mustNameApart()
 			})

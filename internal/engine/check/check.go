@@ -200,6 +200,10 @@ func (c *checker) compareTables() {
 func (c *checker) findApart() {
 	c.Scan(schema.TableApart, func(k, v []byte) {
 		a, err := schema.DecodeApart(v)
-		c.Find("row %q of table %q was set apart at %s: %s (%v)", a.Key, a.Key[:min(len(a.Key), 1)], a.At.Time().Format(time.RFC3339), a.Reason, err)
+		if err != nil {
+			c.Find("row %q, which was set apart: %v", k, err)
+			return
+		}
+		c.Find("row %q of table %q was set apart at %s: %s", a.Key, a.Key[:min(len(a.Key), 1)], a.At.Time().Format(time.RFC3339), a.Reason)
 	})
 }
