@@ -218,8 +218,8 @@ func read[T any](ctx context.Context, r *replica, fn func(store.Reader) (T, erro
 // maxDamages is how many rows one call may have set apart before it fails.
 const maxDamages = 10
 
-// setDamageApart sets the row apart on which a call has failed, if others need it too: it would stop a queue, a namespace, or a loop. It reports whether
-// the call may run again.
+// setDamageApart sets apart the row on which a call has failed, if others need it too: it would stop a queue, a namespace, or a loop. It reports
+// whether the call may run again.
 func (r *replica) setDamageApart(ctx context.Context, err error) bool {
 	var damage *schema.DamageError
 	if !errors.As(err, &damage) || len(damage.Key) == 0 {

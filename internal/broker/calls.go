@@ -50,7 +50,8 @@ func (b *Broker) Enqueue(ctx context.Context, shardID uint32, ns string, specs [
 }
 
 // enqueue is withQueues for an enqueue. Messages of other shards wait while the shard is held.
-func (r *replica) enqueue(ctx context.Context, ns string, queues []string, specs []task.Spec, fn func(*engine.Round) ([]Enqueued, error)) ([]Enqueued, Stamp, error) {
+func (r *replica) enqueue(ctx context.Context, ns string, queues []string, specs []task.Spec,
+	fn func(*engine.Round) ([]Enqueued, error)) ([]Enqueued, Stamp, error) {
 	if !slices.ContainsFunc(specs, func(s task.Spec) bool { return s.RequestTTL > 0 }) {
 		return withQueues(ctx, r, ns, queues, fn)
 	}

@@ -72,7 +72,6 @@ func (t *ticker) oneByOne(ctx context.Context) {
 		var err error
 		more, _, err = change(ctx, t.r, func(round *engine.Round) (bool, error) {
 			engine.TickOne(round, func(d schema.Deadline) { one = d })
-			t.set(t.r.leader.NextDeadline())
 			return t.r.leader.FirstDeadline() <= round.Now(), nil
 		})
 		var panicked *shard.PanicError

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
@@ -42,7 +43,7 @@ func SetMessageApart(r *Round, ns string, request task.ID, reason string) {
 	}
 }
 
-// SetRowApart moves a row out of the way that the leader needs for a queue or a namespace as a whole. The queue or namespace is then as without it.
+// SetRowApart moves a row that the leader needs for a queue or a namespace as a whole. The queue or namespace is then as without it.
 // The row of a ready task, which names its place in a lane, is one: all claims that reach it need the task.
 func SetRowApart(r *Round, key []byte, reason string) {
 	if ns, queue, lane, seq, ok := schema.ParseReady(key); ok {
@@ -95,36 +96,25 @@ func leavePlace(r *Round, q *Queue, lane schema.LaneName, seq uint64, row []byte
 	q.lanes.ForgetIdle(lane.Key)
 }
 
-// SetDeadlineApart moves a deadline that can't be handled out of the way, of a shared one only the given tasks or keys.
+// SetDeadlineApart moves a deadline that can't be handled; of a shared one, only the given tasks or keys.
 func SetDeadlineApart(r *Round, d schema.Deadline, reason string) {
 	row, ok := r.tx.Get(d.Key())
 	if !ok {
 		return // it is gone by now
 	}
 	rest, _ := schema.ParseDeadline(d.Key(), row)
-	for _, id := range d.Shared {
-		rest.Shared = without(rest.Shared, func(other task.ID) bool { return other == id })
-	}
-	for _, key := range d.Keys {
-		rest.Keys = without(rest.Keys, func(other []byte) bool { return string(other) == string(key) })
-	}
+	rest.Shared = slices.DeleteFunc(rest.Shared, func(id task.ID) bool { return slices.Contains(d.Shared, id) })
+	rest.Keys = slices.DeleteFunc(rest.Keys, func(key []byte) bool {
+		return slices.ContainsFunc(d.Keys, func(apart []byte) bool { return bytes.Equal(apart, key) })
+	})
 	setApart(r, schema.Apart{Namespace: d.Namespace, Key: d.Key(), Value: d.Value(), Reason: reason})
 	if len(rest.Shared)+len(rest.Keys) > 0 {
 		r.tx.Set(rest.Key(), rest.Value())
 	}
 }
 
-func without[T any](list []T, is func(T) bool) (rest []T) {
-	for _, v := range list {
-		if !is(v) {
-			rest = append(rest, v)
-		}
-	}
-	return rest
-}
-
-// TickOne is Tick for the first thing that is due, of a shared deadline the first task or key. It passes it to begin before it handles it: if it
-// panics, the next round can set it apart.
+// TickOne is Tick for the first deadline that is due; of a shared one, for its first task or key. It calls begin before it handles the deadline, so that
+// the next round can set the deadline apart after a panic.
 func TickOne(r *Round, begin func(schema.Deadline)) {
 	if r.l.FirstDeadline() > r.now {
 		return

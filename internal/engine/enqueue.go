@@ -103,7 +103,8 @@ func (q *Queue) admit(n *NewTask, x *schema.Exec, resolved *unique.Resolution) e
 	moved := q.config.Closes(&n.Spec) || n.Routed != 0 && n.Routed < q.config.Moved
 	switch stays := resolved.Taken() && (closed == 0 || closed == task.AllSlots || n.Slots().Len() == 1); {
 	case moved && stays && n.IdempotencyKey != "": // another shard may give that away at the same time
-		return task.Unavailable(time.Second, "unique.key %q of queue %q belongs to task %s in a shard that the key's slot has left: a task that has an idempotency key too can't be enqueued before that task has ended",
+		return task.Unavailable(time.Second, "unique.key %q of queue %q belongs to task %s in a shard that the key's slot has left: "+
+			"a task that has an idempotency key too can't be enqueued before that task has ended",
 			n.Unique.Key, n.Queue, resolved.HolderID)
 	case moved && !stays, n.AfterMoved && !resolved.Taken():
 		return ErrSlotMoved

@@ -19,8 +19,13 @@ var mustBeEmpty = []struct {
 }{{schema.TableQueue, "queues"}, {schema.TablePlan, "schedules"}, {schema.TableOutbox, "tasks on their way to other shards"}, {schema.TableArchive, "dead letters on their way to the archive"}}
 
 // erasable lists the tables that may have rows of a namespace without queues.
-var erasable = []byte{schema.TableEnvelope, schema.TableExec, schema.TableListed, schema.TableResult, schema.TableCheckpoint, schema.TableAttempt, schema.TableKey, schema.TableRequest, schema.TableUnique, schema.TableClaimKey, schema.TableClaimed, schema.TableOnce,
-	schema.TableUse, schema.TableCounts, schema.TableBreaker, schema.TableProgress, schema.TableTick, schema.TableDeletion, schema.TableFollow, schema.TableGroup, schema.TableMember, schema.TableOperation, schema.TableStep, schema.TableShare, schema.TableWatch, schema.TableNotification, schema.TableZone, schema.TableApart}
+var erasable = []byte{
+	schema.TableEnvelope, schema.TableExec, schema.TableListed, schema.TableResult, schema.TableCheckpoint, schema.TableAttempt,
+	schema.TableKey, schema.TableRequest, schema.TableUnique, schema.TableClaimKey, schema.TableClaimed, schema.TableOnce,
+	schema.TableUse, schema.TableCounts, schema.TableBreaker, schema.TableProgress, schema.TableTick, schema.TableDeletion,
+	schema.TableFollow, schema.TableGroup, schema.TableMember, schema.TableOperation, schema.TableStep, schema.TableShare,
+	schema.TableWatch, schema.TableNotification, schema.TableZone, schema.TableApart,
+}
 
 // maxScanned bounds the deadlines that one call of DeadlinesOf looks at: deadlines are ordered by time, and those of all namespaces are mixed.
 const maxScanned = 100_000

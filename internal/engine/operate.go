@@ -43,7 +43,8 @@ func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 			cure = "discard it and restore it from the archive"
 		}
 		return &task.Error{Code: task.CodeWrongState, State: from.State,
-			Message: fmt.Sprintf("retry %q: a task in another shard may hold its unique key %q, since slots of queue %q have moved: %s", id, from.Unique.Key, from.Queue, cure)}
+			Message: fmt.Sprintf("retry %q: a task in another shard may hold its unique key %q, since slots of queue %q have moved: %s",
+				id, from.Unique.Key, from.Queue, cure)}
 	}
 	c := r.Change(ns, id, from)
 	to := c.To

@@ -116,7 +116,8 @@ func (s *Spec) CheckSlots() error {
 	}
 	for _, k := range keys {
 		if first := keys[0]; KeySlot(k.value) != KeySlot(first.value) {
-			return Invalid(k.field, "%q is not in the slot of %s %q, as a queue in several shards requires: make them equal, or give both the same text in braces, such as %q",
+			return Invalid(k.field, "%q is not in the slot of %s %q, as a queue in several shards requires: "+
+				"make them equal, or give both the same text in braces, such as %q",
 				clip(k.value), first.field, clip(first.value), clip(Beside(first.value, k.value)))
 		}
 	}

@@ -137,7 +137,7 @@ func (a *Polls) Begin(now store.Time) {
 	}
 }
 
-// Of returns the polls of a queue, and of which a claim still waits.
+// Of returns the polls of a queue. Those of which a claim still waits say so.
 func (a *Polls) Of(ns, queue string, claims *Claims) explain.Workers {
 	name := queueKey{ns, queue}
 	known := explain.Workers{Since: a.since}

@@ -75,7 +75,8 @@ func (s *Shared) Seal(tx *store.Tx, t *Timelines) {
 		if row.Kind == schema.OnLease && row.leases == 0 {
 			continue // all of them ended in the round
 		}
-		d := schema.Deadline{At: row.At, Kind: row.Kind, Namespace: row.Namespace, Rest: binary.BigEndian.AppendUint64(nil, tx.NextSeq()), Shared: row.ids, Keys: row.keys}
+		d := schema.Deadline{At: row.At, Kind: row.Kind, Namespace: row.Namespace, Shared: row.ids, Keys: row.keys,
+			Rest: binary.BigEndian.AppendUint64(nil, tx.NextSeq())}
 		row.Key = d.Key()
 		tx.Set(row.Key, d.Value())
 		t.Set(row.At, row.Kind)

@@ -19,7 +19,8 @@ func CheckKeys(from store.Reader, ns, queue string) error {
 		}
 		s := task.Spec{Key: x.Key, Unique: x.Unique, IdempotencyKey: idempotencyKey}
 		if refused, ok := task.AsError(s.CheckSlots()); ok {
-			err = &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf("queue %q: in several shards, Pawl would refuse tasks like %s: %s", queue, id, refused.Message)}
+			err = &task.Error{Code: task.CodeWrongState,
+				Message: fmt.Sprintf("queue %q: in several shards, Pawl would refuse tasks like %s: %s", queue, id, refused.Message)}
 		}
 		return err == nil
 	}
