@@ -40,15 +40,11 @@ func (a *agent) run(ctx context.Context) {
 		changed := a.copy.Changed()
 		m := a.copy.Map()
 		a.transport.SetPeers(addresses(m))
-		if m != saved {
-			err := errors.Join(a.dir.Identity.NoteOthers(len(m.Members()) > 1), saveMap(a.dir, a.dir.Identity.Read().Cluster, m))
-			if err != nil {
-				a.logger.Warn("the map of the cluster was not saved", "error", err)
-			}
+		if m != saved && a.save(m) {
 			saved = m
 		}
 		retry.Reset(time.Hour)
-		if !a.settle(ctx) {
+		if done := a.settle(ctx); !done || m != saved {
 			retry.Reset(agentRetry)
 		}
 		select {
@@ -58,6 +54,15 @@ func (a *agent) run(ctx context.Context) {
 		case <-retry.C:
 		}
 	}
+}
+
+// save saves the map, and whether the cluster has other nodes.
+func (a *agent) save(m *cluster.Map) bool {
+	err := errors.Join(a.dir.Identity.NoteOthers(len(m.Members()) > 1), saveMap(a.dir, a.dir.Identity.Read().Cluster, m))
+	if err != nil {
+		a.logger.Warn("the map of the cluster was not saved", "error", err)
+	}
+	return err == nil
 }
 
 func addresses(m *cluster.Map) map[uint32]transport.Address {

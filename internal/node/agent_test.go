@@ -1,12 +1,23 @@
 package node
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"maps"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/node/datadir"
+	"github.com/pawlq/pawl/internal/transport"
 )
 
 // An empty or outdated map costs a node none of its replicas: deleting them would lose a vote or, on a standalone node, a shard.
@@ -36,5 +47,45 @@ func TestReplicasStayWithoutACurrentMap(t *testing.T) {
 		if slices.Sort(left); !slices.Equal(left, c.left) || !slices.Equal(slices.Sorted(maps.Keys(here)), c.here) {
 			t.Errorf("%s: %v have left and %v are here, want %v and %v", name, left, here, c.left, c.here)
 		}
+	}
+}
+
+// A new map that could not be saved, or not noted to have other nodes, is saved a little later, although it does not change again.
+func TestMapIsSavedOnceItCanBe(t *testing.T) {
+	for _, file := range []string{datadir.MapFile, datadir.IdentityFile} {
+		t.Run(file, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var full atomic.Bool
+				full.Store(true)
+				mem := vfs.NewMem()
+				disk := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+					if full.Load() && op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, file) {
+						return errors.New("full")
+					}
+					return nil
+				}))
+				me := datadir.NewIdentity("n1")
+				me.Cluster, me.Node = datadir.NewNonce(), 1
+				dir := &datadir.Dir{FS: disk, Path: "d", Identity: datadir.NewIdentityStore(disk, "d", me)}
+				link, err := transport.New(transport.Config{Self: func() transport.Peer { return transport.Peer{Number: 1} }})
+				if err = errors.Join(err, mem.MkdirAll("d", 0o700)); err != nil {
+					t.Fatal(err)
+				}
+				defer link.Close()
+				a := &agent{dir: dir, transport: link, copy: cluster.NewCopy(nil), logger: slog.New(slog.DiscardHandler)}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go a.run(ctx)
+				synctest.Wait()
+				a.copy.Apply(cluster.Delta{Map: &cluster.Map{Version: 7, Nodes: []cluster.Node{{Number: 1, Name: "n1"}, {Number: 2, Name: "n2"}}}})
+				synctest.Wait()
+				full.Store(false)
+				time.Sleep(agentRetry)
+				synctest.Wait()
+				if of, m := readMap(dir); of != me.Cluster || m == nil || m.Version != 7 || !dir.Identity.Read().Others {
+					t.Errorf("saved are the map %+v of cluster %q, and others: %t", m, of, dir.Identity.Read().Others)
+				}
+			})
+		})
 	}
 }
