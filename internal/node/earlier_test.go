@@ -11,6 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/node/datadir"
+	"github.com/pawlq/pawl/internal/node/witness"
+	"github.com/pawlq/pawl/internal/transport"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -194,4 +201,20 @@ func TestNodeRunsTwice(t *testing.T) {
 		default:
 		}
 	})
+}
+
+// From a removed node not even its reach is accepted: what is remembered of it is deleted, and would be saved and deleted again and again.
+func TestRemovedNodeTellsNothing(t *testing.T) {
+	dir := &datadir.Dir{FS: vfs.NewMem(), Identity: datadir.NewIdentityStore(nil, "", datadir.NewIdentity("n1"))}
+	n := &Node{dir: dir, witness: witness.Open(dir)}
+	n.copy = cluster.NewCopy(&cluster.Map{Nodes: []cluster.Node{{Number: 3, Name: "n3", State: cluster.Removed}}})
+	n.replicas = &replicas{}
+	n.member.Store(true)
+	request, err := cbor.Marshal(witness.Told{Reached: []witness.Reach{{Shard: 1, Replica: 3, Index: 9}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (peerHandler{n}).Call(t.Context(), transport.Peer{Number: 3}, methodReach, request); !errors.Is(err, errRemoved) {
+		t.Errorf("a removed node is answered with %v", err)
+	}
 }

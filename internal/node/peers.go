@@ -174,14 +174,14 @@ func (e peerHandler) Call(ctx context.Context, from transport.Peer, method strin
 		return e.n.bootstrap.hello(request)
 	case methodJoin:
 		return e.admit(ctx, request)
-	case methodReach:
-		return e.reach(ctx, from, request)
 	}
-	if !e.n.member.Load() {
-		return nil, errNoMember
-	}
-	if e.removed(from.Number) && method != callChanges {
+	switch {
+	case e.removed(from.Number) && method != callChanges:
 		return nil, errRemoved
+	case method == methodReach:
+		return e.reach(ctx, from, request)
+	case !e.n.member.Load():
+		return nil, errNoMember
 	}
 	switch method {
 	case methodHash:
