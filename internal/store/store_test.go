@@ -412,3 +412,30 @@ func TestTablesAreMerged(t *testing.T) {
 		}
 	}
 }
+
+// A read whose callback panics keeps no files: Close would report an iterator that is still open.
+func TestPanickingReadEnds(t *testing.T) {
+	s := open(t, vfs.NewMem(), me)
+	round(t, s, "k=v")
+	tx := s.Begin(1, 2)
+	keys := [][]byte{[]byte("k")}
+	for what, read := range map[string]func(){
+		"Scan":     func() { tx.Scan([]byte("a"), []byte("z"), func(_, _ []byte) bool { panic(t) }) },
+		"ScanBack": func() { tx.ScanBack([]byte("a"), []byte("z"), func(_, _ []byte) bool { panic(t) }) },
+		"GetEach":  func() { tx.GetEach(keys, func(int, []byte) { panic(t) }) },
+		"GetRuns":  func() { tx.GetRuns(keys, func(int, []byte, bool) { panic(t) }) },
+	} {
+		func() {
+			defer func() {
+				if recover() != t {
+					t.Errorf("%s did not pass the panic on", what)
+				}
+			}()
+			read()
+		}()
+	}
+	tx.Close()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -128,14 +128,13 @@ func (t *Tx) GetEach(keys [][]byte, fn func(i int, value []byte)) {
 
 // First returns the first key in [lo, hi), and how many rows and tombstones it passed.
 func (t *Tx) First(lo, hi []byte) (key []byte, cost int, ok bool) {
-	r := t.over(lo, hi)
-	it := r.iterate(lo, hi)
-	if ok = it.First(); ok {
-		key = append(key, it.Key()...)
-	}
-	stats := it.Stats()
-	cost = stats.ForwardStepCount[pebble.InternalIterCall]
-	r.finish(it)
+	t.over(lo, hi).iterate(lo, hi, func(it *pebble.Iterator) {
+		if ok = it.First(); ok {
+			key = append(key, it.Key()...)
+		}
+		stats := it.Stats()
+		cost = stats.ForwardStepCount[pebble.InternalIterCall]
+	})
 	return key, cost, ok
 }
 
@@ -147,21 +146,18 @@ func (t *Tx) GetRuns(keys [][]byte, fn func(i int, value []byte, apart bool)) {
 	}
 	lo, hi := keys[0], after(keys[len(keys)-1])
 	r := t.over(lo, hi)
-	it := r.iterate(lo, hi)
-	finished := false
-	defer closeAfterPanic(it, &finished)
-	ok, apart := it.First(), false
-	for i := 0; ok && i < len(keys); i++ {
-		if bytes.Compare(it.Key(), keys[i]) < 0 {
-			ok, apart = it.SeekGE(keys[i]), true
+	r.iterate(lo, hi, func(it *pebble.Iterator) {
+		ok, apart := it.First(), false
+		for i := 0; ok && i < len(keys); i++ {
+			if bytes.Compare(it.Key(), keys[i]) < 0 {
+				ok, apart = it.SeekGE(keys[i]), true
+			}
+			if ok && bytes.Equal(it.Key(), keys[i]) {
+				fn(i, r.value(it), apart)
+				ok, apart = it.Next(), false
+			}
 		}
-		if ok && bytes.Equal(it.Key(), keys[i]) {
-			fn(i, r.value(it), apart)
-			ok, apart = it.Next(), false
-		}
-	}
-	finished = true
-	r.finish(it)
+	})
 }
 
 // Size returns the number of bytes written so far.
@@ -205,45 +201,32 @@ type reads struct {
 func (r reads) Get(key []byte) ([]byte, bool) { return get(r.store, r.from, key) }
 
 func (r reads) Scan(lo, hi []byte, fn func(key, value []byte) bool) {
-	it := r.iterate(lo, hi)
-	finished := false
-	defer closeAfterPanic(it, &finished)
-	for ok := it.First(); ok; ok = it.Next() {
-		if !fn(it.Key(), r.value(it)) {
-			break
+	r.iterate(lo, hi, func(it *pebble.Iterator) {
+		for ok := it.First(); ok && fn(it.Key(), r.value(it)); {
+			ok = it.Next()
 		}
-	}
-	finished = true
-	r.finish(it)
+	})
 }
 
 func (r reads) ScanBack(lo, hi []byte, fn func(key, value []byte) bool) {
-	it := r.iterate(lo, hi)
-	finished := false
-	defer closeAfterPanic(it, &finished)
-	for ok := it.Last(); ok; ok = it.Prev() {
-		if !fn(it.Key(), r.value(it)) {
-			break
+	r.iterate(lo, hi, func(it *pebble.Iterator) {
+		for ok := it.Last(); ok && fn(it.Key(), r.value(it)); {
+			ok = it.Prev()
 		}
-	}
-	finished = true
-	r.finish(it)
+	})
 }
 
 func (r reads) GetEach(keys [][]byte, fn func(i int, value []byte)) {
 	if len(keys) == 0 {
 		return
 	}
-	it := r.iterate(keys[0], after(keys[len(keys)-1]))
-	finished := false
-	defer closeAfterPanic(it, &finished)
-	for i, key := range keys {
-		if it.SeekGE(key) && bytes.Equal(it.Key(), key) {
-			fn(i, r.value(it))
+	r.iterate(keys[0], after(keys[len(keys)-1]), func(it *pebble.Iterator) {
+		for i, key := range keys {
+			if it.SeekGE(key) && bytes.Equal(it.Key(), key) {
+				fn(i, r.value(it))
+			}
 		}
-	}
-	finished = true
-	r.finish(it)
+	})
 }
 
 // value returns the value at an iterator's position. It checks for an error, which the iterator forgets when it moves on.
@@ -253,19 +236,6 @@ func (r reads) value(it *pebble.Iterator) []byte {
 		r.store.failRead(err)
 	}
 	return v
-}
-
-// closeAfterPanic closes an iterator that a panic of a callback keeps from finish: it would keep its files for ever.
-func closeAfterPanic(it *pebble.Iterator, finished *bool) {
-	if !*finished {
-		_ = it.Close()
-	}
-}
-
-func (r reads) finish(it *pebble.Iterator) {
-	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		r.store.failRead(err)
-	}
 }
 
 func get(s *Store, from pebble.Reader, key []byte) ([]byte, bool) {
@@ -283,12 +253,23 @@ func get(s *Store, from pebble.Reader, key []byte) ([]byte, bool) {
 	return out, true
 }
 
-func (r reads) iterate(lo, hi []byte) *pebble.Iterator {
+// iterate calls fn with an iterator over [lo, hi), and closes it, also if fn panics: an open one would keep its files forever.
+func (r reads) iterate(lo, hi []byte, fn func(it *pebble.Iterator)) {
 	it, err := r.from.NewIter(&pebble.IterOptions{LowerBound: lo, UpperBound: hi})
 	if err != nil {
 		r.store.failRead(err)
 	}
-	return it
+	finished := false
+	defer func() {
+		if !finished {
+			_ = it.Close()
+		}
+	}()
+	fn(it)
+	finished = true
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		r.store.failRead(err)
+	}
 }
 
 // after returns the key that follows key.
