@@ -2,8 +2,8 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,14 +40,12 @@ func (e peerHandler) reach(ctx context.Context, from transport.Peer, request []b
 	}
 	ctx, cancel := context.WithTimeout(ctx, tellTime/2)
 	defer cancel()
+	known := e.n.witness.Note(e.n.dir.Identity.Read().Cluster, from.Number, t)
 	if e.n.member.Load() {
 		if err := e.n.mustKnow(ctx, from); err != nil {
 			e.n.fail(err)
 			return nil, err
 		}
-	}
-	known := e.n.witness.Note(e.n.dir.Identity.Read().Cluster, from.Number, t)
-	if e.n.member.Load() {
 		for i, r := range known.Reached {
 			known.Reached[i].Index = max(r.Index, e.n.replicas.reachOf(ctx, r))
 		}
@@ -128,23 +126,25 @@ func (n *Node) askOthers(ctx context.Context) error {
 	for id, c := range n.replicas.checked {
 		mine = append(mine, witness.Reach{Shard: id, Replica: n.dir.Identity.Read().Replicas[id].Replica, Index: c.applied})
 	}
+	last := func(_ context.Context, r witness.Reach) uint64 { return n.replicas.checked[r.Shard].last }
+	return tellEach(n.bootstrap.others(), func(address string) error {
+		call := func(ctx context.Context, request []byte) ([]byte, error) {
+			_, answer, err := n.transport.CallAddress(ctx, address, methodReach, request)
+			return answer, err
+		}
+		return n.tell(ctx, fmt.Sprintf("at %q", address), witness.Told{Reached: mine}, call, last)
+	})
+}
+
+// tellEach tells some nodes in parallel, and returns the first error.
+func tellEach[T any](nodes []T, tell func(T) error) error {
+	errs := make([]error, len(nodes))
 	var calls sync.WaitGroup
-	var mu sync.Mutex
-	var err error
-	for _, address := range n.bootstrap.others() {
-		calls.Go(func() {
-			call := func(ctx context.Context, request []byte) ([]byte, error) {
-				_, answer, err := n.transport.CallAddress(ctx, address, methodReach, request)
-				return answer, err
-			}
-			lost := n.tell(ctx, fmt.Sprintf("at %q", address), witness.Told{Reached: mine}, call, func(_ context.Context, r witness.Reach) uint64 { return n.replicas.checked[r.Shard].last })
-			mu.Lock()
-			defer mu.Unlock()
-			err = errors.Join(err, lost)
-		})
+	for i, node := range nodes {
+		calls.Go(func() { errs[i] = tell(node) })
 	}
 	calls.Wait()
-	return err
+	return firstError(errs)
 }
 
 // tellOthers tells the other nodes how far the replicas here have come, until ctx ends.
@@ -155,17 +155,16 @@ func (n *Node) tellOthers(ctx context.Context) {
 			n.cfg.Logger.Warn("what is known of other nodes' replicas was not saved", "error", err)
 		}
 		mine := witness.Told{Run: n.run, Reached: n.replicas.reached()}
-		for _, node := range m.Members() {
-			if node.Name == n.cfg.Name {
-				continue
-			}
+		others := slices.DeleteFunc(m.Members(), func(node cluster.Node) bool { return node.Name == n.cfg.Name })
+		err := tellEach(others, func(node cluster.Node) error {
 			call := func(ctx context.Context, request []byte) ([]byte, error) {
 				return n.transport.Call(ctx, node.Number, methodReach, request)
 			}
-			if err := n.tell(ctx, fmt.Sprintf("%q", node.Name), mine, call, n.replicas.lastOf); err != nil {
-				n.fail(err)
-				return
-			}
+			return n.tell(ctx, fmt.Sprintf("%q", node.Name), mine, call, n.replicas.lastOf)
+		})
+		if err != nil {
+			n.fail(err)
+			return
 		}
 		select {
 		case <-ctx.Done():
