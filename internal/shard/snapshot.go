@@ -42,33 +42,27 @@ func metadata(at store.Position, conf *pb.ConfState) *pb.SnapshotMetadata {
 }
 
 const (
-	// A replica that did not take a snapshot is sent none for firstPause, and for twice as long after each further failure.
-	firstPause = 250 * time.Millisecond
-	maxPause   = 30 * time.Second
+	// firstResend is the pause after a replica did not take a snapshot; each further failure doubles it, up to maxResend.
+	firstResend = 250 * time.Millisecond
+	maxResend   = 30 * time.Second
 )
-
-// pausing is a receiver that did not take its last snapshot.
-type pausing struct {
-	pause time.Duration
-	until time.Time
-}
 
 // maxOutgoing is how many snapshots a replica sends at a time. Each keeps old rows alive.
 const maxOutgoing = 2
 
 // outgoing tracks the snapshots being sent. The loop owns its fields.
 type outgoing struct {
-	l      *loop
-	from   map[uint64]uint64  // the index of each, by its receiver
-	failed map[uint64]pausing // by receiver
-	ctx    context.Context
-	cancel context.CancelFunc
-	all    sync.WaitGroup
+	l        *loop
+	from     map[uint64]uint64  // the index of each, by its receiver
+	backoffs map[uint64]backoff // of receivers that did not take their last one
+	ctx      context.Context
+	cancel   context.CancelFunc
+	all      sync.WaitGroup
 }
 
 func newOutgoing(l *loop) outgoing {
 	ctx, cancel := context.WithCancel(context.Background())
-	return outgoing{l: l, from: map[uint64]uint64{}, failed: map[uint64]pausing{}, ctx: ctx, cancel: cancel}
+	return outgoing{l: l, from: map[uint64]uint64{}, backoffs: map[uint64]backoff{}, ctx: ctx, cancel: cancel}
 }
 
 // stop cancels all of them, and waits until they have ended.
@@ -80,7 +74,7 @@ func (o *outgoing) stop() {
 // send sends the current state with Raft's message, whose metadata may be slightly older and is replaced.
 func (o *outgoing) send(m *pb.Message) {
 	to := m.GetTo()
-	if _, busy := o.from[to]; busy || len(o.from) == maxOutgoing || time.Now().Before(o.failed[to].until) {
+	if _, busy := o.from[to]; busy || len(o.from) == maxOutgoing || o.l.cfg.Time.Elapsed() < o.backoffs[to].until {
 		o.l.raft.ReportSnapshot(to, raft.SnapshotFailure)
 		return
 	}
@@ -113,11 +107,10 @@ func (o *outgoing) send(m *pb.Message) {
 // note records the outcome of a snapshot.
 func (o *outgoing) note(to uint64, err error) {
 	if err == nil {
-		delete(o.failed, to)
+		delete(o.backoffs, to)
 		return
 	}
-	pause := min(max(2*o.failed[to].pause, firstPause), maxPause)
-	o.failed[to] = pausing{pause, time.Now().Add(pause)}
+	backOff(o.backoffs, to, o.l.cfg.Time.Elapsed(), firstResend, maxResend)
 }
 
 // write sends m through the transport with the rows of snap. A state that can't be read ends the replica anyway.

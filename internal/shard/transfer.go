@@ -63,12 +63,6 @@ func (t *transfer) end(err error) {
 	}
 }
 
-// backoff counts how often in a row a replica failed to take over, and until when no transfer to it is tried.
-type backoff struct {
-	failures int
-	until    time.Duration // of monotonic time
-}
-
 // request is the last request from a leader to take over.
 type request struct {
 	term uint64 // that would begin with it
@@ -219,9 +213,7 @@ func (ts *transfers) end(err error) {
 // fail gives up the transfer, and sets a backoff for the replica that grows with every failure.
 func (ts *transfers) fail(how string) {
 	to := ts.current.to
-	r := ts.backoffs[to]
-	pause := min(firstBackoff<<min(r.failures, 10), maxBackoff)
-	ts.backoffs[to] = backoff{r.failures + 1, ts.l.cfg.Time.Elapsed() + pause}
+	pause := backOff(ts.backoffs, to, ts.l.cfg.Time.Elapsed(), firstBackoff, maxBackoff)
 	ts.l.cfg.Logger.Warn("leadership was not handed over", "shard", ts.l.cfg.ID, "to", ts.l.cfg.Node(to), "replica", ts.l.cfg.replicaName(to),
 		"wanted_because", ts.current.why, "reason", how, "backoff", pause)
 	ts.end(fmt.Errorf("%w: to the replica on node %s: %s", ErrNoTransfer, ts.l.cfg.Node(to), how))
