@@ -32,7 +32,7 @@ type Identity struct {
 	Replicas map[uint32]Holding `json:"replicas"`
 	// Recovering: Recover has begun, and must be repeated until it completes.
 	Recovering bool `json:"recovering,omitempty"`
-	// Others: the cluster has, or had, other nodes. Only a node that never had any decides alone what is lost.
+	// Others: the cluster has other nodes, according to the latest map. Only a node without others decides alone what is lost.
 	Others bool `json:"others,omitempty"`
 	// Replayed: Recover has put everything from the logs into the states, durably, and the logs may be incomplete or gone.
 	Replayed bool `json:"replayed,omitempty"`
@@ -115,7 +115,7 @@ func OpenIdentity(fs vfs.FS, dir, name string, log *slog.Logger) (*IdentityStore
 	if dir == "" {
 		return b, nil
 	}
-	id, _, other, err := findIdentity(fs, dir, log)
+	id, mend, err := findIdentity(fs, dir, log)
 	if errors.Is(err, os.ErrNotExist) {
 		b.unsaved = true
 		return b, mustBeNew(fs, dir)
@@ -123,7 +123,7 @@ func OpenIdentity(fs vfs.FS, dir, name string, log *slog.Logger) (*IdentityStore
 	if err != nil {
 		return nil, err
 	}
-	b.unsaved = other != ""
+	b.unsaved = mend != nil
 	if id.Format == 1 {
 		id = id.Upgraded(name)
 	}
@@ -149,37 +149,37 @@ func NewIdentity(name string) Identity {
 
 // LoadIdentity reads the identity of a directory, or its copy if it is lost or damaged, and makes both the same.
 func LoadIdentity(fs vfs.FS, dir string, log *slog.Logger) (Identity, error) {
-	id, text, other, err := findIdentity(fs, dir, log)
-	if err != nil || other == "" {
+	id, mend, err := findIdentity(fs, dir, log)
+	if err != nil || mend == nil {
 		return id, err
 	}
-	return id, ReplaceFile(fs, fs.PathJoin(dir, other), text)
+	return id, mend()
 }
 
-// findIdentity reads the identity of a directory, or its copy if it is lost or damaged. Other is the file that is not the same; "":
-// both are.
-func findIdentity(fs vfs.FS, dir string, log *slog.Logger) (id Identity, text []byte, other string, err error) {
+// findIdentity reads the identity of a directory, or its copy if it is lost or damaged. mend makes the other file the same; nil: it is.
+func findIdentity(fs vfs.FS, dir string, log *slog.Logger) (id Identity, mend func() error, err error) {
 	if err := MustNotBeRestoring(fs, dir); err != nil {
-		return id, nil, "", err
+		return id, nil, err
 	}
-	id, text, err = readIdentity(fs, fs.PathJoin(dir, IdentityFile))
+	path, copyPath := fs.PathJoin(dir, IdentityFile), fs.PathJoin(dir, IdentityCopy)
+	id, text, err := readIdentity(fs, path)
 	lost := errors.Is(err, os.ErrNotExist)
 	if err != nil && !lost && !errors.Is(err, ondisk.ErrDamaged) {
-		return id, nil, "", err
+		return id, nil, err
 	}
-	fromCopy, copied, copyErr := readIdentity(fs, fs.PathJoin(dir, IdentityCopy))
+	fromCopy, copied, copyErr := readIdentity(fs, copyPath)
 	switch {
 	case err == nil && bytes.Equal(text, copied):
-		return id, text, "", nil
+		return id, nil, nil
 	case err == nil: // written by an older release, which keeps no copy
-		return id, text, IdentityCopy, nil
+		return id, func() error { return ReplaceFile(fs, copyPath, text) }, nil
 	case copyErr == nil:
 		log.Warn("the identity of the data directory was lost or damaged, its copy is used", "error", err)
-		return fromCopy, copied, IdentityFile, nil
+		return fromCopy, func() error { return ReplaceFile(fs, path, copied) }, nil
 	case lost && errors.Is(copyErr, ondisk.ErrDamaged):
-		return id, nil, "", copyErr
+		return id, nil, copyErr
 	}
-	return id, nil, "", err
+	return id, nil, err
 }
 
 func readIdentity(fs vfs.FS, path string) (id Identity, text []byte, err error) {
@@ -280,14 +280,15 @@ func MustBeEmpty(fs vfs.FS, dir string) error {
 	return fmt.Errorf("%s has no %s but is not empty (%q): it is not a data directory", dir, IdentityFile, others[0])
 }
 
+// ownFiles are what a new node may find in its directory: left by a start that failed, or kept when damaged data was set aside.
+var ownFiles = []string{LockFile, IdentityFile + ".new", IdentityCopy + ".new", ArchiveDir, StatsFile, StatsFile + ".new", WitnessFile, WitnessFile + ".new"}
+
 // foreign returns the names in a directory that keep a new node from using it.
 func foreign(fs vfs.FS, dir string) (names []string, err error) {
 	all, err := fs.List(dir)
 	slices.Sort(all)
 	for _, name := range all {
-		ours := name == LockFile || name == IdentityFile+".new" || name == IdentityCopy+".new" || name == ArchiveDir || name == StatsFile || name == StatsFile+".new" ||
-			name == WitnessFile || name == WitnessFile+".new"
-		if !ours && !strings.HasPrefix(name, damagedPrefix) {
+		if !slices.Contains(ownFiles, name) && !strings.HasPrefix(name, damagedPrefix) {
 			names = append(names, name)
 		}
 	}
