@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// statsEvery is how often they are written. If the process dies, what was counted since is lost.
-	statsEvery = 5 * time.Minute
-	// maxStatsFile bounds what is read back: far more than is written.
-	maxStatsFile = 256 << 20
+	// saveInterval is how often the statistics are written. If the process dies, what was counted since is lost.
+	saveInterval = 5 * time.Minute
+	// maxFile bounds what is read back: far more than is written.
+	maxFile = 256 << 20
 )
 
 // File is statistics, and the file that keeps them between runs.
@@ -22,7 +22,8 @@ type File struct {
 	logger   *slog.Logger
 }
 
-// Open loads what was counted before the last stop; with file "", nothing is kept. A failure is only logged, since nothing is decided by the statistics.
+// Open loads what was counted before the last stop; with file "", nothing is kept. A failure is only logged, since nothing is decided by the
+// statistics.
 func Open(file string, logger *slog.Logger) *File {
 	s := &File{Recorder: New(time.Now()), file: file, logger: logger}
 	if file == "" {
@@ -39,7 +40,7 @@ func (s *File) load() error {
 	if err != nil {
 		return err
 	}
-	if info.Size() > maxStatsFile {
+	if info.Size() > maxFile {
 		return ErrFormat
 	}
 	saved, err := os.ReadFile(s.file) // #nosec G304 -- in the data directory
@@ -49,12 +50,12 @@ func (s *File) load() error {
 	return s.Recorder.Load(saved, time.Now())
 }
 
-// SaveRegularly saves them until ctx ends.
+// SaveRegularly saves the statistics until ctx ends.
 func (s *File) SaveRegularly(ctx context.Context) {
 	if s.file == "" {
 		return
 	}
-	tick := time.NewTicker(statsEvery)
+	tick := time.NewTicker(saveInterval)
 	defer tick.Stop()
 	for {
 		select {
