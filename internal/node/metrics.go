@@ -11,7 +11,6 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/gateway"
 	"github.com/pawlq/pawl/internal/metrics"
-	"github.com/pawlq/pawl/internal/node/compare"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
@@ -108,7 +107,7 @@ func (c *collector) replicaMetrics(ctx context.Context, rep *replica) (lag map[s
 			lag[node] = st.Applied - min(p.Match, st.Applied)
 		}
 		if len(members) > 1 {
-			differs[node] = found[id] != compare.Finding{}
+			_, differs[node] = found[id]
 		}
 	}
 	return lag, differs

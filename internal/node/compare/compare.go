@@ -44,8 +44,8 @@ type Comparer struct {
 	Logger   *slog.Logger
 
 	// Owned by Run.
-	rounds map[uint32]*comparison // by shard
-	last   uint32                 // shard that was compared last
+	passes map[uint32]*pass // by shard
+	last   uint32           // shard that was compared last
 }
 
 // Replica is a replica of this node.
@@ -55,10 +55,10 @@ type Replica struct {
 	Differing *Differing
 }
 
-// comparison is one pass over a shard's rows.
-type comparison struct {
+// pass is a pass over a shard's rows, in one term of its leader.
+type pass struct {
 	term    uint64 // of the leader
-	from    string // where the next range begins
+	from    string // where the next range begins; "": at the first row
 	own     uint64 // entries that comparisons have added to the log in this term
 	version uint64 // last entry before the pass, without those
 	done    uint64 // version of the last complete pass; 0: none
@@ -94,7 +94,7 @@ func (d *Differing) set(found map[uint64]Finding) { d.found.Store(&found) }
 
 // Run compares until ctx ends. A node without others has nothing to compare, and sleeps.
 func (c *Comparer) Run(ctx context.Context) {
-	c.rounds = map[uint32]*comparison{}
+	c.passes = map[uint32]*pass{}
 	timer := time.NewTimer(compareInterval)
 	defer timer.Stop()
 	for {
@@ -139,10 +139,10 @@ func (c *Comparer) compare(ctx context.Context, r Replica) (compared bool, err e
 	if err != nil || !st.Leading || len(members) < 2 {
 		return false, err
 	}
-	p := c.rounds[r.ID]
+	p := c.passes[r.ID]
 	if p == nil || p.term != st.Term {
-		p = &comparison{term: st.Term}
-		c.rounds[r.ID] = p
+		p = &pass{term: st.Term}
+		c.passes[r.ID] = p
 	}
 	if p.from == "" {
 		if p.version = st.Applied - p.own; p.version == p.done && time.Since(p.doneAt) < compareAgain {
@@ -155,7 +155,7 @@ func (c *Comparer) compare(ctx context.Context, r Replica) (compared bool, err e
 		return false, nil // next time
 	}
 	if err != nil {
-		delete(c.rounds, r.ID) // it is not known how many entries were added
+		delete(c.passes, r.ID) // it is not known how many entries were added
 		return false, err
 	}
 	p.own++
@@ -179,7 +179,7 @@ func (c *Comparer) compare(ctx context.Context, r Replica) (compared bool, err e
 
 // end notes the outcome of a pass. If a replica that differed was not compared, what was found before stands: with which replicas it agrees
 // decides which of them differ.
-func (d *Differing) end(p *comparison, members []uint64) {
+func (d *Differing) end(p *pass, members []uint64) {
 	for replica := range d.Of(members) {
 		if p.missed[replica] {
 			return
@@ -207,7 +207,7 @@ func (c *Comparer) collect(ctx context.Context, id uint32, index uint64, members
 }
 
 // judge notes and logs which replicas differ from the others.
-func (c *Comparer) judge(r Replica, p *comparison, hashes map[uint64]shard.Hash) {
+func (c *Comparer) judge(r Replica, p *pass, hashes map[uint64]shard.Hash) {
 	for replica, f := range differ(hashes) {
 		if _, known := p.found[replica]; known {
 			continue

@@ -50,7 +50,7 @@ func TestPassMissesWhatDiffers(t *testing.T) {
 	} {
 		var d Differing
 		d.set(two)
-		d.end(&comparison{found: test.found, missed: test.missed}, test.members)
+		d.end(&pass{found: test.found, missed: test.missed}, test.members)
 		if got := d.Of(test.members); !maps.Equal(got, test.want) {
 			t.Errorf("%s: %v differ, want %v", name, got, test.want)
 		}
