@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/fxamacker/cbor/v2"
 	"time"
+
+	"github.com/fxamacker/cbor/v2"
 
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/gateway"
@@ -29,8 +30,7 @@ type clusterAdmin struct {
 	images    *images
 	opened    func() // for tests: called when a backup has opened all images; may be nil
 	stopping  func() bool
-	// ask calls a node, perhaps this one.
-	ask func(ctx context.Context, node uint32, method string, request []byte) ([]byte, error)
+	peers     peerHandler
 
 	replication func(context.Context, countArgs) (struct{}, error)
 	auditKeep   func(context.Context, periodArgs) (struct{}, error)
@@ -68,12 +68,12 @@ func newClusterAdmin(n *Node) *clusterAdmin {
 		groups:      n.groups,
 		images:      n.images,
 		stopping:    n.health.leaving.Load,
-		ask:         peerHandler{n}.ask,
+		peers:       peerHandler{n},
 		replication: onSystem(r, "replication", func(ctx context.Context, a countArgs) error { return c.Placement.SetReplication(ctx, a.By, a.N) }),
 		auditKeep:   onSystem(r, "audit-retention", func(ctx context.Context, a periodArgs) error { return c.Placement.SetAuditRetention(ctx, a.By, a.D) }),
 		note:        onSystem(r, "note-backup", func(ctx context.Context, a authorArgs) error { return c.Placement.NoteBackup(ctx, a.By) }),
 		mark: forward.OnShard(r, "mark", true, func(ctx context.Context, id uint32, _ struct{}) (uint64, error) {
-			return onGroup(n.replicas, id, func(rep *replica) (uint64, error) { return markAll(ctx, rep.shard) })
+			return onGroup(n.replicas, id, func(rep *replica) (uint64, error) { return startHash(ctx, rep.shard) })
 		}),
 		check: forward.OnShard(r, "check", true, func(ctx context.Context, id uint32, _ struct{}) ([]string, error) {
 			problems, _, err := n.broker.Check(ctx, id)
@@ -83,8 +83,8 @@ func newClusterAdmin(n *Node) *clusterAdmin {
 	}
 }
 
-// markAll starts a hash of all rows. A change of membership, or a comparison in the background, may be under way for a moment.
-func markAll(ctx context.Context, s *shard.Shard) (index uint64, err error) {
+// startHash starts a hash of all rows. It waits for a change of membership, or for a comparison in the background, to end.
+func startHash(ctx context.Context, s *shard.Shard) (index uint64, err error) {
 	for {
 		index, err = s.StartHash(ctx, shard.Range{})
 		if !errors.Is(err, shard.ErrChangeRefused) {
@@ -172,7 +172,7 @@ func (a *clusterAdmin) Verify(ctx context.Context, id uint32) (v gateway.Verific
 	var first *shard.Hash
 	for _, replica := range members {
 		node := nodeOf(replica)
-		h, known := hashOf(patient, a.ask, node, hashArgs{id, v.Index})
+		h, known := a.peers.hashOf(patient, node, hashArgs{id, v.Index})
 		v.Replicas = append(v.Replicas, gateway.ReplicaHash{Node: a.names.node(uint64(node)), Hash: h.Sum, Known: known})
 		if known && first == nil {
 			first, v.Rows = &h, h.Rows
@@ -207,14 +207,14 @@ const maxProblems = 20
 
 // hashOf polls a node until its replica has computed the hash. A replica that lags computes it when it gets there; one that was
 // sent a snapshot from beyond the entry never does.
-func hashOf(ctx context.Context, ask func(context.Context, uint32, string, []byte) ([]byte, error), node uint32, args hashArgs) (h shard.Hash, known bool) {
+func (e peerHandler) hashOf(ctx context.Context, node uint32, args hashArgs) (h shard.Hash, known bool) {
 	request, err := cbor.Marshal(args)
 	if err != nil {
 		return h, false
 	}
 	for reached := time.Now(); ; {
 		var out hashAnswer
-		answer, err := ask(ctx, node, methodHash, request)
+		answer, err := e.ask(ctx, node, methodHash, request)
 		if err == nil && cbor.Unmarshal(answer, &out) == nil && out.Known {
 			return out.Hash, true
 		}

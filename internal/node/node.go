@@ -51,7 +51,7 @@ type Node struct {
 	began      time.Time
 	run        string // identifies this process to other nodes
 	dir        *datadir.Dir
-	disk       *datadir.Space //  nil: in memory
+	disk       *datadir.Space // nil: in memory
 	checkSpace func() error   // returns an error when the disk is short of space; nil: never
 	bootstrap  *bootstrap
 	witness    *witness.Witness
@@ -319,7 +319,7 @@ func (n *Node) assemble(context.Context) error {
 	n.comparer = &compare.Comparer{Replicas: n.replicas.compared, NodeName: n.replicas.nodeName, Logger: n.cfg.Logger,
 		Alone: func() (<-chan struct{}, bool) { return n.copy.Changed(), !hasPeers(n.copy.Map()) },
 		Hash: func(ctx context.Context, id uint32, replica, index uint64) (shard.Hash, bool) {
-			return hashOf(ctx, peerHandler{n}.ask, nodeOf(replica), hashArgs{id, index})
+			return peerHandler{n}.hashOf(ctx, nodeOf(replica), hashArgs{id, index})
 		}}
 	n.health = &health{cfg: n.cfg, identity: n.dir.Identity, began: n.began, disk: n.disk, transport: n.transport, replicas: n.replicas, copy: n.copy}
 	n.heartbeat = &heartbeat{cfg: n.cfg, identity: n.dir.Identity, copy: n.copy, replicas: n.replicas, report: n.health.report, fail: n.fail}

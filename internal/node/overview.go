@@ -48,7 +48,7 @@ func (a *clusterAdmin) reports(ctx context.Context, m *cluster.Map) map[uint32]c
 	for _, node := range m.Members() {
 		asked.Go(func() {
 			var r cluster.Report
-			answer, err := a.ask(ctx, node.Number, methodReport, nil)
+			answer, err := a.peers.ask(ctx, node.Number, methodReport, nil)
 			if err != nil || cbor.Unmarshal(answer, &r) != nil {
 				return
 			}
