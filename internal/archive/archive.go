@@ -44,8 +44,8 @@ type Archive struct {
 	ends    time.Duration // of the doubt, by uptime
 }
 
-// clockDoubt is how far the clock may be ahead of the time that has passed since the last record. Beyond it the clock may be wrong, and what is
-// removed can't be recovered, so files are not removed for their age for that long, nor in the first hour of a process.
+// clockDoubt is how far the clock may be ahead of the time that has passed since the last record. Beyond that it may be wrong, and a removed
+// file can't be recovered, so files are not removed for their age for that long, nor in the first hour of a process.
 const clockDoubt = time.Hour
 
 // Defaults of Config.
@@ -142,7 +142,7 @@ func (a *Archive) prepare(now time.Time) error {
 	full := a.file != nil && a.size >= a.cfg.FileSize
 	certain := a.doubted && a.uptime() >= a.ends
 	if a.file != nil && !full && !certain {
-		a.look(now)
+		a.checkClock(now)
 		return nil
 	}
 	if full {
@@ -162,7 +162,7 @@ func (a *Archive) prepare(now time.Time) error {
 		}
 		a.doubted, a.ends = true, clockDoubt
 	}
-	a.look(now)
+	a.checkClock(now)
 	if a.file != nil {
 		return a.trim(slices.DeleteFunc(names, func(n string) bool { return n == a.name }), now)
 	}
@@ -172,8 +172,8 @@ func (a *Archive) prepare(now time.Time) error {
 	return a.begin(names, now)
 }
 
-// look decides whether the clock is in doubt.
-func (a *Archive) look(now time.Time) {
+// checkClock decides whether the clock is in doubt.
+func (a *Archive) checkClock(now time.Time) {
 	now, uptime := now.Round(0), a.uptime()
 	if a.doubted && uptime >= a.ends {
 		a.doubted = false

@@ -15,7 +15,7 @@ import (
 // task of is known there, and its settings are never older than a data shard's copy. Then the images are streamed one after another.
 
 const (
-	// cutTries is how often to try to open all images with no change of leaders, cutPause the pause before the next time.
+	// cutTries is how many times a backup tries to open all images while no leader changes, and cutPause is the pause in between.
 	cutTries = 5
 	cutPause = time.Second
 	// cutRelease is how long the shards may take to be released.

@@ -40,7 +40,8 @@ func wait(ctx context.Context, d time.Duration) {
 
 // openOnce holds all data shards, opens all images, and makes sure that no shard was free or had another leader in between.
 func (a *clusterAdmin) openOnce(ctx context.Context, shards []uint32) (images []*image, err error) {
-	c := &cut{a: a, id: task.NewID(systemShard, time.Now().UnixMilli(), rand.Uint64()), data: shards[:len(shards)-1], terms: make([]uint64, len(shards))}
+	data := shards[:len(shards)-1]
+	c := &cut{a: a, id: task.NewID(systemShard, time.Now().UnixMilli(), rand.Uint64()), data: data, terms: make([]uint64, len(data))}
 	images = make([]*image, len(shards))
 	defer func() {
 		c.end(ctx)
@@ -57,10 +58,10 @@ func (a *clusterAdmin) openOnce(ctx context.Context, shards []uint32) (images []
 	if err := c.begin(soon); err != nil {
 		return nil, err
 	}
-	if err := firstError(forward.EachShard(c.data, open)); err != nil {
+	if err := firstError(forward.EachShard(data, open)); err != nil {
 		return nil, err
 	}
-	if err := open(len(c.data), systemShard); err != nil {
+	if err := open(len(data), systemShard); err != nil {
 		return nil, err
 	}
 	if err := a.noNewShard(soon, len(shards)); err != nil {

@@ -34,8 +34,8 @@ const (
 	imageStall = time.Minute
 	// maxImages is how many images of a shard may be open on a node.
 	maxImages = 4
-	// imageTurn is how long an image may wait for its turn: those of a backup are opened together, and streamed one after another. It bounds what a
-	// backup costs that is stuck, but whose node lives.
+	// imageTurn is how long an image may wait for its turn: those of a backup are opened together, and streamed one after another. It
+	// bounds the cost of a backup that is stuck while its node lives.
 	imageTurn = 12 * time.Hour
 )
 
@@ -62,7 +62,7 @@ func newImages(identity *datadir.IdentityStore, t *transport.Transport, here *re
 	return &images{identity: identity, transport: t, replicas: here, names: names, open: map[uint32]int{}, budget: rate.NewLimiter(imageRate, imageAhead*imageChunk)}
 }
 
-// image is the state of a shard at one entry. It stays as it is until it was streamed, or closed.
+// image is the state of a shard at one entry. It does not change until it has been streamed or closed.
 type image struct {
 	at     shard.Stamp
 	stream func(take func(chunk []byte) error) error // passes the state to take, chunk by chunk; at most once
@@ -70,7 +70,8 @@ type image struct {
 	close  func()
 }
 
-// reserve reports whether another image of a shard may be open. The returned function must be called when it is closed; again has no effect.
+// reserve counts one more open image of a shard, unless there are too many. free must be called when it is closed; further calls have no
+// effect.
 func (i *images) reserve(id uint32) (free func(), ok bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// OS is the operating system's file system. Only their owner may read and write the files that are created in it, whatever the umask, and
-// whoever may enter the directory.
+// OS is the operating system's file system. Only the owner may read and write files that are created in it, regardless of the umask and of
+// who may enter the directory.
 var OS vfs.FS = private{vfs.Default}
 
 type private struct{ vfs.FS }
@@ -50,8 +50,8 @@ func (p private) Lock(name string) (io.Closer, error) {
 // Unwrap implements vfs.FS.
 func (p private) Unwrap() vfs.FS { return p.FS }
 
-// create creates an empty file, which package vfs then opens and so does not choose its mode. It opens none that exists: closing one that
-// this process has locked would unlock it.
+// create creates an empty file, so that package vfs only opens it and does not choose its mode. It does not open an existing file: closing
+// one that this process has locked would unlock it.
 func create(name string) error {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -126,7 +126,7 @@ func (o *Overlay) Stat(name string) (vfs.FileInfo, error) {
 	return f.Stat()
 }
 
-// overlayFile is an open stub, until it is written to, be it here or through another overlayFile.
+// overlayFile is an open stub, until it is written to, here or through another overlayFile.
 type overlayFile struct {
 	vfs.File // in memory
 	below    vfs.File

@@ -138,7 +138,7 @@ func (m *marks) create(fs vfs.FS) error {
 }
 
 // start opens the file for writing and starts the writer goroutine, which ends in close. It first writes what was read once more: after
-// a failed sync of an earlier process that may only have been in memory. It goes over itself, byte for byte, so that a torn write does no harm.
+// a failed sync of an earlier process that may only have been in memory. The bytes are the same as on disk, so a torn write does no harm.
 func (m *marks) start(fs vfs.FS, fail func(error)) (err error) {
 	m.fail = fail
 	if m.file, err = fs.OpenReadWrite(m.path, vfs.WriteCategoryUnspecified); err != nil {

@@ -34,7 +34,8 @@ func (e *NotLeader) Error() string {
 	return fmt.Sprintf("not the leader: the replica on node number %d is", uint32(e.Leader)) // #nosec G115 -- the number is the lower half
 }
 
-// PanicError is the error of a call that panicked, that refused after writing, or whose writes BeforeSeal panicked about. Nothing of the call was kept.
+// PanicError is the error of a call that panicked, that refused after writing, or whose writes made BeforeSeal panic. Nothing of the call
+// was kept.
 type PanicError struct{ Value any }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("call panicked: %v", e.Value) }

@@ -7,9 +7,9 @@ import (
 )
 
 // A replica that runs on an earlier copy of its files has forgotten entries that it acknowledged, and votes. Its log and state agree
-// with each other, so only others can tell. Raft relies on it that this can't happen: it panics, or lets the replica count for
-// entries that it doesn't have. So every leader tells a replica what the replica has acknowledged to it, in the field of a heartbeat
-// that Raft doesn't use. A replica that doesn't have that must not continue.
+// with each other, so only others can tell. Raft assumes that this can't happen: it panics, or counts the replica for entries that it
+// doesn't have. So a leader's heartbeat tells a replica what it has acknowledged to this leader, in a field that Raft doesn't use there.
+// A replica that doesn't have that must not continue.
 
 // addMatch adds to a heartbeat the last entry that its recipient has acknowledged to this leader, in this term.
 func addMatch(from *raft.RawNode, m *pb.Message) {

@@ -41,8 +41,8 @@ type LeaderTerm struct {
 type Hooks struct {
 	// Elected: this replica is the leader, and has applied everything committed before. The leader's memory must be empty.
 	Elected func(LeaderTerm)
-	// BeforeSeal is called after the calls of a round, before it becomes an entry. It may read and write tx. If it panics, the call to blame fails
-	// alone: the one with which it panics also in a round of its own. If it panics with RunAgain, no call is to blame.
+	// BeforeSeal is called after the calls of a round, before it becomes an entry. It may read and write tx. If it panics, the calls run
+	// again, each in a round of its own, and one with which it panics there fails. If it panics with RunAgain, no call is to blame.
 	BeforeSeal func(tx *store.Tx)
 	// Committed: the round of tx is committed and applied; its calls are answered after this. A round that wrote nothing has no
 	// entry: at is the last one in the state that it read, and a majority confirms that this replica leads only afterwards.

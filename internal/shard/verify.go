@@ -18,8 +18,8 @@ const hashEntryVersion = 2
 // hashEntryLen is the length of a hash entry without the key: version, term, bytes.
 const hashEntryLen = 1 + 8 + 8
 
-// Range is a range of rows: from a key on, until they take Most bytes; 0: all of them. It depends on the rows, so that equal states have equal
-// ranges.
+// Range is a range of rows: from a key on, until they take Most bytes; 0: all of them. It depends on the rows only, so equal states have
+// equal ranges.
 type Range struct {
 	From string
 	Most int64

@@ -96,8 +96,8 @@ type RowHash struct {
 	Next []byte // key from which the rows go on; nil: there are no more
 }
 
-// Hash returns a checksum of the rows from a key on, except the store's own: of all of them if most is 0, otherwise until they take that many
-// bytes. It is the same for two replicas that have applied the same entries. whole is false if ctx ended first.
+// Hash returns a checksum of the rows from a key on, except the store's own: of all of them if most is 0, otherwise until they take that
+// many bytes. It is the same for two replicas that have applied the same entries. whole is false if ctx ended first.
 func (s *Snapshot) Hash(ctx context.Context, from []byte, most int64) (sum RowHash, whole bool) {
 	h := xxhash.New()
 	var b []byte

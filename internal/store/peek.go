@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/ondisk"
 )
 
-// Peek opens the state that Open would open, but only for look to read it, and changes nothing on disk, whatever it finds. It reports
+// Peek opens the state that Open would open, lets look read it, and changes nothing on disk, even if something is damaged. It reports
 // whether there is a state; if not, look is not called.
 func Peek(cfg Config, look func(*Store) error) (found bool, err error) {
 	s := newStore(cfg)

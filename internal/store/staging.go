@@ -58,7 +58,8 @@ func (g staging) finish() error {
 }
 
 // Stage writes an image into a store next to this one, and returns its position. Switch replaces this store by it. Stage first
-// discards an earlier staged state. If it fails, be it on a full disk, this store is as before. It may run concurrently with anything except another Stage, Switch or Close.
+// discards an earlier staged state. If it fails, even because the disk is full, this store is unchanged. It may run concurrently with
+// anything except another Stage, Switch or Close.
 func (s *Store) Stage(r io.Reader) (Position, error) {
 	pos, err := s.stage(r)
 	if err != nil {
@@ -139,7 +140,8 @@ func (r imageRows) finish(h ImageHead) error {
 func (s *Store) Unstage() error { return s.staging.discard() }
 
 // Switch closes this state and replaces it by the staged one, which it opens. Nobody may use the store meanwhile, nor hold a
-// Snapshot; if it fails, nor the store afterwards, except to close it. Once the staged directory has its new name, an Open after a crash completes the switch.
+// Snapshot. If it fails, the store may only be closed. Once the staged directory has its new name, an Open after a crash completes
+// the switch.
 //
 // From then on, Installed reports that the log must start over.
 func (s *Store) Switch() error {

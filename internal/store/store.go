@@ -189,8 +189,8 @@ func (m markedFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error)
 	return m.FS.Create(name, c)
 }
 
-// checkFiles refuses a directory that has lost a state, and returns the list of its tables; "": there is no state. If there are tables but no manifest, Pebble would create a new state
-// and delete the tables.
+// checkFiles refuses a directory that has lost a state, and returns the name of the list of its tables; "": there is no state. If there are
+// tables but no list, Pebble would create a new state and delete the tables.
 func (s *Store) checkFiles() (listed string, err error) {
 	names, err := s.cfg.FS.List(s.cfg.Dir)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package compare compares the replicas of the shards that a node leads, in the background. It knows neither where the replicas are nor what
-// they hold.
+// Package compare compares the replicas of the shards that a node leads, in the background. It knows neither where the replicas are nor
+// what they hold.
 package compare
 
 import (
@@ -15,17 +15,17 @@ import (
 	"github.com/pawlq/pawl/internal/shard"
 )
 
-// A replica that differs from the others, because of a fault in memory, on the disk or in the program, is noticed before it leads: each leader
-// compares the replicas of its shards in the background, a range of rows at a time, at the same log entry. That finds the difference and does not
-// repair it. With three replicas the one that differs is probably wrong, but only an operator can know what happened to it, and a replica that is
-// rebuilt by mistake takes the evidence with it.
+// A replica that differs from the others, because of a fault in memory, on the disk or in the program, should be noticed before it leads.
+// So each leader compares the replicas of its shards in the background, a range of rows at a time, at the same log entry. That finds the
+// difference and does not repair it. With three replicas the one that differs is probably wrong, but only an operator can know what
+// happened to it, and rebuilding a replica by mistake destroys the evidence.
 
 const (
-	// compareInterval and compareBytes bound what comparisons cost: every interval a node compares one range of one of the shards that it leads.
-	// Reading and hashing a range takes some 4 ms, on each node with a replica.
+	// compareInterval and compareBytes bound what comparisons cost: every interval a node compares one range of one of the shards that it
+	// leads. Reading and hashing a range takes some 4 ms, on each node with a replica.
 	compareInterval = 5 * time.Second
 	compareBytes    = 4 << 20
-	// compareAgain is when a shard in which nothing was written is compared again: what is on a disk may change by itself.
+	// compareAgain is how long a shard in which nothing is written goes without a comparison: what is on a disk may change by itself.
 	compareAgain = 3 * time.Minute
 	// compareTime is how long replicas have for a range. One that takes longer is not compared this time.
 	compareTime = 20 * time.Second
@@ -73,8 +73,8 @@ type Finding struct {
 	Apart bool   // most others agree; false: there is no telling which replica is right
 }
 
-// Differing are the replicas of a shard that differ, as its leader has found. They are known from the moment at which they are found until a
-// pass over all rows of all of them finds no difference.
+// Differing are the replicas of a shard that differ, as its leader has found. They are known from the moment at which they are found until
+// a pass over all rows of all of them finds no difference.
 type Differing struct {
 	found atomic.Pointer[map[uint64]Finding]
 }
