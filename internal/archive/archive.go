@@ -44,8 +44,8 @@ type Archive struct {
 	ends    time.Duration // of the doubt, by uptime
 }
 
-// clockDoubt is how far the clock may be ahead of the time that has passed since the last record. Beyond that it may be wrong, and a removed
-// file can't be recovered, so files are not removed for their age for that long, nor in the first hour of a process.
+// clockDoubt is how far the clock may be ahead of the time that has passed since the last record. Beyond that it may be wrong, and a
+// removed file can't be recovered, so files are not removed for their age for that long, nor in the first hour of a process.
 const clockDoubt = time.Hour
 
 // Defaults of Config.

@@ -11,8 +11,9 @@ import (
 )
 
 // A backup holds the state of each shard after one of its entries. Together they are a consistent cut: while they are opened, the data
-// shards take nothing from each other (broker.BeginCut). The system shard is the last to be opened: every queue that a data shard may have a
-// task of is known there, and its settings are never older than a data shard's copy. Then the images are streamed one after another.
+// shards take nothing from each other (broker.BeginCut). The system shard is the last to be opened: every queue that a data shard may
+// have a task of is known there, and its settings are never older than a data shard's copy. Then the images are streamed one after
+// another.
 
 const (
 	// cutTries is how many times a backup tries to open all images while no leader changes, and cutPause is the pause in between.

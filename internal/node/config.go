@@ -37,8 +37,9 @@ type Config struct {
 	// Name is the node's name, unique in its cluster; "": n1. A directory keeps the name that it was created with.
 	Name string
 
-	// Listener accepts connections from clients, which get an error until the node serves. Start takes it over: it is closed when Start fails or
-	// the node stops. PeerListener accepts connections from other nodes; nil: there are none. Once Start has succeeded the node closes it.
+	// Listener accepts connections from clients, which get an error until the node serves. Start takes it over: it is closed when Start
+	// fails or the node stops. PeerListener accepts connections from other nodes; nil: there are none. Once Start has succeeded the node
+	// closes it.
 	Listener, PeerListener net.Listener
 	// Certificate returns the certificate for a handshake with a client; it may change between handshakes. Nil: clients use
 	// plaintext.

@@ -59,7 +59,8 @@ type images struct {
 }
 
 func newImages(identity *datadir.IdentityStore, t *transport.Transport, here *replicas, names nodeNames) *images {
-	return &images{identity: identity, transport: t, replicas: here, names: names, open: map[uint32]int{}, budget: rate.NewLimiter(imageRate, imageAhead*imageChunk)}
+	return &images{identity: identity, transport: t, replicas: here, names: names, open: map[uint32]int{},
+		budget: rate.NewLimiter(imageRate, imageAhead*imageChunk)}
 }
 
 // image is the state of a shard at one entry. It does not change until it has been streamed or closed.
@@ -290,7 +291,7 @@ func (i *images) openAt(ctx context.Context, node, id uint32) (*image, error) {
 		cancel()
 		return nil, err
 	}
-	return &image{at: shard.Stamp{Shard: id, Index: f.Index, Term: f.Term}, over: ctx.Done(), close: cancel, stream: func(take func([]byte) error) error {
+	stream := func(take func([]byte) error) error {
 		defer cancel()
 		if err := sendFrame(s, &imageFrame{}); err != nil {
 			return err
@@ -304,7 +305,8 @@ func (i *images) openAt(ctx context.Context, node, id uint32) (*image, error) {
 				return err
 			}
 		}
-	}}, nil
+	}
+	return &image{at: shard.Stamp{Shard: id, Index: f.Index, Term: f.Term}, stream: stream, over: ctx.Done(), close: cancel}, nil
 }
 
 // request opens a stream and returns its first frame.

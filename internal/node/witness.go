@@ -68,7 +68,8 @@ func (r *replicas) reachOf(ctx context.Context, of witness.Reach) uint64 {
 
 // tell tells a node how far replicas here have come, and returns the error for one that the node knows to have come further than last,
 // its last entry here, or for another process that runs as this node.
-func (n *Node) tell(ctx context.Context, name string, t witness.Told, call func(context.Context, []byte) ([]byte, error), last func(context.Context, witness.Reach) uint64) error {
+func (n *Node) tell(ctx context.Context, name string, t witness.Told, call func(context.Context, []byte) ([]byte, error),
+	last func(context.Context, witness.Reach) uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
 	request, err := cbor.Marshal(t)
@@ -81,11 +82,13 @@ func (n *Node) tell(ctx context.Context, name string, t witness.Told, call func(
 		return nil // it may be down
 	}
 	if known.Twice {
-		return fmt.Errorf("node %s has heard from another process that runs as node %q: only one may run on the directory %s or a copy of it", name, n.cfg.Name, n.cfg.Dir)
+		return fmt.Errorf("node %s has heard from another process that runs as node %q: only one may run on the directory %s or a copy of it",
+			name, n.cfg.Name, n.cfg.Dir)
 	}
 	for _, r := range known.Reached {
 		if have := last(ctx, r); r.Index > have {
-			return n.earlierCopy("replica %s had reached entry %d, as node %s knows, but ends at entry %d", shard.ReplicaName(r.Shard, r.Replica), r.Index, name, have)
+			return n.earlierCopy("replica %s had reached entry %d, as node %s knows, but ends at entry %d",
+				shard.ReplicaName(r.Shard, r.Replica), r.Index, name, have)
 		}
 	}
 	return nil
@@ -93,7 +96,8 @@ func (n *Node) tell(ctx context.Context, name string, t witness.Told, call func(
 
 // earlierCopy returns the error for a directory that has forgotten something.
 func (n *Node) earlierCopy(format string, args ...any) error {
-	return &DamageError{What: "log", File: n.dir.File(datadir.LogDir), Reason: fmt.Sprintf(format, args...) + ": this is an earlier copy of the directory"}
+	reason := fmt.Sprintf(format, args...) + ": this is an earlier copy of the directory"
+	return &DamageError{What: "log", File: n.dir.File(datadir.LogDir), Reason: reason}
 }
 
 // mustKnow refuses, if this node leads the system shard, a member of its cluster whose number the system shard has not given out: then its

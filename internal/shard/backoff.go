@@ -8,11 +8,11 @@ type backoff struct {
 	until    time.Duration
 }
 
-// backOff records a failure with a replica at now, and returns for how long it is not tried again: first, doubled with each further failure,
-// up to most.
-func backOff(all map[uint64]backoff, id uint64, now, first, most time.Duration) (pause time.Duration) {
+// backOff records a failure with a replica at now, and returns for how long it is not tried again: first, doubled with each further
+// failure, up to limit.
+func backOff(all map[uint64]backoff, id uint64, now, first, limit time.Duration) (pause time.Duration) {
 	failures := all[id].failures
-	pause = min(first<<min(failures, 10), most)
+	pause = min(first<<min(failures, 10), limit)
 	all[id] = backoff{failures + 1, now + pause}
 	return pause
 }

@@ -29,7 +29,8 @@ func contradiction(l *loop, m *pb.Message) error {
 	hs, _, _ := l.log.InitialState() // an acknowledgement leaves after it is saved
 	// Nobody else leads a group with one voter, unless that voter has voted for it. A change of its membership must be in its log.
 	if l.alone && !l.unapplied() && (m.GetTerm() > hs.GetTerm() || m.GetTerm() == hs.GetTerm() && l.soft.RaftState == raft.StateLeader) {
-		return l.log.LostError("this is the only voter, and %s leads in term %d: this is a copy from before the others joined", l.ReplicaText(m.GetFrom()), m.GetTerm())
+		return l.log.LostError("this is the only voter, and %s leads in term %d: this is a copy from before the others joined",
+			l.ReplicaText(m.GetFrom()), m.GetTerm())
 	}
 	if m.GetTerm() < hs.GetTerm() {
 		return nil // of an old leader, whose last entries may have been replaced
@@ -38,7 +39,8 @@ func contradiction(l *loop, m *pb.Message) error {
 	if kind == pb.MsgHeartbeat {
 		switch acked := max(m.GetIndex(), m.GetCommit()); {
 		case acked > last:
-			return l.log.LostError("it had acknowledged entry %d to %s, but ends at entry %d: this is an earlier copy", acked, l.ReplicaText(m.GetFrom()), last)
+			return l.log.LostError("it had acknowledged entry %d to %s, but ends at entry %d: this is an earlier copy",
+				acked, l.ReplicaText(m.GetFrom()), last)
 		case acked > 0 && m.GetTerm() > hs.GetTerm():
 			return l.log.LostError("it had acknowledged entry %d to %s in term %d, but has reached only term %d: this is an earlier copy",
 				acked, l.ReplicaText(m.GetFrom()), m.GetTerm(), hs.GetTerm())
@@ -53,7 +55,8 @@ func contradiction(l *loop, m *pb.Message) error {
 	for _, e := range append([]*pb.Entry{{Index: new(m.GetIndex()), Term: new(m.GetLogTerm())}}, m.GetEntries()...) {
 		have, err := l.log.Term(e.GetIndex())
 		if err == nil && e.GetIndex() <= committed && have != e.GetTerm() { // it went on alone
-			return l.log.LostError("it has a committed entry %d of term %d, and %s has one of term %d: this is another copy", e.GetIndex(), have, l.ReplicaText(m.GetFrom()), e.GetTerm())
+			return l.log.LostError("it has a committed entry %d of term %d, and %s has one of term %d: this is another copy",
+				e.GetIndex(), have, l.ReplicaText(m.GetFrom()), e.GetTerm())
 		}
 	}
 	return nil

@@ -671,7 +671,7 @@ func TestHashesOfRanges(t *testing.T) {
 		}
 		var rows int64
 		var starts []string
-		for of := (Range{Most: 20}); ; {
+		for of := (Range{Size: 20}); ; {
 			at, err := b.StartHash(t.Context(), of)
 			if err != nil {
 				t.Fatal(err)
@@ -689,7 +689,7 @@ func TestHashesOfRanges(t *testing.T) {
 		if rows != 3 || !slices.Equal(starts, []string{"", "b\x00"}) {
 			t.Errorf("ranges begin at %q and have %d rows, want two that have 3", starts, rows)
 		}
-		of := Range{From: "k", Most: 7}
+		of := Range{From: "k", Size: 7}
 		entry := hashEntry(5, of)
 		if got, err := rangeOf(entry); got != of || err != nil {
 			t.Errorf("the range %+v was read back as %+v, %v", of, got, err)

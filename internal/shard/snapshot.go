@@ -84,14 +84,15 @@ func (o *outgoing) send(m *pb.Message) {
 	index := m.Snapshot.Metadata.GetIndex()
 	o.from[to] = index
 	ctx, size := o.ctx, o.l.cfg.State.DiskBytes()
-	o.l.cfg.Logger.Info("sending a snapshot", "shard", o.l.cfg.ID, "to", o.l.cfg.Node(to), "replica", o.l.cfg.replicaName(to), "index", index, "bytes", size)
+	log := o.l.cfg.Logger.With("shard", o.l.cfg.ID, "to", o.l.cfg.Node(to), "replica", o.l.cfg.replicaName(to), "index", index)
+	log.Info("sending a snapshot", "bytes", size)
 	o.all.Go(func() {
 		err := o.write(ctx, m, size, snap)
 		snap.Close()
 		status := raft.SnapshotFinish
 		if err != nil {
 			status = raft.SnapshotFailure
-			o.l.cfg.Logger.Warn("snapshot not delivered", "shard", o.l.cfg.ID, "to", o.l.cfg.Node(to), "replica", o.l.cfg.replicaName(to), "index", index, "error", err)
+			log.Warn("snapshot not delivered", "error", err)
 		}
 		select {
 		case o.l.loopFuncs <- func(l *loop) {

@@ -18,16 +18,16 @@ const hashEntryVersion = 2
 // hashEntryLen is the length of a hash entry without the key: version, term, bytes.
 const hashEntryLen = 1 + 8 + 8
 
-// Range is a range of rows: from a key on, until they take Most bytes; 0: all of them. It depends on the rows only, so equal states have
+// Range is a range of rows: from a key on, until they take Size bytes; 0: all of them. It depends on the rows only, so equal states have
 // equal ranges.
 type Range struct {
 	From string
-	Most int64
+	Size int64
 }
 
 func hashEntry(term uint64, of Range) []byte {
 	b := binary.BigEndian.AppendUint64([]byte{hashEntryVersion}, term)
-	b = binary.BigEndian.AppendUint64(b, uint64(of.Most)) // #nosec G115 -- not negative
+	b = binary.BigEndian.AppendUint64(b, uint64(of.Size)) // #nosec G115 -- not negative
 	return append(b, of.From...)
 }
 
@@ -37,7 +37,8 @@ func rangeOf(entry []byte) (Range, error) {
 	if len(entry) < hashEntryLen {
 		return Range{}, fmt.Errorf("a hash entry of %d bytes, less than %d", len(entry), hashEntryLen)
 	}
-	return Range{From: string(entry[hashEntryLen:]), Most: int64(binary.BigEndian.Uint64(entry[1+8:]))}, nil // #nosec G115 -- as it was written
+	size := int64(binary.BigEndian.Uint64(entry[1+8:])) // #nosec G115 -- as it was written
+	return Range{From: string(entry[hashEntryLen:]), Size: size}, nil
 }
 
 // Hash is the checksum of a range of a replica's rows after an entry.
@@ -112,7 +113,7 @@ func (l *loop) startHash(e *pb.Entry) error {
 	l.hashers.all.Go(func() {
 		defer func() { _ = recover() }() // a state that can't be read has reported the error
 		defer snap.Close()
-		sum, whole := snap.Hash(ctx, []byte(of.From), of.Most)
+		sum, whole := snap.Hash(ctx, []byte(of.From), of.Size)
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if h.busy--; !whole {

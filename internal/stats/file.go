@@ -22,8 +22,8 @@ type File struct {
 	logger   *slog.Logger
 }
 
-// Open loads what was counted before the last stop; with file "", nothing is kept. A failure is only logged, since nothing is decided by the
-// statistics.
+// Open loads what was counted before the last stop; with file "", nothing is kept. A failure is only logged, since nothing is decided by
+// the statistics.
 func Open(file string, logger *slog.Logger) *File {
 	s := &File{Recorder: New(time.Now()), file: file, logger: logger}
 	if file == "" {

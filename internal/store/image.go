@@ -96,12 +96,12 @@ type RowHash struct {
 	Next []byte // key from which the rows go on; nil: there are no more
 }
 
-// Hash returns a checksum of the rows from a key on, except the store's own: of all of them if most is 0, otherwise until they take that
+// Hash returns a checksum of the rows from a key on, except the store's own: of all of them if size is 0, otherwise until they take that
 // many bytes. It is the same for two replicas that have applied the same entries. whole is false if ctx ended first.
-func (s *Snapshot) Hash(ctx context.Context, from []byte, most int64) (sum RowHash, whole bool) {
+func (s *Snapshot) Hash(ctx context.Context, from []byte, size int64) (sum RowHash, whole bool) {
 	h := xxhash.New()
 	var b []byte
-	size := int64(0)
+	taken := int64(0)
 	if bytes.Compare(from, firstRow) < 0 {
 		from = firstRow
 	}
@@ -109,7 +109,7 @@ func (s *Snapshot) Hash(ctx context.Context, from []byte, most int64) (sum RowHa
 		b = appendRow(b[:0], key, value)
 		_, _ = h.Write(b)
 		sum.Rows++
-		if size += int64(len(b)); most > 0 && size >= most {
+		if taken += int64(len(b)); size > 0 && taken >= size {
 			sum.Next = append(bytes.Clone(key), 0)
 			return false
 		}

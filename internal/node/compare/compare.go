@@ -150,7 +150,7 @@ func (c *Comparer) compare(ctx context.Context, r Replica) (compared bool, err e
 		}
 		p.found, p.missed = map[uint64]Finding{}, map[uint64]bool{}
 	}
-	index, err := r.Shard.StartHash(ctx, shard.Range{From: p.from, Most: compareBytes})
+	index, err := r.Shard.StartHash(ctx, shard.Range{From: p.from, Size: compareBytes})
 	if errors.Is(err, shard.ErrChangeRefused) {
 		return false, nil // next time
 	}

@@ -281,7 +281,8 @@ func MustBeEmpty(fs vfs.FS, dir string) error {
 }
 
 // ownFiles are what a new node may find in its directory: left by a start that failed, or kept when damaged data was set aside.
-var ownFiles = []string{LockFile, IdentityFile + ".new", IdentityCopy + ".new", ArchiveDir, StatsFile, StatsFile + ".new", WitnessFile, WitnessFile + ".new"}
+var ownFiles = []string{LockFile, IdentityFile + ".new", IdentityCopy + ".new", ArchiveDir, StatsFile, StatsFile + ".new",
+	WitnessFile, WitnessFile + ".new"}
 
 // foreign returns the names in a directory that keep a new node from using it.
 func foreign(fs vfs.FS, dir string) (names []string, err error) {

@@ -1,5 +1,5 @@
-// Package witness remembers how far the replicas of other nodes have come, even after a restart: a directory that was replaced by an earlier
-// copy of itself agrees with itself, and only others can tell. It does not know how nodes are reached, nor what they conclude.
+// Package witness remembers how far the replicas of other nodes have come, even after a restart: a directory that was replaced by an
+// earlier copy of itself agrees with itself, and only others can tell. It does not know how nodes are reached, nor what they conclude.
 package witness
 
 import (
