@@ -728,3 +728,14 @@ func TestRestoreRaisesTheEpoch(t *testing.T) {
 		}
 	}
 }
+
+// A cut that fails when its images are open closes them: an image that stays open counts, and a shard has few.
+func TestFailedCutClosesImages(t *testing.T) {
+	s := start(t, Config{InMemory: true, DataShards: 2})
+	for range maxImages + 1 {
+		_, err := newClusterAdmin(s.Node).openOnce(t.Context(), []uint32{1, systemShard}) // as before the second shard was added
+		if err == nil || !strings.Contains(err.Error(), "shards were added") {
+			t.Fatalf("a cut without a shard: %v", err)
+		}
+	}
+}

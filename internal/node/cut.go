@@ -39,10 +39,10 @@ func wait(ctx context.Context, d time.Duration) {
 }
 
 // openOnce holds all data shards, opens all images, and makes sure that no shard was free or had another leader in between.
-func (a *clusterAdmin) openOnce(ctx context.Context, shards []uint32) (images []*image, err error) {
+func (a *clusterAdmin) openOnce(ctx context.Context, shards []uint32) (_ []*image, err error) {
 	data := shards[:len(shards)-1]
 	c := &cut{a: a, id: task.NewID(systemShard, time.Now().UnixMilli(), rand.Uint64()), data: data, terms: make([]uint64, len(data))}
-	images = make([]*image, len(shards))
+	images := make([]*image, len(shards))
 	defer func() {
 		c.end(ctx)
 		if err != nil {
