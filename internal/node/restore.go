@@ -180,7 +180,7 @@ func (r *restore) stage(ctx context.Context) (err error) {
 			return p, err
 		}
 		defer func() { err = errors.Join(err, state.Close()) }()
-		at, err := state.Stage(untilFailed{image, r.disk})
+		at, err := state.Stage(image)
 		if err == nil {
 			err = state.Switch()
 		}
@@ -193,20 +193,6 @@ func (r *restore) stage(ctx context.Context) (err error) {
 		err = levelError(r.level)
 	}
 	return err
-}
-
-// untilFailed reads until the disk fails, since what is written then seems to succeed.
-type untilFailed struct {
-	io.Reader
-	disk *ondisk.FailStop
-}
-
-// Read implements io.Reader.
-func (u untilFailed) Read(p []byte) (int, error) {
-	if err := u.disk.Err(); err != nil {
-		return 0, err
-	}
-	return u.Reader.Read(p)
 }
 
 // stagedReplica is the replica id of a state until the number of the new node is known.

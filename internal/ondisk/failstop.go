@@ -21,8 +21,14 @@ type FailStop struct {
 	err atomic.Pointer[error]
 }
 
-// NewFailStop returns a file system that writes to another until a write fails.
-func NewFailStop(on vfs.FS) *FailStop { return &FailStop{FS: on} }
+// NewFailStop returns a file system that writes to another until a write fails. It returns a FailStop as it is: another one on top would
+// not notice that its writes are dropped.
+func NewFailStop(on vfs.FS) *FailStop {
+	if s, ok := on.(*FailStop); ok {
+		return s
+	}
+	return &FailStop{FS: on}
+}
 
 // Err returns the first failure, with the path.
 func (s *FailStop) Err() error {
