@@ -40,7 +40,7 @@ func putBack(t *testing.T, copied, dir, part string) {
 }
 
 // A member on an earlier copy of its directory, or of its logs, does not run: it rejoins and is filled again, whoever knows what it had:
-// the leader, which is still in office, or the other nodes, although they were restarted since.
+// the leader, which still leads, or the other nodes, although they were restarted since.
 func TestEarlierCopyRejoins(t *testing.T) {
 	for what, c := range map[string]struct {
 		part    string
