@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -62,7 +63,7 @@ var EraseNamespace = onReplica(verb.Rule{Name: "erase-namespace", Idempotent: tr
 // erasable reads some of a namespace's deadlines after a key, and the key to continue from; nil: there are no more.
 func erasable(ctx context.Context, r *replica, ns string, behind []byte) (keys [][]byte, next []byte, err error) {
 	_, _, err = read(ctx, r, func(from store.Reader) (struct{}, error) {
-		keys, next = engine.DeadlinesOf(from, ns, behind, chunk)
+		keys, next = query.Deadlines(from, ns, behind, chunk)
 		return struct{}{}, nil
 	})
 	return keys, next, err

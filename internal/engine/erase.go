@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
-	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -27,35 +26,7 @@ var erasable = []byte{
 	schema.TableWatch, schema.TableNotification, schema.TableZone, schema.TableApart,
 }
 
-// maxScanned bounds the deadlines that one call of DeadlinesOf looks at: deadlines are ordered by time, and those of all namespaces are mixed.
-const maxScanned = 100_000
-
-// DeadlinesOf returns up to limit deadlines of a namespace after the key behind, and where to continue; nil: there are no more.
-func DeadlinesOf(from store.Reader, ns string, behind []byte, limit int) (keys [][]byte, next []byte) {
-	passed := 0
-	for _, tab := range schema.Timelines {
-		lo, hi := []byte{tab}, []byte{tab + 1}
-		if bytes.Compare(behind, lo) >= 0 {
-			lo = append(bytes.Clone(behind), 0)
-		}
-		if next != nil || bytes.Compare(lo, hi) >= 0 {
-			continue
-		}
-		from.Scan(lo, hi, func(k, v []byte) bool {
-			d := schema.ReadDeadline(k, v)
-			if d.Namespace == ns && d.Kind != schema.OnAudit {
-				keys = append(keys, bytes.Clone(k))
-			}
-			if passed++; passed == maxScanned || len(keys) == limit {
-				next = bytes.Clone(k)
-			}
-			return next == nil
-		})
-	}
-	return keys, next
-}
-
-// Erase removes deadlines that DeadlinesOf has found and up to limit other rows of a namespace. It reports whether there may be more.
+// Erase removes deadlines that query.Deadlines has found and up to limit other rows of a namespace. It reports whether there may be more.
 //
 // Errors: wrong_state if the namespace has queues, schedules, or tasks on their way.
 func Erase(r *Round, ns string, deadlines [][]byte, limit int) (more bool, err error) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -35,7 +36,7 @@ func rowsOf(from store.Reader, ns string) (keys []string) {
 func eraseAll(w *engine.World, ns string, few int) error {
 	var behind []byte
 	for {
-		keys, next := engine.DeadlinesOf(w.Store, ns, behind, few)
+		keys, next := query.Deadlines(w.Store, ns, behind, few)
 		more, err := engine.Run(w, func(r *engine.Round) (bool, error) { return engine.Erase(r, ns, keys, few) })
 		if err != nil || !more && next == nil {
 			return err
@@ -129,7 +130,7 @@ func (d *duel) endAll(t *testing.T) {
 	}
 }
 
-// DeadlinesOf finds the deadlines of a namespace in all tables, page by page, each once.
+// Deadlines finds the deadlines of a namespace in all tables, page by page, each once.
 func TestDeadlinesOfPages(t *testing.T) {
 	w := engine.NewWorld(t)
 	want := 0
@@ -151,7 +152,7 @@ func TestDeadlinesOfPages(t *testing.T) {
 		seen := map[string]bool{}
 		var behind []byte
 		for {
-			keys, next := engine.DeadlinesOf(w.Store, "default", behind, limit)
+			keys, next := query.Deadlines(w.Store, "default", behind, limit)
 			for _, k := range keys {
 				if v, ok := w.Store.Get(k); !ok || schema.ReadDeadline(k, v).Namespace != "default" || seen[string(k)] {
 					t.Fatalf("pages of %d: the row %x is of another namespace, or was listed twice", limit, k)

@@ -228,12 +228,7 @@ func keyRenewed(r *Round, d schema.Deadline) { r.l.renewedUpTo = max(r.l.renewed
 // claimKeyEnds deletes the row of an expired claim key. A row that was set again has its own, later deadline.
 func claimKeyEnds(r *Round, d schema.Deadline) {
 	key := schema.ClaimKeyKey(d.Namespace, string(d.Rest))
-	row, ok := r.tx.Get(key)
-	if !ok {
-		return
-	}
-	k := schema.Must(schema.DecodeClaimKey(row))
-	if k.Until <= r.now {
+	if row, ok := r.tx.Get(key); ok && schema.Must(schema.DecodeClaimKey(row)).Until <= r.now {
 		r.tx.Delete(key)
 	}
 }
