@@ -56,6 +56,7 @@ func (a DeadLetters) ListPoisonedPage(ctx context.Context, filter Filter, page p
 type DeadGroups struct {
 	Groups  []DeadGroup // largest first, at most 1,000
 	Partial bool        // there were more dead letters than one call reads
+	Missing []pawltype.Missing
 }
 
 // DeadGroup counts the dead letters with one fingerprint.
@@ -80,7 +81,7 @@ func (a DeadLetters) Groups(ctx context.Context, queue string, poisoned bool) (*
 	if err != nil {
 		return nil, fmt.Errorf("group dead letters of %q: %w", queue, err)
 	}
-	out := &DeadGroups{Partial: resp.GetPartial()}
+	out := &DeadGroups{Partial: resp.GetPartial(), Missing: convert.Missing(resp.GetMissing())}
 	for _, p := range resp.GetGroups() {
 		out.Groups = append(out.Groups, DeadGroup{
 			Fingerprint: p.GetFingerprint(), Type: p.GetType(), Message: p.GetMessage(), Count: p.GetCount(),

@@ -98,6 +98,7 @@ type QueueExplanation struct {
 	NextDue       time.Time      // earliest due time of the scheduled and retrying tasks
 	OldestReadyAt time.Time      // since when the oldest ready task has been ready
 	Partial       bool           // a shard could not be reached, or has too many keys: the numbers leave it out
+	Missing       []pawltype.Missing
 }
 
 // HeldKey is a key whose tasks are held by the key's own pause or limit.
@@ -121,7 +122,7 @@ func (a Queues) Explain(ctx context.Context, name string) (*QueueExplanation, er
 		return nil, fmt.Errorf("explain queue %q: %w", name, err)
 	}
 	e := &QueueExplanation{Queue: resp.GetQueue(), Ready: resp.GetReady(), Claimable: resp.GetClaimable(), Claimed: resp.GetClaimed(), Waiting: resp.GetWaiting(),
-		Reasons: reasonsOf(resp.GetReasons()), NextDue: convert.Time(resp.GetNextDue()), OldestReadyAt: convert.Time(resp.GetOldestReadyAt()), Partial: resp.GetPartial()}
+		Reasons: reasonsOf(resp.GetReasons()), NextDue: convert.Time(resp.GetNextDue()), OldestReadyAt: convert.Time(resp.GetOldestReadyAt()), Partial: resp.GetPartial(), Missing: convert.Missing(resp.GetMissing())}
 	for _, k := range resp.GetKeys() {
 		e.Keys = append(e.Keys, HeldKey{Key: k.GetKey(), Code: ReasonCode(k.GetCode()), Tasks: k.GetTasks(), Until: convert.Time(k.GetUntil())})
 	}

@@ -18,7 +18,8 @@ type Namespace struct {
 	CreatedAt time.Time // zero: it has always existed
 	CreatedBy string
 	Quotas    Quotas
-	Usage     *NamespaceUsage // nil: not all shards have reported theirs
+	Usage     *NamespaceUsage
+	Missing   []pawltype.Missing // shards whose part of the usage is missing
 }
 
 // Quotas limit what a namespace may use; 0: no limit. Requests beyond a quota are refused, tasks with ErrQueueFull or ErrRateLimited.
@@ -47,7 +48,8 @@ type Limits struct {
 	Limits    []Limit
 	Namespace string
 	Quotas    Quotas
-	Usage     *NamespaceUsage // nil: not all shards have reported theirs, or the client's token is limited to some queues
+	Usage     *NamespaceUsage    // nil: the client's token is limited to some queues
+	Missing   []pawltype.Missing // shards whose part of the usage is missing
 }
 
 // Limit is a limit on requests.
@@ -89,7 +91,7 @@ func (a Namespaces) Get(ctx context.Context, name string) (*Namespace, error) {
 
 func namespaceInfoOf(p *pawlv1.Namespace) *Namespace {
 	return &Namespace{Name: p.GetName(), CreatedAt: convert.Time(p.GetCreatedAt()), CreatedBy: p.GetCreatedBy(), Quotas: quotasFrom(p.GetQuotas()),
-		Usage: usageOf(p.GetUsage())}
+		Usage: usageOf(p.GetUsage()), Missing: convert.Missing(p.GetMissing())}
 }
 
 func quotasFrom(p *pawlv1.Quotas) Quotas {
@@ -135,7 +137,7 @@ func (a Namespaces) Limits(ctx context.Context) (*Limits, error) {
 	if err != nil {
 		return nil, fmt.Errorf("limits: %w", err)
 	}
-	l := &Limits{Namespace: p.GetNamespace(), Quotas: quotasFrom(p.GetQuotas()), Usage: usageOf(p.GetUsage())}
+	l := &Limits{Namespace: p.GetNamespace(), Quotas: quotasFrom(p.GetQuotas()), Usage: usageOf(p.GetUsage()), Missing: convert.Missing(p.GetMissing())}
 	for _, one := range p.GetLimits() {
 		l.Limits = append(l.Limits, Limit{one.GetName(), one.GetValue(), one.GetUnit()})
 	}

@@ -119,6 +119,8 @@ type Queue struct {
 	Version   int64 // of the settings; grows with every change
 	CreatedAt time.Time
 	Parts     []QueuePart // of a spread queue: its part in each shard
+	// Missing are the shards and nodes whose part of the numbers is missing.
+	Missing []pawltype.Missing
 }
 
 // QueuePart is the part of a queue in one shard.
@@ -142,7 +144,7 @@ type ReadyByPriority struct{ High, Normal, Low int64 }
 
 // List iterates over the queues that a filter selects, by name unless the filter says otherwise.
 func (a Queues) List(ctx context.Context, f QueueFilter) iter.Seq2[*Queue, error] {
-	return convert.Pages(func(cursor string) (pawltype.Page[*Queue], error) {
+	return convert.Figures(func(cursor string) (pawltype.Page[*Queue], error) {
 		return a.ListPage(ctx, f, pawltype.PageRequest{Cursor: cursor})
 	})
 }
@@ -386,6 +388,7 @@ func queueOf(p *pawlv1.Queue) *Queue {
 	}
 	q.Series = queueSeriesOf(p.GetSeries())
 	q.BreakersOpen = int(p.GetBreakersOpen())
+	q.Missing = convert.Missing(p.GetMissing())
 	for _, b := range p.GetBreakers() {
 		q.Breakers = append(q.Breakers, breakerStatusOf(b))
 	}

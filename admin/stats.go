@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/pawltype"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
@@ -17,11 +18,11 @@ type Stats struct {
 	Start        time.Time     // of the first step; the last step is the current one
 	Series       []EventCounts // per step
 	Totals       EventCounts
-	FailureRate  float64       // share of ended attempts that failed, crashed or timed out, 0 to 1
-	Wait         Latency       // from ready to claimed
-	Run          Latency       // from claimed to the end of the run
-	Failing      []FailingType // in the last hour, most failures first
-	MissingNodes []string      // nodes that did not answer, and shards without a leader that did
+	FailureRate  float64            // share of ended attempts that failed, crashed or timed out, 0 to 1
+	Wait         Latency            // from ready to claimed
+	Run          Latency            // from claimed to the end of the run
+	Failing      []FailingType      // in the last hour, most failures first
+	Missing      []pawltype.Missing // shards and nodes whose part is missing
 }
 
 // EventCounts counts events by kind.
@@ -123,8 +124,9 @@ type QueueScale struct {
 	Active            bool    // there is work to do
 	Backlog           int64   // ready tasks that wait only for a worker
 	Running           int64
-	ArrivalsPerSecond float64       // tasks that became ready in the last minute; while tasks are held back, no more than were claimed
-	Run               time.Duration // average per task; 0: none ended in the last day, so 1 s is assumed
+	ArrivalsPerSecond float64            // tasks that became ready in the last minute; while tasks are held back, no more than were claimed
+	Run               time.Duration      // average per task; 0: none ended in the last day, so 1 s is assumed
+	Missing           []pawltype.Missing // nodes whose counts of arrivals and runs are missing; without one of its shards, the call fails
 }
 
 // Scale returns how many workers a queue needs now if each runs slots tasks at the same time (1 to 100,000; 0: 10) and the backlog should
@@ -136,12 +138,12 @@ func (a Queues) Scale(ctx context.Context, queue string, target time.Duration, s
 		return nil, fmt.Errorf("scale of queue %q: %w", queue, err)
 	}
 	return &QueueScale{Workers: resp.GetWorkers(), Slots: resp.GetSlots(), Active: resp.GetActive(), Backlog: resp.GetBacklog(), Running: resp.GetRunning(),
-		ArrivalsPerSecond: resp.GetArrivalPerSecond(), Run: convert.Seconds(resp.GetRunSeconds())}, nil
+		ArrivalsPerSecond: resp.GetArrivalPerSecond(), Run: convert.Seconds(resp.GetRunSeconds()), Missing: convert.Missing(resp.GetMissing())}, nil
 }
 
 func statsOf(p *pawlv1.Stats) Stats {
 	s := Stats{Window: p.GetWindow().AsDuration(), Step: p.GetStep().AsDuration(), Start: convert.Time(p.GetStart()), FailureRate: p.GetFailureRate(),
-		Wait: latencyOf(p.GetWait()), Run: latencyOf(p.GetRun()), MissingNodes: p.GetMissingNodes()}
+		Wait: latencyOf(p.GetWait()), Run: latencyOf(p.GetRun()), Missing: convert.Missing(p.GetMissing())}
 	s.Totals = countsOf(p.GetTotals())
 	r := p.GetSeries()
 	s.Series = make([]EventCounts, len(r.GetEnqueued()))

@@ -97,24 +97,18 @@ type TypePeriod struct {
 	Run         Latency
 }
 
-// TypePage is a page of task types.
-type TypePage struct {
-	pawltype.Page[*Type]
-	MissingNodes []string // nodes that did not answer; what they have seen is not counted
-}
-
 // ListPage returns one page of task types.
-func (a Types) ListPage(ctx context.Context, f TypeFilter, page pawltype.PageRequest) (TypePage, error) {
+func (a Types) ListPage(ctx context.Context, f TypeFilter, page pawltype.PageRequest) (pawltype.Page[*Type], error) {
 	order := slices.Index(typeOrders, f.Order)
 	if order < 0 {
-		return TypePage{}, fmt.Errorf("list types: %w", convert.Invalid("order", "%q is not one of most, failing", f.Order))
+		return pawltype.Page[*Type]{}, fmt.Errorf("list types: %w", convert.Invalid("order", "%q is not one of most, failing", f.Order))
 	}
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewStatsServiceClient(a.rpc).ListTypes, &pawlv1.ListTypesRequest{Window: convert.Duration(f.Window), Queue: f.Queue,
 		Pattern: f.Pattern, Order: pawlv1.TypeOrder(order), Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
-		return TypePage{}, fmt.Errorf("list types: %w", err)
+		return pawltype.Page[*Type]{}, fmt.Errorf("list types: %w", err)
 	}
-	return TypePage{Page: convert.Page(resp, typeOf), MissingNodes: resp.GetMissingNodes()}, nil
+	return convert.Page(resp, typeOf), nil
 }
 
 // TypeQuery says which statistics of a type to return.

@@ -64,39 +64,24 @@ type Quiet struct {
 	Until  time.Time // when it takes tasks again
 }
 
-// WorkerPage is a page of workers.
-type WorkerPage struct {
-	pawltype.Page[*Worker]
-	// Silent maps the nodes that did not answer to the reason. Their workers are missing.
-	Silent map[string]string
-}
-
 // Lost reports whether the worker disappeared without signing off.
 func (w *Worker) Lost() bool { return !w.LostAt.IsZero() }
 
 // List iterates over the workers of all nodes, by name. It does not report nodes that don't answer; ListPage does.
 func (a Workers) List(ctx context.Context, f WorkerFilter) iter.Seq2[*Worker, error] {
-	return convert.Pages(func(cursor string) (pawltype.Page[*Worker], error) {
-		page, err := a.ListPage(ctx, f, pawltype.PageRequest{Cursor: cursor})
-		return page.Page, err
+	return convert.Figures(func(cursor string) (pawltype.Page[*Worker], error) {
+		return a.ListPage(ctx, f, pawltype.PageRequest{Cursor: cursor})
 	})
 }
 
 // ListPage returns one page of workers.
-func (a Workers) ListPage(ctx context.Context, f WorkerFilter, page pawltype.PageRequest) (WorkerPage, error) {
+func (a Workers) ListPage(ctx context.Context, f WorkerFilter, page pawltype.PageRequest) (pawltype.Page[*Worker], error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewWorkerRegistryServiceClient(a.rpc).ListWorkers, &pawlv1.ListWorkersRequest{Queue: f.Queue, Type: f.Type, Node: f.Node, Lost: f.Lost,
 		Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
-		return WorkerPage{}, fmt.Errorf("workers: %w", err)
+		return pawltype.Page[*Worker]{}, fmt.Errorf("workers: %w", err)
 	}
-	out := WorkerPage{Page: convert.Page(resp, workerInfoOf)}
-	for _, n := range resp.GetSilentNodes() {
-		if out.Silent == nil {
-			out.Silent = map[string]string{}
-		}
-		out.Silent[n.GetNode()] = n.GetReason()
-	}
-	return out, nil
+	return convert.Page(resp, workerInfoOf), nil
 }
 
 // Get returns a worker, or ErrNotFound if there is none.

@@ -1,6 +1,9 @@
 package pawltype
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // PageRequest selects a part of a list.
 type PageRequest struct {
@@ -14,6 +17,21 @@ type Page[T any] struct {
 	Items      []T       // may be empty while NextCursor is set: the search continues
 	NextCursor string    // "" at the end
 	Searched   *Searched // for tasks: how far the search got, if it ended before the page was full or the list complete; else nil
+	Missing    []Missing // shards and nodes whose part is missing
+}
+
+// Missing is a shard or a node that did not answer in time. Everything else in a response is as if it had nothing.
+type Missing struct {
+	Node   string // its name; "": it is a shard
+	Shard  uint32 // its number; 0 is the system shard
+	Reason string
+}
+
+func (m Missing) String() string {
+	if m.Node != "" {
+		return fmt.Sprintf("node %s: %s", m.Node, m.Reason)
+	}
+	return fmt.Sprintf("shard %d: %s", m.Shard, m.Reason)
 }
 
 // Searched describes how far the search for a page of tasks got. Where few tasks match, a page ends after a bounded number of rows.

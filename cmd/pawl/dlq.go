@@ -58,42 +58,43 @@ func newDLQLs(a *app) *cobra.Command {
 		if list.Cursor != "" && f.Queue == "" {
 			return cli.Usage("--cursor belongs to the list of one queue: name it with --queue")
 		}
-		tasks, next, err := a.deadTasks(ctx, client, f, list, poisoned)
+		page, err := a.deadTasks(ctx, client, f, list, poisoned)
 		if err != nil {
 			return err
 		}
-		return printPage(a, tasks, next, view.NewTask, writeDead)
+		return printPage(a, page, view.NewTask, writeDead)
 	})
 	return cmd
 }
 
 // deadTasks lists the dead letters of one queue, or of every queue that has any. Only the list of one queue has a cursor.
-func (a *app) deadTasks(ctx context.Context, client *pawl.Client, f admin.Filter, list cli.ListFlags, poisoned bool) (out []*pawltype.Task, next string, err error) {
+func (a *app) deadTasks(ctx context.Context, client *pawl.Client, f admin.Filter, list cli.ListFlags, poisoned bool) (all pawltype.Page[*pawltype.Task], err error) {
 	page := a.Admin(client).DeadLetters().ListPage
 	if poisoned {
 		page = a.Admin(client).DeadLetters().ListPoisonedPage
 	}
-	names, err := queuesWith(ctx, client, f.Queue, poisoned)
+	names, missing, err := queuesWith(ctx, client, f.Queue, poisoned)
 	if err != nil {
-		return nil, "", err
+		return all, err
 	}
+	all.Missing = missing
 	for _, name := range names {
 		one, rest := f, list
 		one.Queue = name
-		rest.Limit -= len(out)
+		rest.Limit -= len(all.Items)
 		if rest.Limit < 1 {
 			break
 		}
-		tasks, cursor, err := cli.Collect(rest, a.withSearchProgress(func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) { return page(ctx, one, p) }))
+		some, err := cli.Collect(rest, a.withSearchProgress(func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) { return page(ctx, one, p) }))
 		if err != nil {
-			return nil, "", err
+			return all, err
 		}
-		out, next = append(out, tasks...), cursor
+		all.Items, all.Missing = append(all.Items, some.Items...), cli.JoinMissing(all.Missing, some.Missing)
+		if f.Queue != "" {
+			all.NextCursor = some.NextCursor
+		}
 	}
-	if f.Queue == "" {
-		next = ""
-	}
-	return out, next, nil
+	return all, nil
 }
 
 func writeDead(w io.Writer, tasks []*pawltype.Task) {
@@ -127,7 +128,9 @@ func newDLQGroups(a *app) *cobra.Command {
 		shown := struct {
 			Groups  []view.FailureGroup `json:"groups"`
 			Partial bool                `json:"partial"`
-		}{Groups: make([]view.FailureGroup, len(groups.Groups)), Partial: groups.Partial}
+			Missing []view.Missing      `json:"missing,omitempty"`
+		}{Groups: make([]view.FailureGroup, len(groups.Groups)), Partial: groups.Partial, Missing: view.NewMissing(groups.Missing)}
+		a.noteMissing(groups.Missing)
 		for i, g := range groups.Groups {
 			shown.Groups[i] = view.FailureGroup{Queue: g.Queue, Queues: g.Queues, Fingerprint: g.Fingerprint, Type: g.Type, Message: g.Message, Count: g.Count,
 				FirstAt: g.FirstAt, LastAt: g.LastAt, SampleTaskID: g.SampleTaskID, Trend: g.Trend}

@@ -62,6 +62,7 @@ and which types no worker takes. A task that waits for several reasons is counte
 		if err != nil {
 			return err
 		}
+		a.noteMissing(e.Missing)
 		return a.Print(view.NewQueueExplanation(e), func(w io.Writer) { writeQueueExplanation(w, e) })
 	})
 	return cmd

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -14,22 +15,30 @@ func printList[T, V any](a *app, list cli.ListFlags, read func(pawltype.PageRequ
 	if err := list.Check(); err != nil {
 		return err
 	}
-	items, next, err := cli.Collect(list, read)
+	page, err := cli.Collect(list, read)
 	if err != nil {
 		return err
 	}
-	return printPage(a, items, next, show, table)
+	return printPage(a, page, show, table)
 }
 
-// printPage prints the items of a list, and the cursor for more.
-func printPage[T, V any](a *app, items []T, next string, show func(T) V, table func(io.Writer, []T)) error {
-	shown := view.List[V]{Items: make([]V, len(items)), NextCursor: next}
-	for i, item := range items {
+// printPage prints the items of a list, the cursor for more, and on standard error what is missing.
+func printPage[T, V any](a *app, page pawltype.Page[T], show func(T) V, table func(io.Writer, []T)) error {
+	shown := view.List[V]{Items: make([]V, len(page.Items)), NextCursor: page.NextCursor, Missing: view.NewMissing(page.Missing)}
+	for i, item := range page.Items {
 		shown.Items[i] = show(item)
 	}
-	err := a.Print(shown, func(w io.Writer) { table(w, items) })
-	if next != "" && a.Format == "table" {
-		fmt.Fprintf(a.Err, "there are more: use --limit, or --cursor %s\n", next)
+	a.noteMissing(page.Missing)
+	err := a.Print(shown, func(w io.Writer) { table(w, page.Items) })
+	if page.NextCursor != "" && a.Format == "table" {
+		fmt.Fprintf(a.Err, "there are more: use --limit, or --cursor %s\n", page.NextCursor)
 	}
 	return err
+}
+
+// noteMissing names on standard error the shards and nodes whose part is missing in what is shown.
+func (a *app) noteMissing(missing []pawltype.Missing) {
+	for _, m := range missing {
+		fmt.Fprintf(a.Err, "missing here is %s\n", text.Printable(m.String()))
+	}
 }

@@ -98,28 +98,32 @@ func TestListsHintAtMoreRows(t *testing.T) {
 	}
 }
 
-// TestListsNameMissingNodes: nodes that did not answer are named once each, however many pages lack them.
-func TestListsNameMissingNodes(t *testing.T) {
+// TestListsNameWhatIsMissing: every list of something that several shards or nodes have names those that did not answer, once each, however many
+// pages lack them. Programs get them in the list too.
+func TestListsNameWhatIsMissing(t *testing.T) {
 	pages := 0
 	server := serveLists(t, func(page protoreflect.Message) {
 		if pages++; pages%2 == 1 {
 			page.Set(page.Descriptor().Fields().ByName("next_cursor"), protoreflect.ValueOfString("abc"))
 		}
-		switch page := page.Interface().(type) {
-		case *pawlv1.ListTypesResponse:
-			page.MissingNodes = []string{"n3", "n2"}[(pages-1)%2:]
-		case *pawlv1.ListWorkersResponse:
-			page.SilentNodes = []*pawlv1.SilentNode{{Node: "n3", Reason: "away"}, {Node: "n2", Reason: "away"}}[(pages-1)%2:]
+		missing := page.Descriptor().Fields().ByName("missing")
+		if missing == nil {
+			return
+		}
+		for _, m := range []*pawlv1.Missing{{Node: "n3", Reason: "away"}, {Shard: 2, Reason: "hangs"}}[(pages-1)%2:] {
+			page.Mutable(missing).List().Append(protoreflect.ValueOfMessage(m.ProtoReflect()))
 		}
 	})
-	for list, want := range map[string]string{
-		"type ls":   "node n2 does not answer, so what it has seen is not counted\nnode n3 does not answer, so what it has seen is not counted\n",
-		"worker ls": "node n2 does not answer, so its workers are missing: away\nnode n3 does not answer, so its workers are missing: away\n",
-	} {
-		var out, said bytes.Buffer
-		exit := run(append(strings.Fields(list), "--limit", "2", "--server", server), strings.NewReader(""), &out, &said)
-		if exit != cli.ExitDone || said.String() != want {
-			t.Errorf("pawl %s: status %d, stderr %q, want %q", list, exit, said.String(), want)
+	for _, list := range []string{"queue ls", "task ls", "dlq ls --queue mail", "dlq archive ls", "group ls", "schedule ls", "type ls", "worker ls", "audit"} {
+		for format, want := range map[string]string{"table": "", "json": `"missing":[{"shard":2,"reason":"hangs"},{"node":"n3","reason":"away"}]`} {
+			var out, said bytes.Buffer
+			exit := run(append(strings.Fields(list), "--limit", "2", "-o", format, "--server", server), strings.NewReader(""), &out, &said)
+			if exit != cli.ExitDone || said.String() != "missing here is shard 2: hangs\nmissing here is node n3: away\n" {
+				t.Errorf("pawl %s -o %s: status %d, stderr %q", list, format, exit, said.String())
+			}
+			if got := strings.Join(strings.Fields(out.String()), ""); !strings.Contains(got, want) {
+				t.Errorf("pawl %s -o %s lacks what is missing: %s", list, format, got)
+			}
 		}
 	}
 }

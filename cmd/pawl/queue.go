@@ -138,6 +138,7 @@ func newQueueShow(a *app) *cobra.Command {
 }
 
 func (a *app) printQueue(q *admin.Queue) error {
+	a.noteMissing(q.Missing)
 	return a.Print(view.NewQueue(q), func(w io.Writer) { writeQueue(w, q, time.Now()) })
 }
 
@@ -253,20 +254,21 @@ func newQueueRm(a *app) *cobra.Command {
 	return cmd
 }
 
-// queuesWith names the queues that have dead letters, or poisoned tasks: the requested one, or all.
-func queuesWith(ctx context.Context, client *pawl.Client, only string, poisoned bool) ([]string, error) {
+// queuesWith names the queues that have dead letters, or poisoned tasks: the requested one, or all. Of a queue in a shard that is missing, it is not
+// known.
+func queuesWith(ctx context.Context, client *pawl.Client, only string, poisoned bool) (names []string, missing []pawltype.Missing, err error) {
 	if only != "" {
-		return []string{only}, nil
+		return []string{only}, nil, nil
 	}
-	var names []string
 	for q, err := range admin.New(client).Queues().List(ctx, admin.QueueFilter{}) {
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if !poisoned && q.Depth.Dead > 0 || poisoned && q.Depth.Poisoned > 0 {
 			names = append(names, q.Name)
 		}
+		missing = cli.JoinMissing(missing, slices.DeleteFunc(q.Missing, func(m pawltype.Missing) bool { return m.Node != "" }))
 	}
 	slices.Sort(names)
-	return names, nil
+	return names, missing, nil
 }

@@ -32,6 +32,7 @@ what needs attention now; docs/alerts.md says what to do about it.`,
 			if err != nil {
 				return err
 			}
+			a.noteMissing(s.Missing)
 			return a.Print(view.NewStats(args[0], s), func(w io.Writer) { writeStats(w, s) })
 		}
 		s, err := a.Admin(client).Stats(ctx, window)
@@ -46,6 +47,7 @@ what needs attention now; docs/alerts.md says what to do about it.`,
 		for i, x := range s.Attention {
 			shown.Attention[i] = view.Attention(x)
 		}
+		a.noteMissing(s.Missing)
 		return a.Print(shown, func(w io.Writer) {
 			writeAttention(w, s)
 			writeStats(w, &s.Stats)
@@ -69,14 +71,10 @@ func writeAttention(w io.Writer, s *admin.NamespaceStats) {
 
 func writeStats(w io.Writer, s *admin.Stats) {
 	t := s.Totals
-	missing := ""
-	for _, name := range s.MissingNodes {
-		missing += name + " "
-	}
 	text.Fields(w, "In the last", text.Period(s.Window), "Enqueued", text.Grouped(t.Enqueued), "Succeeded", text.Grouped(t.Succeeded),
 		"Failed", fmt.Sprintf("%s attempts, %s crashed (%.1f %%)", text.Grouped(t.Failed), text.Grouped(t.Crashed), 100*s.FailureRate),
 		"Dead letters", text.Grouped(t.Dead), "Poisoned", text.Grouped(t.Poisoned), "Discarded", text.Grouped(t.Discarded), "Cancelled", text.Grouped(t.Cancelled),
-		"Waited", latencyText(s.Wait), "Ran", latencyText(s.Run), "Not counted of", missing)
+		"Waited", latencyText(s.Wait), "Ran", latencyText(s.Run))
 	if len(s.Failing) == 0 {
 		return
 	}

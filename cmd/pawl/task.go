@@ -131,17 +131,17 @@ func newTaskLs(a *app) *cobra.Command {
 		if err = errors.Join(err, list.Check()); err != nil {
 			return err
 		}
-		tasks, next, err := cli.Collect(list, a.withSearchProgress(func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
+		page, err := cli.Collect(list, a.withSearchProgress(func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
 			p.WithPayload = payload
 			return a.Admin(client).Tasks().ListPage(ctx, f, p)
 		}))
 		if err != nil {
 			return err
 		}
-		if len(tasks) == 0 && next == "" && f.Queue != "" {
+		if len(page.Items) == 0 && page.NextCursor == "" && f.Queue != "" {
 			a.missesQueue(ctx, client, f.Queue)
 		}
-		return a.printTasks(tasks, next, payload)
+		return a.printTasks(page, payload)
 	})
 	return cmd
 }
@@ -155,8 +155,8 @@ func (a *app) missesQueue(ctx context.Context, client *pawl.Client, queue string
 }
 
 // printTasks prints a list of tasks, and the cursor for more.
-func (a *app) printTasks(tasks []*pawltype.Task, next string, payload bool) error {
-	return printPage(a, tasks, next, view.NewTask, func(w io.Writer, tasks []*pawltype.Task) {
+func (a *app) printTasks(page pawltype.Page[*pawltype.Task], payload bool) error {
+	return printPage(a, page, view.NewTask, func(w io.Writer, tasks []*pawltype.Task) {
 		head, now := "ID|TYPE|QUEUE|STATE|PRIO|ATTEMPTS|CREATED|DUE", time.Now()
 		if payload {
 			head += "|PAYLOAD"

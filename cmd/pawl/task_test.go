@@ -32,9 +32,9 @@ func TestLongSearchReportsProgress(t *testing.T) {
 				return pawltype.Page[*pawltype.Task]{Items: []*pawltype.Task{{}}, NextCursor: strings.Repeat("x", pages),
 					Searched: &pawltype.Searched{Rows: 10_000, Until: time.Now().Add(-time.Hour)}}, nil
 			})
-			got, next, err := cli.Collect(cli.ListFlags{Limit: 100}, read)
-			if len(got) != 5 || next != "" || err != nil {
-				t.Errorf("collected %d tasks with the next cursor %q (%v), want 5 and none", len(got), next, err)
+			got, err := cli.Collect(cli.ListFlags{Limit: 100}, read)
+			if len(got.Items) != 5 || got.NextCursor != "" || err != nil {
+				t.Errorf("collected %d tasks with the next cursor %q (%v), want 5 and none", len(got.Items), got.NextCursor, err)
 			}
 			lines := strings.FieldsFunc(notes.String(), func(r rune) bool { return r == '\n' })
 			if len(lines) != len(c.want) {

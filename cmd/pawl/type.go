@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -41,17 +40,9 @@ func newTypeLs(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&order, "order", "", "most: most active first; failing: most failed attempts first (default by name)")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
 		f.Order = admin.TypeOrder(order)
-		var missing []string
-		err := printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Type], error) {
-			page, err := a.Admin(client).Types().ListPage(ctx, f, p)
-			missing = append(missing, page.MissingNodes...)
-			return page.Page, err
+		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Type], error) {
+			return a.Admin(client).Types().ListPage(ctx, f, p)
 		}, view.NewType, writeTypes)
-		slices.Sort(missing)
-		for _, node := range slices.Compact(missing) {
-			fmt.Fprintf(a.Err, "node %s does not answer, so what it has seen is not counted\n", text.Printable(node))
-		}
-		return err
 	})
 	return cmd
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -58,19 +56,9 @@ func newWorkerLs(a *app) *cobra.Command {
 		if cmd.Flags().Changed("lost") {
 			f.Lost = lost
 		}
-		silent := map[string]string{}
-		all, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Worker], error) {
-			page, err := a.Admin(client).Workers().ListPage(ctx, f, p)
-			maps.Copy(silent, page.Silent)
-			return page.Page, err
-		})
-		if err != nil {
-			return err
-		}
-		for _, node := range slices.Sorted(maps.Keys(silent)) {
-			fmt.Fprintf(a.Err, "node %s does not answer, so its workers are missing: %s\n", node, text.Printable(silent[node]))
-		}
-		return printPage(a, all, next, view.NewWorker, writeWorkers)
+		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Worker], error) {
+			return a.Admin(client).Workers().ListPage(ctx, f, p)
+		}, view.NewWorker, writeWorkers)
 	})
 	return cmd
 }

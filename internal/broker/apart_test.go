@@ -165,8 +165,7 @@ func (w *world) mustNameApart() {
 	if lines := int64(strings.Count(w.log.String(), "was set apart")); n[ns] < 3 || lines != n[ns] {
 		w.t.Errorf("%v rows are set apart, and the log names %d", n, lines)
 	}
-	status, err := w.NamespaceStatus(context.Background(), ns, 0)
-	if w.must(err); status.Apart != n[ns] {
+	if status := w.status(0); status.Apart != n[ns] {
 		w.t.Errorf("%v rows are set apart, and the status counts %d", n, status.Apart)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 type (
@@ -30,6 +31,7 @@ const newDeadTime = time.Hour
 
 // part is the status of one shard's queues.
 type part struct {
+	shard   uint32
 	r       *replica
 	all     []*QueueStatus
 	apart   map[string]int64    // rows set apart lately, by namespace
@@ -78,7 +80,7 @@ func (b *Broker) partOf(ctx context.Context, shardID uint32) (*part, error) {
 	}
 	now, _ := r.shard.Now() // if another node leads by now, the read fails
 	p, _, err := read(ctx, r, func(from store.Reader) (p *part, err error) {
-		p = &part{r: r, apart: schema.CountApart(from, now.Add(-apartNew))}
+		p = &part{shard: shardID, r: r, apart: schema.CountApart(from, now.Add(-apartNew))}
 		p.all, p.ready, err = explain.QueueStatuses(from, now.Add(-newDeadTime))
 		return p, err
 	})
@@ -170,7 +172,6 @@ func termsOf(b *Broker) map[uint32]uint64 {
 
 // NamespaceStatus is the combined status of a namespace's queues.
 type NamespaceStatus struct {
-	Shards                                              []uint32 // that were read: there may be more in others
 	Queues                                              []string
 	Scheduled, Ready, Claimed, Retrying, Dead, Poisoned int64
 	NewDead                                             int64          // dead letters of the last hour that still exist
@@ -180,9 +181,8 @@ type NamespaceStatus struct {
 	Apart                                               int64          // rows set apart in the last day: see engine/apart.go
 }
 
-// Add adds the status of the shards that another node leads. A queue in several shards counts once.
+// Add adds the status of another shard. A queue in several shards counts once.
 func (n *NamespaceStatus) Add(o *NamespaceStatus) {
-	n.Shards = append(n.Shards, o.Shards...)
 	n.Queues = append(n.Queues, o.Queues...)
 	slices.Sort(n.Queues)
 	n.Queues = slices.Compact(n.Queues)
@@ -228,9 +228,8 @@ type statusCache struct {
 type statusRead struct {
 	terms  map[uint32]uint64 // of the shards that the node led when it began
 	done   chan struct{}     // closed when it has ended
-	queues []*QueueStatus
-	shards []uint32         // that were read
-	apart  map[string]int64 // rows set apart lately in them, by namespace
+	parts  []*part
+	queues []*QueueStatus // all of them
 	err    error
 }
 
@@ -248,7 +247,7 @@ func (b *Broker) QueueStatuses(ctx context.Context, age time.Duration) ([]*Queue
 	return read.queues, err
 }
 
-// statuses is QueueStatuses with the shards that were read.
+// statuses is QueueStatuses, shard by shard.
 func (b *Broker) statuses(ctx context.Context, age time.Duration) (*statusRead, error) {
 	s, terms := &b.statusCache, termsOf(b)
 	s.mu.Lock()
@@ -277,9 +276,9 @@ func (r *statusRead) run(b *Broker) {
 	ctx, cancel := context.WithTimeout(b.stopping, statusTimeout)
 	defer cancel()
 	began := time.Now()
-	parts, err := b.statusesOf(ctx, slices.Sorted(maps.Keys(r.terms)))
-	r.join(parts)
-	r.err = err
+	var err error
+	r.parts, err = b.statusesOf(ctx, slices.Sorted(maps.Keys(r.terms)))
+	r.queues, r.err = join(r.parts), err
 	s := &b.statusCache
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -294,31 +293,37 @@ func (r *statusRead) run(b *Broker) {
 }
 
 // join joins the status of the shards. A queue with partitions in several of them is one.
-func (r *statusRead) join(parts []*part) {
-	known := map[QueueName]*QueueStatus{}
-	r.apart = map[string]int64{}
+func join(parts []*part) (all []*QueueStatus) {
+	at := map[QueueName]int{}
 	for _, p := range parts {
-		r.shards = append(r.shards, p.r.id)
-		for ns, n := range p.apart {
-			r.apart[ns] += n
-		}
 		for _, q := range p.all {
 			of := QueueName{q.Namespace, q.Queue}
-			if known[of] != nil {
-				known[of].Add(q)
+			i, known := at[of]
+			if !known {
+				at[of], all = len(all), append(all, q)
 				continue
 			}
-			known[of] = q
-			r.queues = append(r.queues, q)
+			sum := *all[i] // the parts stay as they are
+			sum.Blocked = slices.Clone(sum.Blocked)
+			sum.Add(q)
+			all[i] = &sum
 		}
 	}
+	return all
 }
 
-// NamespaceStatus returns the status of a namespace's queues in the shards that this node leads.
-func (b *Broker) NamespaceStatus(ctx context.Context, ns string, age time.Duration) (n NamespaceStatus, err error) {
+// NamespaceStatus returns the status of a namespace's queues in each shard that this node leads.
+func (b *Broker) NamespaceStatus(ctx context.Context, ns string, age time.Duration) (out []verb.OfShard[NamespaceStatus], err error) {
 	read, err := b.statuses(ctx, age)
-	n.Shards, n.Apart = slices.Clone(read.shards), read.apart[ns]
-	for _, s := range read.queues {
+	for _, p := range read.parts {
+		out = append(out, verb.OfShard[NamespaceStatus]{Shard: p.shard, Term: read.terms[p.shard], Value: p.ofNamespace(ns)})
+	}
+	return out, err
+}
+
+func (p *part) ofNamespace(ns string) (n NamespaceStatus) {
+	n.Apart = p.apart[ns]
+	for _, s := range p.all {
 		if s.Namespace != ns {
 			continue
 		}
@@ -335,7 +340,7 @@ func (b *Broker) NamespaceStatus(ctx context.Context, ns string, age time.Durati
 			n.Busy = append(n.Busy, &busy)
 		}
 	}
-	return n, err
+	return n
 }
 
 // apartNew is how long a row that was set apart needs attention.
@@ -368,17 +373,21 @@ type QueueCount struct {
 	N     int64
 }
 
-// QueueCounts counts tasks per queue in the shards that this node leads, and leaves out queues without any.
-func (b *Broker) QueueCounts(ctx context.Context, q CountsQuery, age time.Duration) (counts []QueueCount, err error) {
-	all, err := b.QueueStatuses(ctx, age)
+// QueueCounts counts tasks per queue in each shard that this node leads, and leaves out queues without any.
+func (b *Broker) QueueCounts(ctx context.Context, q CountsQuery, age time.Duration) (out []verb.OfShard[[]QueueCount], err error) {
+	read, err := b.statuses(ctx, age)
 	scope := task.ScopeOf(ctx)
-	for _, s := range all {
-		if q.NoWorker && !s.NoWorker() {
-			continue
+	for _, p := range read.parts {
+		of := verb.OfShard[[]QueueCount]{Shard: p.shard, Term: read.terms[p.shard]}
+		for _, s := range p.all {
+			if q.NoWorker && !s.NoWorker() {
+				continue
+			}
+			if n := s.Count(q.State); n > 0 && s.Namespace == q.Namespace && scope.Sees(s.Queue) && (q.Pattern == "" || task.Matches(q.Pattern, s.Queue)) {
+				of.Value = append(of.Value, QueueCount{s.Queue, n})
+			}
 		}
-		if n := s.Count(q.State); n > 0 && s.Namespace == q.Namespace && scope.Sees(s.Queue) && (q.Pattern == "" || task.Matches(q.Pattern, s.Queue)) {
-			counts = append(counts, QueueCount{s.Queue, n})
-		}
+		out = append(out, of)
 	}
-	return counts, err
+	return out, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -39,12 +38,34 @@ func TestIdleQueues(t *testing.T) {
 		_, _, err = w.Claim(ctx, one, ClaimCall{Namespace: ns, Queues: []Share{{Queue: "taken"}}, Max: 1, MaxBytes: 1 << 20, Lease: time.Second}, 0)
 		w.must(err)
 		w.pass(2 * time.Second) // it is ready again, and somebody asked a moment ago
-		got, err := w.NamespaceStatus(ctx, ns, 0)
-		w.must(err)
+		got := w.status(0)
 		if want := "[{idle 1} {idle-2 2}]"; fmt.Sprint(got.Idle) != want || len(got.Busy) != explain.MaxExamined {
 			t.Errorf("idle queues besides the %d examined: %+v, want %s", len(got.Busy), got.Idle, want)
 		}
 	})
+}
+
+// status returns the status of the namespace in the shards that the broker leads.
+func (w *world) status(age time.Duration) (sum NamespaceStatus) {
+	w.t.Helper()
+	got, err := w.NamespaceStatus(context.Background(), ns, age)
+	w.must(err)
+	for i := range got {
+		sum.Add(&got[i].Value)
+	}
+	return sum
+}
+
+// TestPartsStayApart: a queue in several shards is one in the status of all, and each shard still has its own.
+func TestPartsStayApart(t *testing.T) {
+	parts := []*part{{all: []*QueueStatus{{Queue: "a", Ready: 1, Blocked: []Blocked{{Why: task.WhyNoWorker, Tasks: 1}}}}}, {all: []*QueueStatus{{Queue: "b", Ready: 5}, {Queue: "a", Ready: 2, Blocked: []Blocked{{Why: task.WhyNoWorker, Tasks: 2}}}}}}
+	all := join(parts)
+	if len(all) != 2 || all[0].Ready != 3 || all[0].Waits(task.WhyNoWorker) != 3 || all[1].Ready != 5 {
+		t.Errorf("joined, the parts are %+v", all)
+	}
+	if a := parts[0].all[0]; a.Ready != 1 || a.Waits(task.WhyNoWorker) != 1 {
+		t.Errorf("the first part has become %+v", a)
+	}
 }
 
 // TestIdleParts: a queue in several shards is idle if nobody takes any part with ready tasks.
@@ -73,8 +94,7 @@ func TestNewDeadLetters(t *testing.T) {
 		}
 		is := func(when string, dead, fresh int64) {
 			t.Helper()
-			got, err := w.NamespaceStatus(ctx, ns, 0)
-			w.must(err)
+			got := w.status(0)
 			if got.Dead != dead || got.NewDead != fresh || got.MoreNewDead {
 				t.Errorf("%s: %d dead letters, %d of them new (more: %v), want %d and %d", when, got.Dead, got.NewDead, got.MoreNewDead, dead, fresh)
 			}
@@ -119,11 +139,11 @@ func TestStatusFollowsLeadership(t *testing.T) {
 		w.enqueue(task.Spec{Queue: "a"})
 		for _, terms := range []map[uint32]uint64{nil, {one: 99}, {one: 1, two: 1}} {
 			w.statusCache.at, w.statusCache.took = time.Now(), time.Minute
-			w.statusCache.last = &statusRead{terms: terms, shards: []uint32{two}, queues: []*QueueStatus{{Namespace: ns, Queue: "a", Ready: 7}}}
+			w.statusCache.last = &statusRead{terms: terms, parts: []*part{{shard: two, all: []*QueueStatus{{Namespace: ns, Queue: "a", Ready: 7}}}}}
 			got, err := w.NamespaceStatus(context.Background(), ns, time.Minute)
 			w.must(err)
-			if got.Ready != 1 || !slices.Equal(got.Shards, []uint32{one}) {
-				t.Errorf("after terms %v: %d tasks are ready in shards %v, want those of shard %d only", terms, got.Ready, got.Shards, one)
+			if len(got) != 1 || got[0].Shard != one || got[0].Term != termsOf(w.Broker)[one] || got[0].Value.Ready != 1 {
+				t.Errorf("after terms %v: the report is %+v, want one task that is ready in shard %d only", terms, got, one)
 			}
 		}
 	})
@@ -138,12 +158,11 @@ func TestNamespaceAddsUp(t *testing.T) {
 				Idle: idle, Examined: examined}
 		}
 		w.statusCache.at, w.statusCache.took = time.Now(), time.Second
-		w.statusCache.last = &statusRead{terms: termsOf(w.Broker), shards: []uint32{one}, apart: map[string]int64{ns: 3, "other": 4},
-			queues: []*QueueStatus{of(ns, "a", 1, false, true), of(ns, "b", 10, true, false), of("other", "a", 100, true, true), of(ns, "c", 1000, true, false)}}
-		got, err := w.NamespaceStatus(ctx, ns, time.Minute)
-		w.must(err)
-		if want := "[{b 20} {c 2000}]"; len(got.Queues) != 3 || fmt.Sprint(got.Idle) != want || len(got.Busy) != 1 || got.Busy[0].Queue != "a" || !slices.Equal(got.Shards, []uint32{one}) {
-			t.Errorf("NamespaceStatus has queues %v of shards %v, idle %+v, want %s, busy %v", got.Queues, got.Shards, got.Idle, want, got.Busy)
+		known := []*QueueStatus{of(ns, "a", 1, false, true), of(ns, "b", 10, true, false), of("other", "a", 100, true, true), of(ns, "c", 1000, true, false)}
+		w.statusCache.last = &statusRead{terms: termsOf(w.Broker), parts: []*part{{shard: one, apart: map[string]int64{ns: 3, "other": 4}, all: known}}, queues: known}
+		got := w.status(time.Minute)
+		if want := "[{b 20} {c 2000}]"; len(got.Queues) != 3 || fmt.Sprint(got.Idle) != want || len(got.Busy) != 1 || got.Busy[0].Queue != "a" {
+			t.Errorf("NamespaceStatus has queues %v, idle %+v, want %s, busy %v", got.Queues, got.Idle, want, got.Busy)
 		}
 		if got.Scheduled != 1011 || got.Ready != 2022 || got.Claimed != 3033 || got.Retrying != 4044 || got.Dead != 5055 || got.Poisoned != 6066 || got.NewDead != 7077 ||
 			got.Apart != 3 {

@@ -71,6 +71,7 @@ type Shown[T any] struct {
 // Paged is a page of a list.
 type Paged[P any] struct {
 	Page P
+	verb.Lack
 	Stamped
 }
 

@@ -33,11 +33,12 @@ func (g *operatorService) ListArchive(ctx context.Context, r *pawlv1.ListArchive
 	if err != nil {
 		return nil, err
 	}
-	tasks, places, cursors, err := g.broker.Archived(ctx, callinfo.Namespace(ctx), r.GetQueue(), string(from), n)
+	found, places, cursors, err := g.broker.Archived(ctx, callinfo.Namespace(ctx), r.GetQueue(), string(from), n)
 	if err != nil {
 		return nil, err
 	}
-	out := &pawlv1.ListArchiveResponse{}
+	out := &pawlv1.ListArchiveResponse{Missing: convert.MissingProto(found.Missing)}
+	tasks := found.Value
 	size, next, scope := 0, "", task.ScopeOf(ctx)
 	for i := range tasks {
 		if size += tasks[i].Bytes(); size > convert.MaxPageBytes && i > 0 {

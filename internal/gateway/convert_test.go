@@ -40,6 +40,7 @@ import (
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
@@ -85,18 +86,18 @@ type countedStats struct {
 
 type figures = statistics.Stats
 
-func (c *countedStats) Briefs(context.Context, string, []string) []stats.Brief {
-	return []stats.Brief{c.brief}
+func (c *countedStats) Briefs(context.Context, string, []string) verb.Partial[[]stats.Brief] {
+	return verb.Partial[[]stats.Brief]{Value: []stats.Brief{c.brief}}
 }
 
-func (c *countedStats) Stats(_ context.Context, _ stats.Queue, w stats.Window) (stats.Report, []stats.LateTick, []string) {
+func (c *countedStats) Stats(_ context.Context, _ stats.Queue, w stats.Window) verb.Partial[stats.Report] {
 	c.windows = append(c.windows, w)
-	return c.day, nil, nil
+	return verb.Partial[stats.Report]{Value: c.day}
 }
 
-func (c *countedStats) QueueCounts(_ context.Context, q broker.CountsQuery) []broker.QueueCount {
+func (c *countedStats) QueueCounts(_ context.Context, q broker.CountsQuery) (none verb.Partial[[]broker.QueueCount]) {
 	c.counts = q
-	return nil
+	return none
 }
 
 // The run time of tasks is taken from the last day if no task has ended recently and some wait or arrived. Otherwise the day is not asked
@@ -535,7 +536,9 @@ func TestPanicInOneShardsCall(t *testing.T) {
 // countless is a worker registry that does not know all workers.
 type countless struct{ known }
 
-func (countless) CountWorkers(context.Context, string, []string) []int64 { return nil }
+func (countless) CountWorkers(_ context.Context, _ string, queues []string) verb.Partial[[]int64] {
+	return verb.Partial[[]int64]{Value: make([]int64, len(queues)), Missing: []verb.Missing{{Node: "n7", Why: "it hangs"}}}
+}
 
 // A queue is returned without numbers that were not counted.
 func TestUncountedQueues(t *testing.T) {
@@ -657,12 +660,12 @@ func TestBatchesAreSplit(t *testing.T) {
 // comparing has statistics before and after any time.
 type comparing struct{ fakeStats }
 
-func (s comparing) TypeStats(ctx context.Context, q stats.TypeQuery, queue string) (stats.TypeReport, []string, []string) {
-	r, queues, missing := s.fakeStats.TypeStats(ctx, q, queue)
+func (s comparing) TypeStats(ctx context.Context, q stats.TypeQuery, queue string) verb.Partial[stats.TypeReport] {
+	r := s.fakeStats.TypeStats(ctx, q, queue)
 	if !q.Around.IsZero() {
-		r.Before, r.After = &stats.Period{From: 1}, &stats.Period{From: 2}
+		r.Value.Before, r.Value.After = &stats.Period{From: 1}, &stats.Period{From: 2}
 	}
-	return r, queues, missing
+	return r
 }
 
 // Types are compared around the requested time, and only if one is requested.

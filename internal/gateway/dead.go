@@ -15,13 +15,13 @@ import (
 // ListDead returns a page of a queue's dead letters, newest first.
 func (g *operatorService) ListDead(ctx context.Context, r *pawlv1.ListDeadRequest) (*pawlv1.ListDeadResponse, error) {
 	p, err := g.listDead(ctx, task.Dead, r.GetFilter(), r.GetCursor(), r.GetLimit())
-	return &pawlv1.ListDeadResponse{Items: p.Items, NextCursor: p.Next, Searched: p.Searched}, err
+	return &pawlv1.ListDeadResponse{Items: p.Items, NextCursor: p.Next, Searched: p.Searched, Missing: p.Missing}, err
 }
 
 // ListPoisoned returns a page of a queue's poisoned tasks, newest first.
 func (g *operatorService) ListPoisoned(ctx context.Context, r *pawlv1.ListPoisonedRequest) (*pawlv1.ListPoisonedResponse, error) {
 	p, err := g.listDead(ctx, task.Poisoned, r.GetFilter(), r.GetCursor(), r.GetLimit())
-	return &pawlv1.ListPoisonedResponse{Items: p.Items, NextCursor: p.Next, Searched: p.Searched}, err
+	return &pawlv1.ListPoisonedResponse{Items: p.Items, NextCursor: p.Next, Searched: p.Searched, Missing: p.Missing}, err
 }
 
 func (g *operatorService) listDead(ctx context.Context, s task.State, p *pawlv1.Filter, cursor string, limit int32) (fanout.Page, error) {
@@ -52,14 +52,15 @@ func (g *operatorService) GroupDead(ctx context.Context, r *pawlv1.GroupDeadRequ
 		}
 		shards = q.Shards()
 	}
-	groups, partial, err := g.DeadGroups(ctx, shards, r.GetQueue(), deadState(r.GetPoisoned()))
+	found, partial, err := g.DeadGroups(ctx, shards, r.GetQueue(), deadState(r.GetPoisoned()))
 	if err != nil {
 		return nil, err
 	}
+	groups := found.Value
 	if len(groups) > contract.MaxPage {
 		groups, partial = groups[:contract.MaxPage], true
 	}
-	out := &pawlv1.GroupDeadResponse{Partial: partial, Groups: make([]*pawlv1.DeadGroup, len(groups))}
+	out := &pawlv1.GroupDeadResponse{Partial: partial, Missing: convert.MissingProto(found.Missing), Groups: make([]*pawlv1.DeadGroup, len(groups))}
 	for i, d := range groups {
 		out.Groups[i] = &pawlv1.DeadGroup{Fingerprint: broker.PrintText(d.Fingerprint), Type: d.Type, Message: d.Message, Count: d.Count,
 			FirstAt: convert.TimeProto(d.First), LastAt: convert.TimeProto(d.Last), SampleTaskId: d.Sample.String(),

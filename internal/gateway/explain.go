@@ -10,8 +10,8 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
-	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // ExplainTask explains why a task is not running.
@@ -53,26 +53,36 @@ func (g *operatorService) ExplainQueue(ctx context.Context, r *pawlv1.ExplainQue
 	if err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(parts, func(e *broker.QueueExplanation) bool { return e != nil }) { // no task came yet, or the queue was deleted
+	if len(parts.Missing) == 0 && !slices.ContainsFunc(parts.Value, func(e *broker.QueueExplanation) bool { return e != nil }) { // no task came yet, or the queue was deleted
 		if _, err := g.Known(ctx, name); err != nil {
 			return nil, err
 		}
 	}
-	return convert.ExplainedQueue(q, parts), nil
+	out := convert.ExplainedQueue(q, parts.Value)
+	out.Missing = convert.MissingProto(parts.Missing)
+	out.Partial = out.Partial || len(parts.Missing) > 0
+	return out, nil
 }
 
-// explainParts asks the shards of a queue; nil: the queue has nothing there.
-func (g *operatorService) explainParts(ctx context.Context, q queues.Queue) ([]*broker.QueueExplanation, error) {
+// explainParts asks the shards of a queue; nil: the queue has nothing there. One without a leader is missing, and the reason why tasks wait.
+func (g *operatorService) explainParts(ctx context.Context, q queues.Queue) (verb.Partial[[]*broker.QueueExplanation], error) {
 	shards := q.Shards()
-	parts := make([]*broker.QueueExplanation, len(shards))
-	errs := fanout.Each(len(shards), func(i int) error {
+	parts, err := verb.AskShards(ctx, shards, func(ctx context.Context, i int) (*broker.QueueExplanation, error) {
 		e, at, err := g.broker.ExplainQueue(ctx, shards[i], callinfo.Namespace(ctx), q.Name)
 		callinfo.Note(ctx, at)
 		if errors.Is(err, task.ErrNotFound) {
-			return nil
+			return nil, nil
 		}
-		parts[i] = e
-		return err
+		return e, err
 	})
-	return parts, fanout.FirstError(errs)
+	if err == nil {
+		err = parts.CheckAny(len(shards))
+	}
+	for i, e := range parts.Value {
+		if e != nil && len(e.Reasons) > 0 && e.Reasons[0].Code == task.WhyNoLeader {
+			parts.Missing = append(parts.Missing, verb.Missing{Shard: shards[i], Why: e.Reasons[0].Detail})
+		}
+	}
+	parts.Missing = verb.JoinMissing(parts.Missing)
+	return parts, err
 }

@@ -5,12 +5,14 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // Audit returns one entry for each shard, which matches every query.
-func (f *fake) Audit(_ context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (list broker.AuditList, at []broker.Stamp, err error) {
+func (f *fake) Audit(_ context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (out verb.Partial[broker.AuditList], at []broker.Stamp, err error) {
+	list := &out.Value
 	if err := f.begin(f.shards[0]); err != nil {
-		return list, nil, err
+		return out, nil, err
 	}
 	defer f.mu.Unlock()
 	for _, shard := range f.shards {
@@ -28,5 +30,5 @@ func (f *fake) Audit(_ context.Context, q broker.AuditQuery, behind *broker.Audi
 			at = append(at, f.stamp(shard))
 		}
 	}
-	return list, at, nil
+	return out, at, nil
 }

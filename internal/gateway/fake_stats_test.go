@@ -8,6 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // fakeStats has statistics for the last minute: tasks of three types in queue "mail", and of one in "sms". Node n3 does not answer.
@@ -50,63 +51,69 @@ func newFakeStats() fakeStats {
 // noStats has counted nothing.
 type noStats struct{ fakeStats }
 
-func (noStats) Stats(context.Context, stats.Queue, stats.Window) (stats.Report, []stats.LateTick, []string) {
-	return stats.Report{}, nil, nil
+func (noStats) Stats(context.Context, stats.Queue, stats.Window) (none verb.Partial[stats.Report]) {
+	return none
 }
 
-func (noStats) Briefs(_ context.Context, _ string, names []string) []stats.Brief {
-	return make([]stats.Brief, len(names))
+func (noStats) Briefs(_ context.Context, _ string, names []string) verb.Partial[[]stats.Brief] {
+	return verb.Partial[[]stats.Brief]{Value: make([]stats.Brief, len(names))}
 }
 
-func (noStats) Trends(context.Context, string, []string, stats.Window) []stats.Trend { return nil }
-
-func (noStats) NamespaceStatus(context.Context, string) (broker.NamespaceStatus, []string) {
-	return broker.NamespaceStatus{}, nil
+func (noStats) Trends(context.Context, string, []string, stats.Window) (none verb.Partial[[]stats.Trend]) {
+	return none
 }
 
-func (noStats) QueueCounts(context.Context, broker.CountsQuery) []broker.QueueCount { return nil }
-
-var missingNodes = []string{"n3"}
-
-func (f fakeStats) Stats(_ context.Context, q stats.Queue, w stats.Window) (stats.Report, []stats.LateTick, []string) {
-	return f.recorder.Report(time.Now(), q, w), nil, missingNodes
+func (noStats) NamespaceStatus(context.Context, string) (none verb.Partial[broker.NamespaceStatus]) {
+	return none
 }
 
-func (f fakeStats) Briefs(_ context.Context, ns string, names []string) []stats.Brief {
-	return f.recorder.Briefs(time.Now(), ns, names)
+func (noStats) QueueCounts(context.Context, broker.CountsQuery) (none verb.Partial[[]broker.QueueCount]) {
+	return none
 }
 
-func (f fakeStats) Trends(_ context.Context, ns string, names []string, w stats.Window) []stats.Trend {
-	return f.recorder.Trends(time.Now(), ns, names, w)
+var missingNodes = []verb.Missing{{Node: "n3", Why: "it hangs"}}
+
+func (f fakeStats) Stats(_ context.Context, q stats.Queue, w stats.Window) verb.Partial[stats.Report] {
+	return verb.Partial[stats.Report]{Value: f.recorder.Report(time.Now(), q, w), Missing: missingNodes}
 }
 
-func (f fakeStats) NamespaceStatus(context.Context, string) (broker.NamespaceStatus, []string) {
-	return broker.NamespaceStatus{Queues: []string{"mail", "sms"}, Scheduled: 1, Ready: 2, Claimed: 3, Retrying: 4, Dead: 5, Poisoned: 6, NewDead: 1,
-		Busy: []*broker.QueueStatus{{Queue: "sms", OldestReady: time.Second}, {Queue: "mail", OldestReady: time.Minute}, {Queue: "a", OldestReady: time.Minute}}}, []string{"n3", "n4"}
+func (f fakeStats) Briefs(_ context.Context, ns string, names []string) verb.Partial[[]stats.Brief] {
+	return verb.Partial[[]stats.Brief]{Value: f.recorder.Briefs(time.Now(), ns, names)}
+}
+
+func (f fakeStats) Trends(_ context.Context, ns string, names []string, w stats.Window) verb.Partial[[]stats.Trend] {
+	return verb.Partial[[]stats.Trend]{Value: f.recorder.Trends(time.Now(), ns, names, w)}
+}
+
+func (f fakeStats) NamespaceStatus(context.Context, string) verb.Partial[broker.NamespaceStatus] {
+	return verb.Partial[broker.NamespaceStatus]{Value: broker.NamespaceStatus{Queues: []string{"mail", "sms"}, Scheduled: 1, Ready: 2, Claimed: 3, Retrying: 4, Dead: 5, Poisoned: 6, NewDead: 1,
+		Busy: []*broker.QueueStatus{{Queue: "sms", OldestReady: time.Second}, {Queue: "mail", OldestReady: time.Minute}, {Queue: "a", OldestReady: time.Minute}}}, Missing: []verb.Missing{{Node: "n3", Why: "it hangs"}, {Shard: 4, Why: "no node that answered leads it"}}}
 }
 
 // QueueCounts returns three queues, of which "sms" has the most.
-func (f fakeStats) QueueCounts(_ context.Context, q broker.CountsQuery) (counts []broker.QueueCount) {
+func (f fakeStats) QueueCounts(_ context.Context, q broker.CountsQuery) (counts verb.Partial[[]broker.QueueCount]) {
 	for _, c := range []broker.QueueCount{{Queue: "mail", N: 5}, {Queue: "sms", N: 9}, {Queue: "bills", N: 1}} {
 		// For dead letters, poisoned tasks, and queues without workers, one queue each is missing.
 		if skip := map[task.State]string{task.Dead: "mail", task.Poisoned: "sms", task.Ready: "bills"}[q.State]; c.Queue != skip && (q.Pattern == "" || task.Matches(q.Pattern, c.Queue)) {
-			counts = append(counts, c)
+			counts.Value = append(counts.Value, c)
 		}
 	}
 	return counts
 }
 
-func (f fakeStats) TypeCounts(_ context.Context, ns, queue, pattern string, w stats.Window) (stats.TypeCounts, []string) {
-	return f.recorder.TypeCounts(time.Now(), ns, w, func(q, typ string) bool {
+func (f fakeStats) TypeCounts(_ context.Context, ns, queue, pattern string, w stats.Window) verb.Partial[stats.TypeCounts] {
+	return verb.Partial[stats.TypeCounts]{Value: f.recorder.TypeCounts(time.Now(), ns, w, func(q, typ string) bool {
 		return (queue == "" || q == queue) && (pattern == "" || task.Matches(pattern, typ))
-	}), missingNodes
+	}), Missing: missingNodes}
 }
 
-func (f fakeStats) TypeBriefs(_ context.Context, ns, queue string, types []string, w stats.Window) []stats.TypeBrief {
-	return f.recorder.TypeBriefs(time.Now(), ns, w, types, func(q string) bool { return queue == "" || q == queue })
+func (f fakeStats) TypeBriefs(_ context.Context, ns, queue string, types []string, w stats.Window) verb.Partial[[]stats.TypeBrief] {
+	return verb.Partial[[]stats.TypeBrief]{Value: f.recorder.TypeBriefs(time.Now(), ns, w, types, func(q string) bool { return queue == "" || q == queue })}
 }
 
-func (f fakeStats) TypeStats(_ context.Context, q stats.TypeQuery, queue string) (stats.TypeReport, []string, []string) {
+func (f fakeStats) TypeStats(_ context.Context, q stats.TypeQuery, queue string) (out verb.Partial[stats.TypeReport]) {
 	wanted := func(name string) bool { return queue == "" || name == queue }
-	return f.recorder.TypeReport(time.Now(), q, wanted), slices.Sorted(slices.Values(f.recorder.TypeQueues(q.Namespace, q.Type, wanted))), missingNodes
+	out.Value, out.Missing = f.recorder.TypeReport(time.Now(), q, wanted), missingNodes
+	out.Value.Queues = slices.Sorted(slices.Values(f.recorder.TypeQueues(q.Namespace, q.Type, wanted)))
+	return out
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
@@ -590,19 +591,19 @@ func fakeArchived() broker.ArchivedTask {
 			StartedAt: time.Now(), EndedAt: time.Now(), Outcome: "dead", Message: "no such address"}}}
 }
 
-func (f *fake) Archived(_ context.Context, ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places, cursors []string, err error) {
+func (f *fake) Archived(_ context.Context, ns, queue, cursor string, limit int) (tasks verb.Partial[[]broker.ArchivedTask], places, cursors []string, err error) {
 	if err := f.faults.ask(); err != nil {
-		return nil, nil, nil, err
+		return tasks, nil, nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, t := range f.archive {
 		place := fmt.Sprintf("a:%d", i+1)
 		if (queue == "" || t.Queue == queue) && place > cursor {
-			if len(tasks) == limit {
+			if len(tasks.Value) == limit {
 				return tasks, places, cursors, nil
 			}
-			tasks, places, cursors = append(tasks, t), append(places, place), append(cursors, place)
+			tasks.Value, places, cursors = append(tasks.Value, t), append(places, place), append(cursors, place)
 		}
 	}
 	if len(cursors) > 0 {

@@ -7,27 +7,28 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/workers"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // fakeWorkers is the worker registry of one node, which learns of changes immediately. Node "n2" does not answer.
 type fakeWorkers struct{ *fake }
 
-func (f fakeWorkers) Workers(_ context.Context, q registry.Query, node string) (list registry.Listing, err error) {
+func (f fakeWorkers) Workers(_ context.Context, q registry.Query, node string) (list verb.Partial[registry.Page], err error) {
 	switch node {
 	case "", "n1":
-		list.Page = f.registry.List(q)
+		list.Value = f.registry.List(q)
 	case "n2":
-		list.Silent = []registry.SilentNode{{Node: "n2", Why: "it is asleep"}}
+		list.Missing = []verb.Missing{{Node: "n2", Why: "it is asleep"}}
 	default:
 		return list, task.NotFound("node", node)
 	}
-	for i := range list.Workers {
-		list.Workers[i].Node = "n1"
+	for i := range list.Value.Workers {
+		list.Value.Workers[i].Node = "n1"
 	}
 	return list, f.faults.ask()
 }
 
-func (f fakeWorkers) CountWorkers(_ context.Context, ns string, queues []string) []int64 {
+func (f fakeWorkers) CountWorkers(_ context.Context, ns string, queues []string) verb.Partial[[]int64] {
 	names := make([]registry.QueueName, len(queues))
 	for i, q := range queues {
 		names[i] = registry.QueueName{Namespace: ns, Name: q}
@@ -36,7 +37,7 @@ func (f fakeWorkers) CountWorkers(_ context.Context, ns string, queues []string)
 	for i, w := range registry.Sum([]registry.Tally{f.registry.Tally(names)}, len(queues)) {
 		out[i] = int64(w.Workers)
 	}
-	return out
+	return verb.Partial[[]int64]{Value: out}
 }
 
 func (f fakeWorkers) QuietWorker(_ context.Context, by task.Author, name workers.Name, _ string, span time.Duration) (workers.Quiet, error) {

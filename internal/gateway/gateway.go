@@ -116,10 +116,10 @@ type Broker interface {
 	// WatchClaims calls lost on a shard's loop, with locks held: it must not block, nor call the watch.
 	WatchClaims(lost func(broker.Lost)) ClaimWatch
 	// Archived also returns the cursor after each task: "" at the end.
-	Archived(ctx context.Context, ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places, cursors []string, err error)
+	Archived(ctx context.Context, ns, queue, cursor string, limit int) (tasks verb.Partial[[]broker.ArchivedTask], places, cursors []string, err error)
 	ArchivedAt(ctx context.Context, place string) (*broker.ArchivedTask, error)
 	// Audit returns the audit log of all shards, newest first, after a place; nil: from the newest.
-	Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (broker.AuditList, []broker.Stamp, error)
+	Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (verb.Partial[broker.AuditList], []broker.Stamp, error)
 
 	// Leader returns which node leads a shard, and may briefly ask others; 0: unknown.
 	Leader(ctx context.Context, shard uint32) (node, term, index uint64)

@@ -183,7 +183,7 @@ func (g *groupService) ListGroups(ctx context.Context, r *pawlv1.ListGroupsReque
 		return nil, err
 	}
 	page := list.Page
-	out := &pawlv1.ListGroupsResponse{}
+	out := &pawlv1.ListGroupsResponse{Missing: convert.MissingProto(list.Missing)}
 	for _, v := range page.Groups {
 		out.Items = append(out.Items, convert.GroupProto(v))
 	}

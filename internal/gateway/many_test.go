@@ -703,10 +703,14 @@ func TestPartsAreAddedUp(t *testing.T) {
 		return out, err
 	})
 	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
-	sum, parts, err := newGateway(f).services.operator.Info(ctx, queues.Queue{Name: "q", Parts: []queues.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}, {Shard: 3, Slots: 4, Next: 4}}})
+	all, err := newGateway(f).services.operator.States(ctx, queues.Queue{Name: "q", Parts: []queues.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}, {Shard: 3, Slots: 4, Next: 4}}})
 	want := broker.QueueInfo{Ready: [3]int64{3, 30, 300}, Scheduled: 3, Claimed: 6, Retrying: 9, Dead: 12, Poisoned: 15, Held: 18, OldestReady: 9}
-	if err != nil || !reflect.DeepEqual(sum, want) || len(parts) != 3 || parts[1].Dead != 8 || parts[2].Dead != 0 {
-		t.Errorf("Info = %+v, want %+v; parts %+v (%v)", sum, want, parts, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, parts := all[0].Value.Sum, all[0].Value.Parts
+	if !reflect.DeepEqual(sum, want) || len(all[0].Missing) > 0 || len(parts) != 3 || parts[1].Dead != 8 || parts[2].Dead != 0 {
+		t.Errorf("States = %+v, want %+v; parts %+v (%v)", sum, want, parts, err)
 	}
 }
 

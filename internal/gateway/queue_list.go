@@ -16,6 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/statistics"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // queueList says which queues to list.
@@ -68,42 +69,45 @@ func (g *operatorService) ListQueues(ctx context.Context, r *pawlv1.ListQueuesRe
 	if err != nil {
 		return nil, err
 	}
-	queues, next, err := g.listed(ctx, q)
+	page, next, err := g.listed(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	out := &pawlv1.ListQueuesResponse{Items: make([]*pawlv1.Queue, len(queues)), NextCursor: convert.NextCursor(convert.QueueCursor, next)}
-	errs := fanout.Each(len(queues), func(i int) (err error) {
-		out.Items[i], err = g.Describe(ctx, queues[i])
-		return err
-	})
-	if err := fanout.FirstError(errs); err != nil {
+	out := &pawlv1.ListQueuesResponse{NextCursor: convert.NextCursor(convert.QueueCursor, next)}
+	states, err := g.States(ctx, page.Value...)
+	if err != nil {
 		return nil, err
 	}
-	return out, g.SetLately(ctx, q.series, out.Items...)
+	for i, of := range states {
+		out.Items, page.Missing = append(out.Items, fanout.QueueProto(page.Value[i], of)), append(page.Missing, of.Missing...)
+	}
+	lacking, err := g.SetLately(ctx, q.series, out.Items...)
+	out.Missing = convert.MissingProto(verb.JoinMissing(page.Missing, lacking))
+	return out, err
 }
 
 // listed returns the queues of a page, and the name after which the list continues; "": it ends.
-func (g *operatorService) listed(ctx context.Context, q queueList) (page []queues.Queue, next string, err error) {
+func (g *operatorService) listed(ctx context.Context, q queueList) (page verb.Partial[[]queues.Queue], next string, err error) {
 	if q.having == "" && !q.most || q.having == contract.QueuePaused {
-		page, err = g.cluster.Queues(ctx, q.ns, queues.Query{After: q.after, Limit: q.limit + 1, Pattern: q.pattern, Paused: q.having != ""})
-		if len(page) > q.limit {
-			return page[:q.limit], page[q.limit-1].Name, err
+		page.Value, err = g.cluster.Queues(ctx, q.ns, queues.Query{After: q.after, Limit: q.limit + 1, Pattern: q.pattern, Paused: q.having != ""})
+		if len(page.Value) > q.limit {
+			page.Value, next = page.Value[:q.limit], page.Value[q.limit-1].Name
 		}
-		return page, "", err
+		return page, next, err
 	}
 	names, next := g.counted(ctx, q)
-	if len(names) == 0 {
-		return nil, "", nil
+	page.Missing = names.Missing
+	if len(names.Value) > 0 {
+		page.Value, err = g.cluster.Queues(ctx, q.ns, queues.Query{Limit: len(names.Value), Names: names.Value})
 	}
-	page, err = g.cluster.Queues(ctx, q.ns, queues.Query{Limit: len(names), Names: names})
 	return page, next, err
 }
 
 // counted returns the names of queues according to the last counts, which shards and nodes have at hand.
-func (g *operatorService) counted(ctx context.Context, q queueList) (names []string, next string) {
+func (g *operatorService) counted(ctx context.Context, q queueList) (names verb.Partial[[]string], next string) {
 	of := broker.CountsQuery{Namespace: q.ns, Pattern: q.pattern, State: countedState(q), NoWorker: q.having == contract.QueueNoWorker}
-	counts := g.Stats.QueueCounts(ctx, of)
+	all := g.Stats.QueueCounts(ctx, of)
+	counts := all.Value
 	if q.most {
 		slices.SortStableFunc(counts, func(a, b broker.QueueCount) int { return cmp.Compare(b.N, a.N) })
 	} else {
@@ -112,13 +116,14 @@ func (g *operatorService) counted(ctx context.Context, q queueList) (names []str
 		counts = counts[from:]
 	}
 	for _, c := range counts[:min(len(counts), q.limit+1)] {
-		names = append(names, c.Queue)
+		names.Value = append(names.Value, c.Queue)
 	}
-	if len(names) > q.limit {
-		if names = names[:q.limit]; !q.most {
-			next = names[q.limit-1]
+	if len(names.Value) > q.limit {
+		if names.Value = names.Value[:q.limit]; !q.most {
+			next = names.Value[q.limit-1]
 		}
 	}
+	names.Missing = all.Missing
 	return names, next
 }
 

@@ -46,7 +46,8 @@ func (g *operatorService) GetQueue(ctx context.Context, r *pawlv1.GetQueueReques
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.GetQueueResponse{Queue: p}, g.SetLately(ctx, 0, p)
+	_, err = g.SetLately(ctx, 0, p)
+	return &pawlv1.GetQueueResponse{Queue: p}, err
 }
 
 // PutQueue replaces the settings of a queue, creating it if necessary.

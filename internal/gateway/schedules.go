@@ -45,7 +45,7 @@ func (g *scheduleService) ListSchedules(ctx context.Context, r *pawlv1.ListSched
 		return nil, err
 	}
 	page := list.Page
-	out := &pawlv1.ListSchedulesResponse{Items: make([]*pawlv1.Schedule, len(page.Schedules))}
+	out := &pawlv1.ListSchedulesResponse{Missing: convert.MissingProto(list.Missing), Items: make([]*pawlv1.Schedule, len(page.Schedules))}
 	for i, v := range page.Schedules {
 		out.Items[i] = convert.ScheduleProto(v)
 	}

@@ -193,7 +193,7 @@ func (g *sqsCore) cancelClaimed(ctx context.Context, by task.Author, shard uint3
 }
 
 func (g *sqsCore) Depth(ctx context.Context, q queues.Queue) (broker.QueueInfo, error) {
-	sum, _, err := g.parts.Info(ctx, q)
+	sum, err := g.parts.Whole(ctx, q)
 	return sum, err
 }
 

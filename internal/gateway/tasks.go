@@ -137,5 +137,5 @@ func (g *producerService) ListTasks(ctx context.Context, r *pawlv1.ListTasksRequ
 		return nil, err
 	}
 	p, err := g.queues.List(ctx, f, r.GetCursor(), r.GetLimit(), r.GetWithPayload())
-	return &pawlv1.ListTasksResponse{Items: p.Items, NextCursor: p.Next, Searched: p.Searched}, err
+	return &pawlv1.ListTasksResponse{Items: p.Items, NextCursor: p.Next, Searched: p.Searched, Missing: p.Missing}, err
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // one returns the only worker in a fake's registry.
@@ -417,8 +418,8 @@ type steered struct {
 	asked bool
 }
 
-func (s *steered) Workers(context.Context, registry.Query, string) (registry.Listing, error) {
-	return registry.Listing{}, s.why
+func (s *steered) Workers(context.Context, registry.Query, string) (list verb.Partial[registry.Page], err error) {
+	return list, s.why
 }
 
 func (s *steered) ResumeWorker(context.Context, task.Author, workers.Name) (bool, error) {
@@ -487,13 +488,13 @@ type lostWorkers struct {
 
 type known = Workers
 
-func (w *lostWorkers) Workers(ctx context.Context, q registry.Query, node string) (list registry.Listing, err error) {
+func (w *lostWorkers) Workers(ctx context.Context, q registry.Query, node string) (list verb.Partial[registry.Page], err error) {
 	switch w.asked = q; q.ID {
 	case "gone":
-		list.Workers = []registry.Info{{ID: q.ID, Lost: &registry.Lost{At: time.Now()}}}
+		list.Value.Workers = []registry.Info{{ID: q.ID, Lost: &registry.Lost{At: time.Now()}}}
 		return list, nil
 	case "silent":
-		list.Silent = []registry.SilentNode{{Node: "n9"}, {Node: "n8"}}
+		list.Missing = []verb.Missing{{Node: "n9"}, {Node: "n8"}}
 		return list, nil
 	}
 	return w.known.Workers(ctx, q, node)

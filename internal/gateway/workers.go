@@ -14,14 +14,15 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // Workers is what the gateway needs of the workers of all nodes.
 type Workers interface {
-	// Workers returns a page of workers, of all nodes or of the given one. The listing names nodes that did not answer.
-	Workers(ctx context.Context, q registry.Query, node string) (registry.Listing, error)
-	// CountWorkers counts the workers that take tasks of the given queues, in their order; nil: not all are known.
-	CountWorkers(ctx context.Context, ns string, queues []string) []int64
+	// Workers returns a page of workers, of all nodes or of the given one.
+	Workers(ctx context.Context, q registry.Query, node string) (verb.Partial[registry.Page], error)
+	// CountWorkers counts the workers that take tasks of the given queues, in their order.
+	CountWorkers(ctx context.Context, ns string, queues []string) verb.Partial[[]int64]
 	QuietWorker(ctx context.Context, by task.Author, name workers.Name, called string, span time.Duration) (workers.Quiet, error)
 	ResumeWorker(ctx context.Context, by task.Author, name workers.Name) (was bool, err error)
 }
@@ -63,16 +64,14 @@ func (g *workerRegistryService) ListWorkers(ctx context.Context, r *pawlv1.ListW
 	if q.After.Name, q.After.ID, ok = strings.Cut(string(at), "\x00"); at != nil && !ok {
 		return nil, convert.BadCursor(r.GetCursor())
 	}
-	list, err := g.workers.Workers(ctx, q, r.GetNode())
+	found, err := g.workers.Workers(ctx, q, r.GetNode())
 	if err != nil {
 		return nil, err
 	}
-	out := &pawlv1.ListWorkersResponse{Items: make([]*pawlv1.Worker, len(list.Workers))}
+	list := found.Value
+	out := &pawlv1.ListWorkersResponse{Missing: convert.MissingProto(found.Missing), Items: make([]*pawlv1.Worker, len(list.Workers))}
 	for i := range list.Workers {
 		out.Items[i] = workerProto(&list.Workers[i])
-	}
-	for _, n := range list.Silent {
-		out.SilentNodes = append(out.SilentNodes, &pawlv1.SilentNode{Node: n.Node, Reason: task.Cut(n.Why, contract.MaxErrorText)})
 	}
 	if n := len(list.Workers); list.More && n > 0 {
 		last := list.Workers[n-1].Place()
@@ -104,10 +103,10 @@ func (g *workerRegistryService) worker(ctx context.Context, id string) (*registr
 	switch {
 	case err != nil:
 		return nil, err
-	case len(list.Workers) > 0:
-		return &list.Workers[0], nil
-	case len(list.Silent) > 0:
-		return nil, task.Unavailable(0, "worker %q is on none of the nodes that answered: node %q did not", id, list.Silent[0].Node)
+	case len(list.Value.Workers) > 0:
+		return &list.Value.Workers[0], nil
+	case len(list.Missing) > 0:
+		return nil, task.Unavailable(0, "worker %q is on none of the nodes that answered: %s did not", id, list.Missing[0])
 	}
 	return nil, task.NotFound("worker", id)
 }

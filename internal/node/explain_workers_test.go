@@ -251,8 +251,8 @@ func TestWorkersOfOtherNodes(t *testing.T) {
 			for _, worker := range list.Items {
 				there[worker.Name] = worker.LostAt.IsZero()
 			}
-			if len(list.Silent) != 1 || list.Silent["n3"] == "" || there["w4"] || !there["w5"] {
-				t.Errorf("at %s: silent are %q, and of the workers are there %v", name, list.Silent, there)
+			if len(list.Missing) != 1 || list.Missing[0].Node != "n3" || there["w4"] || !there["w5"] {
+				t.Errorf("at %s: missing are %v, and of the workers are there %v", name, list.Missing, there)
 			}
 		}
 	})

@@ -84,8 +84,8 @@ func TestMetricsAndStatsOfThreeNodes(t *testing.T) {
 		}
 
 		s, err := admin.New(c).Stats(t.Context(), 0)
-		if err != nil || s.Totals.Enqueued != 5 || s.Queues.Ready != 5 || len(s.MissingNodes) != 0 {
-			t.Errorf("all nodes together tell %+v, %+v, missing %q (%v); want 5 tasks", s.Totals, s.Queues, s.MissingNodes, err)
+		if err != nil || s.Totals.Enqueued != 5 || s.Queues.Ready != 5 || len(s.Missing) != 0 {
+			t.Errorf("all nodes together tell %+v, %+v, missing %v (%v); want 5 tasks", s.Totals, s.Queues, s.Missing, err)
 		}
 		third := "n3"
 		for name := range w.nodes {
@@ -99,8 +99,8 @@ func TestMetricsAndStatsOfThreeNodes(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if len(s.MissingNodes) != 1 || s.MissingNodes[0] != first || s.Totals.Enqueued != 2 {
-				return fmt.Errorf("got %+v, missing %q", s.Totals, s.MissingNodes)
+			if len(s.Missing) == 0 || s.Missing[0].Node != first || s.Totals.Enqueued != 2 {
+				return fmt.Errorf("got %+v, missing %v", s.Totals, s.Missing)
 			}
 			return nil
 		})

@@ -39,15 +39,6 @@ type Page struct {
 	More    bool // there are more
 }
 
-// SilentNode is a node that did not answer.
-type SilentNode struct{ Node, Why string }
-
-// Listing is a page of the workers of several nodes.
-type Listing struct {
-	Page
-	Silent []SilentNode
-}
-
 const (
 	// listRuns bounds the tasks listed per worker, oneRuns those of a worker that is asked for by id.
 	listRuns = 10

@@ -50,7 +50,8 @@ type Report struct {
 	Last      int64   // number of the last step since 1970
 	Rates     []Rates // by step, oldest first
 	Wait, Run Histogram
-	Failing   []Failing // the types with the most failed attempts in the last hour, up to 20
+	Failing   []Failing  // the types with the most failed attempts in the last hour, up to 20
+	Late      []LateTick // of a namespace: the schedules that were late
 }
 
 // Failing is a type with failed attempts.
@@ -125,6 +126,7 @@ func (r *Report) Add(o Report) {
 	r.Wait.Add(&o.Wait)
 	r.Run.Add(&o.Run)
 	r.Failing = addFailing(r.Failing, o.Failing)
+	r.Late = append(r.Late, o.Late...)
 }
 
 // addFailing sums failures by type, the most first.

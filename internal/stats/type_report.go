@@ -25,6 +25,7 @@ type TypeReport struct {
 	Slowest   []Slow    // runs that ended in the last hour, slowest first
 	// Before and After are two periods of the same length around a time; nil: not asked for, or nothing is known yet.
 	Before, After *Period
+	Queues        []string // that have had its tasks, sorted
 }
 
 // Period is what happened during a period.
@@ -208,6 +209,9 @@ func (r *TypeReport) Add(o TypeReport) {
 	r.Failing = addFailing(r.Failing, o.Failing)
 	r.Slowest = slowestOf(append(r.Slowest, o.Slowest...))
 	r.Before, r.After = addedPeriods(r.Before, o.Before), addedPeriods(r.After, o.After)
+	r.Queues = append(r.Queues, o.Queues...)
+	slices.Sort(r.Queues)
+	r.Queues = slices.Compact(r.Queues)
 }
 
 // addedPeriods returns the sum of the same period at two nodes. If they differ, because a clock is wrong, it returns the first.

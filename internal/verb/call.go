@@ -2,6 +2,7 @@ package verb
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -52,11 +53,17 @@ func (c *CallOf[Req, Resp]) Split(shards []uint32) []Call {
 }
 
 // Merge implements Call.
-func (c *CallOf[Req, Resp]) Merge() (err error) {
+func (c *CallOf[Req, Resp]) Merge(missing []Missing) (err error) {
+	c.parts = slices.DeleteFunc(c.parts, func(p Call) bool {
+		return slices.ContainsFunc(missing, func(m Missing) bool { return m.Shard == p.Shard() })
+	})
 	answers := make([]Resp, len(c.parts))
 	for i, p := range c.parts {
 		answers[i] = p.(*CallOf[Req, Resp]).Resp
 	}
 	c.Resp, err = c.verb.merge(&c.Req, answers)
+	if l, ok := any(&c.Resp).(MayLack); ok {
+		l.lack(missing)
+	}
 	return err
 }

@@ -49,10 +49,10 @@ type Call interface {
 	// Wait returns a pointer to how long the call may wait for something; nil: it does not wait.
 	Wait() *time.Duration
 	Codec
-	// Split makes a call for each of some shards, for a verb of all shards, and Merge merges their answers into this call's. Parts returns
-	// the calls of the last Split.
+	// Split makes a call for each of some shards, for a verb of all shards, and Merge merges their answers into this call's, without those of
+	// missing shards. Parts returns the calls of the last Split that were merged.
 	Split(shards []uint32) []Call
-	Merge() error
+	Merge(missing []Missing) error
 	Parts() []Call
 }
 

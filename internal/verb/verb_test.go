@@ -72,7 +72,7 @@ func TestMerged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Merge(); err != nil || c.Resp != 112 || len(c.Parts()) != 3 || *c.Parts()[2].Answer().(*uint32) != 6 {
+	if err := c.Merge(nil); err != nil || c.Resp != 112 || len(c.Parts()) != 3 || *c.Parts()[2].Answer().(*uint32) != 6 {
 		t.Errorf("merged to %d from %d parts, error %v; want 112 from 3 parts", c.Resp, len(c.Parts()), err)
 	}
 }

@@ -947,7 +947,8 @@ type Namespace struct {
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"` // unset: it has always existed
 	CreatedBy     string                 `protobuf:"bytes,3,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	Quotas        *Quotas                `protobuf:"bytes,4,opt,name=quotas,proto3" json:"quotas,omitempty"`
-	Usage         *NamespaceUsage        `protobuf:"bytes,5,opt,name=usage,proto3" json:"usage,omitempty"` // unset: not all shards have reported theirs
+	Usage         *NamespaceUsage        `protobuf:"bytes,5,opt,name=usage,proto3" json:"usage,omitempty"`
+	Missing       []*Missing             `protobuf:"bytes,6,rep,name=missing,proto3" json:"missing,omitempty"` // shards whose part of the usage is missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1013,6 +1014,13 @@ func (x *Namespace) GetQuotas() *Quotas {
 func (x *Namespace) GetUsage() *NamespaceUsage {
 	if x != nil {
 		return x.Usage
+	}
+	return nil
+}
+
+func (x *Namespace) GetMissing() []*Missing {
+	if x != nil {
+		return x.Missing
 	}
 	return nil
 }
@@ -1428,7 +1436,8 @@ type GetLimitsResponse struct {
 	Limits        []*Limit               `protobuf:"bytes,1,rep,name=limits,proto3" json:"limits,omitempty"`
 	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"` // of this call
 	Quotas        *Quotas                `protobuf:"bytes,3,opt,name=quotas,proto3" json:"quotas,omitempty"`
-	Usage         *NamespaceUsage        `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"` // unset: not all shards have reported theirs, or the caller's token is limited to some queues
+	Usage         *NamespaceUsage        `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"`     // unset: the caller's token is limited to some queues
+	Missing       []*Missing             `protobuf:"bytes,5,rep,name=missing,proto3" json:"missing,omitempty"` // shards whose part of the usage is missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1487,6 +1496,13 @@ func (x *GetLimitsResponse) GetQuotas() *Quotas {
 func (x *GetLimitsResponse) GetUsage() *NamespaceUsage {
 	if x != nil {
 		return x.Usage
+	}
+	return nil
+}
+
+func (x *GetLimitsResponse) GetMissing() []*Missing {
+	if x != nil {
+		return x.Missing
 	}
 	return nil
 }
@@ -1931,7 +1947,7 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0eall_namespaces\x18\x02 \x01(\bR\rallNamespaces\"B\n" +
 	"\x13RevokeTokenResponse\x12+\n" +
-	"\x11unconfirmed_nodes\x18\x01 \x03(\tR\x10unconfirmedNodes\"\xd1\x01\n" +
+	"\x11unconfirmed_nodes\x18\x01 \x03(\tR\x10unconfirmedNodes\"\xfd\x01\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x129\n" +
 	"\n" +
@@ -1939,7 +1955,8 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\n" +
 	"created_by\x18\x03 \x01(\tR\tcreatedBy\x12'\n" +
 	"\x06quotas\x18\x04 \x01(\v2\x0f.pawl.v1.QuotasR\x06quotas\x12-\n" +
-	"\x05usage\x18\x05 \x01(\v2\x17.pawl.v1.NamespaceUsageR\x05usage\"\xd1\x03\n" +
+	"\x05usage\x18\x05 \x01(\v2\x17.pawl.v1.NamespaceUsageR\x05usage\x12*\n" +
+	"\amissing\x18\x06 \x03(\v2\x10.pawl.v1.MissingR\amissing\"\xd1\x03\n" +
 	"\x06Quotas\x12$\n" +
 	"\vmax_backlog\x18\x01 \x01(\x03H\x00R\n" +
 	"maxBacklog\x88\x01\x01\x12/\n" +
@@ -1975,12 +1992,13 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\x11SetQuotasResponse\x120\n" +
 	"\tnamespace\x18\x01 \x01(\v2\x12.pawl.v1.NamespaceR\tnamespace\x12+\n" +
 	"\x11unconfirmed_nodes\x18\x02 \x03(\tR\x10unconfirmedNodes\"\x12\n" +
-	"\x10GetLimitsRequest\"\xb1\x01\n" +
+	"\x10GetLimitsRequest\"\xdd\x01\n" +
 	"\x11GetLimitsResponse\x12&\n" +
 	"\x06limits\x18\x01 \x03(\v2\x0e.pawl.v1.LimitR\x06limits\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12'\n" +
 	"\x06quotas\x18\x03 \x01(\v2\x0f.pawl.v1.QuotasR\x06quotas\x12-\n" +
-	"\x05usage\x18\x04 \x01(\v2\x17.pawl.v1.NamespaceUsageR\x05usage\"E\n" +
+	"\x05usage\x18\x04 \x01(\v2\x17.pawl.v1.NamespaceUsageR\x05usage\x12*\n" +
+	"\amissing\x18\x05 \x03(\v2\x10.pawl.v1.MissingR\amissing\"E\n" +
 	"\x05Limit\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value\x12\x12\n" +
@@ -2070,6 +2088,7 @@ var file_pawl_v1_access_proto_goTypes = []any{
 	(*RemoveNamespaceResponse)(nil), // 28: pawl.v1.RemoveNamespaceResponse
 	(*timestamppb.Timestamp)(nil),   // 29: google.protobuf.Timestamp
 	(*durationpb.Duration)(nil),     // 30: google.protobuf.Duration
+	(*Missing)(nil),                 // 31: pawl.v1.Missing
 }
 var file_pawl_v1_access_proto_depIdxs = []int32{
 	29, // 0: pawl.v1.WhoAmIResponse.expires_at:type_name -> google.protobuf.Timestamp
@@ -2088,43 +2107,45 @@ var file_pawl_v1_access_proto_depIdxs = []int32{
 	29, // 13: pawl.v1.Namespace.created_at:type_name -> google.protobuf.Timestamp
 	14, // 14: pawl.v1.Namespace.quotas:type_name -> pawl.v1.Quotas
 	15, // 15: pawl.v1.Namespace.usage:type_name -> pawl.v1.NamespaceUsage
-	13, // 16: pawl.v1.GetNamespaceResponse.namespace:type_name -> pawl.v1.Namespace
-	14, // 17: pawl.v1.SetQuotasRequest.quotas:type_name -> pawl.v1.Quotas
-	13, // 18: pawl.v1.SetQuotasResponse.namespace:type_name -> pawl.v1.Namespace
-	22, // 19: pawl.v1.GetLimitsResponse.limits:type_name -> pawl.v1.Limit
-	14, // 20: pawl.v1.GetLimitsResponse.quotas:type_name -> pawl.v1.Quotas
-	15, // 21: pawl.v1.GetLimitsResponse.usage:type_name -> pawl.v1.NamespaceUsage
-	13, // 22: pawl.v1.ListNamespacesResponse.items:type_name -> pawl.v1.Namespace
-	14, // 23: pawl.v1.AddNamespaceRequest.quotas:type_name -> pawl.v1.Quotas
-	0,  // 24: pawl.v1.AccessService.WhoAmI:input_type -> pawl.v1.WhoAmIRequest
-	3,  // 25: pawl.v1.AccessService.ListTokens:input_type -> pawl.v1.ListTokensRequest
-	5,  // 26: pawl.v1.AccessService.GetToken:input_type -> pawl.v1.GetTokenRequest
-	7,  // 27: pawl.v1.AccessService.AddToken:input_type -> pawl.v1.AddTokenRequest
-	9,  // 28: pawl.v1.AccessService.RotateToken:input_type -> pawl.v1.RotateTokenRequest
-	11, // 29: pawl.v1.AccessService.RevokeToken:input_type -> pawl.v1.RevokeTokenRequest
-	23, // 30: pawl.v1.AccessService.ListNamespaces:input_type -> pawl.v1.ListNamespacesRequest
-	16, // 31: pawl.v1.AccessService.GetNamespace:input_type -> pawl.v1.GetNamespaceRequest
-	25, // 32: pawl.v1.AccessService.AddNamespace:input_type -> pawl.v1.AddNamespaceRequest
-	18, // 33: pawl.v1.AccessService.SetQuotas:input_type -> pawl.v1.SetQuotasRequest
-	20, // 34: pawl.v1.AccessService.GetLimits:input_type -> pawl.v1.GetLimitsRequest
-	27, // 35: pawl.v1.AccessService.RemoveNamespace:input_type -> pawl.v1.RemoveNamespaceRequest
-	1,  // 36: pawl.v1.AccessService.WhoAmI:output_type -> pawl.v1.WhoAmIResponse
-	4,  // 37: pawl.v1.AccessService.ListTokens:output_type -> pawl.v1.ListTokensResponse
-	6,  // 38: pawl.v1.AccessService.GetToken:output_type -> pawl.v1.GetTokenResponse
-	8,  // 39: pawl.v1.AccessService.AddToken:output_type -> pawl.v1.AddTokenResponse
-	10, // 40: pawl.v1.AccessService.RotateToken:output_type -> pawl.v1.RotateTokenResponse
-	12, // 41: pawl.v1.AccessService.RevokeToken:output_type -> pawl.v1.RevokeTokenResponse
-	24, // 42: pawl.v1.AccessService.ListNamespaces:output_type -> pawl.v1.ListNamespacesResponse
-	17, // 43: pawl.v1.AccessService.GetNamespace:output_type -> pawl.v1.GetNamespaceResponse
-	26, // 44: pawl.v1.AccessService.AddNamespace:output_type -> pawl.v1.AddNamespaceResponse
-	19, // 45: pawl.v1.AccessService.SetQuotas:output_type -> pawl.v1.SetQuotasResponse
-	21, // 46: pawl.v1.AccessService.GetLimits:output_type -> pawl.v1.GetLimitsResponse
-	28, // 47: pawl.v1.AccessService.RemoveNamespace:output_type -> pawl.v1.RemoveNamespaceResponse
-	36, // [36:48] is the sub-list for method output_type
-	24, // [24:36] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	31, // 16: pawl.v1.Namespace.missing:type_name -> pawl.v1.Missing
+	13, // 17: pawl.v1.GetNamespaceResponse.namespace:type_name -> pawl.v1.Namespace
+	14, // 18: pawl.v1.SetQuotasRequest.quotas:type_name -> pawl.v1.Quotas
+	13, // 19: pawl.v1.SetQuotasResponse.namespace:type_name -> pawl.v1.Namespace
+	22, // 20: pawl.v1.GetLimitsResponse.limits:type_name -> pawl.v1.Limit
+	14, // 21: pawl.v1.GetLimitsResponse.quotas:type_name -> pawl.v1.Quotas
+	15, // 22: pawl.v1.GetLimitsResponse.usage:type_name -> pawl.v1.NamespaceUsage
+	31, // 23: pawl.v1.GetLimitsResponse.missing:type_name -> pawl.v1.Missing
+	13, // 24: pawl.v1.ListNamespacesResponse.items:type_name -> pawl.v1.Namespace
+	14, // 25: pawl.v1.AddNamespaceRequest.quotas:type_name -> pawl.v1.Quotas
+	0,  // 26: pawl.v1.AccessService.WhoAmI:input_type -> pawl.v1.WhoAmIRequest
+	3,  // 27: pawl.v1.AccessService.ListTokens:input_type -> pawl.v1.ListTokensRequest
+	5,  // 28: pawl.v1.AccessService.GetToken:input_type -> pawl.v1.GetTokenRequest
+	7,  // 29: pawl.v1.AccessService.AddToken:input_type -> pawl.v1.AddTokenRequest
+	9,  // 30: pawl.v1.AccessService.RotateToken:input_type -> pawl.v1.RotateTokenRequest
+	11, // 31: pawl.v1.AccessService.RevokeToken:input_type -> pawl.v1.RevokeTokenRequest
+	23, // 32: pawl.v1.AccessService.ListNamespaces:input_type -> pawl.v1.ListNamespacesRequest
+	16, // 33: pawl.v1.AccessService.GetNamespace:input_type -> pawl.v1.GetNamespaceRequest
+	25, // 34: pawl.v1.AccessService.AddNamespace:input_type -> pawl.v1.AddNamespaceRequest
+	18, // 35: pawl.v1.AccessService.SetQuotas:input_type -> pawl.v1.SetQuotasRequest
+	20, // 36: pawl.v1.AccessService.GetLimits:input_type -> pawl.v1.GetLimitsRequest
+	27, // 37: pawl.v1.AccessService.RemoveNamespace:input_type -> pawl.v1.RemoveNamespaceRequest
+	1,  // 38: pawl.v1.AccessService.WhoAmI:output_type -> pawl.v1.WhoAmIResponse
+	4,  // 39: pawl.v1.AccessService.ListTokens:output_type -> pawl.v1.ListTokensResponse
+	6,  // 40: pawl.v1.AccessService.GetToken:output_type -> pawl.v1.GetTokenResponse
+	8,  // 41: pawl.v1.AccessService.AddToken:output_type -> pawl.v1.AddTokenResponse
+	10, // 42: pawl.v1.AccessService.RotateToken:output_type -> pawl.v1.RotateTokenResponse
+	12, // 43: pawl.v1.AccessService.RevokeToken:output_type -> pawl.v1.RevokeTokenResponse
+	24, // 44: pawl.v1.AccessService.ListNamespaces:output_type -> pawl.v1.ListNamespacesResponse
+	17, // 45: pawl.v1.AccessService.GetNamespace:output_type -> pawl.v1.GetNamespaceResponse
+	26, // 46: pawl.v1.AccessService.AddNamespace:output_type -> pawl.v1.AddNamespaceResponse
+	19, // 47: pawl.v1.AccessService.SetQuotas:output_type -> pawl.v1.SetQuotasResponse
+	21, // 48: pawl.v1.AccessService.GetLimits:output_type -> pawl.v1.GetLimitsResponse
+	28, // 49: pawl.v1.AccessService.RemoveNamespace:output_type -> pawl.v1.RemoveNamespaceResponse
+	38, // [38:50] is the sub-list for method output_type
+	26, // [26:38] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_access_proto_init() }

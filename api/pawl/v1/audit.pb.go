@@ -179,6 +179,7 @@ type ListAuditResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*AuditEntry          `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`                             // can be empty although next_cursor is set
 	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // empty: this is the last page
+	Missing       []*Missing             `protobuf:"bytes,3,rep,name=missing,proto3" json:"missing,omitempty"`                         // shards and nodes whose part is missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -225,6 +226,13 @@ func (x *ListAuditResponse) GetNextCursor() string {
 		return x.NextCursor
 	}
 	return ""
+}
+
+func (x *ListAuditResponse) GetMissing() []*Missing {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
 }
 
 // AuditEntry records one action.
@@ -409,11 +417,12 @@ const file_pawl_v1_audit_proto_rawDesc = "" +
 	"\vtarget_kind\x18\x05 \x01(\tR\n" +
 	"targetKind\x12\x16\n" +
 	"\x06target\x18\x06 \x01(\tR\x06target\x12\x14\n" +
-	"\x05queue\x18\a \x01(\tR\x05queue\"_\n" +
+	"\x05queue\x18\a \x01(\tR\x05queue\"\x8b\x01\n" +
 	"\x11ListAuditResponse\x12)\n" +
 	"\x05items\x18\x01 \x03(\v2\x13.pawl.v1.AuditEntryR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
-	"nextCursor\"\xaa\x03\n" +
+	"nextCursor\x12*\n" +
+	"\amissing\x18\x03 \x03(\v2\x10.pawl.v1.MissingR\amissing\"\xaa\x03\n" +
 	"\n" +
 	"AuditEntry\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x10\n" +
@@ -457,20 +466,22 @@ var file_pawl_v1_audit_proto_goTypes = []any{
 	(*ListAuditResponse)(nil),     // 2: pawl.v1.ListAuditResponse
 	(*AuditEntry)(nil),            // 3: pawl.v1.AuditEntry
 	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
+	(*Missing)(nil),               // 5: pawl.v1.Missing
 }
 var file_pawl_v1_audit_proto_depIdxs = []int32{
 	1, // 0: pawl.v1.ListAuditRequest.filter:type_name -> pawl.v1.AuditFilter
 	4, // 1: pawl.v1.AuditFilter.since:type_name -> google.protobuf.Timestamp
 	4, // 2: pawl.v1.AuditFilter.until:type_name -> google.protobuf.Timestamp
 	3, // 3: pawl.v1.ListAuditResponse.items:type_name -> pawl.v1.AuditEntry
-	4, // 4: pawl.v1.AuditEntry.at:type_name -> google.protobuf.Timestamp
-	0, // 5: pawl.v1.AuditService.ListAudit:input_type -> pawl.v1.ListAuditRequest
-	2, // 6: pawl.v1.AuditService.ListAudit:output_type -> pawl.v1.ListAuditResponse
-	6, // [6:7] is the sub-list for method output_type
-	5, // [5:6] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	5, // 4: pawl.v1.ListAuditResponse.missing:type_name -> pawl.v1.Missing
+	4, // 5: pawl.v1.AuditEntry.at:type_name -> google.protobuf.Timestamp
+	0, // 6: pawl.v1.AuditService.ListAudit:input_type -> pawl.v1.ListAuditRequest
+	2, // 7: pawl.v1.AuditService.ListAudit:output_type -> pawl.v1.ListAuditResponse
+	7, // [7:8] is the sub-list for method output_type
+	6, // [6:7] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_audit_proto_init() }

@@ -375,6 +375,67 @@ func (*Route_Patch) isRoute_Address() {}
 
 func (*Route_Delete) isRoute_Address() {}
 
+// Missing is a shard or a node whose part a response lacks, because it did not answer in time. Everything else in the response is as if it had nothing.
+type Missing struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`    // its name; empty: a shard is missing
+	Shard         uint32                 `protobuf:"varint,2,opt,name=shard,proto3" json:"shard,omitempty"` // its number; 0 is the system shard
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Missing) Reset() {
+	*x = Missing{}
+	mi := &file_pawl_v1_call_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Missing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Missing) ProtoMessage() {}
+
+func (x *Missing) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_call_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Missing.ProtoReflect.Descriptor instead.
+func (*Missing) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_call_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Missing) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Missing) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *Missing) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 var file_pawl_v1_call_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.MethodOptions)(nil),
@@ -414,7 +475,11 @@ const file_pawl_v1_call_proto_rawDesc = "" +
 	"\x03set\x18\a \x01(\tR\x03set\x12\x16\n" +
 	"\x06status\x18\b \x01(\x05R\x06status\x12\x12\n" +
 	"\x04slow\x18\t \x01(\bR\x04slowB\t\n" +
-	"\aaddress*\x8c\x01\n" +
+	"\aaddress\"K\n" +
+	"\aMissing\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
+	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason*\x8c\x01\n" +
 	"\x05Scope\x12\x15\n" +
 	"\x11SCOPE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -447,19 +512,20 @@ func file_pawl_v1_call_proto_rawDescGZIP() []byte {
 }
 
 var file_pawl_v1_call_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_pawl_v1_call_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_pawl_v1_call_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_pawl_v1_call_proto_goTypes = []any{
 	(Scope)(0),                         // 0: pawl.v1.Scope
 	(Role)(0),                          // 1: pawl.v1.Role
 	(*Call)(nil),                       // 2: pawl.v1.Call
 	(*Route)(nil),                      // 3: pawl.v1.Route
-	(*descriptorpb.MethodOptions)(nil), // 4: google.protobuf.MethodOptions
+	(*Missing)(nil),                    // 4: pawl.v1.Missing
+	(*descriptorpb.MethodOptions)(nil), // 5: google.protobuf.MethodOptions
 }
 var file_pawl_v1_call_proto_depIdxs = []int32{
 	0, // 0: pawl.v1.Call.scope:type_name -> pawl.v1.Scope
 	1, // 1: pawl.v1.Call.roles:type_name -> pawl.v1.Role
 	3, // 2: pawl.v1.Call.rest:type_name -> pawl.v1.Route
-	4, // 3: pawl.v1.call:extendee -> google.protobuf.MethodOptions
+	5, // 3: pawl.v1.call:extendee -> google.protobuf.MethodOptions
 	2, // 4: pawl.v1.call:type_name -> pawl.v1.Call
 	5, // [5:5] is the sub-list for method output_type
 	5, // [5:5] is the sub-list for method input_type
@@ -486,7 +552,7 @@ func file_pawl_v1_call_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_call_proto_rawDesc), len(file_pawl_v1_call_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   2,
+			NumMessages:   3,
 			NumExtensions: 1,
 			NumServices:   0,
 		},

@@ -465,8 +465,9 @@ type ExplainQueueResponse struct {
 	IdleTypes     []*IdleType            `protobuf:"bytes,8,rep,name=idle_types,json=idleTypes,proto3" json:"idle_types,omitempty"`                // types of ready tasks that no worker takes, up to 10
 	NextDue       *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=next_due,json=nextDue,proto3" json:"next_due,omitempty"`                      // earliest due time of the scheduled and retrying tasks
 	OldestReadyAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=oldest_ready_at,json=oldestReadyAt,proto3" json:"oldest_ready_at,omitempty"` // since when the oldest ready task has been ready
-	// A shard could not be reached, or has more than 250,000 keys: the numbers leave it out.
-	Partial       bool `protobuf:"varint,11,opt,name=partial,proto3" json:"partial,omitempty"`
+	// A shard is missing, or has more than 250,000 keys: the numbers leave it out.
+	Partial       bool       `protobuf:"varint,11,opt,name=partial,proto3" json:"partial,omitempty"`
+	Missing       []*Missing `protobuf:"bytes,12,rep,name=missing,proto3" json:"missing,omitempty"` // shards and nodes whose part is missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -576,6 +577,13 @@ func (x *ExplainQueueResponse) GetPartial() bool {
 		return x.Partial
 	}
 	return false
+}
+
+func (x *ExplainQueueResponse) GetMissing() []*Missing {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
 }
 
 // HeldKey is a key whose tasks are held by the key's own pause or limit.
@@ -765,7 +773,7 @@ var File_pawl_v1_explain_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_explain_proto_rawDesc = "" +
 	"\n" +
-	"\x15pawl/v1/explain.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/task.proto\"-\n" +
+	"\x15pawl/v1/explain.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x12pawl/v1/task.proto\"-\n" +
 	"\x12ExplainTaskRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\"\xe4\x01\n" +
 	"\x13ExplainTaskResponse\x12\x17\n" +
@@ -805,7 +813,7 @@ const file_pawl_v1_explain_proto_rawDesc = "" +
 	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
 	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"+\n" +
 	"\x13ExplainQueueRequest\x12\x14\n" +
-	"\x05queue\x18\x01 \x01(\tR\x05queue\"\xac\x03\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\"\xd8\x03\n" +
 	"\x14ExplainQueueResponse\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\x03R\x05ready\x12\x1c\n" +
@@ -819,7 +827,8 @@ const file_pawl_v1_explain_proto_rawDesc = "" +
 	"\bnext_due\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\anextDue\x12B\n" +
 	"\x0foldest_ready_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\roldestReadyAt\x12\x18\n" +
-	"\apartial\x18\v \x01(\bR\apartial\"w\n" +
+	"\apartial\x18\v \x01(\bR\apartial\x12*\n" +
+	"\amissing\x18\f \x03(\v2\x10.pawl.v1.MissingR\amissing\"w\n" +
 	"\aHeldKey\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x14\n" +
@@ -855,7 +864,8 @@ var file_pawl_v1_explain_proto_goTypes = []any{
 	(State)(0),                    // 9: pawl.v1.State
 	(Status)(0),                   // 10: pawl.v1.Status
 	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 12: google.protobuf.Duration
+	(*Missing)(nil),               // 12: pawl.v1.Missing
+	(*durationpb.Duration)(nil),   // 13: google.protobuf.Duration
 }
 var file_pawl_v1_explain_proto_depIdxs = []int32{
 	9,  // 0: pawl.v1.ExplainTaskResponse.state:type_name -> pawl.v1.State
@@ -872,13 +882,14 @@ var file_pawl_v1_explain_proto_depIdxs = []int32{
 	7,  // 11: pawl.v1.ExplainQueueResponse.idle_types:type_name -> pawl.v1.IdleType
 	11, // 12: pawl.v1.ExplainQueueResponse.next_due:type_name -> google.protobuf.Timestamp
 	11, // 13: pawl.v1.ExplainQueueResponse.oldest_ready_at:type_name -> google.protobuf.Timestamp
-	11, // 14: pawl.v1.HeldKey.until:type_name -> google.protobuf.Timestamp
-	12, // 15: pawl.v1.Reason.Rate.period:type_name -> google.protobuf.Duration
-	16, // [16:16] is the sub-list for method output_type
-	16, // [16:16] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	12, // 14: pawl.v1.ExplainQueueResponse.missing:type_name -> pawl.v1.Missing
+	11, // 15: pawl.v1.HeldKey.until:type_name -> google.protobuf.Timestamp
+	13, // 16: pawl.v1.Reason.Rate.period:type_name -> google.protobuf.Duration
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_explain_proto_init() }
@@ -886,6 +897,7 @@ func file_pawl_v1_explain_proto_init() {
 	if File_pawl_v1_explain_proto != nil {
 		return
 	}
+	file_pawl_v1_call_proto_init()
 	file_pawl_v1_task_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -702,6 +702,7 @@ type ListGroupsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Group               `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // "" on the last page
+	Missing       []*Missing             `protobuf:"bytes,3,rep,name=missing,proto3" json:"missing,omitempty"`                         // shards and nodes whose part is missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -748,6 +749,13 @@ func (x *ListGroupsResponse) GetNextCursor() string {
 		return x.NextCursor
 	}
 	return ""
+}
+
+func (x *ListGroupsResponse) GetMissing() []*Missing {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
 }
 
 type ListGroupMembersRequest struct {
@@ -1205,11 +1213,12 @@ const file_pawl_v1_group_proto_rawDesc = "" +
 	"\x05group\x18\x01 \x01(\v2\x0e.pawl.v1.GroupR\x05group\"A\n" +
 	"\x11ListGroupsRequest\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x05R\x05limit\x12\x16\n" +
-	"\x06cursor\x18\x02 \x01(\tR\x06cursor\"[\n" +
+	"\x06cursor\x18\x02 \x01(\tR\x06cursor\"\x87\x01\n" +
 	"\x12ListGroupsResponse\x12$\n" +
 	"\x05items\x18\x01 \x03(\v2\x0e.pawl.v1.GroupR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
-	"nextCursor\"b\n" +
+	"nextCursor\x12*\n" +
+	"\amissing\x18\x03 \x03(\v2\x10.pawl.v1.MissingR\amissing\"b\n" +
 	"\x17ListGroupMembersRequest\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\tR\agroupId\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x16\n" +
@@ -1294,7 +1303,8 @@ var file_pawl_v1_group_proto_goTypes = []any{
 	(*TaskSpec)(nil),                 // 20: pawl.v1.TaskSpec
 	(*durationpb.Duration)(nil),      // 21: google.protobuf.Duration
 	(*EnqueueResult)(nil),            // 22: pawl.v1.EnqueueResult
-	(State)(0),                       // 23: pawl.v1.State
+	(*Missing)(nil),                  // 23: pawl.v1.Missing
+	(State)(0),                       // 24: pawl.v1.State
 }
 var file_pawl_v1_group_proto_depIdxs = []int32{
 	0,  // 0: pawl.v1.Group.state:type_name -> pawl.v1.GroupState
@@ -1316,29 +1326,30 @@ var file_pawl_v1_group_proto_depIdxs = []int32{
 	22, // 16: pawl.v1.AddGroupTasksResponse.results:type_name -> pawl.v1.EnqueueResult
 	2,  // 17: pawl.v1.GetGroupResponse.group:type_name -> pawl.v1.Group
 	2,  // 18: pawl.v1.ListGroupsResponse.items:type_name -> pawl.v1.Group
-	13, // 19: pawl.v1.ListGroupMembersResponse.items:type_name -> pawl.v1.GroupMember
-	23, // 20: pawl.v1.GroupMember.state:type_name -> pawl.v1.State
-	2,  // 21: pawl.v1.CloseGroupResponse.group:type_name -> pawl.v1.Group
-	2,  // 22: pawl.v1.CancelGroupResponse.group:type_name -> pawl.v1.Group
-	3,  // 23: pawl.v1.GroupService.CreateGroup:input_type -> pawl.v1.CreateGroupRequest
-	5,  // 24: pawl.v1.GroupService.AddGroupTasks:input_type -> pawl.v1.AddGroupTasksRequest
-	7,  // 25: pawl.v1.GroupService.GetGroup:input_type -> pawl.v1.GetGroupRequest
-	9,  // 26: pawl.v1.GroupService.ListGroups:input_type -> pawl.v1.ListGroupsRequest
-	11, // 27: pawl.v1.GroupService.ListGroupMembers:input_type -> pawl.v1.ListGroupMembersRequest
-	14, // 28: pawl.v1.GroupService.CloseGroup:input_type -> pawl.v1.CloseGroupRequest
-	16, // 29: pawl.v1.GroupService.CancelGroup:input_type -> pawl.v1.CancelGroupRequest
-	4,  // 30: pawl.v1.GroupService.CreateGroup:output_type -> pawl.v1.CreateGroupResponse
-	6,  // 31: pawl.v1.GroupService.AddGroupTasks:output_type -> pawl.v1.AddGroupTasksResponse
-	8,  // 32: pawl.v1.GroupService.GetGroup:output_type -> pawl.v1.GetGroupResponse
-	10, // 33: pawl.v1.GroupService.ListGroups:output_type -> pawl.v1.ListGroupsResponse
-	12, // 34: pawl.v1.GroupService.ListGroupMembers:output_type -> pawl.v1.ListGroupMembersResponse
-	15, // 35: pawl.v1.GroupService.CloseGroup:output_type -> pawl.v1.CloseGroupResponse
-	17, // 36: pawl.v1.GroupService.CancelGroup:output_type -> pawl.v1.CancelGroupResponse
-	30, // [30:37] is the sub-list for method output_type
-	23, // [23:30] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	23, // 19: pawl.v1.ListGroupsResponse.missing:type_name -> pawl.v1.Missing
+	13, // 20: pawl.v1.ListGroupMembersResponse.items:type_name -> pawl.v1.GroupMember
+	24, // 21: pawl.v1.GroupMember.state:type_name -> pawl.v1.State
+	2,  // 22: pawl.v1.CloseGroupResponse.group:type_name -> pawl.v1.Group
+	2,  // 23: pawl.v1.CancelGroupResponse.group:type_name -> pawl.v1.Group
+	3,  // 24: pawl.v1.GroupService.CreateGroup:input_type -> pawl.v1.CreateGroupRequest
+	5,  // 25: pawl.v1.GroupService.AddGroupTasks:input_type -> pawl.v1.AddGroupTasksRequest
+	7,  // 26: pawl.v1.GroupService.GetGroup:input_type -> pawl.v1.GetGroupRequest
+	9,  // 27: pawl.v1.GroupService.ListGroups:input_type -> pawl.v1.ListGroupsRequest
+	11, // 28: pawl.v1.GroupService.ListGroupMembers:input_type -> pawl.v1.ListGroupMembersRequest
+	14, // 29: pawl.v1.GroupService.CloseGroup:input_type -> pawl.v1.CloseGroupRequest
+	16, // 30: pawl.v1.GroupService.CancelGroup:input_type -> pawl.v1.CancelGroupRequest
+	4,  // 31: pawl.v1.GroupService.CreateGroup:output_type -> pawl.v1.CreateGroupResponse
+	6,  // 32: pawl.v1.GroupService.AddGroupTasks:output_type -> pawl.v1.AddGroupTasksResponse
+	8,  // 33: pawl.v1.GroupService.GetGroup:output_type -> pawl.v1.GetGroupResponse
+	10, // 34: pawl.v1.GroupService.ListGroups:output_type -> pawl.v1.ListGroupsResponse
+	12, // 35: pawl.v1.GroupService.ListGroupMembers:output_type -> pawl.v1.ListGroupMembersResponse
+	15, // 36: pawl.v1.GroupService.CloseGroup:output_type -> pawl.v1.CloseGroupResponse
+	17, // 37: pawl.v1.GroupService.CancelGroup:output_type -> pawl.v1.CancelGroupResponse
+	31, // [31:38] is the sub-list for method output_type
+	24, // [24:31] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_group_proto_init() }

@@ -693,6 +693,7 @@ type Queue struct {
 	DrainSeconds  *float64     `protobuf:"fixed64,26,opt,name=drain_seconds,json=drainSeconds,proto3,oneof" json:"drain_seconds,omitempty"` // until no task is ready or claimed, at the current rates; absent: the backlog is not shrinking
 	Workers       *int64       `protobuf:"varint,27,opt,name=workers,proto3,oneof" json:"workers,omitempty"`                                // that take its tasks, without quiet and draining ones
 	Series        *QueueSeries `protobuf:"bytes,28,opt,name=series,proto3" json:"series,omitempty"`                                         // set by ListQueues if requested
+	Missing       []*Missing   `protobuf:"bytes,29,rep,name=missing,proto3" json:"missing,omitempty"`                                       // shards and nodes whose part of the numbers is missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -870,6 +871,13 @@ func (x *Queue) GetWorkers() int64 {
 func (x *Queue) GetSeries() *QueueSeries {
 	if x != nil {
 		return x.Series
+	}
+	return nil
+}
+
+func (x *Queue) GetMissing() []*Missing {
+	if x != nil {
+		return x.Missing
 	}
 	return nil
 }
@@ -1191,6 +1199,7 @@ type ListQueuesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Queue               `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
+	Missing       []*Missing             `protobuf:"bytes,3,rep,name=missing,proto3" json:"missing,omitempty"` // shards and nodes whose part is missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1237,6 +1246,13 @@ func (x *ListQueuesResponse) GetNextCursor() string {
 		return x.NextCursor
 	}
 	return ""
+}
+
+func (x *ListQueuesResponse) GetMissing() []*Missing {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
 }
 
 type GetQueueRequest struct {
@@ -2136,6 +2152,7 @@ type ListDeadResponse struct {
 	Items         []*Task                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
 	Searched      *Searched              `protobuf:"bytes,3,opt,name=searched,proto3" json:"searched,omitempty"` // unset: the page is full, or it is the last one
+	Missing       []*Missing             `protobuf:"bytes,4,rep,name=missing,proto3" json:"missing,omitempty"`   // shards and nodes whose part is missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2187,6 +2204,13 @@ func (x *ListDeadResponse) GetNextCursor() string {
 func (x *ListDeadResponse) GetSearched() *Searched {
 	if x != nil {
 		return x.Searched
+	}
+	return nil
+}
+
+func (x *ListDeadResponse) GetMissing() []*Missing {
+	if x != nil {
+		return x.Missing
 	}
 	return nil
 }
@@ -2256,6 +2280,7 @@ type ListPoisonedResponse struct {
 	Items         []*Task                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
 	Searched      *Searched              `protobuf:"bytes,3,opt,name=searched,proto3" json:"searched,omitempty"` // unset: the page is full, or it is the last one
+	Missing       []*Missing             `protobuf:"bytes,4,rep,name=missing,proto3" json:"missing,omitempty"`   // shards and nodes whose part is missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2307,6 +2332,13 @@ func (x *ListPoisonedResponse) GetNextCursor() string {
 func (x *ListPoisonedResponse) GetSearched() *Searched {
 	if x != nil {
 		return x.Searched
+	}
+	return nil
+}
+
+func (x *ListPoisonedResponse) GetMissing() []*Missing {
+	if x != nil {
+		return x.Missing
 	}
 	return nil
 }
@@ -2367,6 +2399,7 @@ type GroupDeadResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Groups        []*DeadGroup           `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`    // largest first, at most 1,000
 	Partial       bool                   `protobuf:"varint,2,opt,name=partial,proto3" json:"partial,omitempty"` // there were more dead letters than one call reads
+	Missing       []*Missing             `protobuf:"bytes,3,rep,name=missing,proto3" json:"missing,omitempty"`  // shards and nodes whose part is missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2413,6 +2446,13 @@ func (x *GroupDeadResponse) GetPartial() bool {
 		return x.Partial
 	}
 	return false
+}
+
+func (x *GroupDeadResponse) GetMissing() []*Missing {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
 }
 
 type DeadGroup struct {
@@ -2892,6 +2932,7 @@ type ListArchiveResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*ArchivedTask        `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
+	Missing       []*Missing             `protobuf:"bytes,3,rep,name=missing,proto3" json:"missing,omitempty"` // nodes whose archives are missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2938,6 +2979,13 @@ func (x *ListArchiveResponse) GetNextCursor() string {
 		return x.NextCursor
 	}
 	return ""
+}
+
+func (x *ListArchiveResponse) GetMissing() []*Missing {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
 }
 
 type ArchivedTask struct {
@@ -3670,7 +3718,7 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\tdiscarded\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tdiscarded\x127\n" +
 	"\tcancelled\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\tcancelled\x12-\n" +
 	"\x04dead\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04dead\x125\n" +
-	"\bpoisoned\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bpoisoned\"\x90\a\n" +
+	"\bpoisoned\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bpoisoned\"\xbc\a\n" +
 	"\x05Queue\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06paused\x18\x02 \x01(\bR\x06paused\x12#\n" +
@@ -3694,7 +3742,8 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x03run\x18\x19 \x01(\v2\x10.pawl.v1.LatencyR\x03run\x12(\n" +
 	"\rdrain_seconds\x18\x1a \x01(\x01H\x00R\fdrainSeconds\x88\x01\x01\x12\x1d\n" +
 	"\aworkers\x18\x1b \x01(\x03H\x01R\aworkers\x88\x01\x01\x12,\n" +
-	"\x06series\x18\x1c \x01(\v2\x14.pawl.v1.QueueSeriesR\x06seriesB\x10\n" +
+	"\x06series\x18\x1c \x01(\v2\x14.pawl.v1.QueueSeriesR\x06series\x12*\n" +
+	"\amissing\x18\x1d \x03(\v2\x10.pawl.v1.MissingR\amissingB\x10\n" +
 	"\x0e_drain_secondsB\n" +
 	"\n" +
 	"\b_workers\"\x87\x01\n" +
@@ -3722,11 +3771,12 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x06series\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06series\x12\x18\n" +
 	"\apattern\x18\x04 \x01(\tR\apattern\x12+\n" +
 	"\x06having\x18\x05 \x01(\x0e2\x13.pawl.v1.QueueTraitR\x06having\x12)\n" +
-	"\x05order\x18\x06 \x01(\x0e2\x13.pawl.v1.QueueOrderR\x05order\"[\n" +
+	"\x05order\x18\x06 \x01(\x0e2\x13.pawl.v1.QueueOrderR\x05order\"\x87\x01\n" +
 	"\x12ListQueuesResponse\x12$\n" +
 	"\x05items\x18\x01 \x03(\v2\x0e.pawl.v1.QueueR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
-	"nextCursor\"'\n" +
+	"nextCursor\x12*\n" +
+	"\amissing\x18\x03 \x03(\v2\x10.pawl.v1.MissingR\amissing\"'\n" +
 	"\x0fGetQueueRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\"8\n" +
 	"\x10GetQueueResponse\x12$\n" +
@@ -3780,27 +3830,30 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x0fListDeadRequest\x12'\n" +
 	"\x06filter\x18\x01 \x01(\v2\x0f.pawl.v1.FilterR\x06filter\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x16\n" +
-	"\x06cursor\x18\x03 \x01(\tR\x06cursor\"\x87\x01\n" +
+	"\x06cursor\x18\x03 \x01(\tR\x06cursor\"\xb3\x01\n" +
 	"\x10ListDeadResponse\x12#\n" +
 	"\x05items\x18\x01 \x03(\v2\r.pawl.v1.TaskR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
 	"nextCursor\x12-\n" +
-	"\bsearched\x18\x03 \x01(\v2\x11.pawl.v1.SearchedR\bsearched\"l\n" +
+	"\bsearched\x18\x03 \x01(\v2\x11.pawl.v1.SearchedR\bsearched\x12*\n" +
+	"\amissing\x18\x04 \x03(\v2\x10.pawl.v1.MissingR\amissing\"l\n" +
 	"\x13ListPoisonedRequest\x12'\n" +
 	"\x06filter\x18\x01 \x01(\v2\x0f.pawl.v1.FilterR\x06filter\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x16\n" +
-	"\x06cursor\x18\x03 \x01(\tR\x06cursor\"\x8b\x01\n" +
+	"\x06cursor\x18\x03 \x01(\tR\x06cursor\"\xb7\x01\n" +
 	"\x14ListPoisonedResponse\x12#\n" +
 	"\x05items\x18\x01 \x03(\v2\r.pawl.v1.TaskR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
 	"nextCursor\x12-\n" +
-	"\bsearched\x18\x03 \x01(\v2\x11.pawl.v1.SearchedR\bsearched\"D\n" +
+	"\bsearched\x18\x03 \x01(\v2\x11.pawl.v1.SearchedR\bsearched\x12*\n" +
+	"\amissing\x18\x04 \x03(\v2\x10.pawl.v1.MissingR\amissing\"D\n" +
 	"\x10GroupDeadRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x1a\n" +
-	"\bpoisoned\x18\x02 \x01(\bR\bpoisoned\"Y\n" +
+	"\bpoisoned\x18\x02 \x01(\bR\bpoisoned\"\x85\x01\n" +
 	"\x11GroupDeadResponse\x12*\n" +
 	"\x06groups\x18\x01 \x03(\v2\x12.pawl.v1.DeadGroupR\x06groups\x12\x18\n" +
-	"\apartial\x18\x02 \x01(\bR\apartial\"\xc7\x02\n" +
+	"\apartial\x18\x02 \x01(\bR\apartial\x12*\n" +
+	"\amissing\x18\x03 \x03(\v2\x10.pawl.v1.MissingR\amissing\"\xc7\x02\n" +
 	"\tDeadGroup\x12 \n" +
 	"\vfingerprint\x18\x01 \x01(\tR\vfingerprint\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x18\n" +
@@ -3839,11 +3892,12 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x12ListArchiveRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x16\n" +
-	"\x06cursor\x18\x03 \x01(\tR\x06cursor\"c\n" +
+	"\x06cursor\x18\x03 \x01(\tR\x06cursor\"\x8f\x01\n" +
 	"\x13ListArchiveResponse\x12+\n" +
 	"\x05items\x18\x01 \x03(\v2\x15.pawl.v1.ArchivedTaskR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
-	"nextCursor\"\x9a\x01\n" +
+	"nextCursor\x12*\n" +
+	"\amissing\x18\x03 \x03(\v2\x10.pawl.v1.MissingR\amissing\"\x9a\x01\n" +
 	"\fArchivedTask\x12\x14\n" +
 	"\x05place\x18\x04 \x01(\tR\x05place\x12;\n" +
 	"\varchived_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
@@ -4019,12 +4073,13 @@ var file_pawl_v1_operator_proto_goTypes = []any{
 	(*QueueRates)(nil),             // 64: pawl.v1.QueueRates
 	(*Latency)(nil),                // 65: pawl.v1.Latency
 	(*QueueSeries)(nil),            // 66: pawl.v1.QueueSeries
-	(*Filter)(nil),                 // 67: pawl.v1.Filter
-	(*Task)(nil),                   // 68: pawl.v1.Task
-	(*Searched)(nil),               // 69: pawl.v1.Searched
-	(*Error)(nil),                  // 70: pawl.v1.Error
-	(*ExplainQueueRequest)(nil),    // 71: pawl.v1.ExplainQueueRequest
-	(*ExplainQueueResponse)(nil),   // 72: pawl.v1.ExplainQueueResponse
+	(*Missing)(nil),                // 67: pawl.v1.Missing
+	(*Filter)(nil),                 // 68: pawl.v1.Filter
+	(*Task)(nil),                   // 69: pawl.v1.Task
+	(*Searched)(nil),               // 70: pawl.v1.Searched
+	(*Error)(nil),                  // 71: pawl.v1.Error
+	(*ExplainQueueRequest)(nil),    // 72: pawl.v1.ExplainQueueRequest
+	(*ExplainQueueResponse)(nil),   // 73: pawl.v1.ExplainQueueResponse
 }
 var file_pawl_v1_operator_proto_depIdxs = []int32{
 	7,  // 0: pawl.v1.QueueSettings.weights:type_name -> pawl.v1.PriorityWeights
@@ -4059,88 +4114,94 @@ var file_pawl_v1_operator_proto_depIdxs = []int32{
 	65, // 29: pawl.v1.Queue.wait:type_name -> pawl.v1.Latency
 	65, // 30: pawl.v1.Queue.run:type_name -> pawl.v1.Latency
 	66, // 31: pawl.v1.Queue.series:type_name -> pawl.v1.QueueSeries
-	11, // 32: pawl.v1.QueuePart.depth:type_name -> pawl.v1.Depth
-	60, // 33: pawl.v1.ListQueuesRequest.series:type_name -> google.protobuf.Duration
-	1,  // 34: pawl.v1.ListQueuesRequest.having:type_name -> pawl.v1.QueueTrait
-	2,  // 35: pawl.v1.ListQueuesRequest.order:type_name -> pawl.v1.QueueOrder
-	9,  // 36: pawl.v1.ListQueuesResponse.items:type_name -> pawl.v1.Queue
-	9,  // 37: pawl.v1.GetQueueResponse.queue:type_name -> pawl.v1.Queue
-	3,  // 38: pawl.v1.PutQueueRequest.settings:type_name -> pawl.v1.QueueSettings
-	9,  // 39: pawl.v1.PutQueueResponse.queue:type_name -> pawl.v1.Queue
-	9,  // 40: pawl.v1.PauseQueueResponse.queue:type_name -> pawl.v1.Queue
-	9,  // 41: pawl.v1.ResumeQueueResponse.queue:type_name -> pawl.v1.Queue
-	9,  // 42: pawl.v1.CloseBreakerResponse.queue:type_name -> pawl.v1.Queue
-	9,  // 43: pawl.v1.SpreadQueueResponse.queue:type_name -> pawl.v1.Queue
-	67, // 44: pawl.v1.ListDeadRequest.filter:type_name -> pawl.v1.Filter
-	68, // 45: pawl.v1.ListDeadResponse.items:type_name -> pawl.v1.Task
-	69, // 46: pawl.v1.ListDeadResponse.searched:type_name -> pawl.v1.Searched
-	67, // 47: pawl.v1.ListPoisonedRequest.filter:type_name -> pawl.v1.Filter
-	68, // 48: pawl.v1.ListPoisonedResponse.items:type_name -> pawl.v1.Task
-	69, // 49: pawl.v1.ListPoisonedResponse.searched:type_name -> pawl.v1.Searched
-	37, // 50: pawl.v1.GroupDeadResponse.groups:type_name -> pawl.v1.DeadGroup
-	62, // 51: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
-	62, // 52: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
-	67, // 53: pawl.v1.ReplayDeadRequest.filter:type_name -> pawl.v1.Filter
-	67, // 54: pawl.v1.DiscardDeadRequest.filter:type_name -> pawl.v1.Filter
-	44, // 55: pawl.v1.ListArchiveResponse.items:type_name -> pawl.v1.ArchivedTask
-	62, // 56: pawl.v1.ArchivedTask.archived_at:type_name -> google.protobuf.Timestamp
-	68, // 57: pawl.v1.ArchivedTask.task:type_name -> pawl.v1.Task
-	47, // 58: pawl.v1.RestoreArchiveResponse.results:type_name -> pawl.v1.RestoredTask
-	70, // 59: pawl.v1.RestoredTask.error:type_name -> pawl.v1.Error
-	68, // 60: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
-	68, // 61: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
-	68, // 62: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
-	62, // 63: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
-	56, // 64: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
-	5,  // 65: pawl.v1.QueueSettings.KeysEntry.value:type_name -> pawl.v1.KeyRules
-	61, // 66: pawl.v1.QueueSettings.BreakersEntry.value:type_name -> pawl.v1.Breaker
-	13, // 67: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
-	15, // 68: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
-	17, // 69: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
-	19, // 70: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
-	21, // 71: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
-	23, // 72: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
-	27, // 73: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
-	25, // 74: pawl.v1.OperatorService.CloseBreaker:input_type -> pawl.v1.CloseBreakerRequest
-	29, // 75: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
-	71, // 76: pawl.v1.OperatorService.ExplainQueue:input_type -> pawl.v1.ExplainQueueRequest
-	31, // 77: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
-	33, // 78: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
-	35, // 79: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
-	38, // 80: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
-	40, // 81: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
-	42, // 82: pawl.v1.OperatorService.ListArchive:input_type -> pawl.v1.ListArchiveRequest
-	45, // 83: pawl.v1.OperatorService.RestoreArchive:input_type -> pawl.v1.RestoreArchiveRequest
-	48, // 84: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
-	50, // 85: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
-	52, // 86: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
-	54, // 87: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
-	14, // 88: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
-	16, // 89: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
-	18, // 90: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
-	20, // 91: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
-	22, // 92: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
-	24, // 93: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
-	28, // 94: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
-	26, // 95: pawl.v1.OperatorService.CloseBreaker:output_type -> pawl.v1.CloseBreakerResponse
-	30, // 96: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
-	72, // 97: pawl.v1.OperatorService.ExplainQueue:output_type -> pawl.v1.ExplainQueueResponse
-	32, // 98: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
-	34, // 99: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
-	36, // 100: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
-	39, // 101: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
-	41, // 102: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
-	43, // 103: pawl.v1.OperatorService.ListArchive:output_type -> pawl.v1.ListArchiveResponse
-	46, // 104: pawl.v1.OperatorService.RestoreArchive:output_type -> pawl.v1.RestoreArchiveResponse
-	49, // 105: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
-	51, // 106: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
-	53, // 107: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
-	55, // 108: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
-	88, // [88:109] is the sub-list for method output_type
-	67, // [67:88] is the sub-list for method input_type
-	67, // [67:67] is the sub-list for extension type_name
-	67, // [67:67] is the sub-list for extension extendee
-	0,  // [0:67] is the sub-list for field type_name
+	67, // 32: pawl.v1.Queue.missing:type_name -> pawl.v1.Missing
+	11, // 33: pawl.v1.QueuePart.depth:type_name -> pawl.v1.Depth
+	60, // 34: pawl.v1.ListQueuesRequest.series:type_name -> google.protobuf.Duration
+	1,  // 35: pawl.v1.ListQueuesRequest.having:type_name -> pawl.v1.QueueTrait
+	2,  // 36: pawl.v1.ListQueuesRequest.order:type_name -> pawl.v1.QueueOrder
+	9,  // 37: pawl.v1.ListQueuesResponse.items:type_name -> pawl.v1.Queue
+	67, // 38: pawl.v1.ListQueuesResponse.missing:type_name -> pawl.v1.Missing
+	9,  // 39: pawl.v1.GetQueueResponse.queue:type_name -> pawl.v1.Queue
+	3,  // 40: pawl.v1.PutQueueRequest.settings:type_name -> pawl.v1.QueueSettings
+	9,  // 41: pawl.v1.PutQueueResponse.queue:type_name -> pawl.v1.Queue
+	9,  // 42: pawl.v1.PauseQueueResponse.queue:type_name -> pawl.v1.Queue
+	9,  // 43: pawl.v1.ResumeQueueResponse.queue:type_name -> pawl.v1.Queue
+	9,  // 44: pawl.v1.CloseBreakerResponse.queue:type_name -> pawl.v1.Queue
+	9,  // 45: pawl.v1.SpreadQueueResponse.queue:type_name -> pawl.v1.Queue
+	68, // 46: pawl.v1.ListDeadRequest.filter:type_name -> pawl.v1.Filter
+	69, // 47: pawl.v1.ListDeadResponse.items:type_name -> pawl.v1.Task
+	70, // 48: pawl.v1.ListDeadResponse.searched:type_name -> pawl.v1.Searched
+	67, // 49: pawl.v1.ListDeadResponse.missing:type_name -> pawl.v1.Missing
+	68, // 50: pawl.v1.ListPoisonedRequest.filter:type_name -> pawl.v1.Filter
+	69, // 51: pawl.v1.ListPoisonedResponse.items:type_name -> pawl.v1.Task
+	70, // 52: pawl.v1.ListPoisonedResponse.searched:type_name -> pawl.v1.Searched
+	67, // 53: pawl.v1.ListPoisonedResponse.missing:type_name -> pawl.v1.Missing
+	37, // 54: pawl.v1.GroupDeadResponse.groups:type_name -> pawl.v1.DeadGroup
+	67, // 55: pawl.v1.GroupDeadResponse.missing:type_name -> pawl.v1.Missing
+	62, // 56: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
+	62, // 57: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
+	68, // 58: pawl.v1.ReplayDeadRequest.filter:type_name -> pawl.v1.Filter
+	68, // 59: pawl.v1.DiscardDeadRequest.filter:type_name -> pawl.v1.Filter
+	44, // 60: pawl.v1.ListArchiveResponse.items:type_name -> pawl.v1.ArchivedTask
+	67, // 61: pawl.v1.ListArchiveResponse.missing:type_name -> pawl.v1.Missing
+	62, // 62: pawl.v1.ArchivedTask.archived_at:type_name -> google.protobuf.Timestamp
+	69, // 63: pawl.v1.ArchivedTask.task:type_name -> pawl.v1.Task
+	47, // 64: pawl.v1.RestoreArchiveResponse.results:type_name -> pawl.v1.RestoredTask
+	71, // 65: pawl.v1.RestoredTask.error:type_name -> pawl.v1.Error
+	69, // 66: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
+	69, // 67: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
+	69, // 68: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
+	62, // 69: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
+	56, // 70: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
+	5,  // 71: pawl.v1.QueueSettings.KeysEntry.value:type_name -> pawl.v1.KeyRules
+	61, // 72: pawl.v1.QueueSettings.BreakersEntry.value:type_name -> pawl.v1.Breaker
+	13, // 73: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
+	15, // 74: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
+	17, // 75: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
+	19, // 76: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
+	21, // 77: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
+	23, // 78: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
+	27, // 79: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
+	25, // 80: pawl.v1.OperatorService.CloseBreaker:input_type -> pawl.v1.CloseBreakerRequest
+	29, // 81: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
+	72, // 82: pawl.v1.OperatorService.ExplainQueue:input_type -> pawl.v1.ExplainQueueRequest
+	31, // 83: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
+	33, // 84: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
+	35, // 85: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
+	38, // 86: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
+	40, // 87: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
+	42, // 88: pawl.v1.OperatorService.ListArchive:input_type -> pawl.v1.ListArchiveRequest
+	45, // 89: pawl.v1.OperatorService.RestoreArchive:input_type -> pawl.v1.RestoreArchiveRequest
+	48, // 90: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
+	50, // 91: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
+	52, // 92: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
+	54, // 93: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
+	14, // 94: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
+	16, // 95: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
+	18, // 96: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
+	20, // 97: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
+	22, // 98: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
+	24, // 99: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
+	28, // 100: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
+	26, // 101: pawl.v1.OperatorService.CloseBreaker:output_type -> pawl.v1.CloseBreakerResponse
+	30, // 102: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
+	73, // 103: pawl.v1.OperatorService.ExplainQueue:output_type -> pawl.v1.ExplainQueueResponse
+	32, // 104: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
+	34, // 105: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
+	36, // 106: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
+	39, // 107: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
+	41, // 108: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
+	43, // 109: pawl.v1.OperatorService.ListArchive:output_type -> pawl.v1.ListArchiveResponse
+	46, // 110: pawl.v1.OperatorService.RestoreArchive:output_type -> pawl.v1.RestoreArchiveResponse
+	49, // 111: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
+	51, // 112: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
+	53, // 113: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
+	55, // 114: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
+	94, // [94:115] is the sub-list for method output_type
+	73, // [73:94] is the sub-list for method input_type
+	73, // [73:73] is the sub-list for extension type_name
+	73, // [73:73] is the sub-list for extension extendee
+	0,  // [0:73] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_operator_proto_init() }

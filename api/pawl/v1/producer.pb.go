@@ -904,6 +904,7 @@ type ListTasksResponse struct {
 	Items         []*Task                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`                             // can be empty although next_cursor is set
 	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // "" on the last page
 	Searched      *Searched              `protobuf:"bytes,3,opt,name=searched,proto3" json:"searched,omitempty"`                       // unset: the page is full, or it is the last one
+	Missing       []*Missing             `protobuf:"bytes,4,rep,name=missing,proto3" json:"missing,omitempty"`                         // shards and nodes whose part is missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -955,6 +956,13 @@ func (x *ListTasksResponse) GetNextCursor() string {
 func (x *ListTasksResponse) GetSearched() *Searched {
 	if x != nil {
 		return x.Searched
+	}
+	return nil
+}
+
+func (x *ListTasksResponse) GetMissing() []*Missing {
+	if x != nil {
+		return x.Missing
 	}
 	return nil
 }
@@ -1143,12 +1151,13 @@ const file_pawl_v1_producer_proto_rawDesc = "" +
 	"\x06filter\x18\x01 \x01(\v2\x0f.pawl.v1.FilterR\x06filter\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x16\n" +
 	"\x06cursor\x18\x03 \x01(\tR\x06cursor\x12!\n" +
-	"\fwith_payload\x18\x04 \x01(\bR\vwithPayload\"\x88\x01\n" +
+	"\fwith_payload\x18\x04 \x01(\bR\vwithPayload\"\xb4\x01\n" +
 	"\x11ListTasksResponse\x12#\n" +
 	"\x05items\x18\x01 \x03(\v2\r.pawl.v1.TaskR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
 	"nextCursor\x12-\n" +
-	"\bsearched\x18\x03 \x01(\v2\x11.pawl.v1.SearchedR\bsearched\"\xf5\x01\n" +
+	"\bsearched\x18\x03 \x01(\v2\x11.pawl.v1.SearchedR\bsearched\x12*\n" +
+	"\amissing\x18\x04 \x03(\v2\x10.pawl.v1.MissingR\amissing\"\xf5\x01\n" +
 	"\x11UpdateTaskRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x121\n" +
 	"\x06run_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05runAt\x12-\n" +
@@ -1222,9 +1231,10 @@ var file_pawl_v1_producer_proto_goTypes = []any{
 	(*Task)(nil),                  // 25: pawl.v1.Task
 	(*Filter)(nil),                // 26: pawl.v1.Filter
 	(*Searched)(nil),              // 27: pawl.v1.Searched
-	(Priority)(0),                 // 28: pawl.v1.Priority
-	(*ExplainTaskRequest)(nil),    // 29: pawl.v1.ExplainTaskRequest
-	(*ExplainTaskResponse)(nil),   // 30: pawl.v1.ExplainTaskResponse
+	(*Missing)(nil),               // 28: pawl.v1.Missing
+	(Priority)(0),                 // 29: pawl.v1.Priority
+	(*ExplainTaskRequest)(nil),    // 30: pawl.v1.ExplainTaskRequest
+	(*ExplainTaskResponse)(nil),   // 31: pawl.v1.ExplainTaskResponse
 }
 var file_pawl_v1_producer_proto_depIdxs = []int32{
 	19, // 0: pawl.v1.EnqueueRequest.task:type_name -> pawl.v1.TaskSpec
@@ -1250,30 +1260,31 @@ var file_pawl_v1_producer_proto_depIdxs = []int32{
 	26, // 20: pawl.v1.ListTasksRequest.filter:type_name -> pawl.v1.Filter
 	25, // 21: pawl.v1.ListTasksResponse.items:type_name -> pawl.v1.Task
 	27, // 22: pawl.v1.ListTasksResponse.searched:type_name -> pawl.v1.Searched
-	22, // 23: pawl.v1.UpdateTaskRequest.run_at:type_name -> google.protobuf.Timestamp
-	28, // 24: pawl.v1.UpdateTaskRequest.priority:type_name -> pawl.v1.Priority
-	25, // 25: pawl.v1.UpdateTaskResponse.task:type_name -> pawl.v1.Task
-	1,  // 26: pawl.v1.ProducerService.Enqueue:input_type -> pawl.v1.EnqueueRequest
-	4,  // 27: pawl.v1.ProducerService.EnqueueBatch:input_type -> pawl.v1.EnqueueBatchRequest
-	7,  // 28: pawl.v1.ProducerService.Produce:input_type -> pawl.v1.ProduceRequest
-	11, // 29: pawl.v1.ProducerService.GetTask:input_type -> pawl.v1.GetTaskRequest
-	13, // 30: pawl.v1.ProducerService.CancelTask:input_type -> pawl.v1.CancelTaskRequest
-	15, // 31: pawl.v1.ProducerService.ListTasks:input_type -> pawl.v1.ListTasksRequest
-	17, // 32: pawl.v1.ProducerService.UpdateTask:input_type -> pawl.v1.UpdateTaskRequest
-	29, // 33: pawl.v1.ProducerService.ExplainTask:input_type -> pawl.v1.ExplainTaskRequest
-	2,  // 34: pawl.v1.ProducerService.Enqueue:output_type -> pawl.v1.EnqueueResponse
-	5,  // 35: pawl.v1.ProducerService.EnqueueBatch:output_type -> pawl.v1.EnqueueBatchResponse
-	8,  // 36: pawl.v1.ProducerService.Produce:output_type -> pawl.v1.ProduceResponse
-	12, // 37: pawl.v1.ProducerService.GetTask:output_type -> pawl.v1.GetTaskResponse
-	14, // 38: pawl.v1.ProducerService.CancelTask:output_type -> pawl.v1.CancelTaskResponse
-	16, // 39: pawl.v1.ProducerService.ListTasks:output_type -> pawl.v1.ListTasksResponse
-	18, // 40: pawl.v1.ProducerService.UpdateTask:output_type -> pawl.v1.UpdateTaskResponse
-	30, // 41: pawl.v1.ProducerService.ExplainTask:output_type -> pawl.v1.ExplainTaskResponse
-	34, // [34:42] is the sub-list for method output_type
-	26, // [26:34] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	28, // 23: pawl.v1.ListTasksResponse.missing:type_name -> pawl.v1.Missing
+	22, // 24: pawl.v1.UpdateTaskRequest.run_at:type_name -> google.protobuf.Timestamp
+	29, // 25: pawl.v1.UpdateTaskRequest.priority:type_name -> pawl.v1.Priority
+	25, // 26: pawl.v1.UpdateTaskResponse.task:type_name -> pawl.v1.Task
+	1,  // 27: pawl.v1.ProducerService.Enqueue:input_type -> pawl.v1.EnqueueRequest
+	4,  // 28: pawl.v1.ProducerService.EnqueueBatch:input_type -> pawl.v1.EnqueueBatchRequest
+	7,  // 29: pawl.v1.ProducerService.Produce:input_type -> pawl.v1.ProduceRequest
+	11, // 30: pawl.v1.ProducerService.GetTask:input_type -> pawl.v1.GetTaskRequest
+	13, // 31: pawl.v1.ProducerService.CancelTask:input_type -> pawl.v1.CancelTaskRequest
+	15, // 32: pawl.v1.ProducerService.ListTasks:input_type -> pawl.v1.ListTasksRequest
+	17, // 33: pawl.v1.ProducerService.UpdateTask:input_type -> pawl.v1.UpdateTaskRequest
+	30, // 34: pawl.v1.ProducerService.ExplainTask:input_type -> pawl.v1.ExplainTaskRequest
+	2,  // 35: pawl.v1.ProducerService.Enqueue:output_type -> pawl.v1.EnqueueResponse
+	5,  // 36: pawl.v1.ProducerService.EnqueueBatch:output_type -> pawl.v1.EnqueueBatchResponse
+	8,  // 37: pawl.v1.ProducerService.Produce:output_type -> pawl.v1.ProduceResponse
+	12, // 38: pawl.v1.ProducerService.GetTask:output_type -> pawl.v1.GetTaskResponse
+	14, // 39: pawl.v1.ProducerService.CancelTask:output_type -> pawl.v1.CancelTaskResponse
+	16, // 40: pawl.v1.ProducerService.ListTasks:output_type -> pawl.v1.ListTasksResponse
+	18, // 41: pawl.v1.ProducerService.UpdateTask:output_type -> pawl.v1.UpdateTaskResponse
+	31, // 42: pawl.v1.ProducerService.ExplainTask:output_type -> pawl.v1.ExplainTaskResponse
+	35, // [35:43] is the sub-list for method output_type
+	27, // [27:35] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_producer_proto_init() }

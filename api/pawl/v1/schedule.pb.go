@@ -605,6 +605,7 @@ type ListSchedulesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Schedule            `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
+	Missing       []*Missing             `protobuf:"bytes,3,rep,name=missing,proto3" json:"missing,omitempty"` // shards and nodes whose part is missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -651,6 +652,13 @@ func (x *ListSchedulesResponse) GetNextCursor() string {
 		return x.NextCursor
 	}
 	return ""
+}
+
+func (x *ListSchedulesResponse) GetMissing() []*Missing {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
 }
 
 type GetScheduleRequest struct {
@@ -1405,11 +1413,12 @@ const file_pawl_v1_schedule_proto_rawDesc = "" +
 	"\x04late\x18\t \x01(\v2\x19.google.protobuf.DurationR\x04late\"D\n" +
 	"\x14ListSchedulesRequest\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x05R\x05limit\x12\x16\n" +
-	"\x06cursor\x18\x02 \x01(\tR\x06cursor\"a\n" +
+	"\x06cursor\x18\x02 \x01(\tR\x06cursor\"\x8d\x01\n" +
 	"\x15ListSchedulesResponse\x12'\n" +
 	"\x05items\x18\x01 \x03(\v2\x11.pawl.v1.ScheduleR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
-	"nextCursor\"(\n" +
+	"nextCursor\x12*\n" +
+	"\amissing\x18\x03 \x03(\v2\x10.pawl.v1.MissingR\amissing\"(\n" +
 	"\x12GetScheduleRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"D\n" +
 	"\x13GetScheduleResponse\x12-\n" +
@@ -1521,8 +1530,9 @@ var file_pawl_v1_schedule_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),         // 22: google.protobuf.Duration
 	(*TaskSpec)(nil),                    // 23: pawl.v1.TaskSpec
 	(*timestamppb.Timestamp)(nil),       // 24: google.protobuf.Timestamp
-	(State)(0),                          // 25: pawl.v1.State
-	(Status)(0),                         // 26: pawl.v1.Status
+	(*Missing)(nil),                     // 25: pawl.v1.Missing
+	(State)(0),                          // 26: pawl.v1.State
+	(Status)(0),                         // 27: pawl.v1.Status
 }
 var file_pawl_v1_schedule_proto_depIdxs = []int32{
 	22, // 0: pawl.v1.ScheduleSpec.every:type_name -> google.protobuf.Duration
@@ -1544,36 +1554,37 @@ var file_pawl_v1_schedule_proto_depIdxs = []int32{
 	2,  // 16: pawl.v1.Tick.outcome:type_name -> pawl.v1.TickOutcome
 	22, // 17: pawl.v1.Tick.late:type_name -> google.protobuf.Duration
 	4,  // 18: pawl.v1.ListSchedulesResponse.items:type_name -> pawl.v1.Schedule
-	4,  // 19: pawl.v1.GetScheduleResponse.schedule:type_name -> pawl.v1.Schedule
-	3,  // 20: pawl.v1.PutScheduleRequest.spec:type_name -> pawl.v1.ScheduleSpec
-	4,  // 21: pawl.v1.PutScheduleResponse.schedule:type_name -> pawl.v1.Schedule
-	4,  // 22: pawl.v1.PutScheduleResponse.before:type_name -> pawl.v1.Schedule
-	4,  // 23: pawl.v1.PauseScheduleResponse.schedule:type_name -> pawl.v1.Schedule
-	4,  // 24: pawl.v1.ResumeScheduleResponse.schedule:type_name -> pawl.v1.Schedule
-	25, // 25: pawl.v1.TriggerScheduleResponse.state:type_name -> pawl.v1.State
-	26, // 26: pawl.v1.TriggerScheduleResponse.status:type_name -> pawl.v1.Status
-	5,  // 27: pawl.v1.ListScheduleHistoryResponse.items:type_name -> pawl.v1.Tick
-	6,  // 28: pawl.v1.ScheduleService.ListSchedules:input_type -> pawl.v1.ListSchedulesRequest
-	8,  // 29: pawl.v1.ScheduleService.GetSchedule:input_type -> pawl.v1.GetScheduleRequest
-	10, // 30: pawl.v1.ScheduleService.PutSchedule:input_type -> pawl.v1.PutScheduleRequest
-	12, // 31: pawl.v1.ScheduleService.DeleteSchedule:input_type -> pawl.v1.DeleteScheduleRequest
-	14, // 32: pawl.v1.ScheduleService.PauseSchedule:input_type -> pawl.v1.PauseScheduleRequest
-	16, // 33: pawl.v1.ScheduleService.ResumeSchedule:input_type -> pawl.v1.ResumeScheduleRequest
-	18, // 34: pawl.v1.ScheduleService.TriggerSchedule:input_type -> pawl.v1.TriggerScheduleRequest
-	20, // 35: pawl.v1.ScheduleService.ListScheduleHistory:input_type -> pawl.v1.ListScheduleHistoryRequest
-	7,  // 36: pawl.v1.ScheduleService.ListSchedules:output_type -> pawl.v1.ListSchedulesResponse
-	9,  // 37: pawl.v1.ScheduleService.GetSchedule:output_type -> pawl.v1.GetScheduleResponse
-	11, // 38: pawl.v1.ScheduleService.PutSchedule:output_type -> pawl.v1.PutScheduleResponse
-	13, // 39: pawl.v1.ScheduleService.DeleteSchedule:output_type -> pawl.v1.DeleteScheduleResponse
-	15, // 40: pawl.v1.ScheduleService.PauseSchedule:output_type -> pawl.v1.PauseScheduleResponse
-	17, // 41: pawl.v1.ScheduleService.ResumeSchedule:output_type -> pawl.v1.ResumeScheduleResponse
-	19, // 42: pawl.v1.ScheduleService.TriggerSchedule:output_type -> pawl.v1.TriggerScheduleResponse
-	21, // 43: pawl.v1.ScheduleService.ListScheduleHistory:output_type -> pawl.v1.ListScheduleHistoryResponse
-	36, // [36:44] is the sub-list for method output_type
-	28, // [28:36] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	25, // 19: pawl.v1.ListSchedulesResponse.missing:type_name -> pawl.v1.Missing
+	4,  // 20: pawl.v1.GetScheduleResponse.schedule:type_name -> pawl.v1.Schedule
+	3,  // 21: pawl.v1.PutScheduleRequest.spec:type_name -> pawl.v1.ScheduleSpec
+	4,  // 22: pawl.v1.PutScheduleResponse.schedule:type_name -> pawl.v1.Schedule
+	4,  // 23: pawl.v1.PutScheduleResponse.before:type_name -> pawl.v1.Schedule
+	4,  // 24: pawl.v1.PauseScheduleResponse.schedule:type_name -> pawl.v1.Schedule
+	4,  // 25: pawl.v1.ResumeScheduleResponse.schedule:type_name -> pawl.v1.Schedule
+	26, // 26: pawl.v1.TriggerScheduleResponse.state:type_name -> pawl.v1.State
+	27, // 27: pawl.v1.TriggerScheduleResponse.status:type_name -> pawl.v1.Status
+	5,  // 28: pawl.v1.ListScheduleHistoryResponse.items:type_name -> pawl.v1.Tick
+	6,  // 29: pawl.v1.ScheduleService.ListSchedules:input_type -> pawl.v1.ListSchedulesRequest
+	8,  // 30: pawl.v1.ScheduleService.GetSchedule:input_type -> pawl.v1.GetScheduleRequest
+	10, // 31: pawl.v1.ScheduleService.PutSchedule:input_type -> pawl.v1.PutScheduleRequest
+	12, // 32: pawl.v1.ScheduleService.DeleteSchedule:input_type -> pawl.v1.DeleteScheduleRequest
+	14, // 33: pawl.v1.ScheduleService.PauseSchedule:input_type -> pawl.v1.PauseScheduleRequest
+	16, // 34: pawl.v1.ScheduleService.ResumeSchedule:input_type -> pawl.v1.ResumeScheduleRequest
+	18, // 35: pawl.v1.ScheduleService.TriggerSchedule:input_type -> pawl.v1.TriggerScheduleRequest
+	20, // 36: pawl.v1.ScheduleService.ListScheduleHistory:input_type -> pawl.v1.ListScheduleHistoryRequest
+	7,  // 37: pawl.v1.ScheduleService.ListSchedules:output_type -> pawl.v1.ListSchedulesResponse
+	9,  // 38: pawl.v1.ScheduleService.GetSchedule:output_type -> pawl.v1.GetScheduleResponse
+	11, // 39: pawl.v1.ScheduleService.PutSchedule:output_type -> pawl.v1.PutScheduleResponse
+	13, // 40: pawl.v1.ScheduleService.DeleteSchedule:output_type -> pawl.v1.DeleteScheduleResponse
+	15, // 41: pawl.v1.ScheduleService.PauseSchedule:output_type -> pawl.v1.PauseScheduleResponse
+	17, // 42: pawl.v1.ScheduleService.ResumeSchedule:output_type -> pawl.v1.ResumeScheduleResponse
+	19, // 43: pawl.v1.ScheduleService.TriggerSchedule:output_type -> pawl.v1.TriggerScheduleResponse
+	21, // 44: pawl.v1.ScheduleService.ListScheduleHistory:output_type -> pawl.v1.ListScheduleHistoryResponse
+	37, // [37:45] is the sub-list for method output_type
+	29, // [29:37] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_schedule_proto_init() }

@@ -284,15 +284,15 @@ func (x *GetQueueStatsResponse) GetStats() *Stats {
 type Stats struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Window        *durationpb.Duration   `protobuf:"bytes,1,opt,name=window,proto3" json:"window,omitempty"`
-	Step          *durationpb.Duration   `protobuf:"bytes,2,opt,name=step,proto3" json:"step,omitempty"`                                      // 1s for 2m, 10s for 5m and 1h, 5m for 24h
-	Start         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=start,proto3" json:"start,omitempty"`                                    // of the first step; the last step is the current one
-	Series        *Series                `protobuf:"bytes,4,opt,name=series,proto3" json:"series,omitempty"`                                  // events per step
-	Totals        *EventCounts           `protobuf:"bytes,5,opt,name=totals,proto3" json:"totals,omitempty"`                                  // of all steps
-	FailureRate   float64                `protobuf:"fixed64,6,opt,name=failure_rate,json=failureRate,proto3" json:"failure_rate,omitempty"`   // share of ended attempts that failed, crashed or timed out, 0 to 1
-	Wait          *Latency               `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`                                      // from ready to claimed
-	Run           *Latency               `protobuf:"bytes,8,opt,name=run,proto3" json:"run,omitempty"`                                        // from claimed to the end of the run
-	Failing       []*FailingType         `protobuf:"bytes,9,rep,name=failing,proto3" json:"failing,omitempty"`                                // in the last hour, most failures first; at most 20
-	MissingNodes  []string               `protobuf:"bytes,10,rep,name=missing_nodes,json=missingNodes,proto3" json:"missing_nodes,omitempty"` // nodes that did not answer, and shards without a leader that did
+	Step          *durationpb.Duration   `protobuf:"bytes,2,opt,name=step,proto3" json:"step,omitempty"`                                    // 1s for 2m, 10s for 5m and 1h, 5m for 24h
+	Start         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=start,proto3" json:"start,omitempty"`                                  // of the first step; the last step is the current one
+	Series        *Series                `protobuf:"bytes,4,opt,name=series,proto3" json:"series,omitempty"`                                // events per step
+	Totals        *EventCounts           `protobuf:"bytes,5,opt,name=totals,proto3" json:"totals,omitempty"`                                // of all steps
+	FailureRate   float64                `protobuf:"fixed64,6,opt,name=failure_rate,json=failureRate,proto3" json:"failure_rate,omitempty"` // share of ended attempts that failed, crashed or timed out, 0 to 1
+	Wait          *Latency               `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`                                    // from ready to claimed
+	Run           *Latency               `protobuf:"bytes,8,opt,name=run,proto3" json:"run,omitempty"`                                      // from claimed to the end of the run
+	Failing       []*FailingType         `protobuf:"bytes,9,rep,name=failing,proto3" json:"failing,omitempty"`                              // in the last hour, most failures first; at most 20
+	Missing       []*Missing             `protobuf:"bytes,10,rep,name=missing,proto3" json:"missing,omitempty"`                             // shards and nodes whose part is missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -390,9 +390,9 @@ func (x *Stats) GetFailing() []*FailingType {
 	return nil
 }
 
-func (x *Stats) GetMissingNodes() []string {
+func (x *Stats) GetMissing() []*Missing {
 	if x != nil {
-		return x.MissingNodes
+		return x.Missing
 	}
 	return nil
 }
@@ -1213,6 +1213,7 @@ type GetQueueScaleResponse struct {
 	Running          int64                  `protobuf:"varint,6,opt,name=running,proto3" json:"running,omitempty"`
 	ArrivalPerSecond float64                `protobuf:"fixed64,7,opt,name=arrival_per_second,json=arrivalPerSecond,proto3" json:"arrival_per_second,omitempty"` // tasks that became ready in the last minute; while a pause, a limit or a breaker holds tasks back, no more than were claimed
 	RunSeconds       *float64               `protobuf:"fixed64,8,opt,name=run_seconds,json=runSeconds,proto3,oneof" json:"run_seconds,omitempty"`               // average per task in the last 5 minutes, or else in the last day; absent: none ended, so 1s is assumed
+	Missing          []*Missing             `protobuf:"bytes,9,rep,name=missing,proto3" json:"missing,omitempty"`                                               // nodes whose counts of arrivals and runs are missing; without one of its shards, the call fails
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -1301,6 +1302,13 @@ func (x *GetQueueScaleResponse) GetRunSeconds() float64 {
 		return *x.RunSeconds
 	}
 	return 0
+}
+
+func (x *GetQueueScaleResponse) GetMissing() []*Missing {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
 }
 
 type ListTypesRequest struct {
@@ -1392,7 +1400,7 @@ type ListTypesResponse struct {
 	Items         []*TypeSummary         `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
 	Window        *durationpb.Duration   `protobuf:"bytes,3,opt,name=window,proto3" json:"window,omitempty"`
-	MissingNodes  []string               `protobuf:"bytes,4,rep,name=missing_nodes,json=missingNodes,proto3" json:"missing_nodes,omitempty"` // nodes that did not answer
+	Missing       []*Missing             `protobuf:"bytes,4,rep,name=missing,proto3" json:"missing,omitempty"` // shards and nodes whose part is missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1448,9 +1456,9 @@ func (x *ListTypesResponse) GetWindow() *durationpb.Duration {
 	return nil
 }
 
-func (x *ListTypesResponse) GetMissingNodes() []string {
+func (x *ListTypesResponse) GetMissing() []*Missing {
 	if x != nil {
-		return x.MissingNodes
+		return x.Missing
 	}
 	return nil
 }
@@ -2050,7 +2058,7 @@ const file_pawl_v1_stats_proto_rawDesc = "" +
 	"\x06window\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06window\"S\n" +
 	"\x15GetQueueStatsResponse\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12$\n" +
-	"\x05stats\x18\x02 \x01(\v2\x0e.pawl.v1.StatsR\x05stats\"\xb4\x03\n" +
+	"\x05stats\x18\x02 \x01(\v2\x0e.pawl.v1.StatsR\x05stats\"\xbb\x03\n" +
 	"\x05Stats\x121\n" +
 	"\x06window\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06window\x12-\n" +
 	"\x04step\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04step\x120\n" +
@@ -2060,9 +2068,9 @@ const file_pawl_v1_stats_proto_rawDesc = "" +
 	"\ffailure_rate\x18\x06 \x01(\x01R\vfailureRate\x12$\n" +
 	"\x04wait\x18\a \x01(\v2\x10.pawl.v1.LatencyR\x04wait\x12\"\n" +
 	"\x03run\x18\b \x01(\v2\x10.pawl.v1.LatencyR\x03run\x12.\n" +
-	"\afailing\x18\t \x03(\v2\x14.pawl.v1.FailingTypeR\afailing\x12#\n" +
-	"\rmissing_nodes\x18\n" +
-	" \x03(\tR\fmissingNodes\"\x96\x02\n" +
+	"\afailing\x18\t \x03(\v2\x14.pawl.v1.FailingTypeR\afailing\x12*\n" +
+	"\amissing\x18\n" +
+	" \x03(\v2\x10.pawl.v1.MissingR\amissing\"\x96\x02\n" +
 	"\x06Series\x12\x1a\n" +
 	"\benqueued\x18\x01 \x03(\x03R\benqueued\x12\x18\n" +
 	"\aclaimed\x18\x02 \x03(\x03R\aclaimed\x12\x1c\n" +
@@ -2137,7 +2145,7 @@ const file_pawl_v1_stats_proto_rawDesc = "" +
 	"\x14GetQueueScaleRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x121\n" +
 	"\x06target\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06target\x12\x14\n" +
-	"\x05slots\x18\x03 \x01(\x05R\x05slots\"\x8d\x02\n" +
+	"\x05slots\x18\x03 \x01(\x05R\x05slots\"\xb9\x02\n" +
 	"\x15GetQueueScaleResponse\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x18\n" +
 	"\aworkers\x18\x02 \x01(\x03R\aworkers\x12\x14\n" +
@@ -2147,7 +2155,8 @@ const file_pawl_v1_stats_proto_rawDesc = "" +
 	"\arunning\x18\x06 \x01(\x03R\arunning\x12,\n" +
 	"\x12arrival_per_second\x18\a \x01(\x01R\x10arrivalPerSecond\x12$\n" +
 	"\vrun_seconds\x18\b \x01(\x01H\x00R\n" +
-	"runSeconds\x88\x01\x01B\x0e\n" +
+	"runSeconds\x88\x01\x01\x12*\n" +
+	"\amissing\x18\t \x03(\v2\x10.pawl.v1.MissingR\amissingB\x0e\n" +
 	"\f_run_seconds\"\xcd\x01\n" +
 	"\x10ListTypesRequest\x121\n" +
 	"\x06window\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06window\x12\x14\n" +
@@ -2155,13 +2164,13 @@ const file_pawl_v1_stats_proto_rawDesc = "" +
 	"\apattern\x18\x03 \x01(\tR\apattern\x12(\n" +
 	"\x05order\x18\x04 \x01(\x0e2\x12.pawl.v1.TypeOrderR\x05order\x12\x14\n" +
 	"\x05limit\x18\x05 \x01(\x05R\x05limit\x12\x16\n" +
-	"\x06cursor\x18\x06 \x01(\tR\x06cursor\"\xb8\x01\n" +
+	"\x06cursor\x18\x06 \x01(\tR\x06cursor\"\xbf\x01\n" +
 	"\x11ListTypesResponse\x12*\n" +
 	"\x05items\x18\x01 \x03(\v2\x14.pawl.v1.TypeSummaryR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
 	"nextCursor\x121\n" +
-	"\x06window\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06window\x12#\n" +
-	"\rmissing_nodes\x18\x04 \x03(\tR\fmissingNodes\"\xb6\x03\n" +
+	"\x06window\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06window\x12*\n" +
+	"\amissing\x18\x04 \x03(\v2\x10.pawl.v1.MissingR\amissing\"\xb6\x03\n" +
 	"\vTypeSummary\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
 	"\x06queues\x18\x02 \x03(\tR\x06queues\x12)\n" +
@@ -2274,6 +2283,7 @@ var file_pawl_v1_stats_proto_goTypes = []any{
 	(*TypePeriod)(nil),            // 24: pawl.v1.TypePeriod
 	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
 	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
+	(*Missing)(nil),               // 27: pawl.v1.Missing
 }
 var file_pawl_v1_stats_proto_depIdxs = []int32{
 	25, // 0: pawl.v1.GetStatsRequest.window:type_name -> google.protobuf.Duration
@@ -2290,52 +2300,55 @@ var file_pawl_v1_stats_proto_depIdxs = []int32{
 	8,  // 11: pawl.v1.Stats.wait:type_name -> pawl.v1.Latency
 	8,  // 12: pawl.v1.Stats.run:type_name -> pawl.v1.Latency
 	11, // 13: pawl.v1.Stats.failing:type_name -> pawl.v1.FailingType
-	25, // 14: pawl.v1.QueueSeries.step:type_name -> google.protobuf.Duration
-	26, // 15: pawl.v1.QueueSeries.start:type_name -> google.protobuf.Timestamp
-	26, // 16: pawl.v1.FailingType.last_at:type_name -> google.protobuf.Timestamp
-	25, // 17: pawl.v1.GetQueueScaleRequest.target:type_name -> google.protobuf.Duration
-	25, // 18: pawl.v1.ListTypesRequest.window:type_name -> google.protobuf.Duration
-	0,  // 19: pawl.v1.ListTypesRequest.order:type_name -> pawl.v1.TypeOrder
-	18, // 20: pawl.v1.ListTypesResponse.items:type_name -> pawl.v1.TypeSummary
-	25, // 21: pawl.v1.ListTypesResponse.window:type_name -> google.protobuf.Duration
-	9,  // 22: pawl.v1.TypeSummary.rates:type_name -> pawl.v1.QueueRates
-	7,  // 23: pawl.v1.TypeSummary.totals:type_name -> pawl.v1.EventCounts
-	8,  // 24: pawl.v1.TypeSummary.wait:type_name -> pawl.v1.Latency
-	8,  // 25: pawl.v1.TypeSummary.run:type_name -> pawl.v1.Latency
-	10, // 26: pawl.v1.TypeSummary.series:type_name -> pawl.v1.QueueSeries
-	26, // 27: pawl.v1.TypeSummary.last_failed_at:type_name -> google.protobuf.Timestamp
-	25, // 28: pawl.v1.GetTypeStatsRequest.window:type_name -> google.protobuf.Duration
-	26, // 29: pawl.v1.GetTypeStatsRequest.around:type_name -> google.protobuf.Timestamp
-	5,  // 30: pawl.v1.GetTypeStatsResponse.stats:type_name -> pawl.v1.Stats
-	21, // 31: pawl.v1.GetTypeStatsResponse.wait_histogram:type_name -> pawl.v1.HistogramBucket
-	21, // 32: pawl.v1.GetTypeStatsResponse.run_histogram:type_name -> pawl.v1.HistogramBucket
-	22, // 33: pawl.v1.GetTypeStatsResponse.slowest:type_name -> pawl.v1.SlowRun
-	23, // 34: pawl.v1.GetTypeStatsResponse.comparison:type_name -> pawl.v1.Comparison
-	9,  // 35: pawl.v1.GetTypeStatsResponse.rates:type_name -> pawl.v1.QueueRates
-	26, // 36: pawl.v1.SlowRun.ended_at:type_name -> google.protobuf.Timestamp
-	26, // 37: pawl.v1.Comparison.around:type_name -> google.protobuf.Timestamp
-	24, // 38: pawl.v1.Comparison.before:type_name -> pawl.v1.TypePeriod
-	24, // 39: pawl.v1.Comparison.after:type_name -> pawl.v1.TypePeriod
-	26, // 40: pawl.v1.TypePeriod.start:type_name -> google.protobuf.Timestamp
-	25, // 41: pawl.v1.TypePeriod.length:type_name -> google.protobuf.Duration
-	9,  // 42: pawl.v1.TypePeriod.rates:type_name -> pawl.v1.QueueRates
-	7,  // 43: pawl.v1.TypePeriod.totals:type_name -> pawl.v1.EventCounts
-	8,  // 44: pawl.v1.TypePeriod.run:type_name -> pawl.v1.Latency
-	1,  // 45: pawl.v1.StatsService.GetStats:input_type -> pawl.v1.GetStatsRequest
-	3,  // 46: pawl.v1.StatsService.GetQueueStats:input_type -> pawl.v1.GetQueueStatsRequest
-	14, // 47: pawl.v1.StatsService.GetQueueScale:input_type -> pawl.v1.GetQueueScaleRequest
-	16, // 48: pawl.v1.StatsService.ListTypes:input_type -> pawl.v1.ListTypesRequest
-	19, // 49: pawl.v1.StatsService.GetTypeStats:input_type -> pawl.v1.GetTypeStatsRequest
-	2,  // 50: pawl.v1.StatsService.GetStats:output_type -> pawl.v1.GetStatsResponse
-	4,  // 51: pawl.v1.StatsService.GetQueueStats:output_type -> pawl.v1.GetQueueStatsResponse
-	15, // 52: pawl.v1.StatsService.GetQueueScale:output_type -> pawl.v1.GetQueueScaleResponse
-	17, // 53: pawl.v1.StatsService.ListTypes:output_type -> pawl.v1.ListTypesResponse
-	20, // 54: pawl.v1.StatsService.GetTypeStats:output_type -> pawl.v1.GetTypeStatsResponse
-	50, // [50:55] is the sub-list for method output_type
-	45, // [45:50] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	27, // 14: pawl.v1.Stats.missing:type_name -> pawl.v1.Missing
+	25, // 15: pawl.v1.QueueSeries.step:type_name -> google.protobuf.Duration
+	26, // 16: pawl.v1.QueueSeries.start:type_name -> google.protobuf.Timestamp
+	26, // 17: pawl.v1.FailingType.last_at:type_name -> google.protobuf.Timestamp
+	25, // 18: pawl.v1.GetQueueScaleRequest.target:type_name -> google.protobuf.Duration
+	27, // 19: pawl.v1.GetQueueScaleResponse.missing:type_name -> pawl.v1.Missing
+	25, // 20: pawl.v1.ListTypesRequest.window:type_name -> google.protobuf.Duration
+	0,  // 21: pawl.v1.ListTypesRequest.order:type_name -> pawl.v1.TypeOrder
+	18, // 22: pawl.v1.ListTypesResponse.items:type_name -> pawl.v1.TypeSummary
+	25, // 23: pawl.v1.ListTypesResponse.window:type_name -> google.protobuf.Duration
+	27, // 24: pawl.v1.ListTypesResponse.missing:type_name -> pawl.v1.Missing
+	9,  // 25: pawl.v1.TypeSummary.rates:type_name -> pawl.v1.QueueRates
+	7,  // 26: pawl.v1.TypeSummary.totals:type_name -> pawl.v1.EventCounts
+	8,  // 27: pawl.v1.TypeSummary.wait:type_name -> pawl.v1.Latency
+	8,  // 28: pawl.v1.TypeSummary.run:type_name -> pawl.v1.Latency
+	10, // 29: pawl.v1.TypeSummary.series:type_name -> pawl.v1.QueueSeries
+	26, // 30: pawl.v1.TypeSummary.last_failed_at:type_name -> google.protobuf.Timestamp
+	25, // 31: pawl.v1.GetTypeStatsRequest.window:type_name -> google.protobuf.Duration
+	26, // 32: pawl.v1.GetTypeStatsRequest.around:type_name -> google.protobuf.Timestamp
+	5,  // 33: pawl.v1.GetTypeStatsResponse.stats:type_name -> pawl.v1.Stats
+	21, // 34: pawl.v1.GetTypeStatsResponse.wait_histogram:type_name -> pawl.v1.HistogramBucket
+	21, // 35: pawl.v1.GetTypeStatsResponse.run_histogram:type_name -> pawl.v1.HistogramBucket
+	22, // 36: pawl.v1.GetTypeStatsResponse.slowest:type_name -> pawl.v1.SlowRun
+	23, // 37: pawl.v1.GetTypeStatsResponse.comparison:type_name -> pawl.v1.Comparison
+	9,  // 38: pawl.v1.GetTypeStatsResponse.rates:type_name -> pawl.v1.QueueRates
+	26, // 39: pawl.v1.SlowRun.ended_at:type_name -> google.protobuf.Timestamp
+	26, // 40: pawl.v1.Comparison.around:type_name -> google.protobuf.Timestamp
+	24, // 41: pawl.v1.Comparison.before:type_name -> pawl.v1.TypePeriod
+	24, // 42: pawl.v1.Comparison.after:type_name -> pawl.v1.TypePeriod
+	26, // 43: pawl.v1.TypePeriod.start:type_name -> google.protobuf.Timestamp
+	25, // 44: pawl.v1.TypePeriod.length:type_name -> google.protobuf.Duration
+	9,  // 45: pawl.v1.TypePeriod.rates:type_name -> pawl.v1.QueueRates
+	7,  // 46: pawl.v1.TypePeriod.totals:type_name -> pawl.v1.EventCounts
+	8,  // 47: pawl.v1.TypePeriod.run:type_name -> pawl.v1.Latency
+	1,  // 48: pawl.v1.StatsService.GetStats:input_type -> pawl.v1.GetStatsRequest
+	3,  // 49: pawl.v1.StatsService.GetQueueStats:input_type -> pawl.v1.GetQueueStatsRequest
+	14, // 50: pawl.v1.StatsService.GetQueueScale:input_type -> pawl.v1.GetQueueScaleRequest
+	16, // 51: pawl.v1.StatsService.ListTypes:input_type -> pawl.v1.ListTypesRequest
+	19, // 52: pawl.v1.StatsService.GetTypeStats:input_type -> pawl.v1.GetTypeStatsRequest
+	2,  // 53: pawl.v1.StatsService.GetStats:output_type -> pawl.v1.GetStatsResponse
+	4,  // 54: pawl.v1.StatsService.GetQueueStats:output_type -> pawl.v1.GetQueueStatsResponse
+	15, // 55: pawl.v1.StatsService.GetQueueScale:output_type -> pawl.v1.GetQueueScaleResponse
+	17, // 56: pawl.v1.StatsService.ListTypes:output_type -> pawl.v1.ListTypesResponse
+	20, // 57: pawl.v1.StatsService.GetTypeStats:output_type -> pawl.v1.GetTypeStatsResponse
+	53, // [53:58] is the sub-list for method output_type
+	48, // [48:53] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_stats_proto_init() }

@@ -110,8 +110,8 @@ func (x *ListWorkersRequest) GetLost() bool {
 type ListWorkersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Worker              `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`    // empty: this is the last page
-	SilentNodes   []*SilentNode          `protobuf:"bytes,3,rep,name=silent_nodes,json=silentNodes,proto3" json:"silent_nodes,omitempty"` // nodes that did not answer: their workers are missing
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // empty: this is the last page
+	Missing       []*Missing             `protobuf:"bytes,3,rep,name=missing,proto3" json:"missing,omitempty"`                         // nodes whose workers are missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -160,64 +160,11 @@ func (x *ListWorkersResponse) GetNextCursor() string {
 	return ""
 }
 
-func (x *ListWorkersResponse) GetSilentNodes() []*SilentNode {
+func (x *ListWorkersResponse) GetMissing() []*Missing {
 	if x != nil {
-		return x.SilentNodes
+		return x.Missing
 	}
 	return nil
-}
-
-// SilentNode is a node that did not answer.
-type SilentNode struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SilentNode) Reset() {
-	*x = SilentNode{}
-	mi := &file_pawl_v1_worker_registry_proto_msgTypes[2]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SilentNode) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SilentNode) ProtoMessage() {}
-
-func (x *SilentNode) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_worker_registry_proto_msgTypes[2]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SilentNode.ProtoReflect.Descriptor instead.
-func (*SilentNode) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{2}
-}
-
-func (x *SilentNode) GetNode() string {
-	if x != nil {
-		return x.Node
-	}
-	return ""
-}
-
-func (x *SilentNode) GetReason() string {
-	if x != nil {
-		return x.Reason
-	}
-	return ""
 }
 
 type GetWorkerRequest struct {
@@ -229,7 +176,7 @@ type GetWorkerRequest struct {
 
 func (x *GetWorkerRequest) Reset() {
 	*x = GetWorkerRequest{}
-	mi := &file_pawl_v1_worker_registry_proto_msgTypes[3]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -241,7 +188,7 @@ func (x *GetWorkerRequest) String() string {
 func (*GetWorkerRequest) ProtoMessage() {}
 
 func (x *GetWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_worker_registry_proto_msgTypes[3]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -254,7 +201,7 @@ func (x *GetWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWorkerRequest.ProtoReflect.Descriptor instead.
 func (*GetWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{3}
+	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *GetWorkerRequest) GetWorkerId() string {
@@ -273,7 +220,7 @@ type GetWorkerResponse struct {
 
 func (x *GetWorkerResponse) Reset() {
 	*x = GetWorkerResponse{}
-	mi := &file_pawl_v1_worker_registry_proto_msgTypes[4]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -285,7 +232,7 @@ func (x *GetWorkerResponse) String() string {
 func (*GetWorkerResponse) ProtoMessage() {}
 
 func (x *GetWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_worker_registry_proto_msgTypes[4]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -298,7 +245,7 @@ func (x *GetWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWorkerResponse.ProtoReflect.Descriptor instead.
 func (*GetWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{4}
+	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GetWorkerResponse) GetWorker() *Worker {
@@ -319,7 +266,7 @@ type QuietWorkerRequest struct {
 
 func (x *QuietWorkerRequest) Reset() {
 	*x = QuietWorkerRequest{}
-	mi := &file_pawl_v1_worker_registry_proto_msgTypes[5]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -331,7 +278,7 @@ func (x *QuietWorkerRequest) String() string {
 func (*QuietWorkerRequest) ProtoMessage() {}
 
 func (x *QuietWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_worker_registry_proto_msgTypes[5]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -344,7 +291,7 @@ func (x *QuietWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuietWorkerRequest.ProtoReflect.Descriptor instead.
 func (*QuietWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{5}
+	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *QuietWorkerRequest) GetWorkerId() string {
@@ -377,7 +324,7 @@ type QuietWorkerResponse struct {
 
 func (x *QuietWorkerResponse) Reset() {
 	*x = QuietWorkerResponse{}
-	mi := &file_pawl_v1_worker_registry_proto_msgTypes[6]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -389,7 +336,7 @@ func (x *QuietWorkerResponse) String() string {
 func (*QuietWorkerResponse) ProtoMessage() {}
 
 func (x *QuietWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_worker_registry_proto_msgTypes[6]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -402,7 +349,7 @@ func (x *QuietWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuietWorkerResponse.ProtoReflect.Descriptor instead.
 func (*QuietWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{6}
+	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *QuietWorkerResponse) GetWorker() *Worker {
@@ -422,7 +369,7 @@ type ResumeWorkerRequest struct {
 
 func (x *ResumeWorkerRequest) Reset() {
 	*x = ResumeWorkerRequest{}
-	mi := &file_pawl_v1_worker_registry_proto_msgTypes[7]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -434,7 +381,7 @@ func (x *ResumeWorkerRequest) String() string {
 func (*ResumeWorkerRequest) ProtoMessage() {}
 
 func (x *ResumeWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_worker_registry_proto_msgTypes[7]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -447,7 +394,7 @@ func (x *ResumeWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeWorkerRequest.ProtoReflect.Descriptor instead.
 func (*ResumeWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{7}
+	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ResumeWorkerRequest) GetWorkerId() string {
@@ -473,7 +420,7 @@ type ResumeWorkerResponse struct {
 
 func (x *ResumeWorkerResponse) Reset() {
 	*x = ResumeWorkerResponse{}
-	mi := &file_pawl_v1_worker_registry_proto_msgTypes[8]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -485,7 +432,7 @@ func (x *ResumeWorkerResponse) String() string {
 func (*ResumeWorkerResponse) ProtoMessage() {}
 
 func (x *ResumeWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_worker_registry_proto_msgTypes[8]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -498,7 +445,7 @@ func (x *ResumeWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeWorkerResponse.ProtoReflect.Descriptor instead.
 func (*ResumeWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{8}
+	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ResumeWorkerResponse) GetWorker() *Worker {
@@ -538,7 +485,7 @@ type Worker struct {
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_pawl_v1_worker_registry_proto_msgTypes[9]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -550,7 +497,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_worker_registry_proto_msgTypes[9]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -563,7 +510,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{9}
+	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Worker) GetWorkerId() string {
@@ -719,7 +666,7 @@ type QuietWord struct {
 
 func (x *QuietWord) Reset() {
 	*x = QuietWord{}
-	mi := &file_pawl_v1_worker_registry_proto_msgTypes[10]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -731,7 +678,7 @@ func (x *QuietWord) String() string {
 func (*QuietWord) ProtoMessage() {}
 
 func (x *QuietWord) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_worker_registry_proto_msgTypes[10]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -744,7 +691,7 @@ func (x *QuietWord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuietWord.ProtoReflect.Descriptor instead.
 func (*QuietWord) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{10}
+	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *QuietWord) GetReason() string {
@@ -789,7 +736,7 @@ type RunningTask struct {
 
 func (x *RunningTask) Reset() {
 	*x = RunningTask{}
-	mi := &file_pawl_v1_worker_registry_proto_msgTypes[11]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -801,7 +748,7 @@ func (x *RunningTask) String() string {
 func (*RunningTask) ProtoMessage() {}
 
 func (x *RunningTask) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_worker_registry_proto_msgTypes[11]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -814,7 +761,7 @@ func (x *RunningTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningTask.ProtoReflect.Descriptor instead.
 func (*RunningTask) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{11}
+	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RunningTask) GetTaskId() string {
@@ -871,16 +818,12 @@ const file_pawl_v1_worker_registry_proto_rawDesc = "" +
 	"\x05limit\x18\x04 \x01(\x05R\x05limit\x12\x16\n" +
 	"\x06cursor\x18\x05 \x01(\tR\x06cursor\x12\x17\n" +
 	"\x04lost\x18\x06 \x01(\bH\x00R\x04lost\x88\x01\x01B\a\n" +
-	"\x05_lost\"\x95\x01\n" +
+	"\x05_lost\"\x89\x01\n" +
 	"\x13ListWorkersResponse\x12%\n" +
 	"\x05items\x18\x01 \x03(\v2\x0f.pawl.v1.WorkerR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
-	"nextCursor\x126\n" +
-	"\fsilent_nodes\x18\x03 \x03(\v2\x13.pawl.v1.SilentNodeR\vsilentNodes\"8\n" +
-	"\n" +
-	"SilentNode\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"/\n" +
+	"nextCursor\x12*\n" +
+	"\amissing\x18\x03 \x03(\v2\x10.pawl.v1.MissingR\amissing\"/\n" +
 	"\x10GetWorkerRequest\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\"<\n" +
 	"\x11GetWorkerResponse\x12'\n" +
@@ -952,50 +895,50 @@ func file_pawl_v1_worker_registry_proto_rawDescGZIP() []byte {
 	return file_pawl_v1_worker_registry_proto_rawDescData
 }
 
-var file_pawl_v1_worker_registry_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_pawl_v1_worker_registry_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_pawl_v1_worker_registry_proto_goTypes = []any{
 	(*ListWorkersRequest)(nil),    // 0: pawl.v1.ListWorkersRequest
 	(*ListWorkersResponse)(nil),   // 1: pawl.v1.ListWorkersResponse
-	(*SilentNode)(nil),            // 2: pawl.v1.SilentNode
-	(*GetWorkerRequest)(nil),      // 3: pawl.v1.GetWorkerRequest
-	(*GetWorkerResponse)(nil),     // 4: pawl.v1.GetWorkerResponse
-	(*QuietWorkerRequest)(nil),    // 5: pawl.v1.QuietWorkerRequest
-	(*QuietWorkerResponse)(nil),   // 6: pawl.v1.QuietWorkerResponse
-	(*ResumeWorkerRequest)(nil),   // 7: pawl.v1.ResumeWorkerRequest
-	(*ResumeWorkerResponse)(nil),  // 8: pawl.v1.ResumeWorkerResponse
-	(*Worker)(nil),                // 9: pawl.v1.Worker
-	(*QuietWord)(nil),             // 10: pawl.v1.QuietWord
-	(*RunningTask)(nil),           // 11: pawl.v1.RunningTask
+	(*GetWorkerRequest)(nil),      // 2: pawl.v1.GetWorkerRequest
+	(*GetWorkerResponse)(nil),     // 3: pawl.v1.GetWorkerResponse
+	(*QuietWorkerRequest)(nil),    // 4: pawl.v1.QuietWorkerRequest
+	(*QuietWorkerResponse)(nil),   // 5: pawl.v1.QuietWorkerResponse
+	(*ResumeWorkerRequest)(nil),   // 6: pawl.v1.ResumeWorkerRequest
+	(*ResumeWorkerResponse)(nil),  // 7: pawl.v1.ResumeWorkerResponse
+	(*Worker)(nil),                // 8: pawl.v1.Worker
+	(*QuietWord)(nil),             // 9: pawl.v1.QuietWord
+	(*RunningTask)(nil),           // 10: pawl.v1.RunningTask
+	(*Missing)(nil),               // 11: pawl.v1.Missing
 	(*durationpb.Duration)(nil),   // 12: google.protobuf.Duration
 	(*QueueShare)(nil),            // 13: pawl.v1.QueueShare
 	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
 }
 var file_pawl_v1_worker_registry_proto_depIdxs = []int32{
-	9,  // 0: pawl.v1.ListWorkersResponse.items:type_name -> pawl.v1.Worker
-	2,  // 1: pawl.v1.ListWorkersResponse.silent_nodes:type_name -> pawl.v1.SilentNode
-	9,  // 2: pawl.v1.GetWorkerResponse.worker:type_name -> pawl.v1.Worker
+	8,  // 0: pawl.v1.ListWorkersResponse.items:type_name -> pawl.v1.Worker
+	11, // 1: pawl.v1.ListWorkersResponse.missing:type_name -> pawl.v1.Missing
+	8,  // 2: pawl.v1.GetWorkerResponse.worker:type_name -> pawl.v1.Worker
 	12, // 3: pawl.v1.QuietWorkerRequest.for:type_name -> google.protobuf.Duration
-	9,  // 4: pawl.v1.QuietWorkerResponse.worker:type_name -> pawl.v1.Worker
-	9,  // 5: pawl.v1.ResumeWorkerResponse.worker:type_name -> pawl.v1.Worker
+	8,  // 4: pawl.v1.QuietWorkerResponse.worker:type_name -> pawl.v1.Worker
+	8,  // 5: pawl.v1.ResumeWorkerResponse.worker:type_name -> pawl.v1.Worker
 	13, // 6: pawl.v1.Worker.queues:type_name -> pawl.v1.QueueShare
-	11, // 7: pawl.v1.Worker.tasks:type_name -> pawl.v1.RunningTask
+	10, // 7: pawl.v1.Worker.tasks:type_name -> pawl.v1.RunningTask
 	14, // 8: pawl.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
 	14, // 9: pawl.v1.Worker.seen_at:type_name -> google.protobuf.Timestamp
 	14, // 10: pawl.v1.Worker.claimed_at:type_name -> google.protobuf.Timestamp
-	10, // 11: pawl.v1.Worker.quiet:type_name -> pawl.v1.QuietWord
+	9,  // 11: pawl.v1.Worker.quiet:type_name -> pawl.v1.QuietWord
 	14, // 12: pawl.v1.Worker.lost_at:type_name -> google.protobuf.Timestamp
 	14, // 13: pawl.v1.QuietWord.at:type_name -> google.protobuf.Timestamp
 	14, // 14: pawl.v1.QuietWord.until:type_name -> google.protobuf.Timestamp
 	14, // 15: pawl.v1.RunningTask.since:type_name -> google.protobuf.Timestamp
 	14, // 16: pawl.v1.RunningTask.lease_expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 17: pawl.v1.WorkerRegistryService.ListWorkers:input_type -> pawl.v1.ListWorkersRequest
-	3,  // 18: pawl.v1.WorkerRegistryService.GetWorker:input_type -> pawl.v1.GetWorkerRequest
-	5,  // 19: pawl.v1.WorkerRegistryService.QuietWorker:input_type -> pawl.v1.QuietWorkerRequest
-	7,  // 20: pawl.v1.WorkerRegistryService.ResumeWorker:input_type -> pawl.v1.ResumeWorkerRequest
+	2,  // 18: pawl.v1.WorkerRegistryService.GetWorker:input_type -> pawl.v1.GetWorkerRequest
+	4,  // 19: pawl.v1.WorkerRegistryService.QuietWorker:input_type -> pawl.v1.QuietWorkerRequest
+	6,  // 20: pawl.v1.WorkerRegistryService.ResumeWorker:input_type -> pawl.v1.ResumeWorkerRequest
 	1,  // 21: pawl.v1.WorkerRegistryService.ListWorkers:output_type -> pawl.v1.ListWorkersResponse
-	4,  // 22: pawl.v1.WorkerRegistryService.GetWorker:output_type -> pawl.v1.GetWorkerResponse
-	6,  // 23: pawl.v1.WorkerRegistryService.QuietWorker:output_type -> pawl.v1.QuietWorkerResponse
-	8,  // 24: pawl.v1.WorkerRegistryService.ResumeWorker:output_type -> pawl.v1.ResumeWorkerResponse
+	3,  // 22: pawl.v1.WorkerRegistryService.GetWorker:output_type -> pawl.v1.GetWorkerResponse
+	5,  // 23: pawl.v1.WorkerRegistryService.QuietWorker:output_type -> pawl.v1.QuietWorkerResponse
+	7,  // 24: pawl.v1.WorkerRegistryService.ResumeWorker:output_type -> pawl.v1.ResumeWorkerResponse
 	21, // [21:25] is the sub-list for method output_type
 	17, // [17:21] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
@@ -1017,7 +960,7 @@ func file_pawl_v1_worker_registry_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_worker_registry_proto_rawDesc), len(file_pawl_v1_worker_registry_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

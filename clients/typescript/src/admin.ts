@@ -110,8 +110,8 @@ export class DeadLetters extends Calls {
   list(filter: Filter & { queue: string }): AsyncGenerator<TaskInfo, void, undefined> {
     const wanted = write(FilterSchema, filter, "filter.");
     return pages(async (cursor) => {
-      const { items, nextCursor } = await this.caller.call(OperatorService.method.listDead, { filter: wanted, cursor });
-      return { items: items.map(taskInfo), next: nextCursor };
+      const { items, nextCursor, missing } = await this.caller.call(OperatorService.method.listDead, { filter: wanted, cursor });
+      return { items: items.map(taskInfo), next: nextCursor, missing };
     });
   }
 
@@ -134,8 +134,8 @@ export class Tasks extends Calls {
   list(filter: Filter = {}): AsyncGenerator<TaskInfo, void, undefined> {
     const wanted = write(FilterSchema, filter, "filter.");
     return pages(async (cursor) => {
-      const { items, nextCursor } = await this.caller.call(ProducerService.method.listTasks, { filter: wanted, cursor });
-      return { items: items.map(taskInfo), next: nextCursor };
+      const { items, nextCursor, missing } = await this.caller.call(ProducerService.method.listTasks, { filter: wanted, cursor });
+      return { items: items.map(taskInfo), next: nextCursor, missing };
     });
   }
 

@@ -45,4 +45,4 @@ export { Schedules, type Missed, type Overlap, type Schedule, type ScheduleChang
 export type { SchedulePause, Tick } from "./schedule.js";
 export { Admin, DeadLetters, Operations, Queues, Tasks, Workers, type PausedSubset } from "./admin.js";
 export type { Breaker, DeadGroup, DeadSelection, Depth, EventCounts, Explanation, Filter, KeyRules, Latency, Operation, OperationSpec } from "./operated.js";
-export type { Queue, QueueSettings, Rate, Reason, Retention, RunningTask, Stats, WorkerInfo } from "./operated.js";
+export type { Missing, Queue, QueueSettings, Rate, Reason, Retention, RunningTask, Stats, WorkerInfo } from "./operated.js";

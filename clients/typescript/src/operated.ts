@@ -89,6 +89,14 @@ export interface Latency {
   readonly p99Seconds: number;
 }
 
+/** A shard or a node that did not answer in time. */
+export interface Missing {
+  /** Its name; "": it is a shard. */
+  readonly node: string;
+  readonly shard: number;
+  readonly reason: string;
+}
+
 /** What the broker knows about a queue. */
 export interface Queue {
   /** Its name. */
@@ -112,6 +120,8 @@ export interface Queue {
   /** The version of the settings, for put with ifVersion. */
   readonly version: number;
   readonly createdAt: Date | undefined;
+  /** The shards and nodes whose part of the numbers is missing. */
+  readonly missing: readonly Missing[];
 }
 
 /** Selects tasks. All fields that are given must match; {} selects all tasks. */
@@ -290,5 +300,6 @@ export interface Stats {
     readonly lastErrorType: string;
     readonly lastAt: Date | undefined;
   }[];
-  readonly missingNodes: readonly string[];
+  /** The shards and nodes whose part is missing. */
+  readonly missing: readonly Missing[];
 }

@@ -10,6 +10,7 @@ import { show } from "./convert.js";
 import type { Encryption } from "./encrypt.js";
 import { ClientClosedError, errorOfCall, invalid, PawlError, TimeoutError, UnavailableError } from "./errors.js";
 import { AccessService } from "./gen/pawl/v1/access_pb.js";
+import type { Missing } from "./gen/pawl/v1/call_pb.js";
 
 const firstPause = 20;
 const maxPause = 2000;
@@ -189,15 +190,21 @@ export function pathOf(method: { parent: { typeName: string }; name: string }): 
 }
 
 /**
- * Iterates over a list, a page at a time. page gets the page at a cursor, and the cursor of the next page, which is "" on the last page.
+ * Iterates over a list, a page at a time. page gets the page at a cursor, and the cursor of the next page, which is "" on the last page. If some
+ * of the list is missing, that is an error at its end.
  */
-export async function* pages<T>(page: (cursor: string) => Promise<{ items: readonly T[]; next: string }>): AsyncGenerator<T, void, undefined> {
+export async function* pages<T>(
+  page: (cursor: string) => Promise<{ items: readonly T[]; next: string; missing?: readonly Missing[] }>,
+): AsyncGenerator<T, void, undefined> {
+  let lost: Missing | undefined;
   for (let cursor = ""; ; ) {
-    const { items, next } = await page(cursor);
+    const { items, next, missing } = await page(cursor);
     yield* items;
-    if (!next) return;
+    lost ??= missing?.[0];
+    if (!next) break;
     cursor = next;
   }
+  if (lost) throw new UnavailableError(`the list is incomplete: ${lost.node ? `node ${lost.node}` : `shard ${lost.shard}`}: ${lost.reason}`);
 }
 
 /** Doubles from first up to limit, reduced by a random share of up to a half, so that clients don't reconnect in lockstep. */

@@ -154,7 +154,7 @@ export class Schedules {
   list(): AsyncGenerator<Schedule, void, undefined> {
     return pages(async (cursor) => {
       const answer = await this.#caller.call(ScheduleService.method.listSchedules, { cursor });
-      return { items: answer.items.map(scheduleOf), next: answer.nextCursor };
+      return { items: answer.items.map(scheduleOf), next: answer.nextCursor, missing: answer.missing };
     });
   }
 

@@ -3,6 +3,7 @@ package convert
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"reflect"
 	"slices"
@@ -243,6 +244,33 @@ func TestPages(t *testing.T) {
 		}
 		if got != x.want || failed != x.err {
 			t.Errorf("%s: read %q, error %q, want %q, %q", what, got, failed, x.want, x.err)
+		}
+	}
+}
+
+// A list that lacks something ends with an error that names the first of it, after all that there is. One of figures doesn't.
+func TestIncompletePages(t *testing.T) {
+	pages := map[string]pawltype.Page[string]{
+		"": {Items: []string{"a"}, NextCursor: "1", Missing: Missing([]*pawlv1.Missing{{Shard: 3, Reason: "hangs"}, {Node: "n1"}})}, "1": {Items: []string{"b"}, Missing: Missing([]*pawlv1.Missing{{Node: "n2", Reason: "away"}})},
+	}
+	read := func(cursor string) (pawltype.Page[string], error) { return pages[cursor], nil }
+	for _, c := range []struct {
+		what string
+		list iter.Seq2[string, error]
+		want string
+	}{{"pages", Pages(read), "a; b; the list is incomplete: shard 3: hangs; "}, {"figures", Figures(read), "a; b; "}} {
+		got := ""
+		for item, err := range c.list {
+			if err != nil {
+				if !errors.Is(err, pawltype.ErrUnavailable) {
+					t.Errorf("%s: %v, want unavailable", c.what, err)
+				}
+				item = strings.TrimPrefix(err.Error(), "pawl: unavailable: ")
+			}
+			got += item + "; "
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.what, got, c.want)
 		}
 	}
 }

@@ -1,11 +1,11 @@
 package convert
 
 import (
+	"errors"
+	"fmt"
 	"iter"
 
 	"github.com/pawlq/pawl/pawltype"
-
-	"errors"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
@@ -25,20 +25,32 @@ func Page[P, T any](resp interface {
 	GetNextCursor() string
 }, of func(P) T) pawltype.Page[T] {
 	page := pawltype.Page[T]{NextCursor: resp.GetNextCursor(), Searched: searchedOf(resp)}
+	if r, ok := resp.(interface{ GetMissing() []*pawlv1.Missing }); ok {
+		page.Missing = Missing(r.GetMissing())
+	}
 	for _, p := range resp.GetItems() {
 		page.Items = append(page.Items, of(p))
 	}
 	return page
 }
 
-// Pages iterates over the items of all pages.
+// Missing converts what a response lacks.
+func Missing(list []*pawlv1.Missing) (out []pawltype.Missing) {
+	for _, m := range list {
+		out = append(out, pawltype.Missing{Node: m.GetNode(), Shard: m.GetShard(), Reason: m.GetReason()})
+	}
+	return out
+}
+
+// Pages iterates over the items of all pages. If some are missing, it ends with an error.
 func Pages[T any](read func(cursor string) (pawltype.Page[T], error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
+		var none T
+		var incomplete error
 		cursor := ""
 		for {
 			page, err := read(cursor)
 			if err != nil {
-				var none T
 				yield(none, err)
 				return
 			}
@@ -47,15 +59,29 @@ func Pages[T any](read func(cursor string) (pawltype.Page[T], error)) iter.Seq2[
 					return
 				}
 			}
-			if page.NextCursor == "" {
-				return
+			if len(page.Missing) > 0 && incomplete == nil {
+				incomplete = &pawltype.Error{Code: pawltype.ErrUnavailable, Message: fmt.Sprintf("the list is incomplete: %s", page.Missing[0])}
 			}
-			if page.NextCursor == cursor {
-				var none T
+			switch {
+			case page.NextCursor == "" && incomplete != nil:
+				yield(none, incomplete)
+				return
+			case page.NextCursor == "":
+				return
+			case page.NextCursor == cursor:
 				yield(none, errors.New("pawl: list makes no progress: the broker returned the same cursor twice"))
 				return
 			}
 			cursor = page.NextCursor
 		}
 	}
+}
+
+// Figures iterates like Pages over a list of figures, which does not end with an error if some are missing.
+func Figures[T any](read func(cursor string) (pawltype.Page[T], error)) iter.Seq2[T, error] {
+	return Pages(func(cursor string) (pawltype.Page[T], error) {
+		page, err := read(cursor)
+		page.Missing = nil
+		return page, err
+	})
 }

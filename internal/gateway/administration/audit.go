@@ -9,12 +9,13 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // auditLog is the audit log of all shards.
 type auditLog interface {
 	// Audit returns the entries, newest first, after a place; nil: from the newest.
-	Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (broker.AuditList, []broker.Stamp, error)
+	Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (verb.Partial[broker.AuditList], []broker.Stamp, error)
 }
 
 // AuditService implements AuditService.
@@ -39,14 +40,15 @@ func (g *AuditService) ListAudit(ctx context.Context, r *pawlv1.ListAuditRequest
 		return nil, err
 	}
 	q.Namespace, q.Own = callinfo.Namespace(ctx), !callinfo.Of(ctx).Principal.InAll()
-	list, stamps, err := g.Broker.Audit(ctx, q, behind, n)
+	found, stamps, err := g.Broker.Audit(ctx, q, behind, n)
 	for _, at := range stamps {
 		callinfo.Note(ctx, at)
 	}
 	if err != nil {
 		return nil, err
 	}
-	out := &pawlv1.ListAuditResponse{Items: make([]*pawlv1.AuditEntry, len(list.Records))}
+	list := found.Value
+	out := &pawlv1.ListAuditResponse{Missing: convert.MissingProto(found.Missing), Items: make([]*pawlv1.AuditEntry, len(list.Records))}
 	for i := range list.Records {
 		out.Items[i] = auditProto(&list.Records[i])
 	}

@@ -2,7 +2,6 @@ package administration
 
 import (
 	"context"
-	"sync"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
@@ -11,8 +10,8 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
-	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // GetNamespace returns one of the namespaces that the caller may use.
@@ -82,22 +81,22 @@ func quotasProto(q task.Quotas) *pawlv1.Quotas {
 		MaxSchedules: &q.Schedules, MaxRequestsPerSecond: &q.Requests, MaxBytesPerSecond: &q.Bytes}
 }
 
-// withUsage adds the usage of namespaces, unless a shard does not answer, or the caller's token is limited to some queues: it must
-// not know what others in its namespace use.
+// withUsage adds the usage of namespaces, as far as shards answer, unless the caller's token is limited to some queues: it must not know
+// what others in its namespace use.
 func (g *AccessService) withUsage(ctx context.Context, all []namespaces.Info) []*pawlv1.Namespace {
 	names := make([]string, len(all))
 	for i, n := range all {
 		names[i] = n.Name
 	}
-	var used []task.Amounts
+	var used verb.Partial[[]task.Amounts]
 	if task.ScopeOf(ctx).All() {
 		used, _ = g.usage(ctx, names)
 	}
 	out := make([]*pawlv1.Namespace, len(all))
 	for i, n := range all {
 		out[i] = &pawlv1.Namespace{Name: n.Name, CreatedAt: convert.TimeProto(n.CreatedAt), CreatedBy: n.CreatedBy, Quotas: quotasProto(n.Quotas)}
-		if used != nil {
-			out[i].Usage = usageProto(used[i], &n)
+		if used.Value != nil {
+			out[i].Usage, out[i].Missing = usageProto(used.Value[i], &n), convert.MissingProto(used.Missing)
 		}
 	}
 	return out
@@ -108,26 +107,27 @@ func usageProto(used task.Amounts, n *namespaces.Info) *pawlv1.NamespaceUsage {
 }
 
 // usage returns what the tasks of namespaces use over all shards, in the order of the names.
-func (g *AccessService) usage(ctx context.Context, names []string) ([]task.Amounts, error) {
-	sums := make([]task.Amounts, len(names))
+func (g *AccessService) usage(ctx context.Context, names []string) (sums verb.Partial[[]task.Amounts], err error) {
 	if len(names) == 0 {
 		return sums, nil
 	}
-	var mu sync.Mutex
 	shards := g.Cluster.Shards()
-	errs := fanout.Each(len(shards), func(i int) error {
-		spaces, err := broker.Spaces.Call(ctx, g.Verbs, broker.OnSpaces{Shard: shards[i], Names: names})
-		mu.Lock()
-		defer mu.Unlock()
+	parts, err := verb.AskShards(ctx, shards, func(ctx context.Context, i int) ([]task.Space, error) {
+		return broker.Spaces.Call(ctx, g.Verbs, broker.OnSpaces{Shard: shards[i], Names: names})
+	})
+	if err == nil {
+		err = parts.CheckAny(len(shards))
+	}
+	if err != nil {
+		return sums, err
+	}
+	sums.Value, sums.Missing = make([]task.Amounts, len(names)), parts.Missing
+	for _, spaces := range parts.Value {
 		for n := range spaces {
-			for f, v := range sums[n].Each() {
+			for f, v := range sums.Value[n].Each() {
 				*v += *spaces[n].Use.Each()[f]
 			}
 		}
-		return err
-	})
-	if err := fanout.FirstError(errs); err != nil {
-		return nil, err
 	}
 	return sums, nil
 }
@@ -143,6 +143,6 @@ func (g *AccessService) GetLimits(ctx context.Context, _ *pawlv1.GetLimitsReques
 	if err != nil {
 		return nil, err
 	}
-	out.Quotas, out.Usage = n.Quotas, n.Usage
+	out.Quotas, out.Usage, out.Missing = n.Quotas, n.Usage, n.Missing
 	return out, nil
 }

@@ -9,11 +9,21 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // MaxPageBytes ends a page early, so that the answer fits into a message.
 const MaxPageBytes = 12 << 20
+
+// MissingProto names the shards and nodes whose part an answer lacks.
+func MissingProto(missing []verb.Missing) (out []*pawlv1.Missing) {
+	for _, m := range missing {
+		out = append(out, &pawlv1.Missing{Node: m.Node, Shard: m.Shard, Reason: task.Cut(m.Why, contract.MaxErrorText)})
+	}
+	return out
+}
 
 // DecodeTaskCursor decodes where a list of tasks continues: after a task's id, or its end and its id.
 func DecodeTaskCursor(s string, byEnd bool) ([]byte, error) {

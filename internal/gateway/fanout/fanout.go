@@ -6,15 +6,15 @@ package fanout
 
 import (
 	"context"
-	"fmt"
 	"math"
-	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 const (
-	// fanLimit bounds the goroutines that one call starts concurrently.
+	// fanLimit bounds the goroutines that one call starts concurrently, or for each shard that it asks.
 	fanLimit = 16
 	// stragglerTime is how long the parts of a call that have not returned yet may take after one that has. It is less than the second that an
 	// SDK's worker gives its last endings, and a relay its batches.
@@ -60,14 +60,7 @@ func EachUntilLate(ctx context.Context, n int, fn func(ctx context.Context, i in
 }
 
 // Safely calls fn and returns its panic as an error.
-func Safely(fn func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
-		}
-	}()
-	return fn()
-}
+func Safely(fn func() error) error { return verb.Safely(fn) }
 
 // FirstError returns the first error that is not nil.
 func FirstError(errs []error) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // Page is a page of tasks in the answer's form.
@@ -17,6 +18,7 @@ type Page struct {
 	Items    []*pawlv1.Task
 	Next     string
 	Searched *pawlv1.Searched // of a page that is not full and has a successor
+	Missing  []*pawlv1.Missing
 }
 
 // List returns a page of tasks, newest first, from the shards that may have some.
@@ -34,16 +36,18 @@ func (g Queues) List(ctx context.Context, f broker.Filter, cursor string, limit 
 	if err != nil {
 		return out, err
 	}
-	pages := make([]broker.Page, len(shards))
-	errs := Each(len(shards), func(i int) error {
+	pages, err := verb.AskShards(ctx, shards, func(ctx context.Context, i int) (broker.Page, error) {
 		out, err := broker.ListTasks.Call(ctx, g.Verbs, broker.TaskList{OnShard: callinfo.OnShard(ctx, shards[i]), Filter: f, Cursor: from, Limit: n})
-		pages[i] = out.Page
-		return err
+		return out.Page, err
 	})
-	if err := FirstError(errs); err != nil {
+	if err == nil {
+		err = pages.CheckAny(len(shards))
+	}
+	if err != nil {
 		return out, err
 	}
-	views, stop := merge(pages, byEnd, n)
+	out.Missing = convert.MissingProto(pages.Missing)
+	views, stop := merge(pages.Value, byEnd, n)
 	items, fit := convert.TasksProto(views, withPayload)
 	if fit < len(views) {
 		stop = convert.PlaceOf(views[fit-1], byEnd)
@@ -54,7 +58,7 @@ func (g Queues) List(ctx context.Context, f broker.Filter, cursor string, limit 
 	}
 	out.Next = convert.EncodeCursor(convert.TaskCursor, stop)
 	if len(items) < n {
-		out.Searched = convert.SearchedProto(pages, stop)
+		out.Searched = convert.SearchedProto(pages.Value, stop)
 	}
 	return out, nil
 }

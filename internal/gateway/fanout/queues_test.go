@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
@@ -198,7 +199,9 @@ func TestList(t *testing.T) {
 		{"a few", 0, 4, nil, nil, "[6 5 4 3]", 3, false, nil},
 		{"fewer than fit", convert.MaxPageBytes/2 + 1, 10, nil, nil, "[6]", 6, true, nil},
 		{"a search that stopped", 0, 10, map[uint32]int{1: 3}, nil, "[6 5 4 3]", 3, true, nil},
-		{"a shard that is away", 0, 10, nil, map[uint32]error{2: errAway}, "", 0, false, errAway},
+		{"a shard that is away", 0, 10, nil, map[uint32]error{2: errAway}, "[5 3 1]", 0, false, nil},
+		{"all shards are away", 0, 10, nil, map[uint32]error{1: errAway, 2: errAway, 3: errAway, 4: errAway}, "", 0, false, errAway},
+		{"a shard that refuses", 0, 10, nil, map[uint32]error{2: task.Invalid("filter", "is odd")}, "", 0, false, task.ErrInvalidArgument},
 		{"a limit that is none", 0, -1, nil, nil, "", 0, false, task.ErrInvalidArgument},
 	} {
 		a := verbtest.Answers{}
@@ -232,6 +235,9 @@ func TestList(t *testing.T) {
 			}
 			got, last = append(got, id.UnixMilli()), id
 		}
+		if lost := page.Missing; (len(c.errs) > 0) != (len(lost) == 1) || len(lost) == 1 && (lost[0].GetShard() != 2 || lost[0].GetReason() != "away") {
+			t.Errorf("%s: missing are %v", c.what, lost)
+		}
 		if fmt.Sprint(got) != c.want || (page.Next != "") != (c.behind > 0) || (page.Searched != nil) != c.searched {
 			t.Errorf("%s: %v, next %q, searched %v; want %s", c.what, got, page.Next, page.Searched, c.want)
 		}
@@ -251,30 +257,115 @@ func TestList(t *testing.T) {
 	}
 }
 
-// What a queue's parts have is summed up; a part that no task has come to has nothing.
-func TestInfo(t *testing.T) {
+// What a queue's parts have is summed up. A part that no task has come to has nothing, and a shard that does not answer is missing.
+func TestStates(t *testing.T) {
 	for shard, want := range map[uint32]error{0: nil, 2: task.NotFound("queue", "spread"), 3: errAway} {
 		a := verbtest.Answers{}
 		verbtest.On(a, broker.DescribeQueue, func(_ context.Context, q *broker.OnQueue) (out broker.QueueDescribed, err error) {
 			out.Info = broker.QueueInfo{Ready: [3]int64{1, 2, 3}, Scheduled: 4, Claimed: 5, Retrying: 6, Held: 7, Dead: 8, Poisoned: 9, OldestReady: time.Duration(q.Shard)}
 			if q.Shard == shard {
-				err = want
+				return broker.QueueDescribed{}, want
 			}
-			return out, err
+			return out, nil
 		})
-		sum, parts, err := Queues{Verbs: a}.Info(bg, spread)
+		all, err := Queues{Verbs: a}.States(bg, single, spread)
+		if err != nil {
+			t.Fatal(err)
+		}
 		n := int64(3)
 		if shard != 0 {
 			n = 2
 		}
 		expected := broker.QueueInfo{Ready: [3]int64{n, 2 * n, 3 * n}, Scheduled: 4 * n, Claimed: 5 * n, Retrying: 6 * n, Held: 7 * n, Dead: 8 * n, Poisoned: 9 * n, OldestReady: 3}
+		missing := "[]"
 		if shard == 3 {
-			expected.OldestReady = 2
+			expected.OldestReady, missing = 2, "[shard 3]"
 		}
-		if len(parts) != 3 || fmt.Sprint(sum) != fmt.Sprint(expected) || (err != nil) != (shard == 3) {
-			t.Errorf("shard %d answers %v: %+v, %v; want %+v", shard, want, sum, err, expected)
+		if got := all[1]; len(got.Value.Parts) != 3 || fmt.Sprint(got.Value.Sum) != fmt.Sprint(expected) || fmt.Sprint(got.Missing) != missing {
+			t.Errorf("shard %d answers %v: %+v, want %+v without %s", shard, want, got, expected, missing)
+		}
+		if got := all[0]; len(got.Value.Parts) != 1 || (got.Value.Sum.Scheduled == 4) != (shard != 2) || len(got.Missing) > 0 {
+			t.Errorf("shard %d answers %v: the queue in shard 2 is %+v", shard, want, got)
+		}
+		p, err := Queues{Verbs: a}.Describe(bg, spread)
+		if err != nil || len(p.GetMissing()) != len(all[1].Missing) || p.GetDepth().GetScheduled() != 4*n {
+			t.Errorf("shard %d answers %v: described as %v, %v", shard, want, p, err)
+		}
+		if _, err := (Queues{Verbs: a}).Whole(bg, spread); (shard == 3) != errors.Is(err, errAway) || shard != 3 && err != nil {
+			t.Errorf("shard %d answers %v: the whole is refused with %v", shard, want, err)
 		}
 	}
+	a := verbtest.Answers{}
+	verbtest.On(a, broker.DescribeQueue, func(context.Context, *broker.OnQueue) (out broker.QueueDescribed, err error) {
+		return out, task.Invalid("queue", "is odd")
+	})
+	if _, err := (Queues{Verbs: a}).States(bg, spread); !errors.Is(err, task.ErrInvalidArgument) {
+		t.Errorf("a refusal is %v", err)
+	}
+}
+
+// A shard that hangs costs a list of many queues no more than a short time, and the queues in other shards nothing.
+func TestShardHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := func(ctx context.Context, shard uint32) error {
+			if shard == 3 {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		}
+		a := verbtest.Answers{}
+		verbtest.On(a, broker.DescribeQueue, func(ctx context.Context, q *broker.OnQueue) (out broker.QueueDescribed, err error) {
+			out.Info.Scheduled = 1
+			return out, hangs(ctx, q.Shard)
+		})
+		verbtest.On(a, broker.ListTasks, func(ctx context.Context, q *broker.TaskList) (out broker.Paged[broker.Page], err error) {
+			return out, hangs(ctx, q.Shard)
+		})
+		verbtest.On(a, broker.GroupDead, func(ctx context.Context, q *broker.DeadOf) (out broker.DeadGrouped, err error) {
+			return out, hangs(ctx, q.Shard)
+		})
+		g := Queues{Verbs: a, Cluster: fakeCluster{}}
+		began := time.Now()
+		took := func(what, missing string) {
+			t.Helper()
+			if d := time.Since(began); d != verb.PartTime || missing != "3: it did not answer in time" {
+				t.Errorf("%s takes %s and lacks shard %s", what, d, missing)
+			}
+			began = time.Now()
+		}
+		var qs []queues.Queue
+		for i := range 500 {
+			qs = append(qs, queues.Queue{Name: fmt.Sprint(i), Shard: uint32(i%4 + 1)})
+		}
+		all, err := g.States(bg, qs...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range all {
+			if gone := i%4 == 2; gone != (len(s.Missing) == 1) || gone == (s.Value.Sum.Scheduled == 1) {
+				t.Fatalf("queue %d in shard %d: %+v", i, qs[i].Shard, s)
+			}
+		}
+		took("a description", fmt.Sprint(all[2].Missing[0].Shard, ": ", all[2].Missing[0].Why))
+		page, err := g.List(bg, broker.Filter{}, "", 10, true)
+		if err != nil || len(page.Missing) != 1 {
+			t.Fatal(page, err)
+		}
+		took("a list", fmt.Sprint(page.Missing[0].GetShard(), ": ", page.Missing[0].GetReason()))
+		groups, _, err := g.DeadGroups(bg, []uint32{1, 3}, "q", task.Dead)
+		if err != nil || len(groups.Missing) != 1 {
+			t.Fatal(groups, err)
+		}
+		took("groups", fmt.Sprint(groups.Missing[0].Shard, ": ", groups.Missing[0].Why))
+		if _, _, err := g.DeadGroups(bg, []uint32{3}, "q", task.Dead); !errors.Is(err, task.ErrUnavailable) {
+			t.Errorf("groups of nothing: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		if _, err := g.List(ctx, broker.Filter{}, "", 10, true); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a caller who waits for less gets %v", err)
+		}
+	})
 }
 
 // Groups of dead letters are merged, and are partial if those of a shard are.
@@ -285,7 +376,7 @@ func TestDeadGroups(t *testing.T) {
 			return broker.DeadGrouped{Groups: []broker.Group{{Type: "a", Count: int64(q.Shard)}}, Partial: q.Shard == partial}, nil
 		})
 		groups, cut, err := Queues{Verbs: a}.DeadGroups(bg, []uint32{1, 2}, "q", task.Dead)
-		if err != nil || cut != want || len(groups) != 1 || groups[0].Count != 3 {
+		if err != nil || cut != want || len(groups.Value) != 1 || groups.Value[0].Count != 3 || len(groups.Missing) > 0 {
 			t.Errorf("%+v, partial %v, %v", groups, cut, err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // What needs attention is decided here, and nowhere else. docs/alerts.md says what to do about each.
@@ -128,9 +129,8 @@ var (
 type situation struct {
 	report      stats.Report
 	hour        stats.Report // the last
-	late        []stats.LateTick
 	status      broker.NamespaceStatus
-	away        []string // nodes that did not answer
+	missing     []verb.Missing // nodes that did not answer, and shards that none of the others leads
 	webhooks    []webhooks.View
 	certificate time.Time
 	narrow      bool // for a caller limited to one namespace, whom the cluster doesn't concern
@@ -259,9 +259,9 @@ func (s *situation) ofNodes(f findings) {
 			f.add(m, p.Node, p.Value, "%s", p.Text)
 		}
 	}
-	for _, name := range s.away {
-		if !reported[name] {
-			f.add(&nodeAway, name, 0, "node %s is not responding", name)
+	for _, m := range s.missing {
+		if m.Node != "" && !reported[m.Node] {
+			f.add(&nodeAway, m.Node, 0, "node %s is not responding", m.Node)
 		}
 	}
 }
@@ -390,7 +390,7 @@ func prefixed(before, text string) string {
 }
 
 func (s *situation) ofSchedules(f findings) {
-	for _, t := range s.late {
+	for _, t := range s.report.Late {
 		if t.Skipped > 0 {
 			f.add(&scheduleLate, t.Schedule, float64(t.Skipped), "schedule %s missed %s", t.Schedule, plural(int64(t.Skipped), "tick"))
 		} else {

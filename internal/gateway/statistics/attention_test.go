@@ -17,6 +17,7 @@ import (
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 func TestAttention(t *testing.T) {
@@ -62,7 +63,7 @@ func TestAttention(t *testing.T) {
 	}{
 		{"nothing", situation{known: true}, ""},
 		{"nobody to ask", situation{}, "critical shard 0"},
-		{"a node gives no answer", situation{known: true, away: []string{"n3"}}, "critical node n3"},
+		{"a node gives no answer", situation{known: true, missing: []verb.Missing{{Node: "n3"}, {Shard: 4}}}, "critical node n3"},
 		{"a node is away", node(cluster.NodeOverview{Reported: true, Silent: time.Minute}), "critical node n2"},
 		{"a node was not heard of yet", node(cluster.NodeOverview{}), ""},
 		{"a clock is wrong", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{ClockOffset: -time.Hour}}), "critical clock n2"},
@@ -100,11 +101,11 @@ func TestAttention(t *testing.T) {
 		{"more failed, and nothing ended since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{}), "warning failure_rate "},
 		{"more failed a moment ago", course(stats.Rates{Failed: 50, Succeeded: 50}, 14*time.Minute, stats.Rates{Succeeded: 30}), "warning failure_rate "},
 		{"more failed, and do", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{Failed: 3, Succeeded: 7}), "warning failure_rate "},
-		{"a late tick", situation{known: true, late: []stats.LateTick{{Schedule: "s", Late: time.Hour}}}, "warning schedule_late s"},
-		{"ticks were missed", situation{known: true, late: []stats.LateTick{{Schedule: "s", Skipped: 2, Late: time.Hour}}}, "warning schedule_late s"},
-		{"one tick was missed", situation{known: true, late: []stats.LateTick{{Schedule: "s", Skipped: 1, Late: time.Hour}}}, "warning schedule_late s"},
+		{"a late tick", situation{known: true, report: stats.Report{Late: []stats.LateTick{{Schedule: "s", Late: time.Hour}}}}, "warning schedule_late s"},
+		{"ticks were missed", situation{known: true, report: stats.Report{Late: []stats.LateTick{{Schedule: "s", Skipped: 2, Late: time.Hour}}}}, "warning schedule_late s"},
+		{"one tick was missed", situation{known: true, report: stats.Report{Late: []stats.LateTick{{Schedule: "s", Skipped: 1, Late: time.Hour}}}}, "warning schedule_late s"},
 		{"a certificate ends", situation{known: true, certificate: now.Add(lastDays - 1)}, "critical certificate "},
-		{"what is the cluster's, to somebody of one namespace", situation{narrow: true, away: []string{"n3"}, certificate: now.Add(1)}, ""},
+		{"what is the cluster's, to somebody of one namespace", situation{narrow: true, missing: []verb.Missing{{Node: "n3"}, {Shard: 4}}, certificate: now.Add(1)}, ""},
 		{"a certificate lasts", situation{known: true, certificate: now.Add(lastDays)}, ""},
 		{"it lasts for longer", situation{known: true, certificate: now.Add(lastDays + 1)}, ""},
 	} {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -22,19 +21,19 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
-// Stats is what the gateway needs of the nodes' statistics. Missing names nodes that did not answer.
+// Stats is what the gateway needs of the nodes' statistics.
 type Stats interface {
-	Stats(ctx context.Context, q stats.Queue, w stats.Window) (sum stats.Report, late []stats.LateTick, missing []string)
+	Stats(ctx context.Context, q stats.Queue, w stats.Window) verb.Partial[stats.Report]
 	// Briefs are in the order of the names.
-	Briefs(ctx context.Context, ns string, names []string) []stats.Brief
+	Briefs(ctx context.Context, ns string, names []string) verb.Partial[[]stats.Brief]
 	// Trends too.
-	Trends(ctx context.Context, ns string, names []string, w stats.Window) []stats.Trend
-	// NamespaceStatus names missing shards too.
-	NamespaceStatus(ctx context.Context, ns string) (sum broker.NamespaceStatus, missing []string)
+	Trends(ctx context.Context, ns string, names []string, w stats.Window) verb.Partial[[]stats.Trend]
+	NamespaceStatus(ctx context.Context, ns string) verb.Partial[broker.NamespaceStatus]
 	// QueueCounts are in no order.
-	QueueCounts(ctx context.Context, q broker.CountsQuery) []broker.QueueCount
+	QueueCounts(ctx context.Context, q broker.CountsQuery) verb.Partial[[]broker.QueueCount]
 	TypeStats
 }
 
@@ -77,15 +76,16 @@ func (g *Service) GetStats(ctx context.Context, r *pawlv1.GetStatsRequest) (*paw
 	}
 	ns := callinfo.Namespace(ctx)
 	s := situation{narrow: !callinfo.Of(ctx).Principal.InAll(), certificate: g.CertificateEnds()}
-	var missing []string
+	var happened, hour verb.Partial[stats.Report]
+	var status verb.Partial[broker.NamespaceStatus]
 	errs := fanout.Each(5, func(i int) error {
 		switch i {
 		case 0:
-			s.report, s.late, missing = g.Source.Stats(ctx, stats.Queue{Namespace: ns}, w)
+			happened = g.Source.Stats(ctx, stats.Queue{Namespace: ns}, w)
 		case 1:
-			s.status, s.away = g.Source.NamespaceStatus(ctx, ns)
+			status = g.Source.NamespaceStatus(ctx, ns)
 		case 2:
-			s.hour, _, _ = g.Source.Stats(ctx, stats.Queue{Namespace: ns}, stats.Hour)
+			hour = g.Source.Stats(ctx, stats.Queue{Namespace: ns}, stats.Hour)
 		case 3:
 			if !s.narrow {
 				s.overview, s.known = g.askOverview(ctx)
@@ -98,12 +98,8 @@ func (g *Service) GetStats(ctx context.Context, r *pawlv1.GetStatsRequest) (*paw
 	if err := fanout.FirstError(errs); err != nil {
 		return nil, err
 	}
-	for _, name := range s.away {
-		if !slices.Contains(missing, name) {
-			missing = append(missing, name)
-		}
-	}
-	return &pawlv1.GetStatsResponse{Stats: statsProto(&s.report, w, missing), Queues: totalsProto(&s.status), Attention: s.attention(time.Now())}, nil
+	s.report, s.status, s.hour, s.missing = happened.Value, status.Value, hour.Value, verb.JoinMissing(happened.Missing, status.Missing)
+	return &pawlv1.GetStatsResponse{Stats: statsProto(&s.report, w, s.missing), Queues: totalsProto(&s.status), Attention: s.attention(time.Now())}, nil
 }
 
 // GetQueueStats returns the statistics of one queue.
@@ -116,17 +112,17 @@ func (g *Service) GetQueueStats(ctx context.Context, r *pawlv1.GetQueueStatsRequ
 	if err != nil {
 		return nil, err
 	}
-	report, _, missing := g.Source.Stats(ctx, stats.Queue{Namespace: callinfo.Namespace(ctx), Name: q.Name}, w)
-	return &pawlv1.GetQueueStatsResponse{Queue: q.Name, Stats: statsProto(&report, w, missing)}, nil
+	report := g.Source.Stats(ctx, stats.Queue{Namespace: callinfo.Namespace(ctx), Name: q.Name}, w)
+	return &pawlv1.GetQueueStatsResponse{Queue: q.Name, Stats: statsProto(&report.Value, w, report.Missing)}, nil
 }
 
-func statsProto(r *stats.Report, w stats.Window, missing []string) *pawlv1.Stats {
+func statsProto(r *stats.Report, w stats.Window, missing []verb.Missing) *pawlv1.Stats {
 	first := r.Last - int64(len(r.Rates)) + 1
 	total := r.Total()
 	return &pawlv1.Stats{Window: durationpb.New(time.Duration(w)), Step: durationpb.New(w.Step()),
 		Start:  timestamppb.New(time.Unix(first*int64(w.Step()/time.Second), 0)),
 		Series: seriesProto(r.Rates), Totals: countsProto(total), FailureRate: failureRate(total), Wait: latencyProto(&r.Wait), Run: latencyProto(&r.Run),
-		Failing: failingProto(r.Failing), MissingNodes: missing}
+		Failing: failingProto(r.Failing), Missing: convert.MissingProto(missing)}
 }
 
 func failingProto(types []stats.Failing) (list []*pawlv1.FailingType) {
@@ -197,8 +193,8 @@ func totalsProto(n *broker.NamespaceStatus) *pawlv1.QueueTotals {
 
 // workerCounts counts the workers of all nodes.
 type workerCounts interface {
-	// CountWorkers counts the workers that take tasks of the given queues, in their order; nil: not all are known.
-	CountWorkers(ctx context.Context, ns string, queues []string) []int64
+	// CountWorkers counts the workers that take tasks of the given queues, in their order.
+	CountWorkers(ctx context.Context, ns string, queues []string) verb.Partial[[]int64]
 }
 
 // overviews returns the state of the cluster.
@@ -212,18 +208,19 @@ type Recent struct {
 	Workers workerCounts
 }
 
-// SetLately adds to queues their recent rates, their workers, and their series over a window unless it is 0.
-func (g Recent) SetLately(ctx context.Context, series stats.Window, queues ...*pawlv1.Queue) error {
+// SetLately adds to queues their recent rates, their series over a window unless it is 0, and their workers if all of these are known. It returns
+// which nodes are missing, and adds them to what is missing in each queue.
+func (g Recent) SetLately(ctx context.Context, series stats.Window, queues ...*pawlv1.Queue) ([]verb.Missing, error) {
 	if len(queues) == 0 {
-		return nil
+		return nil, nil
 	}
 	ns, names := callinfo.Namespace(ctx), make([]string, len(queues))
 	for i, q := range queues {
 		names[i] = q.GetQueue()
 	}
-	var briefs []stats.Brief
-	var trends []stats.Trend
-	var workers []int64
+	var briefs verb.Partial[[]stats.Brief]
+	var trends verb.Partial[[]stats.Trend]
+	var workers verb.Partial[[]int64]
 	errs := fanout.Each(3, func(i int) error {
 		switch {
 		case i == 0:
@@ -235,18 +232,20 @@ func (g Recent) SetLately(ctx context.Context, series stats.Window, queues ...*p
 		}
 		return nil
 	})
+	missing := verb.JoinMissing(briefs.Missing, trends.Missing, workers.Missing)
 	for i, q := range queues {
-		if i < len(briefs) {
-			setRates(q, &briefs[i])
+		if i < len(briefs.Value) {
+			setRates(q, &briefs.Value[i])
 		}
-		if i < len(trends) {
-			q.Series = seriesOfTrend(&trends[i], series.TrendStep())
+		if i < len(trends.Value) {
+			q.Series = seriesOfTrend(&trends.Value[i], series.TrendStep())
 		}
-		if i < len(workers) {
-			q.Workers = &workers[i]
+		if i < len(workers.Value) && len(workers.Missing) == 0 {
+			q.Workers = &workers.Value[i]
 		}
+		q.Missing = append(convert.MissingProto(missing), q.GetMissing()...)
 	}
-	return fanout.FirstError(errs)
+	return missing, fanout.FirstError(errs)
 }
 
 func seriesOfTrend(t *stats.Trend, step time.Duration) *pawlv1.QueueSeries {
@@ -310,16 +309,19 @@ func (g *Service) GetQueueScale(ctx context.Context, r *pawlv1.GetQueueScaleRequ
 	if err != nil {
 		return nil, err
 	}
-	info, _, err := g.Info(ctx, q)
+	info, err := g.Whole(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	b := &g.Source.Briefs(ctx, callinfo.Namespace(ctx), []string{q.Name})[0]
+	briefs := g.Source.Briefs(ctx, callinfo.Namespace(ctx), []string{q.Name})
+	b, missing := &briefs.Value[0], briefs.Missing
 	if b.Run.Count() == 0 && (readyIn(&info) > 0 || b.Rates.Readied > 0) {
-		day, _, _ := g.Source.Stats(ctx, stats.Queue{Namespace: callinfo.Namespace(ctx), Name: q.Name}, stats.Day)
-		b.Run = day.Run
+		day := g.Source.Stats(ctx, stats.Queue{Namespace: callinfo.Namespace(ctx), Name: q.Name}, stats.Day)
+		b.Run, missing = day.Value.Run, verb.JoinMissing(missing, day.Missing)
 	}
-	return scale(q.Name, info, q.Config.Settings.MaxRunning, b, target, slots), nil
+	out := scale(q.Name, info, q.Config.Settings.MaxRunning, b, target, slots)
+	out.Missing = convert.MissingProto(missing)
+	return out, nil
 }
 
 func readyIn(info *broker.QueueInfo) int64 { return info.Ready[0] + info.Ready[1] + info.Ready[2] }

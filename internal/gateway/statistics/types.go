@@ -16,15 +16,16 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // TypeStats is what the gateway needs of the nodes' statistics on types. Each call sees the queues of its scope, and may ask for
 // one of them.
 type TypeStats interface {
-	TypeCounts(ctx context.Context, ns, queue, pattern string, w stats.Window) (sum stats.TypeCounts, missing []string)
+	TypeCounts(ctx context.Context, ns, queue, pattern string, w stats.Window) verb.Partial[stats.TypeCounts]
 	// TypeBriefs are in the order of the types.
-	TypeBriefs(ctx context.Context, ns, queue string, types []string, w stats.Window) []stats.TypeBrief
-	TypeStats(ctx context.Context, q stats.TypeQuery, queue string) (sum stats.TypeReport, queues, missing []string)
+	TypeBriefs(ctx context.Context, ns, queue string, types []string, w stats.Window) verb.Partial[[]stats.TypeBrief]
+	TypeStats(ctx context.Context, q stats.TypeQuery, queue string) verb.Partial[stats.TypeReport]
 }
 
 // Limits on lists of a type's queues, and on how far back the time of a comparison may be.
@@ -95,16 +96,18 @@ func (g *Service) ListTypes(ctx context.Context, r *pawlv1.ListTypesRequest) (*p
 		return nil, err
 	}
 	ns := callinfo.Namespace(ctx)
-	all, missing := g.Source.TypeCounts(ctx, ns, q.queue, q.pattern, q.window)
-	names, next := q.page(all.Counts)
-	out := &pawlv1.ListTypesResponse{Window: durationpb.New(time.Duration(q.window)), MissingNodes: missing, Items: make([]*pawlv1.TypeSummary, len(names)),
+	all := g.Source.TypeCounts(ctx, ns, q.queue, q.pattern, q.window)
+	names, next := q.page(all.Value.Counts)
+	out := &pawlv1.ListTypesResponse{Window: durationpb.New(time.Duration(q.window)), Missing: convert.MissingProto(all.Missing), Items: make([]*pawlv1.TypeSummary, len(names)),
 		NextCursor: convert.NextCursor(convert.TypeCursor, next)}
 	if len(names) == 0 {
 		return out, nil
 	}
-	for i, b := range g.Source.TypeBriefs(ctx, ns, q.queue, names, q.window) {
-		out.Items[i] = summaryProto(names[i], &b, q.window, all.Span)
+	briefs := g.Source.TypeBriefs(ctx, ns, q.queue, names, q.window)
+	for i, b := range briefs.Value {
+		out.Items[i] = summaryProto(names[i], &b, q.window, all.Value.Span)
 	}
+	out.Missing = convert.MissingProto(verb.JoinMissing(all.Missing, briefs.Missing))
 	return out, nil
 }
 
@@ -178,8 +181,9 @@ func (g *Service) GetTypeStats(ctx context.Context, r *pawlv1.GetTypeStatsReques
 	if err := g.checkTypeQueue(ctx, r.GetQueue()); err != nil {
 		return nil, err
 	}
-	report, queues, missing := g.Source.TypeStats(ctx, q, r.GetQueue())
-	p := &pawlv1.GetTypeStatsResponse{Type: q.Type, Queue: r.GetQueue(), Queues: queues[:min(len(queues), contract.MaxPage)], Stats: typeStatsProto(&report, w, missing),
+	all := g.Source.TypeStats(ctx, q, r.GetQueue())
+	report, queues := all.Value, all.Value.Queues
+	p := &pawlv1.GetTypeStatsResponse{Type: q.Type, Queue: r.GetQueue(), Queues: queues[:min(len(queues), contract.MaxPage)], Stats: typeStatsProto(&report, w, all.Missing),
 		Rates: ratesProto(report.Total(), report.Span), WaitHistogram: histogramProto(&report.Wait), RunHistogram: histogramProto(&report.Run)}
 	for _, s := range report.Slowest {
 		p.Slowest = append(p.Slowest, &pawlv1.SlowRun{TaskId: task.ID(s.Task).String(), Worker: s.Worker, RunSeconds: s.Ran.Seconds(),
@@ -203,12 +207,12 @@ func aroundOf(p *timestamppb.Timestamp, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-func typeStatsProto(r *stats.TypeReport, w stats.Window, missing []string) *pawlv1.Stats {
+func typeStatsProto(r *stats.TypeReport, w stats.Window, missing []verb.Missing) *pawlv1.Stats {
 	first, total := r.Last-int64(len(r.Rates))+1, r.Total()
 	return &pawlv1.Stats{Window: durationpb.New(time.Duration(w)), Step: durationpb.New(w.TypeStep()),
 		Start:  timestamppb.New(time.Unix(first*int64(w.TypeStep()/time.Second), 0)),
 		Series: seriesProto(r.Rates), Totals: countsProto(total), FailureRate: failureRate(total), Wait: latencyProto(&r.Wait), Run: latencyProto(&r.Run),
-		Failing: failingProto(r.Failing), MissingNodes: missing}
+		Failing: failingProto(r.Failing), Missing: convert.MissingProto(missing)}
 }
 
 func histogramProto(h *stats.LogHistogram) []*pawlv1.HistogramBucket {

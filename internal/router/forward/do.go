@@ -61,15 +61,25 @@ func (f *Forwarder) atLeader(ctx context.Context, c verb.Call) error {
 	return f.seek(ctx, c)
 }
 
-// onAllShards runs a call on all data shards, and merges their answers.
+// onAllShards runs a call on all data shards, and merges their answers: those that there are, if the answer can say what is missing.
 func (f *Forwarder) onAllShards(ctx context.Context, c verb.Call) error {
 	shards := f.Shards()
 	parts := c.Split(shards)
+	if _, ok := c.Answer().(verb.MayLack); ok {
+		out, err := verb.AskShards(ctx, shards, func(ctx context.Context, i int) (struct{}, error) { return struct{}{}, f.atLeader(ctx, parts[i]) })
+		if err == nil {
+			err = out.CheckAny(len(shards))
+		}
+		if err != nil {
+			return err
+		}
+		return c.Merge(out.Missing)
+	}
 	errs := EachShard(shards, func(i int, _ uint32) error { return f.atLeader(ctx, parts[i]) })
 	if err := errors.Join(errs...); err != nil {
 		return FirstRefusal(errs, err)
 	}
-	return c.Merge()
+	return c.Merge(nil)
 }
 
 // CheckShard returns not_found for an object whose id names a shard that does not exist.

@@ -3,11 +3,15 @@ package forward_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
@@ -22,7 +26,8 @@ func TestVerbIsForwardedToLeader(t *testing.T) {
 	})
 }
 
-// A list asks all shards and fails if one does not respond. What lives in the first shard is asked for there.
+// A list asks all shards, and names those that do not respond in time. If none does, it fails. What lives in the first shard is asked
+// for there.
 func TestListsOfAllShards(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		f.AddShard(2, 1, 2).Leader = 2
@@ -40,10 +45,36 @@ func TestListsOfAllShards(t *testing.T) {
 		if err != nil || list.At.Shard != 1 {
 			t.Errorf("ListOperations was answered at %+v, %v; want shard 1", list.At, err)
 		}
-		f.Lead(2, 0)
-		if _, err := broker.ListGroups.Call(context.Background(), f.Nodes[1], page); !errors.Is(err, task.ErrUnavailable) {
-			t.Errorf("ListGroups without the leader of a shard: %v, want unavailable", err)
+		took := func(what string, run func()) {
+			t.Helper()
+			began := time.Now()
+			if run(); time.Since(began) > verb.PartTime {
+				t.Errorf("%s takes %s", what, time.Since(began))
+			}
 		}
+		f.Lead(2, 0)
+		took("a list without a leader", func() {
+			call = broker.ListGroups.Make(page)
+			if err := f.Nodes[1].Do(context.Background(), call); err != nil || len(call.Parts()) != 1 || len(call.Resp.Page.Groups) != 1 || fmt.Sprint(call.Resp.Missing) != "[shard 2]" {
+				t.Errorf("ListGroups without the leader of a shard: %+v, %d parts, %v; want the groups of shard 1, and shard 2 missing", call.Resp, len(call.Parts()), err)
+			}
+		})
+		f.With(func() { f.Shards[2].Leader = 2 })
+		f.With(func() { f.Network = func(uint32, uint32, string) routertest.Delivery { return routertest.Hangs } })
+		took("a list with a node that hangs", func() {
+			list, err := broker.ListGroups.Call(context.Background(), f.Nodes[1], page)
+			if err != nil || len(list.Page.Groups) != 1 || fmt.Sprint(list.Missing) != "[shard 2]" {
+				t.Errorf("ListGroups while a node hangs: %+v, %v; want the groups of shard 1, and shard 2 missing", list, err)
+			}
+		})
+		f.With(func() { f.Network = nil })
+		f.Lead(1, 0)
+		f.Lead(2, 0)
+		took("a list without any leader", func() {
+			if _, err := broker.ListGroups.Call(context.Background(), f.Nodes[1], page); !errors.Is(err, task.ErrUnavailable) || !strings.HasPrefix(err.Error(), "shard 1 has no leader") {
+				t.Errorf("ListGroups without any leader: %v, want unavailable", err)
+			}
+		})
 	})
 }
 

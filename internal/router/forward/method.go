@@ -30,11 +30,11 @@ type Caller[A, R any] interface {
 	CallOther(ctx context.Context, shard uint32, args A) (R, error)
 	// OnNode runs the method on a node.
 	OnNode(ctx context.Context, node Node, args A) (R, error)
-	// OnNodes runs the method on several nodes in parallel, and waits up to patience. It returns an answer and an error for each.
-	OnNodes(ctx context.Context, patience time.Duration, nodes []Node, args A) ([]R, []error)
-	// OnAllNodes runs the method on all nodes in parallel, and names those that did not answer within patience: they are away, or do not
-	// know the call yet.
-	OnAllNodes(ctx context.Context, patience time.Duration, args A) (answers []R, missing []string)
+	// OnNodes runs the method on several nodes in parallel. The answers are in the order of the nodes, with the zero value for those that did
+	// not answer within patience: they are away, or do not know the call yet.
+	OnNodes(ctx context.Context, patience time.Duration, nodes []Node, args A) verb.Partial[[]R]
+	// OnAllNodes is OnNodes for all nodes, with the answers of those that have answered.
+	OnAllNodes(ctx context.Context, patience time.Duration, args A) verb.Partial[[]R]
 	// OnReplica runs the method on any node with a replica of a shard: this one if it has one, otherwise the first that answers.
 	OnReplica(ctx context.Context, shard uint32, args A) (R, error)
 	// WithPatience returns a Caller that looks for the leader no longer than d.
@@ -130,7 +130,7 @@ func (c *methodCall[A, R]) Wait() *time.Duration {
 
 func (c *methodCall[A, R]) Parts() []verb.Call         { return nil }
 func (c *methodCall[A, R]) Split([]uint32) []verb.Call { return nil }
-func (c *methodCall[A, R]) Merge() error               { return nil }
+func (c *methodCall[A, R]) Merge([]verb.Missing) error { return nil }
 
 // Run runs the call on the node that has made it.
 func (c *methodCall[A, R]) Run(ctx context.Context, _ any) (err error) {

@@ -3,10 +3,10 @@ package forward
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // Some calls are for nodes, not for shards: each reports what it has seen itself.
@@ -23,41 +23,29 @@ func (m *registered[A, R]) OnNode(ctx context.Context, node Node, args A) (R, er
 	return c.Resp, err
 }
 
-func (m *registered[A, R]) OnNodes(ctx context.Context, patience time.Duration, nodes []Node, args A) ([]R, []error) {
-	return onEach(ctx, patience, nodes, func(ctx context.Context, n Node) (R, error) { return m.OnNode(ctx, n, args) })
+func (m *registered[A, R]) OnNodes(ctx context.Context, patience time.Duration, nodes []Node, args A) (out verb.Partial[[]R]) {
+	answers, errs := verb.Ask(ctx, patience, len(nodes), func(ctx context.Context, i int) (R, error) { return m.OnNode(ctx, nodes[i], args) })
+	for i, err := range errs {
+		if err != nil {
+			answers[i] = *new(R)
+			out.LacksNode(nodes[i].Name, err)
+		}
+	}
+	out.Value = answers
+	return out
 }
 
-func (m *registered[A, R]) OnAllNodes(ctx context.Context, patience time.Duration, args A) (answers []R, missing []string) {
+func (m *registered[A, R]) OnAllNodes(ctx context.Context, patience time.Duration, args A) verb.Partial[[]R] {
 	nodes := m.f.Nodes()
-	all, errs := onEach(ctx, patience, nodes, func(ctx context.Context, n Node) (R, error) {
-		c := m.make(SystemShard, args)
-		if n.Number == m.f.cfg.Node {
-			err := m.f.safely(ctx, c, m.f.here)
-			return c.Resp, err
-		}
-		err := m.f.ask(ctx, c, SystemShard, n.Number)
-		return c.Resp, err
-	})
+	out := m.OnNodes(ctx, patience, nodes, args)
+	answered := out.Value[:0]
 	for i, n := range nodes {
-		if errs[i] == nil {
-			answers = append(answers, all[i])
-		} else {
-			missing = append(missing, n.Name)
+		if !slices.ContainsFunc(out.Missing, func(lost verb.Missing) bool { return lost.Node == n.Name }) {
+			answered = append(answered, out.Value[i])
 		}
 	}
-	return answers, missing
-}
-
-func onEach[R any](ctx context.Context, patience time.Duration, nodes []Node, run func(context.Context, Node) (R, error)) ([]R, []error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	answers, errs := make([]R, len(nodes)), make([]error, len(nodes))
-	var calls sync.WaitGroup
-	for i, n := range nodes {
-		calls.Go(func() { answers[i], errs[i] = run(ctx, n) })
-	}
-	calls.Wait()
-	return answers, errs
+	out.Value = answered
+	return out
 }
 
 func (m *registered[A, R]) OnReplica(ctx context.Context, shard uint32, args A) (out R, err error) {

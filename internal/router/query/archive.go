@@ -77,44 +77,49 @@ func (a *archiveAnswer) cut() {
 type part struct {
 	node forward.Node
 	from string // cursor: where the list continues after what was taken; archiveEnd: at its end
+	gone bool   // the node did not answer
 	archiveAnswer
 }
 
 // archiveEnd is the cursor of a node whose archive was read to its end.
 const archiveEnd = "-"
 
-// Archived returns a page of the archives, newest first, and for each task the cursor after it: "" at the end.
-func (a *Archive) Archived(ctx context.Context, ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places, cursors []string, err error) {
+// Archived returns a page of the archives, newest first, and for each task the cursor after it: "" at the end. The cursors keep the place in the
+// archive of a node that is missing.
+func (a *Archive) Archived(ctx context.Context, ns, queue, cursor string, limit int) (tasks verb.Partial[[]broker.ArchivedTask], places, cursors []string, err error) {
 	parts, err := a.parts(cursor)
 	if err != nil {
-		return nil, nil, nil, err
+		return tasks, nil, nil, err
 	}
-	errs := make(chan error, len(parts))
-	for _, p := range parts {
-		go func() {
-			var err error
-			if p.from != archiveEnd {
-				p.archiveAnswer, err = a.list.OnNode(ctx, p.node, archiveArgs{Namespace: ns, Queue: queue, Cursor: p.from, Limit: limit})
-			}
-			errs <- err
-		}()
+	answers, errs := verb.Ask(ctx, verb.PartTime, len(parts), func(ctx context.Context, i int) (out archiveAnswer, err error) {
+		if p := parts[i]; p.from != archiveEnd {
+			out, err = a.list.OnNode(ctx, p.node, archiveArgs{Namespace: ns, Queue: queue, Cursor: p.from, Limit: limit})
+		}
+		return out, err
+	})
+	for i, err := range errs {
+		if refused, ok := task.AsError(err); ok && refused.Code != task.CodeUnavailable {
+			return tasks, nil, nil, err
+		}
+		if parts[i].gone = err != nil; !parts[i].gone {
+			parts[i].archiveAnswer = answers[i]
+			continue
+		}
+		tasks.LacksNode(parts[i].node.Name, err)
 	}
-	for range parts {
-		err = errors.Join(err, <-errs)
+	if err := tasks.CheckAny(len(parts)); err != nil {
+		return tasks, nil, nil, err
 	}
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	for len(tasks) < limit {
+	for len(tasks.Value) < limit {
 		p := newest(parts)
 		if p == nil {
 			break
 		}
-		tasks, places = append(tasks, p.Tasks[0]), append(places, placeOn(parts, p.node, p.Places[0]))
+		tasks.Value, places = append(tasks.Value, p.Tasks[0]), append(places, placeOn(parts, p.node, p.Places[0]))
 		p.take()
 		cursors = append(cursors, cursorOf(parts))
 	}
-	return tasks, places, cursors, nil
+	return tasks, places, cursors, ctx.Err()
 }
 
 // take moves on to a part's next task.
@@ -151,10 +156,10 @@ func cursorOf(parts []*part) string {
 	end := true
 	for _, p := range parts {
 		from := p.from
-		if len(p.Tasks) == 0 && p.Next == "" {
+		if !p.gone && len(p.Tasks) == 0 && p.Next == "" {
 			from = archiveEnd
 		}
-		end = end && from == archiveEnd
+		end = end && (p.gone || from == archiveEnd)
 		if from != "" {
 			all = append(all, p.node.Name+"="+from)
 		}

@@ -27,9 +27,10 @@ func TestArchivesAreMerged(t *testing.T) {
 		for _, limit := range []int{1, 3, 4, 10, 20} {
 			var ids []string
 			for cursor, pages := "", 0; ; pages++ {
-				tasks, places, cursors, err := f.Nodes[2].Archived(ctx, routertest.Namespace, "", cursor, limit)
-				if err != nil || len(tasks) != len(places) || len(tasks) != len(cursors) || len(tasks) > limit || pages > 20 {
-					t.Fatalf("limit %d: Archived = %v, %v, %v, %v", limit, tasks, places, cursors, err)
+				all, places, cursors, err := f.Nodes[2].Archived(ctx, routertest.Namespace, "", cursor, limit)
+				tasks := all.Value
+				if err != nil || len(tasks) != len(places) || len(tasks) != len(cursors) || len(tasks) > limit || len(all.Missing) > 0 || pages > 20 {
+					t.Fatalf("limit %d: Archived = %v, %v, %v, %v", limit, all, places, cursors, err)
 				}
 				for i := range tasks {
 					ids = append(ids, tasks[i].ID)
@@ -59,7 +60,7 @@ func TestArchivesAreMerged(t *testing.T) {
 		}
 		for i, cursor := range cursors[:9] {
 			tasks, _, _, err := f.Nodes[3].Archived(ctx, routertest.Namespace, "", cursor, 1)
-			if err != nil || len(tasks) != 1 || tasks[0].ID != fmt.Sprint(8-i) {
+			if err != nil || len(tasks.Value) != 1 || tasks.Value[0].ID != fmt.Sprint(8-i) {
 				t.Errorf("Archived after task %d = %v, %v", i, tasks, err)
 			}
 		}
@@ -71,7 +72,7 @@ func TestArchivesAreMerged(t *testing.T) {
 			t.Errorf("ArchivedAt of a place without a node, which the first lacks = %v, %v", one, err)
 		}
 		// A node that has left the cluster has taken its archive along.
-		if tasks, _, _, err := f.Nodes[2].Archived(ctx, routertest.Namespace, "", "n1=dead.jsonl:000|n9=dead.jsonl:007", 1); err != nil || len(tasks) != 1 || tasks[0].ID != "8" {
+		if tasks, _, _, err := f.Nodes[2].Archived(ctx, routertest.Namespace, "", "n1=dead.jsonl:000|n9=dead.jsonl:007", 1); err != nil || len(tasks.Value) != 1 || tasks.Value[0].ID != "8" {
 			t.Errorf("Archived with the cursor of a node that was removed = %v, %v", tasks, err)
 		}
 		for _, place := range []string{"n9:dead.jsonl:000", "n2:dead.jsonl:000", "dead.jsonl:999", ""} {
@@ -96,8 +97,23 @@ func TestArchivesAreMerged(t *testing.T) {
 					return x
 				}
 			})
-			if _, _, _, err := f.Nodes[2].Archived(ctx, routertest.Namespace, "", "", 10); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), `"n3"`) {
-				t.Errorf("Archived while a node does not respond: %v, want unavailable and its name", err)
+			// Without it, the list has the others, whichever page it is, and the cursors keep its place.
+			var ids []string
+			for _, cursor := range []string{"", "n1=dead.jsonl:000|n3=dead.jsonl:001"} {
+				tasks, _, cursors, err := f.Nodes[2].Archived(ctx, routertest.Namespace, "", cursor, 2)
+				if err != nil || fmt.Sprint(tasks.Missing) != `[node "n3"]` || len(tasks.Value) != 2 || strings.Contains(cursors[0], "n3=") != (cursor != "") {
+					t.Fatalf("Archived after %q while a node does not respond: %v, cursors %q, %v", cursor, tasks, cursors, err)
+				}
+				for _, one := range tasks.Value {
+					ids = append(ids, one.ID)
+				}
+			}
+			if got := strings.Join(ids, " "); got != "9 6 6 3" {
+				t.Errorf("while a node does not respond, the pages have %s", got)
+			}
+			all, _, cursors, err := f.Nodes[2].Archived(ctx, routertest.Namespace, "", "n3=dead.jsonl:001", 10)
+			if err != nil || len(all.Value) != 4 || cursors[3] != "" || len(all.Missing) != 1 {
+				t.Errorf("the last page while a node does not respond is %v, cursors %q, %v", all, cursors, err)
 			}
 		}
 	})
@@ -120,11 +136,11 @@ func TestArchivesAreMerged(t *testing.T) {
 		var ids string
 		for cursor, pages := "", 0; ; pages++ {
 			tasks, _, cursors, err := f.Nodes[1].Archived(context.Background(), routertest.Namespace, "", cursor, 10)
-			if err != nil || len(tasks) == 0 || pages > 10 {
-				t.Fatalf("page has %d tasks, %v", len(tasks), err)
+			if err != nil || len(tasks.Value) == 0 || pages > 10 {
+				t.Fatalf("page has %d tasks, %v", len(tasks.Value), err)
 			}
-			for i := range tasks {
-				ids += tasks[i].ID
+			for _, one := range tasks.Value {
+				ids += one.ID
 			}
 			if cursor = cursors[len(cursors)-1]; cursor == "" {
 				break
@@ -141,11 +157,11 @@ func TestArchivesAreMerged(t *testing.T) {
 			t.Errorf("first page with one node: places %v, cursors %v, %v", places, cursors, err)
 		}
 		tasks, _, cursors, err := f.Nodes[1].Archived(context.Background(), routertest.Namespace, "", cursors[1], 2)
-		if err != nil || len(tasks) != 1 || cursors[0] != "" {
+		if err != nil || len(tasks.Value) != 1 || cursors[0] != "" {
 			t.Errorf("second page with one node: tasks %v, cursors %v, %v", tasks, cursors, err)
 		}
 		// A cursor from when there were several nodes continues.
-		if tasks, _, _, err := f.Nodes[1].Archived(context.Background(), routertest.Namespace, "", "n1=dead.jsonl:001|n2=-", 2); err != nil || len(tasks) != 1 {
+		if tasks, _, _, err := f.Nodes[1].Archived(context.Background(), routertest.Namespace, "", "n1=dead.jsonl:001|n2=-", 2); err != nil || len(tasks.Value) != 1 {
 			t.Errorf("a cursor of two nodes at one: tasks %v, %v", tasks, err)
 		}
 	})

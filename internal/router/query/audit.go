@@ -2,10 +2,11 @@ package query
 
 import (
 	"context"
-	"errors"
+	"slices"
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 type auditArgs struct {
@@ -56,24 +57,27 @@ const maxAuditBytes = 4 << 20
 
 // Audit returns up to limit entries of all shards after a place, newest first; nil: from the newest. More is where the list continues, nil
 // at its end. A page may be empty and yet not be the last.
-func (l *AuditLog) Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (list broker.AuditList, at []broker.Stamp, err error) {
+func (l *AuditLog) Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (list verb.Partial[broker.AuditList], at []broker.Stamp, err error) {
 	shards := append([]uint32{forward.SystemShard}, l.forward.Shards()...)
-	answers := make([]auditAnswer, len(shards))
-	errs := forward.EachShard(shards, func(i int, shard uint32) (err error) {
+	answers, err := verb.AskShards(ctx, shards, func(ctx context.Context, i int) (auditAnswer, error) {
 		m := l.shard
-		if shard == forward.SystemShard {
+		if shards[i] == forward.SystemShard {
 			m = l.system
 		}
-		answers[i], err = m.Call(ctx, shard, auditArgs{Shard: shard, Query: q, Behind: behind, Limit: limit})
-		return err
+		return m.Call(ctx, shards[i], auditArgs{Shard: shards[i], Query: q, Behind: behind, Limit: limit})
 	})
-	if err := errors.Join(errs...); err != nil {
-		return list, nil, forward.FirstRefusal(errs, err)
+	if err == nil {
+		err = answers.CheckAny(len(shards))
+	}
+	if err != nil {
+		return list, nil, err
 	}
 	pages := make(map[uint32]broker.AuditPage, len(shards))
-	for i, a := range answers {
-		pages[shards[i]] = a.Page
-		at = append(at, a.At)
+	for i, a := range answers.Value {
+		if !slices.ContainsFunc(answers.Missing, func(m verb.Missing) bool { return m.Shard == shards[i] }) {
+			pages[shards[i]], at = a.Page, append(at, a.At)
+		}
 	}
-	return broker.MergeAudit(pages, limit, maxAuditBytes), at, nil
+	list.Value, list.Missing = broker.MergeAudit(pages, limit, maxAuditBytes), answers.Missing
+	return list, at, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/events"
@@ -13,6 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // logs are the audit logs and the events of the shards that a node leads. Each audit log has one entry, each second of the shards' time.
@@ -77,10 +79,11 @@ func TestAuditOfAllShards(t *testing.T) {
 	inLogs(t, func(f *routertest.Fleet, brokers map[uint32]*logs) {
 		ctx := context.Background()
 		for n, m := range f.Nodes {
-			list, at, err := m.Audit(ctx, broker.AuditQuery{}, nil, 10)
-			if err != nil {
-				t.Fatal(err)
+			all, at, err := m.Audit(ctx, broker.AuditQuery{}, nil, 10)
+			if err != nil || len(all.Missing) > 0 {
+				t.Fatal(all.Missing, err)
 			}
+			list := all.Value
 			var got []string
 			for _, r := range list.Records {
 				got = append(got, string(r.Action))
@@ -89,6 +92,15 @@ func TestAuditOfAllShards(t *testing.T) {
 				t.Errorf("node %d: the audit log has %s, at %v, more after %v", n, s, at, list.More)
 			}
 		}
+		f.With(func() { f.Shards[1].Leader = 0 })
+		began := time.Now()
+		if list, at, err := f.Nodes[1].Audit(ctx, broker.AuditQuery{}, nil, 10); err != nil || len(list.Value.Records) != 2 || len(at) != 2 || fmt.Sprint(list.Missing) != "[shard 1]" || !strings.Contains(list.Missing[0].Why, "has no leader") {
+			t.Errorf("while shard 1 has no leader, the audit log has %+v, at %v, %v", list, at, err)
+		}
+		if took := time.Since(began); took > verb.PartTime {
+			t.Errorf("without it, the audit log takes %s", took)
+		}
+		f.With(func() { f.Shards[1].Leader = 1 })
 		brokers[2].refusal = task.Invalid("q", "is refused")
 		if _, _, err := f.Nodes[1].Audit(ctx, broker.AuditQuery{}, nil, 10); !errors.Is(err, task.ErrInvalidArgument) || err.Error() != brokers[2].refusal.Error() {
 			t.Errorf("Audit with a refusal = %v, want it alone", err)

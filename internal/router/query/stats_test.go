@@ -26,12 +26,12 @@ func TestStatsOfAllNodes(t *testing.T) {
 			m.Recorder.Tick(now, stats.Tick{Namespace: routertest.Namespace, Schedule: fmt.Sprint("s", n), Late: time.Hour})
 		}
 		r := f.Nodes[2]
-		enqueued := func(q stats.Queue) (n uint64, late int, missing []string) {
-			sum, ticks, missing := r.Stats.Stats(ctx, q, stats.Hour)
-			for i := range sum.Rates {
-				n += uint64(sum.Rates[i].Enqueued)
+		enqueued := func(q stats.Queue) (n uint64, late int, missing []verb.Missing) {
+			all := r.Stats.Stats(ctx, q, stats.Hour)
+			for _, rates := range all.Value.Rates {
+				n += uint64(rates.Enqueued)
 			}
-			return n, len(ticks), missing
+			return n, len(all.Value.Late), all.Missing
 		}
 		for q, want := range map[stats.Queue]string{{Namespace: routertest.Namespace, Name: "sms"}: "60 0 []", {Namespace: routertest.Namespace}: "66 3 []", {Namespace: "other"}: "0 0 []"} {
 			n, late, missing := enqueued(q)
@@ -40,7 +40,7 @@ func TestStatsOfAllNodes(t *testing.T) {
 			}
 		}
 		names := []string{"sms", "none", "mail"}
-		briefs, trends := r.Stats.Briefs(ctx, routertest.Namespace, names), r.Stats.Trends(ctx, routertest.Namespace, names, stats.Hour)
+		briefs, trends := r.Stats.Briefs(ctx, routertest.Namespace, names).Value, r.Stats.Trends(ctx, routertest.Namespace, names, stats.Hour).Value
 		for i, want := range []uint64{60, 0, 6} {
 			trend := uint64(0)
 			for _, s := range trends[i].Steps {
@@ -50,27 +50,47 @@ func TestStatsOfAllNodes(t *testing.T) {
 				t.Errorf("%s: brief has %d enqueued, trend has %d, want %d", names[i], brief, trend, want)
 			}
 		}
-		if sum, missing := r.Stats.NamespaceStatus(ctx, routertest.Namespace); sum.Ready != 1+2+3 || len(missing) != 0 {
-			t.Errorf("namespace status: %d ready, nodes %v missing; want 6 ready and none missing", sum.Ready, missing)
+		status := func(what string, ready int64, missing string) {
+			t.Helper()
+			got := r.Stats.NamespaceStatus(ctx, routertest.Namespace)
+			if got.Value.Ready != ready || fmt.Sprint(got.Missing) != missing || ready > 0 && len(got.Value.Queues) != 1 {
+				t.Errorf("%s: %d tasks of %v are ready, and %v are missing; want %d, and %s", what, got.Value.Ready, got.Value.Queues, got.Missing, ready, missing)
+			}
 		}
-		if sum, _ := r.Stats.NamespaceStatus(ctx, routertest.Namespace); len(sum.Queues) != 1 {
-			t.Errorf("a queue in the shards of several nodes counts as %v", sum.Queues)
+		counted := func(what, want, missing string) {
+			t.Helper()
+			if got := r.Stats.QueueCounts(ctx, broker.CountsQuery{Namespace: routertest.Namespace}); fmt.Sprint(got.Value) != want || fmt.Sprint(got.Missing) != missing {
+				t.Errorf("%s: the counts are %v, and %v are missing; want %s, and %s", what, got.Value, got.Missing, want, missing)
+			}
 		}
-		f.With(func() { f.Shards[1].Leader = 0 })
-		if _, missing := r.Stats.NamespaceStatus(ctx, routertest.Namespace); fmt.Sprint(missing) != "[shard 1]" {
-			t.Errorf("while shard 1 has no leader, %v are missing", missing)
-		}
+		f.AddShard(2, 2, 2)
+		f.AddShard(3, 3, 3)
 		for n, m := range f.Nodes {
 			m.Totals = []broker.QueueCount{{Queue: "mail", N: int64(n)}, {Queue: fmt.Sprint("q", n), N: 7}}
 		}
-		if got := fmt.Sprint(r.Stats.QueueCounts(ctx, broker.CountsQuery{Namespace: routertest.Namespace})); got != "[{mail 6} {q1 7} {q2 7} {q3 7}]" {
-			t.Errorf("counts of all nodes = %s", got)
+		status("three shards", 1+2+3, "[]")
+		counted("three shards", "[{mail 6} {q1 7} {q2 7} {q3 7}]", "[]")
+		// Two nodes report on shard 3 while one of them does not know yet that the other leads it. It counts once, whoever answers first.
+		for _, node := range []uint32{1, 2} {
+			f.Nodes[node].Led = map[uint32]uint64{3: 4}
+			status("with an earlier leader", 1+2+3, "[]")
+			counted("with an earlier leader", "[{mail 6} {q1 7} {q2 7} {q3 7}]", "[]")
+			f.Nodes[node].Led = nil
 		}
+		f.With(func() { f.Shards[1].Leader = 0 })
+		status("shard 1 has no leader", 2+3, "[shard 1]")
+		counted("shard 1 has no leader", "[{mail 5} {q2 7} {q3 7}]", "[shard 1]")
 		f.With(func() { f.Network = func(_, to uint32, _ string) routertest.Delivery { return routertest.NotSent } })
-		if got := fmt.Sprint(r.Stats.QueueCounts(ctx, broker.CountsQuery{Namespace: routertest.Namespace})); got != "[{mail 2} {q2 7}]" {
-			t.Errorf("counts of this node only = %s", got)
+		status("nobody else answers", 2, `[node "n1" node "n3" shard 1 shard 3]`)
+		counted("nobody else answers", "[{mail 2} {q2 7}]", `[node "n1" node "n3" shard 1 shard 3]`)
+		for what, missing := range map[string][]verb.Missing{"briefs": r.Stats.Briefs(ctx, routertest.Namespace, names).Missing, "trends": r.Stats.Trends(ctx, routertest.Namespace, names, stats.Hour).Missing,
+			"types": r.Stats.TypeCounts(ctx, routertest.Namespace, "", "", stats.Hour).Missing, "type briefs": r.Stats.TypeBriefs(ctx, routertest.Namespace, "", names, stats.Hour).Missing,
+			"a type": r.Stats.TypeStats(ctx, stats.TypeQuery{Namespace: routertest.Namespace, Type: "t", Window: stats.Hour}, "").Missing} {
+			if fmt.Sprint(missing) != `[node "n1" node "n3"]` {
+				t.Errorf("%s lack %v", what, missing)
+			}
 		}
-		if _, _, missing := enqueued(stats.Queue{Namespace: routertest.Namespace}); fmt.Sprint(missing) != "[n1 n3]" {
+		if _, _, missing := enqueued(stats.Queue{Namespace: routertest.Namespace}); fmt.Sprint(missing) != `[node "n1" node "n3"]` {
 			t.Errorf("missing nodes are %v, want n1 and n3", missing)
 		}
 	})
@@ -102,7 +122,7 @@ func TestAnswersOfAnotherLength(t *testing.T) {
 		ctx, names := context.Background(), []string{"a", "b"}
 		for _, others := range [][]string{{"a"}, {"a", "b", "c"}} {
 			f.Nodes[1].UsePeers(otherNames{routertest.FakePeers{M: f.Nodes[1]}, t, others})
-			a, b, c := f.Nodes[1].Stats.Briefs(ctx, routertest.Namespace, names), f.Nodes[1].Stats.Trends(ctx, routertest.Namespace, names, stats.Hour), f.Nodes[1].Stats.TypeBriefs(ctx, routertest.Namespace, "", names, stats.Hour)
+			a, b, c := f.Nodes[1].Stats.Briefs(ctx, routertest.Namespace, names).Value, f.Nodes[1].Stats.Trends(ctx, routertest.Namespace, names, stats.Hour).Value, f.Nodes[1].Stats.TypeBriefs(ctx, routertest.Namespace, "", names, stats.Hour).Value
 			if len(a) != 2 || len(b) != 2 || len(c) != 2 {
 				t.Errorf("got %d briefs, %d trends and %d type briefs, want 2 each", len(a), len(b), len(c))
 			}

@@ -29,9 +29,10 @@ func TestTypesOfAllNodes(t *testing.T) {
 			{task.Scope{Queues: []string{"ma*"}}, "secret", "0 [mail] 0 0"}, {task.Scope{Queues: []string{}}, "", "0 [] 0 0"},
 		} {
 			ctx := task.WithScope(context.Background(), c.scope)
-			sum, queues, missing := r.Stats.TypeStats(ctx, stats.TypeQuery{Namespace: routertest.Namespace, Type: "welcome", Window: stats.Hour}, c.queue)
-			counts, _ := r.Stats.TypeCounts(ctx, routertest.Namespace, c.queue, "wel*", stats.Hour)
-			briefs := r.Stats.TypeBriefs(ctx, routertest.Namespace, c.queue, []string{"welcome"}, stats.Hour)
+			all := r.Stats.TypeStats(ctx, stats.TypeQuery{Namespace: routertest.Namespace, Type: "welcome", Window: stats.Hour}, c.queue)
+			sum, queues, missing := all.Value, all.Value.Queues, all.Missing
+			counts := r.Stats.TypeCounts(ctx, routertest.Namespace, c.queue, "wel*", stats.Hour).Value
+			briefs := r.Stats.TypeBriefs(ctx, routertest.Namespace, c.queue, []string{"welcome"}, stats.Hour).Value
 			ended := uint64(0)
 			for _, x := range counts.Counts {
 				ended += x.Ended
@@ -40,10 +41,10 @@ func TestTypesOfAllNodes(t *testing.T) {
 				t.Errorf("queues %v, queue %q: got %s, %d slowest, missing nodes %v; want %s", c.scope.Queues, c.queue, got, len(sum.Slowest), missing, c.want)
 			}
 		}
-		if counts, _ := r.Stats.TypeCounts(context.Background(), routertest.Namespace, "", "", stats.Hour); len(counts.Counts) != 1 {
+		if counts := r.Stats.TypeCounts(context.Background(), routertest.Namespace, "", "", stats.Hour).Value; len(counts.Counts) != 1 {
 			t.Errorf("TypeCounts of all types = %+v, want one type", counts.Counts)
 		}
-		if counts, _ := r.Stats.TypeCounts(context.Background(), routertest.Namespace, "", "none*", stats.Hour); len(counts.Counts) != 0 {
+		if counts := r.Stats.TypeCounts(context.Background(), routertest.Namespace, "", "none*", stats.Hour).Value; len(counts.Counts) != 0 {
 			t.Errorf("TypeCounts without a matching type = %+v, want none", counts.Counts)
 		}
 		f.With(func() {
@@ -51,8 +52,8 @@ func TestTypesOfAllNodes(t *testing.T) {
 				return map[uint32]routertest.Delivery{3: routertest.NotSent}[to]
 			}
 		})
-		if sum, _, missing := r.Stats.TypeStats(context.Background(), stats.TypeQuery{Namespace: routertest.Namespace, Type: "welcome", Window: stats.Hour}, ""); sum.Total().Succeeded != 2 || fmt.Sprint(missing) != "[n3]" {
-			t.Errorf("TypeStats without node 3: %d succeeded, missing %v; want 2 and n3", sum.Total().Succeeded, missing)
+		if got := r.Stats.TypeStats(context.Background(), stats.TypeQuery{Namespace: routertest.Namespace, Type: "welcome", Window: stats.Hour}, ""); got.Value.Total().Succeeded != 2 || fmt.Sprint(got.Missing) != `[node "n3"]` {
+			t.Errorf("TypeStats without node 3: %d succeeded, missing %v; want 2 and n3", got.Value.Total().Succeeded, got.Missing)
 		}
 	})
 }

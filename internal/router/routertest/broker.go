@@ -352,19 +352,41 @@ func (b FakeBroker) Archived(_, queue, cursor string, limit int) (tasks []broker
 	return tasks, places, "", nil
 }
 
-func (b FakeBroker) QueueCounts(context.Context, broker.CountsQuery, time.Duration) ([]broker.QueueCount, error) {
-	return b.M.Totals, nil
+// QueueCounts reports the totals of the member for the first shard that it leads or has led.
+func (b FakeBroker) QueueCounts(context.Context, broker.CountsQuery, time.Duration) (out []verb.OfShard[[]broker.QueueCount], err error) {
+	for i, of := range b.reported() {
+		counts := verb.OfShard[[]broker.QueueCount]{Shard: of.Shard, Term: of.Term}
+		if i == 0 {
+			counts.Value = b.M.Totals
+		}
+		out = append(out, counts)
+	}
+	return out, nil
 }
 
-func (b FakeBroker) NamespaceStatus(context.Context, string, time.Duration) (broker.NamespaceStatus, error) {
-	n := broker.NamespaceStatus{Ready: int64(b.M.Number), Queues: []string{"spread"}}
-	for id, s := range b.M.Fleet.Shards {
-		if s.Leader == b.M.Number {
-			n.Shards = append(n.Shards, id)
+// NamespaceStatus reports, in each shard that the member leads or has led, as many ready tasks as the member's number.
+func (b FakeBroker) NamespaceStatus(context.Context, string, time.Duration) (out []verb.OfShard[broker.NamespaceStatus], err error) {
+	for _, of := range b.reported() {
+		of.Value = broker.NamespaceStatus{Ready: int64(b.M.Number), Queues: []string{"spread"}}
+		out = append(out, of)
+	}
+	return out, nil
+}
+
+// reported returns the shards that the member reports on, and in which terms.
+func (b FakeBroker) reported() (out []verb.OfShard[broker.NamespaceStatus]) {
+	for _, id := range slices.Sorted(maps.Keys(b.M.Fleet.Shards)) {
+		if term := b.M.Led[id]; term > 0 {
+			out = append(out, verb.OfShard[broker.NamespaceStatus]{Shard: id, Term: term})
+		} else if b.M.Fleet.Shards[id].Leader == b.M.Number {
+			out = append(out, verb.OfShard[broker.NamespaceStatus]{Shard: id, Term: newTerm})
 		}
 	}
-	return n, nil
+	return out
 }
+
+// newTerm is the term of the present leaders.
+const newTerm = 9
 
 func (b FakeBroker) ArchivedAt(place string) (*broker.ArchivedTask, error) {
 	var i int

@@ -98,6 +98,7 @@ type Member struct {
 	Copy         map[string]queues.Queue // its copy of the queues
 	Dead         []broker.ArchivedTask
 	Totals       []broker.QueueCount
+	Led          map[uint32]uint64 // shards that the member believes to lead, and in which terms: older ones than those of the leaders
 	EnqueueIn    map[string]uint32 // queues that turn out to be elsewhere
 	MapAge       time.Duration
 	SystemLeader uint32 // as far as it knows; 0: it knows none

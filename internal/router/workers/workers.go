@@ -16,9 +16,6 @@ import (
 // Each node knows the workers that are connected to it. A list asks all of them, and names those that don't answer: it is useful without
 // them.
 
-// WorkersTime is how long a list waits for another node.
-const WorkersTime = 2 * time.Second
-
 // TallyTime is how long a count waits for a node.
 const TallyTime = 500 * time.Millisecond
 
@@ -94,7 +91,7 @@ type quietArgs struct {
 }
 
 // Workers returns a page of the workers of all nodes, or of the one that is named.
-func (w *Workers) Workers(ctx context.Context, q registry.Query, node string) (list registry.Listing, err error) {
+func (w *Workers) Workers(ctx context.Context, q registry.Query, node string) (list verb.Partial[registry.Page], err error) {
 	nodes := w.forward.Nodes()
 	if node != "" {
 		nodes = slices.DeleteFunc(slices.Clone(nodes), func(n forward.Node) bool { return n.Name != node })
@@ -102,18 +99,15 @@ func (w *Workers) Workers(ctx context.Context, q registry.Query, node string) (l
 			return list, task.NotFound("node", node)
 		}
 	}
-	pages, errs := w.list.OnNodes(ctx, WorkersTime, nodes, q)
-	for i, err := range errs {
-		if err != nil {
-			list.Silent = append(list.Silent, registry.SilentNode{Node: nodes[i].Name, Why: err.Error()})
-		}
-		for n := range pages[i].Workers {
-			pages[i].Workers[n].Node = nodes[i].Name
+	pages := w.list.OnNodes(ctx, verb.PartTime, nodes, q)
+	for i, page := range pages.Value {
+		for n := range page.Workers {
+			page.Workers[n].Node = nodes[i].Name
 		}
 	}
-	all, more := verb.MergePages(pages, q.Limit, func(p registry.Page) ([]registry.Info, bool) { return p.Workers, p.More },
+	all, more := verb.MergePages(pages.Value, q.Limit, func(p registry.Page) ([]registry.Info, bool) { return p.Workers, p.More },
 		func(a, b registry.Info) int { return a.Place().Compare(b.Place()) })
-	list.Workers, list.More = registry.Merge(all), more
+	list.Value, list.Missing = registry.Page{Workers: registry.Merge(all), More: more}, pages.Missing
 	return list, ctx.Err()
 }
 
@@ -129,9 +123,8 @@ func (w *Workers) Watch(ctx context.Context) {
 // seenElsewhere reports which workers other nodes have seen since this one began to miss them. A node that does not answer has seen none.
 func (w *Workers) seenElsewhere(ctx context.Context, missed []registry.Absence) []bool {
 	others := slices.DeleteFunc(slices.Clone(w.forward.Nodes()), func(n forward.Node) bool { return n.Number == w.forward.Node() })
-	answers, _ := w.seen.OnNodes(ctx, WorkersTime, others, missedArgs{missed})
 	seen := make([]bool, len(missed))
-	for _, a := range answers {
+	for _, a := range w.seen.OnNodes(ctx, verb.PartTime, others, missedArgs{missed}).Value {
 		for i := range a[:min(len(a), len(seen))] {
 			seen[i] = seen[i] || a[i]
 		}
@@ -144,12 +137,12 @@ const unlisted = "(all others, which this node does not know of yet)"
 
 // QueueWorkers returns what the nodes know of the workers of some queues, in their order, and which nodes did not answer in time.
 func (w *Workers) QueueWorkers(ctx context.Context, queues []broker.QueueName) []task.QueueWorkers {
-	answers, missing := w.tally.OnAllNodes(ctx, TallyTime, tallyArgs{queues})
+	answers := w.tally.OnAllNodes(ctx, TallyTime, tallyArgs{queues})
 	if !w.forward.HasMap() {
-		missing = []string{unlisted}
+		answers.Missing = []verb.Missing{{Node: unlisted}}
 	}
-	silent, away := w.splitMissing(ctx, missing)
-	out := registry.Sum(answers, len(queues))
+	silent, away := w.splitMissing(ctx, answers.Missing)
+	out := registry.Sum(answers.Value, len(queues))
 	for i := range out {
 		out[i].Silent, out[i].Away = silent, away
 	}
@@ -158,37 +151,36 @@ func (w *Workers) QueueWorkers(ctx context.Context, queues []broker.QueueName) [
 
 // splitMissing divides the nodes that did not answer into those that run, as far as is known, and those that have not been heard from for a while.
 // When a node is away, its workers come back through others.
-func (w *Workers) splitMissing(ctx context.Context, missing []string) (silent, away []string) {
+func (w *Workers) splitMissing(ctx context.Context, missing []verb.Missing) (silent, away []string) {
 	if len(missing) == 0 {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, TallyTime)
 	defer cancel()
 	gone, _ := w.away.Call(ctx, forward.SystemShard, nothing{}) // without an answer none is known to be away
-	for _, name := range missing {
-		if slices.Contains(gone, name) {
-			away = append(away, name)
+	for _, m := range missing {
+		if slices.Contains(gone, m.Node) {
+			away = append(away, m.Node)
 		} else {
-			silent = append(silent, name)
+			silent = append(silent, m.Node)
 		}
 	}
 	return silent, away
 }
 
-// CountWorkers returns the numbers of workers that take tasks of some queues, in their order; nil: a node did not answer, so there may be
-// more.
-func (w *Workers) CountWorkers(ctx context.Context, ns string, queues []string) []int64 {
+// CountWorkers returns the numbers of workers that take tasks of some queues, in their order. If a node that runs is missing, there may be more.
+func (w *Workers) CountWorkers(ctx context.Context, ns string, queues []string) (out verb.Partial[[]int64]) {
 	names := make([]broker.QueueName, len(queues))
 	for i, q := range queues {
 		names[i] = broker.QueueName{Namespace: ns, Name: q}
 	}
-	out := make([]int64, len(queues))
-	for i, of := range w.QueueWorkers(ctx, names) {
-		if len(of.Silent) > 0 {
-			return nil
+	for _, of := range w.QueueWorkers(ctx, names) {
+		out.Value = append(out.Value, int64(of.Workers))
+		for _, node := range of.Silent {
+			out.Missing = append(out.Missing, verb.Missing{Node: node, Why: "it did not answer in time"})
 		}
-		out[i] = int64(of.Workers)
 	}
+	out.Missing = verb.JoinMissing(out.Missing)
 	return out
 }
 

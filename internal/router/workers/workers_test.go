@@ -11,20 +11,20 @@ import (
 
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/router/routertest"
-	"github.com/pawlq/pawl/internal/router/workers"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // workersOf returns in one line the names in a list with their nodes, and the nodes that did not respond.
-func workersOf(l registry.Listing) string {
+func workersOf(l verb.Partial[registry.Page]) string {
 	var all []string
-	for _, w := range l.Workers {
+	for _, w := range l.Value.Workers {
 		all = append(all, w.Name+"@"+w.Node)
 	}
-	if l.More {
+	if l.Value.More {
 		all = append(all, "…")
 	}
-	for _, n := range l.Silent {
+	for _, n := range l.Missing {
 		all = append(all, "not "+n.Node)
 	}
 	return strings.Join(all, " ")
@@ -37,7 +37,7 @@ func TestWorkersOfAllNodes(t *testing.T) {
 		}
 		f.Nodes[2].Registry.Join(registry.Hello{Namespace: "other", Name: "x"}, "", 0, nil)
 		r := f.Nodes[1].Router
-		list := func(q registry.Query, node string) registry.Listing {
+		list := func(q registry.Query, node string) verb.Partial[registry.Page] {
 			t.Helper()
 			q.Namespace = "default"
 			l, err := r.Workers.Workers(context.Background(), q, node)
@@ -46,7 +46,7 @@ func TestWorkersOfAllNodes(t *testing.T) {
 			}
 			return l
 		}
-		expect := func(what string, l registry.Listing, want string) {
+		expect := func(what string, l verb.Partial[registry.Page], want string) {
 			t.Helper()
 			if got := workersOf(l); got != want {
 				t.Errorf("%s: %q, want %q", what, got, want)
@@ -56,7 +56,7 @@ func TestWorkersOfAllNodes(t *testing.T) {
 		expect("of a node", list(registry.Query{Limit: 9}, "n3"), "w2@n3 w5@n3")
 		page := list(registry.Query{Limit: 4}, "")
 		expect("a page", page, "w0@n1 w1@n2 w2@n3 w3@n1 …")
-		expect("the next", list(registry.Query{Limit: 4, After: page.Workers[3].Place()}, ""), "w4@n2 w5@n3")
+		expect("the next", list(registry.Query{Limit: 4, After: page.Value.Workers[3].Place()}, ""), "w4@n2 w5@n3")
 		if _, err := r.Workers.Workers(context.Background(), registry.Query{Namespace: "default", Limit: 1}, "n9"); !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("Workers of a node that does not exist: %v, want not found", err)
 		}
@@ -69,7 +69,7 @@ func TestWorkersOfAllNodes(t *testing.T) {
 		})
 		began := time.Now()
 		expect("without two nodes", list(registry.Query{Limit: 9}, ""), "w0@n1 w3@n1 not n2 not n3")
-		if took := time.Since(began); took > workers.WorkersTime+time.Second {
+		if took := time.Since(began); took > verb.PartTime+time.Second {
 			t.Errorf("Workers took %v", took)
 		}
 	})
@@ -102,7 +102,7 @@ func TestLostWorkersOfAllNodes(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := workersOf(list)
-			for _, w := range list.Workers {
+			for _, w := range list.Value.Workers {
 				if w.Lost != nil {
 					got += " (" + w.Name + " " + w.Lost.Reason + ")"
 				}
@@ -151,8 +151,8 @@ func TestLostClaimersOfAllNodes(t *testing.T) {
 		})
 		routertest.Pass(time.Minute)
 		list, err := f.Nodes[1].Workers.Workers(context.Background(), registry.Query{Namespace: routertest.Namespace, Limit: 9, Lost: true}, "")
-		if err != nil || workersOf(list) != "acks@n2 vanishes@n2" || list.Workers[0].Lost != nil || list.Workers[1].Lost == nil {
-			t.Errorf("workers = %+v, %v; want only the one that vanished marked as lost", list.Workers, err)
+		if err != nil || workersOf(list) != "acks@n2 vanishes@n2" || list.Value.Workers[0].Lost != nil || list.Value.Workers[1].Lost == nil {
+			t.Errorf("workers = %+v, %v; want only the one that vanished marked as lost", list.Value.Workers, err)
 		}
 	})
 }

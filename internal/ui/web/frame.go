@@ -5,6 +5,7 @@ import (
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/ui/visitor"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // slowRefresh is how often a page is refreshed when nothing happens, since ages, rates and other people's changes alter it.
@@ -31,10 +32,11 @@ type frame struct {
 	// Enqueues: this is the page for enqueuing a task.
 	Enqueues bool
 	Data     any
+	Missing  []pawltype.Missing // shards and nodes whose part the page lacks
 }
 
 func (s *Server) frame(req *Request, content *Screen) *frame {
-	f := &frame{Title: content.Title, Nav: s.counts.addTo(req.menu(), req), Here: req.Here(), Flash: req.takeFlash(), Theme: Theme(req.HTTP), NoRefresh: content.NoRefresh, NoKeys: NoKeys(req.HTTP), Me: req.me, Rights: visitor.Rights(req.me), Enqueues: req.nav == "/enqueue", Data: content.Data}
+	f := &frame{Title: content.Title, Nav: s.counts.addTo(req.menu(), req), Here: req.Here(), Flash: req.takeFlash(), Theme: Theme(req.HTTP), NoRefresh: content.NoRefresh, NoKeys: NoKeys(req.HTTP), Me: req.me, Rights: visitor.Rights(req.me), Enqueues: req.nav == "/enqueue", Data: content.Data, Missing: req.missing}
 	if req.several() {
 		f.Namespace = req.me.Namespace
 	}

@@ -4,25 +4,37 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/internal/ui/visitor"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // Request is a request for a page or an action.
 type Request struct {
 	Links
-	server *Server
-	left   bool // links lead out of the namespace, whose pages can't be shown
-	Writer http.ResponseWriter
-	Ctx    context.Context
-	Client *pawl.Client
-	me     *admin.Identity // nil: not looked up
-	Now    time.Time
-	nav    string // path of the menu's entry
+	server  *Server
+	left    bool // links lead out of the namespace, whose pages can't be shown
+	Writer  http.ResponseWriter
+	Ctx     context.Context
+	Client  *pawl.Client
+	me      *admin.Identity // nil: not looked up
+	Now     time.Time
+	nav     string             // path of the menu's entry
+	missing []pawltype.Missing // what the answers lacked
+}
+
+// Lacks notes that an answer lacked the part of some shards or nodes. The page names them.
+func (req *Request) Lacks(missing []pawltype.Missing) {
+	for _, m := range missing {
+		if !slices.ContainsFunc(req.missing, func(n pawltype.Missing) bool { return n.Node == m.Node && n.Shard == m.Shard }) {
+			req.missing = append(req.missing, m)
+		}
+	}
 }
 
 // Admin returns the API's calls for operators, with the visitor's rights.

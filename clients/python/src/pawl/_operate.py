@@ -43,10 +43,10 @@ def _queue(p: operator_pb2.Queue) -> Queue:
     return _messages.read(Queue, p)
 
 
-def list_queues(caller: _rpc.Caller, pattern: str, cursor: str) -> _rpc.Op[tuple[Sequence[Queue], str]]:
+def list_queues(caller: _rpc.Caller, pattern: str, cursor: str) -> _rpc.Op[_rpc.Listed[Queue]]:
     """Lists queues by name."""
     got = yield from caller.call(_LIST_QUEUES, operator_pb2.ListQueuesRequest(pattern=pattern, cursor=cursor))
-    return [_queue(p) for p in got.items], got.next_cursor
+    return _rpc.Listed([_queue(p) for p in got.items], got.next_cursor)
 
 
 def get_queue(caller: _rpc.Caller, queue: str) -> _rpc.Op[Queue]:
@@ -107,10 +107,10 @@ def groups(caller: _rpc.Caller, queue: str, poisoned: bool) -> _rpc.Op[Sequence[
     return [_messages.read(DeadGroup, p) for p in got.groups]
 
 
-def list_dead(caller: _rpc.Caller, filter: Filter, cursor: str) -> _rpc.Op[tuple[Sequence[TaskInfo], str]]:
+def list_dead(caller: _rpc.Caller, filter: Filter, cursor: str) -> _rpc.Op[_rpc.Listed[TaskInfo]]:
     """Lists the dead letters of a queue."""
     got = yield from caller.call(_LIST_DEAD, operator_pb2.ListDeadRequest(filter=_filter(filter), cursor=cursor))
-    return [task_info(p) for p in got.items], got.next_cursor
+    return _rpc.Listed([task_info(p) for p in got.items], got.next_cursor, got.missing)
 
 
 def replay(
@@ -145,10 +145,10 @@ def discard(
     return _messages.read(Discarded, got)
 
 
-def list_tasks(caller: _rpc.Caller, filter: Filter, cursor: str) -> _rpc.Op[tuple[Sequence[TaskInfo], str]]:
+def list_tasks(caller: _rpc.Caller, filter: Filter, cursor: str) -> _rpc.Op[_rpc.Listed[TaskInfo]]:
     """Lists tasks."""
     got = yield from caller.call(_LIST_TASKS, producer_pb2.ListTasksRequest(filter=_filter(filter), cursor=cursor))
-    return [task_info(p) for p in got.items], got.next_cursor
+    return _rpc.Listed([task_info(p) for p in got.items], got.next_cursor, got.missing)
 
 
 def explain(caller: _rpc.Caller, id: str) -> _rpc.Op[Explanation]:
@@ -196,10 +196,10 @@ def get_operation(caller: _rpc.Caller, id: str, wait: Seconds | None) -> _rpc.Op
     return _operation(got.operation)
 
 
-def list_operations(caller: _rpc.Caller, cursor: str) -> _rpc.Op[tuple[Sequence[Operation], str]]:
+def list_operations(caller: _rpc.Caller, cursor: str) -> _rpc.Op[_rpc.Listed[Operation]]:
     """Lists operations."""
     got = yield from caller.call(_LIST_OPERATIONS, operation_pb2.ListOperationsRequest(cursor=cursor))
-    return [_operation(p) for p in got.items], got.next_cursor
+    return _rpc.Listed([_operation(p) for p in got.items], got.next_cursor)
 
 
 def pause_operation(caller: _rpc.Caller, id: str, reason: str) -> _rpc.Op[Operation]:
@@ -220,10 +220,10 @@ def abort_operation(caller: _rpc.Caller, id: str, reason: str) -> _rpc.Op[Operat
     return _operation(got.operation)
 
 
-def list_workers(caller: _rpc.Caller, queue: str, type: str, lost: bool | None, cursor: str) -> _rpc.Op[tuple[Sequence[WorkerInfo], str]]:
+def list_workers(caller: _rpc.Caller, queue: str, type: str, lost: bool | None, cursor: str) -> _rpc.Op[_rpc.Listed[WorkerInfo]]:
     """Lists workers."""
     got = yield from caller.call(_LIST_WORKERS, worker_registry_pb2.ListWorkersRequest(queue=queue, type=type, lost=lost, cursor=cursor))
-    return [_messages.read(WorkerInfo, p) for p in got.items], got.next_cursor
+    return _rpc.Listed([_messages.read(WorkerInfo, p) for p in got.items], got.next_cursor)
 
 
 def quiet(caller: _rpc.Caller, id: str, reason: str, span: Seconds | None) -> _rpc.Op[WorkerInfo]:

@@ -118,6 +118,16 @@ class Latency:
 
 
 @dataclass(frozen=True)
+class Missing:
+    """A shard or a node that did not answer in time."""
+
+    node: str
+    """Its name; "": it is a shard."""
+    shard: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Queue:
     """What the broker knows about a queue."""
 
@@ -142,6 +152,8 @@ class Queue:
     version: int
     """The version of the settings, for put(if_version=...)."""
     created_at: datetime | None
+    missing: Sequence[Missing]
+    """The shards and nodes whose part of the numbers is missing."""
 
 
 @dataclass(frozen=True)
@@ -376,4 +388,5 @@ class Stats:
     wait: Latency | None
     run: Latency | None
     failing: Sequence[FailingType]
-    missing_nodes: Sequence[str]
+    missing: Sequence[Missing]
+    """The shards and nodes whose part is missing."""

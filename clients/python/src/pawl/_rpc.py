@@ -25,7 +25,7 @@ from pawl import errors
 from pawl._connection import Connection
 from pawl._encrypt import Encryption
 from pawl._gather import Gatherer
-from pawl.v1 import access_pb2, group_pb2, once_pb2, producer_pb2, schedule_pb2, worker_pb2
+from pawl.v1 import access_pb2, call_pb2, group_pb2, once_pb2, producer_pb2, schedule_pb2, worker_pb2
 
 T = TypeVar("T")
 Resp = TypeVar("Resp", bound=Message)
@@ -112,7 +112,25 @@ class Finish:
 Action = Union[Send, Pause, Wait, Do, Finish]
 Op = Generator[Action, Any, T]
 
-Page = Callable[[str], Op[tuple[Sequence[T], str]]]
+
+
+@dataclass(frozen=True)
+class Listed(Generic[T]):
+    """A page of a list."""
+
+    items: Sequence[T]
+    next_cursor: str
+    missing: Sequence[call_pb2.Missing] = ()
+    """The shards and nodes whose items are missing."""
+
+
+Page = Callable[[str], Op[Listed[T]]]
+
+
+def _incomplete(missing: call_pb2.Missing) -> errors.UnavailableError:
+    """Returns the error with which an incomplete list ends."""
+    who = f"node {missing.node}" if missing.node else f"shard {missing.shard}"
+    return errors.UnavailableError(f"the list is incomplete: {who}: {missing.reason}")
 """Gets the page of a list at a cursor, and the cursor of the next page, which is "" on the last page."""
 
 
@@ -298,23 +316,33 @@ class Caller:
         return errors.ClientClosedError("the client was closed") if self.connection.closed else err
 
     def pages(self, page: Page[T]) -> Iterator[T]:
-        """Iterates over a list, a page at a time, in this thread."""
+        """Iterates over a list, a page at a time, in this thread. If some of it is missing, that is an error at its end."""
         cursor = ""
+        missing: list[call_pb2.Missing] = []
         while True:
-            items, cursor = self.run(page(cursor))
-            yield from items
+            got = self.run(page(cursor))
+            yield from got.items
+            missing += got.missing
+            cursor = got.next_cursor
             if not cursor:
-                return
+                break
+        if missing:
+            raise _incomplete(missing[0])
 
     async def apages(self, page: Page[T]) -> AsyncIterator[T]:
         """Async version of pages."""
         cursor = ""
+        missing: list[call_pb2.Missing] = []
         while True:
-            items, cursor = await self.arun(page(cursor))
-            for item in items:
+            got = await self.arun(page(cursor))
+            for item in got.items:
                 yield item
+            missing += got.missing
+            cursor = got.next_cursor
             if not cursor:
-                return
+                break
+        if missing:
+            raise _incomplete(missing[0])
 
     def close(self) -> None:
         """Ends all calls, and all pauses between retries, with ClientClosedError."""

@@ -183,10 +183,10 @@ def _cancel(caller: _rpc.Caller, id: str, reason: str) -> _rpc.Op[GroupInfo]:
     return _group(response.group)
 
 
-def _members(caller: _rpc.Caller, id: str, cursor: str) -> _rpc.Op[tuple[Sequence[GroupMember], str]]:
+def _members(caller: _rpc.Caller, id: str, cursor: str) -> _rpc.Op[_rpc.Listed[GroupMember]]:
     request = group_pb2.ListGroupMembersRequest(group_id=id, cursor=cursor)
     response = yield from caller.call(_rpc.LIST_GROUP_MEMBERS, request)
-    return [_member(p) for p in response.items], response.next_cursor
+    return _rpc.Listed([_member(p) for p in response.items], response.next_cursor)
 
 
 def _group(p: group_pb2.Group) -> GroupInfo:

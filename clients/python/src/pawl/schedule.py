@@ -271,9 +271,9 @@ def _get(caller: _rpc.Caller, name: str) -> _rpc.Op[Schedule]:
     return _schedule(response.schedule)
 
 
-def _list(caller: _rpc.Caller, cursor: str) -> _rpc.Op[tuple[Sequence[Schedule], str]]:
+def _list(caller: _rpc.Caller, cursor: str) -> _rpc.Op[_rpc.Listed[Schedule]]:
     response = yield from caller.call(_rpc.LIST_SCHEDULES, schedule_pb2.ListSchedulesRequest(cursor=cursor))
-    return [_schedule(p) for p in response.items], response.next_cursor
+    return _rpc.Listed([_schedule(p) for p in response.items], response.next_cursor, response.missing)
 
 
 def _delete(caller: _rpc.Caller, name: str) -> _rpc.Op[None]:
@@ -296,10 +296,10 @@ def _trigger(caller: _rpc.Caller, name: str) -> _rpc.Op[Ref[Any]]:
     return Ref(caller, response.task_id, state=models.state_word(response.state))
 
 
-def _history(caller: _rpc.Caller, name: str, cursor: str) -> _rpc.Op[tuple[Sequence[Tick], str]]:
+def _history(caller: _rpc.Caller, name: str, cursor: str) -> _rpc.Op[_rpc.Listed[Tick]]:
     request = schedule_pb2.ListScheduleHistoryRequest(name=name, cursor=cursor)
     response = yield from caller.call(_rpc.LIST_SCHEDULE_HISTORY, request)
-    return [_tick(p) for p in response.items], response.next_cursor
+    return _rpc.Listed([_tick(p) for p in response.items], response.next_cursor)
 
 
 def _schedule(p: schedule_pb2.Schedule) -> Schedule:

@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"github.com/pawlq/pawl/pawltype"
@@ -38,18 +41,26 @@ func PatternArg(args []string) string {
 }
 
 // Collect reads pages until it has the requested number of items.
-func Collect[T any](l ListFlags, read func(pawltype.PageRequest) (pawltype.Page[T], error)) ([]T, string, error) {
-	var out []T
-	cursor := l.Cursor
+func Collect[T any](l ListFlags, read func(pawltype.PageRequest) (pawltype.Page[T], error)) (all pawltype.Page[T], err error) {
+	all.NextCursor = l.Cursor
 	for {
-		page, err := read(pawltype.PageRequest{Limit: min(l.Limit-len(out), 1000), Cursor: cursor})
+		page, err := read(pawltype.PageRequest{Limit: min(l.Limit-len(all.Items), 1000), Cursor: all.NextCursor})
 		if err != nil {
-			return nil, "", err
+			return pawltype.Page[T]{}, err
 		}
-		out = append(out, page.Items...)
-		cursor = page.NextCursor
-		if cursor == "" || len(out) >= l.Limit {
-			return out, cursor, nil
+		all.Items = append(all.Items, page.Items...)
+		all.Missing = JoinMissing(all.Missing, page.Missing)
+		if all.NextCursor = page.NextCursor; all.NextCursor == "" || len(all.Items) >= l.Limit {
+			return all, nil
 		}
 	}
+}
+
+// JoinMissing returns what is missing in either of two answers, each shard and node once.
+func JoinMissing(a, b []pawltype.Missing) []pawltype.Missing {
+	all := slices.Concat(a, b)
+	slices.SortStableFunc(all, func(x, y pawltype.Missing) int {
+		return cmp.Or(cmp.Compare(x.Node, y.Node), cmp.Compare(x.Shard, y.Shard))
+	})
+	return slices.CompactFunc(all, func(x, y pawltype.Missing) bool { return x.Node == y.Node && x.Shard == y.Shard })
 }

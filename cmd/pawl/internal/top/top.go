@@ -96,11 +96,12 @@ func takeShot(ctx context.Context, operator admin.Client) (shot, error) {
 	s := shot{at: time.Now(), sums: sumsOf(stats), moreQueues: queues.NextCursor != "", moreWorkers: workers.NextCursor != ""}
 	s.list(queues.Items, workers.Items)
 	s.note(stats)
-	s.away = slices.Sorted(maps.Keys(workers.Silent))
-	for _, node := range stats.MissingNodes {
-		if !slices.Contains(s.away, node) {
-			s.away = append(s.away, node)
+	for _, m := range cli.JoinMissing(cli.JoinMissing(queues.Missing, workers.Missing), stats.Missing) {
+		name := m.Node
+		if name == "" {
+			name = fmt.Sprintf("shard %d", m.Shard)
 		}
+		s.away = append(s.away, name)
 	}
 	return s, nil
 }

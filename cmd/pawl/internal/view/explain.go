@@ -61,6 +61,7 @@ type QueueExplain struct {
 	NextDue       time.Time  `json:"next_due,omitzero"`
 	OldestReadyAt time.Time  `json:"oldest_ready_at,omitzero"`
 	Partial       bool       `json:"partial"`
+	Missing       []Missing  `json:"missing,omitempty"`
 }
 
 // HeldKey is a key whose tasks wait for running ones.
@@ -97,7 +98,7 @@ func NewReasons(reasons []admin.Reason) []Reason {
 // NewQueueExplanation converts a queue's explanation.
 func NewQueueExplanation(e *admin.QueueExplanation) QueueExplain {
 	v := QueueExplain{Queue: e.Queue, Ready: e.Ready, Claimable: e.Claimable, Claimed: e.Claimed, Waiting: e.Waiting, Reasons: NewReasons(e.Reasons),
-		Keys: []HeldKey{}, IdleTypes: []IdleType{}, NextDue: e.NextDue, OldestReadyAt: e.OldestReadyAt, Partial: e.Partial}
+		Keys: []HeldKey{}, IdleTypes: []IdleType{}, NextDue: e.NextDue, OldestReadyAt: e.OldestReadyAt, Partial: e.Partial, Missing: NewMissing(e.Missing)}
 	for _, k := range e.Keys {
 		v.Keys = append(v.Keys, HeldKey(k))
 	}

@@ -1,6 +1,10 @@
 package view
 
-import "time"
+import (
+	"time"
+
+	"github.com/pawlq/pawl/pawltype"
+)
 
 // FailureGroup groups dead letters that failed alike.
 type FailureGroup struct {
@@ -18,6 +22,26 @@ type FailureGroup struct {
 
 // List is a list as in the REST API.
 type List[T any] struct {
-	Items      []T    `json:"items"`
-	NextCursor string `json:"next_cursor,omitempty"`
+	Items      []T       `json:"items"`
+	NextCursor string    `json:"next_cursor,omitempty"`
+	Missing    []Missing `json:"missing,omitempty"`
+}
+
+// Missing is a shard or a node whose part is missing.
+type Missing struct {
+	Node   string  `json:"node,omitempty"`
+	Shard  *uint32 `json:"shard,omitempty"`
+	Reason string  `json:"reason"`
+}
+
+// NewMissing returns the view of what is missing.
+func NewMissing(list []pawltype.Missing) (out []Missing) {
+	for _, m := range list {
+		v := Missing{Node: m.Node, Reason: m.Reason}
+		if m.Node == "" {
+			v.Shard = &m.Shard
+		}
+		out = append(out, v)
+	}
+	return out
 }

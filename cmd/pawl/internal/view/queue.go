@@ -60,6 +60,7 @@ type Queue struct {
 	Version         int64           `json:"version"`
 	CreatedAt       time.Time       `json:"created_at,omitzero"`
 	Parts           []Part          `json:"parts,omitempty"`
+	Missing         []Missing       `json:"missing,omitempty"`
 }
 
 // Hold is a pause of a whole queue.
@@ -150,7 +151,7 @@ func NewQueue(q *admin.Queue) Queue {
 		Queue: q.Name, Paused: q.Paused, PausedReason: q.PausedReason, PausedBy: q.PausedBy, PausedAt: q.PausedAt,
 		Depth: Depth(q.Depth), ReadyByPriority: Priority(q.ReadyByPriority), OldestReadyAge: q.OldestReady.Seconds(),
 		Settings: NewSettings(q.Settings), Version: q.Version, CreatedAt: q.CreatedAt, Parts: make([]Part, len(q.Parts)),
-		Breakers: NewBreakers(q), BreakersOpen: q.BreakersOpen,
+		Breakers: NewBreakers(q), BreakersOpen: q.BreakersOpen, Missing: NewMissing(q.Missing),
 	}
 	v.setRates(q)
 	for _, h := range q.PausedSubsets {

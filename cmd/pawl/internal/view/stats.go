@@ -9,19 +9,19 @@ import (
 
 // Stats is what -o json and yaml print: the REST API's answer, with the steps as a list.
 type Stats struct {
-	Queue        string        `json:"queue,omitempty"`
-	Window       string        `json:"window"`
-	Step         string        `json:"step"`
-	Start        time.Time     `json:"start"`
-	Totals       Counts        `json:"totals"`
-	Steps        []Counts      `json:"steps"`
-	FailureRate  float64       `json:"failure_rate"`
-	Wait         Latency       `json:"wait"`
-	Run          Latency       `json:"run"`
-	Failing      []FailingType `json:"failing,omitempty"`
-	Queues       *QueueTotals  `json:"queues,omitempty"`
-	Attention    []Attention   `json:"attention,omitempty"`
-	MissingNodes []string      `json:"missing_nodes,omitempty"`
+	Queue       string        `json:"queue,omitempty"`
+	Window      string        `json:"window"`
+	Step        string        `json:"step"`
+	Start       time.Time     `json:"start"`
+	Totals      Counts        `json:"totals"`
+	Steps       []Counts      `json:"steps"`
+	FailureRate float64       `json:"failure_rate"`
+	Wait        Latency       `json:"wait"`
+	Run         Latency       `json:"run"`
+	Failing     []FailingType `json:"failing,omitempty"`
+	Queues      *QueueTotals  `json:"queues,omitempty"`
+	Attention   []Attention   `json:"attention,omitempty"`
+	Missing     []Missing     `json:"missing,omitempty"`
 }
 
 // Counts counts events by kind.
@@ -112,7 +112,7 @@ func NewLatency(l admin.Latency) Latency {
 // NewStats converts a namespace's statistics.
 func NewStats(queue string, s *admin.Stats) Stats {
 	v := Stats{Queue: queue, Window: text.Period(s.Window), Step: text.Period(s.Step), Start: s.Start, Totals: NewCounts(s.Totals), FailureRate: s.FailureRate,
-		Wait: NewLatency(s.Wait), Run: NewLatency(s.Run), MissingNodes: s.MissingNodes, Steps: make([]Counts, len(s.Series))}
+		Wait: NewLatency(s.Wait), Run: NewLatency(s.Run), Missing: NewMissing(s.Missing), Steps: make([]Counts, len(s.Series))}
 	for i, c := range s.Series {
 		v.Steps[i] = NewCounts(c)
 	}

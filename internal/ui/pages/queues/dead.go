@@ -119,10 +119,12 @@ func (d *deadView) addTrend(req *web.Request) error {
 			return err
 		}
 		d.Total = d.ofState(q.Depth.Dead, q.Depth.Poisoned)
+		req.Lacks(q.Missing)
 		if lately, err = req.Admin().Queues().Stats(req.Ctx, d.Queue, trendTime); err != nil {
 			return err
 		}
 	}
+	req.Lacks(lately.Missing)
 	n := make([]int64, len(lately.Series))
 	for i, e := range lately.Series {
 		n[i] = d.ofState(e.Dead, e.Poisoned)
@@ -147,6 +149,7 @@ func (d *deadView) addQueues(req *web.Request) error {
 	if err != nil {
 		return err
 	}
+	req.Lacks(page.Missing)
 	d.Queues = []deadQueue{{Name: "all queues", N: d.Total, URL: req.Here("queue", ""), On: d.Queue == ""}}
 	if d.Queue != "" {
 		d.Queues[0].N = 0 // unknown
@@ -176,6 +179,7 @@ func (d *deadView) addGroups(req *web.Request) error {
 		return err
 	}
 	d.Partial = groups.Partial
+	req.Lacks(groups.Missing)
 	d.Cut = max(len(groups.Groups)-maxGroups, 0)
 	counted := int64(0)
 	for _, g := range groups.Groups {
@@ -198,6 +202,7 @@ func (d *deadView) addRecent(req *web.Request) error {
 	}
 	page, err := req.Admin().Tasks().ListPage(req.Ctx, admin.Filter{Queue: d.Queue, States: []pawltype.State{d.State}}, pawltype.PageRequest{Limit: recentDead})
 	d.Recent = page.Items
+	req.Lacks(page.Missing)
 	return err
 }
 
@@ -215,6 +220,7 @@ func showArchive(req *web.Request) (*web.Screen, error) {
 	if err != nil {
 		return nil, err
 	}
+	req.Lacks(page.Missing)
 	return &web.Screen{Title: "Archive of dead letters", Data: archiveView{Queue: req.Query("queue"), Items: page.Items, More: req.More(page.NextCursor)}}, nil
 }
 

@@ -65,6 +65,7 @@ func showOverview(req *web.Request) (*web.Screen, error) {
 	if err != nil {
 		return nil, err
 	}
+	req.Lacks(stats.Missing)
 	t := stats.Queues
 	view := &overviewView{Totals: t, Stats: &stats.Stats, Windows: windows, Chart: chart.Throughput("Tasks ended and enqueued", &stats.Stats),
 		Counts: chart.DepthCounts(admin.Depth{Scheduled: t.Scheduled, Ready: t.Ready, Claimed: t.Claimed, Retrying: t.Retrying, Dead: t.Dead, Poisoned: t.Poisoned})}
@@ -109,6 +110,7 @@ func (o *overviewView) addQueues(req *web.Request) error {
 		return err
 	}
 	slices.SortStableFunc(page.Items, func(a, b *admin.Queue) int { return cmp.Compare(busyness(b.Depth), busyness(a.Depth)) })
+	req.Lacks(page.Missing)
 	for _, q := range page.Items[:min(len(page.Items), busyQueues)] {
 		o.Busy = append(o.Busy, rowOf(q))
 	}

@@ -1,6 +1,7 @@
 package queues
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"time"
@@ -104,6 +105,7 @@ func showQueues(req *web.Request) (*web.Screen, error) {
 		return nil, err
 	}
 	view.More = req.MoreByName(page.NextCursor)
+	req.Lacks(page.Missing)
 	for _, q := range page.Items {
 		view.Rows = append(view.Rows, rowOf(q))
 	}
@@ -153,6 +155,8 @@ func showQueue(req *web.Request) (*web.Screen, error) {
 	if err != nil {
 		return nil, err
 	}
+	req.Lacks(q.Missing)
+	req.Lacks(workers.Missing)
 	for _, w := range workers.Items {
 		view.Workers = append(view.Workers, workerRowOf(w))
 	}
@@ -190,9 +194,12 @@ func (q *queueView) addStats(req *web.Request) error {
 	if q.Stats, err = req.Admin().Queues().Stats(req.Ctx, q.Name, window); err != nil {
 		return err
 	}
+	req.Lacks(q.Stats.Missing)
 	q.Windows, q.Chart, q.Drain = chips, chart.Throughput("Tasks of the queue ended and enqueued", q.Stats), drainText(q.Queue)
 	addMarkers(req, &q.Chart, q.Name, "", ownMarkers(q.Queue)...)
-	q.Scale, err = req.Admin().Queues().Scale(req.Ctx, q.Name, 0, 0)
+	if q.Scale, err = req.Admin().Queues().Scale(req.Ctx, q.Name, 0, 0); errors.Is(err, pawltype.ErrUnavailable) { // it needs all shards
+		return nil
+	}
 	return err
 }
 

@@ -50,7 +50,6 @@ type typesView struct {
 	Window       string // "1h"
 	Windows      []web.Chip
 	Picks        []web.Chip
-	Missing      []string // nodes that did not answer
 	web.Names
 	web.More
 }
@@ -74,7 +73,8 @@ func showTypes(req *web.Request) (*web.Screen, error) {
 	if err = view.Refuse(err); err != nil {
 		return nil, err
 	}
-	view.More, view.Missing = req.MoreByName(page.NextCursor), page.MissingNodes
+	view.More = req.MoreByName(page.NextCursor)
+	req.Lacks(page.Missing)
 	for _, t := range page.Items {
 		view.Rows = append(view.Rows, typeRowOf(req, t, view))
 	}
@@ -151,6 +151,7 @@ func showType(req *web.Request) (*web.Screen, error) {
 	if err != nil {
 		return nil, err
 	}
+	req.Lacks(s.Missing)
 	view := &typeView{TypeStats: s, Apart: name != humanize.Other, Windows: windows, In: typeQueueChips(req, s),
 		Chart: chart.Throughput("Tasks of the type enqueued and ended", &s.Stats), Shares: chart.NewShares(&s.Stats),
 		Runs: chart.NewHistogram("How long tasks ran", s.RunHistogram, s.Run), Waits: chart.NewHistogram("How long tasks waited", s.WaitHistogram, s.Wait)}

@@ -37,21 +37,3 @@ func TestChangesSinceADeploy(t *testing.T) {
 		t.Error("deployOf compares something without a deploy, or too early")
 	}
 }
-
-// TestTypesWithoutSomeNodes: the list names the nodes whose figures are missing, even if it is empty because of them.
-func TestTypesWithoutSomeNodes(t *testing.T) {
-	const want = "Figures of nodes that did not answer are missing: n2, n3."
-	one := typeRow{Type: &admin.Type{Name: "mail.welcome"}}
-	for _, c := range []struct {
-		view typesView
-		want bool
-	}{
-		{typesView{Rows: []typeRow{one}, Missing: []string{"n2", "n3"}}, true},
-		{typesView{Missing: []string{"n2", "n3"}}, true},
-		{typesView{Rows: []typeRow{one}}, false},
-	} {
-		if text, _ := rendered(t, "types", &c.view); strings.Contains(text, want) != c.want || !c.want && strings.Contains(text, "Figures of nodes") {
-			t.Errorf("the page of %d types with missing nodes %q has the text %q", len(c.view.Rows), c.view.Missing, text)
-		}
-	}
-}

@@ -31,7 +31,6 @@ const workersLimit = 40
 type workersView struct {
 	Rows           []workerRow
 	Queue          string
-	Silent         []form.Fact // nodes that didn't answer, and why
 	Slots          int
 	Busy           int
 	GettingStarted string // the command, shown if there are no workers
@@ -123,9 +122,7 @@ func showWorkers(req *web.Request) (*web.Screen, error) {
 			view.Busy += w.Running
 		}
 	}
-	for _, node := range slices.Sorted(maps.Keys(page.Silent)) {
-		view.Silent = append(view.Silent, form.Fact{Name: node, Value: page.Silent[node]})
-	}
+	req.Lacks(page.Missing)
 	if len(view.Rows) == 0 {
 		view.GettingStarted = req.Caller().Command("pawl work --type mail.welcome --queue " + format.ShellWord(cmp.Or(view.Queue, "mail")) + " --exec cat")
 	}

@@ -79,6 +79,7 @@ func (view *auditView) find(req *web.Request) error {
 		if err != nil {
 			return err
 		}
+		req.Lacks(page.Missing)
 		for _, e := range page.Items {
 			view.Rows = append(view.Rows, auditRowOf(req, e))
 		}

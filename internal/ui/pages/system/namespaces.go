@@ -55,6 +55,7 @@ func showNamespaces(req *web.Request) (*web.Screen, error) {
 	}
 	view.More = req.MoreByName(page.NextCursor)
 	for _, n := range page.Items {
+		req.Lacks(n.Missing)
 		view.Rows = append(view.Rows, namespaceRow{n, visitor.BasePath(req.Root(), n.Name) + "/", n.Name == me.Namespace, quotaRows(&n.Quotas, n.Usage)})
 	}
 	return &web.Screen{Title: "Namespaces", Data: view}, nil

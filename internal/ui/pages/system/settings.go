@@ -49,6 +49,7 @@ func showSettings(req *web.Request) (*web.Screen, error) {
 	if theme == "" {
 		theme = "system"
 	}
+	req.Lacks(bounds.Missing)
 	return &web.Screen{Title: "Settings", Data: settingsView{Server: server, Bounds: bounds, Quotas: quotaRows(&bounds.Quotas, bounds.Usage), Limits: limitFacts(bounds.Limits), Me: me, QueuePatterns: orAny(me.Queues), Theme: theme, Keys: keysWord(req.HTTP), Name: visitor.Name(req.HTTP), Base: req.Root()}}, nil
 }
 

@@ -46,6 +46,7 @@ func showGroups(req *web.Request) (*web.Screen, error) {
 	if err != nil {
 		return nil, err
 	}
+	req.Lacks(page.Missing)
 	view := groupsView{More: req.More(page.NextCursor)}
 	for _, g := range page.Items {
 		view.Rows = append(view.Rows, groupRowOf(g))

@@ -70,6 +70,7 @@ func showSchedules(req *web.Request) (*web.Screen, error) {
 	if err != nil {
 		return nil, err
 	}
+	req.Lacks(page.Missing)
 	view := schedulesView{More: req.More(page.NextCursor)}
 	for _, s := range page.Items {
 		view.Rows = append(view.Rows, scheduleRow{s, ruleText(s)})

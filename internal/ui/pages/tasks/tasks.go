@@ -87,6 +87,7 @@ func (view *tasksView) find(req *web.Request, filter admin.Filter) error {
 			return err
 		}
 		view.Tasks = append(view.Tasks, page.Items...)
+		req.Lacks(page.Missing)
 		cursor = page.NextCursor
 		if cursor == "" || len(view.Tasks) >= tasksLimit {
 			view.Searched = nil

@@ -8,6 +8,7 @@ import google.protobuf.duration_pb2
 import google.protobuf.internal.containers
 import google.protobuf.message
 import google.protobuf.timestamp_pb2
+import pawl.v1.call_pb2
 import typing
 import typing_extensions
 
@@ -408,6 +409,7 @@ class Namespace(google.protobuf.message.Message):
     CREATED_BY_FIELD_NUMBER: builtins.int
     QUOTAS_FIELD_NUMBER: builtins.int
     USAGE_FIELD_NUMBER: builtins.int
+    MISSING_FIELD_NUMBER: builtins.int
     name: typing.Text
     @property
     def created_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
@@ -417,8 +419,10 @@ class Namespace(google.protobuf.message.Message):
     @property
     def quotas(self) -> global___Quotas: ...
     @property
-    def usage(self) -> global___NamespaceUsage:
-        """unset: not all shards have reported theirs"""
+    def usage(self) -> global___NamespaceUsage: ...
+    @property
+    def missing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.call_pb2.Missing]:
+        """shards whose part of the usage is missing, and why"""
         pass
     def __init__(self,
         *,
@@ -427,9 +431,10 @@ class Namespace(google.protobuf.message.Message):
         created_by: typing.Text = ...,
         quotas: typing.Optional[global___Quotas] = ...,
         usage: typing.Optional[global___NamespaceUsage] = ...,
+        missing: typing.Optional[typing.Iterable[pawl.v1.call_pb2.Missing]] = ...,
         ) -> None: ...
     def HasField(self, field_name: typing_extensions.Literal["created_at",b"created_at","quotas",b"quotas","usage",b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["created_at",b"created_at","created_by",b"created_by","name",b"name","quotas",b"quotas","usage",b"usage"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["created_at",b"created_at","created_by",b"created_by","missing",b"missing","name",b"name","quotas",b"quotas","usage",b"usage"]) -> None: ...
 global___Namespace = Namespace
 
 class Quotas(google.protobuf.message.Message):
@@ -589,6 +594,7 @@ class GetLimitsResponse(google.protobuf.message.Message):
     NAMESPACE_FIELD_NUMBER: builtins.int
     QUOTAS_FIELD_NUMBER: builtins.int
     USAGE_FIELD_NUMBER: builtins.int
+    MISSING_FIELD_NUMBER: builtins.int
     @property
     def limits(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Limit]: ...
     namespace: typing.Text
@@ -598,7 +604,11 @@ class GetLimitsResponse(google.protobuf.message.Message):
     def quotas(self) -> global___Quotas: ...
     @property
     def usage(self) -> global___NamespaceUsage:
-        """unset: not all shards have reported theirs, or the caller's token is limited to some queues"""
+        """unset: the caller's token is limited to some queues"""
+        pass
+    @property
+    def missing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.call_pb2.Missing]:
+        """shards whose part of the usage is missing, and why"""
         pass
     def __init__(self,
         *,
@@ -606,9 +616,10 @@ class GetLimitsResponse(google.protobuf.message.Message):
         namespace: typing.Text = ...,
         quotas: typing.Optional[global___Quotas] = ...,
         usage: typing.Optional[global___NamespaceUsage] = ...,
+        missing: typing.Optional[typing.Iterable[pawl.v1.call_pb2.Missing]] = ...,
         ) -> None: ...
     def HasField(self, field_name: typing_extensions.Literal["quotas",b"quotas","usage",b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["limits",b"limits","namespace",b"namespace","quotas",b"quotas","usage",b"usage"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["limits",b"limits","missing",b"missing","namespace",b"namespace","quotas",b"quotas","usage",b"usage"]) -> None: ...
 global___GetLimitsResponse = GetLimitsResponse
 
 class Limit(google.protobuf.message.Message):

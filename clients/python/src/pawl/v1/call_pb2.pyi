@@ -163,6 +163,28 @@ class Route(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing_extensions.Literal["address",b"address"]) -> typing.Optional[typing_extensions.Literal["get","post","put","patch","delete"]]: ...
 global___Route = Route
 
+class Missing(google.protobuf.message.Message):
+    """Missing is a shard or a node whose part a response lacks, because it did not answer in time. Everything else in the response is as if it had nothing."""
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+    NODE_FIELD_NUMBER: builtins.int
+    SHARD_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    node: typing.Text
+    """its name; empty: a shard is missing"""
+
+    shard: builtins.int
+    """its number; 0 is the system shard"""
+
+    reason: typing.Text
+    def __init__(self,
+        *,
+        node: typing.Text = ...,
+        shard: builtins.int = ...,
+        reason: typing.Text = ...,
+        ) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["node",b"node","reason",b"reason","shard",b"shard"]) -> None: ...
+global___Missing = Missing
+
 CALL_FIELD_NUMBER: builtins.int
 call: google.protobuf.internal.extension_dict._ExtensionFieldDescriptor[google.protobuf.descriptor_pb2.MethodOptions, global___Call]
 """call says who may make a call, and where REST serves it. The server reads it from here, so that a call is described once."""

@@ -13,10 +13,11 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from pawl.v1 import call_pb2 as pawl_dot_v1_dot_call__pb2
 from pawl.v1 import task_pb2 as pawl_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15pawl/v1/explain.proto\x12\x07pawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/task.proto\"%\n\x12\x45xplainTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\"\xb2\x01\n\x13\x45xplainTaskResponse\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x1d\n\x05state\x18\x02 \x01(\x0e\x32\x0e.pawl.v1.State\x12\x1f\n\x06status\x18\x03 \x01(\x0e\x32\x0f.pawl.v1.Status\x12\r\n\x05queue\x18\x04 \x01(\t\x12\x0c\n\x04type\x18\x05 \x01(\t\x12\x0b\n\x03key\x18\x06 \x01(\t\x12 \n\x07reasons\x18\x07 \x03(\x0b\x32\x0f.pawl.v1.Reason\"\xb5\x03\n\x06Reason\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x0e\n\x06\x63hange\x18\x03 \x01(\t\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05queue\x18\x06 \x01(\t\x12\x0c\n\x04type\x18\x07 \x01(\t\x12\x0b\n\x03key\x18\x08 \x01(\t\x12\r\n\x05\x63\x61use\x18\t \x01(\t\x12\r\n\x05\x65rror\x18\n \x01(\t\x12\r\n\x05limit\x18\x0b \x01(\x05\x12\"\n\x04rate\x18\x0c \x01(\x0b\x32\x14.pawl.v1.Reason.Rate\x12 \n\x07running\x18\r \x03(\x0b\x32\x0f.pawl.v1.Runner\x12\r\n\x05types\x18\x0e \x03(\t\x12\r\n\x05\x63ount\x18\x0f \x01(\x03\x12\x0c\n\x04more\x18\x10 \x01(\x08\x12\r\n\x05shard\x18\x11 \x01(\r\x1aO\n\x04Rate\x12\r\n\x05limit\x18\x01 \x01(\x05\x12)\n\x06period\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05\x62urst\x18\x03 \x01(\x05\"\x7f\n\x06Runner\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12)\n\x05since\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"$\n\x13\x45xplainQueueRequest\x12\r\n\x05queue\x18\x01 \x01(\t\"\xc6\x02\n\x14\x45xplainQueueResponse\x12\r\n\x05queue\x18\x01 \x01(\t\x12\r\n\x05ready\x18\x02 \x01(\x03\x12\x11\n\tclaimable\x18\x03 \x01(\x03\x12\x0f\n\x07\x63laimed\x18\x04 \x01(\x03\x12\x0f\n\x07waiting\x18\x05 \x01(\x03\x12 \n\x07reasons\x18\x06 \x03(\x0b\x32\x0f.pawl.v1.Reason\x12\x1e\n\x04keys\x18\x07 \x03(\x0b\x32\x10.pawl.v1.HeldKey\x12%\n\nidle_types\x18\x08 \x03(\x0b\x32\x11.pawl.v1.IdleType\x12,\n\x08next_due\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0foldest_ready_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07partial\x18\x0b \x01(\x08\"^\n\x07HeldKey\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\r\n\x05tasks\x18\x03 \x01(\x03\x12)\n\x05until\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\'\n\x08IdleType\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\r\n\x05tasks\x18\x02 \x01(\x03\x42*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15pawl/v1/explain.proto\x12\x07pawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x12pawl/v1/task.proto\"%\n\x12\x45xplainTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\"\xb2\x01\n\x13\x45xplainTaskResponse\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x1d\n\x05state\x18\x02 \x01(\x0e\x32\x0e.pawl.v1.State\x12\x1f\n\x06status\x18\x03 \x01(\x0e\x32\x0f.pawl.v1.Status\x12\r\n\x05queue\x18\x04 \x01(\t\x12\x0c\n\x04type\x18\x05 \x01(\t\x12\x0b\n\x03key\x18\x06 \x01(\t\x12 \n\x07reasons\x18\x07 \x03(\x0b\x32\x0f.pawl.v1.Reason\"\xb5\x03\n\x06Reason\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x0e\n\x06\x63hange\x18\x03 \x01(\t\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05queue\x18\x06 \x01(\t\x12\x0c\n\x04type\x18\x07 \x01(\t\x12\x0b\n\x03key\x18\x08 \x01(\t\x12\r\n\x05\x63\x61use\x18\t \x01(\t\x12\r\n\x05\x65rror\x18\n \x01(\t\x12\r\n\x05limit\x18\x0b \x01(\x05\x12\"\n\x04rate\x18\x0c \x01(\x0b\x32\x14.pawl.v1.Reason.Rate\x12 \n\x07running\x18\r \x03(\x0b\x32\x0f.pawl.v1.Runner\x12\r\n\x05types\x18\x0e \x03(\t\x12\r\n\x05\x63ount\x18\x0f \x01(\x03\x12\x0c\n\x04more\x18\x10 \x01(\x08\x12\r\n\x05shard\x18\x11 \x01(\r\x1aO\n\x04Rate\x12\r\n\x05limit\x18\x01 \x01(\x05\x12)\n\x06period\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05\x62urst\x18\x03 \x01(\x05\"\x7f\n\x06Runner\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12)\n\x05since\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"$\n\x13\x45xplainQueueRequest\x12\r\n\x05queue\x18\x01 \x01(\t\"\xe9\x02\n\x14\x45xplainQueueResponse\x12\r\n\x05queue\x18\x01 \x01(\t\x12\r\n\x05ready\x18\x02 \x01(\x03\x12\x11\n\tclaimable\x18\x03 \x01(\x03\x12\x0f\n\x07\x63laimed\x18\x04 \x01(\x03\x12\x0f\n\x07waiting\x18\x05 \x01(\x03\x12 \n\x07reasons\x18\x06 \x03(\x0b\x32\x0f.pawl.v1.Reason\x12\x1e\n\x04keys\x18\x07 \x03(\x0b\x32\x10.pawl.v1.HeldKey\x12%\n\nidle_types\x18\x08 \x03(\x0b\x32\x11.pawl.v1.IdleType\x12,\n\x08next_due\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0foldest_ready_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07partial\x18\x0b \x01(\x08\x12!\n\x07missing\x18\x0c \x03(\x0b\x32\x10.pawl.v1.Missing\"^\n\x07HeldKey\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\r\n\x05tasks\x18\x03 \x01(\x03\x12)\n\x05until\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\'\n\x08IdleType\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\r\n\x05tasks\x18\x02 \x01(\x03\x42*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pawl.v1.explain_pb2', globals())
@@ -24,22 +25,22 @@ if _descriptor._USE_C_DESCRIPTORS == False:
 
   DESCRIPTOR._options = None
   DESCRIPTOR._serialized_options = b'Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1'
-  _EXPLAINTASKREQUEST._serialized_start=119
-  _EXPLAINTASKREQUEST._serialized_end=156
-  _EXPLAINTASKRESPONSE._serialized_start=159
-  _EXPLAINTASKRESPONSE._serialized_end=337
-  _REASON._serialized_start=340
-  _REASON._serialized_end=777
-  _REASON_RATE._serialized_start=698
-  _REASON_RATE._serialized_end=777
-  _RUNNER._serialized_start=779
-  _RUNNER._serialized_end=906
-  _EXPLAINQUEUEREQUEST._serialized_start=908
-  _EXPLAINQUEUEREQUEST._serialized_end=944
-  _EXPLAINQUEUERESPONSE._serialized_start=947
-  _EXPLAINQUEUERESPONSE._serialized_end=1273
-  _HELDKEY._serialized_start=1275
-  _HELDKEY._serialized_end=1369
-  _IDLETYPE._serialized_start=1371
-  _IDLETYPE._serialized_end=1410
+  _EXPLAINTASKREQUEST._serialized_start=139
+  _EXPLAINTASKREQUEST._serialized_end=176
+  _EXPLAINTASKRESPONSE._serialized_start=179
+  _EXPLAINTASKRESPONSE._serialized_end=357
+  _REASON._serialized_start=360
+  _REASON._serialized_end=797
+  _REASON_RATE._serialized_start=718
+  _REASON_RATE._serialized_end=797
+  _RUNNER._serialized_start=799
+  _RUNNER._serialized_end=926
+  _EXPLAINQUEUEREQUEST._serialized_start=928
+  _EXPLAINQUEUEREQUEST._serialized_end=964
+  _EXPLAINQUEUERESPONSE._serialized_start=967
+  _EXPLAINQUEUERESPONSE._serialized_end=1328
+  _HELDKEY._serialized_start=1330
+  _HELDKEY._serialized_end=1424
+  _IDLETYPE._serialized_start=1426
+  _IDLETYPE._serialized_end=1465
 # @@protoc_insertion_point(module_scope)

@@ -8,6 +8,7 @@ import google.protobuf.duration_pb2
 import google.protobuf.internal.containers
 import google.protobuf.message
 import google.protobuf.timestamp_pb2
+import pawl.v1.call_pb2
 import pawl.v1.task_pb2
 import typing
 import typing_extensions
@@ -225,6 +226,7 @@ class ExplainQueueResponse(google.protobuf.message.Message):
     NEXT_DUE_FIELD_NUMBER: builtins.int
     OLDEST_READY_AT_FIELD_NUMBER: builtins.int
     PARTIAL_FIELD_NUMBER: builtins.int
+    MISSING_FIELD_NUMBER: builtins.int
     queue: typing.Text
     ready: builtins.int
     claimable: builtins.int
@@ -258,8 +260,12 @@ class ExplainQueueResponse(google.protobuf.message.Message):
         """since when the oldest ready task has been ready"""
         pass
     partial: builtins.bool
-    """A shard could not be reached, or has more than 250,000 keys: the numbers leave it out."""
+    """A shard is missing, or has more than 250,000 keys: the numbers leave it out."""
 
+    @property
+    def missing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.call_pb2.Missing]:
+        """shards and nodes whose part is missing, and why"""
+        pass
     def __init__(self,
         *,
         queue: typing.Text = ...,
@@ -273,9 +279,10 @@ class ExplainQueueResponse(google.protobuf.message.Message):
         next_due: typing.Optional[google.protobuf.timestamp_pb2.Timestamp] = ...,
         oldest_ready_at: typing.Optional[google.protobuf.timestamp_pb2.Timestamp] = ...,
         partial: builtins.bool = ...,
+        missing: typing.Optional[typing.Iterable[pawl.v1.call_pb2.Missing]] = ...,
         ) -> None: ...
     def HasField(self, field_name: typing_extensions.Literal["next_due",b"next_due","oldest_ready_at",b"oldest_ready_at"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["claimable",b"claimable","claimed",b"claimed","idle_types",b"idle_types","keys",b"keys","next_due",b"next_due","oldest_ready_at",b"oldest_ready_at","partial",b"partial","queue",b"queue","ready",b"ready","reasons",b"reasons","waiting",b"waiting"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["claimable",b"claimable","claimed",b"claimed","idle_types",b"idle_types","keys",b"keys","missing",b"missing","next_due",b"next_due","oldest_ready_at",b"oldest_ready_at","partial",b"partial","queue",b"queue","ready",b"ready","reasons",b"reasons","waiting",b"waiting"]) -> None: ...
 global___ExplainQueueResponse = ExplainQueueResponse
 
 class HeldKey(google.protobuf.message.Message):

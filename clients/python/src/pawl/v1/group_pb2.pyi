@@ -9,6 +9,7 @@ import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import google.protobuf.timestamp_pb2
+import pawl.v1.call_pb2
 import pawl.v1.chain_pb2
 import pawl.v1.producer_pb2
 import pawl.v1.task_pb2
@@ -297,17 +298,23 @@ class ListGroupsResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ITEMS_FIELD_NUMBER: builtins.int
     NEXT_CURSOR_FIELD_NUMBER: builtins.int
+    MISSING_FIELD_NUMBER: builtins.int
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Group]: ...
     next_cursor: typing.Text
     """"" on the last page"""
 
+    @property
+    def missing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.call_pb2.Missing]:
+        """shards and nodes whose part is missing, and why"""
+        pass
     def __init__(self,
         *,
         items: typing.Optional[typing.Iterable[global___Group]] = ...,
         next_cursor: typing.Text = ...,
+        missing: typing.Optional[typing.Iterable[pawl.v1.call_pb2.Missing]] = ...,
         ) -> None: ...
-    def ClearField(self, field_name: typing_extensions.Literal["items",b"items","next_cursor",b"next_cursor"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["items",b"items","missing",b"missing","next_cursor",b"next_cursor"]) -> None: ...
 global___ListGroupsResponse = ListGroupsResponse
 
 class ListGroupMembersRequest(google.protobuf.message.Message):

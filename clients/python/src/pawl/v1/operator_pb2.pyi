@@ -10,6 +10,7 @@ import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import google.protobuf.timestamp_pb2
 import pawl.v1.breaker_pb2
+import pawl.v1.call_pb2
 import pawl.v1.stats_pb2
 import pawl.v1.task_pb2
 import typing
@@ -393,6 +394,7 @@ class Queue(google.protobuf.message.Message):
     DRAIN_SECONDS_FIELD_NUMBER: builtins.int
     WORKERS_FIELD_NUMBER: builtins.int
     SERIES_FIELD_NUMBER: builtins.int
+    MISSING_FIELD_NUMBER: builtins.int
     queue: typing.Text
     paused: builtins.bool
     paused_reason: typing.Text
@@ -452,6 +454,10 @@ class Queue(google.protobuf.message.Message):
     def series(self) -> pawl.v1.stats_pb2.QueueSeries:
         """set by ListQueues if requested"""
         pass
+    @property
+    def missing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.call_pb2.Missing]:
+        """shards and nodes whose part of the numbers is missing, and why"""
+        pass
     def __init__(self,
         *,
         queue: typing.Text = ...,
@@ -475,9 +481,10 @@ class Queue(google.protobuf.message.Message):
         drain_seconds: typing.Optional[builtins.float] = ...,
         workers: typing.Optional[builtins.int] = ...,
         series: typing.Optional[pawl.v1.stats_pb2.QueueSeries] = ...,
+        missing: typing.Optional[typing.Iterable[pawl.v1.call_pb2.Missing]] = ...,
         ) -> None: ...
     def HasField(self, field_name: typing_extensions.Literal["_drain_seconds",b"_drain_seconds","_workers",b"_workers","created_at",b"created_at","depth",b"depth","drain_seconds",b"drain_seconds","paused_at",b"paused_at","rates",b"rates","ready_by_priority",b"ready_by_priority","run",b"run","series",b"series","settings",b"settings","wait",b"wait","workers",b"workers"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["_drain_seconds",b"_drain_seconds","_workers",b"_workers","breakers",b"breakers","breakers_open",b"breakers_open","created_at",b"created_at","depth",b"depth","drain_seconds",b"drain_seconds","holds",b"holds","oldest_ready_age_seconds",b"oldest_ready_age_seconds","parts",b"parts","paused",b"paused","paused_at",b"paused_at","paused_by",b"paused_by","paused_reason",b"paused_reason","queue",b"queue","rates",b"rates","ready_by_priority",b"ready_by_priority","run",b"run","series",b"series","settings",b"settings","version",b"version","wait",b"wait","workers",b"workers"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["_drain_seconds",b"_drain_seconds","_workers",b"_workers","breakers",b"breakers","breakers_open",b"breakers_open","created_at",b"created_at","depth",b"depth","drain_seconds",b"drain_seconds","holds",b"holds","missing",b"missing","oldest_ready_age_seconds",b"oldest_ready_age_seconds","parts",b"parts","paused",b"paused","paused_at",b"paused_at","paused_by",b"paused_by","paused_reason",b"paused_reason","queue",b"queue","rates",b"rates","ready_by_priority",b"ready_by_priority","run",b"run","series",b"series","settings",b"settings","version",b"version","wait",b"wait","workers",b"workers"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing_extensions.Literal["_drain_seconds",b"_drain_seconds"]) -> typing.Optional[typing_extensions.Literal["drain_seconds"]]: ...
     @typing.overload
@@ -604,15 +611,21 @@ class ListQueuesResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ITEMS_FIELD_NUMBER: builtins.int
     NEXT_CURSOR_FIELD_NUMBER: builtins.int
+    MISSING_FIELD_NUMBER: builtins.int
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Queue]: ...
     next_cursor: typing.Text
+    @property
+    def missing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.call_pb2.Missing]:
+        """shards and nodes whose part is missing, and why"""
+        pass
     def __init__(self,
         *,
         items: typing.Optional[typing.Iterable[global___Queue]] = ...,
         next_cursor: typing.Text = ...,
+        missing: typing.Optional[typing.Iterable[pawl.v1.call_pb2.Missing]] = ...,
         ) -> None: ...
-    def ClearField(self, field_name: typing_extensions.Literal["items",b"items","next_cursor",b"next_cursor"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["items",b"items","missing",b"missing","next_cursor",b"next_cursor"]) -> None: ...
 global___ListQueuesResponse = ListQueuesResponse
 
 class GetQueueRequest(google.protobuf.message.Message):
@@ -901,6 +914,7 @@ class ListDeadResponse(google.protobuf.message.Message):
     ITEMS_FIELD_NUMBER: builtins.int
     NEXT_CURSOR_FIELD_NUMBER: builtins.int
     SEARCHED_FIELD_NUMBER: builtins.int
+    MISSING_FIELD_NUMBER: builtins.int
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.task_pb2.Task]: ...
     next_cursor: typing.Text
@@ -908,14 +922,19 @@ class ListDeadResponse(google.protobuf.message.Message):
     def searched(self) -> pawl.v1.task_pb2.Searched:
         """unset: the page is full, or it is the last one"""
         pass
+    @property
+    def missing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.call_pb2.Missing]:
+        """shards and nodes whose part is missing, and why"""
+        pass
     def __init__(self,
         *,
         items: typing.Optional[typing.Iterable[pawl.v1.task_pb2.Task]] = ...,
         next_cursor: typing.Text = ...,
         searched: typing.Optional[pawl.v1.task_pb2.Searched] = ...,
+        missing: typing.Optional[typing.Iterable[pawl.v1.call_pb2.Missing]] = ...,
         ) -> None: ...
     def HasField(self, field_name: typing_extensions.Literal["searched",b"searched"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["items",b"items","next_cursor",b"next_cursor","searched",b"searched"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["items",b"items","missing",b"missing","next_cursor",b"next_cursor","searched",b"searched"]) -> None: ...
 global___ListDeadResponse = ListDeadResponse
 
 class ListPoisonedRequest(google.protobuf.message.Message):
@@ -944,6 +963,7 @@ class ListPoisonedResponse(google.protobuf.message.Message):
     ITEMS_FIELD_NUMBER: builtins.int
     NEXT_CURSOR_FIELD_NUMBER: builtins.int
     SEARCHED_FIELD_NUMBER: builtins.int
+    MISSING_FIELD_NUMBER: builtins.int
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.task_pb2.Task]: ...
     next_cursor: typing.Text
@@ -951,14 +971,19 @@ class ListPoisonedResponse(google.protobuf.message.Message):
     def searched(self) -> pawl.v1.task_pb2.Searched:
         """unset: the page is full, or it is the last one"""
         pass
+    @property
+    def missing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.call_pb2.Missing]:
+        """shards and nodes whose part is missing, and why"""
+        pass
     def __init__(self,
         *,
         items: typing.Optional[typing.Iterable[pawl.v1.task_pb2.Task]] = ...,
         next_cursor: typing.Text = ...,
         searched: typing.Optional[pawl.v1.task_pb2.Searched] = ...,
+        missing: typing.Optional[typing.Iterable[pawl.v1.call_pb2.Missing]] = ...,
         ) -> None: ...
     def HasField(self, field_name: typing_extensions.Literal["searched",b"searched"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["items",b"items","next_cursor",b"next_cursor","searched",b"searched"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["items",b"items","missing",b"missing","next_cursor",b"next_cursor","searched",b"searched"]) -> None: ...
 global___ListPoisonedResponse = ListPoisonedResponse
 
 class GroupDeadRequest(google.protobuf.message.Message):
@@ -983,6 +1008,7 @@ class GroupDeadResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     GROUPS_FIELD_NUMBER: builtins.int
     PARTIAL_FIELD_NUMBER: builtins.int
+    MISSING_FIELD_NUMBER: builtins.int
     @property
     def groups(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DeadGroup]:
         """largest first, at most 1,000"""
@@ -990,12 +1016,17 @@ class GroupDeadResponse(google.protobuf.message.Message):
     partial: builtins.bool
     """there were more dead letters than one call reads"""
 
+    @property
+    def missing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.call_pb2.Missing]:
+        """shards and nodes whose part is missing, and why"""
+        pass
     def __init__(self,
         *,
         groups: typing.Optional[typing.Iterable[global___DeadGroup]] = ...,
         partial: builtins.bool = ...,
+        missing: typing.Optional[typing.Iterable[pawl.v1.call_pb2.Missing]] = ...,
         ) -> None: ...
-    def ClearField(self, field_name: typing_extensions.Literal["groups",b"groups","partial",b"partial"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["groups",b"groups","missing",b"missing","partial",b"partial"]) -> None: ...
 global___GroupDeadResponse = GroupDeadResponse
 
 class DeadGroup(google.protobuf.message.Message):
@@ -1179,15 +1210,21 @@ class ListArchiveResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ITEMS_FIELD_NUMBER: builtins.int
     NEXT_CURSOR_FIELD_NUMBER: builtins.int
+    MISSING_FIELD_NUMBER: builtins.int
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ArchivedTask]: ...
     next_cursor: typing.Text
+    @property
+    def missing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.call_pb2.Missing]:
+        """nodes whose archives are missing, and why"""
+        pass
     def __init__(self,
         *,
         items: typing.Optional[typing.Iterable[global___ArchivedTask]] = ...,
         next_cursor: typing.Text = ...,
+        missing: typing.Optional[typing.Iterable[pawl.v1.call_pb2.Missing]] = ...,
         ) -> None: ...
-    def ClearField(self, field_name: typing_extensions.Literal["items",b"items","next_cursor",b"next_cursor"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["items",b"items","missing",b"missing","next_cursor",b"next_cursor"]) -> None: ...
 global___ListArchiveResponse = ListArchiveResponse
 
 class ArchivedTask(google.protobuf.message.Message):

@@ -9,6 +9,7 @@ import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import google.protobuf.timestamp_pb2
+import pawl.v1.call_pb2
 import pawl.v1.task_pb2
 import typing
 import typing_extensions
@@ -347,6 +348,7 @@ class ListTasksResponse(google.protobuf.message.Message):
     ITEMS_FIELD_NUMBER: builtins.int
     NEXT_CURSOR_FIELD_NUMBER: builtins.int
     SEARCHED_FIELD_NUMBER: builtins.int
+    MISSING_FIELD_NUMBER: builtins.int
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.task_pb2.Task]:
         """can be empty although next_cursor is set"""
@@ -358,14 +360,19 @@ class ListTasksResponse(google.protobuf.message.Message):
     def searched(self) -> pawl.v1.task_pb2.Searched:
         """unset: the page is full, or it is the last one"""
         pass
+    @property
+    def missing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.call_pb2.Missing]:
+        """shards and nodes whose part is missing, and why"""
+        pass
     def __init__(self,
         *,
         items: typing.Optional[typing.Iterable[pawl.v1.task_pb2.Task]] = ...,
         next_cursor: typing.Text = ...,
         searched: typing.Optional[pawl.v1.task_pb2.Searched] = ...,
+        missing: typing.Optional[typing.Iterable[pawl.v1.call_pb2.Missing]] = ...,
         ) -> None: ...
     def HasField(self, field_name: typing_extensions.Literal["searched",b"searched"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["items",b"items","next_cursor",b"next_cursor","searched",b"searched"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["items",b"items","missing",b"missing","next_cursor",b"next_cursor","searched",b"searched"]) -> None: ...
 global___ListTasksResponse = ListTasksResponse
 
 class UpdateTaskRequest(google.protobuf.message.Message):

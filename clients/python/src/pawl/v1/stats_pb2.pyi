@@ -9,6 +9,7 @@ import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import google.protobuf.timestamp_pb2
+import pawl.v1.call_pb2
 import typing
 import typing_extensions
 
@@ -129,7 +130,7 @@ class Stats(google.protobuf.message.Message):
     WAIT_FIELD_NUMBER: builtins.int
     RUN_FIELD_NUMBER: builtins.int
     FAILING_FIELD_NUMBER: builtins.int
-    MISSING_NODES_FIELD_NUMBER: builtins.int
+    MISSING_FIELD_NUMBER: builtins.int
     @property
     def window(self) -> google.protobuf.duration_pb2.Duration: ...
     @property
@@ -164,8 +165,8 @@ class Stats(google.protobuf.message.Message):
         """in the last hour, most failures first; at most 20"""
         pass
     @property
-    def missing_nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
-        """nodes that did not answer, and shards without a leader that did"""
+    def missing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.call_pb2.Missing]:
+        """shards and nodes whose part is missing, and why"""
         pass
     def __init__(self,
         *,
@@ -178,10 +179,10 @@ class Stats(google.protobuf.message.Message):
         wait: typing.Optional[global___Latency] = ...,
         run: typing.Optional[global___Latency] = ...,
         failing: typing.Optional[typing.Iterable[global___FailingType]] = ...,
-        missing_nodes: typing.Optional[typing.Iterable[typing.Text]] = ...,
+        missing: typing.Optional[typing.Iterable[pawl.v1.call_pb2.Missing]] = ...,
         ) -> None: ...
     def HasField(self, field_name: typing_extensions.Literal["run",b"run","series",b"series","start",b"start","step",b"step","totals",b"totals","wait",b"wait","window",b"window"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["failing",b"failing","failure_rate",b"failure_rate","missing_nodes",b"missing_nodes","run",b"run","series",b"series","start",b"start","step",b"step","totals",b"totals","wait",b"wait","window",b"window"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["failing",b"failing","failure_rate",b"failure_rate","missing",b"missing","run",b"run","series",b"series","start",b"start","step",b"step","totals",b"totals","wait",b"wait","window",b"window"]) -> None: ...
 global___Stats = Stats
 
 class Series(google.protobuf.message.Message):
@@ -515,6 +516,7 @@ class GetQueueScaleResponse(google.protobuf.message.Message):
     RUNNING_FIELD_NUMBER: builtins.int
     ARRIVAL_PER_SECOND_FIELD_NUMBER: builtins.int
     RUN_SECONDS_FIELD_NUMBER: builtins.int
+    MISSING_FIELD_NUMBER: builtins.int
     queue: typing.Text
     workers: builtins.int
     slots: builtins.float
@@ -533,6 +535,10 @@ class GetQueueScaleResponse(google.protobuf.message.Message):
     run_seconds: builtins.float
     """average per task in the last 5 minutes, or else in the last day; absent: none ended, so 1s is assumed"""
 
+    @property
+    def missing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.call_pb2.Missing]:
+        """nodes whose counts of arrivals and runs are missing; without one of its shards, the call fails"""
+        pass
     def __init__(self,
         *,
         queue: typing.Text = ...,
@@ -543,9 +549,10 @@ class GetQueueScaleResponse(google.protobuf.message.Message):
         running: builtins.int = ...,
         arrival_per_second: builtins.float = ...,
         run_seconds: typing.Optional[builtins.float] = ...,
+        missing: typing.Optional[typing.Iterable[pawl.v1.call_pb2.Missing]] = ...,
         ) -> None: ...
     def HasField(self, field_name: typing_extensions.Literal["_run_seconds",b"_run_seconds","run_seconds",b"run_seconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["_run_seconds",b"_run_seconds","active",b"active","arrival_per_second",b"arrival_per_second","backlog",b"backlog","queue",b"queue","run_seconds",b"run_seconds","running",b"running","slots",b"slots","workers",b"workers"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["_run_seconds",b"_run_seconds","active",b"active","arrival_per_second",b"arrival_per_second","backlog",b"backlog","missing",b"missing","queue",b"queue","run_seconds",b"run_seconds","running",b"running","slots",b"slots","workers",b"workers"]) -> None: ...
     def WhichOneof(self, oneof_group: typing_extensions.Literal["_run_seconds",b"_run_seconds"]) -> typing.Optional[typing_extensions.Literal["run_seconds"]]: ...
 global___GetQueueScaleResponse = GetQueueScaleResponse
 
@@ -590,25 +597,25 @@ class ListTypesResponse(google.protobuf.message.Message):
     ITEMS_FIELD_NUMBER: builtins.int
     NEXT_CURSOR_FIELD_NUMBER: builtins.int
     WINDOW_FIELD_NUMBER: builtins.int
-    MISSING_NODES_FIELD_NUMBER: builtins.int
+    MISSING_FIELD_NUMBER: builtins.int
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TypeSummary]: ...
     next_cursor: typing.Text
     @property
     def window(self) -> google.protobuf.duration_pb2.Duration: ...
     @property
-    def missing_nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
-        """nodes that did not answer"""
+    def missing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.call_pb2.Missing]:
+        """shards and nodes whose part is missing, and why"""
         pass
     def __init__(self,
         *,
         items: typing.Optional[typing.Iterable[global___TypeSummary]] = ...,
         next_cursor: typing.Text = ...,
         window: typing.Optional[google.protobuf.duration_pb2.Duration] = ...,
-        missing_nodes: typing.Optional[typing.Iterable[typing.Text]] = ...,
+        missing: typing.Optional[typing.Iterable[pawl.v1.call_pb2.Missing]] = ...,
         ) -> None: ...
     def HasField(self, field_name: typing_extensions.Literal["window",b"window"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["items",b"items","missing_nodes",b"missing_nodes","next_cursor",b"next_cursor","window",b"window"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["items",b"items","missing",b"missing","next_cursor",b"next_cursor","window",b"window"]) -> None: ...
 global___ListTypesResponse = ListTypesResponse
 
 class TypeSummary(google.protobuf.message.Message):

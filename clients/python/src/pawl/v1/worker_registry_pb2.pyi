@@ -7,6 +7,7 @@ import google.protobuf.descriptor
 import google.protobuf.internal.containers
 import google.protobuf.message
 import google.protobuf.timestamp_pb2
+import pawl.v1.call_pb2
 import pawl.v1.worker_pb2
 import typing
 import typing_extensions
@@ -57,39 +58,24 @@ class ListWorkersResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ITEMS_FIELD_NUMBER: builtins.int
     NEXT_CURSOR_FIELD_NUMBER: builtins.int
-    SILENT_NODES_FIELD_NUMBER: builtins.int
+    MISSING_FIELD_NUMBER: builtins.int
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Worker]: ...
     next_cursor: typing.Text
     """empty: this is the last page"""
 
     @property
-    def silent_nodes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SilentNode]:
-        """nodes that did not answer: their workers are missing"""
+    def missing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.call_pb2.Missing]:
+        """nodes whose workers are missing, and why"""
         pass
     def __init__(self,
         *,
         items: typing.Optional[typing.Iterable[global___Worker]] = ...,
         next_cursor: typing.Text = ...,
-        silent_nodes: typing.Optional[typing.Iterable[global___SilentNode]] = ...,
+        missing: typing.Optional[typing.Iterable[pawl.v1.call_pb2.Missing]] = ...,
         ) -> None: ...
-    def ClearField(self, field_name: typing_extensions.Literal["items",b"items","next_cursor",b"next_cursor","silent_nodes",b"silent_nodes"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["items",b"items","missing",b"missing","next_cursor",b"next_cursor"]) -> None: ...
 global___ListWorkersResponse = ListWorkersResponse
-
-class SilentNode(google.protobuf.message.Message):
-    """SilentNode is a node that did not answer."""
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-    NODE_FIELD_NUMBER: builtins.int
-    REASON_FIELD_NUMBER: builtins.int
-    node: typing.Text
-    reason: typing.Text
-    def __init__(self,
-        *,
-        node: typing.Text = ...,
-        reason: typing.Text = ...,
-        ) -> None: ...
-    def ClearField(self, field_name: typing_extensions.Literal["node",b"node","reason",b"reason"]) -> None: ...
-global___SilentNode = SilentNode
 
 class GetWorkerRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor

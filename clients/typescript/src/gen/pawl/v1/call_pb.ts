@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file pawl/v1/call.proto.
  */
 export const file_pawl_v1_call: GenFile = /*@__PURE__*/
-  fileDesc("ChJwYXdsL3YxL2NhbGwucHJvdG8SB3Bhd2wudjEibwoEQ2FsbBIdCgVzY29wZRgBIAEoDjIOLnBhd2wudjEuU2NvcGUSHAoFcm9sZXMYAiADKA4yDS5wYXdsLnYxLlJvbGUSDAoEbG9uZxgDIAEoCBIcCgRyZXN0GAQgAygLMg4ucGF3bC52MS5Sb3V0ZSKeAQoFUm91dGUSDQoDZ2V0GAEgASgJSAASDgoEcG9zdBgCIAEoCUgAEg0KA3B1dBgDIAEoCUgAEg8KBXBhdGNoGAQgASgJSAASEAoGZGVsZXRlGAUgASgJSAASDgoGYW5zd2VyGAYgASgJEgsKA3NldBgHIAEoCRIOCgZzdGF0dXMYCCABKAUSDAoEc2xvdxgJIAEoCEIJCgdhZGRyZXNzKowBCgVTY29wZRIVChFTQ09QRV9VTlNQRUNJRklFRBAAEg4KClNDT1BFX05PREUQARIQCgxTQ09QRV9TSEFSRFMQAhIQCgxTQ09QRV9DTEFJTVMQAxIQCgxTQ09QRV9RVUVVRVMQBBITCg9TQ09QRV9OQU1FU1BBQ0UQBRIRCg1TQ09QRV9DTFVTVEVSEAYqdAoEUm9sZRIUChBST0xFX1VOU1BFQ0lGSUVEEAASEAoMUk9MRV9QUk9EVUNFEAESEAoMUk9MRV9DT05TVU1FEAISEAoMUk9MRV9PQlNFUlZFEAMSEAoMUk9MRV9PUEVSQVRFEAQSDgoKUk9MRV9BRE1JThAFOkMKBGNhbGwSHi5nb29nbGUucHJvdG9idWYuTWV0aG9kT3B0aW9ucxjRhgMgASgLMg0ucGF3bC52MS5DYWxsUgRjYWxsQipaKGdpdGh1Yi5jb20vcGF3bHEvcGF3bC9hcGkvcGF3bC92MTtwYXdsdjFiBnByb3RvMw", [file_google_protobuf_descriptor]);
+  fileDesc("ChJwYXdsL3YxL2NhbGwucHJvdG8SB3Bhd2wudjEibwoEQ2FsbBIdCgVzY29wZRgBIAEoDjIOLnBhd2wudjEuU2NvcGUSHAoFcm9sZXMYAiADKA4yDS5wYXdsLnYxLlJvbGUSDAoEbG9uZxgDIAEoCBIcCgRyZXN0GAQgAygLMg4ucGF3bC52MS5Sb3V0ZSKeAQoFUm91dGUSDQoDZ2V0GAEgASgJSAASDgoEcG9zdBgCIAEoCUgAEg0KA3B1dBgDIAEoCUgAEg8KBXBhdGNoGAQgASgJSAASEAoGZGVsZXRlGAUgASgJSAASDgoGYW5zd2VyGAYgASgJEgsKA3NldBgHIAEoCRIOCgZzdGF0dXMYCCABKAUSDAoEc2xvdxgJIAEoCEIJCgdhZGRyZXNzIjYKB01pc3NpbmcSDAoEbm9kZRgBIAEoCRINCgVzaGFyZBgCIAEoDRIOCgZyZWFzb24YAyABKAkqjAEKBVNjb3BlEhUKEVNDT1BFX1VOU1BFQ0lGSUVEEAASDgoKU0NPUEVfTk9ERRABEhAKDFNDT1BFX1NIQVJEUxACEhAKDFNDT1BFX0NMQUlNUxADEhAKDFNDT1BFX1FVRVVFUxAEEhMKD1NDT1BFX05BTUVTUEFDRRAFEhEKDVNDT1BFX0NMVVNURVIQBip0CgRSb2xlEhQKEFJPTEVfVU5TUEVDSUZJRUQQABIQCgxST0xFX1BST0RVQ0UQARIQCgxST0xFX0NPTlNVTUUQAhIQCgxST0xFX09CU0VSVkUQAxIQCgxST0xFX09QRVJBVEUQBBIOCgpST0xFX0FETUlOEAU6QwoEY2FsbBIeLmdvb2dsZS5wcm90b2J1Zi5NZXRob2RPcHRpb25zGNGGAyABKAsyDS5wYXdsLnYxLkNhbGxSBGNhbGxCKlooZ2l0aHViLmNvbS9wYXdscS9wYXdsL2FwaS9wYXdsL3YxO3Bhd2x2MWIGcHJvdG8z", [file_google_protobuf_descriptor]);
 
 /**
  * Call describes an rpc.
@@ -130,6 +130,39 @@ export type Route = Message<"pawl.v1.Route"> & {
  */
 export const RouteSchema: GenMessage<Route> = /*@__PURE__*/
   messageDesc(file_pawl_v1_call, 1);
+
+/**
+ * Missing is a shard or a node whose part a response lacks, because it did not answer in time. Everything else in the response is as if it had nothing.
+ *
+ * @generated from message pawl.v1.Missing
+ */
+export type Missing = Message<"pawl.v1.Missing"> & {
+  /**
+   * its name; empty: a shard is missing
+   *
+   * @generated from field: string node = 1;
+   */
+  node: string;
+
+  /**
+   * its number; 0 is the system shard
+   *
+   * @generated from field: uint32 shard = 2;
+   */
+  shard: number;
+
+  /**
+   * @generated from field: string reason = 3;
+   */
+  reason: string;
+};
+
+/**
+ * Describes the message pawl.v1.Missing.
+ * Use `create(MissingSchema)` to create a new message.
+ */
+export const MissingSchema: GenMessage<Missing> = /*@__PURE__*/
+  messageDesc(file_pawl_v1_call, 2);
 
 /**
  * Scope is what a call concerns. The caller's token must cover it.

@@ -6,6 +6,7 @@ import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegen
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import type { Missing } from "./call_pb.js";
 import { file_pawl_v1_call } from "./call_pb.js";
 import type { QueueShare } from "./worker_pb.js";
 import { file_pawl_v1_worker } from "./worker_pb.js";
@@ -15,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file pawl/v1/worker_registry.proto.
  */
 export const file_pawl_v1_worker_registry: GenFile = /*@__PURE__*/
-  fileDesc("Ch1wYXdsL3YxL3dvcmtlcl9yZWdpc3RyeS5wcm90bxIHcGF3bC52MSJ6ChJMaXN0V29ya2Vyc1JlcXVlc3QSDQoFcXVldWUYASABKAkSDAoEdHlwZRgCIAEoCRIMCgRub2RlGAMgASgJEg0KBWxpbWl0GAQgASgFEg4KBmN1cnNvchgFIAEoCRIRCgRsb3N0GAYgASgISACIAQFCBwoFX2xvc3QidQoTTGlzdFdvcmtlcnNSZXNwb25zZRIeCgVpdGVtcxgBIAMoCzIPLnBhd2wudjEuV29ya2VyEhMKC25leHRfY3Vyc29yGAIgASgJEikKDHNpbGVudF9ub2RlcxgDIAMoCzITLnBhd2wudjEuU2lsZW50Tm9kZSIqCgpTaWxlbnROb2RlEgwKBG5vZGUYASABKAkSDgoGcmVhc29uGAIgASgJIiUKEEdldFdvcmtlclJlcXVlc3QSEQoJd29ya2VyX2lkGAEgASgJIjQKEUdldFdvcmtlclJlc3BvbnNlEh8KBndvcmtlchgBIAEoCzIPLnBhd2wudjEuV29ya2VyIl8KElF1aWV0V29ya2VyUmVxdWVzdBIRCgl3b3JrZXJfaWQYASABKAkSDgoGcmVhc29uGAIgASgJEiYKA2ZvchgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiI2ChNRdWlldFdvcmtlclJlc3BvbnNlEh8KBndvcmtlchgBIAEoCzIPLnBhd2wudjEuV29ya2VyIjgKE1Jlc3VtZVdvcmtlclJlcXVlc3QSEQoJd29ya2VyX2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSI3ChRSZXN1bWVXb3JrZXJSZXNwb25zZRIfCgZ3b3JrZXIYASABKAsyDy5wYXdsLnYxLldvcmtlciKIBAoGV29ya2VyEhEKCXdvcmtlcl9pZBgBIAEoCRIOCgZ3b3JrZXIYAiABKAkSDAoEbm9kZRgDIAEoCRIRCgljb25uZWN0ZWQYBCABKAgSDAoEaG9zdBgFIAEoCRILCgNwaWQYBiABKAUSDwoHdmVyc2lvbhgHIAEoCRIPCgdhZGRyZXNzGAggASgJEiMKBnF1ZXVlcxgJIAMoCzITLnBhd2wudjEuUXVldWVTaGFyZRINCgV0eXBlcxgKIAMoCRINCgVzbG90cxgLIAEoBRIPCgdydW5uaW5nGAwgASgFEiMKBXRhc2tzGA0gAygLMhQucGF3bC52MS5SdW5uaW5nVGFzaxIwCgxjb25uZWN0ZWRfYXQYDiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEisKB3NlZW5fYXQYDyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmNsYWltZWRfYXQYECABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCGRyYWluaW5nGBEgASgIEiEKBXF1aWV0GBIgASgLMhIucGF3bC52MS5RdWlldFdvcmQSKwoHbG9zdF9hdBgTIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLbG9zdF9yZWFzb24YFCABKAkiegoJUXVpZXRXb3JkEg4KBnJlYXNvbhgBIAEoCRIKCgJieRgCIAEoCRImCgJhdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKQoFdW50aWwYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIq0BCgtSdW5uaW5nVGFzaxIPCgd0YXNrX2lkGAEgASgJEgwKBHR5cGUYAiABKAkSDQoFcXVldWUYAyABKAkSDwoHYXR0ZW1wdBgEIAEoBRIpCgVzaW5jZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASNAoQbGVhc2VfZXhwaXJlc19hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAy9QMKFVdvcmtlclJlZ2lzdHJ5U2VydmljZRJmCgtMaXN0V29ya2VycxIbLnBhd2wudjEuTGlzdFdvcmtlcnNSZXF1ZXN0GhwucGF3bC52MS5MaXN0V29ya2Vyc1Jlc3BvbnNlIhyKtRgYCAQSAQMiEQoPL2FwaS92MS93b3JrZXJzEnEKCUdldFdvcmtlchIZLnBhd2wudjEuR2V0V29ya2VyUmVxdWVzdBoaLnBhd2wudjEuR2V0V29ya2VyUmVzcG9uc2UiLYq1GCkIBBIBAyIiMgZ3b3JrZXIKGC9hcGkvdjEvd29ya2Vycy97d29ya2VyfRJ9CgtRdWlldFdvcmtlchIbLnBhd2wudjEuUXVpZXRXb3JrZXJSZXF1ZXN0GhwucGF3bC52MS5RdWlldFdvcmtlclJlc3BvbnNlIjOKtRgvCAQSAQQiKDIGd29ya2VyEh4vYXBpL3YxL3dvcmtlcnMve3dvcmtlcn0vcXVpZXQSgQEKDFJlc3VtZVdvcmtlchIcLnBhd2wudjEuUmVzdW1lV29ya2VyUmVxdWVzdBodLnBhd2wudjEuUmVzdW1lV29ya2VyUmVzcG9uc2UiNIq1GDAIBBIBBCIpMgZ3b3JrZXISHy9hcGkvdjEvd29ya2Vycy97d29ya2VyfS9yZXN1bWVCKlooZ2l0aHViLmNvbS9wYXdscS9wYXdsL2FwaS9wYXdsL3YxO3Bhd2x2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_pawl_v1_call, file_pawl_v1_worker]);
+  fileDesc("Ch1wYXdsL3YxL3dvcmtlcl9yZWdpc3RyeS5wcm90bxIHcGF3bC52MSJ6ChJMaXN0V29ya2Vyc1JlcXVlc3QSDQoFcXVldWUYASABKAkSDAoEdHlwZRgCIAEoCRIMCgRub2RlGAMgASgJEg0KBWxpbWl0GAQgASgFEg4KBmN1cnNvchgFIAEoCRIRCgRsb3N0GAYgASgISACIAQFCBwoFX2xvc3QibQoTTGlzdFdvcmtlcnNSZXNwb25zZRIeCgVpdGVtcxgBIAMoCzIPLnBhd2wudjEuV29ya2VyEhMKC25leHRfY3Vyc29yGAIgASgJEiEKB21pc3NpbmcYAyADKAsyEC5wYXdsLnYxLk1pc3NpbmciJQoQR2V0V29ya2VyUmVxdWVzdBIRCgl3b3JrZXJfaWQYASABKAkiNAoRR2V0V29ya2VyUmVzcG9uc2USHwoGd29ya2VyGAEgASgLMg8ucGF3bC52MS5Xb3JrZXIiXwoSUXVpZXRXb3JrZXJSZXF1ZXN0EhEKCXdvcmtlcl9pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkSJgoDZm9yGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIjYKE1F1aWV0V29ya2VyUmVzcG9uc2USHwoGd29ya2VyGAEgASgLMg8ucGF3bC52MS5Xb3JrZXIiOAoTUmVzdW1lV29ya2VyUmVxdWVzdBIRCgl3b3JrZXJfaWQYASABKAkSDgoGcmVhc29uGAIgASgJIjcKFFJlc3VtZVdvcmtlclJlc3BvbnNlEh8KBndvcmtlchgBIAEoCzIPLnBhd2wudjEuV29ya2VyIogECgZXb3JrZXISEQoJd29ya2VyX2lkGAEgASgJEg4KBndvcmtlchgCIAEoCRIMCgRub2RlGAMgASgJEhEKCWNvbm5lY3RlZBgEIAEoCBIMCgRob3N0GAUgASgJEgsKA3BpZBgGIAEoBRIPCgd2ZXJzaW9uGAcgASgJEg8KB2FkZHJlc3MYCCABKAkSIwoGcXVldWVzGAkgAygLMhMucGF3bC52MS5RdWV1ZVNoYXJlEg0KBXR5cGVzGAogAygJEg0KBXNsb3RzGAsgASgFEg8KB3J1bm5pbmcYDCABKAUSIwoFdGFza3MYDSADKAsyFC5wYXdsLnYxLlJ1bm5pbmdUYXNrEjAKDGNvbm5lY3RlZF9hdBgOIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKwoHc2Vlbl9hdBgPIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKY2xhaW1lZF9hdBgQIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIZHJhaW5pbmcYESABKAgSIQoFcXVpZXQYEiABKAsyEi5wYXdsLnYxLlF1aWV0V29yZBIrCgdsb3N0X2F0GBMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgtsb3N0X3JlYXNvbhgUIAEoCSJ6CglRdWlldFdvcmQSDgoGcmVhc29uGAEgASgJEgoKAmJ5GAIgASgJEiYKAmF0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIpCgV1bnRpbBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAirQEKC1J1bm5pbmdUYXNrEg8KB3Rhc2tfaWQYASABKAkSDAoEdHlwZRgCIAEoCRINCgVxdWV1ZRgDIAEoCRIPCgdhdHRlbXB0GAQgASgFEikKBXNpbmNlGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBI0ChBsZWFzZV9leHBpcmVzX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcDL1AwoVV29ya2VyUmVnaXN0cnlTZXJ2aWNlEmYKC0xpc3RXb3JrZXJzEhsucGF3bC52MS5MaXN0V29ya2Vyc1JlcXVlc3QaHC5wYXdsLnYxLkxpc3RXb3JrZXJzUmVzcG9uc2UiHIq1GBgIBBIBAyIRCg8vYXBpL3YxL3dvcmtlcnMScQoJR2V0V29ya2VyEhkucGF3bC52MS5HZXRXb3JrZXJSZXF1ZXN0GhoucGF3bC52MS5HZXRXb3JrZXJSZXNwb25zZSItirUYKQgEEgEDIiIyBndvcmtlcgoYL2FwaS92MS93b3JrZXJzL3t3b3JrZXJ9En0KC1F1aWV0V29ya2VyEhsucGF3bC52MS5RdWlldFdvcmtlclJlcXVlc3QaHC5wYXdsLnYxLlF1aWV0V29ya2VyUmVzcG9uc2UiM4q1GC8IBBIBBCIoMgZ3b3JrZXISHi9hcGkvdjEvd29ya2Vycy97d29ya2VyfS9xdWlldBKBAQoMUmVzdW1lV29ya2VyEhwucGF3bC52MS5SZXN1bWVXb3JrZXJSZXF1ZXN0Gh0ucGF3bC52MS5SZXN1bWVXb3JrZXJSZXNwb25zZSI0irUYMAgEEgEEIikyBndvcmtlchIfL2FwaS92MS93b3JrZXJzL3t3b3JrZXJ9L3Jlc3VtZUIqWihnaXRodWIuY29tL3Bhd2xxL3Bhd2wvYXBpL3Bhd2wvdjE7cGF3bHYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_pawl_v1_call, file_pawl_v1_worker]);
 
 /**
  * @generated from message pawl.v1.ListWorkersRequest
@@ -88,11 +89,11 @@ export type ListWorkersResponse = Message<"pawl.v1.ListWorkersResponse"> & {
   nextCursor: string;
 
   /**
-   * nodes that did not answer: their workers are missing
+   * nodes whose workers are missing, and why
    *
-   * @generated from field: repeated pawl.v1.SilentNode silent_nodes = 3;
+   * @generated from field: repeated pawl.v1.Missing missing = 3;
    */
-  silentNodes: SilentNode[];
+  missing: Missing[];
 };
 
 /**
@@ -101,30 +102,6 @@ export type ListWorkersResponse = Message<"pawl.v1.ListWorkersResponse"> & {
  */
 export const ListWorkersResponseSchema: GenMessage<ListWorkersResponse> = /*@__PURE__*/
   messageDesc(file_pawl_v1_worker_registry, 1);
-
-/**
- * SilentNode is a node that did not answer.
- *
- * @generated from message pawl.v1.SilentNode
- */
-export type SilentNode = Message<"pawl.v1.SilentNode"> & {
-  /**
-   * @generated from field: string node = 1;
-   */
-  node: string;
-
-  /**
-   * @generated from field: string reason = 2;
-   */
-  reason: string;
-};
-
-/**
- * Describes the message pawl.v1.SilentNode.
- * Use `create(SilentNodeSchema)` to create a new message.
- */
-export const SilentNodeSchema: GenMessage<SilentNode> = /*@__PURE__*/
-  messageDesc(file_pawl_v1_worker_registry, 2);
 
 /**
  * @generated from message pawl.v1.GetWorkerRequest
@@ -141,7 +118,7 @@ export type GetWorkerRequest = Message<"pawl.v1.GetWorkerRequest"> & {
  * Use `create(GetWorkerRequestSchema)` to create a new message.
  */
 export const GetWorkerRequestSchema: GenMessage<GetWorkerRequest> = /*@__PURE__*/
-  messageDesc(file_pawl_v1_worker_registry, 3);
+  messageDesc(file_pawl_v1_worker_registry, 2);
 
 /**
  * @generated from message pawl.v1.GetWorkerResponse
@@ -160,7 +137,7 @@ export type GetWorkerResponse = Message<"pawl.v1.GetWorkerResponse"> & {
  * Use `create(GetWorkerResponseSchema)` to create a new message.
  */
 export const GetWorkerResponseSchema: GenMessage<GetWorkerResponse> = /*@__PURE__*/
-  messageDesc(file_pawl_v1_worker_registry, 4);
+  messageDesc(file_pawl_v1_worker_registry, 3);
 
 /**
  * @generated from message pawl.v1.QuietWorkerRequest
@@ -189,7 +166,7 @@ export type QuietWorkerRequest = Message<"pawl.v1.QuietWorkerRequest"> & {
  * Use `create(QuietWorkerRequestSchema)` to create a new message.
  */
 export const QuietWorkerRequestSchema: GenMessage<QuietWorkerRequest> = /*@__PURE__*/
-  messageDesc(file_pawl_v1_worker_registry, 5);
+  messageDesc(file_pawl_v1_worker_registry, 4);
 
 /**
  * @generated from message pawl.v1.QuietWorkerResponse
@@ -206,7 +183,7 @@ export type QuietWorkerResponse = Message<"pawl.v1.QuietWorkerResponse"> & {
  * Use `create(QuietWorkerResponseSchema)` to create a new message.
  */
 export const QuietWorkerResponseSchema: GenMessage<QuietWorkerResponse> = /*@__PURE__*/
-  messageDesc(file_pawl_v1_worker_registry, 6);
+  messageDesc(file_pawl_v1_worker_registry, 5);
 
 /**
  * @generated from message pawl.v1.ResumeWorkerRequest
@@ -228,7 +205,7 @@ export type ResumeWorkerRequest = Message<"pawl.v1.ResumeWorkerRequest"> & {
  * Use `create(ResumeWorkerRequestSchema)` to create a new message.
  */
 export const ResumeWorkerRequestSchema: GenMessage<ResumeWorkerRequest> = /*@__PURE__*/
-  messageDesc(file_pawl_v1_worker_registry, 7);
+  messageDesc(file_pawl_v1_worker_registry, 6);
 
 /**
  * @generated from message pawl.v1.ResumeWorkerResponse
@@ -247,7 +224,7 @@ export type ResumeWorkerResponse = Message<"pawl.v1.ResumeWorkerResponse"> & {
  * Use `create(ResumeWorkerResponseSchema)` to create a new message.
  */
 export const ResumeWorkerResponseSchema: GenMessage<ResumeWorkerResponse> = /*@__PURE__*/
-  messageDesc(file_pawl_v1_worker_registry, 8);
+  messageDesc(file_pawl_v1_worker_registry, 7);
 
 /**
  * Worker is a worker that is connected, that claimed by single calls within the last 5 minutes, or that was lost within the last hour. A
@@ -400,7 +377,7 @@ export type Worker = Message<"pawl.v1.Worker"> & {
  * Use `create(WorkerSchema)` to create a new message.
  */
 export const WorkerSchema: GenMessage<Worker> = /*@__PURE__*/
-  messageDesc(file_pawl_v1_worker_registry, 9);
+  messageDesc(file_pawl_v1_worker_registry, 8);
 
 /**
  * QuietWord is an operator's order that a worker take no new tasks.
@@ -438,7 +415,7 @@ export type QuietWord = Message<"pawl.v1.QuietWord"> & {
  * Use `create(QuietWordSchema)` to create a new message.
  */
 export const QuietWordSchema: GenMessage<QuietWord> = /*@__PURE__*/
-  messageDesc(file_pawl_v1_worker_registry, 10);
+  messageDesc(file_pawl_v1_worker_registry, 9);
 
 /**
  * @generated from message pawl.v1.RunningTask
@@ -482,7 +459,7 @@ export type RunningTask = Message<"pawl.v1.RunningTask"> & {
  * Use `create(RunningTaskSchema)` to create a new message.
  */
 export const RunningTaskSchema: GenMessage<RunningTask> = /*@__PURE__*/
-  messageDesc(file_pawl_v1_worker_registry, 11);
+  messageDesc(file_pawl_v1_worker_registry, 10);
 
 /**
  * WorkerRegistryService lists workers and quiets them (docs/workers.md).

@@ -1,0 +1,162 @@
+package verb
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// PartTime is how long a call that is useful without some of its shards or nodes waits for them.
+const PartTime = 2 * time.Second
+
+// Partial is what several shards or nodes have answered, and who has not.
+type Partial[T any] struct {
+	Value   T
+	Missing []Missing
+	err     error // of the first that is missing, and did not just take too long
+}
+
+// Missing is a shard or a node that did not answer in time.
+type Missing struct {
+	Node  string // its name; "": it is a shard
+	Shard uint32
+	Why   string
+}
+
+func (m Missing) compare(o Missing) int {
+	return cmp.Or(cmp.Compare(len(o.Node), 0)-cmp.Compare(len(m.Node), 0), strings.Compare(m.Node, o.Node), cmp.Compare(m.Shard, o.Shard))
+}
+
+func (m Missing) String() string {
+	if m.Node != "" {
+		return fmt.Sprintf("node %q", m.Node)
+	}
+	return fmt.Sprintf("shard %d", m.Shard)
+}
+
+// JoinMissing returns who is missing in at least one of several results, each once: first the nodes by name, then the shards by number.
+func JoinMissing(lists ...[]Missing) []Missing {
+	all := slices.Concat(lists...)
+	slices.SortStableFunc(all, Missing.compare)
+	return slices.CompactFunc(all, func(a, b Missing) bool { return a.compare(b) == 0 })
+}
+
+// LacksNode notes that a node is missing because of an error.
+func (p *Partial[T]) LacksNode(name string, err error) { p.lacks(Missing{Node: name}, err) }
+
+func (p *Partial[T]) lacks(m Missing, err error) {
+	m.Why = whyMissing(err)
+	p.Missing = append(p.Missing, m)
+	if p.err == nil && !late(err) {
+		p.err = err
+	}
+}
+
+// CheckAny returns an error if none of n shards or nodes has answered: then there is nothing to return.
+func (p Partial[T]) CheckAny(n int) error {
+	if n == 0 || len(p.Missing) < n {
+		return nil
+	}
+	if p.err != nil {
+		return p.err
+	}
+	first := p.Missing[0]
+	return task.Unavailable(retryMissing, "%s: %s", first, strings.TrimPrefix(first.Why, first.String()+": "))
+}
+
+// retryMissing is when a caller whom nobody answered may retry.
+const retryMissing = 500 * time.Millisecond
+
+func late(err error) bool { return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) }
+
+// OfShard is what a node reports on a shard that it leads.
+type OfShard[T any] struct {
+	Shard uint32
+	Term  uint64 // two nodes may report on the same shard: the one with the higher term leads it
+	Value T
+}
+
+// MayLack is an answer of all shards that is useful without some of them: it says which are missing.
+type MayLack interface{ lack([]Missing) }
+
+// Lack is the part of such an answer that says it.
+type Lack struct{ Missing []Missing }
+
+func (l *Lack) lack(missing []Missing) { l.Missing = missing }
+
+// Panic is a panic as an error, with its stack for the log.
+type Panic struct {
+	Value any
+	Stack []byte
+}
+
+func (p *Panic) Error() string { return fmt.Sprintf("panic: %v\n%s", p.Value, p.Stack) }
+
+// Safely calls fn and returns its panic as an error.
+func Safely(fn func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &Panic{p, debug.Stack()}
+		}
+	}()
+	return fn()
+}
+
+// Ask asks n shards or nodes in parallel, and gives them patience to answer. It returns an answer and an error for each.
+func Ask[R any](ctx context.Context, patience time.Duration, n int, ask func(ctx context.Context, i int) (R, error)) ([]R, []error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	answers, errs := make([]R, n), make([]error, n)
+	var calls sync.WaitGroup
+	for i := range n {
+		calls.Go(func() {
+			errs[i] = Safely(func() (err error) {
+				answers[i], err = ask(ctx, i)
+				return err
+			})
+		})
+	}
+	calls.Wait()
+	return answers, errs
+}
+
+// AskShards asks shards in parallel. The value of its result has an answer for each, the zero value for those that are missing. It fails if ctx
+// ends, and with a refusal, since what one shard refuses for the request's sake, all do.
+func AskShards[R any](ctx context.Context, shards []uint32, ask func(ctx context.Context, i int) (R, error)) (out Partial[[]R], err error) {
+	answers, errs := Ask(ctx, PartTime, len(shards), ask)
+	if err := ctx.Err(); err != nil {
+		return out, err
+	}
+	for i, err := range errs {
+		if err == nil {
+			continue
+		}
+		_, bug := errors.AsType[*Panic](err)
+		if refused, ok := task.AsError(err); bug || ok && refused.Code != task.CodeUnavailable {
+			return Partial[[]R]{}, err
+		}
+		answers[i] = *new(R)
+		out.lacks(Missing{Shard: shards[i]}, err)
+	}
+	out.Value, out.Missing = answers, JoinMissing(out.Missing)
+	return out, nil
+}
+
+// whyMissing returns why a shard or a node is missing. Like every answer to a caller, it does not disclose internal errors.
+func whyMissing(err error) string {
+	if e, ok := task.AsError(err); ok {
+		return e.Message
+	}
+	if late(err) {
+		return "it did not answer in time"
+	}
+	return "it failed with an internal error"
+}
