@@ -24,14 +24,14 @@ type Page[T any] struct {
 type Missing struct {
 	Node   string // its name; "": it is a shard
 	Shard  uint32 // its number; 0 is the system shard
-	Reason string
+	Reason string // what it did instead, such as "did not answer in time"
 }
 
 func (m Missing) String() string {
 	if m.Node != "" {
-		return fmt.Sprintf("node %s: %s", m.Node, m.Reason)
+		return fmt.Sprintf("node %s %s", m.Node, m.Reason)
 	}
-	return fmt.Sprintf("shard %d: %s", m.Shard, m.Reason)
+	return fmt.Sprintf("shard %d %s", m.Shard, m.Reason)
 }
 
 // Searched describes how far the search for a page of tasks got. Where few tasks match, a page ends after a bounded number of rows.

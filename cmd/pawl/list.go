@@ -39,6 +39,6 @@ func printPage[T, V any](a *app, page pawltype.Page[T], show func(T) V, table fu
 // noteMissing names on standard error the shards and nodes whose part is missing in what is shown.
 func (a *app) noteMissing(missing []pawltype.Missing) {
 	for _, m := range missing {
-		fmt.Fprintf(a.Err, "missing here is %s\n", text.Printable(m.String()))
+		fmt.Fprintf(a.Err, "missing here: %s\n", text.Printable(m.String()))
 	}
 }

@@ -537,7 +537,7 @@ func TestPanicInOneShardsCall(t *testing.T) {
 type countless struct{ known }
 
 func (countless) CountWorkers(_ context.Context, _ string, queues []string) verb.Partial[[]int64] {
-	return verb.Partial[[]int64]{Value: make([]int64, len(queues)), Missing: []verb.Missing{{Node: "n7", Why: "it hangs"}}}
+	return verb.Partial[[]int64]{Value: make([]int64, len(queues)), Missing: []verb.Missing{{Node: "n7", Why: "hangs"}}}
 }
 
 // A queue is returned without numbers that were not counted.

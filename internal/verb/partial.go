@@ -28,7 +28,7 @@ type Partial[T any] struct {
 type Missing struct {
 	Node  string // its name; "": it is a shard
 	Shard uint32
-	Why   string
+	Why   string // what it did instead, such as "did not answer in time"
 }
 
 func (m Missing) compare(o Missing) int {
@@ -53,7 +53,7 @@ func JoinMissing(lists ...[]Missing) []Missing {
 func (p *Partial[T]) LacksNode(name string, err error) { p.lacks(Missing{Node: name}, err) }
 
 func (p *Partial[T]) lacks(m Missing, err error) {
-	m.Why = whyMissing(err)
+	m.Why = strings.TrimPrefix(whyMissing(err), m.String()+" ")
 	p.Missing = append(p.Missing, m)
 	if p.err == nil && !late(err) {
 		p.err = err
@@ -75,7 +75,9 @@ func (p Partial[T]) CheckAny(n int) error {
 // retryMissing is when a caller whom nobody answered may retry.
 const retryMissing = 500 * time.Millisecond
 
-func late(err error) bool { return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) }
+func late(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
 
 // OfShard is what a node reports on a shard that it leads.
 type OfShard[T any] struct {
@@ -156,7 +158,7 @@ func whyMissing(err error) string {
 		return e.Message
 	}
 	if late(err) {
-		return "it did not answer in time"
+		return "did not answer in time"
 	}
-	return "it failed with an internal error"
+	return "failed with an internal error"
 }

@@ -26,10 +26,10 @@ func TestAskShards(t *testing.T) {
 		err     error
 	}{
 		{"all answer", nil, "[10 20 30] []", 0, nil},
-		{"one hangs", map[uint32]func(context.Context) error{2: hang}, "[10 0 30] [shard 2 it did not answer in time]", PartTime, nil},
+		{"one hangs", map[uint32]func(context.Context) error{2: hang}, "[10 0 30] [shard 2 did not answer in time]", PartTime, nil},
 		{"one has no leader", map[uint32]func(context.Context) error{3: is(task.Unavailable(time.Second, "no leader"))}, "[10 20 0] [shard 3 no leader]", 0, nil},
 		{"one fails, two hang", map[uint32]func(context.Context) error{3: is(errors.New("secret")), 2: hang, 1: hang},
-			"[0 0 0] [shard 1 it did not answer in time shard 2 it did not answer in time shard 3 it failed with an internal error]", PartTime, nil},
+			"[0 0 0] [shard 1 did not answer in time shard 2 did not answer in time shard 3 failed with an internal error]", PartTime, nil},
 		{"one refuses", map[uint32]func(context.Context) error{3: is(odd), 1: is(task.Unavailable(time.Second, "no leader"))}, "[] []", 0, odd},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -378,9 +378,9 @@ func (*Route_Delete) isRoute_Address() {}
 // Missing is a shard or a node whose part a response lacks, because it did not answer in time. Everything else in the response is as if it had nothing.
 type Missing struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`    // its name; empty: a shard is missing
-	Shard         uint32                 `protobuf:"varint,2,opt,name=shard,proto3" json:"shard,omitempty"` // its number; 0 is the system shard
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`     // its name; empty: a shard is missing
+	Shard         uint32                 `protobuf:"varint,2,opt,name=shard,proto3" json:"shard,omitempty"`  // its number; 0 is the system shard
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"` // what it did instead, such as "did not answer in time"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -94,6 +94,7 @@ export interface Missing {
   /** Its name; "": it is a shard. */
   readonly node: string;
   readonly shard: number;
+  /** What it did instead, such as: did not answer in time. */
   readonly reason: string;
 }
 

@@ -204,7 +204,7 @@ export async function* pages<T>(
     if (!next) break;
     cursor = next;
   }
-  if (lost) throw new UnavailableError(`the list is incomplete: ${lost.node ? `node ${lost.node}` : `shard ${lost.shard}`}: ${lost.reason}`);
+  if (lost) throw new UnavailableError(`the list is incomplete: ${lost.node ? `node ${lost.node}` : `shard ${lost.shard}`} ${lost.reason}`);
 }
 
 /** Doubles from first up to limit, reduced by a random share of up to a half, so that clients don't reconnect in lockstep. */

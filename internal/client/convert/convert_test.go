@@ -258,7 +258,7 @@ func TestIncompletePages(t *testing.T) {
 		what string
 		list iter.Seq2[string, error]
 		want string
-	}{{"pages", Pages(read), "a; b; the list is incomplete: shard 3: hangs; "}, {"figures", Figures(read), "a; b; "}} {
+	}{{"pages", Pages(read), "a; b; the list is incomplete: shard 3 hangs; "}, {"figures", Figures(read), "a; b; "}} {
 		got := ""
 		for item, err := range c.list {
 			if err != nil {

@@ -328,7 +328,7 @@ func TestShardHangs(t *testing.T) {
 		began := time.Now()
 		took := func(what, missing string) {
 			t.Helper()
-			if d := time.Since(began); d != verb.PartTime || missing != "3: it did not answer in time" {
+			if d := time.Since(began); d != verb.PartTime || missing != "3: did not answer in time" {
 				t.Errorf("%s takes %s and lacks shard %s", what, d, missing)
 			}
 			began = time.Now()

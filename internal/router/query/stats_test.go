@@ -70,9 +70,9 @@ func TestStatsOfAllNodes(t *testing.T) {
 		}
 		status("three shards", 1+2+3, "[]")
 		counted("three shards", "[{mail 6} {q1 7} {q2 7} {q3 7}]", "[]")
-		// Two nodes report on shard 3 while one of them does not know yet that the other leads it. It counts once, whoever answers first.
-		for _, node := range []uint32{1, 2} {
-			f.Nodes[node].Led = map[uint32]uint64{3: 4}
+		// Two nodes report on a shard while one of them does not know yet that the other leads it. It counts once, whoever answers first.
+		for node, shard := range map[uint32]uint32{1: 3, 2: 3, 3: 1} {
+			f.Nodes[node].Led = map[uint32]uint64{shard: 4}
 			status("with an earlier leader", 1+2+3, "[]")
 			counted("with an earlier leader", "[{mail 6} {q1 7} {q2 7} {q3 7}]", "[]")
 			f.Nodes[node].Led = nil

@@ -352,14 +352,10 @@ func (b FakeBroker) Archived(_, queue, cursor string, limit int) (tasks []broker
 	return tasks, places, "", nil
 }
 
-// QueueCounts reports the totals of the member for the first shard that it leads or has led.
+// QueueCounts reports the totals of the member for each shard that it leads or has led.
 func (b FakeBroker) QueueCounts(context.Context, broker.CountsQuery, time.Duration) (out []verb.OfShard[[]broker.QueueCount], err error) {
-	for i, of := range b.reported() {
-		counts := verb.OfShard[[]broker.QueueCount]{Shard: of.Shard, Term: of.Term}
-		if i == 0 {
-			counts.Value = b.M.Totals
-		}
-		out = append(out, counts)
+	for _, of := range b.reported() {
+		out = append(out, verb.OfShard[[]broker.QueueCount]{Shard: of.Shard, Term: of.Term, Value: b.M.Totals})
 	}
 	return out, nil
 }

@@ -150,7 +150,7 @@ func (s *Server) show(req *Request, p Page) error {
 	}
 	if req.partial() {
 		s.counts.setHeader(req)
-		return req.Render(http.StatusOK, p.Template, "live", content.Data)
+		return req.Render(http.StatusOK, p.Template, "fresh", &frame{Data: content.Data, Missing: req.missing})
 	}
 	return req.Render(http.StatusOK, p.Template, "layout", s.frame(req, content))
 }

@@ -145,6 +145,10 @@ func (s *site) pages() Set {
 					req.Redirect("/elsewhere")
 					return nil, nil
 				}
+				if req.Query("lacks") != "" {
+					req.Lacks([]pawltype.Missing{{Node: "n<3", Reason: "did not answer in time"}})
+					req.Lacks([]pawltype.Missing{{Shard: 4, Reason: "has no leader"}, {Node: "n<3", Reason: "is away"}})
+				}
 				return &Screen{Title: "Queues", Data: map[string]any{"Text": strings.Repeat("z", 10*len(req.Query("long"))), "Name": req.Query("name")}}, nil
 			}},
 			{Path: "/{$}", Template: "list", Nav: "/", Show: func(*Request) (*Screen, error) {
@@ -283,6 +287,21 @@ func TestErrorPages(t *testing.T) {
 		t.Errorf("a refresh: status %d, %s", part.Code, part.Body)
 	}
 	expect(t, "a template that fails", s.get("/queues?fail=template"), 500, "the page could not be rendered")
+}
+
+// A page names the shards and nodes whose part it lacks, each once, also when a script refreshes it.
+func TestPagesNameWhatTheyLack(t *testing.T) {
+	s := newSite(t)
+	for _, headers := range [][]string{nil, {script, "true"}} {
+		w := s.get("/queues?lacks=1", headers...)
+		expect(t, "a page", w, 200, "<b>Node n&lt;3</b> did not answer in time. This page lacks its part.", "<b>Shard 4</b> has no leader. This page lacks its part.")
+		if n := strings.Count(w.Body.String(), "lacks its part"); n != 2 {
+			t.Errorf("the page names %d parts, want 2", n)
+		}
+		if w := s.get("/queues", headers...); strings.Contains(w.Body.String(), "lacks its part") {
+			t.Error("a page that lacks nothing says that it does")
+		}
+	}
 }
 
 // The form of an action is shown on top of a page or as one, with what was wrong and the input.

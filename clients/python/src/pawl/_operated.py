@@ -125,6 +125,7 @@ class Missing:
     """Its name; "": it is a shard."""
     shard: int
     reason: str
+    """What it did instead, such as: did not answer in time."""
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ Page = Callable[[str], Op[Listed[T]]]
 def _incomplete(missing: call_pb2.Missing) -> errors.UnavailableError:
     """Returns the error with which an incomplete list ends."""
     who = f"node {missing.node}" if missing.node else f"shard {missing.shard}"
-    return errors.UnavailableError(f"the list is incomplete: {who}: {missing.reason}")
+    return errors.UnavailableError(f"the list is incomplete: {who} {missing.reason}")
 """Gets the page of a list at a cursor, and the cursor of the next page, which is "" on the last page."""
 
 

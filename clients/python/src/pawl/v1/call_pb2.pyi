@@ -176,6 +176,8 @@ class Missing(google.protobuf.message.Message):
     """its number; 0 is the system shard"""
 
     reason: typing.Text
+    """what it did instead, such as "did not answer in time" """
+
     def __init__(self,
         *,
         node: typing.Text = ...,

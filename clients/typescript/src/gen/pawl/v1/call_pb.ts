@@ -152,6 +152,8 @@ export type Missing = Message<"pawl.v1.Missing"> & {
   shard: number;
 
   /**
+   * what it did instead, such as "did not answer in time"
+   *
    * @generated from field: string reason = 3;
    */
   reason: string;
