@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import pawl
-from pawl import admin
+from pawl import _rpc, admin
+from pawl.v1 import call_pb2
 
 SETTINGS = admin.QueueSettings(
     weights=admin.PriorityWeights(7, 2, 1),
@@ -73,3 +75,30 @@ def test_lists_and_twins(app: pawl.App, queue: str) -> None:
     app.schedules.delete(queue)
     app.admin.queues.resume(queue, type="job")
     assert app.admin.queues.purge(queue) == 1
+
+
+def test_incomplete_lists() -> None:
+    missing = [call_pb2.Missing(shard=3, reason="has no leader"), call_pb2.Missing(node="n1", reason="is away")]
+    answers: dict[str, Any] = {"": _rpc.Listed([1], "a", missing), "a": _rpc.Listed([2], "")}
+    got: list[int] = []
+
+    class Caller:
+        def run(self, page: Any) -> Any:
+            return page
+
+        async def arun(self, page: Any) -> Any:
+            return page
+
+    pages: Any = _rpc.Caller.pages
+    apages: Any = _rpc.Caller.apages
+
+    async def read() -> None:
+        async for item in apages(Caller(), answers.get):
+            got.append(item)
+
+    with pytest.raises(pawl.UnavailableError, match="the list is incomplete: shard 3 has no leader$"):
+        for item in pages(Caller(), answers.get):
+            got.append(item)
+    with pytest.raises(pawl.UnavailableError, match="the list is incomplete: shard 3 has no leader$"):
+        asyncio.run(read())
+    assert got == [1, 2, 1, 2]
