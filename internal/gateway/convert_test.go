@@ -540,6 +540,59 @@ func (countless) CountWorkers(_ context.Context, _ string, queues []string) verb
 	return verb.Partial[[]int64]{Value: make([]int64, len(queues)), Missing: []verb.Missing{{Node: "n7", Why: "hangs"}}}
 }
 
+// lossyCounts counts no tasks in shard 3.
+type lossyCounts struct{ fakeStats }
+
+func (lossyCounts) QueueCounts(context.Context, broker.CountsQuery) verb.Partial[[]broker.QueueCount] {
+	return verb.Partial[[]broker.QueueCount]{Value: []broker.QueueCount{{Queue: "a", N: 1}, {Queue: "b", N: 2}}, Missing: []verb.Missing{{Shard: 3, Why: "hangs"}}}
+}
+
+// Queues are listed although a shard and a node don't answer. The list names everything that is missing, each queue what its numbers lack.
+func TestQueueListsNameWhatIsMissing(t *testing.T) {
+	f := newFake(1, 2)
+	f.home = map[string]uint32{"a": 1, "b": 2}
+	verbtest.On(f.table(), broker.DescribeQueue, func(_ context.Context, q *broker.OnQueue) (out broker.QueueDescribed, err error) {
+		if q.Shard == 2 {
+			return out, task.Unavailable(time.Second, "shard 2 has no leader")
+		}
+		out.Info.Scheduled = 5
+		return out, nil
+	})
+	g := newGateway(f)
+	g.cfg.Workers, g.cfg.Stats = countless{g.cfg.Workers}, lossyCounts{newFakeStats()}
+	g.wire()
+	ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
+	words := func(missing []*pawlv1.Missing) (all string) {
+		for _, m := range missing {
+			all += fmt.Sprintf("%s %d %s; ", m.GetNode(), m.GetShard(), m.GetReason())
+		}
+		return all
+	}
+	for _, name := range []string{"a", "b"} {
+		if _, err := g.services.operator.PutQueue(ctx, &pawlv1.PutQueueRequest{Queue: name, Settings: &pawlv1.QueueSettings{}}); err != nil {
+			t.Fatalf("a change of queue %s, which was made: %v", name, err)
+		}
+	}
+	for _, c := range []struct {
+		order pawlv1.QueueOrder
+		want  string
+	}{{0, "n7 0 hangs;  2 has no leader; "}, {pawlv1.QueueOrder_QUEUE_ORDER_MOST, "n7 0 hangs;  2 has no leader;  3 hangs; "}} {
+		got, err := g.services.operator.ListQueues(ctx, &pawlv1.ListQueuesRequest{Order: c.order})
+		if err != nil || len(got.GetItems()) != 2 || words(got.GetMissing()) != c.want {
+			t.Fatalf("in order %v: %v, missing %q, %v; want two queues, without %q", c.order, got.GetItems(), words(got.GetMissing()), err, c.want)
+		}
+		for _, q := range got.GetItems() {
+			want, depth := "n7 0 hangs; ", int64(5)
+			if q.GetQueue() == "b" {
+				want, depth = "n7 0 hangs;  2 has no leader; ", 0
+			}
+			if words(q.GetMissing()) != want || q.GetDepth().GetScheduled() != depth {
+				t.Errorf("queue %s has %d scheduled, and lacks %q; want %d and %q", q.GetQueue(), q.GetDepth().GetScheduled(), words(q.GetMissing()), depth, want)
+			}
+		}
+	}
+}
+
 // A queue is returned without numbers that were not counted.
 func TestUncountedQueues(t *testing.T) {
 	f := newFake()
