@@ -145,7 +145,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 				return copyQueues(ctx, w.Broker, id, map[string]task.QueueConfig{queue: {Version: 1, Settings: task.DefaultSettings()}})
 			},
 			Tracer:     sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(w.spans)).Tracer("pawl"),
-			SendOutbox: w.deliver, RunStep: w.step,
+			SendOutbox: w.deliver, RunStep: w.step, ShardOf: func(_ string, spec *task.Spec) uint32 { return shardOf(spec.Queue) },
 			HasShard: func(_ context.Context, id uint32) (bool, error) { _, err := w.replica(id); return err == nil, nil },
 			Room: func() error {
 				if full := w.onRoom.Load(); full != nil {
@@ -177,8 +177,18 @@ func inWorld(t *testing.T, test func(w *world)) {
 	})
 }
 
-// two is a second data shard, for tests that add it. It has the queues whose names begin with "far".
-const two = 2
+// two and three are further data shards, for tests that add them. They have the queues whose names begin with "far" and "third".
+const two, three = 2, 3
+
+func shardOf(queue string) uint32 {
+	switch {
+	case strings.HasPrefix(queue, "far"):
+		return two
+	case strings.HasPrefix(queue, "third"):
+		return three
+	}
+	return one
+}
 
 // deliver delivers messages to their shards.
 func (w *world) deliver(ctx context.Context, ns string, messages []*OutboxMessage) []Enqueued {
@@ -205,11 +215,7 @@ func (w *world) deliver(ctx context.Context, ns string, messages []*OutboxMessag
 		case m.Cancel != task.ID{}:
 			out[i].Err = operateTask(ctx, w.Broker, Cancel, m.Cancel)
 		default:
-			shard := uint32(one)
-			if strings.HasPrefix(m.Spec.Queue, "far") {
-				shard = two
-			}
-			if got, _, err := w.Enqueue(ctx, shard, ns, []task.Spec{m.Spec}); err != nil {
+			if got, _, err := w.Enqueue(ctx, shardOf(m.Spec.Queue), ns, []task.Spec{m.Spec}); err != nil {
 				out[i].Err = err
 			} else {
 				out[i] = got[0]

@@ -97,7 +97,7 @@ func openFleet(t *testing.T, rng *rand.Rand, dir string, saved *savedFleet) *fle
 	f.dead, err = archive.Open(archive.Config{Dir: dir})
 	f.must(err)
 	f.Broker = New(Config{Limits: task.DefaultLimits(), Archive: f.dead, Logger: slog.New(slog.DiscardHandler), Namespaces: func() []string { return []string{ns} },
-		EnsureQueue: f.ensureQueue, SendOutbox: f.deliver, RunStep: f.step,
+		EnsureQueue: f.ensureQueue, SendOutbox: f.deliver, RunStep: f.step, ShardOf: f.shardOf,
 		HasShard: func(_ context.Context, id uint32) (bool, error) { return id <= cutShards, nil }})
 	for i := range cutQueues {
 		f.queues[queueName(i)] = fleetQueue{route: []uint32{1 + uint32(i)%cutShards}, version: 1}
@@ -242,6 +242,11 @@ func (f *fleet) enqueue(ctx context.Context, spec task.Spec) (out Enqueued) {
 		}
 	}
 	return out
+}
+
+func (f *fleet) shardOf(_ string, spec *task.Spec) uint32 {
+	route := f.row(spec.Queue).route
+	return route[len(route)-1]
 }
 
 func (f *fleet) deliver(ctx context.Context, ns string, messages []*OutboxMessage) []Enqueued {

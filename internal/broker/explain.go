@@ -61,7 +61,7 @@ var ExplainTask = onReplica(verb.Rule{Name: "explain", Idempotent: true, Patienc
 		workers = r.b.workers(ctx, []QueueName{{ns, queue}})[0]
 	}
 	out.Explanation, out.At, err = change(ctx, r, inScope(ctx, onTask(ns, id), func(round *engine.Round) (*Explanation, error) {
-		return explain.Task(round, ns, id, func(queue string) explain.Workers { return r.workersOf(ns, queue, workers) }, r.sender.deliveries.of)
+		return explain.Task(round, ns, id, func(queue string) explain.Workers { return r.workersOf(ns, queue, workers) }, r.sender.lanes.Of)
 	}))
 	return out, err
 })

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/internal/broker/delivery"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -198,7 +199,7 @@ func TestOperationWaitsForMovedTasks(t *testing.T) {
 		}
 		w.onTheWay.Store(nil)
 		began := time.Now()
-		if done := w.waitUntilStopped(id); done.Done != 3 || time.Since(began) > 2*outboxLongRetry {
+		if done := w.waitUntilStopped(id); done.Done != 3 || time.Since(began) > 2*delivery.MaxPause {
 			t.Errorf("after delivery the operation took %v and finished with %+v, want 3 done", time.Since(began), done.Tally)
 		}
 		page, err := ListTasks.Call(context.Background(), w, TaskList{OnShard: OnShard{two, ns}, Filter: ready("far"), Limit: 10})

@@ -3,121 +3,202 @@ package broker
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/pawlq/pawl/internal/broker/delivery"
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/explain"
 	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 const (
-	// outboxChunk is how many messages are in flight at a time.
+	// outboxChunk is how many messages are read at a time.
 	outboxChunk = 200
-	// outboxRetry and outboxLongRetry bound the pause before unanswered messages are sent again.
-	outboxRetry     = 500 * time.Millisecond
-	outboxLongRetry = 10 * time.Second
+	// outboxSendTime bounds one delivery of a batch.
+	outboxSendTime = 5 * time.Second
+	// outboxReadPause is the pause after a pass for each message that was read in vain, so that a backlog leaves the node time for others.
+	outboxReadPause, outboxLongPause = 10 * time.Microsecond, time.Second
+	// outboxRetry is the pause before the outbox is read again when that has failed.
+	outboxRetry = time.Second
+	// outboxWarnEach is how often undelivered messages are logged.
+	outboxWarnEach = 5 * time.Second
 )
 
 // outboxSender delivers the messages in a shard's outbox to their shards.
 type outboxSender struct {
-	r          *replica
-	wake       chan struct{} // messages wait
-	deliveries deliveries
+	r      *replica
+	wake   chan struct{} // messages wait
+	lanes  delivery.Lanes
+	warned atomic.Int64 // when undelivered messages were last logged, in nanoseconds
 }
 
 // run delivers while this node leads the shard, until ctx ends.
 func (s *outboxSender) run(ctx context.Context) {
-	retry := outboxRetry
+	var again <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.wake:
+		case <-again:
 		}
-		err := s.sendAll(ctx)
-		if err == nil {
-			retry = outboxRetry
-			continue
+		again = nil
+		pass := outboxPass{s: s}
+		if err := pass.run(ctx); err != nil {
+			s.warn(ctx, err)
+			sleep(ctx, outboxRetry)
+			poke(s.wake)
+		} else if !pass.due.IsZero() {
+			again = time.After(time.Until(pass.due))
 		}
-		if ctx.Err() == nil {
-			s.r.warn("messages for other shards are not delivered yet", err)
+		if pass.inVain > outboxChunk {
+			sleep(ctx, min(time.Duration(pass.inVain)*outboxReadPause, outboxLongPause))
 		}
-		sleep(ctx, retry)
-		retry = min(2*retry, outboxLongRetry)
-		poke(s.wake)
 	}
 }
 
-// sendAll goes through the outbox once. The error says why a message is still there.
-func (s *outboxSender) sendAll(ctx context.Context) (waits error) {
-	if !s.r.shard.Leads() {
+// warn logs why messages are still there, now and then.
+func (s *outboxSender) warn(ctx context.Context, err error) {
+	last, now := s.warned.Load(), time.Now().UnixNano()
+	if ctx.Err() == nil && now-last >= int64(outboxWarnEach) && s.warned.CompareAndSwap(last, now) {
+		s.r.warn("messages for other shards are not delivered yet", err)
+	}
+}
+
+// outboxPass goes through the outbox once, and sends what does not wait.
+type outboxPass struct {
+	s      *outboxSender
+	inVain int       // messages that were read and wait
+	due    time.Time // when the first of them may be sent; zero: not before something wakes the sender
+}
+
+func (p *outboxPass) run(ctx context.Context) error {
+	if !p.s.r.shard.Leads() {
 		return nil
 	}
+	p.s.lanes.Begin()
 	// From the shard itself: a node that has just started may not know any queue yet.
-	spaces, _, err := read(ctx, s.r, func(from store.Reader) ([]string, error) { return outbox.Namespaces(from), nil })
+	spaces, _, err := read(ctx, p.s.r, func(from store.Reader) ([]string, error) { return outbox.Namespaces(from), nil })
 	if err != nil {
 		return err
 	}
 	for _, ns := range spaces {
-		for behind, more := (task.ID{}), true; more && ctx.Err() == nil; {
-			var why, err error
-			behind, more, why, err = s.sendSome(ctx, ns, behind)
-			if err != nil {
-				return err
-			}
-			if waits == nil {
-				waits = why
-			}
+		last, err := p.page(ctx, ns, task.ID{})
+		for err == nil && last != (task.ID{}) {
+			last, err = p.page(ctx, ns, last)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return waits
+	return nil
 }
 
-// sendSome sends the messages after a request id to their shards, and removes the answered ones from the outbox. waits is the reason
-// why the first of the others was not answered.
-func (s *outboxSender) sendSome(ctx context.Context, ns string, behind task.ID) (last task.ID, more bool, waits, failed error) {
-	if !s.r.shard.Leads() {
-		return last, false, nil, nil
+// page sends some messages after a request id, and returns the last one's; zero: there was none.
+func (p *outboxPass) page(ctx context.Context, ns string, behind task.ID) (last task.ID, err error) {
+	for {
+		ended := p.s.lanes.Ended()
+		all, _, err := read(ctx, p.s.r, func(from store.Reader) ([]*OutboxMessage, error) {
+			return outbox.List(from, ns, behind, outboxChunk), nil
+		})
+		if err != nil || len(all) == 0 {
+			return last, err
+		}
+		sound, err := p.s.setDamagedApart(ctx, ns, all)
+		if err != nil {
+			return last, err
+		}
+		if p.send(ctx, ns, sound, ended) {
+			return all[len(all)-1].Request, nil
+		}
 	}
-	all, _, err := read(ctx, s.r, func(from store.Reader) ([]*OutboxMessage, error) {
-		return outbox.List(from, ns, behind, outboxChunk), nil
-	})
-	if err != nil || len(all) == 0 {
-		return last, false, nil, err
+}
+
+// send sends those of the messages of a page that do not wait, unless the page must be read again.
+func (p *outboxPass) send(ctx context.Context, ns string, sound []*OutboxMessage, ended uint64) bool {
+	now := time.Now()
+	messages := make([]delivery.Message, len(sound))
+	for i, m := range sound {
+		messages[i] = delivery.Message{ID: m.Request, To: p.s.destination(ns, m)}
 	}
-	last = all[len(all)-1].Request
-	messages, err := s.setDamagedApart(ctx, ns, all)
-	if err != nil {
-		return last, false, nil, err
+	batches, due, ok := p.s.lanes.Assign(messages, ended, now)
+	if !ok {
+		return false
 	}
-	messages, paused := s.deliveries.due(messages, time.Now())
-	if len(messages) == 0 {
-		return last, true, paused, nil
+	p.due = delivery.Earlier(p.due, due)
+	p.inVain += len(sound)
+	for _, b := range batches {
+		if !p.s.lanes.Start(ctx, b) { // the end of a batch may have been what changed its lane, so do not wait for one
+			p.due = delivery.Earlier(p.due, now.Add(delivery.MinPause))
+			continue
+		}
+		p.inVain -= len(b.Indexes)
+		some := make([]*OutboxMessage, len(b.Indexes))
+		for n, i := range b.Indexes {
+			some[n] = sound[i]
+		}
+		p.s.r.work.Go(func() { p.s.send(ctx, ns, b, some) })
 	}
+	return true
+}
+
+// destination returns where a message goes, as far as this node knows.
+func (s *outboxSender) destination(ns string, m *OutboxMessage) delivery.Destination {
+	switch {
+	case m.Notice != nil:
+		return delivery.Destination{Shard: m.Notice.Group.Shard(), Namespace: ns}
+	case m.Cancel != task.ID{}:
+		return delivery.Destination{Shard: m.Cancel.Shard(), Namespace: ns}
+	case m.Notification != nil: // for the system shard
+		return delivery.Destination{Namespace: ns}
+	}
+	return delivery.Destination{Shard: s.r.b.cfg.ShardOf(ns, &m.Spec), Namespace: ns, Queue: m.Spec.Queue}
+}
+
+// send sends a batch of messages, and removes the answered ones from the outbox.
+func (s *outboxSender) send(ctx context.Context, ns string, b *delivery.Batch, messages []*OutboxMessage) {
 	for _, p := range messages {
 		if p.Notification != nil {
 			p.Notification.Shard = s.r.id
 		}
 	}
-	out := s.r.b.cfg.SendOutbox(ctx, ns, messages)
-	s.sendAlone(ctx, ns, messages, out)
+	sending, cancel := context.WithTimeout(ctx, outboxSendTime)
+	defer cancel()
+	out := s.r.b.cfg.SendOutbox(sending, ns, messages)
+	s.sendAlone(sending, ns, messages, out)
 	kept, err := s.delivered(ctx, ns, messages, out)
-	if err == nil {
-		s.deliveries.done(messages, out, kept, time.Now())
-	}
-	if waits = paused; len(kept) > 0 {
-		waits = out[kept[0]].Err
+	if s.lanes.End(b, failures(kept, out), err == nil) {
+		poke(s.wake)
 	}
 	for i := range out {
 		if refused, answered := answerOf(out[i].Err); answered && refused != nil && err == nil && messages[i].IsTask() {
 			s.logRefused(ns, messages[i], refused)
 		}
 	}
-	return last, true, waits, err
+	if err == nil && len(kept) > 0 {
+		err = out[kept[0]].Err
+	}
+	if err != nil {
+		s.warn(ctx, err)
+	}
+}
+
+// failures returns why the messages at some indexes stay in the outbox.
+func failures(kept []int, out []Enqueued) []delivery.Failure {
+	all := make([]delivery.Failure, len(kept))
+	for n, i := range kept {
+		_, answered := answerOf(out[i].Err)
+		all[n] = delivery.Failure{Index: i, Reason: "its shard did not answer", Answered: answered}
+		var panicked *PanicError
+		if refusal, refused := task.AsError(out[i].Err); refused {
+			all[n].Reason = refusal.Message
+		} else if errors.As(out[i].Err, &panicked) {
+			all[n] = delivery.Failure{Index: i, Reason: "its shard panicked, as its log says", Answered: true, Panicked: true}
+		}
+	}
+	return all
 }
 
 // setDamagedApart sets messages apart that can't be understood, and returns the others.
@@ -149,10 +230,13 @@ func (s *outboxSender) sendAlone(ctx context.Context, ns string, messages []*Out
 	for i := range out {
 		var notLeader *NotLeader
 		_, refused := task.AsError(out[i].Err)
-		if out[i].Err == nil || refused || errors.As(out[i].Err, &notLeader) || ctx.Err() != nil {
-			continue
+		switch {
+		case out[i].Err == nil || refused || errors.As(out[i].Err, &notLeader):
+		case ctx.Err() != nil:
+			out[i].Err = ctx.Err() // the error of all may be a panic, and this one need not be why
+		default:
+			out[i] = s.r.b.cfg.SendOutbox(ctx, ns, messages[i:i+1])[0]
 		}
-		out[i] = s.r.b.cfg.SendOutbox(ctx, ns, messages[i:i+1])[0]
 	}
 }
 
@@ -201,87 +285,6 @@ func (s *outboxSender) logRefused(ns string, p *OutboxMessage, refused *task.Err
 		attrs = append(attrs, "group_id", p.Spec.Member.Group.String())
 	}
 	s.r.log.Warn("a task for another shard was refused", attrs...)
-}
-
-// maxDeliveries bounds the messages whose attempts are remembered: more are in flight only when a shard is lost, and then any of them is representative.
-const maxDeliveries = 1000
-
-// A message that makes its shard panic is not sent again for a while: each panic costs the shard's leader its memory. It is not set apart, because it
-// may be sound: a release that does not panic takes it. The pause doubles from panicPause to panicLongPause.
-const panicPause, panicLongPause = 10 * time.Second, time.Hour
-
-// deliveries records failed attempts to deliver messages in this term.
-type deliveries struct {
-	mu    sync.Mutex
-	tried map[task.ID]delivery
-}
-
-type delivery struct {
-	explain.Delivery
-	pause time.Duration // after the last panic of the message's shard
-	until time.Time     // when that pause ends
-}
-
-func (e *deliveries) begin() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.tried = map[task.ID]delivery{}
-}
-
-// due returns the messages that may be sent now, and why others may not.
-func (e *deliveries) due(messages []*OutboxMessage, now time.Time) (due []*OutboxMessage, paused error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, p := range messages {
-		if c := e.tried[p.Request]; now.Before(c.until) {
-			paused = fmt.Errorf("message %s is sent again in %v: %s", p.Request, c.until.Sub(now).Round(time.Second), c.Error)
-		} else {
-			due = append(due, p)
-		}
-	}
-	return due, paused
-}
-
-// done records the outcome for messages, of which those at the indexes kept stay in the outbox.
-func (e *deliveries) done(messages []*OutboxMessage, out []Enqueued, kept []int, now time.Time) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for i, p := range messages {
-		if len(kept) == 0 || kept[0] != i {
-			delete(e.tried, p.Request)
-			continue
-		}
-		kept = kept[1:]
-		c, known := e.tried[p.Request]
-		if !known && len(e.tried) >= maxDeliveries {
-			continue
-		}
-		c.failed(out[i].Err, now)
-		e.tried[p.Request] = c
-	}
-}
-
-// failed records a failed attempt.
-func (c *delivery) failed(err error, now time.Time) {
-	c.Tries++
-	refusal, refused := task.AsError(err)
-	var panicked *PanicError
-	switch {
-	case refused:
-		c.Error = refusal.Message
-	case errors.As(err, &panicked):
-		c.Error = "its shard panicked, as its log says"
-		c.pause = min(max(2*c.pause, panicPause), panicLongPause)
-		c.until = now.Add(c.pause)
-	default:
-		c.Error = "its shard did not answer"
-	}
-}
-
-func (e *deliveries) of(message task.ID) explain.Delivery {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.tried[message].Delivery
 }
 
 // answerOf distinguishes a refusal from an error after which a message must be sent again.

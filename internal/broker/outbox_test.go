@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,41 +13,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/internal/broker/delivery"
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/explain"
+	"github.com/pawlq/pawl/internal/engine/outbox"
+	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
-
-// The memory of undelivered messages is bounded. Its entries are removed with the messages, and all of them at the end of the term.
-func TestDeliveries(t *testing.T) {
-	var e deliveries
-	e.begin()
-	messages, out := make([]*OutboxMessage, maxDeliveries+1), make([]Enqueued, maxDeliveries+1)
-	kept := make([]int, len(messages))
-	for i := range messages {
-		messages[i] = &OutboxMessage{Request: task.ID{1, byte(i >> 8), byte(i)}} // #nosec G115 -- cut on purpose
-		out[i].Err, kept[i] = errors.New("read tcp: reset"), i
-	}
-	out[1].Err = task.Unavailable(time.Second, "shard 7 has no leader")
-	for range 3 {
-		e.done(messages, out, kept, time.Time{})
-	}
-	for i, want := range map[int]explain.Delivery{0: {Tries: 3, Error: "its shard did not answer"}, 1: {Tries: 3, Error: "shard 7 has no leader"}, maxDeliveries: {}} {
-		if got := e.of(messages[i].Request); got != want {
-			t.Errorf("message %d is reported as %+v, want %+v", i, got, want)
-		}
-	}
-	e.done(messages[:2], out, []int{1}, time.Time{})
-	e.done(messages[maxDeliveries:], out, []int{0}, time.Time{}) // there is space now
-	for i, want := range map[int]int64{0: 0, 1: 4, maxDeliveries: 1} {
-		if got := e.of(messages[i].Request).Tries; got != want {
-			t.Errorf("after further deliveries message %d has %d tries, want %d", i, got, want)
-		}
-	}
-	if e.begin(); e.of(messages[1].Request) != (explain.Delivery{}) {
-		t.Error("deliveries were kept across a change of term")
-	}
-}
 
 // followed returns specs of tasks that are followed by tasks in another shard.
 func followed(n int) []task.Spec {
@@ -55,6 +27,14 @@ func followed(n int) []task.Spec {
 		specs[i] = task.Spec{Queue: "a", Then: []task.Spec{{Queue: "far", Type: "next", Key: fmt.Sprint(i)}}}
 	}
 	return specs
+}
+
+// arrived returns how many tasks of a queue are ready.
+func (w *world) arrived(queue string) int {
+	w.t.Helper()
+	page, err := ListTasks.Call(context.Background(), w, TaskList{OnShard: OnShard{shardOf(queue), ns}, Filter: ready(queue), Limit: 1000})
+	w.must(err)
+	return len(page.Page.Tasks)
 }
 
 // ackAll acks all tasks of a queue of the first shard.
@@ -96,11 +76,7 @@ func TestMessagesAreResent(t *testing.T) {
 		w.enqueue(followed(outboxChunk + 5)...)
 		w.ackAll("a")
 		w.pass(time.Minute)
-		arrived := func() int {
-			page, err := ListTasks.Call(context.Background(), w, TaskList{OnShard: OnShard{two, ns}, Filter: ready("far"), Limit: 1000})
-			w.must(err)
-			return len(page.Page.Tasks)
-		}
+		arrived := func() int { return w.arrived("far") }
 		mu.Lock()
 		if n := tries["7"]; n < 7 || n > outboxChunk+15 {
 			t.Errorf("an undeliverable message was tried %d times within a minute", n)
@@ -123,7 +99,7 @@ func TestMessagesAreResent(t *testing.T) {
 			t.Errorf("the log warns %d times about undelivered messages: %s", n, w.log)
 		}
 		w.onTheWay.Store(nil)
-		w.pass(outboxLongRetry)
+		w.pass(delivery.MaxPause)
 		if n := arrived(); n != outboxChunk+5 {
 			t.Errorf("%d messages arrived, want all", n)
 		}
@@ -239,9 +215,7 @@ func TestMessageThatPanics(t *testing.T) {
 		w.ackAll("a")
 		arrived := func(want int) {
 			t.Helper()
-			page, err := ListTasks.Call(context.Background(), w, TaskList{OnShard: OnShard{two, ns}, Filter: ready("far"), Limit: 10})
-			w.must(err)
-			if n := len(page.Page.Tasks); n != want {
+			if n := w.arrived("far"); n != want {
 				t.Errorf("%d messages arrived, want %d", n, want)
 			}
 		}
@@ -257,16 +231,183 @@ func TestMessageThatPanics(t *testing.T) {
 		arrived(2)
 		r, err := w.replica(one)
 		w.must(err)
-		var message task.ID
-		r.sender.deliveries.mu.Lock()
-		for message = range r.sender.deliveries.tried {
-		}
-		r.sender.deliveries.mu.Unlock()
-		if d := r.sender.deliveries.of(message); d.Tries < 16 || !strings.Contains(d.Error, "panicked") {
+		left, _, err := read(context.Background(), r, func(from store.Reader) ([]*OutboxMessage, error) { return outbox.List(from, ns, task.ID{}, 10), nil })
+		w.must(err)
+		if d := r.sender.lanes.Of(left[0].Request); d.Tries < 16 || !strings.Contains(d.Error, "panicked") {
 			t.Errorf("explain says %+v", d)
 		}
 		w.onTheWay.Store(nil)
-		w.pass(panicLongPause + outboxLongRetry)
+		w.pass(delivery.PanicLongPause + delivery.MaxPause)
 		arrived(3)
+	})
+}
+
+// A queue that is full and a shard that hangs hold up their own messages, and no others: neither new ones nor those behind them in the outbox.
+func TestDestinationsDoNotWaitForEachOther(t *testing.T) {
+	inWorld(t, func(w *world) {
+		defer w.addShard(two)()
+		defer w.addShard(three)()
+		w.pass(5 * time.Second)
+		var mu sync.Mutex
+		sent := map[string]int{}
+		tries := func(queue string) int {
+			mu.Lock()
+			defer mu.Unlock()
+			return sent[queue]
+		}
+		stuck := func(m *OutboxMessage) error {
+			mu.Lock()
+			sent[m.Spec.Queue]++
+			mu.Unlock()
+			switch m.Spec.Queue {
+			case "third-full":
+				return &task.Error{Code: task.CodeQueueFull, Message: "the queue is full"}
+			case "far-hangs":
+				time.Sleep(time.Minute)
+				return errors.New("no answer")
+			}
+			return nil
+		}
+		w.onTheWay.Store(&stuck)
+		follow := func(n int, queue string) {
+			specs := make([]task.Spec, n)
+			for i := range specs {
+				specs[i] = task.Spec{Queue: "a", Then: []task.Spec{{Queue: queue, Type: "next"}}}
+			}
+			w.enqueue(specs...)
+			w.ackAll("a")
+		}
+		follow(1, "third-full")
+		w.pass(30 * time.Second) // its pauses are long by now
+		follow(2*outboxChunk+1, "far-hangs")
+		follow(3, "third-1")
+		w.pass(1100 * time.Millisecond)
+		if n := tries("third-1"); n != 3 {
+			t.Errorf("%d of 3 messages were sent within a second after those for a shard that hangs", n)
+		}
+		for i := range 10 {
+			queue := fmt.Sprintf("third-%d", i+2)
+			follow(1, queue)
+			w.pass(10 * time.Millisecond)
+			if n := tries(queue); n != 1 {
+				t.Errorf("a message to %q was sent %d times at once, want once", queue, n)
+			}
+			w.pass(3300 * time.Millisecond)
+		}
+		if n := tries("third-full"); n < 8 || n > 12 {
+			t.Errorf("the message for a full queue was sent %d times in about a minute", n)
+		}
+		if n := tries("far-hangs"); n != 1 {
+			t.Errorf("%d messages were sent to a shard that hangs", n)
+		}
+		w.onTheWay.Store(nil)
+		w.pass(2 * time.Minute)
+		for _, queue := range []string{"third-full", "far-hangs"} {
+			if n, want := w.arrived(queue), map[string]int{"third-full": 1, "far-hangs": 2*outboxChunk + 1}[queue]; n != want {
+				t.Errorf("%d messages arrived in %q in the end, want %d", n, queue, want)
+			}
+		}
+	})
+}
+
+// A message that makes a call with several panic does not delay those that there was no time to send alone: only one that was does its shard any harm.
+func TestPanicAmongSlowMessages(t *testing.T) {
+	inWorld(t, func(w *world) {
+		defer w.addShard(two)()
+		w.pass(5 * time.Second)
+		var alone atomic.Bool
+		panics := func(m *OutboxMessage) error {
+			if m.Spec.Key == "0" {
+				alone.Store(true)
+				return fmt.Errorf("shard 2: %w", &PanicError{Value: "on purpose"})
+			}
+			if alone.Load() {
+				time.Sleep(outboxSendTime / 150) // twice for each, so that there is time for 75
+			}
+			return nil
+		}
+		w.together.Store(true)
+		away := func(*OutboxMessage) error { return errors.New("no answer") }
+		w.onTheWay.Store(&away)
+		w.enqueue(followed(100)...)
+		w.ackAll("a")
+		w.onTheWay.Store(&panics)
+		w.pass(14 * time.Second)
+		if n := w.arrived("far"); n != 99 {
+			t.Errorf("%d messages arrived, want all but one", n)
+		}
+	})
+}
+
+// The sender pauses after it has read messages that wait, the longer the more there are: it must leave the node time for others.
+func TestPauseAfterMessagesThatWait(t *testing.T) {
+	inWorld(t, func(w *world) {
+		defer w.addShard(two)()
+		defer w.addShard(three)()
+		w.pass(5 * time.Second)
+		var sent atomic.Int64
+		hangs := func(m *OutboxMessage) error {
+			if m.Spec.Queue == "far" {
+				time.Sleep(time.Minute)
+				return errors.New("no answer")
+			}
+			sent.Add(1)
+			return nil
+		}
+		w.onTheWay.Store(&hangs)
+		const waiting = 5 * outboxChunk
+		w.enqueue(followed(waiting)...)
+		w.ackAll("a")
+		w.pass(2 * time.Second)
+		next := func(want int64, after time.Duration) {
+			t.Helper()
+			w.enqueue(task.Spec{Queue: "a", Then: []task.Spec{{Queue: "third", Type: "next"}}})
+			w.ackAll("a")
+			w.pass(after)
+			if n := sent.Load(); n != want {
+				t.Errorf("%d messages to another shard were sent after %v, want %d", n, after, want)
+			}
+		}
+		pause := waiting * outboxReadPause
+		next(1, 0)
+		next(1, pause/2)
+		next(3, pause/2+time.Millisecond)
+	})
+}
+
+// Messages for a queue are sent in the order of the outbox, also if its shard takes longer than a pass waits, and others do not.
+func TestMessagesOfAQueueKeepTheirOrder(t *testing.T) {
+	inWorld(t, func(w *world) {
+		defer w.addShard(two)()
+		defer w.addShard(three)()
+		w.pass(5 * time.Second)
+		away := func(*OutboxMessage) error { return errors.New("no answer") }
+		w.onTheWay.Store(&away)
+		specs := followed(8 * outboxChunk)
+		for i := range specs {
+			if i%2 == 1 {
+				specs[i].Then[0].Queue = "third"
+			}
+		}
+		w.enqueue(specs...)
+		w.ackAll("a")
+		var mu sync.Mutex
+		sent := map[string][]task.ID{}
+		slow := func(m *OutboxMessage) error {
+			time.Sleep(map[string]time.Duration{"far": 12 * time.Millisecond, "third": 9 * time.Millisecond}[m.Spec.Queue])
+			mu.Lock()
+			defer mu.Unlock()
+			sent[m.Spec.Queue] = append(sent[m.Spec.Queue], m.Request)
+			return nil
+		}
+		w.onTheWay.Store(&slow)
+		w.pass(time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, queue := range []string{"far", "third"} {
+			if !slices.IsSortedFunc(sent[queue], func(a, b task.ID) int { return bytes.Compare(a[:], b[:]) }) || len(sent[queue]) != 4*outboxChunk {
+				t.Errorf("%d messages for %q were sent, or not in order, want all %d once", len(sent[queue]), queue, 4*outboxChunk)
+			}
+		}
 	})
 }

@@ -109,7 +109,7 @@ func (r *replica) elected(o shard.LeaderTerm) {
 			"last", o.Before.Time(), "now", o.Began.Time(), "until", until.Time())
 	}
 	if r.term != o.Term { // else a round was dropped
-		r.sender.deliveries.begin()
+		r.sender.lanes.BeginTerm()
 	}
 	r.term = o.Term
 	r.polls.Begin(o.Began)

@@ -106,6 +106,15 @@ func anyMoved(out []broker.Enqueued) bool {
 	return false
 }
 
+// ShardOf returns the shard of a task according to this node's copy of the map; 0: the copy does not have its queue.
+func (e *Enqueuer) ShardOf(ns string, spec *task.Spec) uint32 {
+	q, ok := e.queues.Copied(ns, spec.Queue)
+	if !ok {
+		return 0
+	}
+	return q.Home(spec)
+}
+
 // Deliver enqueues tasks wherever their queues are, each with its own result.
 func (e *Enqueuer) Deliver(ctx context.Context, ns string, specs []task.Spec) []broker.Enqueued {
 	out := make([]broker.Enqueued, len(specs))

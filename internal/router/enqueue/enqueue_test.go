@@ -256,6 +256,11 @@ func TestTasksAreDelivered(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		specs := []task.Spec{{Type: "a", Queue: "one"}, {Type: "b", Queue: "none"}, {Type: "c", Queue: "one"}, {Type: "bad", Queue: "one"}}
 		s.Refused["bad"] = routertest.ErrAway
+		for i, want := range []uint32{1, 0, 1} { // without a call
+			if got := m.ShardOf(routertest.Namespace, &specs[i]); got != want {
+				t.Errorf("ShardOf a task for %q = %d, want %d", specs[i].Queue, got, want)
+			}
+		}
 		out := m.Deliver(context.Background(), routertest.Namespace, specs)
 		if got := s.Was(); got != "place none, enqueue [a c bad] in 1" || out[0].ID != task.NewID(1, 1, 1) || !errors.Is(out[1].Err, routertest.ErrAway) || out[2].ID != task.NewID(1, 1, 2) || !errors.Is(out[3].Err, routertest.ErrAway) {
 			t.Errorf("calls %s: %+v", got, out)
