@@ -14,6 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/gateway/roundrobin"
 	"github.com/pawlq/pawl/internal/gateway/tracing"
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -166,7 +167,7 @@ func (g *claims) giveBack(claimed []broker.Claimed) {
 		g.releases.Go(func() {
 			ctx, cancel := context.WithTimeout(g.stopping, giveBackTime)
 			defer cancel()
-			err := fanout.Safely(func() error { _, _, err := g.broker.Settle(ctx, shard, calls); return err })
+			err := parallel.Safely(func() error { _, _, err := g.broker.Settle(ctx, shard, calls); return err })
 			if err != nil {
 				g.log.Info("undelivered claims stay in place until their leases end", "shard", shard, "tasks", len(calls), "error", err)
 			}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/fanout"
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -257,7 +257,7 @@ func (m *manyClaim) start(ctx context.Context, at place, to, most int) *partCall
 		defer close(p.done)
 		defer p.cancel()
 		began := time.Now()
-		p.err = fanout.Safely(func() (err error) {
+		p.err = parallel.Safely(func() (err error) {
 			p.got, p.stamp, err = m.g.broker.ClaimNow(ctx, at.shard, c)
 			return err
 		})
@@ -358,7 +358,7 @@ func (g *claims) reclaim(ctx context.Context, c broker.ClaimCall, places [][]uin
 		}
 	}
 	var mu sync.Mutex
-	fanout.Each(len(all), func(i int) error {
+	parallel.Each(len(all), func(i int) error {
 		if g.slow.leavesOut(all[i].shard) {
 			return nil
 		}
@@ -407,7 +407,7 @@ func (m *manyClaim) awaitAny(ctx context.Context, wait time.Duration) uint32 {
 		part, late := m.call, m.late[shard]
 		part.Queues = queues
 		watches.Go(func() {
-			answers <- answer{shard, fanout.Safely(func() error {
+			answers <- answer{shard, parallel.Safely(func() error {
 				if late != nil {
 					return late.wait(ctx)
 				}

@@ -37,6 +37,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/gateway/statistics"
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
@@ -528,7 +529,7 @@ func TestPanicInOneShardsCall(t *testing.T) {
 	if err != nil || settled.Acks[0].GetError().GetCode() != string(contract.CodeInternal) {
 		t.Errorf("Settle: %v, %v, want an internal error of the item", settled, err)
 	}
-	if err := fanout.FirstError([]error{nil, errPlanted, io.EOF}); err != errPlanted {
+	if err := parallel.FirstError([]error{nil, errPlanted, io.EOF}); err != errPlanted {
 		t.Errorf("FirstError = %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/gateway/tracing"
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -91,7 +92,7 @@ func (g *enqueuer) enqueue(ctx context.Context, tasks []*pawlv1.TaskSpec, back *
 		defer func() { spans.End(results, nil) }()
 	}
 	parts := g.placeTasks(ctx, tasks, results, back)
-	errs := fanout.EachUntilLate(ctx, len(parts), func(ctx context.Context, i int) error {
+	errs := parallel.EachUntilLate(ctx, len(parts), func(ctx context.Context, i int) error {
 		p := parts[i]
 		got, at, err := g.broker.Enqueue(ctx, p.shard, callinfo.Namespace(ctx), p.specs)
 		callinfo.Note(ctx, at)

@@ -9,8 +9,8 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/gateway/receive"
+	"github.com/pawlq/pawl/internal/parallel"
 )
 
 const (
@@ -157,7 +157,7 @@ func (s *produceStream) handle(frame *pawlv1.ProduceRequest) *pawlv1.ProduceAnsw
 	began := time.Now()
 	ctx := callinfo.NewFrame(s.of, s.of.Receiver.Stream, s.ctx, frameMethod)
 	answer := &pawlv1.ProduceAnswer{Number: frame.GetNumber()}
-	err := fanout.Safely(func() (err error) {
+	err := parallel.Safely(func() (err error) {
 		answer.Results, err = s.enqueue(ctx, frame)
 		return err
 	})

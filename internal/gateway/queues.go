@@ -14,6 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/gateway/statistics"
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -213,10 +214,10 @@ func (g *operatorService) GetServer(ctx context.Context, _ *pawlv1.GetServerRequ
 	out := &pawlv1.GetServerResponse{Version: g.version, ClusterId: g.clusterID, Node: g.node, Now: convert.WallProto(time.Now())}
 	shards := g.cluster.Shards()
 	out.Shards = make([]*pawlv1.ShardInfo, len(shards))
-	errs := fanout.Each(len(shards), func(i int) error {
+	errs := parallel.Each(len(shards), func(i int) error {
 		node, term, index := g.broker.Leader(ctx, shards[i])
 		out.Shards[i] = &pawlv1.ShardInfo{Shard: shards[i], Leader: g.leaders.NodeName(node), Index: index, Term: term}
 		return nil
 	})
-	return out, fanout.FirstError(errs)
+	return out, parallel.FirstError(errs)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
-	"github.com/pawlq/pawl/internal/gateway/fanout"
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -162,7 +162,7 @@ func (b *settleBatch) item(g *workerService, to *pawlv1.Settled, call broker.Set
 // run asks the shards of the batch in parallel.
 func (b *settleBatch) run(ctx context.Context, g *workerService) {
 	parts := b.byShard()
-	errs := fanout.EachUntilLate(ctx, len(parts), func(ctx context.Context, i int) error {
+	errs := parallel.EachUntilLate(ctx, len(parts), func(ctx context.Context, i int) error {
 		p := parts[i]
 		got, at, err := g.broker.Settle(ctx, p.calls[0].Hold.ID.Shard(), p.calls)
 		callinfo.Note(ctx, at)

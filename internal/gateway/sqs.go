@@ -16,6 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/access"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/sqs"
@@ -215,7 +216,7 @@ func (g *sqsCore) Enqueue(ctx context.Context, q queues.Queue, specs []task.Spec
 		parts, p = partOf(parts, q.Home(s), len(specs)-i)
 		p.specs, p.index = append(p.specs, *s), append(p.index, i)
 	}
-	errs := fanout.EachUntilLate(ctx, len(parts), func(ctx context.Context, n int) error {
+	errs := parallel.EachUntilLate(ctx, len(parts), func(ctx context.Context, n int) error {
 		got, at, err := g.broker.Enqueue(ctx, parts[n].shard, callinfo.Namespace(ctx), parts[n].specs)
 		callinfo.Note(ctx, at)
 		for i := range got {
@@ -260,7 +261,7 @@ func (g *sqsCore) Settle(ctx context.Context, calls []broker.Settle) []broker.Se
 		byShard[shard] = append(byShard[shard], i)
 	}
 	shards := slices.Collect(maps.Keys(byShard))
-	errs := fanout.EachUntilLate(ctx, len(shards), func(ctx context.Context, n int) error {
+	errs := parallel.EachUntilLate(ctx, len(shards), func(ctx context.Context, n int) error {
 		index := byShard[shards[n]]
 		some := make([]broker.Settle, len(index))
 		for n, i := range index {

@@ -13,8 +13,8 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
-	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/gateway/tracing"
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -137,7 +137,7 @@ func (w *work) serve(first *pawlv1.WorkRequest) error {
 
 // failIf ends the stream with the error of fn, or with its panic.
 func (w *work) failIf(fn func() error) {
-	if err := fanout.Safely(fn); err != nil {
+	if err := parallel.Safely(fn); err != nil {
 		w.endOnce.Do(func() {
 			w.err = err
 			close(w.ended)

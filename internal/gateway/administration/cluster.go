@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
-	"github.com/pawlq/pawl/internal/gateway/fanout"
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -80,12 +80,12 @@ func (g *ClusterService) GetMap(ctx context.Context, _ *pawlv1.GetMapRequest) (*
 			out.Shards = append(out.Shards, &pawlv1.MapShard{Shard: s.ID})
 		}
 	}
-	errs := fanout.Each(len(out.Shards), func(i int) error {
+	errs := parallel.Each(len(out.Shards), func(i int) error {
 		node, _, _ := g.Broker.Leader(ctx, out.Shards[i].GetShard())
 		out.Shards[i].Leader = g.Leaders.NodeName(node)
 		return nil
 	})
-	return out, fanout.FirstError(errs)
+	return out, parallel.FirstError(errs)
 }
 
 // change runs a change of the cluster. It logs what was requested, and what was refused.

@@ -1,62 +1,14 @@
 package fanout
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
-
-func TestLimitsAreStable(t *testing.T) {
-	if fanLimit != 16 {
-		t.Errorf("a call starts up to %d goroutines, want 16", fanLimit)
-	}
-}
-
-// Once a part has returned, those that are left have 800 ms, and as much again after each further one.
-func TestPartsAreLate(t *testing.T) {
-	const hangs = time.Hour
-	for _, c := range []struct {
-		name  string
-		parts []time.Duration
-		took  time.Duration
-		late  string
-	}{
-		{"one that hangs", []time.Duration{0, hangs, 10 * time.Millisecond}, 810 * time.Millisecond, "1"},
-		{"several that hang, and slow ones", []time.Duration{hangs, 1300 * time.Millisecond, hangs, 600 * time.Millisecond}, 2100 * time.Millisecond, "02"},
-		{"the last a moment too late", []time.Duration{0, 800*time.Millisecond - 1, 1600 * time.Millisecond}, 1600*time.Millisecond - 1, "2"},
-		{"all slow", []time.Duration{5 * time.Second, 5 * time.Second}, 5 * time.Second, ""},
-		{"one alone", []time.Duration{5 * time.Second}, 5 * time.Second, ""},
-		{"none", nil, 0, ""},
-		{"more than run at a time", append(slices.Repeat([]time.Duration{hangs}, fanLimit-1), slices.Repeat([]time.Duration{300 * time.Millisecond}, 10)...), 3800 * time.Millisecond, "01234567891011121314"},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			began := time.Now()
-			late := ""
-			for i, err := range EachUntilLate(t.Context(), len(c.parts), func(ctx context.Context, i int) error {
-				select {
-				case <-time.After(c.parts[i]):
-					return ctx.Err()
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-			}) {
-				if err != nil {
-					late += fmt.Sprint(i)
-				}
-			}
-			if took := time.Since(began); took != c.took || late != c.late {
-				t.Errorf("%s: late are %q after %s, want %q after %s", c.name, late, took, c.late, c.took)
-			}
-		})
-	}
-}
 
 // Only lists of dead letters are ordered by the tasks' end times.
 func TestListsOfDeadLetters(t *testing.T) {

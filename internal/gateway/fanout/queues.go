@@ -11,6 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -40,7 +41,7 @@ func (g Queues) States(ctx context.Context, qs ...queues.Queue) ([]verb.Partial[
 	infos, err := verb.AskShards(ctx, shards, func(ctx context.Context, i int) ([]broker.QueueInfo, error) {
 		at := places[shards[i]]
 		infos := make([]broker.QueueInfo, len(at))
-		return infos, FirstError(Each(len(at), func(n int) error {
+		return infos, parallel.FirstError(parallel.Each(len(at), func(n int) error {
 			out, err := broker.DescribeQueue.Call(ctx, g.Verbs, callinfo.OnQueue(ctx, shards[i], qs[at[n].queue].Name))
 			if errors.Is(err, task.ErrNotFound) { // no task has come to this shard yet
 				return nil

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,38 +38,6 @@ func (c fakeCluster) Shards() []uint32 { return []uint32{1, 2, 3, 4} }
 func (c fakeCluster) Queue(_ context.Context, _, name string) (queues.Queue, bool, error) {
 	q, ok := map[string]queues.Queue{"spread": spread, "single": single}[name]
 	return q, ok, c.err
-}
-
-// Each call runs, one or many of them, and a panic of one is its error.
-func TestEach(t *testing.T) {
-	for _, n := range []int{0, 1, 2, 3 * fanLimit} {
-		var ran atomic.Int32
-		errs := Each(n, func(i int) error {
-			ran.Add(1)
-			switch i {
-			case 0:
-				panic("ouch")
-			case 1:
-				return errAway
-			}
-			return nil
-		})
-		if int(ran.Load()) != n || len(errs) != n {
-			t.Fatalf("of %d calls %d ran, with %d errors", n, ran.Load(), len(errs))
-		}
-		for i, err := range errs {
-			if i == 0 && (err == nil || !strings.Contains(err.Error(), "panic: ouch")) || i == 1 && !errors.Is(err, errAway) || i > 1 && err != nil {
-				t.Errorf("call %d of %d: %v", i, n, err)
-			}
-		}
-	}
-	odd := errors.New("odd")
-	if err := FirstError([]error{nil, odd, errAway}); err != odd {
-		t.Errorf("the first error is %v", err)
-	}
-	if err := FirstError([]error{nil, nil}); err != nil {
-		t.Errorf("the first error of none is %v", err)
-	}
 }
 
 // A part that no task has come to counts as empty; another error ends the call, with what was done before.

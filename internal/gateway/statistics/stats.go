@@ -19,6 +19,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -78,7 +79,7 @@ func (g *Service) GetStats(ctx context.Context, r *pawlv1.GetStatsRequest) (*paw
 	s := situation{narrow: !callinfo.Of(ctx).Principal.InAll(), certificate: g.CertificateEnds()}
 	var happened, hour verb.Partial[stats.Report]
 	var status verb.Partial[broker.NamespaceStatus]
-	errs := fanout.Each(5, func(i int) error {
+	errs := parallel.Each(5, func(i int) error {
 		switch i {
 		case 0:
 			happened = g.Source.Stats(ctx, stats.Queue{Namespace: ns}, w)
@@ -95,7 +96,7 @@ func (g *Service) GetStats(ctx context.Context, r *pawlv1.GetStatsRequest) (*paw
 		}
 		return nil
 	})
-	if err := fanout.FirstError(errs); err != nil {
+	if err := parallel.FirstError(errs); err != nil {
 		return nil, err
 	}
 	s.report, s.status, s.hour, s.missing = happened.Value, status.Value, hour.Value, verb.JoinMissing(happened.Missing, status.Missing)
@@ -221,7 +222,7 @@ func (g Recent) SetLately(ctx context.Context, series stats.Window, queues ...*p
 	var briefs verb.Partial[[]stats.Brief]
 	var trends verb.Partial[[]stats.Trend]
 	var workers verb.Partial[[]int64]
-	errs := fanout.Each(3, func(i int) error {
+	errs := parallel.Each(3, func(i int) error {
 		switch {
 		case i == 0:
 			briefs = g.Stats.Briefs(ctx, ns, names)
@@ -245,7 +246,7 @@ func (g Recent) SetLately(ctx context.Context, series stats.Window, queues ...*p
 		}
 		q.Missing = append(convert.MissingProto(missing), q.GetMissing()...)
 	}
-	return missing, fanout.FirstError(errs)
+	return missing, parallel.FirstError(errs)
 }
 
 func seriesOfTrend(t *stats.Trend, step time.Duration) *pawlv1.QueueSeries {

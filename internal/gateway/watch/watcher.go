@@ -11,7 +11,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/gateway/convert"
-	"github.com/pawlq/pawl/internal/gateway/fanout"
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -150,7 +150,7 @@ func (w *watcher) begin() (first []shardPage) {
 	pages := make([]events.Page, len(shards))
 	ctx, cancel := context.WithTimeout(w.ctx, firstRead)
 	defer cancel()
-	errs := fanout.Each(len(shards), func(i int) (err error) {
+	errs := parallel.Each(len(shards), func(i int) (err error) {
 		pages[i], err = w.g.Source.Events(ctx, shards[i], w.query(w.cursor.at(shards[i]), 0))
 		return err
 	})
@@ -184,7 +184,7 @@ func (w *watcher) readNew() {
 func (w *watcher) read(shard uint32, from events.Place) {
 	w.cursor.reads[shard] = true
 	w.reads.Go(func() {
-		if err := fanout.Safely(func() error { w.follow(shard, from); return nil }); err != nil {
+		if err := parallel.Safely(func() error { w.follow(shard, from); return nil }); err != nil {
 			w.g.Log.Error("a stream of events failed with an internal error", "shard", shard, "error", err)
 			w.stop()
 		}

@@ -1,8 +1,6 @@
-// Package fanout asks the shards that have the parts of a queue, in parallel where that is possible, and adds up or merges what they
-// answer. It also limits what a call sees of the cluster's queues to those of its token.
-//
-// It knows where queues are, but no services, and no rule of a task's life.
-package fanout
+// Package parallel calls functions concurrently, such as a call to each of several shards, and returns the error of each. It knows nothing of what they
+// do.
+package parallel
 
 import (
 	"context"
