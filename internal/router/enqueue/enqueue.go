@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/queues"
@@ -115,36 +114,27 @@ func (e *Enqueuer) ShardOf(ns string, spec *task.Spec) uint32 {
 	return q.Home(spec)
 }
 
-// Deliver enqueues tasks wherever their queues are, each with its own result.
+// Deliver enqueues tasks wherever their queues are, each with its own result. It asks the shards in parallel, and leaves out those that are late.
 func (e *Enqueuer) Deliver(ctx context.Context, ns string, specs []task.Spec) []broker.Enqueued {
 	out := make([]broker.Enqueued, len(specs))
-	parts := map[uint32][]int{}
-	for i := range specs {
-		q, err := e.queues.Place(ctx, ns, specs[i].Queue)
-		if err != nil {
-			out[i].Err = err
-			continue
+	deliver := func(ctx context.Context, shard uint32, index []int) error {
+		got, _, err := e.Enqueue(ctx, shard, ns, pick(specs, index))
+		return put(out, index, got, err)
+	}
+	shards := groupBy(all(specs), func(i int) uint32 { return e.ShardOf(ns, &specs[i]) })
+	inParallel(ctx, shards, out, func(ctx context.Context, shard uint32, index []int) error {
+		if shard != 0 {
+			return deliver(ctx, shard, index)
 		}
-		home := q.Home(&specs[i])
-		parts[home] = append(parts[home], i)
-	}
-	var calls sync.WaitGroup
-	for shard, index := range parts {
-		calls.Go(func() {
-			some := make([]task.Spec, len(index))
-			for n, i := range index {
-				some[n] = specs[i]
+		byQueue := groupBy(index, func(i int) string { return specs[i].Queue })
+		inParallel(ctx, byQueue, out, func(ctx context.Context, queue string, index []int) error {
+			q, err := e.queues.Place(ctx, ns, queue)
+			if err != nil {
+				return err
 			}
-			got, _, err := e.Enqueue(ctx, shard, ns, some)
-			for n, i := range index {
-				if err != nil {
-					out[i].Err = err
-				} else {
-					out[i] = got[n]
-				}
-			}
+			return deliver(ctx, q.Home(&specs[index[0]]), index)
 		})
-	}
-	calls.Wait()
+		return nil
+	})
 	return out
 }

@@ -3,10 +3,13 @@ package enqueue
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -113,17 +116,19 @@ func (g *Groups) MakeGroup(ctx context.Context, ns string, group task.Group) (br
 	return out.Made, out.At, err
 }
 
-// queuesIn returns the queues of the tasks of which a shard has a part, as far as is known: the shard needs copies of their settings.
+// queuesIn returns the queues of the tasks of which a shard has a part, as far as is known in time: the shard needs copies of their settings.
 func (g *Groups) queuesIn(ctx context.Context, shard uint32, ns string, tasks []task.Spec) (queues []string) {
-	seen := map[string]bool{}
-	for i := range tasks {
-		name := tasks[i].Queue
-		if seen[name] {
-			continue
+	names := slices.Sorted(maps.Keys(groupBy(all(tasks), func(i int) string { return tasks[i].Queue })))
+	errs := parallel.EachUntilLate(ctx, len(names), func(ctx context.Context, i int) error {
+		q, err := g.tasks.queues.Place(ctx, ns, names[i])
+		if err == nil && !q.In(shard) {
+			err = task.ErrNotFound
 		}
-		seen[name] = true
-		if q, err := g.tasks.queues.Place(ctx, ns, name); err == nil && q.In(shard) {
-			queues = append(queues, name)
+		return err
+	})
+	for i, err := range errs {
+		if err == nil {
+			queues = append(queues, names[i])
 		}
 	}
 	return queues
@@ -203,45 +208,36 @@ func (g *Groups) queuesOfMembers(ctx context.Context, ns string, id task.ID, tas
 // IsNewMember reports whether a task is to become a member of a group that has not given it a reference yet.
 func IsNewMember(s task.Spec) bool { return s.Member != nil && s.Member.Ref == task.ID{} }
 
-// enqueueMembers enqueues tasks of which some are to become members of groups: those go to their groups' homes.
+// enqueueMembers enqueues tasks of which some are to become members of groups: those go to their groups' homes. It asks these in parallel, and leaves
+// out those that are late.
 func (g *Groups) enqueueMembers(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
 	out := make([]broker.Enqueued, len(specs))
-	var others []int
-	groups := map[task.ID][]int{}
-	for i := range specs {
+	groupOf := func(i int) (id task.ID) { // zero: the task goes where the caller says
 		if IsNewMember(specs[i]) {
-			groups[specs[i].Member.Group] = append(groups[specs[i].Member.Group], i)
-		} else {
-			others = append(others, i)
+			id = specs[i].Member.Group
 		}
+		return id
 	}
-	some := func(index []int, run func([]task.Spec) ([]broker.Enqueued, broker.Stamp, error)) (at broker.Stamp) {
-		tasks := make([]task.Spec, len(index))
-		for n, i := range index {
-			tasks[n] = specs[i]
-		}
-		got, at, err := run(tasks)
-		for n, i := range index {
-			if err != nil {
-				out[i].Err = err
-			} else {
-				out[i] = got[n]
+	var mu sync.Mutex
+	var at broker.Stamp // of the tasks that are no new members, if there are any
+	homes := groupBy(all(specs), func(i int) uint32 { return groupOf(i).Shard() })
+	inParallel(ctx, homes, out, func(ctx context.Context, _ uint32, index []int) error {
+		inParallel(ctx, groupBy(index, groupOf), out, func(ctx context.Context, id task.ID, index []int) error {
+			send := g.AddToGroup
+			if id == (task.ID{}) {
+				send = func(ctx context.Context, ns string, _ task.ID, others []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+					return g.tasks.Enqueue(ctx, shard, ns, others)
+				}
 			}
-		}
-		return at
-	}
-	var at broker.Stamp
-	if len(others) > 0 {
-		at = some(others, func(tasks []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
-			return g.tasks.Enqueue(ctx, shard, ns, tasks)
+			got, stamp, err := send(ctx, ns, id, pick(specs, index))
+			mu.Lock()
+			if at.Index == 0 || id == (task.ID{}) && stamp.Index > 0 {
+				at = stamp
+			}
+			mu.Unlock()
+			return put(out, index, got, err)
 		})
-	}
-	for id, index := range groups {
-		if got := some(index, func(tasks []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
-			return g.AddToGroup(ctx, ns, id, tasks)
-		}); at.Index == 0 {
-			at = got
-		}
-	}
+		return nil
+	})
 	return out, at, nil
 }

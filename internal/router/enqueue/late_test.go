@@ -1,0 +1,110 @@
+package enqueue_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/router/routertest"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// hungBroker is a script of which one shard does not answer.
+type hungBroker struct {
+	*routertest.Script
+	hung uint32
+}
+
+func (b hungBroker) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+	if shard == b.hung {
+		<-ctx.Done()
+		return nil, broker.Stamp{}, ctx.Err()
+	}
+	return b.Script.Enqueue(ctx, shard, ns, specs)
+}
+
+func (b hungBroker) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec, queues []string) ([]broker.Joined, broker.Stamp, error) {
+	if id.Shard() == b.hung {
+		<-ctx.Done()
+		return nil, broker.Stamp{}, ctx.Err()
+	}
+	return b.Script.AddToGroup(ctx, ns, id, tasks, queues)
+}
+
+// hungControl is a system shard that does not place any queue.
+type hungControl struct{ routertest.ScriptControl }
+
+func (hungControl) Place(ctx context.Context, _, _ string) (q queues.Queue, err error) {
+	<-ctx.Done()
+	return q, ctx.Err()
+}
+
+// A shard that hangs, or the system shard, holds up no tasks for others: they are answered, and its own get an error that says so, together.
+func TestHungShardIsLeftOut(t *testing.T) {
+	member := func(group task.ID) task.Spec {
+		return task.Spec{Type: "member", Queue: "one", Member: &task.Member{Group: group}}
+	}
+	var several []task.Spec // more than are asked at the same time, and first
+	for n := range uint64(40) {
+		several = append(several, member(task.NewID(2, 1, n+1)))
+	}
+	deliver := func(ctx context.Context, m *routertest.Member, specs []task.Spec) []broker.Enqueued {
+		return m.Deliver(ctx, routertest.Namespace, specs)
+	}
+	enqueue := func(ctx context.Context, m *routertest.Member, specs []task.Spec) []broker.Enqueued {
+		out, stamp, err := m.Enqueue(ctx, 1, routertest.Namespace, specs)
+		if err != nil || stamp.Shard == 2 {
+			t.Errorf("Enqueue = %+v, %v", stamp, err)
+		}
+		return out
+	}
+	for _, c := range []struct {
+		name   string
+		run    func(context.Context, *routertest.Member, []task.Spec) []broker.Enqueued
+		system bool // the system shard hangs, too
+		specs  []task.Spec
+		late   func(i int) bool
+	}{
+		{"Deliver", deliver, false, []task.Spec{{Queue: "two"}, {Queue: "one"}, {Queue: "three"}}, func(i int) bool { return i == 0 }},
+		{"Deliver to new queues", deliver, true, []task.Spec{{Queue: "new"}, {Queue: "one"}, {Queue: "newer"}, {Queue: "three"}}, func(i int) bool { return i%2 == 0 }},
+		{"Enqueue of members", enqueue, false, []task.Spec{member(task.NewID(2, 1, 1)), {Queue: "one"}, member(task.NewID(3, 1, 1))}, func(i int) bool { return i == 0 }},
+		{"Enqueue of members only", enqueue, false, append(several, member(task.NewID(3, 1, 1)), member(task.NewID(3, 1, 2))), func(i int) bool { return i < 40 }},
+	} {
+		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+			s.Joined = []broker.Joined{{Accepted: broker.Accepted{ID: task.NewID(3, 1, 7)}}}
+			m.UseBroker(hungBroker{s, 2})
+			if c.system {
+				m.UseControl(hungControl{routertest.ScriptControl{FakeControl: routertest.FakeControl{M: m}, Script: s}})
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			began := time.Now()
+			out := c.run(ctx, m, c.specs)
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("%s took %s", c.name, took)
+			}
+			for i := range out {
+				if late := c.late(i); late != errors.Is(out[i].Err, task.ErrUnavailable) || late == (out[i].Err == nil) {
+					t.Errorf("%s: task %d = %+v, want an error: %t", c.name, i, out[i], late)
+				}
+			}
+		})
+	}
+}
+
+// A group is created even if the system shard hangs that would place the queues of its members.
+func TestHungSystemShardDelaysNoGroup(t *testing.T) {
+	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+		m.UseControl(hungControl{routertest.ScriptControl{FakeControl: routertest.FakeControl{M: m}, Script: s}})
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		began := time.Now()
+		_, _, err := m.Groups.MakeGroup(ctx, routertest.Namespace, task.Group{Tasks: []task.Spec{{Queue: "two"}, {Queue: "new"}, {Queue: "newer"}}})
+		if took := time.Since(began); err != nil || took > time.Second || s.Was() != "make in 2 with [two]" {
+			t.Errorf("MakeGroup took %s, %v", took, err)
+		}
+	})
+}
