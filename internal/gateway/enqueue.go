@@ -127,8 +127,8 @@ func newResults(n int) []*pawlv1.EnqueueResult {
 // towards the bytes per second, as they did when they were new.
 func (g *enqueuer) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, results []*pawlv1.EnqueueResult, back *restoring) (parts []*shardTasks) {
 	ns := callinfo.Namespace(ctx)
-	var q queues.Queue
-	var part *shardTasks // of the previous task
+	specs, places := make([]task.Spec, len(tasks)), map[string]*placed{}
+	var unknown []string // queues that this node's copy of the map does not have
 	for i, t := range tasks {
 		spec, err := convert.SpecOf(t, g.limits)
 		if err == nil {
@@ -139,21 +139,56 @@ func (g *enqueuer) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, res
 		} else if err == nil {
 			err = g.access.TakeBytes(ctx, min(i, 1), spec.Size())
 		}
-		if err == nil && spec.Queue != q.Name {
-			q, err = g.cluster.Place(ctx, ns, spec.Queue)
-		}
 		if err != nil {
 			results[i].Error = g.Item(err)
-			q.Name = "" // of no queue
+		} else if places[spec.Queue] == nil {
+			q, known := g.cluster.Copied(ns, spec.Queue)
+			if places[spec.Queue] = (&placed{queue: q}); !known {
+				unknown = append(unknown, spec.Queue)
+			}
+		}
+		specs[i] = spec
+	}
+	g.placeQueues(ctx, unknown, places)
+	var part *shardTasks // of the previous task
+	for i := range specs {
+		if results[i].Error != nil {
 			continue
 		}
-		if shard := q.Home(&spec); part == nil || part.shard != shard {
+		p := places[specs[i].Queue]
+		if results[i].Error = p.refused; p.refused != nil {
+			continue
+		}
+		if shard := p.queue.Home(&specs[i]); part == nil || part.shard != shard {
 			parts, part = partOf(parts, shard, len(tasks)-i)
 		}
-		part.specs = append(part.specs, spec)
+		part.specs = append(part.specs, specs[i])
 		part.index = append(part.index, i)
 	}
 	return parts
+}
+
+// placeQueues asks the system shard to place queues. If a batch has others too, their tasks wait only briefly for it.
+func (g *enqueuer) placeQueues(ctx context.Context, names []string, places map[string]*placed) {
+	others := min(1, len(places)-len(names))
+	errs := parallel.EachUntilLate(ctx, others+len(names), func(ctx context.Context, n int) (err error) {
+		if n >= others {
+			name := names[n-others]
+			places[name].queue, err = g.cluster.Place(ctx, callinfo.Namespace(ctx), name)
+		}
+		return err
+	})
+	for n, err := range errs {
+		if err != nil {
+			places[names[n-others]].refused = g.Item(err)
+		}
+	}
+}
+
+// placed is a queue of a batch, or why it can't be placed.
+type placed struct {
+	queue   queues.Queue
+	refused *pawlv1.Error
 }
 
 func partOf(parts []*shardTasks, shard uint32, room int) ([]*shardTasks, *shardTasks) {

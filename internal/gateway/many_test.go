@@ -20,6 +20,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
@@ -500,6 +501,57 @@ func (b hungShard) Settle(ctx context.Context, shard uint32, calls []broker.Sett
 	return b.Broker.Settle(ctx, shard, calls)
 }
 
+// hungPlace is a cluster whose system shard does not place queues.
+type hungPlace struct{ fanout.Cluster }
+
+func (hungPlace) Place(ctx context.Context, _, _ string) (q queues.Queue, err error) {
+	<-ctx.Done()
+	return q, ctx.Err()
+}
+
+// New queues that the system shard does not place do not hold up the tasks of a batch that are for others.
+func TestBatchesWaitBrieflyForNewQueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, g, ctx := spread()
+		specs := make([]*pawlv1.TaskSpec, 60)
+		for i := range specs { // more new queues than are placed at the same time, and first
+			specs[i] = &pawlv1.TaskSpec{Type: "t", Queue: fmt.Sprintf("new-%d", i)}
+		}
+		known := func(i int) bool { return i%20 == 19 }
+		for i := range specs {
+			if known(i) {
+				specs[i].Queue = string("abc"[i/20])
+			}
+		}
+		enqueue := func(g *Gateway) []*pawlv1.EnqueueResult {
+			out, err := g.services.producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: specs})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out.GetResults()
+		}
+		_, sound, _ := spread()
+		for i, r := range enqueue(sound) {
+			if r.GetTask() == nil {
+				t.Errorf("a task for %q: %v", specs[i].GetQueue(), r.GetError())
+			}
+		}
+		for _, queue := range []string{"a", "b", "c"} {
+			put(t, g, ctx, queue, 1, "1")
+		}
+		g.services.producer.cluster = hungPlace{g.services.producer.cluster}
+		began := time.Now()
+		for i, r := range enqueue(g) {
+			if code := task.Code(r.GetError().GetCode()); known(i) != (r.GetTask() != nil) || !known(i) && code != task.CodeUnavailable {
+				t.Errorf("a task for %q: %v", specs[i].GetQueue(), r)
+			}
+		}
+		if took := time.Since(began); took != 800*time.Millisecond {
+			t.Errorf("the batch took %s, want 800ms", took)
+		}
+	})
+}
+
 // A batch waits a little longer for a shard that does not answer than for the others, and says that it does not know what became of its items.
 func TestBatchesWaitBrieflyForAHungShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -614,13 +666,13 @@ func TestBatchHasCreationTimes(t *testing.T) {
 	}
 }
 
-// The shards of a queue are looked up once for consecutive tasks, and again after a refused task.
+// The shards of a queue are looked up once for all of its tasks.
 func TestBatchLooksUpQueuesOnce(t *testing.T) {
 	f, g, ctx := spread()
 	f.faults = &faults{}
 	spec := func(typ, queue string) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: typ, Queue: queue} }
 	_, err := g.services.producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{spec("t", "a"), spec("t", "a"), spec("t", "b"), spec("", "b"), spec("t", "b"), spec("t", "b")}})
-	if want := 3 + 2; err != nil || f.faults.asked != want { // two of them are written
+	if want := 2 + 2; err != nil || f.faults.asked != want { // two of them are written
 		t.Errorf("EnqueueBatch made %d calls to shards and the cluster, want %d (%v)", f.faults.asked, want, err)
 	}
 }
