@@ -31,6 +31,27 @@ func (w *world) watchesLeft(all ...*ClaimWatch) (inShard, held int) {
 	return inShard, held
 }
 
+// Each watched claim is read once in a term, and again after a read has failed.
+func TestWatchedClaimsAreReadAgain(t *testing.T) {
+	h := &watches{wake: make(chan struct{}, 1), byClaim: map[claimKey]*watched{}}
+	w := (&Broker{}).WatchClaims(nil, nil)
+	add := func(n uint64) { h.add(w, Hold{ID: task.NewID(one, 1, n), Token: task.Token{Fence: 1, Nonce: n}}) }
+	add(1)
+	for i, c := range []struct {
+		do   func()
+		term uint64
+		want int
+	}{
+		{func() {}, 3, 1}, {func() {}, 3, 0}, {func() { add(2) }, 3, 1}, {h.readAgain, 3, 2}, {func() {}, 3, 0}, {func() {}, 4, 2}, {func() {}, 4, 0},
+		{func() { h.remove(claimKey{task.NewID(one, 1, 1), 1, 1}, w); h.readAgain() }, 4, 1},
+	} {
+		c.do()
+		if got := len(h.unread(c.term)); got != c.want {
+			t.Errorf("step %d, in term %d: %d claims are read, want %d", i+1, c.term, got, c.want)
+		}
+	}
+}
+
 // A watch ends with its claim, although nobody removes it: the claim is settled by a call that does not know of it, as through another node. It is
 // reported as completed. A claim that is held on is watched as long as it is.
 func TestWatchesEndWithTheirClaims(t *testing.T) {
