@@ -140,6 +140,14 @@ func TestEnsureQueueForAnotherShard(t *testing.T) {
 	})
 }
 
+// A part that gets slots again does not retire; one without slots goes on retiring.
+func TestPartsThatAreUsedAgain(t *testing.T) {
+	q := Queue{Name: "a", Shard: 1, Parts: []Part{{Shard: 1, Slots: task.AllSlots, Next: task.AllSlots}, {Shard: 2, Retiring: true}, {Shard: 3, Retiring: true}}}
+	if !q.spreadOver([]uint32{1, 2}, 9) || q.part(2).Retiring || q.part(2).Next == 0 || !q.part(3).Retiring {
+		t.Errorf("spread over shards 1 and 2, the queue has the parts %+v", q.Parts)
+	}
+}
+
 // A part that retires gets no copy of a change, neither with it nor in a repair. Using it there makes it stay, in a version of its own.
 func TestRetiringPartGetsNoCopy(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
