@@ -2,10 +2,12 @@ package backup
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -167,6 +169,31 @@ func TestNoBackup(t *testing.T) {
 	}
 	if _, _, _, err := read(io.MultiReader(bytes.NewReader(written(t)[:3000]), iotest.ErrReader(broken))); !errors.Is(err, broken) {
 		t.Errorf("read of a stream that fails: %v", err)
+	}
+}
+
+// A backup has each shard once, and ends with the context of who reads it.
+func TestHeadsAndReadersThatEnd(t *testing.T) {
+	for _, shards := range [][]uint32{nil, {1, 1, 0}, {1, 0, 1}} {
+		var b bytes.Buffer
+		if _, err := NewWriter(&b, Head{Shards: shards}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := NewReader(&b); !errors.Is(err, ErrDamaged) {
+			t.Errorf("NewReader of a backup of shards %v: %v, want ErrDamaged", shards, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var told []int64
+	r := WithProgress(ctx, strings.NewReader("abcdef"), func(read int64) { told = append(told, read) })
+	for range 2 {
+		if n, err := r.Read(make([]byte, 2)); n != 2 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	cancel()
+	if n, err := r.Read(make([]byte, 2)); n != 0 || !errors.Is(err, context.Canceled) || !slices.Equal(told, []int64{2, 4}) {
+		t.Errorf("after the context has ended, Read returns %d, %v, and the progress is %v", n, err, told)
 	}
 }
 

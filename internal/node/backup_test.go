@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/internal/backup"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/shard"
@@ -511,12 +513,18 @@ func TestRestoreRefuses(t *testing.T) {
 		"cut":       {spoilt(whole[:len(whole)-20]), untouched, "", "it is truncated"},
 		"no backup": {spoilt([]byte("#!/bin/sh")), untouched, "", "not a backup"},
 		"newer":     {spoilt(slices.Concat(whole[:5], []byte{9}, whole[6:])), untouched, "", "has format 9"},
-		"absent":    {filepath.Join(untouched, "nothing"), untouched, "", "no such file"},
-		"a pipe":    {os.DevNull, untouched, "", "it is not a file"},
-		"the name":  {file, untouched, "N 1", "is not 1 to 63"},
-		"used":      {file, used, "", "is not empty"},
-		"no place":  {file, filepath.Join(file, "data"), "", "not a directory"},
-		"in use":    {file, lockedDir(t), "", "in use by another process"},
+		"of another cluster": {spoilt(rewritten(t, whole, 0, func(h *backup.Head) { h.Cluster = strings.Repeat("ab", 16) })), untouched, "",
+			"found the state of shard 1 of cluster"},
+		"without the system": {spoilt(rewritten(t, whole, 0, func(h *backup.Head) { slices.Reverse(h.Shards) })), untouched, "", "it is of cluster"},
+		"at another entry":   {spoilt(rewritten(t, whole, 1, func(*backup.Head) {})), untouched, "", "shard 1 is after entry"},
+		"of a later level":   {spoilt(rewritten(t, whole, 0, func(h *backup.Head) { h.Level = maxLevel + 1 })), untouched, "", "feature level"},
+		"of an earlier one":  {spoilt(rewritten(t, whole, 0, func(h *backup.Head) { h.Level = minLevel - 1 })), untouched, "", "feature level"},
+		"absent":             {filepath.Join(untouched, "nothing"), untouched, "", "no such file"},
+		"a pipe":             {os.DevNull, untouched, "", "it is not a file"},
+		"the name":           {file, untouched, "N 1", "is not 1 to 63"},
+		"used":               {file, used, "", "is not empty"},
+		"no place":           {file, filepath.Join(file, "data"), "", "not a directory"},
+		"in use":             {file, lockedDir(t), "", "in use by another process"},
 	} {
 		if c.dir == used {
 			if err := os.Remove(filepath.Join(used, datadir.IdentityFile)); err != nil { // not even then
@@ -547,6 +555,39 @@ func TestRestoreRefuses(t *testing.T) {
 	if err := datadir.MustBeEmpty(small, "dir"); err != nil {
 		t.Error(err)
 	}
+}
+
+// rewritten returns a backup with another head, and with other entries, as a writer would write it.
+func rewritten(t *testing.T, whole []byte, later uint64, change func(*backup.Head)) []byte {
+	t.Helper()
+	r, err := backup.NewReader(bytes.NewReader(whole))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := r.Head
+	h.Shards = slices.Clone(h.Shards)
+	change(&h)
+	var out bytes.Buffer
+	w, err := backup.NewWriter(&out, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range h.Shards {
+		_, err := r.Next()
+		if err == nil {
+			_, err = io.Copy(w, r)
+		}
+		if err == nil {
+			err = w.EndPart(r.Part().Index+later, r.Part().Term)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
 }
 
 // lockedDir returns a directory that is in use.
