@@ -454,6 +454,33 @@ func TestLongCallsEndWithTheirToken(t *testing.T) {
 	})
 }
 
+// A long call that began while no token was required ends when one is.
+func TestLongCallsEndWhenTokensAreRequired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &tokenSet{auth: auth.NewAuthenticator(auth.Config{}), secret: map[string]string{}}
+		k.publish()
+		g := lockedGateway(t, k)
+		conn := dialGateway(t, g)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		s, err := pawlv1.NewWorkerServiceClient(conn).Work(ctx)
+		if err == nil {
+			err = s.Send(&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "mail"}}, Worker: "w"}, Grant: 1})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		k.auth.Replace(auth.Access{Required: true, Namespaces: []string{"team"}})
+		if _, err := s.Recv(); status.Code(err) != codes.Unauthenticated {
+			t.Errorf("the stream of a worker without a token ended with %v, want unauthenticated", err)
+		}
+		_ = conn.Close()
+		g.Shutdown(context.Background())
+		synctest.Wait()
+	})
+}
+
 // A refused worker is not registered anywhere.
 func TestRefusedWorkersAreNotCounted(t *testing.T) {
 	k := newTokenSet()

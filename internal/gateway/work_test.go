@@ -263,6 +263,11 @@ func TestLostClaimsAreReportedAfterTheirTasks(t *testing.T) {
 		if len(r.GetLost()) != 1 || r.Lost[0].ClaimToken != tasks[0].ClaimToken || r.Lost[0].TaskId != tasks[0].TaskId || r.Lost[0].Reason != "cancelled" {
 			t.Fatalf("the worker got %v, want the loss of %s", r, tasks[0].TaskId)
 		}
+		list := workerQuery(s.stream.ctx)
+		list.Limit = 1
+		if runs := s.g.cfg.Registry.List(list).Workers[0].Running; len(runs) != 1 || runs[0].Token.String() != tasks[1].ClaimToken {
+			t.Errorf("the worker runs %+v, want only what it has not lost", runs)
+		}
 		s.send(&pawlv1.WorkRequest{Settle: ack(tasks...)})
 		r = s.hear()
 		if r.Settled.Acks[0].Error.GetCode() != "stale_claim" || r.Settled.Acks[1].Error != nil {

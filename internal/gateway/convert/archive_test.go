@@ -1,0 +1,78 @@
+package convert
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Every field of an archived task is shown, and every setting of the task counts again when it is restored.
+func TestFieldsOfArchivedTasks(t *testing.T) {
+	at, id := time.Unix(1e9, 0).UTC(), task.NewID(1, 2, 3).String()
+	keep := broker.Period(time.Hour)
+	full := func() *broker.ArchivedTask {
+		return &broker.ArchivedTask{ArchivedAt: at, Cause: "discard", ID: id, Namespace: "team", Queue: "q", Type: "t", State: "dead", Reason: "r",
+			Priority: "high", Key: "k", Tags: []string{"a"}, Headers: map[string]string{"h": "v"}, Payload: []byte("1"), ContentType: "x/y",
+			IdempotencyKey: "i", CreatedAt: at, IdempotencyTTL: 2, MaxAttempts: 3, Timeout: 4, ExpiresIn: 5, Retention: &keep, Cost: 7,
+			Retry:  &broker.ArchivedRetry{Initial: 8, Max: 9, Factor: 3, Jitter: 0.5},
+			Unique: &broker.ArchivedUnique{Key: "u", States: []string{"ready"}, OnConflict: "replace"},
+			Parent: &broker.ArchivedParent{TaskID: id, GroupID: id, Result: []byte("2"), ContentType: "x/z", Omitted: true},
+			Then:   [][]byte{task.EncodeSpec(&task.Spec{Type: "next"})}, EndedAt: at,
+			Attempts: []broker.ArchivedAttempt{{Attempt: 1, Fence: 2, Worker: "w", StartedAt: at, EndedAt: at, Outcome: "failed", Message: "m", ErrorType: "e", Stack: "s"}}}
+	}
+	shown := func(a *broker.ArchivedTask) proto.Message { return ArchivedProto(a, "a:1") }
+	restored := func(a *broker.ArchivedTask) proto.Message {
+		p, err := RestoredSpec(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	for _, c := range []struct {
+		what   string
+		of     func(*broker.ArchivedTask) proto.Message
+		except string // fields that it does not have
+	}{
+		{"an item of the list", shown, " Namespace IdempotencyTTL Then "},
+		{"the task that is restored", restored, " ArchivedAt Cause ID Namespace State Reason CreatedAt EndedAt Attempts Parent Unique.OnConflict "},
+	} {
+		eachPart("", reflect.ValueOf(full()).Elem(), func(path string, part func(reflect.Value) reflect.Value) {
+			top, _, _ := strings.Cut(path, ".")
+			if strings.Contains(c.except, " "+path+" ") || strings.Contains(c.except, " "+top+" ") {
+				return
+			}
+			without := full()
+			part(reflect.ValueOf(without).Elem()).SetZero()
+			if proto.Equal(c.of(without), c.of(full())) {
+				t.Errorf("%s is the same without the field %s", c.what, path)
+			}
+		})
+	}
+}
+
+// eachPart calls fn for each field of a struct and of those in it, with a function that finds the field in another such struct.
+func eachPart(path string, v reflect.Value, fn func(path string, part func(reflect.Value) reflect.Value)) {
+	for i := range v.NumField() {
+		name := strings.TrimPrefix(path+"."+v.Type().Field(i).Name, ".")
+		fn(name, func(v reflect.Value) reflect.Value { return v.Field(i) })
+		to := func(v reflect.Value) reflect.Value { return v.Field(i).Elem() }
+		inner := v.Field(i)
+		if inner.Kind() == reflect.Slice {
+			to = func(v reflect.Value) reflect.Value { return v.Field(i).Index(0) }
+			inner = inner.Index(0)
+		} else if inner.Kind() == reflect.Pointer {
+			inner = inner.Elem()
+		}
+		if inner.Kind() == reflect.Struct && inner.Type() != reflect.TypeFor[time.Time]() {
+			eachPart(name, inner, func(path string, part func(reflect.Value) reflect.Value) {
+				fn(path, func(v reflect.Value) reflect.Value { return part(to(v)) })
+			})
+		}
+	}
+}
