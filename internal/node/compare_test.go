@@ -103,6 +103,9 @@ func TestDifferingReplicaIsFound(t *testing.T) {
 			}
 			return nil
 		})
+		if v, err := newClusterAdmin(w.nodes[w.leaderOf(1)].Node).Verify(t.Context(), 1); err != nil || v.Equal {
+			t.Errorf("the comparison by hand: %+v, %v, want that the replicas are not equal", v, err)
+		}
 		pass(10 * time.Minute)
 		if p := w.problems(); len(p) != 1 || !strings.Contains(p[0], want) {
 			t.Errorf("ten minutes later: problems %q, want the same", p)
