@@ -108,3 +108,34 @@ func TestHungSystemShardDelaysNoGroup(t *testing.T) {
 		}
 	})
 }
+
+// slowBroker is a script that takes its time for tasks, or for members of groups.
+type slowBroker struct {
+	*routertest.Script
+	tasks, members time.Duration
+}
+
+func (b slowBroker) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+	time.Sleep(b.tasks)
+	return b.Script.Enqueue(ctx, shard, ns, specs)
+}
+
+func (b slowBroker) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec, queues []string) ([]broker.Joined, broker.Stamp, error) {
+	time.Sleep(b.members)
+	return b.Script.AddToGroup(ctx, ns, id, tasks, queues)
+}
+
+// The stamp of a call is that of the shard that its caller named, whichever answers first.
+func TestStampIsOfTheNamedShard(t *testing.T) {
+	for _, b := range []slowBroker{{tasks: time.Millisecond}, {members: time.Millisecond}} {
+		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+			s.Joined = []broker.Joined{{Accepted: broker.Accepted{ID: task.NewID(3, 1, 7)}}}
+			b.Script = s
+			m.UseBroker(b)
+			specs := []task.Spec{{Queue: "one", Member: &task.Member{Group: task.NewID(3, 1, 1)}}, {Queue: "one"}}
+			if out, stamp, err := m.Enqueue(context.Background(), 1, routertest.Namespace, specs); err != nil || stamp.Shard != 1 || out[0].Err != nil || out[1].Err != nil {
+				t.Errorf("Enqueue = %+v, %+v, %v, want the stamp of shard 1", out, stamp, err)
+			}
+		})
+	}
+}
