@@ -220,6 +220,51 @@ func TestReceiverRecovers(t *testing.T) {
 	}
 }
 
+// However many notices wait for a receiver, all are due within a few successes once it is back: it was down, the webhook was resumed, or a test
+// succeeded.
+func TestAllNoticesAreMadeDue(t *testing.T) {
+	for what, back := range map[string]func(w *world, c *control, a *attempt) error{
+		"a success": func(_ *world, c *control, a *attempt) error { return c.Webhooks.settle(bg, a, accepted) },
+		"a resume": func(_ *world, c *control, _ *attempt) error {
+			_, err := c.Webhooks.Pause(bg, hookCall("h"))
+			if err == nil {
+				_, err = c.Webhooks.Resume(bg, hookCall("h"))
+			}
+			return err
+		},
+		"a test": func(w *world, _ *control, _ *attempt) (err error) {
+			w.Round(func(tx *store.Tx) { err = resumeAfterTest(tx, &Webhook{Namespace: "default", Name: "h"}) })
+			return err
+		},
+	} {
+		inBubble(t, func(t *testing.T, w *world) {
+			c := w.open(1)
+			hook(t, c, Webhook{Name: "h"})
+			const many = 3*maxMadeDue + 1
+			var some []*task.Notification
+			for n := range many {
+				some = append(some, deaths(fmt.Sprint("q", n), 1, 1))
+			}
+			c.Webhooks.takes(t, some...)
+			a := c.Webhooks.mustAttempt(t)
+			for range many - 1 {
+				c.Webhooks.mustAttempt(t)
+			}
+			w.amend(func(s *Status) { s.Failures = hookDown })
+			must(t, back(w, c, a))
+			for range 3 {
+				must(t, c.Webhooks.settle(bg, c.Webhooks.mustAttempt(t), accepted))
+			}
+			if due, left := w.dueBy(store.TimeOf(time.Now().Add(time.Second))), int(w.status("h").Pending); due != left || left < many-4 {
+				t.Errorf("after %s and 3 deliveries, %d of %d pending notices are due, want all", what, due, left)
+			}
+			if s := w.status("h"); s.Reviving {
+				t.Errorf("after %s, with nothing left to be made due, the deliveries are %+v", what, s)
+			}
+		})
+	}
+}
+
 // After a failed attempt, a webhook waits until the time that is shown, and as long as its receiver asked.
 func TestWebhookBacksOff(t *testing.T) {
 	for _, wish := range []time.Duration{0, time.Second, time.Hour} {

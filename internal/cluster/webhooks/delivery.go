@@ -59,6 +59,7 @@ type Status struct {
 	Failures    int        `json:"failures,omitempty"`    // failed attempts since the last success
 	FailsSince  store.Time `json:"fails_since,omitempty"` // time of the first of these
 	RestUntil   store.Time `json:"rest_until,omitempty"`  // no attempt is made before
+	Reviving    bool       `json:"reviving,omitempty"`    // more pending notices may have to be made due: the next success does it
 	DeliveredAt store.Time `json:"delivered_at,omitempty"`
 	FailedAt    store.Time `json:"failed_at,omitempty"`
 	DroppedAt   store.Time `json:"dropped_at,omitempty"`
@@ -447,8 +448,8 @@ func (w *Webhooks) settle(ctx context.Context, a *attempt, o webhook.Outcome) er
 		switch s.count(tx.Now(), o, chance); {
 		case o.Delivered():
 			countPending(tx, &s, -1)
-			if down {
-				makeDue(tx, h.Namespace, h.Name)
+			if down || s.Reviving {
+				s.Reviving = makeDue(tx, h.Namespace, h.Name)
 			}
 		case a.notice.Attempts >= maxAttempts || tooOld(a.id, tx.Now()):
 			d.Outcome = Dropped
@@ -515,8 +516,8 @@ func (w *Webhooks) disable(tx *store.Tx, h Webhook, o webhook.Outcome) error {
 	return err
 }
 
-// makeDue makes the pending notices of a webhook due now.
-func makeDue(tx *store.Tx, ns, name string) {
+// makeDue makes pending notices of a webhook due now, up to maxMadeDue. It reports whether there may be more.
+func makeDue(tx *store.Tx, ns, name string) (more bool) {
 	type row struct{ key, value []byte }
 	var rows []row
 	scanPending(tx, ns, name, func(k, v []byte) bool {
@@ -530,6 +531,7 @@ func makeDue(tx *store.Tx, ns, name string) {
 		tx.Delete(r.key)
 		tx.Set(pendingKey(ns, name, tx.Now(), id), r.value) // none of them is untried: those are due from their creation on
 	}
+	return len(rows) == maxMadeDue
 }
 
 func deliveryOf(id noticeID, n *notice, at store.Time, outcome Outcome, o webhook.Outcome) Delivery {
@@ -573,9 +575,8 @@ func resumeAfterTest(tx *store.Tx, h *Webhook) error {
 	if err != nil || s.Failures == 0 {
 		return err
 	}
-	s.Failures, s.FailsSince, s.RestUntil = 0, 0, 0
+	s.Failures, s.FailsSince, s.RestUntil, s.Reviving = 0, 0, 0, makeDue(tx, h.Namespace, h.Name)
 	setWebhookStatus(tx, h.Namespace, h.Name, s)
-	makeDue(tx, h.Namespace, h.Name)
 	return nil
 }
 

@@ -403,9 +403,8 @@ func (w *Webhooks) Resume(ctx context.Context, a Call) (View, error) {
 		if err != nil {
 			return false, err
 		}
-		s.Failures, s.FailsSince, s.RestUntil = 0, 0, 0
+		s.Failures, s.FailsSince, s.RestUntil, s.Reviving = 0, 0, 0, makeDue(tx, h.Namespace, h.Name)
 		setWebhookStatus(tx, h.Namespace, h.Name, s)
-		makeDue(tx, h.Namespace, h.Name)
 		return true, nil
 	})
 	w.pokeDispatcher()
