@@ -52,6 +52,11 @@ type Server struct {
 	rpc         *grpc.Server
 	web         *http.Server
 	inProcess   *connQueue // of clients in this process
+
+	cut      context.CancelFunc // ends the contexts of HTTP requests
+	handling sync.WaitGroup     // handlers of HTTP requests
+	mu       sync.Mutex
+	ended    bool // guarded by mu: no further handler may begin
 }
 
 // Limits returns how many connections there may be with these fields of a Config: in total, and from one address.
@@ -62,7 +67,10 @@ func Limits(conns, perAddress int) (total, fromOne int) {
 // New returns a server that does not serve yet. The gRPC server must have been made with GRPCOptions.
 func New(cfg Config, rpc *grpc.Server, web http.Handler) *Server {
 	cfg.MaxConns, cfg.MaxConnsPerAddress = Limits(cfg.MaxConns, cfg.MaxConnsPerAddress)
-	s := &Server{acceptor: newAcceptor(cfg), certificate: cfg.Certificate, rpc: rpc, web: newHTTP(cfg, web)}
+	s := &Server{acceptor: newAcceptor(cfg), certificate: cfg.Certificate, rpc: rpc}
+	requests, cut := context.WithCancel(context.Background())
+	s.web, s.cut = newHTTP(cfg, s.awaited(web)), cut
+	s.web.BaseContext = func(net.Listener) context.Context { return requests }
 	s.inProcess = newConnQueue(InProcessAddr(""), s.acceptor.closed)
 	return s
 }
@@ -100,7 +108,25 @@ func (s *Server) Serve(l net.Listener) error {
 	return err
 }
 
-// Shutdown accepts no new connections, waits for calls and streams until ctx ends, and then cuts them off.
+// awaited returns a handler for whose end Shutdown waits: net/http forgets the handlers of connections that it closes.
+func (s *Server) awaited(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		ended := s.ended
+		if !ended {
+			s.handling.Add(1)
+		}
+		s.mu.Unlock()
+		if ended {
+			return // the connection is closed
+		}
+		defer s.handling.Done()
+		handler.ServeHTTP(w, r)
+	})
+}
+
+// Shutdown accepts no new connections, waits for calls and streams until ctx ends, and then cuts them off, which ends their contexts. When it
+// returns, no handler runs any more, so that what they use can be closed.
 func (s *Server) Shutdown(ctx context.Context) {
 	s.acceptor.close()
 	var ends sync.WaitGroup
@@ -108,6 +134,11 @@ func (s *Server) Shutdown(ctx context.Context) {
 		if s.web.Shutdown(ctx) != nil {
 			_ = s.web.Close()
 		}
+		s.cut() // net/http notices only while it reads a connection that it is closed
+		s.mu.Lock()
+		s.ended = true
+		s.mu.Unlock()
+		s.handling.Wait()
 	})
 	ends.Go(func() {
 		done := make(chan struct{})
