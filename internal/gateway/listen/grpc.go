@@ -35,7 +35,7 @@ func GRPCOptions() []grpc.ServerOption {
 	return append(grpcpool.ServerOptions(),
 		grpc.Creds(newHandshaken()), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.StaticStreamWindowSize(StreamWindow), grpc.StaticConnWindowSize(connWindow),
-		grpc.ReadBufferSize(readBuffer), grpc.ConnectionTimeout(headerTimeout), grpc.WaitForHandlers(true),
+		grpc.ReadBufferSize(readBuffer), grpc.ConnectionTimeout(headerTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
 	)
