@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"mime"
@@ -117,6 +118,7 @@ type exchange struct {
 	json   bool
 	id     string // of the request
 	room   *admission.Reservation
+	ended  bool // the body was read, or it stalled
 }
 
 // action implements one action.
@@ -151,7 +153,21 @@ func (d *Handler) Serve(w http.ResponseWriter, r *http.Request, why error) {
 	if x.room != nil {
 		defer x.room.Release()
 	}
-	x.answer(w, own, refusal)
+	if x.answer(w, own, refusal); !x.ended {
+		discardRest(w, r)
+	}
+}
+
+// discardTime is how long a client may keep sending a body that was refused, so that it gets to read the answer.
+const discardTime = 5 * time.Second
+
+// discardRest sends the answer, then reads and drops what the client still sends. Closing a connection with unread bytes resets it, and the client
+// may then see the reset instead of the answer.
+func discardRest(w http.ResponseWriter, r *http.Request) {
+	conn := http.NewResponseController(w)
+	_ = conn.Flush()
+	_ = conn.SetReadDeadline(time.Now().Add(discardTime)) // not supported by in-memory connections
+	_, _ = io.CopyN(io.Discard, r.Body, contract.MaxMessage)
 }
 
 // Refuse refuses a request of the SQS protocol, on behalf of a server that can't handle any yet. It reports whether the request is one.
@@ -219,24 +235,33 @@ func (x *exchange) begin(body []byte) (form url.Values, err error) {
 const maxBody = 6<<20 + 64<<10
 
 // body reads the body. A large one waits for memory, of which the decoded request takes as much again.
-func (x *exchange) body() (_ []byte, err error) {
-	n := x.r.ContentLength
-	switch {
-	case n > maxBody:
+func (x *exchange) body() ([]byte, error) {
+	from, n := http.MaxBytesReader(nil, x.r.Body, maxBody), x.r.ContentLength
+	if n > maxBody {
 		return nil, errTooLarge()
-	case n < 0:
-		n = maxBody
 	}
-	if n > contract.SmallMessage {
+	var body bytes.Buffer
+	var err error
+	if n < 0 { // unknown; if it is small, it needs no memory for a large one
+		if _, err = io.CopyN(&body, from, contract.SmallMessage); errors.Is(err, io.EOF) {
+			n, err = int64(body.Len()), nil
+		} else {
+			n = maxBody
+		}
+	}
+	if err == nil && n > contract.SmallMessage {
 		if x.room, err = x.Core.Reserve(x.ctx, 2*n); err != nil {
 			return nil, err
 		}
 	}
-	body := bytes.NewBuffer(make([]byte, 0, n+bytes.MinRead))
-	_, err = body.ReadFrom(http.MaxBytesReader(nil, x.r.Body, maxBody))
+	if err == nil {
+		body.Grow(int(n) - body.Len() + bytes.MinRead)
+		_, err = body.ReadFrom(from)
+	}
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		return nil, errTooLarge()
 	}
+	x.ended = true
 	if err != nil {
 		return nil, wire.ErrSerialization.With("The request body did not arrive in full.")
 	}

@@ -1,10 +1,12 @@
 package sqs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strconv"
@@ -16,6 +18,7 @@ import (
 	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/sqs/wire"
 	"github.com/pawlq/pawl/internal/task"
@@ -185,7 +188,7 @@ func TestFencesOfAnEpochAreNotReceives(t *testing.T) {
 }
 
 // A request that announces more bytes than it may have is refused before anything is reserved or read. One that does not say how many it
-// has is read up to the limit.
+// has is read up to the limit, and reserves nothing if it is small.
 func TestTooLargeRequests(t *testing.T) {
 	for _, c := range []struct {
 		announced, has, read int64
@@ -193,6 +196,8 @@ func TestTooLargeRequests(t *testing.T) {
 	}{
 		{maxBody + 1, maxBody + 1, 0, nil}, {maxBody, maxBody, maxBody, []int64{2 * maxBody}},
 		{-1, maxBody + 9, maxBody + 1, []int64{2 * maxBody}}, {-1, maxBody, maxBody, []int64{2 * maxBody}},
+		{-1, contract.SmallMessage, contract.SmallMessage, []int64{2 * maxBody}}, {-1, contract.SmallMessage - 1, contract.SmallMessage - 1, nil}, {-1, 0, 0, nil},
+		{contract.SmallMessage, contract.SmallMessage, contract.SmallMessage, nil},
 	} {
 		core, body := &reserving{}, &zeros{left: c.has}
 		r := httptest.NewRequest("POST", "http://pawl/", body)
@@ -208,24 +213,74 @@ func TestTooLargeRequests(t *testing.T) {
 	}
 }
 
+// The answer to a request whose body is not wanted is sent first, and then the body is read, so that the client gets to see the answer. A body that
+// has stalled is not waited for again.
+func TestRefusedBodiesAreRead(t *testing.T) {
+	for what, c := range map[string]struct {
+		announced, has int64
+		broken         error // instead of the body's end
+		full           error // what Reserve returns
+		why            error // what Serve is called with
+		code           int
+		left           int64
+	}{
+		"too large":                  {maxBody + 1, maxBody + 1, nil, nil, nil, 400, 0},
+		"too large, unannounced":     {-1, 2 * maxBody, nil, nil, nil, 400, 0},
+		"far too large":              {5 * maxBody, 5 * maxBody, nil, nil, nil, 400, 5*maxBody - contract.MaxMessage},
+		"without room":               {maxBody, maxBody, nil, contract.NoRoom(), nil, 503, 0},
+		"for another server":         {maxBody, maxBody, nil, nil, task.Invalid("Host", "no"), 400, 0},
+		"one that breaks off":        {maxBody, maxBody - 1, errors.ErrUnsupported, nil, nil, 400, 0},
+		"one that breaks off, small": {-1, 9, errors.ErrUnsupported, nil, nil, 400, 0},
+	} {
+		core, body, w := &reserving{fails: c.full}, &zeros{left: c.has, broken: c.broken}, httptest.NewRecorder()
+		handled := false
+		body.reads = func() {
+			if body.failed || handled && !w.Flushed {
+				t.Errorf("%s: the body is read after it broke off, or before the answer is sent", what)
+			}
+		}
+		h := New(Config{Core: core, Call: func(r *http.Request, handle func(context.Context, Caller) error) *task.Error {
+			e, _ := task.AsError(handle(r.Context(), nil))
+			handled = true
+			return e
+		}})
+		r := httptest.NewRequest("POST", "http://pawl/", body)
+		r.ContentLength = c.announced
+		h.Serve(w, r, c.why)
+		if w.Code != c.code || body.left != c.left {
+			t.Errorf("%s: answered with %d %s, and %d bytes were left unread, want %d and %d", what, w.Code, w.Body, body.left, c.code, c.left)
+		}
+	}
+}
+
 // reserving is a Core that records how much memory requests reserve.
 type reserving struct {
 	Core
 	reserved []int64
+	fails    error
 }
 
 func (c *reserving) Reserve(_ context.Context, n int64) (*admission.Reservation, error) {
 	c.reserved = append(c.reserved, n)
-	return nil, nil
+	return nil, c.fails
 }
 
 // zeros is a body of so many zeros.
-type zeros struct{ left int64 }
+type zeros struct {
+	left   int64
+	broken error  // at the end; nil: io.EOF
+	failed bool   // broken was returned
+	reads  func() // called at each Read; nil: nothing is
+}
 
 func (z *zeros) Read(b []byte) (int, error) {
+	if z.reads != nil {
+		z.reads()
+	}
 	n := min(int64(len(b)), z.left)
 	if z.left -= n; n == 0 {
-		return 0, io.EOF
+		z.failed = z.broken != nil
+		return 0, cmp.Or(z.broken, io.EOF)
 	}
 	return int(n), nil
 }
