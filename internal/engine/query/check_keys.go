@@ -8,10 +8,14 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
+// maxKeysChecked bounds the keys of each kind that CheckKeys looks at, with the state of a task for each: about half a second of work.
+const maxKeysChecked = 100_000
+
 // CheckKeys returns wrong_state if a task of a queue has keys in different slots. It looks at the tasks that hold a unique key or wait for one, and
-// at those whose idempotency key is remembered.
+// at those whose idempotency key is remembered, up to maxKeysChecked of either kind.
 func CheckKeys(from store.Reader, ns, queue string) error {
 	var err error
+	left := maxKeysChecked
 	check := func(id task.ID, idempotencyKey string) bool {
 		x, missing := schema.ReadExec(from, ns, id)
 		if missing != nil { // its retention is over
@@ -27,14 +31,17 @@ func CheckKeys(from store.Reader, ns, queue string) error {
 	keys := schema.UniqueKey(ns, queue, "")
 	from.Scan(keys, schema.After(keys), func(_, row []byte) bool {
 		u := schema.Must(schema.DecodeUnique(row))
-		return check(u.Holder, "") && (u.Next == task.ID{} || check(u.Next, ""))
+		left--
+		return check(u.Holder, "") && (u.Next == task.ID{} || check(u.Next, "")) && left > 0
 	})
 	if err != nil {
 		return err
 	}
+	left = maxKeysChecked
 	keys = schema.IdempotencyKey(ns, queue, "")
 	from.Scan(keys, schema.After(keys), func(key, row []byte) bool {
-		return check(schema.Must(schema.DecodeKey(row)).ID, string(key[len(keys):]))
+		left--
+		return check(schema.Must(schema.DecodeKey(row)).ID, string(key[len(keys):])) && left > 0
 	})
 	return err
 }
