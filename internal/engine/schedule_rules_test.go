@@ -3,6 +3,7 @@ package engine_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,25 @@ func put(w *engine.World, call schedule.PutCall) (schedule.PutDone, error) {
 	w.Now = w.Now.Add(time.Second)
 	call.ID = w.NewID()
 	return engine.Run(w, func(r *engine.Round) (schedule.PutDone, error) { return schedule.Put(r, "default", call) })
+}
+
+// A put whose answer was lost is answered again as it was, also if the calls before it ran in the same round, at the same time.
+func TestRepeatedPutsOfOneRound(t *testing.T) {
+	w := engine.NewWorld(t)
+	answers, err := engine.Run(w, func(r *engine.Round) (answers []schedule.Change, err error) {
+		for _, version := range []uint64{1, 1, 2, 2} {
+			s := hourly("s", fmt.Sprint("queue-", version))
+			done, err := schedule.Put(r, "default", schedule.PutCall{Schedule: s, ID: task.NewID(1, 1, version), Version: version})
+			if err != nil {
+				return nil, err
+			}
+			answers = append(answers, done.Change)
+		}
+		return answers, nil
+	})
+	if want := []schedule.Change{schedule.Created, schedule.Created, schedule.Updated, schedule.Updated}; err != nil || !slices.Equal(answers, want) {
+		t.Errorf("two puts, each repeated, are answered with %v, %v, want %v", answers, err, want)
+	}
 }
 
 // Schedules are listed in pages, to callers who may see the queues of their tasks.

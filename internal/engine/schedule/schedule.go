@@ -180,6 +180,7 @@ func Put(r *engine.Round, ns string, put PutCall) (done PutDone, err error) {
 	done.Change = Created
 	if exists {
 		p.id, p.createdAt, done.Change = old.id, old.createdAt, Updated
+		p.updatedAt = max(p.updatedAt, p.createdAt+1) // calls of one round have one time: see wasPut
 		if old.Equal(s) {
 			done.Change, done.After = Unchanged, done.Before
 			return done, nil
