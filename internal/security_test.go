@@ -31,36 +31,45 @@ func walkRepository(t *testing.T, suffix string, fn func(path string, content st
 	}
 }
 
-// TestSecurityPageNamesTests checks that every test named in docs/security.md exists, and that each line of its checklist names one
-// or says why there is none.
-func TestSecurityPageNamesTests(t *testing.T) {
-	page, err := os.ReadFile("../docs/security.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	there := map[string]bool{}
+// TestDocsNameTests checks that every test named in a page exists, in full unless "…" follows the name or it is the argument of -run, and that
+// each line of the checklist in docs/security.md names one or says why there is none.
+func TestDocsNameTests(t *testing.T) {
+	there, names := map[string]bool{}, strings.Builder{}
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	walkRepository(t, "_test.go", func(_, content string) {
+	tests := func(_, content string) {
 		for _, m := range function.FindAllStringSubmatch(content, -1) {
 			there[m[1]] = true
+			names.WriteString(" " + m[1])
 		}
-	})
+	}
+	walkRepository(t, "_test.go", tests)
+	walkRepository(t, ".md", tests) // examples
 	walkRepository(t, ".txt", func(path, _ string) {
 		if strings.Contains(path, "testdata") {
 			there[filepath.Base(path)] = true
 		}
 	})
-	named := regexp.MustCompile("\\b((?:Test|Fuzz)[A-Z]\\w+)\\b|`([a-z-]+\\.txt)`")
-	found := 0
-	for _, m := range named.FindAllStringSubmatch(string(page), -1) {
-		found++
-		if name := m[1] + m[2]; !there[name] {
-			t.Errorf("docs/security.md names %s, which does not exist", name)
+	named := regexp.MustCompile("(-run '?)?([/\\w]?)\\b((?:Test|Fuzz)[A-Z]\\w+)(…)?|`([a-z-]+\\.txt)`")
+	found := map[string]int{}
+	walkRepository(t, ".md", func(path, content string) {
+		for _, m := range named.FindAllStringSubmatch(content, -1) {
+			if m[2] == "/" { // a call of the API
+				continue
+			}
+			found[path]++
+			begins := (m[1] != "" || m[4] != "") && strings.Contains(names.String(), " "+m[3])
+			if name := m[3] + m[5]; !there[name] && !begins {
+				t.Errorf("%s names %s, which does not exist", path, name)
+			}
 		}
+	})
+	page, err := os.ReadFile("../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
 	}
 	lines := regexp.MustCompile(`(?m)^\| S(\d+) \|`).FindAllString(string(page), -1)
-	if len(lines) != 26 || found < 60 {
-		t.Errorf("docs/security.md has %d lines and names %d tests, want 26 and at least 60", len(lines), found)
+	if n := found["../docs/security.md"]; len(lines) != 26 || n < 60 || len(found) < 5 {
+		t.Errorf("docs/security.md has %d lines and names %d tests, and %d pages name some, want 26, at least 60 and at least 5", len(lines), n, len(found))
 	}
 }
 
