@@ -21,7 +21,8 @@ type liveness struct {
 	left   time.Time // when leadership was last lost
 	since  time.Time // when it became leader after a gap
 	heard  map[uint32]nodeReport
-	starts map[uint32]*starts // of nodes, as far as this one noticed; they outlast its leadership
+	before map[uint32]time.Duration // how long nodes had been silent when they fell silent for it, by their rows; see silence
+	starts map[uint32]*starts       // of nodes, as far as this one noticed; they outlast its leadership
 }
 
 // nodeReport is a node's last report.
@@ -31,7 +32,7 @@ type nodeReport struct {
 }
 
 func newLiveness(own func() Report, node uint32) *liveness {
-	return &liveness{own: own, node: node, heard: map[uint32]nodeReport{}, starts: map[uint32]*starts{}}
+	return &liveness{own: own, node: node, heard: map[uint32]nodeReport{}, before: map[uint32]time.Duration{}, starts: map[uint32]*starts{}}
 }
 
 // elected notes that a term begins. It must be called before anyone can see the term: a node that was heard from by an earlier leader only
@@ -42,6 +43,7 @@ func (l *liveness) elected() {
 	if now := time.Now(); now.Sub(l.left) > sameLeader {
 		l.since = now
 		clear(l.heard)
+		clear(l.before)
 	}
 }
 
@@ -66,6 +68,21 @@ func (l *liveness) silent(number uint32) time.Duration {
 	return time.Since(last)
 }
 
+// silence is silent, with the silence that earlier leaders have written to the node's row. A node that may not have had time to report to this
+// leader is not silent yet.
+func (l *liveness) silence(n Node) time.Duration {
+	silent := l.silent(n.Number)
+	if silent < aliveFor {
+		return silent
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, known := l.before[n.Number]; !known {
+		l.before[n.Number] = n.Silent // none of it is from this term: it is asked for before it is written
+	}
+	return l.before[n.Number] + silent
+}
+
 // isOwn reports whether a node is this one, which leads the system shard or is about to be refused.
 func (l *liveness) isOwn(number uint32) bool { return l.own != nil && number == l.node }
 
@@ -82,7 +99,7 @@ func (l *liveness) noteReport(r Report) {
 	defer l.mu.Unlock()
 	now := time.Now()
 	r.Uses = nil
-	l.heard[r.Node] = nodeReport{r, now}
+	l.heard[r.Node], l.before[r.Node] = nodeReport{r, now}, 0
 	if l.starts[r.Node] == nil {
 		l.starts[r.Node] = &starts{}
 	}
@@ -124,7 +141,7 @@ func (l *liveness) overview(n Node) NodeOverview {
 	if l.isOwn(n.Number) {
 		return NodeOverview{Node: n, Alive: true, Reported: true, Report: l.own()}
 	}
-	silent := l.silent(n.Number)
+	silent := l.silence(n)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h, ok := l.heard[n.Number]

@@ -134,6 +134,9 @@ func (r *Reconciler) reconcile(ctx context.Context) (wait time.Duration, err err
 	if err != nil {
 		return r.cfg.Period, err
 	}
+	if err := r.cfg.Placement.noteSilence(ctx, m); err != nil {
+		r.cfg.Logger.Debug("the silence of nodes can't be written", "error", err)
+	}
 	passes := make([]shardPass, len(m.Shards))
 	system.Each(len(passes), func(i int) {
 		ask, cancel := context.WithTimeout(ctx, statusTimeout)

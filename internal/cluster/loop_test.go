@@ -117,6 +117,59 @@ func TestOverviewNamesProblems(t *testing.T) {
 	})
 }
 
+// A dead node is replaced although no leader of the system shard leads for as long as that takes. A node that was heard from meanwhile is not.
+func TestSilenceOutlastsLeaders(t *testing.T) {
+	for _, c := range []struct {
+		what     string
+		back     bool // the node is back for a moment, under the third leader
+		replaced bool
+	}{{"a dead node", false, true}, {"a node that was back", true, false}} {
+		inBubble(t, func(t *testing.T, w *world) {
+			s := newSaga(t, w, 3)
+			for _, name := range []string{"n2", "n3", "n4"} {
+				must(t, s.join(name))
+			}
+			ticks := func(d time.Duration) {
+				for range d / defaultPeriod {
+					s.tick()
+				}
+			}
+			setUp := func(up bool) {
+				s.mu.Lock()
+				s.up[2] = up
+				s.mu.Unlock()
+			}
+			ticks(time.Minute)
+			setUp(false)
+			for leader := range 4 {
+				if c.back && leader == 2 {
+					ticks(30 * time.Second)
+					setUp(true)
+					ticks(time.Second)
+					setUp(false)
+				}
+				ticks(99 * time.Second)
+				s.elect()
+			}
+			ticks(time.Minute)
+			m := mapOf(t, s.replica.control)
+			if left := len(m.holding(2)) == 0; left != c.replaced {
+				t.Errorf("%s: after 7 minutes of changing leaders node 2 holds replicas of shards %v, and its row has %v", c.what, m.holding(2), m.Nodes[1].Silent)
+			}
+			setUp(true)
+			ticks(time.Minute)
+			if n := mapOf(t, s.replica.control).Nodes[1]; n.Silent != 0 {
+				t.Errorf("%s: back for a minute, its row says that it has been silent for %v", c.what, n.Silent)
+			}
+			at := w.State.Applied().Index
+			ticks(time.Minute)
+			if w.State.Applied().Index != at {
+				t.Errorf("%s: a loop over nodes that are all heard from wrote to the store", c.what)
+			}
+		})
+	}
+}
+
 // The loop does nothing on a node that does not lead the system shard, and makes a pass immediately when it is poked.
 func TestLoopOnlyOnTheLeader(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

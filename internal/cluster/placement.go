@@ -288,7 +288,7 @@ func (p *Placement) members(m *Map) []Member {
 	members := make([]Member, len(m.Nodes))
 	for i, n := range m.Nodes {
 		fit := p.liveness.fitness(n.Number)
-		members[i] = Member{Node: n, Silent: p.liveness.silent(n.Number), Barred: fit.barred, Full: fit.full, Unheard: fit.unheard}
+		members[i] = Member{Node: n, Silent: p.liveness.silence(n), Barred: fit.barred, Full: fit.full, Unheard: fit.unheard}
 	}
 	for _, s := range m.Shards {
 		for _, r := range s.Replicas {
@@ -298,6 +298,34 @@ func (p *Placement) members(m *Map) []Member {
 		}
 	}
 	return members
+}
+
+// silenceStep is the step in which rows say how long a node has been silent.
+const silenceStep = replaceAfter / 10
+
+// noteSilence writes to the rows how long nodes have been silent.
+func (p *Placement) noteSilence(ctx context.Context, m *Map) error {
+	seen := func(n Node) Node {
+		switch silence := p.liveness.silence(n); {
+		case n.State == Removed:
+		case silence >= aliveFor:
+			n.Silent = max(n.Silent, min(silence, replaceAfter).Truncate(silenceStep))
+		case p.liveness.isOwn(n.Number) || !p.liveness.fitness(n.Number).unheard:
+			n.Silent = 0
+		}
+		return n
+	}
+	if !slices.ContainsFunc(m.Nodes, func(n Node) bool { return seen(n) != n }) {
+		return nil
+	}
+	return changeMap(ctx, p, func(tx *store.Tx, m *Map) error {
+		for _, n := range m.Nodes {
+			if now := seen(n); now != n {
+				p.setNode(tx, now)
+			}
+		}
+		return nil
+	})
 }
 
 // beginChange must be called before the voters of a shard are changed. It returns an error if the row or the nodes are not those that the

@@ -3,6 +3,7 @@ package cluster
 import (
 	"encoding/binary"
 	"slices"
+	"time"
 
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
@@ -31,6 +32,8 @@ type Node struct {
 	Nonce      [16]byte   `json:"nonce"` // of its join
 	JoinedAt   store.Time `json:"joined_at"`
 	ReplacedBy uint32     `json:"replaced_by,omitempty"` // the node that took over its name
+	// Silent is how long it has been silent, in steps, so that a new leader of the system shard does not begin to count anew.
+	Silent time.Duration `json:"silent,omitempty"`
 }
 
 // Replica is one copy of a shard.
