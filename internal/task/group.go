@@ -24,6 +24,8 @@ type Group struct {
 	Retention  *time.Duration // how long it is kept once it is complete; nil: depends on its outcome
 	Within     []string       // patterns of the queues that its creator is limited to; nil: all
 	RequestID  ID             // a UUID of any version; repeating it finds the same group
+	// Home has the keys of the task by which the group's shard was chosen, with Routed and Left. It is not set by producers.
+	Home Spec
 }
 
 // Callbacks returns the tasks of a group that are not members, by the event that they wait for.

@@ -141,13 +141,16 @@ const (
 // counted as refused.
 //
 // Errors: queue_full if a queue of this shard has no room for its members; unavailable while the rows of a group that the same request created long
-// ago are being deleted; invalid_argument.
+// ago are being deleted; invalid_argument; ErrSlotMoved if the request may be known, or repeated, in another shard.
 func Make(r *engine.Round, n *Call) (made Made, err error) {
 	if g, ok := anyGroup(r, n.Namespace, n.ID); ok {
 		if !g.remembered(r.Now()) {
 			return made, ErrBeingDeleted
 		}
 		return madeBefore(r, n, g), nil
+	}
+	if n.movedAway(r) {
+		return made, engine.ErrSlotMoved
 	}
 	if err := r.MayUseID(n.Namespace, n.RequestID, n.ID); err != nil {
 		return made, err
@@ -188,9 +191,20 @@ func Make(r *engine.Round, n *Call) (made Made, err error) {
 	return made, nil
 }
 
-// Find returns the answer to an earlier call that created a group, or not_found.
+// movedAway reports whether the slot of a request has moved since the group's shard was chosen by it. Then repeats of the request go elsewhere.
+func (n *Call) movedAway(r *engine.Round) bool {
+	q := r.Queue(n.Namespace, n.Home.Queue)
+	slot, ok := n.Home.Slot()
+	return q != nil && ok && n.RequestID != (task.ID{}) && (q.Config().Closed.Has(slot) || n.Home.Routed < q.Config().Moved)
+}
+
+// Find returns the answer to an earlier call that created a group, or not_found. If the shard does not know yet that the slot of the request has left
+// it, it returns ErrUnknownQueue: the group could still be created here.
 func Find(r *engine.Round, n *Call) (Made, error) {
 	g, ok := anyGroup(r, n.Namespace, n.ID)
+	if !ok && !engine.CanAnswer(r, n.Namespace, []task.Spec{n.Home}) {
+		return Made{}, engine.ErrUnknownQueue
+	}
 	if !ok || !g.remembered(r.Now()) {
 		return Made{}, task.NotFound("group", n.ID.String())
 	}

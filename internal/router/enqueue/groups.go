@@ -85,20 +85,32 @@ func newGroups(f *forward.Forwarder, b Broker, t *Enqueuer, shown Reader) *Group
 // MakeGroup creates a group in the shard of its first task, and returns when its members have been created or are in transit. The group
 // must have its defaults filled in and be checked.
 func (g *Groups) MakeGroup(ctx context.Context, ns string, group task.Group) (broker.GroupMade, broker.Stamp, error) {
-	first := task.Spec{Queue: task.DefaultQueue}
+	first := &task.Spec{Queue: task.DefaultQueue}
 	switch {
 	case len(group.Tasks) > 0:
-		first = group.Tasks[0]
+		first = &group.Tasks[0]
 	case group.OnComplete != nil:
-		first = *group.OnComplete
+		first = group.OnComplete
 	}
-	first.RequestID = group.RequestID
-	q, err := g.tasks.queues.Place(ctx, ns, first.Queue)
+	group.Home = task.Spec{Queue: first.Queue, Key: first.Key, Unique: first.Unique, IdempotencyKey: first.IdempotencyKey, RequestID: group.RequestID}
+	for retries := g.forward.NewRetries(); ; retries.Pause(ctx) {
+		made, at, err := g.makeOnce(ctx, ns, group)
+		if !errors.Is(err, broker.ErrSlotMoved) && !g.forward.LearnMoved(err) || !retries.More(ctx) || g.tasks.queues.Refresh(ctx, ns, first.Queue) != nil {
+			return made, at, err
+		}
+	}
+}
+
+// makeOnce creates a group in the shard that takes its home's slot by this node's map.
+func (g *Groups) makeOnce(ctx context.Context, ns string, group task.Group) (broker.GroupMade, broker.Stamp, error) {
+	q, err := g.tasks.queues.Place(ctx, ns, group.Home.Queue)
 	if err != nil {
 		return broker.GroupMade{}, broker.Stamp{}, err
 	}
-	home := q.Home(&first)
-	if slot, ok := first.Slot(); ok && q.Spread() && group.RequestID != (task.ID{}) { // others may know it from before the slot moved
+	home := q.Home(&group.Home)
+	group.Home.Routed = q.Config.Version
+	if slot, ok := group.Home.Slot(); ok && q.Spread() && group.RequestID != (task.ID{}) { // others may know it from before the slot moved
+		group.Home.Left = true
 		for _, shard := range q.Route(slot, false) {
 			if shard == home {
 				continue
@@ -108,6 +120,7 @@ func (g *Groups) MakeGroup(ctx context.Context, ns string, group task.Group) (br
 				return out.Made, out.At, err
 			}
 		}
+		group.Home.Left = false
 	}
 	out, err := g.create.Call(ctx, home, groupArgs{Shard: home, Namespace: ns, Group: group, Queues: g.queuesIn(ctx, home, ns, group.Tasks)})
 	if err == nil {

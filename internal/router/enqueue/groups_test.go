@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/router/enqueue"
 	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/task"
@@ -58,6 +59,58 @@ func TestGroupHomeIsFirstTasksShard(t *testing.T) {
 			t.Errorf("MakeGroup that the home refused: %v", err)
 		}
 	})
+}
+
+// movedBroker is a broker whose shard 2 refuses groups, because their slots are in shard 3 now.
+type movedBroker struct {
+	*routertest.Script
+	homes string // what the calls say of the groups' homes
+}
+
+func (b *movedBroker) MakeGroup(ctx context.Context, shard uint32, ns string, g task.Group, queues []string) (broker.GroupMade, broker.Stamp, error) {
+	b.homes += fmt.Sprintf("%s %t %d %t, ", g.Home.Queue, g.Home.RequestID == routertest.Asked, g.Home.Routed, g.Home.Left)
+	made, at, err := b.Script.MakeGroup(ctx, shard, ns, g, queues)
+	if shard == 2 {
+		err = broker.ErrSlotMoved
+	}
+	return made, at, err
+}
+
+func (b *movedBroker) FindGroup(ctx context.Context, shard uint32, ns string, g task.Group) (broker.GroupMade, broker.Stamp, error) {
+	b.homes += fmt.Sprintf("%s %t %d %t, ", g.Home.Queue, g.Home.RequestID == routertest.Asked, g.Home.Routed, g.Home.Left)
+	return b.Script.FindGroup(ctx, shard, ns, g)
+}
+
+// A group that a shard refuses, because its slot has moved since this node's map, is created where the slot is now. Shards learn by which version of
+// the map they were chosen, and whether it says that the slot has left them.
+func TestGroupFollowsItsSlot(t *testing.T) {
+	for what, moves := range map[string]bool{"the slot has moved": true, "the slot moves for long": false} {
+		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+			b := &movedBroker{Script: s}
+			m.UseBroker(b)
+			old := m.Copy["spread"]
+			old.Config.Version = 5
+			m.Copy["spread"] = old
+			now := old
+			now.Config.Version = 6
+			if moves {
+				now.Parts = []queues.Part{{Shard: 2, Left: task.AllSlots, Recent: true}, {Shard: 3, Slots: task.AllSlots, Next: task.AllSlots}}
+			}
+			m.Fleet.With(func() { m.Fleet.Queues["spread"] = now })
+			_, _, err := m.Groups.MakeGroup(context.Background(), routertest.Namespace, task.Group{Tasks: []task.Spec{{Queue: "spread", Payload: []byte("1")}}, RequestID: routertest.Asked})
+			was := s.Was()
+			if !moves {
+				if !errors.Is(err, broker.ErrSlotMoved) || !strings.HasPrefix(was, "find in 1, make in 2 with [spread], find in 1, make in 2 with [spread]") {
+					t.Errorf("%s: calls %s, %v", what, was, err)
+				}
+				return
+			}
+			want := "spread true 5 true, spread true 5 false, spread true 6 true, spread true 6 false, "
+			if err != nil || was != "find in 1, make in 2 with [spread], find in 2, make in 3 with [spread]" || b.homes != want {
+				t.Errorf("%s: calls %s for %s, %v; want %s", what, was, b.homes, err, want)
+			}
+		})
+	}
 }
 
 // sent is a member that its group's home has put in its outbox.
