@@ -586,7 +586,7 @@ func TestStatsIncludeWebhooks(t *testing.T) {
 
 // doneAllTheSame matches log lines of refusals, and of changes that were made, at least in part, although the call fails because it
 // could not read the result.
-var doneAllTheSame = regexp.MustCompile(`refused|quotas set|queue shared out|breaker closed|dead letters (replayed|discarded)`)
+var doneAllTheSame = regexp.MustCompile(`refused|quotas set|queue spread|breaker closed|dead letters (replayed|discarded)`)
 
 // An operator's change is logged when it is done, and not when it is refused or fails.
 func TestChangesAreLogged(t *testing.T) {

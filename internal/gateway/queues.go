@@ -186,7 +186,7 @@ func (g *operatorService) SpreadQueue(ctx context.Context, r *pawlv1.SpreadQueue
 		p, err := g.Describe(ctx, q)
 		return &pawlv1.SpreadQueueResponse{Queue: p}, err
 	}
-	g.log.Info("queue shared out", "queue", q.Name, "shards", q.Shards(), "own", q.Own, "by", by)
+	g.log.Info("queue spread", "queue", q.Name, "shards", q.Shards(), "own", q.Own, "by", by)
 	p, err := g.Describe(ctx, q)
 	return &pawlv1.SpreadQueueResponse{Queue: p}, err
 }

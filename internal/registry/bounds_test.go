@@ -206,9 +206,9 @@ func TestRunSleeps(t *testing.T) {
 		"who has left":        {func(r *Registry) { r.left[one] = time.Now() }, true},
 		"who is lost":         {func(r *Registry) { r.lost.add(&Worker{key: one}) }, true},
 		"new doubts":          {func(r *Registry) { r.toWatch = make([]unclearClaim, 1) }, true},
-		"doubts":              {func(r *Registry) { r.unclear[claimKey{}] = unclearClaim{} }, true},
-		"old and new doubts":  {func(r *Registry) { r.unclear[claimKey{}], r.toWatch = unclearClaim{}, make([]unclearClaim, 1) }, true},
-		"doubts and verdicts": {func(r *Registry) { r.unclear[claimKey{}], r.expired = unclearClaim{}, make([]unclearClaim, 1) }, true},
+		"doubts":              {func(r *Registry) { r.unclear[task.ClaimID{}] = unclearClaim{} }, true},
+		"old and new doubts":  {func(r *Registry) { r.unclear[task.ClaimID{}], r.toWatch = unclearClaim{}, make([]unclearClaim, 1) }, true},
+		"doubts and verdicts": {func(r *Registry) { r.unclear[task.ClaimID{}], r.expired = unclearClaim{}, make([]unclearClaim, 1) }, true},
 	} {
 		r := New()
 		if c.say(r); r.hasTimed() != c.passes {

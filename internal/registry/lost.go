@@ -189,13 +189,7 @@ type unclearClaim struct {
 	at  time.Time
 }
 
-// claimKey identifies a claim: a task that is claimed again has another token.
-type claimKey struct {
-	id    task.ID
-	token task.Token
-}
-
-func (d unclearClaim) key() claimKey { return claimKey{d.run.Task, d.run.Token} }
+func (d unclearClaim) key() task.ClaimID { return task.ClaimID{Task: d.run.Task, Token: d.run.Token} }
 
 // addUnclear records a claim whose outcome has yet to be found out.
 func (r *Registry) addUnclear(d unclearClaim) {
@@ -210,7 +204,7 @@ func (r *Registry) addUnclear(d unclearClaim) {
 func (r *Registry) LeaseOver(id task.ID, t task.Token, reason string) {
 	r.heldMu.Lock()
 	defer r.heldMu.Unlock()
-	k := claimKey{id, t}
+	k := task.ClaimID{Task: id, Token: t}
 	d, known := r.unclear[k]
 	if !known {
 		return
@@ -229,7 +223,7 @@ func (r *Registry) review(ctx context.Context, to Links) {
 		to.Watch(d.w.key.namespace, d.run.Task, d.run.Token)
 	}
 	for _, k := range old {
-		to.Unwatch(k.id, k.token)
+		to.Unwatch(k.Task, k.Token)
 	}
 	r.heldMu.Lock()
 	dropped := r.expired
@@ -252,7 +246,7 @@ func (r *Registry) review(ctx context.Context, to Links) {
 
 // unwatched returns the claims whose leases have ended lately, and forgets those whose outcome stayed unknown for too long: another node may
 // go on extending them.
-func (r *Registry) unwatched(now time.Time) (fresh []unclearClaim, old []claimKey) {
+func (r *Registry) unwatched(now time.Time) (fresh []unclearClaim, old []task.ClaimID) {
 	r.heldMu.Lock()
 	defer r.heldMu.Unlock()
 	fresh, r.toWatch = r.toWatch, nil

@@ -21,11 +21,11 @@ type registries struct {
 	cut  bool // no node can reach another
 
 	mu      sync.Mutex
-	watched map[claimKey]bool // and not reported
+	watched map[task.ClaimID]bool // and not reported
 }
 
 func linked(t *testing.T, n int) *registries {
-	rs := &registries{t: t, ends: map[task.ID]string{}, watched: map[claimKey]bool{}}
+	rs := &registries{t: t, ends: map[task.ID]string{}, watched: map[task.ClaimID]bool{}}
 	ctx, stop := context.WithCancel(t.Context())
 	for range n {
 		r := New()
@@ -44,12 +44,12 @@ func linked(t *testing.T, n int) *registries {
 				}
 				rs.mu.Lock()
 				defer rs.mu.Unlock()
-				rs.watched[claimKey{id, t}] = true
+				rs.watched[task.ClaimID{Task: id, Token: t}] = true
 			},
 			Unwatch: func(id task.ID, t task.Token) {
 				rs.mu.Lock()
 				defer rs.mu.Unlock()
-				delete(rs.watched, claimKey{id, t})
+				delete(rs.watched, task.ClaimID{Task: id, Token: t})
 			},
 		})
 	}

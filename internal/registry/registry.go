@@ -41,7 +41,7 @@ type Registry struct {
 	heldOf map[string]int      // their number, by namespace
 	// Claims of claimers whose leases have ended: toWatch have yet to be asked about, unclear were asked about, expired were not settled in time.
 	toWatch []unclearClaim
-	unclear map[claimKey]unclearClaim
+	unclear map[task.ClaimID]unclearClaim
 	expired []unclearClaim
 }
 
@@ -51,7 +51,7 @@ type claimerKey struct{ namespace, name, address string }
 // New returns an empty registry.
 func New() *Registry {
 	return &Registry{streams: map[key]*Worker{}, claimers: newClaimers(), lost: newLostWorkers(), left: map[key]time.Time{}, quiet: map[key]Quiet{}, remembers: time.Now(),
-		heldBy: map[task.ID]*Worker{}, heldOf: map[string]int{}, unclear: map[claimKey]unclearClaim{}, wake: make(chan struct{}, 1)}
+		heldBy: map[task.ID]*Worker{}, heldOf: map[string]int{}, unclear: map[task.ClaimID]unclearClaim{}, wake: make(chan struct{}, 1)}
 }
 
 // Join adds a worker with a stream. id is what the worker calls itself on all its streams; "": it has no such name. version is that of the

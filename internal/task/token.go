@@ -14,6 +14,12 @@ type Token struct {
 	Nonce uint64
 }
 
+// ClaimID identifies a claim: a task that is claimed again has another token.
+type ClaimID struct {
+	Task  ID
+	Token Token
+}
+
 const tokenVersion = 1
 
 // claimBits is how many bits of a fence count the claims of a task in one epoch of its shard. The bits above them are the epoch, so that

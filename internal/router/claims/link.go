@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
 
@@ -40,18 +41,18 @@ type link struct {
 	ctx   context.Context
 	end   context.CancelFunc
 	wake  chan struct{} // capacity 1: there is something to send
-	added map[claimKey]bool
+	added map[task.ClaimID]bool
 	gone  []broker.Hold
 	idle  time.Duration
 }
 
 func newLink(f *remoteClaims, node uint32) *link {
-	l := &link{f: f, node: node, wake: make(chan struct{}, 1), added: map[claimKey]bool{}}
+	l := &link{f: f, node: node, wake: make(chan struct{}, 1), added: map[task.ClaimID]bool{}}
 	l.ctx, l.end = context.WithCancel(f.forward.Life.Context())
 	return l
 }
 
-func (l *link) add(k claimKey) {
+func (l *link) add(k task.ClaimID) {
 	l.added[k] = true
 	l.poke()
 }

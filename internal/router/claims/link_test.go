@@ -36,7 +36,7 @@ func newRemote(t *testing.T, log *bytes.Buffer) *remoteClaims {
 // Claims are removed in frames of their own, before others are added. A claim that was not sent yet is not removed at the other node.
 func TestFramesOfALink(t *testing.T) {
 	f := newRemote(t, nil)
-	f.claims = map[claimKey]remoteClaim{}
+	f.claims = map[task.ClaimID]remoteClaim{}
 	l := newLink(f, 2)
 	hold := func(n int) broker.Hold { return broker.Hold{ID: task.NewID(1, 1, uint64(n))} }
 	add := func(n int) {
@@ -83,11 +83,11 @@ func TestTooManyRemoteClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		f := newRemote(t, &log)
-		f.claims, f.byShard, f.links, f.running = make(map[claimKey]remoteClaim, maxRemoteClaims), map[uint32]*shardClaims{}, map[uint32]*link{}, true
+		f.claims, f.byShard, f.links, f.running = make(map[task.ClaimID]remoteClaim, maxRemoteClaims), map[uint32]*shardClaims{}, map[uint32]*link{}, true
 		for n := range maxRemoteClaims - 1 {
-			f.claims[claimKey{id: task.NewID(2, 1, uint64(n))}] = remoteClaim{}
+			f.claims[task.ClaimID{Task: task.NewID(2, 1, uint64(n))}] = remoteClaim{}
 		}
-		w := &claimWatch{remote: map[claimKey]bool{}}
+		w := &claimWatch{remote: map[task.ClaimID]bool{}}
 		add := func(n, said int) {
 			t.Helper()
 			f.add(w, broker.Hold{ID: task.NewID(3, 1, uint64(n))})

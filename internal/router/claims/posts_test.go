@@ -34,7 +34,7 @@ func (p *places) Replicas(uint32) []uint32                 { return p.replicas }
 func newPlaced(t *testing.T, p *places) *remoteClaims {
 	f := forward.New(forward.Config{Node: 1, Broker: p, Map: p, Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(f.Close)
-	return &remoteClaims{forward: f, log: slog.New(slog.DiscardHandler), claims: map[claimKey]remoteClaim{}, byShard: map[uint32]*shardClaims{}, links: map[uint32]*link{}}
+	return &remoteClaims{forward: f, log: slog.New(slog.DiscardHandler), claims: map[task.ClaimID]remoteClaim{}, byShard: map[uint32]*shardClaims{}, links: map[uint32]*link{}}
 }
 
 // Claims belong to the leader. If it has just failed, or none is known, they stay where they are, or go to a replica that is neither this node
@@ -83,7 +83,7 @@ func TestClaimDestinations(t *testing.T) {
 // Claims that move to another node are removed from the one before, unless they were not sent there.
 func TestClaimsMove(t *testing.T) {
 	f := newPlaced(t, &places{leader: 2})
-	w := &claimWatch{remote: map[claimKey]bool{}}
+	w := &claimWatch{remote: map[task.ClaimID]bool{}}
 	old, next := newLink(f, 2), newLink(f, 3)
 	f.links[2], f.links[3] = old, next
 	sent, unsent := task.NewID(1, 1, 1), task.NewID(1, 1, 2)
@@ -92,7 +92,7 @@ func TestClaimsMove(t *testing.T) {
 	p.node = 2
 	f.put(w, broker.Hold{ID: unsent})
 	f.move(p, 3)
-	if len(old.gone) != 1 || old.gone[0].ID != sent || len(old.added) != 0 || p.node != 3 || !next.added[claimKey{id: sent}] || !next.added[claimKey{id: unsent}] || len(next.gone) != 0 {
+	if len(old.gone) != 1 || old.gone[0].ID != sent || len(old.added) != 0 || p.node != 3 || !next.added[task.ClaimID{Task: sent}] || !next.added[task.ClaimID{Task: unsent}] || len(next.gone) != 0 {
 		t.Errorf("the first node has %+v to remove and %v to add, the second %v", old.gone, old.added, next.added)
 	}
 }
@@ -101,7 +101,7 @@ func TestClaimsMove(t *testing.T) {
 func TestLateNotices(t *testing.T) {
 	f := newPlaced(t, &places{leader: 0})
 	var lost []task.ID
-	w := &claimWatch{remote: map[claimKey]bool{}, lost: func(l broker.Lost) { lost = append(lost, l.ID) }}
+	w := &claimWatch{remote: map[task.ClaimID]bool{}, lost: func(l broker.Lost) { lost = append(lost, l.ID) }}
 	here, other := newLink(f, 2), newLink(f, 3)
 	f.links[2], f.links[3] = here, other
 	hold := func(shard uint32) broker.Hold {
@@ -139,7 +139,7 @@ func TestLateNotices(t *testing.T) {
 		t.Errorf("after a move the shard is watched at %d, failed at %d, led by %d", p.node, p.failed, f.forward.LeaderOf(1))
 	}
 	// A claim is removed by the watch that holds it, with its token.
-	v := &claimWatch{remote: map[claimKey]bool{}}
+	v := &claimWatch{remote: map[task.ClaimID]bool{}}
 	f.remove(v, hold(1).ID, hold(1).Token)
 	f.remove(w, hold(1).ID, earlier.Token)
 	f.remove(w, hold(9).ID, hold(9).Token)
@@ -401,7 +401,7 @@ func TestUnreadableNotices(t *testing.T) {
 	var log bytes.Buffer
 	f := newRemote(t, &log)
 	var lost []task.ID
-	w := &claimWatch{remote: map[claimKey]bool{}, lost: func(l broker.Lost) { lost = append(lost, l.ID) }}
+	w := &claimWatch{remote: map[task.ClaimID]bool{}, lost: func(l broker.Lost) { lost = append(lost, l.ID) }}
 	l := newLink(f, 2)
 	ids := []task.ID{task.NewID(1, 1, 1), task.NewID(1, 1, 2)}
 	var sent [][]byte
@@ -422,25 +422,25 @@ func TestUnreadableNotices(t *testing.T) {
 	}
 }
 
-// homeWatch is a local watch that records its claims.
-type homeWatch struct{ held map[claimKey]bool }
+// localWatch is a local watch that records its claims.
+type localWatch struct{ held map[task.ClaimID]bool }
 
-func (h *homeWatch) Add(c broker.Hold) bool { h.held[keyOf(c)] = true; return true }
-func (h *homeWatch) Remove(id task.ID, t task.Token) bool {
-	k := claimKey{id, t}
+func (h *localWatch) Add(c broker.Hold) bool { h.held[keyOf(c)] = true; return true }
+func (h *localWatch) Remove(id task.ID, t task.Token) bool {
+	k := task.ClaimID{Task: id, Token: t}
 	defer delete(h.held, k)
 	return h.held[k]
 }
-func (h *homeWatch) Close() {}
+func (h *localWatch) Close() {}
 
 // While a claim is given to the local broker, because this node leads its shard now, its holder may remove it, or close the watch: then neither the
 // broker nor the other nodes' claims keep it. Otherwise it is kept in one of the two, whether the broker takes it or not.
-func TestClaimsComeHome(t *testing.T) {
+func TestClaimsBecomeLocal(t *testing.T) {
 	h := broker.Hold{ID: task.NewID(1, 1, 1), Token: task.Token{Fence: 4}}
 	for name, c := range map[string]struct {
-		meanwhile    func(f *remoteClaims, w *claimWatch)
-		accepted     bool
-		home, remote int
+		meanwhile     func(f *remoteClaims, w *claimWatch)
+		accepted      bool
+		local, remote int
 	}{
 		"the broker takes it":              {func(*remoteClaims, *claimWatch) {}, true, 1, 0},
 		"the broker does not":              {func(*remoteClaims, *claimWatch) {}, false, 0, 1},
@@ -452,20 +452,20 @@ func TestClaimsComeHome(t *testing.T) {
 	} {
 		f := newPlaced(t, &places{leader: 1})
 		f.running = true
-		here := &homeWatch{map[claimKey]bool{}}
-		w := &claimWatch{here: here, remote: map[claimKey]bool{}}
+		here := &localWatch{map[task.ClaimID]bool{}}
+		w := &claimWatch{here: here, remote: map[task.ClaimID]bool{}}
 		f.put(w, h)
-		home, _ := f.assign()
-		if len(home) != 1 || len(f.claims) != 0 {
-			t.Fatalf("%s: %d claims are given to the broker, %d are left", name, len(home), len(f.claims))
+		local, _ := f.assign()
+		if len(local) != 1 || len(f.claims) != 0 {
+			t.Fatalf("%s: %d claims are given to the broker, %d are left", name, len(local), len(f.claims))
 		}
 		c.meanwhile(f, w)
 		if c.accepted {
 			here.Add(h)
 		}
-		f.bringHome(home[0], c.accepted)
-		if len(here.held) != c.home || len(f.claims) != c.remote || len(w.remote) != c.remote || len(f.homing) != 0 {
-			t.Errorf("%s: the broker has %d, other nodes' claims are %d, %d are on their way; want %d, %d and none", name, len(here.held), len(f.claims), len(f.homing), c.home, c.remote)
+		f.madeLocal(local[0], c.accepted)
+		if len(here.held) != c.local || len(f.claims) != c.remote || len(w.remote) != c.remote || len(f.given) != 0 {
+			t.Errorf("%s: the broker has %d, other nodes' claims are %d, %d are on their way; want %d, %d and none", name, len(here.held), len(f.claims), len(f.given), c.local, c.remote)
 		}
 	}
 }
@@ -475,8 +475,8 @@ func TestClaimsComeHome(t *testing.T) {
 func TestWatchesOfOneClaim(t *testing.T) {
 	f := newPlaced(t, &places{leader: 2})
 	lost := 0
-	one := &claimWatch{remote: map[claimKey]bool{}, lost: func(broker.Lost) { lost++ }}
-	two := &claimWatch{remote: map[claimKey]bool{}, lost: func(broker.Lost) { lost++ }}
+	one := &claimWatch{remote: map[task.ClaimID]bool{}, lost: func(broker.Lost) { lost++ }}
+	two := &claimWatch{remote: map[task.ClaimID]bool{}, lost: func(broker.Lost) { lost++ }}
 	old := broker.Hold{ID: task.NewID(1, 1, 1), Token: task.Token{Fence: 4}}
 	now := old
 	now.Token.Fence++

@@ -25,17 +25,11 @@ type claimWatch struct {
 	lost   func(broker.Lost)
 
 	// Guarded by remoteClaims.mu.
-	remote map[claimKey]bool
+	remote map[task.ClaimID]bool
 	closed bool
 }
 
-// claimKey identifies a claim: a task that is claimed again has another token.
-type claimKey struct {
-	id    task.ID
-	token task.Token
-}
-
-func keyOf(h broker.Hold) claimKey { return claimKey{h.ID, h.Token} }
+func keyOf(h broker.Hold) task.ClaimID { return task.ClaimID{Task: h.ID, Token: h.Token} }
 
 // WatchClaims starts a watch without claims. lost is called for each watched claim that ends without its holder's doing, on a shard's loop,
 // with locks held: it must not block, nor call the watch.
@@ -44,7 +38,7 @@ func (c *Claims) WatchClaims(lost func(broker.Lost)) interface {
 	Remove(id task.ID, t task.Token)
 	Close()
 } {
-	w := &claimWatch{claims: c, lost: lost, remote: map[claimKey]bool{}}
+	w := &claimWatch{claims: c, lost: lost, remote: map[task.ClaimID]bool{}}
 	w.here = c.broker.WatchClaims(w.notify, func(claimed []broker.Hold) { c.remote.add(w, claimed...) })
 	return w
 }
@@ -92,10 +86,10 @@ type remoteClaims struct {
 	log     *slog.Logger
 
 	mu      sync.Mutex
-	claims  map[claimKey]remoteClaim
+	claims  map[task.ClaimID]remoteClaim
 	byShard map[uint32]*shardClaims // by shard
 	links   map[uint32]*link        // by node
-	homing  map[homing]bool         // those that the local broker is being given
+	given   map[localClaim]bool     // those that the local broker is being given
 	running bool                    // the goroutine that posts claims
 	full    time.Time               // when it was last logged that there are too many
 }
@@ -105,8 +99,8 @@ type remoteClaim struct {
 	watches []*claimWatch // at least one
 }
 
-// homing is a watch of a claim whose shard this node has come to lead.
-type homing struct {
+// localClaim is a watch of a claim whose shard this node has come to lead.
+type localClaim struct {
 	w    *claimWatch
 	hold broker.Hold
 }
@@ -117,7 +111,7 @@ type shardClaims struct {
 	node   uint32 // 0: at none
 	failed uint32 // the node that was last tried in vain, not to be tried first
 	turn   int    // of the replicas, when the leader is unknown
-	claims map[claimKey]bool
+	claims map[task.ClaimID]bool
 }
 
 func (f *remoteClaims) add(w *claimWatch, claimed ...broker.Hold) {
@@ -148,7 +142,7 @@ func (f *remoteClaims) addLocked(w *claimWatch, claimed ...broker.Hold) {
 
 func (f *remoteClaims) put(w *claimWatch, h broker.Hold) {
 	if f.claims == nil {
-		f.claims, f.byShard, f.links = map[claimKey]remoteClaim{}, map[uint32]*shardClaims{}, map[uint32]*link{}
+		f.claims, f.byShard, f.links = map[task.ClaimID]remoteClaim{}, map[uint32]*shardClaims{}, map[uint32]*link{}
 	}
 	k := keyOf(h)
 	if w.remote[k] {
@@ -163,7 +157,7 @@ func (f *remoteClaims) put(w *claimWatch, h broker.Hold) {
 	shard := h.ID.Shard()
 	p := f.byShard[shard]
 	if p == nil {
-		p = &shardClaims{shard: shard, claims: map[claimKey]bool{}, turn: rand.N(1 << 10)}
+		p = &shardClaims{shard: shard, claims: map[task.ClaimID]bool{}, turn: rand.N(1 << 10)}
 		f.byShard[shard] = p
 	}
 	f.claims[k], p.claims[k] = remoteClaim{h, []*claimWatch{w}}, true
@@ -173,12 +167,12 @@ func (f *remoteClaims) put(w *claimWatch, h broker.Hold) {
 }
 
 // take removes a claim and all its watches, also from what the node where it was posted watches.
-func (f *remoteClaims) take(k claimKey) (remoteClaim, bool) {
+func (f *remoteClaims) take(k task.ClaimID) (remoteClaim, bool) {
 	c, ok := f.claims[k]
 	if !ok {
 		return c, false
 	}
-	p := f.byShard[k.id.Shard()]
+	p := f.byShard[k.Task.Shard()]
 	delete(f.claims, k)
 	delete(p.claims, k)
 	for _, w := range c.watches {
@@ -196,17 +190,17 @@ func (f *remoteClaims) take(k claimKey) (remoteClaim, bool) {
 func (f *remoteClaims) remove(w *claimWatch, id task.ID, t task.Token) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	k := claimKey{id, t}
-	for at := range f.homing {
+	k := task.ClaimID{Task: id, Token: t}
+	for at := range f.given {
 		if at.w == w && keyOf(at.hold) == k {
-			delete(f.homing, at)
+			delete(f.given, at)
 		}
 	}
 	f.unwatch(w, k)
 }
 
 // unwatch removes a watch of a claim.
-func (f *remoteClaims) unwatch(w *claimWatch, k claimKey) {
+func (f *remoteClaims) unwatch(w *claimWatch, k task.ClaimID) {
 	if !w.remote[k] {
 		return
 	}
@@ -228,7 +222,7 @@ func (f *remoteClaims) drop(w *claimWatch) {
 	for k := range w.remote {
 		f.unwatch(w, k)
 	}
-	maps.DeleteFunc(f.homing, func(at homing, _ bool) bool { return at.w == w })
+	maps.DeleteFunc(f.given, func(at localClaim, _ bool) bool { return at.w == w })
 }
 
 // run posts claims where they belong until there are none, and no streams.
@@ -245,18 +239,18 @@ func (f *remoteClaims) run() {
 
 // turn checks all posts once; false if there is nothing to check.
 func (f *remoteClaims) turn() bool {
-	home, goOn := f.assign()
-	for _, at := range home {
-		f.bringHome(at, at.w.here.Add(at.hold))
+	local, goOn := f.assign()
+	for _, at := range local {
+		f.madeLocal(at, at.w.here.Add(at.hold))
 	}
 	return goOn
 }
 
-// bringHome completes what assign has begun, once the broker was given the claim. The watch may have been removed meanwhile.
-func (f *remoteClaims) bringHome(at homing, accepted bool) {
+// madeLocal completes what assign has begun, once the broker was given the claim. The watch may have been removed meanwhile.
+func (f *remoteClaims) madeLocal(at localClaim, accepted bool) {
 	f.mu.Lock()
-	wanted := f.homing[at]
-	delete(f.homing, at)
+	wanted := f.given[at]
+	delete(f.given, at)
 	if wanted && !accepted {
 		f.addLocked(at.w, at.hold)
 	}
@@ -267,7 +261,7 @@ func (f *remoteClaims) bringHome(at homing, accepted bool) {
 }
 
 // assign assigns each post a node, and returns the watches of claims that belong to this one.
-func (f *remoteClaims) assign() (home []homing, goOn bool) {
+func (f *remoteClaims) assign() (local []localClaim, goOn bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.forward.Life.Context().Err() != nil || len(f.byShard) == 0 && len(f.links) == 0 {
@@ -285,7 +279,7 @@ func (f *remoteClaims) assign() (home []homing, goOn bool) {
 			for k := range p.claims {
 				c, _ := f.take(k)
 				for _, w := range c.watches {
-					home = append(home, homing{w, c.hold})
+					local = append(local, localClaim{w, c.hold})
 				}
 			}
 		default:
@@ -302,13 +296,13 @@ func (f *remoteClaims) assign() (home []homing, goOn bool) {
 			l.end()
 		}
 	}
-	for _, at := range home {
-		if f.homing == nil {
-			f.homing = map[homing]bool{}
+	for _, at := range local {
+		if f.given == nil {
+			f.given = map[localClaim]bool{}
 		}
-		f.homing[at] = true
+		f.given[at] = true
 	}
-	return home, true
+	return local, true
 }
 
 func (f *remoteClaims) used(node uint32) bool {
@@ -382,7 +376,7 @@ func (f *remoteClaims) handleNotices(l *link, n *notices) {
 		return
 	}
 	for _, lost := range n.Lost {
-		k := claimKey{lost.ID, lost.Token}
+		k := task.ClaimID{Task: lost.ID, Token: lost.Token}
 		c, ok := f.claims[k]
 		if p := f.byShard[lost.ID.Shard()]; ok && p.node == l.node {
 			f.take(k)

@@ -19,19 +19,13 @@ type fakeWatch struct {
 	moved  func([]broker.Hold)
 	stop   context.CancelFunc
 	mu     sync.Mutex
-	held   map[claimKey]broker.Hold
+	held   map[task.ClaimID]broker.Hold
 	closed bool
-}
-
-// claimKey identifies a claim.
-type claimKey struct {
-	id    task.ID
-	token task.Token
 }
 
 func (b FakeBroker) WatchClaims(lost func(broker.Lost), moved func([]broker.Hold)) claims.LocalWatch {
 	ctx, stop := context.WithCancel(context.Background())
-	w := &fakeWatch{m: b.M, lost: lost, moved: moved, stop: stop, held: map[claimKey]broker.Hold{}}
+	w := &fakeWatch{m: b.M, lost: lost, moved: moved, stop: stop, held: map[task.ClaimID]broker.Hold{}}
 	b.M.mu.Lock()
 	b.M.watches[w] = true
 	b.M.mu.Unlock()
@@ -92,7 +86,7 @@ func (w *fakeWatch) Add(h broker.Hold) bool {
 	if w.closed {
 		return false
 	}
-	w.held[claimKey{h.ID, h.Token}] = h
+	w.held[task.ClaimID{Task: h.ID, Token: h.Token}] = h
 	return true
 }
 
@@ -103,7 +97,7 @@ func (w *fakeWatch) Remove(id task.ID, t task.Token) bool {
 }
 
 func (w *fakeWatch) takeLocked(id task.ID, t task.Token) bool {
-	k := claimKey{id, t}
+	k := task.ClaimID{Task: id, Token: t}
 	_, held := w.held[k]
 	delete(w.held, k)
 	return held
