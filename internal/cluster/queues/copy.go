@@ -107,7 +107,31 @@ func (c *copies) sendPart(ctx context.Context, p copyPart) error {
 			(*versions)[at] = max((*versions)[at], config.Version)
 		}
 	})
-	return nil
+	return c.dropLate(ctx, p)
+}
+
+// dropLate drops copies that reached a shard after it had dropped its own: their queues have been deleted, or have left the shard, meanwhile.
+func (c *copies) dropLate(ctx context.Context, p copyPart) error {
+	late, err := system.View(ctx, c.system, func(r store.Reader) (late []Queue, err error) {
+		for name := range p.configs {
+			q, dropping, ok, err := Get(r, p.ns, name)
+			if err != nil {
+				return nil, err
+			}
+			if !ok || dropping || !q.In(p.shard) {
+				late = append(late, Queue{Namespace: p.ns, Name: name, Shard: p.shard})
+			}
+		}
+		return late, nil
+	})
+	for _, q := range late {
+		if e := c.shards.DropQueue(ctx, p.shard, q.Namespace, q.Name); e != nil && !errors.Is(e, task.ErrWrongState) {
+			err = errors.Join(err, e)
+		}
+		c.forget(q)
+		c.resend() // if it is kept after all, the shard needs its copy
+	}
+	return err
 }
 
 // forget forgets which shards have copies of a queue: they may drop them.

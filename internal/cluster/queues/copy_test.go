@@ -2,7 +2,9 @@ package queues
 
 import (
 	"fmt"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/store"
@@ -121,6 +123,79 @@ func TestShareBeforeCopy(t *testing.T) {
 			t.Error("the shard knows its share, and has no copy")
 		}
 	})
+}
+
+// A copy that is on its way while its queue is deleted leaves nothing in the shard, whether it arrives after the shard has dropped its copy or after
+// the row is gone. If the queue is kept or created again, its shards have its copies in the end.
+func TestLateCopyOfADeletedQueue(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		drops  time.Duration // how long the first shard's answer to the deletion takes
+		undone time.Duration // how long the removal of the late copy takes
+		full   bool          // another shard has tasks of the queue: it is kept
+		again  uint32        // the shard in which it is created again at once; 0: it isn't
+	}{
+		{"the row is gone", 0, 0, false, 0},
+		{"the deletion goes on", 5 * time.Second, 0, false, 0},
+		{"the queue is kept", 5 * time.Second, 0, true, 0},
+		{"the queue is kept before the late copy is removed", 5 * time.Second, 20 * time.Second, true, 0},
+		{"the queue is new", 0, 0, false, 1},
+		{"the queue is new, in another shard", 0, 0, false, 2},
+	} {
+		inBubble(t, func(t *testing.T, w *world) {
+			name := "a"
+			for home("default", name, []uint32{1, 2}) != max(c.again, 1) {
+				name += "a"
+			}
+			control := w.open(2)
+			_, err := control.Queues.PutQueue(bg, auditlog.Action{}, "default", name, unchanged)
+			must(t, err)
+			_, err = control.Queues.Spread(bg, nobody, "default", name, SpreadTarget{Shards: []uint32{1, 2}})
+			must(t, err)
+			w.mu.Lock()
+			w.slow = map[uint32]time.Duration{1: 3 * time.Second}
+			w.full[copyKey(2, name)] = c.full
+			w.onDrop = func() { pass(c.drops) }
+			w.overlaps = c.again == 2 // until the late copy is removed
+			drops := 0
+			w.onCall = func(call string, shard uint32) error {
+				if call == "drop" && shard == 1 {
+					if drops++; drops == 2 {
+						w.mu.Unlock()
+						pass(c.undone)
+						w.mu.Lock()
+					}
+				}
+				return nil
+			}
+			w.mu.Unlock()
+			var changing sync.WaitGroup
+			changing.Go(func() { _, _ = control.Queues.PutQueue(bg, auditlog.Action{}, "default", name, setLength(64)) })
+			pass(time.Second)
+			if err := control.Queues.DropQueue(bg, nobody, "default", name); (err != nil) != c.full {
+				t.Errorf("%s: DropQueue = %v", c.what, err)
+			}
+			if c.again != 0 {
+				_, err := control.Queues.PutQueue(bg, auditlog.Action{}, "default", name, unchanged)
+				must(t, err)
+			}
+			changing.Wait()
+			pass(time.Minute)
+			q, err := control.Queues.Queue(bg, "default", name)
+			if exists := err == nil; exists != (c.full || c.again != 0) {
+				t.Fatalf("%s: Queue = %+v, %v", c.what, q, err)
+			}
+			for _, shard := range []uint32{1, 2} {
+				want := uint64(0)
+				if err == nil && q.In(shard) {
+					want = q.Config.Version
+				}
+				if got := w.copyOf(shard, name).Version; got != want {
+					t.Errorf("%s: shard %d has version %d of the queue, want %d", c.what, shard, got, want)
+				}
+			}
+		})
+	}
 }
 
 // A queue that another shard has to use is created if need be. A shard without a part of it gets no copy.

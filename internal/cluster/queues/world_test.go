@@ -52,6 +52,8 @@ type world struct {
 	shared []uint32                              // shards for which EnsureShare was called
 	minute int                                   // how often AdvanceMoves called its minutely
 	log    systemtest.LogBuffer
+
+	overlaps bool // two shards may take tasks of one slot
 }
 
 // systemReplica is a node's replica of the system shard.
@@ -226,7 +228,7 @@ func (w *world) mustBeApart(name string) {
 		if _, of, _ := strings.Cut(key, "/"); of != name {
 			continue
 		}
-		if taken&^c.Closed != 0 {
+		if taken&^c.Closed != 0 && !w.overlaps {
 			w.T.Errorf("two shards take tasks of slots %064b of %q: %+v", taken&^c.Closed, name, w.copies)
 		}
 		taken |= ^c.Closed
