@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"slices"
@@ -372,10 +373,10 @@ func (l *Log) resume(first uint32, end LSN) error {
 func (l *Log) rewriteTail(end LSN) error {
 	from := segmentHead
 	if l.synced.Segment() == end.Segment() {
-		from = min(max(from, blockStart(l.synced.Offset())), blockStart(end.Offset()-1))
+		from = blockStart(l.synced.Offset()) // the last record begins there or later
 	}
 	tail := newBlocks(end.Offset() - from)[:end.Offset()-from]
-	if _, err := l.last.file.ReadAt(tail, int64(from)); err != nil {
+	if _, err := l.last.file.ReadAt(tail, int64(from)); err != nil && !errors.Is(err, io.EOF) { // the file may end in its padding
 		return err
 	}
 	blocks := tail[:blockEnd(len(tail))]
@@ -399,6 +400,5 @@ func (l *Log) leave() (err error) {
 		}
 	}
 	l.rotate()
-	l.flush()
-	return l.err
+	return nil
 }
