@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -177,7 +178,7 @@ func TestDamageByHand(t *testing.T) {
 			t.Errorf("%s: Open returned %v, want a DamageError", c.name, err)
 			continue
 		}
-		if damage.File != "/wal/"+fileName(c.segment) || damage.From != int64(c.from) || damage.To != int64(c.to) || !strings.Contains(damage.Reason, c.reason) {
+		if damage.What != "log" || damage.File != "/wal/"+fileName(c.segment) || damage.From != int64(c.from) || damage.To != int64(c.to) || !strings.Contains(damage.Reason, c.reason) {
 			t.Errorf("%s: %v; want segment %d, bytes %d to %d, %q", c.name, damage, c.segment, c.from, c.to, c.reason)
 		}
 	}
@@ -266,7 +267,7 @@ func TestRecordsAfterTheEnd(t *testing.T) {
 	} {
 		first := segmentFile(1).checkpoint(0, 1)
 		gap := blockSize - recordSize(checkpointHead) // the end of a block: what follows is not overwritten with it
-		fs := on(t, append(next, first.gap(gap).record("old", 0))...)
+		fs := &countedFS{FS: on(t, append(next, first.gap(gap).record("old", 0))...)}
 		record, want := strings.Repeat("new", gap)[:gap-recordHead], ""
 		for range 3 {
 			log, got := opened(t, fs)
@@ -279,7 +280,51 @@ func TestRecordsAfterTheEnd(t *testing.T) {
 			if err := log.Close(); err != nil {
 				t.Fatal(err)
 			}
+			if fs.open != 0 {
+				t.Errorf("%s: %d files are still open", name, fs.open)
+			}
 			want = strings.TrimSpace(want + " " + record)
+		}
+	}
+}
+
+// TestSparesOfNoUse: a file whose number follows the end of the log is used only if it is the segment that was prepared for this place.
+func TestSparesOfNoUse(t *testing.T) {
+	for name, files := range map[string][]*file{
+		"no segment has begun":            {segmentFile(1)},
+		"its head is that of another one": {segmentFile(1).checkpoint(0, 1), segmentFile(2).named(9, "us")},
+	} {
+		fs, want := on(t, files...), ""
+		for round := range 3 {
+			log, got, err := openOn(fs, round == 0)
+			if err != nil || got != want {
+				t.Fatalf("%s: replayed %.99q, want %.99q; %v", name, got, want, err)
+			}
+			record := strings.Repeat(strconv.Itoa(round), testSegment/2)
+			for range 3 { // two segments at least
+				if err := log.Append(len(record), true, func(_ LSN, b []byte) { copy(b, record) }); err != nil {
+					t.Fatal(err)
+				}
+				want = strings.TrimSpace(want + " " + record)
+			}
+			if err := log.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestCutInPadding: a file that ends within the zeros that pad its last record has lost nothing.
+func TestCutInPadding(t *testing.T) {
+	f := segmentFile(1).checkpoint(0, 1).record("a", 0)
+	fs := on(t, f.cut(f.at-3))
+	for range 2 {
+		log, got := opened(t, fs)
+		if got != "a" || log.DiskBytes() < segmentHead+blockSize || log.DiskBytes()%blockSize != 0 {
+			t.Errorf("replayed %q, and the files have %d bytes, want a in two blocks at least", got, log.DiskBytes())
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

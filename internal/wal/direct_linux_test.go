@@ -140,10 +140,13 @@ func TestDirectFileCannotBeOpened(t *testing.T) {
 	}
 }
 
-// badFile has an invalid descriptor.
-type badFile struct{ vfs.File }
+// badFile has the descriptor of something else.
+type badFile struct {
+	vfs.File
+	fd uintptr
+}
 
-func (badFile) Fd() uintptr { return 1 << 20 }
+func (f badFile) Fd() uintptr { return f.fd }
 
 func TestSetDirectRefused(t *testing.T) {
 	mem := on(t, segmentFile(1))
@@ -151,8 +154,15 @@ func TestSetDirectRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if setDirect(badFile{f}) {
-		t.Error("setDirect succeeded on a file whose flags can't be set")
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	for name, fd := range map[string]uintptr{"can't be read": 1 << 20, "can't be set": null.Fd()} {
+		if setDirect(badFile{f, fd}) {
+			t.Errorf("setDirect succeeded on a file whose flags %s", name)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -349,6 +350,132 @@ func TestCloseWakesAppenders(t *testing.T) {
 		w.close()
 		if err := <-told; !errors.Is(err, ErrClosed) {
 			t.Errorf("Append ended with %v, want %v", err, ErrClosed)
+		}
+	})
+}
+
+// TestCloseWaitsForWrites: Close returns once all records are on disk, also those that were appended during the last write.
+func TestCloseWaitsForWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 10)
+		var slow atomic.Bool
+		w.fs = errorfs.Wrap(w.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpFileWriteAt && slow.Load() {
+				time.Sleep(time.Second)
+			}
+			return nil
+		}))
+		for range 2 {
+			slow.Store(false)
+			w.check(w.mustOpen())
+			synctest.Wait() // until the next segment is ready
+			slow.Store(true)
+			go w.mustAdd([]byte("being written"), true)
+			synctest.Wait()
+			w.mustAdd([]byte("to be written"), false)
+			w.close()
+			w.synced = len(w.records)
+		}
+		w.check(w.mustOpen())
+		w.close()
+	})
+}
+
+// lateFS returns what it reads a second later.
+type lateFS struct{ vfs.FS }
+
+func (fs lateFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := fs.FS.OpenReadWrite(name, category, opts...)
+	return lateFile{f}, err
+}
+
+type lateFile struct{ vfs.File }
+
+func (f lateFile) ReadAt(b []byte, at int64) (int, error) {
+	defer time.Sleep(time.Second)
+	return f.File.ReadAt(b, at)
+}
+
+// TestCloseDuringRead: a read that ends after Close leaves the files alone.
+func TestCloseDuringRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.fs = lateFS{w.mem}
+		w.mustOpen()
+		w.mustAdd(make([]byte, 2*testSegment), true) // in a file that would be removed, not reused
+		read := make(chan error, 1)
+		go func() {
+			_, err := w.log.Read(w.records[0].at, 2*testSegment)
+			read <- err
+		}()
+		synctest.Wait()
+		for range 30 {
+			w.mustAdd(make([]byte, 1000), true)
+			synctest.Wait()
+		}
+		w.close()
+		if err := <-read; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestFailedIsCalledOnce: the next segment and the write of a record fail at the same time, or the segment alone. One failure is reported, and
+// nothing is appended or written after it.
+func TestFailedIsCalledOnce(t *testing.T) {
+	for writes, sync := range map[int]bool{0: false, 1: true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 100)
+			broken, written, reports := false, 0, 0
+			w.fs = errorfs.Wrap(w.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if !broken || op.Kind != errorfs.OpFileWriteAt && op.Kind != errorfs.OpRename {
+					return nil
+				}
+				if op.Kind == errorfs.OpFileWriteAt {
+					written++
+				}
+				time.Sleep(time.Second)
+				return errBroken
+			}))
+			cfg := w.config()
+			cfg.Failed = func(error) { reports++ }
+			var err error
+			if w.log, err = Open(cfg, func(LSN, []byte, bool) error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+			for w.log.nextAt()+recordSize(1000) <= testSegment {
+				w.mustAdd(make([]byte, 1000), true)
+			}
+			synctest.Wait() // until the next segment is ready
+			broken = true
+			if err := w.add(make([]byte, 1000), sync); sync != errors.Is(err, errBroken) {
+				t.Errorf("Append on a broken disk returned %v (sync: %v)", err, sync)
+			}
+			time.Sleep(2 * time.Second)
+			if err := w.log.Append(8, sync, func(LSN, []byte) { t.Error("a record was added to a log that has failed") }); !errors.Is(err, errBroken) {
+				t.Errorf("Append to a log that has failed returned %v", err)
+			}
+			if err := w.log.Close(); !errors.Is(err, errBroken) || reports != 1 || written != writes {
+				t.Errorf("Close returned %v; %d failures were reported, want 1; %d writes, want %d", err, reports, written, writes)
+			}
+		})
+	}
+}
+
+// TestSpareFiles: of the files that are no longer needed, a log keeps some.
+func TestSpareFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := on(t, segmentFile(1), segmentFile(2), segmentFile(3), segmentFile(4), segmentFile(5).checkpoint(4<<32|segmentHead, 5), segmentFile(6))
+		log, _ := opened(t, mem)
+		synctest.Wait()
+		if names, err := mem.List("/wal"); err != nil || len(names) != 2+maxFree {
+			t.Errorf("the files are %q (%v), want segments 5 and 6 and %d to be reused", names, err, maxFree)
+		}
+		if _, err := log.Read(1<<32|segmentHead, 12); err == nil || !strings.Contains(err.Error(), "segment is gone") {
+			t.Errorf("Read of a segment that is not needed returned %v", err)
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
 		}
 	})
 }

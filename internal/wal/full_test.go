@@ -94,14 +94,18 @@ func TestFullDisk(t *testing.T) {
 				if prepared := 0 < c.again && c.again+retryAfter < c.wait; err != nil || (len(names) > 1) != prepared {
 					t.Errorf("before the next segment is needed, the files are %q (%v); want it among them: %t", names, err, prepared)
 				}
-				if n := strings.Count(said.String(), "no room for the next segment"); n != 1 {
-					t.Errorf("the full disk was logged %d times, want once: %s", n, said.String())
+				if n := strings.Count(said.String(), "no room for the next segment"); n != 1 || !strings.Contains(said.String(), fileName(2)) {
+					t.Errorf("the full disk was logged %d times, want once, with the second segment: %s", n, said.String())
 				}
+				start := time.Now()
 				for range 10 {
 					err = errors.Join(err, w.add(make([]byte, 1000), true))
 				}
 				if failed := errors.Is(err, syscall.ENOSPC); failed != c.fails || failed != errors.Is(w.failed, syscall.ENOSPC) || !failed && err != nil {
 					t.Errorf("Append returned %v and the log reported %v; want a failure: %t", err, w.failed, c.fails)
+				}
+				if took := time.Since(start); took != 0 {
+					t.Errorf("Append waited for %v, want it to try again at once", took)
 				}
 				if err := w.log.Close(); (err != nil) != c.fails {
 					t.Error(err)
@@ -112,4 +116,31 @@ func TestFullDisk(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFullDiskAgain: that a segment was needed once, or that the disk was full once, says nothing about the next time.
+func TestFullDiskAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1000)
+		fs := &smallFS{newNotedFS[int64](w.mem), testSegment * 3 / 2}
+		w.fs = fs
+		cfg := w.config()
+		var said bytes.Buffer
+		cfg.Logger = slog.New(slog.NewTextHandler(&said, nil))
+		var err error
+		if w.log, err = Open(cfg, func(LSN, []byte, bool) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		for segment := range uint32(3) {
+			synctest.Wait() // until the disk is found full
+			if n := uint32(strings.Count(said.String(), "no room for the next segment")); n != segment+1 || w.failed != nil {
+				t.Fatalf("in segment %d: the full disk was logged %d times, and the log reported %v", segment+1, n, w.failed)
+			}
+			fs.setRoom(int64(testSegment) * int64(2*segment+5) / 2)
+			for _, last := w.log.Segments(); last == segment+1; _, last = w.log.Segments() {
+				w.mustAdd(make([]byte, 1000), true)
+			}
+		}
+		w.close()
+	})
 }

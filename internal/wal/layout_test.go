@@ -211,6 +211,38 @@ func TestOpenWritesTheTailAgain(t *testing.T) {
 	})
 }
 
+// TestTailBegins: opening a log writes again what its last record does not prove to be synced, from the block on where that begins.
+func TestTailBegins(t *testing.T) {
+	const first = 1<<32 | segmentHead + 40 // after the checkpoint
+	long := strings.Repeat("a", blockSize-recordHead)
+	for _, c := range []struct {
+		name  string
+		files []*file
+		want  int64 // the block of the segment's records
+	}{
+		{"nothing is proven", []*file{segmentFile(1).checkpoint(0, 1).record(long, 0).record("b", 0)}, 0},
+		{"the last of two blocks is not", []*file{segmentFile(1).checkpoint(0, 1).record(long, first).record("b", first+blockSize)}, 1},
+		{"a whole block is not", []*file{segmentFile(1).checkpoint(0, 1).record(long, first).record(long[40:], first+blockSize)}, 1},
+		{"neither block is", []*file{segmentFile(1).checkpoint(0, 1).record(long, first).record("b", first)}, 0},
+		{"only the segment before is", []*file{segmentFile(1).checkpoint(0, 1).record(long, 0).record(long, 0).record("b", 0),
+			segmentFile(2).checkpoint(first+2*blockSize+32, 1).record("a", first+2*blockSize+32)}, 0},
+	} {
+		var writes []int64
+		fs := errorfs.Wrap(on(t, c.files...), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpFileWriteAt {
+				writes = append(writes, op.Offset)
+			}
+			return nil
+		}))
+		if _, err := replayed(fs, false); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if want := []int64{segmentHead + c.want*blockSize}; !slices.Equal(writes, want) {
+			t.Errorf("%s: opening the log wrote at %d, want %d", c.name, writes, want)
+		}
+	}
+}
+
 // TestSegmentsOfAnotherSize: a file prepared when segments were smaller is not used.
 func TestSegmentsOfAnotherSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -131,7 +131,7 @@ func (c *Config) openSegment(number uint32, seed uint64) (*segment, error) {
 
 // readSeed reads the seed from the segment's head. checkHead refuses a segment whose head can't be read.
 func (s *segment) readSeed() error {
-	b := make([]byte, min(segmentHead, s.size))
+	b := make([]byte, segmentHead)
 	if _, err := s.file.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}

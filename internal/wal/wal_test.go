@@ -311,8 +311,10 @@ func TestRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if got, err := w.log.Read(last.at, len(last.content)); !errors.Is(err, ondisk.ErrDamaged) {
-		t.Errorf("Read of a damaged record returned %d bytes, %v, want ErrDamaged", len(got), err)
+	got, err := w.log.Read(last.at, len(last.content))
+	var damage *ondisk.DamageError
+	if from := int64(last.at.Offset()); !errors.As(err, &damage) || damage.From != from || damage.To != from+int64(recordHead+len(last.content)) {
+		t.Errorf("Read of the damaged record at %s returned %d bytes, %v, want a DamageError with its bytes", last.at, len(got), err)
 	}
 	w.close()
 	w.log.next = nil // as if none were ready
