@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io/fs"
 	"strconv"
 	"strings"
 	"testing"
@@ -331,15 +332,28 @@ func TestCutInPadding(t *testing.T) {
 
 // TestLeaveFails: a log whose next segment can't be begun is not opened.
 func TestLeaveFails(t *testing.T) {
-	fs := &countedFS{FS: on(t, segmentFile(1).checkpoint(0, 1).gap(64).record("b", 0))}
-	for fs.fail = 1; ; fs.fail++ {
-		fs.done = 0
+	for fail := 1; ; fail++ {
+		gap := blockSize - recordSize(checkpointHead) // opening the log does not overwrite what follows
+		fs := &countedFS{FS: on(t, segmentFile(1).checkpoint(0, 1).gap(gap).record("b", 0)), fail: fail}
 		got, err := replayed(fs, false)
-		if failed := fs.done >= fs.fail; failed != errors.Is(err, errBroken) {
-			t.Errorf("operation %d fails (%v): replayed %q (%v)", fs.fail, failed, got, err)
+		if failed := fs.done >= fail; failed != errors.Is(err, errBroken) {
+			t.Errorf("operation %d fails (%v): replayed %q (%v)", fail, failed, got, err)
 		} else if !failed {
 			return
 		}
+	}
+}
+
+// TestNoDirectory: a directory that does not exist has no log, and reading it changes nothing.
+func TestNoDirectory(t *testing.T) {
+	w := newWorld(t, 0)
+	w.dir = "/nowhere"
+	log, err := Load(w.config(), nil)
+	if err == nil {
+		err = log.Close()
+	}
+	if _, stat := w.mem.Stat(w.dir); err != nil || !errors.Is(stat, fs.ErrNotExist) {
+		t.Errorf("Load without a directory returned %v, and the directory now is: %v", err, stat)
 	}
 }
 
