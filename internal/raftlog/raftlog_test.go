@@ -2,8 +2,10 @@ package raftlog
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"log"
 	"maps"
@@ -348,6 +350,8 @@ func TestLogFromBeforeItsStateIsRefused(t *testing.T) {
 		{Start{Index: 10, Term: 4}, ondisk.ErrDamaged},
 		{Start{Index: 11, Term: 5}, ondisk.ErrDamaged},
 		{Start{Index: 11, Term: 6}, ondisk.ErrDamaged},
+		{Start{Index: 11, Term: 5, Epoch: 1}, nil}, // a recovery drops the log
+		{Start{Index: 11, Term: 5, Epoch: 1, Ran: true}, ondisk.ErrDamaged},
 		{Start{Index: 8, Term: 4, FromSnapshot: true}, ErrStateBehind},
 		{Start{Index: 11, Term: 6, FromSnapshot: true}, nil},
 		{Start{Index: 10, Term: 4, FromSnapshot: true}, nil},
@@ -461,7 +465,7 @@ func TestTailIsBounded(t *testing.T) {
 	for _, e := range s.tail {
 		sum += len(e.GetData())
 	}
-	if sum != s.tailLen || sum > maxTail {
+	if sum != s.tailLen || sum > maxTail || sum <= maxTail-len(big) {
 		t.Errorf("the tail has %d bytes, counted as %d, want at most %d", sum, s.tailLen, maxTail)
 	}
 	for _, lo := range []uint64{1, 50, 90, 100} {
@@ -469,6 +473,10 @@ func TestTailIsBounded(t *testing.T) {
 		if err != nil || es[0].GetIndex() != lo || len(es) > 2 {
 			t.Errorf("Entries from %d returned %d, %v", lo, len(es), err)
 		}
+	}
+	save(t, s, nil, []*pb.Entry{{Index: new(uint64(101)), Term: new(uint64(1)), Data: make([]byte, maxTail+1)}})
+	if len(s.tail) != 1 {
+		t.Errorf("after a large entry, %d entries are in memory, want only that one", len(s.tail))
 	}
 	d.close()
 }
@@ -522,6 +530,9 @@ func TestAcceptDataLossBeginsAnEpoch(t *testing.T) {
 			if s.Epoch() != before+1 {
 				t.Errorf("epoch is %d, want %d", s.Epoch(), before+1)
 			}
+			if got, want := log.indexes()[7], (indexed{before + 1, hardState{4, 0, 0}, position{}, position{5, 3}}); got != want {
+				t.Errorf("the next checkpoint would have %+v, want %+v", got, want)
+			}
 			if err := log.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -557,6 +568,78 @@ func TestOtherIdentityIsRefused(t *testing.T) {
 	cfg.Identity.Node = 2
 	if _, err := Open(cfg); !errors.Is(err, ErrIdentity) {
 		t.Errorf("Open = %v, want ErrIdentity", err)
+	}
+}
+
+// TestOwner: the marks say whose logs a directory has, as long as one of their slots can be read.
+func TestOwner(t *testing.T) {
+	d := newDisk(t)
+	if id, ok := Owner(d.mem, "/data/raft"); ok {
+		t.Errorf("logs that do not exist belong to %+v", id)
+	}
+	save(t, d.openShard(Start{Conf: &pb.ConfState{Voters: []uint64{3}}}), aHardState(1, 1, 0), nil)
+	d.close()
+	whole := d.read("/data/raft/marks")
+	other := slices.Clone(whole)
+	for _, at := range []int{0, slotLen} {
+		other[at+len(slotMagic)] = 2 // of another release
+		binary.BigEndian.PutUint32(other[at+slotHead+markLen:], crc32.Checksum(other[at:at+slotHead+markLen], castagnoli))
+	}
+	for name, c := range map[string]struct {
+		b    []byte
+		want bool
+	}{
+		"whole":       {whole, true},
+		"first slot":  {whole[:slotLen], true},
+		"second slot": {append(make([]byte, slotLen), whole[slotLen:]...), true},
+		"neither":     {make([]byte, 2*slotLen), false},
+		"empty":       {nil, false},
+		"another":     {other, false},
+	} {
+		d.write("/data/raft/marks", c.b)
+		if id, ok := Owner(d.mem, "/data/raft"); ok != c.want || ok && id != us {
+			t.Errorf("%s: the logs belong to %+v (%v), want %+v (%v)", name, id, ok, us, c.want)
+		}
+	}
+}
+
+// TestConf: a log returns the membership of its state.
+func TestConf(t *testing.T) {
+	d := newDisk(t)
+	for _, conf := range []*pb.ConfState{nil, {Voters: []uint64{3, 4}}} {
+		if _, got, err := d.openShard(Start{Conf: conf}).InitialState(); got == nil || err != nil || !slices.Equal(got.GetVoters(), conf.GetVoters()) {
+			t.Errorf("InitialState returned the membership %v, %v, want %v", got, err, conf)
+		}
+		d.close()
+	}
+}
+
+// TestMarkOfATruncation: while entries are replaced, the mark still covers all others; and nothing waits for a sync that a compaction makes.
+func TestMarkOfATruncation(t *testing.T) {
+	d := newDisk(t)
+	cfg, syncs := d.config(), 0
+	var marked uint64
+	var log *Log
+	cfg.FS = errorfs.Wrap(d.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if isSync(op) && strings.HasSuffix(op.Path, "1.log") && log != nil {
+			syncs++
+			k, _ := log.marks.get(7)
+			marked = k.index
+		}
+		return nil
+	}))
+	log, s := opened(t, cfg)
+	save(t, s, aHardState(1, 1, 0), entries(1, 1, 6))
+	save(t, s, nil, entries(1, 5, 5))
+	if marked != 4 {
+		t.Errorf("while entry 5 of 6 is replaced the mark is %d, want 4", marked)
+	}
+	syncs = 0
+	if err := s.Compact(4); err != nil || syncs != 0 {
+		t.Errorf("Compact made %d syncs, %v", syncs, err)
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 
