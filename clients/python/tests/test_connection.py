@@ -185,3 +185,13 @@ def stored(broker: testing.Broker, type: str) -> int:
         cursor = page.get("next_cursor", "")
         if not cursor:
             return count
+
+
+def test_the_first_retry_after_a_lost_connection_is_free() -> None:
+    with pawl.App("127.0.0.1:1") as app:
+        lost, soon = pawl.UnavailableError(), pawl.UnavailableError(retry_after=0.001)
+        not_ready = pawl.UnavailableError(reason="node_not_ready", retry_after=1)
+        for attempt, error, free in [(0, lost, True), (1, lost, False), (0, soon, False), (2, not_ready, True), (3, not_ready, False)]:
+            for _ in range(30):
+                app._caller._budget.take(app._caller._budget._last)
+            assert (app._caller.pause(attempt, error) < 1) == free, (attempt, error.reason)

@@ -14,7 +14,9 @@ import type { Missing } from "./gen/pawl/v1/call_pb.js";
 
 const firstPause = 20;
 const maxPause = 2000;
-const freeTries = 3; // retries beyond the budget after a node that was not ready, because the next node may be
+// Retries beyond the budget after a node that was not ready, because the next node may be. After a lost connection, for which no server asks
+// to wait, it is one: the calls in flight on a connection are many, and most of their shards have leaders.
+const freeTries = 3;
 
 /** How long a call may take. */
 export interface CallLimits {
@@ -155,8 +157,9 @@ export class Caller {
   /** Waits before retrying a call that failed with err. */
   async pause(attempt: number, err: PawlError, signal?: AbortSignal): Promise<void> {
     const notReady = err.reason === "node_not_ready";
-    let pause = Math.max(backoff(attempt, firstPause, maxPause), notReady ? 0 : err.retryAfter);
-    if (attempt >= freeTries || !notReady) pause = Math.max(pause, this.#budget.take(performance.now()));
+    const rest = notReady ? 0 : err.retryAfter;
+    let pause = Math.max(backoff(attempt, firstPause, maxPause), rest);
+    if (attempt >= freeTries || rest > 0 || (attempt > 0 && !notReady)) pause = Math.max(pause, this.#budget.take(performance.now()));
     await this.sleep(pause, signal);
   }
 

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import type { Connection } from "../src/connection.js";
 import { BatchError, Client, defineTask, UnavailableError } from "../src/index.js";
 import { Caller, pages } from "../src/rpc.js";
 
@@ -51,4 +52,23 @@ test("a list that lacks something ends with an error, after all that there is", 
     (err) => err instanceof UnavailableError && err.message === "the list is incomplete: shard 3 has no leader",
   );
   assert.deepEqual(got, [1, 2]);
+});
+
+test("the first retry after a lost connection is free", async (t) => {
+  t.mock.method(performance, "now", () => 0);
+  let slept = 0;
+  t.mock.method(Caller.prototype, "sleep", async (ms: number) => void (slept = ms));
+  const caller = new Caller({} as Connection, 0);
+  const unavailable = (retryAfter: number, reason = "") => Object.assign(new UnavailableError("away"), { retryAfter, reason });
+  for (let n = 0; n < 30; n++) await caller.pause(1, unavailable(0));
+  for (const [attempt, err, free] of [
+    [0, unavailable(0), true],
+    [1, unavailable(0), false],
+    [0, unavailable(1), false],
+    [2, unavailable(1000, "node_not_ready"), true],
+    [3, unavailable(1000, "node_not_ready"), false],
+  ] as const) {
+    await caller.pause(attempt, err);
+    assert.equal(slept < 1000, free, `try ${attempt} after ${err.reason || "unavailable"}, ${err.retryAfter} ms`);
+  }
 });

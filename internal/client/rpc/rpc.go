@@ -84,13 +84,15 @@ const (
 	maxPause   = 2 * time.Second
 )
 
-// freeTries is how often a call may be retried outside the budget after a node that was not ready: the next node may be.
+// freeTries is how often a call may be retried outside the budget after a node that was not ready: the next node may be. After a lost
+// connection, for which no server asks to wait, it is once: the calls in flight on one are many, and most of their shards have leaders.
 const freeTries = 3
 
 // Pause waits before the next try of a call that failed with err, or returns an error if there is none.
 func (c *Caller) Pause(ctx context.Context, try int, err error) error {
-	wait := max(Backoff(try, firstPause, maxPause), convert.RetryAfter(err))
-	if try >= freeTries || !convert.DidNotRun(err) {
+	rest := convert.RetryAfter(err)
+	wait := max(Backoff(try, firstPause, maxPause), rest)
+	if try >= freeTries || rest > 0 || try > 0 && !convert.DidNotRun(err) {
 		wait = max(wait, c.budget.take(time.Now()))
 	}
 	t := time.NewTimer(wait)

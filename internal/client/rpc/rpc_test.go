@@ -17,6 +17,7 @@ var (
 	away     = &pawltype.Error{Code: pawltype.ErrUnavailable}
 	notReady = &pawltype.Error{Code: pawltype.ErrUnavailable, Reason: "node_not_ready"}
 	asks     = &pawltype.Error{Code: pawltype.ErrUnavailable, RetryAfter: 7 * time.Second}
+	soon     = &pawltype.Error{Code: pawltype.ErrUnavailable, RetryAfter: 1}
 	conflict = &pawltype.Error{Code: pawltype.ErrConflict}
 )
 
@@ -85,7 +86,8 @@ func TestPausesEnd(t *testing.T) {
 	})
 }
 
-// Ten retries run right away, then five a second, and one more for every ten calls that succeed. After a node that is not ready, three are free.
+// Ten retries run right away, then five a second, and one more for every ten calls that succeed. After a node that is not ready,
+// three are free, and the first after a lost connection.
 func TestRepeatsArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewCaller(nil, time.Hour)
@@ -103,7 +105,7 @@ func TestRepeatsArePaced(t *testing.T) {
 			try         int
 			err         error
 			least, most time.Duration
-		}{{0, away, maxPause, maxPause}, {2, notReady, 0, 80 * time.Millisecond}, {2, away, maxPause, maxPause}, {3, notReady, maxPause, maxPause}, {4, notReady, maxPause, maxPause}} {
+		}{{0, away, 0, firstPause}, {1, away, maxPause, maxPause}, {0, soon, maxPause, maxPause}, {2, notReady, 0, 80 * time.Millisecond}, {2, away, maxPause, maxPause}, {3, notReady, maxPause, maxPause}, {4, notReady, maxPause, maxPause}} {
 			useUp()
 			began := time.Now()
 			err := c.Pause(t.Context(), x.try, x.err)

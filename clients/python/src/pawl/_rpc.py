@@ -34,7 +34,9 @@ M = TypeVar("M", bound=Message)
 _FIRST_PAUSE = 0.02
 _MAX_PAUSE = 2.0
 _MAX_ACTOR = 256  # characters
-_FREE_TRIES = 3  # retries beyond the budget after a node that was not ready, because the next node may be
+# Retries beyond the budget after a node that was not ready, because the next node may be. After a lost connection, for which no server asks
+# to wait, it is one: the calls in flight on a connection are many, and most of their shards have leaders.
+_FREE_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -212,8 +214,9 @@ class Caller:
     def pause(self, attempt: int, err: errors.PawlError) -> float:
         """Returns how long to wait before retrying a call that failed with err."""
         not_ready = err.reason == "node_not_ready"
-        pause = max(backoff(attempt, _FIRST_PAUSE, _MAX_PAUSE), 0.0 if not_ready else err.retry_after)
-        if attempt >= _FREE_TRIES or not not_ready:
+        rest = 0.0 if not_ready else err.retry_after
+        pause = max(backoff(attempt, _FIRST_PAUSE, _MAX_PAUSE), rest)
+        if attempt >= _FREE_TRIES or rest > 0 or (attempt > 0 and not not_ready):
             pause = max(pause, self._budget.take(time.monotonic()))
         return pause
 
