@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -46,6 +48,17 @@ def test_an_address_that_does_not_answer_is_left(broker: testing.Broker, queue: 
             taken.bind(("127.0.0.1", 0))  # bound, but not listening
             with pawl.App(f"127.0.0.1:{taken.getsockname()[1]},{broker.address}") as app:
                 assert app.call("t", queue=queue).enqueue().id
+
+
+def test_a_node_that_hangs_is_left(binary: str, broker: testing.Broker, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("random.shuffle", lambda targets: None)
+    with testing.Broker(binary) as hung, pawl.App(f"{hung.address},{broker.address}") as app:
+        app.call("t", queue=queue).enqueue()
+        assert hung._process is not None
+        hung._process.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        app.call("t", queue=queue).enqueue()
+        assert time.monotonic() - began < 8  # 4 on a machine that has the time
 
 
 def test_no_answer_is_unavailable(queue: str) -> None:

@@ -42,9 +42,9 @@ const channelOptions: ClientOptions = {
   "grpc.use_local_subchannel_pool": 1,
   "grpc.initial_reconnect_backoff_ms": 50,
   "grpc.max_reconnect_backoff_ms": 2000,
-  // A connection that answers no ping for 5 seconds is dead.
-  "grpc.keepalive_time_ms": 10_000,
-  "grpc.keepalive_timeout_ms": 5_000,
+  // A node that hangs closes no connection, but its shards have other leaders after two seconds. Only connections in use are pinged.
+  "grpc.keepalive_time_ms": 2000,
+  "grpc.keepalive_timeout_ms": 1500,
 };
 
 /** Where a client's calls go, for spans. */

@@ -26,8 +26,8 @@ const (
 	// A peer that is silent for pingEvery is pinged, and disconnected if it does not answer.
 	pingEvery   = 30 * time.Second
 	pingTimeout = 10 * time.Second
-	// pingMin is how often clients may ping.
-	pingMin = 5 * time.Second
+	// pingMin is how often clients may ping: those of the Python and TypeScript SDKs do every 2 s while they wait, to leave a node that hangs.
+	pingMin = time.Second
 )
 
 // GRPCOptions are the options of a gRPC server that serves the connections of a server.

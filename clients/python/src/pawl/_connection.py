@@ -34,9 +34,9 @@ _OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 5_000),  # despite its name, how long one attempt may take
     ("grpc.max_reconnect_backoff_ms", 2000),
-    # A connection that answers no ping for 5 seconds is dead.
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
+    # A node that hangs closes no connection, but its shards have other leaders after two seconds. Only connections in use are pinged.
+    ("grpc.keepalive_time_ms", 2000),
+    ("grpc.keepalive_timeout_ms", 1500),
     ("grpc.http2.max_pings_without_data", 0),
 )
 
