@@ -63,7 +63,7 @@ type DialOptions struct {
 	// advertises, and implies Plaintext.
 	Dialer func(ctx context.Context, addr string) (net.Conn, error)
 	// GRPC is passed on to grpc.NewClient: interceptors, stats handlers. Enqueues are frames of a stream, ProducerService/Produce: unary
-	// interceptors don't see them.
+	// interceptors don't see them, but they see the calls of gRPC's health service that find out whether a silent node hangs.
 	GRPC []grpc.DialOption
 
 	eager int // how many small requests of gathered enqueues may be in flight, for the benchmark that chose the default

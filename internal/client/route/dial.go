@@ -47,14 +47,16 @@ type Config struct {
 	GRPC      []grpc.DialOption
 }
 
-// grpcOptions returns the options of a connection.
-func (c *Config) grpcOptions() []grpc.DialOption {
-	var creds credentials.TransportCredentials = plain{insecure.NewCredentials()}
+func (c *Config) credentials() credentials.TransportCredentials {
 	if c.TLS != nil {
-		creds = credentials.NewTLS(c.TLS)
+		return credentials.NewTLS(c.TLS)
 	}
+	return plain{insecure.NewCredentials()}
+}
+
+// grpcOptions returns the options of a connection, except its credentials.
+func (c *Config) grpcOptions() []grpc.DialOption {
 	opts := append(grpcpool.DialOptions(),
-		grpc.WithTransportCredentials(creds),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(rpc.MaxMessage), grpc.MaxCallSendMsgSize(rpc.MaxMessage)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
@@ -141,7 +143,7 @@ func (c *Config) nodes(list []string) (string, []grpc.DialOption, error) {
 }
 
 // connectTo returns a client of one node, at an address from the cluster's map. What Dial would reject is rejected here, too.
-func (c *Config) connectTo(addr string) (*grpc.ClientConn, error) {
+func (c *Config) connectTo(addr string) (*conn, error) {
 	if err := checkAdvertised(addr); err != nil {
 		return nil, err
 	}
@@ -149,7 +151,7 @@ func (c *Config) connectTo(addr string) (*grpc.ClientConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return grpc.NewClient(target, c.grpcOptions()...)
+	return c.open(target)
 }
 
 // maxAddress bounds an address in a map: a domain name has at most 253 bytes.

@@ -38,7 +38,7 @@ const (
 // enqueue opens the stream, and so does the next one after it broke, was idle or was opened with a token that has been replaced. A server
 // without Produce gets calls.
 type producer struct {
-	conn   *grpc.ClientConn
+	conn   *conn
 	caller caller
 
 	unknownUntil atomic.Int64 // in Unix seconds: the server has just shown that it lacks Produce
@@ -87,6 +87,8 @@ func (p *producer) enqueue(ctx context.Context, batch *pawlv1.EnqueueBatchReques
 	if f.size = proto.Size(&f.req) + frameOverhead; f.size > rpc.MaxMessage { // it would end the stream, and the frames of others with it
 		return nil, &pawltype.Error{Code: pawltype.ErrPayloadTooLarge, Field: "tasks", Message: fmt.Sprintf("%d tasks have %d bytes, over the message limit of %d", len(f.req.Tasks), f.size, rpc.MaxMessage)}
 	}
+	p.conn.pulse.beginCall()
+	defer p.conn.pulse.endCall()
 	for {
 		s, err := p.open(ctx)
 		if err != nil {
@@ -146,7 +148,7 @@ func (p *producer) current(token string) (*frameStream, error) {
 	}
 	s = &frameStream{token: token, opened: make(chan struct{}), frames: map[uint64]*frame{}}
 	p.stream = s
-	p.work.Go(func() { s.run(p.conn) })
+	p.work.Go(func() { s.run(p.conn.ClientConn) })
 	return s, nil
 }
 

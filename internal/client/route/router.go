@@ -43,7 +43,7 @@ const (
 // balancer would depend on APIs marked experimental, and on a registry in a package variable.
 type Router struct {
 	any       *channel // to an address of Dial
-	dial      func(addr string) (*grpc.ClientConn, error)
+	dial      func(addr string) (*conn, error)
 	who       caller
 	log       *slog.Logger
 	clustered atomic.Bool // the server has been seen to have several nodes; before, nothing is learned
@@ -75,21 +75,21 @@ type node struct {
 // address by then: another cluster would accept a task as well.
 type channel struct {
 	name     string // of the node; "": an address of Dial, whichever node that is
-	conn     *grpc.ClientConn
+	conn     *conn
 	producer *producer
 	calls    atomic.Int64 // in flight
 	retired  atomic.Bool  // closed when the last of its calls ends
 	unready  atomic.Bool  // the node has no contact with its cluster: calls go to another one, if there is one
 }
 
-func newRouter(conn *grpc.ClientConn, cfg *Config) *Router {
+func newRouter(conn *conn, cfg *Config) *Router {
 	d := &Router{dial: cfg.connectTo, who: cfg.caller(), log: cfg.Log, topology: newTopology(), nodes: map[string]*node{}, channels: map[*channel]bool{}, jitter: 1}
 	d.any = d.newChannel("", conn)
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
 
-func (d *Router) newChannel(name string, conn *grpc.ClientConn) *channel {
+func (d *Router) newChannel(name string, conn *conn) *channel {
 	return &channel{name: name, conn: conn, producer: &producer{conn: conn, caller: d.who}}
 }
 
@@ -451,7 +451,7 @@ func Open(addr string, cfg *Config) (rpc.Conn, *Router, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	base, err := grpc.NewClient(target, append(cfg.grpcOptions(), known...)...)
+	base, err := cfg.open(target, known...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("pawl: dial %q: %w", addr, err)
 	}
@@ -464,7 +464,7 @@ func Open(addr string, cfg *Config) (rpc.Conn, *Router, error) {
 
 // single is the connection of a client that uses only the addresses given to Dial.
 type single struct {
-	*grpc.ClientConn
+	*conn
 	producer *producer
 }
 

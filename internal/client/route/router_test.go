@@ -44,17 +44,16 @@ func startRig(t *testing.T) *rig {
 		go s.Serve(l)
 		t.Cleanup(s.Stop)
 	}
-	conn, err := grpc.NewClient("passthrough:///n1:1", r.options()...)
+	cfg := &Config{Log: slog.New(slog.NewTextHandler(r, nil)), Plaintext: true, Dialer: r.dial}
+	conn, err := cfg.open("passthrough:///n1:1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.d = newRouter(conn, &Config{Log: slog.New(slog.NewTextHandler(r, nil)), Plaintext: true, Dialer: r.dial})
+	r.d = newRouter(conn, cfg)
 	t.Cleanup(func() { r.d.Close() })
 	r.d.refresh(t.Context())
 	return r
 }
-
-func (r *rig) options() []grpc.DialOption { return (&Config{Dialer: r.dial}).grpcOptions() }
 
 func (r *rig) dial(ctx context.Context, addr string) (net.Conn, error) {
 	r.mu.Lock()
