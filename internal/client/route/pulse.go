@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// While an answer is owed and nothing is received, a connection is probed after firstLook to twice that, and then less and less often, down
-	// to every maxLook. One with nothing but silent streams is probed every maxLook.
+	// While an answer is owed and nothing is received, a connection is probed after firstLook to twice that, and then less and less often,
+	// down to every maxLook. One with nothing but silent streams is probed every maxLook.
 	firstLook = 500 * time.Millisecond
 	maxLook   = 4 * time.Second
 	// probeTimeout is how long a node may send nothing at all while it is probed.
