@@ -83,6 +83,97 @@ func TestCallAtDeposedLeaderEnds(t *testing.T) {
 	same(t, "checks of a grace", int(grace/check), 2)
 }
 
+// A node without a replica asks those of others while a node that leads does not answer, and leaves it once they agree on another.
+func TestCallAtDeposedLeaderWithoutReplica(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		says map[uint32]uint32 // who leads, by other node
+		ends time.Duration     // 0: it does not
+	}{
+		{"both name another", map[uint32]uint32{3: 3, 4: 3}, 2 * time.Second},
+		{"one does not know", map[uint32]uint32{3: 3, 4: 0}, 2 * time.Second},
+		{"one is behind", map[uint32]uint32{3: 3, 4: 2}, 0},
+		{"the other is behind", map[uint32]uint32{3: 2, 4: 4}, 0},
+		{"none knows", map[uint32]uint32{3: 0, 4: 0}, 0},
+	} {
+		inGroup(t, 4, func(g *group) {
+			p := g.nodes[1]
+			g.lead(1, 2)
+			g.with(func() { p.replicas[1] = []uint32{2, 3, 4}; p.leads[1] = 0 })
+			_, err := p.once.Call(bg, 1, one) // so that it knows the leader
+			same(t, c.name+": first call", text(err), "")
+			g.network = hang(2)
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(bg, time.Minute-1)
+			defer cancel()
+			time.AfterFunc(2*time.Second-1, func() { // the first time they are asked, node 2 still leads
+				for n, leader := range c.says {
+					g.knows(n, leader)
+				}
+			})
+			g.messages()
+			_, err = p.once.Call(ctx, 1, one)
+			if c.ends == 0 {
+				refusedWith(t, c.name, err, broker.ErrUnknown, "context deadline exceeded")
+				same(t, c.name+": asked", strings.Count(g.messages(), "known-leader>3"), 59)
+				return
+			}
+			refusedWith(t, c.name, err, broker.ErrUnknown, "another node leads the shard meanwhile")
+			same(t, c.name+": it ended after", time.Since(began), c.ends)
+			g.messages()
+			got, err := p.once.Call(ctx, 1, one)
+			same(t, c.name+": the next call", got+text(err), "done by 3")
+			same(t, c.name+": its messages", g.messages(), "once>3")
+		})
+	}
+	// As long as calls are answered, nobody is asked.
+	inGroup(t, 4, func(g *group) {
+		p := g.nodes[1]
+		g.lead(1, 2)
+		g.with(func() { p.replicas[1] = []uint32{2, 3, 4}; p.leads[1] = 0 })
+		g.runs(2, func(_ context.Context, j job) (string, error) { time.Sleep(j.Wait); return "done", nil })
+		slow := make(chan error, 1)
+		go func() { _, err := p.safe.Call(bg, 1, job{Shard: 1, Wait: 20100 * time.Millisecond}); slow <- err }()
+		for range 40 {
+			if _, err := p.once.Call(bg, 1, job{Shard: 1, Wait: 400 * time.Millisecond}); err != nil {
+				t.Error(err)
+			}
+		}
+		same(t, "others asked", strings.Count(g.messages(), "known-leader"), 0)
+		same(t, "the slow call", text(<-slow), "")
+
+		// An answer that arrives while they are asked shows that the node lives, whatever they say.
+		g.lead(1, 3)
+		g.knows(1, 0)
+		g.network = func(ctx context.Context, _ uint32, deliver func() ([]byte, error)) ([]byte, error) {
+			answer, err := deliver()
+			select {
+			case <-time.After(400 * time.Millisecond):
+				return answer, err
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		go func() { _, err := p.safe.Call(bg, 1, job{Shard: 1, Wait: 20100 * time.Millisecond}); slow <- err }()
+		for range 10 {
+			got, err := p.once.Call(bg, 1, job{Shard: 1, Wait: 900 * time.Millisecond})
+			same(t, "call while others are asked", got+text(err), "done")
+		}
+		if n := strings.Count(g.messages(), "known-leader>3"); n < 9 {
+			t.Errorf("others were asked %d times", n)
+		}
+		g.lead(1, 2)
+		g.knows(1, 0)
+		same(t, "the slow call", text(<-slow), "")
+
+		// Nor is anybody asked about a call to a node that is not known as the leader: it may be for the node.
+		g.messages()
+		g.network = hang(3)
+		p.safe.OnNodes(bg, 5*time.Second, g.names[2:3], one)
+		same(t, "others asked", g.messages(), "safe>3")
+	})
+}
+
 // Checks that come late end a call late, but they do end it.
 func TestLateChecks(t *testing.T) {
 	inGroup(t, 3, func(g *group) {

@@ -78,6 +78,7 @@ type Forwarder struct {
 	hasShard     Caller[uint32, bool]
 	scheduleHome Caller[ScheduleName, schedules.Home]
 	whoLeads     Caller[uint32, leaderAnswer]
+	knownLeader  Caller[uint32, uint32]
 }
 
 // New returns a forwarder. Close ends it.
@@ -85,12 +86,13 @@ func New(cfg Config) *Forwarder {
 	f := &Forwarder{cfg: cfg, log: cfg.Logger}
 	f.Life.begin(cfg.Broker.Draining)
 	f.Leaders = Leaders{node: cfg.Node, broker: cfg.Broker, system: cfg.SystemLeader}
-	f.remoteCalls = remoteCalls{life: &f.Life, leaders: &f.Leaders}
+	f.remoteCalls = remoteCalls{life: &f.Life, leaders: &f.Leaders, ask: f.leaderByOthers}
 	f.hasShard = RegisterSystem(f, "has-shard", true, func(ctx context.Context, id uint32) (bool, error) { return cfg.Control.HasShard(ctx, id) })
 	f.scheduleHome = RegisterSystem(f, "find-schedule", true, func(ctx context.Context, of ScheduleName) (schedules.Home, error) {
 		return cfg.Control.ScheduleHome(ctx, of.Namespace, of.Name)
 	})
 	f.whoLeads = RegisterIdempotent(f, "leader", f.answerLeader)
+	f.knownLeader = RegisterIdempotent(f, "known-leader", func(_ context.Context, shard uint32) (uint32, error) { return f.Leaders.here(shard), nil })
 	return f
 }
 
