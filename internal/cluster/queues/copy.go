@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -41,11 +42,22 @@ func (q Queue) copyShards() []uint32 {
 	})
 }
 
-// send sends a queue's configuration to its shards at the same time. The error names those that have not confirmed it.
+// lateTime is how long a shard may take to confirm a copy after another shard has. It is longer than an election.
+const lateTime = 2 * time.Second
+
+// send sends a queue's configuration to its shards at the same time. The error names those that have not confirmed it in time.
 func (c *copies) send(ctx context.Context, q Queue) error {
 	shards := q.copyShards()
 	errs := make([]error, len(shards))
-	system.Each(len(shards), func(i int) { errs[i] = c.sendTo(ctx, q, shards[i]) })
+	soon, cancel := context.WithCancel(ctx)
+	defer cancel()
+	late := time.AfterFunc(math.MaxInt64, cancel)
+	defer late.Stop()
+	system.Each(len(shards), func(i int) {
+		if errs[i] = c.sendTo(soon, q, shards[i]); errs[i] == nil {
+			late.Reset(lateTime)
+		}
+	})
 	return unconfirmed(ctx, q, shards, errs)
 }
 

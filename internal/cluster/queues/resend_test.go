@@ -121,6 +121,37 @@ func TestUnconfirmedShardsAreNamed(t *testing.T) {
 	})
 }
 
+// A shard that hangs is named two seconds after the others have confirmed a change, and gets it later. A queue of one shard has no other to go by.
+func TestHangingShardIsNamed(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c, q := w.spreadOver3(t)
+		shards := q.Shards()
+		w.mu.Lock()
+		w.slow = map[uint32]time.Duration{shards[0]: time.Minute, shards[1]: time.Second}
+		w.mu.Unlock()
+		began := time.Now()
+		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(64))
+		is(t, err, task.ErrUnavailable, fmt.Sprintf("shard %d of the 3 that hold the queue has not confirmed it yet, and will get it", shards[0]))
+		if took := time.Since(began); took != time.Second+lateTime {
+			t.Errorf("the answer took %v, want %v after the shard that needs a second", took, lateTime)
+		}
+		w.mustHave(t, c, "a shard hangs", shards[1], shards[2])
+		pass(5 * time.Minute)
+		w.mu.Lock()
+		w.slow = nil
+		w.mu.Unlock()
+		pass(2 * time.Minute)
+		w.mustHave(t, c, "no shard hangs any more", shards...)
+		one, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "one", unchanged)
+		must(t, err)
+		w.mu.Lock()
+		w.slow = map[uint32]time.Duration{one.Shard: 10 * time.Second}
+		w.mu.Unlock()
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "one", setLength(64))
+		must(t, err)
+	})
+}
+
 // A move that is interrupted because shards are away goes on when they are back, whatever became meanwhile of an attempt to delete the queue: it
 // failed, and the queue was used again; or it failed, and a shard refused its repeat; or the leader itself finds that out.
 func TestMovesSurviveDeletions(t *testing.T) {
