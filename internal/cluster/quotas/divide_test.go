@@ -370,6 +370,17 @@ func TestEnsureShare(t *testing.T) {
 			}
 		})
 	}
+	inBubble(t, 3, func(t *testing.T, w *world) { // a shard that is away does not keep another from its first share
+		w.setQuotas("team", task.Quotas{Backlog: all})
+		must(t, w.divider.Divide(bg, "team"))
+		w.fail(w.silent, 3, errCut)
+		must(t, w.divider.EnsureShare(bg, "team", 1))
+		if got := w.share(1, "team").Backlog; got == 0 {
+			t.Error("the shard has no share")
+		}
+		w.fail(w.silent, 2, errCut)
+		is(t, w.divider.EnsureShare(bg, "team", 2), task.ErrUnavailable, errCut.Error())
+	})
 	inBubble(t, 2, func(t *testing.T, w *world) {
 		must(t, w.divider.EnsureShare(bg, "nobody", 1))
 		w.setQuotas("team", task.Quotas{Backlog: all})

@@ -3,6 +3,7 @@ package quotas
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -162,10 +163,20 @@ func (s *Divider) divide(ctx context.Context, ns string, joining uint32, ask fun
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(append(append(errs, lower...), raise...)...); err != nil {
+	for i := range d.parts {
+		if p := &d.parts[i]; p.joining && !p.lacks(d.quotas.Whole()) && confirmed(i, errs, lower, raise) {
+			return nil // it has its share, whatever became of the others
+		}
+	}
+	if err := errors.Join(slices.Concat(errs, lower, raise)...); err != nil {
 		return task.Unavailable(time.Second, "namespace %q: its quotas are set, and not all shards have confirmed them yet: %v", ns, err)
 	}
 	return nil
+}
+
+// confirmed reports whether a part has no error in any of some lists.
+func confirmed(part int, lists ...[]error) bool {
+	return !slices.ContainsFunc(lists, func(errs []error) bool { return part < len(errs) && errs[part] != nil })
 }
 
 // division reads how a namespace is divided; nil: there is no such namespace.
@@ -211,10 +222,11 @@ func (s *Divider) askShards(ctx context.Context, d *division) []error {
 		defer cancel()
 		p := &d.parts[i]
 		spaces, err := s.shards.Spaces(ctx, p.Shard, []string{d.ns})
-		if err == nil {
-			p.space, p.known = spaces[0], true
+		if err != nil {
+			errs[i] = fmt.Errorf("shard %d: %w", p.Shard, err)
+			return
 		}
-		errs[i] = err
+		p.space, p.known = spaces[0], true
 	})
 	return errs
 }
