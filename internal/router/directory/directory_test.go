@@ -12,6 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/router/directory"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/task"
@@ -65,10 +66,55 @@ func TestQueuesAreReadFromSystemLeader(t *testing.T) {
 			t.Error("the node's copy still has the queue that was dropped")
 		}
 		f.With(func() { f.SystemLeader = 0 })
-		if _, _, err := two.Queue(ctx, routertest.Namespace, "new"); !errors.Is(err, task.ErrUnavailable) {
+		if _, _, err := three.Queue(ctx, routertest.Namespace, "new"); !errors.Is(err, task.ErrUnavailable) {
 			t.Errorf("Queue without a leader: %v, want unavailable", err)
 		}
 	})
+}
+
+// While the system shard has no leader, or one that hangs, a node's copy describes the queues that it has, within half a second. What changes a queue, and
+// a caller that leaves, get the error.
+func TestQueuesWithoutSystemShard(t *testing.T) {
+	for what, fail := range map[string]func(f *routertest.Fleet){
+		"no leader": func(f *routertest.Fleet) { f.With(func() { f.SystemLeader = 0 }) },
+		"hangs": func(f *routertest.Fleet) {
+			f.Network = func(_, _ uint32, _ string) routertest.Delivery { return routertest.Hangs }
+		},
+	} {
+		routertest.InFleet(t, 2, func(f *routertest.Fleet) {
+			ns, two := routertest.Namespace, f.Nodes[2].Queues
+			placed, err := two.Place(context.Background(), ns, "q")
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.With(func() {
+				now := f.Queues["q"]
+				now.Config.Version = 7
+				f.Queues["q"] = now
+			})
+			if q, exists, err := two.Queue(context.Background(), ns, "q"); err != nil || !exists || q.Config.Version != 7 {
+				t.Errorf("%s: before, the queue is %+v, %t, %v, want that of the system shard", what, q, exists, err)
+			}
+			fail(f)
+			began := time.Now()
+			q, exists, err := two.Queue(context.Background(), ns, "q")
+			if took := time.Since(began); err != nil || !exists || !reflect.DeepEqual(q, placed) || took > directory.CopyTime {
+				t.Errorf("%s: the queue is %+v, %t, %v after %v, want %+v of the copy within half a second", what, q, exists, err, took, placed)
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), directory.CopyTime/2)
+			defer cancel()
+			if _, _, err := two.Queue(ctx, ns, "q"); what == "hangs" && err == nil {
+				t.Errorf("%s: a caller that has left got %v", what, err)
+			}
+			ctx, cancel = context.WithTimeout(context.Background(), 20*time.Second)
+			defer cancel()
+			_, put := two.PutQueue(ctx, auditlog.Action{}, ns, "q", func(*task.QueueConfig) error { return nil })
+			_, _, unknown := two.Queue(ctx, ns, "other")
+			if refreshed := two.Refresh(ctx, ns, "q"); put == nil || unknown == nil || refreshed == nil {
+				t.Errorf("%s: put %v, unknown %v, refreshed %v, want errors", what, put, unknown, refreshed)
+			}
+		})
+	}
 }
 
 // A change based on an outdated version is retried, and none is lost.
