@@ -2,6 +2,7 @@ package quotas
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,12 +12,46 @@ import (
 
 const unlimited = task.NoLimit
 
+// awaitTurn waits until the turns of n shards begin at one of them, in the order of their indexes.
+func awaitTurn(n, first int) {
+	want := make([]int, n)
+	for i := range want {
+		want[i] = (first + i) % n
+	}
+	for !slices.Equal(turns(n), want) {
+		time.Sleep(TurnTime)
+	}
+}
+
+// No shard is left out, whatever time the tasks take that hold the only slot: when it comes free, it is each shard's turn equally often.
+func TestTurnsAreEven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, took := range []time.Duration{TurnTime, 4 * TurnTime, 12 * TurnTime, 7 * time.Second} {
+			var got, next [4]int
+			for range 1000 {
+				for n, v := range distributeRest(make([]int64, 4), 1, func(int) bool { return true }) {
+					got[n] += int(v)
+				}
+				for n, v := range distributeRest(make([]int64, 4), 1, func(n int) bool { return n == 0 || n == 3 }) {
+					next[n] += int(v)
+				}
+				time.Sleep(took)
+			}
+			for n := range got {
+				if got[n] < 180 || next[n] < 400 && (n == 0 || n == 3) {
+					t.Errorf("of 1000 tasks of %v, the shards ran %v; if only the first and the last want any, %v", took, got, next)
+				}
+			}
+		}
+	})
+}
+
 // What is divided by use adds up to the budget, whatever does not divide evenly. The remainder goes one each to those that use something, then
 // to all, beginning with the shard whose turn it is, which gets what is left.
 func TestRemainderByUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
-			turn   uint64 // the index of the shard whose turn it is
+			turn   int // the index of the shard whose turn it is
 			budget int64
 			use    []int64
 			want   string
@@ -28,9 +63,7 @@ func TestRemainderByUse(t *testing.T) {
 			{0, 1, []int64{0, 0}, "[1 0]"}, {1, 1, []int64{0, 0}, "[0 1]"}, {1, 2, []int64{9, 9, 9}, "[0 1 1]"}, {2, 2, []int64{9, 9, 9}, "[1 0 1]"},
 			{0, task.MaxQuota, []int64{task.MaxQuota, task.MaxQuota}, fmt.Sprint([]int64{task.MaxQuota/2 + task.MaxQuota%2, task.MaxQuota / 2})},
 		} {
-			for turnNumber()%uint64(len(c.use)) != c.turn {
-				time.Sleep(TurnTime)
-			}
+			awaitTurn(len(c.use), c.turn)
 			d := parting(0, make([][2]int64, len(c.use))...)
 			sum := int64(0)
 			for i, n := range c.use {
@@ -55,6 +88,7 @@ func TestRemainderByDemand(t *testing.T) {
 			{"want 3, 3": "[0 1 0]", "all idle": "[1 2 2]", "short of one": "[1 2 0]", "one, nobody wants": "[0 1 0]", "one wants": "[0 0 1]"},
 			{"want 3, 3": "[1 0 0]", "all idle": "[2 1 2]", "short of one": "[2 1 0]", "one, nobody wants": "[0 0 1]", "one wants": "[0 0 1]"},
 		} {
+			awaitTurn(3, turn)
 			for name, c := range map[string]struct {
 				budget int64
 				use    [][2]int64
@@ -69,7 +103,6 @@ func TestRemainderByDemand(t *testing.T) {
 					t.Errorf("turn %d, %s: %s, want %s", turn, name, got, want[name])
 				}
 			}
-			time.Sleep(TurnTime)
 		}
 		if got := fmt.Sprint(parting(0, [2]int64{5, 5}, [2]int64{0, 0}).byDemand(places(2), 0)); got != "[0 0]" {
 			t.Errorf("dividing nothing: %s", got)

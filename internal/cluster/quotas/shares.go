@@ -2,6 +2,7 @@ package quotas
 
 import (
 	"math/bits"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -109,18 +110,22 @@ func (d *division) byDemand(holders []int, budget int64) []int64 {
 // distributeRest hands out what does not divide evenly, one each, first to those that want it. Shards take turns: if there is less than one
 // each, every shard has its time.
 func distributeRest(shares []int64, left int64, wants func(n int) bool) []int64 {
-	from := int(turnNumber() % uint64(len(shares))) // #nosec G115 -- below the number of shards
+	order := turns(len(shares))
 	for _, all := range []bool{false, true} {
-		for step := range shares {
-			if n := (from + step) % len(shares); left > 0 && (all || wants(n)) {
+		for _, n := range order {
+			if left > 0 && (all || wants(n)) {
 				shares[n]++
 				left--
 			}
 		}
 	}
-	shares[from] += left
+	shares[order[0]] += left
 	return shares
 }
+
+// turns returns the order in which n shards come now. It is random, so that no shard comes last each time that a task ends, whatever time tasks
+// take, and none comes first more often because those before it want nothing.
+func turns(n int) []int { return rand.New(rand.NewPCG(turnNumber(), 0)).Perm(n) } // #nosec G404 -- not a secret
 
 // TurnTime is how long a shard's turn lasts.
 const TurnTime = 5 * time.Second

@@ -270,7 +270,7 @@ func TestShortOfSlots(t *testing.T) {
 		{"one waits, and a slot is free", [2]int64{3, 1}, false}, {"more run than there are slots", [2]int64{5, 1}, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			time.Sleep(TurnTime) // the remainder is the other's
+			awaitTurn(2, 1) // the remainder is the other's
 			d := parting(10, c.use, [2]int64{})
 			for i, n := range []int64{4, 6} {
 				d.parts[i].space.Share.Running = n
