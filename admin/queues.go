@@ -23,7 +23,7 @@ type QueueSettings struct {
 	Timeout     time.Duration // of one run; default: none
 	Retention   Retention
 	MaxWait     time.Duration        // a task that is ready for longer needs attention; 1 s to 365 days; default 5 min
-	MaxLength   int64                // maximum number of waiting tasks; 0: no limit
+	MaxLength   int64                // maximum number of waiting tasks, in all shards together; 0: no limit
 	KeyOrder    KeyOrder             // for tasks enqueued from now on; default KeyOrderNone
 	QueueLimits                      // for the queue as a whole
 	PerKey      QueueLimits          // for the tasks of each key
@@ -57,7 +57,7 @@ func (o KeyOrder) proto() pawlv1.KeyOrder {
 
 // QueueLimits limit what a queue, or a key within it, runs. Tasks beyond the limits wait, use no attempts, and are overtaken by others.
 type QueueLimits struct {
-	MaxRunning int // tasks claimed at the same time; 0: no limit
+	MaxRunning int // tasks claimed at the same time, of a queue in all shards together; 0: no limit
 	Rate       RateLimit
 }
 

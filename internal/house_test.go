@@ -150,7 +150,7 @@ var mayImport = map[string][]string{
 	"internal/webhook":                 {"internal/task"},
 	"internal/cluster/markers":         {"internal/audit", "internal/cluster/auditlog", "internal/cluster/namespaces", "internal/cluster/system", "internal/store", "internal/task"},
 	"internal/cluster/namespaces":      {"internal/auth", "internal/cluster/auditlog", "internal/cluster/system", "internal/store", "internal/task"},
-	"internal/cluster/quotas":          {"internal/cluster/namespaces", "internal/cluster/system", "internal/store", "internal/task"},
+	"internal/cluster/quotas":          {"internal/cluster/namespaces", "internal/cluster/queues", "internal/cluster/system", "internal/store", "internal/task"},
 	"internal/cluster/schedules":       {"internal/cluster/namespaces", "internal/cluster/system", "internal/store", "internal/task"},
 	"internal/cluster/tokens":          {"internal/auth", "internal/cluster/auditlog", "internal/cluster/namespaces", "internal/cluster/system", "internal/store", "internal/task"},
 	"internal/cluster/webhooks":        {"internal/admission", "internal/audit", "internal/cluster/auditlog", "internal/cluster/namespaces", "internal/cluster/system", "internal/store", "internal/task", "internal/webhook"},

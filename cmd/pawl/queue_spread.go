@@ -26,8 +26,8 @@ A spread queue keeps what its tasks' keys promise: the order and the limits of a
 time, and one for each idempotency key and request. For that, all keys of a task must be in one slot: Pawl refuses a task
 whose key, unique key and idempotency key are not equal and do not contain the same text in braces, such as {order-7}.
 If the queue has such tasks, the command is refused, unless you add --force. It does not look at schedules: ticks whose
-tasks have such keys are skipped. Order, priorities, weights and the maximum length apply to each part. "pawl cluster
-add-shards" adds shards.
+tasks have such keys are skipped. Order, priorities and weights apply to each part. The limits max_running and max_length
+are exact for the whole queue. "pawl cluster add-shards" adds shards.
 
 With --own these shards hold no other queues, and get no new ones, until the queue is spread without --own.`,
 		Example: "  pawl queue spread events --parts 4 --dry-run\n  pawl queue spread events --parts 4\n  pawl queue spread events --shards 5,6 --own --reason 'it slows down other queues'",

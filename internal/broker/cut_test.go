@@ -39,10 +39,10 @@ func TestHeldShard(t *testing.T) {
 			"a copy":            func() error { return copyQueues(ctx, w.Broker, one, map[string]task.QueueConfig{"b": {Version: 1}}) },
 			"the end of a copy": func() error { _, err := DropCopy.Call(ctx, w, OnQueue{on, "none"}); return err },
 			"a share": func() error {
-				_, err := PutShare.Call(ctx, w, NewShare{OnSpaces{one, []string{ns}}, task.Share{}})
+				_, err := PutShare.Call(ctx, w, NewShare{OnSpaces{one, task.SpacesOf(ns)}, task.Share{}})
 				return err
 			},
-			"an erasure":  func() error { _, err := EraseNamespace.Call(ctx, w, OnSpaces{one, []string{"gone"}}); return err },
+			"an erasure":  func() error { _, err := EraseNamespace.Call(ctx, w, OnSpaces{one, task.SpacesOf("gone")}); return err },
 			"watches":     func() error { return w.CopyWatches(ctx, one, map[string]task.Watch{ns: {}}) },
 			"keys":        func() error { _, err := KeysUntil.Call(ctx, w, queue); return err },
 			"unique keys": func() error { _, err := HoldsUnique.Call(ctx, w, OnSlots{queue, task.AllSlots}); return err },

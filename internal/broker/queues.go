@@ -53,7 +53,7 @@ var DropCopy = receives(verb.Rule{Name: "drop-copy", Idempotent: true}, func(rou
 
 // KeysUntil returns when the last idempotency key of a queue in a shard expires; 0 means that there is none.
 var KeysUntil = reports(verb.Rule{Name: "keys-until"}, func(from store.Reader, q *OnQueue) (Time, error) {
-	return engine.KeysUntil(from, q.Namespace, q.Queue)
+	return query.KeysUntil(from, q.Namespace, q.Queue)
 })
 
 // OnSlots is a request about some slots of a queue in a shard.

@@ -10,31 +10,31 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// OnSpaces is a request about the space that namespaces use in a shard.
+// OnSpaces is a request about what namespaces or queues use in a shard.
 type OnSpaces struct {
 	Shard uint32
-	Names []string
+	Names []task.SpaceName
 }
 
 // TargetShard implements verb.Sharded.
 func (o *OnSpaces) TargetShard() uint32 { return o.Shard }
 
-// Spaces returns the space that namespaces use in a shard, in the order of the request.
+// Spaces returns what namespaces or queues use in a shard, in the order of the request.
 var Spaces = changes(verb.Rule{Name: "spaces", Idempotent: true}, func(round *engine.Round, q *OnSpaces) ([]task.Space, error) {
 	out := make([]task.Space, len(q.Names))
-	for i, ns := range q.Names {
-		out[i] = engine.Space(round, ns)
+	for i, name := range q.Names {
+		out[i] = engine.Space(round, name)
 	}
 	return out, nil
 })
 
-// NewShare sets a namespace's share of a shard's quota.
+// NewShare sets a shard's share of a namespace's quotas, or of a queue's limits.
 type NewShare struct {
 	OnSpaces
 	Share task.Share
 }
 
-// PutShare replaces a namespace's share of a shard, unless the existing one is as new, and returns what the namespace uses.
+// PutShare replaces a shard's share, unless the existing one is as new, and returns what the namespace or the queue uses.
 var PutShare = receives(verb.Rule{Name: "put-share", Idempotent: true}, func(round *engine.Round, q *NewShare) (task.Space, error) {
 	return engine.PutShare(round, q.Names[0], q.Share), nil
 })
@@ -43,7 +43,7 @@ var PutShare = receives(verb.Rule{Name: "put-share", Idempotent: true}, func(rou
 //
 // Errors: wrong_state while there are queues, or tasks on their way to other shards.
 var EraseNamespace = onReplica(verb.Rule{Name: "erase-namespace", Idempotent: true}, func(ctx context.Context, r *replica, q *OnSpaces) (Nothing, error) {
-	ns := q.Names[0]
+	ns := q.Names[0].Namespace
 	var behind []byte
 	for {
 		deadlines, next, err := erasable(ctx, r, ns, behind)

@@ -231,7 +231,7 @@ type lateShare struct {
 	to    task.Share
 }
 
-func (l *lossyShards) PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error) {
+func (l *lossyShards) PutShare(ctx context.Context, shard uint32, name task.SpaceName, to task.Share) (task.Space, error) {
 	l.mu.Lock()
 	lost, later := !l.well && l.rng.IntN(2) == 0, !l.well && l.rng.IntN(4) == 0
 	if lost || later {
@@ -241,7 +241,7 @@ func (l *lossyShards) PutShare(ctx context.Context, shard uint32, ns string, to 
 	if lost {
 		return task.Space{}, errors.New("lost")
 	}
-	s, err := l.world.PutShare(ctx, shard, ns, to)
+	s, err := l.world.PutShare(ctx, shard, name, to)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.well && l.rng.IntN(4) == 0 {
@@ -261,7 +261,7 @@ func (l *lossyShards) late() {
 	call := l.calls[i]
 	l.calls = append(l.calls[:i], l.calls[i+1:]...)
 	l.mu.Unlock()
-	_, _ = l.world.PutShare(bg, call.shard, "team", call.to)
+	_, _ = l.world.PutShare(bg, call.shard, task.SpaceName{Namespace: "team"}, call.to)
 }
 
 // couldUse returns what shards may use, given the shares that they have received and those that may still reach them.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/cluster/quotas"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 )
@@ -28,6 +29,9 @@ func Missing(r store.Reader, held map[uint32]uint64) (lost []uint32, err error) 
 // the data shards, each with the shard that has it.
 func Recovered(tx *store.Tx, number uint32, held map[uint32]uint64, copies []queues.Queue) error {
 	if err := queues.Reconcile(tx, copies); err != nil {
+		return err
+	}
+	if err := quotas.Reconcile(tx); err != nil {
 		return err
 	}
 	m, err := readMap(tx)

@@ -135,22 +135,22 @@ func (w *world) space(shard uint32, ns string) *task.Space {
 	return s
 }
 
-func (w *world) Spaces(_ context.Context, shard uint32, names []string) (spaces []task.Space, err error) {
+func (w *world) Spaces(_ context.Context, shard uint32, names []task.SpaceName) (spaces []task.Space, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, ns := range names {
-		spaces = append(spaces, *w.space(shard, ns))
+	for _, name := range names {
+		spaces = append(spaces, *w.space(shard, name.Namespace))
 	}
 	return spaces, w.fails[shard]
 }
 
-func (w *world) PutShare(_ context.Context, shard uint32, ns string, to task.Share) (task.Space, error) {
+func (w *world) PutShare(_ context.Context, shard uint32, name task.SpaceName, to task.Share) (task.Space, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.fails[shard]; err != nil {
 		return task.Space{}, err
 	}
-	s := w.space(shard, ns)
+	s := w.space(shard, name.Namespace)
 	if s.Share.Version < to.Version {
 		s.Share = to
 	}

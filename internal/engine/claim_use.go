@@ -27,7 +27,7 @@ func (c *Change) endClaim() {
 		f = q.lanes.Flow("", r.now) // as in readClaims
 	}
 	changed := q.lanes.End(&r.lanes, f)
-	if most := q.config.Settings.MaxRunning; changed || most > 0 && q.counts.Claimed == int64(most)-1 {
+	if changed || q.counts.Claimed == q.MaxRunning()-1 {
 		q.in(r).Wake()
 	}
 	r.quotas.RoomIn(q.space)

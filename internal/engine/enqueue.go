@@ -116,9 +116,8 @@ func (q *Queue) admit(n *NewTask, x *schema.Exec, resolved *unique.Resolution) e
 	if old := resolved.Replaced; old != nil {
 		more, size = 0, size-old.Size
 	}
-	if most := q.config.Settings.MaxLength; most > 0 && more > 0 && q.counts.Waiting() >= most {
-		return &task.Error{Code: task.CodeQueueFull, RetryAfter: time.Second,
-			Message: fmt.Sprintf("queue %q is full: its length is %d, max_length is %d", n.Queue, q.counts.Waiting(), most)}
+	if err := q.own.Admit(more, "queue %q is full: its length is %d"); err != nil {
+		return err
 	}
 	return q.space.Admit(more, size)
 }
@@ -214,9 +213,8 @@ func (r *Round) RoomFor(ns string, tasks []task.Spec) error {
 		more, bytes := n.Of(&tasks[i])
 		wanted[q] += more
 		in, all, size = q.space, all+more, size+bytes
-		if most := q.config.Settings.MaxLength; most > 0 && more > 0 && q.counts.Waiting()+wanted[q] > most {
-			return &task.Error{Code: task.CodeQueueFull, RetryAfter: time.Second, Message: fmt.Sprintf(
-				"queue %q has no room for all tasks of the group: %d wait, max_length is %d", q.name, q.counts.Waiting(), most)}
+		if err := q.own.Admit(wanted[q], "queue %q has no room for all tasks of the group: %d wait"); err != nil {
+			return err
 		}
 	}
 	if in != nil {

@@ -6,15 +6,12 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// Full reports whether the queue has reached its max_running.
-func (q *Queue) Full() bool {
-	most := q.config.Settings.MaxRunning
-	return most > 0 && q.counts.Claimed >= int64(most)
-}
+// MaxRunning returns how many tasks of the queue may run in this shard at a time.
+func (q *Queue) MaxRunning() int64 { return q.own.MaxRunning() }
 
 // mayRun reports whether any task of the queue may run.
 func (q *Queue) mayRun(now store.Time) bool {
-	if q.config.Paused || q.Full() || q.space.Full() {
+	if q.config.Paused || q.own.Full() || q.space.Full() {
 		return false
 	}
 	return q.limits.HasToken("", now)

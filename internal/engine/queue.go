@@ -19,6 +19,7 @@ type Queue struct {
 	config   task.QueueConfig
 	space    *quota.Space
 	waits    quota.Waiter
+	own      quota.Limits
 	counts   schema.Counts
 	lanes    *lanes.Set
 	limits   limit.Set
@@ -33,6 +34,7 @@ type Queue struct {
 func (l *Leader) newQueue(name queueName, s *quota.Space) *Queue {
 	q := &Queue{queueName: name, space: s, waits: quota.Waiter{Queue: name.name}, order: l.orders.NewSet(name.ns, name.name)}
 	q.limits = limit.NewSet(name.ns, name.name, &q.config.Settings, q)
+	q.own = quota.NewLimits(name.ns, name.name, &q.config, &q.counts)
 	q.lanes = lanes.New(name.ns, name.name, q)
 	return q
 }

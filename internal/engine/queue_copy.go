@@ -24,12 +24,13 @@ func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 	if q.config.Settings.Weights != config.Settings.Weights {
 		q.credit = turns.ByTypes{}
 	}
-	was := q.config.Settings
+	was := q.config
 	if q.limits.Follow(r, &config.Settings) {
 		q.in(r).SweepLater()
 	}
 	q.config = config
-	q.in(r).followBreakers(&was)
+	q.own.Follow(r.tx, was.Version != 0 && !was.Divided)
+	q.in(r).followBreakers(&was.Settings)
 	q.in(r).holdAll()
 	r.tx.Set(schema.QueueKey(ns, schema.TableQueue, name), config.Encode())
 	if !config.Paused {
@@ -94,6 +95,7 @@ func DropQueue(r *Round, ns, name string) error {
 	q.order.Drop()
 	q.space.DropQueue(&q.waits)
 	q.limits.Drop(r.tx)
+	q.own.Drop(r.tx)
 	r.tx.Delete(schema.DeadlineKey(q.counts.Sweep, schema.OnSweep, ns, []byte(name)))
 	if q.breakers != nil {
 		q.breakers.Drop(q.in(r))
@@ -101,16 +103,4 @@ func DropQueue(r *Round, ns, name string) error {
 	r.tx.Delete(schema.QueueKey(ns, schema.TableQueue, name))
 	r.tx.Delete(schema.QueueKey(ns, schema.TableCounts, name))
 	return nil
-}
-
-// KeysUntil returns when the last of a queue's idempotency keys expires; 0: it has none.
-func KeysUntil(from store.Reader, ns, name string) (last store.Time, err error) {
-	keys := schema.IdempotencyKey(ns, name, "")
-	from.Scan(keys, schema.After(keys), func(_, v []byte) bool {
-		var k schema.KeyRow
-		k, err = schema.DecodeKey(v)
-		last = max(last, k.Until)
-		return err == nil
-	})
-	return last, err
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
@@ -61,5 +62,40 @@ func TestQueueDroppedWithItsLastTask(t *testing.T) {
 	})
 	if row, ok := w.Store.Get(schema.QueueKey("default", schema.TableCounts, "default")); ok {
 		t.Errorf("the counters %x are left of a queue that was dropped", row)
+	}
+}
+
+// A shard that gets a part of a queue whose limits are divided may use none of them until it has a share. Without limits, it needs none.
+func TestNewPartHasNoShare(t *testing.T) {
+	for _, c := range []struct {
+		length  int64
+		running int
+		full    bool
+		runs    int
+	}{{0, 0, false, 2}, {9, 0, true, 0}, {0, 9, false, 0}} {
+		w := NewWorld(t)
+		s := task.DefaultSettings()
+		s.MaxLength, s.MaxRunning = c.length, c.running
+		w.Configure("a", task.QueueConfig{Settings: s, Divided: true})
+		for range 2 {
+			if _, err := w.Enqueue(task.Spec{Queue: "a", Type: "t"}); errors.Is(err, task.ErrQueueFull) != c.full {
+				t.Errorf("max_length %d: Enqueue = %v", c.length, err)
+			}
+		}
+		claim := ClaimRequest{Queues: []Share{{Queue: "a"}}, Max: 9}
+		if got := w.Claim(claim); len(got) != c.runs {
+			t.Errorf("max_running %d: %d tasks run, want %d", c.running, len(got), c.runs)
+		}
+		for version := range uint64(2) {
+			w.Round(func(r *Round) {
+				PutShare(r, task.SpaceName{Namespace: "default", Queue: "a"}, task.Share{Version: 7 - version, Amounts: task.Amounts{Backlog: 9, Running: 1 + int64(version)}})
+			})
+		}
+		if got := w.Claim(claim); c.running != 0 && len(got) != 1 {
+			t.Errorf("with a share of 1, and an older one of 2 that came late, %d tasks run", len(got))
+		}
+		if err := w.Check(); err != nil {
+			t.Error(err)
+		}
 	}
 }

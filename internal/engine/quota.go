@@ -15,17 +15,29 @@ func (r *Round) spaceOf(ns string) *quota.Space {
 	return s
 }
 
-// PutShare replaces a namespace's share in this shard, unless the present one is as new, and returns what the namespace uses.
-func PutShare(r *Round, ns string, to task.Share) task.Space {
-	s := r.spaceOf(ns)
-	if s.SetShare(r.tx, to) {
+// PutShare replaces the shard's share of a namespace's quotas, or of a queue's limits, unless the present one is as new, and returns what it uses. A
+// shard whose copy of the queue is not divided, or which has none, takes no share: it would keep it after it has dropped the queue.
+func PutShare(r *Round, of task.SpaceName, to task.Share) task.Space {
+	if of.Queue != "" {
+		if q := r.Queue(of.Namespace, of.Queue); q != nil && q.own.SetShare(r.tx, to) {
+			q.in(r).Wake()
+		}
+	} else if s := r.spaceOf(of.Namespace); s.SetShare(r.tx, to) {
 		r.quotas.RoomIn(s)
 	}
-	return s.Info()
+	return Space(r, of)
 }
 
-// Space returns what a namespace uses.
-func Space(r *Round, ns string) task.Space { return r.spaceOf(ns).Info() }
+// Space returns what a namespace or a queue uses.
+func Space(r *Round, of task.SpaceName) task.Space {
+	if of.Queue == "" {
+		return r.spaceOf(of.Namespace).Info()
+	}
+	if q := r.Queue(of.Namespace, of.Queue); q != nil {
+		return q.own.Info(q.counts.Parked + q.lanes.HeldTasks())
+	}
+	return task.Space{Namespace: of.Namespace}
+}
 
 // WakeBlocked wakes the next queue that was blocked by its namespace's quota and may run more after this round. It reports whether there was one.
 func (r *Round) WakeBlocked() bool {

@@ -133,6 +133,7 @@ func (r *Round) Queue(ns, name string) *Queue {
 	q := r.l.newQueue(qn, r.spaceOf(ns))
 	config, err := task.DecodeQueueConfig(row)
 	q.config = schema.MustRow(key, config, err)
+	q.own.Read(r.tx)
 	key = schema.QueueKey(ns, schema.TableCounts, name)
 	if row, ok = r.tx.Get(key); ok {
 		counts, err := schema.DecodeCounts(row)

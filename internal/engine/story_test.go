@@ -410,7 +410,7 @@ func rules(d *datadriven.TestData, prefix string) (r task.Rules) {
 	return r
 }
 
-// shareStep sets the namespace's share of the shard, if given, and shows what is used of it.
+// shareStep sets the shard's share of the namespace's quotas, or of a queue's limits, if given, and shows what is used of it.
 func (s *story) shareStep(d *datadriven.TestData) string {
 	share := task.Share{Version: s.Index + 1, Amounts: task.Unlimited}
 	for i, name := range []string{"backlog", "bytes", "running"} {
@@ -418,11 +418,16 @@ func (s *story) shareStep(d *datadriven.TestData) string {
 			*share.Each()[i] = int64(number(arg(d, name)))
 		}
 	}
+	sets := d.HasArg("backlog") || d.HasArg("bytes") || d.HasArg("running")
+	if d.HasArg("version") {
+		share.Version = uint64(number(arg(d, "version"))) // #nosec G115 -- not negative
+	}
 	i, err := engine.Run(s.World, func(r *engine.Round) (task.Space, error) {
-		if len(d.CmdArgs) > 0 {
-			return engine.PutShare(r, "default", share), nil
+		of := task.SpaceName{Namespace: "default", Queue: arg(d, "queue")}
+		if sets {
+			return engine.PutShare(r, of, share), nil
 		}
-		return engine.Space(r, "default"), nil
+		return engine.Space(r, of), nil
 	})
 	return answer(err, "backlog %s, bytes %s, running %s; ready %d, queues %d, refused %v", ofShare(i.Use.Backlog, i.Share.Backlog),
 		ofShare(i.Use.Bytes, i.Share.Bytes), ofShare(i.Use.Running, i.Share.Running), i.Ready, i.Queues, i.Refused)
@@ -439,7 +444,7 @@ func ofShare(used, most int64) string {
 func (s *story) slotsStep(d *datadriven.TestData) string {
 	name := d.CmdArgs[0].Key
 	if d.HasArg("keys") {
-		until, err := engine.KeysUntil(s.Store, "default", name)
+		until, err := query.KeysUntil(s.Store, "default", name)
 		return answer(err, "keys for %s", max(until, s.Now).Sub(s.Now))
 	}
 	if d.HasArg("once") {

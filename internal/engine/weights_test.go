@@ -89,11 +89,11 @@ func TestQueueWeightsAgainstTypes(t *testing.T) {
 		w.claim(engine.ClaimRequest{Weighted: true, Queues: shares, Types: []string{"b"}}, queue)
 		w.claim(engine.ClaimRequest{Weighted: true, Queues: shares, Types: []string{"a"}}, queue)
 		w.Round(func(r *engine.Round) {
-			engine.PutShare(r, "default", task.Share{Version: w.Index, Amounts: task.Amounts{Backlog: task.NoLimit, Bytes: task.NoLimit}})
+			engine.PutShare(r, task.SpaceName{Namespace: "default"}, task.Share{Version: w.Index, Amounts: task.Amounts{Backlog: task.NoLimit, Bytes: task.NoLimit}})
 		})
 		w.claim(engine.ClaimRequest{Weighted: true, Queues: shares, Types: []string{"b"}}, queue) // the namespace is at its limit
 		w.Round(func(r *engine.Round) {
-			engine.PutShare(r, "default", task.Share{Version: w.Index, Amounts: task.Unlimited})
+			engine.PutShare(r, task.SpaceName{Namespace: "default"}, task.Share{Version: w.Index, Amounts: task.Unlimited})
 		})
 	}
 	w.wants(map[string]int{"[b] q1": 75, "[b] q2": 25, "[a] q3": 100})

@@ -158,7 +158,7 @@ func (w *World) Configure(name string, c task.QueueConfig) {
 	w.Round(func(r *Round) {
 		c.Version, c.CreatedAt = 1, w.Now.Time()
 		if q := r.Queue("default", name); q != nil {
-			c.Version = q.config.Version + 1
+			c.Version, c.Divided = q.config.Version+1, q.config.Divided
 		}
 		PutQueue(r, "default", name, c)
 	})
@@ -170,7 +170,7 @@ func (w *World) CloseSlots(name string, slots task.SlotSet) {
 		config := r.Queue("default", name).config
 		config.Elsewhere = (config.Elsewhere | config.Closed) &^ slots
 		config.Version, config.Closed = config.Version+1, slots
-		config.Moved = config.Version
+		config.Moved, config.Divided = config.Version, true
 		PutQueue(r, "default", name, config)
 	})
 }
@@ -242,7 +242,7 @@ func (w *World) Check() error {
 	fresh := NewLeader(w.Leader.term, task.DefaultLimits(), TestPolicies...).Begin(tx)
 	for name, q := range w.Leader.queues {
 		again := fresh.Queue(name.ns, name.name)
-		if again == nil || again.counts != q.counts {
+		if again == nil || again.counts != q.counts || !again.own.Same(&q.own) {
 			return fmt.Errorf("queue %q: memory %+v, rows %+v", name.name, q, again)
 		}
 		fresh.readAll(again)

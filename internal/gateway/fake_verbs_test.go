@@ -56,8 +56,8 @@ func (f *fake) answerQueues() {
 		return out, err
 	})
 	verbtest.On(f.answers, broker.Spaces, func(_ context.Context, q *broker.OnSpaces) (spaces []task.Space, err error) { // all shards are the same
-		for i, ns := range q.Names {
-			spaces = append(spaces, task.Space{Namespace: ns, Use: task.Amounts{Backlog: int64(10 * (i + 1)), Bytes: 4096, Running: int64(i)}})
+		for i, name := range q.Names {
+			spaces = append(spaces, task.Space{Namespace: name.Namespace, Use: task.Amounts{Backlog: int64(10 * (i + 1)), Bytes: 4096, Running: int64(i)}})
 		}
 		return spaces, nil
 	})

@@ -126,7 +126,7 @@ func (c *collector) quotaMetrics(ctx context.Context) (out []metrics.Namespace) 
 		return nil
 	}
 	for _, id := range c.broker.Led() {
-		spaces, err := broker.Spaces.Call(ctx, c.broker, broker.OnSpaces{Shard: id, Names: names})
+		spaces, err := broker.Spaces.Call(ctx, c.broker, broker.OnSpaces{Shard: id, Names: task.SpacesOf(names...)})
 		if err != nil {
 			continue // another node leads it by now, and reports it
 		}

@@ -55,18 +55,18 @@ func (l routerShards) CopyQueues(ctx context.Context, shard uint32, ns string, c
 }
 
 // Spaces implements cluster.Shards.
-func (l routerShards) Spaces(ctx context.Context, shard uint32, names []string) ([]task.Space, error) {
+func (l routerShards) Spaces(ctx context.Context, shard uint32, names []task.SpaceName) ([]task.Space, error) {
 	return broker.Spaces.Call(ctx, l.n.router, broker.OnSpaces{Shard: shard, Names: names})
 }
 
 // PutShare implements cluster.Shards.
-func (l routerShards) PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error) {
-	return broker.PutShare.Call(ctx, l.n.router, broker.NewShare{OnSpaces: broker.OnSpaces{Shard: shard, Names: []string{ns}}, Share: to})
+func (l routerShards) PutShare(ctx context.Context, shard uint32, name task.SpaceName, to task.Share) (task.Space, error) {
+	return broker.PutShare.Call(ctx, l.n.router, broker.NewShare{OnSpaces: broker.OnSpaces{Shard: shard, Names: []task.SpaceName{name}}, Share: to})
 }
 
 // EraseNamespace implements cluster.Shards.
 func (l routerShards) EraseNamespace(ctx context.Context, shard uint32, ns string) error {
-	_, err := broker.EraseNamespace.Call(ctx, l.n.router, broker.OnSpaces{Shard: shard, Names: []string{ns}})
+	_, err := broker.EraseNamespace.Call(ctx, l.n.router, broker.OnSpaces{Shard: shard, Names: task.SpacesOf(ns)})
 	return err
 }
 

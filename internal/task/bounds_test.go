@@ -519,30 +519,27 @@ func TestBoundsOfGroups(t *testing.T) {
 	refuses(t, "more members", CheckMembers(tasks(2, Spec{Type: "t", Queue: "q", Priority: Low}), Limits{Payload: 9, Name: 9, Batch: 1}), "tasks")
 }
 
-// The shards' shares of a queue's rules add up to the rules, rounded up, and are never zero.
-func TestRulesAreShared(t *testing.T) {
-	r := Rules{MaxRunning: 10, Rate: Rate{Limit: 6, Period: time.Second}}
-	for slots, want := range map[int]Rules{
-		64: {10, Rate{6, time.Second, 6}}, 32: {5, Rate{6, 2 * time.Second, 3}}, 1: {1, Rate{6, 64 * time.Second, 1}}, 0: {1, Rate{6, 64 * time.Second, 1}},
+// The shards' parts of a queue's rate add up to the rate. Those of its burst are rounded up, and never zero.
+func TestRateBySlots(t *testing.T) {
+	r := Rate{Limit: 6, Period: time.Second}
+	for slots, want := range map[int]Rate{
+		64: {6, time.Second, 6}, 32: {6, 2 * time.Second, 3}, 1: {6, 64 * time.Second, 1}, 0: {6, 64 * time.Second, 1},
 	} {
-		if got := r.Share(slots); got != want {
-			t.Errorf("Share(%d) of %+v is %+v, want %+v", slots, r, got, want)
+		if got := r.BySlots(slots); got != want {
+			t.Errorf("%+v by %d slots is %+v, want %+v", r, slots, got, want)
 		}
 	}
-	if got := r.Share(32).Whole(32); got != (Rules{10, Rate{6, time.Second, 6}}) {
-		t.Errorf("Whole of half a share is %+v", got)
+	if got := r.BySlots(32).Whole(32); got != (Rate{6, time.Second, 6}) {
+		t.Errorf("Whole of half a rate is %+v", got)
 	}
-	if got := r.Share(0).Whole(0); got.Rate.Period != time.Second || got.MaxRunning != 64 {
-		t.Errorf("Whole of an empty share is %+v", got)
+	if got := r.BySlots(0).Whole(0); got.Period != time.Second {
+		t.Errorf("Whole of an empty part is %+v", got)
 	}
-	if got := (Rules{MaxRunning: 64}).Share(1); got != (Rules{MaxRunning: 1}) || got.Whole(1) != (Rules{MaxRunning: 64}) {
-		t.Errorf("the share without a rate is %+v", got)
+	if got := (Rate{}).BySlots(1); got != (Rate{}) || got.Whole(1) != (Rate{}) {
+		t.Errorf("the part without a rate is %+v", got)
 	}
-	if got := (Rules{MaxRunning: 1}).Share(1); got.MaxRunning != 1 {
-		t.Errorf("a 64th of one running task is %d, want 1", got.MaxRunning)
-	}
-	if got := (Rules{Rate: Rate{Limit: 9, Period: time.Second, Burst: 1}}).Share(1); got.Rate.Burst != 1 {
-		t.Errorf("a 64th of a bucket of 1 has capacity %d, want 1", got.Rate.Burst)
+	if got := (Rate{Limit: 9, Period: time.Second, Burst: 1}).BySlots(1); got.Burst != 1 {
+		t.Errorf("a 64th of a bucket of 1 has capacity %d, want 1", got.Burst)
 	}
 	if (Rate{}).IsSet() || !(Rate{Limit: 1}).IsSet() {
 		t.Error("IsSet is wrong for an empty rate or for a set one")

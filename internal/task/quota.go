@@ -89,13 +89,28 @@ func (q Quotas) Change(to QuotaChange) Quotas {
 // NoLimit is an amount without a bound.
 const NoLimit = math.MaxInt64
 
-// Share is the part of a namespace's quotas that one shard may use. The shares of all shards never exceed the whole.
+// SpaceName names what has limits that are divided among shards: a namespace, or a queue that is spread over several.
+type SpaceName struct {
+	Namespace string
+	Queue     string // "": the namespace as a whole
+}
+
+// SpacesOf names namespaces.
+func SpacesOf(namespaces ...string) []SpaceName {
+	names := make([]SpaceName, len(namespaces))
+	for i, ns := range namespaces {
+		names[i].Namespace = ns
+	}
+	return names
+}
+
+// Share is the part of a namespace's quotas, or of a queue's limits, that one shard may use. The shares of all shards never exceed the whole.
 type Share struct {
 	Version uint64 `json:"version"` // a newer one replaces it
 	Amounts
 }
 
-// Amounts is what tasks of a namespace use, or may use.
+// Amounts is what tasks of a namespace or a queue use, or may use. For a queue, the backlog is its waiting tasks: see Settings.MaxLength.
 type Amounts struct {
 	Backlog int64 `json:"backlog"`
 	Bytes   int64 `json:"bytes"`
@@ -122,12 +137,12 @@ func (a *Amounts) Each() [3]*int64 { return [3]*int64{&a.Backlog, &a.Bytes, &a.R
 // ShareQuotas names the quotas in the order of Each.
 var ShareQuotas = [3]Quota{QuotaBacklog, QuotaBacklogBytes, QuotaRunning}
 
-// Space is what a namespace uses in one shard.
+// Space is what a namespace or a queue uses in one shard.
 type Space struct {
 	Namespace string
 	Share     Share
 	Use       Amounts
-	Ready     int64 // tasks that could run, except for limits
+	Ready     int64 // tasks that could run, except for limits; of a queue, except for those that are divided
 	Queues    int   // that have a partition in the shard
 	// Refused counts the tasks refused because of each of ShareQuotas, in this term of the shard's leader; for max_running, the claims that
 	// found the namespace at its limit.

@@ -9,7 +9,7 @@ import (
 
 // Rules limit what a queue, or a key within it, may run.
 type Rules struct {
-	MaxRunning int  `json:"max_running,omitempty"` // tasks claimed at a time; 0: no limit
+	MaxRunning int  `json:"max_running,omitempty"` // tasks claimed at a time, of a queue in all shards together; 0: no limit
 	Rate       Rate `json:"rate,omitzero"`
 }
 
@@ -106,25 +106,23 @@ func (r Rate) Capacity() int {
 	return r.Limit
 }
 
-// Share returns the part of the rules that applies in a shard with the given number of the queue's slots. A shard that has none, but still
-// drains tasks, counts as having one. A rate is divided exactly, by extending its period.
-func (r Rules) Share(slots int) Rules {
+// BySlots returns the part of a queue's rate that applies in a shard with the given number of its slots. A shard that has none, but still
+// drains tasks, counts as having one. The rate is divided exactly, by extending its period; the burst is rounded up, so that it is never 0.
+func (r Rate) BySlots(slots int) Rate {
 	slots = max(slots, 1)
-	r.MaxRunning = (r.MaxRunning*slots + SlotCount - 1) / SlotCount
-	if r.Rate.IsSet() {
-		r.Rate.Burst = (r.Rate.Capacity()*slots + SlotCount - 1) / SlotCount
-		r.Rate.Period = r.Rate.Period * SlotCount / time.Duration(slots)
+	if r.IsSet() {
+		r.Burst = (r.Capacity()*slots + SlotCount - 1) / SlotCount
+		r.Period = r.Period * SlotCount / time.Duration(slots)
 	}
 	return r
 }
 
-// Whole approximates the rules of the queue from a share of them.
-func (r Rules) Whole(slots int) Rules {
+// Whole approximates the rate of the queue from a part of it.
+func (r Rate) Whole(slots int) Rate {
 	slots = max(slots, 1)
-	r.MaxRunning = r.MaxRunning * SlotCount / slots
-	if r.Rate.IsSet() {
-		r.Rate.Burst = r.Rate.Burst * SlotCount / slots
-		r.Rate.Period = r.Rate.Period * time.Duration(slots) / SlotCount
+	if r.IsSet() {
+		r.Burst = r.Burst * SlotCount / slots
+		r.Period = r.Period * time.Duration(slots) / SlotCount
 	}
 	return r
 }

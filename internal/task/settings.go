@@ -18,7 +18,7 @@ type Settings struct {
 	Timeout     time.Duration       `json:"timeout"` // of one run; 0: none
 	Retention   Retention           `json:"retention"`
 	MaxWait     time.Duration       `json:"max_wait"`   // a task that is ready for longer needs attention
-	MaxLength   int64               `json:"max_length"` // maximum number of waiting tasks; 0: no limit
+	MaxLength   int64               `json:"max_length"` // maximum number of waiting tasks, in all shards together; 0: no limit
 	Rules                           // of the queue as a whole
 	PerKey      KeyRules            `json:"per_key,omitzero"` // of every key
 	Keys        map[string]KeyRules `json:"keys,omitempty"`   // of single keys, overriding PerKey. Never modified in place
@@ -133,6 +133,8 @@ type QueueConfig struct {
 	// Elsewhere is the set of slots that other shards had, and of which they may still know unique keys, idempotency keys and requests. Only
 	// in a shard's copy.
 	Elsewhere SlotSet `json:"elsewhere,omitempty"`
+	// Divided means that MaxRunning and MaxLength are those of several shards together, each of which has a Share. Only in a shard's copy.
+	Divided bool `json:"divided,omitempty"`
 	// Holds are the paused types and keys. Never modified in place.
 	Holds []Hold `json:"holds,omitempty"`
 	// Annotations are notes of the layers above the engine, which reads none of them. Never modified in place.
@@ -160,6 +162,9 @@ func (c *QueueConfig) hold(is func(Hold) bool) (Hold, bool) {
 }
 
 const queueConfigVersion = 1
+
+// Limits returns the limits that are divided among the shards of a queue.
+func (s *Settings) Limits() Quotas { return Quotas{Backlog: s.MaxLength, Running: int64(s.MaxRunning)} }
 
 // Encode returns the stored form.
 func (c QueueConfig) Encode() []byte {

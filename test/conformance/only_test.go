@@ -63,15 +63,15 @@ func (l lateShards) HoldsUnique(ctx context.Context, shard uint32, ns, name stri
 	return broker.HoldsUnique.Call(ctx, l.h.router, broker.OnSlots{OnQueue: broker.OnQueue{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Queue: name}, Slots: slots})
 }
 
-func (l lateShards) Spaces(ctx context.Context, shard uint32, names []string) ([]task.Space, error) {
+func (l lateShards) Spaces(ctx context.Context, shard uint32, names []task.SpaceName) ([]task.Space, error) {
 	return broker.Spaces.Call(ctx, l.h.router, broker.OnSpaces{Shard: shard, Names: names})
 }
 
-func (l lateShards) PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error) {
-	return broker.PutShare.Call(ctx, l.h.router, broker.NewShare{OnSpaces: broker.OnSpaces{Shard: shard, Names: []string{ns}}, Share: to})
+func (l lateShards) PutShare(ctx context.Context, shard uint32, name task.SpaceName, to task.Share) (task.Space, error) {
+	return broker.PutShare.Call(ctx, l.h.router, broker.NewShare{OnSpaces: broker.OnSpaces{Shard: shard, Names: []task.SpaceName{name}}, Share: to})
 }
 
 func (l lateShards) EraseNamespace(ctx context.Context, shard uint32, ns string) error {
-	_, err := broker.EraseNamespace.Call(ctx, l.h.router, broker.OnSpaces{Shard: shard, Names: []string{ns}})
+	_, err := broker.EraseNamespace.Call(ctx, l.h.router, broker.OnSpaces{Shard: shard, Names: task.SpacesOf(ns)})
 	return err
 }

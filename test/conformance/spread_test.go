@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -291,6 +293,82 @@ func TestLimitsInParts(t *testing.T) {
 			t.Errorf("after the ack %d tasks were claimed in %s, want 1 in about 5 s", len(second), time.Since(began))
 		}
 		must(t, <-acked) // the claim may be answered first
+	})
+}
+
+// A queue that is spread while its tasks run runs no more of them than before, though there are more shards than it may run tasks. Each shard's tasks
+// have their turn, and claims that wait get them.
+func TestLimitsOfSpreadQueue(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		const tasks, workers = 60, 5
+		h := build(t, 4, dir)
+		r := newRPC(t, h)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		limit := func(n int32) {
+			_, err := r.operator.PutQueue(ctx, &pawlv1.PutQueueRequest{Queue: "hot", Settings: &pawlv1.QueueSettings{MaxRunning: n, MaxLength: tasks}})
+			must(t, err)
+		}
+		limit(3)
+		enqueue := func(n int) (refused int) {
+			for i := range n {
+				_, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: "hot", Key: fmt.Sprint(i), Payload: []byte("1")}})
+				if status.Code(err) == codes.ResourceExhausted {
+					refused++
+				} else {
+					must(t, err)
+				}
+			}
+			return refused
+		}
+		enqueue(tasks / 3)
+		var mu sync.Mutex
+		most, running, done := 3, 0, map[uint32]int{}
+		var all sync.WaitGroup
+		for range workers {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					got, err := r.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}}, Max: 2, Wait: durationpb.New(20 * time.Second), Worker: "w"})
+					if err != nil {
+						continue
+					}
+					mu.Lock()
+					if running += len(got.GetTasks()); running > most {
+						t.Errorf("%d tasks run, want at most %d", running, most)
+					}
+					mu.Unlock()
+					time.Sleep(time.Second)
+					for _, c := range got.GetTasks() {
+						mu.Lock()
+						running--
+						id, _ := task.ParseID(c.GetTaskId())
+						done[id.Shard()]++
+						mu.Unlock()
+						_, _ = r.worker.Ack(ctx, &pawlv1.AckRequest{TaskId: c.GetTaskId(), ClaimToken: c.GetClaimToken()})
+					}
+				}
+			})
+		}
+		time.Sleep(1500 * time.Millisecond)
+		_, err := r.operator.SpreadQueue(ctx, &pawlv1.SpreadQueueRequest{Queue: "hot", Parts: 4})
+		must(t, err)
+		if refused := enqueue(2 * tasks); refused < tasks {
+			t.Errorf("%d tasks more than the queue may have were refused, want at least %d", refused, tasks)
+		}
+		limit(1)
+		time.Sleep(5 * time.Second) // what ran has ended
+		mu.Lock()
+		most = 1
+		mu.Unlock()
+		time.Sleep(5 * time.Minute)
+		stop()
+		all.Wait()
+		for shard := range uint32(4) {
+			if done[shard+1] < 3 {
+				t.Errorf("the shards' tasks ran %v times", done)
+			}
+		}
 	})
 }
 

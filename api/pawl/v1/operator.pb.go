@@ -184,8 +184,8 @@ type QueueSettings struct {
 	Lease         *durationpb.Duration   `protobuf:"bytes,4,opt,name=lease,proto3" json:"lease,omitempty"`                                 // default 30s
 	Timeout       *durationpb.Duration   `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`                             // of one run; default: none
 	Retention     *Retention             `protobuf:"bytes,6,opt,name=retention,proto3" json:"retention,omitempty"`
-	MaxLength     int64                  `protobuf:"varint,7,opt,name=max_length,json=maxLength,proto3" json:"max_length,omitempty"`                                                        // maximum number of waiting tasks; 0: no limit
-	MaxRunning    int32                  `protobuf:"varint,8,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"`                                                     // tasks claimed at the same time; 0: no limit
+	MaxLength     int64                  `protobuf:"varint,7,opt,name=max_length,json=maxLength,proto3" json:"max_length,omitempty"`                                                        // maximum number of waiting tasks, in all shards together; 0: no limit
+	MaxRunning    int32                  `protobuf:"varint,8,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"`                                                     // tasks claimed at the same time, in all shards together; 0: no limit
 	Rate          *Rate                  `protobuf:"bytes,9,opt,name=rate,proto3" json:"rate,omitempty"`                                                                                    // absent: no limit
 	PerKey        *KeyRules              `protobuf:"bytes,10,opt,name=per_key,json=perKey,proto3" json:"per_key,omitempty"`                                                                 // for the tasks of each key; without a weight
 	Keys          map[string]*KeyRules   `protobuf:"bytes,11,rep,name=keys,proto3" json:"keys,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`         // for single keys, instead of per_key; at most 1,000

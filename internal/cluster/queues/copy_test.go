@@ -11,24 +11,20 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A shard's share of a queue's length is proportional to its slots, rounded up. No share of a length that is set is 0, which would be no limit;
-// a shard without slots keeps the whole length.
-func TestShareOfTheLength(t *testing.T) {
-	for _, c := range []struct {
-		length int64
-		slots  task.SlotSet
-		want   int64
-	}{
-		{0, 1, 0}, {0, task.AllSlots, 0}, {1, 1, 1}, {1, task.AllSlots, 1}, {63, 1, 1}, {64, 1, 1}, {65, 1, 2}, {64, 3, 2}, {65, 3, 3}, {96, 3, 3}, {97, 3, 4},
-		{100, task.AllSlots, 100}, {100, 0, 100}, {1<<62 + 1, task.AllSlots, 1<<62 + 1}, {1 << 62, 1, 1 << 56},
-	} {
-		q := Queue{Moved: 7, Parts: []Part{{Shard: 1, Slots: c.slots}, {Shard: 2}}, Config: task.QueueConfig{Settings: task.Settings{MaxLength: c.length}}}
-		got := q.copyFor(1)
-		if got.Settings.MaxLength != c.want || got.Closed != ^c.slots || got.Moved != 7 {
-			t.Errorf("the copy of a shard with %d slots of a queue with length %d is %+v, want length %d", c.slots.Len(), c.length, got, c.want)
-		}
-		if q.Config.Settings.MaxLength != c.length {
-			t.Error("making a copy changed the queue")
+// The copy of a queue whose slots have moved says that its limits are divided, and has them whole; its rate is that of the shard's slots.
+func TestCopyOfPart(t *testing.T) {
+	settings := task.Settings{MaxLength: 100, Rules: task.Rules{MaxRunning: 9, Rate: task.Rate{Limit: 5, Period: time.Second, Burst: 64}}}
+	for _, slots := range []task.SlotSet{0, 1, 3, task.AllSlots} {
+		for moved, limits := range map[uint64]task.Quotas{0: {}, 7: {Backlog: 100, Running: 9}} {
+			q := Queue{Moved: moved, Parts: []Part{{Shard: 1, Slots: slots}, {Shard: 2, Next: 1}}, Config: task.QueueConfig{Settings: settings}}
+			want := settings
+			want.Rate = settings.Rate.BySlots(slots.Len())
+			if got := q.copyFor(1); got.Settings.Rules != want.Rules || got.Settings.MaxLength != 100 || got.Closed != ^slots || got.Moved != moved || got.Divided != (moved != 0) {
+				t.Errorf("the copy of a shard with %d slots of a queue moved in version %d is %+v", slots.Len(), moved, got)
+			}
+			if q.Limits() != limits || q.Drains(1) != (slots == 0) || q.Drains(2) || q.Drains(3) || q.Config.Settings.Rate != settings.Rate {
+				t.Errorf("a queue moved in version %d divides %+v, and drains in shards 1 to 3: %t, %t, %t", moved, q.Limits(), q.Drains(1), q.Drains(2), q.Drains(3))
+			}
 		}
 	}
 }

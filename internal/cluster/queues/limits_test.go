@@ -1,12 +1,11 @@
 package queues
 
 import (
-	"math/rand/v2"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
-	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -16,24 +15,61 @@ func limited(c *task.QueueConfig) error {
 	return nil
 }
 
-// Each shard of a spread queue enforces its share of the queue's limits, and the limits of keys in full.
-func TestLimitsAreShared(t *testing.T) {
+// Each shard of a spread queue gets its part of the rate, and the other limits whole: it has a share of those, which is divided before slots open, and
+// again when a setting changes. The limits of keys are the shard's in full.
+func TestLimitsAreDivided(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(4)
-		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", limited)
+		divided := func(when, want string) {
+			t.Helper()
+			if got := w.takeDivisions(); got != want {
+				t.Errorf("%s: %q, want %q", when, got, want)
+			}
+		}
+		was, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", limited)
 		must(t, err)
-		q, err := c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 4})
+		divided("a queue in one shard", "")
+		w.denyDivision(task.ErrUnavailable)
+		_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 4})
+		is(t, err, task.ErrUnavailable)
+		q, err := c.Queues.Queue(bg, "default", "a")
+		if must(t, err); !q.moving() {
+			t.Error("slots opened before the limits were divided")
+		}
+		divided("spread", fmt.Sprintf("a of %d, a of 0, divide a", was.Shard))
+		w.denyDivision(nil)
+		pass(2 * movePause)
+		q, err = c.Queues.Queue(bg, "default", "a")
 		must(t, err)
 		for _, p := range q.Parts {
 			s := w.copyOf(p.Shard, "a").Settings
-			want := task.Rules{MaxRunning: 16, Rate: task.Rate{Limit: 10, Period: 4 * time.Second, Burst: 32}}
-			if s.Rules != want || s.PerKey.MaxRunning != 3 {
+			want := task.Rules{MaxRunning: 64, Rate: task.Rate{Limit: 10, Period: 4 * time.Second, Burst: 32}}
+			if q.moving() || s.Rules != want || s.PerKey.MaxRunning != 3 {
 				t.Errorf("shard %d enforces %+v, and %+v per key", p.Shard, s.Rules, s.PerKey)
 			}
-			if whole := s.Rules.Whole(p.Slots.Len()); whole != q.Config.Settings.Rules {
-				t.Errorf("the share of shard %d adds up to %+v, want the queue's rules", p.Shard, whole)
+			if whole := s.Rate.Whole(p.Slots.Len()); whole != q.Config.Settings.Rate {
+				t.Errorf("the part of shard %d adds up to the rate %+v, want the queue's", p.Shard, whole)
 			}
 		}
+		divided("moved", "divide a, a of 0")
+		_, err = c.Queues.EnsureQueue(bg, q.Parts[1].Shard, "default", "a")
+		must(t, err)
+		divided("a shard lacked its copy", "divide a")
+		w.denyDivision(task.ErrUnavailable)
+		_, err = c.Queues.EnsureQueue(bg, q.Parts[1].Shard, "default", "a")
+		must(t, err)
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(7))
+		is(t, err, task.ErrUnavailable)
+		w.denyDivision(nil)
+		divided("other limits", "divide a, a of 0, divide a")
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error {
+			c.Settings.MaxLength, c.Settings.MaxRunning = 0, 0
+			return nil
+		})
+		must(t, err)
+		divided("no limits", "")
+		must(t, c.Queues.DropQueue(bg, nobody, "default", "a"))
+		divided("deleted", "undivide a")
 	})
 }
 
@@ -65,38 +101,4 @@ func TestSlotsOfOrderedQueuesDoNotMove(t *testing.T) {
 		must(t, mayOrder(moving, moving.Config))
 		must(t, mayOrder(Queue{Name: "a", Parts: moving.Parts}, task.QueueConfig{})) // other settings may change
 	})
-}
-
-// While slots move, the shares of the shards never allow more than the whole queue, apart from rounding: a shard's share shrinks before another's grows.
-func TestSharesWhileSlotsMove(t *testing.T) {
-	const whole = 64 * 100
-	for seed := range seeds(10) {
-		inBubble(t, func(t *testing.T, w *world) {
-			rnd := rand.New(rand.NewPCG(seed, 4))
-			c := w.open(5)
-			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error {
-				c.Settings.MaxLength, c.Settings.Rules.MaxRunning = whole, whole
-				return nil
-			})
-			must(t, err)
-			w.onCall = func(string, uint32) error {
-				length, running := int64(0), 0
-				for _, copied := range w.copies {
-					if copied.Closed != task.AllSlots {
-						length, running = length+copied.Settings.MaxLength, running+copied.Settings.Rules.MaxRunning
-					}
-				}
-				if length > whole+5 || running > whole+5 {
-					t.Errorf("seed %d: the shards' shares sum up to a length of %d with %d running, want at most %d", seed, length, running, whole)
-				}
-				return nil
-			}
-			for range 20 {
-				shards := system.DataShards(5)
-				rnd.Shuffle(5, func(i, j int) { shards[i], shards[j] = shards[j], shards[i] })
-				_, err := c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: shards[:1+rnd.IntN(5)]})
-				must(t, err)
-			}
-		})
-	}
 }

@@ -151,11 +151,11 @@ func (q Queue) part(shard uint32) *Part {
 	return nil
 }
 
-// copyFor returns the configuration for one shard's copy: with the slots that it does not take, those of which
-// others may know keys, and its share of the length.
+// copyFor returns the configuration for one shard's copy: with the slots that it does not take, those of which others may know keys, and its part
+// of the rate.
 func (q Queue) copyFor(shard uint32) task.QueueConfig {
 	config := q.Config
-	config.Moved = q.Moved
+	config.Moved, config.Divided = q.Moved, q.divided()
 	if p := q.part(shard); p != nil {
 		config.Closed = ^p.Slots
 		for _, other := range q.Parts {
@@ -163,13 +163,26 @@ func (q Queue) copyFor(shard uint32) task.QueueConfig {
 				config.Elsewhere |= other.Left
 			}
 		}
-		if n := int64(p.Slots.Len()); config.Settings.MaxLength > 0 && n > 0 {
-			most := config.Settings.MaxLength
-			config.Settings.MaxLength = most/task.SlotCount*n + (most%task.SlotCount*n+task.SlotCount-1)/task.SlotCount
-		}
-		config.Settings.Rules = config.Settings.Rules.Share(p.Slots.Len())
+		config.Settings.Rate = config.Settings.Rate.BySlots(p.Slots.Len())
 	}
 	return config
+}
+
+// divided reports whether the shards have shares of the queue's limits, of which the first was spread from Shard.
+func (q Queue) divided() bool { return q.Moved != 0 }
+
+// Limits returns the limits that are divided among the queue's shards; the zero Quotas: none are.
+func (q Queue) Limits() (limits task.Quotas) {
+	if q.divided() {
+		limits = q.Config.Settings.Limits()
+	}
+	return limits
+}
+
+// Drains reports whether a shard takes no new tasks of a queue that has others.
+func (q Queue) Drains(shard uint32) bool {
+	p := q.part(shard)
+	return p != nil && p.Slots|p.Next == 0
 }
 
 // moving reports whether slots are moving.

@@ -42,6 +42,12 @@ type Config struct {
 	Shards Shards
 	// EnsureShare makes sure that a shard knows its share of a namespace's quotas before it gets a queue.
 	EnsureShare func(ctx context.Context, ns string, shard uint32) error
+	// Divide divides the limits of a queue among its shards again, if they are divided.
+	Divide func(ctx context.Context, ns, name string) error
+	// Divided notes that a queue has limits that are divided. whole is the shard that has had all of them so far; 0: that is not known.
+	Divided func(tx *store.Tx, ns, name string, whole uint32)
+	// Undivide forgets how a queue's limits are divided.
+	Undivide func(tx *store.Tx, ns, name string)
 	// Room returns unavailable when the disk is too full for a queue that is created by its first use; nil: there is always room.
 	Room   func() error
 	Logger *slog.Logger
@@ -164,10 +170,21 @@ func (s *Queues) PutQueue(ctx context.Context, action auditlog.Action, ns, name 
 	if err != nil {
 		return Queue{}, err
 	}
-	if err := s.copies.send(ctx, q); err != nil {
+	if err = s.copies.send(ctx, q); err == nil {
+		err = s.cfg.divide(ctx, q)
+	}
+	if err != nil {
 		return Queue{}, err
 	}
 	return q, nil
+}
+
+// divide divides the queue's limits among its shards again, if they are divided. The shards must have their copies.
+func (c *Config) divide(ctx context.Context, q Queue) error {
+	if q.Limits() == (task.Quotas{}) {
+		return nil
+	}
+	return c.Divide(ctx, q.Namespace, q.Name)
 }
 
 // changed writes the next version of a queue's row. A change that changes nothing writes nothing, unless the queue was about to be deleted:
@@ -299,6 +316,9 @@ func (s *Queues) setQueue(tx *store.Tx, q Queue) {
 	tx.Set(queueKey(q.Namespace, q.Name), encodeQueue(q, false))
 	s.shard.Note(tx, system.Change{Kind: system.QueueChanged, Name: q.FullName()})
 	s.trackMoves(q)
+	if q.Limits() != (task.Quotas{}) {
+		s.cfg.Divided(tx, q.Namespace, q.Name, 0)
+	}
 }
 
 // home chooses the shard of a new queue among those that may take it.
@@ -324,7 +344,13 @@ func (s *Queues) EnsureQueue(ctx context.Context, shard uint32, ns, name string)
 	if err != nil || !q.In(shard) {
 		return q, err
 	}
-	return q, s.copies.sendTo(ctx, q, shard)
+	if err := s.copies.sendTo(ctx, q, shard); err != nil {
+		return q, err
+	}
+	if err := s.cfg.divide(ctx, q); err != nil { // another shard may be silent, and this one have its share
+		s.log.Info("a queue's limits are not divided yet", "queue", name, "error", err)
+	}
+	return q, nil
 }
 
 // DropQueue removes an empty queue. Its row is marked, its shards drop it or refuse, then the row is deleted if the mark is still there:
@@ -382,6 +408,7 @@ func (s *Queues) finishDrop(ctx context.Context, q Queue) error {
 		s.shard.Note(tx, system.Change{Kind: system.QueueChanged, Name: q.FullName()})
 		s.count(q.Namespace, -1)
 		s.copies.forget(q)
+		s.cfg.Undivide(tx, q.Namespace, q.Name)
 		if now.Own {
 			s.recount()
 		}

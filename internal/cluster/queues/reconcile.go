@@ -48,9 +48,9 @@ func reconciledQueue(row *Queue, held []Queue) (q Queue, changed bool) {
 	if row == nil {
 		q = held[0]
 		if open := task.SlotCount - q.Config.Closed.Len(); open < task.SlotCount {
-			q.Config.Settings.Rules = q.Config.Settings.Rules.Whole(open)
+			q.Config.Settings.Rate = q.Config.Settings.Rate.Whole(open)
 		}
-		q.Config.Closed, q.Config.Moved, q.Config.Elsewhere = 0, 0, 0
+		q.Config.Closed, q.Config.Moved, q.Config.Elsewhere, q.Config.Divided = 0, 0, 0, false
 	} else {
 		q = *row
 	}
@@ -58,7 +58,7 @@ func reconciledQueue(row *Queue, held []Queue) (q Queue, changed bool) {
 	apart := q.Spread()
 	for _, c := range held {
 		newest = max(newest, c.Config.Version)
-		apart = apart || c.Shard != q.Shard || c.Config.Closed != 0
+		apart = apart || c.Shard != q.Shard || c.Config.Closed != 0 || c.Config.Divided
 	}
 	if !apart {
 		changed = row == nil || newest > q.Config.Version
@@ -68,7 +68,7 @@ func reconciledQueue(row *Queue, held []Queue) (q Queue, changed bool) {
 		return q, changed
 	}
 	if row == nil {
-		q.Parts, q.Config.Settings.MaxLength = partsOf(held)
+		q.Parts = partsOf(held)
 	} else if q.Parts = slices.Clone(q.Parts); len(q.Parts) == 0 {
 		q.Parts = []Part{{Shard: q.Shard, Next: task.AllSlots}}
 	}
@@ -90,17 +90,14 @@ func reconciledQueue(row *Queue, held []Queue) (q Queue, changed bool) {
 	return q, true
 }
 
-// partsOf builds parts from what the shards take according to their copies, and sums their shares of the maximum length.
-func partsOf(held []Queue) (parts []Part, most int64) {
+// partsOf builds parts from what the shards take according to their copies.
+func partsOf(held []Queue) (parts []Part) {
 	free := task.AllSlots
 	for _, c := range held {
 		next := free &^ c.Config.Closed
 		free &^= next
 		parts = append(parts, Part{Shard: c.Shard, Next: next})
-		if c.Config.Closed != task.AllSlots {
-			most += c.Config.Settings.MaxLength
-		}
 	}
 	parts[0].Next |= free
-	return parts, most
+	return parts
 }

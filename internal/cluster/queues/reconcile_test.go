@@ -23,6 +23,10 @@ func TestReunited(t *testing.T) {
 		p.Left, p.LeftAt, p.Recent = slots, 77, true
 		return p
 	}
+	inParts := func(q Queue) Queue {
+		q.Config.Moved, q.Config.Divided = 2, true
+		return q
+	}
 	for name, c := range map[string]struct {
 		row     *Queue
 		held    []Queue
@@ -41,13 +45,14 @@ func TestReunited(t *testing.T) {
 		"slots moved between parts":          {row(3, part(1, low), part(2, high)), []Queue{copyIn(1, 5, 0), copyIn(2, 5, task.AllSlots)}, []uint32{1, 2}, 6, 9},
 		"a move was forgotten after a copy":  {row(7, part(1, low), part(2, high)), []Queue{copyIn(1, 3, 0), copyIn(2, 7, low)}, []uint32{1, 2}, 8, 9},
 		"the part had tasks, and has gone":   {row(7, part(2, task.AllSlots)), []Queue{copyIn(1, 4, task.AllSlots), copyIn(2, 7, 0)}, []uint32{1, 2}, 8, 9},
-		"deleted meanwhile, in three parts":  {nil, []Queue{copyIn(1, 4, high), copyIn(2, 5, low), copyIn(3, 2, task.AllSlots)}, []uint32{1, 2, 3}, 6, 10},
-		"deleted meanwhile, two take a slot": {nil, []Queue{copyIn(1, 4, 0), copyIn(2, 5, low)}, []uint32{1, 2}, 6, 10},
-		"deleted meanwhile, none takes any":  {nil, []Queue{copyIn(1, 4, task.AllSlots), copyIn(2, 5, task.AllSlots)}, []uint32{1, 2}, 6, 0},
+		"deleted meanwhile, in three parts":  {nil, []Queue{copyIn(1, 4, high), copyIn(2, 5, low), copyIn(3, 2, task.AllSlots)}, []uint32{1, 2, 3}, 6, 5},
+		"deleted meanwhile, two take a slot": {nil, []Queue{copyIn(1, 4, 0), copyIn(2, 5, low)}, []uint32{1, 2}, 6, 5},
+		"deleted meanwhile, none takes any":  {nil, []Queue{copyIn(1, 4, task.AllSlots), copyIn(2, 5, task.AllSlots)}, []uint32{1, 2}, 6, 5},
+		"deleted meanwhile, was in parts":    {nil, []Queue{inParts(copyIn(1, 4, 0))}, []uint32{1}, 5, 5},
 		"a part was retiring":                {row(3, Part{Shard: 1, Retiring: true}, part(2, task.AllSlots)), []Queue{copyIn(2, 3, 0)}, []uint32{1, 2}, 4, 9},
 	} {
 		q, changed := reconciledQueue(c.row, c.held)
-		if changed != (c.shards != nil) || q.Config.Version != c.version || q.Config.Settings.MaxLength != c.length || q.Config.Closed != 0 || q.Config.Moved != 0 {
+		if changed != (c.shards != nil) || q.Config.Version != c.version || q.Config.Settings.MaxLength != c.length || q.Config.Closed != 0 || q.Config.Moved != 0 || q.Config.Divided {
 			t.Errorf("%s: changed %v, queue %+v", name, changed, q)
 		}
 		shards := q.Shards()
@@ -75,10 +80,11 @@ func TestReunited(t *testing.T) {
 	}
 }
 
-// A queue of which only a share is left gets whole limits again.
+// A queue of which only a part is left gets its whole rate again, and its other limits are those of the copies.
 func TestReunitedLimits(t *testing.T) {
 	whole := task.Rules{MaxRunning: 64, Rate: task.Rate{Limit: 10, Period: time.Second, Burst: 128}}
-	config := task.QueueConfig{Version: 3, Moved: 2, Closed: 1<<48 - 1, Elsewhere: 1, Settings: task.Settings{Rules: whole.Share(16)}}
+	config := task.QueueConfig{Version: 3, Moved: 2, Closed: 1<<48 - 1, Elsewhere: 1, Divided: true,
+		Settings: task.Settings{Rules: task.Rules{MaxRunning: whole.MaxRunning, Rate: whole.Rate.BySlots(16)}}}
 	q, _ := reconciledQueue(nil, []Queue{{Namespace: "default", Name: "a", Shard: 2, Config: config}})
 	if at := q.copyFor(2); at.Elsewhere != 0 {
 		t.Errorf("no other shard has a part, and the copy says that others may know keys of the slots %b", at.Elsewhere)

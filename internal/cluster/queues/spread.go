@@ -33,7 +33,7 @@ func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, ta
 		if err != nil {
 			return q, err
 		}
-		was := factsOf(q)
+		was, whole := factsOf(q), q
 		moves := q.spreadOver(shards, tx.Now())
 		if err := mayMove(q, moves); err != nil {
 			return q, err
@@ -44,6 +44,9 @@ func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, ta
 		q.Own = target.Own
 		if q.Config.Version++; moves {
 			q.Moved = q.Config.Version
+		}
+		if !whole.divided() && q.Limits() != (task.Quotas{}) {
+			s.cfg.Divided(tx, ns, name, whole.Shards()[0])
 		}
 		if err := onQueue(tx, auditlog.Action{By: by, Action: task.QueueSpread}, q, was, factsOf(q)); err != nil {
 			return q, err
@@ -134,6 +137,9 @@ func (s *Queues) reread(ctx context.Context, was Queue) (Queue, error) {
 // openSlots completes a move: once no copy takes the moving slots any more, the shards that they move to begin to.
 func (s *Queues) openSlots(ctx context.Context, q Queue) (Queue, error) {
 	if err := s.copies.send(ctx, q); err != nil {
+		return q, err
+	}
+	if err := s.cfg.divide(ctx, q); err != nil {
 		return q, err
 	}
 	until := map[uint32]store.Time{}

@@ -34,24 +34,26 @@ type world struct {
 	most   int // maximum number of queues
 	leader *systemReplica
 
-	mu     sync.Mutex
-	copies map[string]task.QueueConfig           // by shard and name
-	full   map[string]bool                       // queues that have tasks, or those of one shard: see copyKey
-	keys   map[uint32]store.Time                 // the ends of their keys
-	split  bool                                  // CheckKeys finds a task with keys in different slots
-	unique map[uint32]task.SlotSet               // slots whose unique keys are held
-	onces  map[onceSlots]store.Time              // the ends of their once keys
-	fail   error                                 // of the next copy
-	fails  map[uint32]error                      // of all calls to a shard
-	onCall func(call string, shard uint32) error // called before each call to a shard, with mu locked; the call fails with its error. nil: no call fails
-	calls  int                                   // number of calls of CopyQueues
-	room   error                                 // what Room returns
-	slow   map[uint32]time.Duration              // how long a shard takes for a copy
-	onDrop func()                                // called once a shard has dropped a queue
-	shares map[uint32]error                      // what EnsureShare returns for a shard
-	shared []uint32                              // shards for which EnsureShare was called
-	minute int                                   // how often AdvanceMoves called its minutely
-	log    systemtest.LogBuffer
+	mu         sync.Mutex
+	copies     map[string]task.QueueConfig           // by shard and name
+	full       map[string]bool                       // queues that have tasks, or those of one shard: see copyKey
+	keys       map[uint32]store.Time                 // the ends of their keys
+	split      bool                                  // CheckKeys finds a task with keys in different slots
+	unique     map[uint32]task.SlotSet               // slots whose unique keys are held
+	onces      map[onceSlots]store.Time              // the ends of their once keys
+	fail       error                                 // of the next copy
+	fails      map[uint32]error                      // of all calls to a shard
+	onCall     func(call string, shard uint32) error // called before each call to a shard, with mu locked; the call fails with its error. nil: no call fails
+	calls      int                                   // number of calls of CopyQueues
+	room       error                                 // what Room returns
+	slow       map[uint32]time.Duration              // how long a shard takes for a copy
+	onDrop     func()                                // called once a shard has dropped a queue
+	shares     map[uint32]error                      // what EnsureShare returns for a shard
+	shared     []uint32                              // shards for which EnsureShare was called
+	divisions  []string                              // of limits, and their order
+	notDivided error                                 // what Divide returns
+	minute     int                                   // how often AdvanceMoves called its minutely
+	log        systemtest.LogBuffer
 
 	overlaps bool // two shards may take tasks of one slot
 }
@@ -115,7 +117,7 @@ func (w *world) newReplica() *systemReplica {
 	s := &systemReplica{Replica: w.NewReplica(), world: w}
 	shard := system.NewShard(s.Replica)
 	s.control = &control{shard: shard, Namespaces: namespaces.New(namespaces.Config{Shard: shard}), Queues: New(Config{Shard: shard, Shards: w,
-		EnsureShare: w.ensureShare, Room: func() error { return w.room }, Logger: slog.New(slog.NewTextHandler(&w.log, nil))})}
+		EnsureShare: w.ensureShare, Divide: w.divide, Divided: w.divides, Undivide: w.undivide, Room: func() error { return w.room }, Logger: slog.New(slog.NewTextHandler(&w.log, nil))})}
 	s.control.Queues.most = w.most
 	s.control.minutely = func() {
 		w.mu.Lock()
@@ -169,6 +171,42 @@ func (w *world) ensureShare(_ context.Context, _ string, shard uint32) error {
 	defer w.mu.Unlock()
 	w.shared = append(w.shared, shard)
 	return w.shares[shard]
+}
+
+// divide, divides and undivide record how the limits of queues are divided.
+func (w *world) divide(_ context.Context, _, name string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.divisions = append(w.divisions, "divide "+name)
+	return w.notDivided
+}
+
+func (w *world) divides(_ *store.Tx, _, name string, whole uint32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.divisions = append(w.divisions, fmt.Sprint(name, " of ", whole))
+}
+
+func (w *world) undivide(_ *store.Tx, _, name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.divisions = append(w.divisions, "undivide "+name)
+}
+
+// denyDivision makes Divide fail; nil: it succeeds again.
+func (w *world) denyDivision(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.notDivided = err
+}
+
+// takeDivisions returns what was recorded since the last call.
+func (w *world) takeDivisions() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	got := strings.Join(w.divisions, ", ")
+	w.divisions = nil
+	return got
 }
 
 // denyShare makes EnsureShare fail for a shard; nil: it succeeds again.

@@ -130,6 +130,8 @@ func TestShardsWithAShare(t *testing.T) {
 				}
 			}, "[{0 -1 -1} {0 -1 -1} {0 -1 -1}]"},
 			{"a queue in one", task.Quotas{Backlog: 8, Running: 3}, func(d *division) { d.parts[0].space.Queues, d.parts[1].space.Queues = 0, 0 }, "[{0 -1 0} {0 -1 0} {8 -1 3}]"},
+			{"one drains", task.Quotas{Backlog: 8, Running: 6}, func(d *division) { d.parts[1].drains, d.parts[1].space.Use.Backlog = true, 2 }, "[{3 -1 2} {2 -1 2} {3 -1 2}]"},
+			{"one drains, with more", task.Quotas{Backlog: 8}, func(d *division) { d.parts[1].drains, d.parts[1].space.Use.Backlog = true, 20 }, "[{0 -1 -1} {8 -1 -1} {0 -1 -1}]"},
 			{"one joins", task.Quotas{Backlog: 9}, func(d *division) { d.parts[2].space.Queues, d.parts[2].joining = 0, true }, "[{3 -1 -1} {3 -1 -1} {3 -1 -1}]"},
 			{"one silent", task.Quotas{Backlog: 9}, func(d *division) { d.parts[0].known, d.parts[0].Most.Backlog = false, 5 }, "[{5 -1 -1} {2 -1 -1} {2 -1 -1}]"},
 			{"one silent, with all", task.Quotas{Backlog: 9}, func(d *division) { d.parts[0].known, d.parts[0].Most.Backlog = false, 9 }, "[{9 -1 -1} {0 -1 -1} {0 -1 -1}]"},

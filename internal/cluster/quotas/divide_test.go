@@ -285,7 +285,7 @@ func TestDamagedRows(t *testing.T) {
 		must(t, w.divider.Divide(bg, "team"))
 		w.traffic()
 		settings := []byte("ms")
-		for _, key := range [][]byte{namespaceKey("team"), settings, divisionKey("team")} {
+		for _, key := range [][]byte{namespaceKey("team"), settings, rowOf("team")} {
 			was := w.Get(key)
 			w.Damage(key)
 			if err := w.divider.Divide(bg, "team"); err == nil || !strings.Contains(err.Error(), "unknown form") {
@@ -296,7 +296,7 @@ func TestDamagedRows(t *testing.T) {
 			}
 			w.Put(key, was)
 		}
-		w.Damage(divisionKey("team"))
+		w.Damage(rowOf("team"))
 		if err := w.divider.EnsureShare(bg, "team", 1); err == nil || !strings.Contains(err.Error(), "unknown form") {
 			t.Errorf("the division's row is damaged: EnsureShare returns %v", err)
 		}
@@ -389,6 +389,22 @@ func TestEnsureShare(t *testing.T) {
 		w.replica.failViews(errCut)
 		if err := w.divider.EnsureShare(bg, "team", 1); !errors.Is(err, errCut) {
 			t.Errorf("a view failed, and EnsureShare returns %v", err)
+		}
+	})
+}
+
+// A namespace is removed, and made again, while the quotas of the first one are divided: the second has no row then.
+func TestDivisionOfAnEarlierNamespace(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, w *world) {
+		w.setQuotas("team", task.Quotas{Backlog: 50})
+		w.setRow("team", divisionPart{Shard: 1, Version: 7, Most: task.Amounts{Backlog: 50}}, divisionPart{Shard: 2, Version: 7})
+		w.setOnAsk(func(context.Context, uint32) error {
+			w.setOnAsk(nil)
+			w.change(func(tx *store.Tx) error { Forget(tx, "team"); return nil })
+			return nil
+		})
+		if err := w.divider.Divide(bg, "team"); !errors.Is(err, task.ErrUnavailable) || w.row("team") != nil {
+			t.Errorf("a division of an earlier namespace ended with %v, and left the row %+v", err, w.row("team"))
 		}
 	})
 }

@@ -15,8 +15,10 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// divisionRow says how much of a namespace's quotas the shards may use.
+// divisionRow says how much of a namespace's quotas, or of a queue's limits, the shards may use.
 type divisionRow struct {
+	// Since tells the row of a queue from an earlier one, of another queue of that name or from before a recovery.
+	Since uint64         `json:"since,omitempty"`
 	Parts []divisionPart `json:"parts"`
 }
 
@@ -35,12 +37,8 @@ type shardPart struct {
 	space   task.Space
 	known   bool // the shard has answered
 	joining bool // it is about to get its first queue of the namespace
+	drains  bool // it takes no new tasks of the queue
 }
-
-func divisionKey(ns string) []byte { return append([]byte{system.DivisionTable}, ns...) }
-
-// Forget removes how a namespace is divided.
-func Forget(tx *store.Tx, ns string) { tx.Delete(divisionKey(ns)) }
 
 // settled reports whether the shard uses the last share sent to it.
 func (p *shardPart) settled() bool {
@@ -50,23 +48,23 @@ func (p *shardPart) settled() bool {
 // holds reports whether tasks of the namespace can reach the shard.
 func (p *shardPart) holds() bool { return p.known && (p.space.Queues > 0 || p.joining) }
 
-// division is a namespace's quotas and the state of its shards.
+// division is the quotas of a namespace, or the limits of a queue, and the state of the shards.
 type division struct {
-	ns     string
+	name   task.SpaceName
 	quotas task.Quotas
 	parts  []shardPart
 	row    divisionRow // as last written
 }
 
-// Shards gives access to what namespaces use in the data shards.
+// Shards gives access to what namespaces and queues use in the data shards.
 type Shards interface {
-	// Spaces returns what namespaces use in a shard, in the order of names.
-	Spaces(ctx context.Context, shard uint32, names []string) ([]task.Space, error)
-	// PutShare replaces a namespace's share in a shard, unless the existing one is as new, and returns what the namespace uses.
-	PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error)
+	// Spaces returns what namespaces or queues use in a shard, in the order of names.
+	Spaces(ctx context.Context, shard uint32, names []task.SpaceName) ([]task.Space, error)
+	// PutShare replaces a share in a shard, unless the existing one is as new, and returns what the namespace or the queue uses.
+	PutShare(ctx context.Context, shard uint32, name task.SpaceName, to task.Share) (task.Space, error)
 }
 
-// Divider divides the quotas of namespaces among the data shards.
+// Divider divides the quotas of namespaces, and the limits of queues that are spread, among the data shards.
 type Divider struct {
 	shard  *system.Shard
 	shards Shards
@@ -74,12 +72,12 @@ type Divider struct {
 
 	quotasExist chan struct{} // capacity 1: some namespace has quotas
 	mu          sync.Mutex
-	dividing    map[string]chan struct{} // the namespaces whose quotas are being divided; closed at the end
+	dividing    map[task.SpaceName]chan struct{} // what is being divided; closed at the end
 }
 
 // New returns a Divider that does not watch yet how namespaces use their shares: see Run.
 func New(shard *system.Shard, shards Shards, log *slog.Logger) *Divider {
-	return &Divider{shard: shard, shards: shards, log: log, dividing: map[string]chan struct{}{}, quotasExist: make(chan struct{}, 1)}
+	return &Divider{shard: shard, shards: shards, log: log, dividing: map[task.SpaceName]chan struct{}{}, quotasExist: make(chan struct{}, 1)}
 }
 
 const (
@@ -95,22 +93,22 @@ const (
 //
 // Errors: unavailable if a shard has not confirmed its share: until it does, it may use the previous one.
 func (s *Divider) Divide(ctx context.Context, ns string) error {
-	return s.divide(ctx, ns, 0, s.askShards)
+	return s.divide(ctx, task.SpaceName{Namespace: ns}, 0, s.askShards)
 }
 
-// lock makes the caller the only one to divide a namespace's quotas, until it calls unlock.
-func (s *Divider) lock(ctx context.Context, ns string) (unlock func(), err error) {
+// lock makes the caller the only one to divide quotas or limits, until it calls unlock.
+func (s *Divider) lock(ctx context.Context, name task.SpaceName) (unlock func(), err error) {
 	for {
 		s.mu.Lock()
-		busy := s.dividing[ns]
+		busy := s.dividing[name]
 		if busy == nil {
 			done := make(chan struct{})
-			s.dividing[ns] = done
+			s.dividing[name] = done
 			s.mu.Unlock()
 			return func() {
 				s.mu.Lock()
 				defer s.mu.Unlock()
-				delete(s.dividing, ns)
+				delete(s.dividing, name)
 				close(done)
 			}, nil
 		}
@@ -123,17 +121,17 @@ func (s *Divider) lock(ctx context.Context, ns string) (unlock func(), err error
 	}
 }
 
-// divide divides a namespace's quotas again, by what ask finds out about its shards. joining is a shard that is about to get its first
+// divide divides quotas or limits again, by what ask finds out about the shards. joining is a shard that is about to get its first
 // queue of the namespace; 0: none.
 //
 // Errors: unavailable if a shard has not confirmed its share: until it does, it may use the previous one.
-func (s *Divider) divide(ctx context.Context, ns string, joining uint32, ask func(context.Context, *division) []error) error {
-	unlock, err := s.lock(ctx, ns)
+func (s *Divider) divide(ctx context.Context, name task.SpaceName, joining uint32, ask func(context.Context, *division) []error) error {
+	unlock, err := s.lock(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	d, err := s.division(ctx, ns)
+	d, err := s.division(ctx, name)
 	if err != nil || d == nil {
 		return err
 	}
@@ -169,7 +167,7 @@ func (s *Divider) divide(ctx context.Context, ns string, joining uint32, ask fun
 		}
 	}
 	if err := errors.Join(slices.Concat(errs, lower, raise)...); err != nil {
-		return task.Unavailable(time.Second, "namespace %q: its quotas are set, and not all shards have confirmed them yet: %v", ns, err)
+		return task.Unavailable(time.Second, "%s are set, and not all shards have confirmed them yet: %v", described(name), err)
 	}
 	return nil
 }
@@ -179,10 +177,21 @@ func confirmed(part int, lists ...[]error) bool {
 	return !slices.ContainsFunc(lists, func(errs []error) bool { return part < len(errs) && errs[part] != nil })
 }
 
-// division reads how a namespace is divided; nil: there is no such namespace.
-func (s *Divider) division(ctx context.Context, ns string) (*division, error) {
+// described names what is divided.
+func described(name task.SpaceName) string {
+	if name.Queue != "" {
+		return fmt.Sprintf("queue %q: its limits", name.Queue)
+	}
+	return fmt.Sprintf("namespace %q: its quotas", name.Namespace)
+}
+
+// division reads how quotas or limits are divided; nil: there is no such namespace, or no such queue with limits that are divided.
+func (s *Divider) division(ctx context.Context, name task.SpaceName) (*division, error) {
 	return system.View(ctx, s.shard, func(r store.Reader) (*division, error) {
-		n, err := namespaces.Get(r, ns)
+		if name.Queue != "" {
+			return divisionOfQueue(r, name)
+		}
+		n, err := namespaces.Get(r, name.Namespace)
 		if errors.Is(err, task.ErrNotFound) {
 			return nil, nil
 		}
@@ -193,16 +202,16 @@ func (s *Divider) division(ctx context.Context, ns string) (*division, error) {
 		if err != nil {
 			return nil, err
 		}
-		row, _, err := system.GetRow[divisionRow](r, divisionKey(ns))
+		row, _, err := system.GetRow[divisionRow](r, divisionKey(name))
 		if err != nil || !n.Quotas.Tasks() && row.Parts == nil {
 			return nil, err
 		}
-		return newDivision(ns, n.Quotas, system.DataShards(settings.DataShards), row), nil
+		return newDivision(name, n.Quotas, system.DataShards(settings.DataShards), row), nil
 	})
 }
 
-func newDivision(ns string, q task.Quotas, shards []uint32, row divisionRow) *division {
-	d := &division{ns: ns, quotas: q, row: row, parts: make([]shardPart, len(shards))}
+func newDivision(name task.SpaceName, q task.Quotas, shards []uint32, row divisionRow) *division {
+	d := &division{name: name, quotas: q, row: row, parts: make([]shardPart, len(shards))}
 	for i, shard := range shards {
 		d.parts[i].divisionPart = divisionPart{Shard: shard, Most: task.Unlimited}
 		for _, p := range row.Parts {
@@ -221,7 +230,7 @@ func (s *Divider) askShards(ctx context.Context, d *division) []error {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		p := &d.parts[i]
-		spaces, err := s.shards.Spaces(ctx, p.Shard, []string{d.ns})
+		spaces, err := s.shards.Spaces(ctx, p.Shard, []task.SpaceName{d.name})
 		if err != nil {
 			errs[i] = fmt.Errorf("shard %d: %w", p.Shard, err)
 			return
@@ -259,23 +268,30 @@ func (s *Divider) sendShares(ctx context.Context, d *division, of func(p *shardP
 	if !some && slices.Equal(d.row.Parts, d.storedParts()) {
 		return nil, nil
 	}
-	version, err := system.Update(ctx, s.shard, func(tx *store.Tx) (uint64, error) {
-		row, version := divisionRow{d.storedParts()}, tx.NextSeq()
+	var version uint64
+	row, err := system.Update(ctx, s.shard, func(tx *store.Tx) (row divisionRow, err error) {
+		if row, _, err = system.GetRow[divisionRow](tx, divisionKey(d.name)); err != nil {
+			return row, err
+		}
+		if row.Since != d.row.Since || !slices.Equal(row.Parts, d.row.Parts) {
+			return row, task.Unavailable(time.Second, "%s were divided anew meanwhile", described(d.name))
+		}
+		if err := d.mayChange(tx); err != nil {
+			return row, err
+		}
+		row.Parts, version = d.storedParts(), tx.NextSeq()
 		for i := range d.parts {
 			if shares[i] != nil {
 				row.Parts[i].Version = version
 			}
 		}
-		if _, err := namespaces.Get(tx, d.ns); err != nil {
-			return 0, err
-		}
-		tx.Set(divisionKey(d.ns), system.EncodeRow(row))
-		return version, nil
+		tx.Set(divisionKey(d.name), system.EncodeRow(row))
+		return row, nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	d.row = divisionRow{d.storedParts()}
+	d.row = row
 	errs := make([]error, len(d.parts))
 	system.Each(len(d.parts), func(i int) {
 		if shares[i] == nil {
@@ -285,7 +301,7 @@ func (s *Divider) sendShares(ctx context.Context, d *division, of func(p *shardP
 		defer cancel()
 		p := &d.parts[i]
 		p.Version, shares[i].Version = version, version
-		space, err := s.shards.PutShare(ctx, p.Shard, d.ns, *shares[i])
+		space, err := s.shards.PutShare(ctx, p.Shard, d.name, *shares[i])
 		if errs[i] = err; err == nil {
 			p.space = space
 			p.updateMost()
@@ -390,7 +406,7 @@ func (s *Divider) EnsureShare(ctx context.Context, ns string, shard uint32) erro
 		if err != nil || !n.Quotas.Tasks() {
 			return false, nil // creating the queue will report that the namespace does not exist
 		}
-		row, _, err := system.GetRow[divisionRow](r, divisionKey(ns))
+		row, _, err := system.GetRow[divisionRow](r, divisionKey(task.SpaceName{Namespace: ns}))
 		if err != nil {
 			return false, err
 		}
@@ -400,7 +416,7 @@ func (s *Divider) EnsureShare(ctx context.Context, ns string, shard uint32) erro
 	if err != nil || !lacks {
 		return err
 	}
-	return s.divide(ctx, ns, shard, s.askShards)
+	return s.divide(ctx, task.SpaceName{Namespace: ns}, shard, s.askShards)
 }
 
 // lacks reports whether the shard has nothing of some quota, or may not know of it.
@@ -413,8 +429,9 @@ func (p divisionPart) lacks(whole task.Amounts) bool {
 	return false
 }
 
-// Run watches how namespaces use their shares, and divides again where a shard is short of room, until ctx is done. While no
-// namespace has quotas, it waits for the first that does. Shards that do not answer hold up no division among the others.
+// Run watches how namespaces and queues use their shares, and divides again where a shard is short of room, until ctx is done. While no
+// namespace has quotas, and no spread queue limits, it waits for the first that does. Shards that do not answer hold up no division among the
+// others.
 func (s *Divider) Run(ctx context.Context) {
 	seen := map[spaceName][3]uint64{}
 	var asking asking
@@ -435,15 +452,15 @@ func (s *Divider) Run(ctx context.Context) {
 		due := slices.DeleteFunc(all, func(d *division) bool { return !d.needsDivision(seen) })
 		system.Each(len(due), func(i int) {
 			d := due[i]
-			if err := s.divide(ctx, d.ns, 0, d.answers); err != nil && ctx.Err() == nil {
-				s.log.Info("a namespace's quotas could not be divided again", "namespace", d.ns, "error", err)
+			if err := s.divide(ctx, d.name, 0, d.answers); err != nil && ctx.Err() == nil {
+				s.log.Info("quotas or limits could not be divided again", "namespace", d.name.Namespace, "queue", d.name.Queue, "error", err)
 			}
 		})
 	}
 }
 
-// answers gives another division of the namespace what the shards have just answered for this one. A silent shard is no error: whatever it
-// has not confirmed, it had not confirmed before.
+// answers gives another division of the same name what the shards have just answered for this one. A silent shard is no error: whatever
+// it has not confirmed, it had not confirmed before.
 func (d *division) answers(_ context.Context, to *division) []error {
 	for i := range to.parts {
 		for j := range d.parts {
@@ -456,20 +473,23 @@ func (d *division) answers(_ context.Context, to *division) []error {
 }
 
 // question is what a shard is asked, and what was known about it then. Its answer counts only while the row still says the same: after
-// another division, others may have what the shard had, or the shard may have got its first queue.
+// another division, others may have what the shard had, or the shard may have got its first queue; or the queue is another one of that name.
 type question struct {
-	ns   string
-	part divisionPart
+	name  task.SpaceName
+	since uint64
+	part  divisionPart
 }
 
-func (d *division) question(i int) question { return question{d.ns, d.parts[i].divisionPart} }
+func (d *division) question(i int) question {
+	return question{d.name, d.row.Since, d.parts[i].divisionPart}
+}
 
 type spaceName struct {
-	ns    string
+	task.SpaceName
 	shard uint32
 }
 
-// divisions returns all namespaces that shards must know of.
+// divisions returns everything whose shares shards must know.
 func (s *Divider) divisions(ctx context.Context) ([]*division, error) {
 	return system.View(ctx, s.shard, func(r store.Reader) (all []*division, err error) {
 		rows, err := system.ScanRows[namespaces.Namespace](r, system.NamespaceTable)
@@ -481,15 +501,17 @@ func (s *Divider) divisions(ctx context.Context) ([]*division, error) {
 			return nil, err
 		}
 		for _, n := range rows {
-			row, known, err := system.GetRow[divisionRow](r, divisionKey(n.Name))
+			name := task.SpaceName{Namespace: n.Name}
+			row, known, err := system.GetRow[divisionRow](r, divisionKey(name))
 			if err != nil {
 				return nil, err
 			}
 			if n.RemovedBy == nil && (known || n.Quotas.Tasks()) {
-				all = append(all, newDivision(n.Name, n.Quotas, system.DataShards(settings.DataShards), row))
+				all = append(all, newDivision(name, n.Quotas, system.DataShards(settings.DataShards), row))
 			}
 		}
-		return all, nil
+		ofQueues, err := divisionsOfQueues(r)
+		return append(all, ofQueues...), err
 	})
 }
 
@@ -503,24 +525,26 @@ type asking struct {
 
 // askAll asks each shard once, unless an earlier call to it is still pending.
 func (s *Divider) askAll(ctx context.Context, a *asking, all []*division) {
+	questions := map[uint32][]question{}
+	for _, d := range all {
+		for i := range d.parts {
+			questions[d.parts[i].Shard] = append(questions[d.parts[i].Shard], d.question(i))
+		}
+	}
 	a.mu.Lock()
 	if a.pending == nil {
 		a.pending, a.answers = map[uint32]bool{}, map[question]task.Space{}
 	}
 	var asked sync.WaitGroup
-	for at, p := range all[0].parts {
-		if a.pending[p.Shard] {
+	for shard, about := range questions {
+		if a.pending[shard] {
 			continue
 		}
-		a.pending[p.Shard] = true
-		about := make([]question, len(all))
-		for i, d := range all {
-			about[i] = d.question(at)
-		}
+		a.pending[shard] = true
 		asked.Add(1)
 		a.calls.Go(func() {
 			defer asked.Done()
-			s.ask(ctx, a, p.Shard, about)
+			s.ask(ctx, a, shard, about)
 		})
 	}
 	a.mu.Unlock()
@@ -536,9 +560,9 @@ func (s *Divider) askAll(ctx context.Context, a *asking, all []*division) {
 }
 
 func (s *Divider) ask(ctx context.Context, a *asking, shard uint32, about []question) {
-	names := make([]string, len(about))
+	names := make([]task.SpaceName, len(about))
 	for i := range about {
-		names[i] = about[i].ns
+		names[i] = about[i].name
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -575,7 +599,7 @@ func (d *division) needsDivision(seen map[spaceName][3]uint64) bool {
 		p := &d.parts[i]
 		settled = settled && (p.settled() || !p.known)
 		if p.known {
-			at := spaceName{d.ns, p.Shard}
+			at := spaceName{d.name, p.Shard}
 			for f, n := range p.space.Refused {
 				refused[i][f] = n != seen[at][f]
 			}

@@ -30,6 +30,9 @@ func (d *division) shareOut() []task.Amounts {
 			case !p.known:
 				*to = *p.Most.Each()[f]
 				budget -= min(*to, budget)
+			case p.drains && f != runningField:
+				*to = min(*p.space.Use.Each()[f], budget)
+				budget -= *to
 			case p.holds():
 				holders = append(holders, i)
 			}

@@ -24,8 +24,8 @@ func TestRoomIsOfferedOnce(t *testing.T) {
 		"it has confirmed half":                 {half, none, half, task.Amounts{Backlog: 25, Bytes: 250, Running: 2}},
 		"it heard of nothing, and gets a share": {task.Unlimited, none, half, task.Amounts{Backlog: 25, Bytes: 250, Running: 2}},
 	} {
-		row := divisionRow{[]divisionPart{{Shard: 1, Version: 4, Most: c.first, Sent: c.told}, {Shard: 2, Most: task.Unlimited}}}
-		d := newDivision("team", task.Quotas{Backlog: 50, BacklogBytes: 500, Running: 3}, []uint32{1, 2}, row)
+		row := divisionRow{Parts: []divisionPart{{Shard: 1, Version: 4, Most: c.first, Sent: c.told}, {Shard: 2, Most: task.Unlimited}}}
+		d := newDivision(task.SpaceName{Namespace: "team"}, task.Quotas{Backlog: 50, BacklogBytes: 500, Running: 3}, []uint32{1, 2}, row)
 		if got := d.safeShares([]task.Amounts{c.wants, all}); got[0] != c.wants || got[1] != c.left {
 			t.Errorf("%s: safe shares are %+v and %+v, want %+v and %+v", name, got[0], got[1], c.wants, c.left)
 		}
@@ -34,7 +34,7 @@ func TestRoomIsOfferedOnce(t *testing.T) {
 
 // parting is a division in which each shard has running and ready tasks.
 func parting(running int64, shards ...[2]int64) *division {
-	d := &division{ns: "default"}
+	d := &division{name: task.SpaceName{Namespace: "default"}}
 	d.quotas.Running = running
 	for i, use := range shards {
 		p := shardPart{divisionPart: divisionPart{Shard: uint32(i + 1), Version: 1}, known: true} // #nosec G115 -- a few

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +27,7 @@ func TestWatchedNamespaces(t *testing.T) {
 		must(t, err)
 		var names []string
 		for _, d := range all {
-			names = append(names, d.ns)
+			names = append(names, d.name.Namespace)
 		}
 		if got := fmt.Sprint(names); got != "[a-quota both lifted]" {
 			t.Fatalf("the watched namespaces are %s", got)
@@ -47,10 +48,10 @@ func TestWatchedNamespaces(t *testing.T) {
 		w.divider.askAll(bg, &asking, all)
 		for i, want := range []int64{1, 2, 0} {
 			if p := all[i].parts[0]; !p.known || p.space.Use.Running != want {
-				t.Errorf("namespace %s: shard 1 answered %+v", all[i].ns, p)
+				t.Errorf("namespace %s: shard 1 answered %+v", all[i].name.Namespace, p)
 			}
 			if p := all[i].parts[1]; p.known || p.space.Use.Running != 0 {
-				t.Errorf("namespace %s: silent shard 2 answered %+v", all[i].ns, p)
+				t.Errorf("namespace %s: silent shard 2 answered %+v", all[i].name.Namespace, p)
 			}
 		}
 		if asked, _ := w.traffic(); asked != 2 {
@@ -184,7 +185,9 @@ func TestDivisionsBesideAHangingShard(t *testing.T) {
 					t.Errorf("shard %d hangs: shard %d has a share of %d of namespace %s", hangs, short, got, ns)
 				}
 			}
-			go func() { _ = w.divider.Divide(bg, names[0]) }() // waits for the shard
+			var waits sync.WaitGroup
+			waits.Go(func() { _ = w.divider.Divide(bg, names[0]) }) // for the shard
+			defer waits.Wait()
 			synctest.Wait()
 			began := time.Now()
 			w.setQuotas(names[1], task.Quotas{Backlog: 80})
@@ -362,7 +365,7 @@ func TestAnswersFromBeforeADivisionDoNotCount(t *testing.T) {
 				must(t, err)
 				w.divider.askAll(bg, &asking, all)
 			}
-			_ = w.divider.divide(bg, "team", 0, all[0].answers)
+			_ = w.divider.divide(bg, task.SpaceName{Namespace: "team"}, 0, all[0].answers)
 			if got := w.running("team", 3); got[0]+got[1]+got[2] > 6 {
 				t.Errorf("after a division by old answers, late: %t, the shares of 6 are %v", late, got)
 			}
@@ -393,7 +396,7 @@ func TestAnswersFromBeforeAShareDoNotCount(t *testing.T) {
 				must(t, err)
 				w.divider.askAll(bg, &asking, all)
 			}
-			must(t, w.divider.divide(bg, "team", 0, all[0].answers))
+			must(t, w.divider.divide(bg, task.SpaceName{Namespace: "team"}, 0, all[0].answers))
 			if got := w.backlogs("team", 2); got[1] == 0 || got[0]+got[1] > 100 {
 				t.Errorf("after a division by old answers, late: %t, the shares are %v", late, got)
 			}

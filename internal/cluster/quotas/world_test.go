@@ -99,6 +99,8 @@ func (w *world) setShards(n int) {
 	w.Put(system.SettingsKey, system.EncodeRow(system.Settings{Replication: 1, Level: 1, NextNode: 2, DataShards: n}))
 }
 
+func rowOf(ns string) []byte { return divisionKey(task.SpaceName{Namespace: ns}) }
+
 func namespaceKey(ns string) []byte { return append([]byte{system.NamespaceTable}, ns...) }
 
 // setQuotas writes a namespace's row.
@@ -116,17 +118,17 @@ func (w *world) remove(ns string, q task.Quotas) {
 // setRow writes how a namespace is divided.
 func (w *world) setRow(ns string, parts ...divisionPart) {
 	w.T.Helper()
-	w.Put(divisionKey(ns), system.EncodeRow(divisionRow{parts}))
+	w.Put(rowOf(ns), system.EncodeRow(divisionRow{Parts: parts}))
 }
 
 // row reads how a namespace is divided.
 func (w *world) row(ns string) []divisionPart {
 	w.T.Helper()
-	value := w.Get(divisionKey(ns))
+	value := w.Get(rowOf(ns))
 	if value == nil {
 		return nil
 	}
-	row, err := system.DecodeRow[divisionRow](divisionKey(ns), value)
+	row, err := system.DecodeRow[divisionRow](rowOf(ns), value)
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -135,10 +137,11 @@ func (w *world) row(ns string) []divisionPart {
 
 // space returns what a namespace uses in a shard. The caller holds the lock.
 func (w *world) space(shard uint32, ns string) *task.Space {
-	s := w.spaces[spaceName{ns, shard}]
+	name := spaceName{task.SpaceName{Namespace: ns}, shard}
+	s := w.spaces[name]
 	if s == nil {
 		s = &task.Space{Namespace: ns, Share: task.Share{Amounts: task.Unlimited}}
-		w.spaces[spaceName{ns, shard}] = s
+		w.spaces[name] = s
 	}
 	return s
 }
@@ -198,7 +201,7 @@ func (w *world) traffic() (asked int, put []uint32) {
 }
 
 // Spaces implements Shards. Beside an error it returns spaces, which nobody may look at.
-func (w *world) Spaces(ctx context.Context, shard uint32, names []string) (spaces []task.Space, err error) {
+func (w *world) Spaces(ctx context.Context, shard uint32, names []task.SpaceName) (spaces []task.Space, err error) {
 	w.mu.Lock()
 	w.asked++
 	onAsk := w.onAsk
@@ -210,14 +213,14 @@ func (w *world) Spaces(ctx context.Context, shard uint32, names []string) (space
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, ns := range names {
-		spaces = append(spaces, *w.space(shard, ns))
+	for _, name := range names {
+		spaces = append(spaces, *w.space(shard, name.Namespace))
 	}
 	return spaces, w.silent[shard]
 }
 
 // PutShare implements Shards. Beside an error it may return a space, which nobody may look at.
-func (w *world) PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error) {
+func (w *world) PutShare(ctx context.Context, shard uint32, name task.SpaceName, to task.Share) (task.Space, error) {
 	w.mu.Lock()
 	onPut := w.onPut
 	w.mu.Unlock()
@@ -232,7 +235,7 @@ func (w *world) PutShare(ctx context.Context, shard uint32, ns string, to task.S
 	if err := w.refuses[shard]; err != nil {
 		return task.Space{}, err
 	}
-	s := w.space(shard, ns)
+	s := w.space(shard, name.Namespace)
 	if s.Share.Version < to.Version {
 		s.Share = to
 	}
@@ -253,7 +256,7 @@ func (w *world) setOnPut(fn func(ctx context.Context, shard uint32) error) {
 	w.onPut = fn
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/engine/limit"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // checkUses checks that each claimed task of a key is listed in the key's row or has its own row, and that each such row is of a claim or of a bucket
@@ -48,11 +49,20 @@ func (c *checker) checkUses() {
 	}
 }
 
-// checkShare checks that the share's row can be decoded, and that there is no other.
+// checkShare checks that the rows of shares can be decoded, and that each is of the namespace or of a queue whose limits are divided.
 func (c *checker) checkShare() {
 	c.Scan(schema.TableShare, func(k, v []byte) {
-		if _, err := schema.DecodeShare(v); err != nil || !bytes.Equal(k, schema.Table(c.ns, schema.TableShare)) {
+		_, err := schema.DecodeShare(v)
+		if err != nil || !bytes.Equal(k, schema.Table(c.ns, schema.TableShare)) && !c.divided(string(k[len(c.ns)+2:])) {
 			c.Find("share %q: %v", k, err)
 		}
 	})
+}
+
+// divided reports whether the limits of the queue with this rest of a key are divided among shards.
+func (c *checker) divided(rest string) bool {
+	queue, _, _ := strings.Cut(rest, "\x00")
+	row, ok := c.rows.Get(schema.QueueKey(c.ns, schema.TableQueue, queue))
+	config, err := task.DecodeQueueConfig(row)
+	return ok && err == nil && config.Divided
 }

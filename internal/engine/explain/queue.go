@@ -63,7 +63,8 @@ const (
 type Memory struct {
 	Now     store.Time
 	Next    store.Time // there is no deadline before this
-	Running []Runner   // some of the queue's running tasks, if it has reached its max_running
+	Most    int64      // how many tasks of the queue may run in this shard
+	Running []Runner   // some of the queue's running tasks, if it has reached this limit
 	Stale   map[string]bool
 	Workers Workers
 	Full    *task.Space // the namespace's usage, if it has reached its running limit
@@ -75,8 +76,8 @@ func MemoryOf(r *engine.Round, ns, name string, workers func(queue string) Worke
 	if q == nil {
 		return nil, task.NotFound("queue", name)
 	}
-	m := &Memory{Now: r.Now(), Next: r.Leader().FirstDeadline(), Workers: workers(name)}
-	if q.Full() {
+	m := &Memory{Now: r.Now(), Next: r.Leader().FirstDeadline(), Workers: workers(name), Most: q.MaxRunning()}
+	if q.Counts().Claimed >= m.Most {
 		m.Running = runnersOf(r, ns, r.ClaimedTasks(q, maxLooked))
 	}
 	if space, full := q.Space(); full {
@@ -328,8 +329,8 @@ func (e *queueExplainer) wholeQueue(out *QueueExplanation) {
 	if e.config.Paused {
 		add(whyQueuePaused(e.name, e.config))
 	}
-	if s.MaxRunning > 0 && e.counts.Claimed >= int64(s.MaxRunning) {
-		add(whyQueueFull(e.name, e.config, e.counts.Claimed, e.m.Running))
+	if e.counts.Claimed >= e.m.Most {
+		add(whyQueueFull(e.name, e.config, e.m.Most, e.counts.Claimed, e.m.Running))
 	}
 	if e.m.Full != nil {
 		add(whyNamespaceFull(*e.m.Full))

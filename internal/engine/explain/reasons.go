@@ -164,11 +164,20 @@ func whyBreaker(queue string, i breaker.Info) Reason {
 	return r
 }
 
-func whyQueueFull(queue string, c *task.QueueConfig, claimed int64, running []Runner) Reason {
-	most := c.Settings.MaxRunning
-	return Reason{Code: task.WhyQueueMaxRunning, Limit: most, Running: running,
-		Detail: fmt.Sprintf("queue %q is running %s%s, and its limit is %d%s", queue, humanize.Count(claimed, "task"), by(running), most, share(c)),
+// whyQueueFull is the reason of a queue that runs as many tasks in this shard as it may.
+func whyQueueFull(queue string, c *task.QueueConfig, most, claimed int64, running []Runner) Reason {
+	r := Reason{Code: task.WhyQueueMaxRunning, Limit: int(most), Running: running,
+		Detail: fmt.Sprintf("queue %q is running %s%s", queue, humanize.Count(claimed, "task"), by(running)),
 		Change: fmt.Sprintf("wait until one of them ends, or raise the limit: pawl queue set %s --max-running N", queue)}
+	if !c.Divided {
+		r.Detail += fmt.Sprintf(", and its limit is %d", most)
+		return r
+	}
+	r.Detail += fmt.Sprintf(" in this shard, whose share of its limit of %d is %d now", c.Settings.MaxRunning, most)
+	if claimed == 0 {
+		r.Change = fmt.Sprintf("wait until other shards have given up some of theirs, or raise the limit: pawl queue set %s --max-running N", queue)
+	}
+	return r
 }
 
 func whyNamespaceFull(s task.Space) Reason {

@@ -188,8 +188,8 @@ func (e *explainer) keyPaused() {
 }
 
 func (e *explainer) queueFull() {
-	if e.at.InLane() && e.q.Full() {
-		e.add(whyQueueFull(e.x.Queue, e.config, e.q.Counts().Claimed, runnersOf(e.r, e.ns, e.r.ClaimedTasks(e.q, maxLooked))))
+	if e.at.InLane() && e.q.Counts().Claimed >= e.q.MaxRunning() {
+		e.add(whyQueueFull(e.x.Queue, e.config, e.q.MaxRunning(), e.q.Counts().Claimed, runnersOf(e.r, e.ns, e.r.ClaimedTasks(e.q, maxLooked))))
 	}
 }
 

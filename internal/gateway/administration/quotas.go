@@ -113,7 +113,7 @@ func (g *AccessService) usage(ctx context.Context, names []string) (sums verb.Pa
 	}
 	shards := g.Cluster.Shards()
 	parts, err := verb.AskShards(ctx, shards, func(ctx context.Context, i int) ([]task.Space, error) {
-		return broker.Spaces.Call(ctx, g.Verbs, broker.OnSpaces{Shard: shards[i], Names: names})
+		return broker.Spaces.Call(ctx, g.Verbs, broker.OnSpaces{Shard: shards[i], Names: task.SpacesOf(names...)})
 	})
 	if err == nil {
 		err = parts.CheckAny(len(shards))

@@ -136,8 +136,8 @@ func (f *Forwarder) leaderByOthers(than destination) (leader uint32) {
 			others = append(others, Node{Number: n})
 		}
 	}
-	known, _ := f.knownLeader.OnNodes(f.Life.ctx, AskAfter, others, than.shard)
-	for _, n := range known {
+	known := f.knownLeader.OnNodes(f.Life.ctx, AskAfter, others, than.shard)
+	for _, n := range known.Value {
 		switch n {
 		case 0: // no answer, or none is known
 		case than.node:

@@ -181,10 +181,10 @@ class QueueSettings(google.protobuf.message.Message):
     @property
     def retention(self) -> global___Retention: ...
     max_length: builtins.int
-    """maximum number of waiting tasks; 0: no limit"""
+    """maximum number of waiting tasks, in all shards together; 0: no limit"""
 
     max_running: builtins.int
-    """tasks claimed at the same time; 0: no limit"""
+    """tasks claimed at the same time, in all shards together; 0: no limit"""
 
     @property
     def rate(self) -> global___Rate:

@@ -69,14 +69,14 @@ export type QueueSettings = Message<"pawl.v1.QueueSettings"> & {
   retention?: Retention | undefined;
 
   /**
-   * maximum number of waiting tasks; 0: no limit
+   * maximum number of waiting tasks, in all shards together; 0: no limit
    *
    * @generated from field: int64 max_length = 7;
    */
   maxLength: bigint;
 
   /**
-   * tasks claimed at the same time; 0: no limit
+   * tasks claimed at the same time, in all shards together; 0: no limit
    *
    * @generated from field: int32 max_running = 8;
    */

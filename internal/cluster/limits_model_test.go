@@ -1,0 +1,447 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// engines is data shards without Raft: each is an engine over a store in memory. Calls to them, and their answers, are lost, and shares come late.
+type engines struct {
+	t testing.TB
+
+	mu     sync.Mutex
+	rng    *rand.Rand
+	well   bool // nothing is lost
+	shards map[uint32]*engineShard
+	late   []lateQueueShare
+}
+
+type engineShard struct {
+	store  *store.Store
+	leader *engine.Leader
+	index  uint64
+	down   bool
+	runs   []running
+	done   int // tasks that have ended
+}
+
+type running struct {
+	id    task.ID
+	token task.Token
+	ends  time.Time
+}
+
+// lateQueueShare is a share that may still reach its shard.
+type lateQueueShare struct {
+	shard uint32
+	name  task.SpaceName
+	to    task.Share
+	until time.Time // when the call that sent it is long over
+}
+
+var errNoAnswer = task.Unavailable(0, "no answer")
+
+func newEngines(t testing.TB, rng *rand.Rand, n int) *engines {
+	e := &engines{t: t, rng: rng, well: true, shards: map[uint32]*engineShard{}}
+	for shard := range n {
+		s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem(), Fatal: func(err error) { t.Error(err) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		e.shards[uint32(shard)+1] = &engineShard{store: s}
+		e.shards[uint32(shard)+1].lead()
+	}
+	return e
+}
+
+// lead has a shard begin with a leader that remembers nothing.
+func (s *engineShard) lead() {
+	s.leader = engine.NewLeader(engine.LeaderTerm{Began: store.TimeOf(time.Now()), Before: s.store.Applied().Time}, task.DefaultLimits())
+}
+
+// round runs a call in a round of its own. The caller holds the lock.
+func (e *engines) round(shard uint32, call func(r *engine.Round) error) error {
+	s := e.shards[shard]
+	s.index++
+	now := store.TimeOf(time.Now())
+	tx := s.store.Begin(now, s.index)
+	defer tx.Close()
+	r := s.leader.Begin(tx)
+	err := call(r)
+	r.Seal()
+	if applied := s.store.Apply(store.Position{Index: s.index, Term: 1, Time: now}, tx.Seal(nil)); applied != nil {
+		e.t.Fatal(applied)
+	}
+	return err
+}
+
+// call is a call of the control plane to a shard, which may be lost, or its answer.
+func (e *engines) call(shard uint32, fn func(r *engine.Round) error) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.shards[shard].down || !e.well && e.rng.IntN(8) == 0 {
+		return errNoAnswer
+	}
+	err := e.round(shard, fn)
+	if err == nil && !e.well && e.rng.IntN(8) == 0 {
+		return errNoAnswer
+	}
+	return err
+}
+
+func (e *engines) CopyQueues(_ context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error {
+	return e.call(shard, func(r *engine.Round) error {
+		for name, c := range configs {
+			engine.PutQueue(r, ns, name, c)
+		}
+		return nil
+	})
+}
+
+func (e *engines) DropQueue(_ context.Context, shard uint32, ns, name string) error {
+	return e.call(shard, func(r *engine.Round) error { return engine.DropQueue(r, ns, name) })
+}
+
+func (e *engines) Spaces(_ context.Context, shard uint32, names []task.SpaceName) (out []task.Space, err error) {
+	err = e.call(shard, func(r *engine.Round) error {
+		for _, name := range names {
+			out = append(out, engine.Space(r, name))
+		}
+		return nil
+	})
+	return out, err
+}
+
+func (e *engines) PutShare(_ context.Context, shard uint32, name task.SpaceName, to task.Share) (out task.Space, err error) {
+	e.mu.Lock()
+	if !e.well && e.rng.IntN(3) == 0 {
+		e.late = append(e.late, lateQueueShare{shard, name, to, time.Now().Add(queues.RetireEvery / 2)})
+	}
+	e.mu.Unlock()
+	err = e.call(shard, func(r *engine.Round) error {
+		out = engine.PutShare(r, name, to)
+		return nil
+	})
+	return out, err
+}
+
+// deliver delivers one of the shares that were on their way.
+func (e *engines) deliver() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.late) == 0 {
+		return
+	}
+	i := e.rng.IntN(len(e.late))
+	c := e.late[i]
+	e.late = append(e.late[:i], e.late[i+1:]...)
+	if time.Now().Before(c.until) {
+		_ = e.round(c.shard, func(r *engine.Round) error {
+			engine.PutShare(r, c.name, c.to)
+			return nil
+		})
+	}
+}
+
+func (e *engines) EraseNamespace(context.Context, uint32, string) error { return nil }
+
+func (e *engines) CopyWatches(context.Context, uint32, map[string]task.Watch) error { return nil }
+
+func (e *engines) CheckKeys(context.Context, uint32, string, string) error { return nil }
+
+func (e *engines) KeysUntil(context.Context, uint32, string, string) (store.Time, error) {
+	return 0, nil
+}
+
+func (e *engines) HoldsUnique(context.Context, uint32, string, string, task.SlotSet) (bool, error) {
+	return false, nil
+}
+
+func (e *engines) OnceUntil(context.Context, uint32, string, string, task.SlotSet) (store.Time, error) {
+	return 0, nil
+}
+
+// enqueue gives a task to a shard, if it takes any, and reports whether it was refused because the queue is full.
+func (e *engines) enqueue(shard uint32) (full bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	spec := task.Spec{Queue: "a", Type: "t", Key: fmt.Sprint("k", e.rng.IntN(100))}
+	spec.Fill()
+	err := e.round(shard, func(r *engine.Round) error {
+		_, err := engine.Enqueue(r, &engine.NewTask{Spec: spec, Namespace: "default", ID: task.NewID(shard, time.Now().UnixMilli(), e.rng.Uint64())})
+		return err
+	})
+	return errors.Is(err, task.ErrQueueFull)
+}
+
+// claim claims up to most tasks in a shard, each of which runs for some time, and returns how many.
+func (e *engines) claim(shard uint32, most int, took func() time.Duration) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.shards[shard]
+	if s.down {
+		return 0
+	}
+	var got []engine.Claimed
+	_ = e.round(shard, func(r *engine.Round) error {
+		got, _ = engine.ClaimTasks(r, &engine.ClaimRequest{Namespace: "default", Queues: []engine.Share{{Queue: "a"}}, Max: most, MaxBytes: 1 << 20,
+			Lease: time.Hour, Entropy: e.rng.Uint64()})
+		return nil
+	})
+	for _, c := range got {
+		s.runs = append(s.runs, running{c.ID, c.Token, time.Now().Add(took())})
+	}
+	return len(got)
+}
+
+// end ends the tasks whose time is over.
+func (e *engines) end() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for shard := range uint32(len(e.shards)) {
+		s := e.shards[shard+1]
+		var left []running
+		for _, t := range s.runs {
+			if s.down || time.Now().Before(t.ends) {
+				left = append(left, t)
+			} else if err := e.round(shard+1, func(r *engine.Round) error {
+				_, err := engine.Ack(r, engine.Hold{Namespace: "default", ID: t.id, Token: t.token}, schema.Result{})
+				return err
+			}); err != nil {
+				e.t.Errorf("task %s can't end: %v", t.id, err)
+			} else {
+				s.done++
+			}
+		}
+		s.runs = left
+	}
+}
+
+// sum returns how many tasks run and how many wait in all shards.
+func (e *engines) sum() (runs int, waits int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for shard := range uint32(len(e.shards)) {
+		runs += len(e.shards[shard+1].runs)
+		_ = e.round(shard+1, func(r *engine.Round) error {
+			waits += engine.Space(r, task.SpaceName{Namespace: "default", Queue: "a"}).Use.Backlog
+			return nil
+		})
+	}
+	return runs, waits
+}
+
+// tightest is the highest of the limits that may be in force: the last one that is set for sure, and those that somebody has tried to set since.
+type tightest struct{ most int64 }
+
+func (l *tightest) try(n int64) { l.most = max(l.most, task.Quotas{Backlog: n}.Whole().Backlog) }
+func (l *tightest) set(n int64) { l.most = task.Quotas{Backlog: n}.Whole().Backlog }
+
+// TestLimitsOfSpreadQueues runs a queue over shards with the engine in each, while it is spread over others and back, its limits change, leaders change,
+// and calls, answers and whole shards are lost. No task begins, and none is accepted, beyond the limits of the queue. In the end, with a limit below
+// the number of shards, each shard's tasks make progress.
+func TestLimitsOfSpreadQueues(t *testing.T) {
+	var all modelCounts
+	for seed := range seeds(9) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) { limitsModel(t, w, rand.New(rand.NewPCG(seed, 5)), &all) })
+		})
+	}
+	if all.began < 60 || all.accepted < 60 || all.full < 30 || all.spread < 5 {
+		t.Errorf("the model does too little: %+v", all)
+	}
+}
+
+// modelCounts counts what the models did.
+type modelCounts struct {
+	began, accepted, full int // tasks
+	spread                int // how often a queue was spread, while calls were lost
+}
+
+func limitsModel(t *testing.T, w *world, rng *rand.Rand, all *modelCounts) {
+	const shards = 4
+	w.open(shards)
+	e := newEngines(t, rand.New(rand.NewPCG(rng.Uint64(), 1)), shards)
+	replicas := []*systemReplica{w.newReplicaOver(e), w.newReplicaOver(e)}
+	replicas[0].lead()
+	var runs, waits tightest
+	set := func(running, length int64) bool {
+		runs.try(running)
+		waits.try(length)
+		_, err := w.leader.control.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error {
+			c.Settings.MaxRunning, c.Settings.MaxLength = int(running), length
+			return nil
+		})
+		if err == nil {
+			runs.set(running)
+			waits.set(length)
+		}
+		return err == nil
+	}
+	spread := func(n int) error {
+		_, err := w.leader.control.Queues.Spread(bg, task.Author{}, "default", "a", queues.SpreadTarget{Shards: pick(rng, shards, n)})
+		return err
+	}
+	took := func() time.Duration { return time.Duration(rng.IntN(12_000)) * time.Millisecond }
+	if !set(3, 20) {
+		t.Fatal("the limits can't be set")
+	}
+	e.be(false)
+	for step := range 700 {
+		shard := uint32(rng.IntN(shards)) + 1
+		switch rng.IntN(40) {
+		case 0:
+			replicas[rng.IntN(2)].lead()
+		case 1:
+			e.toggle(shard)
+		case 2:
+			e.toggle(0)
+		case 3, 4:
+			if spread(1+rng.IntN(shards)) == nil {
+				all.spread++
+			}
+		case 5:
+			set([]int64{0, 1, 2, 3, 5, 9}[rng.IntN(6)], []int64{0, 1, 5, 20}[rng.IntN(4)])
+		case 6, 7, 8:
+			e.deliver()
+		case 9, 10, 11:
+			pass(time.Duration(rng.IntN(2000)) * time.Millisecond)
+		case 12:
+			pass(time.Duration(rng.IntN(90)) * time.Second)
+		case 13, 14, 15, 16, 17, 18, 19, 20:
+			before, _ := e.sum()
+			n := e.claim(shard, 1+rng.IntN(4), took)
+			if all.began += n; n > 0 && int64(before+n) > runs.most {
+				t.Fatalf("step %d: %d tasks run, and %d more began in shard %d, want at most %d", step, before, n, shard, runs.most)
+			}
+		default:
+			_, before := e.sum()
+			if e.isDown(shard) {
+				continue
+			}
+			if e.enqueue(shard) {
+				all.full++
+			}
+			if _, after := e.sum(); after > before {
+				if all.accepted++; after > waits.most {
+					t.Fatalf("step %d: %d tasks wait, and one more was accepted in shard %d, want at most %d", step, before, shard, waits.most)
+				}
+			}
+		}
+		e.end()
+		synctest.Wait()
+	}
+	everyShardProgresses(t, e, set, func() error { return spread(shards) })
+}
+
+// everyShardProgresses ends the faults, and lets a queue over all shards run one task at a time.
+func everyShardProgresses(t *testing.T, e *engines, set func(running, length int64) bool, spread func() error) {
+	e.be(true)
+	pass(2 * time.Minute)
+	e.end()
+	if err := spread(); err != nil {
+		t.Fatalf("without faults, the queue can't be spread: %v", err)
+	}
+	if !set(1, 40) {
+		t.Fatal("without faults, the limits can't be set")
+	}
+	was := map[uint32]int{}
+	for shard := range e.shards {
+		was[shard] = e.shards[shard].done
+	}
+	for range 4 * 60 * 4 {
+		for shard := range uint32(len(e.shards)) {
+			e.enqueue(shard + 1)
+			e.claim(shard+1, 1, func() time.Duration { return 2 * time.Second })
+		}
+		if runs, waits := e.sum(); runs > 1 || waits > 40 {
+			t.Fatalf("%d tasks run and %d wait, want at most one and 40", runs, waits)
+		}
+		pass(250 * time.Millisecond)
+		e.end()
+	}
+	for shard, s := range e.shards {
+		if s.done-was[shard] < 3 {
+			t.Errorf("in four minutes, shard %d ended %d tasks", shard, s.done-was[shard])
+		}
+	}
+}
+
+// pick returns n of the shards.
+func pick(rng *rand.Rand, shards, n int) (some []uint32) {
+	for _, i := range rng.Perm(shards)[:n] {
+		some = append(some, uint32(i)+1)
+	}
+	return some
+}
+
+// be ends all faults, or lets calls be lost again.
+func (e *engines) be(well bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.well = well; well {
+		e.late = nil
+		for _, s := range e.shards {
+			s.down = false
+		}
+	}
+}
+
+// toggle takes a shard down, or brings it back with a new leader; 0: brings all back.
+func (e *engines) toggle(shard uint32) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for n, s := range e.shards {
+		if n == shard || shard == 0 {
+			if s.down = !s.down && shard != 0; !s.down {
+				s.lead()
+			}
+		}
+	}
+}
+
+func (e *engines) isDown(shard uint32) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.shards[shard].down
+}
+
+// After a recovery, nothing is known of what shards may use of a queue's limits.
+func TestRecoveredLimits(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		e := newEngines(t, rand.New(rand.NewPCG(1, 1)), 2)
+		w.open(2)
+		replica := w.newReplicaOver(e)
+		replica.lead()
+		_, err := replica.control.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error { c.Settings.MaxRunning = 3; return nil })
+		must(t, err)
+		_, err = replica.control.Queues.Spread(bg, task.Author{}, "default", "a", queues.SpreadTarget{Parts: 2})
+		must(t, err)
+		row := func() string { return string(w.Get(system.Key(system.DivisionTable, "default", "a"))) }
+		if got := row(); !strings.Contains(got, `"shard":1`) || !strings.Contains(got, `"shard":2`) {
+			t.Fatalf("the limits of a spread queue are divided as %s", got)
+		}
+		must(t, replica.Update(bg, func(tx *store.Tx) error { return Recovered(tx, 1, map[uint32]uint64{}, nil) }))
+		if got := row(); got == "" || strings.Contains(got, `"shard"`) {
+			t.Errorf("after a recovery the row is %s", got)
+		}
+	})
+}

@@ -1,0 +1,178 @@
+package quotas
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// putQueue writes the row of a queue.
+func (w *world) putQueue(name string, moved uint64, limits task.Quotas, parts ...queues.Part) {
+	w.T.Helper()
+	s := task.DefaultSettings()
+	s.MaxLength, s.MaxRunning = limits.Backlog, int(limits.Running)
+	w.Put(system.Key(system.QueueTable, "default", name), system.EncodeRow(struct {
+		Shard  uint32        `json:"shard"`
+		Parts  []queues.Part `json:"parts"`
+		Moved  uint64        `json:"moved"`
+		Config []byte        `json:"config"`
+	}{1, parts, moved, task.QueueConfig{Version: 7, Settings: s}.Encode()}))
+}
+
+// change runs a function in a round.
+func (w *world) change(fn func(tx *store.Tx) error) {
+	w.T.Helper()
+	must(w.T, w.replica.Update(bg, fn))
+}
+
+// ofQueues describes the queues whose limits are divided: what each of their shards may use at most, and which of them drain.
+func (w *world) ofQueues() (out string) {
+	w.T.Helper()
+	all, err := w.divider.divisions(bg)
+	must(w.T, err)
+	for _, d := range all {
+		out += fmt.Sprintf("%s %d/%d:", d.name.Queue, d.quotas.Backlog, d.quotas.Running)
+		for i := range d.parts {
+			most := fmt.Sprint(d.parts[i].Most.Running)
+			if d.parts[i].Most == task.Unlimited {
+				most = "all"
+			}
+			out += fmt.Sprintf(" %d=%s", d.parts[i].Shard, most)
+			if d.parts[i].drains {
+				out += " drains"
+			}
+		}
+		out += "; "
+	}
+	return out
+}
+
+// The limits of a queue are divided among its own shards, once it has limits and slots of it have moved. A shard that is new begins with nothing, the one
+// that had the whole queue with all, and where nothing is known each may use all.
+func TestDivisionsOfQueues(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, w *world) {
+		const half = task.SlotSet(1<<32 - 1)
+		limits := task.Quotas{Backlog: 50, Running: 3}
+		parts := []queues.Part{{Shard: 1, Slots: half, Next: half}, {Shard: 4, Slots: ^half, Next: ^half}, {Shard: 2, Left: half}}
+		w.putQueue("a", 7, limits, parts...)
+		w.putQueue("whole", 0, limits)
+		w.putQueue("free", 7, task.Quotas{}, parts...)
+		expect := func(when, want string) {
+			t.Helper()
+			if got := w.ofQueues(); got != want {
+				t.Errorf("%s: %q, want %q", when, got, want)
+			}
+		}
+		divided := func(name string, whole uint32) {
+			t.Helper()
+			w.change(func(tx *store.Tx) error { Divided(tx, "default", name, whole); return nil })
+		}
+		expect("before they are noted", "")
+		divided("free", 0)
+		divided("whole", 0)
+		divided("gone", 1)
+		expect("without limits, or in one shard, or deleted", "")
+		divided("a", 0)
+		expect("nothing is known", "a 50/3: 2=all drains 1=all 4=all; ")
+		w.change(func(tx *store.Tx) error { ForgetQueue(tx, "default", "a"); return nil })
+		expect("forgotten", "")
+		divided("a", 1)
+		divided("a", 0)
+		expect("shard 1 had all", "a 50/3: 2=0 drains 1=all 4=0; ")
+		w.Put(divisionKey(task.SpaceName{Namespace: "default", Queue: "a"}), system.EncodeRow(divisionRow{Parts: []divisionPart{
+			{Shard: 4, Version: 2, Most: task.Amounts{Running: 2}}, {Shard: 5, Version: 2, Most: task.Amounts{Running: 1}}}}))
+		expect("a part has gone, and others are new", "a 50/3: 2=0 drains 1=0 4=2; ")
+		w.change(Reconcile)
+		expect("after a recovery", "a 50/3: 2=all drains 1=all 4=all; ")
+		if w.Get(divisionKey(task.SpaceName{Namespace: "default", Queue: "free"})) != nil {
+			t.Error("after a recovery there is a row of a queue without limits")
+		}
+		for name, want := range map[string]error{"a": nil, "free": task.ErrNotFound, "whole": task.ErrNotFound, "gone": task.ErrNotFound} {
+			d := newDivision(task.SpaceName{Namespace: "default", Queue: name}, limits, []uint32{1}, divisionRow{})
+			var err error
+			w.change(func(tx *store.Tx) error { err = d.mayChange(tx); return nil })
+			if !errors.Is(err, want) {
+				t.Errorf("the division of queue %q may change: %v, want %v", name, err, want)
+			}
+		}
+	})
+}
+
+// A row that can't be read is reported.
+func TestDamagedDivisionsOfQueues(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, w *world) {
+		key := divisionKey(task.SpaceName{Namespace: "default", Queue: "a"})
+		w.putQueue("a", 7, task.Quotas{Running: 1}, queues.Part{Shard: 1, Slots: task.AllSlots, Next: task.AllSlots})
+		w.change(func(tx *store.Tx) error { Divided(tx, "default", "a", 0); return nil })
+		for _, damaged := range [][]byte{key, system.Key(system.QueueTable, "default", "a")} {
+			was := w.Get(damaged)
+			w.Damage(damaged)
+			if _, err := w.divider.divisions(bg); err == nil {
+				t.Errorf("the damaged row %q was read", damaged)
+			}
+			if err := w.divider.DivideQueue(bg, "default", "a"); err == nil {
+				t.Errorf("with the damaged row %q, limits were divided", damaged)
+			}
+			w.Put(damaged, was)
+		}
+		w.Damage(system.Key(system.QueueTable, "default", "a"))
+		if err := w.replica.Update(bg, Reconcile); err == nil {
+			t.Error("a damaged row was reconciled")
+		}
+	})
+}
+
+// A queue is deleted, made again under its name, and spread from another shard. What was asked or divided of the first one does not count for the second.
+func TestDivisionsOfAnEarlierQueue(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, w *world) {
+		const half = task.SlotSet(1<<32 - 1)
+		name := task.SpaceName{Namespace: "default", Queue: "a"}
+		row := func() string { return string(w.Get(divisionKey(name))) }
+		parts := []queues.Part{{Shard: 1, Slots: half, Next: half}, {Shard: 2, Slots: ^half, Next: ^half}}
+		again := func(whole uint32) {
+			w.change(func(tx *store.Tx) error {
+				ForgetQueue(tx, "default", "a")
+				Divided(tx, "default", "a", whole)
+				return nil
+			})
+		}
+		w.putQueue("a", 7, task.Quotas{Running: 3}, parts...)
+		for _, whole := range []uint32{0, 1} {
+			again(whole)
+			all, err := w.divider.divisions(bg)
+			must(t, err)
+			var asking asking
+			w.divider.askAll(bg, &asking, all)
+			to, err := w.divider.division(bg, name)
+			must(t, err)
+			if all[0].answers(bg, to); !to.parts[0].known || !to.parts[1].known {
+				t.Errorf("shards of a queue that was in shard %d have answered, and do not count", whole)
+			}
+			again(whole)
+			to, err = w.divider.division(bg, name)
+			must(t, err)
+			if all[0].answers(bg, to); to.parts[0].known || to.parts[1].known {
+				t.Errorf("shards of a queue that was in shard %d have answered about an earlier one, which counts", whole)
+			}
+			for third, want := range map[uint32]string{0: `"parts":null`, 2: `"parts":[{"shard":2,"version":0`} {
+				again(whole)
+				w.setOnAsk(func(context.Context, uint32) error {
+					w.setOnAsk(nil)
+					again(third)
+					return nil
+				})
+				err := w.divider.DivideQueue(bg, "default", "a")
+				if got := row(); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(got, want) || strings.Contains(got, `"shard":1`) {
+					t.Errorf("a division of an earlier queue ended with %v, and left the row %s", err, got)
+				}
+			}
+		}
+	})
+}
