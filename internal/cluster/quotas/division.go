@@ -357,6 +357,10 @@ func (d *division) safeShares(want []task.Amounts) []task.Amounts {
 			}
 		}
 	}
+	whole := d.quotas.Whole()
+	for f, all := range whole.Each() {
+		d.leaveUsed(to, *all, f)
+	}
 	return to
 }
 

@@ -129,6 +129,26 @@ func TestDamagedDivisionsOfQueues(t *testing.T) {
 	})
 }
 
+// While shards use more than a limit that was lowered, no other gets a share beside what they use.
+func TestNothingBeginsBeyondALoweredLimit(t *testing.T) {
+	for use, want := range map[[3]int64]string{{0, 2, 1}: "[0 1 1]", {0, 4, 1}: "[0 1 0]", {1, 1, 1}: "[1 1 1]", {0, 0, 0}: "[1 1 1]", {0, 3, 0}: "[0 1 0]"} {
+		d := parting(3, [2]int64{use[0], 9}, [2]int64{use[1], 9}, [2]int64{use[2], 9})
+		wants := make([]task.Amounts, 3)
+		for i := range wants {
+			wants[i] = task.Amounts{Backlog: task.NoLimit, Bytes: task.NoLimit, Running: 1}
+			d.parts[i].Most = task.Unlimited
+			d.parts[i].Most.Running = max(use[i], 5)
+		}
+		var got []int64
+		for _, to := range d.safeShares(wants) {
+			got = append(got, to.Running)
+		}
+		if fmt.Sprint(got) != want {
+			t.Errorf("shards that run %v of 3 are sent the shares %v, want %s", use, got, want)
+		}
+	}
+}
+
 // A queue is deleted, made again under its name, and spread from another shard. What was asked or divided of the first one does not count for the second.
 func TestDivisionsOfAnEarlierQueue(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, w *world) {

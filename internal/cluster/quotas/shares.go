@@ -53,6 +53,23 @@ func (d *division) shareOut() []task.Amounts {
 	return want
 }
 
+// leaveUsed lowers the shares that nothing is left for, since shards use more than their shares: the whole has been lowered, and nothing may begin
+// before so much has ended.
+func (d *division) leaveUsed(want []task.Amounts, whole int64, f int) {
+	taken := int64(0)
+	takes := func(i int) int64 { return min(max(*want[i].Each()[f], *d.parts[i].space.Use.Each()[f]), task.MaxQuota) }
+	for i := range want {
+		taken += takes(i)
+	}
+	for i := range want {
+		if to := want[i].Each()[f]; whole != task.NoLimit && d.parts[i].known && taken > whole {
+			taken -= takes(i)
+			*to = min(*to, max(whole-taken, 0))
+			taken += takes(i)
+		}
+	}
+}
+
 // byUse gives each shard what it uses. Half of the remainder is divided evenly, so that an idle queue has room when it wakes up, half in
 // proportion to use. If more is used than there is, all get less, in proportion.
 func (d *division) byUse(holders []int, budget int64, f int) []int64 {
