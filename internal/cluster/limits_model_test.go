@@ -22,7 +22,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// engines is data shards without Raft: each is an engine over a store in memory. Calls to them, and their answers, are lost, and shares come late.
+// engines is data shards without Raft: each is an engine over a store in memory. Calls to them, and their answers, are lost or late.
 type engines struct {
 	t testing.TB
 
@@ -93,22 +93,38 @@ func (e *engines) round(shard uint32, call func(r *engine.Round) error) error {
 	return err
 }
 
-// call is a call of the control plane to a shard, which may be lost, or its answer.
-func (e *engines) call(shard uint32, fn func(r *engine.Round) error) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.shards[shard].down || !e.well && e.rng.IntN(8) == 0 {
+// call is a call of the control plane to a shard, which may be lost or come late, or its answer.
+func (e *engines) call(ctx context.Context, shard uint32, fn func(r *engine.Round) error) error {
+	if !e.transmit(ctx) {
 		return errNoAnswer
 	}
-	err := e.round(shard, fn)
-	if err == nil && !e.well && e.rng.IntN(8) == 0 {
+	e.mu.Lock()
+	down := e.shards[shard].down
+	var err error
+	if !down {
+		err = e.round(shard, fn)
+	}
+	e.mu.Unlock()
+	if down || !e.transmit(ctx) {
 		return errNoAnswer
 	}
 	return err
 }
 
-func (e *engines) CopyQueues(_ context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error {
-	return e.call(shard, func(r *engine.Round) error {
+// transmit reports whether something arrives, at once or late, while its caller waits.
+func (e *engines) transmit(ctx context.Context) bool {
+	e.mu.Lock()
+	lost, late := !e.well && e.rng.IntN(8) == 0, time.Duration(0)
+	if !e.well && e.rng.IntN(8) == 0 {
+		late = time.Duration(e.rng.IntN(2500)) * time.Millisecond
+	}
+	e.mu.Unlock()
+	system.Sleep(ctx, late)
+	return !lost && ctx.Err() == nil
+}
+
+func (e *engines) CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error {
+	return e.call(ctx, shard, func(r *engine.Round) error {
 		for name, c := range configs {
 			engine.PutQueue(r, ns, name, c)
 		}
@@ -116,12 +132,12 @@ func (e *engines) CopyQueues(_ context.Context, shard uint32, ns string, configs
 	})
 }
 
-func (e *engines) DropQueue(_ context.Context, shard uint32, ns, name string) error {
-	return e.call(shard, func(r *engine.Round) error { return engine.DropQueue(r, ns, name) })
+func (e *engines) DropQueue(ctx context.Context, shard uint32, ns, name string) error {
+	return e.call(ctx, shard, func(r *engine.Round) error { return engine.DropQueue(r, ns, name) })
 }
 
-func (e *engines) Spaces(_ context.Context, shard uint32, names []task.SpaceName) (out []task.Space, err error) {
-	err = e.call(shard, func(r *engine.Round) error {
+func (e *engines) Spaces(ctx context.Context, shard uint32, names []task.SpaceName) (out []task.Space, err error) {
+	err = e.call(ctx, shard, func(r *engine.Round) error {
 		for _, name := range names {
 			out = append(out, engine.Space(r, name))
 		}
@@ -130,13 +146,13 @@ func (e *engines) Spaces(_ context.Context, shard uint32, names []task.SpaceName
 	return out, err
 }
 
-func (e *engines) PutShare(_ context.Context, shard uint32, name task.SpaceName, to task.Share) (out task.Space, err error) {
+func (e *engines) PutShare(ctx context.Context, shard uint32, name task.SpaceName, to task.Share) (out task.Space, err error) {
 	e.mu.Lock()
 	if !e.well && e.rng.IntN(3) == 0 {
 		e.late = append(e.late, lateQueueShare{shard, name, to, time.Now().Add(queues.RetireEvery / 2)})
 	}
 	e.mu.Unlock()
-	err = e.call(shard, func(r *engine.Round) error {
+	err = e.call(ctx, shard, func(r *engine.Round) error {
 		out = engine.PutShare(r, name, to)
 		return nil
 	})
