@@ -115,7 +115,7 @@ func (e *engines) call(ctx context.Context, shard uint32, fn func(r *engine.Roun
 func (e *engines) transmit(ctx context.Context) bool {
 	e.mu.Lock()
 	lost, late := !e.well && e.rng.IntN(8) == 0, time.Duration(0)
-	if !e.well && e.rng.IntN(8) == 0 {
+	if !e.well && e.rng.IntN(20) == 0 {
 		late = time.Duration(e.rng.IntN(2500)) * time.Millisecond
 	}
 	e.mu.Unlock()
@@ -276,7 +276,7 @@ func (l *tightest) set(n int64) { l.most = task.Quotas{Backlog: n}.Whole().Backl
 // the number of shards, each shard's tasks make progress.
 func TestLimitsOfSpreadQueues(t *testing.T) {
 	var all modelCounts
-	for seed := range seeds(9) {
+	for seed := range seeds(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) { limitsModel(t, w, rand.New(rand.NewPCG(seed, 5)), &all) })
 		})

@@ -76,7 +76,7 @@ func TestNewPartHasNoShare(t *testing.T) {
 		w := NewWorld(t)
 		s := task.DefaultSettings()
 		s.MaxLength, s.MaxRunning = c.length, c.running
-		w.Configure("a", task.QueueConfig{Settings: s, Divided: true})
+		w.Configure("a", task.QueueConfig{Settings: s, Divided: true, Moved: 5})
 		for range 2 {
 			if _, err := w.Enqueue(task.Spec{Queue: "a", Type: "t"}); errors.Is(err, task.ErrQueueFull) != c.full {
 				t.Errorf("max_length %d: Enqueue = %v", c.length, err)
@@ -86,13 +86,16 @@ func TestNewPartHasNoShare(t *testing.T) {
 		if got := w.Claim(claim); len(got) != c.runs {
 			t.Errorf("max_running %d: %d tasks run, want %d", c.running, len(got), c.runs)
 		}
-		for version := range uint64(2) {
+		for i, share := range []task.Share{{Version: 6, Moved: 4}, {Version: 7, Moved: 5}, {Version: 6, Moved: 5}} {
+			share.Amounts = task.Amounts{Backlog: 9, Running: []int64{3, 1, 2}[i]}
 			w.Round(func(r *Round) {
-				PutShare(r, task.SpaceName{Namespace: "default", Queue: "a"}, task.Share{Version: 7 - version, Amounts: task.Amounts{Backlog: 9, Running: 1 + int64(version)}})
+				if got := PutShare(r, task.SpaceName{Namespace: "default", Queue: "a"}, share); i == 0 && got.Share.Version != 0 {
+					t.Errorf("a share from before the last move was taken: %+v", got.Share)
+				}
 			})
 		}
 		if got := w.Claim(claim); c.running != 0 && len(got) != 1 {
-			t.Errorf("with a share of 1, and an older one of 2 that came late, %d tasks run", len(got))
+			t.Errorf("with a share of 1, an older one of 2 that came late, and one of 3 from before the last move, %d tasks run", len(got))
 		}
 		if err := w.Check(); err != nil {
 			t.Error(err)

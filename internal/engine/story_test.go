@@ -3,6 +3,7 @@ package engine_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -424,6 +425,9 @@ func (s *story) shareStep(d *datadriven.TestData) string {
 	}
 	i, err := engine.Run(s.World, func(r *engine.Round) (task.Space, error) {
 		of := task.SpaceName{Namespace: "default", Queue: arg(d, "queue")}
+		if of.Queue != "" {
+			share.Moved = math.MaxUint64
+		}
 		if sets {
 			return engine.PutShare(r, of, share), nil
 		}

@@ -51,6 +51,7 @@ func (p *shardPart) holds() bool { return p.known && (p.space.Queues > 0 || p.jo
 // division is the quotas of a namespace, or the limits of a queue, and the state of the shards.
 type division struct {
 	name   task.SpaceName
+	moved  uint64 // of the queue
 	quotas task.Quotas
 	parts  []shardPart
 	row    divisionRow // as last written
@@ -261,7 +262,7 @@ func (s *Divider) sendShares(ctx context.Context, d *division, of func(p *shardP
 			continue
 		}
 		if to, is := of(p, i); is {
-			shares[i], some = &task.Share{Amounts: to}, true
+			shares[i], some = &task.Share{Moved: d.moved, Amounts: to}, true
 			p.Most, p.Sent = most(p.Most, to), most(p.Sent, to)
 		}
 	}
@@ -302,9 +303,13 @@ func (s *Divider) sendShares(ctx context.Context, d *division, of func(p *shardP
 		p := &d.parts[i]
 		p.Version, shares[i].Version = version, version
 		space, err := s.shards.PutShare(ctx, p.Shard, d.name, *shares[i])
-		if errs[i] = err; err == nil {
-			p.space = space
-			p.updateMost()
+		if errs[i] = err; err != nil {
+			return
+		}
+		p.space = space
+		p.updateMost()
+		if space.Share.Version < version {
+			errs[i] = fmt.Errorf("shard %d did not take its share, since its copy of the queue is from another move", p.Shard)
 		}
 	})
 	return errs, nil

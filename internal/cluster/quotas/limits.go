@@ -110,6 +110,7 @@ func divisionOfQueue(r store.Reader, name task.SpaceName) (*division, error) {
 		return nil, err
 	}
 	d := newDivision(name, q.Limits(), q.Shards(), row)
+	d.moved = q.Moved
 	for i := range d.parts {
 		p := &d.parts[i]
 		p.drains = q.Drains(p.Shard)

@@ -196,3 +196,19 @@ func TestDivisionsOfAnEarlierQueue(t *testing.T) {
 		}
 	})
 }
+
+// A shard whose copy is of a later move takes no share, which is an error, and nobody counts on it.
+func TestSharesFromBeforeAMove(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, w *world) {
+		const half = task.SlotSet(1<<32 - 1)
+		parts := []queues.Part{{Shard: 1, Slots: half, Next: half}, {Shard: 2, Slots: ^half, Next: ^half}}
+		w.putQueue("a", 7, task.Quotas{Running: 3}, parts...)
+		w.change(func(tx *store.Tx) error { Divided(tx, "default", "a", 0); return nil })
+		w.moved = 8
+		if err := w.divider.DivideQueue(bg, "default", "a"); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), "shard 1 did not take its share") {
+			t.Errorf("a division from before a move: %v", err)
+		}
+		w.putQueue("a", 8, task.Quotas{Running: 3}, parts...)
+		must(t, w.divider.DivideQueue(bg, "default", "a"))
+	})
+}

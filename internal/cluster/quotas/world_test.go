@@ -36,6 +36,7 @@ type world struct {
 	asked   int              // calls of Spaces
 	put     []uint32         // shards of calls of PutShare
 	onAsk   func(ctx context.Context, shard uint32) error
+	moved   uint64 // shards take no share of a queue from before this move
 	onPut   func(ctx context.Context, shard uint32) error
 }
 
@@ -236,7 +237,7 @@ func (w *world) PutShare(ctx context.Context, shard uint32, name task.SpaceName,
 		return task.Space{}, err
 	}
 	s := w.space(shard, name.Namespace)
-	if s.Share.Version < to.Version {
+	if s.Share.Version < to.Version && (name.Queue == "" || to.Moved >= w.moved) {
 		s.Share = to
 	}
 	return *s, w.loses[shard]

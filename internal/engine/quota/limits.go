@@ -44,9 +44,10 @@ func (l *Limits) Follow(tx *store.Tx, hadWhole bool) {
 	}
 }
 
-// SetShare replaces the shard's share, unless the present one is as new, or the limits are not divided.
+// SetShare replaces the shard's share, unless the present one is as new, or the limits are not divided. Slots have not moved since the share was
+// made: otherwise the shard may have dropped the queue meanwhile, and its part of a later queue begins with nothing.
 func (l *Limits) SetShare(tx *store.Tx, to task.Share) (changed bool) {
-	if !l.config.Divided || l.share.Version >= to.Version {
+	if !l.config.Divided || l.share.Version >= to.Version || l.config.Moved > to.Moved {
 		return false
 	}
 	l.set(tx, to)
@@ -54,6 +55,7 @@ func (l *Limits) SetShare(tx *store.Tx, to task.Share) (changed bool) {
 }
 
 func (l *Limits) set(tx *store.Tx, to task.Share) {
+	to.Moved = 0
 	l.share = to
 	tx.Set(l.key(), schema.EncodeShare(to))
 }
