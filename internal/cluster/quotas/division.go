@@ -188,27 +188,43 @@ func described(name task.SpaceName) string {
 
 // division reads how quotas or limits are divided; nil: there is no such namespace, or no such queue with limits that are divided.
 func (s *Divider) division(ctx context.Context, name task.SpaceName) (*division, error) {
-	return system.View(ctx, s.shard, func(r store.Reader) (*division, error) {
-		if name.Queue != "" {
-			return divisionOfQueue(r, name)
-		}
-		n, err := namespaces.Get(r, name.Namespace)
-		if errors.Is(err, task.ErrNotFound) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		settings, _, err := system.GetRow[system.Settings](r, system.SettingsKey)
-		if err != nil {
-			return nil, err
-		}
-		row, _, err := system.GetRow[divisionRow](r, divisionKey(name))
-		if err != nil || !n.Quotas.Tasks() && row.Parts == nil {
-			return nil, err
-		}
-		return newDivision(name, n.Quotas, system.DataShards(settings.DataShards), row), nil
-	})
+	return system.View(ctx, s.shard, func(r store.Reader) (*division, error) { return readDivision(r, name) })
+}
+
+func readDivision(r store.Reader, name task.SpaceName) (*division, error) {
+	if name.Queue != "" {
+		return divisionOfQueue(r, name)
+	}
+	n, err := namespaces.Get(r, name.Namespace)
+	if errors.Is(err, task.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	settings, _, err := system.GetRow[system.Settings](r, system.SettingsKey)
+	if err != nil {
+		return nil, err
+	}
+	row, _, err := system.GetRow[divisionRow](r, divisionKey(name))
+	if err != nil || !n.Quotas.Tasks() && row.Parts == nil {
+		return nil, err
+	}
+	return newDivision(name, n.Quotas, system.DataShards(settings.DataShards), row), nil
+}
+
+// checkCurrent returns an error if what is divided, or how it was divided last, is no longer what was read.
+func (d *division) checkCurrent(r store.Reader) error {
+	now, err := readDivision(r, d.name)
+	switch {
+	case err != nil:
+		return err
+	case now == nil:
+		return &task.Error{Code: task.CodeNotFound, Message: described(d.name) + " are no longer divided"}
+	case now.quotas != d.quotas || now.moved != d.moved || now.row.Since != d.row.Since || !slices.Equal(now.row.Parts, d.row.Parts):
+		return task.Unavailable(time.Second, "%s were changed or divided meanwhile", described(d.name))
+	}
+	return nil
 }
 
 func newDivision(name task.SpaceName, q task.Quotas, shards []uint32, row divisionRow) *division {
@@ -271,15 +287,10 @@ func (s *Divider) sendShares(ctx context.Context, d *division, of func(p *shardP
 	}
 	var version uint64
 	row, err := system.Update(ctx, s.shard, func(tx *store.Tx) (row divisionRow, err error) {
-		if row, _, err = system.GetRow[divisionRow](tx, divisionKey(d.name)); err != nil {
+		if err := d.checkCurrent(tx); err != nil {
 			return row, err
 		}
-		if row.Since != d.row.Since || !slices.Equal(row.Parts, d.row.Parts) {
-			return row, task.Unavailable(time.Second, "%s were divided anew meanwhile", described(d.name))
-		}
-		if err := d.mayChange(tx); err != nil {
-			return row, err
-		}
+		row.Since = d.row.Since
 		row.Parts, version = d.storedParts(), tx.NextSeq()
 		for i := range d.parts {
 			if shares[i] != nil {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
@@ -119,17 +118,4 @@ func divisionOfQueue(r store.Reader, name task.SpaceName) (*division, error) {
 		}
 	}
 	return d, nil
-}
-
-// mayChange returns an error if what is divided is gone.
-func (d *division) mayChange(r store.Reader) error {
-	if d.name.Queue == "" {
-		_, err := namespaces.Get(r, d.name.Namespace)
-		return err
-	}
-	q, _, _, err := queues.Get(r, d.name.Namespace, d.name.Queue)
-	if err == nil && q.Limits() == (task.Quotas{}) {
-		err = task.NotFound("queue", d.name.Queue)
-	}
-	return err
 }

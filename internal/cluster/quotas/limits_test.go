@@ -1,6 +1,7 @@
 package quotas
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -94,15 +95,51 @@ func TestDivisionsOfQueues(t *testing.T) {
 		if w.Get(divisionKey(task.SpaceName{Namespace: "default", Queue: "free"})) != nil {
 			t.Error("after a recovery there is a row of a queue without limits")
 		}
-		for name, want := range map[string]error{"a": nil, "free": task.ErrNotFound, "whole": task.ErrNotFound, "gone": task.ErrNotFound} {
-			d := newDivision(task.SpaceName{Namespace: "default", Queue: name}, limits, []uint32{1}, divisionRow{})
-			var err error
-			w.change(func(tx *store.Tx) error { err = d.mayChange(tx); return nil })
-			if !errors.Is(err, want) {
-				t.Errorf("the division of queue %q may change: %v, want %v", name, err, want)
-			}
-		}
 	})
+}
+
+// A division is written only while the limits, the parts of the queue, and the row are those that it began with: what it would allow by others may
+// have been given to another shard, or be more than the limits allow now.
+func TestDivisionsFromBeforeAChange(t *testing.T) {
+	const half = task.SlotSet(1<<32 - 1)
+	name := task.SpaceName{Namespace: "default", Queue: "a"}
+	parts := []queues.Part{{Shard: 1, Slots: half, Next: half}, {Shard: 2, Slots: ^half, Next: ^half}}
+	for what, change := range map[string]func(w *world){
+		"nothing":    func(*world) {},
+		"the limits": func(w *world) { w.putQueue("a", 7, task.Quotas{Running: 1}, parts...) },
+		"the move":   func(w *world) { w.putQueue("a", 8, task.Quotas{Running: 9}, parts...) },
+		"no limits":  func(w *world) { w.putQueue("a", 7, task.Quotas{}, parts...) },
+		"deleted": func(w *world) {
+			w.change(func(tx *store.Tx) error { tx.Delete(system.Key(system.QueueTable, "default", "a")); return nil })
+		},
+		"the row": func(w *world) {
+			w.Put(divisionKey(name), system.EncodeRow(divisionRow{Parts: []divisionPart{{Shard: 1, Version: 2, Most: task.Amounts{Running: 2}}}}))
+		},
+	} {
+		inBubble(t, 3, func(t *testing.T, w *world) {
+			w.putQueue("a", 7, task.Quotas{Running: 9}, parts...)
+			w.Put(divisionKey(name), system.EncodeRow(divisionRow{}))
+			var row []byte
+			w.setOnAsk(func(context.Context, uint32) error {
+				w.setOnAsk(nil)
+				change(w)
+				row = w.Get(divisionKey(name))
+				return nil
+			})
+			err := w.divider.DivideQueue(bg, "default", "a")
+			_, put := w.traffic()
+			want := task.ErrUnavailable
+			if what == "no limits" || what == "deleted" {
+				want = task.ErrNotFound
+			}
+			if stale := what != "nothing"; stale && (!errors.Is(err, want) || len(put) > 0 || !bytes.Equal(w.Get(divisionKey(name)), row)) {
+				t.Errorf("after a change of %s, a division from before ended with %v, sent shares to %v, and left the row %s", what, err, put,
+					w.Get(divisionKey(name)))
+			} else if !stale && (err != nil || len(put) == 0) {
+				t.Errorf("without a change, a division ended with %v, and sent shares to %v", err, put)
+			}
+		})
+	}
 }
 
 // A row that can't be read is reported.
