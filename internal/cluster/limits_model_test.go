@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -23,14 +24,18 @@ import (
 )
 
 // engines is data shards without Raft: each is an engine over a store in memory. Calls to them, and their answers, are lost or late.
+//
+// What happens to a call follows from the seed, the call, and the moment, and no two calls take the same time: so the order of goroutines does not
+// matter. A seed gives nearly the same run each time; a loop of the control plane that may read from either of two channels reads from any.
 type engines struct {
-	t testing.TB
+	t    testing.TB
+	seed uint64
+	rng  *rand.Rand // of the test's own goroutine
 
 	mu     sync.Mutex
-	rng    *rand.Rand
 	well   bool // nothing is lost
 	shards map[uint32]*engineShard
-	late   []lateQueueShare
+	trace  []string
 }
 
 type engineShard struct {
@@ -48,18 +53,10 @@ type running struct {
 	ends  time.Time
 }
 
-// lateQueueShare is a share that may still reach its shard.
-type lateQueueShare struct {
-	shard uint32
-	name  task.SpaceName
-	to    task.Share
-	until time.Time // when the call that sent it is long over
-}
-
 var errNoAnswer = task.Unavailable(0, "no answer")
 
-func newEngines(t testing.TB, rng *rand.Rand, n int) *engines {
-	e := &engines{t: t, rng: rng, well: true, shards: map[uint32]*engineShard{}}
+func newEngines(t testing.TB, seed uint64, n int) *engines {
+	e := &engines{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), well: true, shards: map[uint32]*engineShard{}}
 	for shard := range n {
 		s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem(), Fatal: func(err error) { t.Error(err) }})
 		if err != nil {
@@ -93,88 +90,107 @@ func (e *engines) round(shard uint32, call func(r *engine.Round) error) error {
 	return err
 }
 
-// call is a call of the control plane to a shard, which may be lost or come late, or its answer.
-func (e *engines) call(ctx context.Context, shard uint32, fn func(r *engine.Round) error) error {
-	if !e.transmit(ctx) {
+// fate is what happens to a call.
+type fate struct {
+	lost, unanswered bool
+	there, back      time.Duration // how long the call and its answer take
+	again            time.Duration // when it arrives a second time, after its caller has given up; 0: never
+}
+
+// fateOf decides what happens to a call that is made now.
+func (e *engines) fateOf(kind string, shard uint32) (f fate) {
+	h := fnv.New64a()
+	fmt.Fprint(h, kind, shard, time.Now().UnixNano())
+	rng := rand.New(rand.NewPCG(e.seed, h.Sum64()))
+	f.there, f.back = time.Duration(1+rng.IntN(1e6)), time.Duration(1+rng.IntN(1e6))
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.well {
+		return f
+	}
+	late := func(d *time.Duration) {
+		if rng.IntN(12) == 0 {
+			*d += time.Duration(rng.IntN(2.5e9))
+		}
+	}
+	f.lost, f.unanswered = rng.IntN(10) == 0, rng.IntN(10) == 0
+	late(&f.there)
+	late(&f.back)
+	if rng.IntN(3) == 0 {
+		f.again = time.Duration(rng.Int64N(int64(queues.RetireEvery / 2)))
+	}
+	return f
+}
+
+// call is a call of the control plane to a shard. again is what it does when it arrives again later; nil: it does not.
+func (e *engines) call(ctx context.Context, kind string, shard uint32, fn, again func(r *engine.Round) error) error {
+	f := e.fateOf(kind, shard)
+	if f.again != 0 && again != nil {
+		time.AfterFunc(f.again, func() { _ = e.arrive(kind+" again", shard, again) })
+	}
+	if system.Sleep(ctx, f.there); f.lost || ctx.Err() != nil {
 		return errNoAnswer
 	}
-	e.mu.Lock()
-	down := e.shards[shard].down
-	var err error
-	if !down {
-		err = e.round(shard, fn)
-	}
-	e.mu.Unlock()
-	if down || !e.transmit(ctx) {
+	err := e.arrive(kind, shard, fn)
+	if system.Sleep(ctx, f.back); f.unanswered || ctx.Err() != nil {
 		return errNoAnswer
 	}
 	return err
 }
 
-// transmit reports whether something arrives, at once or late, while its caller waits.
-func (e *engines) transmit(ctx context.Context) bool {
+// arrive runs a call in its shard, if that has a leader.
+func (e *engines) arrive(kind string, shard uint32, fn func(r *engine.Round) error) error {
 	e.mu.Lock()
-	lost, late := !e.well && e.rng.IntN(8) == 0, time.Duration(0)
-	if !e.well && e.rng.IntN(20) == 0 {
-		late = time.Duration(e.rng.IntN(2500)) * time.Millisecond
+	defer e.mu.Unlock()
+	if e.shards[shard].down {
+		return errNoAnswer
 	}
-	e.mu.Unlock()
-	system.Sleep(ctx, late)
-	return !lost && ctx.Err() == nil
+	err := e.round(shard, fn)
+	e.note("%s in shard %d: %v", kind, shard, err)
+	return err
+}
+
+// note adds a line to what is shown when a test fails. The caller holds the lock.
+func (e *engines) note(format string, args ...any) {
+	e.trace = append(e.trace, time.Now().Format("04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
 func (e *engines) CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error {
-	return e.call(ctx, shard, func(r *engine.Round) error {
+	put := func(r *engine.Round) error {
 		for name, c := range configs {
 			engine.PutQueue(r, ns, name, c)
 		}
 		return nil
-	})
+	}
+	c := configs["a"]
+	return e.call(ctx, fmt.Sprint("copy ", c.Version, " moved ", c.Moved, " limits ", c.Settings.MaxRunning, c.Settings.MaxLength), shard, put, put)
 }
 
 func (e *engines) DropQueue(ctx context.Context, shard uint32, ns, name string) error {
-	return e.call(ctx, shard, func(r *engine.Round) error { return engine.DropQueue(r, ns, name) })
+	return e.call(ctx, "drop", shard, func(r *engine.Round) error { return engine.DropQueue(r, ns, name) }, nil)
 }
 
 func (e *engines) Spaces(ctx context.Context, shard uint32, names []task.SpaceName) (out []task.Space, err error) {
-	err = e.call(ctx, shard, func(r *engine.Round) error {
+	err = e.call(ctx, "ask", shard, func(r *engine.Round) error {
 		for _, name := range names {
 			out = append(out, engine.Space(r, name))
 		}
+		e.note("shard %d answers: %+v", shard, out)
 		return nil
-	})
+	}, nil)
 	return out, err
 }
 
 func (e *engines) PutShare(ctx context.Context, shard uint32, name task.SpaceName, to task.Share) (out task.Space, err error) {
-	e.mu.Lock()
-	if !e.well && e.rng.IntN(3) == 0 {
-		e.late = append(e.late, lateQueueShare{shard, name, to, time.Now().Add(queues.RetireEvery / 2)})
-	}
-	e.mu.Unlock()
-	err = e.call(ctx, shard, func(r *engine.Round) error {
+	err = e.call(ctx, fmt.Sprintf("share %+v", to), shard, func(r *engine.Round) error {
 		out = engine.PutShare(r, name, to)
+		e.note("shard %d has: %+v", shard, out)
+		return nil
+	}, func(r *engine.Round) error {
+		engine.PutShare(r, name, to)
 		return nil
 	})
 	return out, err
-}
-
-// deliver delivers one of the shares that were on their way.
-func (e *engines) deliver() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.late) == 0 {
-		return
-	}
-	i := e.rng.IntN(len(e.late))
-	c := e.late[i]
-	e.late = append(e.late[:i], e.late[i+1:]...)
-	if time.Now().Before(c.until) {
-		_ = e.round(c.shard, func(r *engine.Round) error {
-			engine.PutShare(r, c.name, c.to)
-			return nil
-		})
-	}
 }
 
 func (e *engines) EraseNamespace(context.Context, uint32, string) error { return nil }
@@ -251,6 +267,13 @@ func (e *engines) end() {
 	}
 }
 
+// show shows what happened, if the test has failed.
+func (e *engines) show() {
+	if e.t.Failed() {
+		e.t.Log(strings.Join(e.trace, "\n"))
+	}
+}
+
 // sum returns how many tasks run and how many wait in all shards.
 func (e *engines) sum() (runs int, waits int64) {
 	e.mu.Lock()
@@ -278,7 +301,7 @@ func TestLimitsOfSpreadQueues(t *testing.T) {
 	var all modelCounts
 	for seed := range seeds(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) { limitsModel(t, w, rand.New(rand.NewPCG(seed, 5)), &all) })
+			inBubble(t, func(t *testing.T, w *world) { limitsModel(t, w, seed, &all) })
 		})
 	}
 	if !testing.Short() && (all.began < 60 || all.accepted < 60 || all.full < 30 || all.spread < 5) {
@@ -292,12 +315,14 @@ type modelCounts struct {
 	spread                int // how often a queue was spread, while calls were lost
 }
 
-func limitsModel(t *testing.T, w *world, rng *rand.Rand, all *modelCounts) {
+func limitsModel(t *testing.T, w *world, seed uint64, all *modelCounts) {
 	const shards = 4
 	w.open(shards)
-	e := newEngines(t, rand.New(rand.NewPCG(rng.Uint64(), 1)), shards)
+	e, rng := newEngines(t, seed, shards), rand.New(rand.NewPCG(seed, 5))
+	defer e.show()
 	replicas := []*systemReplica{w.newReplicaOver(e), w.newReplicaOver(e)}
-	replicas[0].lead()
+	leads := 0
+	replicas[leads].lead()
 	var runs, waits tightest
 	set := func(running, length int64) bool {
 		runs.try(running)
@@ -325,7 +350,8 @@ func limitsModel(t *testing.T, w *world, rng *rand.Rand, all *modelCounts) {
 		shard := uint32(rng.IntN(shards)) + 1
 		switch rng.IntN(40) {
 		case 0:
-			replicas[rng.IntN(2)].lead()
+			leads = 1 - leads
+			replicas[leads].lead()
 		case 1:
 			e.toggle(shard)
 		case 2:
@@ -336,9 +362,7 @@ func limitsModel(t *testing.T, w *world, rng *rand.Rand, all *modelCounts) {
 			}
 		case 5:
 			set([]int64{0, 1, 2, 3, 5, 9}[rng.IntN(6)], []int64{0, 1, 5, 20}[rng.IntN(4)])
-		case 6, 7, 8:
-			e.deliver()
-		case 9, 10, 11:
+		case 6, 7, 8, 9, 10, 11:
 			pass(time.Duration(rng.IntN(2000)) * time.Millisecond)
 		case 12:
 			pass(time.Duration(rng.IntN(90)) * time.Second)
@@ -363,6 +387,7 @@ func limitsModel(t *testing.T, w *world, rng *rand.Rand, all *modelCounts) {
 			}
 		}
 		e.end()
+		pass(time.Duration(1+rng.IntN(100)) * time.Millisecond)
 		synctest.Wait()
 	}
 	everyShardProgresses(t, e, set, func() error { return spread(shards) })
@@ -414,7 +439,6 @@ func (e *engines) be(well bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.well = well; well {
-		e.late = nil
 		for _, s := range e.shards {
 			s.down = false
 		}
@@ -440,10 +464,38 @@ func (e *engines) isDown(shard uint32) bool {
 	return e.shards[shard].down
 }
 
+// While a queue has no limits, nobody keeps account of what its shards use, so nothing is known of it when the queue gets limits again.
+func TestLimitsRemovedAndSetAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.open(2)
+		replica := w.newReplicaOver(newEngines(t, 1, 2))
+		replica.lead()
+		set := func(running int) string {
+			_, err := replica.control.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error {
+				c.Settings.MaxRunning = running
+				return nil
+			})
+			must(t, err)
+			row, _, _ := strings.Cut(string(w.Get(system.Key(system.DivisionTable, "default", "a"))), ",")
+			return row
+		}
+		set(3)
+		_, err := replica.control.Queues.Spread(bg, task.Author{}, "default", "a", queues.SpreadTarget{Parts: 2})
+		must(t, err)
+		before := set(3)
+		if got := set(0); got != "" {
+			t.Errorf("a queue without limits has the row %s", got)
+		}
+		if after := set(3); before == "" || after == "" || after == before {
+			t.Errorf("before the limits were removed, the row began with %s, and afterwards with %s, want another", before, after)
+		}
+	})
+}
+
 // After a recovery, nothing is known of what shards may use of a queue's limits.
 func TestRecoveredLimits(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		e := newEngines(t, rand.New(rand.NewPCG(1, 1)), 2)
+		e := newEngines(t, 1, 2)
 		w.open(2)
 		replica := w.newReplicaOver(e)
 		replica.lead()

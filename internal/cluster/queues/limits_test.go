@@ -67,7 +67,7 @@ func TestLimitsAreDivided(t *testing.T) {
 			return nil
 		})
 		must(t, err)
-		divided("no limits", "")
+		divided("no limits", "undivide a")
 		must(t, c.Queues.DropQueue(bg, nobody, "default", "a"))
 		divided("deleted", "undivide a")
 	})

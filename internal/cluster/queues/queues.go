@@ -318,6 +318,8 @@ func (s *Queues) setQueue(tx *store.Tx, q Queue) {
 	s.trackMoves(q)
 	if q.Limits() != (task.Quotas{}) {
 		s.cfg.Divided(tx, q.Namespace, q.Name, 0)
+	} else if q.divided() { // from here on a shard may use more than it had, and the row would not say so
+		s.cfg.Undivide(tx, q.Namespace, q.Name)
 	}
 }
 
