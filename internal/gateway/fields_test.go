@@ -87,12 +87,13 @@ func (b notedBroker) Once(ctx context.Context, c broker.OnceCall) (broker.OnceAn
 	return b.Broker.Once(ctx, c)
 }
 
-func (b notedBroker) Archived(ctx context.Context, ns, queue, cursor string, limit int) ([]broker.ArchivedTask, []string, []string, error) {
+func (b notedBroker) Archived(ctx context.Context, ns, queue, cursor string, limit int) (verb.Partial[[]broker.ArchivedTask], []string,
+	[]string, error) {
 	b.note("archived", ns, queue, cursor, limit)
 	return b.Broker.Archived(ctx, ns, queue, cursor, limit)
 }
 
-func (b notedBroker) Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (broker.AuditList,
+func (b notedBroker) Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (verb.Partial[broker.AuditList],
 	[]broker.Stamp, error) {
 	b.note("audit", q, behind, limit)
 	return b.Broker.Audit(ctx, q, behind, limit)
@@ -178,7 +179,7 @@ type notedWorkers struct {
 	*notes
 }
 
-func (w notedWorkers) Workers(ctx context.Context, q registry.Query, node string) (registry.Listing, error) {
+func (w notedWorkers) Workers(ctx context.Context, q registry.Query, node string) (verb.Partial[registry.Page], error) {
 	w.note("workers", q, node)
 	return w.workersOfNodes.Workers(ctx, q, node)
 }
