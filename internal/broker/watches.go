@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -321,33 +322,8 @@ func endedClaims(from store.Reader, claimed []Hold) (ended []Lost) {
 		if x := execs[i]; x == nil {
 			ended = append(ended, Lost{ID: c.ID, Token: c.Token, Reason: task.StaleExpired}) // the task has been deleted
 		} else if !x.ClaimedWith(c.Token.Fence, c.Token.Nonce) {
-			ended = append(ended, Lost{ID: c.ID, Token: c.Token, Reason: endOf(from, c, x)})
+			ended = append(ended, Lost{ID: c.ID, Token: c.Token, Reason: query.EndOfClaim(from, c.Namespace, c.ID, c.Token.Fence, x)})
 		}
 	}
 	return ended
-}
-
-// endOf returns the reason why a claim has ended.
-func endOf(from store.Reader, c Hold, x *schema.Exec) string {
-	attempts := schema.ReadAttempts(from, c.Namespace, c.ID)
-	if x.State == task.Succeeded {
-		attempts = append(attempts, x.Success())
-	}
-	for _, a := range attempts {
-		if a.Fence == c.Token.Fence {
-			return staleReason(a.Outcome)
-		}
-	}
-	return task.StaleExpired
-}
-
-// staleReason maps the outcome of an attempt to the reason that its holder gets.
-func staleReason(o task.Outcome) string {
-	switch o {
-	case task.OutcomeCancelled:
-		return task.StaleCancelled
-	case task.OutcomeLeaseLost, task.OutcomeTimedOut, task.OutcomeLeaderless:
-		return task.StaleExpired
-	}
-	return task.StaleCompleted
 }

@@ -1,14 +1,14 @@
-// Package parallel calls functions concurrently, such as a call to each of several shards, and returns the error of each. It knows nothing of what they
-// do.
+// Package parallel calls functions concurrently, such as a call to each of several shards, and returns the error of each. It knows
+// nothing of what they do.
 package parallel
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"runtime/debug"
 	"sync"
 	"time"
-
-	"github.com/pawlq/pawl/internal/verb"
 )
 
 const (
@@ -57,8 +57,41 @@ func EachUntilLate(ctx context.Context, n int, fn func(ctx context.Context, i in
 	})
 }
 
+// Ask calls ask for 0 … n-1 concurrently, all at once, and gives all of them patience to answer. It returns an answer and an error for each.
+func Ask[R any](ctx context.Context, patience time.Duration, n int, ask func(ctx context.Context, i int) (R, error)) ([]R, []error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	answers, errs := make([]R, n), make([]error, n)
+	var calls sync.WaitGroup
+	for i := range n {
+		calls.Go(func() {
+			errs[i] = Safely(func() (err error) {
+				answers[i], err = ask(ctx, i)
+				return err
+			})
+		})
+	}
+	calls.Wait()
+	return answers, errs
+}
+
+// Panic is a panic as an error, with its stack for the log.
+type Panic struct {
+	Value any
+	Stack []byte
+}
+
+func (p *Panic) Error() string { return fmt.Sprintf("panic: %v\n%s", p.Value, p.Stack) }
+
 // Safely calls fn and returns its panic as an error.
-func Safely(fn func() error) error { return verb.Safely(fn) }
+func Safely(fn func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &Panic{p, debug.Stack()}
+		}
+	}()
+	return fn()
+}
 
 // FirstError returns the first error that is not nil.
 func FirstError(errs []error) error {

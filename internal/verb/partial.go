@@ -5,12 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -94,46 +93,10 @@ type Lack struct{ Missing []Missing }
 
 func (l *Lack) lack(missing []Missing) { l.Missing = missing }
 
-// Panic is a panic as an error, with its stack for the log.
-type Panic struct {
-	Value any
-	Stack []byte
-}
-
-func (p *Panic) Error() string { return fmt.Sprintf("panic: %v\n%s", p.Value, p.Stack) }
-
-// Safely calls fn and returns its panic as an error.
-func Safely(fn func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = &Panic{p, debug.Stack()}
-		}
-	}()
-	return fn()
-}
-
-// Ask asks n shards or nodes in parallel, and gives them patience to answer. It returns an answer and an error for each.
-func Ask[R any](ctx context.Context, patience time.Duration, n int, ask func(ctx context.Context, i int) (R, error)) ([]R, []error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	answers, errs := make([]R, n), make([]error, n)
-	var calls sync.WaitGroup
-	for i := range n {
-		calls.Go(func() {
-			errs[i] = Safely(func() (err error) {
-				answers[i], err = ask(ctx, i)
-				return err
-			})
-		})
-	}
-	calls.Wait()
-	return answers, errs
-}
-
 // AskShards asks shards in parallel. The value of its result has an answer for each, the zero value for those that are missing. It fails if ctx
 // ends, and with a refusal, since what one shard refuses for the request's sake, all do.
 func AskShards[R any](ctx context.Context, shards []uint32, ask func(ctx context.Context, i int) (R, error)) (out Partial[[]R], err error) {
-	answers, errs := Ask(ctx, PartTime, len(shards), ask)
+	answers, errs := parallel.Ask(ctx, PartTime, len(shards), ask)
 	if err := ctx.Err(); err != nil {
 		return out, err
 	}
@@ -141,7 +104,7 @@ func AskShards[R any](ctx context.Context, shards []uint32, ask func(ctx context
 		if err == nil {
 			continue
 		}
-		_, bug := errors.AsType[*Panic](err)
+		_, bug := errors.AsType[*parallel.Panic](err)
 		if refused, ok := task.AsError(err); bug || ok && refused.Code != task.CodeUnavailable {
 			return Partial[[]R]{}, err
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -24,7 +25,7 @@ func (m *registered[A, R]) OnNode(ctx context.Context, node Node, args A) (R, er
 }
 
 func (m *registered[A, R]) OnNodes(ctx context.Context, patience time.Duration, nodes []Node, args A) (out verb.Partial[[]R]) {
-	answers, errs := verb.Ask(ctx, patience, len(nodes), func(ctx context.Context, i int) (R, error) { return m.OnNode(ctx, nodes[i], args) })
+	answers, errs := parallel.Ask(ctx, patience, len(nodes), func(ctx context.Context, i int) (R, error) { return m.OnNode(ctx, nodes[i], args) })
 	for i, err := range errs {
 		if err != nil {
 			answers[i] = *new(R)

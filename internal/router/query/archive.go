@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -91,7 +92,7 @@ func (a *Archive) Archived(ctx context.Context, ns, queue, cursor string, limit 
 	if err != nil {
 		return tasks, nil, nil, err
 	}
-	answers, errs := verb.Ask(ctx, verb.PartTime, len(parts), func(ctx context.Context, i int) (out archiveAnswer, err error) {
+	answers, errs := parallel.Ask(ctx, verb.PartTime, len(parts), func(ctx context.Context, i int) (out archiveAnswer, err error) {
 		if p := parts[i]; p.from != archiveEnd {
 			out, err = a.list.OnNode(ctx, p.node, archiveArgs{Namespace: ns, Queue: queue, Cursor: p.from, Limit: limit})
 		}
