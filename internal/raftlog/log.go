@@ -199,7 +199,10 @@ func (l *Log) giveUp(err error) {
 // checkEmpty refuses a log without segments that once had some.
 func (l *Log) checkEmpty() error {
 	names, err := l.cfg.FS.List(l.path())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) || len(names) > 0 || l.lossy {
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err != nil || len(names) > 0 || l.lossy {
 		return err
 	}
 	switch {

@@ -180,7 +180,18 @@ func (s *ShardLog) giveUp(k mark, lost *ondisk.DamageError) error {
 	s.log.giveUpShard(s.shard, lost)
 	s.epoch++
 	s.hard = &pb.HardState{Term: new(max(s.hard.GetTerm(), k.term) + 1), Vote: new(uint64(0)), Commit: s.hard.Commit}
-	return s.saveEpoch()
+	if err := s.saveEpoch(); err != nil {
+		return err
+	}
+	// Entries behind a gap are still in the write-ahead log. What replaces the last one before it drops them from the next replay, too.
+	if s.last == s.start {
+		return s.Reset(s.start.index, s.start.term)
+	}
+	last, err := s.Entries(s.last.index, s.last.index+1, 0)
+	if err != nil {
+		return err
+	}
+	return s.appendEntries(last)
 }
 
 // LostError returns the error for a log that has lost something that only others know of.

@@ -1,0 +1,297 @@
+package raftlog
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/pawlq/pawl/internal/ondisk"
+	"github.com/pawlq/pawl/internal/wal"
+)
+
+// spoiled returns a disk whose write-ahead log is damaged in its first segment, behind the entry of shard 8 and before the last ones of shard 7.
+func spoiled(t *testing.T) *disk {
+	t.Helper()
+	d, _, _ := wornDisk(t, true)
+	at, err := d.open().Shard(8, Start{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	save(t, at, aHardState(1, 1, 0), entries(1, 1, 1))
+	d.close()
+	for _, file := range d.files() {
+		b := d.read(file)
+		if at := bytes.Index(b, payload(45)); at >= 0 {
+			b[at] ^= 1
+			d.write(file, b)
+			return d
+		}
+	}
+	t.Fatal("no file has entry 45")
+	return nil
+}
+
+// in returns the contents of the files in a directory, by name.
+func (d *disk) in(dir string) map[string]string {
+	d.t.Helper()
+	names, err := d.mem.List(dir)
+	if err != nil {
+		return nil
+	}
+	all := map[string]string{}
+	for _, name := range names {
+		all[name] = string(d.read(path.Join(dir, name)))
+	}
+	return all
+}
+
+// TestLossIsRefusedWhenOpened: damage that the logs themselves show is told by Open, before any shard is asked for, and Open names what is damaged.
+// Accepted, it is logged once.
+func TestLossIsRefusedWhenOpened(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(d *disk) error
+		must  bool
+		says  string
+	}{
+		"damaged": {func(*disk) error { return nil }, false, `log "/data/raft/log/`},
+		"no log":  {func(d *disk) error { return d.mem.RemoveAll("/data/raft/log") }, false, `log "/data/raft/log" is damaged: it is empty, but "/data/raft/marks" has marks of 2 shards`},
+		"empty log": {func(d *disk) error {
+			return errors.Join(d.mem.RemoveAll("/data/raft/log"), d.mem.MkdirAll("/data/raft/log", 0o755))
+		}, false, "it is empty"},
+		"nothing": {func(d *disk) error { return d.mem.RemoveAll("/data/raft") }, true, `log "/data/raft" is damaged: it is missing`},
+		"no shards": {func(d *disk) error {
+			if err := d.mem.RemoveAll("/data/raft"); err != nil {
+				return err
+			}
+			d.open()
+			d.close()
+			return d.mem.RemoveAll("/data/raft/log")
+		}, true, "has marks of 0 shards"},
+		"marks": {func(d *disk) error {
+			d.write("/data/raft/marks", make([]byte, 100))
+			return d.mem.RemoveAll("/data/raft/log")
+		}, true, `log "/data/raft/marks" is damaged in bytes 0 to 100: slot 0: slot of 100 bytes: unknown format`},
+		"no marks": {func(d *disk) error {
+			return errors.Join(d.mem.RemoveAll("/data/raft/log"), d.mem.Remove("/data/raft/marks"))
+		}, true, `log "/data/raft" is damaged: it is missing`},
+		"a gap": {func(d *disk) error { *d = *withGap(d.t); return nil }, false, `log "/data/raft/log" is damaged: shard 8: entry 2 is missing`},
+		"a gap at the start": {func(d *disk) error {
+			if err := d.mem.RemoveAll("/data/raft"); err != nil {
+				return err
+			}
+			log := d.open()
+			defer d.close()
+			return log.appendRaw(appendEntry(append(appendHead(nil, recordSave, 8), 0), entries(1, 3, 3)[0]))
+		}, false, `shard 8: entry 1 is missing`},
+	} {
+		d := spoiled(t)
+		if err := c.spoil(d); err != nil {
+			t.Fatal(err)
+		}
+		cfg := d.config()
+		cfg.MustExist = c.must
+		if log, err := Open(cfg); !errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), c.says) {
+			t.Fatalf("%s: Open returned %v, %v, want damage with %q", name, log, err, c.says)
+		}
+		var out bytes.Buffer
+		cfg.Logger, cfg.AcceptDataLoss = slog.New(slog.NewTextHandler(&out, nil)), true
+		log, err := Open(cfg)
+		if err != nil {
+			t.Fatalf("%s: Open refuses the loss that is accepted: %v", name, err)
+		}
+		if n := strings.Count(out.String(), "data loss accepted"); n != 1 {
+			t.Errorf("%s: the accepted loss is logged %d times: %s", name, n, out.String())
+		}
+		if name == "damaged" && !strings.Contains(out.String(), "what follows it is lost") {
+			t.Errorf("the log below tells nothing: %s", out.String())
+		}
+		for id, kept := range map[uint32]uint64{9: 0, 8: 1} {
+			s, err := log.Shard(id, Start{})
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if last, _ := s.LastIndex(); s.Epoch() != 1 || last > kept {
+				t.Errorf("%s: shard %d ends at entry %d in epoch %d, want at most entry %d and epoch 1", name, id, last, s.Epoch(), kept)
+			}
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+		d.open() // it is whole now
+		d.close()
+	}
+}
+
+// sized returns an entry of so many bytes.
+func sized(index uint64, bytes int) []*pb.Entry {
+	e := &pb.Entry{Index: &index, Term: new(uint64(1)), Data: make([]byte, bytes)}
+	e.Data = e.Data[:bytes-(entrySize(e)-bytes)]
+	return []*pb.Entry{e}
+}
+
+// appendRaw appends a record to the write-ahead log that no index knows of.
+func (l *Log) appendRaw(content []byte) error {
+	return l.append(len(content), true, func(_ wal.LSN, b []byte) { copy(b, content) })
+}
+
+// withGap returns a disk on which shard 8 has entries 1 and 3.
+func withGap(t *testing.T) *disk {
+	t.Helper()
+	d := newDisk(t)
+	s, err := d.open().Shard(8, Start{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	save(t, s, aHardState(1, 1, 0), entries(1, 1, 1))
+	if err := d.log.appendRaw(appendEntry(appendHead(nil, recordCopied, 8), entries(1, 3, 3)[0])); err != nil {
+		t.Fatal(err)
+	}
+	d.close()
+	return d
+}
+
+// TestDamagedLogIsSetAside: what is cut off a damaged log stays in a copy, next to older ones, and nothing is cut without one.
+func TestDamagedLogIsSetAside(t *testing.T) {
+	d := spoiled(t)
+	whole := d.in("/data/raft/log")
+	cfg := d.config()
+	cfg.AcceptDataLoss = true
+	fails := cfg
+	fails.FS = errorfs.Wrap(d.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if strings.Contains(op.Path, "damaged-1/") {
+			return errDisk
+		}
+		return nil
+	}))
+	if _, err := Open(fails); !errors.Is(err, errDisk) || !maps.Equal(d.in("/data/raft/log"), whole) {
+		t.Fatalf("Open returned %v when the log can't be set aside; the log has the files %q", err, slices.Sorted(maps.Keys(d.in("/data/raft/log"))))
+	}
+	if err := d.mem.RemoveAll("/data/raft/log.damaged-1"); err != nil {
+		t.Fatal(err)
+	}
+	before := d.copy()
+	log, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Close(); err != nil || !maps.Equal(d.in("/data/raft/log.damaged-1"), whole) || maps.Equal(d.in("/data/raft/log"), whole) {
+		t.Errorf("%v; the copy has the files %q", err, slices.Sorted(maps.Keys(d.in("/data/raft/log.damaged-1"))))
+	}
+	d = before
+	for _, dir := range []string{"/data/raft/log.damaged-1", "/data/raft/log.damaged-2"} {
+		if err := d.mem.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg.FS = d.mem
+	if log, err = Open(cfg); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Close(); err != nil || len(d.in("/data/raft/log.damaged-1"))+len(d.in("/data/raft/log.damaged-2")) > 0 || !maps.Equal(d.in("/data/raft/log.damaged-3"), whole) {
+		t.Errorf("%v; next to older copies, the third has the files %q", err, slices.Sorted(maps.Keys(d.in("/data/raft/log.damaged-3"))))
+	}
+	// Without damage, nothing is set aside.
+	d.open()
+	d.close()
+	if names, err := d.mem.List("/data/raft"); err != nil || slices.Contains(names, "log.damaged-4") {
+		t.Errorf("the directory has the files %q, %v", names, err)
+	}
+}
+
+// TestLogsAreLocked: two processes never have the same logs, not even while one of them only reads.
+func TestLogsAreLocked(t *testing.T) {
+	d := newDisk(t)
+	d.open() // a new directory
+	if log, err := Load(d.config()); err == nil {
+		t.Error("logs that are open were loaded again", log)
+	}
+	d.close()
+	log, err := Load(d.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other, err := Load(d.config()); err == nil {
+		t.Error("logs that are loaded were loaded again", other)
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d.open()
+	d.close()
+}
+
+// TestOwnerOfTheLog: the write-ahead log knows whose it is without the marks, too.
+func TestOwnerOfTheLog(t *testing.T) {
+	d := newDisk(t)
+	d.open()
+	d.close()
+	if err := d.mem.Remove("/data/raft/marks"); err != nil {
+		t.Fatal(err)
+	}
+	cfg := d.config()
+	cfg.Identity.Node, cfg.AcceptDataLoss = 2, true
+	if _, err := Open(cfg); !errors.Is(err, ErrIdentity) || errors.Is(err, ondisk.ErrDamaged) {
+		t.Errorf("Open of the log of another node returned %v, want ErrIdentity", err)
+	}
+	if err := errors.Join(d.mem.RemoveAll("/data/raft/log"), d.mem.MkdirAll("/data/raft/log", 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	below := wal.Config{Dir: "/data/raft/log", FS: d.mem, Owner: []byte{9}, SegmentSize: 16 << 10, Checkpoint: func(n uint32) ([]byte, uint32) { return nil, n }}
+	log, err := wal.Load(below, func(wal.LSN, []byte, bool) error { return nil })
+	if err == nil {
+		err = errors.Join(log.Begin(), log.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(d.config()); !errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), "identity of 1 bytes: unknown format") {
+		t.Errorf("Open of a log whose owner can't be read returned %v, want ErrDamaged", err)
+	}
+}
+
+// TestDefaults: what is not configured is the operating system's files in segments of 16 MiB, and nobody is told.
+func TestDefaults(t *testing.T) {
+	var c Config
+	c.setDefaults()
+	if c.FS != ondisk.OS || c.SegmentSize != 16<<20 {
+		t.Errorf("the defaults are %+v", c)
+	}
+	c.Logger.Error("nobody reads this")
+	c.Fatal(errDisk)
+}
+
+// TestFailureBelowIsFatal: the write-ahead log's own failure, between two Saves, is reported at once.
+func TestFailureBelowIsFatal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told atomic.Value
+		cfg := newDisk(t).config()
+		cfg.Fatal = func(err error) { told.Store(err) }
+		var broken atomic.Bool
+		cfg.FS = errorfs.Wrap(cfg.FS, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if broken.Load() && op.Kind == errorfs.OpCreate {
+				return errDisk
+			}
+			return nil
+		}))
+		log, s := opened(t, cfg)
+		synctest.Wait()
+		broken.Store(true)
+		save(t, s, nil, entries(1, 1, 1))
+		save(t, s, nil, sized(2, 16<<10)) // begins a segment, so that another one is made
+		synctest.Wait()
+		if err, _ := told.Load().(error); !errors.Is(err, errDisk) {
+			t.Errorf("the log below can't make a segment, and %v was reported", err)
+		}
+		_ = log.Close()
+	})
+}
