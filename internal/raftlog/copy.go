@@ -21,7 +21,7 @@ func (l *Log) copyOldEntries() {
 			return
 		case <-l.rotated:
 		}
-		if err := l.copyOnce(); err != nil && l.failed.Load() == nil {
+		if err := l.copyOnce(); err != nil {
 			l.fail(fmt.Errorf("copy old entries: %w", err))
 		}
 	}

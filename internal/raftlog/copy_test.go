@@ -174,6 +174,14 @@ func TestTruncatedRecordIsRefused(t *testing.T) {
 	for _, e := range entries(1, 1, 2) {
 		content = appendEntry(content, e)
 	}
+	l := &Log{shards: map[uint32]*shardIndex{}}
+	for b, says := range map[string]string{
+		string(content[:3]): errShort.Error(), "\x02\x01\x00\x00\x00\x07": "unknown version 2", "\x01\x09\x00\x00\x00\x07": "unknown kind 9",
+	} {
+		if err := l.apply(1, []byte(b)); err == nil || !strings.Contains(err.Error(), says) || l.shards[0] != nil {
+			t.Errorf("the record %q: %v, want an error with %q; the shards are %v", b, err, says, l.shards)
+		}
+	}
 	for cut := range 3 {
 		l := &Log{shards: map[uint32]*shardIndex{}}
 		err := l.apply(wal.LSN(1), content[:len(content)-cut])
@@ -181,4 +189,78 @@ func TestTruncatedRecordIsRefused(t *testing.T) {
 			t.Errorf("a record without its last %d bytes: %v", cut, err)
 		}
 	}
+}
+
+// A checkpoint names all shards. One that can't be read to its end is refused.
+func TestCheckpoint(t *testing.T) {
+	l := &Log{shards: map[uint32]*shardIndex{8: {}, 9: {start: position{4, 2}}}, rotated: make(chan struct{}, 1)}
+	content, _ := l.checkpoint(1)
+	l.shards = map[uint32]*shardIndex{7: {}, 8: {}}
+	if err := l.applyCheckpoint(content); err != nil || len(l.shards) != 2 || l.shards[8] == nil || l.shards[9] == nil || l.shards[9].start != (position{4, 2}) {
+		t.Errorf("%v; after a checkpoint of the shards 8 and 9 there are %v", err, l.shards)
+	}
+	l.shards = map[uint32]*shardIndex{}
+	if err := l.applyCheckpoint(appendNumbers([]byte{recordVersion}, 5, 1)); !errors.Is(err, errShort) || len(l.shards) > 0 {
+		t.Errorf("%v; after a checkpoint that is cut short there are %v", err, l.shards)
+	}
+	if err := l.applyCheckpoint([]byte{2}); err == nil || !strings.Contains(err.Error(), "unknown version 2") {
+		t.Errorf("a checkpoint of another version: %v", err)
+	}
+}
+
+// Entries are copied out of a segment as soon as more than keepSegments have begun after it, if they take no more than a quarter of one.
+func TestWhatIsCopied(t *testing.T) {
+	for _, more := range []int{0, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDisk(t)
+			idle := d.openShard(Start{})
+			other, err := d.log.Shard(9, Start{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			busy, err := d.log.Shard(8, Start{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			save(t, other, nil, sized(1, 100))
+			save(t, idle, nil, sized(1, d.config().SegmentSize/4-100-2*7+more)) // each record has a head of 7 bytes
+			for index := uint64(1); ; index++ {
+				save(t, busy, nil, sized(index, 1000))
+				if err := busy.Compact(index); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				old, size := d.log.entriesBefore(2)
+				_, last := d.log.wal.Segments()
+				if many := last <= keepSegments+1 || more > 0; many && index > 16 && (len(old) != 2 || size != d.config().SegmentSize/4+more) || !many && len(old) > 0 {
+					t.Fatalf("with %d segments, %d shards have %d bytes in the first", last, len(old), size)
+				}
+				if last > keepSegments+2 {
+					break
+				}
+			}
+			d.close()
+		})
+	}
+}
+
+// A copy that is not on disk is not read.
+func TestFailedCopy(t *testing.T) {
+	var broken atomic.Bool
+	cfg := newDisk(t).config()
+	cfg.FS = errorfs.Wrap(cfg.FS, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if isSync(op) && broken.Load() {
+			return errDisk
+		}
+		return nil
+	}))
+	log, s := opened(t, cfg)
+	save(t, s, nil, entries(1, 1, 3))
+	before := s.index.places[0]
+	old, _ := log.entriesBefore(2)
+	broken.Store(true)
+	if err := log.copy(old[0]); !errors.Is(err, errDisk) || s.index.places[0] != before {
+		t.Errorf("copy returned %v, and entry 1 is at %+v; it was at %+v", err, s.index.places[0], before)
+	}
+	_ = log.Close()
 }

@@ -363,10 +363,8 @@ func TestMarksAreRewrittenAsTheyAre(t *testing.T) {
 }
 
 func FuzzDecodeSlot(f *testing.F) {
-	b := make([]byte, slotHead+2*markLen+4)
 	m := marks{id: us, seq: 5, byShard: map[uint32]mark{1: {1, 0, position{7, 3}, 2}, 9: {9, 2, position{1, 1}, 0}}}
-	m.encodeSlot(b)
-	f.Add(b)
+	f.Add(m.encodeSlot())
 	f.Add([]byte(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, _, of, err := decodeSlot(b)

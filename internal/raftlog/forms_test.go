@@ -42,6 +42,9 @@ func TestRecordsAreReadToTheirEnd(t *testing.T) {
 			t.Errorf("an entry of type %v was decoded as %v, %v", kind, e, err)
 		}
 	}
+	if e := (&reader{rest: []byte{3, 2, 0, 0, 9}}).entry(); e.Data != nil {
+		t.Error("an entry without data keeps its record in memory")
+	}
 }
 
 // Files are ours only if the whole identity matches.
@@ -87,6 +90,12 @@ func TestIndexOfShard(t *testing.T) {
 	}
 	if whole, err := x.check(); whole != 3 || err != nil {
 		t.Errorf("%d entries are contiguous, %v, want 3", whole, err)
+	}
+	if err := x.set(4, place{record: 1, term: 9}); err != nil || x.last() != (position{8, 4}) {
+		t.Errorf("after an entry that is compacted, %v, the last is %+v", err, x.last())
+	}
+	if x.compact(position{4, 1}); x.start != (position{5, 1}) || x.last() != (position{8, 4}) {
+		t.Errorf("compacted to before its start, the log begins after %+v and ends with %+v", x.start, x.last())
 	}
 	x.places[1].term = 2
 	if whole, err := x.check(); whole != 1 || err == nil {
@@ -171,6 +180,13 @@ func TestMarksAreBounded(t *testing.T) {
 	if err := m.set(mark{5, 6, position{7, 8}, 9}); err != nil {
 		t.Error(err)
 	}
+	m.byShard[6], m.dirty = mark{6, 1, position{2, 3}, 4}, true
+	if err := m.remove(uint32(maxShards)); err != nil || reread(t, fs).byShard[6] != m.byShard[6] {
+		t.Errorf("a removal of nothing dropped a change of another mark: %v", err)
+	}
+	if before := m.seq; m.sync() != nil || m.seq != before {
+		t.Error("marks that have not changed are written again")
+	}
 	if err := m.close(); err != nil {
 		t.Error(err)
 	}
@@ -249,8 +265,18 @@ func TestEntriesFit(t *testing.T) {
 			}
 		}
 	}
-	s.index.places[0].offset, s.index.places[1].offset = s.index.places[1].offset, s.index.places[0].offset
 	s.log.cfg.Fatal = func(error) {}
+	s.index.places[1].term++
+	if _, err := s.Entries(2, 3, 0); !errors.Is(err, ondisk.ErrDamaged) {
+		t.Errorf("an entry of another term was read: %v", err)
+	}
+	s.index.places[1].term--
+	s.index.places[1].offset, s.index.places[2].offset = s.index.places[2].offset, s.index.places[1].offset
+	if _, err := s.Entries(1, 4, 1<<20); err == nil || !strings.Contains(err.Error(), "entry 3 of shard 7 is stored where entry 2 of term 1 should be") {
+		t.Errorf("swapped entries were read: %v", err)
+	}
+	s.index.places[1].offset, s.index.places[2].offset = s.index.places[2].offset, s.index.places[1].offset
+	s.index.places[0].offset, s.index.places[1].offset = s.index.places[1].offset, s.index.places[0].offset
 	if es, err := s.Entries(1, 3, 1<<20); !errors.Is(err, ondisk.ErrDamaged) {
 		t.Errorf("entries at swapped places were read as %v, %v, want ErrDamaged", es, err)
 	}
@@ -285,6 +311,17 @@ func TestSaveAndCompactRefuse(t *testing.T) {
 			_ = s.Save(nil, entries(2, index, index))
 		}()
 	}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the last entry, which is compacted, was replaced")
+			}
+		}()
+		if err := s.Compact(5); err != nil {
+			t.Error(err)
+		}
+		_ = s.Save(nil, entries(2, 5, 5))
+	}()
 	d.close()
 	if err := errors.Join(s.Reset(9, 2), d.log.Remove(7)); err == nil || len(strings.Split(err.Error(), "\n")) != 2 {
 		t.Errorf("Reset and Remove of a closed log: %v, want two errors", err)
@@ -352,6 +389,9 @@ func TestMarksAndTerms(t *testing.T) {
 		d.close()
 		if _, err := d.open().Shard(7, Start{}); errors.Is(err, ondisk.ErrDamaged) != c.lost || err != nil && !c.lost {
 			t.Errorf("%s: Shard returned %v", what, err)
+		}
+		if err := d.log.Check(7, Start{Index: 3, Term: 3, FromSnapshot: true}); (err != nil) != c.lost {
+			t.Errorf("%s: with the state of a snapshot that the log has, Check returned %v", what, err)
 		}
 		d.close()
 		if !c.lost {

@@ -109,7 +109,7 @@ func (l *Log) apply(at wal.LSN, content []byte) error {
 	x := l.shards[shard]
 	if x == nil {
 		x = &shardIndex{}
-		if kind != recordRemoved && kind != recordVoid && r.err == nil {
+		if kind != recordVoid && r.err == nil {
 			l.shards[shard] = x
 		}
 	}
@@ -168,7 +168,7 @@ func (l *Log) applyCheckpoint(content []byte) error {
 	r := &reader{rest: content}
 	r.version()
 	named := map[uint32]bool{}
-	for len(r.rest) > 0 && r.err == nil {
+	for len(r.rest) > 0 {
 		id := uint32(r.number())
 		epoch, hard, start := r.number(), r.hardState(), r.position()
 		if r.err != nil {
@@ -176,7 +176,7 @@ func (l *Log) applyCheckpoint(content []byte) error {
 		}
 		x := l.shards[id]
 		if x == nil {
-			x = &shardIndex{start: start}
+			x = &shardIndex{}
 			l.shards[id] = x
 		}
 		named[id], x.epoch, x.hard = true, epoch, hard

@@ -324,9 +324,9 @@ func (l *Log) checkMarks() error {
 	return nil
 }
 
-// startMarks creates the marks file of new logs, and of logs of which parts were given up.
+// startMarks creates the marks file of logs that have none, or one that was given up.
 func (l *Log) startMarks() error {
-	if l.marks.byShard == nil || l.lossy {
+	if l.marks.byShard == nil {
 		if err := l.marks.create(l.cfg.FS); err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package raftlog
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"path"
@@ -11,7 +12,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	pb "go.etcd.io/raft/v3/raftpb"
 
@@ -100,7 +103,7 @@ func TestLossIsRefusedWhenOpened(t *testing.T) {
 		}
 		cfg := d.config()
 		cfg.MustExist = c.must
-		if log, err := Open(cfg); !errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), c.says) {
+		if log, err := Open(cfg); !errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "slot 2") {
 			t.Fatalf("%s: Open returned %v, %v, want damage with %q", name, log, err, c.says)
 		}
 		var out bytes.Buffer
@@ -119,6 +122,9 @@ func TestLossIsRefusedWhenOpened(t *testing.T) {
 			s, err := log.Shard(id, Start{})
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
+			}
+			if !strings.Contains(out.String(), fmt.Sprintf("shard=%d ", id)) {
+				t.Errorf("%s: the log tells nothing of shard %d: %s", name, id, out.String())
 			}
 			if last, _ := s.LastIndex(); s.Epoch() != 1 || last > kept {
 				t.Errorf("%s: shard %d ends at entry %d in epoch %d, want at most entry %d and epoch 1", name, id, last, s.Epoch(), kept)
@@ -276,22 +282,124 @@ func TestFailureBelowIsFatal(t *testing.T) {
 		var told atomic.Value
 		cfg := newDisk(t).config()
 		cfg.Fatal = func(err error) { told.Store(err) }
-		var broken atomic.Bool
 		cfg.FS = errorfs.Wrap(cfg.FS, errorfs.InjectorFunc(func(op errorfs.Op) error {
-			if broken.Load() && op.Kind == errorfs.OpCreate {
+			if op.Kind == errorfs.OpCreate && strings.Contains(op.Path, "3.log") {
+				time.Sleep(time.Second) // the Saves end first
 				return errDisk
 			}
 			return nil
 		}))
 		log, s := opened(t, cfg)
-		synctest.Wait()
-		broken.Store(true)
 		save(t, s, nil, entries(1, 1, 1))
-		save(t, s, nil, sized(2, 16<<10)) // begins a segment, so that another one is made
+		save(t, s, nil, sized(2, 16<<10)) // begins the second segment, so that a third is made
+		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if err, _ := told.Load().(error); !errors.Is(err, errDisk) {
+		if err, _ := told.Load().(error); !errors.Is(err, errDisk) || !strings.HasPrefix(err.Error(), `logs in "/data/raft": `) {
 			t.Errorf("the log below can't make a segment, and %v was reported", err)
 		}
 		_ = log.Close()
 	})
+}
+
+// TestNewLogsAtEveryCrash: new logs can be opened whenever the power went while they were made.
+func TestNewLogsAtEveryCrash(t *testing.T) {
+	for op := 1; ; op++ {
+		d := newDisk(t)
+		var crashed *vfs.MemFS
+		var seen atomic.Int32
+		cfg := d.config()
+		cfg.FS = errorfs.Wrap(d.mem, errorfs.InjectorFunc(func(o errorfs.Op) error {
+			if o.Kind.ReadOrWrite() == errorfs.OpIsWrite && int(seen.Add(1)) == op {
+				crashed = d.mem.CrashClone(vfs.CrashCloneCfg{})
+			}
+			return nil
+		}))
+		log, err := Open(cfg)
+		if err == nil {
+			err = log.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if crashed == nil {
+			if op < 10 {
+				t.Errorf("only %d writes were seen", op)
+			}
+			return
+		}
+		d.mem = crashed
+		if log, err = Open(d.config()); err != nil {
+			t.Fatalf("power loss before write %d: %v", op, err)
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestFailedLogOpensNoShard: what a shard's log needs at first, and what compacts it, is written, or nobody relies on it.
+func TestFailedLogOpensNoShard(t *testing.T) {
+	d := newDisk(t)
+	save(t, d.openShard(Start{}), aHardState(3, 1, 4), entries(3, 1, 5))
+	d.close()
+	if err := d.mem.Remove("/data/raft/marks"); err != nil {
+		t.Fatal(err)
+	}
+	cfg := d.config()
+	cfg.AcceptDataLoss = true
+	log, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := d.copy()
+	log.fail(errDisk)
+	for id, at := range map[uint32]Start{7: {Index: 2, Term: 3}, 9: {Index: 2, Term: 3}} {
+		if _, err := log.Shard(id, at); !errors.Is(err, errDisk) {
+			t.Errorf("Shard %d of a failed log returned %v", id, err)
+		}
+	}
+	_ = log.Close()
+	cfg.FS = whole.mem
+	if err := whole.mem.Remove("/data/raft/marks"); err != nil {
+		t.Fatal(err)
+	}
+	if log, err = Open(cfg); err != nil {
+		t.Fatal(err)
+	}
+	s, err := log.Shard(7, Start{Index: 2, Term: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantHard(t, s, 4, 0, 4)
+	log.fail(errDisk)
+	if err := s.Compact(2); !errors.Is(err, errDisk) {
+		t.Errorf("Compact of a failed log returned %v", err)
+	}
+	wantLog(t, s, "1:3 2:3 3:3 4:3 5:3")
+	_ = log.Close()
+}
+
+// TestStateOfAnotherLog: a state that has applied another entry, or that is of an epoch in which the log lost nothing, is not the log's.
+func TestStateOfAnotherLog(t *testing.T) {
+	d := newDisk(t)
+	s := d.openShard(Start{})
+	save(t, s, aHardState(3, 1, 0), entries(3, 1, 5))
+	if err := d.log.Check(7, Start{Index: 2, Term: 2}); !errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), "entry 2 is of term 3, the state applied one of term 2") {
+		t.Errorf("Check with a state of another entry 2: %v", err)
+	}
+	if err := d.log.marks.set(mark{7, 3, position{5, 3}, 0}); err != nil {
+		t.Fatal(err)
+	}
+	for epoch, lost := range map[uint64]bool{2: true, 3: true, 4: false} {
+		if err := d.log.Check(7, Start{Index: 6, Term: 3, Epoch: epoch}); errors.Is(err, ondisk.ErrDamaged) != lost || err != nil && !lost {
+			t.Errorf("Check with a state of epoch %d after the log's end: %v", epoch, err)
+		}
+	}
+	if err := d.log.Create(7); err != nil {
+		t.Fatal(err)
+	}
+	if k, _ := d.log.marks.get(7); k.index != 5 {
+		t.Errorf("Create has changed the mark to %+v", k)
+	}
+	d.close()
 }

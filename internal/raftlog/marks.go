@@ -87,7 +87,7 @@ func openMarks(fs vfs.FS, path string, id Identity, writes *writeTracker) (m *ma
 		}
 		if err != nil {
 			first = errors.Join(first, fmt.Errorf("slot %d: %w", slot, err))
-		} else if m.byShard == nil || seq > m.seq {
+		} else if seq > m.seq { // the first is 1
 			m.seq, m.byShard = seq, of
 		}
 	}
@@ -114,11 +114,9 @@ func Owner(fs vfs.FS, dir string) (id Identity, ok bool) {
 	return id, false
 }
 
-// create writes a new file with the marks in m. It replaces an old file atomically.
+// create writes a new file, without marks. It replaces an old file atomically.
 func (m *marks) create(fs vfs.FS) error {
-	if m.byShard == nil {
-		m.byShard = make(map[uint32]mark)
-	}
+	m.byShard = make(map[uint32]mark)
 	tmp := m.path + ".new"
 	f, err := fs.Create(tmp, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -126,7 +124,7 @@ func (m *marks) create(fs vfs.FS) error {
 	}
 	m.seq++
 	b := make([]byte, 2*slotLen) // both slots, so that later writes don't change the file's size
-	m.encodeSlot(b[m.slot():][:slotLen])
+	copy(b[m.slot():], m.encodeSlot())
 	_, err = f.Write(b)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
@@ -144,9 +142,7 @@ func (m *marks) start(fs vfs.FS, fail func(error)) (err error) {
 	if m.file, err = fs.OpenReadWrite(m.path, vfs.WriteCategoryUnspecified); err != nil {
 		return err
 	}
-	b := make([]byte, slotHead+len(m.byShard)*markLen+4)
-	m.encodeSlot(b)
-	if err := m.writeSlot(b, m.slot()); err != nil {
+	if err := m.writeSlot(m.encodeSlot(), m.slot()); err != nil {
 		return errors.Join(err, m.file.Close())
 	}
 	go m.write()
@@ -231,9 +227,7 @@ func (m *marks) sync() error {
 		return m.err
 	}
 	m.seq++
-	b := make([]byte, slotHead+len(m.byShard)*markLen+4)
-	m.encodeSlot(b)
-	at := m.slot()
+	b, at := m.encodeSlot(), m.slot()
 	m.dirty = false
 	m.mu.Unlock()
 
@@ -272,9 +266,9 @@ func (m *marks) close() error {
 	return errors.Join(m.sync(), m.file.Close())
 }
 
-// encodeSlot writes the marks into b: the same ones in the same order.
-func (m *marks) encodeSlot(b []byte) {
-	p := append(b[:0], slotMagic...)
+// encodeSlot encodes the marks: the same ones in the same order.
+func (m *marks) encodeSlot() []byte {
+	p := append(make([]byte, 0, slotHead+len(m.byShard)*markLen+4), slotMagic...)
 	p = append(p, m.id.encode()...)
 	p = binary.BigEndian.AppendUint64(p, m.seq)
 	p = binary.BigEndian.AppendUint32(p, uint32(len(m.byShard)))
@@ -286,7 +280,7 @@ func (m *marks) encodeSlot(b []byte) {
 		p = binary.BigEndian.AppendUint64(p, k.index)
 		p = binary.BigEndian.AppendUint64(p, k.vote)
 	}
-	binary.BigEndian.AppendUint32(p, crc32.Checksum(p, castagnoli))
+	return binary.BigEndian.AppendUint32(p, crc32.Checksum(p, castagnoli))
 }
 
 // decodeSlot decodes the marks and their owner from b.

@@ -687,6 +687,7 @@ func TestTwoShardsAreApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantLog(t, a, "")
+	wantHard(t, a, 2, 0, 5)
 	wantLog(t, b, "1:2 2:2")
 	d.close()
 }

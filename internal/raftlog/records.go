@@ -73,6 +73,7 @@ type reader struct {
 
 var errShort = errors.New("record is cut short")
 
+// fail ends the reading with an error, unless it has ended with one before.
 func (r *reader) fail(err error) {
 	if r.err == nil {
 		r.err = err
@@ -115,7 +116,7 @@ func (r *reader) shard() uint32 {
 }
 
 func (r *reader) version() {
-	if v := r.byte(); r.err == nil && v != recordVersion {
+	if v := r.byte(); v != recordVersion {
 		r.fail(fmt.Errorf("record has unknown version %d", v))
 	}
 }
@@ -128,7 +129,7 @@ func (r *reader) hardState() hardState { return hardState{r.number(), r.number()
 func (r *reader) entry() *pb.Entry {
 	index, term, kind := r.number(), r.number(), pb.EntryType(r.byte())
 	data := r.bytes(r.number())
-	if r.err == nil && kind != pb.EntryNormal && kind != pb.EntryConfChange && kind != pb.EntryConfChangeV2 {
+	if kind != pb.EntryNormal && kind != pb.EntryConfChange && kind != pb.EntryConfChangeV2 {
 		r.fail(fmt.Errorf("entry %d has unknown type %d", index, kind))
 	}
 	e := &pb.Entry{Index: &index, Term: &term, Type: &kind}
@@ -140,7 +141,7 @@ func (r *reader) entry() *pb.Entry {
 
 // end returns an error unless the whole record has been read.
 func (r *reader) end() error {
-	if r.err == nil && len(r.rest) > 0 {
+	if len(r.rest) > 0 {
 		r.fail(fmt.Errorf("record has %d bytes too many", len(r.rest)))
 	}
 	return r.err

@@ -53,7 +53,7 @@ var ErrStateBehind = errors.New("the files of the state are lost or old")
 // Shard opens the log of a shard whose state is at start. It checks the log against its mark and the state, and brings it up to the
 // state: a blank log starts there, and after a power loss a log may have a commit index below what was applied.
 func (l *Log) Shard(id uint32, start Start) (*ShardLog, error) {
-	s := &ShardLog{log: l, shard: id, conf: start.Conf, hard: &pb.HardState{}}
+	s := &ShardLog{log: l, shard: id, conf: start.Conf}
 	if s.conf == nil {
 		s.conf = &pb.ConfState{}
 	}
@@ -68,7 +68,7 @@ func (l *Log) Check(id uint32, start Start) error {
 	s := &ShardLog{log: l, shard: id}
 	s.load()
 	lost, err := s.compare(start)
-	if err == nil && lost != nil && !l.cfg.AcceptDataLoss {
+	if lost != nil && !l.cfg.AcceptDataLoss {
 		err = lost
 	}
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *ShardLog) open(start Start) error {
 	l.shards[s.shard] = s.index
 	l.mu.Unlock()
 	lost, err := s.compare(start)
-	if err == nil && lost != nil && !l.cfg.AcceptDataLoss {
+	if lost != nil && !l.cfg.AcceptDataLoss {
 		err = lost
 	}
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *ShardLog) open(start Start) error {
 	}
 	applied := position{start.Index, start.Term}
 	switch reached := s.reached(s.last.index); {
-	case applied.index > s.last.index || start.FromSnapshot && !s.has(applied):
+	case !s.has(applied):
 		err = s.Reset(applied.index, applied.term)
 	case !known || k != reached:
 		err = l.marks.set(reached)
@@ -109,9 +109,6 @@ func (s *ShardLog) open(start Start) error {
 	}
 	// The commit index is not synced on its own, and the state may have gone past the one on disk.
 	s.hard.Commit = new(min(max(s.hard.GetCommit(), applied.index), s.last.index))
-	if s.hard.GetTerm() < s.last.term {
-		s.hard.Term, s.hard.Vote = new(s.last.term), new(uint64(0))
-	}
 	return nil
 }
 
@@ -149,10 +146,7 @@ func (s *ShardLog) compare(start Start) (lost *ondisk.DamageError, err error) {
 	case applied.index < s.start.index:
 		return nil, fmt.Errorf("%w: its log begins after entry %d, and it has only entry %d", ErrStateBehind, s.start.index, applied.index)
 	case applied.index <= s.last.index && !snapshot && !s.has(applied):
-		term, err := s.Term(applied.index)
-		if err != nil {
-			return nil, err
-		}
+		term, _ := s.Term(applied.index)
 		return nil, damaged(s.log.path(), "entry %d is of term %d, the state applied one of term %d", applied.index, term, applied.term)
 	}
 	k, known := s.log.marks.get(s.shard)
@@ -162,12 +156,12 @@ func (s *ShardLog) compare(start Start) (lost *ondisk.DamageError, err error) {
 		return damaged(s.log.path(), "parts of the store were given up"), nil
 	case !known && (start.Ran || !s.blank()):
 		return damaged(s.log.marks.path, "it has no mark of shard %d", s.shard), nil
-	case known && k.term > term:
+	case k.term > term:
 		return damaged(s.log.path(), "shard %d had reached entry %d in term %d, but now ends at entry %d in term %d", s.shard, k.index, k.term, end, term), nil
-	case known && k.term == term && k.vote != 0 && k.vote != s.hard.GetVote():
+	case k.term == term && k.vote != 0 && k.vote != s.hard.GetVote():
 		return damaged(s.log.path(), "shard %d had voted for replica %d in term %d, and now has the vote %d", s.shard, k.vote, k.term, s.hard.GetVote()), nil
 	case snapshot:
-	case known && k.term == term && k.index > end:
+	case k.term == term && k.index > end:
 		return damaged(s.log.path(), "entries %d to %d of shard %d are lost", end+1, k.index, s.shard), nil
 	case applied.index > end && !s.blank() && (start.Ran || start.Epoch <= max(s.epoch, k.epoch)): // otherwise a recovery is being repeated
 		return damaged(s.log.path(), "shard %d ends at entry %d, and its state has entry %d already", s.shard, end, applied.index), nil
@@ -179,7 +173,7 @@ func (s *ShardLog) compare(start Start) (lost *ondisk.DamageError, err error) {
 func (s *ShardLog) giveUp(k mark, lost *ondisk.DamageError) error {
 	s.log.giveUpShard(s.shard, lost)
 	s.epoch++
-	s.hard = &pb.HardState{Term: new(max(s.hard.GetTerm(), k.term) + 1), Vote: new(uint64(0)), Commit: s.hard.Commit}
+	s.hard = &pb.HardState{Term: new(max(s.hard.GetTerm(), k.term) + 1), Commit: s.hard.Commit}
 	if err := s.saveEpoch(); err != nil {
 		return err
 	}
@@ -331,10 +325,7 @@ func (s *ShardLog) Compact(index uint64) error {
 	if index <= s.start.index {
 		return nil
 	}
-	term, err := s.Term(index)
-	if err != nil {
-		return err
-	}
+	term, _ := s.Term(index)
 	to := position{index, term}
 	content := appendNumbers(appendHead(nil, recordCompacted, s.shard), to.index, to.term)
 	if err := s.appendContent(content, false, func(x *shardIndex) { x.compact(to) }); err != nil {

@@ -45,7 +45,7 @@ func TestHangingDisk(t *testing.T) {
 					said = <-fatals
 				}
 				if c.fatal {
-					if said == nil || !strings.Contains(said.Error(), "the disk hangs") || err == nil {
+					if said == nil || !strings.Contains(said.Error(), "the disk hangs: a write to the "+map[string]string{".log": "log", "marks": "marks of the logs"}[file]+" has") || err == nil {
 						t.Errorf("a sync of %q hung for %v: fatal %v, the next Save %v", file, c.hangs, said, err)
 					}
 				} else if said != nil || err != nil {
@@ -105,6 +105,26 @@ func TestWatchdogSleeps(t *testing.T) {
 		p.begin()
 		if took := <-failed; took != stallBeats*stallBeat {
 			t.Errorf("a hanging write was detected after %v, want %v", took, stallBeats*stallBeat)
+		}
+	})
+}
+
+// TestSleep: the watchdog falls asleep only while no write is in progress, whenever the write began, and is woken once.
+func TestSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, busy := range []bool{false, true} {
+			d := newWatchdog()
+			p := d.watch("log")
+			if busy {
+				p.begin()
+			}
+			quit, awake := make(chan struct{}), false
+			go func() { d.sleep(quit); awake = true }()
+			if synctest.Wait(); awake != busy || d.asleep.Load() == busy {
+				t.Errorf("a write is in progress: %v; the watchdog is awake: %v, and says it is asleep: %v", busy, awake, d.asleep.Load())
+			}
+			close(quit)
+			synctest.Wait()
 		}
 	})
 }
