@@ -6,6 +6,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/pawlq/pawl/internal/store"
 )
@@ -63,6 +64,30 @@ func TestStopDoesNotWaitForImage(t *testing.T) {
 		}
 		if _, err := b.Image(t.Context(), nil); !errors.Is(err, ErrStopped) {
 			t.Errorf("Image after Stop returned %v, want ErrStopped", err)
+		}
+	})
+}
+
+// A caller that has left learns that, also when the replica stops meanwhile.
+func TestImageIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := startBench(t, fixture{})
+		ctx, cancel := context.WithCancel(t.Context())
+		reading, ended := make(chan struct{}), make(chan error, 1)
+		go func() {
+			_, err := b.Image(ctx, func(ctx context.Context, _ *store.Snapshot) error {
+				close(reading)
+				<-ctx.Done()
+				time.Sleep(time.Second) // the replica stops meanwhile
+				return ctx.Err()
+			})
+			ended <- err
+		}()
+		<-reading
+		cancel()
+		b.close()
+		if err := <-ended; !errors.Is(err, context.Canceled) || errors.Is(err, ErrStopped) {
+			t.Errorf("Image returned %v, want that the caller's context ended", err)
 		}
 	})
 }

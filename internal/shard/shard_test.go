@@ -357,9 +357,55 @@ func TestReadThatPanics(t *testing.T) {
 	if _, err := b.set("k", "v"); err != nil || b.get("k") != "v" {
 		t.Errorf("after a read that panicked: %v", err)
 	}
+	if _, _, err := View(context.Background(), b.Shard, func(store.Reader) (int, error) { panic(&store.Failure{Err: cause}) }); err == nil || errors.As(err, new(*PanicError)) {
+		t.Errorf("a read of a state that has failed returned %v, want its failure", err)
+	}
 	b.close()
 	if text := strings.Join(lines.lines, ""); !strings.Contains(text, "nobody can read this") || !strings.Contains(text, "TestReadThatPanics") {
 		t.Errorf("the log has %s, want the panic with its stack", text)
+	}
+}
+
+// TestOwnersOfCalls: the calls of two owners that wait take turns.
+func TestOwnersOfCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := startBench(t, fixture{})
+		release := make(chan struct{})
+		var calls sync.WaitGroup
+		calls.Go(func() { b.hold(t, release) })
+		synctest.Wait()
+		var order string
+		for _, owner := range []string{"x", "x", "x", "y"} {
+			calls.Go(func() {
+				_, _, err := UpdateOf(t.Context(), b.Shard, owner, func(*store.Tx) (struct{}, error) {
+					order += owner
+					return struct{}{}, nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		close(release)
+		calls.Wait()
+		if order != "xyxx" {
+			t.Errorf("the calls ran in the order %q, want xyxx", order)
+		}
+		b.close()
+	})
+}
+
+// TestLoneReplicaTakesOverFromNobody: the log names a new leader only where another replica could have led.
+func TestLoneReplicaTakesOverFromNobody(t *testing.T) {
+	lines := new(logLines)
+	b := startBench(t, fixture{logger: slog.New(slog.NewTextHandler(lines, nil))})
+	if _, err := b.set("k", "v"); err != nil {
+		t.Fatal(err)
+	}
+	b.close()
+	if text := strings.Join(lines.lines, ""); strings.Contains(text, "new leader") {
+		t.Errorf("the log has %s", text)
 	}
 }
 
