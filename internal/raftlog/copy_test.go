@@ -208,7 +208,7 @@ func TestCheckpoint(t *testing.T) {
 	}
 }
 
-// Entries are copied out of a segment as soon as more than keepSegments have begun after it, if they take no more than a quarter of one.
+// Entries are copied out of a segment as soon as eight others lie between it and the last, if they take no more than a quarter of one.
 func TestWhatIsCopied(t *testing.T) {
 	for _, more := range []int{0, 1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -232,10 +232,10 @@ func TestWhatIsCopied(t *testing.T) {
 				synctest.Wait()
 				old, size := d.log.entriesBefore(2)
 				_, last := d.log.wal.Segments()
-				if many := last <= keepSegments+1 || more > 0; many && index > 16 && (len(old) != 2 || size != d.config().SegmentSize/4+more) || !many && len(old) > 0 {
+				if many := last <= 9 || more > 0; many && index > 16 && (len(old) != 2 || size != d.config().SegmentSize/4+more) || !many && len(old) > 0 {
 					t.Fatalf("with %d segments, %d shards have %d bytes in the first", last, len(old), size)
 				}
-				if last > keepSegments+2 {
+				if last > 10 {
 					break
 				}
 			}
@@ -263,4 +263,41 @@ func TestFailedCopy(t *testing.T) {
 		t.Errorf("copy returned %v, and entry 1 is at %+v; it was at %+v", err, s.index.places[0], before)
 	}
 	_ = log.Close()
+}
+
+// Close waits for a copy, which would otherwise report that the log is closed.
+func TestCloseWaitsForCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reads atomic.Int32
+		var fatal atomic.Value
+		cfg := newDisk(t).config()
+		cfg.Fatal = func(err error) { fatal.Store(err) }
+		cfg.FS = errorfs.Wrap(cfg.FS, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".log") {
+				reads.Add(1)
+				time.Sleep(time.Second)
+			}
+			return nil
+		}))
+		log, idle := opened(t, cfg)
+		busy, err := log.Shard(8, Start{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		save(t, idle, nil, sized(1, 100))
+		for index := uint64(1); reads.Load() == 0 && index < 1000; index++ {
+			save(t, busy, nil, sized(index, 1000))
+			if err := busy.Compact(index); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		if err := log.Close(); err != nil || reads.Load() == 0 {
+			t.Errorf("Close returned %v after %d reads", err, reads.Load())
+		}
+		time.Sleep(2 * time.Second)
+		if err := fatal.Load(); err != nil {
+			t.Errorf("the copy that went on while the log was closed reported %v", err)
+		}
+	})
 }

@@ -107,7 +107,8 @@ func TestLossIsRefusedWhenOpened(t *testing.T) {
 			t.Fatalf("%s: Open returned %v, %v, want damage with %q", name, log, err, c.says)
 		}
 		var out bytes.Buffer
-		cfg.Logger, cfg.AcceptDataLoss = slog.New(slog.NewTextHandler(&out, nil)), true
+		fs := newCountedFS(d.mem, 0)
+		cfg.FS, cfg.Logger, cfg.AcceptDataLoss = fs, slog.New(slog.NewTextHandler(&out, nil)), true
 		log, err := Open(cfg)
 		if err != nil {
 			t.Fatalf("%s: Open refuses the loss that is accepted: %v", name, err)
@@ -130,8 +131,8 @@ func TestLossIsRefusedWhenOpened(t *testing.T) {
 				t.Errorf("%s: shard %d ends at entry %d in epoch %d, want at most entry %d and epoch 1", name, id, last, s.Epoch(), kept)
 			}
 		}
-		if err := log.Close(); err != nil {
-			t.Fatal(err)
+		if err := log.Close(); err != nil || fs.open != 0 {
+			t.Fatalf("%s: %v; %d files are still open", name, err, fs.open)
 		}
 		d.open() // it is whole now
 		d.close()
@@ -341,6 +342,10 @@ func TestNewLogsAtEveryCrash(t *testing.T) {
 func TestFailedLogOpensNoShard(t *testing.T) {
 	d := newDisk(t)
 	save(t, d.openShard(Start{}), aHardState(3, 1, 4), entries(3, 1, 5))
+	d.log.fail(errDisk)
+	if _, err := d.log.Shard(9, Start{Index: 2, Term: 3}); !errors.Is(err, errDisk) {
+		t.Errorf("a new log that can't start at its state: %v", err)
+	}
 	d.close()
 	if err := d.mem.Remove("/data/raft/marks"); err != nil {
 		t.Fatal(err)
