@@ -87,6 +87,14 @@ func TestLossIsRefusedWhenOpened(t *testing.T) {
 		"no marks": {func(d *disk) error {
 			return errors.Join(d.mem.RemoveAll("/data/raft/log"), d.mem.Remove("/data/raft/marks"))
 		}, true, `log "/data/raft" is damaged: it is missing`},
+		"no marks of no shards": {func(d *disk) error {
+			if err := d.mem.RemoveAll("/data/raft"); err != nil {
+				return err
+			}
+			d.open()
+			d.close()
+			return d.mem.Remove("/data/raft/marks")
+		}, true, `log "/data/raft/marks" is damaged: it is missing`},
 		"a gap": {func(d *disk) error { *d = *withGap(d.t); return nil }, false, `log "/data/raft/log" is damaged: shard 8: entry 2 is missing`},
 		"a gap at the start": {func(d *disk) error {
 			if err := d.mem.RemoveAll("/data/raft"); err != nil {
