@@ -52,6 +52,8 @@ type Namespace struct {
 	// RemovedBy is who is removing the namespace, while the shards erase what they have of it; nil: nobody. The namespace no longer exists
 	// for callers.
 	RemovedBy *task.Author `json:"removed_by,omitempty"`
+	// RemovedIn is the version in which RemovedBy was set. A removal that was undone, or that of an earlier namespace of this name, has another.
+	RemovedIn uint64 `json:"removed_in,omitempty"`
 }
 
 // Call asks for a new namespace.
@@ -177,11 +179,12 @@ func (s *Namespaces) SetQuotas(ctx context.Context, by task.Author, name string,
 func (s *Namespaces) Remove(ctx context.Context, by task.Author, name string) (uint64, error) {
 	type mark struct {
 		at     uint64
+		of     Namespace
 		shards []uint32
 	}
 	marked, err := system.Update(ctx, s.shard, func(tx *store.Tx) (mark, error) {
-		shards, err := s.markRemoved(tx, by, name)
-		return mark{tx.Index(), shards}, err
+		n, shards, err := s.markRemoved(tx, by, name)
+		return mark{tx.Index(), n, shards}, err
 	})
 	if err == nil {
 		_, err = s.cfg.Confirm(ctx, marked.at) // from then on nothing of it reaches the shards
@@ -191,14 +194,17 @@ func (s *Namespaces) Remove(ctx context.Context, by task.Author, name string) (u
 	}
 	if err := s.erase(ctx, name, marked.shards); err != nil {
 		if errors.Is(err, task.ErrWrongState) {
-			return 0, errors.Join(err, s.unmark(ctx, name))
+			return 0, errors.Join(err, s.unmark(ctx, marked.of))
 		}
 		return 0, err
 	}
 	return system.Update(ctx, s.shard, func(tx *store.Tx) (uint64, error) {
 		n, there, err := system.GetRow[Namespace](tx, namespaceKey(name))
-		if err != nil || !there || n.RemovedBy == nil {
-			return tx.Index(), err
+		switch {
+		case err != nil || !there || n.CreatedAt != marked.of.CreatedAt:
+			return tx.Index(), err // another call has removed it
+		case n.RemovedIn != marked.of.RemovedIn:
+			return 0, system.WrongState("namespace %q was not removed: another call that removed it was refused meanwhile; repeat the call", name)
 		}
 		if err := onNamespace(tx, *n.RemovedBy, task.NamespaceRemoved, name, &namespaceFacts{name, n.Quotas}, nil); err != nil {
 			return 0, err
@@ -213,43 +219,43 @@ func (s *Namespaces) Remove(ctx context.Context, by task.Author, name string) (u
 	})
 }
 
-// markRemoved hides a namespace from callers, and returns the shards that may have something of it.
-func (s *Namespaces) markRemoved(tx *store.Tx, by task.Author, name string) ([]uint32, error) {
+// markRemoved hides a namespace from callers, and returns its row and the shards that may have something of it.
+func (s *Namespaces) markRemoved(tx *store.Tx, by task.Author, name string) (n Namespace, shards []uint32, err error) {
 	if name == auth.DefaultNamespace {
-		return nil, system.WrongState("namespace %q can't be removed: it serves the calls that name none", name)
+		return n, nil, system.WrongState("namespace %q can't be removed: it serves the calls that name none", name)
 	}
 	n, there, err := system.GetRow[Namespace](tx, namespaceKey(name))
 	if err == nil && !there {
 		err = task.NotFound("namespace", name)
 	}
 	if err != nil {
-		return nil, err
+		return n, nil, err
 	}
 	for _, of := range []struct {
 		table byte
 		what  string
 	}{{system.QueueTable, "queues"}, {system.CronTable, "schedules"}, {system.TokenTable, "tokens"}, {system.HookTable, "webhooks"}} {
 		if first := firstIn(tx, of.table, name); first != "" {
-			return nil, system.WrongState("namespace %q is not empty: it has %s, %q is the first: remove them first", name, of.what, first)
+			return n, nil, system.WrongState("namespace %q is not empty: it has %s, %q is the first: remove them first", name, of.what, first)
 		}
 	}
 	settings, _, err := system.GetRow[system.Settings](tx, system.SettingsKey)
 	if err == nil && n.RemovedBy == nil {
-		n.RemovedBy = &by
+		n.RemovedBy, n.RemovedIn = &by, tx.Index()
 		tx.Set(namespaceKey(name), system.EncodeRow(n))
 		s.shard.Note(tx, system.Change{Kind: system.AccessChanged})
 	}
-	return system.DataShards(settings.DataShards), err
+	return n, system.DataShards(settings.DataShards), err
 }
 
 // unmark undoes markRemoved after a shard has refused to erase the namespace.
-func (s *Namespaces) unmark(ctx context.Context, name string) error {
+func (s *Namespaces) unmark(ctx context.Context, marked Namespace) error {
 	_, err := system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
-		n, there, err := system.GetRow[Namespace](tx, namespaceKey(name))
-		if err == nil && there && n.RemovedBy != nil {
-			n.RemovedBy = nil
-			tx.Set(namespaceKey(name), system.EncodeRow(n))
-			s.cfg.Undivide(tx, name) // some shards have forgotten their shares
+		n, there, err := system.GetRow[Namespace](tx, namespaceKey(marked.Name))
+		if err == nil && there && n.RemovedIn == marked.RemovedIn {
+			n.RemovedBy, n.RemovedIn = nil, 0
+			tx.Set(namespaceKey(n.Name), system.EncodeRow(n))
+			s.cfg.Undivide(tx, n.Name) // some shards have forgotten their shares
 			s.shard.Note(tx, system.Change{Kind: system.AccessChanged})
 		}
 		return struct{}{}, err

@@ -368,7 +368,7 @@ func TestUnfinishedRemoval(t *testing.T) {
 	} {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.add(t, "team", nil)
-			before := w.now()
+			before, row := w.now(), string(w.Get(namespaceKey("team")))
 			w.confirm, w.erase = c.confirm, c.erase
 			version, err := w.Remove(bg, lena, "team")
 			if systemtest.IsRefusal(t, err, c.want, c.words); version != 0 {
@@ -379,6 +379,9 @@ func TestUnfinishedRemoval(t *testing.T) {
 			}
 			if _, err := w.get("team"); (err == nil) != c.back {
 				t.Errorf("%s: then it is there: %v", c.what, err)
+			}
+			if got := string(w.Get(namespaceKey("team"))); (got == row) != c.back {
+				t.Errorf("%s: its row is %s, and was %s", c.what, got, row)
 			}
 			if !w.announces(before) || w.announces(before+1) != c.back {
 				t.Errorf("%s: nodes are told that it is hidden: %v, that it is back: %v", c.what, w.announces(before), w.announces(before+1))
@@ -409,24 +412,48 @@ func TestUnfinishedRemoval(t *testing.T) {
 
 // Two callers may remove a namespace at once: what one has finished or undone, the other leaves alone.
 func TestConcurrentRemovals(t *testing.T) {
+	refused := map[uint32]error{1: errBusy}
+	removed := func(Namespace) []byte { return nil }
+	again := func(Namespace) []byte { return system.EncodeRow(Namespace{Name: "team"}) }
+	removedAgain := func(n Namespace) []byte {
+		return system.EncodeRow(Namespace{Name: "team", RemovedBy: &lena, RemovedIn: n.RemovedIn + 3})
+	}
+	undone := func(n Namespace) []byte {
+		n.RemovedBy, n.RemovedIn = nil, 0
+		return system.EncodeRow(n)
+	}
+	undoneAgain := func(n Namespace) []byte {
+		n.RemovedIn += 2
+		return system.EncodeRow(n)
+	}
 	for _, c := range []struct {
 		what  string
-		row   []byte // that the other leaves; nil: none
+		row   func(Namespace) []byte // that the other leaves
 		erase map[uint32]error
 		want  *task.Error
 	}{
-		{"removed", nil, nil, nil},
-		{"removed, and added again", system.EncodeRow(Namespace{Name: "team"}), nil, nil},
-		{"removed, before a shard refuses", nil, map[uint32]error{1: errBusy}, task.ErrWrongState},
-		{"undone, before a shard refuses", system.EncodeRow(Namespace{Name: "team"}), map[uint32]error{1: errBusy}, task.ErrWrongState},
+		{"removed", removed, nil, nil},
+		{"removed, and added again", again, nil, nil},
+		{"removed, added again, and being removed again", removedAgain, nil, nil},
+		{"undone", undone, nil, task.ErrWrongState},
+		{"undone, and begun again", undoneAgain, nil, task.ErrWrongState},
+		{"removed, before a shard refuses", removed, refused, task.ErrWrongState},
+		{"removed, added again, and being removed again, before a shard refuses", removedAgain, refused, task.ErrWrongState},
+		{"undone, before a shard refuses", undone, refused, task.ErrWrongState},
+		{"undone, and begun again, before a shard refuses", undoneAgain, refused, task.ErrWrongState},
 	} {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.add(t, "team", nil)
 			w.erase = c.erase
+			var row []byte
 			w.onErased = func() {
 				w.Round(func(tx *store.Tx) {
-					if tx.Delete(namespaceKey("team")); c.row != nil {
-						tx.Set(namespaceKey("team"), c.row)
+					n, _, err := system.GetRow[Namespace](tx, namespaceKey("team"))
+					must(t, err)
+					if row = c.row(n); row == nil {
+						tx.Delete(namespaceKey("team"))
+					} else {
+						tx.Set(namespaceKey("team"), row)
 					}
 				})
 			}
@@ -436,7 +463,7 @@ func TestConcurrentRemovals(t *testing.T) {
 			} else if err != nil || version == 0 {
 				t.Errorf("%s meanwhile: version %d, %v", c.what, version, err)
 			}
-			if got := w.Get(namespaceKey("team")); string(got) != string(c.row) || strings.Contains(w.was(), "divide") || len(w.Audited("default")) != 1 {
+			if got := w.Get(namespaceKey("team")); string(got) != string(row) || strings.Contains(w.was(), "divide") || len(w.Audited("default")) != 1 {
 				t.Errorf("%s meanwhile: left %q, audited %q", c.what, got, w.Audited("default"))
 			}
 		})
