@@ -320,12 +320,17 @@ func TestFailingClaimHoldsUpNoOther(t *testing.T) {
 // When all keys of a call fail, those of the next call are tried.
 func TestFailingClaimsHoldUpNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &localBroker{errs: slices.Repeat([]error{errors.New("odd")}, 2*maxAbandonKeys)}
+		a := &localBroker{errs: slices.Repeat([]error{errors.New("odd")}, 3*maxAbandonKeys)}
 		claims, _ := newLocal(t, a)
-		for i := range maxAbandonKeys + 1 {
-			claims.Abandon(1, broker.ClaimCall{Namespace: "ns", ClaimKey: fmt.Sprint("k", i), Lease: time.Minute})
+		abandon := func(from, to int) {
+			for i := from; i < to; i++ {
+				claims.Abandon(1, broker.ClaimCall{Namespace: "ns", ClaimKey: fmt.Sprint("k", i), Lease: time.Minute})
+			}
 		}
-		time.Sleep(abandonPause + time.Millisecond)
+		abandon(0, 1)
+		synctest.Wait() // the first call has failed, so all others are there at the next
+		abandon(1, maxAbandonKeys+1)
+		time.Sleep(2*abandonPause + time.Millisecond)
 		synctest.Wait()
 		a.mu.Lock()
 		defer a.mu.Unlock()
