@@ -154,7 +154,7 @@ func (a *clusterAdmin) Verify(ctx context.Context, id uint32) (v gateway.Verific
 	if _, ok := a.copy.Shard(id); !ok {
 		return v, noShard(id)
 	}
-	v.Shard, v.Equal = id, true
+	v.Shard = id
 	var members []uint64
 	err = withTimeout(ctx, markTime, fmt.Sprintf("shard %d: its leader gave no answer", id), func(ctx context.Context) error {
 		st, err := a.groups.Status(ctx, id)
@@ -169,16 +169,16 @@ func (a *clusterAdmin) Verify(ctx context.Context, id uint32) (v gateway.Verific
 	}
 	patient, cancel := context.WithTimeout(ctx, hashTime)
 	defer cancel()
-	var first *shard.Hash
+	var hashes []shard.Hash
 	for _, replica := range members {
 		node := nodeOf(replica)
 		h, known := a.peers.hashOf(patient, node, hashArgs{id, v.Index})
 		v.Replicas = append(v.Replicas, gateway.ReplicaHash{Node: a.names.node(uint64(node)), Hash: h.Sum, Known: known})
-		if known && first == nil {
-			first, v.Rows = &h, h.Rows
+		if known {
+			hashes = append(hashes, h)
 		}
-		v.Equal = v.Equal && (!known || h == *first)
 	}
+	v.Rows, v.Equal = compareHashes(hashes)
 	err = withTimeout(ctx, checkTime, fmt.Sprintf("shard %d: its numbers were not checked", id), func(ctx context.Context) (err error) {
 		if id == systemShard {
 			v.Problems, err = a.checkSystem(ctx, struct{}{})
@@ -189,6 +189,19 @@ func (a *clusterAdmin) Verify(ctx context.Context, id uint32) (v gateway.Verific
 		return err
 	})
 	return v, err
+}
+
+// compareHashes returns the rows of the first replica whose hash is known, and whether all of them have the same.
+func compareHashes(known []shard.Hash) (rows int64, equal bool) {
+	for _, h := range known {
+		if h != known[0] {
+			return known[0].Rows, false
+		}
+	}
+	if len(known) > 0 {
+		rows = known[0].Rows
+	}
+	return rows, true
 }
 
 // withTimeout runs a step of a verification, and names the step in the error if it times out.
