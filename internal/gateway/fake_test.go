@@ -172,7 +172,11 @@ func (f *fake) Enqueue(ctx context.Context, shard uint32, ns string, specs []tas
 		f.enqueues(ctx, specs)
 	}
 	if f.busy != nil {
-		<-f.busy
+		select {
+		case <-f.busy:
+		case <-ctx.Done():
+			return nil, broker.Stamp{}, ctx.Err()
+		}
 	}
 	if err := f.begin(shard); err != nil {
 		return nil, broker.Stamp{}, err
