@@ -101,7 +101,7 @@ func (a *app) eachTask(ctx context.Context, client *pawl.Client, v taskVerb, ids
 			result.Done++
 		case errors.Is(err, pawltype.ErrUnavailable) || ctx.Err() != nil:
 			bar.Done()
-			return fmt.Errorf("%d of %d %s: %w", result.Done, len(ids), v.done, err)
+			return errors.Join(refused, fmt.Errorf("%d of %d %s: %w", result.Done, len(ids), v.done, err))
 		default:
 			refused = errors.Join(refused, err)
 		}

@@ -2,11 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -46,5 +49,36 @@ func TestLongSearchReportsProgress(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A refused task does not keep the others from the verb. A server that can't be reached ends the command, which then still says what was refused.
+func TestEachTask(t *testing.T) {
+	refused := &pawltype.Error{Code: pawltype.ErrNotFound, Message: "there is no task a"}
+	away := &pawltype.Error{Code: pawltype.ErrUnavailable, Message: "no server answers"}
+	for _, c := range []struct {
+		last error // of task c; d would succeed
+		ids  string
+		want []string
+	}{
+		{nil, "a b c d", []string{"there is no task a"}},
+		{refused, "a b c d", []string{"there is no task a"}},
+		{away, "a b c", []string{"there is no task a", "1 of 4 cancelled: ", "no server answers"}},
+	} {
+		var tried []string
+		a := &app{&cli.App{Out: io.Discard, Err: io.Discard}}
+		verb := taskVerb{done: "cancelled", do: func(_ context.Context, _ *pawl.Client, id string) error {
+			tried = append(tried, id)
+			return map[string]error{"a": refused, "c": c.last}[id]
+		}}
+		err := a.eachTask(t.Context(), nil, verb, []string{"a", "b", "c", "d"}, &operateFlags{})
+		if got := strings.Join(tried, " "); got != c.ids {
+			t.Errorf("after %v, the verb was applied to %s, want %s", c.last, got, c.ids)
+		}
+		for _, words := range c.want {
+			if err == nil || !strings.Contains(err.Error(), words) {
+				t.Errorf("after %v, the error is %v, want %q in it", c.last, err, words)
+			}
+		}
 	}
 }
