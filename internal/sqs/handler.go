@@ -142,7 +142,9 @@ func Actions() []string { return slices.Sorted(maps.Keys(actions)) }
 func (d *Handler) Serve(w http.ResponseWriter, r *http.Request, why error) {
 	x := &exchange{Handler: d, r: r, json: isJSON(r), id: requestID()}
 	var own error
+	known := false // the caller: the body of a stranger is not read
 	refusal := d.Call(r, func(ctx context.Context, caller Caller) error {
+		known = true
 		if why != nil {
 			return why
 		}
@@ -153,7 +155,7 @@ func (d *Handler) Serve(w http.ResponseWriter, r *http.Request, why error) {
 	if x.room != nil {
 		defer x.room.Release()
 	}
-	if x.answer(w, own, refusal); !x.ended {
+	if x.answer(w, own, refusal); known && !x.ended {
 		discardRest(w, r)
 	}
 }

@@ -214,23 +214,25 @@ func TestTooLargeRequests(t *testing.T) {
 }
 
 // The answer to a request whose body is not wanted is sent first, and then the body is read, so that the client gets to see the answer. A body that
-// has stalled is not waited for again.
+// has stalled is not waited for again, and that of a stranger is left alone.
 func TestRefusedBodiesAreRead(t *testing.T) {
 	for what, c := range map[string]struct {
 		announced, has int64
 		broken         error // instead of the body's end
 		full           error // what Reserve returns
 		why            error // what Serve is called with
+		stranger       bool
 		code           int
 		left           int64
 	}{
-		"too large":                  {maxBody + 1, maxBody + 1, nil, nil, nil, 400, 0},
-		"too large, unannounced":     {-1, 2 * maxBody, nil, nil, nil, 400, 0},
-		"far too large":              {5 * maxBody, 5 * maxBody, nil, nil, nil, 400, 5*maxBody - contract.MaxMessage},
-		"without room":               {maxBody, maxBody, nil, contract.NoRoom(), nil, 503, 0},
-		"for another server":         {maxBody, maxBody, nil, nil, task.Invalid("Host", "no"), 400, 0},
-		"one that breaks off":        {maxBody, maxBody - 1, errors.ErrUnsupported, nil, nil, 400, 0},
-		"one that breaks off, small": {-1, 9, errors.ErrUnsupported, nil, nil, 400, 0},
+		"too large":                  {maxBody + 1, maxBody + 1, nil, nil, nil, false, 400, 0},
+		"too large, unannounced":     {-1, 2 * maxBody, nil, nil, nil, false, 400, 0},
+		"far too large":              {5 * maxBody, 5 * maxBody, nil, nil, nil, false, 400, 5*maxBody - contract.MaxMessage},
+		"without room":               {maxBody, maxBody, nil, contract.NoRoom(), nil, false, 503, 0},
+		"for another server":         {maxBody, maxBody, nil, nil, task.Invalid("Host", "no"), false, 400, 0},
+		"of a stranger":              {maxBody, maxBody, nil, nil, nil, true, 403, maxBody},
+		"one that breaks off":        {maxBody, maxBody - 1, errors.ErrUnsupported, nil, nil, false, 400, 0},
+		"one that breaks off, small": {-1, 9, errors.ErrUnsupported, nil, nil, false, 400, 0},
 	} {
 		core, body, w := &reserving{fails: c.full}, &zeros{left: c.has, broken: c.broken}, httptest.NewRecorder()
 		handled := false
@@ -240,6 +242,9 @@ func TestRefusedBodiesAreRead(t *testing.T) {
 			}
 		}
 		h := New(Config{Core: core, Call: func(r *http.Request, handle func(context.Context, Caller) error) *task.Error {
+			if c.stranger {
+				return &task.Error{Code: task.CodePermissionDenied, Message: "unknown"}
+			}
 			e, _ := task.AsError(handle(r.Context(), nil))
 			handled = true
 			return e
