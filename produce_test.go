@@ -12,6 +12,7 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -109,6 +110,47 @@ func TestFramesAreAnsweredInAnyOrder(t *testing.T) {
 		}
 		f.wantStreams(t, "in the end", 1, 1)
 	})
+}
+
+// Enqueues to a shard that does not answer hold up none to another, whether or not the client knows yet which shards there are.
+func TestHungShardHoldsUpNoOther(t *testing.T) {
+	for _, leader := range []string{"n1", "n2"} {
+		for _, warm := range [][]string{nil, {"live"}, {"live", "hung"}} {
+			synctest.Test(t, func(t *testing.T) {
+				c := startNodes(t)
+				c.lead(2, leader)
+				c.homes["hung"] = 2
+				client := c.client("n1:7295")
+				for _, queue := range warm {
+					if err := <-enqueued(t.Context(), client, queue); err != nil {
+						t.Fatal(err)
+					}
+				}
+				hold := make(chan struct{})
+				c.trailers = func(md metadata.MD) metadata.MD {
+					if md.Get("pawl-shard")[0] == "2" {
+						<-hold
+					}
+					return md
+				}
+				var hung []chan error
+				for range 20 {
+					hung = append(hung, enqueued(t.Context(), client, "hung"))
+				}
+				for range 3 {
+					if live := enqueued(t.Context(), client, "live"); len(live) == 0 {
+						t.Errorf("a client that knows %v, while a shard of %s hangs: an enqueue to another shard waits", warm, leader)
+					}
+				}
+				close(hold)
+				for _, done := range hung {
+					if err := <-done; err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
 }
 
 // The connection breaks between a frame and its answer: the frame is sent again with the same request ids, and its tasks are created once. A client

@@ -46,7 +46,7 @@ type Router struct {
 	dial      func(addr string) (*conn, error)
 	who       caller
 	log       *slog.Logger
-	clustered atomic.Bool // the server has been seen to have several nodes; before, nothing is learned
+	clustered atomic.Bool // the server has been seen to have several nodes; before, all calls use any
 	ctx       context.Context
 	cancel    context.CancelFunc
 	work      sync.WaitGroup
@@ -128,12 +128,8 @@ func WithDestination(ctx context.Context, a Destination) context.Context {
 	return context.WithValue(ctx, destinationKey{}, a)
 }
 
-// OnlyShardOf returns the shard from which all responses about a queue came, so far. A server with a single node serves all shards together:
-// to its clients all queues are in shard 0.
+// OnlyShardOf returns the shard from which all responses about a queue came, so far.
 func (d *Router) OnlyShardOf(queue string) (shard uint32, known bool) {
-	if !d.clustered.Load() {
-		return 0, true
-	}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	shard, known = d.topology.queues[queue]
@@ -218,11 +214,8 @@ func (d *Router) release(l *channel) {
 
 // learn updates the topology from a response.
 func (d *Router) learn(a Destination, from *channel, w stamp, err error) {
-	switch {
-	case w.leader != "":
+	if w.leader != "" {
 		d.clustered.Store(true)
-	case !d.clustered.Load():
-		return
 	}
 	if !w.stamped {
 		// It has not reached the shard. Another node may.

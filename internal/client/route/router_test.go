@@ -257,12 +257,20 @@ func TestRouterLearns(t *testing.T) {
 			}
 		})
 	}
-	// If a server has never named another node, nothing is learned.
+	// If a server has never named another node, only the shards of queues are learned.
 	inRig(t, func(r *rig) {
-		r.d.learn(mail, r.d.any, stamp{3, true, ""}, nil)
-		if len(r.d.topology.queues) != 0 || r.d.clustered.Load() || r.d.pick(OfShard(2)) != r.d.any {
-			r.Error("a router with a single node learned from an answer")
+		if shard, known := r.d.OnlyShardOf("mail"); known {
+			r.Errorf("before any answer the queue is in shard %d", shard)
 		}
+		r.d.learn(mail, r.d.any, stamp{3, true, ""}, nil)
+		if r.d.clustered.Load() || r.d.pick(OfShard(2)) != r.d.any {
+			r.Error("a router with a single node learned of others from an answer")
+		}
+		if shard, known := r.d.OnlyShardOf("mail"); shard != 3 || !known {
+			r.Errorf("after an answer from shard 3 the queue is in %d, known %v", shard, known)
+		}
+		r.wantAsked("a single node", "[]")
+		delete(r.d.topology.queues, "mail")
 		r.d.learn(mail, r.d.any, stamp{3, true, "n3"}, nil)
 		if r.d.topology.queues["mail"] != 3 || !r.d.clustered.Load() {
 			r.Error("a router did not learn from an answer that names another node")
