@@ -270,6 +270,7 @@ type fakeProducer struct {
 }
 
 func (s *fakeProducer) receive(f *fake, call func(ctx context.Context, method string, req any) (any, []*pawlv1.ShardStamp, error)) error {
+	running := make(chan struct{}, 64) // as many as a gateway handles
 	for {
 		f.mu.Lock()
 		paused := f.paused
@@ -277,6 +278,7 @@ func (s *fakeProducer) receive(f *fake, call func(ctx context.Context, method st
 		if paused != nil {
 			<-paused
 		}
+		running <- struct{}{}
 		r, err := s.stream.Recv()
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -285,6 +287,7 @@ func (s *fakeProducer) receive(f *fake, call func(ctx context.Context, method st
 			return err
 		}
 		s.frames.Go(func() {
+			defer func() { <-running }()
 			a, err := answerFrame(s.stream.Context(), r, call)
 			if err != nil {
 				select {

@@ -137,16 +137,27 @@ func TestHungShardHoldsUpNoOther(t *testing.T) {
 				for range 20 {
 					hung = append(hung, enqueued(t.Context(), client, "hung"))
 				}
-				for range 3 {
+				for n := range 150 { // those below are not gathered
 					if live := enqueued(t.Context(), client, "live"); len(live) == 0 {
-						t.Errorf("a client that knows %v, while a shard of %s hangs: an enqueue to another shard waits", warm, leader)
+						t.Errorf("a client that knows %v, while a shard of %s hangs: an enqueue to another shard waits behind 20 and %d", warm, leader, n)
+						break
 					}
+					done := make(chan error, 1)
+					hung = append(hung, done)
+					go func() {
+						_, err := client.EnqueueBatch(t.Context(), []pawl.Item{{Args: welcome{}, Options: []pawl.Option{pawl.Queue("hung")}}})
+						done <- err
+					}()
 				}
 				close(hold)
 				for _, done := range hung {
 					if err := <-done; err != nil {
 						t.Error(err)
 					}
+				}
+				synctest.Wait()
+				if n := len(c.f.producers); n > 2 { // one at each node
+					t.Errorf("%d streams are left", n)
 				}
 			})
 		}

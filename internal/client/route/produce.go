@@ -30,6 +30,9 @@ const (
 	maxUnanswered = 60 << 10
 	// frameOverhead is more than a frame's number and gRPC add to its tasks.
 	frameOverhead = 64
+	// maxFrames may be unanswered on a stream; the next one goes over another stream. Servers handle as many at a time, and receive nothing
+	// meanwhile: those for a shard that hangs, whose callers may have left, would hold up all others.
+	maxFrames = 64
 	// unknownFor is how long a server without Produce gets calls instead: it may be upgraded.
 	unknownFor = time.Minute
 )
@@ -228,6 +231,9 @@ func (s *frameStream) send(f *frame) (sent bool, err error) {
 	case s.ended && !s.served:
 		return false, s.err
 	case s.ended || s.retired:
+		return false, nil
+	case len(s.frames) >= maxFrames:
+		s.over.Store(true)
 		return false, nil
 	}
 	s.last++
