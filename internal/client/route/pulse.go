@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -56,6 +57,15 @@ func (c *conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method stri
 	c.pulse.streams.Add(1)
 	context.AfterFunc(s.Context(), func() { c.pulse.streams.Add(-1) })
 	return feltStream{s, c.pulse}, nil
+}
+
+// ready reports whether calls need not wait for a connection, which may take seconds if the node hangs. If none is being made, ready has one made.
+func (c *conn) ready() bool {
+	state := c.GetState()
+	if state == connectivity.Idle {
+		c.Connect()
+	}
+	return state == connectivity.Ready
 }
 
 type feltStream struct {

@@ -165,7 +165,7 @@ func (d *Router) pick(a Destination) *channel {
 	switch n := d.nodes[name]; {
 	case n.works() && name != d.topology.defaultNode:
 		to = n.channel
-	case d.any.unready.Load() || d.any.conn.GetState() == connectivity.TransientFailure:
+	case d.any.unready.Load() || !d.any.conn.ready():
 		to = d.fallbackLocked()
 	default:
 		wanted = name != "" && name != d.topology.defaultNode
@@ -185,7 +185,7 @@ func (n *node) works() bool {
 	return n != nil && n.channel != nil && !n.channel.unready.Load() && n.channel.conn.GetState() == connectivity.Ready
 }
 
-// fallbackLocked returns a channel that works while no address of Dial answers: any node accepts any call.
+// fallbackLocked returns a channel that works while no address of Dial answers, or none has yet: any node accepts any call.
 func (d *Router) fallbackLocked() *channel {
 	for _, n := range d.nodes {
 		if n.works() {

@@ -31,6 +31,7 @@ type rig struct {
 	log   strings.Builder
 	asked map[string]int // map requests, by node
 	away  string         // a node whose address is unreachable
+	hangs string         // one whose address takes connections, and sends nothing
 	hold  chan struct{}  // answers to map requests wait for it
 	says  func(node string, m *pawlv1.GetMapResponse)
 }
@@ -57,10 +58,14 @@ func startRig(t *testing.T) *rig {
 
 func (r *rig) dial(ctx context.Context, addr string) (net.Conn, error) {
 	r.mu.Lock()
-	away := r.away
+	away, hangs := r.away, r.hangs
 	r.mu.Unlock()
-	if addr == away+":1" {
+	switch addr {
+	case away + ":1":
 		return nil, errors.New("nobody is there")
+	case hangs + ":1":
+		near, _ := net.Pipe()
+		return near, nil
 	}
 	return r.pipes[addr].DialContext(ctx)
 }
@@ -213,6 +218,46 @@ func TestUnreadyNodesAreAvoided(t *testing.T) {
 		n2.backOff(errNodeNotReady)
 		if here := at(1); here != "" {
 			r.Errorf("calls go to %q while no node is ready, want the channel of Dial", here)
+		}
+	})
+}
+
+// While the address of Dial takes connections but does not answer, calls go to another node at once, and come back when it answers.
+func TestCallsDoNotWaitForAConnection(t *testing.T) {
+	inRig(t, func(r *rig) {
+		d := r.d
+		d.HasSeveralNodes()
+		d.Reach(r.Context(), "n2")
+		at := func() string {
+			l := d.pick(OfShard(1))
+			d.release(l)
+			return l.name
+		}
+		if got := at(); got != "" {
+			r.Errorf("calls go to %q, want the channel of Dial", got)
+		}
+		hang := func(node string) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.hangs = node
+		}
+		hang("n1")
+		p := d.any.conn.pulse
+		p.mu.Lock()
+		_ = p.raw.Close()
+		p.mu.Unlock()
+		for range 20 {
+			synctest.Wait()
+			if got := at(); got != "n2" {
+				r.Errorf("while n1 does not answer, and the connection is %s, calls go to %q, want n2", d.any.conn.GetState(), got)
+			}
+			time.Sleep(time.Second)
+		}
+		hang("")
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if got := at(); got != "" {
+			r.Errorf("when n1 answers again, calls go to %q, want the channel of Dial", got)
 		}
 	})
 }
