@@ -307,7 +307,8 @@ func (s *fakeProducer) send(r *pawlv1.ProduceResponse) {
 	_ = s.stream.Send(r) // fails only if it has ended
 }
 
-// answerFrame returns no answer to a frame for which a hook returns errMute. A node that is not ready ends the stream.
+// answerFrame returns no answer to a frame for which a hook returns errMute. A gateway that is not ready answers a frame with that, or ends the stream
+// when it notices it: here, at a frame with several tasks.
 func answerFrame(ctx context.Context, r *pawlv1.ProduceRequest, call func(ctx context.Context, method string, req any) (any, []*pawlv1.ShardStamp, error)) (*pawlv1.ProduceAnswer, error) {
 	method, req := "/EnqueueBatch", any(&pawlv1.EnqueueBatchRequest{Tasks: r.Tasks})
 	if len(r.Tasks) == 1 {
@@ -318,7 +319,7 @@ func answerFrame(ctx context.Context, r *pawlv1.ProduceRequest, call func(ctx co
 	switch {
 	case errors.Is(err, errMute):
 		return nil, nil
-	case err != nil && detailsOf(err).Reason == "node_not_ready":
+	case err != nil && len(r.Tasks) > 1 && detailsOf(err).Reason == "node_not_ready":
 		return nil, err
 	case err != nil:
 		a.Error = detailsOf(err)

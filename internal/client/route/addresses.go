@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
 // addressList is the list of addresses given to Dial. gRPC connects to the first that answers, and stays there as long as the connection
@@ -85,7 +87,7 @@ type listedStream struct {
 // RecvMsg implements grpc.ClientStream.
 func (s *listedStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
-	if convert.NotReady(err) {
+	if r, ok := m.(*pawlv1.ProduceResponse); convert.NotReady(err) || err == nil && ok && notReady(r) {
 		s.list.moveOn(s.turn)
 	}
 	return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -299,9 +300,20 @@ func (s *frameStream) leave(f *frame) {
 	f.left = true
 }
 
+// notReady reports whether a message has an answer of a node that has no contact with its cluster.
+func notReady(m *pawlv1.ProduceResponse) bool {
+	return slices.ContainsFunc(m.GetAnswers(), func(a *pawlv1.ProduceAnswer) bool {
+		return a.GetError() != nil && convert.DidNotRun(convert.Error(a.GetError()))
+	})
+}
+
 // received passes answers to the callers that wait for them.
 func (s *frameStream) received(m *pawlv1.ProduceResponse) {
+	if m.GetDraining() || notReady(m) {
+		s.retire() // first: the callers may repeat their frames
+	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, a := range m.GetAnswers() {
 		f := s.frames[a.GetNumber()]
 		if f == nil {
@@ -311,10 +323,6 @@ func (s *frameStream) received(m *pawlv1.ProduceResponse) {
 		s.served = true
 		f.answer = a
 		f.done <- struct{}{}
-	}
-	s.mu.Unlock()
-	if m.GetDraining() {
-		s.retire()
 	}
 }
 
