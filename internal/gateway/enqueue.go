@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"slices"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
@@ -58,12 +59,17 @@ func (g *producerService) Enqueue(ctx context.Context, r *pawlv1.EnqueueRequest)
 	return &pawlv1.EnqueueResponse{Task: out}, nil
 }
 
-// EnqueueBatch enqueues many tasks. Each has its own result.
+// EnqueueBatch enqueues many tasks. Each has its own result, unless the node is not ready for any of them: then the call is refused, so that the
+// client goes to another node.
 func (g *producerService) EnqueueBatch(ctx context.Context, r *pawlv1.EnqueueBatchRequest) (*pawlv1.EnqueueBatchResponse, error) {
 	if n := len(r.GetTasks()); n == 0 || n > g.limits.Batch {
 		return nil, task.Invalid("tasks", "%d tasks, 1 to %d are allowed", n, g.limits.Batch)
 	}
-	return &pawlv1.EnqueueBatchResponse{Results: g.enqueue(ctx, r.GetTasks(), nil)}, nil
+	out := &pawlv1.EnqueueBatchResponse{Results: g.enqueue(ctx, r.GetTasks(), nil)}
+	if slices.ContainsFunc(out.GetResults(), func(r *pawlv1.EnqueueResult) bool { return r.GetError().GetReason() != task.ReasonNotReady }) {
+		return out, nil
+	}
+	return nil, &task.Error{Code: task.CodeUnavailable, Reason: task.ReasonNotReady, Message: out.GetResults()[0].GetError().GetMessage()}
 }
 
 // shardTasks are the tasks of a batch that belong to one shard.

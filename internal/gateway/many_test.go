@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -479,6 +480,40 @@ func TestBatchOverShards(t *testing.T) {
 	}
 	if shard, _, _, _ := callinfo.Of(ctx).Stamp(); len(shard) != len("1, 3") {
 		t.Errorf("stamps are of shards %q, want 1 and 3", shard)
+	}
+}
+
+// unready is a Broker some of whose shards can't be reached, because the node is not ready.
+type unready struct {
+	Broker
+	shards []uint32
+}
+
+func (b unready) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
+	if slices.Contains(b.shards, shard) {
+		return nil, broker.Stamp{}, task.NotReady("cut off")
+	}
+	return b.Broker.Enqueue(ctx, shard, ns, specs)
+}
+
+// A node that is not ready for any task of a batch refuses the call, or the frame, so that its client goes to another node.
+func TestBatchAtUnreadyNode(t *testing.T) {
+	f, g, ctx := spread()
+	batch := []*pawlv1.TaskSpec{{Type: "t", Queue: "a"}, {Type: "t", Queue: "b"}, {Type: "t", Queue: "b"}}
+	for _, shards := range [][]uint32{{1}, {2}, {1, 2}} {
+		g.services.producer.broker = unready{f, shards}
+		out, err := g.services.producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: batch})
+		if refused := errors.Is(err, task.ErrNotReady); refused != (len(shards) == 2) || !refused && (err != nil || len(out.GetResults()) != 3) {
+			t.Errorf("not ready for shards %v: %v, %v", shards, out, err)
+		}
+		for i, r := range out.GetResults() {
+			if down := slices.Contains(shards, uint32(min(i, 1)+1)); down != (r.GetError().GetReason() == task.ReasonNotReady) || down != (r.GetTask() == nil) {
+				t.Errorf("not ready for shards %v: task %d: %v", shards, i, r)
+			}
+		}
+	}
+	if _, err := g.services.producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: append(batch, &pawlv1.TaskSpec{Queue: "a"})}); err != nil {
+		t.Errorf("a batch with an invalid task was refused: %v", err)
 	}
 }
 

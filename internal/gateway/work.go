@@ -280,7 +280,7 @@ func (w *work) push() error {
 		done()
 		switch {
 		case err != nil && hushed: // free decides whether to continue
-		case errors.Is(err, task.ErrUnavailable):
+		case errors.Is(err, task.ErrUnavailable) && !errors.Is(err, task.ErrNotReady): // a worker of a node that is not ready goes to another one
 			w.pause(err)
 		case err != nil:
 			return err

@@ -524,6 +524,20 @@ func TestWorkEndsWhenClaimFails(t *testing.T) {
 		}
 		s.g.Shutdown(context.Background())
 
+		f = newFake() // a node that is not ready: the worker goes to another one
+		s = startWorker(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 3})
+		f.set(func() { f.fails = task.Unavailable(0, "no leader"); f.notify() })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(s.ended) > 0 {
+			t.Error("the stream ended while a shard had no leader")
+		}
+		f.set(func() { f.fails = task.NotReady("cut off"); f.notify() })
+		if err := <-s.ended; !errors.Is(err, task.ErrNotReady) {
+			t.Errorf("the stream ended with %v, want that the node is not ready", err)
+		}
+		s.g.Shutdown(context.Background())
+
 		for _, c := range []struct {
 			first *pawlv1.WorkRequest
 			field string

@@ -64,6 +64,7 @@ var (
 	ErrPayloadTooLarge = &Error{Code: CodePayloadTooLarge}
 	ErrQueueFull       = &Error{Code: CodeQueueFull}
 	ErrUnavailable     = &Error{Code: CodeUnavailable}
+	ErrNotReady        = &Error{Code: CodeUnavailable, Reason: ReasonNotReady}
 )
 
 // Invalid refuses the value of a field, naming the rule that it breaks.

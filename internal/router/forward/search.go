@@ -28,6 +28,8 @@ const (
 	servedFor = time.Second
 	// replyTime is how much of a caller's time must be left to tell it that there is no leader.
 	replyTime = 50 * time.Millisecond
+	// CutOffAfter is how old this node's copy of the map is when a call that finds no leader is taken for a sign that the node is cut off.
+	CutOffAfter = 5 * time.Second
 	// NoLeaderRetry is when a caller whose call found no leader may retry.
 	NoLeaderRetry = 500 * time.Millisecond
 )
@@ -188,7 +190,11 @@ func (s *search) noLeaderError(ctx context.Context) error {
 	if dark := s.f.Leaders.leaderlessSince(s.shard); !dark.IsZero() {
 		since = dark
 	}
-	return &NoLeader{s.refusal(ctx), since}
+	refusal := s.refusal(ctx)
+	if s.f.cfg.Map.Age() > CutOffAfter { // others may have found one
+		refusal.Reason = task.ReasonNotReady
+	}
+	return &NoLeader{refusal, since}
 }
 
 func (s *search) refusal(ctx context.Context) *task.Error {

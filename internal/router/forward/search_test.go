@@ -295,6 +295,26 @@ func TestSearchRestarts(t *testing.T) {
 	}
 }
 
+// A call that finds no leader on a node that has not heard from its cluster for a while is refused as by a node that is not ready, so that its client
+// goes to another one.
+func TestNoLeaderAtANodeThatIsCutOff(t *testing.T) {
+	for age, want := range map[time.Duration]string{0: "", forward.CutOffAfter: "", forward.CutOffAfter + 1: task.ReasonNotReady} {
+		outside(t, 3, func(g *group, p *peer) {
+			g.with(func() { p.age = age })
+			g.network = refuse(errNotSent, 2, 3)
+			_, err := p.once.Call(bg, 1, one)
+			if e, ok := task.AsError(err); !ok || e.Code != task.CodeUnavailable || e.Reason != want || e.RetryAfter != forward.NoLeaderRetry {
+				t.Errorf("with a map that is %s old: %#v, want reason %q", age, err, want)
+			}
+			sinceOf(t, err)
+			g.with(func() { g.network = nil })
+			g.lead(1, 3)
+			got, err := p.once.Call(bg, 1, one)
+			same(t, "with a leader", got+text(err), "done by 3")
+		})
+	}
+}
+
 // The error names each node that answered once, with its last answer.
 func TestErrorListsAnswers(t *testing.T) {
 	inGroup(t, 4, func(g *group) {
