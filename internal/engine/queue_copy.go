@@ -29,7 +29,7 @@ func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 		q.in(r).SweepLater()
 	}
 	q.config = config
-	q.own.Follow(r.tx, was.Version != 0 && !was.Divided)
+	q.own.Follow(r.tx, &was)
 	q.in(r).followBreakers(&was.Settings)
 	q.in(r).holdAll()
 	r.tx.Set(schema.QueueKey(ns, schema.TableQueue, name), config.Encode())

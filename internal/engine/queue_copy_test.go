@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
@@ -99,6 +100,47 @@ func TestNewPartHasNoShare(t *testing.T) {
 		}
 		if err := w.Check(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// A copy of a queue, or a share of its limits, that came after the queue was deleted gives the shard nothing of a later queue of that name. A queue that is
+// spread from the shard begins with all of it.
+func TestLateCopyOfAnEarlierQueue(t *testing.T) {
+	name := task.SpaceName{Namespace: "default", Queue: "a"}
+	for what, c := range map[string]struct {
+		late, next task.QueueConfig
+		share      task.Share
+		want       task.Share
+	}{
+		"undivided": {late: task.QueueConfig{}, next: task.QueueConfig{Divided: true, CreatedAt: time.Unix(2, 0)}},
+		"divided":   {late: task.QueueConfig{Divided: true}, next: task.QueueConfig{Divided: true, CreatedAt: time.Unix(2, 0)}, share: task.Share{Version: 5, Amounts: task.Amounts{Running: 2}}},
+		"divided, and the later queue is not": {late: task.QueueConfig{Divided: true}, next: task.QueueConfig{CreatedAt: time.Unix(2, 0)},
+			share: task.Share{Version: 5, Amounts: task.Amounts{Running: 2}}, want: task.Share{Amounts: task.Quotas{Running: 2}.Whole()}},
+		"of the same queue": {late: task.QueueConfig{}, next: task.QueueConfig{Divided: true, CreatedAt: time.Unix(1, 0)}, want: task.Share{Amounts: task.Quotas{Running: 2}.Whole()}},
+		"of the same queue, divided": {late: task.QueueConfig{Divided: true}, next: task.QueueConfig{Divided: true, CreatedAt: time.Unix(1, 0)},
+			share: task.Share{Version: 5, Amounts: task.Amounts{Running: 1}}, want: task.Share{Version: 5, Amounts: task.Amounts{Running: 1}}},
+	} {
+		w := NewWorld(t)
+		c.late.CreatedAt = time.Unix(1, 0)
+		for version, config := range []task.QueueConfig{c.late, c.next} {
+			config.Version, config.Settings = uint64(version)+1, task.DefaultSettings()
+			config.Settings.MaxRunning = 2
+			w.Round(func(r *Round) { PutQueue(r, "default", "a", config) })
+			if version == 0 && c.share.Version != 0 {
+				w.Round(func(r *Round) { PutShare(r, name, c.share) })
+			}
+		}
+		for range 2 {
+			w.Round(func(r *Round) {
+				if got := Space(r, name).Share; got != c.want {
+					t.Errorf("%s: the shard may use %+v, want %+v", what, got, c.want)
+				}
+			})
+			if err := w.Check(); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			w.BecomeLeader()
 		}
 	}
 }

@@ -158,7 +158,7 @@ func (w *World) Configure(name string, c task.QueueConfig) {
 	w.Round(func(r *Round) {
 		c.Version, c.CreatedAt = 1, w.Now.Time()
 		if q := r.Queue("default", name); q != nil {
-			c.Version, c.Divided = q.config.Version+1, q.config.Divided
+			c.Version, c.Divided, c.CreatedAt = q.config.Version+1, q.config.Divided, q.config.CreatedAt
 		}
 		PutQueue(r, "default", name, c)
 	})

@@ -37,9 +37,15 @@ func (l *Limits) Read(from store.Reader) {
 	}
 }
 
-// Follow begins with a share of all if the limits are divided from now on, and the shard has had the whole queue so far.
-func (l *Limits) Follow(tx *store.Tx, hadWhole bool) {
-	if l.config.Divided && hadWhole {
+// Follow follows a copy of the queue that has replaced another; the zero QueueConfig: there was none. If the limits are divided from now on, the shard
+// begins with a share of all, since it has had the whole queue so far. A copy of an earlier queue of that name, which came late, leaves nothing.
+func (l *Limits) Follow(tx *store.Tx, was *task.QueueConfig) {
+	same := was.CreatedAt.Equal(l.config.CreatedAt)
+	switch {
+	case was.Divided && !same:
+		tx.Delete(l.key())
+		l.share = task.Share{}
+	case l.config.Divided && !was.Divided && was.Version != 0 && same:
 		l.set(tx, task.Share{Amounts: l.config.Settings.Limits().Whole()})
 	}
 }
