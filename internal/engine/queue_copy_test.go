@@ -123,6 +123,7 @@ func TestLateCopyOfAnEarlierQueue(t *testing.T) {
 	} {
 		w := NewWorld(t)
 		c.late.CreatedAt = time.Unix(1, 0)
+		c.want.Backlog, c.want.Bytes = task.NoLimit, task.NoLimit
 		for version, config := range []task.QueueConfig{c.late, c.next} {
 			config.Version, config.Settings = uint64(version)+1, task.DefaultSettings()
 			config.Settings.MaxRunning = 2
@@ -142,5 +143,29 @@ func TestLateCopyOfAnEarlierQueue(t *testing.T) {
 			}
 			w.BecomeLeader()
 		}
+	}
+}
+
+// A shard says of a limit that its copy of a queue does not have that it may use what it likes, whatever its share, and which copy it has.
+func TestShareOfALimitThatIsGone(t *testing.T) {
+	w := NewWorld(t)
+	name := task.SpaceName{Namespace: "default", Queue: "a"}
+	for i, limits := range []task.Quotas{{Running: 2, Backlog: 9}, {Running: 2}, {}, {Backlog: 9}} {
+		config := task.QueueConfig{Version: uint64(i) + 1, Divided: true, Settings: task.DefaultSettings()}
+		config.Settings.MaxRunning, config.Settings.MaxLength = int(limits.Running), limits.Backlog
+		w.Round(func(r *Round) {
+			PutQueue(r, "default", "a", config)
+			PutShare(r, name, task.Share{Version: 5, Amounts: task.Amounts{Running: 1, Backlog: 3}})
+			want := task.Share{Version: 5, Amounts: task.Amounts{Running: 1, Backlog: 3, Bytes: task.NoLimit}}
+			if limits.Running == 0 {
+				want.Running = task.NoLimit
+			}
+			if limits.Backlog == 0 {
+				want.Backlog = task.NoLimit
+			}
+			if got := Space(r, name); got.Share != want || got.Copy != config.Version {
+				t.Errorf("with the limits %+v, version %d, the shard answers %+v", limits, config.Version, got)
+			}
+		})
 	}
 }

@@ -142,6 +142,7 @@ var ShareQuotas = [3]Quota{QuotaBacklog, QuotaBacklogBytes, QuotaRunning}
 // Space is what a namespace or a queue uses in one shard.
 type Space struct {
 	Namespace string
+	Copy      uint64 // the version of the shard's copy of a queue
 	Share     Share
 	Use       Amounts
 	Ready     int64 // tasks that could run, except for limits; of a queue, except for those that are divided

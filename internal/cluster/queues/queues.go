@@ -44,8 +44,9 @@ type Config struct {
 	EnsureShare func(ctx context.Context, ns string, shard uint32) error
 	// Divide divides the limits of a queue among its shards again, if they are divided.
 	Divide func(ctx context.Context, ns, name string) error
-	// Divided notes that a queue has limits that are divided. whole is the shard that has had all of them so far; 0: that is not known.
-	Divided func(tx *store.Tx, ns, name string, whole uint32)
+	// Divided notes that a queue has limits that are divided, from a version of it on. whole is the shard that has had all of them so far; 0: that
+	// is not known.
+	Divided func(tx *store.Tx, ns, name string, version uint64, whole uint32)
 	// Undivide forgets how a queue's limits are divided.
 	Undivide func(tx *store.Tx, ns, name string)
 	// Room returns unavailable when the disk is too full for a queue that is created by its first use; nil: there is always room.
@@ -209,6 +210,10 @@ func (s *Queues) changed(tx *store.Tx, action auditlog.Action, ns, name string, 
 	if err := mayOrder(q, before); err != nil {
 		return Queue{}, err
 	}
+	q.Parts = slices.Clone(q.Parts)
+	for i := range q.Parts {
+		q.Parts[i].Retiring = false // the shard may have tasks, so it must get the change
+	}
 	q.Config.Version = before.Version + 1
 	if !exists {
 		q.Config.Version += system.GetNumber(tx, system.FloorKey)
@@ -220,9 +225,17 @@ func (s *Queues) changed(tx *store.Tx, action auditlog.Action, ns, name string, 
 	if !exists {
 		s.count(ns, +1)
 	}
+	if dropping || q.divided() && removesLimit(before.Settings.Limits(), q.Config.Settings.Limits()) {
+		s.cfg.Undivide(tx, ns, name) // a shard may use more than it had from now on, and the row would not say so
+	}
 	s.setQueue(tx, q)
 	s.addQueueEvent(tx, q, exists, before)
 	return q, nil
+}
+
+// removesLimit reports whether a queue had one of its limits before, and has it no longer.
+func removesLimit(before, now task.Quotas) bool {
+	return before.Running != 0 && now.Running == 0 || before.Backlog != 0 && now.Backlog == 0
 }
 
 // mayOrder returns an error for a strict order of keys while new tasks of a key may go to either of two shards.
@@ -317,9 +330,7 @@ func (s *Queues) setQueue(tx *store.Tx, q Queue) {
 	s.shard.Note(tx, system.Change{Kind: system.QueueChanged, Name: q.FullName()})
 	s.trackMoves(q)
 	if q.Limits() != (task.Quotas{}) {
-		s.cfg.Divided(tx, q.Namespace, q.Name, 0)
-	} else if q.divided() { // from here on a shard may use more than it had, and the row would not say so
-		s.cfg.Undivide(tx, q.Namespace, q.Name)
+		s.cfg.Divided(tx, q.Namespace, q.Name, q.Config.Version, 0)
 	}
 }
 
@@ -426,6 +437,7 @@ func (s *Queues) keep(ctx context.Context, q Queue) error {
 		now, dropping, ok, err := Get(tx, q.Namespace, q.Name)
 		if err == nil && ok && dropping && now.Config.Version == q.Config.Version {
 			s.copies.forget(q)
+			s.cfg.Undivide(tx, q.Namespace, q.Name) // shards that dropped the queue take any share that comes late
 			s.setQueue(tx, now)
 		}
 		return struct{}{}, err

@@ -46,7 +46,7 @@ func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, ta
 			q.Moved = q.Config.Version
 		}
 		if !whole.divided() && q.Limits() != (task.Quotas{}) {
-			s.cfg.Divided(tx, ns, name, whole.Shards()[0])
+			s.cfg.Divided(tx, ns, name, q.Config.Version, whole.Shards()[0])
 		}
 		if err := onQueue(tx, auditlog.Action{By: by, Action: task.QueueSpread}, q, was, factsOf(q)); err != nil {
 			return q, err

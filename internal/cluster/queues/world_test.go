@@ -181,7 +181,7 @@ func (w *world) divide(_ context.Context, _, name string) error {
 	return w.notDivided
 }
 
-func (w *world) divides(_ *store.Tx, _, name string, whole uint32) {
+func (w *world) divides(_ *store.Tx, _, name string, _ uint64, whole uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.divisions = append(w.divisions, fmt.Sprint(name, " of ", whole))

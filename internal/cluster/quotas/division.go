@@ -18,7 +18,9 @@ import (
 // divisionRow says how much of a namespace's quotas, or of a queue's limits, the shards may use.
 type divisionRow struct {
 	// Since tells the row of a queue from an earlier one, of another queue of that name or from before a recovery.
-	Since uint64         `json:"since,omitempty"`
+	Since uint64 `json:"since,omitempty"`
+	// Copy is the version of the queue in which the row began. What a shard with an older copy may use says nothing of what it may use later.
+	Copy  uint64         `json:"copy,omitempty"`
 	Parts []divisionPart `json:"parts"`
 }
 
@@ -144,6 +146,7 @@ func (s *Divider) divide(ctx context.Context, name task.SpaceName, joining uint3
 	for i := range d.parts {
 		p := &d.parts[i]
 		p.joining = p.Shard == joining
+		p.known = p.known && p.space.Copy >= d.row.Copy
 		p.updateMost()
 	}
 	want := d.shareOut()
@@ -252,17 +255,20 @@ func (s *Divider) askShards(ctx context.Context, d *division) []error {
 			errs[i] = fmt.Errorf("shard %d: %w", p.Shard, err)
 			return
 		}
-		p.space, p.known = spaces[0], true
+		if p.space, p.known = spaces[0], true; p.space.Copy < d.row.Copy {
+			errs[i] = fmt.Errorf("shard %d has an older copy of the queue", p.Shard)
+		}
 	})
 	return errs
 }
 
-// updateMost updates Most from the shard's answer. As long as the shard may not have received its last share, it may still come to use it.
+// updateMost updates Most from the shard's answer. As long as the shard may not have received its last share, it may still come to use it; and as long
+// as it has not confirmed any of this row's, one that was sent before the row began.
 func (p *shardPart) updateMost() {
 	if !p.known {
 		return
 	}
-	if p.settled() || p.Version == 0 {
+	if p.settled() {
 		p.Most, p.Sent = p.space.Share.Amounts, task.Amounts{}
 	}
 	p.Most = most(p.Most, p.space.Use)
@@ -290,7 +296,7 @@ func (s *Divider) sendShares(ctx context.Context, d *division, of func(p *shardP
 		if err := d.checkCurrent(tx); err != nil {
 			return row, err
 		}
-		row.Since = d.row.Since
+		row.Since, row.Copy = d.row.Since, d.row.Copy
 		row.Parts, version = d.storedParts(), tx.NextSeq()
 		for i := range d.parts {
 			if shares[i] != nil {

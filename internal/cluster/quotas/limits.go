@@ -34,13 +34,13 @@ func ForgetQueue(tx *store.Tx, ns, name string) {
 	tx.Delete(divisionKey(task.SpaceName{Namespace: ns, Queue: name}))
 }
 
-// Divided notes that a queue has limits that are divided. whole is the shard that has had all of them so far; 0: it is not known who has what.
-func Divided(tx *store.Tx, ns, name string, whole uint32) {
+// Divided notes that a queue has limits that are divided, from a version of it on. whole is the shard that has had all of them so far; 0: it is not known who has what.
+func Divided(tx *store.Tx, ns, name string, version uint64, whole uint32) {
 	key := divisionKey(task.SpaceName{Namespace: ns, Queue: name})
 	if _, known := tx.Get(key); known {
 		return
 	}
-	row := divisionRow{Since: tx.NextSeq()}
+	row := divisionRow{Since: tx.NextSeq(), Copy: version}
 	if whole != 0 {
 		row.Parts = []divisionPart{{Shard: whole, Most: task.Unlimited}}
 	}
@@ -49,10 +49,10 @@ func Divided(tx *store.Tx, ns, name string, whole uint32) {
 
 // Reconcile forgets what shards may use of the limits of queues, after a recovery: each shard is as of a moment of its own.
 func Reconcile(tx *store.Tx) error {
-	var names []task.SpaceName
+	var limited []queues.Queue
 	if err := queues.Scan(tx, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(q queues.Queue, _ bool) bool {
 		if q.Limits() != (task.Quotas{}) {
-			names = append(names, task.SpaceName{Namespace: q.Namespace, Queue: q.Name})
+			limited = append(limited, q)
 		}
 		return true
 	}); err != nil {
@@ -61,8 +61,8 @@ func Reconcile(tx *store.Tx) error {
 	for _, name := range dividedQueues(tx) {
 		tx.Delete(divisionKey(name))
 	}
-	for _, name := range names {
-		Divided(tx, name.Namespace, name.Queue, 0)
+	for _, q := range limited {
+		Divided(tx, q.Namespace, q.Name, q.Config.Version, 0)
 	}
 	return nil
 }

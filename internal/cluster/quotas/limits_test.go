@@ -73,7 +73,7 @@ func TestDivisionsOfQueues(t *testing.T) {
 		}
 		divided := func(name string, whole uint32) {
 			t.Helper()
-			w.change(func(tx *store.Tx) error { Divided(tx, "default", name, whole); return nil })
+			w.change(func(tx *store.Tx) error { Divided(tx, "default", name, 0, whole); return nil })
 		}
 		expect("before they are noted", "")
 		divided("free", 0)
@@ -147,7 +147,7 @@ func TestDamagedDivisionsOfQueues(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, w *world) {
 		key := divisionKey(task.SpaceName{Namespace: "default", Queue: "a"})
 		w.putQueue("a", 7, task.Quotas{Running: 1}, queues.Part{Shard: 1, Slots: task.AllSlots, Next: task.AllSlots})
-		w.change(func(tx *store.Tx) error { Divided(tx, "default", "a", 0); return nil })
+		w.change(func(tx *store.Tx) error { Divided(tx, "default", "a", 0, 0); return nil })
 		for _, damaged := range [][]byte{key, system.Key(system.QueueTable, "default", "a")} {
 			was := w.Get(damaged)
 			w.Damage(damaged)
@@ -196,7 +196,7 @@ func TestDivisionsOfAnEarlierQueue(t *testing.T) {
 		again := func(whole uint32) {
 			w.change(func(tx *store.Tx) error {
 				ForgetQueue(tx, "default", "a")
-				Divided(tx, "default", "a", whole)
+				Divided(tx, "default", "a", 0, whole)
 				return nil
 			})
 		}
@@ -240,7 +240,7 @@ func TestSharesFromBeforeAMove(t *testing.T) {
 		const half = task.SlotSet(1<<32 - 1)
 		parts := []queues.Part{{Shard: 1, Slots: half, Next: half}, {Shard: 2, Slots: ^half, Next: ^half}}
 		w.putQueue("a", 7, task.Quotas{Running: 3}, parts...)
-		w.change(func(tx *store.Tx) error { Divided(tx, "default", "a", 0); return nil })
+		w.change(func(tx *store.Tx) error { Divided(tx, "default", "a", 0, 0); return nil })
 		w.moved = 8
 		if err := w.divider.DivideQueue(bg, "default", "a"); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), "shard 1 did not take its share") {
 			t.Errorf("a division from before a move: %v", err)
@@ -248,4 +248,36 @@ func TestSharesFromBeforeAMove(t *testing.T) {
 		w.putQueue("a", 8, task.Quotas{Running: 3}, parts...)
 		must(t, w.divider.DivideQueue(bg, "default", "a"))
 	})
+}
+
+// A shard's answer counts only if its copy of the queue is as new as the row, and only once it has confirmed a share of this row: it may get another copy or
+// share that was sent before.
+func TestAnswersFromBeforeTheRow(t *testing.T) {
+	const half = task.SlotSet(1<<32 - 1)
+	name := task.SpaceName{Namespace: "default", Queue: "a"}
+	for what, shard2 := range map[string]task.Space{
+		"an older copy":     {Copy: 6, Share: task.Share{Version: 1, Amounts: task.Amounts{Running: 1}}},
+		"an unknown answer": {Copy: 7, Share: task.Share{Version: 1, Amounts: task.Amounts{Running: 1}}},
+		"a current copy":    {Copy: 7, Share: task.Share{Version: 1, Amounts: task.Amounts{Running: 1}}},
+	} {
+		inBubble(t, 2, func(t *testing.T, w *world) {
+			w.putQueue("a", 7, task.Quotas{Running: 4}, queues.Part{Shard: 1, Slots: half, Next: half}, queues.Part{Shard: 2, Slots: ^half, Next: ^half})
+			w.change(func(tx *store.Tx) error { Divided(tx, "default", "a", 7, 0); return nil })
+			w.mu.Lock()
+			*w.space(1, "default"), *w.space(2, "default") = task.Space{Copy: 7, Ready: 9}, shard2
+			if what == "an unknown answer" {
+				w.loses[2] = task.ErrUnavailable
+			}
+			w.mu.Unlock()
+			err := w.divider.DivideQueue(bg, "default", "a")
+			row, _, e := system.GetRow[divisionRow](w.State, divisionKey(name))
+			must(t, e)
+			if counts := what == "a current copy"; (err == nil) != counts || (row.Parts[1].Most.Running < 5) != counts || row.Copy != 7 {
+				t.Errorf("with %s, the division ended with %v, and the row is %+v", what, err, row)
+			}
+			if got := w.share(1, "default").Running; what != "a current copy" && got > 4 {
+				t.Errorf("with %s, the other shard may run %d", what, got)
+			}
+		})
+	}
 }

@@ -73,12 +73,16 @@ func (l *Limits) Drop(tx *store.Tx) {
 	}
 }
 
-// Info returns what the queue uses, of which ready tasks held may not run anyway. A queue that is not divided may use all of its limits.
+// Info returns what the queue uses, of which ready tasks held may not run anyway. A queue that is not divided may use all of its limits, and one without
+// a limit what it likes, whatever its share says.
 func (l *Limits) Info(held int64) task.Space {
 	c := l.counts
-	s := task.Space{Namespace: l.ns, Queues: 1, Share: l.share, Use: task.Amounts{Backlog: c.Waiting(), Running: c.Claimed}, Refused: [3]uint64{l.refused}}
-	if !l.config.Divided {
-		s.Share.Amounts = l.config.Settings.Limits().Whole()
+	s := task.Space{Namespace: l.ns, Queues: 1, Copy: l.config.Version, Share: l.share, Use: task.Amounts{Backlog: c.Waiting(), Running: c.Claimed}, Refused: [3]uint64{l.refused}}
+	whole := l.config.Settings.Limits().Whole()
+	for f, share := range s.Share.Each() {
+		if all := *whole.Each()[f]; !l.config.Divided || all == task.NoLimit {
+			*share = all
+		}
 	}
 	if !l.config.Paused {
 		s.Ready = max(c.Ready[0]+c.Ready[1]+c.Ready[2]-held, 0)
