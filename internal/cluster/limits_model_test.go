@@ -126,7 +126,8 @@ func (e *engines) fateOf(kind string, shard uint32) (f fate) {
 func (e *engines) call(ctx context.Context, kind string, shard uint32, fn, again func(r *engine.Round) error) error {
 	f := e.fateOf(kind, shard)
 	if f.again != 0 && again != nil {
-		time.AfterFunc(f.again, func() { _ = e.arrive(kind+" again", shard, again) })
+		until := time.Now().Add(queues.RetireEvery / 2)
+		time.AfterFunc(f.again, func() { e.arriveLate(kind+" again", shard, again, until) })
 	}
 	if system.Sleep(ctx, f.there); f.lost || ctx.Err() != nil {
 		return errNoAnswer
@@ -136,6 +137,15 @@ func (e *engines) call(ctx context.Context, kind string, shard uint32, fn, again
 		return errNoAnswer
 	}
 	return err
+}
+
+// arriveLate runs a call in its shard as soon as that has a leader, unless it is too late by then.
+func (e *engines) arriveLate(kind string, shard uint32, fn func(r *engine.Round) error, until time.Time) {
+	if e.isDown(shard) && time.Now().Before(until) {
+		time.AfterFunc(500*time.Millisecond, func() { e.arriveLate(kind, shard, fn, until) })
+		return
+	}
+	_ = e.arrive(kind, shard, fn)
 }
 
 // arrive runs a call in its shard, if that has a leader.
@@ -274,6 +284,54 @@ func (e *engines) show() {
 	}
 }
 
+// clear ends all tasks.
+func (e *engines) clear() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for shard, s := range e.shards {
+		_ = e.round(shard, func(r *engine.Round) error {
+			for _, t := range s.runs {
+				_ = engine.Cancel(r, "default", t.id)
+			}
+			_, _, err := engine.Purge(r, "default", "a", engine.Purging{}, 1000)
+			return err
+		})
+		s.runs = nil
+	}
+}
+
+// copyOf returns a shard's copy of the queue.
+func (e *engines) copyOf(shard uint32) (c task.QueueConfig, has bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all, err := engine.CopiedQueues(e.shards[shard].store)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	for _, q := range all {
+		c, has = q.Config, true
+	}
+	return c, has
+}
+
+// space returns what the queue uses in a shard.
+func (e *engines) space(shard uint32) (s task.Space) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_ = e.round(shard, func(r *engine.Round) error {
+		s = engine.Space(r, task.SpaceName{Namespace: "default", Queue: "a"})
+		return nil
+	})
+	return s
+}
+
+// log is note for a caller that does not hold the lock.
+func (e *engines) log(format string, args ...any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.note(format, args...)
+}
+
 // sum returns how many tasks run and how many wait in all shards.
 func (e *engines) sum() (runs int, waits int64) {
 	e.mu.Lock()
@@ -288,15 +346,41 @@ func (e *engines) sum() (runs int, waits int64) {
 	return runs, waits
 }
 
-// tightest is the highest of the limits that may be in force: the last one that is set for sure, and those that somebody has tried to set since.
-type tightest struct{ most int64 }
+// inForce is the highest limits that may be in force: those of the last call that succeeded, unless a later one has changed the row since, and those that
+// calls have tried to set since.
+type inForce struct {
+	mu   sync.Mutex
+	last int // the number of the last call
+	most task.Amounts
+}
 
-func (l *tightest) try(n int64) { l.most = max(l.most, task.Quotas{Backlog: n}.Whole().Backlog) }
-func (l *tightest) set(n int64) { l.most = task.Quotas{Backlog: n}.Whole().Backlog }
+// try notes that limits are about to be set. ok is called when the call has succeeded.
+func (l *inForce) try(to task.Quotas) (ok func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	whole := to.Whole()
+	l.last++
+	this := l.last
+	l.most.Running, l.most.Backlog = max(l.most.Running, whole.Running), max(l.most.Backlog, whole.Backlog)
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if this == l.last {
+			l.most = whole
+		}
+	}
+}
 
-// TestLimitsOfSpreadQueues runs a queue over shards with the engine in each, while it is spread over others and back, its limits change, leaders change,
-// and calls, answers and whole shards are lost. No task begins, and none is accepted, beyond the limits of the queue. In the end, with a limit below
-// the number of shards, each shard's tasks make progress.
+func (l *inForce) now() task.Amounts {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.most
+}
+
+// TestLimitsOfSpreadQueues runs a queue over shards with the engine in each, while it is spread over others and back, deleted and created again in another
+// shard, its limits change and go away, leaders change and come back, and calls, answers and whole shards are lost or late. Calls go on beside each other.
+// No task begins, and none is accepted, beyond the limits of the queue, and the row says of each shard at least what it may use. In the end, with a limit
+// below the number of shards, each shard's tasks make progress.
 func TestLimitsOfSpreadQueues(t *testing.T) {
 	var all modelCounts
 	for seed := range seeds(12) {
@@ -304,7 +388,7 @@ func TestLimitsOfSpreadQueues(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) { limitsModel(t, w, seed, &all) })
 		})
 	}
-	if !testing.Short() && (all.began < 60 || all.accepted < 60 || all.full < 30 || all.spread < 5) {
+	if !testing.Short() && (all.began < 60 || all.accepted < 60 || all.full < 30 || all.spread < 5 || all.dropped < 5) {
 		t.Errorf("the model does too little: %+v", all)
 	}
 }
@@ -312,85 +396,260 @@ func TestLimitsOfSpreadQueues(t *testing.T) {
 // modelCounts counts what the models did.
 type modelCounts struct {
 	began, accepted, full int // tasks
-	spread                int // how often a queue was spread, while calls were lost
+	spread, dropped       int // how often a queue was spread and deleted, while calls were lost
 }
 
-func limitsModel(t *testing.T, w *world, seed uint64, all *modelCounts) {
-	const shards = 4
-	w.open(shards)
-	e, rng := newEngines(t, seed, shards), rand.New(rand.NewPCG(seed, 5))
-	defer e.show()
-	replicas := []*systemReplica{w.newReplicaOver(e), w.newReplicaOver(e)}
-	leads := 0
-	replicas[leads].lead()
-	var runs, waits tightest
-	set := func(running, length int64) bool {
-		runs.try(running)
-		waits.try(length)
-		_, err := w.leader.control.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error {
-			c.Settings.MaxRunning, c.Settings.MaxLength = int(running), length
-			return nil
-		})
+// limitsRun is a run of the model.
+type limitsRun struct {
+	t        *testing.T
+	w        *world
+	e        *engines
+	rng      *rand.Rand
+	replicas []*systemReplica
+	leads    int
+	limits   inForce
+	set      task.Quotas    // what was set last
+	calls    sync.WaitGroup // that go on beside the steps
+	begun    int            // number of calls
+}
+
+const modelShards = 4
+
+// elect makes the other replica the leader, or elects the same one again.
+func (m *limitsRun) elect(other bool) {
+	if other {
+		m.leads = 1 - m.leads
+	}
+	m.e.log("leader %d", m.leads)
+	m.replicas[m.leads].lead()
+}
+
+// call makes a call beside the steps. What it changes in the row it has changed when call returns.
+func (m *limitsRun) call(what string, fn func(c *Control) error) {
+	c := m.w.leader.control
+	m.begun++
+	n := m.begun
+	m.calls.Go(func() {
+		m.e.log("call %d begins: %s", n, what)
+		err := fn(c)
+		m.e.log("call %d ends: %v", n, err)
+	})
+	synctest.Wait()
+}
+
+// putLimits sets the limits of the queue. A queue that does not exist is created, in a shard chosen at random.
+func (m *limitsRun) putLimits(running, length int64) {
+	m.set = task.Quotas{Running: running, Backlog: length}
+	ok := m.limits.try(m.set)
+	home := m.w.Get(system.Key(system.QueueTable, "default", "a")) == nil
+	if home {
+		m.dataShards(1 + m.rng.IntN(modelShards))
+	}
+	m.call(fmt.Sprint("limits ", running, " ", length), func(c *Control) error {
+		err := putLimits(c, running, length)
 		if err == nil {
-			runs.set(running)
-			waits.set(length)
+			ok()
 		}
-		return err == nil
-	}
-	spread := func(n int) error {
-		_, err := w.leader.control.Queues.Spread(bg, task.Author{}, "default", "a", queues.SpreadTarget{Shards: pick(rng, shards, n)})
 		return err
+	})
+	if home {
+		m.dataShards(modelShards)
 	}
-	took := func() time.Duration { return time.Duration(rng.IntN(12_000)) * time.Millisecond }
-	if !set(3, 20) {
-		t.Fatal("the limits can't be set")
-	}
+}
+
+func putLimits(c *Control, running, length int64) error {
+	_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error {
+		c.Settings.MaxRunning, c.Settings.MaxLength = int(running), length
+		return nil
+	})
+	return err
+}
+
+// dataShards has the next queue be created in one of the first n shards.
+func (m *limitsRun) dataShards(n int) {
+	m.w.Round(func(tx *store.Tx) {
+		s, _, err := system.GetRow[system.Settings](tx, system.SettingsKey)
+		must(m.t, err)
+		s.DataShards = n
+		tx.Set(system.SettingsKey, system.EncodeRow(s))
+	})
+}
+
+func (m *limitsRun) spread(n int, all *modelCounts) {
+	shards := pick(m.rng, modelShards, n)
+	m.call(fmt.Sprint("spread ", shards), func(c *Control) error {
+		_, err := c.Queues.Spread(bg, task.Author{}, "default", "a", queues.SpreadTarget{Shards: shards})
+		if err == nil {
+			m.limits.mu.Lock()
+			defer m.limits.mu.Unlock()
+			all.spread++
+		}
+		return err
+	})
+}
+
+// recreate deletes the queue when its tasks have ended, and creates another one of that name.
+func (m *limitsRun) recreate(all *modelCounts) {
+	m.e.clear()
+	m.call("drop", func(c *Control) error {
+		err := c.Queues.DropQueue(bg, task.Author{}, "default", "a")
+		if err == nil {
+			m.limits.mu.Lock()
+			defer m.limits.mu.Unlock()
+			all.dropped++
+		}
+		return err
+	})
+	m.pass(3 * time.Second)
+	m.putLimits(m.set.Running, m.set.Backlog)
+	m.pass(time.Second)
+	m.spread(2+m.rng.IntN(modelShards-1), all)
+}
+
+// pass lets up to most of fake time pass.
+func (m *limitsRun) pass(most time.Duration) { pass(time.Duration(m.rng.Int64N(int64(most)))) }
+
+func limitsModel(t *testing.T, w *world, seed uint64, all *modelCounts) {
+	w.open(modelShards)
+	m := &limitsRun{t: t, w: w, e: newEngines(t, seed, modelShards), rng: rand.New(rand.NewPCG(seed, 5))}
+	e, rng := m.e, m.rng
+	defer e.show()
+	defer m.calls.Wait()
+	m.replicas = []*systemReplica{w.newReplicaOver(e), w.newReplicaOver(e)}
+	m.replicas[0].lead()
+	m.putLimits(3, 20)
 	e.be(false)
 	for step := range 700 {
-		shard := uint32(rng.IntN(shards)) + 1
-		switch rng.IntN(40) {
+		shard := uint32(rng.IntN(modelShards)) + 1
+		switch rng.IntN(48) {
 		case 0:
-			leads = 1 - leads
-			replicas[leads].lead()
+			m.elect(rng.IntN(3) > 0)
 		case 1:
 			e.toggle(shard)
 		case 2:
 			e.toggle(0)
 		case 3, 4:
-			if spread(1+rng.IntN(shards)) == nil {
-				all.spread++
-			}
+			m.spread(1+rng.IntN(modelShards), all)
 		case 5:
-			set([]int64{0, 1, 2, 3, 5, 9}[rng.IntN(6)], []int64{0, 1, 5, 20}[rng.IntN(4)])
-		case 6, 7, 8, 9, 10, 11:
-			pass(time.Duration(rng.IntN(2000)) * time.Millisecond)
-		case 12:
-			pass(time.Duration(rng.IntN(90)) * time.Second)
-		case 13, 14, 15, 16, 17, 18, 19, 20:
-			before, _ := e.sum()
-			n := e.claim(shard, 1+rng.IntN(4), took)
-			if all.began += n; n > 0 && int64(before+n) > runs.most {
-				t.Fatalf("step %d: %d tasks run, and %d more began in shard %d, want at most %d", step, before, n, shard, runs.most)
+			m.putLimits([]int64{0, 1, 2, 3, 5, 9}[rng.IntN(6)], []int64{0, 1, 5, 20}[rng.IntN(4)])
+		case 6, 7: // limits change, or go away, for moments, perhaps while another leads
+			was := m.set
+			m.putLimits([]int64{0, 9}[rng.IntN(2)], was.Backlog*int64(rng.IntN(2)))
+			m.pass(time.Second)
+			elects := rng.IntN(2) == 0
+			if elects {
+				m.elect(true)
 			}
+			m.begin(step, uint32(rng.IntN(modelShards))+1, all)
+			m.putLimits(was.Running, was.Backlog)
+			m.pass(time.Second)
+			if elects {
+				m.elect(true)
+			}
+		case 8:
+			if rng.IntN(3) == 0 {
+				m.recreate(all)
+			}
+		case 9, 10, 11, 12:
+			m.pass(2 * time.Second)
+		case 13:
+			m.pass(90 * time.Second)
+		case 14:
+			if rng.IntN(4) == 0 {
+				w.Sleep(task.MovedMessageWindow) // then what slots have left behind is forgotten
+			}
+		case 15, 16, 17, 18, 19, 20, 21, 22:
+			m.begin(step, shard, all)
 		default:
-			_, before := e.sum()
-			if e.isDown(shard) {
-				continue
-			}
-			if e.enqueue(shard) {
-				all.full++
-			}
-			if _, after := e.sum(); after > before {
-				if all.accepted++; after > waits.most {
-					t.Fatalf("step %d: %d tasks wait, and one more was accepted in shard %d, want at most %d", step, before, shard, waits.most)
-				}
-			}
+			m.accept(step, shard, all)
 		}
 		e.end()
-		pass(time.Duration(1+rng.IntN(100)) * time.Millisecond)
+		m.checkRow(step)
+		if rng.IntN(3) > 0 {
+			m.pass(100 * time.Millisecond)
+		}
 		synctest.Wait()
 	}
-	everyShardProgresses(t, e, set, func() error { return spread(shards) })
+	m.calls.Wait()
+	everyShardProgresses(t, e, func(running, length int64) bool { return putLimits(w.leader.control, running, length) == nil }, func() error {
+		_, err := w.leader.control.Queues.Spread(bg, task.Author{}, "default", "a", queues.SpreadTarget{Parts: modelShards})
+		return err
+	})
+}
+
+// begin lets tasks begin in a shard.
+func (m *limitsRun) begin(step int, shard uint32, all *modelCounts) {
+	before, _ := m.e.sum()
+	n := m.e.claim(shard, 1+m.rng.IntN(4), func() time.Duration { return time.Duration(m.rng.IntN(12_000)) * time.Millisecond })
+	if all.began += n; n > 0 && int64(before+n) > m.limits.now().Running {
+		m.t.Fatalf("step %d: %d tasks run, and %d more began in shard %d, want at most %d", step, before, n, shard, m.limits.now().Running)
+	}
+}
+
+// accept gives a task to a shard. One whose copy is of an earlier queue of that name gets none.
+func (m *limitsRun) accept(step int, shard uint32, all *modelCounts) {
+	q, err := m.w.leader.control.Queues.Queue(bg, "default", "a")
+	if c, has := m.e.copyOf(shard); err != nil || !has || m.e.isDown(shard) || !c.CreatedAt.Equal(q.Config.CreatedAt) {
+		return
+	}
+	_, before := m.e.sum()
+	if m.e.enqueue(shard) {
+		all.full++
+	}
+	if _, after := m.e.sum(); after > before {
+		if all.accepted++; after > m.limits.now().Backlog {
+			m.t.Fatalf("step %d: %d tasks wait, and one more was accepted in shard %d, want at most %d", step, before, shard, m.limits.now().Backlog)
+		}
+	}
+}
+
+// checkRow checks that the row that says how the queue's limits are divided allows what shards may use and do use.
+func (m *limitsRun) checkRow(step int) {
+	m.w.Rounds.Lock() // nobody divides
+	defer m.w.Rounds.Unlock()
+	snap := m.w.State.Snapshot()
+	defer snap.Close()
+	q, _, ok, err := queues.Get(snap, "default", "a")
+	must(m.t, err)
+	row, divided, err := system.GetRow[struct {
+		Parts []struct {
+			Shard uint32
+			Most  task.Amounts
+		}
+	}](snap, system.Key(system.DivisionTable, "default", "a"))
+	must(m.t, err)
+	if want := ok && q.Limits() != (task.Quotas{}); divided != want {
+		m.t.Fatalf("step %d: the queue has limits that are divided: %t, and a row: %t", step, want, divided)
+	}
+	if row.Parts == nil {
+		return
+	}
+	limits := q.Limits().Whole()
+	for shard := range uint32(modelShards) {
+		shard++
+		c, has := m.e.copyOf(shard)
+		if !has || !c.CreatedAt.Equal(q.Config.CreatedAt) {
+			continue
+		}
+		var most task.Amounts
+		for _, p := range row.Parts {
+			if p.Shard == shard {
+				most = p.Most
+			}
+		}
+		s, own := m.e.space(shard), c.Settings.Limits().Whole()
+		for f, limit := range limits.Each() {
+			may, uses, allowed := *s.Share.Each()[f], *s.Use.Each()[f], *most.Each()[f]
+			if own := *own.Each()[f]; own == task.NoLimit {
+				may = 0 // it may use what it likes until it gets its copy
+			} else if !c.Divided {
+				may = own
+			}
+			if *limit != task.NoLimit && max(may, uses) > allowed {
+				m.t.Fatalf("step %d: shard %d may use %d and uses %d of %s, and the row allows %d", step, shard, may, uses, task.ShareQuotas[f], allowed)
+			}
+		}
+	}
 }
 
 // everyShardProgresses ends the faults, and lets a queue over all shards run one task at a time.
@@ -470,24 +729,36 @@ func TestLimitsRemovedAndSetAgain(t *testing.T) {
 		w.open(2)
 		replica := w.newReplicaOver(newEngines(t, 1, 2))
 		replica.lead()
-		set := func(running int) string {
-			_, err := replica.control.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error {
-				c.Settings.MaxRunning = running
-				return nil
-			})
-			must(t, err)
+		set := func(running, length int64) string {
+			must(t, putLimits(replica.control, running, length))
 			row, _, _ := strings.Cut(string(w.Get(system.Key(system.DivisionTable, "default", "a"))), ",")
 			return row
 		}
-		set(3)
+		set(3, 0)
 		_, err := replica.control.Queues.Spread(bg, task.Author{}, "default", "a", queues.SpreadTarget{Parts: 2})
 		must(t, err)
-		before := set(3)
-		if got := set(0); got != "" {
+		before := set(3, 0)
+		if got := set(0, 0); got != "" {
 			t.Errorf("a queue without limits has the row %s", got)
 		}
-		if after := set(3); before == "" || after == "" || after == before {
-			t.Errorf("before the limits were removed, the row began with %s, and afterwards with %s, want another", before, after)
+		for _, length := range []int64{0, 20} {
+			for _, running := range []int64{0, 3} {
+				after := set(running, length)
+				if begins := running == 0 && length != 0 || after != "" && before == ""; (after != before) != begins && running+length > 0 || (after == "") != (running+length == 0) {
+					t.Errorf("with the limits %d and %d, the row begins with %s, and began with %s before", running, length, after, before)
+				}
+				before = after
+			}
+		}
+		for range 2 { // either of two limits goes away
+			if after := set(3, 0); after == before {
+				t.Errorf("the maximum length is gone, and the row still begins with %s", after)
+			}
+			before = set(3, 20)
+			if after := set(0, 20); after == before {
+				t.Errorf("the maximum of running tasks is gone, and the row still begins with %s", after)
+			}
+			before = set(3, 20)
 		}
 	})
 }
