@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -58,10 +59,10 @@ func (a *clusterAdmin) openOnce(ctx context.Context, shards []uint32) (_ []*imag
 	if err := c.begin(soon); err != nil {
 		return nil, err
 	}
-	if err := firstError(forward.EachShard(data, open)); err != nil {
+	if err := firstError(ofShards(data, forward.EachShard(data, open))); err != nil {
 		return nil, err
 	}
-	if err := open(len(data), systemShard); err != nil {
+	if err := firstError(ofShards(shards[len(data):], []error{open(len(data), systemShard)})); err != nil {
 		return nil, err
 	}
 	if err := a.noNewShard(soon, len(shards)); err != nil {
@@ -129,18 +130,18 @@ func (c *cut) on(i int, id uint32) broker.OnCut {
 }
 
 func (c *cut) begin(ctx context.Context) error {
-	return firstError(forward.EachShard(c.data, func(i int, id uint32) error {
+	return firstError(ofShards(c.data, forward.EachShard(c.data, func(i int, id uint32) error {
 		begun, err := broker.BeginCut.Call(ctx, c.a.router, c.on(i, id))
 		c.terms[i] = begun.Term
 		return err
-	}))
+	})))
 }
 
 func (c *cut) check(ctx context.Context) error {
-	return firstError(forward.EachShard(c.data, func(i int, id uint32) error {
+	return firstError(ofShards(c.data, forward.EachShard(c.data, func(i int, id uint32) error {
 		_, err := broker.CheckCut.Call(ctx, c.a.router, c.on(i, id))
 		return err
-	}))
+	})))
 }
 
 // end releases the shards. One that can't be reached releases itself.
@@ -151,6 +152,16 @@ func (c *cut) end(ctx context.Context) {
 		_, err := broker.EndCut.Call(ctx, c.a.router, c.on(i, id))
 		return err
 	})
+}
+
+// ofShards adds the shards to those of their errors that are not refusals, which name them.
+func ofShards(shards []uint32, errs []error) []error {
+	for i, err := range errs {
+		if _, refused := task.AsError(err); err != nil && !refused {
+			errs[i] = fmt.Errorf("shard %d: %w", shards[i], err)
+		}
+	}
+	return errs
 }
 
 func firstError(errs []error) error {
