@@ -10,6 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/explain"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -41,35 +42,37 @@ type part struct {
 
 // statusesOf returns the status of all queues in some shards that this node leads. Dead letters of the last hour are new. It reads
 // outside the rounds, except for a moment in the leader's memory per queue with ready tasks: it examines those with the most tasks, and
-// checks for the others only whether anybody takes their tasks. A shard that another node leads by now is left out.
+// checks for the others only whether anybody takes their tasks. A shard that another node leads by now, or that hangs, is left out.
 func (b *Broker) statusesOf(ctx context.Context, shards []uint32) (parts []*part, err error) {
-	var read []*part
+	read := make([]*part, len(shards))
+	failed := parallel.Each(len(shards), func(i int) (err error) {
+		soon, cancel := context.WithTimeout(ctx, verb.PartTime)
+		defer cancel()
+		read[i], err = b.partOf(soon, shards[i])
+		return err
+	})
 	var names []QueueName
-	for _, id := range shards {
-		p, err := b.partOf(ctx, id)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if err != nil {
+	for i, p := range read {
+		if failed[i] != nil {
 			continue
 		}
-		read = append(read, p)
+		parts = append(parts, p)
 		for _, s := range p.ready {
 			names = append(names, QueueName{s.Namespace, s.Queue})
 		}
 	}
 	workers := b.workers(ctx, names)
-	for _, p := range read {
+	for _, p := range parts {
 		p.workers, workers = workers[:len(p.ready)], workers[len(p.ready):]
-		err := p.examine(ctx)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if err == nil {
-			parts = append(parts, p)
+	}
+	failed = parallel.Each(len(parts), func(i int) error { return parts[i].examine(ctx) })
+	var examined []*part
+	for i, p := range parts {
+		if failed[i] == nil {
+			examined = append(examined, p)
 		}
 	}
-	return parts, nil
+	return examined, ctx.Err()
 }
 
 // partOf reads the status of a shard's queues, without the leader's memory.
@@ -90,13 +93,15 @@ func (b *Broker) partOf(ctx context.Context, shardID uint32) (*part, error) {
 // examine examines the queues with ready tasks.
 func (p *part) examine(ctx context.Context) error {
 	closely := min(len(p.ready), explain.MaxExamined)
-	for from := 0; from < closely; from += examinedAtOnce {
-		if err := p.examineSome(ctx, from, min(from+examinedAtOnce, closely)); err != nil {
-			return err
+	for from, to := 0, 0; from < len(p.ready); from = to {
+		step := p.examineSome
+		if to = min(from+examinedAtOnce, closely); from >= closely {
+			step, to = p.findIdle, min(from+idleAtOnce, len(p.ready))
 		}
-	}
-	for from := closely; from < len(p.ready); from += idleAtOnce {
-		if err := p.findIdle(ctx, from, min(from+idleAtOnce, len(p.ready))); err != nil {
+		soon, cancel := context.WithTimeout(ctx, verb.PartTime)
+		err := step(soon, from, to)
+		cancel()
+		if err != nil {
 			return err
 		}
 	}

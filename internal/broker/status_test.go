@@ -10,6 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/explain"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // TestIdleQueues: of the queues that are not examined, those that nobody takes are counted, and no others.
@@ -54,6 +55,47 @@ func (w *world) status(age time.Duration) (sum NamespaceStatus) {
 		sum.Add(&got[i].Value)
 	}
 	return sum
+}
+
+// A shard that hangs, at the first read or when its queues are examined, is left out: the others have their figures all the same.
+func TestStatusBesideAShardThatHangs(t *testing.T) {
+	for hung, well := range map[uint32]string{one: "far", two: "near"} {
+		inWorld(t, func(w *world) {
+			defer w.addShard(two)()
+			w.pass(5 * time.Second)
+			for id, queue := range map[uint32]string{one: "near", two: "far"} {
+				spec := task.Spec{Type: "job", Queue: queue}
+				spec.Fill()
+				_, _, err := w.Enqueue(context.Background(), id, ns, []task.Spec{spec})
+				w.must(err)
+			}
+			began, over := make(chan struct{}), make(chan struct{})
+			p, err := w.partOf(context.Background(), hung)
+			w.must(err)
+			p.workers = make([]task.QueueWorkers, len(p.ready))
+			go func() {
+				_, _, _ = change(context.Background(), p.r, func(*engine.Round) (struct{}, error) {
+					close(began)
+					<-over
+					return struct{}{}, nil
+				})
+			}()
+			<-began
+			at := time.Now()
+			all, err := w.QueueStatuses(context.Background(), 0)
+			if took := time.Since(at); err != nil || len(all) != 1 || all[0].Queue != well || !all[0].Examined || took > verb.PartTime {
+				t.Errorf("while shard %d hangs, the queues are %+v, %v after %v, want %q after %v", hung, all, err, took, well, verb.PartTime)
+			}
+			at = time.Now()
+			if err := p.examine(context.Background()); !errors.Is(err, context.DeadlineExceeded) || time.Since(at) != verb.PartTime {
+				t.Errorf("examining the queues of shard %d, which hangs: %v after %v, want an end after %v", hung, err, time.Since(at), verb.PartTime)
+			}
+			close(over)
+			if all, err = w.QueueStatuses(context.Background(), 0); err != nil || len(all) != 2 {
+				t.Errorf("when shard %d is well again, the queues are %+v, %v, want two", hung, all, err)
+			}
+		})
+	}
 }
 
 // TestPartsStayApart: a queue in several shards is one in the status of all, and each shard still has its own.
