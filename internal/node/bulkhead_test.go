@@ -564,7 +564,7 @@ func (s *ship) mustSay(fault string, sick uint32, r rpcRow, in string) {
 		}
 	case err != nil && status.Code(err) == codes.Unavailable && sick == 0 && strings.Contains(err.Error(), "system shard"):
 	case strings.Contains(text, "another backup"):
-	case !regexp.MustCompile(fmt.Sprintf(`shard %d\b`, sick)).MatchString(text) && !strings.Contains(r.needs, "b"):
+	case !regexp.MustCompile(fmt.Sprintf(`shards? (\d+, )*%d\b`, sick)).MatchString(text) && !strings.Contains(r.needs, "b"):
 		s.t.Errorf("%s: the answer after %v does not name shard %d: %v %.300s", r.name, took, sick, err, text)
 	}
 }
