@@ -21,7 +21,8 @@ const (
 	laneWait = time.Second
 	// maxTries bounds the queues that are tried at the same time, and so the messages in memory.
 	maxTries = 16
-	// maxTried bounds the messages whose attempts are remembered: more fail only when a shard is lost, and then any of them is representative.
+	// maxTried bounds the messages whose attempts are remembered, besides those that panicked: more fail only when a shard is lost, and then any of
+	// them is representative.
 	maxTried = 1000
 )
 
@@ -51,7 +52,7 @@ type Lanes struct {
 	all     map[Destination]*lane // those with a batch, and those that wait
 	sent    map[task.ID]bool      // messages on their way: one whose queue moves has another lane, and must not be in both
 	tried   map[task.ID]attempts  // messages that were sent in vain in this term
-	leftOut map[Destination]bool  // by this pass
+	leftOut map[Destination]bool  // by this pass, or sent in vain during it
 	pass    uint64
 	ended   uint64 // batches of earlier passes that have ended
 	tries   int    // batches in lanes that are not a shard's
@@ -252,14 +253,16 @@ func (l *Lanes) End(b *Batch, failed []Failure, recorded bool) (again bool) {
 	waits := map[Destination]bool{}
 	for i, m := range b.messages {
 		delete(l.sent, m.ID)
-		switch {
-		case len(failed) > 0 && failed[0].Index == i:
+		if len(failed) > 0 && failed[0].Index == i {
 			l.triedLocked(m.ID, failed[0])
-			waits[m.To], failed = true, failed[1:]
-		case !away:
+			failed = failed[1:]
+		} else if !away {
 			delete(l.tried, m.ID)
+			continue
 		}
+		waits[m.To] = true
 	}
+	maps.Copy(l.leftOut, waits)
 	if away {
 		l.failLocked(b.lane)
 		return again
@@ -279,7 +282,7 @@ func (l *Lanes) End(b *Batch, failed []Failure, recorded bool) (again bool) {
 // triedLocked records a failed attempt.
 func (l *Lanes) triedLocked(message task.ID, f Failure) {
 	c, known := l.tried[message]
-	if !known && len(l.tried) >= maxTried {
+	if !known && !f.Panicked && len(l.tried) >= maxTried {
 		return
 	}
 	c.Tries++

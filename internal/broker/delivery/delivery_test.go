@@ -281,6 +281,19 @@ func TestRefusedMessageIsNotOvertaken(t *testing.T) {
 	})
 }
 
+// A message that fails is not overtaken later in the same pass, even if its pause ends meanwhile.
+func TestFailedMessageIsNotOvertaken(t *testing.T) {
+	inWorld(t, func(w *world) {
+		b := w.pass("[0 1] [2 3] [4]", "1/full", "1/a", "2/a", "2/b", "3/a")
+		w.end(b[0], true, 0)
+		w.away(b[1])
+		w.lanes.End(b[2], nil, false) // no answer was recorded
+		time.Sleep(MinPause)
+		w.page("[1] [3]", "1/full", "1/a", "2/a", "2/c", "3/a")
+		w.pass("[0]", "1/full") // the next pass begins with it
+	})
+}
+
 // A message has one lane at a time, also if its queue moves to another shard. Those behind it do not overtake it. The end of its batch makes all of
 // them due: from then on none of them is on its way.
 func TestMessageOfAQueueThatMoves(t *testing.T) {
@@ -321,6 +334,24 @@ func TestMessageThatPanicsWaitsAlone(t *testing.T) {
 			b = w.pass("[1]", "1/a#m", "1/a")
 			w.end(b[0], false)
 			w.wait(min(pause, PanicLongPause) - MaxPause/2)
+		}
+	})
+}
+
+// A panic is remembered even if many other messages fail.
+func TestPanicIsRememberedAmongMany(t *testing.T) {
+	inWorld(t, func(w *world) {
+		indexes := make([]int, maxTried)
+		for i := range indexes {
+			indexes[i] = i
+		}
+		w.away(w.pass(fmt.Sprint(indexes), slices.Repeat([]string{"1/a"}, maxTried)...)[0])
+		for range 2 {
+			b := w.pass("[0]", "2/a#m")
+			w.lanes.End(b[0], []Failure{{Reason: "it panicked", Answered: true, Panicked: true}}, true)
+			time.Sleep(MaxPause / 2) // of its queue
+			w.pass("", "2/a#m")
+			time.Sleep(PanicLongPause)
 		}
 	})
 }
