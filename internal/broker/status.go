@@ -182,7 +182,7 @@ type NamespaceStatus struct {
 	NewDead                                             int64          // dead letters of the last hour that still exist
 	MoreNewDead                                         bool           // NewDead is a lower bound
 	Busy                                                []*QueueStatus // queues with ready tasks that were examined
-	Idle                                                []QueueCount   // the ready tasks of others that nobody takes
+	Idle                                                []QueueCount   // the ready tasks of others: see Unserved
 	Apart                                               int64          // rows set apart in the last day: see engine/apart.go
 }
 
@@ -210,13 +210,18 @@ func SumCounts(parts ...[]QueueCount) (sum []QueueCount) {
 	at := map[string]int{}
 	for _, c := range slices.Concat(parts...) {
 		if i, known := at[c.Queue]; known {
-			sum[i].N += c.N
+			sum[i].N, sum[i].Served = sum[i].N+c.N, sum[i].Served || c.Served
 			continue
 		}
 		at[c.Queue] = len(sum)
 		sum = append(sum, c)
 	}
 	return sum
+}
+
+// Unserved leaves out the queues that are served in some shard. It needs the counts of all shards: a worker need not ask each of them.
+func Unserved(counts []QueueCount) []QueueCount {
+	return slices.DeleteFunc(counts, func(c QueueCount) bool { return c.Served })
 }
 
 // statusCache holds the last known status of all queues that this node leads. When it has gained or lost a shard, it is out of date: another
@@ -336,8 +341,8 @@ func (p *part) ofNamespace(ns string) (n NamespaceStatus) {
 		n.Scheduled, n.Ready, n.Claimed = n.Scheduled+s.Scheduled, n.Ready+s.Ready, n.Claimed+s.Claimed
 		n.Retrying, n.Dead, n.Poisoned = n.Retrying+s.Retrying, n.Dead+s.Dead, n.Poisoned+s.Poisoned
 		n.NewDead, n.MoreNewDead = n.NewDead+s.NewDead, n.MoreNewDead || s.MoreNewDead
-		if s.Idle && !s.Examined && !s.Paused {
-			n.Idle = append(n.Idle, QueueCount{s.Queue, s.Ready})
+		if s.Ready > 0 && !s.Paused {
+			n.Idle = append(n.Idle, QueueCount{s.Queue, s.Ready, !s.Idle})
 		}
 		if s.Examined {
 			busy := *s // Add may change it
@@ -369,13 +374,14 @@ type CountsQuery struct {
 	Namespace string
 	Pattern   string     // of their names; "": all
 	State     task.State // of the tasks to count: Ready, Dead or Poisoned; 0: all that are still to run
-	NoWorker  bool       // only queues that no worker takes
+	NoWorker  bool       // whether workers serve the queues
 }
 
 // QueueCount is how many of the counted tasks a queue has.
 type QueueCount struct {
-	Queue string
-	N     int64
+	Queue  string
+	N      int64
+	Served bool // in some shard, workers take its tasks
 }
 
 // QueueCounts counts tasks per queue in each shard that this node leads, and leaves out queues without any.
@@ -385,11 +391,8 @@ func (b *Broker) QueueCounts(ctx context.Context, q CountsQuery, age time.Durati
 	for _, p := range read.parts {
 		of := verb.OfShard[[]QueueCount]{Shard: p.shard, Term: read.terms[p.shard]}
 		for _, s := range p.all {
-			if q.NoWorker && !s.NoWorker() {
-				continue
-			}
 			if n := s.Count(q.State); n > 0 && s.Namespace == q.Namespace && scope.Sees(s.Queue) && (q.Pattern == "" || task.Matches(q.Pattern, s.Queue)) {
-				of.Value = append(of.Value, QueueCount{s.Queue, n})
+				of.Value = append(of.Value, QueueCount{s.Queue, n, q.NoWorker && !s.NoWorker()})
 			}
 		}
 		out = append(out, of)

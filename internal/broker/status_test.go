@@ -40,7 +40,7 @@ func TestIdleQueues(t *testing.T) {
 		w.must(err)
 		w.pass(2 * time.Second) // it is ready again, and somebody asked a moment ago
 		got := w.status(0)
-		if want := "[{idle 1} {idle-2 2}]"; fmt.Sprint(got.Idle) != want || len(got.Busy) != explain.MaxExamined {
+		if want := "[{idle 1 false} {idle-2 2 false}]"; fmt.Sprint(got.Idle) != want || len(got.Busy) != explain.MaxExamined {
 			t.Errorf("idle queues besides the %d examined: %+v, want %s", len(got.Busy), got.Idle, want)
 		}
 	})
@@ -54,6 +54,7 @@ func (w *world) status(age time.Duration) (sum NamespaceStatus) {
 	for i := range got {
 		sum.Add(&got[i].Value)
 	}
+	sum.Idle = Unserved(sum.Idle)
 	return sum
 }
 
@@ -121,6 +122,23 @@ func TestIdleParts(t *testing.T) {
 		if sum.Add(&c.b); sum.Idle != c.want {
 			t.Errorf("idle of %+v plus %+v = %v, want %v", c.a, c.b, sum.Idle, c.want)
 		}
+		inWorld(t, func(w *world) { // so it is if different nodes report the parts
+			w.statusCache.at, w.statusCache.took = time.Now(), time.Second
+			c.a.Namespace, c.b.Namespace = ns, ns
+			w.statusCache.last = &statusRead{terms: termsOf(w.Broker),
+				parts: []*part{{shard: one, all: []*QueueStatus{&c.a}}, {shard: two, all: []*QueueStatus{&c.b}}}}
+			unserved := func(noWorker bool) []QueueCount {
+				got, err := w.QueueCounts(context.Background(), CountsQuery{Namespace: ns, State: task.Ready, NoWorker: noWorker}, time.Minute)
+				w.must(err)
+				return Unserved(SumCounts(got[0].Value, got[1].Value))
+			}
+			if counts, idle := unserved(true), w.status(time.Minute).Idle; (len(counts) == 1) != c.want || (len(idle) == 1) != c.want {
+				t.Errorf("%+v and %+v: without workers are %v, idle are %v, want any: %v", c.a, c.b, counts, idle, c.want)
+			}
+			if all := unserved(false); (len(all) == 1) != (c.a.Ready+c.b.Ready > 0) {
+				t.Errorf("%+v and %+v: the counts of all queues are %v", c.a, c.b, all)
+			}
+		})
 	}
 }
 
@@ -203,7 +221,7 @@ func TestNamespaceAddsUp(t *testing.T) {
 		known := []*QueueStatus{of(ns, "a", 1, false, true), of(ns, "b", 10, true, false), of("other", "a", 100, true, true), of(ns, "c", 1000, true, false)}
 		w.statusCache.last = &statusRead{terms: termsOf(w.Broker), parts: []*part{{shard: one, apart: map[string]int64{ns: 3, "other": 4}, all: known}}, queues: known}
 		got := w.status(time.Minute)
-		if want := "[{b 20} {c 2000}]"; len(got.Queues) != 3 || fmt.Sprint(got.Idle) != want || len(got.Busy) != 1 || got.Busy[0].Queue != "a" {
+		if want := "[{b 20 false} {c 2000 false}]"; len(got.Queues) != 3 || fmt.Sprint(got.Idle) != want || len(got.Busy) != 1 || got.Busy[0].Queue != "a" {
 			t.Errorf("NamespaceStatus has queues %v, idle %+v, want %s, busy %v", got.Queues, got.Idle, want, got.Busy)
 		}
 		if got.Scheduled != 1011 || got.Ready != 2022 || got.Claimed != 3033 || got.Retrying != 4044 || got.Dead != 5055 || got.Poisoned != 6066 || got.NewDead != 7077 ||
@@ -212,7 +230,7 @@ func TestNamespaceAddsUp(t *testing.T) {
 		}
 		two := got
 		if two.Add(&got); len(two.Queues) != 3 || two.Scheduled != 2022 || two.Ready != 4044 || two.Claimed != 6066 || two.Retrying != 8088 || two.Dead != 10110 || two.Poisoned != 12132 ||
-			two.NewDead != 14154 || two.Apart != 6 || fmt.Sprint(two.Idle) != "[{b 40} {c 4000}]" || len(two.Busy) != 1 {
+			two.NewDead != 14154 || two.Apart != 6 || fmt.Sprint(two.Idle) != "[{b 40 false} {c 4000 false}]" || len(two.Busy) != 1 {
 			t.Errorf("the sum of two nodes is %+v", two)
 		}
 		w.pass(statusShare*time.Second - time.Millisecond)

@@ -149,14 +149,14 @@ func (s *Stats) NamespaceStatus(ctx context.Context, ns string) (sum verb.Partia
 	for i := range all.Value {
 		sum.Value.Add(&all.Value[i])
 	}
-	sum.Missing = all.Missing
+	sum.Value.Idle, sum.Missing = broker.Unserved(sum.Value.Idle), all.Missing
 	return sum
 }
 
 // QueueCounts counts tasks of queues over all shards whose leaders answer in time.
 func (s *Stats) QueueCounts(ctx context.Context, q broker.CountsQuery) verb.Partial[[]broker.QueueCount] {
 	all := byShard(s.counts.OnAllNodes(ctx, verb.PartTime, q), s.shards())
-	return verb.Partial[[]broker.QueueCount]{Value: broker.SumCounts(all.Value...), Missing: all.Missing}
+	return verb.Partial[[]broker.QueueCount]{Value: broker.Unserved(broker.SumCounts(all.Value...)), Missing: all.Missing}
 }
 
 // typesArgs asks what happened to types. The scope of the call limits the queues.

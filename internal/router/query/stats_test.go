@@ -53,7 +53,8 @@ func TestStatsOfAllNodes(t *testing.T) {
 		status := func(what string, ready int64, missing string) {
 			t.Helper()
 			got := r.Stats.NamespaceStatus(ctx, routertest.Namespace)
-			if got.Value.Ready != ready || fmt.Sprint(got.Missing) != missing || ready > 0 && len(got.Value.Queues) != 1 {
+			if got.Value.Ready != ready || fmt.Sprint(got.Missing) != missing || ready > 0 && len(got.Value.Queues) != 1 ||
+				slices.ContainsFunc(got.Value.Idle, func(c broker.QueueCount) bool { return c.Queue == "served" }) || len(got.Value.Idle) == 0 {
 				t.Errorf("%s: %d tasks of %v are ready, and %v are missing; want %d, and %s", what, got.Value.Ready, got.Value.Queues, got.Missing, ready, missing)
 			}
 		}
@@ -66,23 +67,23 @@ func TestStatsOfAllNodes(t *testing.T) {
 		f.AddShard(2, 2, 2)
 		f.AddShard(3, 3, 3)
 		for n, m := range f.Nodes {
-			m.Totals = []broker.QueueCount{{Queue: "mail", N: int64(n)}, {Queue: fmt.Sprint("q", n), N: 7}}
+			m.Totals = []broker.QueueCount{{Queue: "mail", N: int64(n)}, {Queue: fmt.Sprint("q", n), N: 7}, {Queue: "served", N: 1, Served: n == 2}}
 		}
 		status("three shards", 1+2+3, "[]")
-		counted("three shards", "[{mail 6} {q1 7} {q2 7} {q3 7}]", "[]")
+		counted("three shards", "[{mail 6 false} {q1 7 false} {q2 7 false} {q3 7 false}]", "[]")
 		// Two nodes report on a shard while one of them does not know yet that the other leads it. It counts once, whoever answers first.
 		for node, shard := range map[uint32]uint32{1: 3, 2: 3, 3: 1} {
 			f.Nodes[node].Led = map[uint32]uint64{shard: 4}
 			status("with an earlier leader", 1+2+3, "[]")
-			counted("with an earlier leader", "[{mail 6} {q1 7} {q2 7} {q3 7}]", "[]")
+			counted("with an earlier leader", "[{mail 6 false} {q1 7 false} {q2 7 false} {q3 7 false}]", "[]")
 			f.Nodes[node].Led = nil
 		}
 		f.With(func() { f.Shards[1].Leader = 0 })
 		status("shard 1 has no leader", 2+3, "[shard 1]")
-		counted("shard 1 has no leader", "[{mail 5} {q2 7} {q3 7}]", "[shard 1]")
+		counted("shard 1 has no leader", "[{mail 5 false} {q2 7 false} {q3 7 false}]", "[shard 1]")
 		f.With(func() { f.Network = func(_, to uint32, _ string) routertest.Delivery { return routertest.NotSent } })
 		status("nobody else answers", 2, `[node "n1" node "n3" shard 1 shard 3]`)
-		counted("nobody else answers", "[{mail 2} {q2 7}]", `[node "n1" node "n3" shard 1 shard 3]`)
+		counted("nobody else answers", "[{mail 2 false} {q2 7 false}]", `[node "n1" node "n3" shard 1 shard 3]`)
 		for what, missing := range map[string][]verb.Missing{"briefs": r.Stats.Briefs(ctx, routertest.Namespace, names).Missing, "trends": r.Stats.Trends(ctx, routertest.Namespace, names, stats.Hour).Missing,
 			"types": r.Stats.TypeCounts(ctx, routertest.Namespace, "", "", stats.Hour).Missing, "type briefs": r.Stats.TypeBriefs(ctx, routertest.Namespace, "", names, stats.Hour).Missing,
 			"a type": r.Stats.TypeStats(ctx, stats.TypeQuery{Namespace: routertest.Namespace, Type: "t", Window: stats.Hour}, "").Missing} {

@@ -363,7 +363,7 @@ func (b FakeBroker) QueueCounts(context.Context, broker.CountsQuery, time.Durati
 // NamespaceStatus reports, in each shard that the member leads or has led, as many ready tasks as the member's number.
 func (b FakeBroker) NamespaceStatus(context.Context, string, time.Duration) (out []verb.OfShard[broker.NamespaceStatus], err error) {
 	for _, of := range b.reported() {
-		of.Value = broker.NamespaceStatus{Ready: int64(b.M.Number), Queues: []string{"spread"}}
+		of.Value = broker.NamespaceStatus{Ready: int64(b.M.Number), Queues: []string{"spread"}, Idle: b.M.Totals}
 		out = append(out, of)
 	}
 	return out, nil
