@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,8 +13,11 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// maxVisitors is the number of clients to keep for visitors who may return. One that is in use is never closed.
-const maxVisitors = 32
+// maxVisitors is the number of unused clients to keep for visitors who may return within maxIdle.
+const (
+	maxVisitors = 32
+	maxIdle     = 5 * time.Minute
+)
 
 // Clients holds the API clients, one per visitor.
 type Clients struct {
@@ -22,14 +26,15 @@ type Clients struct {
 
 	mu     sync.Mutex
 	known  map[Visitor]*conn
+	sweep  *time.Timer // while there are unused clients
 	closed bool
 }
 
 // conn is a visitor's client.
 type conn struct {
 	client *pawl.Client
-	users  int // number of requests using it
-	last   time.Time
+	users  int       // number of requests using it
+	last   time.Time // when the last one ended
 }
 
 // NewClients returns no clients yet. dial connects to the API on behalf of a remote host.
@@ -50,37 +55,43 @@ func (c *Clients) Client(who Visitor) (client *pawl.Client, leave func(), err er
 		if err != nil {
 			return nil, nil, err
 		}
-		c.makeRoom()
 		s = &conn{client: client}
 		c.known[who] = s
 	}
 	s.users++
-	s.last = time.Now()
 	return s.client, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		s.users--
+		s.last = time.Now()
+		c.closeUnused()
 	}, nil
 }
 
 // retryFor is how long a page waits for a shard without a leader before it shows an error.
 const retryFor = 5 * time.Second
 
-// makeRoom closes the client that has been unused longest, if there are too many.
-func (c *Clients) makeRoom() {
-	if len(c.known) < maxVisitors {
-		return
-	}
-	var oldest Visitor
-	var away *conn
+// closeUnused closes the clients that have been unused for maxIdle and, if more than maxVisitors are unused, those that have been for the longest time.
+func (c *Clients) closeUnused() {
+	var unused []Visitor
 	for who, s := range c.known {
-		if s.users == 0 && (away == nil || s.last.Before(away.last)) {
-			oldest, away = who, s
+		if s.users == 0 {
+			unused = append(unused, who)
 		}
 	}
-	if away != nil {
-		delete(c.known, oldest)
-		_ = away.client.Close()
+	slices.SortFunc(unused, func(a, b Visitor) int { return c.known[a].last.Compare(c.known[b].last) })
+	for len(unused) > maxVisitors || len(unused) > 0 && time.Since(c.known[unused[0]].last) >= maxIdle {
+		_ = c.known[unused[0]].client.Close()
+		delete(c.known, unused[0])
+		unused = unused[1:]
+	}
+	if len(unused) > 0 && c.sweep == nil && !c.closed {
+		c.sweep = time.AfterFunc(maxIdle-time.Since(c.known[unused[0]].last), func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.sweep = nil
+			c.closeUnused()
+		})
 	}
 }
 
@@ -89,6 +100,9 @@ func (c *Clients) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
+	if c.sweep != nil {
+		c.sweep.Stop()
+	}
 	var all []error
 	for who, s := range c.known {
 		all = append(all, s.client.Close())
