@@ -128,7 +128,8 @@ func TestDialAddressLeadsToAnotherNode(t *testing.T) {
 		c.took()
 		c.must(client)
 		c.must(client)
-		c.wantTaken("n3 in place of n1", "n3 Enqueue, n1 GetMap, n1 Enqueue")
+		c.must(client)
+		c.wantTaken("n3 in place of n1", "n2 Enqueue, n3 Enqueue, n1 GetMap, n1 Enqueue") // n2: until n3 is connected
 	})
 }
 

@@ -102,8 +102,6 @@ type stream struct {
 	frames []any
 }
 
-func (s *stream) Context() context.Context { return s.ctx }
-
 func (s *stream) SendMsg(req any) error {
 	s.server.note(s.ctx, s.method, req)
 	return nil

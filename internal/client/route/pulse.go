@@ -17,7 +17,7 @@ import (
 
 const (
 	// While an answer is owed and nothing is received, a connection is probed after firstLook to twice that, and then less and less often,
-	// down to every maxLook. One with nothing but silent streams is probed every maxLook.
+	// down to every maxLook.
 	firstLook = 500 * time.Millisecond
 	maxLook   = 4 * time.Second
 	// probeTimeout is how long a node may send nothing at all while it is probed.
@@ -51,12 +51,7 @@ func (c *conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method stri
 	c.pulse.beginCall() // it may wait for a connection
 	defer c.pulse.endCall()
 	s, err := c.ClientConn.NewStream(ctx, desc, method, opts...)
-	if err != nil {
-		return nil, err
-	}
-	c.pulse.streams.Add(1)
-	context.AfterFunc(s.Context(), func() { c.pulse.streams.Add(-1) })
-	return feltStream{s, c.pulse}, nil
+	return feltStream{s, c.pulse}, err
 }
 
 // ready reports whether calls need not wait for a connection, which may take seconds if the node hangs. If none is being made, ready has one made.
@@ -83,13 +78,13 @@ func (s feltStream) SendMsg(m any) error {
 // too long for that: it allows clients none more often than every 10 s, and the shards of a node that hangs have other leaders after 2 s.
 //
 // A node that is merely slow is left alone: anything that it sends is a sign of life, and it answers a probe without doing any work. A
-// connection that is idle, or receives something all the time, is not probed.
+// connection that is idle, receives something all the time, or has only streams on which nothing was sent since, is not probed: ten thousand
+// workers without tasks must cost nothing, and gRPC's pings find a node that hangs under them.
 type pulse struct {
 	conn    *grpc.ClientConn
 	calls   atomic.Int64 // in flight
-	streams atomic.Int64 // open
 	heard   atomic.Int64 // how often something was received
-	asked   atomic.Int64 // 1 more than heard when something was last sent over a stream
+	asked   atomic.Int64 // 1 more than heard when a call last began, or something was last sent over a stream
 	resting atomic.Bool  // the next look is later than firstLook, or there is none
 
 	mu    sync.Mutex // guards the fields below
@@ -108,12 +103,12 @@ func newPulse() *pulse {
 // beginCall counts a call, until endCall.
 func (p *pulse) beginCall() {
 	p.calls.Add(1)
-	p.wake()
+	p.ask()
 }
 
 func (p *pulse) endCall() { p.calls.Add(-1) }
 
-// ask records that something was sent over a stream.
+// ask records that something was sent.
 func (p *pulse) ask() {
 	p.asked.Store(p.heard.Load() + 1)
 	p.wake()
@@ -137,16 +132,12 @@ func (p *pulse) nextLocked(pause time.Duration) {
 	}
 }
 
-// look probes the connection if nothing was received since the last look, and looks again later if there are calls or streams.
+// look probes the connection if an answer is owed and nothing was received since the last look, and looks again later if one still is.
 func (p *pulse) look() {
 	p.mu.Lock()
 	last, pause := p.last, p.pause
 	p.mu.Unlock()
-	owed := p.calls.Load() > 0 || p.asked.Load() == p.heard.Load()+1
-	if !owed {
-		pause = maxLook
-	}
-	if p.heard.Load() == last {
+	if p.owed() && p.heard.Load() == last {
 		p.probe(last)
 		pause = min(2*pause, maxLook)
 	}
@@ -154,11 +145,14 @@ func (p *pulse) look() {
 	defer p.mu.Unlock()
 	p.last = p.heard.Load()
 	p.resting.Store(true) // first: a call that begins after the check has to see it
-	if p.calls.Load() > 0 || p.streams.Load() > 0 {
+	if p.owed() {
 		p.resting.Store(pause > firstLook)
 		p.nextLocked(pause)
 	}
 }
+
+// owed reports whether an answer is owed: there are calls, or something was sent and nothing received since.
+func (p *pulse) owed() bool { return p.calls.Load() > 0 || p.asked.Load() == p.heard.Load()+1 }
 
 // probe asks whether the node lives, and closes the connection if nothing was received since heard had the value last.
 func (p *pulse) probe(last int64) {
