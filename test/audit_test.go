@@ -3,6 +3,7 @@ package test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"github.com/pawlq/pawl"
@@ -22,12 +23,14 @@ func TestAuditThroughCrashes(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	answered := make(chan map[string]bool, 1)
+	var acknowledged atomic.Int64
 	go func() {
 		done := map[string]bool{}
 		for n := 0; ctx.Err() == nil; n++ {
 			pause, cancel := fmt.Sprint("pause ", n), fmt.Sprint("cancel ", n)
 			if _, err := operator.Queues().Pause(ctx, "mail", pause); err == nil {
 				done[pause] = true
+				acknowledged.Add(1)
 			}
 			ref, err := client.Enqueue(ctx, pawl.RawTask{Type: "job"}, pawl.Queue("mail"))
 			if err != nil {
@@ -40,6 +43,9 @@ func TestAuditThroughCrashes(t *testing.T) {
 		answered <- done
 	}()
 	s.killOften(count(t, "PAWL_KILLS", 12))
+	for acknowledged.Load() < 10 { // a busy machine may start the server so late that few calls get through between the kills
+		s.killOften(1)
+	}
 	stop()
 	done := <-answered
 	found := map[string]int{}
@@ -55,9 +61,6 @@ func TestAuditThroughCrashes(t *testing.T) {
 		if found[reason] != 1 {
 			t.Errorf("%q was acknowledged, but is in the audit log %d times", reason, found[reason])
 		}
-	}
-	if len(done) < 10 {
-		t.Errorf("only %d calls were acknowledged", len(done))
 	}
 	for shard := range uint32(3) {
 		if v, err := operator.Cluster().VerifyShard(t.Context(), shard); err != nil || len(v.Problems) > 0 {
