@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,13 +32,18 @@ import (
 )
 
 // notes are the calls that a gateway makes to its parts, with all of their arguments.
-type notes struct{ calls []string }
+type notes struct {
+	mu    sync.Mutex
+	calls []string
+}
 
 func (n *notes) note(what string, args ...any) {
 	text, err := json.Marshal(args)
 	if err != nil {
 		panic(err)
 	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.calls = append(n.calls, what+" "+string(text))
 }
 

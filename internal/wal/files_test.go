@@ -370,12 +370,17 @@ func TestCloseWaitsForWrites(t *testing.T) {
 			w.check(w.mustOpen())
 			synctest.Wait() // until the next segment is ready
 			slow.Store(true)
-			go w.mustAdd([]byte("being written"), true)
+			added := make(chan bool)
+			go func() {
+				w.mustAdd([]byte("being written"), true)
+				close(added)
+			}()
 			synctest.Wait()
 			if more {
 				w.mustAdd([]byte("to be written"), false)
 			}
 			w.close()
+			<-added
 			w.synced = len(w.records)
 		}
 		w.check(w.mustOpen())

@@ -342,7 +342,10 @@ func (l *Log) Close() error {
 	return errors.Join(err, l.closeFiles())
 }
 
+// closeFiles closes the files. Reads may still end meanwhile.
 func (l *Log) closeFiles() (err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, s := range l.segments {
 		err = errors.Join(err, s.close())
 	}
