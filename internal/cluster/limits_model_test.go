@@ -784,3 +784,27 @@ func TestRecoveredLimits(t *testing.T) {
 		}
 	})
 }
+
+// A queue gets its first limits while one of its shards is away. They are divided when it is back, although nobody repeats the call.
+func TestLimitsSetWithoutAShard(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.open(2)
+		e := newEngines(t, 1, 2)
+		replica := w.newReplicaOver(e)
+		replica.lead()
+		must(t, putLimits(replica.control, 0, 0))
+		_, err := replica.control.Queues.Spread(bg, task.Author{}, "default", "a", queues.SpreadTarget{Parts: 2})
+		must(t, err)
+		pass(time.Hour)
+		e.toggle(1)
+		is(t, putLimits(replica.control, 4, 0), task.ErrUnavailable)
+		pass(time.Minute)
+		e.toggle(1)
+		pass(time.Minute)
+		for shard := range uint32(2) {
+			if share := e.space(shard + 1).Share; share.Running != 2 {
+				t.Errorf("a minute after shard 1 is back, shard %d may run %d tasks of 4", shard+1, share.Running)
+			}
+		}
+	})
+}

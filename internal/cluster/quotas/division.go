@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -73,14 +74,13 @@ type Divider struct {
 	shards Shards
 	log    *slog.Logger
 
-	quotasExist chan struct{} // capacity 1: some namespace has quotas
-	mu          sync.Mutex
-	dividing    map[task.SpaceName]chan struct{} // what is being divided; closed at the end
+	mu       sync.Mutex
+	dividing map[task.SpaceName]chan struct{} // what is being divided; closed at the end
 }
 
 // New returns a Divider that does not watch yet how namespaces use their shares: see Run.
 func New(shard *system.Shard, shards Shards, log *slog.Logger) *Divider {
-	return &Divider{shard: shard, shards: shards, log: log, dividing: map[task.SpaceName]chan struct{}{}, quotasExist: make(chan struct{}, 1)}
+	return &Divider{shard: shard, shards: shards, log: log, dividing: map[task.SpaceName]chan struct{}{}}
 }
 
 const (
@@ -137,10 +137,6 @@ func (s *Divider) divide(ctx context.Context, name task.SpaceName, joining uint3
 	d, err := s.division(ctx, name)
 	if err != nil || d == nil {
 		return err
-	}
-	select {
-	case s.quotasExist <- struct{}{}: // there is work for Run
-	default:
 	}
 	errs := ask(ctx, d)
 	for i := range d.parts {
@@ -456,22 +452,20 @@ func (p divisionPart) lacks(whole task.Amounts) bool {
 }
 
 // Run watches how namespaces and queues use their shares, and divides again where a shard is short of room, until ctx is done. While no
-// namespace has quotas, and no spread queue limits, it waits for the first that does. Shards that do not answer hold up no division among the
-// others.
+// namespace has quotas, and no spread queue limits, it waits for a change: who makes it may fail before dividing anything. Shards that do not answer
+// hold up no division among the others.
 func (s *Divider) Run(ctx context.Context) {
 	seen := map[spaceName][3]uint64{}
 	var asking asking
 	defer asking.calls.Wait()
 	for system.Sleep(ctx, dividePause); ctx.Err() == nil; system.Sleep(ctx, dividePause) {
+		newest := s.shard.Changes(0).Version
 		all, err := s.divisions(ctx)
 		if err != nil {
 			continue
 		}
 		if len(all) == 0 {
-			select {
-			case <-s.quotasExist:
-			case <-ctx.Done():
-			}
+			s.shard.Await(ctx, newest, math.MaxInt64)
 			continue
 		}
 		s.askAll(ctx, &asking, all)

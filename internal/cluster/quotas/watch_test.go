@@ -113,13 +113,26 @@ func TestWatch(t *testing.T) {
 	})
 }
 
+// Quotas are divided although whoever set them left before dividing them.
+func TestWatchNoticesQuotas(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, w *world) {
+		w.watch(t)
+		pass(time.Hour)
+		w.setQuotas("team", task.Quotas{Backlog: 100})
+		w.hold("team", 0, 0)
+		pass(2 * dividePause)
+		if got := w.backlogs("team", 2); fmt.Sprint(got) != "[50 50]" {
+			t.Errorf("two seconds after the quotas were set, the shares are %v", got)
+		}
+	})
+}
+
 // The watch goes on after rows could not be read or a shard did not answer. It logs once per attempt which division failed.
 func TestWatchContinuesAfterErrors(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, w *world) {
 		w.setQuotas("team", task.Quotas{Backlog: 100})
 		w.hold("team", 0, 0)
 		must(t, w.divider.Divide(bg, "team"))
-		<-w.divider.quotasExist
 		w.replica.failViews(errCut)
 		stop := w.watch(t)
 		pass(5*dividePause + time.Millisecond)

@@ -107,7 +107,10 @@ func namespaceKey(ns string) []byte { return append([]byte{system.NamespaceTable
 // setQuotas writes a namespace's row.
 func (w *world) setQuotas(ns string, q task.Quotas) {
 	w.T.Helper()
-	w.Put(namespaceKey(ns), system.EncodeRow(namespaces.Namespace{Name: ns, Quotas: q}))
+	w.Round(func(tx *store.Tx) {
+		tx.Set(namespaceKey(ns), system.EncodeRow(namespaces.Namespace{Name: ns, Quotas: q}))
+		w.shard.Note(tx, system.Change{Kind: system.AccessChanged})
+	})
 }
 
 // remove marks a namespace with quotas as being removed.
