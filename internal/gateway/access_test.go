@@ -550,6 +550,7 @@ func TestQueuesBeyondAToken(t *testing.T) {
 	for what, do := range map[string]func(context.Context, string) error{
 		"place": func(ctx context.Context, q string) error { _, err := c.Place(ctx, "n", q); return err },
 		"read":  func(ctx context.Context, q string) error { _, _, err := c.Queue(ctx, "n", q); return err },
+		"now":   func(ctx context.Context, q string) error { _, _, err := c.Current(ctx, "n", q); return err },
 		"put": func(ctx context.Context, q string) error {
 			_, err := c.PutQueue(ctx, auditlog.Action{}, "n", q, func(*task.QueueConfig) error { return nil })
 			return err

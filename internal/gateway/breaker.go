@@ -12,7 +12,7 @@ import (
 
 // CloseBreaker closes the breaker of a type, or those of all types for "", in all parts of a queue.
 func (g *operatorService) CloseBreaker(ctx context.Context, r *pawlv1.CloseBreakerRequest) (*pawlv1.CloseBreakerResponse, error) {
-	q, err := g.Known(ctx, r.GetQueue())
+	q, err := g.Current(ctx, r.GetQueue())
 	if err != nil {
 		return nil, err
 	}

@@ -106,7 +106,7 @@ func selectionOf(ctx context.Context, r selection, l task.Limits) (s broker.Sele
 
 // ReplayDead puts dead letters back into their queue.
 func (g *operatorService) ReplayDead(ctx context.Context, r *pawlv1.ReplayDeadRequest) (*pawlv1.ReplayDeadResponse, error) {
-	q, err := g.Known(ctx, r.GetQueue())
+	q, err := g.Current(ctx, r.GetQueue())
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (g *operatorService) ReplayDead(ctx context.Context, r *pawlv1.ReplayDeadRe
 
 // DiscardDead discards dead letters.
 func (g *operatorService) DiscardDead(ctx context.Context, r *pawlv1.DiscardDeadRequest) (*pawlv1.DiscardDeadResponse, error) {
-	q, err := g.Known(ctx, r.GetQueue())
+	q, err := g.Current(ctx, r.GetQueue())
 	if err != nil {
 		return nil, err
 	}

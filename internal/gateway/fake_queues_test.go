@@ -124,6 +124,10 @@ func (c fakeCluster) Queue(_ context.Context, _, name string) (queues.Queue, boo
 	return q, ok, cmp.Or(c.cluster, c.faults.ask())
 }
 
+func (c fakeCluster) Current(ctx context.Context, ns, name string) (queues.Queue, bool, error) {
+	return c.Queue(ctx, ns, name)
+}
+
 func (f *fake) Queue(_ context.Context, shard uint32, _, name string) (i broker.QueueInfo, at broker.Stamp, err error) {
 	if err := f.begin(shard); err != nil {
 		return i, at, err

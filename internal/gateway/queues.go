@@ -145,7 +145,7 @@ func (g *operatorService) DeleteQueue(ctx context.Context, r *pawlv1.DeleteQueue
 
 // PurgeQueue discards the waiting tasks.
 func (g *operatorService) PurgeQueue(ctx context.Context, r *pawlv1.PurgeQueueRequest) (*pawlv1.PurgeQueueResponse, error) {
-	q, err := g.Known(ctx, r.GetQueue())
+	q, err := g.Current(ctx, r.GetQueue())
 	if err != nil {
 		return nil, err
 	}

@@ -142,7 +142,10 @@ func (g *sqsCore) DropQueue(ctx context.Context, q queues.Queue) error {
 	if err != nil {
 		return err
 	}
-	if err := g.Purge(ctx, q); err != nil {
+	if q, err = g.parts.Current(ctx, q.Name); err != nil {
+		return err
+	}
+	if err := g.purge(ctx, by, q); err != nil {
 		return err
 	}
 	for _, state := range []task.State{task.Dead, task.Poisoned} {
@@ -162,6 +165,13 @@ func (g *sqsCore) Purge(ctx context.Context, q queues.Queue) error {
 	if err != nil {
 		return err
 	}
+	if q, err = g.parts.Current(ctx, q.Name); err != nil {
+		return err
+	}
+	return g.purge(ctx, by, q)
+}
+
+func (g *sqsCore) purge(ctx context.Context, by task.Author, q queues.Queue) error {
 	if _, err := g.parts.Purge(ctx, by, q); err != nil {
 		return err
 	}

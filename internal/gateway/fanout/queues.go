@@ -159,12 +159,22 @@ func QueueProto(q queues.Queue, s verb.Partial[State]) *pawlv1.Queue {
 	return p
 }
 
-// Known returns a queue that exists.
+// Known returns a queue that exists. Its parts may be those of this node's copy.
 func (g Queues) Known(ctx context.Context, name string) (queues.Queue, error) {
+	return g.existing(ctx, name, g.Cluster.Queue)
+}
+
+// Current returns a queue that exists, for a call that changes all of its parts: it must not skip one that this node's copy lacks.
+func (g Queues) Current(ctx context.Context, name string) (queues.Queue, error) {
+	return g.existing(ctx, name, g.Cluster.Current)
+}
+
+func (g Queues) existing(ctx context.Context, name string,
+	read func(ctx context.Context, ns, name string) (queues.Queue, bool, error)) (queues.Queue, error) {
 	if err := task.CheckQueue("queue", name, g.Limits); err != nil {
 		return queues.Queue{}, err
 	}
-	q, ok, err := g.Cluster.Queue(ctx, callinfo.Namespace(ctx), name)
+	q, ok, err := read(ctx, callinfo.Namespace(ctx), name)
 	if err == nil && !ok {
 		err = task.NotFound("queue", name)
 	}

@@ -28,6 +28,14 @@ func (c Scoped) Queue(ctx context.Context, ns, name string) (queues.Queue, bool,
 	return c.Cluster.Queue(ctx, ns, name)
 }
 
+// Current implements Cluster.
+func (c Scoped) Current(ctx context.Context, ns, name string) (queues.Queue, bool, error) {
+	if err := callinfo.MayUse(ctx, name); err != nil {
+		return queues.Queue{}, false, err
+	}
+	return c.Cluster.Current(ctx, ns, name)
+}
+
 // PutQueue implements Cluster.
 func (c Scoped) PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (queues.Queue, error) {
 	if err := callinfo.MayUse(ctx, name); err != nil {
@@ -65,7 +73,10 @@ type Cluster interface {
 	// Copied returns a queue from this node's copy, which may be outdated.
 	Copied(ns, queue string) (queues.Queue, bool)
 	Shards() []uint32
+	// Queue returns a queue, from this node's copy if the system shard does not answer in time.
 	Queue(ctx context.Context, ns, name string) (q queues.Queue, exists bool, err error)
+	// Current returns a queue as the system shard has it.
+	Current(ctx context.Context, ns, name string) (q queues.Queue, exists bool, err error)
 	Queues(ctx context.Context, ns string, of queues.Query) ([]queues.Queue, error)
 	PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (queues.Queue, error)
 	DropQueue(ctx context.Context, by task.Author, ns, name string) error

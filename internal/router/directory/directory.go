@@ -123,23 +123,24 @@ func (d *Directory) Shards() []uint32 { return d.forward.Shards() }
 // CopyTime is how long the system shard may take to describe a queue that this node's copy has.
 const CopyTime = 500 * time.Millisecond
 
-// Queue returns a queue. If the system shard does not answer in time, this node's copy does: calls on tasks need that shard only for new queues.
+// Queue returns a queue. If the system shard does not answer in time, this node's copy does, which may lack a new part of the queue: reads, and calls
+// on single tasks, need that shard only for new queues.
 func (d *Directory) Queue(ctx context.Context, ns, name string) (q queues.Queue, exists bool, err error) {
 	copied, known := d.copy.Queue(ns, name)
 	if !known {
-		return d.current(ctx, ns, name)
+		return d.Current(ctx, ns, name)
 	}
 	soon, cancel := context.WithTimeout(ctx, CopyTime)
 	defer cancel()
-	q, exists, err = d.current(soon, ns, name)
+	q, exists, err = d.Current(soon, ns, name)
 	if err != nil && ctx.Err() == nil && (soon.Err() != nil || errors.Is(err, task.ErrUnavailable)) {
 		return copied, true, nil
 	}
 	return q, exists, err
 }
 
-// current returns a queue as the system shard has it.
-func (d *Directory) current(ctx context.Context, ns, name string) (q queues.Queue, exists bool, err error) {
+// Current returns a queue as the system shard has it.
+func (d *Directory) Current(ctx context.Context, ns, name string) (q queues.Queue, exists bool, err error) {
 	q, err = d.get.Call(ctx, forward.SystemShard, queueArgs{Namespace: ns, Name: name})
 	if errors.Is(err, task.ErrNotFound) {
 		return queues.Queue{}, false, nil
@@ -159,7 +160,7 @@ const maxChanges = 10
 // written unless another change was faster; so it may run more than once.
 func (d *Directory) PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (queues.Queue, error) {
 	for range maxChanges {
-		old, exists, err := d.current(ctx, ns, name)
+		old, exists, err := d.Current(ctx, ns, name)
 		if err != nil {
 			return queues.Queue{}, err
 		}
@@ -215,7 +216,7 @@ func (d *Directory) EnsureQueue(ctx context.Context, shard uint32, ns, name stri
 
 // Refresh reads which shards have a queue now. If the queue does not exist, it is created at its next use.
 func (d *Directory) Refresh(ctx context.Context, ns, name string) error {
-	q, exists, err := d.current(ctx, ns, name)
+	q, exists, err := d.Current(ctx, ns, name)
 	switch {
 	case err != nil:
 		return err

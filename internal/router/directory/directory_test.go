@@ -72,8 +72,8 @@ func TestQueuesAreReadFromSystemLeader(t *testing.T) {
 	})
 }
 
-// While the system shard has no leader, or one that hangs, a node's copy describes the queues that it has, within half a second. What changes a queue, and
-// a caller that leaves, get the error.
+// While the system shard has no leader, or one that hangs, a node's copy describes the queues that it has, within half a second. What changes a queue or
+// all of its parts, and a caller that leaves, get the error.
 func TestQueuesWithoutSystemShard(t *testing.T) {
 	for what, fail := range map[string]func(f *routertest.Fleet){
 		"no leader": func(f *routertest.Fleet) { f.With(func() { f.SystemLeader = 0 }) },
@@ -110,8 +110,9 @@ func TestQueuesWithoutSystemShard(t *testing.T) {
 			defer cancel()
 			_, put := two.PutQueue(ctx, auditlog.Action{}, ns, "q", func(*task.QueueConfig) error { return nil })
 			_, _, unknown := two.Queue(ctx, ns, "other")
-			if refreshed := two.Refresh(ctx, ns, "q"); put == nil || unknown == nil || refreshed == nil {
-				t.Errorf("%s: put %v, unknown %v, refreshed %v, want errors", what, put, unknown, refreshed)
+			_, _, current := two.Current(ctx, ns, "q")
+			if refreshed := two.Refresh(ctx, ns, "q"); put == nil || unknown == nil || current == nil || refreshed == nil {
+				t.Errorf("%s: put %v, unknown %v, current %v, refreshed %v, want errors", what, put, unknown, current, refreshed)
 			}
 		})
 	}
