@@ -122,7 +122,8 @@ func (a Queues) Explain(ctx context.Context, name string) (*QueueExplanation, er
 		return nil, fmt.Errorf("explain queue %q: %w", name, err)
 	}
 	e := &QueueExplanation{Queue: resp.GetQueue(), Ready: resp.GetReady(), Claimable: resp.GetClaimable(), Claimed: resp.GetClaimed(), Waiting: resp.GetWaiting(),
-		Reasons: reasonsOf(resp.GetReasons()), NextDue: convert.Time(resp.GetNextDue()), OldestReadyAt: convert.Time(resp.GetOldestReadyAt()), Partial: resp.GetPartial(), Missing: convert.Missing(resp.GetMissing())}
+		Reasons: reasonsOf(resp.GetReasons()), NextDue: convert.Time(resp.GetNextDue()), OldestReadyAt: convert.Time(resp.GetOldestReadyAt()),
+		Partial: resp.GetPartial(), Missing: convert.Missing(resp.GetMissing())}
 	for _, k := range resp.GetKeys() {
 		e.Keys = append(e.Keys, HeldKey{Key: k.GetKey(), Code: ReasonCode(k.GetCode()), Tasks: k.GetTasks(), Until: convert.Time(k.GetUntil())})
 	}

@@ -18,7 +18,7 @@ type Namespace struct {
 	CreatedAt time.Time // zero: it has always existed
 	CreatedBy string
 	Quotas    Quotas
-	Usage     *NamespaceUsage
+	Usage     *NamespaceUsage    // nil: no shard has reported its part, or the client's token is limited to some queues
 	Missing   []pawltype.Missing // shards whose part of the usage is missing
 }
 
@@ -48,7 +48,7 @@ type Limits struct {
 	Limits    []Limit
 	Namespace string
 	Quotas    Quotas
-	Usage     *NamespaceUsage    // nil: the client's token is limited to some queues
+	Usage     *NamespaceUsage    // nil: no shard has reported its part, or the client's token is limited to some queues
 	Missing   []pawltype.Missing // shards whose part of the usage is missing
 }
 
@@ -137,7 +137,8 @@ func (a Namespaces) Limits(ctx context.Context) (*Limits, error) {
 	if err != nil {
 		return nil, fmt.Errorf("limits: %w", err)
 	}
-	l := &Limits{Namespace: p.GetNamespace(), Quotas: quotasFrom(p.GetQuotas()), Usage: usageOf(p.GetUsage()), Missing: convert.Missing(p.GetMissing())}
+	l := &Limits{Namespace: p.GetNamespace(), Quotas: quotasFrom(p.GetQuotas()), Usage: usageOf(p.GetUsage()),
+		Missing: convert.Missing(p.GetMissing())}
 	for _, one := range p.GetLimits() {
 		l.Limits = append(l.Limits, Limit{one.GetName(), one.GetValue(), one.GetUnit()})
 	}

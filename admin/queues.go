@@ -142,7 +142,8 @@ type Depth struct {
 // ReadyByPriority counts the ready tasks of a queue by priority.
 type ReadyByPriority struct{ High, Normal, Low int64 }
 
-// List iterates over the queues that a filter selects, by name unless the filter says otherwise.
+// List iterates over the queues that a filter selects, by name unless the filter says otherwise. Queue.Missing says which shards and nodes the
+// numbers of a queue lack. With QueueFilter.Having or QueueFilter.Most, queues of missing shards can be absent: ListPage reports them, List does not.
 func (a Queues) List(ctx context.Context, f QueueFilter) iter.Seq2[*Queue, error] {
 	return convert.Figures(func(cursor string) (pawltype.Page[*Queue], error) {
 		return a.ListPage(ctx, f, pawltype.PageRequest{Cursor: cursor})

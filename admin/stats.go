@@ -138,7 +138,8 @@ func (a Queues) Scale(ctx context.Context, queue string, target time.Duration, s
 		return nil, fmt.Errorf("scale of queue %q: %w", queue, err)
 	}
 	return &QueueScale{Workers: resp.GetWorkers(), Slots: resp.GetSlots(), Active: resp.GetActive(), Backlog: resp.GetBacklog(), Running: resp.GetRunning(),
-		ArrivalsPerSecond: resp.GetArrivalPerSecond(), Run: convert.Seconds(resp.GetRunSeconds()), Missing: convert.Missing(resp.GetMissing())}, nil
+		ArrivalsPerSecond: resp.GetArrivalPerSecond(), Run: convert.Seconds(resp.GetRunSeconds()),
+		Missing: convert.Missing(resp.GetMissing())}, nil
 }
 
 func statsOf(p *pawlv1.Stats) Stats {

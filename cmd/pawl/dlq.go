@@ -68,7 +68,8 @@ func newDLQLs(a *app) *cobra.Command {
 }
 
 // deadTasks lists the dead letters of one queue, or of every queue that has any. Only the list of one queue has a cursor.
-func (a *app) deadTasks(ctx context.Context, client *pawl.Client, f admin.Filter, list cli.ListFlags, poisoned bool) (all pawltype.Page[*pawltype.Task], err error) {
+func (a *app) deadTasks(ctx context.Context, client *pawl.Client, f admin.Filter, list cli.ListFlags,
+	poisoned bool) (all pawltype.Page[*pawltype.Task], err error) {
 	page := a.Admin(client).DeadLetters().ListPage
 	if poisoned {
 		page = a.Admin(client).DeadLetters().ListPoisonedPage
@@ -85,7 +86,9 @@ func (a *app) deadTasks(ctx context.Context, client *pawl.Client, f admin.Filter
 		if rest.Limit < 1 {
 			break
 		}
-		some, err := cli.Collect(rest, a.withSearchProgress(func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) { return page(ctx, one, p) }))
+		some, err := cli.Collect(rest, a.withSearchProgress(func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
+			return page(ctx, one, p)
+		}))
 		if err != nil {
 			return all, err
 		}

@@ -254,9 +254,9 @@ func newQueueRm(a *app) *cobra.Command {
 	return cmd
 }
 
-// queuesWith names the queues that have dead letters, or poisoned tasks: the requested one, or all. Of a queue in a shard that is missing, it is not
-// known.
-func queuesWith(ctx context.Context, client *pawl.Client, only string, poisoned bool) (names []string, missing []pawltype.Missing, err error) {
+// queuesWith names the queues that have dead letters, or poisoned tasks: the requested one, or all. What missing shards have is not known.
+func queuesWith(ctx context.Context, client *pawl.Client, only string, poisoned bool) (names []string,
+	missing []pawltype.Missing, err error) {
 	if only != "" {
 		return []string{only}, nil, nil
 	}

@@ -73,7 +73,9 @@ func (b *Broker) FindGroup(ctx context.Context, shardID uint32, ns string, g tas
 		return GroupMade{}, Stamp{}, err
 	}
 	n := &workflow.Call{Group: g, Namespace: ns, ID: r.groupID(ns, g.RequestID)}
-	return withQueues(ctx, r, ns, []string{g.Home.Queue}, inScope(ctx, onGroup(ns, n.ID), func(round *engine.Round) (GroupMade, error) { return workflow.Find(round, n) }))
+	return withQueues(ctx, r, ns, []string{g.Home.Queue}, inScope(ctx, onGroup(ns, n.ID), func(round *engine.Round) (GroupMade, error) {
+		return workflow.Find(round, n)
+	}))
 }
 
 // AddToGroup adds new members, each with its own result.

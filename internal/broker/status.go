@@ -27,6 +27,10 @@ type (
 // anybody takes their tasks.
 const examinedAtOnce, idleAtOnce = 50, 1000
 
+// shardTime is how long a status waits for a shard. It leaves time to answer those who wait verb.PartTime for this node: they would take the whole node
+// for missing, with all of its shards.
+const shardTime = verb.PartTime * 3 / 4
+
 // newDeadTime is how long a dead letter counts as new.
 const newDeadTime = time.Hour
 
@@ -46,7 +50,7 @@ type part struct {
 func (b *Broker) statusesOf(ctx context.Context, shards []uint32) (parts []*part, err error) {
 	read := make([]*part, len(shards))
 	failed := parallel.Each(len(shards), func(i int) (err error) {
-		soon, cancel := context.WithTimeout(ctx, verb.PartTime)
+		soon, cancel := context.WithTimeout(ctx, shardTime)
 		defer cancel()
 		read[i], err = b.partOf(soon, shards[i])
 		return err
@@ -98,7 +102,7 @@ func (p *part) examine(ctx context.Context) error {
 		if to = min(from+examinedAtOnce, closely); from >= closely {
 			step, to = p.findIdle, min(from+idleAtOnce, len(p.ready))
 		}
-		soon, cancel := context.WithTimeout(ctx, verb.PartTime)
+		soon, cancel := context.WithTimeout(ctx, shardTime)
 		err := step(soon, from, to)
 		cancel()
 		if err != nil {
@@ -247,7 +251,8 @@ type statusRead struct {
 const statusTimeout = 30 * time.Second
 
 // statusShare bounds the cost of reading all queues: the result is reused for up to statusShare times as long as that took, within the age
-// that the caller allows. So pages of a few queues are never behind, and thousands of queues take no more than a twentieth of a processor.
+// that the caller allows. So pages of a few queues are never behind, and thousands of queues take no more than a twentieth of a processor. A result
+// without a shard that hangs is reused too, since the next one would take as long.
 const statusShare = 20
 
 // QueueStatuses returns the status of all queues in the shards that this node leads, at most age old. A queue with partitions in several
@@ -391,7 +396,8 @@ func (b *Broker) QueueCounts(ctx context.Context, q CountsQuery, age time.Durati
 	for _, p := range read.parts {
 		of := verb.OfShard[[]QueueCount]{Shard: p.shard, Term: read.terms[p.shard]}
 		for _, s := range p.all {
-			if n := s.Count(q.State); n > 0 && s.Namespace == q.Namespace && scope.Sees(s.Queue) && (q.Pattern == "" || task.Matches(q.Pattern, s.Queue)) {
+			wanted := s.Namespace == q.Namespace && scope.Sees(s.Queue) && (q.Pattern == "" || task.Matches(q.Pattern, s.Queue))
+			if n := s.Count(q.State); n > 0 && wanted {
 				of.Value = append(of.Value, QueueCount{s.Queue, n, q.NoWorker && !s.NoWorker()})
 			}
 		}

@@ -53,7 +53,8 @@ func (g *operatorService) ExplainQueue(ctx context.Context, r *pawlv1.ExplainQue
 	if err != nil {
 		return nil, err
 	}
-	if len(parts.Missing) == 0 && !slices.ContainsFunc(parts.Value, func(e *broker.QueueExplanation) bool { return e != nil }) { // no task came yet, or the queue was deleted
+	found := slices.ContainsFunc(parts.Value, func(e *broker.QueueExplanation) bool { return e != nil })
+	if !found && len(parts.Missing) == 0 { // no task came yet, or the queue was deleted
 		if _, err := g.Known(ctx, name); err != nil {
 			return nil, err
 		}

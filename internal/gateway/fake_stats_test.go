@@ -87,7 +87,7 @@ func (f fakeStats) Trends(_ context.Context, ns string, names []string, w stats.
 
 func (f fakeStats) NamespaceStatus(context.Context, string) verb.Partial[broker.NamespaceStatus] {
 	return verb.Partial[broker.NamespaceStatus]{Value: broker.NamespaceStatus{Queues: []string{"mail", "sms"}, Scheduled: 1, Ready: 2, Claimed: 3, Retrying: 4, Dead: 5, Poisoned: 6, NewDead: 1,
-		Busy: []*broker.QueueStatus{{Queue: "sms", OldestReady: time.Second}, {Queue: "mail", OldestReady: time.Minute}, {Queue: "a", OldestReady: time.Minute}}}, Missing: []verb.Missing{{Node: "n3", Why: "hangs"}, {Shard: 4, Why: "is led by no node that answered"}}}
+		Busy: []*broker.QueueStatus{{Queue: "sms", OldestReady: time.Second}, {Queue: "mail", OldestReady: time.Minute}, {Queue: "a", OldestReady: time.Minute}}}, Missing: []verb.Missing{{Node: "n3", Why: "hangs"}, {Shard: 4, Why: "did not answer in time"}}}
 }
 
 // QueueCounts returns three queues, of which "sms" has the most.

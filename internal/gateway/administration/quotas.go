@@ -81,8 +81,8 @@ func quotasProto(q task.Quotas) *pawlv1.Quotas {
 		MaxSchedules: &q.Schedules, MaxRequestsPerSecond: &q.Requests, MaxBytesPerSecond: &q.Bytes}
 }
 
-// withUsage adds the usage of namespaces, as far as shards answer, unless the caller's token is limited to some queues: it must not know
-// what others in its namespace use.
+// withUsage adds the usage of namespaces, as far as shards answer, and which don't; but not if the caller's token is limited to some queues: it must
+// not know what others in its namespace use.
 func (g *AccessService) withUsage(ctx context.Context, all []namespaces.Info) []*pawlv1.Namespace {
 	names := make([]string, len(all))
 	for i, n := range all {
@@ -95,8 +95,9 @@ func (g *AccessService) withUsage(ctx context.Context, all []namespaces.Info) []
 	out := make([]*pawlv1.Namespace, len(all))
 	for i, n := range all {
 		out[i] = &pawlv1.Namespace{Name: n.Name, CreatedAt: convert.TimeProto(n.CreatedAt), CreatedBy: n.CreatedBy, Quotas: quotasProto(n.Quotas)}
+		out[i].Missing = convert.MissingProto(used.Missing)
 		if used.Value != nil {
-			out[i].Usage, out[i].Missing = usageProto(used.Value[i], &n), convert.MissingProto(used.Missing)
+			out[i].Usage = usageProto(used.Value[i], &n)
 		}
 	}
 	return out
@@ -106,7 +107,7 @@ func usageProto(used task.Amounts, n *namespaces.Info) *pawlv1.NamespaceUsage {
 	return &pawlv1.NamespaceUsage{Backlog: used.Backlog, BacklogBytes: used.Bytes, Running: used.Running, Queues: int64(n.Queues), Schedules: int64(n.Schedules)}
 }
 
-// usage returns what the tasks of namespaces use over all shards, in the order of the names.
+// usage returns what the tasks of namespaces use over all shards, in the order of the names; nil: no shard has answered.
 func (g *AccessService) usage(ctx context.Context, names []string) (sums verb.Partial[[]task.Amounts], err error) {
 	if len(names) == 0 {
 		return sums, nil
@@ -115,13 +116,11 @@ func (g *AccessService) usage(ctx context.Context, names []string) (sums verb.Pa
 	parts, err := verb.AskShards(ctx, shards, func(ctx context.Context, i int) ([]task.Space, error) {
 		return broker.Spaces.Call(ctx, g.Verbs, broker.OnSpaces{Shard: shards[i], Names: task.SpacesOf(names...)})
 	})
-	if err == nil {
-		err = parts.CheckAny(len(shards))
-	}
-	if err != nil {
+	sums.Missing = parts.Missing
+	if err != nil || len(parts.Missing) == len(shards) {
 		return sums, err
 	}
-	sums.Value, sums.Missing = make([]task.Amounts, len(names)), parts.Missing
+	sums.Value = make([]task.Amounts, len(names))
 	for _, spaces := range parts.Value {
 		for n := range spaces {
 			for f, v := range sums.Value[n].Each() {

@@ -137,7 +137,7 @@ func byShard[T any](all verb.Partial[[][]verb.OfShard[T]], shards []uint32) (out
 		if of, known := last[shard]; known {
 			out.Value = append(out.Value, of.Value)
 		} else {
-			out.Missing = append(out.Missing, verb.Missing{Shard: shard, Why: "is led by no node that answered"})
+			out.Missing = append(out.Missing, verb.Missing{Shard: shard, Why: "did not answer in time"})
 		}
 	}
 	return out

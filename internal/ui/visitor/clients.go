@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// maxVisitors is the number of unused clients to keep for visitors who may return within maxIdle.
+// maxVisitors is how many unused clients are kept, and maxIdle how long, for visitors who may return.
 const (
 	maxVisitors = 32
 	maxIdle     = 5 * time.Minute
@@ -71,7 +71,7 @@ func (c *Clients) Client(who Visitor) (client *pawl.Client, leave func(), err er
 // retryFor is how long a page waits for a shard without a leader before it shows an error.
 const retryFor = 5 * time.Second
 
-// closeUnused closes the clients that have been unused for maxIdle and, if more than maxVisitors are unused, those that have been for the longest time.
+// closeUnused closes the clients that have been unused for maxIdle, and those that have been unused longest if there are more than maxVisitors.
 func (c *Clients) closeUnused() {
 	var unused []Visitor
 	for who, s := range c.known {

@@ -98,7 +98,8 @@ func NewReasons(reasons []admin.Reason) []Reason {
 // NewQueueExplanation converts a queue's explanation.
 func NewQueueExplanation(e *admin.QueueExplanation) QueueExplain {
 	v := QueueExplain{Queue: e.Queue, Ready: e.Ready, Claimable: e.Claimable, Claimed: e.Claimed, Waiting: e.Waiting, Reasons: NewReasons(e.Reasons),
-		Keys: []HeldKey{}, IdleTypes: []IdleType{}, NextDue: e.NextDue, OldestReadyAt: e.OldestReadyAt, Partial: e.Partial, Missing: NewMissing(e.Missing)}
+		Keys: []HeldKey{}, IdleTypes: []IdleType{}, NextDue: e.NextDue, OldestReadyAt: e.OldestReadyAt,
+		Partial: e.Partial, Missing: NewMissing(e.Missing)}
 	for _, k := range e.Keys {
 		v.Keys = append(v.Keys, HeldKey(k))
 	}
