@@ -151,17 +151,22 @@ func (p *pulse) look() {
 	}
 }
 
-// owed reports whether an answer is owed: there are calls, or something was sent and nothing received since.
-func (p *pulse) owed() bool { return p.calls.Load() > 0 || p.asked.Load() == p.heard.Load()+1 }
+// owed reports whether an answer is owed: there are calls, or something was sent and nothing received since. A closed connection gets none.
+func (p *pulse) owed() bool {
+	return (p.calls.Load() > 0 || p.asked.Load() == p.heard.Load()+1) && p.conn.GetState() != connectivity.Shutdown
+}
 
-// probe asks whether the node lives, and closes the connection if nothing was received since heard had the value last.
+// probe asks whether the node lives, and closes the connection if nothing was received since heard had the value last. If the probe ends late,
+// this process was stopped, and has not yet read what arrived meanwhile: the next probe will show.
 func (p *pulse) probe(last int64) {
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
 	_, err := grpc_health_v1.NewHealthClient(p.conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+	stopped := time.Since(began) > probeTimeout+firstLook
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if status.Code(err) == codes.DeadlineExceeded && p.heard.Load() == last && p.raw != nil {
+	if status.Code(err) == codes.DeadlineExceeded && !stopped && p.heard.Load() == last && p.raw != nil {
 		_ = p.raw.Close()
 	}
 }

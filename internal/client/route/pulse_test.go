@@ -24,6 +24,7 @@ type beating struct {
 
 	takes  atomic.Int64 // how long a call takes
 	pinged atomic.Int64 // how long a probe takes
+	stops  atomic.Int64 // how long this process is stopped when the next probe ends
 	beats  atomic.Int64 // between two messages of a stream; 0: it sends none; -1: it ends
 	probes atomic.Int64
 	dials  atomic.Int64
@@ -58,7 +59,7 @@ func inPulse(t *testing.T, test func(b *beating)) {
 			b.hangs.Store(hangs)
 			b.dials.Add(1)
 			return hanging{conn, hangs}, err
-		}}
+		}, GRPC: []grpc.DialOption{grpc.WithChainUnaryInterceptor(b.stop)}}
 		var err error
 		if b.conn, err = cfg.open("passthrough:///n1"); err != nil {
 			t.Fatal(err)
@@ -94,6 +95,14 @@ func (b *beating) serve(_ any, s grpc.ServerStream) error {
 		<-s.Context().Done()
 	}
 	return s.SendMsg(in)
+}
+
+func (b *beating) stop(ctx context.Context, method string, req, resp any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	err := invoke(ctx, method, req, resp, cc, opts...)
+	if method == grpc_health_v1.Health_Check_FullMethodName {
+		time.Sleep(time.Duration(b.stops.Swap(0)))
+	}
+	return err
 }
 
 func rest(ctx context.Context, d int64) {
@@ -188,7 +197,8 @@ func TestStreamOfNodeThatHangs(t *testing.T) {
 	inPulse(t, func(b *beating) {
 		for n := range time.Duration(8) {
 			s, broken := b.stream()
-			idle := time.Minute + n*firstLook
+			// Not together with a ping of gRPC, every 10 s: if its answer arrives after the message was sent, that is no longer owed an answer.
+			idle := time.Minute + time.Second + n*firstLook
 			time.Sleep(idle)
 			b.hangs.Load().Store(true)
 			if err := s.SendMsg(&emptypb.Empty{}); err != nil {
@@ -246,6 +256,17 @@ func TestSlowNodeIsNotLeft(t *testing.T) {
 	})
 }
 
+// A process that was stopped during a probe has not read what arrived meanwhile: that is no sign of a node that hangs.
+func TestStoppedProcessLeavesNoNode(t *testing.T) {
+	inPulse(t, func(b *beating) {
+		const stopped = 5 * time.Second
+		b.pinged.Store(int64(time.Hour))
+		b.stops.Store(int64(stopped))
+		b.takes.Store(int64(stopped + 4*time.Second))
+		b.call(codes.OK, stopped+4*time.Second, stopped+4*time.Second)
+	})
+}
+
 // Nothing is probed as long as calls are answered, whether there are many or few, nor is an idle connection.
 func TestNoProbesWithoutSilence(t *testing.T) {
 	inPulse(t, func(b *beating) {
@@ -295,6 +316,10 @@ func TestCloseWhileProbing(t *testing.T) {
 		<-ended
 		if took := time.Since(began); took != 2*firstLook+1 {
 			t.Errorf("a call ended after %s", took)
+		}
+		time.Sleep(time.Minute)
+		if b.conn.pulse.timer.Stop() {
+			t.Error("a closed connection is still looked at")
 		}
 	})
 }
