@@ -277,9 +277,11 @@ func (l *Log) setAside() error {
 		if _, err := l.cfg.FS.Stat(to); err == nil {
 			continue
 		}
-		_, err := vfs.Clone(l.cfg.FS, l.cfg.FS, l.path(), to, vfs.CloneSync)
+		if _, err := vfs.Clone(l.cfg.FS, l.cfg.FS, l.path(), to, vfs.CloneSync); err != nil {
+			return errors.Join(err, l.cfg.FS.RemoveAll(to)) // a start with a full disk must not leave it fuller
+		}
 		l.cfg.Logger.Error("damaged log set aside", "dir", l.cfg.Dir, "to", to)
-		return err
+		return nil
 	}
 }
 

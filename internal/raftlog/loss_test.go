@@ -175,24 +175,30 @@ func withGap(t *testing.T) *disk {
 	return d
 }
 
-// TestDamagedLogIsSetAside: what is cut off a damaged log stays in a copy, next to older ones, and nothing is cut without one.
+// TestDamagedLogIsSetAside: what is cut off a damaged log stays in a copy, next to older ones, and nothing is cut without one. A copy that
+// was not completed is removed.
 func TestDamagedLogIsSetAside(t *testing.T) {
 	d := spoiled(t)
 	whole := d.in("/data/raft/log")
 	cfg := d.config()
 	cfg.AcceptDataLoss = true
 	fails := cfg
+	var out bytes.Buffer
+	files := 0
+	fails.Logger = slog.New(slog.NewTextHandler(&out, nil))
 	fails.FS = errorfs.Wrap(d.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if strings.Contains(op.Path, "damaged-1/") {
-			return errDisk
+		if op.Kind == errorfs.OpCreate && strings.Contains(op.Path, "damaged-") {
+			if files++; files == 2 {
+				return errDisk
+			}
 		}
 		return nil
 	}))
 	if _, err := Open(fails); !errors.Is(err, errDisk) || !maps.Equal(d.in("/data/raft/log"), whole) {
 		t.Fatalf("Open returned %v when the log can't be set aside; the log has the files %q", err, slices.Sorted(maps.Keys(d.in("/data/raft/log"))))
 	}
-	if err := d.mem.RemoveAll("/data/raft/log.damaged-1"); err != nil {
-		t.Fatal(err)
+	if names, err := d.mem.List("/data/raft"); err != nil || slices.Contains(names, "log.damaged-1") || strings.Contains(out.String(), "set aside") {
+		t.Errorf("after a copy that failed, the directory has the files %q (%v), and the log says: %s", names, err, out.String())
 	}
 	before := d.copy()
 	log, err := Open(cfg)
