@@ -94,8 +94,8 @@ func (c *session) pass(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
-// fit adjusts the size of the next call to how long one with n rows took. A call that is cut off enqueues nothing, so a slow connection needs
-// smaller ones.
+// fit adjusts the size of the next call to how long one with n rows took. A call that is cut off enqueues nothing, so a slow
+// connection needs smaller ones.
 func (c *session) fit(n int, took time.Duration, out *outcome) {
 	switch {
 	case took >= callTime && len(out.accepted)+len(out.refused) == 0:

@@ -43,7 +43,11 @@ func TestAuditThroughCrashes(t *testing.T) {
 		answered <- done
 	}()
 	s.killOften(count(t, "PAWL_KILLS", 12))
-	for acknowledged.Load() < 10 { // a busy machine may start the server so late that few calls get through between the kills
+	// A busy machine may start the server so late that few calls get through between the kills.
+	for more := 0; acknowledged.Load() < 10; more++ {
+		if more == 100 {
+			t.Fatalf("only %d calls were acknowledged", acknowledged.Load())
+		}
 		s.killOften(1)
 	}
 	stop()

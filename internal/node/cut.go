@@ -54,15 +54,15 @@ func (a *clusterAdmin) openOnce(ctx context.Context, shards []uint32) (_ []*imag
 	defer cancel()
 	open := func(i int, id uint32) (err error) {
 		images[i], err = a.openImage(ctx, soon, id)
-		return err
+		return ofShard(id, err)
 	}
 	if err := c.begin(soon); err != nil {
 		return nil, err
 	}
-	if err := firstError(ofShards(data, forward.EachShard(data, open))); err != nil {
+	if err := firstError(forward.EachShard(data, open)); err != nil {
 		return nil, err
 	}
-	if err := firstError(ofShards(shards[len(data):], []error{open(len(data), systemShard)})); err != nil {
+	if err := open(len(data), systemShard); err != nil {
 		return nil, err
 	}
 	if err := a.noNewShard(soon, len(shards)); err != nil {
@@ -130,18 +130,18 @@ func (c *cut) on(i int, id uint32) broker.OnCut {
 }
 
 func (c *cut) begin(ctx context.Context) error {
-	return firstError(ofShards(c.data, forward.EachShard(c.data, func(i int, id uint32) error {
+	return firstError(forward.EachShard(c.data, func(i int, id uint32) error {
 		begun, err := broker.BeginCut.Call(ctx, c.a.router, c.on(i, id))
 		c.terms[i] = begun.Term
-		return err
-	})))
+		return ofShard(id, err)
+	}))
 }
 
 func (c *cut) check(ctx context.Context) error {
-	return firstError(ofShards(c.data, forward.EachShard(c.data, func(i int, id uint32) error {
+	return firstError(forward.EachShard(c.data, func(i int, id uint32) error {
 		_, err := broker.CheckCut.Call(ctx, c.a.router, c.on(i, id))
-		return err
-	})))
+		return ofShard(id, err)
+	}))
 }
 
 // end releases the shards. One that can't be reached releases itself.
@@ -154,14 +154,12 @@ func (c *cut) end(ctx context.Context) {
 	})
 }
 
-// ofShards adds the shards to those of their errors that are not refusals, which name them.
-func ofShards(shards []uint32, errs []error) []error {
-	for i, err := range errs {
-		if _, refused := task.AsError(err); err != nil && !refused {
-			errs[i] = fmt.Errorf("shard %d: %w", shards[i], err)
-		}
+// ofShard adds a shard to its error, unless that is a refusal, which names it.
+func ofShard(id uint32, err error) error {
+	if _, refused := task.AsError(err); err == nil || refused {
+		return err
 	}
-	return errs
+	return fmt.Errorf("shard %d: %w", id, err)
 }
 
 func firstError(errs []error) error {

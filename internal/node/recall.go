@@ -43,7 +43,8 @@ func (b *bootstrap) findMap(ctx context.Context) error {
 	case b.known != nil || b.cfg.InMemory || holds: // the system shard's replica here will have it
 		return nil
 	case len(b.cfg.Join) == 0:
-		return fmt.Errorf("%s is lost or damaged, and no other node is known: start this one with --join (Join) and the address of a node that runs", b.dir.File(datadir.MapFile))
+		return fmt.Errorf("%s is lost or damaged, and no other node is known: start this one with --join (Join) and the address of a node that runs",
+			b.dir.File(datadir.MapFile))
 	}
 	b.waits.set("the node waits for a node of its cluster to answer")
 	for !b.askForMap(ctx) {

@@ -61,7 +61,8 @@ func (l routerShards) Spaces(ctx context.Context, shard uint32, names []task.Spa
 
 // PutShare implements cluster.Shards.
 func (l routerShards) PutShare(ctx context.Context, shard uint32, name task.SpaceName, to task.Share) (task.Space, error) {
-	return broker.PutShare.Call(ctx, l.n.router, broker.NewShare{OnSpaces: broker.OnSpaces{Shard: shard, Names: []task.SpaceName{name}}, Share: to})
+	on := broker.OnSpaces{Shard: shard, Names: []task.SpaceName{name}}
+	return broker.PutShare.Call(ctx, l.n.router, broker.NewShare{OnSpaces: on, Share: to})
 }
 
 // EraseNamespace implements cluster.Shards.

@@ -68,7 +68,8 @@ func (l lateShards) Spaces(ctx context.Context, shard uint32, names []task.Space
 }
 
 func (l lateShards) PutShare(ctx context.Context, shard uint32, name task.SpaceName, to task.Share) (task.Space, error) {
-	return broker.PutShare.Call(ctx, l.h.router, broker.NewShare{OnSpaces: broker.OnSpaces{Shard: shard, Names: []task.SpaceName{name}}, Share: to})
+	on := broker.OnSpaces{Shard: shard, Names: []task.SpaceName{name}}
+	return broker.PutShare.Call(ctx, l.h.router, broker.NewShare{OnSpaces: on, Share: to})
 }
 
 func (l lateShards) EraseNamespace(ctx context.Context, shard uint32, ns string) error {
