@@ -22,7 +22,8 @@ import (
 	"github.com/pawlq/pawl/internal/wal"
 )
 
-// spoiled returns a disk whose write-ahead log is damaged in its first segment, behind the entry of shard 8 and before the last ones of shard 7.
+// spoiled returns a disk whose write-ahead log is damaged in its first segment, after the entry of shard 8 and before the last entries of
+// shard 7.
 func spoiled(t *testing.T) *disk {
 	t.Helper()
 	d, _, _ := wornDisk(t, true)
@@ -58,8 +59,8 @@ func (d *disk) in(dir string) map[string]string {
 	return all
 }
 
-// TestLossIsRefusedWhenOpened: damage that the logs themselves show is told by Open, before any shard is asked for, and Open names what is damaged.
-// Accepted, it is logged once.
+// TestLossIsRefusedWhenOpened: Open returns damage that the logs themselves show, and names what is damaged, before any shard is opened.
+// Damage that is accepted is logged once.
 func TestLossIsRefusedWhenOpened(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(d *disk) error
@@ -67,7 +68,8 @@ func TestLossIsRefusedWhenOpened(t *testing.T) {
 		says  string
 	}{
 		"damaged": {func(*disk) error { return nil }, false, `log "/data/raft/log/`},
-		"no log":  {func(d *disk) error { return d.mem.RemoveAll("/data/raft/log") }, false, `log "/data/raft/log" is damaged: it is empty, but "/data/raft/marks" has marks of 2 shards`},
+		"no log": {func(d *disk) error { return d.mem.RemoveAll("/data/raft/log") }, false,
+			`log "/data/raft/log" is damaged: it is empty, but "/data/raft/marks" has marks of 2 shards`},
 		"empty log": {func(d *disk) error {
 			return errors.Join(d.mem.RemoveAll("/data/raft/log"), d.mem.MkdirAll("/data/raft/log", 0o755))
 		}, false, "it is empty"},
@@ -125,7 +127,7 @@ func TestLossIsRefusedWhenOpened(t *testing.T) {
 			t.Errorf("%s: the accepted loss is logged %d times: %s", name, n, out.String())
 		}
 		if name == "damaged" && !strings.Contains(out.String(), "what follows it is lost") {
-			t.Errorf("the log below tells nothing: %s", out.String())
+			t.Errorf("the write-ahead log has logged nothing: %s", out.String())
 		}
 		for id, kept := range map[uint32]uint64{9: 0, 8: 1} {
 			s, err := log.Shard(id, Start{})
@@ -133,7 +135,7 @@ func TestLossIsRefusedWhenOpened(t *testing.T) {
 				t.Fatalf("%s: %v", name, err)
 			}
 			if !strings.Contains(out.String(), fmt.Sprintf("shard=%d ", id)) {
-				t.Errorf("%s: the log tells nothing of shard %d: %s", name, id, out.String())
+				t.Errorf("%s: the loss in shard %d is not logged: %s", name, id, out.String())
 			}
 			if last, _ := s.LastIndex(); s.Epoch() != 1 || last > kept {
 				t.Errorf("%s: shard %d ends at entry %d in epoch %d, want at most entry %d and epoch 1", name, id, last, s.Epoch(), kept)
@@ -218,7 +220,8 @@ func TestDamagedLogIsSetAside(t *testing.T) {
 	if log, err = Open(cfg); err != nil {
 		t.Fatal(err)
 	}
-	if err := log.Close(); err != nil || len(d.in("/data/raft/log.damaged-1"))+len(d.in("/data/raft/log.damaged-2")) > 0 || !maps.Equal(d.in("/data/raft/log.damaged-3"), whole) {
+	older := len(d.in("/data/raft/log.damaged-1")) + len(d.in("/data/raft/log.damaged-2"))
+	if err := log.Close(); err != nil || older > 0 || !maps.Equal(d.in("/data/raft/log.damaged-3"), whole) {
 		t.Errorf("%v; next to older copies, the third has the files %q", err, slices.Sorted(maps.Keys(d.in("/data/raft/log.damaged-3"))))
 	}
 	// Without damage, nothing is set aside.
@@ -251,7 +254,7 @@ func TestLogsAreLocked(t *testing.T) {
 	d.close()
 }
 
-// TestOwnerOfTheLog: the write-ahead log knows whose it is without the marks, too.
+// TestOwnerOfTheLog: the owner of a write-ahead log is known even without the marks.
 func TestOwnerOfTheLog(t *testing.T) {
 	d := newDisk(t)
 	d.open()
@@ -267,7 +270,8 @@ func TestOwnerOfTheLog(t *testing.T) {
 	if err := errors.Join(d.mem.RemoveAll("/data/raft/log"), d.mem.MkdirAll("/data/raft/log", 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	below := wal.Config{Dir: "/data/raft/log", FS: d.mem, Owner: []byte{9}, SegmentSize: 16 << 10, Checkpoint: func(n uint32) ([]byte, uint32) { return nil, n }}
+	below := wal.Config{Dir: "/data/raft/log", FS: d.mem, Owner: []byte{9}, SegmentSize: 16 << 10,
+		Checkpoint: func(n uint32) ([]byte, uint32) { return nil, n }}
 	log, err := wal.Load(below, func(wal.LSN, []byte, bool) error { return nil })
 	if err == nil {
 		err = errors.Join(log.Begin(), log.Close())
@@ -280,7 +284,7 @@ func TestOwnerOfTheLog(t *testing.T) {
 	}
 }
 
-// TestDefaults: what is not configured is the operating system's files in segments of 16 MiB, and nobody is told.
+// TestDefaults: by default, logs are the operating system's files in segments of 16 MiB, and nothing is logged or reported.
 func TestDefaults(t *testing.T) {
 	var c Config
 	c.setDefaults()
@@ -316,7 +320,7 @@ func TestFailureBelowIsFatal(t *testing.T) {
 	})
 }
 
-// TestNewLogsAtEveryCrash: new logs can be opened whenever the power went while they were made.
+// TestNewLogsAtEveryCrash: logs can be opened after a power loss at any moment of their creation.
 func TestNewLogsAtEveryCrash(t *testing.T) {
 	for op := 1; ; op++ {
 		d := newDisk(t)
@@ -352,7 +356,7 @@ func TestNewLogsAtEveryCrash(t *testing.T) {
 	}
 }
 
-// TestFailedLogOpensNoShard: what a shard's log needs at first, and what compacts it, is written, or nobody relies on it.
+// TestFailedLogOpensNoShard: a shard's log is opened or compacted only if what that needs could be written.
 func TestFailedLogOpensNoShard(t *testing.T) {
 	d := newDisk(t)
 	save(t, d.openShard(Start{}), aHardState(3, 1, 4), entries(3, 1, 5))
@@ -398,12 +402,13 @@ func TestFailedLogOpensNoShard(t *testing.T) {
 	_ = log.Close()
 }
 
-// TestStateOfAnotherLog: a state that has applied another entry, or that is of an epoch in which the log lost nothing, is not the log's.
+// TestStateOfAnotherLog: a log is refused if its state has applied another entry, or is of an epoch in which the log lost nothing.
 func TestStateOfAnotherLog(t *testing.T) {
 	d := newDisk(t)
 	s := d.openShard(Start{})
 	save(t, s, aHardState(3, 1, 0), entries(3, 1, 5))
-	if err := d.log.Check(7, Start{Index: 2, Term: 2}); !errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), "entry 2 is of term 3, the state applied one of term 2") {
+	says := "entry 2 is of term 3, the state applied one of term 2"
+	if err := d.log.Check(7, Start{Index: 2, Term: 2}); !errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), says) {
 		t.Errorf("Check with a state of another entry 2: %v", err)
 	}
 	if err := d.log.marks.set(mark{7, 3, position{5, 3}, 0}); err != nil {

@@ -31,7 +31,7 @@ func (m *modelLog) term(index uint64) uint64 {
 	return m.entries[index-m.start.index-1].GetTerm()
 }
 
-// TestModel does whatever may be done to the logs of some shards, and compares them with a model after each step.
+// TestModel does random operations on the logs of several shards, and compares them with a model after each step.
 func TestModel(t *testing.T) {
 	for seed := range uint64(4) {
 		synctest.Test(t, func(t *testing.T) {
@@ -95,7 +95,8 @@ func TestModel(t *testing.T) {
 					if m != nil {
 						ids = append(ids, id)
 					}
-					if d.log.Has(id) != (m != nil) || m != nil && d.log.Last(id) != m.last() || d.log.Holds(id) != (m != nil && (m.last() > 0 || m.hard.GetTerm() > 0)) {
+					holds := m != nil && (m.last() > 0 || m.hard.GetTerm() > 0)
+					if d.log.Has(id) != (m != nil) || m != nil && d.log.Last(id) != m.last() || d.log.Holds(id) != holds {
 						t.Errorf("shard %d: Has, Last and Holds return %v, %d and %v for %+v", id, d.log.Has(id), d.log.Last(id), d.log.Holds(id), m)
 					}
 				}
@@ -118,7 +119,7 @@ type indexed struct {
 	start, last position
 }
 
-// indexes returns the indexes in memory, of which the next checkpoint is made.
+// indexes returns the indexes in memory, from which the next checkpoint is made.
 func (l *Log) indexes() map[uint32]indexed {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -614,7 +614,7 @@ func TestConf(t *testing.T) {
 	}
 }
 
-// TestMarkOfATruncation: while entries are replaced, the mark still covers all others; and nothing waits for a sync that a compaction makes.
+// TestMarkOfATruncation: while entries are replaced, the mark still covers all others. A compaction does not sync.
 func TestMarkOfATruncation(t *testing.T) {
 	d := newDisk(t)
 	cfg, syncs := d.config(), 0

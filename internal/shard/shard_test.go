@@ -357,7 +357,8 @@ func TestReadThatPanics(t *testing.T) {
 	if _, err := b.set("k", "v"); err != nil || b.get("k") != "v" {
 		t.Errorf("after a read that panicked: %v", err)
 	}
-	if _, _, err := View(context.Background(), b.Shard, func(store.Reader) (int, error) { panic(&store.Failure{Err: cause}) }); err == nil || errors.As(err, new(*PanicError)) {
+	fails := func(store.Reader) (int, error) { panic(&store.Failure{Err: cause}) }
+	if _, _, err := View(context.Background(), b.Shard, fails); err == nil || errors.As(err, new(*PanicError)) {
 		t.Errorf("a read of a state that has failed returned %v, want its failure", err)
 	}
 	b.close()

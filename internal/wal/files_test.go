@@ -388,7 +388,7 @@ func TestCloseWaitsForWrites(t *testing.T) {
 	})
 }
 
-// lateFS returns what it reads a second later.
+// lateFS delays what it reads by a second.
 type lateFS struct{ vfs.FS }
 
 func (fs lateFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
@@ -427,8 +427,8 @@ func TestCloseDuringRead(t *testing.T) {
 	})
 }
 
-// TestFailedIsCalledOnce: the next segment and the write of a record fail at the same time, or the segment alone. One failure is reported, and
-// nothing is appended or written after it.
+// TestFailedIsCalledOnce: the next segment and the write of a record fail at the same time, or only the segment fails. One failure is
+// reported, and nothing is appended or written after it.
 func TestFailedIsCalledOnce(t *testing.T) {
 	for writes, sync := range map[int]bool{0: false, 1: true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -296,8 +296,8 @@ func TestLimitsInParts(t *testing.T) {
 	})
 }
 
-// A queue that is spread while its tasks run runs no more of them than before, though there are more shards than it may run tasks. Each shard's tasks
-// have their turn, and claims that wait get them.
+// A queue that is spread while its tasks run stays within its limits, even if it has more shards than it may run tasks. The tasks of each
+// shard have their turn, and waiting claims get them.
 func TestLimitsOfSpreadQueue(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
