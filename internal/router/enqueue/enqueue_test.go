@@ -33,7 +33,8 @@ func TestTasksGoToTheirSlots(t *testing.T) {
 			"enqueue [job] in 1, enqueue [job] in 2, enqueue [job] in 1, enqueue [job] in 2"},
 		{"an idempotency key from before", 1, task.Spec{Unique: &task.Unique{Key: "k"}, IdempotencyKey: "k"}, true, "enqueue [job] in 1"},
 		{"no name that anybody could know", 1, task.Spec{Key: "k"}, false, "enqueue [job] in 2"},
-		{"no slot", 1, task.Spec{}, true, "enqueue [job] in 1"},
+		{"no slot", 2, task.Spec{}, false, "enqueue [job] in 2"},
+		{"no slot, and a shard that all slots have left", 1, task.Spec{}, false, "enqueue [job] in 2"},
 		{"no slot, and a shard that has no part", 3, task.Spec{}, false, "enqueue [job] in 2"},
 	} {
 		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
@@ -45,6 +46,23 @@ func TestTasksGoToTheirSlots(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A task without a slot stays in the shard that the caller names, if that takes any.
+func TestTasksWithoutASlotStay(t *testing.T) {
+	const half = task.SlotSet(1)<<32 - 1
+	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+		q := m.Copy["spread"]
+		q.Parts = []queues.Part{{Shard: 1, Slots: half, Next: half}, {Shard: 2, Slots: ^half}, {Shard: 3, Next: ^half}}
+		m.Copy["spread"] = q
+		for n := range 60 {
+			shard := []uint32{1, 3}[n%2]
+			_, _, err := m.Enqueue(context.Background(), shard, routertest.Namespace, []task.Spec{{Type: "job", Queue: "spread"}})
+			if got, want := s.Was(), fmt.Sprintf("enqueue [job] in %d", shard); got != want || err != nil {
+				t.Fatalf("calls %s, %v; want %s", got, err, want)
+			}
+		}
+	})
 }
 
 // A shard that a slot has left learns that from the call, if its copy of the queue is older than the router's: it must not take the task before the others

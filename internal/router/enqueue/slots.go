@@ -168,8 +168,9 @@ func (s *slotEnqueue) routes(ctx context.Context, todo []int) map[int]route {
 			places[spec.Queue] = q
 		}
 		slot, ok := spec.Slot()
+		_, takes := q.SlotsIn(s.shard)
 		switch {
-		case !ok && q.In(s.shard):
+		case !ok && takes > 0:
 			routes[i] = route{q.Config.Version, []step{{shard: s.shard}}}
 		case !ok:
 			routes[i] = route{q.Config.Version, []step{{shard: q.Home(spec)}}}
