@@ -10,6 +10,7 @@ import (
 	"time"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -59,9 +60,10 @@ func TestWithoutACluster(t *testing.T) {
 	}
 	g.services.worker.sendNode(&pipeStream{ctx: t.Context()}) // there is no node to report
 	hooks := g.services.webhook
-	_, add := hooks.AddWebhook(t.Context(), &pawlv1.AddWebhookRequest{Name: "w", Url: "https://example.com"})
-	_, set := hooks.SetWebhook(t.Context(), &pawlv1.SetWebhookRequest{Name: "w", Url: "https://example.com"})
-	_, try := hooks.TestWebhook(t.Context(), &pawlv1.TestWebhookRequest{Name: "w"})
+	ctx, _ := callinfo.Begin(t.Context(), task.InterfaceGRPC, "test")
+	_, add := hooks.AddWebhook(ctx, &pawlv1.AddWebhookRequest{Name: "w", Url: "https://example.com"})
+	_, set := hooks.SetWebhook(ctx, &pawlv1.SetWebhookRequest{Name: "w", Url: "https://example.com"})
+	_, try := hooks.TestWebhook(ctx, &pawlv1.TestWebhookRequest{Name: "w"})
 	for _, err := range []error{add, set, try} {
 		if e, _ := task.AsError(err); e == nil || e.Code != task.CodePermissionDenied {
 			t.Errorf("webhook call without a cluster: %v, want permission denied", err)

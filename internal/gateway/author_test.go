@@ -24,7 +24,8 @@ func TestCallsFromNowhere(t *testing.T) {
 		t.Errorf("source of an in-process call = %q over %s", address, iface)
 	}
 	g := newGateway(newFake())
-	if stamps, trailer := g.leaders.Stamps(callinfo.New()), g.leaders.Trailer(callinfo.New()); stamps != nil || trailer != nil {
+	_, call := callinfo.Begin(t.Context(), task.InterfaceGRPC, "test")
+	if stamps, trailer := g.leaders.Stamps(call), g.leaders.Trailer(call); stamps != nil || trailer != nil {
 		t.Errorf("a call that asked no shard has the stamps %v and the trailers %v", stamps, trailer)
 	}
 }

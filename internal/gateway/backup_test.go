@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -81,7 +82,8 @@ func (deafBackup) Send(*pawlv1.BackupResponse) error { return io.ErrClosedPipe }
 
 // A backup is recorded with exactly one author.
 func TestBackupByTwo(t *testing.T) {
-	byTwo := metadata.NewIncomingContext(t.Context(), metadata.Pairs("pawl-actor", "a", "pawl-actor", "b"))
+	byTwo, _ := callinfo.Begin(t.Context(), task.InterfaceGRPC, "test")
+	byTwo = metadata.NewIncomingContext(byTwo, metadata.Pairs("pawl-actor", "a", "pawl-actor", "b"))
 	if err := (newGateway(newFake()).services.cluster).Backup(nil, deafBackup{ctx: byTwo}); !errors.Is(err, task.ErrInvalidArgument) {
 		t.Errorf("Backup with two actors: %v, want an invalid argument", err)
 	}

@@ -297,7 +297,8 @@ func TestRelatedIDs(t *testing.T) {
 		}
 		cursor := ""
 		for _, want := range x.want {
-			p, err := newGateway(f).services.operator.ListArchive(t.Context(), &pawlv1.ListArchiveRequest{Cursor: cursor})
+			ctx, _ := callinfo.Begin(t.Context(), task.InterfaceGRPC, "test")
+			p, err := newGateway(f).services.operator.ListArchive(ctx, &pawlv1.ListArchiveRequest{Cursor: cursor})
 			if err != nil || len(p.Items) != want {
 				t.Errorf("archived tasks of %v bytes: page has %d after cursor %q, want %d (%v)", x.sizes, len(p.GetItems()), cursor, want, err)
 			}
@@ -429,7 +430,8 @@ func TestLongInputIsTruncated(t *testing.T) {
 	g.cfg.Logger = slog.New(slog.NewTextHandler(&logged, nil))
 	g.access = access.NewGuard(g.cfg.Auth, g.cfg.Hosts, g.cfg.Limits.Payload, g.cfg.Logger)
 	g.wire()
-	_, metric := g.services.scaler.GetMetrics(t.Context(), &keda.GetMetricsRequest{ScaledObjectRef: &keda.ScaledObjectRef{ScalerMetadata: map[string]string{"queue": "q"}}, MetricName: long})
+	unlimited, _ := callinfo.Begin(t.Context(), task.InterfaceGRPC, "test")
+	_, metric := g.services.scaler.GetMetrics(unlimited, &keda.GetMetricsRequest{ScaledObjectRef: &keda.ScaledObjectRef{ScalerMetadata: map[string]string{"queue": "q"}}, MetricName: long})
 	_, hosts := listen.ParseHosts([]string{long + "/"})
 	w := httptest.NewRecorder()
 	listen.OnlyLocal(http.NotFoundHandler()).ServeHTTP(w, &http.Request{Host: long})

@@ -113,7 +113,8 @@ func newStage(t testing.TB) *stage {
 	do("AccessService/AddToken", `{"name":"t","roles":["produce"]}`)
 	do("WebhookService/AddWebhook", `{"name":"w","url":"https://example.com/x","events":["task.dead"],"queues":["mail"]}`)
 	marker := do("MarkerService/AddMarker", `{"kind":"deploy","title":"v1"}`)
-	workers := workerQuery(t.Context())
+	ctx, _ := callinfo.Begin(t.Context(), task.InterfaceGRPC, "test")
+	workers := workerQuery(ctx)
 	workers.Limit = 1
 	worker := f.registry.List(workers).Workers[0].ID
 	s.names = strings.NewReplacer("$claim", fmt.Sprintf(`"task_id":%q,"claim_token":%q`, field(claim, "task_id"), field(claim, "claim_token")),

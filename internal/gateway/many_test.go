@@ -925,7 +925,8 @@ func TestBulkOverParts(t *testing.T) {
 			asked = append(asked, fmt.Sprintf("%d: %d ids, max %d, rate %v", q.Shard, n, q.Selection.Max, q.Selection.Rate))
 			return broker.BulkDone{Matched: 5, Done: 3}, nil
 		})
-		matched, done, err := newGateway(f).services.operator.Bulk(t.Context(), c.q, c.s, broker.ReplayDead)
+		ctx, _ := callinfo.Begin(t.Context(), task.InterfaceGRPC, "test")
+		matched, done, err := newGateway(f).services.operator.Bulk(ctx, c.q, c.s, broker.ReplayDead)
 		if got := strings.Join(asked, "; "); got != c.want || matched != 5*int64(len(asked)) || done != 3*int64(len(asked)) || err != nil {
 			t.Errorf("%s: asked for %s, want %s; %d matched, %d done, %v", what, got, c.want, matched, done, err)
 		}

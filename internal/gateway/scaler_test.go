@@ -13,6 +13,8 @@ import (
 
 	"github.com/pawlq/pawl/api/keda"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // KEDA asks whether a queue has work, and how many slots it needs. The metadata of its trigger names the queue.
@@ -123,7 +125,8 @@ func TestWatchesOfScalersEnd(t *testing.T) {
 		g := newGateway(newFake())
 		g.cfg.Stats = newFakeStats()
 		g.wire()
-		ctx, leave := context.WithCancel(t.Context())
+		ctx, _ := callinfo.Begin(t.Context(), task.InterfaceGRPC, "test")
+		ctx, leave := context.WithCancel(ctx)
 		out := deafScaler{ctx: ctx, leave: leave}
 		if want == io.ErrClosedPipe {
 			out.leave, out.takes = func() {}, want

@@ -27,6 +27,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
@@ -199,12 +200,13 @@ func TestUnreadableQueues(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
 	f.cluster = task.Unavailable(time.Second, "no leader")
+	ctx, _ := callinfo.Begin(t.Context(), task.InterfaceGRPC, "test")
 	o := g.services.operator
 	for name, call := range map[string]func() error{
-		"get":  func() error { _, err := o.GetQueue(t.Context(), &pawlv1.GetQueueRequest{Queue: "q"}); return err },
-		"list": func() error { _, err := o.ListQueues(t.Context(), &pawlv1.ListQueuesRequest{}); return err },
+		"get":  func() error { _, err := o.GetQueue(ctx, &pawlv1.GetQueueRequest{Queue: "q"}); return err },
+		"list": func() error { _, err := o.ListQueues(ctx, &pawlv1.ListQueuesRequest{}); return err },
 		"tasks": func() error {
-			_, err := g.services.producer.ListTasks(t.Context(), &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: "q"}})
+			_, err := g.services.producer.ListTasks(ctx, &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: "q"}})
 			return err
 		},
 	} {

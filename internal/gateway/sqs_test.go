@@ -75,7 +75,8 @@ func (s *sqsStory) step(t *testing.T, d *datadriven.TestData) string {
 		s.k.auth.Replace(auth.Access{Tokens: s.k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": q}})
 		return ""
 	case "started": // the authors of the operations
-		page, err := s.g.services.sqs.Operations(t.Context(), task.ID{}, 10)
+		ctx, _ := callinfo.Begin(t.Context(), task.InterfaceSQS, "test")
+		page, err := s.g.services.sqs.Operations(ctx, task.ID{}, 10)
 		if err != nil {
 			d.Fatalf(t, "%v", err)
 		}

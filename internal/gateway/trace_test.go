@@ -71,6 +71,7 @@ func TestTasksJoinTheTraceOfTheirCall(t *testing.T) {
 
 // A call with more tasks than allowed is refused before spans are created.
 func TestTooManyTasksHaveNoSpans(t *testing.T) {
+	ctx, _ := callinfo.Begin(t.Context(), task.InterfaceGRPC, "test")
 	spans := tracetest.NewSpanRecorder()
 	f := newFake(1)
 	cfg := f.config()
@@ -80,16 +81,16 @@ func TestTooManyTasksHaveNoSpans(t *testing.T) {
 	for i := range many {
 		many[i] = &pawlv1.TaskSpec{Type: "t"}
 	}
-	if _, err := (g.services.producer).EnqueueBatch(t.Context(), &pawlv1.EnqueueBatchRequest{Tasks: many}); err == nil {
+	if _, err := (g.services.producer).EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: many}); err == nil {
 		t.Error("EnqueueBatch accepted too many tasks")
 	}
-	if _, err := (g.services.group).CreateGroup(t.Context(), &pawlv1.CreateGroupRequest{Tasks: many}); err == nil {
+	if _, err := (g.services.group).CreateGroup(ctx, &pawlv1.CreateGroupRequest{Tasks: many}); err == nil {
 		t.Error("CreateGroup accepted too many tasks")
 	}
 	if n := len(spans.Started()); n != 0 {
 		t.Errorf("%d spans were started, want none", n)
 	}
-	if _, err := (g.services.producer).EnqueueBatch(t.Context(), &pawlv1.EnqueueBatchRequest{Tasks: many[1:]}); err != nil {
+	if _, err := (g.services.producer).EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: many[1:]}); err != nil {
 		t.Error(err)
 	}
 	if n := len(spans.Ended()); n != len(many)-1 {

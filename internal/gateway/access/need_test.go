@@ -75,7 +75,8 @@ func TestNeedsOfRPCs(t *testing.T) {
 
 // A public call over a connection that does not count such calls is admitted.
 func TestUncountedPublicCalls(t *testing.T) {
-	ctx, leave, err := (&Guard{}).AdmitGRPC(t.Context(), callinfo.New(), Need{Reach: Public})
+	_, call := callinfo.Begin(t.Context(), task.InterfaceGRPC, "test")
+	ctx, leave, err := (&Guard{}).AdmitGRPC(t.Context(), call, Need{Reach: Public})
 	if err != nil || ctx != t.Context() {
 		t.Errorf("admitted with %v, %v", ctx, err)
 	}
@@ -88,11 +89,12 @@ func TestGroupRates(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
 			g.auth.Replace(auth.Access{Namespaces: []string{auth.DefaultNamespace}, Quotas: map[string]task.Quotas{auth.DefaultNamespace: {Requests: 3}}})
-			if err := g.TakeGroup(t.Context(), make([]task.Spec, n)); err != nil {
+			ctx, _ := callinfo.Begin(t.Context(), task.InterfaceGRPC, "test")
+			if err := g.TakeGroup(ctx, make([]task.Spec, n)); err != nil {
 				t.Errorf("a group of %d: %v", n, err)
 			}
 			calls := 0
-			for g.TakeBytes(t.Context(), 1, 0) == nil {
+			for g.TakeBytes(ctx, 1, 0) == nil {
 				calls++
 			}
 			if calls != left {

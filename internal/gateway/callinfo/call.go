@@ -41,24 +41,18 @@ type Call struct {
 
 type callKey struct{}
 
-// Begin creates the call of a request, which has no caller until it is admitted. The namespace comes from the credential, never
+// Begin creates the call of a request, in the default namespace and without a caller until it is admitted. The namespace comes from the credential, never
 // from the body.
 func Begin(ctx context.Context, iface task.Interface, method string) (context.Context, *Call) {
-	c := New()
-	c.iface, c.Method = iface, method
+	c := &Call{Namespace: auth.DefaultNamespace, Principal: Principal{Principal: auth.Anonymous}, iface: iface, Method: method}
 	return context.WithValue(ctx, callKey{}, c), c
 }
 
-// New returns a call without a caller, in the default namespace.
-func New() *Call {
-	return &Call{Namespace: auth.DefaultNamespace, Principal: Principal{Principal: auth.Anonymous}}
-}
-
-// Of returns the call of a context; a new one if it has none.
+// Of returns the call of a context. It panics if the context has none: a handler that was reached past Begin has authorized nobody.
 func Of(ctx context.Context) *Call {
 	c, ok := ctx.Value(callKey{}).(*Call)
 	if !ok {
-		return New()
+		panic("callinfo: the context has no call")
 	}
 	return c
 }

@@ -6,11 +6,12 @@ import (
 	"testing"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // For each shard, a response reports the latest state.
 func TestLatestStampIsReturned(t *testing.T) {
-	c := New()
+	_, c := Begin(t.Context(), task.InterfaceGRPC, "test")
 	for _, s := range []struct {
 		at   broker.Stamp
 		want string
@@ -26,5 +27,22 @@ func TestLatestStampIsReturned(t *testing.T) {
 		if strings.Join(got, " ") != s.want {
 			t.Errorf("stamps after %+v = %q, want %q", s.at, got, s.want)
 		}
+	}
+}
+
+// Without a call nobody is authorized: a handler that was reached past Begin must not run with anybody's rights.
+func TestContextWithoutACall(t *testing.T) {
+	for what, read := range map[string]func(){
+		"rights":    func() { Of(t.Context()) },
+		"namespace": func() { Namespace(t.Context()) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: read from a context without a call", what)
+				}
+			}()
+			read()
+		}()
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -21,7 +22,7 @@ import (
 )
 
 var (
-	bg      = context.Background()
+	bg, _   = callinfo.Begin(context.Background(), task.InterfaceGRPC, "test")
 	errAway = task.Unavailable(time.Second, "away")
 	spread  = queues.Queue{Name: "spread", Parts: []queues.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}, {Shard: 3, Slots: 4, Next: 4}}}
 	single  = queues.Queue{Name: "single", Shard: 2}

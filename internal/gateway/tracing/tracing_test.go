@@ -12,6 +12,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -38,7 +39,8 @@ func (s idleSpan) SetAttributes(...attribute.KeyValue) { s.of.told++ }
 func TestUnrecordedSpans(t *testing.T) {
 	idle := &idleTracer{}
 	g := Spans{Tracer: idle, Batch: 1000}
-	spans := g.Enqueue(t.Context(), &pawlv1.TaskSpec{Type: "a"}, nil, &pawlv1.TaskSpec{Type: "b"})
+	ctx, _ := callinfo.Begin(t.Context(), task.InterfaceGRPC, "test")
+	spans := g.Enqueue(ctx, &pawlv1.TaskSpec{Type: "a"}, nil, &pawlv1.TaskSpec{Type: "b"})
 	if idle.ended != 2 {
 		t.Errorf("%d spans have ended after Enqueue, want 2", idle.ended)
 	}
