@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/archive"
+	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/stats"
@@ -175,4 +176,44 @@ func BenchmarkQueueStatuses(b *testing.B) {
 			b.Fatalf("got %d shards, %v", len(parts), err)
 		}
 	}
+}
+
+// BenchmarkOutboxPass goes through the messages for a shard that does not answer.
+func BenchmarkOutboxPass(b *testing.B) {
+	const messages, batch = 20_000, 1000
+	br := benchBroker(b)
+	br.cfg.SendOutbox = func(_ context.Context, _ string, messages []*OutboxMessage) []Enqueued {
+		out := make([]Enqueued, len(messages))
+		for i := range out {
+			out[i].Err = task.ErrUnavailable
+		}
+		return out
+	}
+	br.cfg.ShardOf = func(string, string, int) uint32 { return two }
+	r, err := br.replica(one)
+	if err != nil {
+		b.Fatal(err)
+	}
+	spec := benchSpecs(1)[0]
+	for first := range messages / batch {
+		_, _, err := change(context.Background(), r, func(round *engine.Round) (struct{}, error) {
+			for i := range batch {
+				m := OutboxMessage{Request: task.NewID(one, 1, uint64(first*batch+i)), Spec: spec}
+				m.Put(round.Tx(), ns) // which does not wake the shard's own sender
+			}
+			return struct{}{}, nil
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportAllocs()
+	s := &outboxSender{r: r, wake: make(chan struct{}, 1)}
+	for b.Loop() {
+		pass := outboxPass{s: s}
+		if err := pass.run(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*messages), "ns/message")
 }

@@ -34,8 +34,8 @@ type Config struct {
 	EnsureQueue func(ctx context.Context, shard uint32, ns, queue string) error
 	// SendOutbox delivers messages to their shards and returns a result for each. The outbox sender calls it.
 	SendOutbox func(ctx context.Context, ns string, messages []*OutboxMessage) []Enqueued
-	// ShardOf returns the shard to which SendOutbox delivers a task, as far as this node knows without asking; 0: it does not.
-	ShardOf func(ns string, spec *task.Spec) uint32
+	// ShardOf returns the shard to which SendOutbox delivers the tasks of a queue's slot, as far as this node knows without asking; 0: it does not.
+	ShardOf func(ns, queue string, slot int) uint32
 	// RunStep runs a step of an operation in a shard, wherever it is led, by calling the verb RunStep there.
 	RunStep func(ctx context.Context, shard uint32, ns string, c StepCall) (StepAnswer, error)
 	// HasShard reports whether there is a data shard of this number, according to the system shard: a node's own copy may be behind.

@@ -145,7 +145,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 				return copyQueues(ctx, w.Broker, id, map[string]task.QueueConfig{queue: {Version: 1, Settings: task.DefaultSettings()}})
 			},
 			Tracer:     sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(w.spans)).Tracer("pawl"),
-			SendOutbox: w.deliver, RunStep: w.step, ShardOf: func(_ string, spec *task.Spec) uint32 { return shardOf(spec.Queue) },
+			SendOutbox: w.deliver, RunStep: w.step, ShardOf: func(_, queue string, _ int) uint32 { return shardOf(queue) },
 			HasShard: func(_ context.Context, id uint32) (bool, error) { _, err := w.replica(id); return err == nil, nil },
 			Room: func() error {
 				if full := w.onRoom.Load(); full != nil {

@@ -244,8 +244,8 @@ func (f *fleet) enqueue(ctx context.Context, spec task.Spec) (out Enqueued) {
 	return out
 }
 
-func (f *fleet) shardOf(_ string, spec *task.Spec) uint32 {
-	route := f.row(spec.Queue).route
+func (f *fleet) shardOf(_, queue string, _ int) uint32 {
+	route := f.row(queue).route
 	return route[len(route)-1]
 }
 

@@ -100,61 +100,68 @@ func (p *outboxPass) run(ctx context.Context) error {
 func (p *outboxPass) page(ctx context.Context, ns string, behind task.ID) (last task.ID, err error) {
 	for {
 		ended := p.s.lanes.Ended()
-		all, _, err := read(ctx, p.s.r, func(from store.Reader) ([]*OutboxMessage, error) {
+		all, _, err := read(ctx, p.s.r, func(from store.Reader) ([]outbox.Stored, error) {
 			return outbox.List(from, ns, behind, outboxChunk), nil
 		})
 		if err != nil || len(all) == 0 {
 			return last, err
 		}
-		sound, err := p.s.setDamagedApart(ctx, ns, all)
-		if err != nil {
-			return last, err
-		}
-		if p.send(ctx, ns, sound, ended) {
-			return all[len(all)-1].Request, nil
+		if sent, err := p.send(ctx, ns, all, ended); err != nil || sent {
+			return all[len(all)-1].Request, err
 		}
 	}
 }
 
 // send sends those of the messages of a page that do not wait, unless the page must be read again.
-func (p *outboxPass) send(ctx context.Context, ns string, sound []*OutboxMessage, ended uint64) bool {
+func (p *outboxPass) send(ctx context.Context, ns string, all []outbox.Stored, ended uint64) (sent bool, err error) {
 	now := time.Now()
-	messages := make([]delivery.Message, len(sound))
-	for i, m := range sound {
-		messages[i] = delivery.Message{ID: m.Request, To: p.s.destination(ns, m)}
+	messages := make([]delivery.Message, len(all))
+	for i, m := range all {
+		messages[i] = delivery.Message{ID: m.Request, To: p.s.destination(ns, m.To)}
 	}
 	batches, due, ok := p.s.lanes.Assign(messages, ended, now)
 	if !ok {
-		return false
+		return false, nil
+	}
+	decoded := make([][]*OutboxMessage, len(batches))
+	for n, b := range batches {
+		if decoded[n], err = p.s.decode(ctx, ns, all, b.Indexes); err != nil || len(decoded[n]) < len(b.Indexes) {
+			return false, err
+		}
 	}
 	p.due = delivery.Earlier(p.due, due)
-	p.inVain += len(sound)
-	for _, b := range batches {
+	p.inVain += len(all)
+	for n, b := range batches {
 		if !p.s.lanes.Start(ctx, b) { // the end of a batch may have been what changed its lane, so do not wait for one
 			p.due = delivery.Earlier(p.due, now.Add(delivery.MinPause))
 			continue
 		}
 		p.inVain -= len(b.Indexes)
-		some := make([]*OutboxMessage, len(b.Indexes))
-		for n, i := range b.Indexes {
-			some[n] = sound[i]
-		}
-		p.s.r.work.Go(func() { p.s.send(ctx, ns, b, some) })
+		p.s.r.work.Go(func() { p.s.send(ctx, ns, b, decoded[n]) })
 	}
-	return true
+	return true, nil
 }
 
 // destination returns where a message goes, as far as this node knows.
-func (s *outboxSender) destination(ns string, m *OutboxMessage) delivery.Destination {
-	switch {
-	case m.Notice != nil:
-		return delivery.Destination{Shard: m.Notice.Group.Shard(), Namespace: ns}
-	case m.Cancel != task.ID{}:
-		return delivery.Destination{Shard: m.Cancel.Shard(), Namespace: ns}
-	case m.Notification != nil: // for the system shard
-		return delivery.Destination{Namespace: ns}
+func (s *outboxSender) destination(ns string, to outbox.Address) delivery.Destination {
+	d := delivery.Destination{Shard: to.Shard, Namespace: ns, Queue: to.Queue}
+	if to.Queue != "" {
+		d.Shard = s.r.b.cfg.ShardOf(ns, to.Queue, to.Slot)
 	}
-	return delivery.Destination{Shard: s.r.b.cfg.ShardOf(ns, &m.Spec), Namespace: ns, Queue: m.Spec.Queue}
+	return d
+}
+
+// decode decodes some of the messages of a page. Those that can't be understood it sets apart, and leaves out.
+func (s *outboxSender) decode(ctx context.Context, ns string, all []outbox.Stored, indexes []int) (decoded []*OutboxMessage, err error) {
+	for _, i := range indexes {
+		m, damage := all[i].Message()
+		if damage == nil {
+			decoded = append(decoded, m)
+		} else if err = s.setApart(ctx, ns, all[i].Request, damage); err != nil {
+			return nil, err
+		}
+	}
+	return decoded, nil
 }
 
 // send sends a batch of messages, and removes the answered ones from the outbox.
@@ -199,18 +206,6 @@ func failures(kept []int, out []Enqueued) []delivery.Failure {
 		}
 	}
 	return all
-}
-
-// setDamagedApart sets messages apart that can't be understood, and returns the others.
-func (s *outboxSender) setDamagedApart(ctx context.Context, ns string, all []*OutboxMessage) (sound []*OutboxMessage, err error) {
-	for _, p := range all {
-		if p.Damage == "" {
-			sound = append(sound, p)
-		} else if err = s.setApart(ctx, ns, p.Request, errors.New(p.Damage)); err != nil {
-			return nil, err
-		}
-	}
-	return sound, nil
 }
 
 func (s *outboxSender) setApart(ctx context.Context, ns string, message task.ID, why error) error {

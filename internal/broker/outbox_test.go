@@ -231,7 +231,7 @@ func TestMessageThatPanics(t *testing.T) {
 		arrived(2)
 		r, err := w.replica(one)
 		w.must(err)
-		left, _, err := read(context.Background(), r, func(from store.Reader) ([]*OutboxMessage, error) { return outbox.List(from, ns, task.ID{}, 10), nil })
+		left, _, err := read(context.Background(), r, func(from store.Reader) ([]outbox.Stored, error) { return outbox.List(from, ns, task.ID{}, 10), nil })
 		w.must(err)
 		if d := r.sender.lanes.Of(left[0].Request); d.Tries < 16 || !strings.Contains(d.Error, "panicked") {
 			t.Errorf("explain says %+v", d)

@@ -222,7 +222,7 @@ func (s *shards) work(i int) string {
 
 // carry delivers some messages. Those that it does not mark as delivered are sent again.
 func (s *shards) carry(w *engine.World, notes bool) string {
-	for _, p := range outbox.List(w.Store, "default", task.ID{}, 1000) {
+	for _, p := range w.Messages(1000) {
 		if s.rng.IntN(3) == 0 {
 			continue
 		}
@@ -345,7 +345,7 @@ func (s *shards) finish() {
 		idle := true
 		for _, w := range s.worlds {
 			eachExec(w, func(_ task.ID, x *schema.Exec) { idle = idle && x.State.Ended() })
-			idle = idle && len(outbox.List(w.Store, "default", task.ID{}, 1)) == 0
+			idle = idle && len(w.Messages(1)) == 0
 		}
 		if idle {
 			return

@@ -33,7 +33,7 @@ func allOf(queues ...string) task.WatchRule {
 
 // sentNews returns the notifications in the outbox.
 func sentNews(w *engine.World) (all []*outbox.Message) {
-	return slices.DeleteFunc(outbox.List(w.Store, "default", task.ID{}, 1000), func(p *outbox.Message) bool { return p.Notification == nil })
+	return slices.DeleteFunc(w.Messages(1000), func(p *outbox.Message) bool { return p.Notification == nil })
 }
 
 // deliverNews removes the notifications from the outbox, as the leader's sender does after delivering them.

@@ -9,7 +9,6 @@ import (
 	"github.com/pawlq/pawl/internal/audit"
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/operation"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
@@ -267,7 +266,7 @@ func TestRefusedMove(t *testing.T) {
 	} {
 		w := worldOf(t, 1, nil)
 		o := advance(w, start(w, task.Move, operation.Spec{ToQueue: "other"}), 9)
-		moved := outbox.List(w.Store, "default", task.ID{}, 9)
+		moved := w.Messages(9)
 		w.Round(func(r *engine.Round) {
 			engine.Delivered(r, "default", moved[0].Request, engine.Accepted{}, &task.Error{Code: code, Message: "no"})
 		})
@@ -287,7 +286,7 @@ func TestMoveRefusedLate(t *testing.T) {
 	for _, code := range []task.Code{"", task.CodeInvalidArgument} {
 		w := worldOf(t, 1, nil)
 		o := advance(w, start(w, task.Move, operation.Spec{ToQueue: "other"}), 9)
-		m := outbox.List(w.Store, "default", task.ID{}, 9)[0]
+		m := w.Messages(9)[0]
 		w.Pass(task.MessageWindow + 49*time.Hour)
 		if err := w.Check(); err != nil {
 			t.Errorf("while the message is on its way: %v", err)
@@ -345,7 +344,7 @@ func TestStepsAreForgotten(t *testing.T) {
 	expect("after a deadline that is not the step's", 1)
 	w.Pass(40 * day)
 	expect("while a task is on its way", 1)
-	for _, p := range outbox.List(w.Store, "default", task.ID{}, 9) {
+	for _, p := range w.Messages(9) {
 		w.Round(func(r *engine.Round) { engine.Delivered(r, "default", p.Request, engine.Accepted{ID: w.NewID()}, nil) })
 	}
 	w.Pass(2 * time.Hour)
@@ -363,6 +362,6 @@ func TestMoveWithoutAStep(t *testing.T) {
 		}
 	}()
 	w.Round(func(r *engine.Round) {
-		engine.Delivered(r, "default", outbox.List(w.Store, "default", task.ID{}, 1)[0].Request, engine.Accepted{}, nil)
+		engine.Delivered(r, "default", w.Messages(1)[0].Request, engine.Accepted{}, nil)
 	})
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/operation"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
@@ -152,7 +151,7 @@ func TestMovesKeepTheSpec(t *testing.T) {
 	if _, err := doStep(w, stepCall(w, o, 1), nil); err != nil {
 		t.Fatal(err)
 	}
-	sent := outbox.List(w.Store, "default", task.ID{}, 10)
+	sent := w.Messages(10)
 	if len(sent) != 1 {
 		t.Fatalf("%d messages were sent, want 1", len(sent))
 	}
@@ -312,7 +311,7 @@ func TestOperationsCountOnce(t *testing.T) {
 
 // deliverMoved delivers some messages to their queue, some of them twice.
 func deliverMoved(w *engine.World, t *testing.T, x uint64) {
-	for _, p := range outbox.List(w.Store, "default", task.ID{}, 10) {
+	for _, p := range w.Messages(10) {
 		var a engine.Accepted
 		for range 1 + x%2 {
 			var err error
@@ -326,7 +325,7 @@ func deliverMoved(w *engine.World, t *testing.T, x uint64) {
 
 // judgeOperation compares the counts of an operation with the tasks: those that existed at its start, and those that it created.
 func judgeOperation(w *engine.World, t *testing.T, seed uint64, o *operation.Operation, ids []task.ID) {
-	for len(outbox.List(w.Store, "default", task.ID{}, 1)) > 0 {
+	for len(w.Messages(1)) > 0 {
 		t.Fatalf("seed %d: operation %s is %s, but messages are undelivered", seed, o.ID, o.State)
 	}
 	var done int64

@@ -48,7 +48,7 @@ func (s *story) scheduleStep(d *datadriven.TestData) string {
 		return s.history(d)
 	case "outbox":
 		var lines []string
-		for _, p := range outbox.List(s.Store, "default", task.ID{}, 100) {
+		for _, p := range s.Messages(100) {
 			lines = append(lines, s.message(p))
 		}
 		slices.Sort(lines)
@@ -156,7 +156,7 @@ func (s *story) history(d *datadriven.TestData) string {
 // sendOutbox delivers messages to their shard, which is this one again after its queue has returned, or reports them as refused.
 func (s *story) sendOutbox(d *datadriven.TestData) string {
 	var lines []string
-	for _, p := range outbox.List(s.Store, "default", task.ID{}, 100) {
+	for _, p := range s.Messages(100) {
 		var a engine.Accepted
 		var refused *task.Error
 		for range max(number(arg(d, "times")), 1) {
@@ -333,7 +333,7 @@ func TestHistoryCoversOtherShards(t *testing.T) {
 				}
 			})
 			w.Pass(time.Minute)
-			messages := outbox.List(w.Store, "default", task.ID{}, 10)
+			messages := w.Messages(10)
 			if len(messages) != 1 || messages[0].Spec.RequestID == (task.ID{}) || messages[0].Spec.RequestTTL != task.MessageWindow {
 				t.Fatalf("the outbox has %+v", messages)
 			}
@@ -344,7 +344,7 @@ func TestHistoryCoversOtherShards(t *testing.T) {
 			if err != nil || len(ticks) != 1 || ticks[0].Outcome != c.outcome || ticks[0].Reason != c.reason || ticks[0].Task != c.answer.ID {
 				t.Errorf("History has %+v, %v", ticks[0], err)
 			}
-			if left := outbox.List(w.Store, "default", task.ID{}, 10); len(left) > 0 {
+			if left := w.Messages(10); len(left) > 0 {
 				t.Errorf("the outbox still has %+v", left)
 			}
 		})

@@ -41,7 +41,7 @@ func TestCancelReachesOtherShards(t *testing.T) {
 		})
 	}
 	orders := func() (all []task.ID) {
-		for _, m := range outbox.List(w.Store, "default", task.ID{}, 100) {
+		for _, m := range w.Messages(100) {
 			if m.Cancel != (task.ID{}) {
 				all = append(all, m.Cancel)
 			}

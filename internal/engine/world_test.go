@@ -16,6 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine/breaker"
 	"github.com/pawlq/pawl/internal/engine/lanes"
 	"github.com/pawlq/pawl/internal/engine/limit"
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/quota"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/zonemap"
@@ -345,6 +346,18 @@ func (w *World) checkKeys() (bad error) {
 
 // CheckAll compares all rows of a namespace with its tasks.
 func CheckAll(from store.Reader, ns string) []string { return TestCheck(from, ns) }
+
+// Messages returns up to limit messages of the outbox.
+func (w *World) Messages(limit int) (messages []*outbox.Message) {
+	for _, stored := range outbox.List(w.Store, "default", task.ID{}, limit) {
+		m, err := stored.Message()
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		messages = append(messages, m)
+	}
+	return messages
+}
 
 // Backdate moves the beginning of the leader's term back, so that its grace for leases has no effect.
 func (w *World) Backdate(d time.Duration) { w.Leader.term.Began -= store.Time(d / time.Microsecond) }

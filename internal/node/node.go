@@ -332,7 +332,7 @@ func (n *Node) assemble(context.Context) error {
 			return n.router.Queues.EnsureQueue(ctx, shard, ns, queue)
 		}, SendOutbox: func(ctx context.Context, ns string, messages []*broker.OutboxMessage) []broker.Enqueued {
 			return n.router.Outbox.Send(ctx, ns, messages)
-		}, ShardOf: func(ns string, spec *task.Spec) uint32 { return n.router.Enqueuer.ShardOf(ns, spec) },
+		}, ShardOf: func(ns, queue string, slot int) uint32 { return n.router.Enqueuer.ShardOf(ns, queue, slot) },
 		HasShard: func(ctx context.Context, shard uint32) (bool, error) { return n.router.HasShard(ctx, shard) },
 		Workers: func(ctx context.Context, queues []broker.QueueName) []task.QueueWorkers {
 			return n.router.Workers.QueueWorkers(ctx, queues)

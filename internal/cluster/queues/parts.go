@@ -115,6 +115,11 @@ func (q Queue) Home(s *task.Spec) uint32 {
 	if !ok {
 		slot = rand.IntN(task.SlotCount)
 	}
+	return q.HomeOf(slot)
+}
+
+// HomeOf returns the shard that takes the tasks of a slot.
+func (q Queue) HomeOf(slot int) uint32 {
 	for i := range q.Parts {
 		if q.Parts[i].Next.Has(slot) {
 			return q.Parts[i].Shard

@@ -22,9 +22,28 @@ type Message struct {
 	Notice       *Notice
 	Cancel       task.ID
 	Notification *task.Notification
+}
 
-	// Damage is why the row can't be understood; "": it can. Only List returns such a message, which then has nothing but its request id.
-	Damage string
+// Address is what determines where a message goes: the queue and the slot of a task; or the shard of a group, or of a task to cancel; or nothing if it
+// is a notification.
+type Address struct {
+	Shard uint32
+	Queue string
+	Slot  int
+}
+
+// Address returns the message's address.
+func (p *Message) Address() Address {
+	switch {
+	case p.Notice != nil:
+		return Address{Shard: p.Notice.Group.Shard()}
+	case p.Cancel != task.ID{}:
+		return Address{Shard: p.Cancel.Shard()}
+	case p.Notification != nil:
+		return Address{}
+	}
+	slot, _ := p.Spec.Slot() // a task in the outbox has a request, and so a slot
+	return Address{Queue: p.Spec.Queue, Slot: slot}
 }
 
 // IsTask reports whether the message is a task to enqueue.
@@ -78,19 +97,28 @@ func Namespaces(from store.Reader) (names []string) {
 	return names
 }
 
-// List reads up to limit messages, or roughly 8 MiB of them, after a request id.
-func List(from store.Reader, ns string, behind task.ID, limit int) (messages []*Message) {
+// Stored is a message in the outbox of which only the address has been decoded.
+type Stored struct {
+	Request task.ID
+	To      Address
+
+	row []byte
+}
+
+// Message decodes the message.
+func (s *Stored) Message() (*Message, error) { return Decode(s.Request, s.row) }
+
+// List reads up to limit messages, or roughly 8 MiB of them, after a request id. It decodes only their addresses: while a shard is lost, a sender
+// lists its messages many times and sends few. One whose row can't be understood may have any address.
+func List(from store.Reader, ns string, behind task.ID, limit int) (messages []Stored) {
 	lo, hi := schema.TableBounds(ns, schema.TableOutbox)
 	if behind != (task.ID{}) {
 		lo = append(schema.IDKey(ns, schema.TableOutbox, behind), 0)
 	}
 	m := &schema.Counted{Reader: from}
 	m.Scan(lo, hi, func(k, row []byte) bool {
-		p, err := Decode(schema.IDAt(k), bytes.Clone(row)) // the row is valid only during the scan
-		if err != nil {
-			p = &Message{Request: schema.IDAt(k), Damage: err.Error()}
-		}
-		messages = append(messages, p)
+		row = bytes.Clone(row) // it is valid only during the scan
+		messages = append(messages, Stored{schema.IDAt(k), DecodeAddress(row), row})
 		return len(messages) < limit && m.Bytes < schema.PageBytes
 	})
 	return messages

@@ -128,10 +128,52 @@ func TestPutReadList(t *testing.T) {
 	if !stops(func() { Read(tx, "ns", task.ID{0}) }) {
 		t.Errorf("a damaged message was read")
 	}
-	if all := List(tx, "ns", task.ID{}, 9); len(all) != 4 || all[0].Damage == "" || all[0].Request != (task.ID{0}) || all[1].Damage != "" || all[3].Damage != "" {
+	all := List(tx, "ns", task.ID{}, 9)
+	for i, stored := range all {
+		if m, err := stored.Message(); stored.Request != (task.ID{byte(i)}) || (err != nil) != (i == 0) || err == nil && (m.Request != stored.Request || m.Address() != stored.To) {
+			t.Errorf("message %d of those of which the first is damaged: %+v, %+v, %v", i, stored, m, err)
+		}
+	}
+	if len(all) != 4 {
 		t.Errorf("List of messages of which the first is damaged = %+v", all)
 	}
 }
+
+// The address of a message of each kind is in its row, before all else, and is where the message goes.
+func TestAddresses(t *testing.T) {
+	request, far := task.ID{1}, task.NewID(7, 1, 1)
+	keyed := task.Spec{Queue: "q", Key: "k2", RequestID: request}
+	for what, c := range map[string]struct {
+		message Message
+		want    Address
+	}{
+		"a task":                   {Message{Spec: task.Spec{Queue: "q", RequestID: request}}, Address{Queue: "q", Slot: slot(task.Spec{RequestID: request})}},
+		"a task with a key":        {Message{Spec: keyed}, Address{Queue: "q", Slot: task.KeySlot("k2")}},
+		"a notice":                 {Message{Notice: &Notice{Group: far, Queue: "r"}, Spec: keyed}, Address{Shard: 7}},
+		"an order to cancel":       {Message{Cancel: far, Spec: keyed}, Address{Shard: 7}},
+		"a notification":           {Message{Notification: &task.Notification{Queue: "r"}, Spec: keyed}, Address{}},
+		"a task of a group's home": {Message{Spec: task.Spec{Queue: "q", Key: "k2", Member: &task.Member{Group: far}}}, Address{Queue: "q", Slot: task.KeySlot("k2")}},
+	} {
+		row := c.message.Encode()
+		damaged := bytes.Clone(row)
+		for i := len(damaged) - 3; i < len(damaged); i++ { // in what follows the address, if anything does
+			damaged[i] ^= 0xff
+		}
+		if got := DecodeAddress(row); got != c.want || c.message.Address() != c.want {
+			t.Errorf("%s goes to %+v, and its row to %+v, want %+v", what, c.message.Address(), got, c.want)
+		}
+		if got := DecodeAddress(damaged); got != c.want {
+			t.Errorf("the damaged row of %s goes to %+v, want %+v", what, got, c.want)
+		}
+	}
+	for _, row := range [][]byte{{}, {0xff}, {schema.RowVersion, 14 << 3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}, {schema.RowVersion, 14 << 3, 64}} {
+		if got := DecodeAddress(row); got.Slot < 0 || got.Slot >= task.SlotCount || got.Queue != "" {
+			t.Errorf("the damaged row %x goes to %+v", row, got)
+		}
+	}
+}
+
+func slot(s task.Spec) int { slot, _ := s.Slot(); return slot }
 
 func stops(read func()) (stopped bool) {
 	defer func() { stopped = recover() != nil }()

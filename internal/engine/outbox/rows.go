@@ -18,7 +18,16 @@ func Decode(request task.ID, row []byte) (*Message, error) {
 	return p, err
 }
 
+// DecodeAddress decodes a message's address, with which its row begins, and nothing else of the row.
+func DecodeAddress(row []byte) (a Address) {
+	f := schema.Decoding(row)
+	a.fields(&f)
+	return a
+}
+
 func (p *Message) fields(f *schema.Fields) {
+	to := p.Address()
+	to.fields(f)
 	if f.Encoding() && p.IsTask() {
 		f.Put(1, task.EncodeSpec(&p.Spec))
 	}
@@ -38,6 +47,13 @@ func (p *Message) fields(f *schema.Fields) {
 	f.ID(9, &p.Cancel)
 	f.ID(10, &p.From.Operation)
 	f.JSON(11, &p.Notification, p.Notification != nil)
+}
+
+func (a *Address) fields(f *schema.Fields) {
+	schema.Num(f, 12, &a.Shard)
+	f.Text(13, &a.Queue)
+	schema.Num(f, 14, &a.Slot)
+	a.Slot = max(a.Slot, 0) % task.SlotCount
 }
 
 func (n *Notice) fields(f *schema.Fields) {

@@ -17,6 +17,9 @@ func check(c engine.Checker) {
 			c.Find("message %s: %v", schema.IDAt(k), err)
 			return
 		}
+		if to := outbox.DecodeAddress(v); to != p.Address() {
+			c.Find("message %s is sent to %+v, expected %+v", p.Request, to, p.Address())
+		}
 		sent[p.From] = true
 		members[p.Request] = true
 	})

@@ -106,7 +106,14 @@ func TestCheck(t *testing.T) {
 	}{
 		"nothing": {func(*checked) {}, ""},
 
-		"a message that can't be read":      {func(w *checked) { w.Set(schema.IDKey(checktest.NS, schema.TableOutbox, idOf(93)), broken) }, "message"},
+		"a message that can't be read": {func(w *checked) { w.Set(schema.IDKey(checktest.NS, schema.TableOutbox, idOf(93)), broken) }, "message"},
+		"a message with a wrong address": {func(w *checked) {
+			m := w.messages[0]
+			w.messages = w.messages[1:]
+			to := outbox.Message{Request: m.Request, From: m.From, Spec: task.Spec{Queue: "elsewhere"}}
+			row := append(to.Encode(), m.Encode()[1:]...)
+			w.Set(schema.IDKey(checktest.NS, schema.TableOutbox, m.Request), row)
+		}, "is sent to"},
 		"a row that are orphaned":           {func(w *checked) { w.followers[idOf(77)] = nil }, "are orphaned"},
 		"a row behind a task without links": {func(w *checked) { w.followers[idOf(13)] = nil }, "are orphaned"},
 		"a row behind a task that says no":  {func(w *checked) { w.followers[first] = nil }, "are orphaned"},

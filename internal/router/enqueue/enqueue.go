@@ -105,13 +105,13 @@ func anyMoved(out []broker.Enqueued) bool {
 	return false
 }
 
-// ShardOf returns the shard of a task according to this node's copy of the map; 0: the copy does not have its queue.
-func (e *Enqueuer) ShardOf(ns string, spec *task.Spec) uint32 {
-	q, ok := e.queues.Copied(ns, spec.Queue)
+// ShardOf returns the shard that takes the tasks of a queue's slot according to this node's copy of the map; 0: the copy does not have the queue.
+func (e *Enqueuer) ShardOf(ns, queue string, slot int) uint32 {
+	q, ok := e.queues.Copied(ns, queue)
 	if !ok {
 		return 0
 	}
-	return q.Home(spec)
+	return q.HomeOf(slot)
 }
 
 // Deliver enqueues tasks wherever their queues are, each with its own result. It asks the shards in parallel, and leaves out those that are late.
@@ -121,7 +121,10 @@ func (e *Enqueuer) Deliver(ctx context.Context, ns string, specs []task.Spec) []
 		got, _, err := e.Enqueue(ctx, shard, ns, pick(specs, index))
 		return put(out, index, got, err)
 	}
-	shards := groupBy(all(specs), func(i int) uint32 { return e.ShardOf(ns, &specs[i]) })
+	shards := groupBy(all(specs), func(i int) uint32 {
+		slot, _ := specs[i].Slot() // a message has one, because it has a request
+		return e.ShardOf(ns, specs[i].Queue, slot)
+	})
 	inParallel(ctx, shards, out, func(ctx context.Context, shard uint32, index []int) error {
 		if shard != 0 {
 			return deliver(ctx, shard, index)
