@@ -60,7 +60,6 @@ type fake struct {
 	settleIt      func(token string) *pawlv1.Error     // refuses an ending, without any other effect
 	loseAnswers   bool                                 // of settle frames
 	held          bool                                 // pushes nothing until a worker reports that it is quiet, and then pushes before handling that frame
-	cancelling    bool                                 // responses to extensions report a cancel request
 	mute          bool                                 // streams accept frames, and send none
 	greet         func(*pawlv1.WorkHello) error        // refuses a stream
 	greetProducer error                                // refuses a producer's stream
@@ -574,7 +573,7 @@ func (f *fake) extend(r *pawlv1.ExtendRequest) *pawlv1.Settled {
 	if r.Checkpoint != nil {
 		t.check = r.Checkpoint
 	}
-	return &pawlv1.Settled{TaskId: r.TaskId, ClaimToken: r.ClaimToken, LeaseExpiresAt: timestamppb.New(time.Now().Add(f.lease)), CancelRequested: f.cancelling}
+	return &pawlv1.Settled{TaskId: r.TaskId, ClaimToken: r.ClaimToken, LeaseExpiresAt: timestamppb.New(time.Now().Add(f.lease))}
 }
 
 func (f *fake) settle(r *pawlv1.SettleRequest) *pawlv1.SettleResponse {

@@ -316,9 +316,6 @@ func TestContextEndsWithTheClaim(t *testing.T) {
 		"broker silent": {func(f *fake, _ *pawl.Client, id string) {
 			f.set(func() { f.mute = true })
 		}, 31 * time.Second, pawltype.ErrLeaseLost, true},
-		"cancel requested": {func(f *fake, _ *pawl.Client, id string) {
-			f.set(func() { f.cancelling = true })
-		}, 11 * time.Second, pawltype.ErrCancelled, true},
 		"lost in an outage": {func(f *fake, _ *pawl.Client, id string) {
 			f.cut()
 			f.set(func() { f.tasks[id].token = "" })

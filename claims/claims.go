@@ -145,23 +145,17 @@ type Extension struct {
 	Checkpoint []byte             // at most 64 KiB; nil: unchanged
 }
 
-// Extended is the result of an extension.
-type Extended struct {
-	LeaseExpiresAt  time.Time // by the broker's clock
-	CancelRequested bool      // a caller cancelled the task: stop
-}
-
-// Extend extends the lease, and stores progress and checkpoint.
-func (s Client) Extend(ctx context.Context, c *pawl.Claim, e Extension) (Extended, error) {
+// Extend extends the lease, and stores progress and checkpoint. It returns when the lease expires, by the broker's clock.
+func (s Client) Extend(ctx context.Context, c *pawl.Claim, e Extension) (time.Time, error) {
 	var progress *pawlv1.Progress
 	if e.Progress != nil {
 		progress = &pawlv1.Progress{Percent: e.Progress.Percent, Message: convert.CutText(e.Progress.Message, convert.MaxProgressText)}
 	}
 	resp, err := s.calls().Extend(ctx, refOf(c), e.Lease, progress, e.Checkpoint)
 	if err != nil {
-		return Extended{}, err
+		return time.Time{}, err
 	}
-	return Extended{LeaseExpiresAt: convert.Time(resp.GetLeaseExpiresAt()), CancelRequested: resp.GetCancelRequested()}, nil
+	return convert.Time(resp.GetLeaseExpiresAt()), nil
 }
 
 // Settlement settles a claim as a worker would after its handler returned Err: nil acks, an error fails or steers.

@@ -367,7 +367,7 @@ func verbOf(id int, c *pawl.Client, verb history.Op, claim *pawl.Claim) (history
 	}
 	return r, func(ctx context.Context, r *history.Record) (err error) {
 		var settled claims.Settled
-		var extended claims.Extended
+		var leaseUntil time.Time
 		switch verb {
 		case history.Ack:
 			err = claims.New(c).Ack(ctx, claim)
@@ -376,9 +376,9 @@ func verbOf(id int, c *pawl.Client, verb history.Op, claim *pawl.Claim) (history
 		case history.Release:
 			settled, err = claims.New(c).Release(ctx, claim, time.Duration(r.DelayUS)*time.Microsecond)
 		case history.Extend:
-			extended, err = claims.New(c).Extend(ctx, claim, claims.Extension{})
+			leaseUntil, err = claims.New(c).Extend(ctx, claim, claims.Extension{})
 		}
-		r.State, r.DueUS, r.LeaseUntilUS = string(settled.State), micro(settled.NextRunAt), micro(extended.LeaseExpiresAt)
+		r.State, r.DueUS, r.LeaseUntilUS = string(settled.State), micro(settled.NextRunAt), micro(leaseUntil)
 		if r.State == "ready" {
 			r.DueUS = 0
 		}

@@ -152,7 +152,7 @@ func settle[T settled](x *exchange, field string, put func(*pawlv1.SettleRequest
 	b.results(x, func(i int) {
 		s := answers(got)[i]
 		if field == "extends" && s.GetError() == nil {
-			x.fieldsOf(&pawlv1.ExtendResponse{TaskId: s.GetTaskId(), LeaseExpiresAt: s.GetLeaseExpiresAt(), CancelRequested: s.GetCancelRequested()})
+			x.fieldsOf(&pawlv1.ExtendResponse{TaskId: s.GetTaskId(), LeaseExpiresAt: s.GetLeaseExpiresAt()})
 			return
 		}
 		x.fieldsOf(s)

@@ -180,7 +180,6 @@ var forms = map[string]form{
 	"Schedule.coming":                   {nonzero: true},
 	"Schedule.spec":                     {inline: true},
 	"SetReplicationRequest.replication": {least: 1, most: int64(contract.Replications[len(contract.Replications)-1])},
-	"Settled.cancel_requested":          {hidden: true}, // only of an extend
 	"Settled.claim_token":               {hidden: true},
 	"SetWebhookRequest.depth_over":      {negative: true},
 	"SetWebhookRequest.events":          {items: maxEvents},

@@ -404,9 +404,8 @@ func (d *rest) Release(ctx context.Context, h hold, delay span) (settled, error)
 
 func (d *rest) Extend(ctx context.Context, h hold, e extension) (time.Time, error) {
 	var a struct {
-		ID              string    `json:"task_id"`
-		LeaseExpiresAt  time.Time `json:"lease_expires_at"`
-		CancelRequested bool      `json:"cancel_requested"`
+		ID             string    `json:"task_id"`
+		LeaseExpiresAt time.Time `json:"lease_expires_at"`
 	}
 	body := fields{"claim_token": h.Token}.with(e.Lease != 0, "lease", e.Lease).with(e.Progress != nil, "progress", e.Progress).
 		with(e.Checkpoint != nil, "checkpoint", e.Checkpoint)

@@ -287,7 +287,7 @@ func (d *sdk) Extend(ctx context.Context, h hold, e extension) (time.Time, error
 		x.Progress = &pawltype.Progress{Percent: e.Progress.Percent, Message: e.Progress.Message}
 	}
 	got, err := claims.New(d.client).Extend(ctx, h.claim(), x)
-	return got.LeaseExpiresAt, refusedBySDK(err)
+	return got, refusedBySDK(err)
 }
 
 func (d *sdk) Settle(ctx context.Context, items []settlement) ([]settled, error) {

@@ -278,7 +278,7 @@ func (c *clientSet) verb(t *testing.T, id int, verb Op, claim *pawl.Claim) {
 	}
 	c.call(t, r, func(ctx context.Context, r *Record) error {
 		var settled claims.Settled
-		var extended claims.Extended
+		var leaseUntil time.Time
 		var err error
 		switch verb {
 		case Ack:
@@ -288,9 +288,9 @@ func (c *clientSet) verb(t *testing.T, id int, verb Op, claim *pawl.Claim) {
 		case Release:
 			settled, err = claims.New(c.client).Release(ctx, claim, time.Duration(r.DelayUS)*time.Microsecond)
 		case Extend:
-			extended, err = claims.New(c.client).Extend(ctx, claim, claims.Extension{})
+			leaseUntil, err = claims.New(c.client).Extend(ctx, claim, claims.Extension{})
 		}
-		r.State, r.DueUS, r.LeaseUntilUS = string(settled.State), micro(settled.NextRunAt), micro(extended.LeaseExpiresAt)
+		r.State, r.DueUS, r.LeaseUntilUS = string(settled.State), micro(settled.NextRunAt), micro(leaseUntil)
 		if r.State == "ready" {
 			r.DueUS = 0
 		}

@@ -919,12 +919,11 @@ func (x *ExtendRequest) GetCheckpoint() []byte {
 }
 
 type ExtendResponse struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	TaskId          string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	LeaseExpiresAt  *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=lease_expires_at,json=leaseExpiresAt,proto3" json:"lease_expires_at,omitempty"`
-	CancelRequested bool                   `protobuf:"varint,3,opt,name=cancel_requested,json=cancelRequested,proto3" json:"cancel_requested,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	TaskId         string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	LeaseExpiresAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=lease_expires_at,json=leaseExpiresAt,proto3" json:"lease_expires_at,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ExtendResponse) Reset() {
@@ -969,13 +968,6 @@ func (x *ExtendResponse) GetLeaseExpiresAt() *timestamppb.Timestamp {
 		return x.LeaseExpiresAt
 	}
 	return nil
-}
-
-func (x *ExtendResponse) GetCancelRequested() bool {
-	if x != nil {
-		return x.CancelRequested
-	}
-	return false
 }
 
 type ReleaseRequest struct {
@@ -1246,17 +1238,16 @@ func (x *SettleResponse) GetReleases() []*Settled {
 
 // Settled is the result for one item of a SettleRequest or of the Work stream.
 type Settled struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	TaskId          string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	ClaimToken      string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"`
-	Status          Status                 `protobuf:"varint,3,opt,name=status,proto3,enum=pawl.v1.Status" json:"status,omitempty"`
-	State           State                  `protobuf:"varint,4,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"`
-	NextRunAt       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=next_run_at,json=nextRunAt,proto3" json:"next_run_at,omitempty"`                  // for a fail or release
-	LeaseExpiresAt  *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=lease_expires_at,json=leaseExpiresAt,proto3" json:"lease_expires_at,omitempty"`   // for an extend
-	CancelRequested bool                   `protobuf:"varint,7,opt,name=cancel_requested,json=cancelRequested,proto3" json:"cancel_requested,omitempty"` // for an extend
-	Error           *Error                 `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`                                             // if set, nothing was done
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	TaskId         string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	ClaimToken     string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"`
+	Status         Status                 `protobuf:"varint,3,opt,name=status,proto3,enum=pawl.v1.Status" json:"status,omitempty"`
+	State          State                  `protobuf:"varint,4,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"`
+	NextRunAt      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=next_run_at,json=nextRunAt,proto3" json:"next_run_at,omitempty"`                // for a fail or release
+	LeaseExpiresAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=lease_expires_at,json=leaseExpiresAt,proto3" json:"lease_expires_at,omitempty"` // for an extend
+	Error          *Error                 `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`                                           // if set, nothing was done
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Settled) Reset() {
@@ -1329,13 +1320,6 @@ func (x *Settled) GetLeaseExpiresAt() *timestamppb.Timestamp {
 		return x.LeaseExpiresAt
 	}
 	return nil
-}
-
-func (x *Settled) GetCancelRequested() bool {
-	if x != nil {
-		return x.CancelRequested
-	}
-	return false
 }
 
 func (x *Settled) GetError() *Error {
@@ -1834,11 +1818,10 @@ const file_pawl_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"checkpoint\x18\x05 \x01(\fH\x00R\n" +
 	"checkpoint\x88\x01\x01B\r\n" +
-	"\v_checkpoint\"\x9a\x01\n" +
+	"\v_checkpoint\"o\n" +
 	"\x0eExtendResponse\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12D\n" +
-	"\x10lease_expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x0eleaseExpiresAt\x12)\n" +
-	"\x10cancel_requested\x18\x03 \x01(\bR\x0fcancelRequested\"{\n" +
+	"\x10lease_expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x0eleaseExpiresAt\"{\n" +
 	"\x0eReleaseRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1f\n" +
 	"\vclaim_token\x18\x02 \x01(\tR\n" +
@@ -1858,7 +1841,7 @@ const file_pawl_v1_worker_proto_rawDesc = "" +
 	"\x04acks\x18\x01 \x03(\v2\x10.pawl.v1.SettledR\x04acks\x12&\n" +
 	"\x05fails\x18\x02 \x03(\v2\x10.pawl.v1.SettledR\x05fails\x12*\n" +
 	"\aextends\x18\x03 \x03(\v2\x10.pawl.v1.SettledR\aextends\x12,\n" +
-	"\breleases\x18\x04 \x03(\v2\x10.pawl.v1.SettledR\breleases\"\xe5\x02\n" +
+	"\breleases\x18\x04 \x03(\v2\x10.pawl.v1.SettledR\breleases\"\xba\x02\n" +
 	"\aSettled\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1f\n" +
 	"\vclaim_token\x18\x02 \x01(\tR\n" +
@@ -1866,8 +1849,7 @@ const file_pawl_v1_worker_proto_rawDesc = "" +
 	"\x06status\x18\x03 \x01(\x0e2\x0f.pawl.v1.StatusR\x06status\x12$\n" +
 	"\x05state\x18\x04 \x01(\x0e2\x0e.pawl.v1.StateR\x05state\x12:\n" +
 	"\vnext_run_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tnextRunAt\x12D\n" +
-	"\x10lease_expires_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0eleaseExpiresAt\x12)\n" +
-	"\x10cancel_requested\x18\a \x01(\bR\x0fcancelRequested\x12$\n" +
+	"\x10lease_expires_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0eleaseExpiresAt\x12$\n" +
 	"\x05error\x18\b \x01(\v2\x0e.pawl.v1.ErrorR\x05error\"\x93\x01\n" +
 	"\vWorkRequest\x12(\n" +
 	"\x05hello\x18\x01 \x01(\v2\x12.pawl.v1.WorkHelloR\x05hello\x12\x14\n" +

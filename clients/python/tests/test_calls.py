@@ -38,7 +38,7 @@ class Scripted(_rpc.Caller):
 
 def claim_of(caller: Scripted) -> Any:
     """Returns a claim whose calls the caller makes."""
-    holder = SimpleNamespace(caller=caller, extended=lambda sent, cancel_requested: None, lost=lambda reason: None)
+    holder = SimpleNamespace(caller=caller, extended=lambda sent: None, lost=lambda reason: None)
     return SimpleNamespace(
         id="id", type="t", token="token", lease=90.0, interrupted=None, check=lambda: None, _holder=holder, _state=_claimed.State(Kept())
     )

@@ -10,7 +10,7 @@ export interface Holder {
   /** Sends progress soon. */
   setProgress(progress: Progress): void;
   /** Records that a call by the handler, sent at a time of performance.now, extended the lease. */
-  extended(sent: number, cancelRequested: boolean): void;
+  extended(sent: number): void;
   /** Records that the broker has reported the claim lost. */
   lost(reason: string): void;
 }

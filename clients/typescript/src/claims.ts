@@ -20,7 +20,7 @@ import { endingFor, interrupt, logEnd, loss, title, type Held, type Verdict } fr
 import { isWrapped } from "./kept.js";
 import { Unreadable } from "./keyring.js";
 import type { Logger } from "./log.js";
-import { Cancelled, Draining, LeaseLost, TimedOut } from "./outcome.js";
+import { Draining, LeaseLost, TimedOut } from "./outcome.js";
 import { Outbox } from "./outbox.js";
 import { backoff, type Caller } from "./rpc.js";
 
@@ -98,7 +98,7 @@ export class Claims {
     const holder: Holder = {
       caller: this.caller,
       setProgress: (progress) => this.#setProgress(held, progress),
-      extended: (sent, cancelRequested) => this.#extended(held, sent, cancelRequested),
+      extended: (sent) => this.#extended(held, sent),
       lost: (reason) => this.lose(task.claimToken, reason),
     };
     const held: Held = {
@@ -205,11 +205,10 @@ export class Claims {
   }
 
   /** Records that a request, sent at the given time, extended a lease. */
-  #extended(held: Held, sent: number, cancelRequested: boolean): void {
+  #extended(held: Held, sent: number): void {
     if (held.phase !== "running") return;
     held.leaseEnd = Math.max(held.leaseEnd, sent + held.lease);
     held.due = Math.max(held.due, sent + held.lease / 3);
-    if (cancelRequested) interrupt(held, new Cancelled("the task was cancelled"));
   }
 
   // The stream
@@ -310,7 +309,7 @@ export class Claims {
     const sent = answer.error ? held?.unanswered.pop() : held?.unanswered.shift();
     const code = answer.error?.code;
     if (code === "stale_claim" || code === "not_found") this.lose(answer.claimToken, answer.error?.reason ?? "");
-    else if (held && code === undefined) this.#extended(held, sent ?? 0, answer.cancelRequested);
+    else if (held && code === undefined) this.#extended(held, sent ?? 0);
   }
 
   // The end

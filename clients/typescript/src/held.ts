@@ -111,6 +111,6 @@ export function logEnd(log: Logger, held: Held, phase: Phase, verdict: Verdict):
   if (verdict.ok) return log.debug(`${title(held)}: succeeded`);
   const { error } = verdict;
   if (error instanceof Snooze || error instanceof Discard) log.info(`${title(held)}: ${error.name}: ${error.message}`);
-  else if (phase === "running" && !(held.cause instanceof Draining || held.cause instanceof Cancelled)) log.warn(`${title(held)}: failed:`, error);
+  else if (phase === "running" && !(held.cause instanceof Draining)) log.warn(`${title(held)}: failed:`, error);
   else log.info(`${title(held)}: stopped: ${held.cause?.message ?? "its lease had ended"}`);
 }

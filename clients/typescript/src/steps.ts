@@ -33,8 +33,8 @@ export function save(claim: Claimed, change: (kept: Kept) => Kept, limits: CallL
     const checkpoint = holder.caller.encryption?.sealCheckpoint(claim.type, own) ?? own;
     const sent = performance.now();
     const request = { taskId: claim.id, claimToken: claim.token, checkpoint, lease: duration("lease", claim.lease) };
-    const answer = await call(claim, WorkerService.method.extend, request, limits);
-    holder.extended(sent, answer.cancelRequested);
+    await call(claim, WorkerService.method.extend, request, limits);
+    holder.extended(sent);
     state.kept = kept;
   });
 }

@@ -363,7 +363,7 @@ func (h *heldClaim) outcome(err, cause error) pawltype.Outcome {
 	switch {
 	case h.phase == ended: // drain has released it
 		return pawltype.OutcomeReleased
-	case errors.Is(cause, pawltype.ErrCancelled) && (h.phase == lost || !decided):
+	case h.phase == lost && errors.Is(cause, pawltype.ErrCancelled):
 		return pawltype.OutcomeCancelled
 	case h.phase == lost || h.phase == lapsed && !decided:
 		return pawltype.OutcomeLeaseLost

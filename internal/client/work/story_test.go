@@ -335,9 +335,7 @@ func answers(a args) *pawlv1.SettleResponse {
 	r := &pawlv1.SettleResponse{}
 	list := map[string]*[]*pawlv1.Settled{"ack": &r.Acks, "fail": &r.Fails, "release": &r.Releases, "extend": &r.Extends}[a.lone[0]]
 	for _, id := range a.lone[1:] {
-		if id != "cancel" {
-			*list = append(*list, &pawlv1.Settled{TaskId: taskID(id), ClaimToken: id, Error: a.refusal("code"), CancelRequested: a.has("cancel")})
-		}
+		*list = append(*list, &pawlv1.Settled{TaskId: taskID(id), ClaimToken: id, Error: a.refusal("code")})
 	}
 	return r
 }

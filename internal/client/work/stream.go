@@ -528,7 +528,4 @@ func (s *Run) extended(p *pawlv1.Settled) {
 	if code := pawltype.ErrorCode(e.GetCode()); code == pawltype.ErrStaleClaim || code == pawltype.ErrNotFound {
 		s.lose(p.GetClaimToken(), e.GetReason())
 	}
-	if h != nil && p.GetCancelRequested() {
-		h.cancel(pawltype.ErrCancelled)
-	}
 }

@@ -25,7 +25,7 @@ class Holder(Protocol):
     def set_progress(self, progress: task_pb2.Progress) -> None:
         """Sends progress soon."""
 
-    def extended(self, sent: float, *, cancel_requested: bool) -> None:
+    def extended(self, sent: float) -> None:
         """Records that a call by the handler, sent at a time of the monotonic clock, extended the lease."""
 
     def lost(self, reason: str) -> None:

@@ -117,7 +117,7 @@ def log_end(held: Held, phase: Phase, err: BaseException | None) -> None:
         log.debug("%s: succeeded", title(held))
     elif isinstance(err, (outcome.Snooze, outcome.Discard)):
         log.info("%s: %s: %s", title(held), type(err).__name__, err)
-    elif phase is Phase.RUNNING and not isinstance(held.cause, (outcome.Draining, outcome.Cancelled)):
+    elif phase is Phase.RUNNING and not isinstance(held.cause, outcome.Draining):
         said = held.cause if isinstance(held.cause, outcome.TimedOut) and _is_stop(err) else err
         log.warning("%s: failed: %s", title(held), _ending.text(said), exc_info=err)
     else:

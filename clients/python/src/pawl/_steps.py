@@ -158,8 +158,8 @@ def _extend(claim: Claimed, checkpoint: bytes, deadline: float | None) -> _rpc.O
     sent = time.monotonic()
     request = worker_pb2.ExtendRequest(task_id=claim.id, claim_token=claim.token, checkpoint=checkpoint)
     request.lease.CopyFrom(_convert.duration("lease", claim.lease))
-    answer = yield from _call(claim, _rpc.EXTEND, request, deadline)
-    claim._holder.extended(sent, cancel_requested=answer.cancel_requested)
+    yield from _call(claim, _rpc.EXTEND, request, deadline)
+    claim._holder.extended(sent)
 
 
 def _call(claim: Claimed, method: _rpc.Method[_rpc.Resp], request: Message, deadline: float | None = None) -> _rpc.Op[_rpc.Resp]:

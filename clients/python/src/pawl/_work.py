@@ -351,15 +351,13 @@ class Run:
                 held.due = min(held.due, max(time.monotonic(), held.extended + _PROGRESS_STEP))
                 self._sweep_at(held.due)
 
-    def extended(self, held: Held, sent: float, *, cancel_requested: bool) -> None:
+    def extended(self, held: Held, sent: float) -> None:
         """Records that a request, sent at the given time, extended a lease."""
         with self._lock:
             if held.phase is not Phase.RUNNING:
                 return
             held.lease_end = max(held.lease_end, sent + held.lease)
             held.due = max(held.due, sent + held.lease / 3)
-            if cancel_requested:
-                self._interrupt(held, outcome.Cancelled("the task was cancelled"))
 
     def cause(self, held: Held) -> outcome.Interrupted | None:
         """Returns why a handler should stop."""
@@ -618,7 +616,7 @@ class Run:
         if answer.error.code in ("stale_claim", "not_found"):
             self._lose(answer.claim_token, answer.error.reason)
         elif held is not None and not answer.HasField("error"):
-            self.extended(held, sent, cancel_requested=answer.cancel_requested)
+            self.extended(held, sent)
 
     # The end
 
@@ -700,8 +698,8 @@ class _Holder:
     def set_progress(self, progress: task_pb2.Progress) -> None:
         self._run.set_progress(self.held, progress)
 
-    def extended(self, sent: float, *, cancel_requested: bool) -> None:
-        self._run.extended(self.held, sent, cancel_requested=cancel_requested)
+    def extended(self, sent: float) -> None:
+        self._run.extended(self.held, sent)
 
     def lost(self, reason: str) -> None:
         self._run._lose(self.held.name.token, reason)

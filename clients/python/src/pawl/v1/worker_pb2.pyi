@@ -416,19 +416,16 @@ class ExtendResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     LEASE_EXPIRES_AT_FIELD_NUMBER: builtins.int
-    CANCEL_REQUESTED_FIELD_NUMBER: builtins.int
     task_id: typing.Text
     @property
     def lease_expires_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
-    cancel_requested: builtins.bool
     def __init__(self,
         *,
         task_id: typing.Text = ...,
         lease_expires_at: typing.Optional[google.protobuf.timestamp_pb2.Timestamp] = ...,
-        cancel_requested: builtins.bool = ...,
         ) -> None: ...
     def HasField(self, field_name: typing_extensions.Literal["lease_expires_at",b"lease_expires_at"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["cancel_requested",b"cancel_requested","lease_expires_at",b"lease_expires_at","task_id",b"task_id"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["lease_expires_at",b"lease_expires_at","task_id",b"task_id"]) -> None: ...
 global___ExtendResponse = ExtendResponse
 
 class ReleaseRequest(google.protobuf.message.Message):
@@ -533,7 +530,6 @@ class Settled(google.protobuf.message.Message):
     STATE_FIELD_NUMBER: builtins.int
     NEXT_RUN_AT_FIELD_NUMBER: builtins.int
     LEASE_EXPIRES_AT_FIELD_NUMBER: builtins.int
-    CANCEL_REQUESTED_FIELD_NUMBER: builtins.int
     ERROR_FIELD_NUMBER: builtins.int
     task_id: typing.Text
     claim_token: typing.Text
@@ -547,9 +543,6 @@ class Settled(google.protobuf.message.Message):
     def lease_expires_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """for an extend"""
         pass
-    cancel_requested: builtins.bool
-    """for an extend"""
-
     @property
     def error(self) -> pawl.v1.task_pb2.Error:
         """if set, nothing was done"""
@@ -562,11 +555,10 @@ class Settled(google.protobuf.message.Message):
         state: pawl.v1.task_pb2.State.ValueType = ...,
         next_run_at: typing.Optional[google.protobuf.timestamp_pb2.Timestamp] = ...,
         lease_expires_at: typing.Optional[google.protobuf.timestamp_pb2.Timestamp] = ...,
-        cancel_requested: builtins.bool = ...,
         error: typing.Optional[pawl.v1.task_pb2.Error] = ...,
         ) -> None: ...
     def HasField(self, field_name: typing_extensions.Literal["error",b"error","lease_expires_at",b"lease_expires_at","next_run_at",b"next_run_at"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["cancel_requested",b"cancel_requested","claim_token",b"claim_token","error",b"error","lease_expires_at",b"lease_expires_at","next_run_at",b"next_run_at","state",b"state","status",b"status","task_id",b"task_id"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["claim_token",b"claim_token","error",b"error","lease_expires_at",b"lease_expires_at","next_run_at",b"next_run_at","state",b"state","status",b"status","task_id",b"task_id"]) -> None: ...
 global___Settled = Settled
 
 class WorkRequest(google.protobuf.message.Message):
