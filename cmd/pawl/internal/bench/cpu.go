@@ -1,10 +1,7 @@
 package bench
 
 import (
-	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -39,27 +36,4 @@ func (s spent) perTask(n int64) *cpuResult {
 	}
 	of := func(d time.Duration) float64 { return round3(d.Seconds() * 1e6 / float64(n)) }
 	return &cpuResult{Server: of(max(s.server, 0)), Client: of(s.client)}
-}
-
-// clockTick is the unit of the times in /proc/PID/stat, the same on all Linux architectures.
-const clockTick = 10 * time.Millisecond
-
-// cpuTime returns the CPU time that a process on this machine has used, or 0 if it is unknown.
-func cpuTime(pid int) time.Duration {
-	if pid == 0 {
-		return 0
-	}
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	// The second field is the command name in parentheses, which may contain spaces. User and system time are fields 14 and 15.
-	_, rest, _ := strings.Cut(string(data[strings.LastIndexByte(string(data), ')')+1:]), " ")
-	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0
-	}
-	user, _ := strconv.ParseInt(fields[11], 10, 64)
-	system, _ := strconv.ParseInt(fields[12], 10, 64)
-	return time.Duration(user+system) * clockTick
 }
