@@ -16,24 +16,24 @@ import (
 )
 
 const (
-	// While an answer is owed and nothing is received, a connection is probed after firstLook to twice that, and then less and less often,
-	// down to every maxLook.
-	firstLook = 500 * time.Millisecond
-	maxLook   = 4 * time.Second
+	// While an answer is awaited and nothing is received, a connection is probed after firstCheck to twice that, and then less and less often,
+	// down to every maxCheck.
+	firstCheck = 500 * time.Millisecond
+	maxCheck   = 4 * time.Second
 	// probeTimeout is how long a node may send nothing at all while it is probed.
 	probeTimeout = 1500 * time.Millisecond
 )
 
-// conn is a gRPC connection with a pulse.
+// conn is a gRPC connection with a prober.
 type conn struct {
 	*grpc.ClientConn
-	pulse *pulse
+	prober *prober
 }
 
 // open returns a connection to a target. It connects with the first call.
 func (c *Config) open(target string, opts ...grpc.DialOption) (*conn, error) {
-	p := newPulse()
-	opts = append(append([]grpc.DialOption{grpc.WithTransportCredentials(felt{c.credentials(), p})}, c.grpcOptions()...), opts...)
+	p := newProber()
+	opts = append(append([]grpc.DialOption{grpc.WithTransportCredentials(probedCredentials{c.credentials(), p})}, c.grpcOptions()...), opts...)
 	cc, err := grpc.NewClient(target, opts...)
 	p.conn = cc
 	return &conn{cc, p}, err
@@ -41,17 +41,17 @@ func (c *Config) open(target string, opts ...grpc.DialOption) (*conn, error) {
 
 // Invoke implements grpc.ClientConnInterface.
 func (c *conn) Invoke(ctx context.Context, method string, req, resp any, opts ...grpc.CallOption) error {
-	c.pulse.beginCall()
-	defer c.pulse.endCall()
+	c.prober.beginCall()
+	defer c.prober.endCall()
 	return c.ClientConn.Invoke(ctx, method, req, resp, opts...)
 }
 
 // NewStream implements grpc.ClientConnInterface.
 func (c *conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	c.pulse.beginCall() // it may wait for a connection
-	defer c.pulse.endCall()
+	c.prober.beginCall() // it may wait for a connection
+	defer c.prober.endCall()
 	s, err := c.ClientConn.NewStream(ctx, desc, method, opts...)
-	return feltStream{s, c.pulse}, err
+	return probedStream{s, c.prober}, err
 }
 
 // ready reports whether calls need not wait for a connection, which may take seconds if the node hangs. If none is being made, ready has one made.
@@ -63,147 +63,149 @@ func (c *conn) ready() bool {
 	return state == connectivity.Ready
 }
 
-type feltStream struct {
+type probedStream struct {
 	grpc.ClientStream
-	pulse *pulse
+	prober *prober
 }
 
 // SendMsg implements grpc.ClientStream.
-func (s feltStream) SendMsg(m any) error {
-	s.pulse.ask()
+func (s probedStream) SendMsg(m any) error {
+	s.prober.noteSent()
 	return s.ClientStream.SendMsg(m)
 }
 
-// pulse closes a connection whose node hangs, so that its calls fail as unavailable and are retried at another node. gRPC's own pings take
+// prober closes a connection whose node hangs, so that its calls fail as unavailable and are retried at another node. gRPC's own pings take
 // too long for that: it allows clients none more often than every 10 s, and the shards of a node that hangs have other leaders after 2 s.
 //
-// A node that is merely slow is left alone: anything that it sends is a sign of life, and it answers a probe without doing any work. A
+// A node that is merely slow is left alone: anything that it sends shows that it is alive, and it answers a probe without doing any work. A
 // connection that is idle, receives something all the time, or has only streams on which nothing was sent since, is not probed: ten thousand
 // workers without tasks must cost nothing, and gRPC's pings find a node that hangs under them.
-type pulse struct {
-	conn    *grpc.ClientConn
-	calls   atomic.Int64 // in flight
-	heard   atomic.Int64 // how often something was received
-	asked   atomic.Int64 // 1 more than heard when a call last began, or something was last sent over a stream
-	resting atomic.Bool  // the next look is later than firstLook, or there is none
+type prober struct {
+	conn     *grpc.ClientConn
+	calls    atomic.Int64 // in flight
+	received atomic.Int64 // how often something was received
+	sent     atomic.Int64 // 1 more than received when a call last began, or something was last sent over a stream
+	relaxed  atomic.Bool  // the next check is later than firstCheck, or there is none
 
-	mu    sync.Mutex // guards the fields below
-	raw   net.Conn   // the connection made last
-	timer *time.Timer
-	pause time.Duration // until the next look
-	last  int64         // heard at the last look
+	mu           sync.Mutex // guards the fields below
+	raw          net.Conn   // the connection made last
+	timer        *time.Timer
+	pause        time.Duration // until the next check
+	lastReceived int64         // received at the last check
 }
 
-func newPulse() *pulse {
-	p := &pulse{}
-	p.resting.Store(true)
+func newProber() *prober {
+	p := &prober{}
+	p.relaxed.Store(true)
 	return p
 }
 
 // beginCall counts a call, until endCall.
-func (p *pulse) beginCall() {
+func (p *prober) beginCall() {
 	p.calls.Add(1)
-	p.ask()
+	p.noteSent()
 }
 
-func (p *pulse) endCall() { p.calls.Add(-1) }
+func (p *prober) endCall() { p.calls.Add(-1) }
 
-// ask records that something was sent.
-func (p *pulse) ask() {
-	p.asked.Store(p.heard.Load() + 1)
-	p.wake()
+// noteSent records that something was sent.
+func (p *prober) noteSent() {
+	p.sent.Store(p.received.Load() + 1)
+	p.checkSoon()
 }
 
-// wake has the connection looked at soon, now that an answer is owed.
-func (p *pulse) wake() {
-	if !p.resting.Load() || !p.resting.CompareAndSwap(true, false) {
+// checkSoon has the connection checked soon, now that an answer is awaited.
+func (p *prober) checkSoon() {
+	if !p.relaxed.Load() || !p.relaxed.CompareAndSwap(true, false) {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.nextLocked(firstLook)
+	p.scheduleLocked(firstCheck)
 }
 
-func (p *pulse) nextLocked(pause time.Duration) {
+func (p *prober) scheduleLocked(pause time.Duration) {
 	if p.pause = pause; p.timer == nil {
-		p.timer = time.AfterFunc(pause, p.look)
+		p.timer = time.AfterFunc(pause, p.check)
 	} else {
 		p.timer.Reset(pause)
 	}
 }
 
-// look probes the connection if an answer is owed and nothing was received since the last look, and looks again later if one still is.
-func (p *pulse) look() {
+// check probes the connection if an answer is awaited and nothing was received since the last check. It checks again later while one is
+// awaited.
+func (p *prober) check() {
 	p.mu.Lock()
-	last, pause := p.last, p.pause
+	last, pause := p.lastReceived, p.pause
 	p.mu.Unlock()
-	if p.owed() && p.heard.Load() == last {
+	if p.awaiting() && p.received.Load() == last {
 		p.probe(last)
-		pause = min(2*pause, maxLook)
+		pause = min(2*pause, maxCheck)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.last = p.heard.Load()
-	p.resting.Store(true) // first: a call that begins after the check has to see it
-	if p.owed() {
-		p.resting.Store(pause > firstLook)
-		p.nextLocked(pause)
+	p.lastReceived = p.received.Load()
+	p.relaxed.Store(true) // first: a call that begins after the check has to see it
+	if p.awaiting() {
+		p.relaxed.Store(pause > firstCheck)
+		p.scheduleLocked(pause)
 	}
 }
 
-// owed reports whether an answer is owed: there are calls, or something was sent and nothing received since. A closed connection gets none.
-func (p *pulse) owed() bool {
-	return (p.calls.Load() > 0 || p.asked.Load() == p.heard.Load()+1) && p.conn.GetState() != connectivity.Shutdown
+// awaiting reports whether an answer is awaited: there are calls, or something was sent and nothing received since. A closed connection
+// gets none.
+func (p *prober) awaiting() bool {
+	return (p.calls.Load() > 0 || p.sent.Load() == p.received.Load()+1) && p.conn.GetState() != connectivity.Shutdown
 }
 
-// probe asks whether the node lives, and closes the connection if nothing was received since heard had the value last. If the probe ends late,
-// this process was stopped, and has not yet read what arrived meanwhile: the next probe will show.
-func (p *pulse) probe(last int64) {
+// probe asks whether the node is alive, and closes the connection if nothing was received since received had the value last. If the probe
+// ends late, this process was stopped, and has not yet read what arrived meanwhile: the next probe will show.
+func (p *prober) probe(last int64) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
 	_, err := grpc_health_v1.NewHealthClient(p.conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
-	stopped := time.Since(began) > probeTimeout+firstLook
+	stopped := time.Since(began) > probeTimeout+firstCheck
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if status.Code(err) == codes.DeadlineExceeded && !stopped && p.heard.Load() == last && p.raw != nil {
+	if status.Code(err) == codes.DeadlineExceeded && !stopped && p.received.Load() == last && p.raw != nil {
 		_ = p.raw.Close()
 	}
 }
 
-// felt are the credentials of a connection with a pulse.
-type felt struct {
+// probedCredentials are the credentials of a connection with a prober.
+type probedCredentials struct {
 	credentials.TransportCredentials
-	pulse *pulse
+	prober *prober
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
-func (f felt) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := f.TransportCredentials.ClientHandshake(ctx, authority, raw)
+func (c probedCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := c.TransportCredentials.ClientHandshake(ctx, authority, raw)
 	if err != nil {
 		return conn, info, err
 	}
-	f.pulse.mu.Lock()
-	f.pulse.raw = raw // closing it does not wait for a farewell of TLS
-	f.pulse.mu.Unlock()
-	return feltConn{conn, f.pulse}, info, nil
+	c.prober.mu.Lock()
+	c.prober.raw = raw // closing it does not wait for TLS's closing alert
+	c.prober.mu.Unlock()
+	return probedConn{conn, c.prober}, info, nil
 }
 
 // Clone implements credentials.TransportCredentials.
-func (f felt) Clone() credentials.TransportCredentials {
-	return felt{f.TransportCredentials.Clone(), f.pulse}
+func (c probedCredentials) Clone() credentials.TransportCredentials {
+	return probedCredentials{c.TransportCredentials.Clone(), c.prober}
 }
 
-type feltConn struct {
+type probedConn struct {
 	net.Conn
-	pulse *pulse
+	prober *prober
 }
 
 // Read implements net.Conn.
-func (c feltConn) Read(b []byte) (int, error) {
+func (c probedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
-		c.pulse.heard.Add(1)
+		c.prober.received.Add(1)
 	}
 	return n, err
 }

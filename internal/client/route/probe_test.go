@@ -17,60 +17,60 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// beating is a connection to a node that can hang.
-type beating struct {
+// hangingNode is a node that can hang, and a connection to it.
+type hangingNode struct {
 	t    *testing.T
 	conn *conn
 
-	takes  atomic.Int64 // how long a call takes
-	pinged atomic.Int64 // how long a probe takes
-	stops  atomic.Int64 // how long this process is stopped when the next probe ends
-	beats  atomic.Int64 // between two messages of a stream; 0: it sends none; -1: it ends
-	probes atomic.Int64
-	dials  atomic.Int64
-	hangs  atomic.Pointer[atomic.Bool] // of the connection made last
+	takes      atomic.Int64 // how long a call takes
+	probeTakes atomic.Int64 // how long a probe takes
+	stops      atomic.Int64 // how long this process is stopped when the next probe ends
+	interval   atomic.Int64 // between two messages of a stream; 0: it sends none; -1: it ends
+	probes     atomic.Int64
+	dials      atomic.Int64
+	hangs      atomic.Pointer[atomic.Bool] // of the connection made last
 }
 
-// hanging is a connection to a node that receives nothing while it hangs.
-type hanging struct {
+// hangingConn is a connection to a node that receives nothing while it hangs.
+type hangingConn struct {
 	net.Conn
 	hangs *atomic.Bool
 }
 
 // Write implements net.Conn.
-func (c hanging) Write(b []byte) (int, error) {
+func (c hangingConn) Write(b []byte) (int, error) {
 	if c.hangs.Load() {
 		return len(b), nil
 	}
 	return c.Conn.Write(b)
 }
 
-func inPulse(t *testing.T, test func(b *beating)) {
+func withHangingNode(t *testing.T, test func(h *hangingNode)) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &beating{t: t}
+		h := &hangingNode{t: t}
 		l := bufconn.Listen(1 << 16)
-		s := grpc.NewServer(grpc.UnknownServiceHandler(b.serve),
+		s := grpc.NewServer(grpc.UnknownServiceHandler(h.serve),
 			grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
 		go s.Serve(l)
 		defer s.Stop()
 		cfg := &Config{Dialer: func(ctx context.Context, _ string) (net.Conn, error) {
 			conn, err := l.DialContext(ctx)
 			hangs := &atomic.Bool{}
-			b.hangs.Store(hangs)
-			b.dials.Add(1)
-			return hanging{conn, hangs}, err
-		}, GRPC: []grpc.DialOption{grpc.WithChainUnaryInterceptor(b.stop)}}
+			h.hangs.Store(hangs)
+			h.dials.Add(1)
+			return hangingConn{conn, hangs}, err
+		}, GRPC: []grpc.DialOption{grpc.WithChainUnaryInterceptor(h.stop)}}
 		var err error
-		if b.conn, err = cfg.open("passthrough:///n1"); err != nil {
+		if h.conn, err = cfg.open("passthrough:///n1"); err != nil {
 			t.Fatal(err)
 		}
-		defer b.conn.Close()
-		b.call(codes.OK, 0, 0)
-		test(b)
+		defer h.conn.Close()
+		h.call(codes.OK, 0, 0)
+		test(h)
 	})
 }
 
-func (b *beating) serve(_ any, s grpc.ServerStream) error {
+func (h *hangingNode) serve(_ any, s grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(s)
 	in := &emptypb.Empty{}
 	if err := s.RecvMsg(in); err != nil {
@@ -78,16 +78,16 @@ func (b *beating) serve(_ any, s grpc.ServerStream) error {
 	}
 	switch method {
 	case grpc_health_v1.Health_Check_FullMethodName:
-		b.probes.Add(1)
-		rest(s.Context(), b.pinged.Load())
+		h.probes.Add(1)
+		rest(s.Context(), h.probeTakes.Load())
 	case "/x/call":
-		rest(s.Context(), b.takes.Load())
+		rest(s.Context(), h.takes.Load())
 	default:
-		if b.beats.Load() < 0 {
+		if h.interval.Load() < 0 {
 			return nil
 		}
-		for b.beats.Load() > 0 {
-			rest(s.Context(), b.beats.Load())
+		for h.interval.Load() > 0 {
+			rest(s.Context(), h.interval.Load())
 			if err := s.SendMsg(in); err != nil {
 				return err
 			}
@@ -97,10 +97,10 @@ func (b *beating) serve(_ any, s grpc.ServerStream) error {
 	return s.SendMsg(in)
 }
 
-func (b *beating) stop(ctx context.Context, method string, req, resp any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (h *hangingNode) stop(ctx context.Context, method string, req, resp any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	err := invoke(ctx, method, req, resp, cc, opts...)
 	if method == grpc_health_v1.Health_Check_FullMethodName {
-		time.Sleep(time.Duration(b.stops.Swap(0)))
+		time.Sleep(time.Duration(h.stops.Swap(0)))
 	}
 	return err
 }
@@ -113,25 +113,25 @@ func rest(ctx context.Context, d int64) {
 }
 
 // call makes a call, and checks how it ends and when.
-func (b *beating) call(want codes.Code, least, most time.Duration) {
-	b.t.Helper()
+func (h *hangingNode) call(want codes.Code, least, most time.Duration) {
+	h.t.Helper()
 	began := time.Now()
-	err := b.conn.Invoke(context.Background(), "/x/call", &emptypb.Empty{}, &emptypb.Empty{})
+	err := h.conn.Invoke(context.Background(), "/x/call", &emptypb.Empty{}, &emptypb.Empty{})
 	if took := time.Since(began); status.Code(err) != want || took < least || took > most {
-		b.t.Errorf("call after %s: %v, want %s after %s to %s", took, err, want, least, most)
+		h.t.Errorf("call after %s: %v, want %s after %s to %s", took, err, want, least, most)
 	}
 }
 
 // stream opens a stream, sends a message, and receives what there is until it breaks.
-func (b *beating) stream() (s grpc.ClientStream, broken <-chan time.Duration) {
-	b.t.Helper()
+func (h *hangingNode) stream() (s grpc.ClientStream, broken <-chan time.Duration) {
+	h.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	s, err := b.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/x/stream")
+	s, err := h.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/x/stream")
 	if err == nil {
 		err = s.SendMsg(&emptypb.Empty{})
 	}
 	if err != nil {
-		b.t.Fatal(err)
+		h.t.Fatal(err)
 	}
 	ends := make(chan time.Duration, 1)
 	began := time.Now()
@@ -144,88 +144,88 @@ func (b *beating) stream() (s grpc.ClientStream, broken <-chan time.Duration) {
 	return s, ends
 }
 
-func (b *beating) wantProbes(what string, want int64) {
-	b.t.Helper()
+func (h *hangingNode) wantProbes(what string, want int64) {
+	h.t.Helper()
 	synctest.Wait()
-	if got := b.probes.Swap(0); got != want {
-		b.t.Errorf("%s: %d probes, want %d", what, got, want)
+	if got := h.probes.Swap(0); got != want {
+		h.t.Errorf("%s: %d probes, want %d", what, got, want)
 	}
 }
 
 // A connection to a node that hangs is replaced as soon as there may be other leaders; before, gRPC's pings took up to 15 s.
 func TestNodeThatHangsIsLeft(t *testing.T) {
-	inPulse(t, func(b *beating) {
+	withHangingNode(t, func(h *hangingNode) {
 		for range 3 {
-			b.hangs.Load().Store(true)
-			b.call(codes.Unavailable, probeTimeout+firstLook, probeTimeout+2*firstLook)
-			b.call(codes.OK, 0, 0)
+			h.hangs.Load().Store(true)
+			h.call(codes.Unavailable, probeTimeout+firstCheck, probeTimeout+2*firstCheck)
+			h.call(codes.OK, 0, 0)
 		}
 		// It is also left if its callers are less patient.
-		b.hangs.Load().Store(true)
+		h.hangs.Load().Store(true)
 		for range 3 {
-			ctx, cancel := context.WithTimeout(context.Background(), firstLook/2)
-			if err := b.conn.Invoke(ctx, "/x/call", &emptypb.Empty{}, &emptypb.Empty{}); status.Code(err) != codes.DeadlineExceeded {
+			ctx, cancel := context.WithTimeout(context.Background(), firstCheck/2)
+			if err := h.conn.Invoke(ctx, "/x/call", &emptypb.Empty{}, &emptypb.Empty{}); status.Code(err) != codes.DeadlineExceeded {
 				t.Errorf("a brief call ended with %v", err)
 			}
 			cancel()
 			time.Sleep(probeTimeout / 2)
 		}
 		time.Sleep(probeTimeout)
-		b.call(codes.OK, 0, 0)
+		h.call(codes.OK, 0, 0)
 		// Calls that began before it hung, or at any time since, end with it.
-		b.takes.Store(int64(time.Hour))
+		h.takes.Store(int64(time.Hour))
 		ends := make(chan time.Duration, 3)
 		began := time.Now()
 		for range cap(ends) {
-			go func() { b.call(codes.Unavailable, 0, probeTimeout+2*firstLook); ends <- time.Since(began) }()
+			go func() { h.call(codes.Unavailable, 0, probeTimeout+2*firstCheck); ends <- time.Since(began) }()
 			time.Sleep(300 * time.Millisecond)
-			b.hangs.Load().Store(true)
+			h.hangs.Load().Store(true)
 		}
 		for range cap(ends) {
-			if took := <-ends; took > probeTimeout+2*firstLook {
+			if took := <-ends; took > probeTimeout+2*firstCheck {
 				t.Errorf("a call ended after %s", took)
 			}
 		}
-		if b.dials.Load() != 5 {
-			t.Errorf("%d connections were made, want 5: the last one was not needed", b.dials.Load())
+		if h.dials.Load() != 5 {
+			t.Errorf("%d connections were made, want 5: the last one was not needed", h.dials.Load())
 		}
 	})
 }
 
 // A stream breaks as soon when something was sent over it, and by gRPC's pings when it only waits.
 func TestStreamOfNodeThatHangs(t *testing.T) {
-	inPulse(t, func(b *beating) {
+	withHangingNode(t, func(h *hangingNode) {
 		for n := range time.Duration(8) {
-			s, broken := b.stream()
-			// Not together with a ping of gRPC, every 10 s: if its answer arrives after the message was sent, that is no longer owed an answer.
-			idle := time.Minute + time.Second + n*firstLook
+			s, broken := h.stream()
+			// Not together with a ping of gRPC, every 10 s: an answer to it that arrives after the message was sent counts as one to the message.
+			idle := time.Minute + time.Second + n*firstCheck
 			time.Sleep(idle)
-			b.hangs.Load().Store(true)
+			h.hangs.Load().Store(true)
 			if err := s.SendMsg(&emptypb.Empty{}); err != nil {
 				t.Fatal(err)
 			}
-			if took := <-broken - idle; took < probeTimeout || took > probeTimeout+2*firstLook {
+			if took := <-broken - idle; took < probeTimeout || took > probeTimeout+2*firstCheck {
 				t.Errorf("a stream broke %s after something was sent", took)
 			}
 		}
-		b.beats.Store(int64(firstLook / 3))
-		s, broken := b.stream()
+		h.interval.Store(int64(firstCheck / 3))
+		s, broken := h.stream()
 		for range 10 { // what it sends is answered
 			_ = s.SendMsg(&emptypb.Empty{})
-			time.Sleep(firstLook / 4)
+			time.Sleep(firstCheck / 4)
 		}
-		b.hangs.Load().Store(true)
-		b.beats.Store(0)
-		time.Sleep(firstLook / 3)
+		h.hangs.Load().Store(true)
+		h.interval.Store(0)
+		time.Sleep(firstCheck / 3)
 		began := time.Now()
 		_ = s.SendMsg(&emptypb.Empty{})
 		<-broken
-		if took := time.Since(began); took > probeTimeout+2*firstLook {
+		if took := time.Since(began); took > probeTimeout+2*firstCheck {
 			t.Errorf("a busy stream broke %s after something was sent", took)
 		}
-		_, broken = b.stream()
+		_, broken = h.stream()
 		time.Sleep(time.Minute)
-		b.hangs.Load().Store(true)
+		h.hangs.Load().Store(true)
 		if took := <-broken - time.Minute; took < probeTimeout || took > 15*time.Second {
 			t.Errorf("an idle stream broke after %s", took)
 		}
@@ -234,92 +234,92 @@ func TestStreamOfNodeThatHangs(t *testing.T) {
 
 // A node that is slow is not left, and is probed less and less often.
 func TestSlowNodeIsNotLeft(t *testing.T) {
-	inPulse(t, func(b *beating) {
-		b.takes.Store(int64(29 * time.Second))
-		b.pinged.Store(int64(probeTimeout - 1))
-		b.call(codes.OK, 29*time.Second, 29*time.Second)
-		if n := b.probes.Swap(0); n < 5 || n > 8 {
+	withHangingNode(t, func(h *hangingNode) {
+		h.takes.Store(int64(29 * time.Second))
+		h.probeTakes.Store(int64(probeTimeout - 1))
+		h.call(codes.OK, 29*time.Second, 29*time.Second)
+		if n := h.probes.Swap(0); n < 5 || n > 8 {
 			t.Errorf("a call of 29 s had %d probes", n)
 		}
-		// Whatever it sends is a sign of life.
-		b.pinged.Store(int64(time.Minute))
-		b.beats.Store(int64(probeTimeout - 1))
-		s, broken := b.stream()
-		b.call(codes.OK, 29*time.Second, 29*time.Second)
-		if b.dials.Load() != 1 {
-			t.Errorf("%d connections were made to a slow node", b.dials.Load())
+		// Whatever it sends shows that it is alive.
+		h.probeTakes.Store(int64(time.Minute))
+		h.interval.Store(int64(probeTimeout - 1))
+		s, broken := h.stream()
+		h.call(codes.OK, 29*time.Second, 29*time.Second)
+		if h.dials.Load() != 1 {
+			t.Errorf("%d connections were made to a slow node", h.dials.Load())
 		}
-		b.hangs.Load().Store(true)
+		h.hangs.Load().Store(true)
 		_ = s.SendMsg(&emptypb.Empty{})
-		b.beats.Store(0)
+		h.interval.Store(0)
 		<-broken
 	})
 }
 
-// A process that was stopped during a probe has not read what arrived meanwhile: that is no sign of a node that hangs.
+// A process that was stopped during a probe has not read what arrived meanwhile: that does not show that the node hangs.
 func TestStoppedProcessLeavesNoNode(t *testing.T) {
-	inPulse(t, func(b *beating) {
+	withHangingNode(t, func(h *hangingNode) {
 		const stopped = 5 * time.Second
-		b.pinged.Store(int64(time.Hour))
-		b.stops.Store(int64(stopped))
-		b.takes.Store(int64(stopped + 4*time.Second))
-		b.call(codes.OK, stopped+4*time.Second, stopped+4*time.Second)
+		h.probeTakes.Store(int64(time.Hour))
+		h.stops.Store(int64(stopped))
+		h.takes.Store(int64(stopped + 4*time.Second))
+		h.call(codes.OK, stopped+4*time.Second, stopped+4*time.Second)
 	})
 }
 
 // Nothing is probed as long as calls are answered, whether there are many or few, nor is an idle connection.
 func TestNoProbesWithoutSilence(t *testing.T) {
-	inPulse(t, func(b *beating) {
-		for _, pause := range []time.Duration{time.Millisecond, firstLook - time.Millisecond, firstLook, 2 * firstLook, time.Minute} {
+	withHangingNode(t, func(h *hangingNode) {
+		for _, pause := range []time.Duration{time.Millisecond, firstCheck - time.Millisecond, firstCheck, 2 * firstCheck, time.Minute} {
 			for range 30 {
-				b.call(codes.OK, 0, 0)
+				h.call(codes.OK, 0, 0)
 				time.Sleep(pause)
 			}
-			b.wantProbes("calls every "+pause.String(), 0)
+			h.wantProbes("calls every "+pause.String(), 0)
 		}
 		time.Sleep(time.Hour)
-		b.wantProbes("idle connection", 0)
-		b.beats.Store(-1)
-		_, broken := b.stream()
+		h.wantProbes("idle connection", 0)
+		h.interval.Store(-1)
+		_, broken := h.stream()
 		<-broken
 		time.Sleep(time.Hour)
-		if n := b.probes.Swap(0); n > 1 {
+		if n := h.probes.Swap(0); n > 1 {
 			t.Errorf("%d probes after a stream has ended", n)
 		}
 		// A stream that answers what is sent, now and then.
-		b.beats.Store(int64(firstLook / 2))
-		_, _ = b.stream()
-		b.takes.Store(int64(time.Minute))
-		b.call(codes.OK, time.Minute, time.Minute)
-		b.wantProbes("busy stream", 0)
-		b.beats.Store(0)
-		b.takes.Store(0)
+		h.interval.Store(int64(firstCheck / 2))
+		_, _ = h.stream()
+		h.takes.Store(int64(time.Minute))
+		h.call(codes.OK, time.Minute, time.Minute)
+		h.wantProbes("busy stream", 0)
+		h.interval.Store(0)
+		h.takes.Store(0)
 		time.Sleep(time.Hour)
-		b.wantProbes("idle stream", 0)
+		h.wantProbes("idle stream", 0)
 		for range 60 {
-			b.call(codes.OK, 0, 0)
+			h.call(codes.OK, 0, 0)
 			time.Sleep(time.Second)
 		}
-		b.wantProbes("calls every second beside an idle stream", 0)
+		h.wantProbes("calls every second beside an idle stream", 0)
 	})
 }
 
 // A connection that is closed while it is probed ends at once.
 func TestCloseWhileProbing(t *testing.T) {
-	inPulse(t, func(b *beating) {
-		b.hangs.Load().Store(true)
+	withHangingNode(t, func(h *hangingNode) {
+		h.hangs.Load().Store(true)
 		ended := make(chan struct{})
 		began := time.Now()
-		go func() { b.call(codes.Canceled, 2*firstLook, 2*firstLook+1); close(ended) }()
-		time.Sleep(2*firstLook + 1)
-		_ = b.conn.Close()
+		go func() { h.call(codes.Canceled, 2*firstCheck, 2*firstCheck+1); close(ended) }()
+		time.Sleep(2*firstCheck + 1)
+		_ = h.conn.Close()
 		<-ended
-		if took := time.Since(began); took != 2*firstLook+1 {
+		if took := time.Since(began); took != 2*firstCheck+1 {
 			t.Errorf("a call ended after %s", took)
 		}
 		time.Sleep(time.Minute)
-		if b.conn.pulse.timer.Stop() {
-			t.Error("a closed connection is still looked at")
+		if h.conn.prober.timer.Stop() {
+			t.Error("a closed connection is still checked")
 		}
 	})
 }

@@ -91,8 +91,8 @@ func (p *producer) enqueue(ctx context.Context, batch *pawlv1.EnqueueBatchReques
 	if f.size = proto.Size(&f.req) + frameOverhead; f.size > rpc.MaxMessage { // it would end the stream, and the frames of others with it
 		return nil, &pawltype.Error{Code: pawltype.ErrPayloadTooLarge, Field: "tasks", Message: fmt.Sprintf("%d tasks have %d bytes, over the message limit of %d", len(f.req.Tasks), f.size, rpc.MaxMessage)}
 	}
-	p.conn.pulse.beginCall()
-	defer p.conn.pulse.endCall()
+	p.conn.prober.beginCall()
+	defer p.conn.prober.endCall()
 	for {
 		s, err := p.open(ctx)
 		if err != nil {

@@ -242,7 +242,7 @@ func TestCallsDoNotWaitForAConnection(t *testing.T) {
 			r.hangs = node
 		}
 		hang("n1")
-		p := d.any.conn.pulse
+		p := d.any.conn.prober
 		p.mu.Lock()
 		_ = p.raw.Close()
 		p.mu.Unlock()
