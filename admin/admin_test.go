@@ -3,6 +3,7 @@ package admin_test
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -177,5 +178,45 @@ func TestResponseMethods(t *testing.T) {
 		if x.got != x.want {
 			t.Errorf("%s: got %v, want %v", what, x.got, x.want)
 		}
+	}
+}
+
+// A list ends with an error if a shard or node whose items may be missing did not answer. Queues are missing only if numbers decide which are listed.
+func TestIncompleteLists(t *testing.T) {
+	s, operator := start(t)
+	s.answer = func(reply any) {
+		missing := []*pawlv1.Missing{{Shard: 3, Reason: "has no leader"}}
+		switch r := reply.(type) {
+		case *pawlv1.ListQueuesResponse:
+			r.Items, r.Missing = []*pawlv1.Queue{{Queue: "mail"}}, missing
+		case *pawlv1.ListWorkersResponse:
+			r.Items, r.Missing = []*pawlv1.Worker{{Worker: "mail"}}, missing
+		}
+	}
+	for f, want := range map[admin.QueueFilter]bool{
+		{}: false, {Pattern: "m*"}: false, {Series: time.Minute}: false, {Having: admin.QueuePaused}: false,
+		{Having: admin.QueueDead}: true, {Having: admin.QueuePoisoned}: true, {Having: admin.QueueNoWorker}: true, {Most: true}: true,
+	} {
+		wantIncomplete(t, fmt.Sprintf("queues %+v", f), operator.Queues().List(t.Context(), f), func(q *admin.Queue) string { return q.Name }, want)
+	}
+	wantIncomplete(t, "workers", operator.Workers().List(t.Context(), admin.WorkerFilter{}), func(w *admin.Worker) string { return w.Name }, true)
+}
+
+// wantIncomplete checks that a list has the item "mail", and then an error that says what is missing, or none.
+func wantIncomplete[T any](t *testing.T, what string, list iter.Seq2[T, error], name func(T) string, want bool) {
+	t.Helper()
+	var got []string
+	var missing []pawltype.Missing
+	for item, err := range list {
+		if e, ok := errors.AsType[*pawltype.IncompleteError](err); ok {
+			missing = e.Missing
+		} else if err != nil {
+			t.Errorf("%s: %v", what, err)
+		} else {
+			got = append(got, name(item))
+		}
+	}
+	if !slices.Equal(got, []string{"mail"}) || want != slices.Equal(missing, []pawltype.Missing{{Shard: 3, Reason: "has no leader"}}) || !want && missing != nil {
+		t.Errorf("%s: %q, and then missing %v; want an error: %t", what, got, missing, want)
 	}
 }

@@ -143,9 +143,14 @@ type Depth struct {
 type ReadyByPriority struct{ High, Normal, Low int64 }
 
 // List iterates over the queues that a filter selects, by name unless the filter says otherwise. Queue.Missing says which shards and nodes the
-// numbers of a queue lack. With QueueFilter.Having or QueueFilter.Most, queues of missing shards can be absent: ListPage reports them, List does not.
+// numbers of a queue lack. If the numbers decide which queues are listed, as with QueueFilter.Most, and some are missing, List ends with a
+// pawltype.IncompleteError after the queues that it found.
 func (a Queues) List(ctx context.Context, f QueueFilter) iter.Seq2[*Queue, error] {
-	return convert.Figures(func(cursor string) (pawltype.Page[*Queue], error) {
+	list := convert.Figures[*Queue]
+	if f.byNumbers() {
+		list = convert.Pages[*Queue]
+	}
+	return list(func(cursor string) (pawltype.Page[*Queue], error) {
 		return a.ListPage(ctx, f, pawltype.PageRequest{Cursor: cursor})
 	})
 }
@@ -173,6 +178,9 @@ type QueueFilter struct {
 	Most   bool
 	Series time.Duration // include each queue's series of 2 minutes, 5 minutes, 1 hour or 24 hours; 0: none
 }
+
+// byNumbers reports whether the numbers of queues decide which of them are listed.
+func (f QueueFilter) byNumbers() bool { return f.Most || f.Having != "" && f.Having != QueuePaused }
 
 // ListPage returns one page of queues.
 func (a Queues) ListPage(ctx context.Context, f QueueFilter, page pawltype.PageRequest) (pawltype.Page[*Queue], error) {

@@ -34,6 +34,24 @@ func (m Missing) String() string {
 	return fmt.Sprintf("shard %d %s", m.Shard, m.Reason)
 }
 
+// IncompleteError is the error with which an iterator over a list ends, after all items that it has, if some of them may be missing. It is an
+// ErrUnavailable.
+type IncompleteError struct {
+	Missing []Missing // the shards and nodes that did not answer in time; at least one
+}
+
+// Error names the first of Missing.
+func (e *IncompleteError) Error() string { return e.Unwrap().Error() }
+
+// Unwrap returns an *Error.
+func (e *IncompleteError) Unwrap() error {
+	msg := fmt.Sprintf("the list is incomplete: %s", e.Missing[0])
+	if more := len(e.Missing) - 1; more > 0 {
+		msg += fmt.Sprintf(", and %d more", more)
+	}
+	return &Error{Code: ErrUnavailable, Message: msg}
+}
+
 // Searched describes how far the search for a page of tasks got. Where few tasks match, a page ends after a bounded number of rows.
 type Searched struct {
 	Rows  int64     // read for this page

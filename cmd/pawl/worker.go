@@ -132,7 +132,7 @@ func newWorkerQuietVerb(a *app, verb, what, long string, do func(admin.Client, c
 // workerID finds a worker by its id or name. A word that is neither is taken as the id of a worker that has gone.
 func workerID(ctx context.Context, client *pawl.Client, word string) (string, error) {
 	var named, lost []string
-	for w, err := range admin.New(client).Workers().List(ctx, admin.WorkerFilter{}) {
+	for w, err := range cli.Known(admin.New(client).Workers().List(ctx, admin.WorkerFilter{})) {
 		switch {
 		case err != nil:
 			return "", err

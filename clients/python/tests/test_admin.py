@@ -79,7 +79,8 @@ def test_lists_and_twins(app: pawl.App, queue: str) -> None:
 
 def test_incomplete_lists() -> None:
     missing = [call_pb2.Missing(shard=3, reason="has no leader"), call_pb2.Missing(node="n1", reason="is away")]
-    answers: dict[str, Any] = {"": _rpc.Listed([1], "a", missing), "a": _rpc.Listed([2], "")}
+    again = [call_pb2.Missing(shard=3, reason="did not answer in time")]
+    answers: dict[str, Any] = {"": _rpc.Listed([1], "a", missing), "a": _rpc.Listed([2], "", again)}
     got: list[int] = []
 
     class Caller:
@@ -96,9 +97,10 @@ def test_incomplete_lists() -> None:
         async for item in apages(Caller(), answers.get):
             got.append(item)
 
-    with pytest.raises(pawl.UnavailableError, match="the list is incomplete: shard 3 has no leader$"):
+    with pytest.raises(pawl.IncompleteError, match="unavailable: the list is incomplete: shard 3 has no leader, and 1 more$") as ended:
         for item in pages(Caller(), answers.get):
             got.append(item)
-    with pytest.raises(pawl.UnavailableError, match="the list is incomplete: shard 3 has no leader$"):
+    assert ended.value.missing == [admin.Missing("", 3, "has no leader"), admin.Missing("n1", 0, "is away")]
+    with pytest.raises(pawl.UnavailableError, match="the list is incomplete: shard 3 has no leader, and 1 more$"):
         asyncio.run(read())
     assert got == [1, 2, 1, 2]

@@ -47,7 +47,7 @@ class Calls {
 
 /** The calls about queues. */
 export class Queues extends Calls {
-  /** Iterates over the queues by name. In the pattern, * matches any characters. */
+  /** Iterates over all queues by name; missing of each says what its numbers lack. In the pattern, * matches any characters. */
   list(pattern = ""): AsyncGenerator<Queue, void, undefined> {
     return pages(async (cursor) => {
       const { items, nextCursor } = await this.caller.call(OperatorService.method.listQueues, { pattern: string("pattern", pattern), cursor });
@@ -203,11 +203,14 @@ export class Operations extends Calls {
 
 /** The calls about workers. */
 export class Workers extends Calls {
-  /** Iterates over the workers. queue, type: only workers that take its tasks; lost: only lost workers, or only others. */
+  /**
+   * Iterates over the workers. queue, type: only workers that take its tasks; lost: only lost workers, or only others. If nodes don't answer,
+   * IncompleteError ends it.
+   */
   list(of: { queue?: string; type?: string; lost?: boolean } = {}): AsyncGenerator<WorkerInfo, void, undefined> {
     return pages(async (cursor) => {
-      const { items, nextCursor } = await this.caller.call(WorkerRegistryService.method.listWorkers, { ...of, cursor });
-      return { items: items.map((worker) => read<WorkerInfo>(WorkerSchema, worker)), next: nextCursor };
+      const { items, nextCursor, missing } = await this.caller.call(WorkerRegistryService.method.listWorkers, { ...of, cursor });
+      return { items: items.map((worker) => read<WorkerInfo>(WorkerSchema, worker)), next: nextCursor, missing };
     });
   }
 

@@ -121,6 +121,28 @@ export class UnavailableError extends PawlError {
   }
 }
 
+/** A shard or a node that did not answer in time. */
+export interface Missing {
+  /** Its name; "": it is a shard. */
+  readonly node: string;
+  readonly shard: number;
+  /** What it did instead, such as: did not answer in time. */
+  readonly reason: string;
+}
+
+/** Ends an iterator over a list, after all items that it has, if some of them may be missing. */
+export class IncompleteError extends UnavailableError {
+  /** The shards and nodes that did not answer in time. */
+  readonly missing: readonly Missing[];
+
+  constructor(missing: readonly [Missing, ...Missing[]]) {
+    const [first, ...more] = missing;
+    const who = first.node ? `node ${first.node}` : `shard ${first.shard}`;
+    super(`the list is incomplete: ${who} ${first.reason}${more.length ? `, and ${more.length} more` : ""}`);
+    this.missing = missing;
+  }
+}
+
 /** The broker failed. Its log has the reason. */
 export class InternalError extends PawlError {
   constructor(message?: string, details?: ErrorDetails) {

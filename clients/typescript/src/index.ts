@@ -14,6 +14,7 @@ export {
   BatchError,
   ClientClosedError,
   ConflictError,
+  IncompleteError,
   InternalError,
   InvalidArgumentError,
   NotFoundError,
@@ -27,6 +28,7 @@ export {
   UnauthenticatedError,
   UnavailableError,
   WrongStateError,
+  type Missing,
 } from "./errors.js";
 export { decodePayload, decodeResult } from "./models.js";
 export type { Attempt, AttemptOutcome, Failure, Follower, Parent, Priority, Progress, State, Status, TaskInfo } from "./models.js";
@@ -45,4 +47,4 @@ export { Schedules, type Missed, type Overlap, type Schedule, type ScheduleChang
 export type { SchedulePause, Tick } from "./schedule.js";
 export { Admin, DeadLetters, Operations, Queues, Tasks, Workers, type PausedSubset } from "./admin.js";
 export type { Breaker, DeadGroup, DeadSelection, Depth, EventCounts, Explanation, Filter, KeyRules, Latency, Operation, OperationSpec } from "./operated.js";
-export type { Missing, Queue, QueueSettings, Rate, Reason, Retention, RunningTask, Stats, WorkerInfo } from "./operated.js";
+export type { Queue, QueueSettings, Rate, Reason, Retention, RunningTask, Stats, WorkerInfo } from "./operated.js";

@@ -1,6 +1,7 @@
 /** The parameters and results of operators' calls. Durations in results are in milliseconds. */
 
 import type { Duration } from "./convert.js";
+import type { Missing } from "./errors.js";
 import type { Priority, State } from "./models.js";
 import type { Retry } from "./options.js";
 
@@ -87,15 +88,6 @@ export interface Latency {
   readonly p50Seconds: number;
   readonly p95Seconds: number;
   readonly p99Seconds: number;
-}
-
-/** A shard or a node that did not answer in time. */
-export interface Missing {
-  /** Its name; "": it is a shard. */
-  readonly node: string;
-  readonly shard: number;
-  /** What it did instead, such as: did not answer in time. */
-  readonly reason: string;
 }
 
 /** What the broker knows about a queue. */

@@ -8,9 +8,8 @@ import { Metadata, status, type ClientUnaryCall, type ServiceError } from "@grpc
 import type { Connection } from "./connection.js";
 import { show } from "./convert.js";
 import type { Encryption } from "./encrypt.js";
-import { ClientClosedError, errorOfCall, invalid, PawlError, TimeoutError, UnavailableError } from "./errors.js";
+import { ClientClosedError, errorOfCall, IncompleteError, invalid, PawlError, TimeoutError, UnavailableError, type Missing } from "./errors.js";
 import { AccessService } from "./gen/pawl/v1/access_pb.js";
-import type { Missing } from "./gen/pawl/v1/call_pb.js";
 
 const firstPause = 20;
 const maxPause = 2000;
@@ -194,20 +193,23 @@ export function pathOf(method: { parent: { typeName: string }; name: string }): 
 
 /**
  * Iterates over a list, a page at a time. page gets the page at a cursor, and the cursor of the next page, which is "" on the last page. If some
- * of the list is missing, that is an error at its end.
+ * of the list may be missing, IncompleteError ends it.
  */
 export async function* pages<T>(
   page: (cursor: string) => Promise<{ items: readonly T[]; next: string; missing?: readonly Missing[] }>,
 ): AsyncGenerator<T, void, undefined> {
-  let lost: Missing | undefined;
+  const lacking: Missing[] = [];
   for (let cursor = ""; ; ) {
     const { items, next, missing } = await page(cursor);
     yield* items;
-    lost ??= missing?.[0];
+    for (const { node, shard, reason } of missing ?? []) {
+      if (!lacking.some((known) => known.node === node && known.shard === shard)) lacking.push({ node, shard, reason });
+    }
     if (!next) break;
     cursor = next;
   }
-  if (lost) throw new UnavailableError(`the list is incomplete: ${lost.node ? `node ${lost.node}` : `shard ${lost.shard}`} ${lost.reason}`);
+  const [first, ...more] = lacking;
+  if (first) throw new IncompleteError([first, ...more]);
 }
 
 /** Doubles from first up to limit, reduced by a random share of up to a half, so that clients don't reconnect in lockstep. */

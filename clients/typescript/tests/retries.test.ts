@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import type { Connection } from "../src/connection.js";
-import { BatchError, Client, defineTask, UnavailableError } from "../src/index.js";
+import { BatchError, Client, defineTask, IncompleteError, UnavailableError } from "../src/index.js";
 import { Caller, pages } from "../src/rpc.js";
 
 test("what is unavailable is retried as long as the client wants", async (t) => {
@@ -43,13 +43,17 @@ test("what is unavailable is retried as long as the client wants", async (t) => 
 
 test("a list that lacks something ends with an error, after all that there is", async () => {
   const missing = [{ node: "", shard: 3, reason: "has no leader" }, { node: "n1", shard: 0, reason: "is away" }];
-  const answers: Record<string, { items: number[]; next: string; missing?: typeof missing }> = { "": { items: [1], next: "a", missing }, a: { items: [2], next: "", missing: [] } };
+  const answers: Record<string, { items: number[]; next: string; missing?: typeof missing }> = { "": { items: [1], next: "a", missing }, a: { items: [2], next: "", missing: [{ node: "", shard: 3, reason: "did not answer in time" }] } };
   const got: number[] = [];
   await assert.rejects(
     async () => {
       for await (const item of pages(async (cursor) => answers[cursor] as never)) got.push(item as number);
     },
-    (err) => err instanceof UnavailableError && err.message === "the list is incomplete: shard 3 has no leader",
+    (err) => {
+      assert.ok(err instanceof IncompleteError && err instanceof UnavailableError);
+      assert.deepEqual(err.missing, missing);
+      return err.message === "the list is incomplete: shard 3 has no leader, and 1 more";
+    },
   );
   assert.deepEqual(got, [1, 2]);
 });

@@ -248,22 +248,23 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// A list that lacks something ends with an error that names the first of it, after all that there is. One of figures doesn't.
+// A list that lacks something ends with an error that says what, after all that there is. One of figures doesn't.
 func TestIncompletePages(t *testing.T) {
 	pages := map[string]pawltype.Page[string]{
-		"": {Items: []string{"a"}, NextCursor: "1", Missing: Missing([]*pawlv1.Missing{{Shard: 3, Reason: "hangs"}, {Node: "n1"}})}, "1": {Items: []string{"b"}, Missing: Missing([]*pawlv1.Missing{{Node: "n2", Reason: "away"}})},
+		"": {Items: []string{"a"}, NextCursor: "1", Missing: Missing([]*pawlv1.Missing{{Shard: 3, Reason: "hangs"}, {Node: "n1"}})}, "1": {Items: []string{"b"}, Missing: Missing([]*pawlv1.Missing{{Node: "n2", Reason: "away"}, {Shard: 3, Reason: "has no leader"}})},
 	}
 	read := func(cursor string) (pawltype.Page[string], error) { return pages[cursor], nil }
 	for _, c := range []struct {
 		what string
 		list iter.Seq2[string, error]
 		want string
-	}{{"pages", Pages(read), "a; b; the list is incomplete: shard 3 hangs; "}, {"figures", Figures(read), "a; b; "}} {
+	}{{"pages", Pages(read), "a; b; the list is incomplete: shard 3 hangs, and 2 more; "}, {"figures", Figures(read), "a; b; "}} {
 		got := ""
 		for item, err := range c.list {
 			if err != nil {
-				if !errors.Is(err, pawltype.ErrUnavailable) {
-					t.Errorf("%s: %v, want unavailable", c.what, err)
+				e, ok := errors.AsType[*pawltype.IncompleteError](err)
+				if want := slices.Concat(pages[""].Missing, pages["1"].Missing[:1]); !ok || !slices.Equal(e.Missing, want) || !errors.Is(err, pawltype.ErrUnavailable) {
+					t.Errorf("%s: %#v, want an IncompleteError without %v", c.what, err, want)
 				}
 				item = strings.TrimPrefix(err.Error(), "pawl: unavailable: ")
 			}

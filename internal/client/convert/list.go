@@ -2,8 +2,8 @@ package convert
 
 import (
 	"errors"
-	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/pawlq/pawl/pawltype"
 
@@ -42,11 +42,11 @@ func Missing(list []*pawlv1.Missing) (out []pawltype.Missing) {
 	return out
 }
 
-// Pages iterates over the items of all pages. If some are missing, it ends with an error.
+// Pages iterates over the items of all pages. If some may be missing, it ends with an IncompleteError.
 func Pages[T any](read func(cursor string) (pawltype.Page[T], error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
-		var incomplete error
+		var missing []pawltype.Missing
 		cursor := ""
 		for {
 			page, err := read(cursor)
@@ -59,12 +59,14 @@ func Pages[T any](read func(cursor string) (pawltype.Page[T], error)) iter.Seq2[
 					return
 				}
 			}
-			if len(page.Missing) > 0 && incomplete == nil {
-				incomplete = &pawltype.Error{Code: pawltype.ErrUnavailable, Message: fmt.Sprintf("the list is incomplete: %s", page.Missing[0])}
+			for _, m := range page.Missing { // of every page, if it is away for long
+				if !slices.ContainsFunc(missing, func(known pawltype.Missing) bool { return known.Node == m.Node && known.Shard == m.Shard }) {
+					missing = append(missing, m)
+				}
 			}
 			switch {
-			case page.NextCursor == "" && incomplete != nil:
-				yield(none, incomplete)
+			case page.NextCursor == "" && len(missing) > 0:
+				yield(none, &pawltype.IncompleteError{Missing: missing})
 				return
 			case page.NextCursor == "":
 				return
@@ -77,7 +79,7 @@ func Pages[T any](read func(cursor string) (pawltype.Page[T], error)) iter.Seq2[
 	}
 }
 
-// Figures iterates like Pages over a list of figures, which does not end with an error if some are missing.
+// Figures iterates like Pages over a list that has all items, although some of their figures may be missing: it does not end with an error.
 func Figures[T any](read func(cursor string) (pawltype.Page[T], error)) iter.Seq2[T, error] {
 	return Pages(func(cursor string) (pawltype.Page[T], error) {
 		page, err := read(cursor)

@@ -223,7 +223,7 @@ def abort_operation(caller: _rpc.Caller, id: str, reason: str) -> _rpc.Op[Operat
 def list_workers(caller: _rpc.Caller, queue: str, type: str, lost: bool | None, cursor: str) -> _rpc.Op[_rpc.Listed[WorkerInfo]]:
     """Lists workers."""
     got = yield from caller.call(_LIST_WORKERS, worker_registry_pb2.ListWorkersRequest(queue=queue, type=type, lost=lost, cursor=cursor))
-    return _rpc.Listed([_messages.read(WorkerInfo, p) for p in got.items], got.next_cursor)
+    return _rpc.Listed([_messages.read(WorkerInfo, p) for p in got.items], got.next_cursor, got.missing)
 
 
 def quiet(caller: _rpc.Caller, id: str, reason: str, span: Seconds | None) -> _rpc.Op[WorkerInfo]:

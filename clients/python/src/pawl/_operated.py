@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from pawl._convert import Seconds
+from pawl.errors import Missing
 from pawl.options import Retry
 
 
@@ -115,17 +116,6 @@ class Latency:
     p50_seconds: float
     p95_seconds: float
     p99_seconds: float
-
-
-@dataclass(frozen=True)
-class Missing:
-    """A shard or a node that did not answer in time."""
-
-    node: str
-    """Its name; "": it is a shard."""
-    shard: int
-    reason: str
-    """What it did instead, such as: did not answer in time."""
 
 
 @dataclass(frozen=True)

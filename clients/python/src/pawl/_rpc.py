@@ -21,7 +21,7 @@ from typing import Any, Callable, Generic, TypeVar, Union
 import grpc
 from google.protobuf.message import Message
 
-from pawl import errors
+from pawl import _messages, errors
 from pawl._connection import Connection
 from pawl._encrypt import Encryption
 from pawl._gather import Gatherer
@@ -127,13 +127,24 @@ class Listed(Generic[T]):
 
 
 Page = Callable[[str], Op[Listed[T]]]
-
-
-def _incomplete(missing: call_pb2.Missing) -> errors.UnavailableError:
-    """Returns the error with which an incomplete list ends."""
-    who = f"node {missing.node}" if missing.node else f"shard {missing.shard}"
-    return errors.UnavailableError(f"the list is incomplete: {who} {missing.reason}")
 """Gets the page of a list at a cursor, and the cursor of the next page, which is "" on the last page."""
+
+
+class _Missing:
+    """The shards and nodes that any page of a list lacks."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[str, int], call_pb2.Missing] = {}
+
+    def add(self, missing: Sequence[call_pb2.Missing]) -> None:
+        """Adds what a page lacks."""
+        for each in missing:
+            self._first.setdefault((each.node, each.shard), each)
+
+    def check(self) -> None:
+        """Raises IncompleteError if a page lacks something."""
+        if self._first:
+            raise errors.IncompleteError([_messages.read(errors.Missing, each) for each in self._first.values()])
 
 
 class Caller:
@@ -319,33 +330,31 @@ class Caller:
         return errors.ClientClosedError("the client was closed") if self.connection.closed else err
 
     def pages(self, page: Page[T]) -> Iterator[T]:
-        """Iterates over a list, a page at a time, in this thread. If some of it is missing, that is an error at its end."""
+        """Iterates over a list, a page at a time, in this thread. If some of it may be missing, IncompleteError ends it."""
         cursor = ""
-        missing: list[call_pb2.Missing] = []
+        missing = _Missing()
         while True:
             got = self.run(page(cursor))
             yield from got.items
-            missing += got.missing
+            missing.add(got.missing)
             cursor = got.next_cursor
             if not cursor:
                 break
-        if missing:
-            raise _incomplete(missing[0])
+        missing.check()
 
     async def apages(self, page: Page[T]) -> AsyncIterator[T]:
         """Async version of pages."""
         cursor = ""
-        missing: list[call_pb2.Missing] = []
+        missing = _Missing()
         while True:
             got = await self.arun(page(cursor))
             for item in got.items:
                 yield item
-            missing += got.missing
+            missing.add(got.missing)
             cursor = got.next_cursor
             if not cursor:
                 break
-        if missing:
-            raise _incomplete(missing[0])
+        missing.check()
 
     def close(self) -> None:
         """Ends all calls, and all pauses between retries, with ClientClosedError."""

@@ -23,7 +23,6 @@ from pawl._operated import (
     Filter,
     KeyRules,
     Latency,
-    Missing,
     Operation,
     OperationSpec,
     Operator,
@@ -39,6 +38,7 @@ from pawl._operated import (
     Stats,
     WorkerInfo,
 )
+from pawl.errors import Missing
 from pawl.models import TaskInfo
 
 __all__ = [
@@ -86,7 +86,7 @@ class Queues(_Calls):
     """The calls about queues."""
 
     def list(self, pattern: str = "") -> Iterator[Queue]:
-        """Iterates over the queues by name. In the pattern, * matches any characters."""
+        """Iterates over all queues by name; missing of each says what its numbers lack. In the pattern, * matches any characters."""
         return self._caller.pages(lambda cursor: _operate.list_queues(self._caller, pattern, cursor))
 
     def alist(self, pattern: str = "") -> AsyncIterator[Queue]:
@@ -331,7 +331,8 @@ class Workers(_Calls):
     """The calls about workers."""
 
     def list(self, *, queue: str = "", type: str = "", lost: bool | None = None) -> Iterator[WorkerInfo]:
-        """Iterates over the workers. queue, type: only workers that take its tasks; lost: only lost workers, or only others."""
+        """Iterates over the workers. queue, type: only workers that take its tasks; lost: only lost workers, or only others. If nodes
+        don't answer, IncompleteError ends it."""
         return self._caller.pages(lambda cursor: _operate.list_workers(self._caller, queue, type, lost, cursor))
 
     def alist(self, *, queue: str = "", type: str = "", lost: bool | None = None) -> AsyncIterator[WorkerInfo]:

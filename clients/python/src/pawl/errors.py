@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Callable
 
 import grpc
@@ -111,6 +112,28 @@ class UnavailableError(PawlError, ConnectionError):
     """There was no response, even after the client retried the call. The call may or may not have taken effect."""
 
     code = "unavailable"
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A shard or a node that did not answer in time."""
+
+    node: str
+    """Its name; "": it is a shard."""
+    shard: int
+    reason: str
+    """What it did instead, such as: did not answer in time."""
+
+
+class IncompleteError(UnavailableError):
+    """Ends an iterator over a list, after all items that it has, if some of them may be missing."""
+
+    def __init__(self, missing: Sequence[Missing]) -> None:
+        first, more = missing[0], len(missing) - 1
+        who = f"node {first.node}" if first.node else f"shard {first.shard}"
+        super().__init__(f"the list is incomplete: {who} {first.reason}" + (f", and {more} more" if more else ""))
+        self.missing = missing
+        """The shards and nodes that did not answer in time."""
 
 
 class InternalError(PawlError):

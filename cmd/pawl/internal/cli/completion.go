@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"slices"
 	"strings"
@@ -75,7 +76,7 @@ var fromServer = map[string]names{
 
 // typesOf returns the types that workers take, and those of the newest tasks.
 func typesOf(ctx context.Context, a admin.Client, _ string) (out []string, err error) {
-	for w, err := range a.Workers().List(ctx, admin.WorkerFilter{}) {
+	for w, err := range Known(a.Workers().List(ctx, admin.WorkerFilter{})) {
 		if err != nil {
 			return nil, err
 		}
@@ -92,7 +93,7 @@ func typesOf(ctx context.Context, a admin.Client, _ string) (out []string, err e
 }
 
 func collect[T any](list iter.Seq2[T, error], name func(T) string) (out []string, err error) {
-	for item, err := range list {
+	for item, err := range Known(list) {
 		if err != nil {
 			return nil, err
 		}
@@ -101,6 +102,17 @@ func collect[T any](list iter.Seq2[T, error], name func(T) string) (out []string
 		}
 	}
 	return out, nil
+}
+
+// Known iterates over the items that a list has, also if others may be missing.
+func Known[T any](list iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for item, err := range list {
+			if _, incomplete := errors.AsType[*pawltype.IncompleteError](err); incomplete || !yield(item, err) {
+				return
+			}
+		}
+	}
 }
 
 // words are the values of flags that take a fixed set of words.
