@@ -2,11 +2,11 @@ package gateway
 
 import (
 	"context"
+	"sync/atomic"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -23,15 +23,15 @@ func (g *operatorService) CloseBreaker(ctx context.Context, r *pawlv1.CloseBreak
 	if err := task.CheckName("type", r.GetType(), g.limits); err != nil {
 		return nil, err
 	}
-	closed := 0
-	if err := fanout.EachPart(q, func(shard uint32) error {
+	var closed atomic.Int64
+	if err := g.EachPart(ctx, q, func(ctx context.Context, shard uint32) error {
 		out, err := broker.CloseBreakers.Call(ctx, g.verbs, broker.BreakersOf{OnQueue: callinfo.OnQueue(ctx, shard, q.Name), Type: r.GetType(), Authored: broker.Authored{By: by}})
-		closed += out.Closed
+		closed.Add(int64(out.Closed))
 		return err
 	}); err != nil {
 		return nil, err
 	}
-	g.log.Info("breaker closed by hand", "queue", q.Name, "type", r.GetType(), "closed", closed, "by", by)
+	g.log.Info("breaker closed by hand", "queue", q.Name, "type", r.GetType(), "closed", closed.Load(), "by", by)
 	p, err := g.Describe(ctx, q)
 	return &pawlv1.CloseBreakerResponse{Queue: p}, err
 }

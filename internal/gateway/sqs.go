@@ -149,7 +149,7 @@ func (g *sqsCore) DropQueue(ctx context.Context, q queues.Queue) error {
 		return err
 	}
 	for _, state := range []task.State{task.Dead, task.Poisoned} {
-		if err := fanout.EachPart(q, func(shard uint32) error {
+		if err := g.parts.EachPart(ctx, q, func(ctx context.Context, shard uint32) error {
 			_, err := broker.DiscardDead.Call(ctx, g.verbs, broker.OnDead{OnShard: callinfo.OnShard(ctx, shard), Selection: broker.Selection{Queue: q.Name, State: state, By: by}})
 			return err
 		}); err != nil {
@@ -175,12 +175,7 @@ func (g *sqsCore) purge(ctx context.Context, by task.Author, q queues.Queue) err
 	if _, err := g.parts.Purge(ctx, by, q); err != nil {
 		return err
 	}
-	for _, shard := range q.Shards() {
-		if err := g.cancelClaimed(ctx, by, shard, q.Name); err != nil {
-			return err
-		}
-	}
-	return nil
+	return g.parts.EachPart(ctx, q, func(ctx context.Context, shard uint32) error { return g.cancelClaimed(ctx, by, shard, q.Name) })
 }
 
 // cancelClaimed cancels the tasks of a queue that are claimed in a shard now.

@@ -41,6 +41,11 @@ func (m Missing) String() string {
 	return fmt.Sprintf("shard %d", m.Shard)
 }
 
+// Explained is who is missing, and why.
+func (m Missing) Explained() string {
+	return m.String() + ": " + strings.TrimPrefix(m.Why, m.String()+": ")
+}
+
 // JoinMissing returns who is missing in at least one of several results, each once: first the nodes by name, then the shards by number.
 func JoinMissing(lists ...[]Missing) []Missing {
 	all := slices.Concat(lists...)
@@ -67,8 +72,7 @@ func (p Partial[T]) CheckAny(n int) error {
 	if p.err != nil {
 		return p.err
 	}
-	first := p.Missing[0]
-	return task.Unavailable(retryMissing, "%s: %s", first, strings.TrimPrefix(first.Why, first.String()+": "))
+	return task.Unavailable(retryMissing, "%s", p.Missing[0].Explained())
 }
 
 // retryMissing is when a caller whom nobody answered may retry.
@@ -95,8 +99,26 @@ func (l *Lack) lack(missing []Missing) { l.Missing = missing }
 
 // AskShards asks shards in parallel. The value of its result has an answer for each, the zero value for those that are missing. It fails if ctx
 // ends, and with a refusal, since what one shard refuses for the request's sake, all do.
-func AskShards[R any](ctx context.Context, shards []uint32, ask func(ctx context.Context, i int) (R, error)) (out Partial[[]R], err error) {
+func AskShards[R any](ctx context.Context, shards []uint32, ask func(ctx context.Context, i int) (R, error)) (Partial[[]R], error) {
 	answers, errs := parallel.Ask(ctx, PartTime, len(shards), ask)
+	return joinShards(ctx, shards, answers, errs)
+}
+
+// RunOnShards runs what may take long on shards, in parallel. Each is probed first: one that does not answer that in time is missing, and the
+// others have until ctx ends. It fails as AskShards does.
+func RunOnShards(ctx context.Context, shards []uint32, probe, run func(ctx context.Context, i int) error) (Partial[[]struct{}], error) {
+	errs := parallel.Each(len(shards), func(i int) error {
+		soon, cancel := context.WithTimeout(ctx, PartTime)
+		defer cancel()
+		if err := probe(soon, i); err != nil {
+			return err
+		}
+		return run(ctx, i)
+	})
+	return joinShards(ctx, shards, make([]struct{}, len(shards)), errs)
+}
+
+func joinShards[R any](ctx context.Context, shards []uint32, answers []R, errs []error) (out Partial[[]R], err error) {
 	if err := ctx.Err(); err != nil {
 		return out, err
 	}

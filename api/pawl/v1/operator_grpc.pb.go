@@ -72,6 +72,7 @@ type OperatorServiceClient interface {
 	// GroupDead counts dead letters by type and normalized message.
 	GroupDead(ctx context.Context, in *GroupDeadRequest, opts ...grpc.CallOption) (*GroupDeadResponse, error)
 	// ReplayDead puts dead or poisoned tasks back into their queue. They keep their id, key and attempt log.
+	// Errors: unavailable if shards of the queue do not answer; it names them, and is done in the others. The same holds for DiscardDead and PurgeQueue.
 	ReplayDead(ctx context.Context, in *ReplayDeadRequest, opts ...grpc.CallOption) (*ReplayDeadResponse, error)
 	DiscardDead(ctx context.Context, in *DiscardDeadRequest, opts ...grpc.CallOption) (*DiscardDeadResponse, error)
 	// ListArchive returns a page of the dead-letter archive, newest first.
@@ -337,6 +338,7 @@ type OperatorServiceServer interface {
 	// GroupDead counts dead letters by type and normalized message.
 	GroupDead(context.Context, *GroupDeadRequest) (*GroupDeadResponse, error)
 	// ReplayDead puts dead or poisoned tasks back into their queue. They keep their id, key and attempt log.
+	// Errors: unavailable if shards of the queue do not answer; it names them, and is done in the others. The same holds for DiscardDead and PurgeQueue.
 	ReplayDead(context.Context, *ReplayDeadRequest) (*ReplayDeadResponse, error)
 	DiscardDead(context.Context, *DiscardDeadRequest) (*DiscardDeadResponse, error)
 	// ListArchive returns a page of the dead-letter archive, newest first.

@@ -3,8 +3,11 @@ package fanout
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
@@ -89,11 +92,16 @@ func (g Queues) Whole(ctx context.Context, q queues.Queue) (broker.QueueInfo, er
 
 // Purge discards the waiting tasks in all parts of a queue.
 func (g Queues) Purge(ctx context.Context, by task.Author, q queues.Queue) (discarded int64, err error) {
-	err = EachPart(q, func(shard uint32) error {
+	var sum atomic.Int64
+	parts, err := g.runOn(ctx, q, q.Shards(), func(ctx context.Context, shard uint32) error {
 		out, err := broker.PurgeQueue.Call(ctx, g.Verbs, broker.QueueCommand{OnQueue: callinfo.OnQueue(ctx, shard, q.Name), Authored: broker.Authored{By: by}})
-		discarded += out.Done
+		sum.Add(out.Done)
 		return err
 	})
+	discarded = sum.Load()
+	if err == nil {
+		err = unfinished(q, parts, len(q.Shards()), fmt.Sprintf(" (%d tasks)", discarded))
+	}
 	return discarded, err
 }
 
@@ -113,27 +121,39 @@ func (g Queues) DeadGroups(ctx context.Context, shards []uint32, queue string, s
 	return verb.Partial[[]broker.Group]{Value: broker.MergeGroups(all...), Missing: found.Missing}, cut, err
 }
 
-// Bulk runs a call on selected dead letters, part by part.
+// Bulk runs a call on selected dead letters in the parts of a queue that may have some.
 func (g Queues) Bulk(ctx context.Context, q queues.Queue, s broker.Selection, v *verb.Verb[broker.OnDead, broker.BulkDone]) (matched, done int64, err error) {
-	shards := q.Shards()
+	in := func(shard uint32, of []task.ID) []task.ID {
+		return slices.DeleteFunc(slices.Clone(of), func(id task.ID) bool { return q.Spread() && id.Shard() != shard })
+	}
+	shards := slices.DeleteFunc(q.Shards(), func(shard uint32) bool { return s.IDs != nil && len(in(shard, s.IDs)) == 0 })
 	if s.Rate > 0 { // when due, the parts run in parallel
 		s.Rate /= float64(len(shards))
 	}
-	for _, shard := range shards {
+	var mu sync.Mutex   // of matched and done
+	var turn sync.Mutex // with a maximum, each part may take what the others have left
+	parts, err := g.runOn(ctx, q, shards, func(ctx context.Context, shard uint32) error {
 		part := s
 		if s.IDs != nil {
-			part.IDs = slices.DeleteFunc(slices.Clone(s.IDs), func(id task.ID) bool { return q.Spread() && id.Shard() != shard })
+			part.IDs = in(shard, s.IDs)
 		}
 		if s.Max > 0 {
-			part.Max = s.Max - matched
+			turn.Lock()
+			defer turn.Unlock()
+			if part.Max = s.Max - matched; part.Max <= 0 {
+				return nil
+			}
 		}
 		out, err := v.Call(ctx, g.Verbs, broker.OnDead{OnShard: callinfo.OnShard(ctx, shard), Selection: part})
+		mu.Lock()
+		defer mu.Unlock()
 		matched, done = matched+out.Matched, done+out.Done
-		if err != nil || s.Max > 0 && matched >= s.Max {
-			return matched, done, err
-		}
+		return err
+	})
+	if err == nil && (s.Max == 0 || matched < s.Max) {
+		err = unfinished(q, parts, len(shards), fmt.Sprintf(" (%d of %d tasks)", done, matched))
 	}
-	return matched, done, nil
+	return matched, done, err
 }
 
 // Queues asks the shards that have parts of queues, and adds up what they answer.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,89 +43,170 @@ func (c fakeCluster) Queue(_ context.Context, _, name string) (queues.Queue, boo
 	return q, ok, c.err
 }
 
-// A part that no task has come to counts as empty; another error ends the call, with what was done before.
-func TestPurge(t *testing.T) {
-	for _, c := range []struct {
-		errs map[uint32]error
-		done int64
-		did  string
-		want error
-	}{
-		{nil, 111, "[1 2 3]", nil}, {map[uint32]error{2: task.NotFound("queue", "spread")}, 101, "[1 2 3]", nil}, {map[uint32]error{2: errAway}, 1, "[1 2]", errAway},
-	} {
-		var did []uint32
-		a := verbtest.Answers{}
-		verbtest.On(a, broker.PurgeQueue, func(_ context.Context, q *broker.QueueCommand) (broker.BulkDone, error) {
-			did = append(did, q.Shard)
-			if err := c.errs[q.Shard]; err != nil || q.By.Name != "lena" || q.Queue != "spread" {
-				return broker.BulkDone{}, err
-			}
-			return broker.BulkDone{Done: []int64{0, 1, 10, 100}[q.Shard]}, nil
-		})
-		done, err := Queues{Verbs: a}.Purge(bg, task.Author{Name: "lena"}, spread)
-		if done != c.done || !errors.Is(err, c.want) || fmt.Sprint(did) != c.did {
-			t.Errorf("with %v: %d discarded in %v, %v", c.errs, done, did, err)
+// parts has the parts of a queue answer the probe: those of down fail, and those of hung do not answer.
+func parts(hung, down uint32) verbtest.Answers {
+	a := verbtest.Answers{}
+	verbtest.On(a, broker.DescribeQueue, func(ctx context.Context, q *broker.OnQueue) (broker.QueueDescribed, error) {
+		switch q.Shard {
+		case hung:
+			<-ctx.Done()
+			return broker.QueueDescribed{}, ctx.Err()
+		case down:
+			return broker.QueueDescribed{}, errAway
 		}
+		return broker.QueueDescribed{}, task.NotFound("queue", q.Queue) // no task has come to it yet
+	})
+	return a
+}
+
+// A call on all parts of a queue is done in each that answers, within a short time though one hangs before them, and its error names the others.
+func TestParts(t *testing.T) {
+	for _, c := range []struct {
+		hung, down, fails uint32
+		did               string
+		discarded         int64
+		want              string
+	}{
+		{0, 0, 0, "[1 2 3]", 111, ""},
+		{1, 0, 0, "[2 3]", 110, `queue "spread": the call is done in 2 of its 3 shards%s, and may be repeated for the rest: shard 1: did not answer in time`},
+		{0, 3, 2, "[1 2]", 11, `queue "spread": the call is done in 1 of its 3 shards%s, and may be repeated for the rest: shard 2: failed with an internal error; shard 3: away`},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			var did []uint32
+			do := func(ctx context.Context, shard uint32) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if did = append(did, shard); shard == c.fails {
+					return errors.New("broken")
+				}
+				return ctx.Err()
+			}
+			a := parts(c.hung, c.down)
+			verbtest.On(a, broker.PurgeQueue, func(ctx context.Context, q *broker.QueueCommand) (out broker.BulkDone, err error) {
+				time.Sleep(time.Minute) // it may take its time
+				if q.By.Name == "lena" && q.Queue == "spread" {
+					out.Done = []int64{0, 1, 10, 100}[q.Shard]
+				}
+				return out, do(ctx, q.Shard)
+			})
+			g := Queues{Verbs: a}
+			for what, run := range map[string]func() error{
+				"": func() error { return g.EachPart(bg, spread, do) },
+				fmt.Sprintf(" (%d tasks)", c.discarded): func() error {
+					n, err := g.Purge(bg, task.Author{Name: "lena"}, spread)
+					if n != c.discarded {
+						t.Errorf("%d tasks are discarded, want %d", n, c.discarded)
+					}
+					return err
+				},
+			} {
+				did = nil
+				began := time.Now()
+				err := run()
+				if took := time.Since(began); took > verb.PartTime+time.Minute {
+					t.Errorf("it takes %s", took)
+				}
+				slices.Sort(did)
+				if want := strings.ReplaceAll(c.want, "%s", what); fmt.Sprint(did) != c.did || (err != nil) != (want != "") || err != nil && (err.Error() != want || !errors.Is(err, task.ErrUnavailable)) {
+					t.Errorf("shard %d hangs, %d is down: done in %v with %v\nwant %s", c.hung, c.down, did, err, want)
+				}
+			}
+		})
 	}
 }
 
-// A bulk call asks one part after the other for what is left, each for its own ids. A part that has none of them is not asked for all.
+// Without any part, a call returns the error of one. A refusal is that of the call.
+func TestNoPart(t *testing.T) {
+	never := func(context.Context, uint32) error { t.Error("a part that is down is asked"); return nil }
+	if err := (Queues{Verbs: parts(0, 2)}).EachPart(bg, single, never); !errors.Is(err, errAway) {
+		t.Errorf("the only part is away: %v", err)
+	}
+	refuse := func(_ context.Context, shard uint32) error {
+		if shard == 2 {
+			return task.Invalid("type", "is odd")
+		}
+		return nil
+	}
+	if err := (Queues{Verbs: parts(0, 0)}).EachPart(bg, spread, refuse); !errors.Is(err, task.ErrInvalidArgument) {
+		t.Errorf("a refusal is %v", err)
+	}
+}
+
+// A bulk call asks the parts at the same time, each for its own ids: those that have none of them are not asked. With a maximum, each may take
+// what the others have left, and a part that does not answer is not missed once that is reached.
 func TestBulk(t *testing.T) {
 	ids := []task.ID{task.NewID(1, 1, 1), task.NewID(3, 1, 1), task.NewID(3, 1, 2)}
 	for _, c := range []struct {
 		what          string
 		q             queues.Queue
 		s             broker.Selection
-		errs          map[uint32]error
+		hung, down    uint32
 		matched, done int64
 		asked         string
 		want          error
 	}{
-		{"all", spread, broker.Selection{}, nil, 9, 6, "1: all 0, 2: all 0, 3: all 0", nil},
-		{"a few", spread, broker.Selection{Max: 7}, nil, 7, 5, "1: all 7, 2: all 4, 3: all 1", nil},
-		{"as many as the first parts have", spread, broker.Selection{Max: 6}, nil, 6, 4, "1: all 6, 2: all 3", nil},
-		{"one", spread, broker.Selection{Max: 1}, nil, 1, 1, "1: all 1", nil},
-		{"by id", spread, broker.Selection{IDs: ids}, nil, 3, 3, "1: 1 ids 0, 2: 0 ids 0, 3: 2 ids 0", nil},
-		{"by id, in one shard", single, broker.Selection{IDs: ids}, nil, 3, 3, "2: 3 ids 0", nil},
-		{"a part fails", spread, broker.Selection{}, map[uint32]error{2: errAway}, 6, 4, "1: all 0, 2: all 0", errAway},
+		{"all", spread, broker.Selection{}, 0, 0, 9, 6, "1: all, 2: all, 3: all", nil},
+		{"all but one", spread, broker.Selection{}, 1, 0, 6, 4, "2: all, 3: all", task.ErrUnavailable},
+		{"as many as there are", spread, broker.Selection{Max: 9}, 0, 0, 9, 6, "1: all, 2: all, 3: all", nil},
+		{"as many as two parts have", spread, broker.Selection{Max: 6}, 0, 1, 6, 4, "2: all, 3: all", nil},
+		{"one more", spread, broker.Selection{Max: 7}, 1, 0, 6, 4, "2: all, 3: all", task.ErrUnavailable},
+		{"by id", spread, broker.Selection{IDs: ids}, 0, 2, 3, 3, "1: 1 ids, 3: 2 ids", nil},
+		{"by id, in one shard", single, broker.Selection{IDs: ids}, 0, 0, 3, 3, "2: 3 ids", nil},
+		{"by id, in no part", spread, broker.Selection{IDs: []task.ID{task.NewID(4, 1, 1)}}, 1, 2, 0, 0, "", nil},
 	} {
-		var asked []string
-		a := verbtest.Answers{}
-		verbtest.On(a, broker.ReplayDead, func(_ context.Context, sent *broker.OnDead) (out broker.BulkDone, err error) {
-			q := &broker.OnDead{} // as another node receives it
-			if data, err := verb.Encode(sent); err != nil || verb.Decode(data, q) != nil {
-				t.Fatal(err)
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			var asked []string
+			a := parts(c.hung, c.down)
+			verbtest.On(a, broker.ReplayDead, func(_ context.Context, sent *broker.OnDead) (out broker.BulkDone, err error) {
+				q := &broker.OnDead{} // as another node receives it
+				if data, err := verb.Encode(sent); err != nil || verb.Decode(data, q) != nil {
+					t.Fatal(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				which, n := "all", int64(3)
+				if q.Selection.IDs != nil {
+					n = int64(len(q.Selection.IDs))
+					which = fmt.Sprint(n, " ids")
+				}
+				asked = append(asked, fmt.Sprintf("%d: %s", q.Shard, which))
+				if out.Matched = n; q.Selection.Max > 0 {
+					out.Matched = min(n, q.Selection.Max)
+				}
+				if out.Done = out.Matched; out.Matched == 3 && which == "all" {
+					out.Done = 2
+				}
+				return out, nil
+			})
+			matched, done, err := Queues{Verbs: a}.Bulk(bg, c.q, c.s, broker.ReplayDead)
+			slices.Sort(asked)
+			if matched != c.matched || done != c.done || !errors.Is(err, c.want) || strings.Join(asked, ", ") != c.asked {
+				t.Errorf("%s: %d matched, %d done, %v; asked %s; want %d, %d, %v, %s", c.what, matched, done, err, strings.Join(asked, ", "), c.matched, c.done, c.want, c.asked)
 			}
-			which, n := "all", int64(3)
-			if q.Selection.IDs != nil {
-				n = int64(len(q.Selection.IDs))
-				which = fmt.Sprint(n, " ids")
+			if said := fmt.Sprintf(" (%d of %d tasks)", c.done, c.matched); err != nil && !strings.Contains(err.Error(), said) {
+				t.Errorf("%s: %v, want%s", c.what, err, said)
 			}
-			asked = append(asked, fmt.Sprintf("%d: %s %d", q.Shard, which, q.Selection.Max))
-			out.Matched = n
-			if q.Selection.Max > 0 {
-				out.Matched = min(n, q.Selection.Max)
-			}
-			if out.Done = out.Matched; out.Matched == 3 && which == "all" {
-				out.Done = 2
-			}
-			return out, c.errs[q.Shard]
 		})
-		matched, done, err := Queues{Verbs: a}.Bulk(bg, c.q, c.s, broker.ReplayDead)
-		if matched != c.matched || done != c.done || !errors.Is(err, c.want) || strings.Join(asked, ", ") != c.asked {
-			t.Errorf("%s: %d matched, %d done, %v; asked %s; want %d, %d, %v, %s", c.what, matched, done, err, strings.Join(asked, ", "), c.matched, c.done, c.want, c.asked)
-		}
 	}
-	for rate, want := range map[float64]float64{0: 0, 6: 2} {
-		a := verbtest.Answers{}
+	for n, c := range []struct {
+		s    broker.Selection
+		most int64
+		rate float64
+	}{
+		{broker.Selection{Max: 1}, 1, 0}, {broker.Selection{Rate: 6}, 0, 2}, {broker.Selection{Rate: 6, IDs: ids}, 0, 3},
+	} {
+		var calls atomic.Int64
+		a := parts(0, 0)
 		verbtest.On(a, broker.ReplayDead, func(_ context.Context, q *broker.OnDead) (broker.BulkDone, error) {
-			if q.Selection.Rate != want {
-				t.Errorf("of %v a second, a part of three has %v, want %v", rate, q.Selection.Rate, want)
+			if calls.Add(1); q.Selection.Rate != c.rate || q.Selection.Max != c.most {
+				t.Errorf("%d: a part has the rate %v and the maximum %d", n, q.Selection.Rate, q.Selection.Max)
 			}
-			return broker.BulkDone{}, nil
+			return broker.BulkDone{Matched: c.most}, nil
 		})
-		if _, _, err := (Queues{Verbs: a}).Bulk(bg, spread, broker.Selection{Rate: rate}, broker.ReplayDead); err != nil {
-			t.Error(err)
+		if _, _, err := (Queues{Verbs: a}).Bulk(bg, spread, c.s, broker.ReplayDead); err != nil || c.most > 0 && calls.Load() != 1 {
+			t.Errorf("%d: %d calls, %v", n, calls.Load(), err)
 		}
 	}
 }
@@ -360,9 +443,5 @@ func TestKnown(t *testing.T) {
 	}
 	if _, err := (Queues{Cluster: fakeCluster{err: errAway}, Limits: task.DefaultLimits()}).Known(bg, "none"); !errors.Is(err, errAway) {
 		t.Errorf("a queue that can't be looked up: %v", err)
-	}
-	var did []uint32
-	if err := EachPart(spread, func(shard uint32) error { did = append(did, shard); return nil }); err != nil || !slices.Equal(did, []uint32{1, 2, 3}) {
-		t.Errorf("the parts are %v, %v", did, err)
 	}
 }
