@@ -456,7 +456,7 @@ func (l *loop) apply(e *pb.Entry) error {
 			body = nil
 		}
 	}
-	own := l.round != nil && len(e.GetData()) > 0 && l.round.header == h
+	own := l.round != nil && l.round.header == h // which is empty if the entry has none
 	if err := l.applyBody(pos, body, own && holds); err != nil {
 		return err
 	}

@@ -149,7 +149,7 @@ func (cs *changes) start() error {
 func (cs *changes) settle(e *pb.Entry) {
 	c := cs.current
 	switch {
-	case c == nil || c.index == 0:
+	case c == nil:
 	case c.joint: // Raft proposes to leave it automatically
 		if len(cs.l.members.VotersOutgoing) == 0 {
 			cs.end(nil)

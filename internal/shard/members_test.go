@@ -5,14 +5,17 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/pawlq/pawl/internal/store"
@@ -134,6 +137,8 @@ func TestGrowAndMove(t *testing.T) {
 		some := new(sometimes)
 		w := newGroup(t, 1, 4, 1, some)
 		w.keepBytes = 4 << 10
+		lines := new(logLines)
+		w.log = slog.New(slog.NewTextHandler(lines, nil))
 		c := w.clients(1)[0]
 		for range 300 {
 			w.countOnce(c)
@@ -167,6 +172,9 @@ func TestGrowAndMove(t *testing.T) {
 		w.compareHashes()
 		w.endAll()
 		some.want(t, "snapshot installed")
+		if n := len(lines.about("is now a voter")); n != 3 {
+			t.Errorf("the log has %d new voters, want 3: 2 and 3, then 4", n)
+		}
 	})
 }
 
@@ -206,6 +214,73 @@ func TestFounderThatIsNoLongerAlone(t *testing.T) {
 		})
 	}
 	some.want(t, "led by others", "power loss in a write", "power loss at rest")
+}
+
+// A leader that is removed no longer leads once the change is answered, and another replica takes over.
+func TestRemovedLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newGroup(t, 1, 3, 3, new(sometimes))
+		c := w.clients(1)[0]
+		w.countOnce(c)
+		old := w.leader()
+		if err := old.shard.Change(t.Context(), nil, Change{old.id, Gone}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if _, leads := old.shard.Now(); leads {
+			t.Error("a replica that is no longer a member still leads")
+			w.endAll()
+			return
+		}
+		w.countOnce(c)
+		old.node.end(true)
+		w.countOnce(c)
+		w.settle([]*client{c})
+		w.compareHashes()
+		w.endAll()
+	})
+}
+
+// What is sent to a replica that does not answer is bounded in bytes, also if each message has one large entry.
+func TestBytesInFlight(t *testing.T) {
+	cfg := Config{Replica: 1}
+	cfg.setDefaults()
+	log := raft.NewMemoryStorage()
+	start := metadata(store.Position{Index: 1, Term: 1}, &pb.ConfState{Voters: []uint64{1}, Learners: []uint64{2}})
+	if err := log.ApplySnapshot(&pb.Snapshot{Metadata: start}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := raft.NewRawNode(cfg.raftConfig(log, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	large, sent := make([]byte, cfg.Limits.CallBytes), 0
+	turn := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r.HasReady() {
+			rd := r.Ready()
+			if err := log.Append(rd.Entries); err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range rd.Messages {
+				for _, e := range m.GetEntries() {
+					sent += len(e.GetData())
+				}
+			}
+			r.Advance(rd)
+		}
+	}
+	turn(r.Campaign())
+	turn(r.Step(&pb.Message{Type: pb.MsgAppResp.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(r.BasicStatus().HardState.GetTerm()), Index: new(uint64(2))}))
+	for range 2 * maxInflight * maxMessage / len(large) {
+		turn(r.Propose(large))
+	}
+	if most := maxInflight*maxMessage + len(large); sent < len(large) || sent > most {
+		t.Errorf("%d bytes are in flight, want some and at most %d", sent, most)
+	}
 }
 
 // A snapshot that arrives while the replica's state is read is installed when the read has ended, and until then the read sees the old state.
@@ -657,6 +732,64 @@ func TestUnneededMembershipChanges(t *testing.T) {
 			t.Errorf("a change at entry %d ended with %v, want %v", index, err, want)
 		}
 	}
+}
+
+// A change of membership that can't be read ends the replica, and changes nothing.
+func TestUnreadableMembershipChange(t *testing.T) {
+	b := startBench(t, fixture{})
+	b.onLoop(func(l *loop) {
+		if err := l.changeConf(&pb.Entry{Index: new(uint64(7)), Data: []byte("what is this")}); err == nil || !strings.HasPrefix(err.Error(), "entry 7: change of membership: ") {
+			t.Errorf("the change returned %v", err)
+		}
+	})
+	if st := b.status(); !slices.Equal(st.Voters, []uint64{1}) {
+		t.Errorf("the voters are %v, want 1 alone", st.Voters)
+	}
+	b.close()
+}
+
+// While a change is in progress another one is refused, and the first one's caller still gets its answer.
+func TestOneChangeAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := startBench(t, fixture{})
+		if err := b.Change(t.Context(), nil, Change{2, Voter}); err != nil { // it never starts, so nothing is committed from now on
+			t.Fatal(err)
+		}
+		first := make(chan error, 1)
+		go func() {
+			_, err := b.StartHash(t.Context(), Range{})
+			first <- err
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := b.Change(ctx, nil, Change{2, Gone}); err != ErrChangeRefused {
+			t.Errorf("a change during another one returned %v, want ErrChangeRefused", err)
+		}
+		if time.Sleep(time.Minute); len(first) == 0 {
+			t.Error("the first change has no answer after the end of the term")
+		} else if err := <-first; err != ErrUnknown {
+			t.Errorf("the first change ended with %v, want ErrUnknown", err)
+		}
+		b.close()
+	})
+}
+
+// A change that waits for a round starts when that is done, without waiting for a tick.
+func TestChangeStartsAfterARound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &change{done: make(chan error, 1)}
+		b := startBench(t, fixture{beforeSeal: func(b *bench, _ *store.Tx) { b.loop.changes.current = c }})
+		time.Sleep(time.Second)
+		began := time.Now()
+		if _, err := b.set("k", "v"); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-c.done; err != nil || time.Since(began) > 0 {
+			t.Errorf("the change ended after %v with %v, want no time and no error", time.Since(began), err)
+		}
+		b.close()
+	})
 }
 
 // A hash of a range says where the next one begins, and the ranges have all rows. A hash entry keeps its range, and a shorter one is refused.

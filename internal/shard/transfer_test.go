@@ -181,6 +181,31 @@ func TestHowTransfersEnd(t *testing.T) {
 	})
 }
 
+// Transfer returns as soon as the leader that hands over hears of the new one, not with its next tick.
+func TestTransferEndsWithTheNewLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := calmGroup(t)
+		l := w.leader()
+		time.Sleep(time.Second)
+		to := w.nodes[l.num%3].id
+		heard := make(chan time.Time, 1)
+		go func() {
+			for leader := l.id; leader != to; leader, _ = l.shard.Leader() {
+				time.Sleep(time.Millisecond)
+			}
+			heard <- time.Now()
+		}()
+		if err := l.shard.Transfer(t.Context(), to, "test"); err != nil {
+			t.Error(err)
+		}
+		ended := time.Now()
+		if late := ended.Sub(<-heard); late > time.Millisecond {
+			t.Errorf("Transfer returned %v after the replica knew the new leader", late)
+		}
+		w.endAll()
+	})
+}
+
 // While leadership is being transferred for another reason, this replica's disk is not blamed for it.
 func TestSlowDiskWaitsForATransfer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
