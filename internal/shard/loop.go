@@ -181,7 +181,9 @@ func (l *loop) run() error {
 	err := l.serve()
 	l.leader.Store(&leadership{term: l.term})
 	l.stepDown(ErrStopped)
-	l.endRequests(ErrStopped)
+	if l.transfers.current != nil { // the loop that follows will not complete it
+		l.transfers.end(ErrStopped)
+	}
 	if !errors.Is(err, errInstall) {
 		l.fail(err) // before waiting for the flush, which may hang with the failed disk
 	}

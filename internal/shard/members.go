@@ -186,14 +186,6 @@ func (cs *changes) abandon(cause error) {
 	cs.end(cause)
 }
 
-// endRequests answers callers whose request this loop will no longer complete.
-func (l *loop) endRequests(cause error) {
-	if l.transfers.current != nil {
-		l.transfers.end(cause)
-	}
-	l.changes.abandon(cause)
-}
-
 // Unreachable reports that messages to a replica don't get through, so that the leader sends it no more than one at a time
 // until they do. It doesn't block.
 func (s *Shard) Unreachable(replica uint64) {

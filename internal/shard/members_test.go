@@ -578,6 +578,29 @@ func TestPeek(t *testing.T) {
 	})
 }
 
+// What a lone replica shows is never old. What a leader shows may be as old as an election timeout, since another one may lead.
+func TestAgeOfALeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := startBench(t, fixture{})
+		w, _ := calmGroup(t)
+		leader := w.leader()
+		if _, err := b.set("k", "v"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		for _, c := range []struct {
+			*Shard
+			want time.Duration
+		}{{b.Shard, 0}, {leader.shard, time.Second}} {
+			if _, _, age, err := Peek(t.Context(), c.Shard, func(store.Reader) (int, error) { return 0, nil }); err != nil || age != c.want {
+				t.Errorf("the age is %v, %v, want %v", age, err, c.want)
+			}
+		}
+		b.close()
+		w.endAll()
+	})
+}
+
 // A caller may leave while the loop is busy. The view that it did not wait for is closed.
 func TestPeekIsLeft(t *testing.T) {
 	b := startBench(t, fixture{})

@@ -206,6 +206,21 @@ func TestTransferEndsWithTheNewLeader(t *testing.T) {
 	})
 }
 
+// A transfer ends with its loop, even if another loop follows.
+func TestTransferEndsWithItsLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := startBench(t, fixture{})
+		done := make(chan error, 1)
+		b.onLoop(func(l *loop) { l.transfers.current = &transfer{to: 2, done: []chan error{done}} })
+		if b.close(); len(done) == 0 {
+			t.Fatal("the transfer has not ended")
+		}
+		if err := <-done; err != ErrStopped {
+			t.Errorf("the transfer ended with %v, want ErrStopped", err)
+		}
+	})
+}
+
 // While leadership is being transferred for another reason, this replica's disk is not blamed for it.
 func TestSlowDiskWaitsForATransfer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
