@@ -163,6 +163,33 @@ func TestRecoverRefuses(t *testing.T) {
 	stop()
 }
 
+// The state of a founder that is lost is made again from its log, if that is complete. Check says so before, and refuses a state that nobody can make.
+func TestCheckOfALostState(t *testing.T) {
+	b := startBench(t, fixture{})
+	if _, err := b.set("k", "v"); err != nil {
+		t.Fatal(err)
+	}
+	mem := b.stopped()
+	if err := mem.RemoveAll("/d/state"); err != nil {
+		t.Fatal(err)
+	}
+	log, state, stop := atRest(t, mem)
+	if err := Check(Config{ID: 1, Ran: true, Log: log}); !errors.Is(err, raftlog.ErrStateBehind) {
+		t.Errorf("Check of a replica that is no founder returned %v, want ErrStateBehind", err)
+	}
+	for _, lost := range []*store.Store{nil, state} {
+		if err := Check(Config{ID: 1, Ran: true, Voters: []uint64{1}, Log: log, State: lost}); err != nil {
+			t.Errorf("Check of a founder returned %v", err)
+		}
+	}
+	stop()
+	b = startBench(t, fixture{mem: mem})
+	if got := b.get("k"); got != "v" {
+		t.Errorf("the new state has k=%q, want v", got)
+	}
+	b.close()
+}
+
 // A log whose marks are from before it existed is damaged, and not a log that is already gone.
 func TestRecoverWithOldMarks(t *testing.T) {
 	b := startBench(t, fixture{})
