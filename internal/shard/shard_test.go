@@ -346,6 +346,42 @@ func TestCallThatSpoilsTheEndOfItsRound(t *testing.T) {
 	}
 }
 
+// Calls for which a round had no room run once, even if that round is dropped.
+func TestCallsOfADroppedRoundRunOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dropped := false
+		b := startBench(t, fixture{limits: Limits{RoundBytes: 100}, beforeSeal: func(_ *bench, tx *store.Tx) {
+			if !tx.Empty() && !dropped {
+				dropped = true
+				panic(RunAgain{})
+			}
+		}})
+		release := make(chan struct{})
+		var calls sync.WaitGroup
+		calls.Go(func() { b.hold(t, release) }) // until the others are waiting
+		synctest.Wait()
+		for _, size := range []int{100, 0, 0} {
+			calls.Go(func() {
+				_, _, err := Update(t.Context(), b.Shard, func(tx *store.Tx) (int, error) {
+					tx.Set([]byte("count"), []byte(row(tx, "count")+"1"))
+					tx.Set([]byte("large"), make([]byte, size))
+					return 0, nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		close(release)
+		calls.Wait()
+		if got := b.get("count"); got != "111" || !dropped {
+			t.Errorf("three calls counted to %q", got)
+		}
+		b.close()
+	})
+}
+
 // A read that panics fails alone, and the log has its stack.
 func TestReadThatPanics(t *testing.T) {
 	lines := new(logLines)
