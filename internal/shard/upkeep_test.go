@@ -37,6 +37,11 @@ func TestDefaults(t *testing.T) {
 	c.Hooks.BeforeSeal(nil)
 	c.Hooks.Committed(nil, Stamp{})
 	c.Hooks.Dropped(true)
+	mine := &struct{ noObserver }{}
+	c = Config{Observe: mine, Node: func(uint64) string { return "n7" }, Limits: Limits{RoundCalls: 1}}
+	if c.setDefaults(); c.Observe != mine || c.Node(7) != "n7" || c.Limits.RoundCalls != 1 {
+		t.Errorf("the given values became %+v", c)
+	}
 }
 
 // A trail knows where each step began, for as many of the last steps as are kept.
