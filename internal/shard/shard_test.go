@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -684,6 +685,27 @@ func TestFailingSnapshots(t *testing.T) {
 			}
 		}
 	})
+	b.close()
+}
+
+// A snapshot that is not newer than the state is not read; one for another replica is refused.
+func TestUnneededSnapshot(t *testing.T) {
+	b := startBench(t, fixture{})
+	at, err := b.set("k", "v")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &pb.Message{Type: pb.MsgSnap.Enum(), To: new(uint64(1)), Snapshot: &pb.Snapshot{Metadata: &pb.SnapshotMetadata{Index: new(at.Index)}}}
+	if err := b.Receive(t.Context(), m, iotest.ErrReader(errors.New("it was read"))); err != nil {
+		t.Errorf("a snapshot of what the replica has returned %v", err)
+	}
+	m.Snapshot.Metadata.Index = new(at.Index + 1)
+	if err := b.Receive(t.Context(), m, iotest.ErrReader(errors.New("it was read"))); err == nil || !strings.Contains(err.Error(), "it was read") {
+		t.Errorf("a newer snapshot whose body can't be read returned %v", err)
+	}
+	if m.To = new(uint64(2)); b.Receive(t.Context(), m, strings.NewReader("")) == nil {
+		t.Error("a snapshot for another replica was accepted")
+	}
 	b.close()
 }
 
