@@ -1,6 +1,7 @@
 package queues
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -271,6 +272,61 @@ func TestAllOtherQueuesCount(t *testing.T) {
 		q, err := c.Queues.Spread(bg, nobody, "default", "e", SpreadTarget{Parts: 2})
 		if must(t, err); q.Shard != 4 && !slices.Contains(q.targets(), 4) {
 			t.Errorf("the queue, which was in shard %d, was spread over shards %v, want the free shard 4 among them", q.Shard, q.targets())
+		}
+	})
+}
+
+// A shard hangs, while slots of one queue are leaving it, and another queue has left it. Meanwhile the slots of a third queue move between other shards,
+// though its call was interrupted, and what is due about every minute is done.
+func TestMovesBesideAHangingShard(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(3)
+		w.most = 10
+		spread := func(ctx context.Context, name string, to uint32) error {
+			_, err := c.Queues.Spread(ctx, nobody, "default", name, SpreadTarget{Shards: []uint32{to}})
+			return err
+		}
+		for _, name := range []string{"left", "leaving", "other"} {
+			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", name, unchanged)
+			must(t, err)
+		}
+		must(t, spread(bg, "left", 1))
+		must(t, spread(bg, "leaving", 1))
+		must(t, spread(bg, "other", 2))
+		pass(2 * task.MovedMessageWindow)
+		must(t, spread(bg, "left", 2))
+		pass(task.MovedMessageWindow - RetireEvery)
+		setHangs := func(shard uint32) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.hangs = shard
+		}
+		setHangs(1)
+		defer setHangs(0)
+		brief, cancel := context.WithTimeout(bg, time.Millisecond)
+		defer cancel()
+		if err := spread(brief, "leaving", 3); err == nil {
+			t.Fatal("slots left a shard that hangs")
+		}
+		pass(3 * RetireEvery) // the queue that has left is about to be forgotten
+		w.cut(3, task.Unavailable(time.Second, "no leader"))
+		if err := spread(bg, "other", 3); !errors.Is(err, task.ErrUnavailable) {
+			t.Fatalf("spread = %v", err)
+		}
+		w.cut(3, nil)
+		pass(movePause + time.Second)
+		q, err := c.Queues.reread(bg, Queue{Namespace: "default", Name: "other"})
+		if must(t, err); q.moving() {
+			t.Errorf("the slots of a queue still move between healthy shards: %+v", q.Parts)
+		}
+		before := w.minutes()
+		if pass(3 * RetireEvery); w.minutes() < before+2 {
+			t.Errorf("what is due about every minute was done %d times in three", w.minutes()-before)
+		}
+		pass(task.MovedMessageWindow + 3*RetireEvery)
+		q, err = c.Queues.reread(bg, q)
+		if must(t, err); q.unfinished() {
+			t.Errorf("a queue has not left its shard for good: %+v", q.Parts)
 		}
 	})
 }

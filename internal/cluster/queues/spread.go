@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
@@ -19,6 +21,8 @@ const (
 	// takes, so that no copy sent before a shard was marked arrives after it has dropped its own.
 	movePause   = time.Second
 	RetireEvery = time.Minute
+	// retireTime bounds a step towards retiring a queue's shards.
+	retireTime = 5 * time.Second
 )
 
 // Spread spreads a queue over shards, slot by slot. It returns when the slots have moved; existing tasks stay where they are. After
@@ -206,24 +210,43 @@ func (s *Queues) trackMoves(q Queue) {
 }
 
 // AdvanceMoves takes the next steps for unfinished queues, until ctx is done. It calls minutely whenever it retires shards, so that what else is
-// due about every minute does not wake the node by itself.
+// due about every minute does not wake the node by itself. A queue whose shards do not answer delays no other.
 func (s *Queues) AdvanceMoves(ctx context.Context, minutely func(ctx context.Context)) {
+	var steps sync.WaitGroup
+	defer steps.Wait()
+	step := func(limited context.Context, name system.Name, retire bool) {
+		if err := s.advanceQueue(limited, name, retire); err != nil && ctx.Err() == nil {
+			s.log.Info("a queue's slots wait", "queue", name.Name, "error", err)
+		}
+	}
+	var busy sync.Map // the moving queues for which a step is being taken
+	var retiring atomic.Bool
 	var retired time.Time
 	for s.waitToAdvance(ctx, retired); ctx.Err() == nil; s.waitToAdvance(ctx, retired) {
-		retire := time.Since(retired) >= RetireEvery
-		if retire {
-			retired = time.Now()
-		}
-		names := s.unfinishedQueues(retire)
-		system.Each(len(names), func(i int) {
-			if err := s.advanceQueue(ctx, names[i], retire); err != nil && ctx.Err() == nil {
-				s.log.Info("a queue's slots wait", "queue", names[i].Name, "error", err)
+		for _, name := range s.unfinishedQueues(true) { // not many: a caller began each of the moves
+			if _, is := busy.LoadOrStore(name, nil); !is {
+				steps.Go(func() {
+					defer busy.Delete(name)
+					step(ctx, name, false)
+				})
 			}
-		})
-		if retire {
-			s.copies.resend() // has Repair find what is unfinished in the rows, whatever is remembered of it
-			minutely(ctx)
 		}
+		if time.Since(retired) < RetireEvery {
+			continue
+		}
+		retired = time.Now()
+		if names := s.unfinishedQueues(false); !retiring.Swap(true) {
+			steps.Go(func() {
+				defer retiring.Store(false)
+				system.Each(len(names), func(i int) {
+					limited, cancel := context.WithTimeout(ctx, retireTime)
+					defer cancel()
+					step(limited, names[i], true)
+				})
+			})
+		}
+		s.copies.resend() // has Repair find what is unfinished in the rows, whatever is remembered of it
+		minutely(ctx)
 	}
 }
 
@@ -231,7 +254,7 @@ func (s *Queues) AdvanceMoves(ctx context.Context, minutely func(ctx context.Con
 // has just begun gets a movePause too: the call that began it takes the next step itself.
 func (s *Queues) waitToAdvance(ctx context.Context, retired time.Time) {
 	system.Sleep(ctx, movePause)
-	if len(s.unfinishedQueues(false)) > 0 {
+	if len(s.unfinishedQueues(true)) > 0 {
 		return
 	}
 	timer := time.NewTimer(max(time.Until(retired.Add(RetireEvery)), 0))
@@ -244,11 +267,11 @@ func (s *Queues) waitToAdvance(ctx context.Context, retired time.Time) {
 	}
 }
 
-// unfinishedQueues returns the queues whose slots are moving, or all that are unfinished.
-func (s *Queues) unfinishedQueues(all bool) (names []system.Name) {
+// unfinishedQueues returns the queues whose slots are moving, or those that are unfinished otherwise.
+func (s *Queues) unfinishedQueues(moving bool) (names []system.Name) {
 	s.unfinished.In(s.shard, func(queues *map[system.Name]bool) {
-		for name, moving := range *queues {
-			if moving || all {
+		for name, moves := range *queues {
+			if moves == moving {
 				names = append(names, name)
 			}
 		}

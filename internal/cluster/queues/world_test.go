@@ -47,6 +47,7 @@ type world struct {
 	calls      int                                   // number of calls of CopyQueues
 	room       error                                 // what Room returns
 	slow       map[uint32]time.Duration              // how long a shard takes for a copy
+	hangs      uint32                                // a shard that answers no call; 0: none
 	onDrop     func()                                // called once a shard has dropped a queue
 	shares     map[uint32]error                      // what EnsureShare returns for a shard
 	shared     []uint32                              // shards for which EnsureShare was called
@@ -224,6 +225,9 @@ func (w *world) minutes() int {
 }
 
 func (w *world) CopyQueues(ctx context.Context, shard uint32, _ string, configs map[string]task.QueueConfig) error {
+	if err := w.hang(ctx, shard); err != nil {
+		return err
+	}
 	w.mu.Lock()
 	slow := w.slow[shard]
 	w.mu.Unlock()
@@ -247,6 +251,17 @@ func (w *world) CopyQueues(ctx context.Context, shard uint32, _ string, configs 
 		w.mustBeApart(name)
 	}
 	return nil
+}
+
+// hang waits until ctx ends, if the shard hangs.
+func (w *world) hang(ctx context.Context, shard uint32) error {
+	w.mu.Lock()
+	hangs := w.hangs == shard
+	w.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+	}
+	return ctx.Err()
 }
 
 // refusal returns why a call to a shard fails.
@@ -282,7 +297,10 @@ func (w *world) cut(shard uint32, err error) {
 	}
 }
 
-func (w *world) OnceUntil(_ context.Context, shard uint32, _, _ string, slots task.SlotSet) (store.Time, error) {
+func (w *world) OnceUntil(ctx context.Context, shard uint32, _, _ string, slots task.SlotSet) (store.Time, error) {
+	if err := w.hang(ctx, shard); err != nil {
+		return 0, err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.refusal("once keys", shard); err != nil {
@@ -291,7 +309,10 @@ func (w *world) OnceUntil(_ context.Context, shard uint32, _, _ string, slots ta
 	return w.onces[onceSlots{shard, slots}], nil
 }
 
-func (w *world) KeysUntil(_ context.Context, shard uint32, _, _ string) (store.Time, error) {
+func (w *world) KeysUntil(ctx context.Context, shard uint32, _, _ string) (store.Time, error) {
+	if err := w.hang(ctx, shard); err != nil {
+		return 0, err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.refusal("keys", shard); err != nil {
@@ -309,7 +330,10 @@ func (w *world) CheckKeys(_ context.Context, shard uint32, _, _ string) error {
 	return w.refusal("check keys", shard)
 }
 
-func (w *world) HoldsUnique(_ context.Context, shard uint32, _, _ string, slots task.SlotSet) (bool, error) {
+func (w *world) HoldsUnique(ctx context.Context, shard uint32, _, _ string, slots task.SlotSet) (bool, error) {
+	if err := w.hang(ctx, shard); err != nil {
+		return false, err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.refusal("unique keys", shard); err != nil {
@@ -318,7 +342,10 @@ func (w *world) HoldsUnique(_ context.Context, shard uint32, _, _ string, slots 
 	return w.unique[shard]&slots != 0, nil
 }
 
-func (w *world) DropQueue(_ context.Context, shard uint32, _, name string) error {
+func (w *world) DropQueue(ctx context.Context, shard uint32, _, name string) error {
+	if err := w.hang(ctx, shard); err != nil {
+		return err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.refusal("drop", shard); err != nil {
