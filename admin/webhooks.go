@@ -180,12 +180,13 @@ func (a Webhooks) Pause(ctx context.Context, name, reason string) (*Webhook, err
 }
 
 // Resume ends a pause, and re-enables a webhook that was disabled because its receiver answered that it is gone.
-func (a Webhooks) Resume(ctx context.Context, name string) (*Webhook, error) {
+// unconfirmed is that of Update.
+func (a Webhooks) Resume(ctx context.Context, name string) (w *Webhook, unconfirmed []uint32, err error) {
 	p, err := operate(ctx, a.calls, true, pawlv1.NewWebhookServiceClient(a.rpc).ResumeWebhook, &pawlv1.ResumeWebhookRequest{Name: name})
 	if err != nil {
-		return nil, fmt.Errorf("resume webhook %q: %w", name, err)
+		return nil, nil, fmt.Errorf("resume webhook %q: %w", name, err)
 	}
-	return webhookInfoOf(p.GetWebhook()), nil
+	return webhookInfoOf(p.GetWebhook()), p.GetUnconfirmedShards(), nil
 }
 
 // Test sends a webhook.test notice now and returns the outcome. It is not retried.

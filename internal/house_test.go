@@ -153,7 +153,7 @@ var mayImport = map[string][]string{
 	"internal/cluster/quotas":          {"internal/cluster/namespaces", "internal/cluster/queues", "internal/cluster/system", "internal/store", "internal/task"},
 	"internal/cluster/schedules":       {"internal/cluster/namespaces", "internal/cluster/system", "internal/store", "internal/task"},
 	"internal/cluster/tokens":          {"internal/auth", "internal/cluster/auditlog", "internal/cluster/namespaces", "internal/cluster/system", "internal/store", "internal/task"},
-	"internal/cluster/webhooks":        {"internal/admission", "internal/audit", "internal/cluster/auditlog", "internal/cluster/namespaces", "internal/cluster/system", "internal/store", "internal/task", "internal/webhook"},
+	"internal/cluster/webhooks":        {"internal/admission", "internal/audit", "internal/cluster/auditlog", "internal/cluster/namespaces", "internal/cluster/system", "internal/parallel", "internal/store", "internal/task", "internal/webhook"},
 	"internal/cluster/workers":         {"internal/audit", "internal/cluster/auditlog", "internal/cluster/system", "internal/store", "internal/task"},
 	"internal/cluster/queues":          {"internal/audit", "internal/cluster/auditlog", "internal/cluster/namespaces", "internal/cluster/system", "internal/events", "internal/store", "internal/task"},
 	"internal/router/forward":          {"internal/broker", "internal/cluster", "internal/cluster/queues", "internal/cluster/schedules", "internal/parallel", "internal/task", "internal/verb"},

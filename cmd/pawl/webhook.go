@@ -212,9 +212,11 @@ func (a *app) printWebhook(h *admin.Webhook) error {
 func newWebhookRm(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "rm NAME", Short: "Remove a webhook and its pending notices", Args: cobra.ExactArgs(1), Example: "  pawl webhook rm oncall"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		if _, err := a.Admin(client).Webhooks().Delete(cmd.Context(), args[0]); err != nil {
+		behind, err := a.Admin(client).Webhooks().Delete(cmd.Context(), args[0])
+		if err != nil {
 			return err
 		}
+		a.warnShards(behind)
 		shown := struct {
 			Name    string `json:"name"`
 			Removed bool   `json:"removed"`
@@ -264,10 +266,11 @@ func newWebhookResume(a *app) *cobra.Command {
 		Long:    "Resume a paused webhook, or one whose receiver answered that it is gone. Pending notices are sent immediately.",
 		Example: "  pawl webhook resume oncall"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		h, err := a.Admin(client).Webhooks().Resume(cmd.Context(), args[0])
+		h, behind, err := a.Admin(client).Webhooks().Resume(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
+		a.warnShards(behind)
 		return a.printWebhook(h)
 	})
 	return cmd

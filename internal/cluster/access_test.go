@@ -94,6 +94,35 @@ func TestAccessIsCopiedAndConfirmed(t *testing.T) {
 		if last := heard[len(heard)-1]; len(last.Tokens) != 1 || last.Tokens[0].Name != "ci" || last.Required {
 			t.Errorf("the last copy of the tokens is %+v, want one token, not required", last)
 		}
+		calls := map[string]func() (uint64, error){
+			"a namespace": func() (uint64, error) { return c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: "team"}) },
+			"its quotas": func() (uint64, error) {
+				return c.Namespaces.SetQuotas(bg, boss, "team", task.QuotaChange{task.QuotaQueues: 7})
+			},
+			"a token": func() (uint64, error) {
+				again := newToken("default", "ci")
+				again.Token.Hash = made.Token.Hash
+				done, err := c.Tokens.Add(bg, again)
+				return done.Version, err
+			},
+			"its rotation": func() (uint64, error) {
+				again := newToken("default", "ci")
+				again.Token.Hash = made.Token.Hash
+				done, err := c.Tokens.Rotate(bg, again)
+				return done.Version, err
+			},
+		}
+		for _, what := range []string{"a namespace", "its quotas", "a token", "its rotation"} {
+			for n := range 2 {
+				version, err := calls[what]()
+				must(t, err)
+				synctest.Wait()
+				began := time.Now()
+				if behind, err := c.Copies.Confirm(bg, version); err != nil || len(behind) != 0 || time.Since(began) != 0 {
+					t.Errorf("%s, call %d: %v are behind after %s, %v", what, n, behind, time.Since(began), err)
+				}
+			}
+		}
 		must(t, c.Tokens.Require(bg, boss, true))
 		synctest.Wait()
 		if last := heard[len(heard)-1]; !last.Required || len(last.Tokens) != 1 {

@@ -47,7 +47,7 @@ func (p *Placement) Dropped() { p.liveness.dropped() }
 // long as the row system.NewestKey, which every change of the tables updates, has the version of that map.
 func (p *Placement) Map(ctx context.Context) (*Map, error) {
 	return system.View(ctx, p.shard, func(r store.Reader) (*Map, error) {
-		if m := p.lastMap.Load(); m != nil && m.Version == system.GetNumber(r, system.NewestKey) {
+		if m := p.lastMap.Load(); m != nil && m.Version == system.Newest(r) {
 			return m, nil
 		}
 		m, err := readMap(r)

@@ -97,7 +97,7 @@ func StoredMap(r store.Reader) (*Map, error) { return readMap(r) }
 
 // readMap reads nodes, shards and settings.
 func readMap(r store.Reader) (m *Map, err error) {
-	m = &Map{Version: system.GetNumber(r, system.NewestKey)}
+	m = &Map{Version: system.Newest(r)}
 	if m.Settings, _, err = system.GetRow[system.Settings](r, system.SettingsKey); err != nil {
 		return nil, err
 	}

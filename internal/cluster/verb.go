@@ -129,13 +129,13 @@ type WebhookName struct {
 	By              task.Author
 }
 
-// Webhooks. Verbs that change one tell the shards, and name those that did not confirm it: the leader of the system shard keeps telling
-// them.
+// Webhooks. Verbs that may change what one subscribes to tell the shards, and name those that did not confirm it: the leader of the system shard
+// keeps telling them.
 var (
 	AddWebhook    = onSystem("add-webhook", true, tellShards((*webhooks.Webhooks).Add))
 	SetWebhook    = onSystem("set-webhook", true, tellShards((*webhooks.Webhooks).Set))
-	RotateWebhook = onSystem("rotate-webhook", true, tellShards((*webhooks.Webhooks).Rotate))
-	PauseWebhook  = onSystem("pause-webhook", true, tellShards((*webhooks.Webhooks).Pause))
+	RotateWebhook = onSystem("rotate-webhook", true, on(onWebhooks, (*webhooks.Webhooks).Rotate))
+	PauseWebhook  = onSystem("pause-webhook", true, on(onWebhooks, (*webhooks.Webhooks).Pause))
 	ResumeWebhook = onSystem("resume-webhook", true, tellShards((*webhooks.Webhooks).Resume))
 	RemoveWebhook = onSystem("remove-webhook", false, tellShards(func(w *webhooks.Webhooks, ctx context.Context, q webhooks.Call) (webhooks.View, error) {
 		return webhooks.View{}, w.Remove(ctx, q)
@@ -154,7 +154,7 @@ func tellShards(do func(*webhooks.Webhooks, context.Context, webhooks.Call) (web
 		if out.Hook, err = do(c.Webhooks, ctx, q); err != nil {
 			return out, err
 		}
-		out.Unconfirmed, err = c.Webhooks.TellShards(ctx)
+		out.Unconfirmed, err = c.Webhooks.TellShards(ctx, q.Hook.Namespace)
 		return out, err
 	}
 }

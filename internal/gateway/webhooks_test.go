@@ -64,14 +64,16 @@ func (f *fakeWebhooks) RemoveWebhook(_ context.Context, c webhooks.Call) (webhoo
 	return f.did(c)
 }
 
-func (f *fakeWebhooks) RotateWebhook(_ context.Context, c webhooks.Call) (webhooks.Done, error) {
+func (f *fakeWebhooks) RotateWebhook(_ context.Context, c webhooks.Call) (webhooks.View, error) {
 	f.hook.RotatedAt, f.hook.OldUntil = 2_000_000, store.Time(2_000_000).Add(c.Overlap)
-	return f.did(c)
+	done, err := f.did(c)
+	return done.Hook, err
 }
 
-func (f *fakeWebhooks) PauseWebhook(_ context.Context, c webhooks.Call) (webhooks.Done, error) {
+func (f *fakeWebhooks) PauseWebhook(_ context.Context, c webhooks.Call) (webhooks.View, error) {
 	f.hook.Paused, f.hook.PausedReason, f.hook.PausedBy, f.hook.PausedAt = true, c.By.Reason, c.By.Name, 3_000_000
-	return f.did(c)
+	done, err := f.did(c)
+	return done.Hook, err
 }
 
 // ResumeWebhook sets every field of the webhook.
@@ -140,7 +142,7 @@ func TestWebhooksOverREST(t *testing.T) {
 		{"boss", "PATCH", "/api/v1/webhooks/oncall", `{"secret":"x"}`, `400 secret: `},
 		{"ops", "POST", "/api/v1/webhooks/oncall/pause", `{"reason":"it moves"}`, `"state":"paused","paused":true,"paused_reason":"it moves","paused_by":"ops","paused_at":"1970-01-01T00:00:03Z"`},
 		{"ops", "POST", "/api/v1/webhooks/oncall/resume", ``, `"disabled_reason":"gone","disabled_at":"1970-01-01T00:00:08Z","pending":2,"pending_since":"1970-01-01T00:00:07Z",` +
-			`"failures":3,"failing_since":"1970-01-01T00:00:04.5Z","delivered":5,"failed":4,"dropped":1,"delivered_at":"1970-01-01T00:00:04Z","last_status":500,"last_error":"no","failed_at":"1970-01-01T00:00:05Z","dropped_at":"1970-01-01T00:00:06Z"}`},
+			`"failures":3,"failing_since":"1970-01-01T00:00:04.5Z","delivered":5,"failed":4,"dropped":1,"delivered_at":"1970-01-01T00:00:04Z","last_status":500,"last_error":"no","failed_at":"1970-01-01T00:00:05Z","dropped_at":"1970-01-01T00:00:06Z"},"unconfirmed_shards":[2]}`},
 		{"eye", "POST", "/api/v1/webhooks/oncall/test", ``, `403 `},
 		{"ops", "POST", "/api/v1/webhooks/oncall/test", ``, `200 {"id":"msg_1","event":"webhook.test","created_at":"1970-01-01T00:00:01Z","at":"1970-01-01T00:00:01Z","attempts":1,"outcome":"failed","status":500,"error":"no","took":"1s"}`},
 		{"boss", "POST", "/api/v1/webhooks/oncall/rotate", `{"overlap":"2h","secret":"` + given + `"}`, `"rotated_at":"1970-01-01T00:00:02Z","old_until":"1970-01-01T02:00:02Z"`},

@@ -1144,10 +1144,11 @@ func (x *ResumeWebhookRequest) GetName() string {
 }
 
 type ResumeWebhookResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Webhook       *Webhook               `protobuf:"bytes,1,opt,name=webhook,proto3" json:"webhook,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Webhook           *Webhook               `protobuf:"bytes,1,opt,name=webhook,proto3" json:"webhook,omitempty"`
+	UnconfirmedShards []uint32               `protobuf:"varint,2,rep,packed,name=unconfirmed_shards,json=unconfirmedShards,proto3" json:"unconfirmed_shards,omitempty"` // as after a change: a webhook that was disabled has subscribed again
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ResumeWebhookResponse) Reset() {
@@ -1183,6 +1184,13 @@ func (*ResumeWebhookResponse) Descriptor() ([]byte, []int) {
 func (x *ResumeWebhookResponse) GetWebhook() *Webhook {
 	if x != nil {
 		return x.Webhook
+	}
+	return nil
+}
+
+func (x *ResumeWebhookResponse) GetUnconfirmedShards() []uint32 {
+	if x != nil {
+		return x.UnconfirmedShards
 	}
 	return nil
 }
@@ -1591,9 +1599,10 @@ const file_pawl_v1_webhook_proto_rawDesc = "" +
 	"\x14PauseWebhookResponse\x12*\n" +
 	"\awebhook\x18\x01 \x01(\v2\x10.pawl.v1.WebhookR\awebhook\"*\n" +
 	"\x14ResumeWebhookRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"C\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"r\n" +
 	"\x15ResumeWebhookResponse\x12*\n" +
-	"\awebhook\x18\x01 \x01(\v2\x10.pawl.v1.WebhookR\awebhook\"(\n" +
+	"\awebhook\x18\x01 \x01(\v2\x10.pawl.v1.WebhookR\awebhook\x12-\n" +
+	"\x12unconfirmed_shards\x18\x02 \x03(\rR\x11unconfirmedShards\"(\n" +
 	"\x12TestWebhookRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"K\n" +
 	"\x13TestWebhookResponse\x124\n" +
@@ -1610,7 +1619,7 @@ const file_pawl_v1_webhook_proto_rawDesc = "" +
 	"\x1dListWebhookDeliveriesResponse\x12.\n" +
 	"\x05items\x18\x01 \x03(\v2\x18.pawl.v1.WebhookDeliveryR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
-	"nextCursor2\xf3\t\n" +
+	"nextCursor2\xe9\t\n" +
 	"\x0eWebhookService\x12j\n" +
 	"\fListWebhooks\x12\x1c.pawl.v1.ListWebhooksRequest\x1a\x1d.pawl.v1.ListWebhooksResponse\"\x1d\x8a\xb5\x18\x19\b\x05\x12\x01\x03\"\x12\n" +
 	"\x10/api/v1/webhooks\x12t\n" +
@@ -1622,8 +1631,8 @@ const file_pawl_v1_webhook_proto_rawDesc = "" +
 	"\n" +
 	"SetWebhook\x12\x1a.pawl.v1.SetWebhookRequest\x1a\x1b.pawl.v1.SetWebhookResponse\"$\x8a\xb5\x18 \b\x05\x12\x01\x05\"\x19\"\x17/api/v1/webhooks/{name}\x12t\n" +
 	"\rRemoveWebhook\x12\x1d.pawl.v1.RemoveWebhookRequest\x1a\x1e.pawl.v1.RemoveWebhookResponse\"$\x8a\xb5\x18 \b\x05\x12\x01\x05\"\x19*\x17/api/v1/webhooks/{name}\x12\x80\x01\n" +
-	"\fPauseWebhook\x12\x1c.pawl.v1.PauseWebhookRequest\x1a\x1d.pawl.v1.PauseWebhookResponse\"3\x8a\xb5\x18/\b\x05\x12\x01\x04\"(2\awebhook\x12\x1d/api/v1/webhooks/{name}/pause\x12\x84\x01\n" +
-	"\rResumeWebhook\x12\x1d.pawl.v1.ResumeWebhookRequest\x1a\x1e.pawl.v1.ResumeWebhookResponse\"4\x8a\xb5\x180\b\x05\x12\x01\x04\")2\awebhook\x12\x1e/api/v1/webhooks/{name}/resume\x12\x7f\n" +
+	"\fPauseWebhook\x12\x1c.pawl.v1.PauseWebhookRequest\x1a\x1d.pawl.v1.PauseWebhookResponse\"3\x8a\xb5\x18/\b\x05\x12\x01\x04\"(2\awebhook\x12\x1d/api/v1/webhooks/{name}/pause\x12{\n" +
+	"\rResumeWebhook\x12\x1d.pawl.v1.ResumeWebhookRequest\x1a\x1e.pawl.v1.ResumeWebhookResponse\"+\x8a\xb5\x18'\b\x05\x12\x01\x04\" \x12\x1e/api/v1/webhooks/{name}/resume\x12\x7f\n" +
 	"\vTestWebhook\x12\x1b.pawl.v1.TestWebhookRequest\x1a\x1c.pawl.v1.TestWebhookResponse\"5\x8a\xb5\x181\b\x05\x12\x01\x04\"*2\bdeliveryH\x01\x12\x1c/api/v1/webhooks/{name}/test\x12\x8d\x01\n" +
 	"\x13RotateWebhookSecret\x12#.pawl.v1.RotateWebhookSecretRequest\x1a$.pawl.v1.RotateWebhookSecretResponse\"+\x8a\xb5\x18'\b\x05\x12\x01\x05\" \x12\x1e/api/v1/webhooks/{name}/rotate\x12\x97\x01\n" +
 	"\x15ListWebhookDeliveries\x12%.pawl.v1.ListWebhookDeliveriesRequest\x1a&.pawl.v1.ListWebhookDeliveriesResponse\"/\x8a\xb5\x18+\b\x05\x12\x01\x03\"$\n" +

@@ -122,7 +122,7 @@ func (s *Namespaces) Add(ctx context.Context, a Call) (uint64, error) {
 			return 0, system.WrongState("namespace %q is still being removed: `pawl ns rm %s` completes the removal", a.Name, a.Name)
 		case there || a.Name == auth.DefaultNamespace:
 			old.Name = a.Name
-			return tx.Index(), sameQuotas(old, a.Quotas)
+			return system.Newest(tx), sameQuotas(old, a.Quotas)
 		}
 		all, err := system.ScanRows[Namespace](tx, system.NamespaceTable)
 		if err != nil {
@@ -156,7 +156,7 @@ func (s *Namespaces) SetQuotas(ctx context.Context, by task.Author, name string,
 		before := n.Quotas
 		n.Quotas = before.Change(to)
 		if err := n.Quotas.Check(); err != nil || n.Quotas == before {
-			return tx.Index(), err
+			return system.Newest(tx), err
 		}
 		if err := onNamespace(tx, by, task.QuotasSet, name, &namespaceFacts{name, before}, &namespaceFacts{name, n.Quotas}); err != nil {
 			return 0, err
@@ -184,7 +184,7 @@ func (s *Namespaces) Remove(ctx context.Context, by task.Author, name string) (u
 	}
 	marked, err := system.Update(ctx, s.shard, func(tx *store.Tx) (mark, error) {
 		n, shards, err := s.markRemoved(tx, by, name)
-		return mark{tx.Index(), n, shards}, err
+		return mark{system.Newest(tx), n, shards}, err
 	})
 	if err == nil {
 		_, err = s.cfg.Confirm(ctx, marked.at) // from then on nothing of it reaches the shards
@@ -202,7 +202,7 @@ func (s *Namespaces) Remove(ctx context.Context, by task.Author, name string) (u
 		n, there, err := system.GetRow[Namespace](tx, namespaceKey(name))
 		switch {
 		case err != nil || !there || n.CreatedAt != marked.of.CreatedAt:
-			return tx.Index(), err // another call has removed it
+			return system.Newest(tx), err // another call has removed it
 		case n.RemovedIn != marked.of.RemovedIn:
 			return 0, system.WrongState("namespace %q was not removed: another call that removed it was refused meanwhile; repeat the call", name)
 		}

@@ -123,7 +123,7 @@ func (s *Shard) Learn(ctx context.Context) error {
 	if known {
 		return nil
 	}
-	newest, err := View(ctx, s, func(r store.Reader) (uint64, error) { return GetNumber(r, NewestKey), nil })
+	newest, err := View(ctx, s, func(r store.Reader) (uint64, error) { return Newest(r), nil })
 	if err != nil {
 		return err
 	}

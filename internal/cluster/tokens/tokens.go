@@ -78,7 +78,7 @@ func (s *Tokens) Add(ctx context.Context, a Call) (Done, error) {
 		case err != nil:
 			return Done{}, err
 		case exists && old.Hash == t.Hash:
-			return Done{old, tx.Index()}, nil
+			return Done{old, system.Newest(tx)}, nil
 		case exists:
 			again, err := a.isRepeat(tx.Now(), task.TokenAdded, &old)
 			if err == nil && !again {
@@ -189,7 +189,7 @@ func (s *Tokens) Rotate(ctx context.Context, a Call) (Done, error) {
 	return system.Update(ctx, s.shard, func(tx *store.Tx) (Done, error) {
 		t, err := visibleToken(tx, a.By, a.Token.ID())
 		if err != nil || t.Hash == a.Token.Hash {
-			return Done{t, tx.Index()}, err
+			return Done{t, system.Newest(tx)}, err
 		}
 		if t.Certificate != "" {
 			return Done{}, system.WrongState("token %q has no secret: it is for the holder of certificate %q", t.Name, t.Certificate)

@@ -376,7 +376,7 @@ func TestShardsLearnSubscriptions(t *testing.T) {
 		w.leader.post(newInbox(), noDepths)
 		w.cut(2, errors.New("no leader"))
 		hook(t, c, Webhook{Name: "a", Queues: []string{"mail"}})
-		behind, err := c.Webhooks.TellShards(t.Context())
+		behind, err := c.Webhooks.TellShards(t.Context(), "")
 		if err != nil || fmt.Sprint(behind) != "[2]" {
 			t.Errorf("TellShards = %v, %v, want shard 2 unconfirmed", behind, err)
 		}

@@ -441,7 +441,7 @@ func TestLostLeadership(t *testing.T) {
 			t.Error("no webhook can exist")
 		}
 		m.after = func() { w.newReplica().lead() }
-		if some, err := c.Webhooks.TellShards(bg); some != nil || err != nil || len(w.watches) != 0 {
+		if some, err := c.Webhooks.TellShards(bg, ""); some != nil || err != nil || len(w.watches) != 0 {
 			t.Errorf("after the leadership was lost: %v, %v, shards were told %v", some, err, w.watches)
 		}
 		m.after = nil

@@ -66,7 +66,7 @@ func TestUnreadableRows(t *testing.T) {
 			due, err := c.Webhooks.dueHooks(bg)
 			return errors.Join(err, due.damaged)
 		},
-		"tell": func(c *control, _ *attempt) error { _, err := c.Webhooks.TellShards(bg); return err },
+		"tell": func(c *control, _ *attempt) error { _, err := c.Webhooks.TellShards(bg, ""); return err },
 		"test": func(c *control, _ *attempt) error {
 			_, err := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Send: accept}).Test(bg, operator, "default", "h")
 			return err

@@ -90,7 +90,7 @@ func (p *Dispatcher) watchThresholds(ctx context.Context) {
 		if !p.cfg.Webhooks.shard.Leads() {
 			continue
 		}
-		if unconfirmed, err := p.cfg.Webhooks.TellShards(ctx); ctx.Err() == nil && (err != nil || len(unconfirmed) > 0) {
+		if unconfirmed, err := p.cfg.Webhooks.TellShards(ctx, ""); ctx.Err() == nil && (err != nil || len(unconfirmed) > 0) {
 			p.log.Warn("not all shards have the current subscriptions of webhooks", "shards", unconfirmed, "error", err)
 		}
 		if err := p.checkThresholds(ctx); err != nil && ctx.Err() == nil {

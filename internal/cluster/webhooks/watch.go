@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -87,8 +88,8 @@ func (w *Webhooks) confirm(shard uint32, some map[string]task.Watch) {
 	})
 }
 
-// TellShards sends the data shards the watches that they lack, and returns those that did not confirm them in time.
-func (w *Webhooks) TellShards(ctx context.Context) (unconfirmed []uint32, err error) {
+// TellShards sends the data shards the watches of a namespace, or of all for "", that they lack, and returns those that did not confirm them in time.
+func (w *Webhooks) TellShards(ctx context.Context, ns string) (unconfirmed []uint32, err error) {
 	type rows struct {
 		watches map[string]task.Watch
 		shards  []uint32
@@ -98,16 +99,14 @@ func (w *Webhooks) TellShards(ctx context.Context) (unconfirmed []uint32, err er
 		if err == nil {
 			is.shards = system.DataShards(settings.DataShards)
 			is.watches, err = readWatches(r)
+			maps.DeleteFunc(is.watches, func(of string, _ task.Watch) bool { return ns != "" && of != ns })
 		}
 		return is, err
 	})
 	if err != nil || !w.shard.Leads() || len(is.watches) == 0 {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, tellTime)
-	defer cancel()
-	errs := make([]error, len(is.shards))
-	system.Each(len(is.shards), func(i int) {
+	_, errs := parallel.Ask(ctx, tellTime, len(is.shards), func(ctx context.Context, i int) (none struct{}, err error) {
 		shard := is.shards[i]
 		lack := w.unconfirmed(shard, is.watches)
 		for names := range slices.Chunk(slices.Sorted(maps.Keys(lack)), watchesAtOnce) {
@@ -115,11 +114,12 @@ func (w *Webhooks) TellShards(ctx context.Context) (unconfirmed []uint32, err er
 			for _, ns := range names {
 				some[ns] = lack[ns]
 			}
-			if errs[i] = w.copyWatches(ctx, shard, some); errs[i] != nil {
-				return
+			if err := w.copyWatches(ctx, shard, some); err != nil {
+				return none, err
 			}
 			w.confirm(shard, some)
 		}
+		return none, nil
 	})
 	for i, err := range errs {
 		if err != nil {

@@ -28,10 +28,11 @@ func TestShardsGetMissingSubscriptions(t *testing.T) {
 			}
 			return nil
 		}
+		ns := "" // all
 		tell := func(what string, unconfirmed string, want ...string) {
 			t.Helper()
 			calls = nil
-			some, err := c.Webhooks.TellShards(bg)
+			some, err := c.Webhooks.TellShards(bg, ns)
 			if must(t, err); fmt.Sprint(some) != unconfirmed || fmt.Sprint(calls) != fmt.Sprint(want) {
 				t.Errorf("%s: calls %v, unconfirmed %v; want %v, %s", what, calls, some, want, unconfirmed)
 			}
@@ -45,7 +46,11 @@ func TestShardsGetMissingSubscriptions(t *testing.T) {
 		}
 		fails = errors.New("no leader")
 		tell("a shard that fails", "[1]", "20 in 1s")
-		fails = nil
+		ns = "n07"
+		tell("a shard that fails, of one namespace", "[1]", "1 in 1s")
+		ns = "default"
+		tell("a namespace that it has", "[]")
+		fails, ns = nil, ""
 		tell("many", "[]", "20 in 1s", "20 in 1s")
 		must(t, c.Webhooks.Remove(bg, Call{Hook: Webhook{Namespace: "n07", Name: "h"}, By: operator}))
 		hookIn(t, c, "n40", "h")
@@ -59,13 +64,31 @@ func TestShardsGetMissingSubscriptions(t *testing.T) {
 		next := w.newReplica()
 		next.lead()
 		calls = nil
-		if some, err := c.Webhooks.TellShards(bg); err == nil || some != nil || calls != nil {
+		if some, err := c.Webhooks.TellShards(bg, ""); err == nil || some != nil || calls != nil {
 			t.Errorf("a node that does not lead: calls %v, %v, %v", calls, some, err)
 		}
 		c = next.control
-		some, err := c.Webhooks.TellShards(bg)
+		some, err := c.Webhooks.TellShards(bg, "")
 		if must(t, err); len(some) != 0 || len(w.watches[1]) != 41 || len(w.watches[2]) != 41 {
 			t.Errorf("the next leader told the shards of %d and %d namespaces, want all 41", len(w.watches[1]), len(w.watches[2]))
+		}
+	})
+}
+
+// A shard that hangs is named alone, however many hang with it.
+func TestShardsThatHangAreNamed(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(50)
+		c.Webhooks.copyWatches = func(ctx context.Context, shard uint32, _ map[string]task.Watch) error {
+			if shard < 50 {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		}
+		hook(t, c, Webhook{Name: "h"})
+		began := time.Now()
+		if some, err := c.Webhooks.TellShards(bg, "default"); err != nil || len(some) != 49 || some[48] != 49 || time.Since(began) != tellTime {
+			t.Errorf("after %s unconfirmed are %v, %v, want 1 to 49 after %s", time.Since(began), some, err, tellTime)
 		}
 	})
 }

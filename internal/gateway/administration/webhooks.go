@@ -183,12 +183,12 @@ func (g *WebhookService) PauseWebhook(ctx context.Context, r *pawlv1.PauseWebhoo
 	if err != nil {
 		return nil, err
 	}
-	done, err := cluster.PauseWebhook.Call(ctx, g.Verbs, c)
+	h, err := cluster.PauseWebhook.Call(ctx, g.Verbs, c)
 	if err != nil {
 		return nil, err
 	}
 	g.Log.Info("webhook paused", "webhook", c.Hook.Name, "namespace", c.Hook.Namespace, "by", c.By)
-	return &pawlv1.PauseWebhookResponse{Webhook: webhookProto(ctx, &done.Hook)}, nil
+	return &pawlv1.PauseWebhookResponse{Webhook: webhookProto(ctx, &h)}, nil
 }
 
 // ResumeWebhook resumes deliveries.
@@ -202,7 +202,7 @@ func (g *WebhookService) ResumeWebhook(ctx context.Context, r *pawlv1.ResumeWebh
 		return nil, err
 	}
 	g.Log.Info("webhook resumed", "webhook", c.Hook.Name, "namespace", c.Hook.Namespace, "by", c.By)
-	return &pawlv1.ResumeWebhookResponse{Webhook: webhookProto(ctx, &done.Hook)}, nil
+	return &pawlv1.ResumeWebhookResponse{Webhook: webhookProto(ctx, &done.Hook), UnconfirmedShards: done.Unconfirmed}, nil
 }
 
 // TestWebhook sends a notification now.
@@ -234,12 +234,12 @@ func (g *WebhookService) RotateWebhookSecret(ctx context.Context, r *pawlv1.Rota
 	if c.Overlap, err = overlapOf(r.GetOverlap()); err != nil {
 		return nil, err
 	}
-	done, err := cluster.RotateWebhook.Call(ctx, g.Verbs, c)
+	h, err := cluster.RotateWebhook.Call(ctx, g.Verbs, c)
 	if err != nil {
 		return nil, err
 	}
 	g.Log.Info("webhook rotated", "webhook", c.Hook.Name, "namespace", c.Hook.Namespace, "by", c.By)
-	return &pawlv1.RotateWebhookSecretResponse{Webhook: webhookProto(ctx, &done.Hook), Secret: c.Secret}, nil
+	return &pawlv1.RotateWebhookSecretResponse{Webhook: webhookProto(ctx, &h), Secret: c.Secret}, nil
 }
 
 // ListWebhookDeliveries returns the outcomes of the last notifications.

@@ -293,7 +293,7 @@ func doPauseWebhook(req *web.Request) (web.Done, error) {
 }
 
 func doResumeWebhook(req *web.Request) (web.Done, error) {
-	if _, err := req.Admin().WithReason(req.Value("reason")).Webhooks().Resume(req.Ctx, req.PathValue("webhook")); err != nil {
+	if _, _, err := req.Admin().WithReason(req.Value("reason")).Webhooks().Resume(req.Ctx, req.PathValue("webhook")); err != nil {
 		return web.Done{}, err
 	}
 	return webhookDone(req, "Resumed."), nil
