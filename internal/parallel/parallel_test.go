@@ -18,18 +18,21 @@ func TestLimitsAreStable(t *testing.T) {
 	}
 }
 
-// Once a part has returned, those that are left have 800 ms, and as much again after each further one.
+// Once a part has succeeded, those that are left have 800 ms, and as much again after each further one. Parts that fail cut off no others.
 func TestPartsAreLate(t *testing.T) {
 	const hangs = time.Hour
 	for _, c := range []struct {
 		name  string
-		parts []time.Duration
+		parts []time.Duration // negative: it fails then
 		took  time.Duration
 		late  string
 	}{
 		{"one that hangs", []time.Duration{0, hangs, 10 * time.Millisecond}, 810 * time.Millisecond, "1"},
 		{"several that hang, and slow ones", []time.Duration{hangs, 1300 * time.Millisecond, hangs, 600 * time.Millisecond}, 2100 * time.Millisecond, "02"},
 		{"the last a moment too late", []time.Duration{0, 800*time.Millisecond - 1, 1600 * time.Millisecond}, 1600*time.Millisecond - 1, "2"},
+		{"one that fails, and slow ones", []time.Duration{-1, 5 * time.Second, 5800*time.Millisecond - 1}, 5800*time.Millisecond - 1, ""},
+		{"one that fails among those that are late", []time.Duration{0, hangs, -500 * time.Millisecond}, 800 * time.Millisecond, "1"},
+		{"all fail", []time.Duration{-1, -5 * time.Second}, 5 * time.Second, ""},
 		{"all slow", []time.Duration{5 * time.Second, 5 * time.Second}, 5 * time.Second, ""},
 		{"one alone", []time.Duration{5 * time.Second}, 5 * time.Second, ""},
 		{"none", nil, 0, ""},
@@ -40,13 +43,16 @@ func TestPartsAreLate(t *testing.T) {
 			late := ""
 			for i, err := range EachUntilLate(t.Context(), len(c.parts), func(ctx context.Context, i int) error {
 				select {
-				case <-time.After(c.parts[i]):
+				case <-time.After(max(c.parts[i], -c.parts[i])):
+					if c.parts[i] < 0 {
+						return errors.New("refused")
+					}
 					return ctx.Err()
 				case <-ctx.Done():
 					return ctx.Err()
 				}
 			}) {
-				if err != nil {
+				if failed := c.parts[i] < 0; errors.Is(err, context.Canceled) || (err != nil) != failed {
 					late += fmt.Sprint(i)
 				}
 			}

@@ -132,16 +132,15 @@ func (g *Groups) makeOnce(ctx context.Context, ns string, group task.Group) (bro
 // queuesIn returns the queues of the tasks of which a shard has a part, as far as is known in time: the shard needs copies of their settings.
 func (g *Groups) queuesIn(ctx context.Context, shard uint32, ns string, tasks []task.Spec) (queues []string) {
 	names := slices.Sorted(maps.Keys(groupBy(all(tasks), func(i int) string { return tasks[i].Queue })))
-	errs := parallel.EachUntilLate(ctx, len(names), func(ctx context.Context, i int) error {
+	in := make([]bool, len(names))
+	_ = parallel.EachUntilLate(ctx, len(names), func(ctx context.Context, i int) error {
 		q, err := g.tasks.queues.Place(ctx, ns, names[i])
-		if err == nil && !q.In(shard) {
-			err = task.ErrNotFound
-		}
+		in[i] = err == nil && q.In(shard)
 		return err
 	})
-	for i, err := range errs {
-		if err == nil {
-			queues = append(queues, names[i])
+	for i, name := range names {
+		if in[i] {
+			queues = append(queues, name)
 		}
 	}
 	return queues

@@ -10,6 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
 // hungBroker is a script of which one shard does not answer.
@@ -95,7 +96,7 @@ func TestHungShardIsLeftOut(t *testing.T) {
 	}
 }
 
-// A group is created even if the system shard hangs that would place the queues of its members.
+// A group is created, and gets members, even if the system shard hangs that would place their queues. A queue that is elsewhere is an answer, too.
 func TestHungSystemShardDelaysNoGroup(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		m.UseControl(hungControl{routertest.ScriptControl{FakeControl: routertest.FakeControl{M: m}, Script: s}})
@@ -105,6 +106,16 @@ func TestHungSystemShardDelaysNoGroup(t *testing.T) {
 		_, _, err := m.Groups.MakeGroup(ctx, routertest.Namespace, task.Group{Tasks: []task.Spec{{Queue: "two"}, {Queue: "new"}, {Queue: "newer"}}})
 		if took := time.Since(began); err != nil || took > time.Second || s.Was() != "make in 2 with [two]" {
 			t.Errorf("MakeGroup took %s, %v", took, err)
+		}
+		s.Joined = []broker.Joined{{Accepted: broker.Accepted{ID: task.NewID(2, 1, 7)}}, {Accepted: broker.Accepted{ID: task.NewID(2, 1, 8)}}}
+		verbtest.On(s.Answers, broker.ShowGroup, func(context.Context, *broker.OnGroup) (out broker.Shown[*broker.GroupView], err error) {
+			out.View = &broker.GroupView{}
+			return out, nil
+		})
+		began = time.Now()
+		_, _, err = m.Groups.AddToGroup(ctx, routertest.Namespace, task.NewID(2, 1, 1), []task.Spec{{Queue: "one"}, {Queue: "new"}})
+		if took := time.Since(began); err != nil || took > time.Second {
+			t.Errorf("AddToGroup took %s, %v", took, err)
 		}
 	})
 }
