@@ -206,6 +206,26 @@ func TestTransferEndsWithTheNewLeader(t *testing.T) {
 	})
 }
 
+// A barred replica that nobody can replace goes on leading, and tries nothing.
+func TestBarredAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := startBench(t, fixture{})
+		b.Bar("its clock is wrong")
+		for range 10 {
+			time.Sleep(100 * time.Millisecond)
+			if _, err := b.set("k", "v"); err != nil {
+				t.Error(err)
+			}
+			b.onLoop(func(l *loop) {
+				if l.transfers.current != nil {
+					t.Errorf("leadership is being handed to replica %d", l.transfers.current.to)
+				}
+			})
+		}
+		b.close()
+	})
+}
+
 // A transfer ends with its loop, even if another loop follows.
 func TestTransferEndsWithItsLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -489,6 +509,9 @@ func TestChangesOfLeaderAreLogged(t *testing.T) {
 
 // A probe appended to Raft's contexts is removed again, and nothing else is.
 func TestSplitProbe(t *testing.T) {
+	if _, _, ok := splitProbe(make([]byte, probeSize)); ok {
+		t.Error("a context of another kind is a probe")
+	}
 	raws := [][]byte{nil, {1, 2, 3, 4, 5, 6, 7, 8}}
 	for _, raw := range raws {
 		l := &loop{transfers: transfers{current: &transfer{to: 2, probe: 7}}}

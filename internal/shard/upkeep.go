@@ -59,7 +59,7 @@ func (t *trail) end(steps int) uint64 {
 // newUpkeep starts the goroutine that flushes. stop ends it.
 func newUpkeep(l *loop, state *store.Store, keepBytes uint64) *upkeep {
 	u := &upkeep{l: l, kick: make(chan struct{}, 1), flushed: make(chan error, 1), ended: make(chan struct{}),
-		trail: trail{step: keepBytes / 16}, lastActive: map[uint64]uint64{}}
+		from: state.Applied().Index, trail: trail{step: keepBytes / 16}, lastActive: map[uint64]uint64{}}
 	go func() {
 		defer close(u.ended)
 		for range u.kick {
@@ -133,7 +133,7 @@ func (u *upkeep) cut() error {
 	if planted("shard-cut-applied") {
 		durable = u.l.cfg.State.Applied()
 	}
-	if durable.Index >= u.from {
+	if durable.Index > u.from {
 		u.bytes, u.from = 0, u.l.cfg.State.Applied().Index
 	}
 	return u.l.log.Compact(min(durable.Index, u.replicated()))

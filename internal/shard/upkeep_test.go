@@ -113,6 +113,38 @@ func TestFlushes(t *testing.T) {
 	})
 }
 
+// A few large entries are flushed as well as many small ones, and those that a restart has applied again count, too.
+func TestFlushesByBytes(t *testing.T) {
+	for _, restarts := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			limits := Limits{ReplayBytes: 10_000}
+			b := startBench(t, fixture{limits: limits})
+			for range 3 {
+				for i, size := range []int{9000, 2000} {
+					before, err := b.state.Durable()
+					if err != nil {
+						t.Fatal(err)
+					}
+					at, err := b.set("k", strings.Repeat("v", size))
+					if err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Second)
+					now, err := b.state.Durable()
+					if want := []uint64{before.Index, at.Index}[i]; err != nil || now.Index != want {
+						t.Errorf("after another %d bytes the state is flushed up to %d, %v, want %d; restarts: %v", size, now.Index, err, want, restarts)
+					}
+					if restarts {
+						b = startBench(t, fixture{mem: b.stopped(), limits: limits})
+						time.Sleep(time.Second)
+					}
+				}
+			}
+			b.close()
+		})
+	}
+}
+
 // status returns the status of a bench.
 func (b *bench) status() Status {
 	b.t.Helper()
