@@ -145,6 +145,30 @@ func TestFlushesByBytes(t *testing.T) {
 	}
 }
 
+// A replica counts as active for as long as it is heard from, and for five seconds after.
+func TestActiveReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := calmGroup(t)
+		l := w.leader()
+		silent, other := w.nodes[l.num%3], w.nodes[(l.num+1)%3]
+		check := func(after time.Duration, want bool) {
+			t.Helper()
+			time.Sleep(after)
+			st, err := l.shard.Status(t.Context())
+			if err != nil || st.Progress[silent.id].Active != want || !st.Progress[other.id].Active {
+				t.Errorf("%+v, %v, want that replica %d is active and that of %d: %v", st.Progress, err, other.id, silent.id, want)
+			}
+		}
+		check(time.Minute, true)
+		w.isolate(silent.num, true, true)
+		check(4*time.Second, true)
+		check(4*time.Second, false)
+		w.heal()
+		check(4*time.Second, true)
+		w.endAll()
+	})
+}
+
 // status returns the status of a bench.
 func (b *bench) status() Status {
 	b.t.Helper()
