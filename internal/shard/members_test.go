@@ -847,6 +847,9 @@ func TestHashesOfRanges(t *testing.T) {
 		}
 		of := Range{From: "k", Size: 7}
 		entry := hashEntry(5, of)
+		if want := "\x02\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x07k"; string(entry) != want {
+			t.Errorf("a hash entry is %q, want %q, as other nodes read it", entry, want)
+		}
 		if got, err := rangeOf(entry); got != of || err != nil {
 			t.Errorf("the range %+v was read back as %+v, %v", of, got, err)
 		}
