@@ -374,7 +374,7 @@ func TestWebhooksDoNotWaitForEachOther(t *testing.T) {
 			t.Errorf("the one that is nowhere: %+v, %v", nowhere, err)
 		}
 		w.hooks.answers(nil)
-		if gone, err = operator.Webhooks().Resume(t.Context(), "gone"); err != nil || gone.DisabledReason != "" {
+		if gone, _, err = operator.Webhooks().Resume(t.Context(), "gone"); err != nil || gone.DisabledReason != "" {
 			t.Errorf("resumed: %+v, %v", gone, err)
 		}
 		pass(time.Second)
@@ -483,7 +483,7 @@ func TestPausedRotatedAndRemovedWebhooks(t *testing.T) {
 			t.Fatalf("rotated: %+v, %v", fresh, err)
 		}
 		w.hooks.knows("/a", fresh.Secret, old.Secret)
-		if h, err := operator.Webhooks().Resume(t.Context(), "a"); err != nil || h.Paused {
+		if h, _, err := operator.Webhooks().Resume(t.Context(), "a"); err != nil || h.Paused {
 			t.Errorf("resumed: %+v, %v", h, err)
 		}
 		pass(time.Second)

@@ -226,7 +226,7 @@ func (o onlyHooks) tellShards(ctx context.Context, h webhooks.View, err error) (
 		return done, err
 	}
 	done.Hook = h
-	done.Unconfirmed, err = o.Webhooks.TellShards(ctx)
+	done.Unconfirmed, err = o.Webhooks.TellShards(ctx, "")
 	return done, err
 }
 
