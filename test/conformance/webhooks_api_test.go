@@ -269,7 +269,8 @@ func (d *sdk) PauseHook(ctx context.Context, name, reason string) (hookInfo, err
 }
 
 func (d *sdk) ResumeHook(ctx context.Context, name string) (hookInfo, error) {
-	return hookSDK(d.admin().Webhooks().Resume(ctx, name))
+	h, _, err := d.admin().Webhooks().Resume(ctx, name)
+	return hookSDK(h, err)
 }
 
 func (d *sdk) RemoveHook(ctx context.Context, name string) error {
