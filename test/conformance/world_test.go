@@ -91,7 +91,7 @@ func build(t *testing.T, shards int, archiveDir string) *testNode {
 		SendOutbox: func(ctx context.Context, ns string, messages []*broker.OutboxMessage) []broker.Enqueued {
 			return h.router.Outbox.Send(ctx, ns, messages)
 		},
-		ShardOf:  func(ns string, spec *task.Spec) uint32 { return h.router.Enqueuer.ShardOf(ns, spec) },
+		ShardOf:  func(ns, queue string, slot int) uint32 { return h.router.Enqueuer.ShardOf(ns, queue, slot) },
 		HasShard: func(ctx context.Context, id uint32) (bool, error) { return h.router.HasShard(ctx, id) },
 		RunStep: func(ctx context.Context, id uint32, ns string, c broker.StepCall) (broker.StepAnswer, error) {
 			out, err := broker.RunStep.Call(ctx, h.router, broker.StepOrder{OnShard: broker.OnShard{Shard: id, Namespace: ns}, Step: c})
