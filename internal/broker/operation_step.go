@@ -102,7 +102,7 @@ const (
 	// countRows is how many rows are read between two checks of the clock.
 	countRows = 5000
 	// CountTime bounds the time to count the tasks that an operation would match.
-	CountTime = 2 * time.Second
+	CountTime = verb.PartTime / 2
 )
 
 // MatchCount asks how many tasks of a shard a filter selects, and for up to Limit of the newest. Wait bounds the time to count.
@@ -116,6 +116,7 @@ type MatchCount struct {
 // MatchesCounted holds the count and the newest tasks. Matches.Next is set if time ran out before all were counted.
 type MatchesCounted struct {
 	Matches Matches
+	verb.Lack
 	Stamped
 }
 

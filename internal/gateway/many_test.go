@@ -24,6 +24,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
@@ -1263,4 +1264,21 @@ func TestCallerThatLeavesMakesNoShardSlow(t *testing.T) {
 		}
 		g.Shutdown(context.Background())
 	})
+}
+
+// A count that lacks a shard is a lower bound.
+func TestCountsLackAShard(t *testing.T) {
+	for _, missing := range [][]verb.Missing{nil, {{Shard: 2}}} {
+		f := newFake(1, 2)
+		o := newGateway(f).services.operation
+		verbtest.On(f.table(), broker.CountMatches, func(context.Context, *broker.MatchCount) (out broker.MatchesCounted, err error) {
+			out.Missing = missing
+			return out, nil
+		})
+		p, err := o.preview(t.Context(), broker.Filter{})
+		states, bad := o.outcomes(t.Context(), task.ID{}, nil)
+		if want := len(missing) > 0; err != nil || bad != nil || p.GetPreview().GetIsLowerBound() != want || states.GetIsLowerBound() != want {
+			t.Errorf("without %v: %v, %v; %v, %v", missing, p, err, states, bad)
+		}
+	}
 }

@@ -66,7 +66,7 @@ func (g *operationService) preview(ctx context.Context, f broker.Filter) (*pawlv
 		return nil, err
 	}
 	n := out.Matches
-	p := &pawlv1.OperationPreview{Matched: n.Count, IsLowerBound: n.Next != nil}
+	p := &pawlv1.OperationPreview{Matched: n.Count, IsLowerBound: n.Next != nil || len(out.Missing) > 0}
 	p.Sample, _ = convert.TasksProto(n.Sample, false)
 	return &pawlv1.StartOperationResponse{Preview: p}, nil
 }
@@ -119,7 +119,7 @@ func (g *operationService) outcomes(ctx context.Context, id task.ID, spec *pawlv
 		return nil, err
 	}
 	n := counted.Matches
-	out := &pawlv1.CurrentStates{IsLowerBound: n.Next != nil}
+	out := &pawlv1.CurrentStates{IsLowerBound: n.Next != nil || len(counted.Missing) > 0}
 	for _, s := range slices.Sorted(maps.Keys(n.States)) {
 		out.States = append(out.States, &pawlv1.StateCount{State: convert.StateProto(s), Count: n.States[s]})
 	}

@@ -85,7 +85,7 @@ var rpcRows = []rpcRow{
 	{"MarkerService/ListMarkers", "s", `{}`},
 	{"MarkerService/EndMarker", "s", `{"id":"$marker"}`},
 	{"MarkerService/RemoveMarker", "s", `{"id":"$marker"}`},
-	{"OperationService/StartOperation", "1a", `{"spec":{"action":"ACTION_CANCEL","filter":{"queue":"$spare"}}}`},
+	{"OperationService/StartOperation", "1lm", `{"spec":{"action":"ACTION_CANCEL","filter":{"queue":"$spare"}}}`},
 	{"OperationService/GetOperation", "1", `{"operationId":"$operation"}`},
 	{"OperationService/ListOperations", "1", `{}`},
 	{"OperationService/PauseOperation", "1t", `{"operationId":"$operation"}`},

@@ -321,7 +321,7 @@ type Operation struct {
 	StoppedBy         *Operator              `protobuf:"bytes,10,opt,name=stopped_by,json=stoppedBy,proto3" json:"stopped_by,omitempty"`                              // absent: the operation itself
 	ResumedBy         *Operator              `protobuf:"bytes,11,opt,name=resumed_by,json=resumedBy,proto3" json:"resumed_by,omitempty"`                              // the last time
 	Total             int64                  `protobuf:"varint,12,opt,name=total,proto3" json:"total,omitempty"`                                                      // tasks that matched before the start
-	TotalIsLowerBound bool                   `protobuf:"varint,13,opt,name=total_is_lower_bound,json=totalIsLowerBound,proto3" json:"total_is_lower_bound,omitempty"` // counting all of them would have taken too long
+	TotalIsLowerBound bool                   `protobuf:"varint,13,opt,name=total_is_lower_bound,json=totalIsLowerBound,proto3" json:"total_is_lower_bound,omitempty"` // counting all of them would have taken too long, or shards did not answer
 	Matched           int64                  `protobuf:"varint,14,opt,name=matched,proto3" json:"matched,omitempty"`                                                  // so far: done + skipped + failed, and those moving to another queue
 	Done              int64                  `protobuf:"varint,15,opt,name=done,proto3" json:"done,omitempty"`
 	Skipped           int64                  `protobuf:"varint,16,opt,name=skipped,proto3" json:"skipped,omitempty"`
@@ -515,7 +515,7 @@ func (x *Operation) GetCurrentStates() *CurrentStates {
 type CurrentStates struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	States        []*StateCount          `protobuf:"bytes,1,rep,name=states,proto3" json:"states,omitempty"`                                    // states without tasks are left out
-	IsLowerBound  bool                   `protobuf:"varint,2,opt,name=is_lower_bound,json=isLowerBound,proto3" json:"is_lower_bound,omitempty"` // counting all of them would have taken too long
+	IsLowerBound  bool                   `protobuf:"varint,2,opt,name=is_lower_bound,json=isLowerBound,proto3" json:"is_lower_bound,omitempty"` // counting all of them would have taken too long, or shards did not answer
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

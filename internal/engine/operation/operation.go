@@ -167,7 +167,7 @@ func (t *Tally) add(o *Tally) {
 
 // In returns the operation's filter for a shard, which selects only tasks that existed at the start.
 func (o *Operation) In(shard uint32) query.Filter {
-	until := o.CreatedAt // by the home's clock: the shard was added later
+	until := o.CreatedAt // by the home's clock: the shard was added later, or did not answer in time
 	for _, u := range o.Spec.Until {
 		if u.Shard == shard {
 			until = u.At

@@ -52,7 +52,7 @@ func (f *Forwarder) FirstShard() (uint32, error) {
 type ScheduleName struct{ Namespace, Name string }
 
 // ShardByName finds the shard of a schedule. A name that the system shard does not know may have been lost with it: then the shards
-// themselves are asked.
+// themselves are asked: then one that does not answer in time may have it.
 func (f *Forwarder) ShardByName(ctx context.Context, of verb.ByName) (uint32, error) {
 	ctx = task.WithoutScope(ctx) // whether the caller may see it or not, names are unique
 	ns, name := of.ObjectName()
@@ -61,17 +61,21 @@ func (f *Forwarder) ShardByName(ctx context.Context, of verb.ByName) (uint32, er
 		return home.Shard, err
 	}
 	shards := f.Shards()
-	errs := EachShard(shards, func(_ int, shard uint32) error {
-		on := broker.OnSchedule{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Name: name}
-		return f.atLeader(ctx, broker.ShowSchedule.Make(broker.AtHome{OnSchedule: on}))
+	has, bad := verb.AskShards(ctx, shards, func(ctx context.Context, i int) (bool, error) {
+		on := broker.OnSchedule{OnShard: broker.OnShard{Shard: shards[i], Namespace: ns}, Name: name}
+		err := f.atLeader(ctx, broker.ShowSchedule.Make(broker.AtHome{OnSchedule: on}))
+		if errors.Is(err, task.ErrNotFound) {
+			return false, nil
+		}
+		return err == nil, err
 	})
-	for i, bad := range errs {
-		if bad == nil {
-			return shards[i], nil
-		}
-		if !errors.Is(bad, task.ErrNotFound) {
-			err = bad
-		}
+	switch i := slices.Index(has.Value, true); {
+	case bad != nil:
+		return 0, bad
+	case i >= 0:
+		return shards[i], nil
+	case len(has.Missing) > 0:
+		return 0, task.Unavailable(time.Second, "schedule %q: it is not known whether it exists: %s", name, has.Missing[0].Explained())
 	}
 	return 0, err
 }

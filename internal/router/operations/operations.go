@@ -36,8 +36,8 @@ func (o *Operations) StartOperation(ctx context.Context, ns string, spec broker.
 	if err := o.forward.Do(ctx, count); err != nil {
 		return broker.OperationView{}, broker.Stamp{}, err
 	}
-	spec.Total, spec.TotalSoFar = count.Resp.Matches.Count, count.Resp.Matches.Next != nil
-	for _, part := range count.Parts() {
+	spec.Total, spec.TotalSoFar = count.Resp.Matches.Count, count.Resp.Matches.Next != nil || len(count.Resp.Missing) > 0
+	for _, part := range count.Parts() { // a shard that is missing has counted nothing: there, the operation's own time holds
 		at := part.Answer().(*broker.MatchesCounted).At
 		spec.Until = append(spec.Until, broker.ShardTime{Shard: at.Shard, At: at.Time})
 	}

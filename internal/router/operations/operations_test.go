@@ -12,6 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
@@ -81,6 +82,28 @@ func TestStartOperation(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A shard that hangs does not keep an operation from its start: the total is then a lower bound, and the operation's time holds there.
+func TestStartWithoutAShard(t *testing.T) {
+	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+		started := answer(s, map[uint32]broker.Matches{1: dead(2, nil), 2: dead(100, nil), 3: dead(5, nil)}, nil, nil)
+		count := s.Answers[broker.CountMatches.Name()]
+		s.Answers[broker.CountMatches.Name()] = func(ctx context.Context, c verb.Call) error {
+			if c.Shard() == 2 {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			time.Sleep(broker.CountTime + verb.PartTime/4) // it counts for as long as it may, and is read
+			return count(ctx, c)
+		}
+		began := time.Now()
+		_, _, err := m.Operations.StartOperation(bg, routertest.Namespace, broker.OperationSpec{Action: task.Replay, Filter: broker.Filter{Queue: "one"}})
+		got := fmt.Sprint(started.Spec.Total, " ", started.Spec.TotalSoFar, " ", started.Spec.Until)
+		if want := fmt.Sprint(7, " ", true, " ", []broker.ShardTime{{Shard: 1, At: 101}, {Shard: 3, At: 103}}); err != nil || got != want || time.Since(began) != verb.PartTime {
+			t.Errorf("started with %s after %s, %v, want %s", got, time.Since(began), err, want)
+		}
+	})
 }
 
 // An operation needs a shard.

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
 	names "github.com/pawlq/pawl/internal/cluster/schedules"
 	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/router/schedules"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
@@ -58,14 +60,21 @@ func (s *scheduleScript) came(verb string, shard uint32, version uint64) error {
 	return s.done
 }
 
+// errHangs has a shard not answer.
+var errHangs = errors.New("hangs")
+
 // onSchedules runs a test on a schedule that a script knows.
 func onSchedules(t *testing.T, script scheduleScript, test func(s *scheduleScript, m *routertest.Member)) {
 	routertest.InScript(t, func(base *routertest.Script, m *routertest.Member) {
 		s := &script
 		s.ScriptControl = routertest.ScriptControl{FakeControl: routertest.FakeControl{M: m}, Script: base}
 		m.UseControl(s)
-		verbtest.On(base.Answers, broker.ShowSchedule, func(_ context.Context, q *broker.AtHome) (out broker.Shown[*broker.ScheduleView], err error) {
+		verbtest.On(base.Answers, broker.ShowSchedule, func(ctx context.Context, q *broker.AtHome) (out broker.Shown[*broker.ScheduleView], err error) {
 			err, known := s.in[q.Shard]
+			if errors.Is(err, errHangs) {
+				<-ctx.Done()
+				err = ctx.Err()
+			}
 			if !known {
 				err = task.NotFound("schedule", q.Name)
 			}
@@ -98,11 +107,15 @@ func TestSchedulesAreFound(t *testing.T) {
 		{scheduleScript{in: map[uint32]error{1: routertest.ErrAway, 3: nil}}, 3, nil},
 		{scheduleScript{}, 0, notFound},
 		{scheduleScript{in: map[uint32]error{1: routertest.ErrAway}}, 0, routertest.ErrAway},
+		{scheduleScript{in: map[uint32]error{1: errHangs, 3: nil}}, 3, nil},
+		{scheduleScript{in: map[uint32]error{2: errHangs}}, 0, task.ErrUnavailable},
+		{scheduleScript{in: map[uint32]error{3: task.ErrInvalidArgument}}, 0, task.ErrInvalidArgument},
 	} {
 		onSchedules(t, c.script, func(s *scheduleScript, m *routertest.Member) {
 			ctx := task.WithScope(context.Background(), task.Scope{Queues: []string{"others"}})
+			began := time.Now()
 			home, err := m.ShardByName(ctx, &broker.AtHome{OnSchedule: schedules.OnSchedule(0, routertest.Namespace, "s")})
-			if home != c.want || !errors.Is(err, c.err) || s.Was() != "" {
+			if home != c.want || !errors.Is(err, c.err) || s.Was() != "" || time.Since(began) > verb.PartTime || c.err == task.ErrUnavailable && !strings.Contains(err.Error(), `schedule "s": it is not known whether it exists: shard 2: did not`) {
 				t.Errorf("home %d, in %v: found in shard %d, %v; want %d, %v", s.home, s.in, home, err, c.want, c.err)
 			}
 		})
