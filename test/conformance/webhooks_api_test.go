@@ -133,8 +133,10 @@ func (d *rest) PauseHook(ctx context.Context, name, reason string) (h hookInfo, 
 	return h, d.call(ctx, "POST", hookPath(name, "/pause"), fields{"reason": reason}, &h)
 }
 
-func (d *rest) ResumeHook(ctx context.Context, name string) (h hookInfo, err error) {
-	return h, d.query(ctx, "POST", hookPath(name, "/resume"), nil, &h)
+func (d *rest) ResumeHook(ctx context.Context, name string) (hookInfo, error) {
+	var a newHook
+	err := d.query(ctx, "POST", hookPath(name, "/resume"), nil, &a)
+	return a.Hook, err
 }
 
 func (d *rest) RemoveHook(ctx context.Context, name string) error {
