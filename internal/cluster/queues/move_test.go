@@ -276,57 +276,53 @@ func TestAllOtherQueuesCount(t *testing.T) {
 	})
 }
 
-// A shard hangs, while slots of one queue are leaving it, and another queue has left it. Meanwhile the slots of a third queue move between other shards,
-// though its call was interrupted, and what is due about every minute is done.
+// A queue has left a shard that hangs, and slots of another are leaving it. Meanwhile a queue that has left another shard is forgotten there, the slots
+// of one move on between other shards though their call was interrupted, and what is due about every minute is done.
 func TestMovesBesideAHangingShard(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(3)
-		w.most = 10
+		c.Queues.most = 10
 		spread := func(ctx context.Context, name string, to uint32) error {
 			_, err := c.Queues.Spread(ctx, nobody, "default", name, SpreadTarget{Shards: []uint32{to}})
 			return err
 		}
-		for _, name := range []string{"left", "leaving", "other"} {
+		read := func(name string) Queue {
+			q, err := c.Queues.reread(bg, Queue{Namespace: "default", Name: name})
+			must(t, err)
+			return q
+		}
+		for name, shard := range map[string]uint32{"left": 1, "leaving": 1, "gone": 2, "moves": 2} {
 			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", name, unchanged)
 			must(t, err)
+			must(t, spread(bg, name, shard))
 		}
-		must(t, spread(bg, "left", 1))
-		must(t, spread(bg, "leaving", 1))
-		must(t, spread(bg, "other", 2))
 		pass(2 * task.MovedMessageWindow)
 		must(t, spread(bg, "left", 2))
-		pass(task.MovedMessageWindow - RetireEvery)
-		setHangs := func(shard uint32) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.hangs = shard
+		pass(3 * RetireEvery)
+		must(t, spread(bg, "gone", 3))
+		w.mu.Lock()
+		w.hangs = 1
+		w.mu.Unlock()
+		if pass(task.MovedMessageWindow + 3*RetireEvery); read("gone").unfinished() || !read("left").unfinished() {
+			t.Errorf("the parts are %+v and %+v, want one, and two of which one hangs", read("gone").Parts, read("left").Parts)
 		}
-		setHangs(1)
-		defer setHangs(0)
 		brief, cancel := context.WithTimeout(bg, time.Millisecond)
 		defer cancel()
 		if err := spread(brief, "leaving", 3); err == nil {
-			t.Fatal("slots left a shard that hangs")
+			t.Error("slots left a shard that hangs")
 		}
-		pass(3 * RetireEvery) // the queue that has left is about to be forgotten
 		w.cut(3, task.Unavailable(time.Second, "no leader"))
-		if err := spread(bg, "other", 3); !errors.Is(err, task.ErrUnavailable) {
-			t.Fatalf("spread = %v", err)
+		if err := spread(bg, "moves", 3); !errors.Is(err, task.ErrUnavailable) {
+			t.Errorf("spread without a leader = %v", err)
 		}
+		pass(movePause)
 		w.cut(3, nil)
-		pass(movePause + time.Second)
-		q, err := c.Queues.reread(bg, Queue{Namespace: "default", Name: "other"})
-		if must(t, err); q.moving() {
-			t.Errorf("the slots of a queue still move between healthy shards: %+v", q.Parts)
+		if pass(movePause + 10*time.Millisecond); read("moves").moving() {
+			t.Errorf("slots still move between healthy shards: %+v", read("moves").Parts)
 		}
 		before := w.minutes()
 		if pass(3 * RetireEvery); w.minutes() < before+2 {
 			t.Errorf("what is due about every minute was done %d times in three", w.minutes()-before)
-		}
-		pass(task.MovedMessageWindow + 3*RetireEvery)
-		q, err = c.Queues.reread(bg, q)
-		if must(t, err); q.unfinished() {
-			t.Errorf("a queue has not left its shard for good: %+v", q.Parts)
 		}
 	})
 }
