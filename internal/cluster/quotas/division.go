@@ -58,6 +58,7 @@ type division struct {
 	quotas task.Quotas
 	parts  []shardPart
 	row    divisionRow // as last written
+	asking *asking     // of Run, which waits for no shard for long; nil: the caller does
 }
 
 // Shards gives access to what namespaces and queues use in the data shards.
@@ -88,7 +89,7 @@ const (
 	dividePause = time.Second
 	// askTimeout bounds the wait for a shard's answer about its share.
 	askTimeout = 2 * time.Second
-	// askPatience bounds how long Run waits for a shard while others wait to be divided. A later answer counts in the next check.
+	// askPatience bounds how long Run waits for a shard while others wait. A later answer counts in the next check.
 	askPatience = dividePause / 4
 )
 
@@ -311,11 +312,9 @@ func (s *Divider) sendShares(ctx context.Context, d *division, of func(p *shardP
 		if shares[i] == nil {
 			return
 		}
-		ctx, cancel := context.WithTimeout(ctx, askTimeout)
-		defer cancel()
 		p := &d.parts[i]
 		p.Version, shares[i].Version = version, version
-		space, err := s.shards.PutShare(ctx, p.Shard, d.name, *shares[i])
+		space, err := s.putShare(ctx, d, p.Shard, *shares[i])
 		if errs[i] = err; err != nil {
 			return
 		}
@@ -326,6 +325,25 @@ func (s *Divider) sendShares(ctx context.Context, d *division, of func(p *shardP
 		}
 	})
 	return errs, nil
+}
+
+// putShare sends a share to a shard. While Run divides, an answer that is late is left to the next check.
+func (s *Divider) putShare(ctx context.Context, d *division, shard uint32, to task.Share) (space task.Space, err error) {
+	put := func() (task.Space, error) {
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		return s.shards.PutShare(ctx, shard, d.name, to)
+	}
+	if d.asking == nil {
+		return put()
+	}
+	var answered sync.WaitGroup
+	var late task.Space
+	var failed error
+	if !d.asking.begin(shard, &answered, func() { late, failed = put() }) || !waitBriefly(&answered) {
+		return space, fmt.Errorf("shard %d has not confirmed its share yet", shard)
+	}
+	return late, failed
 }
 
 // storedParts returns the parts as the row stores them.
@@ -482,6 +500,7 @@ func (s *Divider) Run(ctx context.Context) {
 // answers gives another division of the same name what the shards have just answered for this one. A silent shard is no error: whatever
 // it has not confirmed, it had not confirmed before.
 func (d *division) answers(_ context.Context, to *division) []error {
+	to.asking = d.asking
 	for i := range to.parts {
 		for j := range d.parts {
 			if d.parts[j].known && d.question(j) == to.question(i) {
@@ -540,6 +559,7 @@ type asking struct {
 	calls   sync.WaitGroup
 	mu      sync.Mutex
 	pending map[uint32]bool         // shards that have not answered yet
+	putting map[uint32]int          // shares that shards have not confirmed yet
 	answers map[question]task.Space // that no check has seen
 }
 
@@ -553,7 +573,7 @@ func (s *Divider) askAll(ctx context.Context, a *asking, all []*division) {
 	}
 	a.mu.Lock()
 	if a.pending == nil {
-		a.pending, a.answers = map[uint32]bool{}, map[question]task.Space{}
+		a.pending, a.putting, a.answers = map[uint32]bool{}, map[uint32]int{}, map[question]task.Space{}
 	}
 	var asked sync.WaitGroup
 	for shard, about := range questions {
@@ -572,6 +592,7 @@ func (s *Divider) askAll(ctx context.Context, a *asking, all []*division) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, d := range all {
+		d.asking = a
 		for i := range d.parts {
 			d.parts[i].space, d.parts[i].known = a.answers[d.question(i)]
 		}
@@ -598,15 +619,36 @@ func (s *Divider) ask(ctx context.Context, a *asking, shard uint32, about []ques
 	}
 }
 
-// waitBriefly waits for all, but no longer than askPatience.
-func waitBriefly(all *sync.WaitGroup) {
+// begin sends a share to a shard in the background. It returns false if more divisions than run at a time have sent theirs there: then answers are late.
+func (a *asking) begin(shard uint32, answered *sync.WaitGroup, put func()) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.putting[shard] >= system.MaxAsking {
+		return false
+	}
+	a.putting[shard]++
+	answered.Add(1)
+	a.calls.Go(func() {
+		defer answered.Done()
+		put()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.putting[shard]--
+	})
+	return true
+}
+
+// waitBriefly waits for all, but no longer than askPatience. It reports whether all are done.
+func waitBriefly(all *sync.WaitGroup) bool {
 	done := make(chan struct{})
 	go func() { all.Wait(); close(done) }()
 	t := time.NewTimer(askPatience)
 	defer t.Stop()
 	select {
 	case <-done:
+		return true
 	case <-t.C:
+		return false
 	}
 }
 

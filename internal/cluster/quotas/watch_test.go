@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -165,50 +166,61 @@ func TestWatchContinuesAfterErrors(t *testing.T) {
 	})
 }
 
-// One shard hangs, in whichever calls. Thirty namespaces short of room in one shard get what another does not need, at the next check.
-// Quotas that are changed meanwhile do not wait for a division of others.
-func TestDivisionsBesideAHangingShard(t *testing.T) {
-	for hangs := uint32(1); hangs <= 3; hangs++ {
-		inBubble(t, 3, func(t *testing.T, w *world) {
-			var names []string
-			for i := range 30 {
-				ns := fmt.Sprint("team", i)
-				names = append(names, ns)
-				w.setQuotas(ns, task.Quotas{Backlog: 100})
-				w.hold(ns, 0, 0, 0)
-				must(t, w.divider.Divide(bg, ns))
-			}
-			w.watch(t)
-			pass(5 * dividePause)
-			hang := func(ctx context.Context, shard uint32) error {
-				if shard == hangs {
-					<-ctx.Done()
+// One shard hangs, answers but takes no shares, or is slow. Thirty namespaces short of room in one shard get what another does not need, at the next
+// check. Quotas that are changed meanwhile do not wait for a division of others.
+func TestDivisionsBesideAFaultyShard(t *testing.T) {
+	for _, fault := range []string{"hangs", "takes no shares", "is slow"} {
+		for faulty := uint32(1); faulty <= 3; faulty++ {
+			inBubble(t, 3, func(t *testing.T, w *world) {
+				var names []string
+				for i := range 30 {
+					ns := fmt.Sprint("team", i)
+					names = append(names, ns)
+					w.setQuotas(ns, task.Quotas{Backlog: 100})
+					w.hold(ns, 0, 0, 0)
+					must(t, w.divider.Divide(bg, ns))
 				}
-				return ctx.Err()
-			}
-			w.setOnAsk(hang)
-			w.setOnPut(hang)
-			short := hangs%3 + 1
-			for _, ns := range names {
-				w.use(short, ns, func(s *task.Space) { s.Use.Backlog = s.Share.Backlog; s.Refused[0]++ })
-			}
-			pass(2*dividePause + dividePause/2)
-			for _, ns := range names {
-				if got := w.share(short, ns).Backlog; got <= 34 {
-					t.Errorf("shard %d hangs: shard %d has a share of %d of namespace %s", hangs, short, got, ns)
+				w.watch(t)
+				pass(5 * dividePause)
+				lag, limit := time.Hour, askTimeout
+				if fault != "hangs" {
+					limit *= 3 // it is asked, and then sent a share once or twice
 				}
-			}
-			var waits sync.WaitGroup
-			waits.Go(func() { _ = w.divider.Divide(bg, names[0]) }) // for the shard
-			defer waits.Wait()
-			synctest.Wait()
-			began := time.Now()
-			w.setQuotas(names[1], task.Quotas{Backlog: 80})
-			_ = w.divider.Divide(bg, names[1])
-			if took := time.Since(began); took > askTimeout {
-				t.Errorf("shard %d hangs: a change of quotas took %v", hangs, took)
-			}
-		})
+				if fault == "is slow" {
+					lag = askTimeout - 10*time.Millisecond
+				}
+				wait := func(ctx context.Context, shard uint32) error {
+					if shard == faulty {
+						system.Sleep(ctx, lag)
+					}
+					return ctx.Err()
+				}
+				if fault != "takes no shares" {
+					w.setOnAsk(wait)
+				}
+				w.setOnPut(wait)
+				short := faulty%3 + 1
+				for _, ns := range names {
+					w.use(short, ns, func(s *task.Space) { s.Use.Backlog = s.Share.Backlog; s.Refused[0]++ })
+				}
+				pass(2*dividePause + dividePause/2)
+				for _, ns := range names {
+					if got := w.share(short, ns).Backlog; got <= 34 {
+						t.Errorf("shard %d %s: shard %d has a share of %d of namespace %s", faulty, fault, short, got, ns)
+					}
+				}
+				var waits sync.WaitGroup
+				waits.Go(func() { _ = w.divider.Divide(bg, names[0]) }) // for the shard
+				defer waits.Wait()
+				synctest.Wait()
+				began := time.Now()
+				w.setQuotas(names[1], task.Quotas{Backlog: 80})
+				_ = w.divider.Divide(bg, names[1])
+				if took := time.Since(began); took > limit {
+					t.Errorf("shard %d %s: a change of quotas took %v", faulty, fault, took)
+				}
+			})
+		}
 	}
 }
 
@@ -218,15 +230,17 @@ func TestLateAnswersCount(t *testing.T) {
 		w.setQuotas("team", task.Quotas{Backlog: 100})
 		w.hold("team", 0, 0)
 		must(t, w.divider.Divide(bg, "team"))
-		w.setOnAsk(func(_ context.Context, shard uint32) error {
+		late := func(_ context.Context, shard uint32) error {
 			if shard == 2 {
 				time.Sleep(askTimeout - 1)
 			}
 			return nil
-		})
+		}
+		w.setOnAsk(late)
+		w.setOnPut(late)
 		w.watch(t)
 		w.use(2, "team", func(s *task.Space) { s.Use.Backlog = 50; s.Refused[0]++ })
-		pass(askTimeout + 3*dividePause)
+		pass(2 * (askTimeout + 3*dividePause))
 		if got := w.backlogs("team", 2); got[1] <= 50 {
 			t.Errorf("the shares are %v, with 50 in use in a shard that answers late", got)
 		}
