@@ -218,3 +218,26 @@ func TestRemovedNodeTellsNothing(t *testing.T) {
 		t.Errorf("a removed node is answered with %v", err)
 	}
 }
+
+// Another node knows that a replica has reached an entry. Whether the replica has it is found out without its shard, which may hang, if it has applied the
+// entry; otherwise the shard is asked.
+func TestLastEntryBesideAHangingShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &faultyNode{server: start(t, Config{InMemory: true})}
+		rep := s.replicas.get(1)
+		at := rep.state.Applied().Index
+		heal := s.hang(1)
+		defer heal()
+		ctx, cancel := context.WithTimeout(t.Context(), tellTime)
+		defer cancel()
+		began := time.Now()
+		known := witness.Reach{Shard: 1, Replica: rep.id, Index: at}
+		if last := s.replicas.lastOf(ctx, known); last != at || time.Since(began) != 0 {
+			t.Errorf("the last entry is %d after %v, want %d at once", last, time.Since(began), at)
+		}
+		known.Index++
+		if last := s.replicas.lastOf(ctx, known); last != known.Index || time.Since(began) != tellTime {
+			t.Errorf("the last entry is %d after %v, want %d, since it is unknown after %v", last, time.Since(began), known.Index, tellTime)
+		}
+	})
+}
