@@ -130,13 +130,15 @@ func TestLateCopyOfADeletedQueue(t *testing.T) {
 		undone time.Duration // how long the removal of the late copy takes
 		full   bool          // another shard has tasks of the queue: it is kept
 		again  uint32        // the shard in which it is created again at once; 0: it isn't
+		hangs  time.Duration // how long the other shard takes for the deletion; the copies come after Repair has taken part in it
 	}{
-		{"the row is gone", 0, 0, false, 0},
-		{"the deletion goes on", 5 * time.Second, 0, false, 0},
-		{"the queue is kept", 5 * time.Second, 0, true, 0},
-		{"the queue is kept before the late copy is removed", 5 * time.Second, 20 * time.Second, true, 0},
-		{"the queue is new", 0, 0, false, 1},
-		{"the queue is new, in another shard", 0, 0, false, 2},
+		{"the row is gone", 0, 0, false, 0, 0},
+		{"the deletion goes on", 5 * time.Second, 0, false, 0, 0},
+		{"the deletion goes on in the other shard", 0, 0, false, 0, 10 * time.Second},
+		{"the queue is kept", 5 * time.Second, 0, true, 0, 0},
+		{"the queue is kept before the late copy is removed", 5 * time.Second, 20 * time.Second, true, 0, 0},
+		{"the queue is new", 0, 0, false, 1, 0},
+		{"the queue is new, in another shard", 0, 0, false, 2, 0},
 	} {
 		inBubble(t, func(t *testing.T, w *world) {
 			name := "a"
@@ -149,12 +151,20 @@ func TestLateCopyOfADeletedQueue(t *testing.T) {
 			_, err = control.Queues.Spread(bg, nobody, "default", name, SpreadTarget{Shards: []uint32{1, 2}})
 			must(t, err)
 			w.mu.Lock()
-			w.slow = map[uint32]time.Duration{1: 3 * time.Second}
+			w.slow = map[uint32]time.Duration{1: 1500 * time.Millisecond} // less than lateTime: so the copy arrives
+			if c.hangs > 0 {
+				w.slow = map[uint32]time.Duration{1: 3 * time.Second, 2: 2500 * time.Millisecond}
+			}
 			w.full[copyKey(2, name)] = c.full
 			w.onDrop = func() { pass(c.drops) }
 			w.overlaps = c.again == 2 // until the late copy is removed
 			drops := 0
 			w.onCall = func(call string, shard uint32) error {
+				if call == "drop" && shard == 2 && c.hangs > 0 {
+					w.mu.Unlock()
+					pass(c.hangs)
+					w.mu.Lock()
+				}
 				if call == "drop" && shard == 1 {
 					if drops++; drops == 2 {
 						w.mu.Unlock()
@@ -176,7 +186,7 @@ func TestLateCopyOfADeletedQueue(t *testing.T) {
 				must(t, err)
 			}
 			changing.Wait()
-			pass(time.Minute)
+			pass(20 * time.Second)
 			q, err := control.Queues.Queue(bg, "default", name)
 			if exists := err == nil; exists != (c.full || c.again != 0) {
 				t.Fatalf("%s: Queue = %+v, %v", c.what, q, err)
@@ -192,6 +202,35 @@ func TestLateCopyOfADeletedQueue(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A copy that was sent while its queue was being deleted is removed. If the queue is kept before that, and gets its copies again, so does the shard from
+// which one was removed then.
+func TestKeptWhileALateCopyIsRemoved(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c, q := w.spreadOver3(t)
+		must(t, w.leader.Update(bg, func(tx *store.Tx) error { tx.Set(queueKey("default", "a"), encodeDropping(q, nobody)); return nil }))
+		drops := 0
+		w.mu.Lock()
+		w.onCall = func(call string, _ uint32) error {
+			if call == "drop" {
+				w.mu.Unlock()
+				must(t, c.Queues.keep(bg, q))
+				pass(2 * maxRepairPause)
+				w.mustHave(t, c, "the queue is kept", q.Shards()...)
+				w.mu.Lock()
+				drops++
+			}
+			return nil
+		}
+		w.mu.Unlock()
+		must(t, c.Queues.copies.sendTo(bg, q, q.Shards()[0]))
+		pass(2 * maxRepairPause)
+		if drops != 1 {
+			t.Errorf("the late copy was removed %d times", drops)
+		}
+		w.mustHave(t, c, "the late copy was removed", q.Shards()...)
+	})
 }
 
 // A queue that another shard has to use is created if need be. A shard without a part of it gets no copy.
