@@ -3,6 +3,8 @@ package test
 import (
 	"context"
 	"encoding/json"
+	"math/rand/v2"
+	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -10,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
@@ -26,13 +29,15 @@ const (
 	probePause = 10 * time.Millisecond
 	// idleTime is how long the server's work is measured while nothing happens.
 	idleTime = 10 * time.Second
+	// pingEvery is how often the SDKs for Python and TypeScript ping while a worker's stream is open.
+	pingEvery = 10 * time.Second
 	// shortIdle is idleTime with -short.
 	shortIdle = time.Second
 )
 
 // BenchmarkIdleWorkers connects PAWL_IDLE_WORKERS workers (10,000 are the goal, 500 the default, few with -short), each with a connection and a
 // stream of its own, to a server in a process of its own, in plaintext and over TLS. It prints what they cost the server while
-// they wait, and how long a task takes from its enqueue to one of them, beside the same with 100 workers.
+// they wait, and while they also ping, and how long a task takes from its enqueue to one of them, beside the same with 100 workers.
 func BenchmarkIdleWorkers(b *testing.B) {
 	n := 500
 	if testing.Short() {
@@ -56,7 +61,7 @@ func benchIdle(b *testing.B, n int, trust *trust) {
 	for b.Loop() {
 		s := newServer(b, trust.flags()...)
 		s.start()
-		p := &pool{b: b, addr: s.addr, creds: trust.credentials(), got: make(chan int64, probes)}
+		p := &pool{b: b, addr: s.addr, creds: trust.credentials(), got: make(chan int64, probes), raw: make(chan *pingableConn, n)}
 		client := s.dial(trust.options()...)
 		p.grow(fewWorkers)
 		few := p.latency(client)
@@ -67,9 +72,13 @@ func benchIdle(b *testing.B, n int, trust *trust) {
 		busy := s.cpu()
 		time.Sleep(idle)
 		busy = s.cpu() - busy
+		pinged := s.cpu()
+		p.ping(idle)
+		pinged = s.cpu() - pinged
 		many := p.latency(client)
 		b.ReportMetric(worker, "KiB/worker")
 		b.ReportMetric(100*busy.Seconds()/idle.Seconds(), "%cpu-idle")
+		b.ReportMetric(100*pinged.Seconds()/idle.Seconds(), "%cpu-pinged")
 		for name, all := range map[string][]time.Duration{"few": few, "many": many} {
 			b.ReportMetric(float64(all[len(all)/2].Microseconds()), "µs-p50-"+name)
 			b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), "µs-p99-"+name)
@@ -85,6 +94,7 @@ type pool struct {
 	addr  string
 	creds credentials.TransportCredentials
 	conns []*grpc.ClientConn
+	raw   chan *pingableConn
 	got   chan int64 // when what was received was enqueued, and how long it took: see latency
 	work  sync.WaitGroup
 }
@@ -95,7 +105,7 @@ func (p *pool) grow(n int) {
 	for len(p.conns) < n {
 		var joining sync.WaitGroup
 		for range min(atOnce, n-len(p.conns)) {
-			conn, err := grpc.NewClient("passthrough:///"+p.addr, grpc.WithTransportCredentials(p.creds),
+			conn, err := grpc.NewClient("passthrough:///"+p.addr, grpc.WithTransportCredentials(pingable{p.creds, p.raw}),
 				grpc.WithReadBufferSize(2<<10), grpc.WithWriteBufferSize(2<<10))
 			if err != nil {
 				p.b.Fatal(err)
@@ -134,6 +144,61 @@ func (p *pool) join(conn *grpc.ClientConn) {
 			}
 		}
 	})
+}
+
+// ping has each connection send pings for a while.
+func (p *pool) ping(d time.Duration) {
+	began := time.Now()
+	var pinging sync.WaitGroup
+	for range p.conns {
+		conn := <-p.raw
+		pinging.Go(func() {
+			for at := rand.N(pingEvery); at < d; at += pingEvery { // #nosec G404 -- only spreads them
+				time.Sleep(time.Until(began.Add(at)))
+				if err := conn.ping(); err != nil {
+					p.b.Error(err)
+				}
+			}
+		})
+	}
+	pinging.Wait()
+	time.Sleep(time.Until(began.Add(d)))
+}
+
+// pingable are credentials whose connections can ping more often than gRPC's own pings allow, which is every 10 s.
+type pingable struct {
+	credentials.TransportCredentials
+	made chan<- *pingableConn
+}
+
+func (p pingable) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := p.TransportCredentials.ClientHandshake(ctx, authority, raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := &pingableConn{Conn: conn}
+	p.made <- out
+	return out, info, nil
+}
+
+func (p pingable) Clone() credentials.TransportCredentials {
+	return pingable{p.TransportCredentials.Clone(), p.made}
+}
+
+type pingableConn struct {
+	net.Conn
+	mu sync.Mutex // guards Write
+}
+
+// Write implements net.Conn. gRPC writes whole frames.
+func (c *pingableConn) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.Conn.Write(b)
+}
+
+func (c *pingableConn) ping() error {
+	return http2.NewFramer(c, nil).WritePing(false, [8]byte{})
 }
 
 // latency is how long tasks take from their enqueue to a worker, in order.
