@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import threading
@@ -11,10 +12,12 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
 
 import pawl
 from pawl import _enqueue, _rpc, testing
+from pawl.testing import working
 from pawl.v1 import producer_pb2, task_pb2
 
 from waiting import eventually
@@ -59,6 +62,49 @@ def test_a_node_that_hangs_is_left(binary: str, broker: testing.Broker, queue: s
         began = time.monotonic()
         app.call("t", queue=queue).enqueue()
         assert time.monotonic() - began < 8  # 4 on a machine that has the time
+
+
+def test_a_worker_leaves_a_node_that_hangs_while_it_waits_for_an_answer(
+    binary: str, broker: testing.Broker, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("random.shuffle", lambda targets: None)
+    began, go = threading.Event(), threading.Event()
+    with testing.Broker(binary) as hung, pawl.App(f"{hung.address},{broker.address}") as app, pawl.App(broker.address) as other:
+
+        @app.task("t", queue=queue)
+        def task() -> None:
+            began.set()
+            assert go.wait(20)
+
+        task.enqueue()
+        with working(app, queue):
+            assert began.wait(20)
+            assert hung._process is not None
+            hung._process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, hung._process.pid, os.WSTOPPED)  # until then, its threads may answer
+            go.set()
+            since = time.monotonic()
+            other.call("t", queue=queue).enqueue().wait_ended(20)
+            assert time.monotonic() - since < 8  # 4 on a machine that has the time
+
+
+def test_streams_are_pinged_less_often_than_calls(app: pawl.App, broker: testing.Broker, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = app.call("t", queue=queue).enqueue()
+    opened: list[Any] = []
+    insecure_channel = grpc.insecure_channel
+
+    def recorded(target: str, options: Any) -> Any:
+        opened.append(dict(options)["grpc.keepalive_time_ms"])
+        return insecure_channel(target, options=options)
+
+    monkeypatch.setattr("grpc.insecure_channel", recorded)
+    with pawl.App(broker.address) as idle:
+        idle.task("t", queue=queue)(lambda: None)
+        with working(idle, queue):
+            job.wait_ended(20)
+        assert opened == [10_000]
+        assert idle.call("t", queue=queue).enqueue().id
+    assert opened == [10_000, 2_000]
 
 
 def test_no_answer_is_unavailable(queue: str) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from google.protobuf import duration_pb2
 
 import pawl
+from pawl import _work
 from pawl.v1 import worker_pb2
 
 from scripted import ScriptedBroker, Stream, answer_to
@@ -84,6 +86,28 @@ def test_free_slots_are_granted_and_granted_again(world: World) -> None:
     stream.break_off()
     first = world.broker.stream().receive()
     assert first is not None and first.grant == 2  # grants of the broken stream no longer count
+
+
+def test_a_stream_whose_broker_is_slow_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_work, "_PROBE_AFTER", 0.02)
+    probed = threading.Semaphore(0)
+    probe = _work.Run._probe
+
+    def counted(*args: Any) -> None:
+        probe(*args)
+        probed.release()
+
+    monkeypatch.setattr(_work.Run, "_probe", counted)
+    world = World(2)
+    stream = opened(world)
+    world.go.set()
+    stream.push("a")
+    settles = stream.settles()
+    assert all(probed.acquire(timeout=20) for _ in range(5))
+    stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(settles)))
+    stream.push("b")
+    assert [ack.claim_token for ack in stream.settles().acks] == ["b"]
+    world.close()
 
 
 def test_endings_wait_only_for_their_own_shard(world: World) -> None:

@@ -42,9 +42,14 @@ const channelOptions: ClientOptions = {
   "grpc.use_local_subchannel_pool": 1,
   "grpc.initial_reconnect_backoff_ms": 50,
   "grpc.max_reconnect_backoff_ms": 2000,
-  // A node that hangs closes no connection, but its shards have other leaders after two seconds. Only connections in use are pinged.
-  "grpc.keepalive_time_ms": 2000,
-  "grpc.keepalive_timeout_ms": 1500,
+};
+const pings = {
+  // A node that hangs closes no connection, but its shards have other leaders after two seconds. Only connections with a call in flight are
+  // pinged.
+  calls: { "grpc.keepalive_time_ms": 2000, "grpc.keepalive_timeout_ms": 1500 },
+  // A worker's stream is in flight all the time. It has a connection of its own, which the worker probes when it awaits an answer, because
+  // pings every 2 seconds of 10,000 workers without tasks would take a sixth of a core of the server.
+  stream: { "grpc.keepalive_time_ms": 10_000, "grpc.keepalive_timeout_ms": 5000 },
 };
 
 /** Where a client's calls go, for spans. */
@@ -85,14 +90,15 @@ export class Connection {
     this.namespace = options.namespace ?? environment["PAWL_NAMESPACE"] ?? "";
   }
 
-  /** Returns the channel in use, and a number that identifies the choice for moveOn. */
-  channel(): { channel: Client; turn: number } {
+  /** Returns the channel in use for calls, or for the streams of workers, and a number that identifies the choice for moveOn. */
+  channel(use: keyof typeof pings = "calls"): { channel: Client; turn: number } {
     if (this.#closed) throw new ClientClosedError();
     const address = this.#targets[this.#turn % this.#targets.length] ?? "";
-    let channel = this.#channels.get(address);
+    const key = `${use} ${address}`;
+    let channel = this.#channels.get(key);
     if (!channel) {
-      channel = new Client(address, this.#credentials, channelOptions);
-      this.#channels.set(address, channel);
+      channel = new Client(address, this.#credentials, { ...channelOptions, ...pings[use] });
+      this.#channels.set(key, channel);
     }
     return { channel, turn: this.#turn };
   }
@@ -100,6 +106,12 @@ export class Connection {
   /** Moves from an address that did not answer to the next one, unless another call has already done so. */
   moveOn(turn: number): void {
     if (turn === this.#turn) this.#turn++;
+  }
+
+  /** Closes a channel whose node hangs, once the calls in flight there have ended. The next call opens another. */
+  discard(channel: Client): void {
+    for (const [key, each] of this.#channels) if (each === channel) this.#channels.delete(key);
+    channel.close();
   }
 
   /** Returns the metadata that identifies the caller. */

@@ -1,7 +1,7 @@
 /** Keeps a stream to the broker, over any number of connections. */
 
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
-import type { Client, ClientDuplexStream, ServiceError } from "@grpc/grpc-js";
+import { status, type Client, type ClientDuplexStream, type ServiceError } from "@grpc/grpc-js";
 
 import type { Claims } from "./claims.js";
 import { ClientClosedError, InvalidArgumentError, PawlError, PermissionDeniedError, UnauthenticatedError, UnavailableError } from "./errors.js";
@@ -12,6 +12,9 @@ import { backoff, pathOf, type Caller } from "./rpc.js";
 // stream is silent too, there was nothing to send, and the next silence may last twice as long.
 const silentAfter = 60_000;
 const maxSilence = 240_000;
+// While an answer on the stream is awaited and nothing arrives, its connection is probed this often, and replaced if it hangs.
+const probeAfter = 2000;
+const probeTimeout = 1500;
 const closeTimeout = 2000; // for the broker to finish a stream that the worker has closed
 const unwantedFor = 60_000; // how long a worker that was once admitted keeps retrying when it is rejected: its token may be replaced in that time
 const firstReconnect = 50;
@@ -24,10 +27,12 @@ type Stream = ClientDuplexStream<WorkRequest, WorkResponse>;
 interface Session {
   channel: Client;
   call: Stream;
-  heard: boolean;
+  frames: number; // received
+  hangs: boolean; // the node does not answer
   draining: boolean; // the broker is shutting down
   closing: NodeJS.Timeout | undefined;
   silence: NodeJS.Timeout | undefined;
+  probe: NodeJS.Timeout | undefined; // an answer is awaited
 }
 
 /** The link of one run of a worker. */
@@ -79,17 +84,22 @@ export class Link {
     try {
       await this.#caller.knowNamespace(); // now rather than when the first task arrives
       const metadata = await this.#caller.connection.metadata();
-      const { channel, turn } = this.#caller.connection.channel();
+      const { channel, turn } = this.#caller.connection.channel("stream");
       const call: Stream = channel.makeBidiStreamRequest(
         pathOf(WorkerService.method.work),
         (frame: WorkRequest) => Buffer.from(toBinary(WorkRequestSchema, frame)),
         (data: Buffer) => fromBinary(WorkResponseSchema, data),
         metadata,
       );
-      const session: Session = { channel, call, heard: false, draining: false, closing: undefined, silence: undefined };
+      const session: Session = { channel, call, frames: 0, hangs: false, draining: false, closing: undefined, silence: undefined, probe: undefined };
       const broken = await this.#work(session);
-      if (broken) return { heard: session.heard, err: this.#caller.failed(broken, turn) };
-      return { heard: session.heard, err: session.draining ? new UnavailableError("the broker is shutting down") : undefined };
+      const heard = session.frames > 0;
+      if (session.hangs && !this.#caller.connection.closed) {
+        this.#caller.connection.moveOn(turn);
+        return { heard, err: new UnavailableError("the node does not answer") };
+      }
+      if (broken) return { heard, err: this.#caller.failed(broken, turn) };
+      return { heard, err: session.draining ? new UnavailableError("the broker is shutting down") : undefined };
     } catch (err) {
       if (err instanceof PawlError) return { heard: false, err };
       throw err;
@@ -125,6 +135,7 @@ export class Link {
       this.#session = undefined;
       clearTimeout(session.closing);
       clearTimeout(session.silence);
+      clearTimeout(session.probe);
     }
   }
 
@@ -142,7 +153,9 @@ export class Link {
 
   #receive(session: Session, frame: WorkResponse): void {
     const now = performance.now();
-    session.heard = true;
+    session.frames++;
+    clearTimeout(session.probe);
+    session.probe = undefined;
     this.#silences = 0;
     this.#hush(session);
     if (frame.settled) this.#claims.settled(frame.settled, now);
@@ -178,7 +191,28 @@ export class Link {
   #flush(): void {
     const session = this.#session;
     if (!session || session.closing) return;
-    for (let frame; (frame = this.#claims.nextFrame(performance.now())); ) session.call.write(frame);
+    for (let frame; (frame = this.#claims.nextFrame(performance.now())); ) {
+      session.call.write(frame);
+      if (frame.settle) session.probe ??= setTimeout(() => this.#probe(session), probeAfter);
+    }
+  }
+
+  /**
+   * Closes the connection of a stream whose node hangs. A node that is busy answers. If the answer is late, this process was stopped or busy
+   * and has not read it yet: the next probe will show.
+   */
+  #probe(session: Session): void {
+    const { channel, frames } = session;
+    const began = performance.now();
+    session.probe = setTimeout(() => this.#probe(session), probeAfter);
+    const same = (data: Buffer) => data;
+    channel.makeUnaryRequest("/grpc.health.v1.Health/Check", same, same, Buffer.alloc(0), { deadline: Date.now() + probeTimeout }, (err) => {
+      const late = performance.now() - began > probeTimeout + 500;
+      if (err?.code !== status.DEADLINE_EXCEEDED || late || session !== this.#session || session.frames !== frames) return;
+      session.hangs = true;
+      session.call.cancel();
+      this.#caller.connection.discard(channel);
+    });
   }
 
   /**

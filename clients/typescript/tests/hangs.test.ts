@@ -4,13 +4,15 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { connect, createServer, type AddressInfo, type Socket } from "node:net";
 import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 
-import { Client, defineTask } from "../src/index.js";
-import { newQueue, world } from "./world.js";
+import { Client, defineTask, handle } from "../src/index.js";
+import { gate, newQueue, working, world } from "./world.js";
 
 const its = world();
 
-test("a node that hangs is left", async (t) => {
+/** Returns a relay to the broker that can hang. */
+async function hanging(): Promise<{ address: string; sockets: Socket[]; hang: () => void; close: () => void }> {
   const sockets: Socket[] = [];
   const relay = createServer((near) => {
     const far = connect(Number(its.broker.address.split(":")[1]));
@@ -18,17 +20,60 @@ test("a node that hangs is left", async (t) => {
     sockets.push(near, far);
   }).listen(0, "127.0.0.1");
   await once(relay, "listening");
+  return {
+    address: `127.0.0.1:${(relay.address() as AddressInfo).port}`,
+    sockets,
+    hang: () => sockets.forEach((socket) => socket.unpipe().pause()),
+    close: () => {
+      relay.close();
+      for (const socket of sockets) socket.destroy();
+    },
+  };
+}
+
+test("a node that hangs is left", async (t) => {
+  const relay = await hanging();
   t.mock.method(Math, "random", () => 0); // the relay comes first
-  const client = new Client(`127.0.0.1:${(relay.address() as AddressInfo).port},${its.broker.address}`);
+  const client = new Client(`${relay.address},${its.broker.address}`);
   const task = defineTask<number>("t", { queue: newQueue() });
   await client.enqueue(task, 1);
-  assert.equal(sockets.length, 2);
-  for (const socket of sockets) socket.unpipe().pause();
+  assert.equal(relay.sockets.length, 2);
+  relay.hang();
   const began = performance.now();
   await client.enqueue(task, 2);
   const took = performance.now() - began;
   client.close();
   relay.close();
-  for (const socket of sockets) socket.destroy();
+  assert.ok(took < 8000, `${took} ms`); // 4000 on a machine that has the time
+});
+
+test("a worker leaves a node that hangs while it waits for an answer, and is pinged less often than calls", async (t) => {
+  const relay = await hanging();
+  const random = t.mock.method(Math, "random", () => 0); // the relay comes first
+  const client = new Client(`${relay.address},${its.broker.address}`);
+  random.mock.restore();
+  const begun = gate();
+  const go = gate();
+  const task = defineTask<number>("t", { queue: newQueue() });
+  const ref = await its.client.enqueue(task, 1);
+  const handler = handle(task, async () => {
+    begun.open();
+    await go.opened;
+  });
+  let took = Infinity;
+  await working(client, [handler], { queues: task.options.queue! }, async () => {
+    await begun.opened;
+    let pings = 0;
+    relay.sockets[0]?.on("data", () => pings++);
+    await sleep(3000);
+    assert.equal(pings, 0);
+    relay.hang();
+    const began = performance.now();
+    go.open();
+    await ref.waitEnded();
+    took = performance.now() - began;
+  });
+  client.close();
+  relay.close();
   assert.ok(took < 8000, `${took} ms`); // 4000 on a machine that has the time
 });

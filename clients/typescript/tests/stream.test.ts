@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 
 import { FailOutcome } from "../src/gen/pawl/v1/worker_pb.js";
 import { Client, defineTask, handle, LeaseLost, Snooze, UnavailableError, Worker, type Claim } from "../src/index.js";
@@ -46,6 +47,16 @@ async function begun(): Promise<Stream> {
   await eventually(() => claims.length === 1);
   return stream;
 }
+
+test("a stream whose broker is slow goes on", async () => {
+  const stream = await begun();
+  go.open("done");
+  const settle = await stream.settles();
+  await sleep(2500); // it is probed after 2 s
+  stream.answer(settle);
+  stream.push("b");
+  assert.deepEqual((await stream.settles()).acks.map((each) => each.claimToken), ["b"]);
+});
 
 test("a broken stream costs a running handler nothing", async () => {
   const first = await begun();

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// maxStreams bounds the concurrent calls of one connection. A client of the SDK uses one connection for everything: a stream
+	// maxStreams bounds the concurrent calls of one connection. A client of the SDK for Go uses one connection for everything: a stream
 	// per worker, and a call for each goroutine that waits for a result. Calls beyond it wait in the client for another to end.
 	// Each costs some 13 KiB, and metadata.
 	maxStreams = 2_000
@@ -26,7 +26,7 @@ const (
 	// A peer that is silent for pingEvery is pinged, and disconnected if it does not answer.
 	pingEvery   = 30 * time.Second
 	pingTimeout = 10 * time.Second
-	// pingMin is how often clients may ping: those of the Python and TypeScript SDKs do every 2 s while they wait, to leave a node that hangs.
+	// pingMin is how often clients may ping: those of the Python and TypeScript SDKs do every 2 s while a call waits, to leave a node that hangs.
 	pingMin = time.Second
 )
 

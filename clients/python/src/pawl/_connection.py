@@ -34,11 +34,14 @@ _OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 5_000),  # despite its name, how long one attempt may take
     ("grpc.max_reconnect_backoff_ms", 2000),
-    # A node that hangs closes no connection, but its shards have other leaders after two seconds. Only connections in use are pinged.
-    ("grpc.keepalive_time_ms", 2000),
-    ("grpc.keepalive_timeout_ms", 1500),
     ("grpc.http2.max_pings_without_data", 0),
 )
+# A node that hangs closes no connection, but its shards have other leaders after two seconds. Only connections with a call in flight are
+# pinged.
+_CALL_PINGS = (("grpc.keepalive_time_ms", 2000), ("grpc.keepalive_timeout_ms", 1500))
+# A worker's stream is in flight all the time. It has a connection of its own, which the worker probes when it awaits an answer, because
+# pings every 2 seconds of 10,000 workers without tasks would take a sixth of a core of the server.
+_STREAM_PINGS = (("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 5_000))
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,11 @@ class Connection:
     def _reset(self) -> None:
         self._pid = os.getpid()
         self._turn = 0
-        self._channels: dict[str, Any] = {}
+        self._channels: dict[tuple[str, bool], Any] = {}
         self._closed = False
 
-    def channel(self) -> tuple[Any, int]:
-        """Returns the channel in use, and a number that identifies the choice for move_on."""
+    def channel(self, *, stream: bool = False) -> tuple[Any, int]:
+        """Returns the channel in use for calls, or for the streams of workers, and a number that identifies the choice for move_on."""
         if self._pid != os.getpid():  # the parent's channels don't work in this process, and its lock may not either
             self._lock = threading.Lock()
             self._reset()
@@ -86,15 +89,21 @@ class Connection:
             if self._closed:
                 raise errors.ClientClosedError("the client was closed")
             target = self._targets[self._turn % len(self._targets)]
-            channel = self._channels.get(target)
+            channel = self._channels.get((target, stream))
             if channel is None:
-                channel = self._channels[target] = self._open(target)
+                channel = self._channels[target, stream] = self._open(target, _OPTIONS + (_STREAM_PINGS if stream else _CALL_PINGS))
             return channel, self._turn
 
-    def _open(self, target: str) -> Any:
+    def _open(self, target: str, options: tuple[tuple[str, int], ...]) -> Any:
         if self._tls is None:
-            return grpc.insecure_channel(target, options=_OPTIONS)
-        return grpc.secure_channel(target, _credentials(self._tls), options=_OPTIONS)
+            return grpc.insecure_channel(target, options=options)
+        return grpc.secure_channel(target, _credentials(self._tls), options=options)
+
+    def discard(self, channel: Any) -> None:
+        """Closes a channel whose node hangs, which cancels what is in flight there. The next call opens another."""
+        with self._lock:
+            self._channels = {key: each for key, each in self._channels.items() if each is not channel}
+        channel.close()
 
     def move_on(self, turn: int) -> None:
         """Moves from an address that did not answer to the next one, unless another call has already done so."""
@@ -103,10 +112,10 @@ class Connection:
                 self._turn += 1
 
     @contextlib.contextmanager
-    def reconnecting(self) -> Iterator[None]:
+    def reconnecting(self, *, stream: bool = False) -> Iterator[None]:
         """Keeps gRPC connecting while the caller pauses. Without a call in flight, its sockets are polled only by a fallback,
         every 5 seconds."""
-        channel, _ = self.channel()
+        channel, _ = self.channel(stream=stream)
         callback = lambda _: None  # noqa: E731
         channel.subscribe(callback, try_to_connect=True)
         try:

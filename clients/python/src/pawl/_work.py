@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import math
 import queue
 import random
 import threading
@@ -33,12 +34,15 @@ if TYPE_CHECKING:
     from pawl.app import Handler
 
 _WORK = "/pawl.v1.WorkerService/Work"
+_CHECK = "/grpc.health.v1.Health/Check"
 
 _MAX_FRAMES = 2  # unanswered frames of endings, beyond which endings are gathered for the next frame
 # A stream that is silent for this long is reopened, so that both sides start afresh with their view of each other's slots. If the
 # new stream is silent too, there was nothing to send, and the next silence may last twice as long.
 _SILENT_AFTER = 60.0
 _MAX_SILENCE = 240.0
+# While an answer on the stream is awaited and nothing arrives, its connection is probed this often, and replaced if it hangs.
+_PROBE_AFTER, _PROBE_TIMEOUT = 2.0, 1.5
 _CLOSE_TIMEOUT = 2.0  # for the broker to finish a stream that the worker has closed
 _UNWANTED_FOR = 60.0  # how long a worker that was once admitted keeps retrying when it is rejected: its token may be replaced in that time
 _FIRST_RECONNECT, _MAX_RECONNECT, _STEADY = 0.05, 5.0, 5.0
@@ -91,9 +95,11 @@ class _Session:
 
     opened: float
     silent_at: float
-    heard: bool = False
+    probe_at: float = math.inf  # an answer is awaited
+    frames: int = 0  # received
     renew: bool = False  # close it gracefully, and open another
     over: bool = False
+    channel: Any = None
     call: Any = None
     sender: threading.Thread | None = None  # gRPC's, which takes the frames
 
@@ -395,7 +401,7 @@ class Run:
     def _pause(self, seconds: float) -> None:
         reconnecting: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         with contextlib.suppress(errors.ClientClosedError):
-            reconnecting = self._caller.connection.reconnecting()
+            reconnecting = self._caller.connection.reconnecting(stream=True)
         with reconnecting:
             self._closing.wait(seconds)
 
@@ -406,8 +412,8 @@ class Run:
         session = _Session(now, now + self._silence())
         try:
             self._caller.run(self._caller.know_namespace())  # now rather than when the first task arrives
-            channel, turn = self._caller.connection.channel()
-            work = channel.stream_stream(
+            session.channel, turn = self._caller.connection.channel(stream=True)
+            work = session.channel.stream_stream(
                 _WORK, request_serializer=_rpc.serialize, response_deserializer=worker_pb2.WorkResponse.FromString
             )
             metadata = self._caller.connection.metadata()
@@ -420,9 +426,12 @@ class Run:
             draining = False
             for frame in session.call:
                 draining = self._receive(session, frame) or draining
-            return session.heard, errors.UnavailableError("the broker is shutting down") if draining else None
+            return session.frames > 0, errors.UnavailableError("the broker is shutting down") if draining else None
         except grpc.RpcError as err:
-            return session.heard, self._caller.failed(err, turn)
+            if err.code() is grpc.StatusCode.CANCELLED and not session.renew and not self._caller.connection.closed:
+                self._caller.connection.move_on(turn)
+                return session.frames > 0, errors.UnavailableError("the node does not answer")
+            return session.frames > 0, self._caller.failed(err, turn)
         finally:
             with self._lock:
                 session.over = True
@@ -475,8 +484,13 @@ class Run:
                         session.renew = True
                     if session.renew:
                         break
-                    self._more.wait(session.silent_at - now)
+                    if now >= session.probe_at:
+                        session.probe_at = now + _PROBE_AFTER
+                        threading.Thread(target=self._probe, args=(session, session.frames), daemon=True).start()
+                    self._more.wait(min(session.silent_at, session.probe_at) - now)
                     frame = self._next_frame()
+                if frame is not None and frame.HasField("settle"):
+                    session.probe_at = min(session.probe_at, time.monotonic() + _PROBE_AFTER)
             if frame is None:
                 break
             yield frame
@@ -486,6 +500,21 @@ class Run:
         timer.daemon = True
         timer.start()
         yield worker_pb2.WorkRequest(quiet=True)
+
+    def _probe(self, session: _Session, frames: int) -> None:
+        """Closes the connection of a stream whose node hangs. A node that is busy answers. If the answer is late, this process was
+        stopped and has not read it yet: the next probe will show."""
+        began = time.monotonic()
+        try:
+            session.channel.unary_unary(_CHECK)(b"", timeout=_PROBE_TIMEOUT)
+        except grpc.RpcError as err:
+            late = time.monotonic() - began > _PROBE_TIMEOUT + 0.5
+            with self._lock:
+                hangs = err.code() is grpc.StatusCode.DEADLINE_EXCEEDED and not late and not session.over and session.frames == frames
+            if hangs:
+                self._caller.connection.discard(session.channel)
+        except ValueError:
+            pass  # the channel was closed
 
     def _close_session(self) -> None:
         with self._lock:
@@ -545,7 +574,9 @@ class Run:
         """Handles a frame from the broker, and returns whether the broker is shutting down."""
         now = time.monotonic()
         with self._lock:
-            session.heard, self._silences = True, 0
+            session.frames += 1
+            session.probe_at = math.inf
+            self._silences = 0
             session.silent_at = now + self._silence()
         if frame.HasField("settled"):
             self._settled(frame.settled, now)
