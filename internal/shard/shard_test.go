@@ -550,49 +550,53 @@ func TestNotLeader(t *testing.T) {
 
 // A replica that can't start returns why: it has no id, something panicked, or its state is behind the start of its log.
 func TestStartFails(t *testing.T) {
-	b := startBench(t, fixture{limits: Limits{ReplayEntries: 5}})
-	for range 20 {
-		if _, err := b.set("k", "v"); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		b := startBench(t, fixture{limits: Limits{ReplayEntries: 5}})
+		for range 20 {
+			if _, err := b.set("k", "v"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := b.state.Flush(); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := b.state.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	for b.status().First < 10 { // until a tick has cut the log
-		time.Sleep(10 * time.Millisecond)
-	}
-	b.close() // a cut is not synced
-	log, state, stop := atRest(t, b.mem)
-	defer stop()
-	fresh, err := store.Open(store.Config{Dir: "/d/fresh", FS: vfs.NewMem()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer fresh.Close()
-	for what, c := range map[string]struct {
-		Config
-		want string
-	}{
-		"no number":         {Config{Log: log, State: state}, "cannot use none as id"},
-		"a logger panics":   {Config{Replica: 1, Log: log, State: state, Logger: slog.New(panicky{})}, "panic: no disk to log to"},
-		"a state is behind": {Config{Replica: 1, Voters: []uint64{1}, Log: log, State: fresh}, "state"},
-	} {
-		c.ID = 1
-		s, err := Start(c.Config)
-		if err == nil {
-			s.Stop()
+		for began := time.Now(); b.status().First < 10; time.Sleep(10 * time.Millisecond) {
+			if time.Since(began) > time.Minute {
+				t.Fatalf("after a minute, no tick has cut the log: %+v", b.status())
+			}
 		}
-		if err == nil || !strings.HasPrefix(err.Error(), "shard 1: ") || !strings.Contains(err.Error(), c.want) || errors.Is(err, ondisk.ErrDamaged) != (what == "a state is behind") {
-			t.Errorf("%s: %v, want %q", what, err, c.want)
+		b.close() // a cut is not synced
+		log, state, stop := atRest(t, b.mem)
+		defer stop()
+		fresh, err := store.Open(store.Config{Dir: "/d/fresh", FS: vfs.NewMem()})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if at, err := Reach(log, fresh, 1); err == nil || !errors.Is(err, raftlog.ErrStateBehind) {
-		t.Errorf("Reach with a state behind the log = %+v, %v", at, err)
-	}
-	if at, err := Recover(log, fresh, 1, 1, nil); err == nil || !errors.Is(err, raftlog.ErrStateBehind) {
-		t.Errorf("Recover with a state behind the log = %+v, %v", at, err)
-	}
+		defer fresh.Close()
+		for what, c := range map[string]struct {
+			Config
+			want string
+		}{
+			"no number":         {Config{Log: log, State: state}, "cannot use none as id"},
+			"a logger panics":   {Config{Replica: 1, Log: log, State: state, Logger: slog.New(panicky{})}, "panic: no disk to log to"},
+			"a state is behind": {Config{Replica: 1, Voters: []uint64{1}, Log: log, State: fresh}, "state"},
+		} {
+			c.ID = 1
+			s, err := Start(c.Config)
+			if err == nil {
+				s.Stop()
+			}
+			if err == nil || !strings.HasPrefix(err.Error(), "shard 1: ") || !strings.Contains(err.Error(), c.want) || errors.Is(err, ondisk.ErrDamaged) != (what == "a state is behind") {
+				t.Errorf("%s: %v, want %q", what, err, c.want)
+			}
+		}
+		if at, err := Reach(log, fresh, 1); err == nil || !errors.Is(err, raftlog.ErrStateBehind) {
+			t.Errorf("Reach with a state behind the log = %+v, %v", at, err)
+		}
+		if at, err := Recover(log, fresh, 1, 1, nil); err == nil || !errors.Is(err, raftlog.ErrStateBehind) {
+			t.Errorf("Recover with a state behind the log = %+v, %v", at, err)
+		}
+	})
 }
 
 // panicky is a log handler that panics.
