@@ -3,6 +3,7 @@ package backup
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -29,8 +30,8 @@ func written(t testing.TB) []byte {
 		t.Fatal(err)
 	}
 	for i, state := range states {
-		for len(state) > 0 { // in pieces that don't fit blocks
-			n := min(len(state), 1000)
+		for len(state) > 0 { // in pieces that don't fit blocks, or of one byte
+			n := min(len(state), []int{1, 0, 1000}[i])
 			if _, err := w.Write(state[:n]); err != nil {
 				t.Fatal(err)
 			}
@@ -110,6 +111,11 @@ func TestDamage(t *testing.T) {
 		flipped[at] ^= 1
 		refused(fmt.Sprintf("bit flipped in byte %d of %d", at, len(whole)), flipped)
 	}
+	flipped := bytes.Clone(whole)
+	flipped[len(magic)+1+frameBytes] ^= 1
+	if _, err := NewReader(bytes.NewReader(flipped)); err == nil || !strings.HasSuffix(err.Error(), "the checksum of a block does not match") {
+		t.Errorf("NewReader of a head with another bit: %v", err)
+	}
 	refused("something behind the end", append(bytes.Clone(whole), 0))
 	refused("two backups", append(bytes.Clone(whole), whole...))
 }
@@ -129,6 +135,9 @@ func TestMisplacedBlocks(t *testing.T) {
 	all := blocks(whole)
 	join := func(order ...[]byte) []byte {
 		return append(bytes.Clone(whole[:len(magic)+1]), bytes.Join(order, nil)...)
+	}
+	if len(all) != 1+(1+1)+(0+1)+(2+1)+1 { // of data and ends, between head and end
+		t.Errorf("the backup has %d blocks, want full ones", len(all))
 	}
 	if !bytes.Equal(join(all...), whole) {
 		t.Fatal("blocks does not split the backup correctly")
@@ -155,7 +164,7 @@ func TestNoBackup(t *testing.T) {
 		text string
 		want error
 	}{
-		{"", ErrNotBackup}, {"pawl", ErrNotBackup}, {"#!/bin/sh\n", ErrNotBackup}, {"pawli\x01" + strings.Repeat("x", 100), ErrNotBackup},
+		{"", ErrNotBackup}, {"pawl", ErrNotBackup}, {magic, ErrNotBackup}, {"#!/bin/sh\n", ErrNotBackup}, {"pawli\x01" + strings.Repeat("x", 100), ErrNotBackup},
 		{magic + "\x02" + strings.Repeat("x", 100), ErrVersion}, {magic + "\x01", ErrDamaged},
 		{magic + "\x01h\xff\xff\xff\xff", ErrDamaged}, // a length that would take all memory
 	} {
@@ -167,8 +176,10 @@ func TestNoBackup(t *testing.T) {
 	if _, err := NewReader(iotest.ErrReader(broken)); !errors.Is(err, broken) {
 		t.Errorf("NewReader of a stream that can't be read: %v", err)
 	}
-	if _, _, _, err := read(io.MultiReader(bytes.NewReader(written(t)[:3000]), iotest.ErrReader(broken))); !errors.Is(err, broken) {
-		t.Errorf("read of a stream that fails: %v", err)
+	for _, at := range []int{3, len(magic) + 1, len(magic) + 1 + frameBytes, 3000} {
+		if _, _, _, err := read(io.MultiReader(bytes.NewReader(written(t)[:at]), iotest.ErrReader(broken))); !errors.Is(err, broken) {
+			t.Errorf("read of a stream that fails after %d bytes: %v", at, err)
+		}
 	}
 }
 
@@ -197,18 +208,24 @@ func TestHeadsAndReadersThatEnd(t *testing.T) {
 	}
 }
 
-// After a failed write, every further call returns the error.
+// After a failed write, every further call returns the error, and nothing more is written, even if the stream has recovered.
 func TestWriterError(t *testing.T) {
 	full := errors.New("no space left")
-	w, err := NewWriter(&limited{left: 1000, err: full}, head)
+	out := &limited{left: 1000, err: full}
+	w, err := NewWriter(out, head)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = w.Write(make([]byte, 2*dataBlock))
-	for _, err := range []error{err, w.EndPart(1, 1), w.EndPart(1, 1), w.EndPart(1, 1), w.Close()} {
+	out.left = 100 * dataBlock
+	n, again := w.Write(make([]byte, 2*dataBlock))
+	for _, err := range []error{err, again, w.EndPart(1, 1), w.EndPart(1, 1), w.EndPart(1, 1), w.Close()} {
 		if !errors.Is(err, full) {
 			t.Errorf("got %v, want the error of the failed write", err)
 		}
+	}
+	if n != 0 || out.left != 100*dataBlock {
+		t.Errorf("after the failed write %d bytes were taken and %d written, want none", n, 100*dataBlock-out.left)
 	}
 }
 
@@ -223,6 +240,110 @@ func (w *limited) Write(p []byte) (int, error) {
 		return 0, w.err
 	}
 	return len(p), nil
+}
+
+// A backup has as many shards as fit, and exactly as many parts.
+func TestNumberOfParts(t *testing.T) {
+	for shards, ok := range map[int]bool{maxParts: true, maxParts + 1: false} {
+		var b bytes.Buffer
+		h := Head{Shards: make([]uint32, shards)}
+		for i := range h.Shards {
+			h.Shards[i] = uint32(i)
+		}
+		if _, err := NewWriter(&b, h); (err == nil) != ok {
+			t.Errorf("NewWriter of %d shards: %v", shards, err)
+		}
+		b.Reset()
+		forged(&b, block{blockHead, encode(h)})
+		if _, err := NewReader(&b); (err == nil) != ok {
+			t.Errorf("NewReader of %d shards: %v", shards, err)
+		}
+	}
+	w, err := NewWriter(io.Discard, Head{Shards: []uint32{1}})
+	if err = errors.Join(err, w.EndPart(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if p := recover(); p != "backup: part 2 of 1" {
+			t.Errorf("a second part of one: %v", p)
+		}
+	}()
+	_ = w.EndPart(1, 1)
+}
+
+// block is a block to be written.
+type block struct {
+	kind byte
+	body []byte
+}
+
+// forged writes blocks whose checksums are right, whatever is in them.
+func forged(to io.Writer, all ...block) {
+	w := &Writer{w: to, sum: sha256.New(), all: sha256.New()}
+	w.write(append([]byte(magic), Version))
+	for _, b := range all {
+		if b.kind == blockEnd && b.body == nil { // the right one
+			b.body = encode(end{1, w.bytes, w.all.Sum(nil)})
+		}
+		w.block(b.kind, b.body)
+	}
+}
+
+// What is wrong in blocks with the right checksums is found, and named.
+func TestForgedBlocks(t *testing.T) {
+	sum := sha256.Sum256([]byte("rows"))
+	head, data := block{blockHead, encode(Head{Shards: []uint32{7}})}, block{blockData, []byte("rows")}
+	part := Part{Shard: 7, Index: 3, Term: 2, Bytes: 4, SHA256: sum[:]}
+	otherShard, otherBytes, otherSum := part, part, part
+	otherShard.Shard, otherBytes.Bytes, otherSum.SHA256 = 8, 5, make([]byte, 32)
+	ends := func(p Part) block { return block{blockPartEnd, encode(p)} }
+	var before bytes.Buffer
+	forged(&before, head, data, ends(part))
+	whole, size := sha256.Sum256(before.Bytes()), int64(before.Len())
+	last := func(parts int, bytes int64, sum []byte) block { return block{blockEnd, encode(end{parts, bytes, sum})} }
+	broken := errors.New("the disk is on fire")
+	for _, c := range []struct {
+		blocks []block
+		after  io.Reader
+		want   string
+	}{
+		{blocks: []block{head, data, ends(part), {blockEnd, nil}}},
+		{blocks: []block{head, data, ends(part), last(1, size, whole[:])}},
+		{blocks: []block{{'x', head.body}}, want: "it has no header"},
+		{blocks: []block{{blockHead, []byte("what?")}}, want: "invalid character"},
+		{blocks: []block{{blockHead, make([]byte, maxText+1)}}, want: "a block of kind 'h' has 65537 bytes, at most 65536 are allowed"},
+		{blocks: []block{head, {blockData, make([]byte, dataBlock+1)}}, want: "a block of kind 'd' has 262145 bytes, at most 262144 are allowed"},
+		{blocks: []block{head}, want: "it is truncated"},
+		{blocks: []block{head, data}, want: "it is truncated"},
+		{blocks: []block{head, {'x', []byte("rows")}, ends(part), {blockEnd, nil}}, want: `it has a block of kind 'x' instead of data`},
+		{blocks: []block{head, data, {blockPartEnd, []byte("what?")}}, want: "invalid character"},
+		{blocks: []block{head, data, ends(otherShard), {blockEnd, nil}}, want: "the state of shard 7 differs from what was written"},
+		{blocks: []block{head, data, ends(otherBytes), {blockEnd, nil}}, want: "the state of shard 7 differs from what was written"},
+		{blocks: []block{head, data, ends(otherSum), {blockEnd, nil}}, want: "the state of shard 7 differs from what was written"},
+		{blocks: []block{head, data, ends(part)}, want: "it is truncated"},
+		{blocks: []block{head, data, ends(part), {'x', last(1, size, whole[:]).body}}, want: `it has a block of kind 'x' instead of its end`},
+		{blocks: []block{head, data, ends(part), {blockEnd, []byte("what?")}}, want: "invalid character"},
+		{blocks: []block{head, data, ends(part), last(2, size, whole[:])}, want: "it differs from what was written"},
+		{blocks: []block{head, data, ends(part), last(1, size+1, whole[:])}, want: "it differs from what was written"},
+		{blocks: []block{head, data, ends(part), last(1, size, sum[:])}, want: "it differs from what was written"},
+		{blocks: []block{head, data, ends(part), {blockEnd, nil}}, after: strings.NewReader("x"), want: "there is data after its end"},
+		{blocks: []block{head, data, ends(part), {blockEnd, nil}}, after: iotest.ErrReader(broken), want: broken.Error()},
+		{blocks: []block{head, data, ends(part)}, after: iotest.ErrReader(broken), want: broken.Error()},
+	} {
+		var b bytes.Buffer
+		forged(&b, c.blocks...)
+		r := io.Reader(&b)
+		if c.after != nil {
+			r = io.MultiReader(r, c.after)
+		}
+		_, parts, _, err := read(r)
+		if c.want == "" && (err != nil || !reflect.DeepEqual(parts, []Part{part})) {
+			t.Errorf("read returned %+v, %v, want %+v", parts, err, part)
+		}
+		if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, ErrDamaged) == errors.Is(err, broken)) {
+			t.Errorf("read of %q returned %v, want %q", c.blocks, err, c.want)
+		}
+	}
 }
 
 // A part that was not read to its end can't be skipped.

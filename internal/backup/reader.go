@@ -130,13 +130,11 @@ func (b *Reader) finish() error {
 	if recorded.Parts != b.ended || recorded.Bytes != before || !bytes.Equal(recorded.SHA256, sum) {
 		return b.damaged("it differs from what was written")
 	}
-	switch n, err := io.ReadFull(b.r, make([]byte, 1)); {
-	case n > 0:
+	n, err := io.ReadFull(b.r, make([]byte, 1))
+	if n > 0 {
 		return b.damaged("there is data after its end")
-	case !cut(err):
-		return err
 	}
-	return io.EOF
+	return err // io.EOF, unless the stream fails
 }
 
 // block reads a block and checks it.
