@@ -198,6 +198,38 @@ func TestErasedNoticesAreForgotten(t *testing.T) {
 	}
 }
 
+// A namespace that was erased has no subscriptions, nor has a new one of the same name.
+func TestErasedSubscriptions(t *testing.T) {
+	w := engine.NewWorld(t)
+	w.Round(func(r *engine.Round) {
+		notify.PutWatch(r, "other", task.Watch{Version: 1, Rules: []task.WatchRule{allOf("*")}})
+	})
+	if err := eraseAll(w, "other", 100); err != nil {
+		t.Fatal(err)
+	}
+	w.Round(func(r *engine.Round) {
+		engine.PutQueue(r, "other", "mail", task.QueueConfig{Version: 1, Settings: task.DefaultSettings()})
+		n := &engine.NewTask{Namespace: "other", ID: w.NewID(), Spec: task.Spec{Queue: "mail", Type: "job"}}
+		n.Fill()
+		if _, err := engine.Enqueue(r, n); err != nil {
+			t.Fatal(err)
+		}
+	})
+	w.Round(func(r *engine.Round) {
+		got, _ := engine.ClaimTasks(r, &engine.ClaimRequest{Namespace: "other", Queues: []engine.Share{{Queue: "mail"}}, Max: 1, MaxBytes: 1 << 20})
+		if len(got) != 1 {
+			t.Fatalf("claimed %+v, want one task", got)
+		}
+		if _, err := engine.Fail(r, engine.Hold{Namespace: "other", ID: got[0].ID, Token: got[0].Token}, engine.Deadly); err != nil {
+			t.Fatal(err)
+		}
+	})
+	w.Pass(2 * time.Minute)
+	if got := outbox.List(w.Store, "other", task.ID{}, 10); len(got) > 0 {
+		t.Errorf("%d notifications are on their way", len(got))
+	}
+}
+
 // An outdated deadline changes nothing, and a malformed one is damage.
 func TestOldDeadlineOfNotices(t *testing.T) {
 	w := engine.NewWorld(t)
