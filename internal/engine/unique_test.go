@@ -57,3 +57,42 @@ func TestCheckFindsUniqueKeys(t *testing.T) {
 		})
 	}
 }
+
+// While a shard's slots of a queue leave it, tasks whose unique key is held here still belong here: all of them if every slot leaves, and else those
+// that have no key in another slot.
+func TestHeldUniqueKeyStaysWhileSlotsLeave(t *testing.T) {
+	one := task.Spec{Type: "job", Unique: &task.Unique{Key: "k", OnConflict: task.KeepLast}}
+	two := one
+	two.Key = "other"
+	slot := one.Slots()
+	if two.Slots().Len() != 2 {
+		t.Fatalf("the keys %v are in one slot", two.Slots())
+	}
+	for _, c := range []struct {
+		what   string
+		spec   task.Spec
+		closed task.SlotSet
+		held   bool
+		moved  bool
+	}{
+		{"all leave", one, task.AllSlots, true, false},
+		{"all leave, with another key", two, task.AllSlots, true, false},
+		{"its slot leaves", one, slot, true, false},
+		{"its slot leaves, with another key", two, slot, true, true},
+		{"all leave, and nobody holds the key", one, task.AllSlots, false, true},
+	} {
+		w := NewWorld(t)
+		w.PutQueue("default", task.DefaultSettings(), false)
+		if c.held {
+			if _, err := w.Enqueue(c.spec); err != nil {
+				t.Fatal(err)
+			}
+			w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}})
+		}
+		w.CloseSlots("default", c.closed)
+		w.Round(func(r *Round) { c.spec.Routed = r.Queue("default", "default").config.Moved })
+		if _, err := w.Enqueue(c.spec); (err == ErrSlotMoved) != c.moved || err != nil && !c.moved {
+			t.Errorf("%s: the enqueue returned %v, want that it is moved: %v", c.what, err, c.moved)
+		}
+	}
+}
