@@ -32,16 +32,17 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// bulkheads is how many data shards the node of these tests has.
-const bulkheads = 3
+// bulkheadShards is how many data shards the node of these tests has.
+const bulkheadShards = 3
 
-// rpcRow is a call: which shards it needs, and its request. In it, $name is what the site has of that name, $other.name what the site of
-// the shard has that is away.
+// rpcRow is a call: its request, and which shards it needs. In the request, $name is the fixture of that name, and $other.name that of the
+// faulty shard.
 type rpcRow struct {
-	name string // of the method, and what distinguishes the row from others of the same
-	// needs are the shards: d: the data shard of the site, s: the system shard, 1: the first data shard, a: all data shards, l: all that
-	// there are, p: part of them. b: each item of the answer says what is missing; m: the answer need not; t: it takes up to two seconds;
-	// w: it waits for what may come.
+	name string // the method, and what distinguishes the row from others of the same method
+	// needs are the shards that the call needs. d: the data shard of its fixtures; s: the system shard; 1: the first data shard; a: all data
+	// shards; l: all of them, but it answers with a part and says which shards are missing; p: several, each for a part of the call. Further letters
+	// say what the answer is like. b: each item of it says what is missing; m: it need not say what is missing; t: it may take two seconds; w: the
+	// call waits for what may come.
 	needs string
 	in    string // in JSON
 }
@@ -145,7 +146,7 @@ var rpcRows = []rpcRow{
 	{"WebhookService/ListWebhooks", "s", `{}`},
 	{"WebhookService/GetWebhook", "s", `{"name":"hook$shard"}`},
 	{"WebhookService/AddWebhook", "sa", `{"name":"new$shard","url":"http://192.0.2.1/new"}`},
-	{"WebhookService/SetWebhook", "sa", `{"name":"hook$shard","url":"http://192.0.2.1/hook"}`},
+	{"WebhookService/SetWebhook", "sa", `{"name":"hook$shard","url":"http://192.0.2.1/hook","queues":["$idle"]}`},
 	{"WebhookService/PauseWebhook", "s", `{"name":"hook$shard"}`},
 	{"WebhookService/ResumeWebhook", "s", `{"name":"hook$shard"}`},
 	{"WebhookService/TestWebhook", "s", `{"name":"hook$shard"}`},
@@ -174,13 +175,13 @@ var rpcRows = []rpcRow{
 	{"WorkerRegistryService/ResumeWorker", "s", `{"workerId":"$worker"}`},
 }
 
-// site is what the calls are about in one shard, by name. What a call uses up has several values.
-type site map[string][]string
+// fixture is the queues, tasks and other objects in one shard that calls are about, by name. What a call uses up has several values.
+type fixture map[string][]string
 
 var placeholder = regexp.MustCompile(`\$(other\.)?([a-z]+)`)
 
 // fill replaces the placeholders of a request.
-func fill(in string, here, other site) string {
+func fill(in string, here, other fixture) string {
 	return placeholder.ReplaceAllStringFunc(in, func(p string) string {
 		name, of := strings.TrimPrefix(p, "$"), here
 		if rest, ok := strings.CutPrefix(name, "other."); ok {
@@ -197,22 +198,20 @@ func fill(in string, here, other site) string {
 	})
 }
 
-// ship is a node whose shards can be made sick.
-type ship struct {
+// faultyNode is a node whose shards can be made faulty.
+type faultyNode struct {
 	*server
-	conn    *grpc.ClientConn
-	sites   map[uint32]site
-	worker  grpc.ClientStream
-	happens string
-	hooks   *receiver
-	works   chan string
-	stop    func()
+	conn       *grpc.ClientConn
+	fixtures   map[uint32]fixture
+	worker     grpc.ClientStream
+	eventQueue string
+	hooks      *receiver
 }
 
-func newShip(t *testing.T) *ship {
+func newFaultyNode(t *testing.T) *faultyNode {
 	hooks := newReceiver(t)
-	cfg := Config{InMemory: true, DataShards: bulkheads, WebhookNetworks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, dialWebhook: hooks.dial}
-	s := &ship{hooks: hooks, server: start(t, cfg), sites: map[uint32]site{}}
+	cfg := Config{InMemory: true, DataShards: bulkheadShards, WebhookNetworks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, dialWebhook: hooks.dial}
+	s := &faultyNode{hooks: hooks, server: start(t, cfg), fixtures: map[uint32]fixture{}}
 	var err error
 	if s.conn, err = grpc.NewClient("passthrough:node", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) })); err != nil {
@@ -227,44 +226,44 @@ func newShip(t *testing.T) *ship {
 		t.Fatal(err)
 	}
 	s.worker = work
-	for i := 0; len(s.sites) < bulkheads; i++ {
-		s.found(fmt.Sprintf("q%d", i))
+	for i := 0; len(s.fixtures) < bulkheadShards; i++ {
+		s.addFixtures(fmt.Sprintf("q%d", i))
 	}
 	w := s.must("WorkerRegistryService/ListWorkers", `{}`)
 	id := s.field(w.Get(w.Descriptor().Fields().ByJSONName("items")).List().Get(0).Message(), "workerId")
-	for _, here := range s.sites {
+	for _, here := range s.fixtures {
 		here["worker"] = []string{id}
 	}
-	s.enqueue(site{}, "x", `"queue":"spread"`, 1)
+	s.enqueue(fixture{}, "x", `"queue":"spread"`, 1)
 	s.must("OperatorService/SpreadQueue", `{"queue":"spread","parts":3}`)
 	time.Sleep(5 * time.Second)
 	for i := range 30 {
-		s.enqueue(site{}, "x", `"queue":"spread","key":"`+fmt.Sprint(i)+`"`, 1)
+		s.enqueue(fixture{}, "x", `"queue":"spread","key":"`+fmt.Sprint(i)+`"`, 1)
 	}
-	s.sites[0] = s.sites[3] // the calls are about another shard while the system shard is away
+	s.fixtures[0] = s.fixtures[3] // while the system shard is faulty, the calls are about another shard
 	return s
 }
 
-// found fills the site of the shard in which a queue happens to be.
-func (s *ship) found(queue string) {
-	here := site{"queue": {queue}}
+// addFixtures creates a queue, and what else the calls need in its shard, unless that shard has its fixture.
+func (s *faultyNode) addFixtures(queue string) {
+	here := fixture{"queue": {queue}}
 	shard := s.enqueue(here, "ready", `"queue":"`+queue+`"`, 1)
-	if s.sites[shard] != nil {
+	if s.fixtures[shard] != nil {
 		return
 	}
-	s.sites[shard] = here
+	s.fixtures[shard] = here
 	here["shard"] = []string{fmt.Sprint(shard)}
-	for _, kind := range []string{"idle", "spare", "c", "d", "e", "g", "i", "k"} {
+	for _, kind := range []string{"idle", "spare", "member", "delayed", "scheduled", "deep", "awaited", "worked", "added", "finished", "follow", "fatal", "triggered", "operated", "batch"} {
 		for i := 0; here[kind] == nil; i++ {
 			name := fmt.Sprintf("%s-%s%d", queue, kind, i)
-			if s.enqueue(site{}, "ready", `"queue":"`+name+`"`, 1) == shard {
+			if s.enqueue(fixture{}, "ready", `"queue":"`+name+`"`, 1) == shard {
 				s.must("OperatorService/PurgeQueue", `{"queue":"`+name+`"}`)
 				here[kind] = []string{name}
 			}
 		}
 	}
 	s.enqueue(here, "later", `"delay":"3600s","queue":"`+queue+`"`, 12)
-	s.enqueue(site{}, "ready", `"queue":"`+queue+`"`, 60)
+	s.enqueue(fixture{}, "ready", `"queue":"`+queue+`"`, 60)
 	n := fmt.Sprint(shard)
 	for _, c := range [][2]string{{"AccessService/AddToken", `{"name":"token$n","roles":["produce"]}`}, {"AccessService/AddNamespace", `{"name":"space$n"}`},
 		{"WebhookService/AddWebhook", `{"name":"hook$n","url":"http://192.0.2.1/hook"}`},
@@ -291,7 +290,7 @@ func (s *ship) found(queue string) {
 	}
 }
 
-func (s *ship) claim(queue string) string {
+func (s *faultyNode) claim(queue string) string {
 	m := s.must("WorkerService/Claim", `{"queues":[{"queue":"`+queue+`"}],"max":1,"worker":"w","lease":"3600s"}`)
 	l := m.Get(m.Descriptor().Fields().ByJSONName("tasks")).List()
 	if l.Len() != 1 {
@@ -301,8 +300,8 @@ func (s *ship) claim(queue string) string {
 	return `"taskId":"` + s.field(c, "taskId") + `","claimToken":"` + s.field(c, "claimToken") + `"`
 }
 
-// enqueue enqueues n tasks, adds their ids to a site, and returns their shard.
-func (s *ship) enqueue(to site, kind, spec string, n int) uint32 {
+// enqueue enqueues n tasks, adds their ids to a fixture, and returns their shard.
+func (s *faultyNode) enqueue(to fixture, kind, spec string, n int) uint32 {
 	s.t.Helper()
 	for {
 		text := s.field(s.must("ProducerService/Enqueue", `{"task":{"type":"job",`+spec+`}}`), "task", "taskId")
@@ -317,7 +316,7 @@ func (s *ship) enqueue(to site, kind, spec string, n int) uint32 {
 }
 
 // field returns a string of a message.
-func (s *ship) field(m protoreflect.Message, path ...string) string {
+func (s *faultyNode) field(m protoreflect.Message, path ...string) string {
 	s.t.Helper()
 	for i, name := range path {
 		f := m.Descriptor().Fields().ByJSONName(name)
@@ -332,7 +331,7 @@ func (s *ship) field(m protoreflect.Message, path ...string) string {
 	return ""
 }
 
-func (s *ship) must(method, in string) protoreflect.Message {
+func (s *faultyNode) must(method, in string) protoreflect.Message {
 	s.t.Helper()
 	out, err := s.call(s.t.Context(), method, in)
 	if err != nil {
@@ -341,7 +340,7 @@ func (s *ship) must(method, in string) protoreflect.Message {
 	return out
 }
 
-func (s *ship) call(ctx context.Context, method, in string) (protoreflect.Message, error) {
+func (s *faultyNode) call(ctx context.Context, method, in string) (protoreflect.Message, error) {
 	m := methods()[method]
 	if m == nil {
 		return nil, fmt.Errorf("there is no method %q", method)
@@ -356,7 +355,7 @@ func (s *ship) call(ctx context.Context, method, in string) (protoreflect.Messag
 	}
 	if method == "EventService/WatchEvents" {
 		time.AfterFunc(20*time.Millisecond, func() {
-			_, _ = s.call(ctx, "ProducerService/Enqueue", `{"task":{"type":"job","queue":"`+s.happens+`"}}`)
+			_, _ = s.call(ctx, "ProducerService/Enqueue", `{"task":{"type":"job","queue":"`+s.eventQueue+`"}}`)
 		})
 	}
 	stream, err := s.open(ctx, m)
@@ -387,11 +386,11 @@ func path(m protoreflect.MethodDescriptor) string {
 	return "/" + string(m.Parent().FullName()) + "/" + string(m.Name())
 }
 
-func (s *ship) open(ctx context.Context, m protoreflect.MethodDescriptor) (grpc.ClientStream, error) {
+func (s *faultyNode) open(ctx context.Context, m protoreflect.MethodDescriptor) (grpc.ClientStream, error) {
 	return s.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, path(m))
 }
 
-func (s *ship) send(to grpc.ClientStream, m protoreflect.MethodDescriptor, in string) error {
+func (s *faultyNode) send(to grpc.ClientStream, m protoreflect.MethodDescriptor, in string) error {
 	request := newMessage(m.Input())
 	if err := protojson.Unmarshal([]byte(in), request); err != nil {
 		return fmt.Errorf("%s: %w", in, err)
@@ -424,7 +423,7 @@ var methods = sync.OnceValue(func() map[string]protoreflect.MethodDescriptor {
 })
 
 // hang makes a shard accept calls and answer none, until the returned function is called.
-func (s *ship) hang(id uint32) (heal func()) {
+func (s *faultyNode) hang(id uint32) (heal func()) {
 	began, over := make(chan struct{}), make(chan struct{})
 	var held sync.WaitGroup
 	held.Go(func() {
@@ -439,7 +438,7 @@ func (s *ship) hang(id uint32) (heal func()) {
 }
 
 // slow makes a shard answer only now and then.
-func (s *ship) slow(id uint32) (heal func()) {
+func (s *faultyNode) slow(id uint32) (heal func()) {
 	over := make(chan struct{})
 	var held sync.WaitGroup
 	held.Go(func() {
@@ -459,20 +458,20 @@ func (s *ship) slow(id uint32) (heal func()) {
 	return func() { close(over); held.Wait() }
 }
 
-// depose ends a shard's only replica, so that nobody leads it.
-func (s *ship) depose(id uint32) (heal func()) {
+// stopLeader ends a shard's only replica, so that nobody leads it.
+func (s *faultyNode) stopLeader(id uint32) (heal func()) {
 	s.replicas.get(id).shard.Stop()
 	return func() {}
 }
 
 // eachFault runs a test for each fault of each shard.
-func eachFault(t *testing.T, test func(t *testing.T, s *ship, fault string, sick uint32, fail func() (heal func()))) {
-	for name, fail := range map[string]func(*ship, uint32) func(){"hang": (*ship).hang, "no leader": (*ship).depose, "slow": (*ship).slow} {
-		for sick := range uint32(bulkheads + 1) {
-			t.Run(fmt.Sprintf("%s %d", name, sick), func(t *testing.T) {
+func eachFault(t *testing.T, test func(t *testing.T, s *faultyNode, fault string, faulty uint32, fail func() (heal func()))) {
+	for name, fail := range map[string]func(*faultyNode, uint32) func(){"hang": (*faultyNode).hang, "no leader": (*faultyNode).stopLeader, "slow": (*faultyNode).slow} {
+		for faulty := range uint32(bulkheadShards + 1) {
+			t.Run(fmt.Sprintf("%s %d", name, faulty), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := newShip(t)
-					test(t, s, name, sick, func() func() { return fail(s, sick) })
+					s := newFaultyNode(t)
+					test(t, s, name, faulty, func() func() { return fail(s, faulty) })
 				})
 			})
 		}
@@ -482,38 +481,38 @@ func eachFault(t *testing.T, test func(t *testing.T, s *ship, fault string, sick
 // While a shard hangs, has no leader or is slow, the calls that do not need it are answered within a second, and the others say what is
 // missing.
 func TestBulkheads(t *testing.T) {
-	eachFault(t, func(_ *testing.T, s *ship, fault string, sick uint32, fail func() (heal func())) {
+	eachFault(t, func(_ *testing.T, s *faultyNode, fault string, faulty uint32, fail func() (heal func())) {
 		heal := fail()
-		s.calls(fault, sick)
+		s.calls(fault, faulty)
 		heal()
 	})
 }
 
-// calls makes all calls while a shard is away: those that need it and, beside them, those that do not.
-func (s *ship) calls(fault string, sick uint32) {
+// calls makes all calls while a shard is faulty: first those that need it; while these wait, those that do not.
+func (s *faultyNode) calls(fault string, faulty uint32) {
 	var waiting sync.WaitGroup
 	healthy := uint32(1)
-	if sick == 1 {
+	if faulty == 1 {
 		healthy = 2
 	}
-	needs := map[uint32]string{0: "s", 1: "1al"}[sick]
-	if sick > 1 {
+	needs := map[uint32]string{0: "s", 1: "1al"}[faulty]
+	if faulty > 1 {
 		needs = "al"
 	}
-	s.happens = s.sites[healthy]["idle"][0]
+	s.eventQueue = s.fixtures[healthy]["idle"][0]
 	begin := func(r rpcRow, here uint32) {
-		in := fill(r.in, s.sites[here], s.sites[sick])
-		waiting.Go(func() { s.mustSay(fault, sick, r, in) })
+		in := fill(r.in, s.fixtures[here], s.fixtures[faulty])
+		waiting.Go(func() { s.mustNameShard(fault, faulty, r, in) })
 	}
 	for _, r := range rpcRows {
-		if (strings.ContainsAny(r.needs, needs) || sick != 0 && strings.Contains(r.needs, "d")) && r.name != "ClusterService/Backup" {
-			begin(r, sick)
+		if (strings.ContainsAny(r.needs, needs) || faulty != 0 && strings.Contains(r.needs, "d")) && r.name != "ClusterService/Backup" {
+			begin(r, faulty)
 		}
 	}
 	time.Sleep(time.Millisecond)
 	for _, r := range rpcRows {
 		if !strings.ContainsAny(r.needs, needs) {
-			s.mustAnswer(fault, sick, r, fill(r.in, s.sites[healthy], s.sites[sick]))
+			s.mustAnswer(fault, faulty, r, fill(r.in, s.fixtures[healthy], s.fixtures[faulty]))
 		}
 	}
 	for _, r := range rpcRows {
@@ -524,8 +523,8 @@ func (s *ship) calls(fault string, sick uint32) {
 	waiting.Wait()
 }
 
-// mustAnswer makes a call that does not need the shard that is away: it has its answer within a second.
-func (s *ship) mustAnswer(fault string, sick uint32, r rpcRow, in string) {
+// mustAnswer makes a call that does not need the faulty shard. It must be answered within a second.
+func (s *faultyNode) mustAnswer(fault string, faulty uint32, r rpcRow, in string) {
 	took, text, err := s.timed(r, in)
 	refused := strings.HasPrefix(in, "!")
 	if refused && err != nil && answered(err) {
@@ -541,14 +540,14 @@ func (s *ship) mustAnswer(fault string, sick uint32, r rpcRow, in string) {
 		s.t.Errorf("%s: %v after %v, want an answer within %v", r.name, err, took, most)
 	}
 	ofSeveral := strings.Contains(r.needs, "b") && strings.Contains(r.needs, "p")
-	if sick != 0 && fault != "slow" && ofSeveral && !strings.Contains(text, "unavailable") {
+	if faulty != 0 && fault != "slow" && ofSeveral && !strings.Contains(text, "unavailable") {
 		s.t.Errorf("%s: the answer does not say what is missing: %.300s", r.name, text)
 	}
 }
 
-// mustSay makes a call that needs the shard that is away: it has an answer once the shard has, or one that says what is missing. A shard
-// that hangs may keep a caller for as long as the caller likes.
-func (s *ship) mustSay(fault string, sick uint32, r rpcRow, in string) {
+// mustNameShard makes a call that needs the faulty shard. It must be answered once that shard answers, or with an error or a part that names the
+// shard. A shard that hangs may keep a caller waiting for as long as the caller wants.
+func (s *faultyNode) mustNameShard(fault string, faulty uint32, r rpcRow, in string) {
 	took, text, err := s.timed(r, in)
 	switch {
 	case fault == "slow" && (err != nil && !answered(err) || took > 5*time.Second):
@@ -559,20 +558,20 @@ func (s *ship) mustSay(fault string, sick uint32, r rpcRow, in string) {
 		s.t.Errorf("%s: %v after %v, want an answer soon after the time of an election", r.name, err, took)
 	case fault == "hang" && took == callTime && (status.Code(err) == codes.DeadlineExceeded || strings.Contains(text, "the call ended before its answer")):
 		m := methods()[strings.Fields(r.name)[0]].Output()
-		if strings.Contains(r.needs, "l") && sick != 0 && m.Fields().ByName("missing") != nil {
+		if strings.Contains(r.needs, "l") && faulty != 0 && m.Fields().ByName("missing") != nil {
 			s.t.Errorf("%s: no answer within %v, though there could be one without the shard that hangs", r.name, took)
 		}
-	case err != nil && status.Code(err) == codes.Unavailable && sick == 0 && strings.Contains(err.Error(), "system shard"):
+	case err != nil && status.Code(err) == codes.Unavailable && faulty == 0 && strings.Contains(err.Error(), "system shard"):
 	case strings.Contains(text, "another backup"):
-	case !regexp.MustCompile(fmt.Sprintf(`shards? (\d+, )*%d\b`, sick)).MatchString(text) && !strings.Contains(r.needs, "b"):
-		s.t.Errorf("%s: the answer after %v does not name shard %d: %v %.300s", r.name, took, sick, err, text)
+	case !regexp.MustCompile(fmt.Sprintf(`shards? (\d+, )*%d\b`, faulty)).MatchString(text) && !strings.Contains(r.needs, "b"):
+		s.t.Errorf("%s: the answer after %v does not name shard %d: %v %.300s", r.name, took, faulty, err, text)
 	}
 }
 
 // callTime is how long the callers of these tests wait.
 const callTime = 30 * time.Second
 
-func (s *ship) timed(r rpcRow, in string) (took time.Duration, text string, err error) {
+func (s *faultyNode) timed(r rpcRow, in string) (took time.Duration, text string, err error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), callTime)
 	defer cancel()
 	began := time.Now()
@@ -585,11 +584,11 @@ func (s *ship) timed(r rpcRow, in string) (took time.Duration, text string, err 
 	if err == nil {
 		err = json.Compact(&b, raw) // protojson adds spaces at random
 	}
-	return time.Since(began), lacking(out) + b.String(), err
+	return time.Since(began), missingShards(out) + b.String(), err
 }
 
-// lacking names the shards that an answer, or a part of it, declares as missing.
-func lacking(m protoreflect.Message) (names string) {
+// missingShards names the shards that an answer, or a part of it, declares as missing.
+func missingShards(m protoreflect.Message) (names string) {
 	if is, ok := m.Interface().(*pawlv1.Missing); ok && is.GetNode() == "" {
 		return fmt.Sprintf("shard %d, ", is.GetShard())
 	}
@@ -597,14 +596,14 @@ func lacking(m protoreflect.Message) (names string) {
 		switch {
 		case f.IsList() && f.Message() != nil:
 			for i := range v.List().Len() {
-				names += lacking(v.List().Get(i).Message())
+				names += missingShards(v.List().Get(i).Message())
 			}
 		case f.IsList() && f.Name() == "unconfirmed_shards":
 			for i := range v.List().Len() {
 				names += fmt.Sprintf("shard %d, ", v.List().Get(i).Uint())
 			}
 		case !f.IsMap() && f.Message() != nil:
-			names += lacking(v.Message())
+			names += missingShards(v.Message())
 		}
 		return true
 	})

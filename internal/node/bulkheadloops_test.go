@@ -7,84 +7,193 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"regexp"
+	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/broker"
 )
 
-// trio is the shards that a loop's row is about: two that are well, and one that is away.
-type trio struct {
-	*ship
-	here, there, away site
-	client            *pawl.Client
+// loopTest is what the rows of loops are about: the fixtures of two healthy shards, and of a faulty one.
+type loopTest struct {
+	*faultyNode
+	here, there, faulty fixture
+	client              *pawl.Client
+	handled             chan string // queues of the tasks that the worker has handled
+	stopWorker          func()
+	claims              map[string][]string // by queue, made before the fault
+	groups              map[string]string   // ids, by name
+	key                 string              // of tasks of the queue "limited" in the shard here
 }
 
-// loopRow is work that goes on by itself, which must go on for the shards that are well. before is done before the fault, begin after it;
-// the condition that begin returns must come true within limit.
+// loopRow is background work that must go on for the healthy shards. before is done before the fault, begin after it; the condition that begin returns
+// must become true within limit, by default a second.
 type loopRow struct {
 	name   string
-	needs  string
+	needs  string // s: the work can't go on without the system shard
 	limit  time.Duration
-	before func(w *trio)
-	begin  func(w *trio) func() bool
+	before func(w *loopTest)
+	begin  func(w *loopTest) func() bool
 }
 
-func (w *trio) has(queue string) bool {
-	out, err := w.call(w.t.Context(), "WorkerService/Claim", `{"queues":[{"queue":"`+queue+`"}],"max":1,"worker":"w"}`)
+// has claims a task of a queue, if there is one.
+func (w *loopTest) has(queue string) bool {
+	ctx, cancel := context.WithTimeout(w.t.Context(), callTime)
+	defer cancel()
+	out, err := w.call(ctx, "WorkerService/Claim", `{"queues":[{"queue":"`+queue+`"}],"max":1,"worker":"w"}`)
 	return err == nil && out.Get(out.Descriptor().Fields().ByJSONName("tasks")).List().Len() > 0
 }
 
-func (w *trio) put(queue, more string) {
-	w.must("ProducerService/Enqueue", `{"task":{"type":"job","queue":"`+queue+`"`+more+`}}`)
+func (w *loopTest) put(queue, more string) {
+	w.must("ProducerService/Enqueue", `{"task":`+job(queue, more)+`}`)
 }
 
-func (w *trio) later(fn func() bool) func() bool {
+// job is a task for a queue, in JSON.
+func job(queue, more string) string { return `{"type":"job","queue":"` + queue + `"` + more + `}` }
+
+// start makes a call, and does not wait for its answer.
+func (w *loopTest) start(method, in string) {
+	go func() { _, _ = w.call(w.t.Context(), method, in) }()
+	time.Sleep(10 * time.Millisecond)
+}
+
+// later runs fn, and returns a function that reports whether it has returned true.
+func (w *loopTest) later(fn func() bool) func() bool {
 	var done atomic.Bool
 	go func() { done.Store(fn()) }()
 	return done.Load
 }
 
+// text returns the answer to a call, as text; "" after an error.
+func (w *loopTest) text(method, in string) string {
+	_, text, err := w.timed(rpcRow{name: method}, in)
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
+// createGroup creates an open group in the shard of its first task.
+func (w *loopTest) createGroup(name string, tasks ...string) {
+	made := w.must("GroupService/CreateGroup", `{"open":true,"tasks":[`+strings.Join(tasks, ",")+`]}`)
+	w.groups[name] = w.field(made, "group", "groupId")
+}
+
 var loopRows = []loopRow{
-	{name: "outbox: members of groups", begin: func(w *trio) func() bool {
-		for _, to := range []site{w.away, w.there} {
-			go func() {
-				tasks := `[{"type":"job","queue":"` + w.here["c"][0] + `"},{"type":"job","queue":"` + to["c"][0] + `"}]`
-				_, _ = w.call(w.t.Context(), "GroupService/CreateGroup", `{"tasks":`+tasks+`}`)
-			}()
-			time.Sleep(10 * time.Millisecond)
+	{name: "outbox: members of groups", begin: func(w *loopTest) func() bool {
+		for _, to := range []fixture{w.faulty, w.there} {
+			w.start("GroupService/CreateGroup", `{"tasks":[`+job(w.here["member"][0], "")+`,`+job(to["member"][0], "")+`]}`)
 		}
-		return func() bool { return w.has(w.there["c"][0]) }
+		return func() bool { return w.has(w.there["member"][0]) }
 	}},
-	{name: "deadlines", begin: func(w *trio) func() bool {
-		w.put(w.here["d"][0], `,"delay":"0.5s"`)
-		return func() bool { return w.has(w.here["d"][0]) }
+	{name: "outbox: members that are added", before: func(w *loopTest) {
+		w.createGroup("open", job(w.here["idle"][0], ""))
+	}, begin: func(w *loopTest) func() bool {
+		w.start("GroupService/AddGroupTasks", `{"groupId":"`+w.groups["open"]+`","tasks":[`+job(w.faulty["added"][0], "")+`,`+job(w.there["added"][0], "")+`]}`)
+		return func() bool { return w.has(w.there["added"][0]) }
 	}},
-	{name: "schedules", limit: 2 * time.Second, before: func(w *trio) {
-		for name, at := range map[string]site{"t1": w.here, "t2": w.away} {
-			w.must("ScheduleService/PutSchedule", `{"spec":{"name":"`+name+`","every":"1s","task":{"type":"job","queue":"`+at["e"][0]+`"}}}`)
+	{name: "outbox: notices of members that have ended", before: func(w *loopTest) {
+		queue := w.there["finished"][0]
+		w.createGroup("waits for its member", job(w.faulty["idle"][0], ""), job(queue, ""))
+		w.createGroup("gets its notice", job(w.here["idle"][0], ""), job(queue, ""))
+		time.Sleep(100 * time.Millisecond)
+		w.claims[queue] = []string{w.claim(queue), w.claim(queue)}
+	}, begin: func(w *loopTest) func() bool {
+		for _, c := range w.claims[w.there["finished"][0]] {
+			w.must("WorkerService/Ack", `{`+c+`}`)
 		}
-	}, begin: func(w *trio) func() bool {
-		for w.has(w.here["e"][0]) {
+		return func() bool {
+			return strings.Contains(w.text("GroupService/GetGroup", `{"groupId":"`+w.groups["gets its notice"]+`"}`), `"succeeded":"1"`)
 		}
-		return func() bool { return w.has(w.here["e"][0]) }
 	}},
-	{name: "webhooks: thresholds", needs: "s", limit: 12 * time.Second, before: func(w *trio) {
+	{name: "outbox: cancelled members", before: func(w *loopTest) {
+		for _, at := range []fixture{w.faulty, w.there} {
+			w.createGroup("cancelled in "+at["shard"][0], job(w.here["idle"][0], ""), job(at["fatal"][0], `,"delay":"3600s"`))
+		}
+	}, begin: func(w *loopTest) func() bool {
+		for _, at := range []fixture{w.faulty, w.there} {
+			w.start("GroupService/CancelGroup", `{"groupId":"`+w.groups["cancelled in "+at["shard"][0]]+`"}`)
+		}
+		return func() bool {
+			return strings.Contains(w.text("ProducerService/ListTasks", `{"filter":{"queue":"`+w.there["fatal"][0]+`"}}`), "STATE_CANCELLED")
+		}
+	}},
+	{name: "outbox: webhooks' notices of dead letters", needs: "s", limit: 6 * time.Second, before: func(w *loopTest) { // the engine gathers them for 5 s
+		w.must("WebhookService/AddWebhook", `{"name":"dead","url":"http://192.0.2.1/dead","events":["task.dead"],"queues":["`+w.here["fatal"][0]+`"]}`)
+	}, begin: func(w *loopTest) func() bool {
+		w.die(w.here["fatal"][0])
+		return func() bool { got, _ := w.hooks.received("/dead", "task.dead"); return len(got) > 0 }
+	}},
+	{name: "outbox: follow-ups", before: func(w *loopTest) {
+		queue := w.here["follow"][0]
+		w.must("WebhookService/AddWebhook", `{"name":"poisoned","url":"http://192.0.2.1/poisoned","events":["task.dead"],"queues":["`+w.there["fatal"][0]+`"]}`)
+		for _, to := range []fixture{w.faulty, w.there} {
+			w.put(queue, `,"then":[`+job(to["follow"][0], "")+`]`)
+			w.claims[queue] = append(w.claims[queue], w.claim(queue))
+		}
+	}, begin: func(w *loopTest) func() bool {
+		w.die(w.there["fatal"][0])
+		time.Sleep(6 * time.Second) // a message for the system shard waits too
+		for _, c := range w.claims[w.here["follow"][0]] {
+			w.must("WorkerService/Ack", `{`+c+`}`)
+		}
+		return func() bool { return w.has(w.there["follow"][0]) }
+	}},
+	{name: "deadlines", begin: func(w *loopTest) func() bool {
+		w.put(w.here["delayed"][0], `,"delay":"0.5s"`)
+		return func() bool { return w.has(w.here["delayed"][0]) }
+	}},
+	{name: "schedules", limit: 2 * time.Second, before: func(w *loopTest) {
+		for name, at := range map[string]fixture{"t1": w.here, "t2": w.faulty} {
+			w.must("ScheduleService/PutSchedule", `{"spec":{"name":"`+name+`","every":"1s","task":`+job(at["scheduled"][0], "")+`}}`)
+		}
+	}, begin: func(w *loopTest) func() bool {
+		for w.has(w.here["scheduled"][0]) {
+		}
+		return func() bool { return w.has(w.here["scheduled"][0]) }
+	}},
+	{name: "schedules: tasks for other shards", limit: 2 * time.Second, before: func(w *loopTest) {
+		for name, to := range map[string]fixture{"a1": w.faulty, "a2": w.there} { // a schedule remains in the shard of its first queue
+			for _, at := range []fixture{w.here, to} {
+				w.must("ScheduleService/PutSchedule", `{"spec":{"name":"`+name+`","every":"1s","task":`+job(at["triggered"][0], "")+`}}`)
+			}
+		}
+	}, begin: func(w *loopTest) func() bool {
+		for w.has(w.there["triggered"][0]) {
+		}
+		return func() bool { return w.has(w.there["triggered"][0]) }
+	}},
+	{name: "schedules: triggers for other shards", needs: "s", before: func(w *loopTest) {
+		for name, to := range map[string]fixture{"b1": w.faulty, "b2": w.there} {
+			for _, at := range []fixture{w.here, to} {
+				w.must("ScheduleService/PutSchedule", `{"spec":{"name":"`+name+`","every":"3600s","task":`+job(at["spare"][0], "")+`}}`)
+			}
+		}
+	}, begin: func(w *loopTest) func() bool {
+		for _, name := range []string{"b1", "b2"} {
+			w.start("ScheduleService/TriggerSchedule", `{"name":"`+name+`"}`)
+		}
+		return func() bool { return w.has(w.there["spare"][0]) }
+	}},
+	{name: "webhooks: thresholds", needs: "s", limit: 12 * time.Second, before: func(w *loopTest) { // checked every 10 s
 		w.must("WebhookService/AddWebhook",
-			`{"name":"deep","url":"http://192.0.2.1/deep","events":["queue.over"],"queues":["`+w.here["g"][0]+`"],"depthOver":"3"}`)
-	}, begin: func(w *trio) func() bool {
+			`{"name":"deep","url":"http://192.0.2.1/deep","events":["queue.over"],"queues":["`+w.here["deep"][0]+`"],"depthOver":"3"}`)
+	}, begin: func(w *loopTest) func() bool {
 		for range 5 {
-			w.put(w.here["g"][0], "")
+			w.put(w.here["deep"][0], "")
 		}
 		return func() bool { got, _ := w.hooks.received("/deep", "queue.over"); return len(got) > 0 }
 	}},
-	{name: "copies of queues", needs: "s", begin: func(w *trio) func() bool {
-		go func() { _, _ = w.call(w.t.Context(), "OperatorService/PauseQueue", `{"queue":"spread"}`) }()
+	{name: "copies of queues", needs: "s", begin: func(w *loopTest) func() bool {
+		w.start("OperatorService/PauseQueue", `{"queue":"spread"}`)
 		return func() bool {
-			for _, at := range []site{w.here, w.there} {
+			for _, at := range []fixture{w.here, w.there} {
 				on := broker.OnQueue{OnShard: broker.OnShard{Shard: shardNumber(at["shard"][0]), Namespace: "default"}, Queue: "spread"}
 				e, err := broker.DescribeQueue.Call(w.t.Context(), w.router, on)
 				if err != nil || e.Info.Held == 0 {
@@ -94,17 +203,51 @@ var loopRows = []loopRow{
 			return true
 		}
 	}},
-	{name: "claims that wait", begin: func(w *trio) func() bool {
+	{name: "divisions of quotas", needs: "s", limit: 3 * time.Second, before: func(w *loopTest) { // checked every second
+		w.must("AccessService/SetQuotas", `{"name":"default","quotas":{"maxBacklogBytes":"3000000"}}`)
+	}, begin: func(w *loopTest) func() bool {
+		accepted := 0
+		return func() bool {
+			_, err := w.call(w.t.Context(), "ProducerService/Enqueue", `{"task":`+job(w.here["idle"][0], `,"payload":"`+strings.Repeat("MTEx", 150_000)+`"`)+`}`)
+			if err == nil {
+				accepted++
+			}
+			return accepted == 3 // more than a third of the quota
+		}
+	}},
+	{name: "divisions of limits", needs: "s", limit: 3 * time.Second, before: func(w *loopTest) {
+		w.must("OperatorService/PutQueue", `{"queue":"limited","settings":{"maxRunning":3}}`)
+		w.must("OperatorService/SpreadQueue", `{"queue":"limited","parts":3}`)
+		for i := 0; w.key == ""; i++ {
+			key := fmt.Sprint(i)
+			if w.enqueue(fixture{}, "task", `"queue":"limited","key":"`+key+`"`, 1) == shardNumber(w.here["shard"][0]) {
+				w.key = key
+			}
+		}
+		w.must("OperatorService/PurgeQueue", `{"queue":"limited"}`)
+	}, begin: func(w *loopTest) func() bool {
+		for range 3 {
+			w.put("limited", `,"key":"`+w.key+`"`)
+		}
+		claimed := 0
+		return func() bool {
+			if w.has("limited") {
+				claimed++
+			}
+			return claimed == 2 // more than a third of the limit
+		}
+	}},
+	{name: "claims that wait", begin: func(w *loopTest) func() bool {
 		done := w.later(func() bool {
-			queues := `[{"queue":"` + w.away["i"][0] + `"},{"queue":"` + w.here["i"][0] + `"}]`
+			queues := `[{"queue":"` + w.faulty["awaited"][0] + `"},{"queue":"` + w.here["awaited"][0] + `"}]`
 			out, err := w.call(w.t.Context(), "WorkerService/Claim", `{"queues":`+queues+`,"max":1,"worker":"w","wait":"20s"}`)
 			return err == nil && out.Get(out.Descriptor().Fields().ByJSONName("tasks")).List().Len() > 0
 		})
 		time.Sleep(3 * time.Second)
-		w.put(w.here["i"][0], "")
+		w.put(w.here["awaited"][0], "")
 		return done
 	}},
-	{name: "probes", begin: func(w *trio) func() bool {
+	{name: "probes", begin: func(w *loopTest) func() bool {
 		dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return w.pipe.DialContext(ctx) }
 		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
 		return w.later(func() bool {
@@ -119,37 +262,62 @@ var loopRows = []loopRow{
 			return true
 		})
 	}},
-	{name: "SDK: a worker", before: func(w *trio) {
-		w.put(w.away["k"][0], "")
+	{name: "SDK: a worker", before: func(w *loopTest) {
+		w.put(w.faulty["worked"][0], "")
 		mux := pawl.NewMux()
-		w.works = make(chan string, 100)
+		w.handled = make(chan string, 100)
 		mux.HandleFunc("job", func(_ context.Context, c *pawl.Claim) error {
-			if c.Queue == w.away["k"][0] {
-				time.Sleep(5 * time.Second) // its ending comes into the fault
+			if c.Queue == w.faulty["worked"][0] {
+				time.Sleep(5 * time.Second) // it ends during the fault
 			}
-			w.works <- c.Queue
+			w.handled <- c.Queue
 			return nil
 		})
 		ctx, stop := context.WithCancel(w.t.Context())
-		w.stop = stop
-		queues := pawl.Strict{w.away["k"][0], w.here["k"][0]}
-		cfg := pawl.WorkerConfig{Queues: queues, Concurrency: 4, Name: "k", Logger: slog.New(slog.DiscardHandler)}
+		w.stopWorker = stop
+		queues := pawl.Strict{w.faulty["worked"][0], w.here["worked"][0]}
+		cfg := pawl.WorkerConfig{Queues: queues, Concurrency: 4, Name: "worker", Logger: slog.New(slog.DiscardHandler)}
 		go func() { _ = pawl.NewWorker(w.client, mux, cfg).Run(ctx) }()
 		time.Sleep(time.Second)
-	}, begin: func(w *trio) func() bool {
+	}, begin: func(w *loopTest) func() bool {
 		time.Sleep(6 * time.Second)
 		for range 3 {
-			w.put(w.here["k"][0], "")
+			w.put(w.here["worked"][0], "")
 		}
-		return func() bool { return len(w.works) >= 3 }
+		return func() bool { return len(w.handled) >= 3 }
+	}},
+	{name: "SDK: a batch, as of an outbox's relay", begin: func(w *loopTest) func() bool {
+		go func() {
+			ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
+			defer cancel()
+			items := []pawl.Item{{Args: pawl.RawTask{Type: "job"}, Options: []pawl.Option{pawl.Queue(w.faulty["batch"][0])}},
+				{Args: pawl.RawTask{Type: "job"}, Options: []pawl.Option{pawl.Queue(w.here["batch"][0])}}}
+			_, _ = w.client.EnqueueBatch(ctx, items)
+		}()
+		return func() bool { return w.has(w.here["batch"][0]) }
+	}},
+	{name: "new shards", needs: "s", begin: func(w *loopTest) func() bool {
+		w.start("ClusterService/AddShards", fmt.Sprintf(`{"total":%d}`, bulkheadShards+1))
+		return func() bool {
+			new := w.replicas.get(bulkheadShards + 1)
+			return new != nil && new.shard.Leads()
+		}
 	}},
 }
 
-// While a shard hangs, has no leader or is slow, whatever goes on by itself goes on for the other shards.
+// die makes a task of a queue a dead letter.
+func (w *loopTest) die(queue string) {
+	w.put(queue, "")
+	w.must("WorkerService/Fail", `{`+w.claim(queue)+`,"outcome":"FAIL_OUTCOME_DEAD"}`)
+}
+
+// While a shard hangs, has no leader or is slow, background work goes on for the other shards. All of the test is in the bubble of eachFault, so its
+// sleeps take no time.
 func TestBulkheadsOfLoops(t *testing.T) {
-	eachFault(t, func(t *testing.T, s *ship, fault string, sick uint32, fail func() (heal func())) {
-		well := slices.DeleteFunc([]uint32{1, 2, 3}, func(id uint32) bool { return id == sick })
-		w := &trio{ship: s, here: s.sites[well[0]], there: s.sites[well[1]], away: s.sites[sick], client: s.client()}
+	eachFault(t, func(t *testing.T, s *faultyNode, fault string, faulty uint32, fail func() (heal func())) {
+		healthy := slices.DeleteFunc([]uint32{1, 2, 3}, func(id uint32) bool { return id == faulty })
+		w := &loopTest{faultyNode: s, here: s.fixtures[healthy[0]], there: s.fixtures[healthy[1]], faulty: s.fixtures[faulty], client: s.client(),
+			claims: map[string][]string{}, groups: map[string]string{}}
 		for _, r := range loopRows {
 			if r.before != nil {
 				r.before(w)
@@ -157,7 +325,7 @@ func TestBulkheadsOfLoops(t *testing.T) {
 		}
 		heal := fail()
 		for _, r := range loopRows {
-			if fault == "slow" || sick == 0 && r.needs == "s" {
+			if faulty == 0 && r.needs == "s" {
 				continue
 			}
 			done, began, limit := r.begin(w), time.Now(), cmp.Or(r.limit, time.Second)
@@ -169,7 +337,7 @@ func TestBulkheadsOfLoops(t *testing.T) {
 			}
 		}
 		heal()
-		w.stop()
+		w.stopWorker()
 		time.Sleep(15 * time.Second)
 	})
 }
@@ -178,3 +346,83 @@ func shardNumber(text string) (n uint32) {
 	_, _ = fmt.Sscan(text, &n)
 	return n
 }
+
+// loops are the background loops of a node: for each, the row of loopRows that tests it, or, after a dash, what does.
+var loops = map[string]string{
+	"broker.(*archiver).run":                         "- it is of one shard",
+	"broker.(*operationRunner).run":                  "- an operation visits one shard after another",
+	"broker.(*operationRunner).runOperation":         "- an operation visits one shard after another",
+	"broker.(*outboxSender).run":                     "outbox: follow-ups",
+	"broker.(*replica).checkClaims":                  "- it is of one shard",
+	"broker.(*ticker).run":                           "deadlines",
+	"cluster.(*Reconciler).Run":                      "- TestLoopSkipsSilentShard in package cluster",
+	"cluster/queues.(*Queues).AdvanceMoves":          "- TestMovesBesideAHangingShard in package queues",
+	"cluster/queues.(*Queues).Repair":                "copies of queues",
+	"cluster/quotas.(*Divider).Run":                  "divisions of quotas",
+	"cluster/webhooks.(*Dispatcher).Run":             "outbox: webhooks' notices of dead letters",
+	"cluster/webhooks.(*Dispatcher).watchThresholds": "webhooks: thresholds",
+	"node.(*Node).tellOthers":                        "- it asks a shard only about a loss, and then ends the node",
+	"node.(*agent).run":                              "new shards",
+	"node.(*health).watchClock":                      "- it waits for no shard",
+	"node.(*heartbeat).follow":                       "- it needs the system shard only",
+	"node.accessNotices.noteRefusals":                "- it needs the system shard only",
+	"node/compare.(*Comparer).Run":                   "- it compares one shard at a time, and gives up one that hangs after 20 s",
+	"router/forward.(*remoteCalls).watch":            "- it asks nodes, not shards",
+	"router/workers.(*Workers).Watch":                "- it asks nodes, not shards",
+}
+
+// Every background loop of the node has a row, or a reason why it has none.
+func TestBulkheadsOfLoopsAreComplete(t *testing.T) {
+	found := map[string]bool{}
+	note := func() {
+		time.Sleep(20 * time.Second) // until what begins with the node has ended
+		for name := range backgroundLoops() {
+			found[name] = true
+		}
+	}
+	synctest.Test(t, func(t *testing.T) { newFaultyNode(t); note() })
+	synctest.Test(t, func(t *testing.T) { newNetwork(t).form(); note() })
+	for name := range found {
+		if loops[name] == "" {
+			t.Errorf("%s is a background loop without a row in loops: does it wait for a shard while others need it?", name)
+		}
+	}
+	for name, row := range loops {
+		if !found[name] {
+			t.Errorf("%s is not a background loop any more", name)
+		}
+		if !strings.HasPrefix(row, "- ") && !slices.ContainsFunc(loopRows, func(r loopRow) bool { return r.name == row }) {
+			t.Errorf("%s: loopRows has no row %q", name, row)
+		}
+	}
+}
+
+// backgroundLoops returns the functions that run on goroutines of their own in the bubble of the caller: of each goroutine, the outermost function of
+// this program that is not a closure, if it is in a package that knows several shards.
+func backgroundLoops() map[string]bool {
+	synctest.Wait()
+	b := make([]byte, 16<<20)
+	stacks := strings.Split(string(b[:runtime.Stack(b, true)]), "\n\n")
+	_, bubble, _ := strings.Cut(strings.SplitN(stacks[0], "\n", 2)[0], "synctest bubble ")
+	all := map[string]bool{}
+	for _, stack := range stacks[1:] {
+		lines := strings.Split(stack, "\n")
+		if !strings.Contains(lines[0], "synctest bubble "+bubble) {
+			continue
+		}
+		for i, line := range slices.Backward(lines) {
+			name, ours := strings.CutPrefix(line, "github.com/pawlq/pawl/internal/")
+			if name = name[:max(strings.LastIndex(name, "("), 0)]; !ours || strings.Contains(name, ".func") {
+				continue
+			}
+			if knowsShards.MatchString(name) && !strings.Contains(lines[i+1], "_test.go:") {
+				all[strings.TrimSuffix(name, "-fm")] = true
+			}
+			break
+		}
+	}
+	return all
+}
+
+// knowsShards matches the functions of packages that know several shards. Those of the gateway run on goroutines of calls.
+var knowsShards = regexp.MustCompile(`^(broker|cluster|node|router)[./]`)
