@@ -368,6 +368,7 @@ var loops = map[string]string{
 	"node.accessNotices.noteRefusals":                "- it needs the system shard only",
 	"node/compare.(*Comparer).Run":                   "- it compares one shard at a time, and gives up one that hangs after 20 s",
 	"router/forward.(*remoteCalls).watch":            "- it asks nodes, not shards",
+	"router/forward.(*Lifetime).begin":               "- it waits for the end of the router",
 	"router/workers.(*Workers).Watch":                "- it asks nodes, not shards",
 }
 
@@ -398,7 +399,7 @@ func TestBulkheadsOfLoopsAreComplete(t *testing.T) {
 }
 
 // backgroundLoops returns the functions that run on goroutines of their own in the bubble of the caller: of each goroutine, the outermost function of
-// this program that is not a closure, if it is in a package that knows several shards.
+// this program that is not a closure, or else the one with the closure, if it is in a package that knows several shards.
 func backgroundLoops() map[string]bool {
 	synctest.Wait()
 	b := make([]byte, 16<<20)
@@ -410,19 +411,26 @@ func backgroundLoops() map[string]bool {
 		if !strings.Contains(lines[0], "synctest bubble "+bubble) {
 			continue
 		}
+		loop := ""
 		for i, line := range slices.Backward(lines) {
-			name, ours := strings.CutPrefix(line, "github.com/pawlq/pawl/internal/")
-			if name = name[:max(strings.LastIndex(name, "("), 0)]; !ours || strings.Contains(name, ".func") {
+			m := frame.FindStringSubmatch(line)
+			if m == nil || strings.Contains(lines[i+1], "_test.go:") {
 				continue
 			}
-			if knowsShards.MatchString(name) && !strings.Contains(lines[i+1], "_test.go:") {
-				all[strings.TrimSuffix(name, "-fm")] = true
+			if loop = cmp.Or(loop, m[1]); m[2] == "" {
+				loop = m[1]
+				break
 			}
-			break
+		}
+		if knowsShards.MatchString(loop) {
+			all[loop] = true
 		}
 	}
 	return all
 }
+
+// frame matches a function of this program in a stack, and what makes it a closure.
+var frame = regexp.MustCompile(`^github\.com/pawlq/pawl/internal/(\S+?)(?:-fm)?(\.func\d\S*)?\([^()]*\)$`)
 
 // knowsShards matches the functions of packages that know several shards. Those of the gateway run on goroutines of calls.
 var knowsShards = regexp.MustCompile(`^(broker|cluster|node|router)[./]`)
