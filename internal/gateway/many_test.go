@@ -1275,8 +1275,9 @@ func TestCountsLackAShard(t *testing.T) {
 			out.Missing = missing
 			return out, nil
 		})
-		p, err := o.preview(t.Context(), broker.Filter{})
-		states, bad := o.outcomes(t.Context(), task.ID{}, nil)
+		ctx, _ := callinfo.Begin(t.Context(), task.InterfaceGRPC, "test")
+		p, err := o.preview(ctx, broker.Filter{})
+		states, bad := o.outcomes(ctx, task.ID{}, nil)
 		if want := len(missing) > 0; err != nil || bad != nil || p.GetPreview().GetIsLowerBound() != want || states.GetIsLowerBound() != want {
 			t.Errorf("without %v: %v, %v; %v, %v", missing, p, err, states, bad)
 		}
