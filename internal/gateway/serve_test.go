@@ -195,6 +195,34 @@ func TestReadiness(t *testing.T) {
 	})
 }
 
+// The health service knows its own node's name only, and lists none: whoever asks must know it.
+func TestNodeIsConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		g, l := newGateway(f), newPipes()
+		g.cfg.ClusterID, g.cfg.Node = "c1", "n1"
+		served := make(chan error, 1)
+		go func() { served <- g.Serve(l) }()
+		conn := dial(t, l)
+		client := grpc_health_v1.NewHealthClient(conn)
+		for name, want := range map[string]codes.Code{pawlv1.NodeService("c1", "n1"): codes.OK, pawlv1.NodeService("c1", "n2"): codes.NotFound,
+			pawlv1.NodeService("c2", "n1"): codes.NotFound} {
+			h, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: name})
+			if status.Code(err) != want || err == nil && h.Status != grpc_health_v1.HealthCheckResponse_SERVING {
+				t.Errorf("health of %q: %v, %v", name, h, err)
+			}
+		}
+		if all, err := client.List(t.Context(), &grpc_health_v1.HealthListRequest{}); err != nil || len(all.Statuses) != 1 {
+			t.Errorf("health list = %v, %v, want the status of the server only", all, err)
+		}
+		conn.Close()
+		g.Shutdown(t.Context())
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Queues are read from the system shard, and a call that can't read them returns the reason.
 func TestUnreadableQueues(t *testing.T) {
 	f := newFake()

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
@@ -257,8 +258,11 @@ type caller struct {
 	namespace string
 }
 
-// GetRequestMetadata implements credentials.PerRPCCredentials.
-func (c caller) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+// GetRequestMetadata implements credentials.PerRPCCredentials. Health checks are public, and find out who answers: they don't have the credentials.
+func (c caller) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
+	if of, _ := credentials.RequestInfoFromContext(ctx); of.Method == grpc_health_v1.Health_Check_FullMethodName {
+		return nil, nil
+	}
 	md := map[string]string{}
 	if c.namespace != "" {
 		md["pawl-namespace"] = c.namespace

@@ -13,7 +13,10 @@ import (
 	"github.com/pawlq/pawl/internal/client/convert"
 	"github.com/pawlq/pawl/internal/client/rpc"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
@@ -347,7 +350,7 @@ func (d *Router) logLocked(n *node, err error) {
 }
 
 // dialNode connects to an address, and checks that the node of this name and cluster answers there: the address may be that of another
-// server on this side of a tunnel or a network's border.
+// server on this side of a tunnel or a network's border, which must not see the token.
 func (d *Router) dialNode(ctx context.Context, name, addr, cluster string) (*channel, error) {
 	conn, err := d.dial(addr)
 	if err != nil {
@@ -355,9 +358,12 @@ func (d *Router) dialNode(ctx context.Context, name, addr, cluster string) (*cha
 	}
 	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
 	defer cancel()
-	m, err := pawlv1.NewClusterServiceClient(conn).GetMap(ctx, &pawlv1.GetMapRequest{})
-	if err == nil && (m.GetNode() != name || m.GetClusterId() != cluster) {
-		err = fmt.Errorf("node %q of cluster %q answers there, not %q of %q", convert.CutText(m.GetNode(), maxName), convert.CutText(m.GetClusterId(), maxName), name, cluster)
+	is, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: pawlv1.NodeService(cluster, name)})
+	switch {
+	case status.Code(err) == codes.NotFound:
+		err = fmt.Errorf("another server answers there, not node %q of cluster %q", name, cluster)
+	case err == nil && is.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING: // a node that waits says so of every name
+		err = errors.New("the server there is not ready")
 	}
 	if err == nil { // gRPC admits calls a moment before it reports a connection as ready, which watch would take for a broken one
 		conn.WaitForStateChange(ctx, connectivity.Connecting)

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
@@ -29,10 +31,10 @@ type rig struct {
 
 	mu    sync.Mutex
 	log   strings.Builder
-	asked map[string]int // map requests, by node
+	asked map[string]int // requests for the map, or whether it is this node, by node
 	away  string         // a node whose address is unreachable
 	hangs string         // one whose address takes connections, and sends nothing
-	hold  chan struct{}  // answers to map requests wait for it
+	hold  chan struct{}  // answers to these requests wait for it
 	says  func(node string, m *pawlv1.GetMapResponse)
 }
 
@@ -41,11 +43,13 @@ func startRig(t *testing.T) *rig {
 	for _, name := range []string{"n1", "n2", "n3"} {
 		l, s := bufconn.Listen(1<<16), grpc.NewServer()
 		pawlv1.RegisterClusterServiceServer(s, rigNode{r: r, name: name})
+		grpc_health_v1.RegisterHealthServer(s, rigNode{r: r, name: name})
 		r.pipes[name+":1"] = l
 		go s.Serve(l)
 		t.Cleanup(s.Stop)
 	}
-	cfg := &Config{Log: slog.New(slog.NewTextHandler(r, nil)), Plaintext: true, Dialer: r.dial}
+	cfg := &Config{Log: slog.New(slog.NewTextHandler(r, nil)), Plaintext: true, Dialer: r.dial, Namespace: "team",
+		Token: func() (string, error) { return "secret", nil }}
 	conn, err := cfg.open("passthrough:///n1:1")
 	if err != nil {
 		t.Fatal(err)
@@ -79,9 +83,29 @@ func (r *rig) Write(b []byte) (int, error) {
 
 type rigNode struct {
 	pawlv1.UnimplementedClusterServiceServer
+	grpc_health_v1.UnimplementedHealthServer
 	r    *rig
 	name string
 }
+
+func (n rigNode) Check(ctx context.Context, r *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	if md, _ := metadata.FromIncomingContext(ctx); len(md["authorization"])+len(md["pawl-namespace"]) > 0 {
+		n.r.Errorf("node %s was shown %v before it was known", n.name, md)
+	}
+	m, err := n.GetMap(ctx, nil)
+	switch {
+	case err != nil:
+		return nil, err
+	case m.GetVersion() == waitsVersion:
+		return &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_NOT_SERVING}, nil
+	case r.GetService() != pawlv1.NodeService(m.GetClusterId(), m.GetNode()):
+		return nil, status.Error(codes.NotFound, "unknown service")
+	}
+	return &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}, nil
+}
+
+// waitsVersion is the version of the map of a node that does not serve yet.
+const waitsVersion = 99
 
 func (n rigNode) GetMap(context.Context, *pawlv1.GetMapRequest) (*pawlv1.GetMapResponse, error) {
 	n.r.mu.Lock()
@@ -108,7 +132,7 @@ func (r *rig) wantAsked(what, want string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if got := strings.TrimPrefix(fmt.Sprint(r.asked), "map"); got != want {
-		r.Errorf("%s: map requests by node %s, want %s", what, got, want)
+		r.Errorf("%s: requests by node %s, want %s", what, got, want)
 	}
 	clear(r.asked)
 }
@@ -427,8 +451,9 @@ func TestCallsBeginChannels(t *testing.T) {
 // A node must identify itself, and its channel is dropped if its address changes.
 func TestNodesIdentifyThemselves(t *testing.T) {
 	for what, says := range map[string]func(node string, m *pawlv1.GetMapResponse){
-		"another node":    func(_ string, m *pawlv1.GetMapResponse) { m.Node = "n3" },
-		"another cluster": func(_ string, m *pawlv1.GetMapResponse) { m.ClusterId = "c2" },
+		"another node":      func(_ string, m *pawlv1.GetMapResponse) { m.Node = "n3" },
+		"another cluster":   func(_ string, m *pawlv1.GetMapResponse) { m.ClusterId = "c2" },
+		"a node that waits": func(_ string, m *pawlv1.GetMapResponse) { m.Version = waitsVersion },
 	} {
 		inRig(t, func(r *rig) {
 			r.says = says
