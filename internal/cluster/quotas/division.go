@@ -154,10 +154,11 @@ func (s *Divider) divide(ctx context.Context, name task.SpaceName, joining uint3
 	if err != nil {
 		return err
 	}
-	room := d.room()
+	room, whole := d.room(), d.quotas.Whole()
 	raise, err := s.sendShares(ctx, d, func(p *shardPart, i int) (task.Amounts, bool) {
 		to := raisedShare(p, want[i], &room)
-		return to, p.settled() && to != p.space.Share.Amounts
+		// A shard whose copy of the queue has no limit yet answers that its share has none: sent back, that would be in force when it gets its copy.
+		return to, p.settled() && to != p.space.Share.Amounts && least(to, whole) == to
 	})
 	if err != nil {
 		return err

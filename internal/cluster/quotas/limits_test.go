@@ -250,6 +250,28 @@ func TestSharesFromBeforeAMove(t *testing.T) {
 	})
 }
 
+// A shard whose copy of a queue has no maximum length yet says that its share has none. It is sent no such share, which would be in force when it gets its
+// copy.
+func TestSharesOfAShardWithAnOlderCopy(t *testing.T) {
+	for _, older := range []uint32{0, 2} {
+		inBubble(t, 2, func(t *testing.T, w *world) {
+			const half = task.SlotSet(1<<32 - 1)
+			w.putQueue("a", 7, task.Quotas{Running: 4, Backlog: 10}, queues.Part{Shard: 1, Slots: half, Next: half}, queues.Part{Shard: 2, Slots: ^half, Next: ^half})
+			first, second := task.Amounts{Backlog: 5, Bytes: task.NoLimit, Running: 4}, task.Amounts{Backlog: 5, Bytes: task.NoLimit}
+			w.Put(divisionKey(task.SpaceName{Namespace: "default", Queue: "a"}), system.EncodeRow(divisionRow{Parts: []divisionPart{{Shard: 1, Version: 1, Most: first}, {Shard: 2, Version: 1, Most: second}}}))
+			w.mu.Lock()
+			*w.space(1, "default") = task.Space{Queues: 1, Copy: 7, Share: task.Share{Version: 1, Amounts: first}}
+			*w.space(2, "default") = task.Space{Queues: 1, Copy: 7 - uint64(older)/2, Ready: 9, Share: task.Share{Version: 1, Amounts: second}}
+			w.older = older
+			w.mu.Unlock()
+			must(t, w.divider.DivideQueue(bg, "default", "a"))
+			if got := w.share(2, "default").Amounts; got.Backlog > 10 || older == 0 && got.Running == 0 {
+				t.Errorf("a shard, whose copy has no maximum length: %t, was sent %+v", older != 0, got)
+			}
+		})
+	}
+}
+
 // A shard's answer counts only if its copy of the queue is as new as the row, and only once it has confirmed a share of this row: it may get another copy or
 // share that was sent before.
 func TestAnswersFromBeforeTheRow(t *testing.T) {

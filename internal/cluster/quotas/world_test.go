@@ -37,6 +37,7 @@ type world struct {
 	put     []uint32         // shards of calls of PutShare
 	onAsk   func(ctx context.Context, shard uint32) error
 	moved   uint64 // shards take no share of a queue from before this move
+	older   uint32 // the shard whose copy of a queue has no maximum length yet
 	onPut   func(ctx context.Context, shard uint32) error
 }
 
@@ -218,7 +219,7 @@ func (w *world) Spaces(ctx context.Context, shard uint32, names []task.SpaceName
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, name := range names {
-		spaces = append(spaces, *w.space(shard, name.Namespace))
+		spaces = append(spaces, w.answer(shard, name))
 	}
 	return spaces, w.silent[shard]
 }
@@ -243,7 +244,16 @@ func (w *world) PutShare(ctx context.Context, shard uint32, name task.SpaceName,
 	if s.Share.Version < to.Version && (name.Queue == "" || to.Moved >= w.moved) {
 		s.Share = to
 	}
-	return *s, w.loses[shard]
+	return w.answer(shard, name), w.loses[shard]
+}
+
+// answer returns what a shard answers. The caller holds the lock.
+func (w *world) answer(shard uint32, name task.SpaceName) task.Space {
+	s := *w.space(shard, name.Namespace)
+	if shard == w.older {
+		s.Share.Backlog = task.NoLimit
+	}
+	return s
 }
 
 // setOnAsk sets what happens when a shard is asked; nil: nothing.
