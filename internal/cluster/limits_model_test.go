@@ -36,6 +36,8 @@ type engines struct {
 	well   bool // nothing is lost
 	shards map[uint32]*engineShard
 	trace  []string
+
+	onShare func(to task.Share) // called when a share is sent; nil: nobody asks
 }
 
 type engineShard struct {
@@ -192,6 +194,9 @@ func (e *engines) Spaces(ctx context.Context, shard uint32, names []task.SpaceNa
 }
 
 func (e *engines) PutShare(ctx context.Context, shard uint32, name task.SpaceName, to task.Share) (out task.Space, err error) {
+	if e.onShare != nil {
+		e.onShare(to)
+	}
 	err = e.call(ctx, fmt.Sprintf("share %+v", to), shard, func(r *engine.Round) error {
 		out = engine.PutShare(r, name, to)
 		e.note("shard %d has: %+v", shard, out)
@@ -411,6 +416,11 @@ type limitsRun struct {
 	set      task.Quotas    // what was set last
 	calls    sync.WaitGroup // that go on beside the steps
 	begun    int            // number of calls
+
+	mu     sync.Mutex              // guards the fields below
+	shares map[uint64]task.Amounts // the sums of those that were sent, by version
+	before task.Amounts            // the limits before they were set last
+	setAt  time.Time
 }
 
 const modelShards = 4
@@ -440,6 +450,9 @@ func (m *limitsRun) call(what string, fn func(c *Control) error) {
 // putLimits sets the limits of the queue. A queue that does not exist is created, in a shard chosen at random.
 func (m *limitsRun) putLimits(running, length int64) {
 	m.set = task.Quotas{Running: running, Backlog: length}
+	m.mu.Lock()
+	m.before, m.setAt = m.inRow(), time.Now()
+	m.mu.Unlock()
 	ok := m.limits.try(m.set)
 	home := m.w.Get(system.Key(system.QueueTable, "default", "a")) == nil
 	if home {
@@ -455,6 +468,36 @@ func (m *limitsRun) putLimits(running, length int64) {
 	if home {
 		m.dataShards(modelShards)
 	}
+}
+
+// inRow returns the limits of the queue.
+func (m *limitsRun) inRow() task.Amounts {
+	snap := m.w.State.Snapshot()
+	defer snap.Close()
+	q, _, _, err := queues.Get(snap, "default", "a")
+	must(m.t, err)
+	return q.Limits().Whole()
+}
+
+// checkShare checks that the shares of one division allow no more together than the limits when it was written: those of now, or, in the moment in which
+// they are set, those before.
+func (m *limitsRun) checkShare(to task.Share) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	sum, limits := m.shares[to.Version], m.inRow()
+	for f, all := range sum.Each() {
+		limit := *limits.Each()[f]
+		if m.setAt.Equal(time.Now()) {
+			limit = max(limit, *m.before.Each()[f])
+		}
+		if limit == task.NoLimit {
+			continue
+		}
+		if *all += *to.Each()[f]; *all > limit {
+			m.t.Errorf("the shares of version %d allow %d of %s, want at most %d", to.Version, *all, task.ShareQuotas[f], limit)
+		}
+	}
+	m.shares[to.Version] = sum
 }
 
 func putLimits(c *Control, running, length int64) error {
@@ -511,7 +554,8 @@ func (m *limitsRun) pass(most time.Duration) { pass(time.Duration(m.rng.Int64N(i
 
 func limitsModel(t *testing.T, w *world, seed uint64, all *modelCounts) {
 	w.open(modelShards)
-	m := &limitsRun{t: t, w: w, e: newEngines(t, seed, modelShards), rng: rand.New(rand.NewPCG(seed, 5))}
+	m := &limitsRun{t: t, w: w, e: newEngines(t, seed, modelShards), rng: rand.New(rand.NewPCG(seed, 5)), shares: map[uint64]task.Amounts{}}
+	m.e.onShare = m.checkShare
 	e, rng := m.e, m.rng
 	defer e.show()
 	defer m.calls.Wait()
@@ -571,6 +615,7 @@ func limitsModel(t *testing.T, w *world, seed uint64, all *modelCounts) {
 		synctest.Wait()
 	}
 	m.calls.Wait()
+	e.onShare = nil
 	everyShardProgresses(t, e, func(running, length int64) bool { return putLimits(w.leader.control, running, length) == nil }, func() error {
 		_, err := w.leader.control.Queues.Spread(bg, task.Author{}, "default", "a", queues.SpreadTarget{Parts: modelShards})
 		return err
