@@ -89,3 +89,44 @@ func TestUnreadableBreakerDeadline(t *testing.T) {
 		t.Error("the deadline was handled")
 	}
 }
+
+// Every verb on a task that does not exist says so.
+func TestVerbsOnMissingTasks(t *testing.T) {
+	w := NewWorld(t)
+	w.enqueueOne()
+	id := w.NewID()
+	hold := Hold{Namespace: "default", ID: id}
+	for verb, call := range map[string]func(r *Round) error{
+		"cancel":      func(r *Round) error { return Cancel(r, "default", id) },
+		"cancel once": func(r *Round) error { return CancelOnce(r, "default", id, task.ID{15: 9}) },
+		"retry":       func(r *Round) error { return Retry(r, "default", id, 0) },
+		"discard":     func(r *Round) error { return Discard(r, "default", id, w.Now) },
+		"update":      func(r *Round) error { return Update(r, "default", id, Edit{Priority: task.High}) },
+		"within":      func(r *Round) error { return TaskWithin(r, task.Scope{Queues: []string{"other"}}, "default", id) },
+		"ack":         func(r *Round) error { _, err := Ack(r, hold, schema.Result{}); return err },
+		"ack late":    func(r *Round) error { _, err := AckLate(r, hold, schema.Result{}); return err },
+		"fail":        func(r *Round) error { _, err := Fail(r, hold, FailRequest{}); return err },
+		"release":     func(r *Round) error { _, err := Release(r, hold, 0); return err },
+		"give back":   func(r *Round) error { _, err := GiveBack(r, hold); return err },
+		"extend":      func(r *Round) error { _, err := Extend(r, hold, Extension{}); return err },
+	} {
+		if _, err := Run(w, func(r *Round) (struct{}, error) { return struct{}{}, call(r) }); !errors.Is(err, task.ErrNotFound) {
+			t.Errorf("%s returned %v, want not found", verb, err)
+		}
+	}
+}
+
+// A claim that ends without a call of its holder is reported, so that the holder hears of it.
+func TestLostClaimsAreReported(t *testing.T) {
+	w := NewWorld(t)
+	_, holds := w.claimAll(2)
+	must(w, func(r *Round) (struct{}, error) { return struct{}{}, Cancel(r, "default", holds[0].ID) })
+	if want := (Lost{ID: holds[0].ID, Token: holds[0].Token, Reason: task.StaleCancelled}); len(w.Last.Lost) != 1 || w.Last.Lost[0] != want {
+		t.Errorf("a cancelled task was reported as %+v, want %+v", w.Last.Lost, want)
+	}
+	w.Now = w.deadlines()[0].At
+	w.Round(Tick)
+	if want := (Lost{ID: holds[1].ID, Token: holds[1].Token, Reason: task.StaleExpired}); len(w.Last.Lost) != 1 || w.Last.Lost[0] != want {
+		t.Errorf("a lost lease was reported as %+v, want %+v", w.Last.Lost, want)
+	}
+}
