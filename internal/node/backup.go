@@ -19,6 +19,8 @@ const (
 	// cutTries is how many times a backup tries to open all images while no leader changes, and cutPause is the pause in between.
 	cutTries = 5
 	cutPause = time.Second
+	// cutBegin is how long the shards may take to be held, since they have just answered.
+	cutBegin = time.Second
 	// cutRelease is how long the shards may take to be released.
 	cutRelease = time.Second
 	// backupRetryAfter is when a caller may retry.

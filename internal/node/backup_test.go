@@ -26,6 +26,7 @@ import (
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -392,6 +393,44 @@ func TestBackupHoldsTheShards(t *testing.T) {
 		}
 		if err := <-created; err != nil || time.Since(began) > task.CutWindow+cutPause+3*time.Second {
 			t.Errorf("after the release a queue was created after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+// A shard that hangs keeps a backup from its beginning, and holds nobody up: the others are held only once all answer.
+func TestBackupBesideAShardThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, Config{Dir: t.TempDir(), DataShards: 2})
+		a := newClusterAdmin(s.Node)
+		defer (&ship{server: s}).hang(2)()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		failed := make(chan error, 1)
+		go func() { failed <- a.Backup(ctx, task.Author{}, io.Discard, func(int, int) error { return nil }) }()
+		for len(failed) == 0 {
+			began := time.Now()
+			if err := (routerShards{s.Node}).CopyWatches(ctx, 1, nil); err != nil || time.Since(began) > 0 {
+				t.Fatalf("a call of another shard on shard 1 takes %s, %v", time.Since(began), err)
+			}
+			pass(100 * time.Millisecond)
+		}
+		if err := <-failed; !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), "shard 2") {
+			t.Errorf("the backup ends with %v", err)
+		}
+		c := &cut{a: a, id: task.ID{1}, data: []uint32{1, 2}, terms: make([]uint64, 2)}
+		began := time.Now()
+		if err := c.begin(t.Context()); err == nil || time.Since(began) > cutBegin {
+			t.Errorf("a shard that hangs since it answered: after %s, %v", time.Since(began), err)
+		}
+		c.end(ctx)
+		c.data = c.data[:1]
+		if err := c.ready(ctx); err == nil {
+			t.Error("with a shard more than expected, all are ready")
+		}
+		defer (&ship{server: s}).hang(systemShard)()
+		began = time.Now()
+		if err := c.ready(ctx); err == nil || !strings.Contains(err.Error(), "system shard") || time.Since(began) > verb.PartTime {
+			t.Errorf("beside a system shard that hangs, after %s: %v", time.Since(began), err)
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // openAll opens the images of all shards at a consistent cut. The last one is the system shard.
@@ -43,6 +44,9 @@ func wait(ctx context.Context, d time.Duration) {
 func (a *clusterAdmin) openOnce(ctx context.Context, shards []uint32) (_ []*image, err error) {
 	data := shards[:len(shards)-1]
 	c := &cut{a: a, id: task.NewID(systemShard, time.Now().UnixMilli(), rand.Uint64()), data: data, terms: make([]uint64, len(data))}
+	if err := c.ready(ctx); err != nil {
+		return nil, err
+	}
 	images := make([]*image, len(shards))
 	defer func() {
 		c.end(ctx)
@@ -129,7 +133,21 @@ func (c *cut) on(i int, id uint32) broker.OnCut {
 	return broker.OnCut{OnShard: broker.OnShard{Shard: id}, ID: c.id, Term: c.terms[i]}
 }
 
+// ready makes sure that all shards answer before any is held: one that hangs would keep the others held.
+func (c *cut) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, verb.PartTime)
+	defer cancel()
+	errs := forward.EachShard(c.data, func(_ int, id uint32) error {
+		_, err := broker.Spaces.Call(ctx, c.a.router, broker.OnSpaces{Shard: id})
+		return ofShard(id, err)
+	})
+	return firstError(append(errs, c.a.noNewShard(ctx, len(c.data)+1)))
+}
+
+// begin holds the shards. One that begins to hang meanwhile holds the others up for as long as it may take.
 func (c *cut) begin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, cutBegin)
+	defer cancel()
 	return firstError(forward.EachShard(c.data, func(i int, id uint32) error {
 		begun, err := broker.BeginCut.Call(ctx, c.a.router, c.on(i, id))
 		c.terms[i] = begun.Term
