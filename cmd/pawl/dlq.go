@@ -138,7 +138,7 @@ func newDLQGroups(a *app) *cobra.Command {
 			shown.Groups[i] = view.FailureGroup{Queue: g.Queue, Queues: g.Queues, Fingerprint: g.Fingerprint, Type: g.Type, Message: g.Message, Count: g.Count,
 				FirstAt: g.FirstAt, LastAt: g.LastAt, SampleTaskID: g.SampleTaskID, Trend: g.Trend}
 		}
-		return a.Print(shown, func(w io.Writer) { writeFailures(w, shown.Groups, shown.Partial) })
+		return partial(a.Print(shown, func(w io.Writer) { writeFailures(w, shown.Groups, shown.Partial) }), groups.Missing)
 	})
 	return cmd
 }

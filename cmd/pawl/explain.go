@@ -63,7 +63,7 @@ and which types no worker takes. A task that waits for several reasons is counte
 			return err
 		}
 		a.noteMissing(e.Missing)
-		return a.Print(view.NewQueueExplanation(e), func(w io.Writer) { writeQueueExplanation(w, e) })
+		return partial(a.Print(view.NewQueueExplanation(e), func(w io.Writer) { writeQueueExplanation(w, e) }), e.Missing)
 	})
 	return cmd
 }

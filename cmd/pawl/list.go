@@ -33,6 +33,14 @@ func printPage[T, V any](a *app, page pawltype.Page[T], show func(T) V, table fu
 	if page.NextCursor != "" && a.Format == "table" {
 		fmt.Fprintf(a.Err, "there are more: use --limit, or --cursor %s\n", page.NextCursor)
 	}
+	return partial(err, page.Missing)
+}
+
+// partial returns the error of a command that has shown what is known: scripts must notice that something is missing.
+func partial(err error, missing []pawltype.Missing) error {
+	if err == nil && len(missing) > 0 {
+		return cli.ErrSilent
+	}
 	return err
 }
 

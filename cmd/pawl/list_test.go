@@ -118,7 +118,7 @@ func TestListsNameWhatIsMissing(t *testing.T) {
 		for format, want := range map[string]string{"table": "", "json": `"missing":[{"shard":2,"reason":"hangs"},{"node":"n3","reason":"away"}]`} {
 			var out, said bytes.Buffer
 			exit := run(append(strings.Fields(list), "--limit", "2", "-o", format, "--server", server), strings.NewReader(""), &out, &said)
-			if exit != cli.ExitDone || said.String() != "missing here: shard 2 hangs\nmissing here: node n3 away\n" {
+			if exit != cli.ExitRefused || said.String() != "missing here: shard 2 hangs\nmissing here: node n3 away\n" {
 				t.Errorf("pawl %s -o %s: status %d, stderr %q", list, format, exit, said.String())
 			}
 			if got := strings.Join(strings.Fields(out.String()), ""); !strings.Contains(got, want) {

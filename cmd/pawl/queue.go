@@ -132,7 +132,7 @@ func newQueueShow(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.printQueue(q)
+		return partial(a.printQueue(q), q.Missing)
 	})
 	return cmd
 }

@@ -33,7 +33,7 @@ what needs attention now; docs/alerts.md says what to do about it.`,
 				return err
 			}
 			a.noteMissing(s.Missing)
-			return a.Print(view.NewStats(args[0], s), func(w io.Writer) { writeStats(w, s) })
+			return partial(a.Print(view.NewStats(args[0], s), func(w io.Writer) { writeStats(w, s) }), s.Missing)
 		}
 		s, err := a.Admin(client).Stats(ctx, window)
 		if err != nil {
@@ -48,10 +48,10 @@ what needs attention now; docs/alerts.md says what to do about it.`,
 			shown.Attention[i] = view.Attention(x)
 		}
 		a.noteMissing(s.Missing)
-		return a.Print(shown, func(w io.Writer) {
+		return partial(a.Print(shown, func(w io.Writer) {
 			writeAttention(w, s)
 			writeStats(w, &s.Stats)
-		})
+		}), s.Missing)
 	})
 	return cmd
 }

@@ -49,6 +49,9 @@ func (a *App) snapshot(show func() error) snapshot {
 	out, err := a.Out, a.Err
 	a.Out, a.Err = &rows, &notes
 	problem := show()
+	if problem == ErrSilent { // the next refresh may lack nothing
+		problem = nil
+	}
 	a.Out, a.Err = out, err
 	return snapshot{time.Now(), rows.Bytes(), notes.Bytes(), problem}
 }
