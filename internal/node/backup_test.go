@@ -402,7 +402,7 @@ func TestBackupBesideAShardThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, Config{Dir: t.TempDir(), DataShards: 2})
 		a := newClusterAdmin(s.Node)
-		defer (&ship{server: s}).hang(2)()
+		defer (&faultyNode{server: s}).hang(2)()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		failed := make(chan error, 1)
@@ -427,7 +427,7 @@ func TestBackupBesideAShardThatHangs(t *testing.T) {
 		if err := c.ready(ctx); err == nil {
 			t.Error("with a shard more than expected, all are ready")
 		}
-		defer (&ship{server: s}).hang(systemShard)()
+		defer (&faultyNode{server: s}).hang(systemShard)()
 		began = time.Now()
 		if err := c.ready(ctx); err == nil || !strings.Contains(err.Error(), "system shard") || time.Since(began) > verb.PartTime {
 			t.Errorf("beside a system shard that hangs, after %s: %v", time.Since(began), err)
