@@ -18,6 +18,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
@@ -324,6 +325,42 @@ func TestSlowConnectionsAreCutOff(t *testing.T) {
 	}
 }
 
+// A gRPC connection without calls is closed, although its client answers pings.
+func TestIdleConnectionsAreClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := serve(t, newFake())
+		conn := dial(t, l)
+		client := grpc_health_v1.NewHealthClient(conn)
+		call := func() {
+			if _, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+				t.Error(err)
+			}
+		}
+		for range 5 {
+			call()
+			pass(idleTime - time.Second)
+			if s := conn.GetState(); s != connectivity.Ready {
+				t.Fatalf("the connection is %v after less than %v without a call", s, idleTime)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		if _, err := client.Watch(ctx, &grpc_health_v1.HealthCheckRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		pass(10 * idleTime)
+		if s := conn.GetState(); s != connectivity.Ready {
+			t.Errorf("the connection of a call that goes on is %v", s)
+		}
+		cancel()
+		pass(idleTime + time.Second)
+		if s := conn.GetState(); s != connectivity.Idle {
+			t.Errorf("the connection is %v after %v without a call", s, idleTime)
+		}
+		call() // connects again
+		conn.Close()
+	})
+}
+
 // This holds even if no handler reads the body, because the server keeps reading after the handler.
 func TestSlowBodyIsRefused(t *testing.T) {
 	for _, path := range []string{"/api/v1/tasks", "/api/v1/tasks?x=1", "/healthz"} {
@@ -564,6 +601,7 @@ func TestInProcessDialEnds(t *testing.T) {
 // These have the values in package listen.
 const (
 	headerTime  = 5 * time.Second
+	idleTime    = 120 * time.Second
 	acceptPause = 50 * time.Millisecond
 	pingPause   = 5 * time.Second
 )
