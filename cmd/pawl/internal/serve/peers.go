@@ -31,11 +31,11 @@ func (p *peerFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&p.tls.KeyFile, "peer-key", "", "private key of that certificate")
 	flags.StringVar(&p.tls.CAFile, "peer-ca", "", "certificate of the authority that signs node certificates")
 	flags.BoolVar(&p.plaintext, "insecure-peers-in-plaintext", false,
-		"allow a --peer-listen address that other machines can reach, without certificates: they can do anything")
+		"allow a --peer-listen address without certificates that other machines can reach, or beside --auth: whoever reaches it can do anything")
 }
 
-// apply sets the node's peer settings and opens the listener for other nodes.
-func (p *peerFlags) apply(cfg *node.Config) error {
+// apply sets the node's peer settings and opens the listener for other nodes. tokens says that calls of clients need a token.
+func (p *peerFlags) apply(cfg *node.Config, tokens bool) error {
 	cfg.Name, cfg.Join, cfg.PeerAddress, cfg.APIAddress = p.node, p.join, p.advertise, p.apiAdvertise
 	set := 0
 	for _, file := range []string{p.tls.CertFile, p.tls.KeyFile, p.tls.CAFile} {
@@ -65,7 +65,7 @@ func (p *peerFlags) apply(cfg *node.Config) error {
 			return cli.Usage("--join %q is not HOST:PORT: %w", address, err)
 		}
 	}
-	return p.open(cfg)
+	return p.open(cfg, tokens)
 }
 
 // checkReachable returns why clients can't use an advertised address. The address has no https://: clients use TLS if they connected with it.
@@ -80,8 +80,9 @@ func checkReachable(address string) error {
 	return nil
 }
 
-// open opens the listener for other nodes. It rejects an address that other machines can reach in plaintext.
-func (p *peerFlags) open(cfg *node.Config) error {
+// open opens the listener for other nodes. It rejects an address that other machines can reach in plaintext, and one on this machine if calls need a
+// token: any local user could pass for a node, which needs none.
+func (p *peerFlags) open(cfg *node.Config, tokens bool) error {
 	at, err := net.ResolveTCPAddr("tcp", p.listen)
 	if err != nil {
 		return cli.Usage("--peer-listen %q: %w", p.listen, err)
@@ -90,6 +91,9 @@ func (p *peerFlags) open(cfg *node.Config) error {
 	case !at.IP.IsLoopback() && cfg.PeerTLS == nil && !p.plaintext:
 		return fmt.Errorf("--peer-listen %q can be reached by other machines, and nodes would communicate in plaintext: give --peer-cert, --peer-key and "+
 			"--peer-ca (`pawl cert` makes them), or add --insecure-peers-in-plaintext if the network is private", p.listen)
+	case tokens && cfg.PeerTLS == nil && !p.plaintext:
+		return fmt.Errorf("--peer-listen %q has no certificates, so every user of this machine could pass for a node, without a token: give --peer-cert, "+
+			"--peer-key and --peer-ca (`pawl cert` makes them), or add --insecure-peers-in-plaintext if all of them are trusted", p.listen)
 	case at.IP == nil || at.IP.IsUnspecified():
 		if p.advertise == "" {
 			return cli.Usage("--peer-listen %q is not a single address: give the one at which other nodes reach this node with --peer-advertise", p.listen)

@@ -152,7 +152,7 @@ func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger) error {
 	if err := s.openDebug(&cfg); err != nil {
 		return errors.Join(err, closeAll(&cfg))
 	}
-	if err := s.peers.apply(&cfg); err != nil {
+	if err := s.peers.apply(&cfg, s.auth.on); err != nil {
 		return errors.Join(err, closeAll(&cfg))
 	}
 	if err := s.auth.apply(&cfg, log); err != nil {
