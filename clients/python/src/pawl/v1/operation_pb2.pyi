@@ -214,7 +214,7 @@ class Operation(google.protobuf.message.Message):
     """tasks that matched before the start"""
 
     total_is_lower_bound: builtins.bool
-    """counting all of them would have taken too long"""
+    """counting all of them would have taken too long, or shards did not answer"""
 
     matched: builtins.int
     """so far: done + skipped + failed, and those moving to another queue"""
@@ -273,7 +273,7 @@ class CurrentStates(google.protobuf.message.Message):
         """states without tasks are left out"""
         pass
     is_lower_bound: builtins.bool
-    """counting all of them would have taken too long"""
+    """counting all of them would have taken too long, or shards did not answer"""
 
     def __init__(self,
         *,

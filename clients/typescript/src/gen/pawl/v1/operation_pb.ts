@@ -195,7 +195,7 @@ export type Operation = Message<"pawl.v1.Operation"> & {
   total: bigint;
 
   /**
-   * counting all of them would have taken too long
+   * counting all of them would have taken too long, or shards did not answer
    *
    * @generated from field: bool total_is_lower_bound = 13;
    */
@@ -271,7 +271,7 @@ export type CurrentStates = Message<"pawl.v1.CurrentStates"> & {
   states: StateCount[];
 
   /**
-   * counting all of them would have taken too long
+   * counting all of them would have taken too long, or shards did not answer
    *
    * @generated from field: bool is_lower_bound = 2;
    */

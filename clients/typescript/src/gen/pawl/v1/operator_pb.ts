@@ -2063,6 +2063,7 @@ export const OperatorService: GenService<{
   },
   /**
    * ReplayDead puts dead or poisoned tasks back into their queue. They keep their id, key and attempt log.
+   * Errors: unavailable if shards of the queue do not answer; it names them, and is done in the others. The same holds for DiscardDead and PurgeQueue.
    *
    * @generated from rpc pawl.v1.OperatorService.ReplayDead
    */
