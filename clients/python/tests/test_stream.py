@@ -421,3 +421,21 @@ def test_a_broker_that_drains_is_left_in_good_order(world: World) -> None:
     assert stream.receive() is None
     first = world.broker.stream().receive()
     assert first is not None and first.grant == 1  # the handler continues
+
+
+def test_a_stream_whose_connection_another_worker_closes_is_opened_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = opened(world)
+    connection = world.app._caller.connection
+    metadata = connection.metadata
+    closed: list[object] = []
+
+    def slow() -> object:
+        if not closed:
+            closed.append(connection.channel(stream=True)[0])
+            connection.discard(closed[0])
+        return metadata()
+
+    monkeypatch.setattr(connection, "metadata", slow)
+    first.break_off()
+    opened(world)
+    assert closed

@@ -422,7 +422,10 @@ class Run:
         with self._lock:
             first = self._attach(session)
         try:
-            session.call = work(self._frames(session, first), metadata=metadata)
+            try:
+                session.call = work(self._frames(session, first), metadata=metadata)
+            except ValueError:  # raised by grpc for a closed channel: another worker of the app has just found that its node hangs
+                return False, errors.UnavailableError("the node does not answer")
             draining = False
             for frame in session.call:
                 draining = self._receive(session, frame) or draining
