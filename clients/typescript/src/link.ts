@@ -1,7 +1,7 @@
 /** Keeps a stream to the broker, over any number of connections. */
 
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
-import { status, type Client, type ClientDuplexStream, type ServiceError } from "@grpc/grpc-js";
+import { connectivityState, status, type Client, type ClientDuplexStream, type ServiceError } from "@grpc/grpc-js";
 
 import type { Claims } from "./claims.js";
 import { ClientClosedError, InvalidArgumentError, PawlError, PermissionDeniedError, UnauthenticatedError, UnavailableError } from "./errors.js";
@@ -205,14 +205,22 @@ export class Link {
     const { channel, frames } = session;
     const began = performance.now();
     session.probe = setTimeout(() => this.#probe(session), probeAfter);
+    if (channel.getChannel().getConnectivityState(false) === connectivityState.SHUTDOWN) { // by another worker of the client
+      this.#leave(session);
+      return;
+    }
     const same = (data: Buffer) => data;
     channel.makeUnaryRequest("/grpc.health.v1.Health/Check", same, same, Buffer.alloc(0), { deadline: Date.now() + probeTimeout }, (err) => {
       const late = performance.now() - began > probeTimeout + 500;
-      if (err?.code !== status.DEADLINE_EXCEEDED || late || session !== this.#session || session.frames !== frames) return;
-      session.hangs = true;
-      session.call.cancel();
-      this.#caller.connection.discard(channel);
+      if (err?.code === status.DEADLINE_EXCEEDED && !late && session === this.#session && session.frames === frames) this.#leave(session);
     });
+  }
+
+  /** Ends a stream to a node that hangs, and has the next one opened over another connection. */
+  #leave(session: Session): void {
+    session.hangs = true;
+    session.call.cancel();
+    this.#caller.connection.discard(session.channel);
   }
 
   /**
