@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster/system"
@@ -174,24 +175,40 @@ const (
 )
 
 // Repair sends the copies that shards lack and completes deletions, until ctx is done: first what an earlier leader has left undone, then
-// whatever a call could not do. It looks at all rows when a call has failed, and when AdvanceMoves asks for it, about every minute.
+// whatever a call could not do. It looks at all rows when a call has failed, and when AdvanceMoves asks for it, about every minute. Each lane
+// is repaired on its own: one whose shard hangs is left alone, while the others are repaired again.
 func (s *Queues) Repair(ctx context.Context) {
-	pause := repairPause
+	var lanes sync.WaitGroup
+	defer lanes.Wait()
+	var busy, pauses sync.Map // the lanes that are being repaired or pause, and how long they paused last
+	attempt := func(lane string, err error) {
+		if err == nil || ctx.Err() != nil {
+			pauses.Delete(lane)
+			return
+		}
+		s.log.Warn("copies of queues are not complete yet", "error", err)
+		last, _ := pauses.LoadOrStore(lane, repairPause/2)
+		pause := min(2*last.(time.Duration), maxRepairPause)
+		pauses.Store(lane, pause)
+		system.Sleep(ctx, pause)
+	}
 	for ctx.Err() == nil {
-		err := s.copyAll(ctx)
-		switch {
-		case ctx.Err() != nil:
-		case err != nil:
-			s.log.Warn("copies of queues are not complete yet", "error", err)
-			system.Sleep(ctx, pause)
-			pause = min(2*pause, maxRepairPause)
-		default:
-			pause = repairPause
-			select {
-			case <-ctx.Done():
-			case <-s.copies.unsent:
-				system.Sleep(ctx, repairPause) // a shard that refuses at once is not asked in a tight loop
+		err := s.copyAll(ctx, func(lane string, repair func(ctx context.Context) error) {
+			if _, is := busy.LoadOrStore(lane, nil); !is {
+				lanes.Go(func() {
+					attempt(lane, repair(ctx))
+					busy.Delete(lane)
+					s.copies.resend() // it may lack more by now
+				})
 			}
+		})
+		if attempt("", err); err != nil {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-s.copies.unsent:
+			system.Sleep(ctx, repairPause) // a shard that refuses at once is not asked in a tight loop
 		}
 	}
 }
@@ -207,13 +224,16 @@ type copyTarget struct {
 	ns    string
 }
 
-// copyAll sends the copies that shards lack, and completes pending deletions. A shard that can't be reached holds up no other.
-func (s *Queues) copyAll(ctx context.Context) error {
-	var queues, dropping []Queue
+// copyAll has start repair what the rows say is unfinished, in lanes of which none waits for another: the copies that a shard lacks, and
+// the deletions of queues in the same shards.
+func (s *Queues) copyAll(ctx context.Context, start func(lane string, repair func(ctx context.Context) error)) error {
+	var queues []Queue
+	dropping := map[string][]Queue{}
 	_, err := system.View(ctx, s.shard, func(r store.Reader) (struct{}, error) {
 		return struct{}{}, Scan(r, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(q Queue, drops bool) bool {
 			if drops {
-				dropping = append(dropping, q)
+				lane := fmt.Sprint("deletions in ", q.Shards())
+				dropping[lane] = append(dropping[lane], q)
 			} else {
 				queues = append(queues, q)
 				s.trackMoves(q)
@@ -224,18 +244,34 @@ func (s *Queues) copyAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, copyTime)
-	defer cancel()
-	lanes := s.copies.lacking(queues)
-	errs := make([]error, len(lanes)+len(dropping))
-	system.Each(len(errs), func(i int) {
-		if i < len(lanes) {
-			errs[i] = s.copies.sendLane(ctx, lanes[i])
-		} else if err := s.finishDrop(ctx, dropping[i-len(lanes)]); !errors.Is(err, task.ErrWrongState) {
-			errs[i] = err
+	until := time.Now().Add(copyTime)
+	in := func(repair func(ctx context.Context) error) func(ctx context.Context) error {
+		return func(ctx context.Context) error {
+			ctx, cancel := context.WithDeadline(ctx, until)
+			defer cancel()
+			return repair(ctx)
 		}
-	})
-	return errors.Join(errs...)
+	}
+	for _, lane := range s.copies.lacking(queues) {
+		start(fmt.Sprint("copies in ", lane[0].shard), in(func(ctx context.Context) error { return s.copies.sendLane(ctx, lane) }))
+	}
+	for name, lane := range dropping {
+		start(name, in(func(ctx context.Context) error { return s.finishDrops(ctx, lane) }))
+	}
+	return nil
+}
+
+// finishDrops completes deletions in the same shards, until there is no time left.
+func (s *Queues) finishDrops(ctx context.Context, lane []Queue) (err error) {
+	for _, q := range lane {
+		if e := s.finishDrop(ctx, q); !errors.Is(e, task.ErrWrongState) {
+			err = errors.Join(err, e)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return err
 }
 
 // sendLane sends copies to one shard, until a call fails: the others would wait as long.

@@ -272,7 +272,7 @@ func TestRetiringPartGetsNoCopy(t *testing.T) {
 		p.Left, p.Retiring = 0, true
 		w.Put(queueKey("default", "a"), encodeQueue(q, false))
 		before := w.copyOf(from, "a").Version
-		must(t, c.Queues.copyAll(bg))
+		must(t, c.repair())
 		if got := w.copyOf(from, "a").Version; got != before {
 			t.Errorf("a part that retires got version %d", got)
 		}

@@ -300,9 +300,7 @@ func TestMovesBesideAHangingShard(t *testing.T) {
 		must(t, spread(bg, "left", 2))
 		pass(3 * RetireEvery)
 		must(t, spread(bg, "gone", 3))
-		w.mu.Lock()
-		w.hangs = 1
-		w.mu.Unlock()
+		w.setHangs(1)
 		if pass(task.MovedMessageWindow + 3*RetireEvery); read("gone").unfinished() || !read("left").unfinished() {
 			t.Errorf("the parts are %+v and %+v, want one, and two of which one hangs", read("gone").Parts, read("left").Parts)
 		}

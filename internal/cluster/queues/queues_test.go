@@ -195,7 +195,7 @@ func TestNextLeaderCompletesDeletion(t *testing.T) {
 			if full && err != nil || !full && !errors.Is(err, task.ErrNotFound) {
 				t.Errorf("after another election, with tasks %v: %v", full, err)
 			}
-			if err := c.Queues.copyAll(bg); err != nil { // no deletion mark is left
+			if err := c.repair(); err != nil { // no deletion mark is left
 				t.Error(err)
 			}
 		})
@@ -430,7 +430,7 @@ func TestRepairNeedsEveryRow(t *testing.T) {
 		must(t, err)
 		key := queueKey("default", "q")
 		must(t, w.leader.Update(bg, func(tx *store.Tx) error { tx.Set(key, []byte{99}); return nil }))
-		if err := c.Queues.copyAll(bg); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("row %q of the system shard", key)) {
+		if err := c.repair(); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("row %q of the system shard", key)) {
 			t.Errorf("copyAll with a damaged row: %v, want an error with the row's key", err)
 		}
 	})

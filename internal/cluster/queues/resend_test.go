@@ -223,3 +223,56 @@ func TestRefusedDeletionsRestoreCopies(t *testing.T) {
 		w.mustHave(t, c, "a shard refused", shards...)
 	})
 }
+
+// Copies and deletions that wait for a shard that hangs, however many they are, keep Repair from none of those that another shard lacks, time and again.
+// When the shard is back, it gets what it lacks.
+func TestRepairBesideAHangingShard(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(2)
+		c.Queues.most = 100
+		in := map[uint32][]string{}
+		for i := 0; len(in[1]) < 10 || len(in[2]) < 4; i++ {
+			q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", fmt.Sprint("q", i), unchanged)
+			must(t, err)
+			in[q.Shard] = append(in[q.Shard], q.Name)
+		}
+		w.setHangs(1)
+		brief, cancel := context.WithTimeout(bg, time.Millisecond)
+		defer cancel()
+		kept := in[1][0]
+		if _, err := c.Queues.PutQueue(brief, auditlog.Action{}, "default", kept, setLength(64)); err == nil {
+			t.Error("a shard that hangs has confirmed a copy")
+		}
+		for _, name := range in[1][1:] {
+			hung, cancel := context.WithTimeout(bg, time.Millisecond)
+			if err := c.Queues.DropQueue(hung, nobody, "default", name); err == nil {
+				t.Error("a shard that hangs has dropped a copy")
+			}
+			cancel()
+		}
+		pass(time.Second)
+		for i, name := range in[2][1:4] {
+			w.cut(2, task.ErrUnavailable)
+			_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", in[2][0], setLength(int64(64+i)))
+			is(t, err, task.ErrUnavailable)
+			is(t, c.Queues.DropQueue(bg, nobody, "default", name), task.ErrUnavailable)
+			pass(time.Second)
+			w.cut(2, nil)
+			pass(2 * time.Second) // longer than the pause after a second of failures
+			if got := w.copyOf(2, in[2][0]).Settings.MaxLength; got != int64(64+i) {
+				t.Errorf("round %d: a healthy shard has a copy with length %d, want %d", i, got, 64+i)
+			}
+			_, err = c.Queues.Queue(bg, "default", name)
+			is(t, err, task.ErrNotFound)
+		}
+		w.setHangs(0)
+		pass(copyTime + maxRepairPause)
+		if got := w.copyOf(1, kept).Settings.MaxLength; got != 64 {
+			t.Errorf("a shard that is back has a copy with length %d, want 64", got)
+		}
+		for _, name := range in[1][1:] {
+			_, err := c.Queues.Queue(bg, "default", name)
+			is(t, err, task.ErrNotFound)
+		}
+	})
+}

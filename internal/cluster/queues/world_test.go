@@ -2,6 +2,7 @@ package queues
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -362,6 +363,19 @@ func (w *world) DropQueue(ctx context.Context, shard uint32, _, name string) err
 		w.mu.Lock()
 	}
 	return nil
+}
+
+// repair repairs what the rows say is unfinished, one lane after another.
+func (c *control) repair() (err error) {
+	rows := c.Queues.copyAll(bg, func(_ string, repair func(context.Context) error) { err = errors.Join(err, repair(bg)) })
+	return errors.Join(rows, err)
+}
+
+// setHangs sets the shard that answers no call; 0: none.
+func (w *world) setHangs(shard uint32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hangs = shard
 }
 
 func copyKey(shard uint32, name string) string { return fmt.Sprintf("%d/%s", shard, name) }
