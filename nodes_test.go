@@ -13,7 +13,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/pawlq/pawl"
@@ -85,6 +88,7 @@ func (c *nodes) start(name string) {
 			return handle(srv, s)
 		}))...)
 	pawlv1.RegisterClusterServiceServer(server, mapper{c: c, name: name})
+	grpc_health_v1.RegisterHealthServer(server, mapper{c: c, name: name})
 	c.addrs[name] = name + ":7295"
 	c.servers[name], c.pipes[c.addrs[name]] = server, bufconn.Listen(1<<20)
 	go server.Serve(c.pipes[c.addrs[name]])
@@ -193,9 +197,10 @@ func (c *nodes) shardOf(queue string) uint32 {
 	return 1
 }
 
-// mapper is the cluster service of one node.
+// mapper is the cluster service and the health service of one node.
 type mapper struct {
 	pawlv1.UnimplementedClusterServiceServer
+	grpc_health_v1.UnimplementedHealthServer
 	c    *nodes
 	name string
 }
@@ -214,6 +219,14 @@ func (m mapper) GetMap(context.Context, *pawlv1.GetMapRequest) (*pawlv1.GetMapRe
 		m.c.editMap(m.name, out)
 	}
 	return out, nil
+}
+
+func (m mapper) Check(ctx context.Context, r *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	out, err := m.GetMap(ctx, nil)
+	if err == nil && r.GetService() != "" && r.GetService() != pawlv1.NodeService(out.GetClusterId(), out.GetNode()) {
+		err = status.Error(codes.NotFound, "unknown service")
+	}
+	return &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}, err
 }
 
 // client returns a client with the addresses of some nodes.

@@ -91,7 +91,7 @@ func TestTLSToEachNode(t *testing.T) {
 				t.Fatal(err)
 			}
 			synctest.Wait()
-			c.wantTaken("the first call", "n1 Enqueue, n1 GetMap, n2 GetMap")
+			c.wantTaken("the first call", "n1 Enqueue, n1 GetMap, n2 Check")
 			if _, err := client.Task(t.Context(), ref.ID); err != nil {
 				t.Error(err)
 			}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
@@ -36,9 +37,10 @@ func printPage[T, V any](a *app, page pawltype.Page[T], show func(T) V, table fu
 	return partial(err, page.Missing)
 }
 
-// partial returns the error of a command that has shown what is known: scripts must notice that something is missing.
+// partial returns the error of a command that has shown what is known: scripts must notice that a shard is missing. Of a missing node only counts
+// since its start, and its workers, are.
 func partial(err error, missing []pawltype.Missing) error {
-	if err == nil && len(missing) > 0 {
+	if err == nil && slices.ContainsFunc(missing, func(m pawltype.Missing) bool { return m.Node == "" }) {
 		return cli.ErrSilent
 	}
 	return err

@@ -99,9 +99,9 @@ func TestListsHintAtMoreRows(t *testing.T) {
 }
 
 // TestListsNameWhatIsMissing: every list of something that several shards or nodes have names those that did not answer, once each, however many
-// pages lack them. Programs get them in the list too.
+// pages lack them. Programs get them in the list too, and a status that says so if a shard is among them.
 func TestListsNameWhatIsMissing(t *testing.T) {
-	pages := 0
+	pages, shards := 0, true
 	server := serveLists(t, func(page protoreflect.Message) {
 		if pages++; pages%2 == 1 {
 			page.Set(page.Descriptor().Fields().ByName("next_cursor"), protoreflect.ValueOfString("abc"))
@@ -111,6 +111,9 @@ func TestListsNameWhatIsMissing(t *testing.T) {
 			return
 		}
 		for _, m := range []*pawlv1.Missing{{Node: "n3", Reason: "away"}, {Shard: 2, Reason: "hangs"}}[(pages-1)%2:] {
+			if m.GetNode() == "" && !shards {
+				continue
+			}
 			page.Mutable(missing).List().Append(protoreflect.ValueOfMessage(m.ProtoReflect()))
 		}
 	})
@@ -125,5 +128,11 @@ func TestListsNameWhatIsMissing(t *testing.T) {
 				t.Errorf("pawl %s -o %s lacks what is missing: %s", list, format, got)
 			}
 		}
+	}
+	shards = false
+	var out, said bytes.Buffer
+	if exit := run([]string{"queue", "ls", "--limit", "2", "--server", server}, strings.NewReader(""), &out, &said); exit != cli.ExitDone ||
+		said.String() != "missing here: node n3 away\n" {
+		t.Errorf("pawl queue ls without a node: status %d, stderr %q", exit, said.String())
 	}
 }
