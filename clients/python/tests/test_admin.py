@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pawl
-from pawl import _rpc, admin
+from pawl import _operate, _rpc, admin
 from pawl.v1 import call_pb2
 
 SETTINGS = admin.QueueSettings(
@@ -75,6 +75,37 @@ def test_lists_and_twins(app: pawl.App, queue: str) -> None:
     app.schedules.delete(queue)
     app.admin.queues.resume(queue, type="job")
     assert app.admin.queues.purge(queue) == 1
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_bulk_calls_that_change_something_are_not_retried(dry_run: bool) -> None:
+    tries = 0
+
+    def perform(action: _rpc.Action) -> object:
+        nonlocal tries
+        if isinstance(action, _rpc.Pause):
+            return None
+        assert isinstance(action, _rpc.Send)
+        tries += 1
+        if tries > 1:
+            return action.method.response(matched=1)
+        raise pawl.UnavailableError("shard 2 did not answer in time")  # and others have done their part
+
+    with pawl.App("127.0.0.1:1") as app:
+        calls: list[_rpc.Op[Any]] = [
+            _operate.replay(app._caller, "q", (), admin.Filter(), 5, 0, dry_run, False, ""),
+            _operate.discard(app._caller, "q", (), admin.Filter(), 5, dry_run, False, ""),
+        ]
+        if not dry_run:
+            calls.append(_operate.purge(app._caller, "q", ""))
+        for call in calls:
+            tries = 0
+            if dry_run:
+                assert _rpc._drive(call, perform).matched == 1
+                continue
+            with pytest.raises(pawl.UnavailableError):
+                _rpc._drive(call, perform)
+            assert tries == 1
 
 
 def test_incomplete_lists() -> None:

@@ -86,7 +86,7 @@ export class Queues extends Calls {
 
   /** Discards the waiting tasks of a queue, and returns how many there were. */
   async purge(queue: string, reason = ""): Promise<number> {
-    const answer = await this.caller.call(OperatorService.method.purgeQueue, { queue: string("queue", queue), reason: string("reason", reason) });
+    const answer = await this.caller.once(OperatorService.method.purgeQueue, { queue: string("queue", queue), reason: string("reason", reason) });
     return Number(answer.discarded);
   }
 
@@ -117,13 +117,15 @@ export class DeadLetters extends Calls {
 
   /** Runs dead letters again. rate: tasks per second. */
   async replay(queue: string, selection: DeadSelection & { rate?: number }): Promise<{ matched: number; replayed: number }> {
-    const { matched, replayed } = await this.caller.call(OperatorService.method.replayDead, write(ReplayDeadRequestSchema, { ...selection, queue }));
+    const request = write(ReplayDeadRequestSchema, { ...selection, queue });
+    const { matched, replayed } = await this.caller[selection.dryRun ? "call" : "once"](OperatorService.method.replayDead, request);
     return { matched: Number(matched), replayed: Number(replayed) };
   }
 
   /** Discards dead letters after archiving them. */
   async discard(queue: string, selection: DeadSelection): Promise<{ matched: number; discarded: number }> {
-    const { matched, discarded } = await this.caller.call(OperatorService.method.discardDead, write(DiscardDeadRequestSchema, { ...selection, queue }));
+    const request = write(DiscardDeadRequestSchema, { ...selection, queue });
+    const { matched, discarded } = await this.caller[selection.dryRun ? "call" : "once"](OperatorService.method.discardDead, request);
     return { matched: Number(matched), discarded: Number(discarded) };
   }
 }

@@ -41,6 +41,28 @@ test("what is unavailable is retried as long as the client wants", async (t) => 
   }
 });
 
+test("bulk calls that change something are not retried: a part of them may be done", async (t) => {
+  t.mock.method(Caller.prototype, "sleep", async () => {});
+  let tries = 0;
+  t.mock.method(Caller.prototype, "once", async () => {
+    if (++tries > 1) return { matched: 1n, replayed: 1n, discarded: 1n };
+    throw new UnavailableError("shard 2 did not answer in time");
+  });
+  const client = new Client("127.0.0.1:1");
+  const { deadLetters, queues } = client.admin;
+  for (const call of [() => queues.purge("q"), () => deadLetters.replay("q", { filter: {} }), () => deadLetters.discard("q", { filter: {} })]) {
+    tries = 0;
+    await assert.rejects(call, UnavailableError);
+    assert.equal(tries, 1, call.toString());
+  }
+  for (const call of [() => deadLetters.replay("q", { filter: {}, dryRun: true }), () => deadLetters.discard("q", { filter: {}, dryRun: true })]) {
+    tries = 0;
+    assert.equal((await call()).matched, 1);
+    assert.equal(tries, 2, call.toString());
+  }
+  client.close();
+});
+
 test("a list that lacks something ends with an error, after all that there is", async () => {
   const missing = [{ node: "", shard: 3, reason: "has no leader" }, { node: "n1", shard: 0, reason: "is away" }];
   const answers: Record<string, { items: number[]; next: string; missing?: typeof missing }> = { "": { items: [1], next: "a", missing }, a: { items: [2], next: "", missing: [{ node: "", shard: 3, reason: "did not answer in time" }] } };

@@ -83,7 +83,7 @@ def resume(caller: _rpc.Caller, queue: str, reason: str, type: str, key: str) ->
 
 def purge(caller: _rpc.Caller, queue: str, reason: str) -> _rpc.Op[int]:
     """Discards the waiting tasks of a queue."""
-    got = yield from caller.call(_PURGE_QUEUE, operator_pb2.PurgeQueueRequest(queue=queue, reason=reason))
+    got = yield from caller.once(_PURGE_QUEUE, operator_pb2.PurgeQueueRequest(queue=queue, reason=reason))
     return got.discarded
 
 
@@ -130,7 +130,7 @@ def replay(
     )
     if filter is not None:
         request.filter.CopyFrom(_filter(filter))
-    got = yield from caller.call(_REPLAY_DEAD, request)
+    got = yield from (caller.call if dry_run else caller.once)(_REPLAY_DEAD, request)
     return _messages.read(Replayed, got)
 
 
@@ -141,7 +141,7 @@ def discard(
     request = operator_pb2.DiscardDeadRequest(queue=queue, task_ids=task_ids, max=max, dry_run=dry_run, poisoned=poisoned, reason=reason)
     if filter is not None:
         request.filter.CopyFrom(_filter(filter))
-    got = yield from caller.call(_DISCARD_DEAD, request)
+    got = yield from (caller.call if dry_run else caller.once)(_DISCARD_DEAD, request)
     return _messages.read(Discarded, got)
 
 

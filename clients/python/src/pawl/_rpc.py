@@ -218,7 +218,7 @@ class Caller:
         raise AssertionError("unreachable")
 
     def once(self, method: Method[Resp], request: Message, deadline: float | None = None) -> Op[Resp]:
-        """Makes a call that must not be retried, because a retry would not get the response of the first call."""
+        """Makes a call that must not be retried: a retry would not get the response of the first call, or would do more than was asked."""
         response: Resp = yield Send(method, request, _left(deadline))
         return response
 
