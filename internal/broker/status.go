@@ -28,8 +28,8 @@ type (
 const examinedAtOnce, idleAtOnce = 50, 1000
 
 // shardTime is how long a status waits for a shard. It leaves time to answer those who wait verb.PartTime for this node: they would take the whole node
-// for missing, with all of its shards.
-const shardTime = verb.PartTime * 3 / 4
+// for missing, with all of its shards. A scrape of the metrics takes as long.
+const shardTime = verb.PartTime / 2
 
 // newDeadTime is how long a dead letter counts as new.
 const newDeadTime = time.Hour
@@ -361,17 +361,17 @@ func (p *part) ofNamespace(ns string) (n NamespaceStatus) {
 // apartNew is how long a row that was set apart needs attention.
 const apartNew = 24 * time.Hour
 
-// Apart returns how many rows of each namespace a shard has set apart in the last day; none if this node does not lead it.
-func (b *Broker) Apart(ctx context.Context, shardID uint32) map[string]int64 {
+// Apart returns how many rows of each namespace a shard that this node leads has set apart in the last day.
+func (b *Broker) Apart(ctx context.Context, shardID uint32) (map[string]int64, error) {
 	r, err := b.replica(shardID)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	now, _ := r.shard.Now()
-	n, _, _ := read(ctx, r, func(from store.Reader) (map[string]int64, error) {
+	n, _, err := read(ctx, r, func(from store.Reader) (map[string]int64, error) {
 		return schema.CountApart(from, now.Add(-apartNew)), nil
 	})
-	return n
+	return n, err
 }
 
 // CountsQuery selects the queues and tasks to count.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -56,6 +57,7 @@ func (q *Queue) tasks() int64 {
 type Shard struct {
 	ID            uint32
 	Leads         bool
+	Answers       bool // in time: otherwise its figures are missing, and so are those of its queues; only if it leads
 	HasLeader     bool // as far as this replica knows
 	LeaderChanges uint64
 	Applied       uint64
@@ -153,29 +155,22 @@ func (p *Page) Collect(to chan<- prometheus.Metric) {
 	defer cancel()
 	buildInfo.gauge(to, 1, p.src.Version, runtime.Version())
 	p.collectStats(to)
-	p.collectQueues(ctx, to)
-	for _, s := range p.src.Shards(ctx) {
-		collectShard(to, &s)
-	}
-	for _, n := range p.src.Namespaces(ctx) {
-		collectNamespace(to, &n)
-	}
+	var asking sync.WaitGroup // all at the same time, as shards that hang may take all of theirs
+	defer asking.Wait()
+	asking.Go(func() { p.collectQueues(ctx, to) })
+	asking.Go(func() {
+		for _, s := range p.src.Shards(ctx) {
+			collectShard(to, &s)
+		}
+	})
+	asking.Go(func() {
+		for _, n := range p.src.Namespaces(ctx) {
+			collectNamespace(to, &n)
+		}
+	})
+	asking.Go(func() { p.collectWebhooks(ctx, to) })
 	for _, w := range p.src.Workers() {
 		collectWorkers(to, &w)
-	}
-	if p.src.Webhooks != nil {
-		w := p.src.Webhooks(ctx)
-		hookDeliveries.counter(to, w.Delivered, "delivered")
-		hookDeliveries.counter(to, w.Failed, "failed")
-		hookDropped.counter(to, w.Dropped)
-		if w.Leads {
-			hookOldest.gauge(to, w.Oldest.Seconds())
-		}
-		for ns, of := range w.States {
-			for state, n := range of {
-				hooks.gauge(to, float64(n), ns, state)
-			}
-		}
 	}
 	n := p.src.Node()
 	if n.DiskTotal > 0 {
@@ -192,6 +187,24 @@ func (p *Page) Collect(to chan<- prometheus.Metric) {
 		refused.counter(to, times, reason)
 	}
 	slowed.counter(to, n.Slowed)
+}
+
+func (p *Page) collectWebhooks(ctx context.Context, to chan<- prometheus.Metric) {
+	if p.src.Webhooks == nil {
+		return
+	}
+	w := p.src.Webhooks(ctx)
+	hookDeliveries.counter(to, w.Delivered, "delivered")
+	hookDeliveries.counter(to, w.Failed, "failed")
+	hookDropped.counter(to, w.Dropped)
+	if w.Leads {
+		hookOldest.gauge(to, w.Oldest.Seconds())
+	}
+	for ns, of := range w.States {
+		for state, n := range of {
+			hooks.gauge(to, float64(n), ns, state)
+		}
+	}
 }
 
 // The increase of a series that first appears with a value above 0 is invisible. So the series that alerts and the dashboard use exist
@@ -328,6 +341,9 @@ func collectShard(to chan<- prometheus.Metric, s *Shard) {
 	applied.gauge(to, float64(s.Applied), id)
 	storeBytes.gauge(to, float64(s.Bytes), id)
 	if s.Leads {
+		answers.gauge(to, oneIf(s.Answers), id)
+	}
+	if s.Answers {
 		rowsApart.gauge(to, float64(s.Apart), id)
 	}
 	for _, node := range slices.Sorted(keysOf(s.Lag)) {

@@ -29,8 +29,8 @@ func sources(recorder *stats.Recorder) Sources {
 				{Namespace: "default", Name: `od"d\`, Scheduled: 1}}, nil
 		},
 		Shards: func(context.Context) []Shard {
-			return []Shard{{ID: 0, Leads: true, HasLeader: true, LeaderChanges: 1, Applied: 90, Bytes: 4096, Lag: map[string]uint64{"n2": 0, "n3": 12}, Differs: map[string]bool{"n1": false, "n2": false, "n3": true}},
-				{ID: 1, HasLeader: true, LeaderChanges: 4, Applied: 1000, Bytes: 1 << 20}}
+			return []Shard{{ID: 0, Leads: true, Answers: true, HasLeader: true, LeaderChanges: 1, Applied: 90, Bytes: 4096, Lag: map[string]uint64{"n2": 0, "n3": 12}, Differs: map[string]bool{"n1": false, "n2": false, "n3": true}},
+				{ID: 1, HasLeader: true, LeaderChanges: 4, Applied: 1000, Bytes: 1 << 20}, {ID: 2, Leads: true, HasLeader: true, Applied: 7, Bytes: 1 << 10}}
 		},
 		Spaces: func() []string { return []string{"default", "team-a"} },
 		Namespaces: func(context.Context) []Namespace {
@@ -229,6 +229,22 @@ func TestOldestNoticeOnlyAtTheSender(t *testing.T) {
 			if told := strings.Contains(New(src).read(t), "pawl_webhook_oldest_undelivered_seconds 60"); told != leads {
 				t.Errorf("with leads %v the age is on the page: %v", leads, told)
 			}
+		}
+	})
+}
+
+// The page waits for the slowest of its sources, which may ask a shard that hangs, not for one after another.
+func TestSourcesAreAskedAtTheSameTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := sources(stats.New(time.Now()))
+		src.Queues = func(context.Context) ([]Queue, error) { time.Sleep(time.Second); return nil, context.DeadlineExceeded }
+		src.Shards = func(context.Context) []Shard { time.Sleep(time.Second); return []Shard{{ID: 7}} }
+		src.Namespaces = func(context.Context) []Namespace { time.Sleep(time.Second); return nil }
+		src.Webhooks = func(context.Context) Webhooks { time.Sleep(time.Second); return Webhooks{Dropped: 5} }
+		began := time.Now()
+		page := New(src).read(t)
+		if took := time.Since(began); took != time.Second || !strings.Contains(page, `shard="7"`) || !strings.Contains(page, "pawl_webhook_dropped_total 5") {
+			t.Errorf("four sources that take a second each gave this page after %v: %s", took, page)
 		}
 	})
 }

@@ -66,6 +66,7 @@ var (
 	lag           = gather("pawl_raft_lag_entries", "Log entries that a replica is missing. Reported by the leader of the shard.", "shard", "node")
 	differs       = gather("pawl_raft_replica_differs", "1 if the state of a replica was found to differ from those of others at the same log entry, else 0. Reported by the leader of the shard.", "shard", "node")
 
+	answers         = gather("pawl_shard_answers", "1 if the shard answered this scrape within a second, else 0: then its figures are missing, and those of its queues and namespaces. Reported by the leader of the shard.", "shard")
 	rowsApart       = gather("pawl_rows_set_apart", "Rows of the shard that could not be handled and were set apart in the last day. Reported by the leader of the shard.", "shard")
 	storeBytes      = gather("pawl_store_bytes", "Size of a replica's state on disk, in bytes.", "shard")
 	logBytes        = gather("pawl_raft_log_bytes", "Size of the logs of all shards on disk, in bytes.")

@@ -11,6 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/gateway"
 	"github.com/pawlq/pawl/internal/metrics"
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
@@ -19,7 +20,7 @@ import (
 const (
 	// queuesAge is the maximum age of the queues' figures on the metrics page, so that several scrapers cost no more than one.
 	queuesAge = 5 * time.Second
-	// statusTime bounds asking a shard that this node leads how far its replicas are.
+	// statusTime bounds asking the shards that this node leads.
 	statusTime = time.Second
 )
 
@@ -70,47 +71,57 @@ func blocked(s *broker.QueueStatus) map[string]int64 {
 	return m
 }
 
+// shardMetrics asks the shards that this node leads at the same time, so that the figures of one that hangs are missing alone.
 func (c *collector) shardMetrics(ctx context.Context) (out []metrics.Shard) {
-	for _, id := range c.replicas.all() {
-		rep := c.replicas.get(id)
+	ids := c.replicas.all()
+	all, errs := parallel.Ask(ctx, statusTime, len(ids), func(ctx context.Context, i int) (m metrics.Shard, err error) {
+		rep := c.replicas.get(ids[i])
 		if rep == nil {
-			continue
+			return m, errNoMember
 		}
 		leader, _ := rep.shard.Leader()
-		m := metrics.Shard{ID: id, Leads: rep.shard.Leads(), HasLeader: leader != 0, LeaderChanges: rep.shard.LeaderChanges(), Applied: rep.state.Applied().Index,
+		m = metrics.Shard{ID: ids[i], Leads: rep.shard.Leads(), HasLeader: leader != 0, LeaderChanges: rep.shard.LeaderChanges(), Applied: rep.state.Applied().Index,
 			Bytes: rep.state.DiskBytes()}
 		if m.Leads {
-			m.Lag, m.Differs = c.replicaMetrics(ctx, rep)
-			for _, n := range c.broker.Apart(ctx, id) {
-				m.Apart += n
-			}
+			m.Answers = c.leaderMetrics(ctx, rep, &m) == nil
 		}
-		out = append(out, m)
+		return m, nil
+	})
+	for i, m := range all {
+		if errs[i] == nil {
+			out = append(out, m)
+		}
 	}
 	return out
 }
 
-// replicaMetrics returns how many entries the other replicas of a shard lag behind, and which replicas differ, by node.
-func (c *collector) replicaMetrics(ctx context.Context, rep *replica) (lag map[string]uint64, differs map[string]bool) {
-	ctx, cancel := context.WithTimeout(ctx, statusTime)
-	defer cancel()
+// leaderMetrics adds what only the leader of a shard knows: how many entries the other replicas lag behind, which replicas differ, by node, and how
+// many rows were set apart.
+func (c *collector) leaderMetrics(ctx context.Context, rep *replica, m *metrics.Shard) error {
 	st, err := rep.shard.Status(ctx)
 	if err != nil {
-		return nil, nil
+		return err
+	}
+	apart, err := c.broker.Apart(ctx, m.ID)
+	if err != nil {
+		return err
+	}
+	for _, n := range apart {
+		m.Apart += n
 	}
 	members := slices.Collect(maps.Keys(st.Progress))
 	found := rep.differing.Of(members)
-	lag, differs = map[string]uint64{}, map[string]bool{}
+	m.Lag, m.Differs = map[string]uint64{}, map[string]bool{}
 	for id, p := range st.Progress {
 		node := c.names.node(uint64(nodeOf(id)))
 		if id != st.Replica {
-			lag[node] = st.Applied - min(p.Match, st.Applied)
+			m.Lag[node] = st.Applied - min(p.Match, st.Applied)
 		}
 		if len(members) > 1 {
-			_, differs[node] = found[id]
+			_, m.Differs[node] = found[id]
 		}
 	}
-	return lag, differs
+	return nil
 }
 
 // quotaMetrics returns the figures of the namespaces that have quotas.
@@ -125,17 +136,24 @@ func (c *collector) quotaMetrics(ctx context.Context) (out []metrics.Namespace) 
 	if len(names) == 0 {
 		return nil
 	}
-	for _, id := range c.broker.Led() {
-		spaces, err := broker.Spaces.Call(ctx, c.broker, broker.OnSpaces{Shard: id, Names: task.SpacesOf(names...)})
-		if err != nil {
-			continue // another node leads it by now, and reports it
-		}
-		for i := range spaces {
-			for f, quota := range task.ShareQuotas {
-				if _, is := out[i].Quotas[string(quota)]; is {
+	led := c.broker.Led()
+	all, errs := parallel.Ask(ctx, statusTime, len(led), func(ctx context.Context, i int) ([]task.Space, error) {
+		return broker.Spaces.Call(ctx, c.broker, broker.OnSpaces{Shard: led[i], Names: task.SpacesOf(names...)})
+	})
+	missing := slices.ContainsFunc(errs, func(err error) bool { return err != nil })
+	for i := range out {
+		for f, quota := range task.ShareQuotas {
+			if _, is := out[i].Quotas[string(quota)]; !is {
+				continue
+			}
+			for _, spaces := range all {
+				if spaces != nil {
 					out[i].Usage[string(quota)] += *spaces[i].Use.Each()[f]
 					out[i].Refused[string(quota)] += int64(spaces[i].Refused[f]) // #nosec G115 -- far below
 				}
+			}
+			if missing {
+				delete(out[i].Refused, string(quota)) // a counter that falls would be taken for one that began anew
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -106,6 +107,69 @@ func TestMetricsAndStatsOfThreeNodes(t *testing.T) {
 		})
 		if i := slices.IndexFunc(s.Attention, func(a admin.Attention) bool { return a.Kind == "node" && a.Subject == first }); i < 0 {
 			t.Errorf("nobody says that %s is away: %+v", first, s.Attention)
+		}
+	})
+}
+
+// A shard that hangs makes a scrape neither fail nor take longer than a second. Its figures are missing, as the page says, and all others are there.
+func TestMetricsBesideAHangingShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaultyNode(t)
+		s.must("AccessService/SetQuotas", `{"name":"default","quotas":{"maxBacklog":"1000"}}`)
+		time.Sleep(10 * time.Second)
+		series := func() map[string]bool {
+			began, all := time.Now(), map[string]bool{}
+			for line := range strings.Lines(scrape(t, s.server)) {
+				name, value, _ := strings.Cut(line, " ")
+				if strings.HasPrefix(name, "pawl_shard_answers") {
+					name += " " + strings.TrimSpace(value)
+				}
+				all[name] = true
+			}
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("a scrape takes %v", took)
+			}
+			return all
+		}
+		before := series()
+		shardOf := map[string]uint32{} // by queue
+		for id := range uint32(bulkheadShards) {
+			for _, queue := range slices.Concat(slices.Collect(maps.Values(s.fixtures[id+1]))...) {
+				shardOf[queue] = id + 1
+			}
+		}
+		queueSeries := regexp.MustCompile(`^pawl_(?:queue|blocked)_.*queue="(.*?)"`)
+		quotaSeries := regexp.MustCompile(`^pawl_quota_refused_total{.*quota="max_(backlog|running)`)
+		for faulty := range uint32(bulkheadShards + 1) {
+			of := fmt.Sprintf(`shard="%d"`, faulty)
+			heal := s.hang(faulty)
+			for range 2 {
+				now := series()
+				for name := range before {
+					want := name != "pawl_rows_set_apart{"+of+"}" && name != "pawl_shard_answers{"+of+"} 1"
+					if m := queueSeries.FindStringSubmatch(name); m != nil {
+						if shardOf[m[1]] == 0 {
+							continue
+						}
+						want = shardOf[m[1]] != faulty
+					}
+					if quotaSeries.MatchString(name) {
+						want = faulty == 0
+					}
+					if strings.HasPrefix(name, "pawl_webhooks{") {
+						want = faulty != 0
+					}
+					if now[name] != want {
+						t.Errorf("while shard %d hangs, %s is there: %t, want %t", faulty, name, now[name], want)
+					}
+				}
+				if !now["pawl_shard_answers{"+of+"} 0"] {
+					t.Errorf("the page does not say that shard %d hangs", faulty)
+				}
+				time.Sleep(4 * time.Second)
+			}
+			heal()
+			time.Sleep(10 * time.Second) // the queues' figures may be 5 s old
 		}
 	})
 }
