@@ -241,3 +241,37 @@ func TestLastEntryBesideAHangingShard(t *testing.T) {
 		}
 	})
 }
+
+// A leader that answers another node knows at least what the replicas of its other shards have reached while one hangs, and answers in time.
+func TestReachBesideAHangingShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &faultyNode{server: start(t, Config{InMemory: true, DataShards: 3})}
+		var told witness.Told
+		for id := range uint32(4) {
+			told.Reached = append(told.Reached, witness.Reach{Shard: id, Replica: s.replicas.get(id).id})
+		}
+		request, err := cbor.Marshal(told)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for hung := range uint32(4) {
+			heal := s.hang(hung)
+			began := time.Now()
+			answer, err := (peerHandler{s.Node}).Call(t.Context(), peerHandler{s.Node}.self(), methodReach, request)
+			took := time.Since(began)
+			heal()
+			var known witness.Known
+			if err := errors.Join(err, cbor.Unmarshal(answer, &known)); err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range known.Reached {
+				if want := s.replicas.get(r.Shard).state.Applied().Index; r.Shard != hung && r.Index != want {
+					t.Errorf("while shard %d hangs, the replica of shard %d is known to have reached entry %d, want %d", hung, r.Shard, r.Index, want)
+				}
+			}
+			if len(known.Reached) != 4 || took != knownTime {
+				t.Errorf("while shard %d hangs, %+v is known after %v, want all within %v", hung, known, took, knownTime)
+			}
+		}
+	})
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/node/witness"
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/transport"
@@ -28,8 +29,9 @@ const methodReach = "reach"
 const (
 	// tellPause is how often a node tells the others.
 	tellPause = 10 * time.Second
-	// tellTime bounds one such call.
-	tellTime = time.Second
+	// tellTime bounds one such call, knownTime each of the two steps of its answer that ask shards.
+	tellTime  = time.Second
+	knownTime = tellTime / 3
 )
 
 // reach answers methodReach. A leader adds what it knows of its followers.
@@ -38,16 +40,17 @@ func (e peerHandler) reach(ctx context.Context, from transport.Peer, request []b
 	if err := cbor.Unmarshal(request, &t); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, tellTime/2)
-	defer cancel()
 	known := e.n.witness.Note(e.n.dir.Identity.Read().Cluster, from.Number, t)
 	if e.n.member.Load() {
 		if err := e.n.mustKnow(ctx, from); err != nil {
 			e.n.fail(err)
 			return nil, err
 		}
-		for i, r := range known.Reached {
-			known.Reached[i].Index = max(r.Index, e.n.replicas.reachOf(ctx, r))
+		led, _ := parallel.Ask(ctx, knownTime, len(known.Reached), func(ctx context.Context, i int) (uint64, error) {
+			return e.n.replicas.reachOf(ctx, known.Reached[i]), nil
+		})
+		for i, at := range led {
+			known.Reached[i].Index = max(known.Reached[i].Index, at)
 		}
 	}
 	return cbor.Marshal(known)
@@ -110,6 +113,8 @@ func (n *Node) mustKnow(ctx context.Context, p transport.Peer) error {
 	if rep == nil || !rep.shard.Leads() {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, knownTime) // it may hang
+	defer cancel()
 	next, _, err := shard.View(ctx, rep.shard, func(r store.Reader) (uint32, error) {
 		next, _, err := cluster.NextNode(r)
 		return next, err
