@@ -366,7 +366,7 @@ var loops = map[string]string{
 	"node.(*health).watchClock":                      "- it waits for no shard",
 	"node.(*heartbeat).follow":                       "- it needs the system shard only",
 	"node.accessNotices.noteRefusals":                "- it needs the system shard only",
-	"node/compare.(*Comparer).Run":                   "- it compares one shard at a time, and gives up one that hangs after 20 s",
+	"node/compare.(*Comparer).Run":                   "- TestComparisonsBesideAHangingShard",
 	"router/forward.(*remoteCalls).watch":            "- it asks nodes, not shards",
 	"router/forward.(*Lifetime).begin":               "- it waits for the end of the router",
 	"router/workers.(*Workers).Watch":                "- it asks nodes, not shards",

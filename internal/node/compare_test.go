@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/metrics"
+	"github.com/pawlq/pawl/internal/node/compare"
 	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/ondisk"
 )
@@ -132,6 +134,24 @@ func TestDifferingReplicaIsFound(t *testing.T) {
 		pass(time.Minute)
 		if err := w.sound(); err != nil {
 			t.Errorf("the replica was replaced: problems %v", err)
+		}
+	})
+}
+
+// A shard that hangs costs the comparisons of others a second when it has its turn, and has no other turn before the comparison has been given up.
+func TestComparisonsBesideAHangingShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &faultyNode{server: start(t, Config{InMemory: true, DataShards: 2})}
+		heal := s.hang(1)
+		rounds, lines := 0, new(logLines)
+		c := &compare.Comparer{Alone: func() (<-chan struct{}, bool) { return nil, false }, Logger: slog.New(slog.NewTextHandler(lines, &slog.HandlerOptions{Level: slog.LevelDebug})),
+			Replicas: func() []compare.Replica { rounds++; return s.replicas.compared() }}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		c.Run(ctx)
+		heal()
+		if told := lines.about("were not compared", "shard=1 "); rounds < 22 || len(told) < 3 || len(told) > 5 {
+			t.Errorf("in two minutes there were %d rounds of comparisons, want one every 5 s, and the log says %q, want one line about every 26 s", rounds, told)
 		}
 	})
 }

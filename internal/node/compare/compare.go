@@ -29,6 +29,8 @@ const (
 	compareAgain = 3 * time.Minute
 	// compareTime is how long replicas have for a range. One that takes longer is not compared this time.
 	compareTime = 20 * time.Second
+	// turnTime is how long the other shards wait for the comparison of one, which may hang.
+	turnTime = time.Second
 )
 
 // Comparer compares the replicas of the shards that this node leads.
@@ -46,6 +48,9 @@ type Comparer struct {
 	// Owned by Run.
 	passes map[uint32]*pass // by shard
 	last   uint32           // shard that was compared last
+
+	comparing sync.WaitGroup
+	busy      sync.Map // shards that are being compared, by which their pass is owned meanwhile
 }
 
 // Replica is a replica of this node.
@@ -95,6 +100,7 @@ func (d *Differing) set(found map[uint64]Finding) { d.found.Store(&found) }
 // Run compares until ctx ends. A node without others has nothing to compare, and sleeps.
 func (c *Comparer) Run(ctx context.Context) {
 	c.passes = map[uint32]*pass{}
+	defer c.comparing.Wait()
 	timer := time.NewTimer(compareInterval)
 	defer timer.Stop()
 	for {
@@ -118,20 +124,49 @@ func (c *Comparer) Run(ctx context.Context) {
 
 // compareNext compares a range of the next shard that this node leads and that has something to compare.
 func (c *Comparer) compareNext(ctx context.Context) {
-	led := slices.DeleteFunc(c.Replicas(), func(r Replica) bool { return !r.Shard.Leads() })
+	led := slices.DeleteFunc(c.Replicas(), func(r Replica) bool {
+		_, busy := c.busy.Load(r.ID)
+		return busy || !r.Shard.Leads()
+	})
 	after := max(slices.IndexFunc(led, func(r Replica) bool { return r.ID > c.last }), 0)
 	for _, r := range slices.Concat(led[after:], led[:after]) {
-		if compared, err := c.compare(ctx, r); err != nil && ctx.Err() == nil {
-			c.Logger.Debug("the replicas of a shard were not compared", "shard", r.ID, "error", err)
-		} else if compared {
+		if c.takeTurn(ctx, r) {
 			c.last = r.ID
 			return
 		}
 	}
 }
 
+// takeTurn compares the next range of a shard. It returns false if there is nothing to compare. A comparison that takes longer than turnTime goes on while
+// others have their turns.
+func (c *Comparer) takeTurn(ctx context.Context, r Replica) bool {
+	p := c.passes[r.ID]
+	if p == nil {
+		p = &pass{}
+		c.passes[r.ID] = p
+	}
+	c.busy.Store(r.ID, nil)
+	done := make(chan bool, 1)
+	c.comparing.Go(func() {
+		compared, err := c.compare(ctx, r, p)
+		if err != nil && ctx.Err() == nil {
+			c.Logger.Debug("the replicas of a shard were not compared", "shard", r.ID, "error", err)
+		}
+		c.busy.Delete(r.ID)
+		done <- compared && err == nil
+	})
+	late := time.NewTimer(turnTime)
+	defer late.Stop()
+	select {
+	case compared := <-done:
+		return compared
+	case <-late.C:
+		return true
+	}
+}
+
 // compare compares the next range of a shard. It returns false if there is nothing to compare.
-func (c *Comparer) compare(ctx context.Context, r Replica) (compared bool, err error) {
+func (c *Comparer) compare(ctx context.Context, r Replica, p *pass) (compared bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, compareTime)
 	defer cancel()
 	st, err := r.Shard.Status(ctx)
@@ -139,10 +174,8 @@ func (c *Comparer) compare(ctx context.Context, r Replica) (compared bool, err e
 	if err != nil || !st.Leading || len(members) < 2 {
 		return false, err
 	}
-	p := c.passes[r.ID]
-	if p == nil || p.term != st.Term {
-		p = &pass{term: st.Term}
-		c.passes[r.ID] = p
+	if p.term != st.Term {
+		*p = pass{term: st.Term}
 	}
 	if p.from == "" {
 		if p.version = st.Applied - p.own; p.version == p.done && time.Since(p.doneAt) < compareAgain {
@@ -155,7 +188,7 @@ func (c *Comparer) compare(ctx context.Context, r Replica) (compared bool, err e
 		return false, nil // next time
 	}
 	if err != nil {
-		delete(c.passes, r.ID) // it is not known how many entries were added
+		*p = pass{} // it is not known how many entries were added
 		return false, err
 	}
 	p.own++
