@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -104,7 +105,15 @@ def test_a_stream_whose_broker_is_slow_goes_on(monkeypatch: pytest.MonkeyPatch) 
     stream.push("a")
     settles = stream.settles()
     assert all(probed.acquire(timeout=20) for _ in range(5))
+    session: Any = world.worker._run._session
+    heard = session.frames
+    stream.answers.put(worker_pb2.WorkResponse())  # which is not the answer
+    eventually(lambda: session.frames > heard)
+    while probed.acquire(blocking=False):
+        pass
+    assert all(probed.acquire(timeout=5) for _ in range(5))
     stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(settles)))
+    eventually(lambda: session.probe_at == math.inf)
     stream.push("b")
     assert [ack.claim_token for ack in stream.settles().acks] == ["b"]
     world.close()

@@ -578,11 +578,13 @@ class Run:
         now = time.monotonic()
         with self._lock:
             session.frames += 1
-            session.probe_at = math.inf
             self._silences = 0
             session.silent_at = now + self._silence()
         if frame.HasField("settled"):
             self._settled(frame.settled, now)
+        with self._lock:
+            awaiting = any(shard.frames for shard in self._out.endings.values())
+            session.probe_at = now + _PROBE_AFTER if awaiting else math.inf
         if frame.HasField("quiet"):
             self._set_quiet(frame.quiet)
         for lost in frame.lost:
