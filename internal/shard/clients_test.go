@@ -462,7 +462,12 @@ func (w *world) compare() {
 		}
 		return
 	}
-	w.errorf("the replicas did not come to the same index in 30 s")
+	all := ""
+	for _, n := range w.nodes {
+		is, err := n.alive().shard.Status(context.Background())
+		all += fmt.Sprintf("\nnode %d: %+v, %v", n.num, is, err)
+	}
+	w.errorf("the replicas did not come to the same index in 30 s:%s", all)
 }
 
 // dump returns all rows, and the position.
