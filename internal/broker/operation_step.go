@@ -86,7 +86,7 @@ func (r *replica) doStep(ctx context.Context, ns string, c *StepCall, s operatio
 	}
 	for _, q := range queues {
 		switch err := r.b.cfg.EnsureQueue(ctx, r.id, ns, q); {
-		case errors.Is(err, task.ErrUnavailable):
+		case errors.Is(err, task.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 			return StepAnswer{}, err
 		case err != nil:
 			gone = append(gone, q)
