@@ -186,7 +186,7 @@ func TestLateCopyOfADeletedQueue(t *testing.T) {
 				must(t, err)
 			}
 			changing.Wait()
-			pass(20 * time.Second)
+			pass(25 * time.Second) // the removal of the late copy takes 20 of them
 			q, err := control.Queues.Queue(bg, "default", name)
 			if exists := err == nil; exists != (c.full || c.again != 0) {
 				t.Fatalf("%s: Queue = %+v, %v", c.what, q, err)

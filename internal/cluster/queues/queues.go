@@ -391,17 +391,22 @@ func (s *Queues) DropQueue(ctx context.Context, by task.Author, ns, name string)
 }
 
 // finishDrop completes or undoes the deletion of a marked queue. It can be repeated, also by another leader.
-func (s *Queues) finishDrop(ctx context.Context, q Queue) error {
+func (s *Queues) finishDrop(ctx context.Context, q Queue) (err error) {
+	defer func() {
+		if err != nil { // if another call keeps the queue, or finds it kept, shards that have dropped it meanwhile need their copies again
+			s.copies.forget(q)
+			s.copies.resend() // Repair finishes it
+		}
+	}()
 	for _, shard := range q.Shards() {
 		if err := s.cfg.Shards.DropQueue(ctx, shard, q.Namespace, q.Name); err != nil {
 			if _, refused := task.AsError(err); !refused || errors.Is(err, task.ErrUnavailable) {
-				s.copies.resend() // Repair finishes it
-				return err        // it may have been dropped
+				return err // it may have been dropped
 			}
 			return errors.Join(err, s.keep(ctx, q))
 		}
 	}
-	_, err := system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
+	_, err = system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
 		now, dropping, ok, err := Get(tx, q.Namespace, q.Name)
 		switch {
 		case err != nil || !ok: // gone already
@@ -436,12 +441,10 @@ func (s *Queues) keep(ctx context.Context, q Queue) error {
 	_, err := system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
 		now, dropping, ok, err := Get(tx, q.Namespace, q.Name)
 		if err == nil && ok && dropping && now.Config.Version == q.Config.Version {
-			s.copies.forget(q)
 			s.cfg.Undivide(tx, q.Namespace, q.Name) // shards that dropped the queue take any share that comes late
 			s.setQueue(tx, now)
 		}
 		return struct{}{}, err
 	})
-	s.copies.resend()
 	return err
 }
