@@ -288,9 +288,12 @@ var ErrSlotMoved = engine.ErrSlotMoved
 // ErrUnknown matches, by errors.Is, every refusal after which the call may or may not have taken effect.
 var ErrUnknown = errors.New("outcome unknown")
 
+// UnknownAdvice ends the text of Unknown.
+const UnknownAdvice = ": the outcome is not known; repeat the call with the same request_id, key or token"
+
 // Unknown refuses a call that may have taken effect. The text says where its answer was lost.
 func Unknown(format string, args ...any) error {
-	return &UnknownError{task.Unavailable(unknownRetryAfter, "%s: the outcome is not known; repeat the call with the same request_id, key or token", fmt.Sprintf(format, args...))}
+	return &UnknownError{task.Unavailable(unknownRetryAfter, "%s"+UnknownAdvice, fmt.Sprintf(format, args...))}
 }
 
 // UnknownError is a refusal that matches ErrUnknown.

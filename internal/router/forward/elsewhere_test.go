@@ -325,6 +325,10 @@ func TestCallsOnNodes(t *testing.T) {
 		refusedWith(t, "OnNode that refuses", err, task.ErrInvalidArgument)
 		_, err = p.safe.OnNode(bg, g.names[2], one)
 		refusedWith(t, "OnNode that is away", err, task.ErrUnavailable, `node "n3" did not answer: refused`)
+		g.network = refuse(errors.New("read: connection reset"), 3)
+		_, err = p.safe.OnNode(bg, g.names[2], one)
+		same(t, "OnNode that was asked", text(err), `node "n3" did not answer: connection reset`)
+		g.network = refuse(errNotSent, 3)
 
 		g.messages()
 		g.runs(1, func(context.Context, job) (string, error) { panic("here") })
@@ -339,6 +343,7 @@ func TestCallsOnNodes(t *testing.T) {
 		got = p.safe.OnAllNodes(bg, 3*time.Second, one)
 		same(t, "OnAllNodes", fmt.Sprint(got.Value, got.Missing), `[done by 1 n] [node "n2" node "n3"]`)
 		same(t, "patience", time.Since(began), 3*time.Second)
+		same(t, "why", got.Missing[1].Why, "did not answer in time")
 		began = time.Now()
 		got = p.safe.OnNodes(bg, 2*time.Second, g.names[1:], one)
 		same(t, "OnNodes", fmt.Sprint(got.Value, got.Missing), `[  n] [node "n2" node "n3"]`)

@@ -19,6 +19,9 @@ func (m *registered[A, R]) OnNode(ctx context.Context, node Node, args A) (R, er
 	c := m.make(SystemShard, args)
 	err := m.f.ask(ctx, c, SystemShard, node.Number)
 	if retryElsewhere(&m.Rule, err) {
+		if ctx.Err() != nil {
+			return c.Resp, ctx.Err()
+		}
 		err = task.Unavailable(NoLeaderRetry, "node %q did not answer: %s", node.Name, cause(err))
 	}
 	return c.Resp, err

@@ -224,7 +224,7 @@ func (f *Forwarder) nodeName(number uint32) string {
 
 // cause returns the innermost part of an error's message, which says in one phrase why a node could not be asked.
 func cause(err error) string {
-	parts := strings.Split(err.Error(), ": ")
+	parts := strings.Split(strings.TrimSuffix(err.Error(), broker.UnknownAdvice), ": ")
 	return parts[len(parts)-1]
 }
 
