@@ -127,12 +127,16 @@ type slowBroker struct {
 }
 
 func (b slowBroker) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
-	time.Sleep(b.tasks)
+	if err := routertest.Sleep(ctx, b.tasks); err != nil {
+		return nil, broker.Stamp{}, err
+	}
 	return b.Script.Enqueue(ctx, shard, ns, specs)
 }
 
 func (b slowBroker) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec, queues []string) ([]broker.Joined, broker.Stamp, error) {
-	time.Sleep(b.members)
+	if err := routertest.Sleep(ctx, b.members); err != nil {
+		return nil, broker.Stamp{}, err
+	}
 	return b.Script.AddToGroup(ctx, ns, id, tasks, queues)
 }
 

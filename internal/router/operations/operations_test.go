@@ -94,7 +94,9 @@ func TestStartWithoutAShard(t *testing.T) {
 				<-ctx.Done()
 				return ctx.Err()
 			}
-			time.Sleep(broker.CountTime + verb.PartTime/4) // it counts for as long as it may, and is read
+			if err := routertest.Sleep(ctx, broker.CountTime+verb.PartTime/4); err != nil { // it counts for as long as it may, and is read
+				return err
+			}
 			return count(ctx, c)
 		}
 		began := time.Now()

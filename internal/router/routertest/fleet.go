@@ -116,6 +116,16 @@ func (m *Member) UsePeers(p router.Peers) { m.peers.Peers = p }
 // Pass lets fake time pass, in the bubble that a test runs in.
 func Pass(d time.Duration) { time.Sleep(d) }
 
+// Sleep lets fake time pass for a call that takes its time, unless the caller leaves first: then it returns the error of ctx.
+func Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // patience ends a test that waits for something that never happens. Without it, such a test would run forever, because retries never
 // stop in fake time.
 func patience() *time.Timer {
@@ -125,7 +135,7 @@ func patience() *time.Timer {
 	})
 }
 
-// InFleet runs a test on n nodes with one data shard, led by node 1, of which all have a replica.
+// InFleet runs a test in fake time, on n nodes with one data shard, led by node 1, of which all have a replica.
 func InFleet(t *testing.T, n int, test func(f *Fleet)) {
 	synctest.Test(t, func(t *testing.T) {
 		defer patience().Stop()

@@ -38,8 +38,8 @@ type ScriptControl struct {
 	*Script
 }
 
-// InScript runs a test on one node with three data shards. The queues "one", "two" and "three" are in one shard each, in this order. The
-// slots of "spread" have moved from the first shard to the second.
+// InScript runs a test in fake time, on one node with three data shards. The queues "one", "two" and "three" are in one shard each, in this
+// order. The slots of "spread" have moved from the first shard to the second.
 func InScript(t *testing.T, test func(s *Script, m *Member)) {
 	InFleet(t, 1, func(f *Fleet) {
 		m := f.Nodes[1]
