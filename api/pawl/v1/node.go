@@ -1,5 +1,5 @@
 package pawlv1
 
-// NodeService returns the name by which gRPC's health service knows a node of a cluster. It has no other node's, so a client can check who answers at
-// an address before it shows its token there.
+// NodeService returns the service name under which a node of a cluster answers gRPC health checks. No other node answers under it, so a
+// client can check who serves an address before it sends its token there.
 func NodeService(clusterID, node string) string { return "pawl.node/" + clusterID + "/" + node }

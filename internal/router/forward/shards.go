@@ -52,7 +52,7 @@ func (f *Forwarder) FirstShard() (uint32, error) {
 type ScheduleName struct{ Namespace, Name string }
 
 // ShardByName finds the shard of a schedule. A name that the system shard does not know may have been lost with it: then the shards
-// themselves are asked: then one that does not answer in time may have it.
+// themselves are asked. It returns unavailable if none has the schedule, but one that may have it did not answer in time.
 func (f *Forwarder) ShardByName(ctx context.Context, of verb.ByName) (uint32, error) {
 	ctx = task.WithoutScope(ctx) // whether the caller may see it or not, names are unique
 	ns, name := of.ObjectName()
