@@ -198,7 +198,22 @@ func TestDeletionsAreCompleted(t *testing.T) {
 		last := q.Shards()[2]
 		w.cut(last, task.ErrUnavailable)
 		is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrUnavailable)
+		tries := 0
+		w.mu.Lock()
+		w.onCall = func(call string, shard uint32) error {
+			if call == "drop" && shard == last {
+				tries++
+			}
+			return nil
+		}
+		w.mu.Unlock()
 		pass(time.Hour)
+		w.mu.Lock()
+		w.onCall = nil
+		w.mu.Unlock()
+		if most := int(time.Hour/maxRepairPause) + 10; tries < 10 || tries > most {
+			t.Errorf("the leader tried to complete a deletion %d times in an hour, want 10 to %d", tries, most)
+		}
 		w.cut(last, nil)
 		pass(2 * maxRepairPause)
 		_, err := c.Queues.Queue(bg, "default", "a")
