@@ -324,3 +324,58 @@ func TestMovesBesideAHangingShard(t *testing.T) {
 		}
 	})
 }
+
+// While a shard takes its time for a step of a move, or of retiring, no other step is taken for the same queue.
+func TestOneStepAtATime(t *testing.T) {
+	for call, takes := range map[string]time.Duration{"keys": 10 * movePause, "unique keys": 3 * RetireEvery} {
+		inBubble(t, func(t *testing.T, w *world) {
+			c := w.interrupted(t)
+			asked, most := 0, 0
+			w.setOnCall(func(did string, _ uint32) error {
+				if did == call {
+					asked++
+					most = max(most, asked)
+					w.mu.Unlock()
+					pass(takes)
+					w.mu.Lock()
+					asked--
+				}
+				return nil
+			})
+			pass(task.MovedMessageWindow + 10*RetireEvery)
+			if q, err := c.Queues.Queue(bg, "default", "a"); most != 1 || err != nil || q.moving() {
+				t.Errorf("%d calls for %s at a time, want 1; then %+v, %v", most, call, q.Parts, err)
+			}
+		})
+	}
+}
+
+// A move goes on although the leader no longer remembers it: the rows say that it is unfinished.
+func TestForgottenMoveGoesOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.interrupted(t)
+		pass(2 * maxRepairPause) // the shards have their copies: only AdvanceMoves has Repair look again
+		c.Queues.unfinished.In(c.Queues.shard, func(queues *map[system.Name]bool) { clear(*queues) })
+		w.setOnCall(nil)
+		pass(RetireEvery + 3*movePause)
+		if q, err := c.Queues.Queue(bg, "default", "a"); err != nil || q.moving() {
+			t.Errorf("%+v, %v, want no slots that move", q.Parts, err)
+		}
+	})
+}
+
+// interrupted has the slots of the queue "a" begin to move. The move waits until onCall is replaced.
+func (w *world) interrupted(t *testing.T) *control {
+	c := w.open(2)
+	q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
+	must(t, err)
+	w.setOnCall(func(call string, _ uint32) error {
+		if call == "keys" {
+			return task.Unavailable(time.Second, "no leader")
+		}
+		return nil
+	})
+	_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{3 - q.Shard}})
+	is(t, err, task.ErrUnavailable)
+	return c
+}

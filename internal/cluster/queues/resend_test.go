@@ -199,18 +199,14 @@ func TestDeletionsAreCompleted(t *testing.T) {
 		w.cut(last, task.ErrUnavailable)
 		is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrUnavailable)
 		tries := 0
-		w.mu.Lock()
-		w.onCall = func(call string, shard uint32) error {
+		w.setOnCall(func(call string, shard uint32) error {
 			if call == "drop" && shard == last {
 				tries++
 			}
 			return nil
-		}
-		w.mu.Unlock()
+		})
 		pass(time.Hour)
-		w.mu.Lock()
-		w.onCall = nil
-		w.mu.Unlock()
+		w.setOnCall(nil)
 		if most := int(time.Hour/maxRepairPause) + 10; tries < 10 || tries > most {
 			t.Errorf("the leader tried to complete a deletion %d times in an hour, want 10 to %d", tries, most)
 		}

@@ -371,6 +371,13 @@ func (c *control) repair() (err error) {
 	return errors.Join(rows, err)
 }
 
+// setOnCall sets what happens before a call to a shard; nil: nothing.
+func (w *world) setOnCall(do func(call string, shard uint32) error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.onCall = do
+}
+
 // setHangs sets the shard that answers no call; 0: none.
 func (w *world) setHangs(shard uint32) {
 	w.mu.Lock()
