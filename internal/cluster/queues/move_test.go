@@ -343,6 +343,7 @@ func TestOneStepAtATime(t *testing.T) {
 				return nil
 			})
 			pass(task.MovedMessageWindow + 10*RetireEvery)
+			w.setOnCall(nil)
 			if q, err := c.Queues.Queue(bg, "default", "a"); most != 1 || err != nil || q.moving() {
 				t.Errorf("%d calls for %s at a time, want 1; then %+v, %v", most, call, q.Parts, err)
 			}
