@@ -395,9 +395,14 @@ func TestUnfinishedRemoval(t *testing.T) {
 			}
 			w.confirm, w.erase = nil, nil
 			before = w.now()
+			hidden := before
+			if c.back {
+				hidden++
+			}
+			w.was()
 			_, err = w.Remove(bg, task.Author{Name: "max"}, "team")
-			if must(t, err); (w.now() == before+1) == c.back {
-				t.Errorf("%s: %d rounds remove it later", c.what, w.now()-before)
+			if did := w.was(); err != nil || w.now() != hidden+1 || !strings.HasPrefix(did, fmt.Sprintf("confirm %d, ", hidden)) {
+				t.Errorf("%s: %d rounds remove it later, %v; did %s", c.what, w.now()-before, err, did)
 			}
 			by := "lena"
 			if c.back {
@@ -460,8 +465,8 @@ func TestConcurrentRemovals(t *testing.T) {
 			version, err := w.Remove(bg, lena, "team")
 			if c.want != nil {
 				systemtest.IsRefusal(t, err, c.want)
-			} else if err != nil || version == 0 {
-				t.Errorf("%s meanwhile: version %d, %v", c.what, version, err)
+			} else if newest := w.shard.Changes(0).Version; err != nil || version != newest {
+				t.Errorf("%s meanwhile: version %d, %v, want %d", c.what, version, err, newest)
 			}
 			if got := w.Get(namespaceKey("team")); string(got) != string(row) || strings.Contains(w.was(), "divide") || len(w.Audited("default")) != 1 {
 				t.Errorf("%s meanwhile: left %q, audited %q", c.what, got, w.Audited("default"))
