@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -198,7 +199,16 @@ func TestDivisionsBesideAFaultyShard(t *testing.T) {
 				if fault != "takes no shares" {
 					w.setOnAsk(wait)
 				}
-				w.setOnPut(wait)
+				var putting atomic.Int64
+				w.setOnPut(func(ctx context.Context, shard uint32) error {
+					if shard == faulty {
+						defer putting.Add(-1)
+						if n := putting.Add(1); n > system.MaxAsking+2 { // those of Run, and of two callers
+							t.Errorf("shard %d %s: it is sent %d shares at a time", faulty, fault, n)
+						}
+					}
+					return wait(ctx, shard)
+				})
 				short := faulty%3 + 1
 				for _, ns := range names {
 					w.use(short, ns, func(s *task.Space) { s.Use.Backlog = s.Share.Backlog; s.Refused[0]++ })
