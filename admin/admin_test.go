@@ -181,7 +181,8 @@ func TestResponseMethods(t *testing.T) {
 	}
 }
 
-// A list ends with an error if a shard or node whose items may be missing did not answer. Queues are missing only if numbers decide which are listed.
+// A list ends with an error if a shard or node whose items may be missing did not answer. Queues are missing only if numbers decide which
+// are listed.
 func TestIncompleteLists(t *testing.T) {
 	s, operator := start(t)
 	s.answer = func(reply any) {

@@ -142,9 +142,9 @@ type Depth struct {
 // ReadyByPriority counts the ready tasks of a queue by priority.
 type ReadyByPriority struct{ High, Normal, Low int64 }
 
-// List iterates over the queues that a filter selects, by name unless the filter says otherwise. Queue.Missing says which shards and nodes the
-// numbers of a queue lack. If the numbers decide which queues are listed, as with QueueFilter.Most, and some are missing, List ends with a
-// pawltype.IncompleteError after the queues that it found.
+// List iterates over the queues that a filter selects, by name unless the filter says otherwise. Queue.Missing says which shards and nodes
+// the numbers of a queue lack. If the numbers decide which queues are listed, as with QueueFilter.Most, and some are missing, List ends
+// with a pawltype.IncompleteError after the queues that it found.
 func (a Queues) List(ctx context.Context, f QueueFilter) iter.Seq2[*Queue, error] {
 	list := convert.Figures[*Queue]
 	if f.byNumbers() {

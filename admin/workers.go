@@ -67,8 +67,8 @@ type Quiet struct {
 // Lost reports whether the worker disappeared without signing off.
 func (w *Worker) Lost() bool { return !w.LostAt.IsZero() }
 
-// List iterates over the workers of all nodes, by name. If nodes don't answer, it ends with a pawltype.IncompleteError after the workers of the
-// others.
+// List iterates over the workers of all nodes, by name. If nodes don't answer, it ends with a pawltype.IncompleteError after the workers of
+// the others.
 func (a Workers) List(ctx context.Context, f WorkerFilter) iter.Seq2[*Worker, error] {
 	return convert.Pages(func(cursor string) (pawltype.Page[*Worker], error) {
 		return a.ListPage(ctx, f, pawltype.PageRequest{Cursor: cursor})

@@ -479,8 +479,8 @@ func (m *limitsRun) inRow() task.Amounts {
 	return q.Limits().Whole()
 }
 
-// checkShare checks that the shares of one division allow no more together than the limits when it was written: those of now, or, in the moment in which
-// they are set, those before.
+// checkShare checks that the shares of one division allow no more together than the limits when it was written: those of now, or, in the
+// moment in which they are set, those before.
 func (m *limitsRun) checkShare(to task.Share) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -129,8 +129,8 @@ type WebhookName struct {
 	By              task.Author
 }
 
-// Webhooks. Verbs that may change what one subscribes to tell the shards, and name those that did not confirm it: the leader of the system shard
-// keeps telling them.
+// Webhooks. Verbs that may change what one subscribes to tell the shards, and name those that did not confirm it: the leader of the system
+// shard keeps telling them.
 var (
 	AddWebhook    = onSystem("add-webhook", true, tellShards((*webhooks.Webhooks).Add))
 	SetWebhook    = onSystem("set-webhook", true, tellShards((*webhooks.Webhooks).Set))

@@ -14,8 +14,8 @@ import (
 const (
 	// fanLimit bounds the goroutines that one call starts concurrently, or for each shard that it asks.
 	fanLimit = 16
-	// stragglerTime is how long the parts of a call that have not returned yet may take after one that has succeeded. It is less than the second that
-	// an SDK's worker gives its last endings, and a relay its batches.
+	// stragglerTime is how long the parts of a call that have not returned yet may take after one that has succeeded. It is less than the
+	// second that an SDK's worker gives its last endings, and a relay its batches.
 	stragglerTime = 800 * time.Millisecond
 )
 
@@ -40,9 +40,10 @@ func Each(n int, fn func(i int) error) []error {
 	return errs
 }
 
-// EachUntilLate is Each for parts that are answered each on its own. Their context ends when none has succeeded for stragglerTime after another:
-// so a shard that hangs or has no leader does not hold up the answers of the others. While none has succeeded, only ctx limits them, as it does a
-// call to one shard: the whole cluster may be busy, and a part that fails at once says nothing of how long the others need.
+// EachUntilLate is Each for parts that are answered each on its own. Their context ends when none has succeeded for stragglerTime after
+// another: so a shard that hangs or has no leader does not hold up the answers of the others. While none has succeeded, only ctx limits
+// them, as it does a call to one shard: the whole cluster may be busy, and a part that fails at once says nothing of how long the others
+// need.
 func EachUntilLate(ctx context.Context, n int, fn func(ctx context.Context, i int) error) []error {
 	if n == 1 {
 		return Each(1, func(int) error { return fn(ctx, 0) })

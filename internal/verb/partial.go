@@ -104,8 +104,8 @@ func AskShards[R any](ctx context.Context, shards []uint32, ask func(ctx context
 	return joinShards(ctx, shards, answers, errs)
 }
 
-// RunOnShards runs what may take long on shards, in parallel. Each is probed first: one that does not answer that in time is missing, and the
-// others have until ctx ends. It fails as AskShards does.
+// RunOnShards runs what may take long on shards, in parallel. Each is probed first: one that does not answer that in time is missing, and
+// the others have until ctx ends. It fails as AskShards does.
 func RunOnShards(ctx context.Context, shards []uint32, probe, run func(ctx context.Context, i int) error) (Partial[[]struct{}], error) {
 	errs := parallel.Each(len(shards), func(i int) error {
 		soon, cancel := context.WithTimeout(ctx, PartTime)

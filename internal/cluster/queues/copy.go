@@ -175,8 +175,8 @@ const (
 )
 
 // Repair sends the copies that shards lack and completes deletions, until ctx is done: first what an earlier leader has left undone, then
-// whatever a call could not do. It looks at all rows when a call has failed, and when AdvanceMoves asks for it, about every minute. Each lane
-// is repaired on its own: one whose shard hangs is left alone, while the others are repaired again.
+// whatever a call could not do. It looks at all rows when a call has failed, and when AdvanceMoves asks for it, about every minute. Each
+// lane is repaired on its own: one whose shard hangs is left alone, while the others are repaired again.
 func (s *Queues) Repair(ctx context.Context) {
 	var lanes sync.WaitGroup
 	defer lanes.Wait()
@@ -224,8 +224,8 @@ type copyTarget struct {
 	ns    string
 }
 
-// copyAll has start repair what the rows say is unfinished, in lanes of which none waits for another: the copies that a shard lacks, and
-// the deletions of queues in the same shards.
+// copyAll calls start for each lane of what the rows say is unfinished: the copies that a shard lacks, or the deletions of queues in the
+// same shards. No lane waits for another.
 func (s *Queues) copyAll(ctx context.Context, start func(lane string, repair func(ctx context.Context) error)) error {
 	var queues []Queue
 	dropping := map[string][]Queue{}

@@ -204,8 +204,8 @@ func TestLateCopyOfADeletedQueue(t *testing.T) {
 	}
 }
 
-// A copy that was sent while its queue was being deleted is removed. If the queue is kept before that, and gets its copies again, so does the shard from
-// which one was removed then.
+// A copy that was sent while its queue was being deleted is removed. If the queue is kept before that, and gets its copies again, so does
+// the shard from which one was removed then.
 func TestKeptWhileALateCopyIsRemoved(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c, q := w.spreadOver3(t)

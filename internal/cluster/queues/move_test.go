@@ -276,8 +276,8 @@ func TestAllOtherQueuesCount(t *testing.T) {
 	})
 }
 
-// A queue has left a shard that hangs, and slots of another are leaving it. Meanwhile a queue that has left another shard is forgotten there, the slots
-// of one move on between other shards though their call was interrupted, and what is due about every minute is done.
+// A queue has left a shard that hangs, and slots of another are leaving it. Meanwhile a queue that has left another shard is forgotten
+// there, the slots of one move on between other shards though their call was interrupted, and what is due about every minute is done.
 func TestMovesBesideAHangingShard(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(3)

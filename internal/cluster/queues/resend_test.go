@@ -235,8 +235,8 @@ func TestRefusedDeletionsRestoreCopies(t *testing.T) {
 	})
 }
 
-// Copies and deletions that wait for a shard that hangs, however many they are, keep Repair from none of those that another shard lacks, time and again.
-// When the shard is back, it gets what it lacks.
+// However many copies and deletions wait for a shard that hangs, Repair completes those of another shard, again and again. When the shard
+// is back, it gets what it lacks.
 func TestRepairBesideAHangingShard(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(2)

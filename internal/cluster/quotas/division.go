@@ -157,7 +157,8 @@ func (s *Divider) divide(ctx context.Context, name task.SpaceName, joining uint3
 	room, whole := d.room(), d.quotas.Whole()
 	raise, err := s.sendShares(ctx, d, func(p *shardPart, i int) (task.Amounts, bool) {
 		to := raisedShare(p, want[i], &room)
-		// A shard whose copy of the queue has no limit yet answers that its share has none: sent back, that would be in force when it gets its copy.
+		// A shard whose copy of the queue has no limit yet answers that its share has none: sent back, that would be in force when it gets
+		// its copy.
 		return to, p.settled() && to != p.space.Share.Amounts && least(to, whole) == to
 	})
 	if err != nil {
@@ -471,8 +472,8 @@ func (p divisionPart) lacks(whole task.Amounts) bool {
 }
 
 // Run watches how namespaces and queues use their shares, and divides again where a shard is short of room, until ctx is done. While no
-// namespace has quotas, and no spread queue limits, it waits for a change: who makes it may fail before dividing anything. Shards that do not answer
-// hold up no division among the others.
+// namespace has quotas, and no spread queue limits, it waits for a change: the call that makes it may fail before it divides anything.
+// Shards that do not answer hold up no division among the others.
 func (s *Divider) Run(ctx context.Context) {
 	seen := map[spaceName][3]uint64{}
 	var asking asking
@@ -620,7 +621,8 @@ func (s *Divider) ask(ctx context.Context, a *asking, shard uint32, about []ques
 	}
 }
 
-// begin sends a share to a shard in the background. It returns false if more divisions than run at a time have sent theirs there: then answers are late.
+// begin sends a share to a shard in the background. It returns false, and sends nothing, if MaxAsking shares are on their way there: then
+// the shard's answers are late.
 func (a *asking) begin(shard uint32, answered *sync.WaitGroup, put func()) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

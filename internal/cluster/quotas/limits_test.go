@@ -250,8 +250,8 @@ func TestSharesFromBeforeAMove(t *testing.T) {
 	})
 }
 
-// A shard whose copy of a queue has no maximum length yet says that its share has none. It is sent no such share, which would be in force when it gets its
-// copy.
+// A shard whose copy of a queue has no maximum length yet says that its share has none. It is sent no such share, which would be in force
+// when it gets its copy.
 func TestSharesOfAShardWithAnOlderCopy(t *testing.T) {
 	for _, older := range []uint32{0, 2} {
 		inBubble(t, 2, func(t *testing.T, w *world) {

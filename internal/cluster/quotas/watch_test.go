@@ -167,8 +167,8 @@ func TestWatchContinuesAfterErrors(t *testing.T) {
 	})
 }
 
-// One shard hangs, answers but takes no shares, or is slow. Thirty namespaces short of room in one shard get what another does not need, at the next
-// check. Quotas that are changed meanwhile do not wait for a division of others.
+// One shard hangs, answers but takes no shares, or is slow. Thirty namespaces short of room in one shard get what another does not need, at
+// the next check. Quotas that are changed meanwhile do not wait for a division of others.
 func TestDivisionsBesideAFaultyShard(t *testing.T) {
 	for _, fault := range []string{"hangs", "takes no shares", "is slow"} {
 		for faulty := uint32(1); faulty <= 3; faulty++ {

@@ -108,8 +108,8 @@ func (s *Shard) Note(tx *store.Tx, ch Change) {
 	}
 }
 
-// Newest returns the version that copies have once they are complete up to now. A call that changes nothing must not wait for that of its own
-// entry: there may be none.
+// Newest returns the version that copies have once they are complete up to now. A call that changes nothing must not wait for that of its
+// own entry: there may be none.
 func Newest(r store.Reader) uint64 { return GetNumber(r, NewestKey) }
 
 // Update runs fn in a round of the system shard. The result is valid only without an error.

@@ -88,7 +88,8 @@ func (w *Webhooks) confirm(shard uint32, some map[string]task.Watch) {
 	})
 }
 
-// TellShards sends the data shards the watches of a namespace, or of all for "", that they lack, and returns those that did not confirm them in time.
+// TellShards sends the data shards the watches of a namespace, or of all for "", that they lack, and returns those that did not confirm
+// them in time.
 func (w *Webhooks) TellShards(ctx context.Context, ns string) (unconfirmed []uint32, err error) {
 	type rows struct {
 		watches map[string]task.Watch

@@ -81,8 +81,8 @@ func quotasProto(q task.Quotas) *pawlv1.Quotas {
 		MaxSchedules: &q.Schedules, MaxRequestsPerSecond: &q.Requests, MaxBytesPerSecond: &q.Bytes}
 }
 
-// withUsage adds the usage of namespaces, as far as shards answer, and which don't; but not if the caller's token is limited to some queues: it must
-// not know what others in its namespace use.
+// withUsage adds the usage of namespaces as far as shards report it, and names the shards that don't. It adds neither if the caller's token
+// is limited to some queues: its holder must not know what others in the namespace use.
 func (g *AccessService) withUsage(ctx context.Context, all []namespaces.Info) []*pawlv1.Namespace {
 	names := make([]string, len(all))
 	for i, n := range all {

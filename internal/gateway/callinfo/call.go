@@ -41,8 +41,8 @@ type Call struct {
 
 type callKey struct{}
 
-// Begin creates the call of a request, in the default namespace and without a caller until it is admitted. The namespace comes from the credential, never
-// from the body.
+// Begin creates the call of a request, in the default namespace and without a caller until it is admitted. The namespace comes from the
+// credential, never from the body.
 func Begin(ctx context.Context, iface task.Interface, method string) (context.Context, *Call) {
 	c := &Call{Namespace: auth.DefaultNamespace, Principal: Principal{Principal: auth.Anonymous}, iface: iface, Method: method}
 	return context.WithValue(ctx, callKey{}, c), c

@@ -13,8 +13,8 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// EachPart runs do for the parts of a queue, in parallel: a shard that hangs or has no leader holds up no other. It skips shards that no task of
-// the queue has come to yet. The error says what it did not do.
+// EachPart runs do for the parts of a queue, in parallel: a shard that hangs or has no leader holds up no other. It skips shards that no
+// task of the queue has come to yet. The error says what it did not do.
 func (g Queues) EachPart(ctx context.Context, q queues.Queue, do func(ctx context.Context, shard uint32) error) error {
 	parts, err := g.runOn(ctx, q, q.Shards(), do)
 	if err == nil {
@@ -24,7 +24,8 @@ func (g Queues) EachPart(ctx context.Context, q queues.Queue, do func(ctx contex
 }
 
 // runOn runs do for parts of a queue whose shards answer.
-func (g Queues) runOn(ctx context.Context, q queues.Queue, shards []uint32, do func(ctx context.Context, shard uint32) error) (verb.Partial[[]struct{}], error) {
+func (g Queues) runOn(ctx context.Context, q queues.Queue, shards []uint32,
+	do func(ctx context.Context, shard uint32) error) (verb.Partial[[]struct{}], error) {
 	return verb.RunOnShards(ctx, shards, func(ctx context.Context, i int) error {
 		_, err := broker.DescribeQueue.Call(ctx, g.Verbs, callinfo.OnQueue(ctx, shards[i], q.Name))
 		return unlessAbsent(err)

@@ -59,7 +59,8 @@ func parts(hung, down uint32) verbtest.Answers {
 	return a
 }
 
-// A call on all parts of a queue is done in each that answers, within a short time though one hangs before them, and its error names the others.
+// A call on all parts of a queue is done in each that answers, within a short time though one hangs before them, and its error names the
+// others.
 func TestParts(t *testing.T) {
 	for _, c := range []struct {
 		hung, down, fails uint32
@@ -133,8 +134,8 @@ func TestNoPart(t *testing.T) {
 	}
 }
 
-// A bulk call asks the parts at the same time, each for its own ids: those that have none of them are not asked. With a maximum, each may take
-// what the others have left, and a part that does not answer is not missed once that is reached.
+// A bulk call asks the parts at the same time, each for its own ids: those that have none of them are not asked. With a maximum, each may
+// take what the others have left, and a part that does not answer is not missed once that is reached.
 func TestBulk(t *testing.T) {
 	ids := []task.ID{task.NewID(1, 1, 1), task.NewID(3, 1, 1), task.NewID(3, 1, 2)}
 	for _, c := range []struct {

@@ -184,7 +184,8 @@ func (g *Service) GetTypeStats(ctx context.Context, r *pawlv1.GetTypeStatsReques
 	all := g.Source.TypeStats(ctx, q, r.GetQueue())
 	report, queues := all.Value, all.Value.Queues
 	p := &pawlv1.GetTypeStatsResponse{Type: q.Type, Queue: r.GetQueue(), Queues: queues[:min(len(queues), contract.MaxPage)],
-		Stats: typeStatsProto(&report, w, all.Missing), Rates: ratesProto(report.Total(), report.Span), WaitHistogram: histogramProto(&report.Wait), RunHistogram: histogramProto(&report.Run)}
+		Stats: typeStatsProto(&report, w, all.Missing), Rates: ratesProto(report.Total(), report.Span),
+		WaitHistogram: histogramProto(&report.Wait), RunHistogram: histogramProto(&report.Run)}
 	for _, s := range report.Slowest {
 		p.Slowest = append(p.Slowest, &pawlv1.SlowRun{TaskId: task.ID(s.Task).String(), Worker: s.Worker, RunSeconds: s.Ran.Seconds(),
 			EndedAt: timestamppb.New(time.Unix(s.At, 0)), Failed: s.Failed})

@@ -123,8 +123,8 @@ func (d *Directory) Shards() []uint32 { return d.forward.Shards() }
 // CopyTime is how long the system shard may take to describe a queue that this node's copy has.
 const CopyTime = 500 * time.Millisecond
 
-// Queue returns a queue. If the system shard does not answer in time, this node's copy does, which may lack a new part of the queue: reads, and calls
-// on single tasks, need that shard only for new queues.
+// Queue returns a queue. If the system shard does not answer in time, this node's copy does, which may lack a new part of the queue: reads,
+// and calls on single tasks, need that shard only for new queues.
 func (d *Directory) Queue(ctx context.Context, ns, name string) (q queues.Queue, exists bool, err error) {
 	copied, known := d.copy.Queue(ns, name)
 	if !known {

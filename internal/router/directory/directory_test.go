@@ -72,8 +72,8 @@ func TestQueuesAreReadFromSystemLeader(t *testing.T) {
 	})
 }
 
-// While the system shard has no leader, or one that hangs, a node's copy describes the queues that it has, within half a second. What changes a queue or
-// all of its parts, and a caller that leaves, get the error.
+// While the system shard has no leader, or one that hangs, a node's copy describes the queues that it has, within half a second. What
+// changes a queue or all of its parts, and a caller that leaves, get the error.
 func TestQueuesWithoutSystemShard(t *testing.T) {
 	for what, fail := range map[string]func(f *routertest.Fleet){
 		"no leader": func(f *routertest.Fleet) { f.With(func() { f.SystemLeader = 0 }) },

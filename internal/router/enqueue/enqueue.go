@@ -105,7 +105,8 @@ func anyMoved(out []broker.Enqueued) bool {
 	return false
 }
 
-// ShardOf returns the shard that takes the tasks of a queue's slot according to this node's copy of the map; 0: the copy does not have the queue.
+// ShardOf returns the shard that takes the tasks of a queue's slot according to this node's copy of the map; 0: the copy does not have the
+// queue.
 func (e *Enqueuer) ShardOf(ns, queue string, slot int) uint32 {
 	q, ok := e.queues.Copied(ns, queue)
 	if !ok {

@@ -96,7 +96,8 @@ func TestHungShardIsLeftOut(t *testing.T) {
 	}
 }
 
-// A group is created, and gets members, even if the system shard hangs that would place their queues. A queue that is elsewhere is an answer, too.
+// A group is created, and gets members, even if the system shard hangs that would place their queues. A queue that is elsewhere is an
+// answer, too.
 func TestHungSystemShardDelaysNoGroup(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		m.UseControl(hungControl{routertest.ScriptControl{FakeControl: routertest.FakeControl{M: m}, Script: s}})
