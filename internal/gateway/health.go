@@ -28,8 +28,7 @@ func (h healthService) look() {
 	h.SetServingStatus("", status)
 }
 
-// Check implements grpc_health_v1.HealthServer. The node's own name, see pawlv1.NodeService, stands for the whole server. List does not
-// return it.
+// Check implements grpc_health_v1.HealthServer. The node's own name, pawlv1.NodeService, stands for the whole server. List omits it.
 func (h healthService) Check(ctx context.Context, r *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
 	h.look()
 	if r.GetService() == pawlv1.NodeService(h.g.cfg.ClusterID, h.g.cfg.Node) {
