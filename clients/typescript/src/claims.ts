@@ -250,6 +250,11 @@ export class Claims {
     return settle || frame.quiet || frame.grant ? frame : undefined;
   }
 
+  /** Reports whether responses to endings are awaited on the stream. */
+  get awaiting(): boolean {
+    return this.#outbox.awaiting;
+  }
+
   /** Grants all free slots to the broker, or fewer if too many endings await confirmation. */
   #grant(): number {
     const unsettled = this.#held.size - this.#busy;

@@ -154,11 +154,11 @@ export class Link {
   #receive(session: Session, frame: WorkResponse): void {
     const now = performance.now();
     session.frames++;
-    clearTimeout(session.probe);
-    session.probe = undefined;
     this.#silences = 0;
     this.#hush(session);
     if (frame.settled) this.#claims.settled(frame.settled, now);
+    clearTimeout(session.probe);
+    session.probe = this.#claims.awaiting ? this.#probeLater(session) : undefined;
     if (frame.quiet) this.#claims.setQuiet(frame.quiet);
     for (const lost of frame.lost) this.#claims.lose(lost.claimToken, lost.reason);
     if (frame.tasks.length > 0) this.#claims.accept(frame.tasks, now);
@@ -193,8 +193,12 @@ export class Link {
     if (!session || session.closing) return;
     for (let frame; (frame = this.#claims.nextFrame(performance.now())); ) {
       session.call.write(frame);
-      if (frame.settle) session.probe ??= setTimeout(() => this.#probe(session), probeAfter);
+      if (frame.settle) session.probe ??= this.#probeLater(session);
     }
+  }
+
+  #probeLater(session: Session): NodeJS.Timeout {
+    return setTimeout(() => this.#probe(session), probeAfter);
   }
 
   /**
@@ -204,7 +208,7 @@ export class Link {
   #probe(session: Session): void {
     const { channel, frames } = session;
     const began = performance.now();
-    session.probe = setTimeout(() => this.#probe(session), probeAfter);
+    session.probe = this.#probeLater(session);
     if (channel.getChannel().getConnectivityState(false) === connectivityState.SHUTDOWN) { // by another worker of the client
       this.#leave(session);
       return;

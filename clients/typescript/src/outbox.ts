@@ -17,6 +17,10 @@ class Endings {
     return this.#frames.length >= maxFrames;
   }
 
+  get awaiting(): boolean {
+    return this.#frames.length > 0;
+  }
+
   sent(n: number): void {
     this.waiting.splice(0, n);
     if (n > 0) this.#frames.push(n);
@@ -82,6 +86,12 @@ export class Outbox {
       taken += n;
     }
     return { frame: taken > 0 || frame.extends.length > 0 ? frame : undefined, ready: taken > 0 || !waits };
+  }
+
+  /** Reports whether responses to endings are awaited. */
+  get awaiting(): boolean {
+    for (const shard of this.#endings.values()) if (shard.awaiting) return true;
+    return false;
   }
 
   /** Counts the response to an ending. */

@@ -71,11 +71,13 @@ export class Stream {
   }
 }
 
-/** Serves Work and Settle. */
+/** Serves Work, Settle and health checks. */
 export class ScriptedBroker {
   readonly #server = new Server();
   readonly #streams = new Mailbox<Stream>();
   readonly settled = new Mailbox<SettleRequest>();
+  /** How often a worker has probed the connection of its stream. */
+  probes = 0;
   /** Codes with which the next calls of Settle are refused; then they succeed. */
   settleRefusals: string[] = [];
   address = "";
@@ -92,6 +94,17 @@ export class ScriptedBroker {
         settle: ({ request }: { request: SettleRequest }, callback: (err: null, answer: SettleResponse) => void) => {
           out.settled.put(request);
           callback(null, answerTo(request, out.settleRefusals.shift()));
+        },
+      },
+    );
+    const same = (data: Buffer) => data;
+    const serialization = { requestSerialize: same, requestDeserialize: same, responseSerialize: same, responseDeserialize: same };
+    out.#server.addService(
+      { check: { path: "/grpc.health.v1.Health/Check", requestStream: false, responseStream: false, ...serialization } },
+      {
+        check: (_: unknown, callback: (err: null, answer: Buffer) => void) => {
+          out.probes++;
+          callback(null, Buffer.alloc(0));
         },
       },
     );

@@ -48,12 +48,22 @@ async function begun(): Promise<Stream> {
   return stream;
 }
 
-test("a stream whose broker is slow goes on", async () => {
+test("a stream whose broker is slow is probed until the answer comes, and goes on", async (t) => {
+  const delayed = globalThis.setTimeout;
+  t.mock.method(globalThis, "setTimeout", (f: () => void, ms: number) => delayed(f, ms === 2000 ? 20 : ms)); // the pause between probes
   const stream = await begun();
   go.open("done");
   const settle = await stream.settles();
-  await sleep(2500); // it is probed after 2 s
+  await eventually(() => broker.probes >= 2);
+  stream.send({}); // which is not the answer
+  const before = broker.probes;
+  await eventually(() => broker.probes >= before + 5);
   stream.answer(settle);
+  await eventually(async () => {
+    const seen = broker.probes;
+    await sleep(200);
+    return broker.probes === seen;
+  });
   stream.push("b");
   assert.deepEqual((await stream.settles()).acks.map((each) => each.claimToken), ["b"]);
 });
