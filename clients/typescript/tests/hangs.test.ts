@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { connect, createServer, type AddressInfo, type Socket } from "node:net";
-import { test } from "node:test";
+import { test, type TestContext } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { Client, defineTask, handle } from "../src/index.js";
@@ -31,10 +31,30 @@ async function hanging(): Promise<{ address: string; sockets: Socket[]; hang: ()
   };
 }
 
+/** Returns a client that uses the relay before the broker. */
+function clientOf(t: TestContext, relay: string): Client {
+  const random = t.mock.method(Math, "random", () => 0);
+  const client = new Client(`${relay},${its.broker.address}`);
+  random.mock.restore();
+  return client;
+}
+
+/** Enqueues a task, and returns a handler of it that waits for the test. */
+async function waiting() {
+  const begun = gate();
+  const go = gate();
+  const task = defineTask<number>("t", { queue: newQueue() });
+  const ref = await its.client.enqueue(task, 1);
+  const handler = handle(task, async () => {
+    begun.open();
+    await go.opened;
+  });
+  return { begun, go, ref, handlers: [handler], options: { queues: task.options.queue! } };
+}
+
 test("a node that hangs is left", async (t) => {
   const relay = await hanging();
-  t.mock.method(Math, "random", () => 0); // the relay comes first
-  const client = new Client(`${relay.address},${its.broker.address}`);
+  const client = clientOf(t, relay.address);
   const task = defineTask<number>("t", { queue: newQueue() });
   await client.enqueue(task, 1);
   assert.equal(relay.sockets.length, 2);
@@ -49,19 +69,10 @@ test("a node that hangs is left", async (t) => {
 
 test("a worker leaves a node that hangs while it waits for an answer, and is pinged less often than calls", async (t) => {
   const relay = await hanging();
-  const random = t.mock.method(Math, "random", () => 0); // the relay comes first
-  const client = new Client(`${relay.address},${its.broker.address}`);
-  random.mock.restore();
-  const begun = gate();
-  const go = gate();
-  const task = defineTask<number>("t", { queue: newQueue() });
-  const ref = await its.client.enqueue(task, 1);
-  const handler = handle(task, async () => {
-    begun.open();
-    await go.opened;
-  });
+  const client = clientOf(t, relay.address);
+  const { begun, go, ref, handlers, options } = await waiting();
   let took = Infinity;
-  await working(client, [handler], { queues: task.options.queue! }, async () => {
+  await working(client, handlers, options, async () => {
     await begun.opened;
     let pings = 0;
     relay.sockets[0]?.on("data", () => pings++);
@@ -80,21 +91,8 @@ test("a worker leaves a node that hangs while it waits for an answer, and is pin
 
 test("two workers of a client leave a node that hangs, each when it waits for an answer", async (t) => {
   const relay = await hanging();
-  const random = t.mock.method(Math, "random", () => 0); // the relay comes first
-  const client = new Client(`${relay.address},${its.broker.address}`);
-  random.mock.restore();
-  const begin = async () => {
-    const begun = gate();
-    const go = gate();
-    const task = defineTask<number>("t", { queue: newQueue() });
-    const ref = await its.client.enqueue(task, 1);
-    const handler = handle(task, async () => {
-      begun.open();
-      await go.opened;
-    });
-    return { begun, go, ref, handlers: [handler], options: { queues: task.options.queue! } };
-  };
-  const [one, other] = [await begin(), await begin()];
+  const client = clientOf(t, relay.address);
+  const [one, other] = [await waiting(), await waiting()];
   let took = Infinity;
   await working(client, one.handlers, one.options, () =>
     working(client, other.handlers, other.options, async () => {
