@@ -72,9 +72,10 @@ def test_a_worker_leaves_a_node_that_hangs_while_it_waits_for_an_answer(
     with testing.Broker(binary) as hung, pawl.App(f"{hung.address},{broker.address}") as app, pawl.App(broker.address) as other:
 
         @app.task("t", queue=queue)
-        def task() -> None:
+        def task() -> str:
             began.set()
             assert go.wait(20)
+            return "x" * 1_000_000  # more than gRPC sends to a node that does not read
 
         task.enqueue()
         with working(app, queue):

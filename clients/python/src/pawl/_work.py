@@ -319,8 +319,8 @@ class Run:
             self._tick.notify_all()
 
     def _sweep(self, now: float) -> None:
-        """Queues the extensions and resends that are due, and stops handlers whose lease has expired or whose time is up. The
-        caller holds the lock."""
+        """Queues the extensions and resends that are due, stops handlers whose lease has expired or whose time is up, and starts the
+        probe that is due. The caller holds the lock."""
         soon, at = now + _SWEEP_STEP, now + _SWEEP_IDLE
         for held in self._claims.values():
             if held.phase is Phase.RUNNING:
@@ -331,6 +331,12 @@ class Run:
                     self._out.add(held)
                 else:
                     at = min(at, held.due)
+        session = self._session
+        if session is not None:  # here and not in the sender, which gRPC blocks while the node reads nothing
+            if session.probe_at <= soon:
+                session.probe_at = now + _PROBE_AFTER
+                threading.Thread(target=self._probe, args=(session, session.frames), daemon=True).start()
+            at = min(at, session.probe_at)
         self._next_sweep = max(at, soon)
         self._more.notify_all()
 
@@ -487,13 +493,11 @@ class Run:
                         session.renew = True
                     if session.renew:
                         break
-                    if now >= session.probe_at:
-                        session.probe_at = now + _PROBE_AFTER
-                        threading.Thread(target=self._probe, args=(session, session.frames), daemon=True).start()
-                    self._more.wait(min(session.silent_at, session.probe_at) - now)
+                    self._more.wait(session.silent_at - now)
                     frame = self._next_frame()
                 if frame is not None and frame.HasField("settle"):
                     session.probe_at = min(session.probe_at, time.monotonic() + _PROBE_AFTER)
+                    self._sweep_at(session.probe_at)
             if frame is None:
                 break
             yield frame
