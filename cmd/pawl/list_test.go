@@ -18,7 +18,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// serveLists answers each call with one empty item, and with whatever fill adds to the page, until the test ends.
+// serveLists answers each call with one empty item if it lists, and with whatever fill adds to the answer, until the test ends.
 func serveLists(t *testing.T, fill func(page protoreflect.Message)) (addr string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -41,7 +41,7 @@ func serveLists(t *testing.T, fill func(page protoreflect.Message)) (addr string
 	return l.Addr().String()
 }
 
-// newPage returns the response of a method that lists, with one item.
+// newPage returns the response of a method, with one item if it lists.
 func newPage(method protoreflect.FullName) (protoreflect.Message, error) {
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(method)
 	if err != nil {
@@ -52,7 +52,11 @@ func newPage(method protoreflect.FullName) (protoreflect.Message, error) {
 		return nil, err
 	}
 	m := answer.New()
-	item := m.Mutable(m.Descriptor().Fields().ByName("items")).List().AppendMutable().Message()
+	items := m.Descriptor().Fields().ByName("items")
+	if items == nil {
+		return m, nil
+	}
+	item := m.Mutable(items).List().AppendMutable().Message()
 	if task := item.Descriptor().Fields().ByName("task"); task != nil {
 		item.Mutable(task)
 	}
@@ -134,5 +138,35 @@ func TestListsNameWhatIsMissing(t *testing.T) {
 	if exit := run([]string{"queue", "ls", "--limit", "2", "--server", server}, strings.NewReader(""), &out, &said); exit != cli.ExitDone ||
 		said.String() != "missing here: node n3 away\n" {
 		t.Errorf("pawl queue ls without a node: status %d, stderr %q", exit, said.String())
+	}
+}
+
+// TestNumbersNameWhatIsMissing: so does what is shown of one queue, or of all.
+func TestNumbersNameWhatIsMissing(t *testing.T) {
+	var lacks *pawlv1.Missing
+	server := serveLists(t, func(answer protoreflect.Message) {
+		for _, of := range []protoreflect.Name{"queue", "stats"} {
+			if part := answer.Descriptor().Fields().ByName(of); part != nil && part.Message() != nil {
+				answer = answer.Mutable(part).Message()
+			}
+		}
+		answer.Mutable(answer.Descriptor().Fields().ByName("missing")).List().Append(protoreflect.ValueOfMessage(lacks.ProtoReflect()))
+	})
+	for _, c := range []struct {
+		lacks *pawlv1.Missing
+		exit  int
+		said  string
+	}{
+		{&pawlv1.Missing{Shard: 2, Reason: "hangs"}, cli.ExitRefused, "missing here: shard 2 hangs\n"},
+		{&pawlv1.Missing{Node: "n3", Reason: "away"}, cli.ExitDone, "missing here: node n3 away\n"},
+	} {
+		lacks = c.lacks
+		for _, line := range []string{"queue show mail", "queue explain mail", "stats", "stats mail", "dlq groups"} {
+			var out, said bytes.Buffer
+			exit := run(append(strings.Fields(line), "--server", server), strings.NewReader(""), &out, &said)
+			if exit != c.exit || said.String() != c.said {
+				t.Errorf("pawl %s: status %d, stderr %q, want %d, %q", line, exit, said.String(), c.exit, c.said)
+			}
+		}
 	}
 }

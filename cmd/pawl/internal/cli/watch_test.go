@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -47,6 +48,21 @@ func TestWatch(t *testing.T) {
 	}
 	if want := strings.Repeat("row\n", 300); out.String() != want || notes.Len() > 0 {
 		t.Errorf("%d bytes were written to the pipe, want %d, and to stderr %q", out.Len(), len(want), notes.String())
+	}
+}
+
+// TestWatchOfAPart: a refresh that lacks a shard is shown as any other.
+func TestWatchOfAPart(t *testing.T) {
+	for said, want := range map[error]error{ErrSilent: nil, errNobody: errNobody, nil: nil} {
+		a := &App{Out: io.Discard, Err: io.Discard}
+		g := a.snapshot(func() error {
+			fmt.Fprint(a.Out, "rows")
+			fmt.Fprint(a.Err, "notes")
+			return said
+		})
+		if string(g.rows) != "rows" || string(g.notes) != "notes" || g.err != want {
+			t.Errorf("a refresh that ends with %v has %q, %q, %v, want the error %v", said, g.rows, g.notes, g.err, want)
+		}
 	}
 }
 

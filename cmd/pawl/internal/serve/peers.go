@@ -31,7 +31,7 @@ func (p *peerFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&p.tls.KeyFile, "peer-key", "", "private key of that certificate")
 	flags.StringVar(&p.tls.CAFile, "peer-ca", "", "certificate of the authority that signs node certificates")
 	flags.BoolVar(&p.plaintext, "insecure-peers-in-plaintext", false,
-		"allow a --peer-listen address without certificates that other machines can reach, or beside --auth: whoever reaches it can do anything")
+		"allow --peer-listen without certificates where other machines reach it, or with --auth: whoever reaches it can do anything")
 }
 
 // apply sets the node's peer settings and opens the listener for other nodes. tokens says that calls of clients need a token.
