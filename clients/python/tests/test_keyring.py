@@ -77,6 +77,7 @@ def test_the_broker_sees_nothing_and_handlers_all(app: pawl.App, sealed: pawl.Ap
     seen = app.ref(ref.id).info()
     assert seen.content_type == "application/vnd.pawl.encrypted; key=new" and b"4711" not in seen.payload
     assert sealed.ref(ref.id).info().decode_payload() == {"card": "4711"}
+    assert sealed.admin.tasks.discard(order.call("4712").enqueue().id).decode_payload() == {"card": "4712"}
     with testing.working(sealed, queue):
         assert ref.result(20) == {"paid": "paid with 4711"}
         next_id = sealed.ref(ref.id).info().then[0].task_id

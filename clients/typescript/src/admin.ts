@@ -36,6 +36,9 @@ export interface PausedSubset {
   key?: string;
 }
 
+// Of calls that would fail after they were done, or do more, if they were made again.
+const unrepeated = { repeat: false };
+
 /** The common base of the operators' calls. */
 class Calls {
   protected readonly caller: Caller;
@@ -65,13 +68,14 @@ export class Queues extends Calls {
     const { ifVersion } = options;
     if (ifVersion !== undefined && !Number.isSafeInteger(ifVersion)) throw invalid("if_version", `${show(ifVersion)} is not an integer`);
     const request = { queue: string("queue", queue), settings: write(QueueSettingsSchema, settings, "settings.") };
-    const answer = await this.caller.call(OperatorService.method.putQueue, ifVersion === undefined ? request : { ...request, ifVersion: BigInt(ifVersion) });
+    const versioned = ifVersion === undefined ? request : { ...request, ifVersion: BigInt(ifVersion) };
+    const answer = await this.caller.call(OperatorService.method.putQueue, versioned, { repeat: ifVersion === undefined });
     return queueOf(answer.queue);
   }
 
   /** Deletes a queue that has no tasks. */
   async delete(queue: string): Promise<void> {
-    await this.caller.call(OperatorService.method.deleteQueue, { queue: string("queue", queue) });
+    await this.caller.call(OperatorService.method.deleteQueue, { queue: string("queue", queue) }, unrepeated);
   }
 
   /** Pauses a queue, or its tasks of one type or key. New tasks are still accepted, but none can be claimed; running tasks continue. */
@@ -86,7 +90,7 @@ export class Queues extends Calls {
 
   /** Discards the waiting tasks of a queue, and returns how many there were. */
   async purge(queue: string, reason = ""): Promise<number> {
-    const answer = await this.caller.once(OperatorService.method.purgeQueue, { queue: string("queue", queue), reason: string("reason", reason) });
+    const answer = await this.caller.call(OperatorService.method.purgeQueue, { queue: string("queue", queue), reason: string("reason", reason) }, unrepeated);
     return Number(answer.discarded);
   }
 
@@ -118,14 +122,14 @@ export class DeadLetters extends Calls {
   /** Runs dead letters again. rate: tasks per second. */
   async replay(queue: string, selection: DeadSelection & { rate?: number }): Promise<{ matched: number; replayed: number }> {
     const request = write(ReplayDeadRequestSchema, { ...selection, queue });
-    const { matched, replayed } = await this.caller[selection.dryRun ? "call" : "once"](OperatorService.method.replayDead, request);
+    const { matched, replayed } = await this.caller.call(OperatorService.method.replayDead, request, { repeat: selection.dryRun === true });
     return { matched: Number(matched), replayed: Number(replayed) };
   }
 
   /** Discards dead letters after archiving them. */
   async discard(queue: string, selection: DeadSelection): Promise<{ matched: number; discarded: number }> {
     const request = write(DiscardDeadRequestSchema, { ...selection, queue });
-    const { matched, discarded } = await this.caller[selection.dryRun ? "call" : "once"](OperatorService.method.discardDead, request);
+    const { matched, discarded } = await this.caller.call(OperatorService.method.discardDead, request, { repeat: selection.dryRun === true });
     return { matched: Number(matched), discarded: Number(discarded) };
   }
 }
@@ -148,17 +152,17 @@ export class Tasks extends Calls {
 
   /** Runs a task again that has ended without success. */
   async retry(id: string): Promise<TaskInfo> {
-    return taskInfo((await this.caller.call(OperatorService.method.retryTask, { taskId: string("task_id", id) })).task);
+    return taskInfo((await this.caller.call(OperatorService.method.retryTask, { taskId: string("task_id", id) }, unrepeated)).task);
   }
 
   /** Runs a scheduled or retrying task now. */
   async runNow(id: string): Promise<TaskInfo> {
-    return taskInfo((await this.caller.call(OperatorService.method.runTaskNow, { taskId: string("task_id", id) })).task);
+    return taskInfo((await this.caller.call(OperatorService.method.runTaskNow, { taskId: string("task_id", id) }, unrepeated)).task);
   }
 
   /** Discards a waiting task or a dead letter. */
   async discard(id: string, reason = ""): Promise<TaskInfo> {
-    return taskInfo((await this.caller.call(OperatorService.method.discardTask, { taskId: string("task_id", id), reason: string("reason", reason) })).task);
+    return taskInfo((await this.caller.call(OperatorService.method.discardTask, { taskId: string("task_id", id), reason: string("reason", reason) }, unrepeated)).task);
   }
 }
 

@@ -23,6 +23,8 @@ export interface CallLimits {
   deadline?: number | undefined;
   /** Ends the call with the signal's reason. */
   signal?: AbortSignal | undefined;
+  /** false: a retry would fail after the first call was done, or would do more, so there is none. */
+  repeat?: boolean;
 }
 
 /** Makes the calls of one client. */
@@ -85,7 +87,7 @@ export class Caller {
   /** Asks once for the namespace of the client's calls, to which encrypted payloads are bound. */
   async knowNamespace(limits: CallLimits = {}): Promise<void> {
     if (!this.encryption || this.encryption.namespace) return;
-    this.encryption.namespace = (await this.#call(AccessService.method.whoAmI, {}, limits)).namespace;
+    this.encryption.namespace = (await this.#call(AccessService.method.whoAmI, {}, { ...limits, repeat: true })).namespace;
   }
 
   async #call<I extends DescMessage, O extends DescMessage>(
@@ -100,7 +102,7 @@ export class Caller {
         this.#budget.succeeded();
         return answer;
       } catch (err) {
-        if (!(err instanceof UnavailableError)) throw err;
+        if (!(err instanceof UnavailableError) || limits.repeat === false) throw err;
         const now = performance.now();
         if (limits.deadline !== undefined && now >= limits.deadline) throw new TimeoutError(`no answer in time: ${err.message}`, { cause: err });
         if (now - start >= this.retryFor) throw err;

@@ -81,6 +81,8 @@ test("the broker sees nothing, and handlers all", async () => {
   assert.equal(seen.contentType, "application/vnd.pawl.encrypted; key=new");
   assert.ok(!Buffer.from(seen.payload).includes("4711"));
   assert.deepEqual(decodePayload(await ref.info()), { card: "4711" });
+  const other = await sealed().enqueue(order.call({ card: "4712" }));
+  assert.deepEqual(decodePayload(await sealed().admin.tasks.discard(other.id)), { card: "4712" });
   await working(sealed(), [onOrder, onReceipt], { queues: queue }, async () => {
     assert.deepEqual(await ref.result({ timeout: "20s" }), { paid: "paid with 4711" });
     const next = (await ref.info()).then[0]?.taskId ?? "";

@@ -60,13 +60,13 @@ def put_queue(caller: _rpc.Caller, queue: str, settings: QueueSettings, if_versi
     request = operator_pb2.PutQueueRequest(queue=queue, if_version=if_version)
     request.settings.SetInParent()
     _messages.write(settings, request.settings, "settings.")
-    got = yield from caller.call(_PUT_QUEUE, request)
+    got = yield from caller.call(_PUT_QUEUE, request, repeat=if_version is None)
     return _queue(got.queue)
 
 
 def delete_queue(caller: _rpc.Caller, queue: str) -> _rpc.Op[None]:
     """Deletes a queue."""
-    yield from caller.call(_DELETE_QUEUE, operator_pb2.DeleteQueueRequest(queue=queue))
+    yield from caller.call(_DELETE_QUEUE, operator_pb2.DeleteQueueRequest(queue=queue), repeat=False)
 
 
 def pause(caller: _rpc.Caller, queue: str, reason: str, type: str, key: str) -> _rpc.Op[Queue]:
@@ -83,7 +83,7 @@ def resume(caller: _rpc.Caller, queue: str, reason: str, type: str, key: str) ->
 
 def purge(caller: _rpc.Caller, queue: str, reason: str) -> _rpc.Op[int]:
     """Discards the waiting tasks of a queue."""
-    got = yield from caller.once(_PURGE_QUEUE, operator_pb2.PurgeQueueRequest(queue=queue, reason=reason))
+    got = yield from caller.call(_PURGE_QUEUE, operator_pb2.PurgeQueueRequest(queue=queue, reason=reason), repeat=False)
     return got.discarded
 
 
@@ -130,7 +130,7 @@ def replay(
     )
     if filter is not None:
         request.filter.CopyFrom(_filter(filter))
-    got = yield from (caller.call if dry_run else caller.once)(_REPLAY_DEAD, request)
+    got = yield from caller.call(_REPLAY_DEAD, request, repeat=dry_run)
     return _messages.read(Replayed, got)
 
 
@@ -141,7 +141,7 @@ def discard(
     request = operator_pb2.DiscardDeadRequest(queue=queue, task_ids=task_ids, max=max, dry_run=dry_run, poisoned=poisoned, reason=reason)
     if filter is not None:
         request.filter.CopyFrom(_filter(filter))
-    got = yield from (caller.call if dry_run else caller.once)(_DISCARD_DEAD, request)
+    got = yield from caller.call(_DISCARD_DEAD, request, repeat=dry_run)
     return _messages.read(Discarded, got)
 
 
@@ -159,19 +159,19 @@ def explain(caller: _rpc.Caller, id: str) -> _rpc.Op[Explanation]:
 
 def retry_task(caller: _rpc.Caller, id: str) -> _rpc.Op[TaskInfo]:
     """Runs an ended task again."""
-    got = yield from caller.call(_RETRY_TASK, operator_pb2.RetryTaskRequest(task_id=id))
+    got = yield from caller.call(_RETRY_TASK, operator_pb2.RetryTaskRequest(task_id=id), repeat=False)
     return task_info(got.task)
 
 
 def run_now(caller: _rpc.Caller, id: str) -> _rpc.Op[TaskInfo]:
     """Runs a waiting task now."""
-    got = yield from caller.call(_RUN_NOW, operator_pb2.RunTaskNowRequest(task_id=id))
+    got = yield from caller.call(_RUN_NOW, operator_pb2.RunTaskNowRequest(task_id=id), repeat=False)
     return task_info(got.task)
 
 
 def discard_task(caller: _rpc.Caller, id: str, reason: str) -> _rpc.Op[TaskInfo]:
     """Discards a task."""
-    got = yield from caller.call(_DISCARD_TASK, operator_pb2.DiscardTaskRequest(task_id=id, reason=reason))
+    got = yield from caller.call(_DISCARD_TASK, operator_pb2.DiscardTaskRequest(task_id=id, reason=reason), repeat=False)
     return task_info(got.task)
 
 

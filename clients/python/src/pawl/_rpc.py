@@ -171,10 +171,11 @@ class Caller:
         metadata = self.connection.metadata()
         return [*metadata, ("pawl-actor", self._actor)] if self._actor else metadata
 
-    def call(self, method: Method[Resp], request: Message, deadline: float | None = None) -> Op[Resp]:
+    def call(self, method: Method[Resp], request: Message, deadline: float | None = None, *, repeat: bool = True) -> Op[Resp]:
         """Makes a call, and retries it while the broker is unavailable: for retry_for seconds, or until the deadline on the
-        monotonic clock, after which it raises TimeoutError."""
-        response = yield from self._call(method, (yield from self.sealed(request)), deadline)
+        monotonic clock, after which it raises TimeoutError. repeat is False if a retry would fail after the first call was done, or
+        would do more: then there is none."""
+        response = yield from self._call(method, (yield from self.sealed(request)), deadline, repeat)
         if self.encryption is not None and self.encryption.holds(response):
             yield from self.know_namespace()
             self.encryption.open(request, response)
@@ -200,12 +201,14 @@ class Caller:
             me = yield from self._call(WHO_AM_I, access_pb2.WhoAmIRequest(), None)
             self.encryption.namespace = me.namespace
 
-    def _call(self, method: Method[Resp], request: Message, deadline: float | None) -> Op[Resp]:
+    def _call(self, method: Method[Resp], request: Message, deadline: float | None, repeat: bool = True) -> Op[Resp]:
         start = time.monotonic()
         for attempt in itertools.count():
             try:
                 response: Resp = yield Send(method, request, _left(deadline))
             except errors.UnavailableError as err:
+                if not repeat:
+                    raise
                 now = time.monotonic()
                 if deadline is not None and now >= deadline:
                     raise TimeoutError(f"no answer in time: {err}") from err
@@ -218,7 +221,7 @@ class Caller:
         raise AssertionError("unreachable")
 
     def once(self, method: Method[Resp], request: Message, deadline: float | None = None) -> Op[Resp]:
-        """Makes a call that must not be retried: a retry would not get the response of the first call, or would do more than was asked."""
+        """Makes a call that must not be retried: a retry would not get the response of the first call."""
         response: Resp = yield Send(method, request, _left(deadline))
         return response
 
