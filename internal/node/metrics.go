@@ -102,12 +102,14 @@ func (c *collector) leaderMetrics(ctx context.Context, rep *replica, m *metrics.
 	if err != nil {
 		return err
 	}
-	apart, err := c.broker.Apart(ctx, m.ID)
-	if err != nil {
-		return err
-	}
-	for _, n := range apart {
-		m.Apart += n
+	if m.ID != systemShard { // the broker does not have it, and it sets no rows apart
+		apart, err := c.broker.Apart(ctx, m.ID)
+		if err != nil {
+			return err
+		}
+		for _, n := range apart {
+			m.Apart += n
+		}
 	}
 	members := slices.Collect(maps.Keys(st.Progress))
 	found := rep.differing.Of(members)

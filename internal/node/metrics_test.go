@@ -76,6 +76,15 @@ func TestMetricsAndStatsOfThreeNodes(t *testing.T) {
 			if lags := regexp.MustCompile(`(?m)^pawl_raft_lag_entries\{node="n\d",shard="1"\} 0$`).FindAllString(page, -1); len(lags) != 2 == (name == other) {
 				t.Errorf("%s tells the lags %q", name, lags)
 			}
+			system := regexp.MustCompile(`(?m)^pawl_(shard_answers\{shard="0"\} 1|` +
+				`raft_lag_entries\{node="n\d",shard="0"\} \d+|raft_replica_differs\{node="n\d",shard="0"\} 0)$`)
+			want := 0
+			if name == w.leaderOf(0) {
+				want = 1 + 2 + 3
+			}
+			if lines := system.FindAllString(page, -1); len(lines) != want {
+				t.Errorf("%s says %q of the system shard, want %d lines", name, lines, want)
+			}
 			if strings.Contains(page, `queue="mail",state=`) {
 				depths++
 			}
@@ -132,6 +141,11 @@ func TestMetricsBesideAHangingShard(t *testing.T) {
 			return all
 		}
 		before := series()
+		for id := range bulkheadShards + 1 {
+			if !before[fmt.Sprintf("pawl_shard_answers{shard=\"%d\"} 1", id)] || !before[fmt.Sprintf("pawl_rows_set_apart{shard=\"%d\"}", id)] {
+				t.Errorf("shard %d does not answer, while none hangs", id)
+			}
+		}
 		shardOf := map[string]uint32{} // by queue
 		for id := range uint32(bulkheadShards) {
 			for _, queue := range slices.Concat(slices.Collect(maps.Values(s.fixtures[id+1]))...) {
