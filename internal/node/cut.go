@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/task"
@@ -63,7 +64,7 @@ func (a *clusterAdmin) openOnce(ctx context.Context, shards []uint32) (_ []*imag
 	if err := c.begin(soon); err != nil {
 		return nil, err
 	}
-	if err := firstError(forward.EachShard(data, open)); err != nil {
+	if err := parallel.FirstError(forward.EachShard(data, open)); err != nil {
 		return nil, err
 	}
 	if err := open(len(data), systemShard); err != nil {
@@ -141,14 +142,14 @@ func (c *cut) ready(ctx context.Context) error {
 		_, err := broker.Spaces.Call(ctx, c.a.router, broker.OnSpaces{Shard: id})
 		return ofShard(id, err)
 	})
-	return firstError(append(errs, c.a.noNewShard(ctx, len(c.data)+1)))
+	return parallel.FirstError(append(errs, c.a.noNewShard(ctx, len(c.data)+1)))
 }
 
 // begin holds the shards. One that begins to hang meanwhile holds the others up for as long as it may take.
 func (c *cut) begin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cutBegin)
 	defer cancel()
-	return firstError(forward.EachShard(c.data, func(i int, id uint32) error {
+	return parallel.FirstError(forward.EachShard(c.data, func(i int, id uint32) error {
 		begun, err := broker.BeginCut.Call(ctx, c.a.router, c.on(i, id))
 		c.terms[i] = begun.Term
 		return ofShard(id, err)
@@ -156,7 +157,7 @@ func (c *cut) begin(ctx context.Context) error {
 }
 
 func (c *cut) check(ctx context.Context) error {
-	return firstError(forward.EachShard(c.data, func(i int, id uint32) error {
+	return parallel.FirstError(forward.EachShard(c.data, func(i int, id uint32) error {
 		_, err := broker.CheckCut.Call(ctx, c.a.router, c.on(i, id))
 		return ofShard(id, err)
 	}))
@@ -178,13 +179,4 @@ func ofShard(id uint32, err error) error {
 		return err
 	}
 	return fmt.Errorf("shard %d: %w", id, err)
-}
-
-func firstError(errs []error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -153,7 +153,7 @@ func tellEach[T any](nodes []T, tell func(T) error) error {
 		calls.Go(func() { errs[i] = tell(node) })
 	}
 	calls.Wait()
-	return firstError(errs)
+	return parallel.FirstError(errs)
 }
 
 // tellOthers tells the other nodes how far the replicas here have come, until ctx ends.
