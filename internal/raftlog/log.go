@@ -276,6 +276,8 @@ func (l *Log) setAside() error {
 		to := fmt.Sprintf("%s.damaged-%d", l.path(), n)
 		if _, err := l.cfg.FS.Stat(to); err == nil {
 			continue
+		} else if !errors.Is(err, fs.ErrNotExist) { // it may be an older copy, which is not ours to replace or remove
+			return err
 		}
 		if _, err := vfs.Clone(l.cfg.FS, l.cfg.FS, l.path(), to, vfs.CloneSync); err != nil {
 			return errors.Join(err, l.cfg.FS.RemoveAll(to)) // a start with a full disk must not leave it fuller

@@ -232,6 +232,30 @@ func TestDamagedLogIsSetAside(t *testing.T) {
 	}
 }
 
+// TestOlderCopyThatCannotBeSeen: a copy that can't be looked at may be there, so it is neither replaced nor removed.
+func TestOlderCopyThatCannotBeSeen(t *testing.T) {
+	d := spoiled(t)
+	if err := d.mem.MkdirAll("/data/raft/log.damaged-1", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d.write("/data/raft/log.damaged-1/older", []byte("evidence"))
+	before := d.in("/data/raft/log.damaged-1")
+	cfg := d.config()
+	cfg.AcceptDataLoss = true
+	cfg.FS = errorfs.Wrap(d.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if (op.Kind == errorfs.OpStat || op.Kind == errorfs.OpCreate) && strings.Contains(op.Path, "damaged-1") {
+			return errDisk
+		}
+		return nil
+	}))
+	if _, err := Open(cfg); !errors.Is(err, errDisk) {
+		t.Errorf("Open returned %v", err)
+	}
+	if now := d.in("/data/raft/log.damaged-1"); !maps.Equal(now, before) {
+		t.Errorf("the older copy has the files %q, want %q", now, before)
+	}
+}
+
 // TestLogsAreLocked: two processes never have the same logs, not even while one of them only reads.
 func TestLogsAreLocked(t *testing.T) {
 	d := newDisk(t)
