@@ -463,9 +463,12 @@ func (w *world) compare() {
 		return
 	}
 	all := ""
-	for _, n := range w.nodes {
-		is, err := n.alive().shard.Status(context.Background())
-		all += fmt.Sprintf("\nnode %d: %+v, %v", n.num, is, err)
+	for _, later := range []time.Duration{0, 5 * time.Minute} { // to see who is slow, and who stands still
+		w.wait(later)
+		for _, n := range w.nodes {
+			is, err := n.alive().shard.Status(context.Background())
+			all += fmt.Sprintf("\nafter another %v, node %d: %+v, %v", later, n.num, is, err)
+		}
 	}
 	w.errorf("the replicas did not come to the same index in 30 s:%s", all)
 }
