@@ -16,6 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker/delivery"
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/outbox"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -407,6 +408,46 @@ func TestMessagesOfAQueueKeepTheirOrder(t *testing.T) {
 		for _, queue := range []string{"far", "third"} {
 			if !slices.IsSortedFunc(sent[queue], func(a, b task.ID) int { return bytes.Compare(a[:], b[:]) }) || len(sent[queue]) != 4*outboxChunk {
 				t.Errorf("%d messages for %q were sent, or not in order, want all %d once", len(sent[queue]), queue, 4*outboxChunk)
+			}
+		}
+	})
+}
+
+// A damaged message in a batch does not shift the attempts of the others: the one that its shard refuses for now is the one that is known as refused.
+func TestDamagedMessageInABatch(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r, err := w.replica(one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.b.cfg.SendOutbox = func(_ context.Context, _ string, messages []*OutboxMessage) []Enqueued {
+			out := make([]Enqueued, len(messages))
+			out[0].Err = task.Unavailable(time.Second, "the queue is full")
+			return out
+		}
+		ids := []task.ID{task.NewID(one, 1, 1), task.NewID(one, 1, 2), task.NewID(one, 1, 3)}
+		_, _, err = change(context.Background(), r, func(round *engine.Round) (struct{}, error) {
+			for _, id := range ids {
+				m := OutboxMessage{Request: id, Spec: task.Spec{Queue: "far", Type: "job", RequestID: id}}
+				m.Put(round.Tx(), ns) // which does not wake the shard's own sender
+			}
+			key := schema.IDKey(ns, schema.TableOutbox, ids[0])
+			row, _ := round.Tx().Get(key)
+			round.Tx().Set(key, append(slices.Clone(row), 0xff))
+			return struct{}{}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &outboxSender{r: r, wake: make(chan struct{}, 1)}
+		pass := outboxPass{s: s}
+		if err := pass.run(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(time.Second)
+		for i, want := range []int64{0, 1, 0} {
+			if got := s.lanes.Of(ids[i]); got.Tries != want {
+				t.Errorf("message %d has %+v, want %d tries", i, got, want)
 			}
 		}
 	})
