@@ -32,4 +32,6 @@ else
 	echo "mypy is missing: the types of the Python SDK are not checked"
 fi
 "$python" -c 'import cryptography' 2>/dev/null || echo "cryptography is missing: the tests of the Python SDK's keyring are skipped"
-"$python" -m pytest "$@"
+# Tests that hang are ended, and pytest tells where each thread is.
+limit=$(command -v timeout >/dev/null && echo "timeout --foreground --signal=ABRT 15m" || true)
+$limit "$python" -m pytest "$@"

@@ -33,4 +33,4 @@ if [ -z "${PAWL_BINARY:-}" ]; then
 	export PAWL_BINARY
 fi
 if [ $# -eq 0 ]; then set -- build/tests/*.test.js; fi
-node --test --test-reporter=dot "$@"
+node --test --test-timeout=600000 --test-reporter=dot "$@" # a file that takes ten minutes hangs
