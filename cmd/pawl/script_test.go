@@ -91,6 +91,9 @@ func serverOf(ts *testscript.TestScript) *serverProcess {
 }
 
 func (s *serverProcess) start(ts *testscript.TestScript, args []string) {
+	if s.cmd != nil {
+		ts.Fatalf("a server is running: drain or crash it first")
+	}
 	exe, err := exec.LookPath("pawl")
 	ts.Check(err)
 	s.cmd = exec.Command(exe, append([]string{"serve", "--data", ts.Getenv("DATA"), "--listen", "127.0.0.1:0"}, args...)...)

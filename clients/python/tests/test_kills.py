@@ -83,12 +83,12 @@ def test_kills_of_workers_and_broker_lose_no_task(own: testing.Broker, start: St
 
 def test_a_kill_behind_a_step_does_not_repeat_it(own: testing.Broker, start: Start, notes: Path) -> None:
     with pawl.App(own.address) as app:
-        first = start("--lease", "1")
+        first = start("--lease", "5")
         ref = app.call("steps").enqueue()
         assert first.wait(30) == -signal.SIGKILL
         own.kill()  # what was recorded is on its disk
         own.start()
-        start("--lease", "1")
+        start("--lease", "5")
         assert ref.result(60) == ["one", "two"]
         assert lines(notes) == ["one", "killed", "two"]
 

@@ -82,12 +82,12 @@ test("kills of workers and broker lose no task", async () => {
 });
 
 test("a kill behind a step does not repeat it", async () => {
-  const first = start("--lease", "1s");
+  const first = start("--lease", "5s");
   const ref = await client.enqueue(steps, null);
   assert.equal(await exitOf(first), "SIGKILL");
   await broker.kill(); // what was recorded is on its disk
   await broker.start();
-  start("--lease", "1s");
+  start("--lease", "5s");
   assert.deepEqual(await ref.result({ timeout: "60s" }), ["one", "two"]);
   assert.deepEqual(lines(), ["one", "killed", "two"]);
 });
