@@ -32,6 +32,6 @@ else
 	echo "mypy is missing: the types of the Python SDK are not checked"
 fi
 "$python" -c 'import cryptography' 2>/dev/null || echo "cryptography is missing: the tests of the Python SDK's keyring are skipped"
-# Tests that hang are ended, and pytest tells where each thread is.
+# Tests that hang are ended after 15 minutes. pytest then prints the stack of each thread.
 limit=$(command -v timeout >/dev/null && echo "timeout --foreground --signal=ABRT 15m" || true)
 $limit "$python" -m pytest "$@"
