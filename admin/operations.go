@@ -61,7 +61,7 @@ type Operation struct {
 	ID string
 	OperationSpec
 	State         OperationState
-	Stopping      OperationState // the state it enters when the current step is over; "": it continues
+	Stopping      OperationState // the state it enters when the steps under way are over; "": it continues
 	Author        *Actor
 	CreatedAt     time.Time // only tasks that existed then are affected
 	PausedAt      time.Time
@@ -219,7 +219,7 @@ func (a Operations) ListPage(ctx context.Context, page pawltype.PageRequest) (pa
 	return convert.Page(resp, operationInfoOf), nil
 }
 
-// Pause pauses an operation when its current step is over; until then, the returned operation has Stopping set.
+// Pause pauses an operation when its steps under way are over; until then, the returned operation has Stopping set.
 func (a Operations) Pause(ctx context.Context, id, reason string) (*Operation, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).PauseOperation, &pawlv1.PauseOperationRequest{OperationId: id, Reason: reason})
 	return operationAnswer("pause operation", id, resp.GetOperation(), err)
@@ -231,7 +231,7 @@ func (a Operations) Resume(ctx context.Context, id, reason string) (*Operation, 
 	return operationAnswer("resume operation", id, resp.GetOperation(), err)
 }
 
-// Abort ends an operation when its current step is over. What it has done is not undone.
+// Abort ends an operation when its steps under way are over. What it has done is not undone.
 func (a Operations) Abort(ctx context.Context, id, reason string) (*Operation, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).AbortOperation, &pawlv1.AbortOperationRequest{OperationId: id, Reason: reason})
 	return operationAnswer("abort operation", id, resp.GetOperation(), err)

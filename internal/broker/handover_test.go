@@ -86,7 +86,8 @@ func inGroup(t *testing.T, test func(g *group)) {
 				},
 				RunStep: func(context.Context, uint32, string, StepCall) (StepAnswer, error) {
 					return StepAnswer{}, task.Unavailable(time.Second, "no way there")
-				}})
+				},
+				HasShard: func(context.Context, uint32) (bool, error) { return false, nil }})
 			must(m.Add(one, func(h shard.Hooks) (*shard.Shard, error) {
 				m.shard, err = shard.Start(shard.Config{ID: one, Replica: id, Voters: []uint64{1, 2, 3}, Log: logs, State: state, Hooks: h, Time: src, Transport: wire{g}, Fatal: fatal})
 				return m.shard, err

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -75,8 +76,8 @@ type OperationOrder struct {
 	By task.Author // recorded with the operation
 }
 
-// PauseOperation pauses an operation once its current step has been answered. ResumeOperation continues it from there, and
-// AbortOperation ends it once its current step has been answered.
+// PauseOperation pauses an operation once its steps under way have been answered. ResumeOperation continues it from there, and
+// AbortOperation ends it once these have been answered.
 var (
 	PauseOperation  = operationVerb("pause-operation", operation.Pause)
 	ResumeOperation = operationVerb("resume-operation", operation.Resume)
@@ -161,6 +162,9 @@ const (
 	// yet.
 	stepRetry     = 100 * time.Millisecond
 	stepLongRetry = 5 * time.Second
+	// stepPatience and stepLongPatience bound the time for an answer to a step, before another shard is asked. It doubles for a shard that is late.
+	stepPatience     = time.Second
+	stepLongPatience = time.Minute
 )
 
 // operationRunner runs the operations that live in a shard, while this node leads it.
@@ -256,26 +260,18 @@ func (s *operationRunner) running(ctx context.Context) ([]operation.Ref, error) 
 	if !s.r.shard.Leads() {
 		return nil, nil
 	}
-	running, _, err := read(ctx, s.r, func(from store.Reader) ([]operation.Ref, error) {
-		return operation.ListRunning(from), nil
-	})
+	running, _, err := read(ctx, s.r, func(from store.Reader) ([]operation.Ref, error) { return operation.ListRunning(from), nil })
 	return running, err
 }
 
 // runOperation runs an operation step by step, until it is paused or ends, or this node no longer leads its home shard.
 func (s *operationRunner) runOperation(ctx context.Context, ns string, id task.ID, run *operationRun) {
 	pace := pace{at: time.Now()}
-	retry := stepRetry
+	retry, patience := stepRetry, map[uint32]time.Duration{}
 	for {
 		s.beginRead(run)
-		o, _, err := read(ctx, s.r, func(from store.Reader) (*Operation, error) {
-			o, err := operation.Show(from, ns, id)
-			if err == nil && !task.ScopeOf(ctx).Covers(o.Scope()) {
-				return nil, task.NotFound("operation", id.String())
-			}
-			return o, err
-		})
-		if err != nil && s.canRetry(ctx, err) {
+		o, _, err := read(ctx, s.r, func(from store.Reader) (*Operation, error) { return operation.Show(from, ns, id) })
+		if err != nil && s.r.shard.Leads() && ctx.Err() == nil && !errors.Is(err, task.ErrNotFound) {
 			sleep(ctx, stepRetry)
 			continue
 		}
@@ -292,11 +288,12 @@ func (s *operationRunner) runOperation(ctx context.Context, ns string, id task.I
 			continue
 		}
 		began := time.Now()
-		a, err := s.advance(ctx, ns, o, want)
+		a, err := s.advance(ctx, ns, o, want, patience)
 		switch {
 		case err != nil: // the next iteration finds out whether this node still leads
 			s.setWaitsFor(run, err.Error())
-			sleep(ctx, retry) // run.wake must not cut this short: every dropped round wakes the run, and would immediately cause the next one
+			pace.took(int64(want)) // it may have been done
+			sleep(ctx, retry)      // run.wake must not cut this short: every dropped round wakes the run, and would immediately cause the next one
 			retry = min(2*retry, stepLongRetry)
 		case a.Matched == 0 && a.Away > 0:
 			s.setWaitsFor(run, "tasks are on their way to the other queue")
@@ -311,14 +308,6 @@ func (s *operationRunner) runOperation(ctx context.Context, ns string, id task.I
 	}
 }
 
-// canRetry reports whether a failed read may be retried here: not on a node that is stopping or does not lead.
-func (s *operationRunner) canRetry(ctx context.Context, err error) bool {
-	if !s.r.shard.Leads() || ctx.Err() != nil {
-		return false
-	}
-	return !errors.Is(err, task.ErrNotFound)
-}
-
 // pause waits for d, or until the operation is changed.
 func (run *operationRun) pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
@@ -330,28 +319,39 @@ func (run *operationRun) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// advance runs a step in its shard and records the outcome. It also records an error that would recur on every retry: the operation
-// has then failed.
-func (s *operationRunner) advance(ctx context.Context, ns string, o *Operation, want int) (StepAnswer, error) {
-	a, err := s.r.b.cfg.RunStep(ctx, o.Shard, ns, StepCall{Operation: o.ID, Step: o.Step, Action: o.Spec.Action, Filter: o.In(o.Shard), ToQueue: o.Spec.ToQueue,
+// advance runs a step in its shard and records the outcome: also an error that would recur on every retry, with which the operation fails, and a
+// lack of an answer, with which it goes on to the next shard.
+func (s *operationRunner) advance(ctx context.Context, ns string, o *Operation, want int, patience map[uint32]time.Duration) (StepAnswer, error) {
+	asked, cancel, wait := ctx, func() {}, max(patience[o.Shard], stepPatience)
+	if o.CanPostpone() {
+		asked, cancel = context.WithTimeout(ctx, wait)
+	}
+	a, err := s.r.b.cfg.RunStep(asked, o.Shard, ns, StepCall{Operation: o.ID, Step: o.Step, Action: o.Spec.Action, Filter: o.In(o.Shard), ToQueue: o.Spec.ToQueue,
 		Priority: o.Spec.Priority, Cursor: o.Cursor, Swept: o.Swept, Count: want})
-	next := operation.Advance{Step: o.Step, Answer: a}
+	if err != nil && asked.Err() != nil { // perhaps it is only slow
+		patience[o.Shard] = min(2*wait, stepLongPatience)
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = task.Unavailable(time.Second, "shard %d did not answer in time", o.Shard)
+		}
+	}
+	cancel()
+	next := operation.Advance{Shard: o.Shard, Step: o.Step, Answer: a, Unanswered: err != nil}
 	if refused, ok := task.AsError(err); ok && refused.Code == task.CodeInvalidArgument {
-		next.Failed, next.Answer = refused.Message, StepAnswer{Next: o.Cursor, Swept: o.Swept}
-	} else if err == nil && a.Swept && a.Away == 0 {
-		next.Next, err = s.nextShard(ctx, o.Shard)
-	}
-	if err != nil && next.Failed == "" {
+		next.Unanswered, next.Failed, next.Answer, err = false, refused.Message, StepAnswer{Next: o.Cursor, Swept: o.Swept}, nil
+	} else if err != nil && !o.CanPostpone() {
 		return a, err
+	} else if err != nil || a.Swept && a.Away == 0 {
+		var lost error
+		if next.Next, lost = s.nextShard(ctx, o.Last); lost != nil {
+			return a, cmp.Or(err, lost)
+		}
 	}
-	then, _, err := change(ctx, s.r, func(round *engine.Round) (*Operation, error) {
-		return operation.Advanced(round, ns, o.ID, next)
-	})
-	if err == nil && then.State != OperationRunning {
+	then, _, lost := change(ctx, s.r, func(round *engine.Round) (*Operation, error) { return operation.Advanced(round, ns, o.ID, next) })
+	if lost == nil && then.State != OperationRunning {
 		s.r.log.Info("operation "+then.State.String(), "operation_id", o.ID.String(), "action", string(o.Spec.Action), "matched", then.Matched,
 			"done", then.Done, "skipped", then.SkippedCount(), "failed", then.Failed, "why", then.Why)
 	}
-	return a, err
+	return a, cmp.Or(err, lost)
 }
 
 // nextShard returns the data shard after the given one, or 0 if there is none. Shards are numbered consecutively and are never removed.

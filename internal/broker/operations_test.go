@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -172,6 +173,111 @@ func TestOperationRetriesSteps(t *testing.T) {
 		failed := w.waitUntilStopped(w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a")}))
 		if failed.State != OperationFailed || !strings.Contains(failed.Why, "later release") {
 			t.Errorf("after a permanent refusal the operation is %s: %q", failed.State, failed.Why)
+		}
+	})
+}
+
+// hang makes a shard hang for the steps of operations, before it does them or after. The returned function ends that.
+func (w *world) hang(shard uint32, after bool) (heal func()) {
+	var hangs atomic.Bool
+	hangs.Store(true)
+	run := w.cfg.RunStep
+	w.cfg.RunStep = func(ctx context.Context, id uint32, ns string, c StepCall) (StepAnswer, error) {
+		if id != shard || !hangs.Load() {
+			return run(ctx, id, ns, c)
+		}
+		if after {
+			_, err := run(ctx, id, ns, c)
+			w.must(err)
+		}
+		<-ctx.Done()
+		return StepAnswer{}, ctx.Err()
+	}
+	return func() { hangs.Store(false) }
+}
+
+// While a shard hangs, an operation goes on in the next one, unless it has a maximum; if it is to be paused, it waits for what that shard has done.
+func TestOperationPassesAShardThatHangs(t *testing.T) {
+	for _, c := range []struct {
+		after bool
+		max   int64
+		far   int64 // tasks that are done meanwhile
+		early int64 // tasks that are done when it no longer runs: paused, or done if nothing is left
+	}{{false, 0, 7, 7}, {true, 0, 7, 10}, {false, 100, 0, 0}} {
+		inWorld(t, func(w *world) {
+			stop := w.addShard(two)
+			defer stop()
+			w.pass(5 * time.Second)
+			w.enqueue(specsOf(3, "a")...)
+			far := specsOf(7, "a")
+			for i := range far {
+				far[i].Type = "job"
+				far[i].Fill()
+			}
+			_, _, err := w.Enqueue(context.Background(), two, ns, far)
+			w.must(err)
+			heal := w.hang(one, c.after)
+			id := w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a"), Max: c.max})
+			w.pass(stepPatience + 2*stepRetry)
+			if now := w.showOperation(id); now.State != OperationRunning || now.Done != c.far || now.Shard != one {
+				t.Errorf("%+v: the operation is %s in shard %d after %d tasks", c, now.State, now.Shard, now.Done)
+			}
+			_, err = PauseOperation.Call(context.Background(), w, OperationOrder{OnOperation: OnOperation{ns, id}})
+			w.must(err)
+			w.pass(time.Hour)
+			if now := w.showOperation(id); now.State != OperationRunning || now.Stopping != OperationPaused || c.max == 0 && now.WaitsFor != "shard 1 did not answer in time" {
+				t.Errorf("%+v: the operation is %s, to be %s, and waits for %q", c, now.State, now.Stopping, now.WaitsFor)
+			}
+			heal()
+			if c.max > 0 { // nothing asks the step again before the call ends
+				return
+			}
+			began := time.Now()
+			if now := w.waitUntilStopped(id); (now.State == OperationPaused) == c.after || now.Done != c.early || time.Since(began) > stepLongPatience+stepLongRetry {
+				t.Errorf("%+v: the operation is %s after %v and %d tasks", c, now.State, time.Since(began), now.Done)
+			}
+			if !c.after {
+				_, err = ResumeOperation.Call(context.Background(), w, OperationOrder{OnOperation: OnOperation{ns, id}})
+				w.must(err)
+			}
+			if now := w.waitUntilStopped(id); now.State.String() != "done" || now.Done != 10 || now.Matched != 10 {
+				t.Errorf("%+v: the operation is %s with %+v", c, now.State, now.Tally)
+			}
+		})
+	}
+}
+
+// A shard whose steps take longer than an operation's patience is given more time, and what an unanswered step may have done counts against the rate.
+func TestOperationInASlowShard(t *testing.T) {
+	inWorld(t, func(w *world) {
+		stop := w.addShard(two)
+		defer stop()
+		w.pass(5 * time.Second)
+		w.enqueue(specsOf(3, "a")...)
+		run := w.cfg.RunStep
+		var at []time.Time // when tasks were taken
+		w.cfg.RunStep = func(ctx context.Context, id uint32, ns string, c StepCall) (StepAnswer, error) {
+			a, err := run(ctx, id, ns, c)
+			if a.Matched > 0 && (len(at) == 0 || id == two) {
+				at = append(at, time.Now())
+			}
+			if sleep(ctx, 5*stepPatience/2); id == one && ctx.Err() != nil {
+				return StepAnswer{}, ctx.Err()
+			}
+			return a, err
+		}
+		far := specsOf(1, "a")
+		far[0].Type = "job"
+		far[0].Fill()
+		_, _, err := w.Enqueue(context.Background(), two, ns, far)
+		w.must(err)
+		began := time.Now()
+		done := w.waitUntilStopped(w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a"), Rate: 0.1}))
+		if done.Done != 4 || time.Since(began) > 2*time.Minute {
+			t.Errorf("the operation is %s after %v with %+v", done.State, time.Since(began), done.Tally)
+		}
+		if len(at) != 2 || at[1].Sub(at[0]) < 9*time.Second {
+			t.Errorf("tasks were taken at %v", at)
 		}
 	})
 }

@@ -48,7 +48,7 @@ func advance(w *engine.World, o *operation.Operation, chunk int64) *operation.Op
 		w.T.Fatal(err)
 	}
 	o, err = engine.Run(w, func(r *engine.Round) (*operation.Operation, error) {
-		return operation.Advanced(r, "default", o.ID, operation.Advance{Step: c.Step, Answer: a})
+		return operation.Advanced(r, "default", o.ID, operation.Advance{Shard: o.Shard, Step: c.Step, Answer: a})
 	})
 	if err != nil {
 		w.T.Fatal(err)
@@ -193,7 +193,7 @@ func TestAdvancedOnlyWhileItRuns(t *testing.T) {
 	}
 	paused = advance(w, paused, 1)
 	late, err := engine.Run(w, func(r *engine.Round) (*operation.Operation, error) {
-		return operation.Advanced(r, "default", paused.ID, operation.Advance{Step: paused.Step, Answer: operation.StepAnswer{Tally: operation.Tally{Matched: 1, Done: 1}}})
+		return operation.Advanced(r, "default", paused.ID, operation.Advance{Shard: paused.Shard, Step: paused.Step, Answer: operation.StepAnswer{Tally: operation.Tally{Matched: 1, Done: 1}}})
 	})
 	if err != nil || late.State != operation.Paused || late.Matched != paused.Matched {
 		t.Errorf("a late answer to a paused operation: %s with %d matched, %v", late.State, late.Matched, err)

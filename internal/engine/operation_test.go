@@ -99,7 +99,7 @@ func (s *story) stepOperation(d *datadriven.TestData, id task.ID) string {
 		return out
 	}
 	return out + "\n" + s.operationAnswer(engine.Run(s.World, func(r *engine.Round) (*operation.Operation, error) {
-		return operation.Advanced(r, "default", id, operation.Advance{Step: c.Step, Answer: a, Failed: arg(d, "failed")})
+		return operation.Advanced(r, "default", id, operation.Advance{Shard: o.Shard, Step: c.Step, Answer: a, Failed: arg(d, "failed")})
 	}))
 }
 
@@ -288,7 +288,7 @@ func TestOperationsCountOnce(t *testing.T) {
 			}
 			for range 1 + x>>40%2 {
 				if o, err = engine.Run(w, func(r *engine.Round) (*operation.Operation, error) {
-					return operation.Advanced(r, "default", o.ID, operation.Advance{Step: c.Step, Answer: a})
+					return operation.Advanced(r, "default", o.ID, operation.Advance{Shard: o.Shard, Step: c.Step, Answer: a})
 				}); err != nil {
 					t.Fatal(err)
 				}
@@ -325,6 +325,19 @@ func deliverMoved(w *engine.World, t *testing.T, x uint64) {
 
 // judgeOperation compares the counts of an operation with the tasks: those that existed at its start, and those that it created.
 func judgeOperation(w *engine.World, t *testing.T, seed uint64, o *operation.Operation, ids []task.ID) {
+	done := changedBy(w, t, seed, o, ids)
+	page, err := query.List(w.Store, "default", query.Filter{Queue: "other"}, nil, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.State != operation.Done || done != o.Done || o.Matched != o.Done+o.SkippedCount() ||
+		o.Spec.Action == task.Move && int64(len(page.Tasks)) != done || o.Spec.Action == task.Cancel && o.Done != int64(len(ids)) {
+		t.Errorf("seed %d: %s changed %d tasks, %d arrived in the other queue, the counts are %+v", seed, o.Spec.Action, done, len(page.Tasks), o.Tally)
+	}
+}
+
+// changedBy returns how many tasks of a shard an operation has changed, of those that existed at its start.
+func changedBy(w *engine.World, t *testing.T, seed uint64, o *operation.Operation, ids []task.ID) int64 {
 	for len(w.Messages(1)) > 0 {
 		t.Fatalf("seed %d: operation %s is %s, but messages are undelivered", seed, o.ID, o.State)
 	}
@@ -355,12 +368,5 @@ func judgeOperation(w *engine.World, t *testing.T, seed uint64, o *operation.Ope
 			}
 		}
 	}
-	page, err := query.List(w.Store, "default", query.Filter{Queue: "other"}, nil, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if o.State != operation.Done || done != o.Done || o.Matched != o.Done+o.SkippedCount() ||
-		o.Spec.Action == task.Move && int64(len(page.Tasks)) != done || o.Spec.Action == task.Cancel && o.Done != int64(len(ids)) {
-		t.Errorf("seed %d: %s changed %d tasks, %d arrived in the other queue, the counts are %+v", seed, o.Spec.Action, done, len(page.Tasks), o.Tally)
-	}
+	return done
 }

@@ -29,6 +29,7 @@ type loopTest struct {
 	stopWorker          func()
 	claims              map[string][]string // by queue, made before the fault
 	groups              map[string]string   // ids, by name
+	operation           string              // its id
 	key                 string              // of tasks of the queue "limited" in the shard here
 }
 
@@ -36,7 +37,7 @@ type loopTest struct {
 // must become true within limit, by default a second.
 type loopRow struct {
 	name   string
-	needs  string // s: the work can't go on without the system shard
+	needs  string // s: the work can't go on without the system shard; 1: without the first data shard
 	limit  time.Duration
 	before func(w *loopTest)
 	begin  func(w *loopTest) func() bool
@@ -247,6 +248,26 @@ var loopRows = []loopRow{
 		w.put(w.here["awaited"][0], "")
 		return done
 	}},
+	{name: "operations", needs: "1", limit: 2 * time.Second, before: func(w *loopTest) {
+		for _, at := range []fixture{w.here, w.there, w.faulty} {
+			for range 3 {
+				w.must("ProducerService/Enqueue", `{"task":{"type":"operated","delay":"3600s","queue":"`+at["operated"][0]+`"}}`)
+			}
+		}
+		started := w.must("OperationService/StartOperation", `{"spec":{"action":"ACTION_CANCEL","canary":"1","filter":{"type":"operated","states":["STATE_SCHEDULED"]}}}`)
+		w.operation = w.field(started, "operation", "operationId")
+		time.Sleep(time.Second)
+	}, begin: func(w *loopTest) func() bool {
+		w.must("OperationService/ResumeOperation", `{"operationId":"`+w.operation+`"}`)
+		return func() bool {
+			for _, at := range []fixture{w.here, w.there} {
+				if strings.Count(w.text("ProducerService/ListTasks", `{"filter":{"queue":"`+at["operated"][0]+`"}}`), "STATE_CANCELLED") != 3 {
+					return false
+				}
+			}
+			return true
+		}
+	}},
 	{name: "probes", begin: func(w *loopTest) func() bool {
 		dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return w.pipe.DialContext(ctx) }
 		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
@@ -325,7 +346,7 @@ func TestBulkheadsOfLoops(t *testing.T) {
 		}
 		heal := fail()
 		for _, r := range loopRows {
-			if faulty == 0 && r.needs == "s" {
+			if faulty == 0 && r.needs == "s" || faulty == 1 && r.needs == "1" {
 				continue
 			}
 			done, began, limit := r.begin(w), time.Now(), cmp.Or(r.limit, time.Second)
@@ -350,8 +371,8 @@ func shardNumber(text string) (n uint32) {
 // loops are the background loops of a node: for each, the row of loopRows that tests it, or, after a dash, what does.
 var loops = map[string]string{
 	"broker.(*archiver).run":                         "- it is of one shard",
-	"broker.(*operationRunner).run":                  "- an operation visits one shard after another",
-	"broker.(*operationRunner).runOperation":         "- an operation visits one shard after another",
+	"broker.(*operationRunner).run":                  "operations",
+	"broker.(*operationRunner).runOperation":         "operations",
 	"broker.(*outboxSender).run":                     "outbox: follow-ups",
 	"broker.(*replica).checkClaims":                  "- it is of one shard",
 	"broker.(*ticker).run":                           "deadlines",

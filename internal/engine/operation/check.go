@@ -7,8 +7,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// check checks that the counts of each operation add up, that each ended operation and each step has a deadline, and that the tasks a step has sent
-// away are in the outbox.
+// check checks that the counts of each operation add up, that it has one visit of a shard at most, that each ended operation and each step has a
+// deadline, and that the tasks a step has sent away are in the outbox.
 func check(c engine.Checker) {
 	unfinished := 0
 	c.Scan(schema.TableOperation, func(k, v []byte) {
@@ -23,6 +23,14 @@ func check(c engine.Checker) {
 		}
 		if o.State.Ended() != (o.EndedAt != 0) || (o.State == Paused) != (o.PausedAt != 0) || o.State != Running && o.Stopping != 0 {
 			c.Find("operation %s is %s: ended %d, paused %d, stopping %d", o.ID, o.State, o.EndedAt, o.PausedAt, o.Stopping)
+		}
+		visited := map[uint32]bool{o.Shard: true}
+		for _, v := range o.Postponed {
+			if visited[v.Shard] || v.Shard > o.Last || v.Open && o.State != Running || !o.CanPostpone() {
+				c.Find("operation %s is %s in shard %d of %d: postponed %+v", o.ID, o.State, o.Shard, o.Last, o.Postponed)
+				break
+			}
+			visited[v.Shard] = true
 		}
 		if o.State.Ended() {
 			c.ExpectRow(schema.DeadlineKey(o.EndedAt.Add(operationKept), schema.OnOperation, c.Namespace(), o.ID[:]), nil)

@@ -34,6 +34,13 @@ func TestCheckOperations(t *testing.T) {
 		{"paused never", Operation{State: Paused}, "is paused"},
 		{"paused, about to stop", Operation{State: Paused, PausedAt: 5, Stopping: Aborted}, "is paused"},
 		{"done, about to stop", Operation{State: Done, EndedAt: 5, Stopping: Aborted}, "is done"},
+		{"in two shards, with one postponed", Operation{State: Running, Progress: Progress{Visit: Visit{Shard: 2}, Postponed: []Visit{{Shard: 1, Open: true}, {Shard: 3}}, Last: 3}}, ""},
+		{"paused with one postponed", Operation{State: Paused, PausedAt: 5, Progress: Progress{Visit: Visit{Shard: 2}, Postponed: []Visit{{Shard: 1}}, Last: 2}}, ""},
+		{"paused with an open step", Operation{State: Paused, PausedAt: 5, Progress: Progress{Visit: Visit{Shard: 2}, Postponed: []Visit{{Shard: 1, Open: true}}, Last: 2}}, "postponed"},
+		{"twice in the current shard", Operation{State: Running, Progress: Progress{Visit: Visit{Shard: 1}, Postponed: []Visit{{Shard: 1}}, Last: 2}}, "postponed"},
+		{"twice in a postponed shard", Operation{State: Running, Progress: Progress{Visit: Visit{Shard: 3}, Postponed: []Visit{{Shard: 1}, {Shard: 2}, {Shard: 1}}, Last: 3}}, "postponed"},
+		{"in a shard that is not begun", Operation{State: Running, Progress: Progress{Visit: Visit{Shard: 1}, Postponed: []Visit{{Shard: 3}}, Last: 2}}, "postponed"},
+		{"postponed with a maximum", Operation{State: Running, Spec: Spec{Max: 9}, Progress: Progress{Visit: Visit{Shard: 2}, Postponed: []Visit{{Shard: 1}}, Last: 2}}, "postponed"},
 		{"done never", Operation{State: Done}, "is done: ended 0"},
 	} {
 		w := checktest.New()

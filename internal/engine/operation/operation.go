@@ -25,7 +25,8 @@ var Policy = engine.Policy{
 
 // An operation acts on many tasks, in all shards, step by step. It lives in one shard, its home, whose leader asks one shard after another to do a
 // step (step.go) and records the outcome of each here. A step has a number, and the shard that does it stores the number with the answer: a repeated
-// request, even from another leader, gets the same answer, and nothing is done or counted twice.
+// request, even from another leader, gets the same answer, and nothing is done or counted twice. If a shard does not answer, the others go first: it
+// is postponed, and asked for the same step later.
 
 // Spec is what the operator has requested.
 type Spec struct {
@@ -102,7 +103,7 @@ type Operation struct {
 	Why       string
 	StoppedBy task.Author
 	ResumedBy task.Author // the last time
-	// Stopping is the state it changes to when the current step, if any, is answered; 0: it continues.
+	// Stopping is the state it changes to when the steps in progress, if any, are answered; 0: it continues.
 	Stopping State
 	Tally
 	Progress
@@ -110,11 +111,19 @@ type Operation struct {
 
 // Progress is the position of an operation.
 type Progress struct {
-	Step   uint64 // the next one, from 1
-	Shard  uint32 // the current shard
-	Cursor []byte // where the step begins in the shard
+	Visit             // the current one
+	Postponed []Visit // to be continued, in this order
+	Last      uint32  // the highest shard with a visit: those below that have none are done
+	Probed    bool    // the pause of the canary is behind it
+}
+
+// Visit is the position of an operation in a shard that it has not finished. A shard has one visit, whose steps are numbered from 1.
+type Visit struct {
+	Shard  uint32
+	Step   uint64 // the next one
+	Cursor []byte // where the step begins
 	Swept  bool   // the whole shard was searched; waiting for the tasks sent away from there
-	Probed bool   // the pause of the canary is behind it
+	Open   bool   // of a postponed visit: its step may have been done, or tasks sent away have not arrived
 }
 
 // Tally counts what an operation, or one of its steps, has done.
@@ -221,7 +230,7 @@ func Start(r *engine.Round, ns string, id task.ID, spec Spec) (*Operation, error
 	for ; len(ended) >= keptOperations; ended = ended[1:] { // the oldest
 		forgetOperation(r, ns, ended[0])
 	}
-	o := &Operation{ID: id, Spec: spec, State: Running, CreatedAt: r.Now(), Progress: Progress{Step: 1, Shard: id.Shard()}}
+	o := &Operation{ID: id, Spec: spec, State: Running, CreatedAt: r.Now(), Progress: Progress{Visit: Visit{Shard: id.Shard(), Step: 1}, Last: id.Shard()}}
 	setOperation(r, ns, o)
 	r.ToOperate = true
 	_, facts := audit.Changed(nil, spec.facts())
@@ -269,7 +278,7 @@ func noteOperation(r *engine.Round, ns string, o *Operation, by task.Author, act
 	auditlog.Record(r, audit.Entry{By: by, Action: action, Namespace: ns, Target: task.Target{Kind: task.OnOperation, Name: o.ID.String()}, Queue: o.Spec.Filter.Queue, After: after})
 }
 
-// Pause pauses an operation as soon as its current step, if any, is answered.
+// Pause pauses an operation as soon as its steps in progress, if any, are answered.
 func Pause(r *engine.Round, ns string, id task.ID, by task.Author) (*Operation, error) {
 	return control(r, ns, id, by, task.OperationPaused, func(o *Operation) {
 		if o.State == Running {
@@ -285,7 +294,7 @@ func Resume(r *engine.Round, ns string, id task.ID, by task.Author) (*Operation,
 	})
 }
 
-// Abort ends an operation as soon as its current step, if any, is answered. What is done stays done.
+// Abort ends an operation as soon as its steps in progress, if any, are answered. What is done stays done.
 func Abort(r *engine.Round, ns string, id task.ID, by task.Author) (*Operation, error) {
 	return control(r, ns, id, by, task.OperationAborted, func(o *Operation) {
 		o.Why, o.StoppedBy = by.Reason, by
@@ -341,43 +350,79 @@ func (o *Operation) Wants(chunk int64) int {
 	return int(max(left, 0))
 }
 
+// CanPostpone reports whether another shard may be asked while a step is not answered: not if the tasks that this step may have taken count, up to
+// Max or the canary.
+func (o *Operation) CanPostpone() bool {
+	return o.Spec.Max == 0 && (o.Spec.Canary == 0 || o.Probed)
+}
+
 // Advance reports a step's outcome to the home of an operation.
 type Advance struct {
-	Step   uint64
-	Answer StepAnswer
-	Next   uint32 // the shard that follows once this one is finished; 0: none
-	Failed string // why the operation can't continue; "": it can
+	Shard      uint32
+	Step       uint64
+	Answer     StepAnswer
+	Unanswered bool   // the shard did not answer: it is postponed
+	Next       uint32 // the shard after Last, needed once this one is finished or postponed; 0: none
+	Failed     string // why the operation can't continue; "": it can
 }
 
 // Advanced records the outcome of a step, once: repeating it is a no-op. It returns the operation as it is afterwards.
 func Advanced(r *engine.Round, ns string, id task.ID, a Advance) (*Operation, error) {
 	o, err := Show(r.Tx(), ns, id)
-	if err != nil || o.State != Running || o.Step != a.Step {
+	if err != nil || o.State != Running || o.Shard != a.Shard || o.Step != a.Step {
 		return o, err
 	}
-	o.Step++
-	o.add(&a.Answer.Tally)
-	o.Cursor, o.Swept = a.Answer.Next, a.Answer.Swept
-	if o.Spec.Canary > 0 && !o.Probed && o.Matched >= o.Spec.Canary && o.Stopping == 0 {
-		o.Probed, o.Stopping, o.Why = true, Paused, fmt.Sprintf("the canary of %d is done", o.Spec.Canary)
-	}
-	settled := a.Answer.Away == 0
-	through := settled && o.Swept
-	if through {
-		o.Shard, o.Cursor, o.Swept = a.Next, nil, false
-	}
-	switch {
-	case a.Failed != "":
-		o.Why, o.StoppedBy = a.Failed, task.Author{}
-		stop(r, ns, o, Failed)
-	case through && a.Next == 0, settled && o.Spec.Max > 0 && o.Matched >= o.Spec.Max:
-		o.Why, o.StoppedBy = "", task.Author{}
-		stop(r, ns, o, Done)
-	case settled && o.Stopping != 0:
-		stop(r, ns, o, o.Stopping)
+	if !a.Unanswered {
+		o.answered(r, ns, &a)
+	} else if o.Open = true; !o.CanPostpone() || !o.turn(a.Next, false) {
+		return o, nil
 	}
 	setOperation(r, ns, o)
 	return o, nil
+}
+
+// answered records the answer to a step of the current visit.
+func (o *Operation) answered(r *engine.Round, ns string, a *Advance) {
+	o.Step++
+	o.add(&a.Answer.Tally)
+	o.Cursor, o.Swept, o.Open = a.Answer.Next, a.Answer.Swept, a.Answer.Away > 0
+	if o.Spec.Canary > 0 && !o.Probed && o.Matched >= o.Spec.Canary && o.Stopping == 0 {
+		o.Probed, o.Stopping, o.Why = true, Paused, fmt.Sprintf("the canary of %d is done", o.Spec.Canary)
+	}
+	if a.Failed != "" {
+		o.Stopping, o.Why, o.StoppedBy = Failed, a.Failed, task.Author{}
+	}
+	through := o.Swept && a.Failed == ""
+	switch {
+	case o.Open:
+	case through && a.Next == 0 && len(o.Postponed) == 0, a.Failed == "" && o.Spec.Max > 0 && o.Matched >= o.Spec.Max:
+		o.Why, o.StoppedBy = "", task.Author{}
+		stop(r, ns, o, Done)
+	case o.Stopping != 0 && !o.turn(0, false):
+		stop(r, ns, o, o.Stopping)
+	case o.Stopping == 0 && through:
+		o.turn(a.Next, true)
+	}
+}
+
+// turn continues in another shard: the next one, if any, or the first that was postponed; an operation that stops continues only open visits. The
+// current visit is postponed, unless the shard is finished. If there is no other shard, turn returns false and changes nothing.
+func (o *Operation) turn(next uint32, finished bool) bool {
+	was := o.Visit
+	i := slices.IndexFunc(o.Postponed, func(v Visit) bool { return v.Open || o.Stopping == 0 })
+	switch {
+	case next != 0 && o.Stopping == 0:
+		o.Visit, o.Last = Visit{Shard: next, Step: 1}, next
+	case i >= 0:
+		o.Visit = o.Postponed[i]
+		o.Postponed = slices.Delete(o.Postponed, i, i+1)
+	default:
+		return false
+	}
+	if !finished {
+		o.Postponed = append(o.Postponed, was)
+	}
+	return true
 }
 
 // stop pauses or ends an operation that has no step in progress.

@@ -26,7 +26,7 @@ func TestStepSize(t *testing.T) {
 		{Operation{Spec: Spec{Canary: 50, Max: 25}, Tally: Tally{Matched: 20}}, 5},
 		{Operation{Spec: Spec{Canary: 50}, Tally: Tally{Matched: 20}, Progress: Progress{Probed: true}}, 100},
 		{Operation{Stopping: Paused}, 0},
-		{Operation{Progress: Progress{Swept: true}}, 0},
+		{Operation{Progress: Progress{Visit: Visit{Swept: true}}}, 0},
 	} {
 		if got := c.o.Wants(100); got != c.want {
 			t.Errorf("Wants of %+v = %d, want %d", c.o, got, c.want)

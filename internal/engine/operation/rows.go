@@ -24,12 +24,34 @@ func (o *Operation) fields(f *schema.Fields) {
 	f.JSON(7, &o.StoppedBy, !o.StoppedBy.IsZero())
 	schema.Num(f, 8, &o.Stopping)
 	o.Tally.field(f, 9)
-	schema.Num(f, 10, &o.Step)
-	schema.Num(f, 11, &o.Shard)
-	f.Bytes(12, &o.Cursor)
-	f.Flag(13, &o.Swept)
-	f.Flag(14, &o.Probed)
-	f.JSON(15, &o.ResumedBy, !o.ResumedBy.IsZero())
+	f.Flag(10, &o.Probed)
+	f.JSON(11, &o.ResumedBy, !o.ResumedBy.IsZero())
+	schema.Num(f, 12, &o.Last)
+	if f.Encoding() {
+		for _, v := range append([]Visit{o.Visit}, o.Postponed...) {
+			f.Put(13, schema.Encode(32, &v, (*Visit).fields))
+		}
+	}
+	current := true
+	for b := range f.Each(13) {
+		v := Visit{}
+		if err := schema.Decode(b, &v, (*Visit).fields); err != nil {
+			f.Fail(err)
+		}
+		if current {
+			o.Visit, current = v, false
+		} else {
+			o.Postponed = append(o.Postponed, v)
+		}
+	}
+}
+
+func (v *Visit) fields(f *schema.Fields) {
+	schema.Num(f, 1, &v.Shard)
+	schema.Num(f, 2, &v.Step)
+	f.Bytes(3, &v.Cursor)
+	f.Flag(4, &v.Swept)
+	f.Flag(5, &v.Open)
 }
 
 // field is a field with the tally as a row of its own.
