@@ -306,7 +306,7 @@ func Abort(r *engine.Round, ns string, id task.ID, by task.Author) (*Operation, 
 	})
 }
 
-// control changes an operation that has not ended. A repeated abort is a no-op.
+// control changes an operation that has not ended, or is about to: as aborted or failed. A repeated abort is a no-op.
 func control(r *engine.Round, ns string, id task.ID, by task.Author, action task.Action, change func(*Operation)) (*Operation, error) {
 	o, err := Show(r.Tx(), ns, id)
 	if err != nil {
@@ -321,6 +321,8 @@ func control(r *engine.Round, ns string, id task.ID, by task.Author, action task
 		return nil, &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf("%s operation %q: it is %s", verb, id, o.State)}
 	case aborted:
 		return nil, &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf("%s operation %q: it is being aborted", verb, id)}
+	case o.Stopping == Failed:
+		return nil, &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf("%s operation %q: it has failed, and waits for the last answers", verb, id)}
 	}
 	state, stopping := o.State, o.Stopping
 	change(o)
