@@ -92,6 +92,10 @@ func TestPostponedShards(t *testing.T) {
 		"a failure is final": {operation.Spec{}, events{
 			{silent(1, 1, 2), "running 2.1 1.1!", 0}, {oneAway, "running 2.2! 1.1!", 4}, {refusedAfterAway, "running to failed 1.1! 2.3", 4},
 			{pause, "running to failed 1.1! 2.3", 4}, {resume, "running to failed 1.1! 2.3", 4}, {abort, "running to failed 1.1! 2.3", 4}, {swept(1, 1, 3), "failed 1.2$ 2.3", 5}}},
+		"outcomes that a former leader reports when it leads again": {operation.Spec{}, events{
+			{silent(1, 1, 2), "running 2.1 1.1!", 0}, {silent(2, 1, 3), "running 3.1 1.1! 2.1!", 0}, {swept(3, 1, 4), "running 4.1 1.1! 2.1!", 1},
+			{swept(4, 1, 0), "running 1.1! 2.1!", 2}, {silent(1, 1, 2), "running 1.1! 2.1!", 2}, {silent(1, 1, 4), "running 1.1! 2.1!", 2}, {swept(1, 1, 3), "running 1.1! 2.1!", 2},
+			{swept(1, 1, 5), "running 5.1 2.1!", 3}}},
 		"a failure in a searched shard":                  {operation.Spec{}, events{{refusedSwept, "failed 1.2$", 0}}},
 		"a failure at the maximum":                       {operation.Spec{Max: 5}, events{{fiveAway, "running 1.2!", 4}, {refusedAfter, "failed 1.3", 4}}},
 		"a maximum counts tasks that may have been done": {operation.Spec{Max: 5}, events{{silent(1, 1, 2), "running 1.1", 0}, {answer(1, 1, 5), "done 1.2", 5}}},

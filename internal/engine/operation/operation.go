@@ -368,10 +368,11 @@ type Advance struct {
 	Failed     string // why the operation can't continue; "": it can
 }
 
-// Advanced records the outcome of a step, once: repeating it is a no-op. It returns the operation as it is afterwards.
+// Advanced records the outcome of a step, once: repeating it is a no-op. So is an outcome whose next shard was begun meanwhile, under another leader:
+// the visit may be the current one again. It returns the operation as it is afterwards.
 func Advanced(r *engine.Round, ns string, id task.ID, a Advance) (*Operation, error) {
 	o, err := Show(r.Tx(), ns, id)
-	if err != nil || o.State != Running || o.Shard != a.Shard || o.Step != a.Step {
+	if err != nil || o.State != Running || o.Shard != a.Shard || o.Step != a.Step || a.Next != 0 && a.Next <= o.Last {
 		return o, err
 	}
 	if !a.Unanswered {
