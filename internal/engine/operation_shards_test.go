@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/operation"
@@ -50,7 +51,8 @@ func TestPostponedShards(t *testing.T) {
 	refusedSwept.Shard, refusedSwept.Answer.Swept = 1, true
 	fiveAway.Answer.Done, fiveAway.Answer.Away = 4, 1
 	refusedAfter.Shard, refusedAfter.Step = 1, 2
-	oneAway, refusedAfterAway := fiveAway, refused
+	oneAway, refusedAfterAway, away31 := fiveAway, refused, away
+	away31.Shard = 3
 	oneAway.Shard, refusedAfterAway.Step = 2, 2
 	type order = func(*engine.Round, string, task.ID, task.Author) (*operation.Operation, error)
 	pause, resume, abort := order(operation.Pause), order(operation.Resume), order(operation.Abort)
@@ -96,6 +98,11 @@ func TestPostponedShards(t *testing.T) {
 			{silent(1, 1, 2), "running 2.1 1.1!", 0}, {silent(2, 1, 3), "running 3.1 1.1! 2.1!", 0}, {swept(3, 1, 4), "running 4.1 1.1! 2.1!", 1},
 			{swept(4, 1, 0), "running 1.1! 2.1!", 2}, {silent(1, 1, 2), "running 1.1! 2.1!", 2}, {silent(1, 1, 4), "running 1.1! 2.1!", 2}, {swept(1, 1, 3), "running 1.1! 2.1!", 2},
 			{swept(1, 1, 5), "running 5.1 2.1!", 3}}},
+		"a shard that answers again is asked before it forgets its step": {operation.Spec{}, events{
+			{answer(1, 1, 3), "running 1.2", 3}, {silent(1, 2, 2), "running 2.1 1.2!", 3}, {10 * time.Hour, "running 2.1 1.2!", 3}, {answer(2, 1, 1), "running 2.2 1.2!", 4},
+			{14 * time.Hour, "running 2.2 1.2!", 4}, {answer(2, 2, 1), "running 1.2! 2.3", 5}, {answer(1, 2, 1), "running 1.3 2.3", 6}, {10 * time.Hour, "running 1.3 2.3", 6},
+			{answer(1, 3, 1), "running 1.4 2.3", 7}, {24 * time.Hour, "running 1.4 2.3", 7}, {swept(1, 4, 3), "running 3.1 2.3", 8}, {away31, "running 2.3 3.2!", 8},
+			{24 * time.Hour, "running 2.3 3.2!", 8}, {pause, "running to paused 2.3 3.2!", 8}, {answer(2, 3, 1), "running to paused 3.2! 2.4", 9}}},
 		"a failure in a searched shard":                  {operation.Spec{}, events{{refusedSwept, "failed 1.2$", 0}}},
 		"a failure at the maximum":                       {operation.Spec{Max: 5}, events{{fiveAway, "running 1.2!", 4}, {refusedAfter, "failed 1.3", 4}}},
 		"a maximum counts tasks that may have been done": {operation.Spec{Max: 5}, events{{silent(1, 1, 2), "running 1.1", 0}, {answer(1, 1, 5), "done 1.2", 5}}},
@@ -109,7 +116,9 @@ func TestPostponedShards(t *testing.T) {
 		})
 		for i, e := range c.events {
 			w.BecomeLeader()
-			if do, ok := e.does.(order); ok && err == nil {
+			if wait, ok := e.does.(time.Duration); ok {
+				w.Now = w.Now.Add(wait)
+			} else if do, ok := e.does.(order); ok && err == nil {
 				_, err = engine.Run(w, func(r *engine.Round) (*operation.Operation, error) { return do(r, "default", o.ID, task.Author{}) })
 				if errors.Is(err, task.ErrWrongState) && o.Stopping == operation.Failed {
 					err = nil
@@ -297,4 +306,26 @@ func TestOperationsPassShardsThatHang(t *testing.T) {
 			t.Errorf("no operation was %s", want)
 		}
 	}
+}
+
+// However long the other shards take, the counts hold what a shard has done in a step that it did not answer: it forgets its steps at some time.
+func TestSlowOperationsCountUnansweredSteps(t *testing.T) {
+	m := newSilentShards(t, 1, map[string]bool{})
+	home := m.shards[1]
+	spec := operation.Spec{Action: task.SetPriority, Filter: query.Filter{Queue: "default"}, Priority: task.Low}
+	spec.Filter.States, _ = task.SetPriority.Selects(nil)
+	o, err := engine.Run(home, func(r *engine.Round) (*operation.Operation, error) {
+		return operation.Start(r, "default", home.NewID(), spec)
+	})
+	for m.hangs[1] = true; err == nil && o.State == operation.Running; o, err = operation.Show(home.Store, "default", o.ID) {
+		m.step(o, 1<<24|1<<28) // of three tasks
+		m.hangs[1] = false
+		for _, w := range m.shards[1:] {
+			w.Pass(4 * 24 * time.Hour)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.judge(o)
 }

@@ -120,10 +120,11 @@ type Progress struct {
 // Visit is the position of an operation in a shard that it has not finished. A shard has one visit, whose steps are numbered from 1.
 type Visit struct {
 	Shard  uint32
-	Step   uint64 // the next one
-	Cursor []byte // where the step begins
-	Swept  bool   // the whole shard was searched; waiting for the tasks sent away from there
-	Open   bool   // of a postponed visit: its step may have been done, or tasks sent away have not arrived
+	Step   uint64     // the next one
+	Cursor []byte     // where the step begins
+	Swept  bool       // the whole shard was searched; waiting for the tasks sent away from there
+	Open   bool       // of a postponed visit: its step may have been done, or tasks sent away have not arrived
+	Since  store.Time // when it was postponed
 }
 
 // Tally counts what an operation, or one of its steps, has done.
@@ -203,6 +204,8 @@ const (
 	// keptOperations is how many ended operations are kept, and operationKept for how long.
 	keptOperations = 1000
 	operationKept  = 30 * 24 * time.Hour
+	// maxPostponed bounds the time that a visit waits while others are answered: its shard forgets its last step after task.StepWindow.
+	maxPostponed = 24 * time.Hour
 )
 
 // Start creates an operation, which runs from now on. A repeat of the request returns it again. If too many operations have not ended, the error is
@@ -377,7 +380,7 @@ func Advanced(r *engine.Round, ns string, id task.ID, a Advance) (*Operation, er
 	}
 	if !a.Unanswered {
 		o.answered(r, ns, &a)
-	} else if o.Open = true; !o.CanPostpone() || !o.turn(a.Next, false) {
+	} else if o.Open = true; !o.CanPostpone() || !o.turn(r, a.Next, false) {
 		return o, nil
 	}
 	setOperation(r, ns, o)
@@ -397,20 +400,22 @@ func (o *Operation) answered(r *engine.Round, ns string, a *Advance) {
 	}
 	through := o.Swept && a.Failed == ""
 	switch {
+	case o.Stopping == 0 && (o.Open || !o.Swept) && len(o.Postponed) > 0 && o.Postponed[0].Since.Add(maxPostponed) <= r.Now():
+		o.turn(r, 0, false)
 	case o.Open:
 	case through && a.Next == 0 && len(o.Postponed) == 0, a.Failed == "" && o.Spec.Max > 0 && o.Matched >= o.Spec.Max:
 		o.Why, o.StoppedBy = "", task.Author{}
 		stop(r, ns, o, Done)
-	case o.Stopping != 0 && !o.turn(0, false):
+	case o.Stopping != 0 && !o.turn(r, 0, false):
 		stop(r, ns, o, o.Stopping)
 	case o.Stopping == 0 && through:
-		o.turn(a.Next, true)
+		o.turn(r, a.Next, true)
 	}
 }
 
 // turn continues in another shard: the next one, if any, or the first that was postponed; an operation that stops continues only open visits. The
 // current visit is postponed, unless the shard is finished. If there is no other shard, turn returns false and changes nothing.
-func (o *Operation) turn(next uint32, finished bool) bool {
+func (o *Operation) turn(r *engine.Round, next uint32, finished bool) bool {
 	was := o.Visit
 	i := slices.IndexFunc(o.Postponed, func(v Visit) bool { return v.Open || o.Stopping == 0 })
 	switch {
@@ -423,6 +428,7 @@ func (o *Operation) turn(next uint32, finished bool) bool {
 		return false
 	}
 	if !finished {
+		was.Since = r.Now()
 		o.Postponed = append(o.Postponed, was)
 	}
 	return true

@@ -52,6 +52,7 @@ func (v *Visit) fields(f *schema.Fields) {
 	f.Bytes(3, &v.Cursor)
 	f.Flag(4, &v.Swept)
 	f.Flag(5, &v.Open)
+	schema.Num(f, 6, &v.Since)
 }
 
 // field is a field with the tally as a row of its own.
