@@ -242,7 +242,10 @@ func (s *operationRunner) run(ctx context.Context) {
 			return
 		case <-s.wake:
 		}
-		running, err := s.running(ctx)
+		if !s.r.shard.Leads() {
+			continue
+		}
+		running, _, err := read(ctx, s.r, func(from store.Reader) ([]operation.Ref, error) { return operation.ListRunning(from), nil })
 		if err != nil && ctx.Err() == nil {
 			sleep(ctx, stepRetry)
 			poke(s.wake)
@@ -253,15 +256,6 @@ func (s *operationRunner) run(ctx context.Context) {
 			}
 		}
 	}
-}
-
-// running returns the running operations, none on a node that does not lead.
-func (s *operationRunner) running(ctx context.Context) ([]operation.Ref, error) {
-	if !s.r.shard.Leads() {
-		return nil, nil
-	}
-	running, _, err := read(ctx, s.r, func(from store.Reader) ([]operation.Ref, error) { return operation.ListRunning(from), nil })
-	return running, err
 }
 
 // runOperation runs an operation step by step, until it is paused or ends, or this node no longer leads its home shard.
@@ -342,8 +336,8 @@ func (s *operationRunner) advance(ctx context.Context, ns string, o *Operation, 
 		return a, err
 	} else if err != nil || a.Swept && a.Away == 0 {
 		var lost error
-		if next.Next, lost = s.nextShard(ctx, o.Last); lost != nil {
-			return a, cmp.Or(err, lost)
+		if next.Next, lost = s.nextShard(ctx, o.Last); lost != nil { // it goes on in a shard that was begun, and asks for this step again
+			next.Unanswered, err = true, cmp.Or(err, lost)
 		}
 	}
 	then, _, lost := change(ctx, s.r, func(round *engine.Round) (*Operation, error) { return operation.Advanced(round, ns, o.ID, next) })
@@ -356,7 +350,12 @@ func (s *operationRunner) advance(ctx context.Context, ns string, o *Operation, 
 
 // nextShard returns the data shard after the given one, or 0 if there is none. Shards are numbered consecutively and are never removed.
 func (s *operationRunner) nextShard(ctx context.Context, behind uint32) (uint32, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepLongRetry)
+	defer cancel()
 	exists, err := s.r.b.cfg.HasShard(ctx, behind+1)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = task.Unavailable(time.Second, "the system shard did not answer in time")
+	}
 	if err != nil || !exists {
 		return 0, err
 	}

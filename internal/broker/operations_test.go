@@ -247,6 +247,43 @@ func TestOperationPassesAShardThatHangs(t *testing.T) {
 	}
 }
 
+// An operation returns to a shard that answers again, even while another hangs and the system shard can't say whether there is one more.
+func TestOperationReturnsWithoutTheSystemShard(t *testing.T) {
+	inWorld(t, func(w *world) {
+		stop := w.addShard(two)
+		defer stop()
+		w.pass(5 * time.Second)
+		w.enqueue(specsOf(stepChunk+3, "a")...)
+		heal, healFar, healSystem, hasShard := w.hang(one, false), w.hang(two, false), make(chan struct{}), w.cfg.HasShard
+		w.cfg.HasShard = func(ctx context.Context, id uint32) (bool, error) {
+			if id > two {
+				select {
+				case <-ctx.Done():
+					return false, ctx.Err()
+				case <-healSystem:
+				}
+			}
+			return hasShard(ctx, id)
+		}
+		id := w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a")})
+		w.pass(stepPatience + 2*stepRetry)
+		heal()
+		w.pass(time.Minute)
+		if now := w.showOperation(id); now.Done != stepChunk || now.State != OperationRunning {
+			t.Errorf("the operation is %s in shard %d after %d tasks", now.State, now.Shard, now.Done)
+		}
+		healFar()
+		w.pass(time.Minute)
+		if now := w.showOperation(id); now.Done != stepChunk || now.State != OperationRunning || now.WaitsFor != "the system shard did not answer in time" {
+			t.Errorf("before anybody can tell whether there is another shard, the operation is %s after %d tasks, and waits for %q", now.State, now.Done, now.WaitsFor)
+		}
+		close(healSystem)
+		if done := w.waitUntilStopped(id); done.State.String() != "done" || done.Done != stepChunk+3 {
+			t.Errorf("the operation is %s with %+v", done.State, done.Tally)
+		}
+	})
+}
+
 // A shard whose steps take longer than an operation's patience is given more time, and what an unanswered step may have done counts against the rate.
 func TestOperationInASlowShard(t *testing.T) {
 	inWorld(t, func(w *world) {
