@@ -236,16 +236,18 @@ func (w *world) step(ctx context.Context, shard uint32, ns string, c StepCall) (
 	return out.Step, err
 }
 
-// fullArchive is an archive whose disk can be full.
+// fullArchive is an archive whose disk can be full, or slow.
 type fullArchive struct {
 	*archive.Archive
 	full atomic.Bool
+	slow atomic.Int64 // a duration
 }
 
 func (a *fullArchive) Append(records [][]byte, now time.Time) ([]string, error) {
 	if a.full.Load() {
 		return nil, errors.New("no space left on device")
 	}
+	time.Sleep(time.Duration(a.slow.Load()))
 	return a.Archive.Append(records, now)
 }
 

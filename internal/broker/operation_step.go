@@ -44,6 +44,8 @@ var RunStep = onReplica(verb.Rule{Name: "operate-some", Idempotent: true}, func(
 	if err := r.archiveDiscarded(c, selected.Tasks); err != nil {
 		return out, err
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepLongRetry) // what is archived is discarded, even if the caller no longer waits
+	defer cancel()
 	out.Step, err = r.doStep(ctx, ns, c, selected)
 	if out.Step.Away > 0 {
 		poke(r.sender.wake) // the operation waits for these tasks, and should not have to wait for the sender's next round
@@ -53,12 +55,9 @@ var RunStep = onReplica(verb.Rule{Name: "operate-some", Idempotent: true}, func(
 
 // archiveDiscarded archives the dead letters that a step will discard.
 func (r *replica) archiveDiscarded(c *StepCall, tasks []operation.Selected) error {
-	if c.Action != task.Discard {
-		return nil
-	}
 	var dead []*View
 	for _, t := range tasks {
-		if t.State == task.Dead || t.State == task.Poisoned {
+		if c.Action == task.Discard && (t.State == task.Dead || t.State == task.Poisoned) {
 			dead = append(dead, t.View)
 		}
 	}

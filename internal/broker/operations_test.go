@@ -319,6 +319,23 @@ func TestOperationInASlowShard(t *testing.T) {
 	})
 }
 
+// A dead letter is archived once, although the archive takes longer than the operation waits for an answer.
+func TestOperationWithASlowArchive(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.deadLetter(task.Spec{Queue: "a"}, Failing{Action: FailDead})
+		w.dead.slow.Store(int64(5 * stepPatience / 2))
+		began := time.Now()
+		done := w.waitUntilStopped(w.startOperation(OperationSpec{Action: task.Discard, Filter: Filter{Queue: "a", States: []task.State{task.Dead}}}))
+		if done.State.String() != "done" || done.Done != 1 || time.Since(began) > time.Minute {
+			t.Errorf("the operation is %s after %v with %+v", done.State, time.Since(began), done.Tally)
+		}
+		w.pass(time.Minute)
+		if tasks, _, _, err := w.Archived(ns, "a", "", 10); err != nil || len(tasks) != 1 {
+			t.Errorf("%d dead letters are in the archive, %v", len(tasks), err)
+		}
+	})
+}
+
 // An operation waits for the tasks that it moves.
 func TestOperationWaitsForMovedTasks(t *testing.T) {
 	inWorld(t, func(w *world) {
