@@ -44,7 +44,7 @@ var RunStep = onReplica(verb.Rule{Name: "operate-some", Idempotent: true}, func(
 	if err := r.archiveDiscarded(c, selected.Tasks); err != nil {
 		return out, err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepLongRetry) // what is archived is discarded
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepLongPatience) // what is archived is discarded
 	defer cancel()
 	out.Step, err = r.doStep(ctx, ns, c, selected)
 	if out.Step.Away > 0 {
