@@ -312,7 +312,7 @@ type Operation struct {
 	OperationId       string                 `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
 	Spec              *OperationSpec         `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"` // with the states it selects filled in
 	State             OperationState         `protobuf:"varint,3,opt,name=state,proto3,enum=pawl.v1.OperationState" json:"state,omitempty"`
-	Stopping          OperationState         `protobuf:"varint,4,opt,name=stopping,proto3,enum=pawl.v1.OperationState" json:"stopping,omitempty"` // the state it enters when the current step is over; unspecified: it continues
+	Stopping          OperationState         `protobuf:"varint,4,opt,name=stopping,proto3,enum=pawl.v1.OperationState" json:"stopping,omitempty"` // the state it enters when the steps under way are over; unspecified: it continues
 	Author            *Operator              `protobuf:"bytes,5,opt,name=author,proto3" json:"author,omitempty"`
 	CreatedAt         *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	PausedAt          *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=paused_at,json=pausedAt,proto3" json:"paused_at,omitempty"`

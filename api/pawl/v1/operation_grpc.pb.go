@@ -39,10 +39,10 @@ type OperationServiceClient interface {
 	GetOperation(ctx context.Context, in *GetOperationRequest, opts ...grpc.CallOption) (*GetOperationResponse, error)
 	// ListOperations returns a page of operations, newest first. Ended operations are kept for 30 days, at most 1,000 of them.
 	ListOperations(ctx context.Context, in *ListOperationsRequest, opts ...grpc.CallOption) (*ListOperationsResponse, error)
-	// PauseOperation pauses an operation when its current step is over; until then, stopping is set.
+	// PauseOperation pauses an operation when its steps under way are over; until then, stopping is set.
 	PauseOperation(ctx context.Context, in *PauseOperationRequest, opts ...grpc.CallOption) (*PauseOperationResponse, error)
 	ResumeOperation(ctx context.Context, in *ResumeOperationRequest, opts ...grpc.CallOption) (*ResumeOperationResponse, error)
-	// AbortOperation ends an operation when its current step is over. What it has done is not undone.
+	// AbortOperation ends an operation when its steps under way are over. What it has done is not undone.
 	AbortOperation(ctx context.Context, in *AbortOperationRequest, opts ...grpc.CallOption) (*AbortOperationResponse, error)
 }
 
@@ -126,10 +126,10 @@ type OperationServiceServer interface {
 	GetOperation(context.Context, *GetOperationRequest) (*GetOperationResponse, error)
 	// ListOperations returns a page of operations, newest first. Ended operations are kept for 30 days, at most 1,000 of them.
 	ListOperations(context.Context, *ListOperationsRequest) (*ListOperationsResponse, error)
-	// PauseOperation pauses an operation when its current step is over; until then, stopping is set.
+	// PauseOperation pauses an operation when its steps under way are over; until then, stopping is set.
 	PauseOperation(context.Context, *PauseOperationRequest) (*PauseOperationResponse, error)
 	ResumeOperation(context.Context, *ResumeOperationRequest) (*ResumeOperationResponse, error)
-	// AbortOperation ends an operation when its current step is over. What it has done is not undone.
+	// AbortOperation ends an operation when its steps under way are over. What it has done is not undone.
 	AbortOperation(context.Context, *AbortOperationRequest) (*AbortOperationResponse, error)
 	mustEmbedUnimplementedOperationServiceServer()
 }

@@ -26,9 +26,9 @@ var operationPages = []web.Page{
 
 var operationActions = []web.Action{
 	{Path: "/operations/new", Nav: "/operations", Form: newOperationForm, Do: doNewOperation},
-	{Path: "/operations/{operation}/pause", Nav: "/operations", Form: operationForm("Pause", "The operation pauses after the current step.", false), Do: doOperation("Paused.", admin.Operations.Pause)},
+	{Path: "/operations/{operation}/pause", Nav: "/operations", Form: operationForm("Pause", "The operation pauses after the steps under way.", false), Do: doOperation("Paused.", admin.Operations.Pause)},
 	{Path: "/operations/{operation}/resume", Nav: "/operations", Form: operationForm("Resume", "The operation continues where it stopped.", false), Do: doOperation("Resumed.", admin.Operations.Resume)},
-	{Path: "/operations/{operation}/abort", Nav: "/operations", Form: operationForm("Abort", "The operation ends after the current step. Tasks that it has already changed stay changed.", true), Do: doOperation("Aborted.", admin.Operations.Abort)},
+	{Path: "/operations/{operation}/abort", Nav: "/operations", Form: operationForm("Abort", "The operation ends after the steps under way. Tasks that it has already changed stay changed.", true), Do: doOperation("Aborted.", admin.Operations.Abort)},
 }
 
 // actionWord describes how an action of operations is offered.

@@ -189,7 +189,7 @@ class Operation(google.protobuf.message.Message):
         pass
     state: global___OperationState.ValueType
     stopping: global___OperationState.ValueType
-    """the state it enters when the current step is over; unspecified: it continues"""
+    """the state it enters when the steps under way are over; unspecified: it continues"""
 
     @property
     def author(self) -> global___Operator: ...

@@ -140,7 +140,7 @@ export type Operation = Message<"pawl.v1.Operation"> & {
   state: OperationState;
 
   /**
-   * the state it enters when the current step is over; unspecified: it continues
+   * the state it enters when the steps under way are over; unspecified: it continues
    *
    * @generated from field: pawl.v1.OperationState stopping = 4;
    */
@@ -802,7 +802,7 @@ export const OperationService: GenService<{
     output: typeof ListOperationsResponseSchema;
   },
   /**
-   * PauseOperation pauses an operation when its current step is over; until then, stopping is set.
+   * PauseOperation pauses an operation when its steps under way are over; until then, stopping is set.
    *
    * @generated from rpc pawl.v1.OperationService.PauseOperation
    */
@@ -820,7 +820,7 @@ export const OperationService: GenService<{
     output: typeof ResumeOperationResponseSchema;
   },
   /**
-   * AbortOperation ends an operation when its current step is over. What it has done is not undone.
+   * AbortOperation ends an operation when its steps under way are over. What it has done is not undone.
    *
    * @generated from rpc pawl.v1.OperationService.AbortOperation
    */
