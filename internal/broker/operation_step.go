@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -30,41 +31,44 @@ type StepOrder struct {
 // StepDone is the result of a step.
 type StepDone struct{ Step StepAnswer }
 
-// RunStep runs a step of an operation in a shard exactly once: a repeat returns the same answer. Dead letters that it discards are
-// archived first.
+// RunStep runs a step of an operation in a shard exactly once: a repeat returns the same answer. It goes on when the caller no longer waits, and a repeat
+// meanwhile waits for the same run.
 var RunStep = onReplica(verb.Rule{Name: "operate-some", Idempotent: true}, func(ctx context.Context, r *replica, q *StepOrder) (out StepDone, err error) {
-	ns, c := q.Namespace, &q.Step
-	selected, _, err := read(ctx, r, func(from store.Reader) (operation.Selection, error) { return operation.SelectStep(from, ns, c) })
-	if err != nil {
-		return out, err
+	ns, c := q.Namespace, q.Step
+	ran := r.steps.DoChan(fmt.Sprint(c.Operation, c.Step), func() (any, error) { return r.runStep(r.ctx, ns, &c) })
+	select {
+	case <-ctx.Done():
+		return out, ctx.Err()
+	case done := <-ran:
+		out.Step, _ = done.Val.(StepAnswer)
+		return out, done.Err
 	}
-	if selected.Before != nil {
-		return StepDone{*selected.Before}, nil
-	}
-	if err := r.archiveDiscarded(c, selected.Tasks); err != nil {
-		return out, err
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepLongPatience) // what is archived is discarded
-	defer cancel()
-	out.Step, err = r.doStep(ctx, ns, c, selected)
-	if out.Step.Away > 0 {
-		poke(r.sender.wake) // the operation waits for these tasks, and should not have to wait for the sender's next round
-	}
-	return out, err
 })
 
-// archiveDiscarded archives the dead letters that a step will discard.
-func (r *replica) archiveDiscarded(c *StepCall, tasks []operation.Selected) error {
+// runStep selects the tasks of a step and runs it. Dead letters that it discards are archived first.
+func (r *replica) runStep(ctx context.Context, ns string, c *StepCall) (a StepAnswer, err error) {
+	selected, _, err := read(ctx, r, func(from store.Reader) (operation.Selection, error) { return operation.SelectStep(from, ns, c) })
+	if err != nil {
+		return a, err
+	}
+	if selected.Before != nil {
+		return *selected.Before, nil
+	}
 	var dead []*View
-	for _, t := range tasks {
+	for _, t := range selected.Tasks {
 		if c.Action == task.Discard && (t.State == task.Dead || t.State == task.Poisoned) {
 			dead = append(dead, t.View)
 		}
 	}
-	if len(dead) == 0 {
-		return nil
+	if len(dead) > 0 {
+		if err := r.b.archiveDead(causeDiscard, dead); err != nil {
+			return a, err
+		}
 	}
-	return r.b.archiveDead(causeDiscard, dead)
+	if a, err = r.doStep(ctx, ns, c, selected); a.Away > 0 {
+		poke(r.sender.wake) // the operation waits for these tasks, and should not have to wait for the sender's next round
+	}
+	return a, err
 }
 
 // doStep runs a step in the shard, fetching copies of missing queues. A queue that is in other shards by now counts as gone.

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/pawlq/pawl/internal/broker/holds"
 	"github.com/pawlq/pawl/internal/broker/waiting"
 	"github.com/pawlq/pawl/internal/engine"
@@ -56,6 +58,7 @@ type replica struct {
 	archiver   archiver
 	sender     outboxSender
 	operations operationRunner
+	steps      singleflight.Group // of operations
 }
 
 func newReplica(b *Broker, id uint32) *replica {
