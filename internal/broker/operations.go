@@ -76,8 +76,7 @@ type OperationOrder struct {
 	By task.Author // recorded with the operation
 }
 
-// PauseOperation pauses an operation once its steps under way have been answered. ResumeOperation continues it from there, and
-// AbortOperation ends it once these have been answered.
+// PauseOperation and AbortOperation pause or end an operation once its steps under way have been answered. ResumeOperation continues it.
 var (
 	PauseOperation  = operationVerb("pause-operation", operation.Pause)
 	ResumeOperation = operationVerb("resume-operation", operation.Resume)
@@ -158,11 +157,10 @@ const (
 	stepChunk = 200
 	// maxStepPause bounds the pause after a step. The pause is twice the time of the step, so operations take a third of a shard's time.
 	maxStepPause = 50 * time.Millisecond
-	// stepRetry and stepLongRetry bound the pause before repeating a step that was not answered, or while moved tasks have not arrived
-	// yet.
+	// stepRetry and stepLongRetry bound the pause before repeating a step that was not answered, or while moved tasks have not arrived.
 	stepRetry     = 100 * time.Millisecond
 	stepLongRetry = 5 * time.Second
-	// stepPatience and stepLongPatience bound the time for an answer to a step, before another shard is asked. It doubles for a shard that is late.
+	// stepPatience and stepLongPatience bound the time for an answer to a step, before another shard is asked: twice that of the shard's last step.
 	stepPatience     = time.Second
 	stepLongPatience = time.Minute
 )
@@ -316,21 +314,21 @@ func (run *operationRun) pause(ctx context.Context, d time.Duration) {
 // advance runs a step in its shard and records the outcome: also an error that would recur on every retry, with which the operation fails, and a
 // lack of an answer, with which it goes on to the next shard.
 func (s *operationRunner) advance(ctx context.Context, ns string, o *Operation, want int, patience map[uint32]time.Duration) (StepAnswer, error) {
-	asked, cancel, wait := ctx, func() {}, max(patience[o.Shard], stepPatience)
+	asked, cancel, began := ctx, func() {}, time.Now()
 	if o.CanPostpone() {
-		asked, cancel = context.WithTimeout(ctx, wait)
+		asked, cancel = context.WithTimeout(ctx, min(max(patience[o.Shard], stepPatience), stepLongPatience))
 	}
 	a, err := s.r.b.cfg.RunStep(asked, o.Shard, ns, StepCall{Operation: o.ID, Step: o.Step, Action: o.Spec.Action, Filter: o.In(o.Shard), ToQueue: o.Spec.ToQueue,
 		Priority: o.Spec.Priority, Cursor: o.Cursor, Swept: o.Swept, Count: want})
-	if err != nil && asked.Err() != nil { // perhaps it is only slow
-		patience[o.Shard] = min(2*wait, stepLongPatience)
-		if errors.Is(err, context.DeadlineExceeded) {
-			err = task.Unavailable(time.Second, "shard %d did not answer in time", o.Shard)
-		}
+	if !o.Open || asked.Err() != nil { // a repeat may be answered at once by a slow shard
+		patience[o.Shard] = 2 * time.Since(began)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = task.Unavailable(time.Second, "shard %d did not answer in time", o.Shard)
 	}
 	cancel()
 	next := operation.Advance{Shard: o.Shard, Step: o.Step, Answer: a, Unanswered: err != nil}
-	if refused, ok := task.AsError(err); ok && refused.Code == task.CodeInvalidArgument {
+	if refused, ok := task.AsError(err); ok && (refused.Code == task.CodeInvalidArgument || refused.Code == task.CodeConflict) { // operation.ErrStepPassed
 		next.Unanswered, next.Failed, next.Answer, err = false, refused.Message, StepAnswer{Next: o.Cursor, Swept: o.Swept}, nil
 	} else if err != nil && !o.CanPostpone() {
 		return a, err

@@ -341,6 +341,65 @@ func TestOperationInASlowShard(t *testing.T) {
 	})
 }
 
+// A shard that hung for long is passed at once when it hangs again after it has answered.
+func TestOperationForgetsThatAShardWasLate(t *testing.T) {
+	inWorld(t, func(w *world) {
+		stop := w.addShard(two)
+		defer stop()
+		w.pass(5 * time.Second)
+		w.enqueue(specsOf(200, "a")...)
+		far := specsOf(200, "a")
+		for i := range far {
+			far[i].Type = "job"
+			far[i].Fill()
+		}
+		_, _, err := w.Enqueue(context.Background(), two, ns, far)
+		w.must(err)
+		var hangs [3]atomic.Bool // by shard
+		run := w.cfg.RunStep
+		w.cfg.RunStep = func(ctx context.Context, id uint32, ns string, c StepCall) (StepAnswer, error) {
+			if hangs[id].Load() {
+				<-ctx.Done()
+				return StepAnswer{}, ctx.Err()
+			}
+			return run(ctx, id, ns, c)
+		}
+		hangs[one].Store(true)
+		hangs[two].Store(true)
+		id := w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a"), Rate: 1})
+		w.pass(10 * time.Minute)
+		hangs[one].Store(false)
+		hangs[two].Store(false)
+		w.pass(2*stepLongPatience + 10*time.Second)
+		now := w.showOperation(id)
+		if now.State != OperationRunning || now.Done == 0 {
+			t.Errorf("the operation is %s after %d tasks", now.State, now.Done)
+		}
+		hangs[now.Shard].Store(true)
+		w.pass(stepPatience + 15*time.Second)
+		if then := w.showOperation(id); then.Shard == now.Shard || then.Done < now.Done+5 {
+			t.Errorf("the operation is in shard %d after %d tasks, and was in shard %d after %d when that hung", then.Shard, then.Done, now.Shard, now.Done)
+		}
+		hangs[now.Shard].Store(false)
+		if done := w.waitUntilStopped(id); done.State.String() != "done" || done.Done != 400 {
+			t.Errorf("the operation is %s with %+v", done.State, done.Tally)
+		}
+	})
+}
+
+// An operation whose home has an older state than a shard, after a recovery, fails: it does not know what was done.
+func TestOperationFailsBehindAShard(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.enqueue(specsOf(3, "a")...)
+		id := w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a"), Rate: 0.1})
+		_, err := w.step(context.Background(), one, ns, StepCall{Operation: id, Step: 5, Action: task.Cancel, Filter: ready("a"), Count: 1})
+		w.must(err)
+		if failed := w.waitUntilStopped(id); failed.State != OperationFailed || !strings.Contains(failed.Why, "later step") {
+			t.Errorf("the operation is %s: %s", failed.State, failed.Why)
+		}
+	})
+}
+
 // A dead letter is archived once, although the archive takes longer than the operation waits for an answer.
 func TestOperationWithASlowArchive(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -91,6 +91,8 @@ func TestPostponedShards(t *testing.T) {
 		"a failure collects the open steps": {operation.Spec{}, events{
 			{silent(1, 1, 2), "running 2.1 1.1!", 0}, {refused, "running to failed 1.1! 2.2", 0}, {silent(1, 1, 3), "running to failed 1.1! 2.2", 0},
 			{swept(1, 1, 0), "failed 1.2$ 2.2", 1}}},
+		"a failure in an open step": {operation.Spec{}, events{
+			{silent(1, 1, 2), "running 2.1 1.1!", 0}, {refused, "running to failed 1.1! 2.2", 0}, {advance{Shard: 1, Step: 1, Failed: "too"}, "failed 1.2 2.2", 0}}},
 		"a failure is final": {operation.Spec{}, events{
 			{silent(1, 1, 2), "running 2.1 1.1!", 0}, {oneAway, "running 2.2! 1.1!", 4}, {refusedAfterAway, "running to failed 1.1! 2.3", 4},
 			{pause, "running to failed 1.1! 2.3", 4}, {resume, "running to failed 1.1! 2.3", 4}, {abort, "running to failed 1.1! 2.3", 4}, {swept(1, 1, 3), "failed 1.2$ 2.3", 5}}},
