@@ -387,6 +387,33 @@ func TestOperationForgetsThatAShardWasLate(t *testing.T) {
 	})
 }
 
+// A slow shard is not passed at each step while another hangs, although it answers at once when it is asked for the same step again.
+func TestOperationInASlowShardBesideOneThatHangs(t *testing.T) {
+	inWorld(t, func(w *world) {
+		stop := w.addShard(two)
+		defer stop()
+		w.pass(5 * time.Second)
+		w.enqueue(specsOf(5*stepChunk, "a")...)
+		heal, run, asked := w.hang(two, false), w.cfg.RunStep, uint64(0)
+		w.cfg.RunStep = func(ctx context.Context, id uint32, ns string, c StepCall) (StepAnswer, error) {
+			if id == one && c.Step > asked {
+				asked = c.Step
+				if sleep(ctx, 5*stepPatience/2); ctx.Err() != nil {
+					return StepAnswer{}, ctx.Err()
+				}
+			}
+			return run(ctx, id, ns, c)
+		}
+		id := w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a")})
+		w.pass(30 * time.Second)
+		if now := w.showOperation(id); now.Done != 5*stepChunk {
+			t.Errorf("%d tasks are done", now.Done)
+		}
+		heal()
+		w.waitUntilStopped(id)
+	})
+}
+
 // An operation whose home has an older state than a shard, after a recovery, fails: it does not know what was done.
 func TestOperationFailsBehindAShard(t *testing.T) {
 	inWorld(t, func(w *world) {
