@@ -159,7 +159,7 @@ type ArchivedTask struct {
 	Task       *pawltype.Task
 	ArchivedAt time.Time
 	Cause      string // "retention", "discard", "purge"
-	Place      string // file and line, as Restore takes it
+	Place      string // file and byte, as Restore takes it
 }
 
 // Archive iterates over the dead-letter archive, newest first. Queue "" means all queues.

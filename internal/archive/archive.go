@@ -3,12 +3,10 @@ package archive
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,29 +17,34 @@ import (
 // Config configures an Archive.
 type Config struct {
 	Dir      string
-	MaxBytes int64         // of all files; the oldest file is removed first; default 1 GiB
+	MaxBytes int64         // of all files; default 1 GiB
 	MaxAge   time.Duration // of a file's last record; default 90 days
-	FileSize int64         // at which a new file begins; default MaxBytes/16
+	FileSize int64         // at which a new file begins; default MaxBytes/1024
+	MaxRead  int64         // after which a list ends; default 32 MiB
 
 	Logger *slog.Logger // nil: none
 }
 
-// Archive is a directory of files of JSON lines. Its methods are safe for concurrent use.
+// Archive is a directory of files of JSON lines: each belongs to a namespace. Its methods are safe for concurrent use.
 type Archive struct {
 	cfg    Config
 	disk   disk
 	uptime func() time.Duration // since the archive was opened, whatever the clock says
 
-	mu   sync.Mutex
-	file file // the newest, open for appending; nil until the first record
-	name string
-	size int64
-	line int
+	mu    sync.Mutex
+	tails map[string]tail // the files that may have room, by namespace
+	grown int64           // bytes appended since the last trim
 
 	seen    time.Time     // the clock at the last Append
 	seenAt  time.Duration // the uptime then
 	doubted bool          // the clock may be wrong: old files are not removed
 	ends    time.Duration // of the doubt, by uptime
+}
+
+// tail is a namespace's newest file. This process has written it, and knows that it ends with a complete record.
+type tail struct {
+	name string
+	size int64
 }
 
 // clockDoubt is how far the clock may be ahead of the time that has passed since the last record. Beyond that it may be wrong, and a
@@ -52,8 +55,10 @@ const clockDoubt = time.Hour
 const (
 	DefaultMaxBytes = 1 << 30
 	DefaultMaxAge   = 90 * 24 * time.Hour
+	defaultMaxRead  = 32 << 20
 )
 
+// The names of files are "NAMESPACE@dead-TIME.jsonl". No namespace has an "@".
 const (
 	prefix = "dead-"
 	suffix = ".jsonl"
@@ -83,29 +88,28 @@ func openOn(d disk, cfg Config) *Archive {
 		cfg.MaxAge = DefaultMaxAge
 	}
 	if cfg.FileSize == 0 {
-		cfg.FileSize = cfg.MaxBytes / 16
+		cfg.FileSize = cfg.MaxBytes / 1024
+	}
+	if cfg.MaxRead == 0 {
+		cfg.MaxRead = defaultMaxRead
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	opened := time.Now()
-	return &Archive{cfg: cfg, disk: d, uptime: func() time.Duration { return time.Since(opened) }}
+	return &Archive{cfg: cfg, disk: d, tails: map[string]tail{}, uptime: func() time.Duration { return time.Since(opened) }}
 }
 
-// Close closes the files.
+// Close closes the directory.
 func (a *Archive) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var err error
-	if a.file != nil {
-		err = a.file.Close()
-	}
-	return errors.Join(err, a.disk.Close())
+	return a.disk.Close()
 }
 
-// Append adds records, each a JSON value without newlines, and returns their places. When it returns they are on stable storage.
-// After an error some of them may be.
-func (a *Archive) Append(records [][]byte, now time.Time) (places []string, err error) {
+// Append adds records of a namespace, each a JSON value without newlines, and returns their places. When it returns they are on stable
+// storage. After an error some of them may be.
+func (a *Archive) Append(ns string, records [][]byte, now time.Time) (places []string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, r := range records {
@@ -113,63 +117,65 @@ func (a *Archive) Append(records [][]byte, now time.Time) (places []string, err 
 			return nil, errors.New("archive: a record has a newline")
 		}
 	}
-	if err := a.prepare(now); err != nil {
-		return nil, fmt.Errorf("archive: %w", err)
-	}
-	var buf bytes.Buffer
-	for _, r := range records {
-		buf.Write(r)
-		buf.WriteByte('\n')
-		a.line++
-		places = append(places, a.name+":"+strconv.Itoa(a.line))
-	}
-	n, err := a.file.Write(buf.Bytes())
-	a.size += int64(n)
-	if err == nil {
-		err = a.file.Sync()
-	}
+	f, err := a.prepare(ns, now)
 	if err != nil {
-		// The contents of the file are unknown now: leave it, and begin a new one with the next record.
-		err = errors.Join(err, a.file.Close())
-		a.file = nil
 		return nil, fmt.Errorf("archive: %w", err)
 	}
+	t := a.tails[ns]
+	before := t.size
+	w := bufio.NewWriter(f)
+	for _, r := range records {
+		places = append(places, placeOf(t.name, t.size))
+		t.size += int64(len(r)) + 1
+		_, _ = w.Write(r) // Flush returns its error
+		_ = w.WriteByte('\n')
+	}
+	if err = w.Flush(); err == nil {
+		err = f.Sync()
+	}
+	a.grown += t.size - before
+	if err = errors.Join(err, f.Close()); err != nil {
+		delete(a.tails, ns) // how the file ends is unknown: leave it, and begin a new one with the next record
+		return nil, fmt.Errorf("archive: %w", err)
+	}
+	a.tails[ns] = t
 	return places, nil
 }
 
-// prepare makes sure that a file with room is open, and removes files if that begins a new one, or if the clock is no longer in doubt.
-func (a *Archive) prepare(now time.Time) error {
-	full := a.file != nil && a.size >= a.cfg.FileSize
+// prepare opens a file of the namespace that has room. Before, it removes files if much was added since the last time, if the file is new, or
+// if the clock is no longer in doubt.
+func (a *Archive) prepare(ns string, now time.Time) (file, error) {
 	certain := a.doubted && a.uptime() >= a.ends
-	if a.file != nil && !full && !certain {
+	if t, ok := a.room(ns); ok && a.grown < a.cfg.FileSize && !certain {
 		a.checkClock(now)
-		return nil
+		return a.disk.Append(t.name)
 	}
-	if full {
-		file := a.file
-		a.file = nil
-		if err := file.Close(); err != nil {
-			return err
-		}
-	}
-	names, err := a.files()
+	files, err := a.files()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if a.seen.IsZero() && len(names) > 0 { // what earlier processes have seen, and they may have doubted it
-		if _, a.seen, err = a.disk.Stat(names[len(names)-1]); err != nil {
-			return err
+	if a.seen.IsZero() { // what earlier processes have seen, and they may have doubted it
+		for _, f := range files {
+			if f.written.After(a.seen) {
+				a.seen = f.written
+			}
 		}
-		a.doubted, a.ends = true, clockDoubt
+		a.doubted, a.ends = !a.seen.IsZero(), clockDoubt
 	}
 	a.checkClock(now)
-	if a.file != nil {
-		return a.trim(slices.DeleteFunc(names, func(n string) bool { return n == a.name }), now)
+	if err := a.trim(files, now); err != nil {
+		return nil, err
 	}
-	if err := a.trim(names, now); err != nil {
-		return err
+	if t, ok := a.room(ns); ok {
+		return a.disk.Append(t.name)
 	}
-	return a.begin(names, now)
+	return a.begin(ns, files, now)
+}
+
+// room returns the file of a namespace that has room.
+func (a *Archive) room(ns string) (t tail, ok bool) {
+	t, ok = a.tails[ns]
+	return t, ok && t.size < a.cfg.FileSize
 }
 
 // checkClock decides whether the clock is in doubt.
@@ -186,21 +192,23 @@ func (a *Archive) checkClock(now time.Time) {
 	a.seen, a.seenAt = now, uptime
 }
 
-// begin begins a file after those with the given names.
-func (a *Archive) begin(names []string, now time.Time) error {
-	name := prefix + now.UTC().Format("20060102T150405.000000000Z") + suffix
-	if len(names) > 0 && name <= names[len(names)-1] { // a clock set back must not sort the new file before the old one
-		name = nextName(names[len(names)-1])
+// begin begins a file of a namespace after those that are there.
+func (a *Archive) begin(ns string, files []stored, now time.Time) (file, error) {
+	name := ns + "@" + prefix + now.UTC().Format("20060102T150405.000000000Z") + suffix
+	for _, f := range files { // in the order of their names
+		if f.ns == ns && name <= f.name { // a clock set back must not sort the new file before the old one
+			name = nextName(f.name)
+		}
 	}
 	f, err := a.disk.Create(name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := a.disk.Sync(); err != nil {
-		return errors.Join(err, f.Close())
+		return nil, errors.Join(err, f.Close())
 	}
-	a.file, a.name, a.size, a.line = f, name, 0, 0
-	return nil
+	a.tails[ns] = tail{name: name}
+	return f, nil
 }
 
 // nextName returns the next name if the clock can't provide one: "dead-T.jsonl", "dead-T~000001.jsonl", "dead-T~000002.jsonl".
@@ -210,127 +218,81 @@ func nextName(name string) string {
 	return fmt.Sprintf("%s~%06d%s", stem, n+1, suffix)
 }
 
-// trim removes whole files, the oldest first, if they are too old or there is too much in all. None is too old while the clock is in doubt.
-func (a *Archive) trim(names []string, now time.Time) error {
+// stored is a file of the archive.
+type stored struct {
+	ns, name string
+	size     int64
+	written  time.Time
+}
+
+// trim removes whole files that are too old, and then, while there is too much in all, the oldest file of the namespace that has most: so none
+// loses what is within its equal share because of others. No file is too old while the clock is in doubt.
+func (a *Archive) trim(files []stored, now time.Time) error {
 	var total int64
-	for _, name := range slices.Backward(names) {
-		size, written, err := a.disk.Stat(name)
-		if err != nil {
-			return err
-		}
-		total += size
-		age, reason := now.Sub(written), ""
-		switch {
-		case total > a.cfg.MaxBytes-a.cfg.FileSize:
-			reason = fmt.Sprintf("the archive has more than %d bytes", a.cfg.MaxBytes)
-		case age > a.cfg.MaxAge && !a.doubted:
-			reason = fmt.Sprintf("its last record is older than %s", a.cfg.MaxAge)
-		default:
+	size, of := map[string]int64{}, map[string][]stored{}
+	for _, f := range files {
+		if now.Sub(f.written) > a.cfg.MaxAge && !a.doubted {
+			if err := a.remove(f, now, fmt.Sprintf("its last record is older than %s", a.cfg.MaxAge)); err != nil {
+				return err
+			}
 			continue
 		}
-		if err := a.disk.Remove(name); err != nil {
+		total, size[f.ns], of[f.ns] = total+f.size, size[f.ns]+f.size, append(of[f.ns], f)
+	}
+	for total > a.cfg.MaxBytes-a.cfg.FileSize {
+		ns := ""
+		for other := range of {
+			if ns == "" || cmp.Or(cmp.Compare(size[other], size[ns]), cmp.Compare(ns, other)) > 0 {
+				ns = other
+			}
+		}
+		oldest := of[ns][0]
+		reason := fmt.Sprintf("the archive has more than %d bytes, and this namespace most of them", a.cfg.MaxBytes)
+		if err := a.remove(oldest, now, reason); err != nil {
 			return err
 		}
-		a.cfg.Logger.Warn("file of the dead-letter archive removed", "file", name, "bytes", size, "age", age.Round(time.Second), "reason", reason)
+		total, size[ns], of[ns] = total-oldest.size, size[ns]-oldest.size, of[ns][1:]
 	}
+	a.grown = 0
 	return nil
 }
 
-// files lists the files, the oldest first.
-func (a *Archive) files() ([]string, error) {
+func (a *Archive) remove(f stored, now time.Time, reason string) error {
+	if err := a.disk.Remove(f.name); err != nil {
+		return err
+	}
+	if a.tails[f.ns].name == f.name {
+		delete(a.tails, f.ns)
+	}
+	a.cfg.Logger.Warn("file of the dead-letter archive removed", "namespace", f.ns, "file", f.name, "bytes", f.size,
+		"age", now.Sub(f.written).Round(time.Second), "reason", reason)
+	return nil
+}
+
+// files lists the files: those of a namespace together, the oldest first.
+func (a *Archive) files() (files []stored, err error) {
+	names, err := a.names()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		f := stored{name: name}
+		f.ns, _, _ = strings.Cut(name, "@")
+		if f.size, f.written, err = a.disk.Stat(name); err != nil {
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// names lists the names of the files in their order.
+func (a *Archive) names() ([]string, error) {
 	names, err := a.disk.List()
 	if err != nil {
 		return nil, err
 	}
-	names = slices.DeleteFunc(names, func(n string) bool { return !isOurs(n) })
+	names = slices.DeleteFunc(names, func(n string) bool { return !strings.Contains(n, "@"+prefix) || !strings.HasSuffix(n, suffix) })
 	slices.Sort(names)
 	return names, nil
-}
-
-// Read returns the record at a place that Append returned.
-func (a *Archive) Read(place string) ([]byte, error) {
-	name, line, ok := parsePlace(place)
-	if !ok {
-		return nil, fmt.Errorf("%w: %q", ErrPlace, place)
-	}
-	lines, err := a.lines(name)
-	if errors.Is(err, os.ErrNotExist) || err == nil && line > len(lines) {
-		return nil, fmt.Errorf("%w: %q", ErrNoRecord, place)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("archive: %w", err)
-	}
-	return lines[line-1], nil
-}
-
-// List calls fn for the records, newest first, until it returns false, and returns the cursor to continue from, "" at the end. cursor
-// is what an earlier call returned, or "".
-func (a *Archive) List(cursor string, fn func(place string, record []byte) bool) (next string, err error) {
-	names, err := a.files()
-	if err != nil {
-		return "", fmt.Errorf("archive: %w", err)
-	}
-	last, below, ok := parsePlace(cursor)
-	if cursor != "" && !ok {
-		return "", fmt.Errorf("%w: %q", ErrPlace, cursor)
-	}
-	for _, name := range slices.Backward(names) {
-		if cursor != "" && name > last {
-			continue
-		}
-		lines, err := a.lines(name)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // trimmed meanwhile
-		}
-		if err != nil {
-			return "", fmt.Errorf("archive: %w", err)
-		}
-		from := len(lines)
-		if name == last {
-			from = min(below-1, from)
-		}
-		for i := from; i >= 1; i-- {
-			place := name + ":" + strconv.Itoa(i)
-			if !fn(place, lines[i-1]) {
-				return place, nil
-			}
-		}
-	}
-	return "", nil
-}
-
-// lines reads a file. A last line without a newline was truncated by a crash, and never acknowledged.
-func (a *Archive) lines(name string) (lines [][]byte, err error) {
-	f, err := a.disk.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	for r := bufio.NewReader(f); ; {
-		line, err := r.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return lines, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		lines = append(lines, line[:len(line)-1])
-	}
-}
-
-// placeForm matches FILE:LINE, with a file name as created by begin.
-var placeForm = regexp.MustCompile(`^(dead-[0-9A-Za-z.~-]{1,64}\.jsonl):([1-9][0-9]{0,17})$`)
-
-func parsePlace(place string) (name string, line int, ok bool) {
-	parts := placeForm.FindStringSubmatch(place)
-	if parts == nil {
-		return "", 0, false
-	}
-	line, err := strconv.Atoi(parts[2])
-	return parts[1], line, err == nil
-}
-
-// isOurs reports whether a file of this name belongs to the archive.
-func isOurs(name string) bool {
-	return strings.HasPrefix(name, prefix) && strings.HasSuffix(name, suffix)
 }

@@ -24,11 +24,16 @@ func open(t *testing.T, cfg Config) *Archive {
 
 func write(t *testing.T, a *Archive, now time.Time, records ...string) []string {
 	t.Helper()
+	return writeTo(t, a, "team", now, records...)
+}
+
+func writeTo(t *testing.T, a *Archive, ns string, now time.Time, records ...string) []string {
+	t.Helper()
 	var lines [][]byte
 	for _, r := range records {
 		lines = append(lines, []byte(r))
 	}
-	places, err := a.Append(lines, now)
+	places, err := a.Append(ns, lines, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,11 +43,16 @@ func write(t *testing.T, a *Archive, now time.Time, records ...string) []string 
 // all lists in pages of n.
 func all(t *testing.T, a *Archive, n int) string {
 	t.Helper()
+	return allOf(t, a, "team", n)
+}
+
+func allOf(t *testing.T, a *Archive, ns string, n int) string {
+	t.Helper()
 	var out []string
 	cursor := ""
 	for {
 		left := n
-		next, err := a.List(cursor, func(_ string, record []byte) bool {
+		next, err := a.List(t.Context(), ns, cursor, func(_ string, record []byte) bool {
 			out = append(out, string(record))
 			left--
 			return left > 0
@@ -67,7 +77,7 @@ func TestRecordsAreRead(t *testing.T) {
 	a = open(t, Config{Dir: dir})
 	places = append(places, write(t, a, noon.Add(-time.Hour), "4")...) // the clock was set back
 	for i, place := range places {
-		if got, err := a.Read(place); err != nil || string(got) != fmt.Sprint(i+1) {
+		if got, err := a.Read("team", place); err != nil || string(got) != fmt.Sprint(i+1) {
 			t.Errorf("Read(%q) = %q, %v", place, got, err)
 		}
 	}
@@ -77,19 +87,19 @@ func TestRecordsAreRead(t *testing.T) {
 		}
 	}
 	for _, place := range []string{places[0] + "0", "dead-9.jsonl:1", "dead-9~000001.jsonl:1"} {
-		if _, err := a.Read(place); !errors.Is(err, ErrNoRecord) {
+		if _, err := a.Read("team", place); !errors.Is(err, ErrNoRecord) {
 			t.Errorf("Read(%q) = %v, want ErrNoRecord", place, err)
 		}
 	}
 	for _, place := range []string{"", "x", "../etc/passwd:1", "dead-../x.jsonl:1", "dead-\x00.jsonl:1", places[0] + "\x00", places[0] + "\n", "\n" + places[0], "dead-.jsonl:1",
-		"dead-9.jsonl", "dead-9.jsonl:", "dead-9.jsonl:0", "dead-9.jsonl:+1", "dead-9.jsonl:01", "dead-9.jsonl:99999999999999999999", "dead-9xjsonl:1"} {
-		if _, err := a.Read(place); !errors.Is(err, ErrPlace) {
+		"dead-9.jsonl", "dead-9.jsonl:", "dead-9.jsonl:0", "dead-9.jsonl:+1", "dead-9.jsonl:01", "dead-9.jsonl:99999999999999999999", "dead-9xjsonl:1", "team@dead-9.jsonl:1"} {
+		if _, err := a.Read("team", place); !errors.Is(err, ErrPlace) {
 			t.Errorf("Read(%q) = %v, want ErrPlace", place, err)
 		}
 		if place == "" { // as a cursor it means the start
 			continue
 		}
-		if _, err := a.List(place, nil); !errors.Is(err, ErrPlace) {
+		if _, err := a.List(t.Context(), "team", place, nil); !errors.Is(err, ErrPlace) {
 			t.Errorf("List(%q) = %v, want ErrPlace", place, err)
 		}
 	}
@@ -130,7 +140,7 @@ func TestTornLineIsNotRead(t *testing.T) {
 	a := open(t, Config{Dir: dir})
 	place := write(t, a, noon, "1")[0]
 	name, _, _ := strings.Cut(place, ":")
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_APPEND|os.O_WRONLY, 0)
+	f, err := os.OpenFile(filepath.Join(dir, "team@"+name), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

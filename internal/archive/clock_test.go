@@ -16,7 +16,7 @@ func TestClockJumps(t *testing.T) {
 		restart      bool
 		want         string // what is left, with the new record
 	}
-	const doubt, removal = "level=INFO msg=\"the last record of the dead-letter archive is over an hour old, or the clock is wrong", "file=dead-20260101T120000.000000000Z.jsonl bytes=2 age=2184h0m0s reason=\"its last record is older than 2160h0m0s\""
+	const doubt, removal = "level=INFO msg=\"the last record of the dead-letter archive is over an hour old, or the clock is wrong", "file=team@dead-20260101T120000.000000000Z.jsonl bytes=2 age=2184h0m0s reason=\"its last record is older than 2160h0m0s\""
 	for _, c := range []struct {
 		name     string
 		fileSize int64

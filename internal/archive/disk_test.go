@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -21,6 +20,7 @@ type memDisk struct {
 	durable map[string]*memFile // the names that survive a power loss
 	fails   string              // the operation that fails from now on
 	now     time.Time           // of writes
+	read    int                 // bytes
 }
 
 type memFile struct {
@@ -63,7 +63,15 @@ func (d *memDisk) Create(name string) (file, error) {
 	return d.files[name], nil
 }
 
-func (d *memDisk) Open(name string) (io.ReadCloser, error) {
+func (d *memDisk) Append(name string) (file, error) {
+	if err := d.do("append"); err != nil {
+		return nil, err
+	}
+	d.files[name].closed = false
+	return d.files[name], nil
+}
+
+func (d *memDisk) Open(name string) (source, error) {
 	f := d.files[name]
 	if f == nil {
 		return nil, os.ErrNotExist
@@ -80,11 +88,13 @@ type reader struct {
 	disk *memDisk
 }
 
-func (r reader) Read(p []byte) (int, error) {
+func (r reader) ReadAt(p []byte, at int64) (int, error) {
 	if err := r.disk.do("read"); err != nil {
 		return 0, err
 	}
-	return r.Reader.Read(p)
+	n, err := r.Reader.ReadAt(p, at)
+	r.disk.read += n
+	return n, err
 }
 
 func (r reader) Close() error { return r.disk.do("close read") }
@@ -169,7 +179,7 @@ func TestFailedAppend(t *testing.T) {
 		write(t, a, noon, "first")
 		write(t, a, noon, "second")
 		d.fails = op
-		if places, err := a.Append([][]byte{[]byte("3"), []byte("torn")}, noon); !errors.Is(err, errDisk) || places != nil {
+		if places, err := a.Append("team", [][]byte{[]byte("3"), []byte("torn")}, noon); !errors.Is(err, errDisk) || places != nil {
 			t.Errorf("when %s fails Append returns %v, %v", op, places, err)
 		}
 		d.fails = ""
@@ -180,11 +190,32 @@ func TestFailedAppend(t *testing.T) {
 		}
 		for _, record := range []string{"5", "6"} {
 			place := write(t, a, noon, record)[0]
-			if got, err := a.Read(place); string(got) != record || err != nil {
+			if got, err := a.Read("team", place); string(got) != record || err != nil {
 				t.Errorf("after %s failed, Read returned %q for %s: %v", op, got, place, err)
 			}
 		}
 		if got := all(t, openOn(d.losePower(), Config{}), 1); !whole.MatchString(got) {
+			t.Errorf("after %s failed and power was lost, the records are %q", op, got)
+		}
+	}
+}
+
+// After a failed append to a file with room, the next record is in a new file: how the old one ends is not known.
+func TestFailedAppendToFileWithRoom(t *testing.T) {
+	for _, op := range []string{"append", "write", "sync", "close"} {
+		d := newMemDisk()
+		a := openOn(d, Config{MaxBytes: 1000, FileSize: 100})
+		write(t, a, noon, "1")
+		d.fails = op
+		if places, err := a.Append("team", [][]byte{[]byte("torn")}, noon); !errors.Is(err, errDisk) || places != nil {
+			t.Errorf("when %s fails Append returns %v, %v", op, places, err)
+		}
+		d.fails = ""
+		place := write(t, a, noon, "2")[0]
+		if got, err := a.Read("team", place); string(got) != "2" || err != nil {
+			t.Errorf("after %s failed, Read returned %q for %s: %v", op, got, place, err)
+		}
+		if got := all(t, openOn(d.losePower(), Config{}), 1); got != "2 1" && got != "2 torn 1" {
 			t.Errorf("after %s failed and power was lost, the records are %q", op, got)
 		}
 	}
@@ -196,36 +227,27 @@ func TestFailedRead(t *testing.T) {
 	place := write(t, a, noon, "1")[0]
 	for _, op := range []string{"list", "open", "read", "close read"} {
 		d.fails = op
-		if _, err := a.Read(place); op != "list" && !errors.Is(err, errDisk) {
+		if _, err := a.Read("team", place); op != "list" && !errors.Is(err, errDisk) {
 			t.Errorf("when %s fails Read returns %v", op, err)
 		}
-		if next, err := a.List("", func(string, []byte) bool { return true }); !errors.Is(err, errDisk) || next != "" {
+		if next, err := a.List(t.Context(), "team", "", func(string, []byte) bool { return true }); !errors.Is(err, errDisk) || next != "" {
 			t.Errorf("when %s fails List returns %q, %v", op, next, err)
 		}
 	}
 }
 
 func TestFailedClose(t *testing.T) {
-	for _, op := range []string{"close", "close directory"} {
-		d := newMemDisk()
-		a := openOn(d, Config{})
-		write(t, a, noon, "1")
-		d.fails = op
-		if err := a.Close(); !errors.Is(err, errDisk) {
-			t.Errorf("when %s fails Close returns %v", op, err)
-		}
-		for name, f := range d.files {
-			if !f.closed {
-				t.Errorf("%s is still open", name)
-			}
-		}
+	d := newMemDisk()
+	d.fails = "close directory"
+	if err := openOn(d, Config{}).Close(); !errors.Is(err, errDisk) {
+		t.Errorf("when the directory can't be closed Close returns %v", err)
 	}
 }
 
 func TestRecordWithNewlineIsRefused(t *testing.T) {
 	a := openOn(newMemDisk(), Config{})
 	for _, bad := range []string{"2\n3", "\n", "4\n"} {
-		if places, err := a.Append([][]byte{[]byte("1"), []byte(bad)}, noon); err == nil {
+		if places, err := a.Append("team", [][]byte{[]byte("1"), []byte(bad)}, noon); err == nil {
 			t.Errorf("Append accepted %q, at %v", bad, places)
 		}
 	}
@@ -247,9 +269,9 @@ func TestClockGoesBack(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for i := range 300 {
-		name := "dead-20260101T120000.000000000Z.jsonl"
+		name := "team@dead-20260101T120000.000000000Z.jsonl"
 		if i > 0 {
-			name = fmt.Sprintf("dead-20260101T120000.000000000Z~%06d.jsonl", i)
+			name = fmt.Sprintf("team@dead-20260101T120000.000000000Z~%06d.jsonl", i)
 		}
 		if d.files[name] == nil {
 			t.Errorf("file %s does not exist", name)
@@ -287,9 +309,9 @@ func TestTrimBoundaries(t *testing.T) {
 
 func TestDefaults(t *testing.T) {
 	for _, c := range []struct{ cfg, want Config }{
-		{Config{}, Config{MaxBytes: 1 << 30, MaxAge: 90 * 24 * time.Hour, FileSize: 64 << 20}},
-		{Config{MaxBytes: 160}, Config{MaxBytes: 160, MaxAge: 90 * 24 * time.Hour, FileSize: 10}},
-		{Config{MaxBytes: 5, MaxAge: 3, FileSize: 4}, Config{MaxBytes: 5, MaxAge: 3, FileSize: 4}},
+		{Config{}, Config{MaxBytes: 1 << 30, MaxAge: 90 * 24 * time.Hour, FileSize: 1 << 20, MaxRead: 32 << 20}},
+		{Config{MaxBytes: 10240}, Config{MaxBytes: 10240, MaxAge: 90 * 24 * time.Hour, FileSize: 10, MaxRead: 32 << 20}},
+		{Config{MaxBytes: 5, MaxAge: 3, FileSize: 4, MaxRead: 2}, Config{MaxBytes: 5, MaxAge: 3, FileSize: 4, MaxRead: 2}},
 	} {
 		got := openOn(newMemDisk(), c.cfg).cfg
 		got.Logger = nil
@@ -310,8 +332,8 @@ func TestMissingAndForeignFiles(t *testing.T) {
 	}
 	a := openOn(d, Config{MaxAge: time.Hour, FileSize: 1})
 	got := ""
-	if _, err := a.List("", func(place string, record []byte) bool {
-		delete(d.files, "dead-20260101T120001.000000000Z.jsonl")
+	if _, err := a.List(t.Context(), "team", "", func(place string, record []byte) bool {
+		delete(d.files, "team@dead-20260101T120001.000000000Z.jsonl")
 		got += string(record)
 		return true
 	}); err != nil || got != "31" {
@@ -321,7 +343,7 @@ func TestMissingAndForeignFiles(t *testing.T) {
 	if d.files["notes.jsonl"] == nil || d.files["dead-letters"] == nil {
 		t.Error("the archive removed files that are not its own")
 	}
-	if next, err := a.List("nowhere", func(string, []byte) bool { return true }); !errors.Is(err, ErrPlace) || next != "" {
+	if next, err := a.List(t.Context(), "team", "nowhere", func(string, []byte) bool { return true }); !errors.Is(err, ErrPlace) || next != "" {
 		t.Errorf("List from an invalid place = %q, %v", next, err)
 	}
 }
@@ -390,14 +412,14 @@ func TestPlacesOfOtherFiles(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("secret\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := a.Read(name + ":1"); !errors.Is(err, ErrPlace) {
+		if got, err := a.Read("team", name+":1"); !errors.Is(err, ErrPlace) {
 			t.Errorf("Read of %s = %q, %v, want ErrPlace", name, got, err)
 		}
 	}
 	place := write(t, a, noon, "1")[0]
 	name, _, _ := strings.Cut(place, ":")
 	for _, number := range []string{"", ":", ":0", ":-1", ":x", ":99999999999999999999"} {
-		if got, err := a.Read(name + number); !errors.Is(err, ErrPlace) {
+		if got, err := a.Read("team", name+number); !errors.Is(err, ErrPlace) {
 			t.Errorf("Read of %s = %q, %v, want ErrPlace", name+number, got, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/pawlq/pawl/internal/broker/archived"
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/shard"
@@ -55,6 +56,7 @@ type Config struct {
 
 // Broker runs the shards of a node. Its methods are safe for concurrent use.
 type Broker struct {
+	archived.Reader
 	cfg         Config
 	draining    chan struct{}
 	drain       sync.Once
@@ -74,7 +76,7 @@ func New(cfg Config) *Broker {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Broker{cfg: cfg, draining: make(chan struct{}), replicas: map[uint32]*replica{}}
+	b := &Broker{Reader: archived.Reader{Files: cfg.Archive}, cfg: cfg, draining: make(chan struct{}), replicas: map[uint32]*replica{}}
 	b.stopping, b.stop = context.WithCancel(context.Background())
 	return b
 }

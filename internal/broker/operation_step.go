@@ -61,7 +61,7 @@ func (r *replica) runStep(ctx context.Context, ns string, c *StepCall) (a StepAn
 		}
 	}
 	if len(dead) > 0 {
-		if err := r.b.archiveDead(causeDiscard, dead); err != nil {
+		if err := r.b.archiveDead(ns, causeDiscard, dead); err != nil {
 			return a, err
 		}
 	}

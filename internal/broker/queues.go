@@ -199,7 +199,7 @@ var DiscardDead = onReplica(verb.Rule{Name: "discard-dead"}, func(ctx context.Co
 	ns, s := q.Namespace, &q.Selection
 	of := newBulk(s.By, task.DeadDiscarded, s.Queue, s.facts())
 	return r.bulk(ctx, ns, s, func(views []*View, _ int64) (int64, Stamp, error) {
-		if err := r.b.archiveDead(causeDiscard, views); err != nil {
+		if err := r.b.archiveDead(ns, causeDiscard, views); err != nil {
 			return 0, Stamp{}, err
 		}
 		return change(ctx, r, func(round *engine.Round) (n int64, err error) {

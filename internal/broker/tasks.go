@@ -100,7 +100,7 @@ func (c *TaskCommand) act() (task.Action, func(*engine.Round) error) {
 func (r *replica) archiveThenDiscard(ctx context.Context, c *TaskCommand) (func(*engine.Round) error, Stamp, error) {
 	v, at, err := r.b.Task(ctx, c.Namespace, c.ID, 0)
 	if err == nil && (v.Exec.State == task.Dead || v.Exec.State == task.Poisoned) {
-		err = r.b.archiveDead(causeDiscard, []*View{v})
+		err = r.b.archiveDead(c.Namespace, causeDiscard, []*View{v})
 	}
 	if err != nil {
 		return nil, at, err

@@ -33,23 +33,17 @@ func (g *operatorService) ListArchive(ctx context.Context, r *pawlv1.ListArchive
 	if err != nil {
 		return nil, err
 	}
-	found, places, cursors, err := g.broker.Archived(ctx, callinfo.Namespace(ctx), r.GetQueue(), string(from), n)
+	found, err := g.broker.Archived(ctx, callinfo.Namespace(ctx), r.GetQueue(), string(from), n)
 	if err != nil {
 		return nil, err
 	}
-	out := &pawlv1.ListArchiveResponse{Missing: convert.MissingProto(found.Missing)}
-	tasks := found.Value
-	size, next, scope := 0, "", task.ScopeOf(ctx)
-	for i := range tasks {
-		if size += tasks[i].Bytes(); size > convert.MaxPageBytes && i > 0 {
-			break
+	page, scope := found.Value, task.ScopeOf(ctx)
+	out := &pawlv1.ListArchiveResponse{Missing: convert.MissingProto(found.Missing), NextCursor: convert.NextCursor(convert.ArchiveCursor, page.Next)}
+	for i := range page.Tasks {
+		if t := &page.Tasks[i]; scope.Sees(t.Queue) {
+			out.Items = append(out.Items, convert.ArchivedProto(t, page.Places[i]))
 		}
-		if scope.Sees(tasks[i].Queue) {
-			out.Items = append(out.Items, convert.ArchivedProto(&tasks[i], places[i]))
-		}
-		next = cursors[i]
 	}
-	out.NextCursor = convert.NextCursor(convert.ArchiveCursor, next)
 	return out, nil
 }
 
@@ -121,7 +115,7 @@ func (b *restoring) complete(s *task.Spec, ns string, i int) {
 	s.Restore(ns, b.of[i].id, b.of[i].ended)
 }
 
-// maxPlace bounds the name of a place in an archive: a node, a file and a line.
+// maxPlace bounds the name of a place in an archive: a node, a file and a byte of it.
 const maxPlace = 256
 
 // archivedSpec returns the spec of the archived task at a place, and the dead letter that it was.
@@ -129,11 +123,11 @@ func (g *operatorService) archivedSpec(ctx context.Context, place string) (*pawl
 	if len(place) > maxPlace {
 		return nil, origin{}, task.Invalid("places", "%d bytes, at most %d are allowed", len(place), maxPlace)
 	}
-	a, err := g.broker.ArchivedAt(ctx, place)
+	a, err := g.broker.ArchivedAt(ctx, callinfo.Namespace(ctx), place)
 	if err != nil {
 		return nil, origin{}, err
 	}
-	if a.Namespace != callinfo.Namespace(ctx) || !task.ScopeOf(ctx).Sees(a.Queue) {
+	if !task.ScopeOf(ctx).Sees(a.Queue) {
 		return nil, origin{}, task.NotFound("archived task", place)
 	}
 	of, err := archivedOrigin(a)

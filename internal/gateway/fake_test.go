@@ -595,35 +595,33 @@ func fakeArchived() broker.ArchivedTask {
 			StartedAt: time.Now(), EndedAt: time.Now(), Outcome: "dead", Message: "no such address"}}}
 }
 
-func (f *fake) Archived(_ context.Context, ns, queue, cursor string, limit int) (tasks verb.Partial[[]broker.ArchivedTask], places, cursors []string, err error) {
+func (f *fake) Archived(_ context.Context, ns, queue, cursor string, limit int) (p verb.Partial[broker.ArchivedPage], err error) {
 	if err := f.faults.ask(); err != nil {
-		return tasks, nil, nil, err
+		return p, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, t := range f.archive {
 		place := fmt.Sprintf("a:%d", i+1)
 		if (queue == "" || t.Queue == queue) && place > cursor {
-			if len(tasks.Value) == limit {
-				return tasks, places, cursors, nil
+			if len(p.Value.Tasks) == limit {
+				p.Value.Next = p.Value.Places[limit-1]
+				return p, nil
 			}
-			tasks.Value, places, cursors = append(tasks.Value, t), append(places, place), append(cursors, place)
+			p.Value.Tasks, p.Value.Places = append(p.Value.Tasks, t), append(p.Value.Places, place)
 		}
 	}
-	if len(cursors) > 0 {
-		cursors[len(cursors)-1] = ""
-	}
-	return tasks, places, cursors, nil
+	return p, nil
 }
 
-func (f *fake) ArchivedAt(_ context.Context, place string) (*broker.ArchivedTask, error) {
+func (f *fake) ArchivedAt(_ context.Context, ns, place string) (*broker.ArchivedTask, error) {
 	if err := f.faults.ask(); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var n int
-	if _, err := fmt.Sscanf(place, "a:%d", &n); err != nil || n < 1 || n > len(f.archive) {
+	if _, err := fmt.Sscanf(place, "a:%d", &n); err != nil || n < 1 || n > len(f.archive) || f.archive[n-1].Namespace != ns {
 		return nil, task.NotFound("archived task", place)
 	}
 	return &f.archive[n-1], nil

@@ -93,8 +93,7 @@ func (b notedBroker) Once(ctx context.Context, c broker.OnceCall) (broker.OnceAn
 	return b.Broker.Once(ctx, c)
 }
 
-func (b notedBroker) Archived(ctx context.Context, ns, queue, cursor string, limit int) (verb.Partial[[]broker.ArchivedTask], []string,
-	[]string, error) {
+func (b notedBroker) Archived(ctx context.Context, ns, queue, cursor string, limit int) (verb.Partial[broker.ArchivedPage], error) {
 	b.note("archived", ns, queue, cursor, limit)
 	return b.Broker.Archived(ctx, ns, queue, cursor, limit)
 }

@@ -2990,7 +2990,7 @@ func (x *ListArchiveResponse) GetMissing() []*Missing {
 
 type ArchivedTask struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Place         string                 `protobuf:"bytes,4,opt,name=place,proto3" json:"place,omitempty"` // file and line, as RestoreArchive takes it
+	Place         string                 `protobuf:"bytes,4,opt,name=place,proto3" json:"place,omitempty"` // file and byte, as RestoreArchive takes it
 	ArchivedAt    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=archived_at,json=archivedAt,proto3" json:"archived_at,omitempty"`
 	Cause         string                 `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"` // retention, discard, purge
 	Task          *Task                  `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`

@@ -75,7 +75,7 @@ type OperatorServiceClient interface {
 	// Errors: unavailable if shards of the queue do not answer; it names them, and is done in the others. The same holds for DiscardDead and PurgeQueue.
 	ReplayDead(ctx context.Context, in *ReplayDeadRequest, opts ...grpc.CallOption) (*ReplayDeadResponse, error)
 	DiscardDead(ctx context.Context, in *DiscardDeadRequest, opts ...grpc.CallOption) (*DiscardDeadResponse, error)
-	// ListArchive returns a page of the dead-letter archive, newest first.
+	// ListArchive returns a page of the dead-letter archive, newest first. A page may be empty although more follow.
 	ListArchive(ctx context.Context, in *ListArchiveRequest, opts ...grpc.CallOption) (*ListArchiveResponse, error)
 	// RestoreArchive enqueues archived dead letters again as new tasks. A dead letter is restored only once: further calls return the same
 	// task.
@@ -341,7 +341,7 @@ type OperatorServiceServer interface {
 	// Errors: unavailable if shards of the queue do not answer; it names them, and is done in the others. The same holds for DiscardDead and PurgeQueue.
 	ReplayDead(context.Context, *ReplayDeadRequest) (*ReplayDeadResponse, error)
 	DiscardDead(context.Context, *DiscardDeadRequest) (*DiscardDeadResponse, error)
-	// ListArchive returns a page of the dead-letter archive, newest first.
+	// ListArchive returns a page of the dead-letter archive, newest first. A page may be empty although more follow.
 	ListArchive(context.Context, *ListArchiveRequest) (*ListArchiveResponse, error)
 	// RestoreArchive enqueues archived dead letters again as new tasks. A dead letter is restored only once: further calls return the same
 	// task.

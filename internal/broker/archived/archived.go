@@ -1,5 +1,5 @@
-// Package archived is the form of a dead letter in the archive: one line of JSON. It knows neither where the lines are stored nor when
-// a task is archived.
+// Package archived is the form of a dead letter in the archive, one line of JSON, and reads pages of them. It knows neither how the lines
+// are stored nor when a task is archived.
 package archived
 
 import (
@@ -45,11 +45,30 @@ type Task struct {
 	Attempts []Attempt `json:"attempts"`
 }
 
-// Bytes returns roughly how much of a message the task takes up.
+// taskBytes is roughly what a task and each of its attempts and headers take up of a message beside their texts.
+const taskBytes, attemptBytes, headerBytes = 512, 128, 8
+
+// Bytes returns roughly how much of a message the task takes up, and not less.
 func (t *Task) Bytes() int {
-	n := len(t.Payload)
+	n := taskBytes + len(t.Type) + len(t.Reason) + len(t.Key) + len(t.Payload) + len(t.ContentType) + len(t.IdempotencyKey)
 	if t.Parent != nil {
-		n += len(t.Parent.Result)
+		n += len(t.Parent.Result) + len(t.Parent.ContentType)
+	}
+	if t.Unique != nil {
+		n += len(t.Unique.Key)
+	}
+	for _, tag := range t.Tags {
+		n += headerBytes + len(tag)
+	}
+	for name, value := range t.Headers {
+		n += headerBytes + len(name) + len(value)
+	}
+	for _, then := range t.Then {
+		n += len(then)
+	}
+	for i := range t.Attempts {
+		a := &t.Attempts[i]
+		n += attemptBytes + len(a.Worker) + len(a.Message) + len(a.ErrorType) + len(a.Stack)
 	}
 	return n
 }

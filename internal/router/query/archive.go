@@ -1,12 +1,14 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"strings"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/broker/archived"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/router/forward"
@@ -17,60 +19,34 @@ import (
 // Each node has its own archive of the dead letters that left the shards while it led them. In a cluster of several nodes a place begins
 // with the name of its node, and a list merges all archives by time.
 
-// MaxArchiveBytes bounds the payloads in one node's part of a page, so that it fits into a message.
-const MaxArchiveBytes = 12 << 20
-
 type archiveArgs struct {
 	Namespace, Queue, Cursor string
 	Limit                    int
 	Place                    string
 }
 
-type archiveAnswer struct {
-	Tasks  []broker.ArchivedTask
-	Places []string
-	Next   string
-}
-
 // ArchiveBroker reads this node's archive.
 type ArchiveBroker interface {
-	Archived(ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places []string, next string, err error)
-	ArchivedAt(place string) (*broker.ArchivedTask, error)
+	Archived(ctx context.Context, ns, queue, cursor string, limit int) (broker.ArchivedPage, error)
+	ArchivedAt(ns, place string) (*broker.ArchivedTask, error)
 }
 
 // Archive reads the archives of all nodes.
 type Archive struct {
 	forward *forward.Forwarder
-	list    forward.Caller[archiveArgs, archiveAnswer]
+	list    forward.Caller[archiveArgs, broker.ArchivedPage]
 	at      forward.Caller[archiveArgs, *broker.ArchivedTask]
 }
 
 // NewArchive returns a reader of the archives.
 func NewArchive(f *forward.Forwarder, b ArchiveBroker) *Archive {
-	list := func(_ context.Context, a archiveArgs) (out archiveAnswer, err error) {
-		out.Tasks, out.Places, out.Next, err = b.Archived(a.Namespace, a.Queue, a.Cursor, a.Limit)
-		return out, err
-	}
 	return &Archive{forward: f,
-		list: forward.Register(f, &forward.Method[archiveArgs, archiveAnswer]{Rule: verb.Rule{Name: "archived", Idempotent: true}, Run: list, ForOthers: func(ctx context.Context, a archiveArgs) (archiveAnswer, error) {
-			out, err := list(ctx, a)
-			out.cut()
-			return out, err
-		}}),
-		at: forward.RegisterIdempotent(f, "archived-at", func(_ context.Context, a archiveArgs) (*broker.ArchivedTask, error) {
-			return b.ArchivedAt(a.Place)
+		list: forward.RegisterIdempotent(f, "archived", func(ctx context.Context, a archiveArgs) (broker.ArchivedPage, error) {
+			return b.Archived(ctx, a.Namespace, a.Queue, a.Cursor, a.Limit)
 		}),
-	}
-}
-
-// cut leaves as many tasks as fit into a message.
-func (a *archiveAnswer) cut() {
-	size := 0
-	for i := range a.Tasks {
-		if size += a.Tasks[i].Bytes(); size > MaxArchiveBytes && i > 0 {
-			a.Tasks, a.Places, a.Next = a.Tasks[:i], a.Places[:i], a.Places[i-1]
-			break
-		}
+		at: forward.RegisterIdempotent(f, "archived-at", func(_ context.Context, a archiveArgs) (*broker.ArchivedTask, error) {
+			return b.ArchivedAt(a.Namespace, a.Place)
+		}),
 	}
 }
 
@@ -79,20 +55,20 @@ type part struct {
 	node forward.Node
 	from string // cursor: where the list continues after what was taken; archiveEnd: at its end
 	gone bool   // the node did not answer
-	archiveAnswer
+	broker.ArchivedPage
 }
 
 // archiveEnd is the cursor of a node whose archive was read to its end.
 const archiveEnd = "-"
 
-// Archived returns a page of the archives, newest first, and for each task the cursor after it: "" at the end. The cursors keep the place in the
+// Archived returns a page of the archives of all nodes, newest first. It may be empty although more follow. Its cursor keeps the place in the
 // archive of a node that is missing.
-func (a *Archive) Archived(ctx context.Context, ns, queue, cursor string, limit int) (tasks verb.Partial[[]broker.ArchivedTask], places, cursors []string, err error) {
+func (a *Archive) Archived(ctx context.Context, ns, queue, cursor string, limit int) (page verb.Partial[broker.ArchivedPage], err error) {
 	parts, err := a.parts(cursor)
 	if err != nil {
-		return tasks, nil, nil, err
+		return page, err
 	}
-	answers, errs := parallel.Ask(ctx, verb.PartTime, len(parts), func(ctx context.Context, i int) (out archiveAnswer, err error) {
+	answers, errs := parallel.Ask(ctx, verb.PartTime, len(parts), func(ctx context.Context, i int) (out broker.ArchivedPage, err error) {
 		if p := parts[i]; p.from != archiveEnd {
 			out, err = a.list.OnNode(ctx, p.node, archiveArgs{Namespace: ns, Queue: queue, Cursor: p.from, Limit: limit})
 		}
@@ -100,27 +76,31 @@ func (a *Archive) Archived(ctx context.Context, ns, queue, cursor string, limit 
 	})
 	for i, err := range errs {
 		if refused, ok := task.AsError(err); ok && refused.Code != task.CodeUnavailable {
-			return tasks, nil, nil, err
+			return page, err
 		}
 		if parts[i].gone = err != nil; !parts[i].gone {
-			parts[i].archiveAnswer = answers[i]
+			parts[i].ArchivedPage = answers[i]
 			continue
 		}
-		tasks.LacksNode(parts[i].node.Name, err)
+		page.LacksNode(parts[i].node.Name, err)
 	}
-	if err := tasks.CheckAny(len(parts)); err != nil {
-		return tasks, nil, nil, err
+	if err := page.CheckAny(len(parts)); err != nil {
+		return page, err
 	}
-	for len(tasks.Value) < limit {
+	out, size := &page.Value, 0
+	for len(out.Tasks) < limit {
 		p := newest(parts)
 		if p == nil {
 			break
 		}
-		tasks.Value, places = append(tasks.Value, p.Tasks[0]), append(places, placeOn(parts, p.node, p.Places[0]))
+		if size += p.Tasks[0].Bytes(); size > archived.MaxPageBytes && len(out.Tasks) > 0 {
+			break
+		}
+		out.Tasks, out.Places = append(out.Tasks, p.Tasks[0]), append(out.Places, placeOn(parts, p.node, p.Places[0]))
 		p.take()
-		cursors = append(cursors, cursorOf(parts))
 	}
-	return tasks, places, cursors, ctx.Err()
+	out.Next = cursorOf(parts)
+	return page, ctx.Err()
 }
 
 // take moves on to a part's next task.
@@ -156,13 +136,12 @@ func cursorOf(parts []*part) string {
 	var all []string
 	end := true
 	for _, p := range parts {
-		from := p.from
-		if !p.gone && len(p.Tasks) == 0 && p.Next == "" {
-			from = archiveEnd
+		if !p.gone && len(p.Tasks) == 0 { // it has also been read beyond the last that was taken
+			p.from = cmp.Or(p.Next, archiveEnd)
 		}
-		end = end && (p.gone || from == archiveEnd)
-		if from != "" {
-			all = append(all, p.node.Name+"="+from)
+		end = end && (p.gone || p.from == archiveEnd)
+		if p.from != "" {
+			all = append(all, p.node.Name+"="+p.from)
 		}
 	}
 	switch {
@@ -197,18 +176,18 @@ func (a *Archive) parts(cursor string) (parts []*part, err error) {
 	return parts, nil
 }
 
-// ArchivedAt returns an archived task by its place. A place without a node dates from when there was only one.
-func (a *Archive) ArchivedAt(ctx context.Context, place string) (*broker.ArchivedTask, error) {
+// ArchivedAt returns an archived task of a namespace by its place. A place without a node dates from when there was only one.
+func (a *Archive) ArchivedAt(ctx context.Context, ns, place string) (*broker.ArchivedTask, error) {
 	nodes, inner := a.forward.Nodes(), place
 	if name, rest, named := strings.Cut(place, ":"); named && strings.Contains(rest, ":") {
 		if cluster.CheckName(name) != nil {
-			return nil, broker.BadPlace(place)
+			return nil, archived.BadPlace(place)
 		}
 		inner = rest
 		nodes = slices.DeleteFunc(slices.Clone(nodes), func(n forward.Node) bool { return n.Name != name })
 	}
 	for _, n := range nodes {
-		t, err := a.at.OnNode(ctx, n, archiveArgs{Place: inner})
+		t, err := a.at.OnNode(ctx, n, archiveArgs{Namespace: ns, Place: inner})
 		if !errors.Is(err, task.ErrNotFound) {
 			return t, err
 		}

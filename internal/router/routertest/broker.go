@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/broker/archived"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/router"
@@ -336,20 +337,29 @@ func (b FakeBroker) cancel(ctx context.Context, id task.ID) (*broker.View, broke
 	return v, s.stamp(), err
 }
 
-func (b FakeBroker) Archived(_, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places []string, next string, err error) {
+func (b FakeBroker) Archived(_ context.Context, _, queue, cursor string, limit int) (p broker.ArchivedPage, err error) {
 	b.M.mu.Lock()
 	defer b.M.mu.Unlock()
+	size := 0
 	for i, t := range b.M.Dead {
 		place := fmt.Sprintf("dead.jsonl:%03d", i)
 		if place <= cursor {
 			continue
 		}
-		tasks, places = append(tasks, t), append(places, place)
-		if len(tasks) == limit && i+1 < len(b.M.Dead) {
-			return tasks, places, place, nil
+		if queue != "" && t.Queue != queue { // it reads one that does not match at a time
+			return broker.ArchivedPage{Next: place}, nil
+		}
+		if size += t.Bytes(); size > archived.MaxPageBytes && len(p.Tasks) > 0 {
+			p.Next = p.Places[len(p.Places)-1]
+			return p, nil
+		}
+		p.Tasks, p.Places = append(p.Tasks, t), append(p.Places, place)
+		if len(p.Tasks) == limit && i+1 < len(b.M.Dead) {
+			p.Next = place
+			return p, nil
 		}
 	}
-	return tasks, places, "", nil
+	return p, nil
 }
 
 // QueueCounts reports the totals of the member for each shard that it leads or has led.
@@ -384,7 +394,7 @@ func (b FakeBroker) reported() (out []verb.OfShard[broker.NamespaceStatus]) {
 // newTerm is the term of the present leaders.
 const newTerm = 9
 
-func (b FakeBroker) ArchivedAt(place string) (*broker.ArchivedTask, error) {
+func (b FakeBroker) ArchivedAt(_, place string) (*broker.ArchivedTask, error) {
 	var i int
 	if _, err := fmt.Sscanf(place, "dead.jsonl:%d", &i); err != nil || i >= len(b.M.Dead) {
 		return nil, task.NotFound("archived task", place)

@@ -1234,7 +1234,7 @@ class ArchivedTask(google.protobuf.message.Message):
     CAUSE_FIELD_NUMBER: builtins.int
     TASK_FIELD_NUMBER: builtins.int
     place: typing.Text
-    """file and line, as RestoreArchive takes it"""
+    """file and byte, as RestoreArchive takes it"""
 
     @property
     def archived_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...

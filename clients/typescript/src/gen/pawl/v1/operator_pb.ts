@@ -1530,7 +1530,7 @@ export const ListArchiveResponseSchema: GenMessage<ListArchiveResponse> = /*@__P
  */
 export type ArchivedTask = Message<"pawl.v1.ArchivedTask"> & {
   /**
-   * file and line, as RestoreArchive takes it
+   * file and byte, as RestoreArchive takes it
    *
    * @generated from field: string place = 4;
    */
@@ -2081,7 +2081,7 @@ export const OperatorService: GenService<{
     output: typeof DiscardDeadResponseSchema;
   },
   /**
-   * ListArchive returns a page of the dead-letter archive, newest first.
+   * ListArchive returns a page of the dead-letter archive, newest first. A page may be empty although more follow.
    *
    * @generated from rpc pawl.v1.OperatorService.ListArchive
    */

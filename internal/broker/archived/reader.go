@@ -1,0 +1,99 @@
+package archived
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/pawlq/pawl/internal/archive"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Files are the files of an archive, as archive.Archive has them.
+type Files interface {
+	Read(ns, place string) ([]byte, error)
+	List(ctx context.Context, ns, cursor string, fn func(place string, record []byte) bool) (next string, err error)
+}
+
+// Reader reads archived tasks.
+type Reader struct{ Files Files }
+
+// Page is a part of a namespace's archive, newest first. It may be empty although more follow.
+type Page struct {
+	Tasks  []Task
+	Places []string // one per task
+	Next   string   // the cursor to continue from; "": there are no more
+}
+
+// MaxPageBytes bounds the tasks of a page, so that it fits into a message. A page has at least one if there is any.
+const MaxPageBytes = 12 << 20
+
+// Archived returns a page of the archive for one namespace and optionally one queue. cursor is the Next of the previous page, "" at the
+// start.
+func (r Reader) Archived(ctx context.Context, ns, queue, cursor string, limit int) (p Page, err error) {
+	name, err := json.Marshal(queue)
+	if err != nil {
+		return p, err
+	}
+	ofQueue := append([]byte(`"queue":`), name...)
+	var bad error
+	size, full := 0, false
+	p.Next, err = r.Files.List(ctx, ns, cursor, func(place string, line []byte) bool {
+		if queue != "" && !bytes.Contains(line, ofQueue) { // decoding it would cost much more
+			return true
+		}
+		t, err := decode(place, line)
+		if err != nil {
+			bad = err
+			return false
+		}
+		if queue != "" && t.Queue != queue {
+			return true
+		}
+		if size += t.Bytes(); size > MaxPageBytes && len(p.Tasks) > 0 {
+			full = true
+			return false
+		}
+		p.Tasks, p.Places = append(p.Tasks, *t), append(p.Places, place)
+		return len(p.Tasks) < limit
+	})
+	if full {
+		p.Next = p.Places[len(p.Places)-1]
+	}
+	switch {
+	case errors.Is(err, archive.ErrPlace):
+		err = task.Invalid("cursor", "was not returned by this call")
+	case err == nil:
+		err = bad
+	}
+	return p, err
+}
+
+// ArchivedAt reads one archived task of a namespace by its place.
+func (r Reader) ArchivedAt(ns, place string) (*Task, error) {
+	line, err := r.Files.Read(ns, place)
+	switch {
+	case errors.Is(err, archive.ErrPlace):
+		return nil, BadPlace(place)
+	case errors.Is(err, archive.ErrNoRecord):
+		return nil, task.NotFound("archived task", place)
+	case err != nil:
+		return nil, err
+	}
+	return decode(place, line)
+}
+
+func decode(place string, line []byte) (*Task, error) {
+	t := &Task{}
+	if err := json.Unmarshal(line, t); err != nil {
+		return nil, fmt.Errorf("archive %s: %w", place, err)
+	}
+	return t, nil
+}
+
+// BadPlace returns the error for a text that is not a place in an archive.
+func BadPlace(place string) error {
+	return task.Invalid("places", "%q is not a place in the archive: the form is FILE:BYTE, in a cluster NODE:FILE:BYTE, as listed by the archive", place)
+}

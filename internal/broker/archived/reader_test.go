@@ -1,0 +1,117 @@
+package archived
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/archive"
+)
+
+// newReader returns a reader of an archive with some tasks, the first of them the oldest.
+func newReader(t *testing.T, cfg archive.Config, tasks ...Task) Reader {
+	t.Helper()
+	cfg.Dir = t.TempDir()
+	files, err := archive.Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = files.Close() })
+	for i := range tasks {
+		line, err := json.Marshal(&tasks[i])
+		if err == nil {
+			_, err = files.Append("team", [][]byte{line}, time.Now())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return Reader{files}
+}
+
+// A page ends with the task that fills it, and has at least one.
+func TestPagesFitIntoMessages(t *testing.T) {
+	of := func(size int) Task {
+		x := Task{ID: "x"}
+		x.Payload = make([]byte, size-x.Bytes())
+		return x
+	}
+	for _, c := range []struct {
+		sizes []int // the oldest first
+		want  string
+	}{
+		{[]int{MaxPageBytes}, "[1 0]"}, {[]int{MaxPageBytes + 1}, "[1 0]"}, {[]int{MaxPageBytes / 2, MaxPageBytes / 2}, "[2 0]"},
+		{[]int{MaxPageBytes / 2, MaxPageBytes/2 + 1}, "[1 1 0]"}, {[]int{1000, MaxPageBytes + 1}, "[1 1 0]"}, {[]int{1000, 1000, MaxPageBytes - 1000, 1000}, "[2 2 0]"},
+	} {
+		var tasks []Task
+		for _, size := range c.sizes {
+			tasks = append(tasks, of(size))
+		}
+		r := newReader(t, archive.Config{MaxRead: 1 << 40}, tasks...)
+		var got []int
+		for cursor := ""; len(got) == 0 || cursor != ""; {
+			p, err := r.Archived(t.Context(), "team", "", cursor, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, cursor = append(got, len(p.Tasks)), p.Next
+		}
+		if last := len(got) - 1; got[last] != 0 {
+			got = append(got, 0)
+		}
+		if fmt.Sprint(got) != c.want {
+			t.Errorf("tasks of %v bytes come in pages of %v, want %s", c.sizes, got, c.want)
+		}
+	}
+}
+
+// A queue's pages have its tasks and no others, whatever those say. A page that finds none has the cursor to go on from.
+func TestQueueOfArchive(t *testing.T) {
+	var tasks []Task
+	for i := range 60 {
+		tasks = append(tasks, Task{ID: fmt.Sprint(i), Queue: []string{"mail", "mail2", "a"}[i%3], Headers: map[string]string{"queue": "mail"}, Reason: `"queue":"mail"`})
+	}
+	r := newReader(t, archive.Config{MaxRead: 1000}, tasks...)
+	var got []string
+	pages, empty := 0, 0
+	for cursor := ""; pages == 0 || cursor != ""; pages++ {
+		p, err := r.Archived(t.Context(), "team", "mail", cursor, 2)
+		if err != nil || len(p.Tasks) != len(p.Places) || pages > 100 {
+			t.Fatalf("page %d: %+v, %v", pages, p, err)
+		}
+		for i := range p.Tasks {
+			got = append(got, p.Tasks[i].ID)
+			if one, err := r.ArchivedAt("team", p.Places[i]); err != nil || one.ID != p.Tasks[i].ID {
+				t.Errorf("ArchivedAt(%q) = %v, %v", p.Places[i], one, err)
+			}
+		}
+		if len(p.Tasks) == 0 {
+			empty++
+		}
+		cursor = p.Next
+	}
+	if want := "57 54 51 48 45 42 39 36 33 30 27 24 21 18 15 12 9 6 3 0"; strings.Join(got, " ") != want {
+		t.Errorf("%d pages have %q, want %s", pages, got, want)
+	}
+}
+
+// What is counted for a task is not less than it takes up of a message, whatever it consists of.
+func TestBytes(t *testing.T) {
+	long := strings.Repeat("x", 1000)
+	for name, x := range map[string]Task{
+		"payload": {Payload: []byte(long)}, "type": {Type: long}, "reason": {Reason: long}, "key": {Key: long}, "content type": {ContentType: long},
+		"idempotency key": {IdempotencyKey: long}, "result": {Parent: &Parent{Result: []byte(long)}}, "its type": {Parent: &Parent{ContentType: long}},
+		"unique key": {Unique: &Unique{Key: long}}, "tags": {Tags: []string{long}}, "headers": {Headers: map[string]string{long: ""}},
+		"values of headers": {Headers: map[string]string{"": long}}, "follow-ups": {Then: [][]byte{[]byte(long)}}, "worker": {Attempts: []Attempt{{Worker: long}}},
+		"message": {Attempts: []Attempt{{Message: long}}}, "type of error": {Attempts: []Attempt{{ErrorType: long}}}, "stack": {Attempts: []Attempt{{Stack: long}}},
+	} {
+		if got := x.Bytes(); got < 1000+taskBytes {
+			t.Errorf("%s: %d bytes are counted, want 1000 and those of the task", name, got)
+		}
+	}
+	if one, two := (&Task{Attempts: make([]Attempt, 1)}).Bytes(), (&Task{Attempts: make([]Attempt, 2)}).Bytes(); two != one+attemptBytes {
+		t.Errorf("an attempt counts as %d bytes", two-one)
+	}
+}
