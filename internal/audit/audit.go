@@ -1,9 +1,12 @@
 package audit
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/pawlq/pawl/internal/store"
@@ -15,7 +18,7 @@ type Hash [sha256.Size]byte
 
 // Entry records one action.
 type Entry struct {
-	Seq       uint64 // its number in its shard, from 1; assigned by Append
+	Seq       uint64 // its number in its shard, from 1; assigned by Append. Those of a namespace have gaps
 	At        store.Time
 	By        task.Author
 	Action    task.Action
@@ -27,7 +30,7 @@ type Entry struct {
 	Tasks     int64  // changed by a call on many
 	// Call identifies a call on many tasks, which takes several rounds: later rounds add to the same entry.
 	Call uint64
-	Prev Hash // of the entry before
+	Prev Hash // of the namespace's entry before
 	Hash Hash // of this one
 }
 
@@ -38,9 +41,10 @@ const (
 	MaxKeep     = 10 * 365 * 24 * time.Hour
 	// recheckAfter bounds the time until the next check of a log with entries, whatever their age: the time to keep them may change.
 	recheckAfter = 24 * time.Hour
-	// maxEntries and maxBytes bound what a shard keeps: beyond them, the oldest entries are removed early.
-	maxEntries = 1_000_000
-	maxBytes   = 256 << 20
+	// maxBytes bounds what a shard keeps: beyond it, the oldest entries of the namespace that has most are removed early. The cluster's own
+	// entries, of no namespace, have reserved bytes that count for nothing.
+	maxBytes = 256 << 20
+	reserved = maxBytes / 4
 	// appendTrim and expireTrim bound the entries that one round removes.
 	appendTrim = 16
 	expireTrim = 1000
@@ -48,16 +52,15 @@ const (
 
 // bounds limit what is kept.
 type bounds struct {
-	keep    time.Duration
-	entries uint64
-	bytes   uint64
+	keep            time.Duration
+	bytes, reserved uint64
 }
 
-// Log is the audit log of one shard, as a round sees it.
+// Log is the audit log of one shard, as a round sees it. Each namespace has a chain of its own in it, and so has the cluster.
 type Log struct {
 	tx *store.Tx
 	bounds
-	head head
+	sum sum
 }
 
 // Open opens the log in the state of tx's shard. Entries are kept for the time keep; 0: DefaultKeep.
@@ -65,8 +68,8 @@ func Open(tx *store.Tx, keep time.Duration) (*Log, error) {
 	if keep == 0 {
 		keep = DefaultKeep
 	}
-	h, err := readHead(tx)
-	return &Log{tx: tx, bounds: bounds{keep, maxEntries, maxBytes}, head: h}, err
+	all, err := readSum(tx)
+	return &Log{tx: tx, bounds: bounds{keep, maxBytes, reserved}, sum: all}, err
 }
 
 // CheckKeep refuses a time to keep entries that is out of bounds.
@@ -79,92 +82,133 @@ func CheckKeep(field string, keep time.Duration) error {
 
 // Append adds an entry, and removes some of the oldest if there are too many. If due is not 0, Expire must be called at that
 // time, and no call was planned before.
-func (l *Log) Append(e Entry) (due store.Time) {
-	if e.Call != 0 && l.amend(&e) {
-		return 0
+func (l *Log) Append(e Entry) (due store.Time, err error) {
+	c, err := readChain(l.tx, e.Namespace)
+	if err != nil {
+		return 0, err
 	}
-	e.Seq, e.At, e.Prev = l.head.Newest+1, l.tx.Now(), l.head.Hash
-	if l.head.Newest == 0 {
-		l.head.Oldest = 1
+	if e.Call != 0 && l.amend(c, &e) {
+		return 0, nil
 	}
-	l.head.Newest = e.Seq
-	l.write(&e, 0)
-	l.trim(appendTrim, 0)
-	if l.head.Due == 0 {
+	e.Seq, e.At, e.Prev = l.sum.Newest+1, l.tx.Now(), c.Hash
+	l.sum.Newest, c.Newest = e.Seq, e.Seq
+	if c.Oldest == 0 {
+		c.Oldest, c.Since = e.Seq, e.At
+	}
+	l.write(c, &e, 0)
+	if l.sum.Bytes > l.bytes {
+		l.evict()
+	}
+	if l.sum.Due == 0 {
 		due = e.At.Add(min(l.keep, recheckAfter))
-		l.head.Due = due
+		l.sum.Due = due
 	}
-	l.writeHead()
-	return due
+	l.writeSum()
+	return due, nil
 }
 
-// amend adds another round of a call on many tasks to the call's entry, if that is the newest. No entry includes the hash of the
-// newest one yet, so the chain stays intact.
-func (l *Log) amend(e *Entry) bool {
-	last, size, err := readEntry(l.tx, l.head.Newest)
+// amend adds another round of a call on many tasks to the call's entry, if that is the newest of its namespace. No entry includes the hash of
+// that one yet, so the chain stays intact.
+func (l *Log) amend(c *chain, e *Entry) bool {
+	last, size, err := readEntry(l.tx, c.ns, c.Newest)
 	if err != nil || last.Call != e.Call || last.By != e.By || last.Action != e.Action || last.Target != e.Target {
 		return false
 	}
 	last.Tasks += e.Tasks
-	l.write(&last, size)
-	l.writeHead()
+	l.write(c, &last, size)
+	l.writeSum()
 	return true
 }
 
-// write writes an entry, replacing one of size bytes.
-func (l *Log) write(e *Entry, size int) {
+// write writes the newest entry of a chain, replacing one of size bytes.
+func (l *Log) write(c *chain, e *Entry, size int) {
 	row := e.encode()
-	l.head.Bytes += uint64(len(row)) - uint64(size)
-	l.head.Hash = hashOf(e.Seq, row)
-	l.tx.Set(entryKey(e.Seq), row)
+	more := uint64(len(row)) - uint64(size)
+	c.Bytes, l.sum.Bytes = c.Bytes+more, l.sum.Bytes+more
+	c.Hash = hashOf(e.Seq, row)
+	l.tx.Set(entryKey(c.ns, e.Seq), row)
+	l.tx.Set(chainKey(c.ns), encode(c))
 }
 
-func (l *Log) writeHead() { l.tx.Set(headKey, l.head.encode()) }
+func (l *Log) writeSum() { l.tx.Set(sumKey, encode(&l.sum)) }
 
-// trim removes up to most of the oldest entries if there are too many, or if they are not from after the time before. The first
-// remaining entry holds the hash of the last one removed, which the head keeps too. A damaged entry is removed as well: Check
-// reported it while it existed, and a shard must not fail because of it.
-func (l *Log) trim(most int, before store.Time) {
-	for range most {
-		if l.head.count() == 0 {
-			return
-		}
-		e, size, err := readEntry(l.tx, l.head.Oldest)
-		if err == nil && e.At > before && l.head.count() <= l.entries && l.head.Bytes <= l.bytes {
-			return
-		}
-		l.tx.Delete(entryKey(l.head.Oldest))
-		l.head.Oldest, l.head.Before = l.head.Oldest+1, e.Hash
-		l.head.Bytes -= min(uint64(size), l.head.Bytes) // #nosec G115 -- not negative
+// evict removes some of the oldest entries of the namespace that has most. So none loses what is within its equal share because of others.
+func (l *Log) evict() {
+	chains, _ := readChains(l.tx) // those that can't be read stay
+	if len(chains) == 0 {
+		return
 	}
+	most := slices.MaxFunc(chains, func(a, b *chain) int { return cmp.Compare(l.counted(a), l.counted(b)) })
+	enough := l.bytes - l.bytes/1024 // a little less than allowed, so that the next entries do not look for it again
+	l.trim(most, appendTrim, func(*Entry) bool { return l.sum.Bytes <= enough })
+}
+
+// counted returns how many bytes of a chain count when it is decided whose entries are removed early.
+func (l *Log) counted(c *chain) uint64 {
+	if c.ns == "" {
+		return c.Bytes - min(c.Bytes, l.reserved)
+	}
+	return c.Bytes
+}
+
+// trim removes up to most of the oldest entries of a chain, until one may stay, and returns how many. The first remaining entry holds the hash
+// of the last one removed, which the chain's row keeps too. A damaged entry is removed as well: Check reported it while it existed, and a
+// shard must not fail because of it.
+func (l *Log) trim(c *chain, most int, stays func(*Entry) bool) (n int) {
+	end := l.sum.Newest + 1
+	for ; n < most && c.Oldest != 0; n++ {
+		e, size, err := readEntry(l.tx, c.ns, c.Oldest)
+		if err == nil && stays(&e) {
+			break
+		}
+		l.tx.Delete(entryKey(c.ns, c.Oldest))
+		less := min(uint64(size), c.Bytes) // #nosec G115 -- not negative
+		c.Before, c.Bytes, l.sum.Bytes = e.Hash, c.Bytes-less, l.sum.Bytes-min(less, l.sum.Bytes)
+		next, _ := firstEntry(l.tx, c.ns, c.Oldest+1, end)
+		if c.Oldest, c.Since = next.Seq, next.At; c.Oldest == 0 {
+			l.sum.Bytes -= min(c.Bytes, l.sum.Bytes) // those of entries that were missing
+			c.Bytes = 0
+		}
+	}
+	if n > 0 {
+		l.tx.Set(chainKey(c.ns), encode(c))
+	}
+	return n
 }
 
 // Expire removes entries that were kept long enough, up to a bound, and returns when it must be called again, in a day at the latest; 0: there
 // are no entries left. It must be called at the time that it or Append last returned.
 func (l *Log) Expire() (due store.Time) {
-	before := l.head
-	l.trim(expireTrim, l.tx.Now().Add(-l.keep))
-	l.head.Due = 0
-	if l.head.count() > 0 {
-		oldest, _, _ := readEntry(l.tx, l.head.Oldest) // an unreadable one is due immediately
-		l.head.Due = min(max(oldest.At.Add(l.keep), l.tx.Now()+1), l.tx.Now().Add(recheckAfter))
+	before, left, now := l.sum, expireTrim, l.tx.Now()
+	chains, _ := readChains(l.tx)
+	for _, c := range chains {
+		if c.Oldest != 0 && c.Since.Add(l.keep) <= now {
+			left -= l.trim(c, left, func(e *Entry) bool { return e.At.Add(l.keep) > now })
+		}
+		if c.Oldest == 0 {
+			continue
+		}
+		next := min(max(c.Since.Add(l.keep), now+1), now.Add(recheckAfter))
+		if due == 0 || next < due {
+			due = next
+		}
 	}
-	if l.head != before {
-		l.writeHead()
+	if l.sum.Due = due; l.sum != before {
+		l.writeSum()
 	}
-	return l.head.Due
+	return due
 }
 
 // Later postpones Expire to a later time.
 func (l *Log) Later(due store.Time) {
-	l.head.Due = due
-	l.writeHead()
+	l.sum.Due = due
+	l.writeSum()
 }
 
 // Due returns when Expire must be called; 0: never.
 func Due(from store.Reader) (store.Time, error) {
-	h, err := readHead(from)
-	return h.Due, err
+	all, err := readSum(from)
+	return all.Due, err
 }
 
 func hashOf(seq uint64, row []byte) Hash {
@@ -174,44 +218,71 @@ func hashOf(seq uint64, row []byte) Hash {
 	return Hash(d.Sum(nil))
 }
 
-// Check verifies the chain and reports at most ten problems.
+// Check verifies the chains and reports at most ten problems.
 func Check(from store.Reader) (problems []string) {
 	find := func(format string, args ...any) {
 		if len(problems) < 10 {
 			problems = append(problems, "audit: "+fmt.Sprintf(format, args...))
 		}
 	}
-	h, err := readHead(from)
+	all, err := readSum(from)
 	if err != nil {
 		return []string{err.Error()}
 	}
-	next, prev, bytes, last := h.Oldest, h.Before, uint64(0), store.Time(0)
-	from.Scan(entryKey(0), headKey, func(k, v []byte) bool {
+	chains, err := readChains(from)
+	if err != nil {
+		find("%v", err)
+	}
+	of, bytes := map[string]*chain{}, uint64(0)
+	for _, c := range chains {
+		of[c.ns] = c
+		bytes += checkChain(from, c, find)
+		if c.Newest > all.Newest {
+			find("entry %d is newer than the newest, %d", c.Newest, all.Newest)
+		}
+	}
+	from.Scan(entryKey("", 0), entriesEnd, func(k, _ []byte) bool {
+		if ns := namespaceOf(k); of[ns] == nil {
+			find("entry %d of namespace %q belongs to no chain", seqOf(k), ns)
+		}
+		return len(problems) < 10
+	})
+	switch {
+	case bytes != all.Bytes:
+		find("entries of %d bytes are counted as %d", bytes, all.Bytes)
+	case bytes > 0 && all.Due == 0:
+		find("entries are never removed")
+	}
+	return problems
+}
+
+// checkChain verifies a chain, and returns the size of its entries.
+func checkChain(from store.Reader, c *chain, find func(format string, args ...any)) (bytes uint64) {
+	prev, first, newest, last := c.Before, true, uint64(0), store.Time(0)
+	from.Scan(entryKey(c.ns, 0), entryKey(c.ns, math.MaxUint64), func(k, v []byte) bool {
 		seq := seqOf(k)
 		e, err := decodeEntry(seq, v)
 		switch {
 		case err != nil:
 			find("%v", err)
-		case seq != next:
-			find("entries %d to %d are missing", next, seq-1)
+		case first && (seq != c.Oldest || e.At != c.Since):
+			find("the oldest entry is %d, should be %d", seq, c.Oldest)
 		case e.Prev != prev:
-			find("entry %d does not follow the one before it: that one, or this, was changed", seq)
+			find("entry %d does not follow the one before it: that one, or this, was changed, or one between them is missing", seq)
 		case e.At < last:
 			find("entry %d is older than the one before it", seq)
 		}
-		next, prev, last = seq+1, hashOf(seq, v), e.At
+		first, newest, prev, last = false, seq, hashOf(seq, v), e.At
 		bytes += uint64(len(v))
 		return true
 	})
 	switch {
-	case h.Newest+1 != next && h.count() > 0:
-		find("the newest entry is %d, should be %d", next-1, h.Newest)
-	case h.Newest > 0 && prev != h.Hash:
-		find("entry %d is not the one that was written last", h.Newest)
-	case bytes != h.Bytes:
-		find("entries of %d bytes are counted as %d", bytes, h.Bytes)
-	case h.count() > 0 && h.Due == 0:
-		find("entries are never removed")
+	case c.Oldest != 0 && newest != c.Newest:
+		find("the newest entry is %d, should be %d", newest, c.Newest)
+	case c.Newest > 0 && prev != c.Hash:
+		find("entry %d is not the one that was written last", c.Newest)
+	case bytes != c.Bytes:
+		find("entries of %d bytes are counted as %d", bytes, c.Bytes)
 	}
-	return problems
+	return bytes
 }

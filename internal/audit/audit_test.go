@@ -3,6 +3,7 @@ package audit
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -15,7 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-var usual = bounds{DefaultKeep, maxEntries, maxBytes}
+var usual = bounds{DefaultKeep, maxBytes, reserved}
 
 // shard is a shard's state without Raft.
 type shard struct {
@@ -62,7 +63,18 @@ func (s *shard) log(b bounds, fn func(l *Log) store.Time) (due store.Time) {
 
 func (s *shard) append(e Entry) store.Time {
 	s.t.Helper()
-	return s.log(usual, func(l *Log) store.Time { return l.Append(e) })
+	return s.appendIn(usual, e)
+}
+
+func (s *shard) appendIn(b bounds, e Entry) store.Time {
+	s.t.Helper()
+	return s.log(b, func(l *Log) store.Time {
+		due, err := l.Append(e)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return due
+	})
 }
 
 // some appends n entries, a second apart.
@@ -81,24 +93,51 @@ func (s *shard) sound(after string) {
 	}
 }
 
-func (s *shard) head() head {
-	h, err := readHead(s.state)
+// chain returns the chain of the cluster.
+func (s *shard) chain() *chain { return s.chainOf("") }
+
+func (s *shard) chainOf(ns string) *chain {
+	c, err := readChain(s.state, ns)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return h
+	return c
+}
+
+// count returns how many entries a namespace has.
+func (s *shard) count(ns string) (n int) {
+	s.state.Scan(entryKey(ns, 0), entryKey(ns, math.MaxUint64), func(_, _ []byte) bool { n++; return true })
+	return n
+}
+
+func (s *shard) sum() sum {
+	all, err := readSum(s.state)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return all
+}
+
+func (s *shard) due() store.Time {
+	due, err := Due(s.state)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return due
 }
 
 // Any change made without the log is detected, except one to its beginning and end together.
 func TestBrokenChains(t *testing.T) {
-	edit := func(change func(h *head)) func(tx *store.Tx) {
+	edit := func(change func(c *chain, all *sum)) func(tx *store.Tx) {
 		return func(tx *store.Tx) {
-			h, err := readHead(tx)
-			if err != nil {
-				t.Error(err)
+			c, err := readChain(tx, "")
+			all, bad := readSum(tx)
+			if err != nil || bad != nil {
+				t.Error(err, bad)
 			}
-			change(&h)
-			tx.Set(headKey, h.encode())
+			change(c, &all)
+			tx.Set(chainKey(""), encode(c))
+			tx.Set(sumKey, encode(&all))
 		}
 	}
 	for _, c := range []struct {
@@ -107,48 +146,55 @@ func TestBrokenChains(t *testing.T) {
 		find string // the first problem
 	}{
 		{"an entry in the middle is changed", func(tx *store.Tx) {
-			row, _ := tx.Get(entryKey(3))
-			tx.Set(entryKey(3), []byte(strings.Replace(string(row), "a2", "xx", 1)))
+			row, _ := tx.Get(entryKey("", 3))
+			tx.Set(entryKey("", 3), []byte(strings.Replace(string(row), "a2", "xx", 1)))
 		}, "entry 4 does not follow the one before it"},
-		{"an entry in the middle is gone", func(tx *store.Tx) { tx.Delete(entryKey(3)) }, "entries 3 to 3 are missing"},
+		{"an entry in the middle is gone", func(tx *store.Tx) { tx.Delete(entryKey("", 3)) }, "entry 4 does not follow the one before it"},
 		{"three in the middle are gone", func(tx *store.Tx) {
 			for i := range uint64(3) {
-				tx.Delete(entryKey(2 + i))
+				tx.Delete(entryKey("", 2+i))
 			}
-		}, "entries 2 to 4 are missing"},
-		{"the oldest is gone", func(tx *store.Tx) { tx.Delete(entryKey(1)) }, "entries 1 to 1 are missing"},
-		{"the oldest begins another chain", edit(func(h *head) { h.Before[0]++ }), "entry 1 does not follow the one before it"},
-		{"the newest is gone", func(tx *store.Tx) { tx.Delete(entryKey(6)) }, "the newest entry is 5, should be 6"},
-		{"the newest is changed", func(tx *store.Tx) { row, _ := tx.Get(entryKey(6)); tx.Set(entryKey(6), append(row, ' ')) }, "entry 6 is not the one that was written last"},
+		}, "entry 5 does not follow the one before it"},
+		{"the oldest is gone", func(tx *store.Tx) { tx.Delete(entryKey("", 1)) }, "the oldest entry is 2, should be 1"},
+		{"the oldest begins another chain", edit(func(c *chain, _ *sum) { c.Before[0]++ }), "entry 1 does not follow the one before it"},
+		{"the newest is gone", func(tx *store.Tx) { tx.Delete(entryKey("", 6)) }, "the newest entry is 5, should be 6"},
+		{"the newest is changed", func(tx *store.Tx) { row, _ := tx.Get(entryKey("", 6)); tx.Set(entryKey("", 6), append(row, ' ')) }, "entry 6 is not the one that was written last"},
 		{"all are gone", func(tx *store.Tx) {
 			for i := range uint64(7) {
-				tx.Delete(entryKey(i))
+				tx.Delete(entryKey("", i))
 			}
 		}, "the newest entry is 0, should be 6"},
 		{"two have changed places", func(tx *store.Tx) {
-			a, _ := tx.Get(entryKey(2))
-			b, _ := tx.Get(entryKey(3))
-			tx.Set(entryKey(2), b)
-			tx.Set(entryKey(3), a)
+			a, _ := tx.Get(entryKey("", 2))
+			b, _ := tx.Get(entryKey("", 3))
+			tx.Set(entryKey("", 2), b)
+			tx.Set(entryKey("", 3), a)
 		}, "entry 2 does not follow the one before it"},
-		{"one is there that was not noted", func(tx *store.Tx) { row, _ := tx.Get(entryKey(6)); tx.Set(entryKey(7), row) }, "entry 7 does not follow the one before it"},
-		{"one is no entry", func(tx *store.Tx) { tx.Set(entryKey(4), []byte("?")) }, "entry 4: unknown format"},
-		{"one is empty", func(tx *store.Tx) { tx.Set(entryKey(4), nil) }, "entry 4: unknown format"},
-		{"one is not JSON", func(tx *store.Tx) { tx.Set(entryKey(4), []byte{rowVersion, '{'}) }, "entry 4: unexpected end of JSON"},
-		{"one has half a hash", func(tx *store.Tx) { tx.Set(entryKey(4), []byte("\x01{\"prev\":\"00\"}")) }, "entry 4: hash of 2 digits"},
-		{"the head is gone", func(tx *store.Tx) { tx.Delete(headKey) }, "entries 0 to 0 are missing"},
-		{"the head is not readable", func(tx *store.Tx) { tx.Set(headKey, []byte{rowVersion + 1}) }, "head: unknown format"},
-		{"the head counts other bytes", edit(func(h *head) { h.Bytes++ }), "are counted as"},
-		{"nothing will remove them", edit(func(h *head) { h.Due = 0 }), "entries are never removed"},
+		{"one is there that was not noted", func(tx *store.Tx) { row, _ := tx.Get(entryKey("", 6)); tx.Set(entryKey("", 7), row) }, "entry 7 does not follow the one before it"},
+		{"one is no entry", func(tx *store.Tx) { tx.Set(entryKey("", 4), []byte("?")) }, "entry 4: unknown format"},
+		{"one is empty", func(tx *store.Tx) { tx.Set(entryKey("", 4), nil) }, "entry 4: unknown format"},
+		{"one is not JSON", func(tx *store.Tx) { tx.Set(entryKey("", 4), []byte{rowVersion, '{'}) }, "entry 4: unexpected end of JSON"},
+		{"one has half a hash", func(tx *store.Tx) { tx.Set(entryKey("", 4), []byte("\x01{\"prev\":\"00\"}")) }, "entry 4: hash of 2 digits"},
+		{"the head is gone", func(tx *store.Tx) { tx.Delete(sumKey) }, "entry 6 is newer than the newest, 0"},
+		{"the head is not readable", func(tx *store.Tx) { tx.Set(sumKey, []byte{rowVersion + 1}) }, "head: unknown format"},
+		{"the head counts other bytes", edit(func(_ *chain, all *sum) { all.Bytes++ }), "are counted as"},
+		{"the head is of no chain", func(tx *store.Tx) { tx.Delete(chainKey("")) }, `entry 1 of namespace "" belongs to no chain`},
+		{"the head is of a chain that is not readable", func(tx *store.Tx) { tx.Set(chainKey(""), []byte("?")) }, `chain of namespace "": unknown format`},
+		{"the chain counts other bytes", edit(func(c *chain, _ *sum) { c.Bytes++ }), "are counted as"},
+		{"nothing will remove them", edit(func(_ *chain, all *sum) { all.Due = 0 }), "entries are never removed"},
 		{"one is older than the one before it", func(tx *store.Tx) {
 			l, err := Open(tx, 0)
 			if err != nil {
 				t.Error(err)
 			}
-			e := Entry{Seq: 7, At: tx.Now().Add(-time.Hour), Prev: l.head.Hash}
-			l.head.Newest = 7
-			l.write(&e, 0)
-			l.writeHead()
+			c, err := readChain(tx, "")
+			if err != nil {
+				t.Error(err)
+			}
+			e := Entry{Seq: 7, At: tx.Now().Add(-time.Hour), Prev: c.Hash}
+			l.sum.Newest, c.Newest = 7, 7
+			l.write(c, &e, 0)
+			l.writeSum()
 		}, "entry 7 is older than the one before it"},
 	} {
 		s := newShard(t)
@@ -165,8 +211,8 @@ func TestBrokenChains(t *testing.T) {
 				t.Errorf("%s, but entries are kept until %d", c.what, due)
 			}
 			s.some(1)
-			if h := s.head(); h.count() != 1 {
-				t.Errorf("%s, but entries %d to %d remain, want one", c.what, h.Oldest, h.Newest)
+			if n := s.count(""); n != 1 {
+				t.Errorf("%s, but %d entries remain, want one", c.what, n)
 			}
 		}
 	}
@@ -175,7 +221,7 @@ func TestBrokenChains(t *testing.T) {
 	s.some(40)
 	s.round(func(tx *store.Tx) {
 		for i := range uint64(40) {
-			tx.Set(entryKey(i+1), []byte("?"))
+			tx.Set(entryKey("", i+1), []byte("?"))
 		}
 	})
 	if problems := Check(s.state); len(problems) != 10 {
@@ -186,29 +232,30 @@ func TestBrokenChains(t *testing.T) {
 // Surplus and old entries are removed, oldest first, and the chain stays intact.
 func TestOldEntriesAreRemoved(t *testing.T) {
 	s := newShard(t)
-	few := bounds{keep: time.Hour, entries: 5, bytes: 1 << 20}
-	due := s.log(few, func(l *Log) store.Time { return l.Append(Entry{Action: task.QueuePut}) })
+	few := bounds{keep: time.Hour, bytes: 1 << 20}
+	due := s.appendIn(few, Entry{Action: task.QueuePut})
 	if due != s.now.Add(time.Hour) {
 		t.Errorf("the first entry expires at %d, want an hour after %d", due, s.now)
 	}
+	few.bytes = 5*s.chain().Bytes + 50 // the first has no hash before it, but that takes the same room
 	for range 9 {
 		s.now = s.now.Add(time.Minute)
-		if again := s.log(few, func(l *Log) store.Time { return l.Append(Entry{Action: task.QueuePut}) }); again != 0 {
+		if again := s.appendIn(few, Entry{Action: task.QueuePut}); again != 0 {
 			t.Errorf("Append returned a second deadline, %d", again)
 		}
 		s.sound("an entry too many")
 	}
-	if h := s.head(); h.Oldest != 6 || h.Newest != 10 {
-		t.Errorf("entries %d to %d, want 6 to 10", h.Oldest, h.Newest)
+	if c := s.chain(); c.Oldest != 6 || c.Newest != 10 {
+		t.Errorf("entries %d to %d, want 6 to 10", c.Oldest, c.Newest)
 	}
 	s.now = due
 	due = s.log(few, (*Log).Expire) // entry 6 was appended at minute 5
-	if h := s.head(); h.Oldest != 6 || due != s.now.Add(5*time.Minute) {
+	if h := s.chain(); h.Oldest != 6 || due != s.now.Add(5*time.Minute) {
 		t.Errorf("oldest entry %d, next expiry %v later, want entry 6 and 5m", h.Oldest, due.Sub(s.now))
 	}
 	s.now = due.Add(90 * time.Second)
 	due = s.log(few, (*Log).Expire)
-	if h := s.head(); h.Oldest != 8 || due != s.now.Add(30*time.Second) {
+	if h := s.chain(); h.Oldest != 8 || due != s.now.Add(30*time.Second) {
 		t.Errorf("oldest entry %d, next expiry %v later, want entry 8 and 30s", h.Oldest, due.Sub(s.now))
 	}
 	s.sound("some have gone")
@@ -219,17 +266,15 @@ func TestOldEntriesAreRemoved(t *testing.T) {
 	s.sound("all have gone")
 	s.some(2)
 	s.sound("new ones")
-	if h := s.head(); h.Oldest != 11 || h.Newest != 12 {
+	if h := s.chain(); h.Oldest != 11 || h.Newest != 12 {
 		t.Errorf("entries %d to %d, want 11 and 12", h.Oldest, h.Newest)
 	}
-	narrow := bounds{keep: time.Hour, entries: 100, bytes: 1000}
+	narrow := bounds{keep: time.Hour, bytes: 1000}
 	for range 10 {
-		s.log(narrow, func(l *Log) store.Time {
-			return l.Append(Entry{Action: task.QueuePut, By: task.Author{Reason: strings.Repeat("x", 200)}})
-		})
+		s.appendIn(narrow, Entry{Action: task.QueuePut, By: task.Author{Reason: strings.Repeat("x", 200)}})
 	}
-	if h := s.head(); h.Bytes > 1000 || h.count() == 0 {
-		t.Errorf("the log has %d entries of %d bytes, want at most 1000 bytes", h.count(), h.Bytes)
+	if c := s.chain(); c.Bytes > 1000 || c.Oldest == 0 {
+		t.Errorf("the log has entries of %d bytes from number %d, want at most 1000 bytes", c.Bytes, c.Oldest)
 	}
 	s.sound("large ones")
 }
@@ -238,14 +283,14 @@ func TestOldEntriesAreRemoved(t *testing.T) {
 func TestKeepChanges(t *testing.T) {
 	s := newShard(t)
 	const day = 24 * time.Hour
-	kept := func(d time.Duration) bounds { return bounds{d, maxEntries, maxBytes} }
-	due := s.log(kept(10*day), func(l *Log) store.Time { return l.Append(Entry{Action: task.QueuePut}) })
+	kept := func(d time.Duration) bounds { return bounds{d, maxBytes, reserved} }
+	due := s.appendIn(kept(10*day), Entry{Action: task.QueuePut})
 	for n, c := range []struct {
 		keep time.Duration
 		next time.Duration // until the next check; 0: there are no entries left
 	}{{10 * day, day}, {100 * day, day}, {3*day + time.Hour, time.Hour}, {4 * day, 23 * time.Hour}, {4 * day, 0}} {
-		if s.now = due; s.head().Due != due {
-			t.Errorf("step %d: due at %d, want %d", n, s.head().Due, due)
+		if s.now = due; s.due() != due {
+			t.Errorf("step %d: due at %d, want %d", n, s.due(), due)
 		}
 		due = s.log(kept(c.keep), (*Log).Expire)
 		if c.next == 0 && due != 0 || c.next != 0 && due != s.now.Add(c.next) {
@@ -253,7 +298,7 @@ func TestKeepChanges(t *testing.T) {
 		}
 		s.sound("a change")
 	}
-	if h := s.head(); h.count() != 0 {
+	if s.count("") != 0 {
 		t.Errorf("an entry older than the retention of 4 days was kept")
 	}
 	for d, ok := range map[time.Duration]bool{day: true, day - 1: false, 3650 * day: true, 3650*day + 1: false, 0: false, -day: false} {
@@ -302,7 +347,7 @@ func TestPagesAgainstAModel(t *testing.T) {
 				By: task.Author{Name: []string{"lena", "ops"}[rnd.IntN(2)]}, Queue: []string{"", "a", "b"}[rnd.IntN(3)]}
 			e.Target = task.Target{Kind: task.OnQueue, Name: e.Queue}
 			s.append(e)
-			e.At, e.Seq = s.now, s.head().Newest
+			e.At, e.Seq = s.now, s.chainOf(e.Namespace).Newest
 			all = append(all, Record{e, id})
 		}
 	}
@@ -362,7 +407,9 @@ func TestPagesAreBounded(t *testing.T) {
 	s.round(func(tx *store.Tx) {
 		l, err := Open(tx, 0)
 		for i := range maxRead + 500 {
-			l.Append(Entry{Action: task.QueuePut, By: task.Author{Name: map[bool]string{true: "first"}[i == 0]}})
+			if _, err := l.Append(Entry{Action: task.QueuePut, By: task.Author{Name: map[bool]string{true: "first"}[i == 0]}}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -451,7 +498,7 @@ func TestDamagedPages(t *testing.T) {
 		t.Errorf("a log without entries has the page %+v, %v", p, err)
 	}
 	s.some(7)
-	s.round(func(tx *store.Tx) { tx.Set(entryKey(4), []byte("?")) })
+	s.round(func(tx *store.Tx) { tx.Set(entryKey("", 4), []byte("?")) })
 	if p, err := Read(s.state, 1, Query{}, nil, 3); err != nil || len(p.Entries) != 3 {
 		t.Errorf("before the damaged entry there are %d, %v; want 3", len(p.Entries), err)
 	}
@@ -460,8 +507,8 @@ func TestDamagedPages(t *testing.T) {
 			t.Errorf("%+v: %v, want the damaged entry", q, err)
 		}
 	}
-	s.round(func(tx *store.Tx) { tx.Set(headKey, []byte("?")) })
-	if _, err := Read(s.state, 1, Query{}, nil, 10); err == nil || !strings.Contains(err.Error(), "head: unknown format") {
+	s.round(func(tx *store.Tx) { tx.Set(chainKey(""), []byte("?")) })
+	if _, err := Read(s.state, 1, Query{}, nil, 10); err == nil || !strings.Contains(err.Error(), "unknown format") {
 		t.Errorf("without a head: %v", err)
 	}
 }

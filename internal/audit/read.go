@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 	"strings"
@@ -40,7 +41,7 @@ func (p Place) After(o Place) bool {
 }
 
 const (
-	// maxRead and maxPageBytes bound what is read and returned for one page of a shard.
+	// maxRead and maxPageBytes bound what is read of a chain, and returned, for one page of a shard.
 	maxRead      = 10_000
 	maxPageBytes = 1 << 20
 )
@@ -57,18 +58,53 @@ func Read(from store.Reader, shard uint32, q Query, after *Place, limit int) (Pa
 	return readUpTo(maxRead, from, shard, q, after, limit)
 }
 
-// readUpTo is like Read, but reads at most most entries.
-func readUpTo(most int, from store.Reader, shard uint32, q Query, after *Place, limit int) (p Page, err error) {
-	h, err := readHead(from)
-	if err != nil || h.count() == 0 {
+// readUpTo is like Read, but reads at most most entries of each chain.
+func readUpTo(most int, from store.Reader, shard uint32, q Query, after *Place, limit int) (Page, error) {
+	own, err := readChainUpTo(most, from, shard, q.Namespace, q, after, limit)
+	if err != nil || q.Own || q.Namespace == "" {
+		return own, err
+	}
+	cluster, err := readChainUpTo(most, from, shard, "", q, after, limit)
+	return joined(shard, own, cluster, limit), err
+}
+
+// joined joins the pages of two chains of a shard, which were read after the same place. It ends where the shorter one does.
+func joined(shard uint32, a, b Page, limit int) (p Page) {
+	p.Read = a.Read
+	if b.Read != (Place{}) && (p.Read == (Place{}) || p.Read.After(b.Read)) {
+		p.Read = b.Read
+	}
+	p.Entries = append(a.Entries, b.Entries...)
+	slices.SortFunc(p.Entries, func(a, b Entry) int { return cmp.Compare(b.Seq, a.Seq) })
+	n, bytes := 0, 0
+	for n < len(p.Entries) && n < limit && bytes < maxPageBytes {
+		e := &p.Entries[n]
+		if p.Read != (Place{}) && (Place{e.At, shard, e.Seq}).After(p.Read) {
+			break
+		}
+		n, bytes = n+1, bytes+e.bytes()
+	}
+	if n < len(p.Entries) && n > 0 {
+		e := &p.Entries[n-1]
+		if last := (Place{e.At, shard, e.Seq}); n == limit || bytes >= maxPageBytes || p.Read == (Place{}) {
+			p.Read = last
+		}
+	}
+	p.Entries = p.Entries[:n]
+	return p
+}
+
+func readChainUpTo(most int, from store.Reader, shard uint32, ns string, q Query, after *Place, limit int) (p Page, err error) {
+	c, err := readChain(from, ns)
+	if err != nil || c.Oldest == 0 {
 		return p, err
 	}
-	hi, err := h.end(from, shard, q.Until, after)
+	hi, err := c.end(from, shard, q.Until, after)
 	if err != nil {
 		return p, err
 	}
 	read, bytes := 0, 0
-	from.ScanBack(entryKey(h.Oldest), entryKey(hi), func(k, v []byte) bool {
+	from.ScanBack(entryKey(ns, c.Oldest), entryKey(ns, hi), func(k, v []byte) bool {
 		if read == most || len(p.Entries) == limit || bytes >= maxPageBytes {
 			return false
 		}
@@ -84,9 +120,9 @@ func readUpTo(most int, from store.Reader, shard uint32, q Query, after *Place, 
 		read++
 		if q.matches(&e) {
 			p.Entries = append(p.Entries, e)
-			bytes += len(v)
+			bytes += e.bytes()
 		}
-		if e.Seq == h.Oldest {
+		if e.Seq == c.Oldest {
 			p.Read = Place{}
 		}
 		return true
@@ -94,21 +130,21 @@ func readUpTo(most int, from store.Reader, shard uint32, q Query, after *Place, 
 	return p, err
 }
 
-// end returns the number after the newest entry allowed by until and after. Entries are in the order of time, without gaps, so it is found by
-// binary search.
-func (h *head) end(from store.Reader, shard uint32, until store.Time, after *Place) (end uint64, err error) {
+// end returns the number after the newest entry allowed by until and after. Entries are in the order of time, so it is found by binary search
+// over their numbers, which have gaps.
+func (c *chain) end(from store.Reader, shard uint32, until store.Time, after *Place) (end uint64, err error) {
 	if until == 0 && after == nil {
-		return h.Newest + 1, nil
+		return c.Newest + 1, nil
 	}
-	n := sort.Search(int(h.count()), func(i int) bool { // #nosec G115 -- at most maxEntries
-		e, _, bad := readEntry(from, h.Oldest+uint64(i)) // #nosec G115 -- not negative
+	n := sort.Search(int(c.Newest+1-c.Oldest), func(i int) bool { // #nosec G115 -- as many entries as were ever written
+		e, bad := firstEntry(from, c.ns, c.Oldest+uint64(i), c.Newest+1) // #nosec G115 -- not negative
 		if bad != nil {
 			err = bad
 			return true
 		}
 		return until != 0 && e.At >= until || after != nil && !(Place{e.At, shard, e.Seq}).After(*after)
 	})
-	return h.Oldest + uint64(n), err // #nosec G115 -- not negative
+	return c.Oldest + uint64(n), err // #nosec G115 -- not negative
 }
 
 func (q *Query) matches(e *Entry) bool {
@@ -170,10 +206,13 @@ func Merge(pages map[uint32]Page, limit, bytes int) (l List) {
 			l.Records, l.More = l.Records[:i], &last
 			break
 		}
-		bytes -= len(r.Before) + len(r.After) + len(r.By.Reason) + recordBytes
+		bytes -= r.bytes()
 	}
 	return l
 }
+
+// bytes returns roughly how much an entry takes up.
+func (e *Entry) bytes() int { return len(e.Before) + len(e.After) + len(e.By.Reason) + recordBytes }
 
 // recordBytes is the approximate size of an entry without its contents.
 const recordBytes = 512

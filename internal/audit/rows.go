@@ -12,44 +12,76 @@ import (
 
 // The rows of an audit log, in every shard: table A, of no namespace.
 //
-//	A 0 e seq   an entry
-//	A 0 h       the head: the range of entries, and the hashes at both ends
+//	A 0 c ns          a chain: the range of the entries of a namespace, and the hashes at both ends. The cluster's has the name ""
+//	A 0 e ns 0 seq    an entry
+//	A 0 h             what is true of all
 const table = 'A'
 
-var headKey = []byte{table, 0, 'h'}
+var (
+	sumKey     = []byte{table, 0, 'h'}
+	entriesEnd = []byte{table, 0, 'e' + 1}
+)
 
-func entryKey(seq uint64) []byte { return binary.BigEndian.AppendUint64([]byte{table, 0, 'e'}, seq) }
+func chainKey(ns string) []byte { return append([]byte{table, 0, 'c'}, ns...) }
+
+func entryKey(ns string, seq uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(append([]byte{table, 0, 'e'}, ns...), 0), seq)
+}
 
 func seqOf(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
+
+func namespaceOf(key []byte) string { return string(key[3 : len(key)-9]) }
 
 // rowVersion is the first byte of a row. The rest is JSON: fields may be added, but never renamed.
 const rowVersion = 1
 
-// head describes the range of entries. Its zero value: there has been none.
-type head struct {
-	Oldest uint64     `json:"oldest"`
+// sum is what is true of all entries. Its zero value: there has been none.
+type sum struct {
 	Newest uint64     `json:"newest"`
-	Before Hash       `json:"before"` // of the entry before the oldest
-	Hash   Hash       `json:"hash"`   // of the newest, even if that has been removed
 	Bytes  uint64     `json:"bytes"`
 	Due    store.Time `json:"due"` // when the oldest entries expire
 }
 
-func (h *head) count() uint64 {
-	if h.Newest == 0 {
-		return 0
+func readSum(from store.Reader) (s sum, err error) {
+	row, ok := from.Get(sumKey)
+	if !ok {
+		return s, nil
 	}
-	return h.Newest + 1 - h.Oldest
+	return s, decode("head", row, &s)
 }
 
-func (h *head) encode() []byte { return encode(h) }
+// chain describes the entries of a namespace. Its zero value: there has been none.
+type chain struct {
+	ns     string
+	Oldest uint64     `json:"oldest"` // 0: there are none now
+	Since  store.Time `json:"since"`  // the time of the oldest
+	Newest uint64     `json:"newest"`
+	Before Hash       `json:"before"` // of the entry before the oldest
+	Hash   Hash       `json:"hash"`   // of the newest, even if that has been removed
+	Bytes  uint64     `json:"bytes"`
+}
 
-func readHead(from store.Reader) (h head, err error) {
-	row, ok := from.Get(headKey)
+func readChain(from store.Reader, ns string) (*chain, error) {
+	c := &chain{ns: ns}
+	row, ok := from.Get(chainKey(ns))
 	if !ok {
-		return h, nil
+		return c, nil
 	}
-	return h, decode("head", row, &h)
+	return c, decode(fmt.Sprintf("chain of namespace %q", ns), row, c)
+}
+
+// readChains reads the chains that can be read. The error is of one that can't.
+func readChains(from store.Reader) (all []*chain, err error) {
+	from.Scan(chainKey(""), []byte{table, 0, 'c' + 1}, func(k, row []byte) bool {
+		c := &chain{ns: string(k[3:])}
+		if bad := decode(fmt.Sprintf("chain of namespace %q", c.ns), row, c); bad != nil {
+			err = bad
+			return true
+		}
+		all = append(all, c)
+		return true
+	})
+	return all, err
 }
 
 // entryRow is the stored form of an entry, without what is in its key.
@@ -86,13 +118,24 @@ func decodeEntry(seq uint64, row []byte) (e Entry, err error) {
 }
 
 // readEntry reads an existing entry, and returns its size in bytes.
-func readEntry(from store.Reader, seq uint64) (Entry, int, error) {
-	row, ok := from.Get(entryKey(seq))
+func readEntry(from store.Reader, ns string, seq uint64) (Entry, int, error) {
+	row, ok := from.Get(entryKey(ns, seq))
 	if !ok {
 		return Entry{}, 0, fmt.Errorf("audit: entry %d is missing", seq)
 	}
 	e, err := decodeEntry(seq, row)
 	return e, len(row), err
+}
+
+// firstEntry returns the first entry of a namespace whose number is in [lo, hi); with number 0 if there is none.
+func firstEntry(from store.Reader, ns string, lo, hi uint64) (e Entry, err error) {
+	from.Scan(entryKey(ns, lo), entryKey(ns, hi), func(k, v []byte) bool {
+		if e, err = decodeEntry(seqOf(k), v); err != nil {
+			e.Seq = seqOf(k)
+		}
+		return false
+	})
+	return e, err
 }
 
 func encode(row any) []byte {

@@ -154,7 +154,7 @@ func TestVerifyFindsBrokenAudit(t *testing.T) {
 			if v, err := admin.New(c).Cluster().VerifyShard(t.Context(), id); err != nil || len(v.Problems) > 0 {
 				t.Errorf("shard %d: %+v, %v", id, v, err)
 			}
-			entry := binary.BigEndian.AppendUint64([]byte{'A', 0, 'e'}, 2)
+			entry := binary.BigEndian.AppendUint64([]byte("A\x00edefault\x00"), 2)
 			_, _, err := shard.Update(t.Context(), s.replicas.get(id).shard, func(tx *store.Tx) (struct{}, error) {
 				row, ok := tx.Get(entry)
 				if !ok {

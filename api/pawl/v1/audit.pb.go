@@ -253,7 +253,7 @@ type AuditEntry struct {
 	Before        string                 `protobuf:"bytes,13,opt,name=before,proto3" json:"before,omitempty"`                                 // old values of what changed: a JSON object with dotted names; empty: it did not exist
 	After         string                 `protobuf:"bytes,14,opt,name=after,proto3" json:"after,omitempty"`                                   // new values, likewise
 	Hash          string                 `protobuf:"bytes,15,opt,name=hash,proto3" json:"hash,omitempty"`                                     // of this entry: 64 hexadecimal digits
-	PreviousHash  string                 `protobuf:"bytes,16,opt,name=previous_hash,json=previousHash,proto3" json:"previous_hash,omitempty"` // of the shard's previous entry
+	PreviousHash  string                 `protobuf:"bytes,16,opt,name=previous_hash,json=previousHash,proto3" json:"previous_hash,omitempty"` // of the namespace's previous entry in the shard
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -30,7 +30,7 @@ func Record(tx *store.Tx, e audit.Entry, before, after any) error {
 	}
 	log, err := audit.Open(tx, settings.AuditKeep())
 	if err == nil {
-		log.Append(e) // nothing needs to be scheduled: see Expire
+		_, err = log.Append(e) // nothing needs to be scheduled: see Expire
 	}
 	return err
 }

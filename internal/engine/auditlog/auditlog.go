@@ -40,7 +40,7 @@ func Record(r *engine.Round, e audit.Entry) {
 	if e.By.IsZero() {
 		return
 	}
-	if due := open(r).Append(e); due != 0 {
+	if due := schema.Must(open(r).Append(e)); due != 0 {
 		r.SetDeadline(due, schema.OnAudit, "", nil)
 	}
 }
