@@ -379,8 +379,8 @@ func TestPagesAgainstAModel(t *testing.T) {
 			read := map[uint32]Page{}
 			for id, s := range state {
 				p, err := readUpTo(most, s.state, id, q, behind, limit)
-				if err != nil {
-					t.Fatal(err)
+				if err != nil || len(p.Entries) > limit {
+					t.Fatalf("%+v: %d entries of a shard, %v, want at most %d", q, len(p.Entries), err, limit)
 				}
 				read[id] = p
 			}
