@@ -17,7 +17,7 @@ import (
 const (
 	// maxRecord bounds a record: a longer one is damaged, and the memory to read it is not spent.
 	maxRecord = 64 << 20
-	// block is read at once.
+	// block is about what is read at once.
 	block = 64 << 10
 )
 
@@ -168,21 +168,26 @@ func (r *backward) line() (line []byte, start int64, err error) {
 	}
 }
 
-// more reads what precedes: as much again as there is, so that a long line is copied few times.
+// more reads what precedes into the same buffer, unless that is nearly full.
 func (r *backward) more() error {
 	if err := r.ctx.Err(); err != nil {
 		return err
 	}
-	if len(r.ahead) > maxRecord {
+	have := len(r.ahead)
+	if have > maxRecord {
 		return errLong(r.name, r.at)
 	}
-	n := min(int64(max(block, len(r.ahead))), r.at)
-	buf := make([]byte, n, n+int64(len(r.ahead)))
-	if _, err := r.file.ReadAt(buf, r.at-n); err != nil {
-		return err
+	if cap(r.ahead)-have < block/2 { // for as much again as there is, so that a long line is copied few times
+		bigger := make([]byte, have, 2*have+block)
+		copy(bigger, r.ahead)
+		r.ahead = bigger
 	}
-	r.at, r.ahead = r.at-n, append(buf, r.ahead...)
-	return nil
+	n := min(int64(cap(r.ahead)-have), r.at)
+	r.ahead = r.ahead[:int(n)+have]
+	copy(r.ahead[n:], r.ahead[:have])
+	_, err := r.file.ReadAt(r.ahead[:n], r.at-n)
+	r.at -= n
+	return err
 }
 
 // placeOf returns the place of the record that starts at an offset of a file. Bytes are counted from 1.
