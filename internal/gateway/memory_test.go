@@ -113,7 +113,9 @@ func TestRefusedBodiesTakeNoMemoryOverGRPC(t *testing.T) {
 	k.addAll()
 	conn := dialGateway(t, lockedGateway(t, k))
 	message := make([]byte, bodySize) // it is refused before it is decoded
-	allocated(func() { _ = conn.Invoke(t.Context(), "/pawl.v1.AccessService/WhoAmI", &message, nil, grpc.ForceCodecV2(asBytes{})) }) // it connects
+	allocated(func() {
+		_ = conn.Invoke(t.Context(), "/pawl.v1.AccessService/WhoAmI", &message, nil, grpc.ForceCodecV2(asBytes{}))
+	}) // it connects
 	calls := 0
 	eachRPC(func(name string, m protoreflect.MethodDescriptor) {
 		need := access.NeedOfRPC("/pawl.v1." + name)
