@@ -970,6 +970,6 @@ func operateTask(ctx context.Context, b *Broker, verb TaskVerb, id task.ID) erro
 }
 
 func copyQueues(ctx context.Context, b *Broker, shard uint32, configs map[string]task.QueueConfig) error {
-	_, err := CopyQueues.Call(ctx, b, QueueCopies{OnShard{shard, ns}, configs})
+	_, err := CopyQueues.Call(ctx, b, QueueCopies{OnShard: OnShard{shard, ns}, Configs: configs})
 	return err
 }

@@ -42,7 +42,7 @@ func TestHeldShard(t *testing.T) {
 				_, err := PutShare.Call(ctx, w, NewShare{OnSpaces{one, task.SpacesOf(ns)}, task.Share{}})
 				return err
 			},
-			"an erasure":  func() error { _, err := EraseNamespace.Call(ctx, w, OnSpaces{one, task.SpacesOf("gone")}); return err },
+			"an erasure":  func() error { _, err := EraseNamespace.Call(ctx, w, Removal{OnShard{one, "gone"}, 1}); return err },
 			"watches":     func() error { return w.CopyWatches(ctx, one, map[string]task.Watch{ns: {}}) },
 			"keys":        func() error { _, err := KeysUntil.Call(ctx, w, queue); return err },
 			"unique keys": func() error { _, err := HoldsUnique.Call(ctx, w, OnSlots{queue, task.AllSlots}); return err },

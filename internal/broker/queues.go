@@ -35,11 +35,13 @@ type Nothing struct{}
 // QueueCopies holds the configurations of some queues as the system shard has them.
 type QueueCopies struct {
 	OnShard
+	Since   uint64 // of the namespace: see engine.Begin
 	Configs map[string]task.QueueConfig
 }
 
 // CopyQueues updates a shard's copies of queue configurations. Versions older than the copy are ignored.
 var CopyQueues = receives(verb.Rule{Name: "copy-queues", Idempotent: true}, func(round *engine.Round, q *QueueCopies) (Nothing, error) {
+	engine.Begin(round, q.Namespace, q.Since)
 	for name, c := range q.Configs {
 		engine.PutQueue(round, q.Namespace, name, c)
 	}

@@ -65,7 +65,7 @@ func TestHeldClaimsAreNotReported(t *testing.T) {
 		for _, ns := range []string{"y", "x", "x"} {
 			spec := task.Spec{Type: "job", Queue: "a"}
 			spec.Fill()
-			_, err := CopyQueues.Call(context.Background(), w.Broker, QueueCopies{OnShard{one, ns}, map[string]task.QueueConfig{"a": {Version: 1, Settings: task.DefaultSettings()}}})
+			_, err := CopyQueues.Call(context.Background(), w.Broker, QueueCopies{OnShard{one, ns}, 0, map[string]task.QueueConfig{"a": {Version: 1, Settings: task.DefaultSettings()}}})
 			w.must(err)
 			_, _, err = w.Enqueue(context.Background(), one, ns, []task.Spec{spec})
 			w.must(err)

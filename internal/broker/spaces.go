@@ -39,18 +39,28 @@ var PutShare = receives(verb.Rule{Name: "put-share", Idempotent: true}, func(rou
 	return engine.PutShare(round, q.Names[0], q.Share), nil
 })
 
+// Removal is a request to erase a namespace that was removed in a version of the system shard.
+type Removal struct {
+	OnShard
+	Version uint64
+}
+
 // EraseNamespace removes a shard's data of a namespace without queues, some rows per round.
 //
-// Errors: wrong_state while there are queues, or tasks on their way to other shards.
-var EraseNamespace = onReplica(verb.Rule{Name: "erase-namespace", Idempotent: true}, func(ctx context.Context, r *replica, q *OnSpaces) (Nothing, error) {
-	ns := q.Names[0].Namespace
-	var behind []byte
+// Errors: wrong_state while there are queues, or tasks on their way to other shards, or if the namespace was added again, or kept, after the removal.
+var EraseNamespace = onReplica(verb.Rule{Name: "erase-namespace", Idempotent: true}, func(ctx context.Context, r *replica, q *Removal) (Nothing, error) {
+	var deadlines [][]byte
+	var behind, next []byte
 	for {
-		deadlines, next, err := erasable(ctx, r, ns, behind)
-		if err != nil {
+		if _, _, err := read(ctx, r, func(from store.Reader) (Nothing, error) {
+			deadlines, next = query.Deadlines(from, q.Namespace, behind, chunk)
+			return Nothing{}, nil
+		}); err != nil {
 			return Nothing{}, err
 		}
-		more, _, err := changeWhenFree(ctx, r, func(round *engine.Round) (bool, error) { return engine.Erase(round, ns, deadlines, chunk) })
+		more, _, err := changeWhenFree(ctx, r, func(round *engine.Round) (bool, error) {
+			return engine.Erase(round, q.Namespace, q.Version, deadlines, chunk)
+		})
 		if err != nil || !more && next == nil {
 			return Nothing{}, err
 		}
@@ -59,12 +69,3 @@ var EraseNamespace = onReplica(verb.Rule{Name: "erase-namespace", Idempotent: tr
 		}
 	}
 })
-
-// erasable reads some of a namespace's deadlines after a key, and the key to continue from; nil: there are no more.
-func erasable(ctx context.Context, r *replica, ns string, behind []byte) (keys [][]byte, next []byte, err error) {
-	_, _, err = read(ctx, r, func(from store.Reader) (struct{}, error) {
-		keys, next = query.Deadlines(from, ns, behind, chunk)
-		return struct{}{}, nil
-	})
-	return keys, next, err
-}

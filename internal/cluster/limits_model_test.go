@@ -167,7 +167,7 @@ func (e *engines) note(format string, args ...any) {
 	e.trace = append(e.trace, time.Now().Format("04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
-func (e *engines) CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error {
+func (e *engines) CopyQueues(ctx context.Context, shard uint32, ns string, _ uint64, configs map[string]task.QueueConfig) error {
 	put := func(r *engine.Round) error {
 		for name, c := range configs {
 			engine.PutQueue(r, ns, name, c)
@@ -208,7 +208,7 @@ func (e *engines) PutShare(ctx context.Context, shard uint32, name task.SpaceNam
 	return out, err
 }
 
-func (e *engines) EraseNamespace(context.Context, uint32, string) error { return nil }
+func (e *engines) EraseNamespace(context.Context, uint32, string, uint64) error { return nil }
 
 func (e *engines) CopyWatches(context.Context, uint32, map[string]task.Watch) error { return nil }
 

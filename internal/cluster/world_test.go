@@ -87,7 +87,7 @@ func (w *world) open(shards int) *Control {
 	return s.control
 }
 
-func (w *world) CopyQueues(_ context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error {
+func (w *world) CopyQueues(_ context.Context, shard uint32, ns string, _ uint64, configs map[string]task.QueueConfig) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.fails[shard]; err != nil {
@@ -157,7 +157,7 @@ func (w *world) PutShare(_ context.Context, shard uint32, name task.SpaceName, t
 	return *s, nil
 }
 
-func (w *world) EraseNamespace(_ context.Context, shard uint32, ns string) error {
+func (w *world) EraseNamespace(_ context.Context, shard uint32, ns string, _ uint64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.fails[shard]; err != nil {

@@ -26,18 +26,16 @@ var erasable = []byte{
 	schema.TableWatch, schema.TableNotification, schema.TableZone, schema.TableApart,
 }
 
-// Erase removes deadlines that query.Deadlines has found and up to limit other rows of a namespace. It reports whether there may be more.
+// Erase removes deadlines that query.Deadlines has found and up to limit other rows of a namespace that was removed in a version of the system shard. It
+// reports whether there may be more.
 //
-// Errors: wrong_state if the namespace has queues, schedules, or tasks on their way.
-func Erase(r *Round, ns string, deadlines [][]byte, limit int) (more bool, err error) {
+// Errors: wrong_state if the namespace has queues, schedules, or tasks on their way, or is newer than the removal: see Begin.
+func Erase(r *Round, ns string, removed uint64, deadlines [][]byte, limit int) (more bool, err error) {
+	if r.spaceOf(ns).Info().Share.Version > removed {
+		return false, &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf("namespace %q is newer than its removal", ns)}
+	}
 	for _, t := range mustBeEmpty {
-		lo, hi := schema.TableBounds(ns, t.tab)
-		found := false
-		r.tx.Scan(lo, hi, func(_, _ []byte) bool {
-			found = true
-			return false
-		})
-		if found {
+		if lo, hi := schema.TableBounds(ns, t.tab); len(keysIn(r, lo, hi, 1)) > 0 {
 			return false, &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf("namespace %q is not empty: it has %s", ns, t.what)}
 		}
 	}
@@ -47,21 +45,23 @@ func Erase(r *Round, ns string, deadlines [][]byte, limit int) (more bool, err e
 	left := limit
 	for _, tab := range erasable {
 		lo, hi := schema.TableBounds(ns, tab)
-		var keys [][]byte
-		r.tx.Scan(lo, hi, func(k, _ []byte) bool {
-			keys = append(keys, bytes.Clone(k))
-			left--
-			return left > 0
-		})
-		for _, k := range keys {
-			r.tx.Delete(k)
-		}
-		if left <= 0 {
+		keys := keysIn(r, lo, hi, left)
+		deleteRun(r, keys)
+		if left -= len(keys); left == 0 {
 			break
 		}
 	}
 	r.l.forgetNamespace(ns)
-	return left <= 0, nil
+	return left == 0, nil
+}
+
+// keysIn returns the keys of the first rows of a range.
+func keysIn(r *Round, lo, hi []byte, limit int) (keys [][]byte) {
+	r.tx.Scan(lo, hi, func(k, _ []byte) bool {
+		keys = append(keys, bytes.Clone(k))
+		return len(keys) < limit
+	})
+	return keys
 }
 
 // forgetNamespace drops what the leader remembers of a namespace.

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/notify"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
@@ -32,12 +34,12 @@ func rowsOf(from store.Reader, ns string) (keys []string) {
 	return keys
 }
 
-// eraseAll erases a namespace, a few rows at a time.
-func eraseAll(w *engine.World, ns string, few int) error {
+// eraseAll erases a namespace that was removed in a version, a few rows at a time.
+func eraseAll(w *engine.World, ns string, removed uint64, few int) error {
 	var behind []byte
 	for {
 		keys, next := query.Deadlines(w.Store, ns, behind, few)
-		more, err := engine.Run(w, func(r *engine.Round) (bool, error) { return engine.Erase(r, ns, keys, few) })
+		more, err := engine.Run(w, func(r *engine.Round) (bool, error) { return engine.Erase(r, ns, removed, keys, few) })
 		if err != nil || !more && next == nil {
 			return err
 		}
@@ -71,12 +73,12 @@ func TestErase(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := eraseAll(d.World, "default", 7); !errors.Is(err, task.ErrWrongState) {
+		if err := eraseAll(d.World, "default", 2, 7); !errors.Is(err, task.ErrWrongState) {
 			t.Fatalf("erasing a namespace with queues: %v, want ErrWrongState", err)
 		}
 		d.endAll(t)
 		others, busy := rowsOf(d.Store, "other"), rowsOf(d.Store, "default")
-		if err := eraseAll(d.World, "default", 7); err != nil {
+		if err := eraseAll(d.World, "default", 2, 7); err != nil {
 			t.Fatal(err)
 		}
 		if left := rowsOf(d.Store, "default"); len(left) > 0 || len(busy) < 100 {
@@ -100,6 +102,64 @@ func TestErase(t *testing.T) {
 			if found := engine.CheckAll(d.Store, ns); len(found) > 0 {
 				t.Errorf("seed %d: Check of namespace %s found %q", seed, ns, found)
 			}
+		}
+	}
+}
+
+// A removal that reaches a shard late erases nothing of a namespace that was added again under the name, or kept, after it, whatever the shard got first:
+// a queue or what its webhooks subscribe to. Nor does a late share of the earlier namespace count in it. The next removal erases everything.
+func TestLateErasure(t *testing.T) {
+	const first, since, share, next = 10, 20, 30, 40 // versions of the system shard
+	for what, begin := range map[string]func(r *engine.Round){
+		"a queue": func(r *engine.Round) {
+			engine.Begin(r, "team", since)
+			engine.PutQueue(r, "team", "a", task.QueueConfig{Version: 1, Settings: task.DefaultSettings()})
+		},
+		"subscriptions": func(r *engine.Round) { notify.PutWatch(r, "team", task.Watch{Version: since + 1, Since: since}) },
+		"a share": func(r *engine.Round) {
+			engine.PutShare(r, task.SpaceName{Namespace: "team"}, task.Share{Version: since + 1, Amounts: task.Amounts{Backlog: 1}})
+		},
+	} {
+		w := engine.NewWorld(t)
+		w.Round(func(r *engine.Round) {
+			engine.PutShare(r, task.SpaceName{Namespace: "team"}, task.Share{Version: 5, Amounts: task.Amounts{Backlog: 1}})
+		})
+		if err := eraseAll(w, "team", first, 7); err != nil || len(rowsOf(w.Store, "team")) > 0 {
+			t.Fatalf("%s: the first removal: %v, it leaves %q", what, err, rowsOf(w.Store, "team"))
+		}
+		w.Round(begin)
+		if what == "a queue" {
+			w.Round(func(r *engine.Round) { // late
+				engine.PutShare(r, task.SpaceName{Namespace: "team"}, task.Share{Version: 5, Amounts: task.Amounts{Backlog: 0}})
+				s := task.Spec{Type: "t", Queue: "a", IdempotencyKey: "k", IdempotencyTTL: time.Hour}
+				s.Fill()
+				id := w.NewID()
+				_, err := engine.Enqueue(r, &engine.NewTask{Spec: s, Namespace: "team", ID: id})
+				if err := errors.Join(err, engine.Cancel(r, "team", id), engine.DropQueue(r, "team", "a")); err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+			})
+		}
+		has := rowsOf(w.Store, "team")
+		for _, again := range []bool{false, true} {
+			if again {
+				w.BecomeLeader()
+			}
+			for _, removed := range []uint64{first, since - 1} {
+				if err := eraseAll(w, "team", removed, 7); !errors.Is(err, task.ErrWrongState) {
+					t.Errorf("%s: a late removal: %v, want ErrWrongState", what, err)
+				}
+				if now := rowsOf(w.Store, "team"); len(has) == 0 || !slices.Equal(now, has) {
+					t.Errorf("%s: after a late removal there are %q, want %q", what, now, has)
+				}
+			}
+		}
+		w.Round(func(r *engine.Round) {
+			engine.PutShare(r, task.SpaceName{Namespace: "team"}, task.Share{Version: share, Amounts: task.Unlimited})
+			engine.Begin(r, "team", since)
+		})
+		if err := eraseAll(w, "team", next, 7); err != nil || len(rowsOf(w.Store, "team")) > 0 {
+			t.Errorf("%s: the next removal: %v, it leaves %q", what, err, rowsOf(w.Store, "team"))
 		}
 	}
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -210,12 +211,7 @@ func deleteEach(r *Round, ns string, run []expiredTask) {
 
 func deleteAttempts(r *Round, ns string, id task.ID) {
 	prefix := schema.IDKey(ns, schema.TableAttempt, id)
-	var keys [][]byte
-	r.tx.Scan(prefix, schema.After(prefix), func(k, _ []byte) bool {
-		keys = append(keys, bytes.Clone(k))
-		return true
-	})
-	for _, k := range keys {
+	for _, k := range keysIn(r, prefix, schema.After(prefix), math.MaxInt) {
 		r.tx.Delete(k)
 	}
 }

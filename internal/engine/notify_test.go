@@ -204,7 +204,7 @@ func TestErasedSubscriptions(t *testing.T) {
 	w.Round(func(r *engine.Round) {
 		notify.PutWatch(r, "other", task.Watch{Version: 1, Rules: []task.WatchRule{allOf("*")}})
 	})
-	if err := eraseAll(w, "other", 100); err != nil {
+	if err := eraseAll(w, "other", 9, 100); err != nil {
 		t.Fatal(err)
 	}
 	w.Round(func(r *engine.Round) {

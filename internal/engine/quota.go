@@ -15,6 +15,12 @@ func (r *Round) spaceOf(ns string) *quota.Space {
 	return s
 }
 
+// Begin notes since which version of the system shard a namespace exists that gets something in this shard. A share from before is that of an earlier
+// namespace of this name, and a removal from before is over.
+func Begin(r *Round, ns string, since uint64) {
+	PutShare(r, task.SpaceName{Namespace: ns}, task.Share{Version: since, Amounts: task.Unlimited})
+}
+
 // PutShare replaces the shard's share of a namespace's quotas, or of a queue's limits, unless the present one is as new, and returns what it uses. A
 // shard whose copy of the queue is not divided, or which has none, takes no share: it would keep it after it has dropped the queue.
 func PutShare(r *Round, of task.SpaceName, to task.Share) task.Space {

@@ -49,8 +49,8 @@ func (a routerMap) Age() time.Duration { return a.heartbeat.age() }
 type routerShards struct{ n *Node }
 
 // CopyQueues implements cluster.Shards.
-func (l routerShards) CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error {
-	_, err := broker.CopyQueues.Call(ctx, l.n.router, broker.QueueCopies{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Configs: configs})
+func (l routerShards) CopyQueues(ctx context.Context, shard uint32, ns string, since uint64, configs map[string]task.QueueConfig) error {
+	_, err := broker.CopyQueues.Call(ctx, l.n.router, broker.QueueCopies{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Since: since, Configs: configs})
 	return err
 }
 
@@ -66,8 +66,8 @@ func (l routerShards) PutShare(ctx context.Context, shard uint32, name task.Spac
 }
 
 // EraseNamespace implements cluster.Shards.
-func (l routerShards) EraseNamespace(ctx context.Context, shard uint32, ns string) error {
-	_, err := broker.EraseNamespace.Call(ctx, l.n.router, broker.OnSpaces{Shard: shard, Names: task.SpacesOf(ns)})
+func (l routerShards) EraseNamespace(ctx context.Context, shard uint32, ns string, removed uint64) error {
+	_, err := broker.EraseNamespace.Call(ctx, l.n.router, broker.Removal{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Version: removed})
 	return err
 }
 

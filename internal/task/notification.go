@@ -132,7 +132,8 @@ func LastSamples(s []NotificationSample) []NotificationSample {
 
 // Watch is what the webhooks of a namespace subscribe to together. Shards use their copies of it.
 type Watch struct {
-	Version uint64      `json:"version"` // only increases
+	Version uint64      `json:"version"`         // only increases
+	Since   uint64      `json:"since,omitempty"` // of the namespace
 	Rules   []WatchRule `json:"rules,omitempty"`
 }
 

@@ -32,8 +32,8 @@ func (m onlyMap) Age() time.Duration    { return 0 }
 // lateShards gives control access to the data shards, by a router that is set later.
 type lateShards struct{ h *testNode }
 
-func (l lateShards) CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error {
-	_, err := broker.CopyQueues.Call(ctx, l.h.router, broker.QueueCopies{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Configs: configs})
+func (l lateShards) CopyQueues(ctx context.Context, shard uint32, ns string, since uint64, configs map[string]task.QueueConfig) error {
+	_, err := broker.CopyQueues.Call(ctx, l.h.router, broker.QueueCopies{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Since: since, Configs: configs})
 	return err
 }
 
@@ -72,7 +72,7 @@ func (l lateShards) PutShare(ctx context.Context, shard uint32, name task.SpaceN
 	return broker.PutShare.Call(ctx, l.h.router, broker.NewShare{OnSpaces: on, Share: to})
 }
 
-func (l lateShards) EraseNamespace(ctx context.Context, shard uint32, ns string) error {
-	_, err := broker.EraseNamespace.Call(ctx, l.h.router, broker.OnSpaces{Shard: shard, Names: task.SpacesOf(ns)})
+func (l lateShards) EraseNamespace(ctx context.Context, shard uint32, ns string, removed uint64) error {
+	_, err := broker.EraseNamespace.Call(ctx, l.h.router, broker.Removal{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Version: removed})
 	return err
 }

@@ -38,7 +38,7 @@ func inBubble(t *testing.T, fn func(t *testing.T, w *world)) {
 		w.shard = w.Open(1)
 		w.Markers = markers.New(w.shard)
 		w.Namespaces = namespaces.New(namespaces.Config{Shard: w.shard, Undivide: func(*store.Tx, string) {}, Forget: []func(*store.Tx, string){markers.Forget},
-			Confirm: func(context.Context, uint64) ([]string, error) { return nil, nil }, Erase: func(context.Context, uint32, string) error { return nil }})
+			Confirm: func(context.Context, uint64) ([]string, error) { return nil, nil }, Erase: func(context.Context, uint32, string, uint64) error { return nil }})
 		fn(t, w)
 	})
 }

@@ -26,8 +26,9 @@ type Config struct {
 	Divide func(ctx context.Context, ns string) error
 	// Undivide removes how a namespace's quotas are divided.
 	Undivide func(tx *store.Tx, ns string)
-	// Erase removes what a data shard still has of a namespace without queues. It returns an error while tasks are in transit.
-	Erase func(ctx context.Context, shard uint32, ns string) error
+	// Erase removes what a data shard still has of a namespace without queues that was removed in a version. It returns an error while tasks are in
+	// transit.
+	Erase func(ctx context.Context, shard uint32, ns string, removed uint64) error
 	// Forget removes other rows of a namespace that is removed.
 	Forget []func(tx *store.Tx, ns string)
 }
@@ -48,6 +49,9 @@ type Namespace struct {
 	Name      string     `json:"name"`
 	CreatedAt store.Time `json:"created_at"`
 	CreatedBy string     `json:"created_by,omitempty"`
+	// Since is the version in which the namespace was added, or its removal was undone. What a shard has of it, it has from after that: a removal
+	// before it must not erase that, however late it arrives there.
+	Since uint64 `json:"since,omitempty"`
 	task.Quotas
 	// RemovedBy is who is removing the namespace, while the shards erase what they have of it; nil: nobody. The namespace no longer exists
 	// for callers.
@@ -131,7 +135,7 @@ func (s *Namespaces) Add(ctx context.Context, a Call) (uint64, error) {
 		if len(all) >= maxNamespaces {
 			return 0, task.Invalid("namespace", "%q would exceed the limit of %d namespaces", a.Name, maxNamespaces)
 		}
-		n := Namespace{Name: a.Name, CreatedAt: tx.Now(), CreatedBy: a.By.Name, Quotas: task.DefaultQuotas().Change(a.Quotas)}
+		n := Namespace{Name: a.Name, CreatedAt: tx.Now(), CreatedBy: a.By.Name, Since: tx.NextSeq(), Quotas: task.DefaultQuotas().Change(a.Quotas)}
 		if err := n.Quotas.Check(); err != nil {
 			return 0, err
 		}
@@ -192,7 +196,7 @@ func (s *Namespaces) Remove(ctx context.Context, by task.Author, name string) (u
 	if err != nil {
 		return 0, err
 	}
-	if err := s.erase(ctx, name, marked.shards); err != nil {
+	if err := s.erase(ctx, marked.of, marked.shards); err != nil {
 		if errors.Is(err, task.ErrWrongState) {
 			return 0, errors.Join(err, s.unmark(ctx, marked.of))
 		}
@@ -241,7 +245,7 @@ func (s *Namespaces) markRemoved(tx *store.Tx, by task.Author, name string) (n N
 	}
 	settings, _, err := system.GetRow[system.Settings](tx, system.SettingsKey)
 	if err == nil && n.RemovedBy == nil {
-		n.RemovedBy, n.RemovedIn = &by, tx.Index()
+		n.RemovedBy, n.RemovedIn = &by, tx.NextSeq()
 		tx.Set(namespaceKey(name), system.EncodeRow(n))
 		s.shard.Note(tx, system.Change{Kind: system.AccessChanged})
 	}
@@ -253,7 +257,7 @@ func (s *Namespaces) unmark(ctx context.Context, marked Namespace) error {
 	_, err := system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
 		n, there, err := system.GetRow[Namespace](tx, namespaceKey(marked.Name))
 		if err == nil && there && n.RemovedIn == marked.RemovedIn {
-			n.RemovedBy, n.RemovedIn = nil, 0
+			n.RemovedBy, n.RemovedIn, n.Since = nil, 0, tx.NextSeq()
 			tx.Set(namespaceKey(n.Name), system.EncodeRow(n))
 			s.cfg.Undivide(tx, n.Name) // some shards have forgotten their shares
 			s.shard.Note(tx, system.Change{Kind: system.AccessChanged})
@@ -264,16 +268,16 @@ func (s *Namespaces) unmark(ctx context.Context, marked Namespace) error {
 }
 
 // erase has the shards erase what they have of a namespace.
-func (s *Namespaces) erase(ctx context.Context, name string, shards []uint32) error {
+func (s *Namespaces) erase(ctx context.Context, n Namespace, shards []uint32) error {
 	errs := make([]error, len(shards))
-	system.Each(len(shards), func(i int) { errs[i] = s.cfg.Erase(ctx, shards[i], name) })
+	system.Each(len(shards), func(i int) { errs[i] = s.cfg.Erase(ctx, shards[i], n.Name, n.RemovedIn) })
 	for _, err := range errs {
 		if errors.Is(err, task.ErrWrongState) {
 			return err
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return task.Unavailable(time.Second, "namespace %q is removed, but not all shards have deleted its data yet; the call may be repeated: %v", name, err)
+		return task.Unavailable(time.Second, "namespace %q is removed, but not all shards have deleted its data yet; the call may be repeated: %v", n.Name, err)
 	}
 	return nil
 }

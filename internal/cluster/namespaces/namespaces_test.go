@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,6 +38,7 @@ type world struct {
 	divide   error            // of Divide
 	erase    map[uint32]error // of a shard
 	onErased func()           // once, before a shard answers
+	removed  atomic.Uint64    // of the last call of Erase
 }
 
 func (w *world) note(format string, args ...any) {
@@ -71,7 +74,8 @@ func inBubble(t *testing.T, fn func(t *testing.T, w *world)) {
 			},
 			Divide:   func(_ context.Context, ns string) error { w.note("divide %s", ns); return w.divide },
 			Undivide: func(_ *store.Tx, ns string) { w.note("undivide %s", ns) },
-			Erase: func(_ context.Context, shard uint32, ns string) error {
+			Erase: func(_ context.Context, shard uint32, ns string, removed uint64) error {
+				w.removed.Store(removed)
 				w.note("erase %s in %d", ns, shard)
 				if fn := w.onErased; fn != nil && shard == 1 {
 					fn()
@@ -380,7 +384,8 @@ func TestUnfinishedRemoval(t *testing.T) {
 			if _, err := w.get("team"); (err == nil) != c.back {
 				t.Errorf("%s: then it is there: %v", c.what, err)
 			}
-			if got := string(w.Get(namespaceKey("team"))); (got == row) != c.back {
+			since := regexp.MustCompile(`"since":\d+`)
+			if got := string(w.Get(namespaceKey("team"))); (since.ReplaceAllString(got, "") == since.ReplaceAllString(row, "")) != c.back {
 				t.Errorf("%s: its row is %s, and was %s", c.what, got, row)
 			}
 			if !w.announces(before) || w.announces(before+1) != c.back {
@@ -413,6 +418,41 @@ func TestUnfinishedRemoval(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The shards learn in which version a namespace was removed. One that is added again under the name, or kept since a shard refuses to erase it, exists since a
+// later one, however few rounds lie between: shards tell by that whether an erasure comes late.
+func TestVersionsOfRemovals(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		last := uint64(0)
+		since := func(what string) {
+			t.Helper()
+			n, err := w.get("team")
+			if must(t, err); n.Since <= last {
+				t.Errorf("%s: it exists since %d, want more than %d", what, n.Since, last)
+			}
+			last = n.Since
+		}
+		w.add(t, "team", nil)
+		since("added")
+		removed := func() {
+			if at := w.removed.Load(); at <= last {
+				t.Errorf("it was removed in %d, want more than %d", at, last)
+			}
+			last = w.removed.Load()
+		}
+		w.erase[1] = errBusy
+		_, err := w.Remove(bg, lena, "team")
+		systemtest.IsRefusal(t, err, task.ErrWrongState)
+		removed()
+		since("kept")
+		delete(w.erase, 1)
+		_, err = w.Remove(bg, lena, "team")
+		must(t, err)
+		removed()
+		w.add(t, "team", nil)
+		since("added again")
+	})
 }
 
 // Two callers may remove a namespace at once: what one has finished or undone, the other leaves alone.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -103,9 +104,18 @@ func (c *copies) sendTo(ctx context.Context, q Queue, shard uint32) error {
 
 // sendPart sends copies to a shard, and remembers that it has them.
 func (c *copies) sendPart(ctx context.Context, p copyPart) error {
-	err := c.ensureShare(ctx, p.ns, p.shard)
+	since, err := system.View(ctx, c.system, func(r store.Reader) (uint64, error) {
+		n, err := namespaces.Get(r, p.ns)
+		if errors.Is(err, task.ErrNotFound) {
+			return 0, nil // so are its queues: see dropLate
+		}
+		return n.Since, err
+	})
 	if err == nil {
-		err = c.shards.CopyQueues(ctx, p.shard, p.ns, p.configs)
+		err = c.ensureShare(ctx, p.ns, p.shard)
+	}
+	if err == nil {
+		err = c.shards.CopyQueues(ctx, p.shard, p.ns, since, p.configs)
 	}
 	if err != nil {
 		c.resend()

@@ -18,8 +18,8 @@ import (
 
 // Shards gives access to the copies of queues in the data shards.
 type Shards interface {
-	// CopyQueues brings a shard's copies of queue configurations to at least these versions.
-	CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error
+	// CopyQueues brings a shard's copies of queue configurations to at least these versions. The namespace exists since a version.
+	CopyQueues(ctx context.Context, shard uint32, ns string, since uint64, configs map[string]task.QueueConfig) error
 	// DropQueue removes a shard's copy of an empty queue. It returns an error if the queue has tasks.
 	DropQueue(ctx context.Context, shard uint32, ns, name string) error
 	// KeysUntil returns when the last idempotency key of a queue in a shard expires; 0: there is none.

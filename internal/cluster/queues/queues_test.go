@@ -308,6 +308,10 @@ func TestQueuesKeepToTheirNamespace(t *testing.T) {
 			must(t, err)
 			_, err = c.Queues.PutQueue(bg, auditlog.Action{}, ns, "q-"+ns, unchanged)
 			must(t, err)
+			n, err := namespaces.Get(w.State, ns)
+			if must(t, err); w.since != fmt.Sprint(ns, n.Since) || (n.Since == 0) != (ns == "default") {
+				t.Errorf("the shards are told that %s exists, want %s since %d", w.since, ns, n.Since)
+			}
 		}
 		for _, ns := range []string{"a", "ab", "default"} {
 			if queues, err := c.Queues.Queues(bg, ns, Query{Limit: 10}); err != nil || len(queues) != 1 || queues[0].Name != "q-"+ns {

@@ -37,6 +37,7 @@ type world struct {
 
 	mu         sync.Mutex
 	copies     map[string]task.QueueConfig           // by shard and name
+	since      string                                // the namespace of the last copies, and since when it exists
 	full       map[string]bool                       // queues that have tasks, or those of one shard: see copyKey
 	keys       map[uint32]store.Time                 // the ends of their keys
 	split      bool                                  // CheckKeys finds a task with keys in different slots
@@ -225,7 +226,7 @@ func (w *world) minutes() int {
 	return w.minute
 }
 
-func (w *world) CopyQueues(ctx context.Context, shard uint32, _ string, configs map[string]task.QueueConfig) error {
+func (w *world) CopyQueues(ctx context.Context, shard uint32, ns string, since uint64, configs map[string]task.QueueConfig) error {
 	if err := w.hang(ctx, shard); err != nil {
 		return err
 	}
@@ -238,6 +239,7 @@ func (w *world) CopyQueues(ctx context.Context, shard uint32, _ string, configs 
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls++
+	w.since = fmt.Sprint(ns, since)
 	if err := w.refusal("copy", shard); err != nil {
 		return err
 	}

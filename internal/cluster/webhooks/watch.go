@@ -2,10 +2,12 @@ package webhooks
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/store"
@@ -41,7 +43,11 @@ func readWatches(r store.Reader) (map[string]task.Watch, error) {
 		return true
 	})
 	for _, ns := range names {
-		all[ns] = task.Watch{Version: system.GetNumber(r, watchVersionKey(ns))}
+		n, err := namespaces.Get(r, ns)
+		if err != nil && !errors.Is(err, task.ErrNotFound) {
+			return nil, err
+		}
+		all[ns] = task.Watch{Version: system.GetNumber(r, watchVersionKey(ns)), Since: n.Since}
 	}
 	hooks, err := system.ScanRows[Webhook](r, system.HookTable)
 	for i := range hooks {

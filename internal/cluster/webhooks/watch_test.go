@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -113,6 +114,10 @@ func TestSubscriptionsOfShards(t *testing.T) {
 		must(t, err)
 		if got := fmt.Sprint(all["default"].Rules); got != "[{[task.dead] [q]} {[task.poisoned] [*]}]" || len(all) != 2 {
 			t.Errorf("the rules are %s of %d namespaces", got, len(all))
+		}
+		w.Put(append([]byte{system.NamespaceTable}, "other"...), system.EncodeRow(namespaces.Namespace{Name: "other", Since: 7}))
+		if all, err := readWatches(w.State); err != nil || all["other"].Since != 7 {
+			t.Errorf("with the version since which a namespace exists, the watches are %+v, %v", all, err)
 		}
 		if of := all["other"]; of.Rules != nil || of.Version == 0 || of.Version <= all["default"].Version {
 			t.Errorf("a namespace without webhooks has %+v", of)

@@ -155,6 +155,7 @@ func PutWatch(r *engine.Round, ns string, to task.Watch) {
 	if err != nil {
 		panic(err) // strings and numbers can always be encoded
 	}
+	engine.Begin(r, ns, to.Since)
 	r.Tx().Set(watchKey(ns), append([]byte{schema.RowVersion}, row...))
 	memoryOf(r).watches[ns] = &watch{Watch: to, wanted: map[subject]bool{}}
 }
