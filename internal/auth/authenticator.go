@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -269,11 +270,12 @@ const (
 	FailedExpired
 	FailedRights    // a valid token that does not allow the call
 	FailedSignature // wrong, made with the token's access key
+	FailedNode      // the caller claims to be a node of the cluster, and is none
 	failures
 )
 
 // FailureNames are the words for them.
-var FailureNames = [failures]string{"none", "malformed", "unknown", "expired", "denied", "signature"}
+var FailureNames = [failures]string{"none", "malformed", "unknown", "expired", "denied", "signature", "node"}
 
 func (d *Authenticator) refuse(f Failure, format string, args ...any) error {
 	d.failed[f].Add(1)
@@ -282,6 +284,15 @@ func (d *Authenticator) refuse(f Failure, format string, args ...any) error {
 
 // Denied counts a known caller that lacks the rights for a call.
 func (d *Authenticator) Denied() { d.failed[FailedRights].Add(1) }
+
+// RefusedNode records the refusal of a node that is not a member.
+func (d *Authenticator) RefusedNode(address string) {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		address = host
+	}
+	d.NoteAddress(address)
+	d.failed[FailedNode].Add(1)
+}
 
 // NoteAddress records the address of the caller refused last.
 func (d *Authenticator) NoteAddress(address string) { d.source.Store(&address) }

@@ -156,9 +156,14 @@ func readWorkers(r store.Reader, changes system.Changes, d *Delta) error {
 // mustBelong returns an error for a node that does not belong to the cluster.
 func mustBelong(r store.Reader, number uint32) error {
 	n, ok, err := system.GetRow[Node](r, nodeKey(number))
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
+	}
+	return checkMember(n, ok, number)
+}
+
+func checkMember(n Node, ok bool, number uint32) error {
+	switch {
 	case !ok:
 		return system.WrongState("node %d is not known to this cluster", number)
 	case n.State == Removed:

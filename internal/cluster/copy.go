@@ -104,10 +104,28 @@ func (c *Copy) Apply(d Delta) {
 	c.version = d.Version
 	c.onQuiet(d.Version, d.All, d.Quiet, d.Resumed)
 	if d.Map != nil {
-		c.current.Store(d.Map)
-		close(c.changed)
-		c.changed = make(chan struct{})
+		c.replace(d.Map)
 	}
+}
+
+// Learn replaces the map by a newer one that another node has, and reports whether it was newer. As with a map from before a restart, the
+// copy is not complete until the leader has answered.
+func (c *Copy) Learn(m *Map) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m.Version <= c.current.Load().Version {
+		return false
+	}
+	c.version = 0
+	c.replace(m)
+	return true
+}
+
+// replace replaces the map. The caller holds the lock.
+func (c *Copy) replace(m *Map) {
+	c.current.Store(m)
+	close(c.changed)
+	c.changed = make(chan struct{})
 }
 
 // OnQuiet has fn called whenever the copy has had an answer of the leader, with the workers that are quiet and those no longer so: all that

@@ -26,6 +26,17 @@ func (m *Map) Node(number uint32) (Node, bool) {
 	return m.Nodes[i], true
 }
 
+// CheckMember returns an error for a node that is not a member.
+func (m *Map) CheckMember(number uint32) error {
+	n, ok := m.Node(number)
+	return checkMember(n, ok, number)
+}
+
+// HasRemoved reports whether a node with a name was removed, even if another one has it now.
+func (m *Map) HasRemoved(name string) bool {
+	return slices.ContainsFunc(m.Nodes, func(n Node) bool { return n.Name == name && n.State == Removed })
+}
+
 // Members returns the nodes that are not removed.
 func (m *Map) Members() []Node {
 	return slices.DeleteFunc(slices.Clone(m.Nodes), func(n Node) bool { return n.State == Removed })

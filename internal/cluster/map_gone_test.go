@@ -37,3 +37,23 @@ func TestLateAnswerAboutDroppedQueue(t *testing.T) {
 	c.Learned(at(5))
 	has(true)
 }
+
+// A copy takes a newer map from another node, but no older one, and is complete only once the leader has answered.
+func TestCopyLearns(t *testing.T) {
+	c := NewCopy(nil)
+	c.Apply(Delta{Version: 7, All: true, Map: &Map{Version: 7}})
+	changed := c.Changed()
+	for _, version := range []uint64{6, 7} {
+		if c.Learn(&Map{Version: version}) || c.Map().Version != 7 || c.Version() != 7 {
+			t.Errorf("it learned version %d: the map is %d, the copy %d", version, c.Map().Version, c.Version())
+		}
+	}
+	if !c.Learn(&Map{Version: 8}) || c.Map().Version != 8 || c.Version() != 0 {
+		t.Errorf("it did not learn version 8: the map is %d, the copy %d", c.Map().Version, c.Version())
+	}
+	select {
+	case <-changed:
+	default:
+		t.Error("the change was not announced")
+	}
+}

@@ -391,7 +391,7 @@ func (p *Placement) Remove(ctx context.Context, by task.Author, name string, for
 	return changeMap(ctx, p, func(tx *store.Tx, m *Map) error {
 		n, ok := m.Named(name)
 		if !ok {
-			if slices.ContainsFunc(m.Nodes, func(n Node) bool { return n.Name == name }) {
+			if m.HasRemoved(name) {
 				return nil // a repeat
 			}
 			return task.NotFound("node", name)

@@ -76,7 +76,7 @@ var (
 	diskSize        = gather("pawl_disk_size_bytes", "Size of the disk with the data directory, in bytes.")
 	certificateEnds = gather("pawl_certificate_expiry_timestamp_seconds", "When the certificate presented to clients expires, in seconds since 1970.")
 	slowed          = gather("pawl_access_slowed_total", "Refusals of wrong tokens that were delayed because too many came from one address.")
-	refused         = gather("pawl_access_refused_total", "Calls refused by authentication or authorization, by reason: none (no token was sent), malformed, unknown, expired, denied (the token is valid but has no right to the call), signature (wrong signature of an SQS client).", "reason")
+	refused         = gather("pawl_access_refused_total", "Calls refused by authentication or authorization, by reason: none (no token was sent), malformed, unknown, expired, denied (the token is valid but has no right to the call), signature (wrong signature of an SQS client), node (from a node that was removed, or under the name of another).", "reason")
 	buildInfo       = gather("pawl_build_info", "Always 1; the labels have the version of the program.", "version", "go_version")
 )
 

@@ -78,7 +78,7 @@ func (a accessNotices) noteRefusals(ctx context.Context) {
 		}
 		since := func(f auth.Failure) uint64 { return now[f] - reported[f] }
 		r := tokens.Refusals{NoToken: since(auth.FailedNone), Malformed: since(auth.FailedForm), Unknown: since(auth.FailedUnknown), Expired: since(auth.FailedExpired),
-			Denied: since(auth.FailedRights), Signature: since(auth.FailedSignature)}
+			Denied: since(auth.FailedRights), Signature: since(auth.FailedSignature), NoMember: since(auth.FailedNode)}
 		by := task.Author{Name: a.cfg.Name, Interface: task.InterfaceNode, Address: source}
 		if _, err := cluster.NoteRefusals.Call(ctx, a.router, cluster.RefusalsSeen{By: by, Refusals: r}); err == nil {
 			reported = now

@@ -61,10 +61,10 @@ type bootstrap struct {
 	dir       *datadir.Dir
 	transport *transport.Transport
 	waits     *waits
-	known     *cluster.Map // as it was before the start; nil: unknown
-	of        string       // the cluster that the saved map is of; "": unknown
-	sees      atomic.Value // []string: introduction.Sees
-	damaged   atomic.Bool  // waits to be readmitted
+	known     atomic.Pointer[cluster.Map] // as it was before the start; nil: unknown
+	of        string                      // the cluster that the saved map is of; "": unknown
+	sees      atomic.Value                // []string: introduction.Sees
+	damaged   atomic.Bool                 // waits to be readmitted
 }
 
 // waits is what a node waits for before it can serve. Everybody may see it, so it names no nodes and no addresses: the log does.
@@ -81,7 +81,7 @@ func (w *waits) text() string {
 
 // alone reports whether there were no other nodes, as far as was known before the start.
 func (b *bootstrap) alone() bool {
-	return !b.dir.Identity.Read().Others && (b.known == nil || len(b.known.Members()) <= 1)
+	return !b.dir.Identity.Read().Others && (b.known.Load() == nil || len(b.known.Load().Members()) <= 1)
 }
 
 // hello answers an introduction.
@@ -95,11 +95,14 @@ func (b *bootstrap) hello(request []byte) ([]byte, error) {
 	return cbor.Marshal(introduction{Name: me.Name, Nonce: me.Nonce, Member: me.Member() || b.damaged.Load(), Sees: sees})
 }
 
-// admit lets a node join, wherever that is decided.
-func (e peerHandler) admit(ctx context.Context, request []byte) ([]byte, error) {
+// admit lets a node join under its own name, wherever that is decided.
+func (e peerHandler) admit(ctx context.Context, from transport.Peer, request []byte) ([]byte, error) {
 	var r cluster.JoinRequest
 	if err := cbor.Unmarshal(request, &r); err != nil {
 		return nil, err
+	}
+	if r.Name != from.Name {
+		return cbor.Marshal(admission{Refused: fmt.Sprintf("%v asked to join as %q", from, r.Name)})
 	}
 	if !e.n.member.Load() {
 		return cbor.Marshal(admission{Refused: errNoMember.Error(), Again: true})
@@ -266,7 +269,8 @@ func (b *bootstrap) join(ctx context.Context, address string) (refused string, e
 
 // enter makes the directory that of a member. The map is saved first: without it the node would not find the others after a crash.
 func (b *bootstrap) enter(of string, joined cluster.Joined) error {
-	b.known, b.of = joined.Map, of
+	b.of = of
+	b.known.Store(joined.Map)
 	if err := saveMap(b.dir, of, joined.Map); err != nil {
 		return err
 	}

@@ -52,9 +52,10 @@ func TestRecalledMap(t *testing.T) {
 		t.Fatal(err)
 	}
 	recalled := func(known *cluster.Map) *cluster.Map {
-		b := &bootstrap{dir: &datadir.Dir{FS: vfs.Default, Path: dir, Identity: id, Logger: log}, known: known}
+		b := &bootstrap{dir: &datadir.Dir{FS: vfs.Default, Path: dir, Identity: id, Logger: log}}
+		b.known.Store(known)
 		b.recallMap()
-		return b.known
+		return b.known.Load()
 	}
 	stored := recalled(nil)
 	if stored == nil || stored.Version == 0 || len(stored.Nodes) != 1 {

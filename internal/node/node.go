@@ -28,6 +28,7 @@ import (
 	"github.com/pawlq/pawl/internal/metrics"
 	"github.com/pawlq/pawl/internal/node/compare"
 	"github.com/pawlq/pawl/internal/node/datadir"
+	"github.com/pawlq/pawl/internal/node/members"
 	"github.com/pawlq/pawl/internal/node/witness"
 	"github.com/pawlq/pawl/internal/ondisk"
 	"github.com/pawlq/pawl/internal/raftlog"
@@ -55,6 +56,7 @@ type Node struct {
 	checkSpace func() error   // returns an error when the disk is short of space; nil: never
 	bootstrap  *bootstrap
 	witness    *witness.Witness
+	refresher  *members.Refresher
 	waits      waits
 
 	transport *transport.Transport
@@ -120,7 +122,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, errors.Join(err, cfg.Listener.Close())
 	}
-	n := &Node{cfg: cfg, began: time.Now(), run: datadir.NewNonce()}
+	n := &Node{cfg: cfg, began: time.Now(), run: datadir.NewNonce(), refresher: members.NewRefresher()}
 	n.ctx, n.end = context.WithCancel(context.Background())
 	n.waiting = listen.Wait(listen.Config{Logger: n.cfg.Logger, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
 		MaxConnsPerAddress: n.cfg.MaxConnsPerAddress, WriteTimeout: rest.AnswerTimeout}, n.cfg.Listener, n.cfg.BasePath, n.waits.text, sqs.Refuse)
@@ -195,15 +197,17 @@ func (n *Node) openDir() (damage, err error) {
 	n.closers = append(n.closers, lock.Close)
 	n.dir = &datadir.Dir{FS: fs, Path: n.cfg.Dir, AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger}
 	n.bootstrap = &bootstrap{cfg: n.cfg, dir: n.dir, waits: &n.waits}
-	n.bootstrap.of, n.bootstrap.known = readMap(n.dir)
-	if err := checkLevel(n.cfg.Name, n.bootstrap.known); err != nil {
+	of, known := readMap(n.dir)
+	n.bootstrap.of = of
+	n.bootstrap.known.Store(known)
+	if err := checkLevel(n.cfg.Name, n.bootstrap.known.Load()); err != nil {
 		return nil, err
 	}
 	n.dir.Identity, err = datadir.OpenIdentity(fs, n.cfg.Dir, n.cfg.Name, n.cfg.Logger)
 	if errors.Is(err, ErrDamaged) {
 		n.dir.Identity = datadir.NewIdentityStore(fs, n.cfg.Dir, datadir.NewIdentity(n.cfg.Name))
 		if owner, ok := raftlog.Owner(fs, n.dir.File(datadir.LogDir)); ok && n.bootstrap.of != hex.EncodeToString(owner.Cluster[:]) {
-			n.bootstrap.known = nil // it is the map of another cluster
+			n.bootstrap.known.Store(nil) // it is the map of another cluster
 		}
 		n.watchSpace()
 		return err, nil
@@ -215,7 +219,7 @@ func (n *Node) openDir() (damage, err error) {
 		return nil, err
 	}
 	if me := n.dir.Identity.Read(); me.Member() && n.bootstrap.of != me.Cluster {
-		n.bootstrap.known = nil
+		n.bootstrap.known.Store(nil)
 	}
 	n.watchSpace()
 	return n.dir.FoundDamage(), nil
@@ -235,7 +239,7 @@ func (n *Node) watchSpace() {
 func (n *Node) openTransport() (err error) {
 	peers := peerHandler{n}
 	n.witness = witness.Open(n.dir)
-	n.transport, err = transport.New(transport.Config{Self: peers.self, Handler: peers, Admit: peers.admitPeer, Open: []string{methodHello, methodJoin},
+	n.transport, err = transport.New(transport.Config{Self: peers.self, Handler: peers, Admit: peers.admitPeer, Refused: peers.refused, Open: []string{methodHello, methodJoin},
 		TLS: n.cfg.PeerTLS, Dial: n.cfg.DialPeer, Unreachable: peers.unreachable, Wall: n.cfg.Time.Wall, Logger: n.cfg.Logger})
 	if err != nil {
 		return err
@@ -312,7 +316,7 @@ func (n *Node) assemble(context.Context) error {
 	}
 	n.stats = stats.Open(saved, n.cfg.Logger)
 	n.closers = append(n.closers, func() error { n.stats.Save(); return nil }) // when nothing is counted any more
-	n.copy = cluster.NewCopy(n.bootstrap.known)
+	n.copy = cluster.NewCopy(n.bootstrap.known.Load())
 	n.replicas.nodeName = nodeNames{n.copy}.ofReplica
 	n.replicas.observe = func(id uint32) shard.Observer { return n.metrics.Shard(id) }
 	n.images = newImages(n.dir.Identity, n.transport, n.replicas, nodeNames{n.copy})
@@ -357,7 +361,7 @@ func (n *Node) assemble(context.Context) error {
 	n.agent = &agent{dir: n.dir, transport: n.transport, replicas: n.replicas, copy: n.copy, broker: n.broker, control: n.control, reconciler: n.reconciler,
 		logger: n.cfg.Logger, fail: n.fail}
 	n.member.Store(true)
-	n.transport.SetPeers(addresses(n.bootstrap.known))
+	n.transport.SetPeers(addresses(n.bootstrap.known.Load()))
 	return nil
 }
 
@@ -391,7 +395,7 @@ func (n *Node) runReplicas(ctx context.Context) error {
 // startWork starts the work of a member. On a standalone node all shards have leaders when it returns.
 func (n *Node) startWork(ctx context.Context) error {
 	access := accessNotices{n.cfg, n.auth, n.router}
-	works := []func(context.Context){n.agent.run, n.reconciler.Run, n.dispatcher.Run, n.health.watchClock, n.comparer.Run, n.auth.Watch, access.requireTokens, access.noteRefusals, n.stats.SaveRegularly,
+	works := []func(context.Context){n.agent.run, n.reconciler.Run, n.dispatcher.Run, n.health.watchClock, n.comparer.Run, n.auth.Watch, n.refreshMap, access.requireTokens, access.noteRefusals, n.stats.SaveRegularly,
 		n.heartbeat.follow, n.router.Workers.Watch}
 	if n.cfg.PeerListener != nil || n.bootstrap.alone() {
 		works = append(works, n.heartbeat.announce)

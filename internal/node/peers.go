@@ -14,7 +14,9 @@ import (
 
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/node/datadir"
+	"github.com/pawlq/pawl/internal/node/members"
 	"github.com/pawlq/pawl/internal/router/claims"
+	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/transport"
 )
@@ -75,31 +77,30 @@ func (l link) SendSnapshot(ctx context.Context, m *pb.Message, size uint64, body
 // errNoMember: the node's parts don't exist yet.
 var errNoMember = errors.New("this node belongs to no cluster yet")
 
-// errRemoved: the caller was removed from the cluster.
-var errRemoved = errors.New("you were removed from the cluster")
-
 // peerHandler handles what other nodes send: it is the transport.Handler.
 type peerHandler struct{ n *Node }
 
-// admitPeer refuses nodes that claim another's number. A node that this one hasn't heard of yet may have just joined. From a removed
-// node nothing is accepted (peerHandler) except its request for changes, which tells it that it was removed.
-func (e peerHandler) admitPeer(p transport.Peer) error {
-	if !e.n.member.Load() {
-		return nil
+// known returns the cluster as this node knows it; nil: it knows no map yet.
+func (e peerHandler) known() *cluster.Map {
+	if e.n.member.Load() {
+		return e.n.copy.Map()
 	}
-	if node, ok := e.n.copy.Node(p.Number); ok && node.Name != p.Name {
-		return fmt.Errorf("node %d is named %q, not %q", p.Number, node.Name, p.Name)
-	}
-	return nil
+	return e.n.bootstrap.known.Load()
 }
 
-// removed reports whether a number is that of a removed node.
-func (e peerHandler) removed(number uint32) bool {
-	if !e.n.member.Load() {
-		return false
+// wants are the calls that matter for the admission of a node.
+var wants = map[string]members.Request{callChanges: members.Changes, methodReach: members.Reach}
+
+// admitPeer admits members only.
+func (e peerHandler) admitPeer(p transport.Peer, method string) error {
+	return e.n.refresher.Admit(e.known(), p.Number, p.Name, wants[method])
+}
+
+// refused counts the refusals of nodes that are not members.
+func (e peerHandler) refused(_ transport.Peer, address string, reason error) {
+	if no := (*members.Refusal)(nil); errors.As(reason, &no) && no.Out && e.n.member.Load() {
+		e.n.auth.RefusedNode(address)
 	}
-	node, ok := e.n.copy.Node(number)
-	return ok && node.State == cluster.Removed
 }
 
 // unreachable tells the groups that a node gets no messages.
@@ -128,7 +129,7 @@ func (e peerHandler) self() transport.Peer {
 // Raft implements transport.Handler. It drops messages for replicas that are no longer here, and messages that a node sends for
 // replicas other than its own.
 func (e peerHandler) Raft(from transport.Peer, messages []transport.Envelope) {
-	if !e.n.member.Load() || e.removed(from.Number) {
+	if !e.n.member.Load() {
 		return
 	}
 	for _, m := range messages {
@@ -150,8 +151,8 @@ func (e peerHandler) Snapshot(ctx context.Context, from transport.Peer, head []b
 	if !e.n.member.Load() {
 		return errNoMember
 	}
-	if e.removed(from.Number) {
-		return errRemoved
+	if nodeOf(m.GetFrom()) != from.Number {
+		return fmt.Errorf("%v sent the state of replica %s", from, shard.ReplicaName(id, m.GetFrom()))
 	}
 	rep := e.n.replicas.get(id)
 	if rep == nil || rep.id != m.GetTo() {
@@ -173,11 +174,9 @@ func (e peerHandler) Call(ctx context.Context, from transport.Peer, method strin
 	case methodHello:
 		return e.n.bootstrap.hello(request)
 	case methodJoin:
-		return e.admit(ctx, request)
+		return e.admit(ctx, from, request)
 	}
 	switch {
-	case e.removed(from.Number) && method != callChanges:
-		return nil, errRemoved
 	case method == methodReach:
 		return e.reach(ctx, from, request)
 	case !e.n.member.Load():
@@ -190,6 +189,10 @@ func (e peerHandler) Call(ctx context.Context, from transport.Peer, method strin
 		return e.n.copy.Map().Encode(), nil
 	case methodReport:
 		return cbor.Marshal(e.n.health.report())
+	case callChanges:
+		if err := e.known().CheckMember(from.Number); err != nil {
+			return forward.Refuse(err)
+		}
 	}
 	return e.n.router.Serve(ctx, method, request)
 }
@@ -206,9 +209,6 @@ func (e peerHandler) ask(ctx context.Context, node uint32, method string, reques
 func (e peerHandler) Stream(from transport.Peer, method string, s transport.Stream) error {
 	if !e.n.member.Load() {
 		return errNoMember
-	}
-	if e.removed(from.Number) {
-		return errRemoved
 	}
 	if method == methodImage {
 		return e.n.images.serve(s)

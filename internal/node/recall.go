@@ -7,6 +7,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/node/datadir"
+	"github.com/pawlq/pawl/internal/node/members"
 	"github.com/pawlq/pawl/internal/store"
 )
 
@@ -23,8 +24,8 @@ func (b *bootstrap) recallMap() {
 	}
 	_, _ = store.Peek(stateConfig(b.dir, systemShard, h), func(state *store.Store) error {
 		m, err := cluster.StoredMap(state)
-		if err == nil && len(m.Nodes) > 0 && (b.known == nil || b.known.Version < m.Version) {
-			b.known = m
+		if err == nil && len(m.Nodes) > 0 && (b.known.Load() == nil || b.known.Load().Version < m.Version) {
+			b.known.Store(m)
 		}
 		return err
 	})
@@ -40,7 +41,7 @@ func stateConfig(d *datadir.Dir, id uint32, h datadir.Holding) store.Config {
 func (b *bootstrap) findMap(ctx context.Context) error {
 	_, holds := b.dir.Identity.Read().Replicas[systemShard]
 	switch {
-	case b.known != nil || b.cfg.InMemory || holds: // the system shard's replica here will have it
+	case b.known.Load() != nil || b.cfg.InMemory || holds: // the system shard's replica here will have it
 		return nil
 	case len(b.cfg.Join) == 0:
 		return fmt.Errorf("%s is lost or damaged, and no other node is known: start this one with --join (Join) and the address of a node that runs",
@@ -60,11 +61,19 @@ func (b *bootstrap) findMap(ctx context.Context) error {
 // methodMap asks a member for its map.
 const methodMap = "map"
 
+// refreshMap looks for a newer map whenever an unknown node calls while no leader answers.
+func (n *Node) refreshMap(ctx context.Context) {
+	n.refresher.Run(ctx, members.Sources{Self: n.cfg.Name, Copy: n.copy, Age: n.heartbeat.age, Join: n.cfg.Join, At: n.bootstrap.mapOf, Logger: n.cfg.Logger,
+		Member: func(ctx context.Context, number uint32) ([]byte, error) {
+			return n.transport.Call(ctx, number, methodMap, nil)
+		}})
+}
+
 // askForMap asks each address of --join for the map, until a member answers.
 func (b *bootstrap) askForMap(ctx context.Context) bool {
 	for _, address := range b.cfg.Join {
 		if m := b.mapOf(ctx, address); m != nil {
-			b.known = m
+			b.known.Store(m)
 			return true
 		}
 	}

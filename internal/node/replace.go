@@ -22,14 +22,14 @@ func (b *bootstrap) replaceable(ctx context.Context, err error) bool {
 	if !errors.Is(err, ErrDamaged) || b.cfg.AcceptDataLoss || b.cfg.InMemory || b.cfg.PeerListener == nil {
 		return false
 	}
-	if b.known == nil || len(b.known.Members()) < 2 { // lost, or older than the other nodes
+	if b.known.Load() == nil || len(b.known.Load().Members()) < 2 { // lost, or older than the other nodes
 		b.askForMap(ctx)
 	}
-	if b.known == nil {
+	if b.known.Load() == nil {
 		return false
 	}
-	_, member := b.known.Named(b.cfg.Name)
-	return member && len(b.known.Members()) > 1
+	_, member := b.known.Load().Named(b.cfg.Name)
+	return member && len(b.known.Load().Members()) > 1
 }
 
 // mayAcceptLoss refuses to open what remains of a damaged log on a node that is, or may be, one of several: it would vote although it
@@ -38,18 +38,18 @@ func (b *bootstrap) mayAcceptLoss() error {
 	switch {
 	case !b.cfg.AcceptDataLoss || b.alone():
 		return nil
-	case b.known == nil:
+	case b.known.Load() == nil:
 		return fmt.Errorf("--accept-data-loss (AcceptDataLoss) is for a cluster of one node, and %s is one of several: without it the others fill the "+
 			"node again, if they are given with --join (Join); if they are lost for good, see `pawl recover`", b.cfg.Dir)
 	}
 	return fmt.Errorf("--accept-data-loss (AcceptDataLoss) is for a cluster of one node, and %s is one of %d: without it the others fill the "+
-		"node again; if they are lost for good, see `pawl recover`", b.cfg.Dir, len(b.known.Members()))
+		"node again; if they are lost for good, see `pawl recover`", b.cfg.Dir, len(b.known.Load().Members()))
 }
 
 // others returns the addresses of the other nodes, as known before the start, and those of --join.
 func (b *bootstrap) others() []string {
 	all := slices.Clone(b.cfg.Join)
-	for _, a := range addresses(b.known) {
+	for _, a := range addresses(b.known.Load()) {
 		if a.Name != b.cfg.Name {
 			all = append(all, a.Address)
 		}

@@ -40,12 +40,14 @@ func (e peerHandler) reach(ctx context.Context, from transport.Peer, request []b
 	if err := cbor.Unmarshal(request, &t); err != nil {
 		return nil, err
 	}
-	known := e.n.witness.Note(e.n.dir.Identity.Read().Cluster, from.Number, t)
-	if e.n.member.Load() {
+	if m := e.known(); m != nil && m.CheckMember(from.Number) != nil {
 		if err := e.n.mustKnow(ctx, from); err != nil {
 			e.n.fail(err)
-			return nil, err
 		}
+		return nil, fmt.Errorf("this node does not know %v as a member", from)
+	}
+	known := e.n.witness.Note(e.n.dir.Identity.Read().Cluster, from.Number, t)
+	if e.n.member.Load() {
 		led, _ := parallel.Ask(ctx, knownTime, len(known.Reached), func(ctx context.Context, i int) (uint64, error) {
 			return e.n.replicas.reachOf(ctx, known.Reached[i]), nil
 		})
@@ -106,7 +108,7 @@ func (n *Node) earlierCopy(format string, args ...any) error {
 // mustKnow refuses, if this node leads the system shard, a member of its cluster whose number the system shard has not given out: then its
 // copy is from before that node joined, and it leads alone because it knows no others.
 func (n *Node) mustKnow(ctx context.Context, p transport.Peer) error {
-	if _, ok := n.copy.Node(p.Number); ok {
+	if !n.member.Load() {
 		return nil
 	}
 	rep := n.replicas.get(systemShard)

@@ -73,6 +73,9 @@ func (t *Transport) admit(ctx context.Context, open bool) (incoming, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	v, err := readIncoming(md)
 	if err == nil {
+		if c := acceptedFrom(ctx); c != nil && !(open && t.open[v.method]) {
+			c.from.Store(&v.from) // before Admit is asked: SetPeers either finds it, or has been called before Admit
+		}
 		err = t.examine(ctx, v, open)
 	}
 	if err == nil {
@@ -86,6 +89,7 @@ func (t *Transport) refuse(ctx context.Context, v incoming, err error) error {
 	if t.logLimit.allow("refused " + v.from.String()) {
 		t.cfg.Logger.Warn("a peer was refused", "peer", v.from.Name, "number", v.from.Number, "address", remote(ctx), "reason", err)
 	}
+	t.cfg.Refused(v.from, remote(ctx), err)
 	return refusal(err.Error())
 }
 
@@ -112,7 +116,7 @@ func (t *Transport) examine(ctx context.Context, v incoming, open bool) error {
 	case open:
 		return nil
 	}
-	return t.cfg.Admit(v.from)
+	return t.cfg.Admit(v.from, v.method)
 }
 
 // describe names this node in a refusal: "node 3 (n3)".

@@ -102,6 +102,33 @@ func TestRemoved(t *testing.T) {
 		}
 		b.remove(1, nil)
 		pass(2 * time.Second)
+		ended := make(chan error, 2)
+		b.stream = func(_ Peer, _ string, s Stream) error { _, err := s.Recv(); ended <- err; return err }
+		if _, err := a.OpenStream(t.Context(), 2, "work"); err != nil {
+			t.Fatal(err)
+		}
+		other := start(t, net, member(3))
+		other.SetPeers(map[uint32]Address{2: {"n2", "n2"}})
+		stays, err := other.OpenStream(t.Context(), 2, "work")
+		if err != nil {
+			t.Fatal(err)
+		}
+		settle()
+		b.remove(1, errors.New("node 1 was removed"))
+		b.SetPeers(map[uint32]Address{3: {"n3", "n3"}})
+		settle()
+		if len(ended) != 1 {
+			t.Errorf("%d streams ended with the removal of their node, want 1", len(ended))
+		}
+		if stays.Context().Err() != nil {
+			t.Error("the stream of another member was cut")
+		}
+		if n := len(b.accepted.all); n == 0 || n > 3 {
+			t.Errorf("%d connections are accounted for", n)
+		}
+		b.remove(1, nil)
+		b.SetPeers(map[uint32]Address{1: {"n1", "n1"}, 3: {"n3", "n3"}})
+		pass(2 * time.Second)
 		a.Send(2, []Envelope{heartbeat(1, 3)})
 		settle()
 		if got := b.received(); len(got) != 1 {
@@ -216,7 +243,7 @@ func TestHandshakeMemory(t *testing.T) {
 // TestGate: connections above the limit are closed, and places are freed.
 func TestGate(t *testing.T) {
 	bubble(t, func(t *testing.T, network *network) {
-		g := limitListener(network.listen("a"), 2)
+		g := limitListener(network.listen("a"), 2, new(acceptedConns))
 		accepted := make(chan net.Conn, 10)
 		go func() {
 			for {

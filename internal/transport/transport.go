@@ -62,9 +62,12 @@ type Config struct {
 	// and must be fast. The name never changes.
 	Self    func() Peer
 	Handler Handler
-	// Admit refuses nodes that are no longer members. It is called for every request and every frame of Raft messages, must be
-	// fast, and isn't called for Open methods. Nil: every node of our cluster is admitted.
-	Admit func(Peer) error
+	// Admit refuses nodes that are not members. It gets the method of a call or a stream; "": Raft messages, a snapshot, a ping. It is
+	// called for every request and every frame of Raft messages, must be fast, and isn't called for Open methods. Nil: every node of our
+	// cluster is admitted.
+	Admit func(from Peer, method string) error
+	// Refused is called when a request is refused, by Admit or because of the identity that it claims, which may be false.
+	Refused func(from Peer, address string, reason error)
 	// Open lists the methods that a node without a cluster may call.
 	Open []string
 	// TLS authenticates nodes. Nil: traffic is in plaintext, and identities are not verified.
@@ -109,7 +112,10 @@ const (
 
 func (c *Config) setDefaults() {
 	if c.Admit == nil {
-		c.Admit = func(Peer) error { return nil }
+		c.Admit = func(Peer, string) error { return nil }
+	}
+	if c.Refused == nil {
+		c.Refused = func(Peer, string, error) {}
 	}
 	if c.Dial == nil {
 		tcp := net.Dialer{Timeout: dialTimeout}
@@ -138,6 +144,7 @@ type Transport struct {
 	keyring  *keyring // nil: plaintext
 	server   *grpc.Server
 	budget   *rate.Limiter // for snapshots
+	accepted acceptedConns
 	logLimit logLimiter
 	ctx      context.Context // cancelled by Close
 	stop     context.CancelFunc
@@ -174,7 +181,7 @@ func New(cfg Config) (*Transport, error) {
 
 // Serve accepts peers until Close, and then returns nil.
 func (t *Transport) Serve(l net.Listener) error {
-	err := t.server.Serve(limitListener(l, maxConnections))
+	err := t.server.Serve(limitListener(l, maxConnections, &t.accepted))
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.closed {
@@ -200,9 +207,14 @@ func (t *Transport) Close() {
 	t.rest.Wait()
 }
 
-// SetPeers sets the members. Connections to a member that moved, was renamed or is gone are closed; requests in flight on them
-// fail. This node may be among the members, and is ignored.
+// SetPeers sets the members. Connections to a member that moved, was renamed or is gone are closed, and those from a node that Admit
+// now refuses; requests in flight on them fail. This node may be among the members, and is ignored.
 func (t *Transport) SetPeers(members map[uint32]Address) {
+	t.setPeers(members)
+	t.accepted.closeIf(func(from Peer) bool { return t.cfg.Admit(from, "") != nil })
+}
+
+func (t *Transport) setPeers(members map[uint32]Address) {
 	self := t.cfg.Self().Number
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -48,7 +48,7 @@ func start(t *testing.T, net *network, self Peer, change ...func(*Config)) *node
 	cfg := Config{
 		Self: n.who, Handler: handler{n}, Dial: net.dial, Open: []string{"join"},
 		Logger: slog.New(slog.NewTextHandler(n.log, nil)),
-		Admit: func(p Peer) error {
+		Admit: func(p Peer, _ string) error {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			return n.gone[p.Number]

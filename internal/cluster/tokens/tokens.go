@@ -279,6 +279,7 @@ type Refusals struct {
 	Unknown   uint64 `json:"unknown,omitempty"`
 	Expired   uint64 `json:"expired,omitempty"`
 	Denied    uint64 `json:"denied,omitempty"`
+	NoMember  uint64 `json:"no_member,omitempty"` // nodes
 }
 
 // NoteRefusals adds an entry to the audit log. by has the name of the node, and the address of the last of the callers.

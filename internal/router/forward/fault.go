@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// refused is the reply to a call that this node does not know.
+// refused is the reply to a call that this node does not know or refuses.
 type refused struct {
 	Out   *struct{}
 	Fault *Fault
@@ -26,6 +26,9 @@ type Fault struct {
 	Within    string // an internal error; its text is for the log
 	Panicked  bool   // it is a shard's PanicError: nothing of the call was kept
 }
+
+// Refuse returns the reply to a call that this node refuses without running it.
+func Refuse(err error) ([]byte, error) { return verb.Encode(&refused{Fault: FaultOf(err)}) }
 
 // FaultOf returns the form in which an error travels; nil if it is nil.
 func FaultOf(err error) *Fault {

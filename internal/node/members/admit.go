@@ -1,0 +1,68 @@
+// Package members decides which nodes a node admits, by its copy of the cluster's map, and finds a newer map when that one is too old. It
+// knows neither connections nor calls.
+package members
+
+import (
+	"fmt"
+
+	"github.com/pawlq/pawl/internal/cluster"
+)
+
+// Request is what a node wants, as far as that matters for its admission.
+type Request int
+
+// The requests. Changes tell a removed node that it was removed. Reach says how far the replicas of a node had come, since the node that is
+// asked may be the one that has forgotten others.
+const (
+	Anything Request = iota
+	Changes
+	Reach
+)
+
+// Refusal is why a node is not admitted.
+type Refusal struct {
+	Reason string
+	// Unknown: it may have just joined.
+	Unknown bool
+	// Out: it is no member for certain, or has the name of a node that was removed.
+	Out bool
+}
+
+func (r *Refusal) Error() string { return r.Reason }
+
+// Admit returns why a node is not admitted according to a map, and asks for a newer one if the node may have just joined. A node without a map
+// is no member itself, and answers few calls.
+func (r *Refresher) Admit(m *cluster.Map, number uint32, name string, wants Request) error {
+	if m == nil {
+		return nil
+	}
+	no := admit(m, number, name, wants)
+	if no == nil {
+		return nil
+	}
+	if no.Unknown {
+		r.Want()
+	}
+	return no
+}
+
+// admit admits only members, under their own names; nil: it is admitted. The names are those in their certificates, so the certificate of a
+// removed node is good for no other number either. A node that the map doesn't have yet is refused until it does, which takes a moment.
+// Nothing depends on it until then, Raft neither: without the map it could not be answered.
+func admit(m *cluster.Map, number uint32, name string, wants Request) *Refusal {
+	switch node, ok := m.Node(number); {
+	case ok && node.Name != name:
+		return &Refusal{Reason: fmt.Sprintf("node %d is named %q, not %q", number, node.Name, name), Out: true}
+	case ok && node.State != cluster.Removed, (ok || number < m.Settings.NextNode) && wants == Changes:
+		return nil
+	case ok || number < m.Settings.NextNode:
+		return &Refusal{Reason: "you were removed from the cluster", Out: true}
+	case wants == Reach && !m.HasRemoved(name):
+		return nil
+	}
+	r := &Refusal{Reason: fmt.Sprintf("this node does not know a member with number %d yet", number), Unknown: true}
+	if r.Out = m.HasRemoved(name); r.Out {
+		r.Reason += fmt.Sprintf(", and node %q was removed", name)
+	}
+	return r
+}

@@ -1,0 +1,188 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/node/datadir"
+	"github.com/pawlq/pawl/internal/node/members"
+	"github.com/pawlq/pawl/internal/transport"
+)
+
+// Only members are admitted, under their own names.
+func TestAdmitPeer(t *testing.T) {
+	n := &Node{bootstrap: &bootstrap{}, refresher: members.NewRefresher()}
+	e := peerHandler{n}
+	m := &cluster.Map{Version: 1, Nodes: []cluster.Node{{Number: 1, Name: "n1", State: cluster.Active}, {Number: 2, Name: "n2", State: cluster.Removed},
+		{Number: 4, Name: "n4", State: cluster.Draining}}}
+	m.Settings.NextNode = 6
+	for _, c := range []struct {
+		number       uint32
+		name, method string
+		refused      string // "": admitted
+		asked        bool
+	}{
+		{number: 1, name: "n1", method: "shard.tokens"},
+		{number: 4, name: "n4"},
+		{number: 1, name: "n2", refused: `node 1 is named "n1", not "n2"`},
+		{number: 2, name: "n1", method: callChanges, refused: `node 2 is named "n2", not "n1"`},
+		{number: 2, name: "n2", refused: "you were removed"},
+		{number: 2, name: "n2", method: methodReach, refused: "you were removed"},
+		{number: 2, name: "n2", method: callChanges},
+		{number: 3, name: "n3", method: methodReach, refused: "you were removed"},
+		{number: 5, name: "n5", refused: "you were removed"},
+		{number: 5, name: "n5", method: callChanges},
+		{number: 6, name: "n6", refused: "does not know a member with number 6 yet", asked: true},
+		{number: 6, name: "n6", method: callChanges, refused: "does not know a member with number 6 yet", asked: true},
+		{number: 6, name: "n6", method: methodReach},
+		{number: 9999, name: "n2", method: "shard.tokens", refused: "does not know a member with number 9999 yet", asked: true},
+		{number: 9999, name: "n2", method: methodReach, refused: "does not know a member with number 9999 yet", asked: true},
+	} {
+		for _, member := range []bool{false, true} { // before it starts its replicas, a node goes by the map that it saved
+			n.bootstrap.known.Store(m)
+			n.copy = cluster.NewCopy(m)
+			n.member.Store(member)
+			err := e.admitPeer(transport.Peer{Number: c.number, Name: c.name}, c.method)
+			if c.refused == "" && err != nil || c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)) {
+				t.Errorf("%+v, member %t: %v", c, member, err)
+			}
+			no := (*members.Refusal)(nil)
+			if asked := errors.As(err, &no) && no.Unknown; asked != c.asked {
+				t.Errorf("%+v, member %t: a newer map is wanted: %t", c, member, asked)
+			}
+		}
+	}
+	n.member.Store(false)
+	n.bootstrap.known.Store(nil)
+	if err := e.admitPeer(transport.Peer{Number: 9, Name: "n9"}, methodReach); err != nil {
+		t.Errorf("a node without a map: %v", err)
+	}
+}
+
+// stranger is a node of a test's own making, with the certificate of a name.
+func (w *network) stranger(p transport.Peer, h transport.Handler) *transport.Transport {
+	w.t.Helper()
+	at := func(file string) string { return w.certs + "/" + file }
+	s, err := transport.New(transport.Config{Self: func() transport.Peer { return p }, Handler: h, Dial: w.dial, Open: []string{methodHello, methodJoin},
+		TLS: &transport.TLS{CertFile: at(p.Name + ".crt"), KeyFile: at(p.Name + ".key"), CAFile: at("ca.crt")}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(s.Close)
+	return s
+}
+
+// The certificate of a removed node is good for nothing, whatever number comes with it, except to join anew under its own name. That it was
+// tried is counted, logged and in the audit log.
+func TestRemovedNodeIsOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.lines = &logLines{}
+		w.certify("n1", "n2", "n3")
+		w.grow()
+		w.crash("n3")
+		s := w.nodes["n1"]
+		w.until("removed", func() error { return admin.New(s.client()).Cluster().RemoveNode(t.Context(), "n3", true) })
+		pass(time.Second) // all know
+		id := datadir.DecodeID(s.ClusterID())
+		report, err := cbor.Marshal(changesArgs{Report: cluster.Report{Node: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range []transport.Peer{{Number: 3}, {Number: 1}, {Number: 4}, {Number: 9999}} {
+			p.Cluster, p.Name = id, "n3"
+			thief := w.stranger(p, nil)
+			for _, method := range []string{"shard.tokens", methodMap, methodReach, methodReport, callChanges} {
+				_, answer, err := thief.CallAddress(t.Context(), "n1:7296", method, report)
+				if method == callChanges && p.Number == 3 { // it learns that it was removed, and nothing else
+					if err != nil || !strings.Contains(string(answer), "was removed") || len(answer) > 500 {
+						t.Errorf("changes for %v: %d bytes, %v", p, len(answer), err)
+					}
+					continue
+				}
+				if err == nil || !strings.Contains(err.Error(), "refused") {
+					t.Errorf("%s as %v: %d bytes, %v", method, p, len(answer), err)
+				}
+			}
+		}
+		request, err := cbor.Marshal(cluster.JoinRequest{Name: "n2", PeerAddress: "x:1", APIAddress: "x:2", MinLevel: 1, MaxLevel: 1, Nonce: [16]byte{1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, answer, err := w.stranger(transport.Peer{Name: "n3"}, nil).CallAddress(t.Context(), "n1:7296", methodJoin, request)
+		if err != nil || !strings.Contains(string(answer), `asked to join as "n2"`) {
+			t.Errorf("join under another name: %q, %v", answer, err)
+		}
+		if n := s.auth.Failed(auth.FailedNode); n < 15 {
+			t.Errorf("%d refusals were counted", n)
+		}
+		if s.copy.Map().CheckMember(1) != nil {
+			t.Error("n1 is no member any more")
+		}
+		if lines := w.lines.about("node=n1", "a peer was refused", "you were removed from the cluster"); len(lines) != 1 {
+			t.Errorf("logged: %q", lines)
+		}
+		pass(2 * refusalsEvery)
+		counted := 0
+		for _, e := range auditOf(t, s, admin.AuditFilter{}) {
+			if e.Action == "access.refused" && strings.Contains(string(e.After), `"no_member":`) {
+				counted++
+			}
+		}
+		if counted == 0 {
+			t.Error("the audit log has no entry on the refusals")
+		}
+		w.start("n3", t.TempDir(), "n1") // its operator may add it again
+	})
+}
+
+// A node that no leader answers finds a newer map at the addresses of --join once a member calls that it doesn't know.
+func TestNewerMapIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.certify("n1", "n2", "n3")
+		w.start("n1", t.TempDir(), "n1")
+		s := w.start("n2", t.TempDir(), "n1")
+		w.until("the map", func() error { return s.copy.Map().CheckMember(2) })
+		id := datadir.DecodeID(s.ClusterID())
+		w.crash("n1")
+		newer := *s.copy.Map()
+		newer.Version++
+		newer.Settings.NextNode++
+		newer.Nodes = append(newer.Nodes[:len(newer.Nodes):len(newer.Nodes)], cluster.Node{Number: 3, Name: "n3", State: cluster.Active, PeerAddress: "n3:7296"})
+		l := w.listen("n1:7296")
+		go func() { _ = w.stranger(transport.Peer{Cluster: id, Number: 1, Name: "n1"}, mapServer{&newer}).Serve(l) }()
+		third := w.stranger(transport.Peer{Cluster: id, Number: 3, Name: "n3"}, nil)
+		ask := func() error { _, _, err := third.CallAddress(t.Context(), "n2:7296", methodReport, nil); return err }
+		if err := ask(); err == nil {
+			t.Error("n2 answered a node that it does not know")
+		}
+		pass(10 * time.Second)
+		w.until("n2 knows n3", ask)
+	})
+}
+
+// mapServer has a map, and nothing else.
+type mapServer struct{ m *cluster.Map }
+
+func (s mapServer) Call(_ context.Context, _ transport.Peer, method string, _ []byte) ([]byte, error) {
+	if method == methodMap {
+		return s.m.Encode(), nil
+	}
+	return nil, errNoMember
+}
+func (mapServer) Raft(transport.Peer, []transport.Envelope) {}
+func (mapServer) Snapshot(context.Context, transport.Peer, []byte, io.Reader) error {
+	return errNoMember
+}
+func (mapServer) Stream(transport.Peer, string, transport.Stream) error { return errNoMember }
