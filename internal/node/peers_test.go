@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/auth"
@@ -186,3 +188,22 @@ func (mapServer) Snapshot(context.Context, transport.Peer, []byte, io.Reader) er
 	return errNoMember
 }
 func (mapServer) Stream(transport.Peer, string, transport.Stream) error { return errNoMember }
+
+// A member sends the states of its own replicas only.
+func TestSnapshotOfAnothersReplica(t *testing.T) {
+	n := &Node{}
+	n.replicas = &replicas{}
+	n.member.Store(true)
+	from := cluster.ReplicaID(0, 2)
+	m, err := proto.Marshal(&pb.Message{From: &from})
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := append(make([]byte, 4+8), m...)
+	for number, want := range map[uint32]string{2: "is not here", 3: "sent the state of replica"} {
+		err := (peerHandler{n}).Snapshot(t.Context(), transport.Peer{Number: number}, head, strings.NewReader(""))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("from node %d: %v, want %q", number, err, want)
+		}
+	}
+}
