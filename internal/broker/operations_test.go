@@ -439,7 +439,7 @@ func TestOperationWithASlowArchive(t *testing.T) {
 			t.Errorf("the operation is %s after %v with %+v", done.State, time.Since(began), done.Tally)
 		}
 		w.pass(time.Minute)
-		if tasks, _, _, err := w.Archived(ns, "a", "", 10); err != nil || len(tasks) != 1 {
+		if tasks, err := w.archived(ns, "a", "", 10); err != nil || len(tasks) != 1 {
 			t.Errorf("%d dead letters are in the archive, %v", len(tasks), err)
 		}
 	})
