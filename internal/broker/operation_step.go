@@ -35,7 +35,15 @@ type StepDone struct{ Step StepAnswer }
 // meanwhile waits for the same run.
 var RunStep = onReplica(verb.Rule{Name: "operate-some", Idempotent: true}, func(ctx context.Context, r *replica, q *StepOrder) (out StepDone, err error) {
 	ns, c := q.Namespace, q.Step
-	ran := r.steps.DoChan(fmt.Sprint(c.Operation, c.Step), func() (any, error) { return r.runStep(r.ctx, ns, &c) })
+	ran := r.steps.DoChan(fmt.Sprint(c.Operation, c.Step), func() (any, error) {
+		if r.enter() {
+			defer r.work.Done()
+			if a, err := r.runStep(ns, &c); err == nil || r.ctx.Err() == nil {
+				return a, err
+			}
+		}
+		return nil, &NotLeader{Shard: r.id}
+	})
 	select {
 	case <-ctx.Done():
 		return out, ctx.Err()
@@ -46,8 +54,8 @@ var RunStep = onReplica(verb.Rule{Name: "operate-some", Idempotent: true}, func(
 })
 
 // runStep selects the tasks of a step and runs it. Dead letters that it discards are archived first.
-func (r *replica) runStep(ctx context.Context, ns string, c *StepCall) (a StepAnswer, err error) {
-	selected, _, err := read(ctx, r, func(from store.Reader) (operation.Selection, error) { return operation.SelectStep(from, ns, c) })
+func (r *replica) runStep(ns string, c *StepCall) (a StepAnswer, err error) {
+	selected, _, err := read(r.ctx, r, func(from store.Reader) (operation.Selection, error) { return operation.SelectStep(from, ns, c) })
 	if err != nil {
 		return a, err
 	}
@@ -65,7 +73,7 @@ func (r *replica) runStep(ctx context.Context, ns string, c *StepCall) (a StepAn
 			return a, err
 		}
 	}
-	if a, err = r.doStep(ctx, ns, c, selected); a.Away > 0 {
+	if a, err = r.doStep(r.ctx, ns, c, selected); a.Away > 0 {
 		poke(r.sender.wake) // the operation waits for these tasks, and should not have to wait for the sender's next round
 	}
 	return a, err

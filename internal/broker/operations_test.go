@@ -445,6 +445,42 @@ func TestOperationWithASlowArchive(t *testing.T) {
 	})
 }
 
+// A step that nobody waits for any more is over when the replica has been removed, or the broker stopped: afterwards it must not write to the archive,
+// which is closed then. A caller that still waits learns that the shard is elsewhere, and no step begins.
+func TestStepEndsWithItsReplica(t *testing.T) {
+	for what, end := range map[string]func(w *world){"removed": func(w *world) { w.Remove(one) }, "stopped": func(w *world) { w.Stop() }} {
+		inWorld(t, func(w *world) {
+			w.deadLetter(task.Spec{Queue: "a"}, Failing{Action: FailDead})
+			w.dead.slow.Store(int64(10 * time.Second))
+			c := StepCall{Operation: task.NewID(one, 1, 1), Step: 1, Action: task.Discard, Filter: Filter{States: []task.State{task.Dead}}, Count: 10}
+			soon, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			if _, err := w.step(soon, one, ns, c); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: a step with a slow archive: %v", what, err)
+			}
+			waits := make(chan error, 1)
+			go func() {
+				_, err := w.step(context.Background(), one, ns, c)
+				waits <- err
+			}()
+			synctest.Wait()
+			r, err := w.replica(one)
+			w.must(err)
+			end(w)
+			if tasks, err := w.archived(ns, "a", "", 10); err != nil || len(tasks) != 1 {
+				t.Errorf("%s: at the end there are %d dead letters in the archive, %v, want 1", what, len(tasks), err)
+			}
+			var notLeader *NotLeader
+			if err := <-waits; !errors.As(err, &notLeader) || notLeader.Shard != one {
+				t.Errorf("%s: a caller of a step got %v, want NotLeader", what, err)
+			}
+			if r.enter() {
+				t.Errorf("%s: a call begins after the end", what)
+			}
+		})
+	}
+}
+
 // An operation waits for the tasks that it moves.
 func TestOperationWaitsForMovedTasks(t *testing.T) {
 	inWorld(t, func(w *world) {

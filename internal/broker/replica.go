@@ -87,6 +87,17 @@ func (r *replica) end() {
 	r.work.Wait()
 }
 
+// enter reports whether a call may begin that goes on when its caller no longer waits. end waits for its r.work.Done.
+func (r *replica) enter() bool {
+	r.b.mu.RLock()
+	defer r.b.mu.RUnlock()
+	here := r.b.replicas[r.id] == r && r.b.stopping.Err() == nil
+	if here {
+		r.work.Add(1)
+	}
+	return here
+}
+
 func (r *replica) hooks() shard.Hooks {
 	return shard.Hooks{Elected: r.elected, BeforeSeal: r.beforeSeal, Committed: r.committed, Dropped: r.dropped}
 }
