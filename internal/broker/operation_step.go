@@ -73,7 +73,9 @@ func (r *replica) runStep(ns string, c *StepCall) (a StepAnswer, err error) {
 			return a, err
 		}
 	}
-	if a, err = r.doStep(r.ctx, ns, c, selected); a.Away > 0 {
+	ctx, cancel := context.WithTimeout(r.ctx, stepLongPatience) // another node may never answer, and the repeats wait for this run
+	defer cancel()
+	if a, err = r.doStep(ctx, ns, c, selected); a.Away > 0 {
 		poke(r.sender.wake) // the operation waits for these tasks, and should not have to wait for the sender's next round
 	}
 	return a, err

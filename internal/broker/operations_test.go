@@ -481,6 +481,28 @@ func TestStepEndsWithItsReplica(t *testing.T) {
 	}
 }
 
+// A node that never answers when it is asked for a queue does not keep a step from being repeated: the repeats would wait for ever.
+func TestStepWithoutAnAnswerAboutAQueue(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.must(operateTask(context.Background(), w.Broker, Cancel, w.enqueue(task.Spec{Queue: "a"})[0]))
+		_, err := DropCopy.Call(context.Background(), w, OnQueue{OnShard{one, ns}, "a"})
+		w.must(err)
+		ensure, asked := w.cfg.EnsureQueue, 0
+		w.cfg.EnsureQueue = func(ctx context.Context, id uint32, ns, queue string) error {
+			if asked++; asked == 1 {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return ensure(ctx, id, ns, queue)
+		}
+		id := w.startOperation(OperationSpec{Action: task.Replay, Filter: Filter{Queue: "a", States: []task.State{task.Cancelled}}})
+		w.pass(2 * stepLongPatience)
+		if done := w.showOperation(id); done.State.String() != "done" || done.Done != 1 {
+			t.Errorf("the operation is %s with %+v, and waits for %q", done.State, done.Tally, done.WaitsFor)
+		}
+	})
+}
+
 // An operation waits for the tasks that it moves.
 func TestOperationWaitsForMovedTasks(t *testing.T) {
 	inWorld(t, func(w *world) {
