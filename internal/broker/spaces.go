@@ -45,10 +45,25 @@ type Removal struct {
 	Version uint64
 }
 
-// EraseNamespace removes a shard's data of a namespace without queues, some rows per round.
+// EraseNamespace removes a shard's data of a namespace without queues, some rows per round. A copy of a queue that came after its queue was deleted goes too.
 //
-// Errors: wrong_state while there are queues, or tasks on their way to other shards, or if the namespace was added again, or kept, after the removal.
+// Errors: wrong_state while there are tasks that have not ended, or are on their way to other shards, or if the namespace was added again, or kept, after
+// the removal.
 var EraseNamespace = onReplica(verb.Rule{Name: "erase-namespace", Idempotent: true}, func(ctx context.Context, r *replica, q *Removal) (Nothing, error) {
+	copies, _, err := read(ctx, r, engine.CopiedQueues)
+	for i := 0; i < len(copies) && err == nil; i++ {
+		if c := &copies[i]; c.Namespace == q.Namespace {
+			_, _, err = changeWhenFree(ctx, r, func(round *engine.Round) (Nothing, error) {
+				if engine.Space(round, task.SpaceName{Namespace: q.Namespace}).Share.Version > q.Version {
+					return Nothing{}, nil // Erase refuses
+				}
+				return Nothing{}, engine.DropQueue(round, c.Namespace, c.Name)
+			})
+		}
+	}
+	if err != nil {
+		return Nothing{}, err
+	}
 	var deadlines [][]byte
 	var behind, next []byte
 	for {
