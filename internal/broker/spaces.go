@@ -47,19 +47,17 @@ type Removal struct {
 
 // EraseNamespace removes a shard's data of a namespace without queues, some rows per round. A copy of a queue that came after its queue was deleted goes too.
 //
-// Errors: wrong_state while there are tasks that have not ended, or are on their way to other shards, or if the namespace was added again, or kept, after
+// Errors: wrong_state while there are tasks that wait, run, are dead or on their way to other shards, or if the namespace was added again, or kept, after
 // the removal.
 var EraseNamespace = onReplica(verb.Rule{Name: "erase-namespace", Idempotent: true}, func(ctx context.Context, r *replica, q *Removal) (Nothing, error) {
-	copies, _, err := read(ctx, r, engine.CopiedQueues)
-	for i := 0; i < len(copies) && err == nil; i++ {
-		if c := &copies[i]; c.Namespace == q.Namespace {
-			_, _, err = changeWhenFree(ctx, r, func(round *engine.Round) (Nothing, error) {
-				if engine.Space(round, task.SpaceName{Namespace: q.Namespace}).Share.Version > q.Version {
-					return Nothing{}, nil // Erase refuses
-				}
-				return Nothing{}, engine.DropQueue(round, c.Namespace, c.Name)
-			})
-		}
+	late, _, err := read(ctx, r, func(from store.Reader) ([]string, error) { return query.Copies(from, q.Namespace), nil })
+	for i := 0; i < len(late) && err == nil; i++ {
+		_, _, err = changeWhenFree(ctx, r, func(round *engine.Round) (Nothing, error) {
+			if engine.Space(round, task.SpaceName{Namespace: q.Namespace}).Share.Version > q.Version {
+				return Nothing{}, nil // Erase refuses
+			}
+			return Nothing{}, engine.DropQueue(round, q.Namespace, late[i])
+		})
 	}
 	if err != nil {
 		return Nothing{}, err

@@ -34,3 +34,13 @@ func Deadlines(from store.Reader, ns string, behind []byte, limit int) (keys [][
 	}
 	return keys, next
 }
+
+// Copies returns the names of the queues of a namespace that the shard has copies of.
+func Copies(from store.Reader, ns string) (queues []string) {
+	lo, hi := schema.TableBounds(ns, schema.TableQueue)
+	from.Scan(lo, hi, func(k, _ []byte) bool {
+		queues = append(queues, string(k[len(lo):len(k)-1]))
+		return true
+	})
+	return queues
+}
