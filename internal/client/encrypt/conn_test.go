@@ -292,6 +292,34 @@ func TestAnswersAreOpened(t *testing.T) {
 	}
 }
 
+// A keyring with OnlyEncrypted lets no plain result or checkpoint through. An operator still sees a plain payload.
+func TestPlainAnswersAreRefused(t *testing.T) {
+	for what, x := range map[string]struct {
+		answer, want proto.Message
+		says         string
+	}{
+		"a task": {
+			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{Payload: secret, Result: secret, ResultContentType: "text/plain", Checkpoint: secret}},
+			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{Payload: secret, ResultContentType: plainType}}, ""},
+		"a parent": {
+			&pawlv1.ClaimResponse{Tasks: []*pawlv1.ClaimedTask{{Parent: &pawlv1.Parent{Result: secret}}}},
+			&pawlv1.ClaimResponse{Tasks: []*pawlv1.ClaimedTask{{Parent: &pawlv1.Parent{ContentType: plainType}}}}, ""},
+		"a member": {
+			&pawlv1.ListGroupMembersResponse{Items: []*pawlv1.GroupMember{{Result: secret}}},
+			&pawlv1.ListGroupMembersResponse{Items: []*pawlv1.GroupMember{{ResultContentType: plainType}}}, ""},
+		"no result":         {&pawlv1.GetTaskResponse{Task: &pawlv1.Task{}}, &pawlv1.GetTaskResponse{Task: &pawlv1.Task{}}, ""},
+		"a once key":        {&pawlv1.BeginOnceResponse{Result: secret}, &pawlv1.BeginOnceResponse{}, `pawl: result of once key "k": it is not encrypted`},
+		"an empty once key": {&pawlv1.BeginOnceResponse{}, &pawlv1.BeginOnceResponse{}, ""},
+	} {
+		got := x.want.ProtoReflect().New().Interface()
+		only := ring(t, keyring.Config{OnlyEncrypted: true}, "k1")
+		err := Over(sOfTask{&server{answer: x.answer}}, only, "team").Invoke(t.Context(), "/x", &pawlv1.BeginOnceRequest{Key: "k"}, got)
+		if (err != nil) != (x.says != "") || err != nil && !strings.HasPrefix(err.Error(), x.says) || keyring.IsForged(err) != (err != nil) || !proto.Equal(got, x.want) {
+			t.Errorf("%s: %v, got %v, want %v", what, err, got, x.want)
+		}
+	}
+}
+
 // Encrypted data is not encrypted again, a batch is refused for any of its tasks, and other messages than those of the API pass unchanged.
 func TestUnencryptedMessages(t *testing.T) {
 	s := &server{}
@@ -445,6 +473,9 @@ func TestOpenClaimed(t *testing.T) {
 		"a broken checkpoint": {with(keys), &pawlv1.ClaimedTask{Type: "a", Checkpoint: check[:len(check)-2]}, "checkpoint: it does not have the format", true, nil},
 		"plain and refused": {with(ring(t, keyring.Config{OnlyEncrypted: true}, "k1")), &pawlv1.ClaimedTask{Payload: secret, ContentType: "b"}, "payload: it is not encrypted", true,
 			&pawlv1.ClaimedTask{ContentType: plainType}},
+		"a plain checkpoint, refused": {with(ring(t, keyring.Config{OnlyEncrypted: true}, "k1")),
+			&pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs, Checkpoint: secret}, "checkpoint: it is not encrypted", true,
+			&pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: secret}},
 		"nothing": {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", ContentType: sealedAs}, "payload: it does not have the format", true, nil},
 	} {
 		if x.plain == nil {

@@ -30,7 +30,7 @@ type conn struct {
 	ns   atomic.Pointer[string] // the namespace of the client's calls; nil: not known yet
 }
 
-// plainType replaces the content type of a payload that is refused because it is not encrypted.
+// plainType replaces the content type of a payload or result that is refused because it is not encrypted.
 const plainType = "application/vnd.pawl.encrypted; key="
 
 // namespace returns the namespace of the client's calls, and asks the broker for it until it is known. Calls don't wait for each other: each has
@@ -266,9 +266,16 @@ func (s *conn) wrap(at keyring.Place, data *[]byte) error {
 // IsWrapped reports whether JSON contains encrypted bytes, or looks as if it did.
 func IsWrapped(data []byte) bool { return bytes.HasPrefix(data, wrappedHead) }
 
-// unwrap is the inverse of wrap. Data that was not wrapped is returned unchanged.
+// errPlain refuses data that is not encrypted.
+var errPlain = &keyring.Error{Forged: true, Message: "it is not encrypted, but the keyring accepts only encrypted data (OnlyEncrypted)"}
+
+// unwrap is the inverse of wrap. Data that was not wrapped is returned unchanged, unless the keyring refuses it.
 func unwrap(k *keyring.Keyring, at keyring.Place, data []byte) ([]byte, error) {
-	if !IsWrapped(data) {
+	switch {
+	case IsWrapped(data):
+	case len(data) > 0 && k.OnlyEncrypted():
+		return nil, errPlain
+	default:
 		return data, nil
 	}
 	var w wrapped
@@ -335,8 +342,12 @@ func (s *conn) openPayload(ns, queue, typ string, payload *[]byte, contentType *
 	return err
 }
 
+// openResult decrypts a result in place, if it can. It removes a plain one if the keyring refuses it.
 func (s *conn) openResult(ns, task string, result *[]byte, contentType *string) {
 	if _, encrypted := keyring.EncryptedWith(*contentType); !encrypted {
+		if len(*result) > 0 && s.keys.OnlyEncrypted() {
+			*result, *contentType = nil, plainType
+		}
 		return
 	}
 	if plain, as, err := s.keys.Open(keyring.ForResult(ns, task), *result); err == nil {
@@ -353,16 +364,15 @@ func OpenClaimed(over rpc.Conn, t *pawlv1.ClaimedTask) error {
 	ns := *s.ns.Load() // known by now, or nothing would have been received
 	if _, encrypted := keyring.EncryptedWith(t.GetContentType()); !encrypted && s.keys.OnlyEncrypted() {
 		t.Payload, t.ContentType = nil, plainType
-		return fmt.Errorf("pawl: payload: %w", &keyring.Error{Forged: true, Message: "it is not encrypted, but the keyring accepts only encrypted data (OnlyEncrypted)"})
+		return fmt.Errorf("pawl: payload: %w", errPlain)
 	}
 	if err := s.openPayload(ns, t.GetQueue(), t.GetType(), &t.Payload, &t.ContentType); err != nil {
 		return fmt.Errorf("pawl: payload: %w", err)
 	}
-	plain, err := unwrap(s.keys, keyring.ForCheckpoint(ns, t.GetType()), t.GetCheckpoint())
-	if err != nil {
+	var err error
+	if t.Checkpoint, err = unwrap(s.keys, keyring.ForCheckpoint(ns, t.GetType()), t.GetCheckpoint()); err != nil {
 		return fmt.Errorf("pawl: checkpoint: %w", err)
 	}
-	t.Checkpoint = plain
 	return nil
 }
 
