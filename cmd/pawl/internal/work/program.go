@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -71,7 +72,7 @@ func (p *program) run(ctx context.Context, c *pawl.Claim) error {
 	out, tail := &limited{limit: maxResult}, &lastBytes{limit: maxErrorTail}
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", p.command)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(c.Payload), out, io.MultiWriter(tail, p.stderr)
-	cmd.Env = append(tracing.Env(ctx, os.Environ()), taskEnv(c)...)
+	cmd.Env = append(tracing.Env(ctx, slices.DeleteFunc(os.Environ(), secret)), taskEnv(c)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that its children can be signalled too
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = p.grace
@@ -114,6 +115,12 @@ func (p *program) outcome(c *pawl.Claim, err error, out *limited, tail *lastByte
 		return pawl.Discard(problem)
 	}
 	return problem // statusRetry and all others
+}
+
+// secret reports whether a variable gives access to the server or to encrypted payloads. A handler gets none of the worker's rights.
+func secret(variable string) bool {
+	name, _, _ := strings.Cut(variable, "=")
+	return name == "PAWL_TOKEN" || name == "PAWL_TOKEN_FILE" || name == "PAWL_PAYLOAD_KEYS"
 }
 
 // taskEnv returns the environment variables that describe the task.
