@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 	"internal/version":                 {},
 	"api/keda":                         {},
 	"api/pawl/v1":                      {},
-	"cmd/pawl":                         {"", "admin", "cmd/pawl/internal/bench", "cmd/pawl/internal/cli", "cmd/pawl/internal/config", "cmd/pawl/internal/contexts", "cmd/pawl/internal/demo", "cmd/pawl/internal/outbox", "cmd/pawl/internal/serve", "cmd/pawl/internal/text", "cmd/pawl/internal/top", "cmd/pawl/internal/tracing", "cmd/pawl/internal/view", "cmd/pawl/internal/work", "internal/certs", "internal/humanize", "internal/node", "internal/version", "keyring", "pawltype"},
+	"cmd/pawl":                         {"", "admin", "cmd/pawl/internal/bench", "cmd/pawl/internal/cli", "cmd/pawl/internal/config", "cmd/pawl/internal/contexts", "cmd/pawl/internal/demo", "cmd/pawl/internal/outbox", "cmd/pawl/internal/serve", "cmd/pawl/internal/text", "cmd/pawl/internal/top", "cmd/pawl/internal/tracing", "cmd/pawl/internal/view", "cmd/pawl/internal/work", "internal/backup", "internal/certs", "internal/humanize", "internal/node", "internal/version", "keyring", "pawltype"},
 	"cmd/pawl/internal/bench":          {"", "admin", "claims", "cmd/pawl/internal/cli", "internal/version", "pawltype"},
 	"cmd/pawl/internal/cli":            {"", "admin", "cmd/pawl/internal/contexts", "cmd/pawl/internal/text", "internal/certs", "internal/humanize", "internal/node", "keyring", "pawltype"},
 	"cmd/pawl/internal/contexts":       {},

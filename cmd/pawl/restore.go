@@ -48,12 +48,13 @@ type restoreView struct {
 func newRestore(a *app) *cobra.Command {
 	var cfg node.RestoreConfig
 	var check bool
+	var keyFile string
 	cmd := &cobra.Command{
 		Use: "restore FILE --data DIR", Short: "Create a new cluster from a backup", Args: cobra.ExactArgs(1),
 		Long: `Create a new cluster of one node from a backup, in an empty data directory.
 The cluster has a new id: nodes of the old one can't join it with their data, and workers' claims
 are invalid; their tasks run again when their leases end. The whole backup is verified before
-anything is written.
+anything is written. With --key-file, a backup that was not encrypted with this key is refused.
 
 Everything that happened after the backup is undone: tasks that have ended since run again, and tasks
 and idempotency keys accepted since are gone. Stop the old cluster first, or workers may do
@@ -66,23 +67,27 @@ in --join. An interrupted restore can be repeated; until it is complete, no serv
 	cmd.Flags().StringVar(&cfg.Dir, "data", "./pawl-data", "data directory to create: absent or empty")
 	cmd.Flags().StringVar(&cfg.Name, "node", node.DefaultName, "name of the node")
 	cmd.Flags().BoolVar(&check, "check", false, "write nothing; verify the backup and show what it contains")
-	cmd.RunE = a.Run(func(cmd *cobra.Command, args []string) error {
+	keyFlag(cmd, &keyFile)
+	cmd.RunE = a.Run(func(cmd *cobra.Command, args []string) (err error) {
 		cfg.File = args[0]
+		if cfg.Key, err = readBackupKey(keyFile); err != nil {
+			return err
+		}
 		if !check {
 			return a.restore(cmd.Context(), cfg)
 		}
 		if cmd.Flags().Changed("data") || cmd.Flags().Changed("node") {
 			return cli.Usage("--check writes nothing: omit --data and --node")
 		}
-		return a.checkBackup(cmd.Context(), cfg.File)
+		return a.checkBackup(cmd.Context(), cfg.File, cfg.Key)
 	})
 	return cmd
 }
 
-func (a *app) checkBackup(ctx context.Context, file string) error {
+func (a *app) checkBackup(ctx context.Context, file, key string) error {
 	progress, done := a.readProgress()
 	defer done()
-	found, err := node.CheckBackup(ctx, file, progress)
+	found, err := node.CheckBackup(ctx, file, key, progress)
 	done()
 	if err != nil {
 		return err

@@ -48,8 +48,11 @@ func written(t testing.TB) []byte {
 }
 
 // read reads a whole backup.
-func read(r io.Reader) (h Head, parts []Part, got [][]byte, err error) {
-	b, err := NewReader(r)
+func read(r io.Reader) (h Head, parts []Part, got [][]byte, err error) { return readWith(r, "") }
+
+// readWith reads a whole backup with a key.
+func readWith(r io.Reader, key string) (h Head, parts []Part, got [][]byte, err error) {
+	b, err := NewReader(r, key)
 	if err != nil {
 		return h, nil, nil, err
 	}
@@ -113,7 +116,7 @@ func TestDamage(t *testing.T) {
 	}
 	flipped := bytes.Clone(whole)
 	flipped[len(magic)+1+frameBytes] ^= 1
-	if _, err := NewReader(bytes.NewReader(flipped)); err == nil || !strings.HasSuffix(err.Error(), "the checksum of a block does not match") {
+	if _, err := NewReader(bytes.NewReader(flipped), ""); err == nil || !strings.HasSuffix(err.Error(), "the checksum of a block does not match") {
 		t.Errorf("NewReader of a head with another bit: %v", err)
 	}
 	refused("something behind the end", append(bytes.Clone(whole), 0))
@@ -168,12 +171,12 @@ func TestNoBackup(t *testing.T) {
 		{magic + "\x02" + strings.Repeat("x", 100), ErrVersion}, {magic + "\x01", ErrDamaged},
 		{magic + "\x01h\xff\xff\xff\xff", ErrDamaged}, // a length that would take all memory
 	} {
-		if _, err := NewReader(strings.NewReader(c.text)); !errors.Is(err, c.want) {
+		if _, err := NewReader(strings.NewReader(c.text), ""); !errors.Is(err, c.want) {
 			t.Errorf("NewReader(%q): %v, want %v", c.text, err, c.want)
 		}
 	}
 	broken := errors.New("the disk is on fire")
-	if _, err := NewReader(iotest.ErrReader(broken)); !errors.Is(err, broken) {
+	if _, err := NewReader(iotest.ErrReader(broken), ""); !errors.Is(err, broken) {
 		t.Errorf("NewReader of a stream that can't be read: %v", err)
 	}
 	for _, at := range []int{3, len(magic) + 1, len(magic) + 1 + frameBytes, 3000} {
@@ -190,7 +193,7 @@ func TestHeadsAndReadersThatEnd(t *testing.T) {
 		if _, err := NewWriter(&b, Head{Shards: shards}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := NewReader(&b); !errors.Is(err, ErrDamaged) {
+		if _, err := NewReader(&b, ""); !errors.Is(err, ErrDamaged) {
 			t.Errorf("NewReader of a backup of shards %v: %v, want ErrDamaged", shards, err)
 		}
 	}
@@ -255,7 +258,7 @@ func TestNumberOfParts(t *testing.T) {
 		}
 		b.Reset()
 		forged(&b, block{blockHead, encode(h)})
-		if _, err := NewReader(&b); (err == nil) != ok {
+		if _, err := NewReader(&b, ""); (err == nil) != ok {
 			t.Errorf("NewReader of %d shards: %v", shards, err)
 		}
 	}
@@ -348,7 +351,7 @@ func TestForgedBlocks(t *testing.T) {
 
 // A part that was not read to its end can't be skipped.
 func TestNextNeedsTheEnd(t *testing.T) {
-	b, err := NewReader(bytes.NewReader(written(t)))
+	b, err := NewReader(bytes.NewReader(written(t)), "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,8 +28,13 @@ type Reader struct {
 	err   error     // of the part; io.EOF: it was read completely
 }
 
-// NewReader reads the head of a backup. Errors are ErrNotBackup, ErrVersion, ErrDamaged and those of r.
-func NewReader(r io.Reader) (*Reader, error) {
+// NewReader reads the head of a backup. key is that of an encrypted backup; a backup that is not encrypted must be read without. Errors are
+// ErrEncrypted, ErrPlain, ErrKey, ErrNotBackup, ErrVersion, ErrDamaged and those of r.
+func NewReader(r io.Reader, key string) (*Reader, error) {
+	r, err := opened(r, key)
+	if err != nil {
+		return nil, err
+	}
 	b := &Reader{r: r, all: sha256.New(), sum: sha256.New(), err: io.EOF}
 	begin := make([]byte, len(magic)+1)
 	switch n, err := io.ReadFull(r, begin); {

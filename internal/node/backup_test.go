@@ -42,7 +42,7 @@ func backUp(t *testing.T, s *server) string {
 	if err := errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if found, err := CheckBackup(t.Context(), file, func(int64, int64) {}); err != nil || found.Bytes != info.Bytes {
+	if found, err := CheckBackup(t.Context(), file, "", func(int64, int64) {}); err != nil || found.Bytes != info.Bytes {
 		t.Fatalf("the backup of %d bytes is %+v, %v", info.Bytes, found, err)
 	}
 	return file
@@ -486,7 +486,7 @@ func TestRestoreInterrupted(t *testing.T) {
 		}
 	}
 	for steps := range 5 { // the process dies after this many
-		found, err := CheckBackup(t.Context(), file, func(int64, int64) {})
+		found, err := CheckBackup(t.Context(), file, "", func(int64, int64) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -599,7 +599,7 @@ func TestRestoreRefuses(t *testing.T) {
 // rewritten returns a backup with another head, and with other entries, as a writer would write it.
 func rewritten(t *testing.T, whole []byte, later uint64, change func(*backup.Head)) []byte {
 	t.Helper()
-	r, err := backup.NewReader(bytes.NewReader(whole))
+	r, err := backup.NewReader(bytes.NewReader(whole), "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,13 +29,13 @@ type BackupPart struct {
 }
 
 // CheckBackup reads a whole backup and returns what it holds. It fails if anything in it has changed since it was written, or this
-// version can't restore it. Progress is called with the number of bytes read, and the total.
-func CheckBackup(ctx context.Context, file string, progress func(read, of int64)) (Backup, error) {
-	return readBackup(ctx, file, progress, checkPart)
+// version can't restore it. key is that of an encrypted backup. Progress is called with the number of bytes read, and the total.
+func CheckBackup(ctx context.Context, file, key string, progress func(read, of int64)) (Backup, error) {
+	return readBackup(ctx, file, key, progress, checkPart)
 }
 
 // readBackup reads a backup, calling take for each part, which need not read to its end, and returns what it holds.
-func readBackup(ctx context.Context, file string, progress func(read, of int64),
+func readBackup(ctx context.Context, file, key string, progress func(read, of int64),
 	take func(h backup.Head, id uint32, image io.Reader) (BackupPart, error)) (out Backup, err error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -55,7 +55,7 @@ func readBackup(ctx context.Context, file string, progress func(read, of int64),
 		return out, errors.New("it is not a file, and a backup is read more than once")
 	}
 	out.Bytes = info.Size()
-	b, err := backup.NewReader(backup.WithProgress(ctx, f, func(read int64) { progress(read, out.Bytes) }))
+	b, err := backup.NewReader(backup.WithProgress(ctx, f, func(read int64) { progress(read, out.Bytes) }), key)
 	if err != nil {
 		return out, err
 	}

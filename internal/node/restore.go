@@ -24,6 +24,7 @@ import (
 // RestoreConfig says which backup to restore into which data directory.
 type RestoreConfig struct {
 	File string
+	Key  string // of an encrypted backup
 	// Dir is created, or must be empty or left by an unfinished Restore.
 	Dir     string
 	fs      vfs.FS // of Dir; for tests; nil: the operating system's
@@ -57,7 +58,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (res Restored, err error) {
 	if cfg.Progress == nil {
 		cfg.Progress = func(int64, int64) {}
 	}
-	found, err := readBackup(ctx, cfg.File, func(read, of int64) { cfg.Progress(read, 2*of) }, checkPart)
+	found, err := readBackup(ctx, cfg.File, cfg.Key, func(read, of int64) { cfg.Progress(read, 2*of) }, checkPart)
 	if err != nil {
 		return res, err
 	}
@@ -174,7 +175,7 @@ func (r *restore) mustFit() error {
 func (r *restore) stage(ctx context.Context) (err error) {
 	defer store.Catch(&err)
 	progress := func(read, of int64) { r.cfg.Progress(of+read, 2*of) }
-	_, err = readBackup(ctx, r.cfg.File, progress, func(h backup.Head, id uint32, image io.Reader) (p BackupPart, err error) {
+	_, err = readBackup(ctx, r.cfg.File, r.cfg.Key, progress, func(h backup.Head, id uint32, image io.Reader) (p BackupPart, err error) {
 		state, err := r.open(h.Cluster, id)
 		if err != nil {
 			return p, err

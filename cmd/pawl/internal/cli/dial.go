@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"bytes"
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
@@ -22,23 +21,29 @@ const maxKeyFile = 64 << 10
 // KeyBytes is the size of a payload key.
 const KeyBytes = 32
 
-// ReadKeys reads a file of payload keys, which only its owner may be able to read. Its errors reveal no secret.
-func ReadKeys(path string) (*keyring.Keyring, error) {
+// ReadSecret reads a file of at most so many bytes, which only its owner may be able to read.
+func ReadSecret(path string, most int64) (string, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return nil, err
-	case info.Size() > maxKeyFile:
-		return nil, fmt.Errorf("file %q: %d bytes, at most %d", path, info.Size(), maxKeyFile)
+		return "", err
+	case info.Size() > most:
+		return "", fmt.Errorf("it has %d bytes, at most %d are allowed", info.Size(), most)
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("file %q: others may read it (mode %04o): chmod 600 it", path, info.Mode().Perm())
+		return "", fmt.Errorf("others may read it (mode %04o): chmod 600 it", info.Mode().Perm())
 	}
-	file, err := os.ReadFile(path)
+	b, err := os.ReadFile(path)
+	return string(b), err
+}
+
+// ReadKeys reads a file of payload keys, which only its owner may be able to read. Its errors reveal no secret.
+func ReadKeys(path string) (*keyring.Keyring, error) {
+	file, err := ReadSecret(path, maxKeyFile)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("file %q: %w", path, err)
 	}
 	var cfg keyring.Config
-	lines := bufio.NewScanner(bytes.NewReader(file))
+	lines := bufio.NewScanner(strings.NewReader(file))
 	for n := 1; lines.Scan(); n++ {
 		line := strings.TrimSpace(lines.Text())
 		if line == "" || strings.HasPrefix(line, "#") {

@@ -56,17 +56,11 @@ func open(file string) (*database, error) {
 }
 
 func readDSN(path string) (string, error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return "", err
-	case info.Size() > maxDSNFile:
-		return "", fmt.Errorf("DSN file %q: %d bytes, want one DSN", path, info.Size())
-	case info.Mode().Perm()&0o077 != 0:
-		return "", fmt.Errorf("DSN file %q: others may read it (mode %04o): chmod 600 it", path, info.Mode().Perm())
+	dsn, err := cli.ReadSecret(path, maxDSNFile)
+	if err != nil {
+		return "", fmt.Errorf("DSN file %q: %w", path, err)
 	}
-	b, err := os.ReadFile(path)
-	return strings.TrimSpace(string(b)), err
+	return strings.TrimSpace(dsn), nil
 }
 
 func parse(dsn string) (*database, error) {
