@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
@@ -73,7 +74,8 @@ Several servers form a cluster: give each its own name (--node), an address for 
 (--peer-listen), and the addresses of all of them (--join). A server added later needs only one of them.
 
 With --tls-cert and --tls-key clients use TLS, for both REST and gRPC ("pawl cert server" creates the
-two files). When the files change, the server rereads them without a restart.
+two files). When the files change, the server rereads them without a restart. --tls-dir makes and renews
+a certificate of the server's own authority instead.
 
 With --auth every call needs a token. The first one is in the file of --admin-token-file; use it with
 "pawl token add" to create others. With --client-ca callers can present certificates instead.
@@ -132,7 +134,8 @@ func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger) error {
 	if err != nil {
 		return cli.Usage("--log-headers: %v", err)
 	}
-	pair, err := s.tls.open(log)
+	certified := s.certified()
+	pair, err := s.tls.open(certified, log)
 	if err != nil {
 		return err
 	}
@@ -164,13 +167,11 @@ func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger) error {
 		return errors.Join(s.withCure(err), closeAll(&cfg))
 	}
 	fmt.Fprintf(a.Out, "pawl %s ready on %s (data %s)\n", version.Version, listener.Addr(), s.data)
-	warned := make(chan struct{})
-	go func() {
-		defer close(warned)
-		s.warn(ctx, log)
-	}()
+	var watch sync.WaitGroup
+	watch.Go(func() { s.warn(ctx, log) })
+	watch.Go(func() { s.tls.keep(ctx, certified, log) })
 	<-ctx.Done()
-	<-warned
+	watch.Wait()
 	return s.drain(n, log)
 }
 
