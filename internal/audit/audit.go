@@ -132,15 +132,15 @@ func (l *Log) write(c *chain, e *Entry, size int) {
 
 func (l *Log) writeSum() { l.tx.Set(sumKey, encode(&l.sum)) }
 
-// evict removes some of the oldest entries of the namespace that has most. So none loses what is within its equal share because of others.
+// evict removes some of the oldest entries, each of the namespace that has most then. So none loses what is within its equal share because of
+// others.
 func (l *Log) evict() {
-	chains, _ := readChains(l.tx) // those that can't be read stay
-	if len(chains) == 0 {
-		return
+	chains, _ := readChains(l.tx)    // those that can't be read stay
+	enough := l.bytes - l.bytes/1024 // a little less than allowed, so that the next entries do not look for them again
+	for n := 0; n < appendTrim && l.sum.Bytes > enough && len(chains) > 0; n++ {
+		most := slices.MaxFunc(chains, func(a, b *chain) int { return cmp.Compare(l.counted(a), l.counted(b)) })
+		l.trim(most, 1, func(*Entry) bool { return false })
 	}
-	most := slices.MaxFunc(chains, func(a, b *chain) int { return cmp.Compare(l.counted(a), l.counted(b)) })
-	enough := l.bytes - l.bytes/1024 // a little less than allowed, so that the next entries do not look for it again
-	l.trim(most, appendTrim, func(*Entry) bool { return l.sum.Bytes <= enough })
 }
 
 // counted returns how many bytes of a chain count when it is decided whose entries are removed early.
@@ -185,7 +185,8 @@ func (l *Log) Expire() (due store.Time) {
 		if c.Oldest != 0 && c.Since.Add(l.keep) <= now {
 			left -= l.trim(c, left, func(e *Entry) bool { return e.At.Add(l.keep) > now })
 		}
-		if c.Oldest == 0 {
+		if c.Oldest == 0 { // perhaps its namespace is removed: nobody else would remove the row
+			l.tx.Delete(chainKey(c.ns))
 			continue
 		}
 		next := min(max(c.Since.Add(l.keep), now+1), now.Add(recheckAfter))

@@ -50,14 +50,14 @@ func readSum(from store.Reader) (s sum, err error) {
 	return s, decode("head", row, &s)
 }
 
-// chain describes the entries of a namespace. Its zero value: there has been none.
+// chain describes the entries of a namespace. Its zero value: there are none, or there have been none since Expire.
 type chain struct {
 	ns     string
 	Oldest uint64     `json:"oldest"` // 0: there are none now
 	Since  store.Time `json:"since"`  // the time of the oldest
 	Newest uint64     `json:"newest"`
 	Before Hash       `json:"before"` // of the entry before the oldest
-	Hash   Hash       `json:"hash"`   // of the newest, even if that has been removed
+	Hash   Hash       `json:"hash"`   // of the newest, even if that has been removed early
 	Bytes  uint64     `json:"bytes"`
 }
 

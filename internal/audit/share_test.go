@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -52,5 +53,57 @@ func TestShares(t *testing.T) {
 	}
 	if all := s.sum(); all.Bytes != 0 || all.Due != 0 {
 		t.Errorf("after all have expired: %+v", all)
+	}
+}
+
+// Among as many namespaces as a cluster may have, each still keeps its equal share but for an entry, whatever another adds.
+func TestSharesOfManyNamespaces(t *testing.T) {
+	s := newShard(t)
+	const namespaces, each = 1000, 7
+	s.round(func(tx *store.Tx) {
+		l, err := Open(tx, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		add := func(ns string) {
+			if _, err := l.Append(Entry{Action: task.QueuePut, Namespace: ns}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range each * namespaces {
+			add(fmt.Sprintf("ns%04d", i%namespaces))
+		}
+		one := l.sum.Bytes / each / namespaces
+		l.bounds = bounds{keep: DefaultKeep, bytes: l.sum.Bytes}
+		for range 5 {
+			add("loud")
+		}
+		for i := range namespaces {
+			if c, err := readChain(tx, fmt.Sprintf("ns%04d", i)); err != nil || c.Bytes < (each-1)*one-10 {
+				t.Errorf("namespace %d has %d bytes left of %d, %v: an entry has %d", i, c.Bytes, each*one, err, one)
+			}
+		}
+	})
+	s.sound("a flood")
+}
+
+// What namespaces leave that come and go is removed with their entries.
+func TestNamespacesThatComeAndGo(t *testing.T) {
+	s := newShard(t)
+	for i := range 100 {
+		s.append(Entry{Action: task.QueuePut, Namespace: fmt.Sprint("ns", i)})
+	}
+	s.now = s.now.Add(DefaultKeep / 2)
+	s.append(Entry{Action: task.QueuePut, Namespace: "ns7"})
+	s.now = s.now.Add(DefaultKeep / 2)
+	s.log(usual, (*Log).Expire)
+	s.sound("most have gone")
+	if chains, err := readChains(s.state); err != nil || len(chains) != 1 || chains[0].ns != "ns7" {
+		t.Errorf("there are %d chains, %v, want that of the namespace with an entry", len(chains), err)
+	}
+	s.append(Entry{Action: task.QueuePut, Namespace: "ns8"})
+	s.sound("one is back")
+	if c := s.chainOf("ns8"); c.Newest != 102 {
+		t.Errorf("its entry has number %d, want 102", c.Newest)
 	}
 }
