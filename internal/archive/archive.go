@@ -117,9 +117,21 @@ func (a *Archive) Append(ns string, records [][]byte, now time.Time) (places []s
 			return nil, errors.New("archive: a record has a newline")
 		}
 	}
+	for len(places) < len(records) {
+		some, err := a.appendSome(ns, records[len(places):], now)
+		if err != nil {
+			return nil, fmt.Errorf("archive: %w", err)
+		}
+		places = append(places, some...)
+	}
+	return places, nil
+}
+
+// appendSome appends records until a file is full.
+func (a *Archive) appendSome(ns string, records [][]byte, now time.Time) (places []string, err error) {
 	f, err := a.prepare(ns, now)
 	if err != nil {
-		return nil, fmt.Errorf("archive: %w", err)
+		return nil, err
 	}
 	t := a.tails[ns]
 	before := t.size
@@ -129,6 +141,9 @@ func (a *Archive) Append(ns string, records [][]byte, now time.Time) (places []s
 		t.size += int64(len(r)) + 1
 		_, _ = w.Write(r) // Flush returns its error
 		_ = w.WriteByte('\n')
+		if t.size >= a.cfg.FileSize {
+			break
+		}
 	}
 	if err = w.Flush(); err == nil {
 		err = f.Sync()
@@ -136,7 +151,7 @@ func (a *Archive) Append(ns string, records [][]byte, now time.Time) (places []s
 	a.grown += t.size - before
 	if err = errors.Join(err, f.Close()); err != nil {
 		delete(a.tails, ns) // how the file ends is unknown: leave it, and begin a new one with the next record
-		return nil, fmt.Errorf("archive: %w", err)
+		return nil, err
 	}
 	a.tails[ns] = t
 	return places, nil
@@ -225,8 +240,8 @@ type stored struct {
 	written  time.Time
 }
 
-// trim removes whole files that are too old, and then, while there is too much in all, the oldest file of the namespace that has most: so none
-// loses what is within its equal share because of others. No file is too old while the clock is in doubt.
+// trim removes whole files that are too old, and then, while there is too much in all, the oldest file of the namespace that has most without it:
+// so none loses what is within its equal share, but for a file, because of others. No file is too old while the clock is in doubt.
 func (a *Archive) trim(files []stored, now time.Time) error {
 	var total int64
 	size, of := map[string]int64{}, map[string][]stored{}
@@ -239,10 +254,11 @@ func (a *Archive) trim(files []stored, now time.Time) error {
 		}
 		total, size[f.ns], of[f.ns] = total+f.size, size[f.ns]+f.size, append(of[f.ns], f)
 	}
+	without := func(ns string) int64 { return size[ns] - of[ns][0].size }
 	for total > a.cfg.MaxBytes-a.cfg.FileSize {
 		ns := ""
 		for other := range of {
-			if ns == "" || cmp.Or(cmp.Compare(size[other], size[ns]), cmp.Compare(ns, other)) > 0 {
+			if len(of[other]) > 0 && (ns == "" || cmp.Or(cmp.Compare(without(other), without(ns)), cmp.Compare(size[other], size[ns]), cmp.Compare(ns, other)) > 0) {
 				ns = other
 			}
 		}

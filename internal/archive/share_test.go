@@ -79,3 +79,35 @@ func TestIdleNamespaces(t *testing.T) {
 		t.Errorf("after 91 days the records are %q, want the new one", got)
 	}
 }
+
+// A call with many records fills several files: none has more than a record too many.
+func TestManyRecordsFillFiles(t *testing.T) {
+	d := newMemDisk()
+	a := openOn(d, Config{FileSize: 10})
+	write(t, a, noon, "1")
+	places := write(t, a, noon, "222", "333", "4444", "5555555555555", "6", "7")
+	for i, place := range places {
+		if got, err := a.Read("team", place); err != nil || string(got[:1]) != fmt.Sprint(i+2) {
+			t.Errorf("Read(%q) = %q, %v", place, got, err)
+		}
+	}
+	if got := all(t, openOn(d.losePower(), Config{}), 2); got != "7 6 5555555555555 4444 333 222 1" || len(d.files) != 3 {
+		t.Errorf("%d files have %q, want 3", len(d.files), got)
+	}
+}
+
+// While a namespace has several files, none that has a single one loses it, however large that is.
+func TestSingleFilesStay(t *testing.T) {
+	d := newMemDisk()
+	a := openOn(d, Config{MaxBytes: 1000, FileSize: 10})
+	writeTo(t, a, "a", noon, strings.Repeat("a", 499))
+	for i := range 200 {
+		writeTo(t, a, "b", noon, fmt.Sprintf("b%08d", i))
+	}
+	if got := allOf(t, a, "a", 10); got == "" {
+		t.Error("a namespace with one file has lost it to one with many")
+	}
+	if got := allOf(t, a, "b", 100); len(got) < 450 || !strings.HasPrefix(got, "b00000199 b00000198") {
+		t.Errorf("the other keeps %d bytes, the newest %.19q", len(got), got)
+	}
+}
