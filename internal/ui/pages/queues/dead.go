@@ -216,12 +216,20 @@ type archiveView struct {
 const archiveLimit = 50
 
 func showArchive(req *web.Request) (*web.Screen, error) {
-	page, err := req.Admin().DeadLetters().ArchivePage(req.Ctx, req.Query("queue"), pawltype.PageRequest{Limit: archiveLimit, Cursor: req.Query("cursor")})
-	if err != nil {
-		return nil, err
+	view, cursor, start := archiveView{Queue: req.Query("queue")}, req.Query("cursor"), time.Now()
+	for { // the API may return an empty page although there is more
+		page, err := req.Admin().DeadLetters().ArchivePage(req.Ctx, view.Queue, pawltype.PageRequest{Limit: archiveLimit, Cursor: cursor})
+		if err != nil {
+			return nil, err
+		}
+		req.Lacks(page.Missing)
+		view.Items, cursor = page.Items, page.NextCursor
+		if cursor == "" || len(view.Items) > 0 || time.Since(start) > web.SearchTime {
+			break
+		}
 	}
-	req.Lacks(page.Missing)
-	return &web.Screen{Title: "Archive of dead letters", Data: archiveView{Queue: req.Query("queue"), Items: page.Items, More: req.More(page.NextCursor)}}, nil
+	view.More = req.More(cursor)
+	return &web.Screen{Title: "Archive of dead letters", Data: view}, nil
 }
 
 func restoreForm(req *web.Request) (*form.Form, error) {
