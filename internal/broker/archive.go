@@ -2,8 +2,6 @@ package broker
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker/archived"
@@ -42,9 +40,9 @@ func (b *Broker) archiveDead(ns, cause string, views []*View) error {
 	now := time.Now()
 	lines := make([][]byte, len(views))
 	for i, v := range views {
-		line, err := json.Marshal(archived.New(v, cause, now))
+		line, err := archived.Line(v, cause, now)
 		if err != nil {
-			return fmt.Errorf("archive of task %s: %w", v.ID, err)
+			return err
 		}
 		lines[i] = line
 	}

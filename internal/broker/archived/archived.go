@@ -3,6 +3,8 @@
 package archived
 
 import (
+	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine/query"
@@ -121,6 +123,22 @@ type Attempt struct {
 	Message   string    `json:"message,omitempty"`
 	ErrorType string    `json:"error_type,omitempty"`
 	Stack     string    `json:"stack,omitempty"`
+}
+
+// Line returns a task as it is archived at a time, for a cause: a line of JSON. It fits into a page: of a task that was attempted often, and failed with
+// long messages, the oldest attempts are left out.
+func Line(v *query.View, cause string, now time.Time) ([]byte, error) {
+	t := New(v, cause, now)
+	for {
+		line, err := json.Marshal(&t)
+		if err != nil {
+			return nil, fmt.Errorf("archive of task %s: %w", v.ID, err)
+		}
+		if len(line) <= MaxPageBytes || len(t.Attempts) == 0 {
+			return line, nil
+		}
+		t.Attempts = t.Attempts[(len(t.Attempts)+1)/2:]
+	}
 }
 
 // New returns a task as it is archived at a time, for a cause.

@@ -2,6 +2,7 @@ package archived
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +18,28 @@ func TestEverythingIsArchived(t *testing.T) {
 	v.Exec.State, v.Exec.CreatedAt, v.Exec.ExpiresAt = task.Dead, 1, 2
 	v.Exec.Unique.States = task.StatesOf(task.Ready)
 	missing("", reflect.ValueOf(New(v, "discard", time.Unix(1, 0))), func(path string) { t.Errorf("the archived task has no %s", path) })
+}
+
+// A task fits into a page, however often it was attempted, and however its failures are written in JSON: the newest attempts stay.
+func TestLineFitsIntoPage(t *testing.T) {
+	v := &query.View{Envelope: &schema.Envelope{}, Exec: &schema.Exec{}}
+	fill(reflect.ValueOf(v).Elem())
+	v.Attempts = nil
+	for i := range 400 {
+		v.Attempts = append(v.Attempts, &schema.Attempt{Number: i, Failure: schema.Failure{Message: strings.Repeat("\x01", task.MaxErrorText), Stack: strings.Repeat("<", task.MaxErrorText)}})
+	}
+	for _, c := range []struct{ attempts, most, least int }{{1, 1, 1}, {100, 100, 100}, {400, 130, 60}} {
+		of := *v
+		of.Attempts = v.Attempts[400-c.attempts:]
+		line, err := Line(&of, "discard", time.Unix(1, 0))
+		if err != nil || len(line) > MaxPageBytes {
+			t.Fatalf("a task with %d attempts has a line of %d bytes, %v", c.attempts, len(line), err)
+		}
+		back, err := decode("there", line)
+		if err != nil || len(back.Attempts) > c.most || len(back.Attempts) < c.least || back.Attempts[len(back.Attempts)-1].Attempt != 399 || back.ID != v.ID.String() {
+			t.Errorf("of %d attempts %d are archived, %v, want the newest %d to %d", c.attempts, len(back.Attempts), err, c.least, c.most)
+		}
+	}
 }
 
 // fill sets all fields.
