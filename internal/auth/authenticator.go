@@ -63,6 +63,7 @@ type snapshot struct {
 	unloaded   bool // nothing was received yet
 	required   bool
 	namespaces []string
+	began      map[string]store.Time
 	quotas     map[string]task.Quotas
 	tokens     map[Hash]*Principal
 	signers    map[string]signer // by access key ID
@@ -122,6 +123,9 @@ func (d *Authenticator) CheckNamespace(name string) error {
 // Namespaces returns all namespaces, in order. The slice must not be modified.
 func (d *Authenticator) Namespaces() []string { return d.tokens.Load().namespaces }
 
+// Began returns when a namespace was added according to this node's copy, or a time before all others.
+func (d *Authenticator) Began(ns string) time.Time { return d.tokens.Load().began[ns].Time() }
+
 // Quotas returns a namespace's quotas according to this node's copy.
 func (d *Authenticator) Quotas(ns string) task.Quotas { return d.tokens.Load().quotas[ns] }
 
@@ -144,7 +148,7 @@ func (d *Authenticator) Replace(a Access) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	old := d.tokens.Load()
-	p := &snapshot{required: a.Required, namespaces: slices.Clone(a.Namespaces), quotas: maps.Clone(a.Quotas), tokens: make(map[Hash]*Principal, len(a.Tokens)), signers: map[string]signer{}}
+	p := &snapshot{required: a.Required, namespaces: slices.Clone(a.Namespaces), began: maps.Clone(a.Began), quotas: maps.Clone(a.Quotas), tokens: make(map[Hash]*Principal, len(a.Tokens)), signers: map[string]signer{}}
 	if !slices.Contains(p.namespaces, DefaultNamespace) {
 		p.namespaces = append(p.namespaces, DefaultNamespace)
 	}

@@ -78,6 +78,7 @@ func (t *Token) same(o *Token) bool {
 type Access struct {
 	Required   bool // calls need a token
 	Namespaces []string
+	Began      map[string]store.Time  // when namespaces were added; not of the default one
 	Quotas     map[string]task.Quotas // of namespaces that have any
 	Tokens     []Token
 }

@@ -26,6 +26,8 @@ import (
 type Config struct {
 	Limits  task.Limits
 	Archive Archive
+	// Began returns when a namespace was added; nil: all have always existed.
+	Began func(ns string) time.Time
 	// Namespaces lists the existing namespaces.
 	Namespaces func() []string
 	// AuditKeep returns how long audit entries are kept; nil: the default.
@@ -76,7 +78,7 @@ func New(cfg Config) *Broker {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Broker{Reader: archived.Reader{Files: cfg.Archive}, cfg: cfg, draining: make(chan struct{}), replicas: map[uint32]*replica{}}
+	b := &Broker{Reader: archived.Reader{Files: cfg.Archive, Began: cfg.Began}, cfg: cfg, draining: make(chan struct{}), replicas: map[uint32]*replica{}}
 	b.stopping, b.stop = context.WithCancel(context.Background())
 	return b
 }

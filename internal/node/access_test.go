@@ -378,6 +378,63 @@ func TestObjectsOfOtherNamespacesAreNotFound(t *testing.T) {
 	})
 }
 
+// A namespace with the name of a removed one has nothing of its archive.
+func TestArchiveOfRemovedNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		operator := NewToken()
+		s := start(t, Config{InMemory: true, DataShards: 2, Tokens: TokensAlways, AdminToken: func() string { return operator }})
+		spaces, inB := admin.New(s.as(operator, "")).Namespaces(), admin.New(s.as(operator, "b"))
+		die := func() {
+			t.Helper()
+			if _, err := spaces.Create(t.Context(), "b", admin.QuotaChange{}); err != nil {
+				t.Fatal(err)
+			}
+			made, err := inB.Access().CreateToken(t.Context(), admin.TokenSpec{Name: "owner", Roles: []admin.Role{admin.RoleAdmin}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.web(made.Secret, "POST", "/api/v1/tasks", `{"type":"t","queue":"q"}`)
+			claimed := s.web(made.Secret, "POST", "/api/v1/claim", `{"queues":["q"],"worker":"w"}`).Body.String()
+			of := func(field string) string {
+				_, value, _ := strings.Cut(claimed, `"`+field+`":"`)
+				value, _, _ = strings.Cut(value, `"`)
+				return value
+			}
+			s.web(made.Secret, "POST", "/api/v1/tasks/"+of("task_id")+"/fail", `{"claim_token":"`+of("claim_token")+`","error":{"message":"no"},"outcome":"dead"}`)
+			if w := s.web(made.Secret, "POST", "/api/v1/tasks/"+of("task_id")+"/discard", ""); w.Code >= 300 {
+				t.Fatalf("discard: %d %s", w.Code, w.Body)
+			}
+		}
+		archived := func() admin.ArchivedTask {
+			t.Helper()
+			page, err := inB.DeadLetters().ArchivePage(t.Context(), "", pawltype.PageRequest{})
+			if err != nil || len(page.Items) != 1 {
+				t.Fatalf("the archive has %d tasks, %v, want one", len(page.Items), err)
+			}
+			return page.Items[0]
+		}
+		die()
+		theirs := archived()
+		if _, err := inB.Access().RevokeToken(t.Context(), admin.TokenName{Name: "owner"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := inB.Queues().Delete(t.Context(), "q"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := spaces.Delete(t.Context(), "b"); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second)
+		die()
+		if own := archived(); own.Task.ID == theirs.Task.ID {
+			t.Error("the archive has the earlier namespace's task instead of its own")
+		}
+		if back, err := inB.DeadLetters().Restore(t.Context(), theirs.Place); err != nil || len(back) != 1 || !errors.Is(back[0].Err, pawltype.ErrNotFound) {
+			t.Errorf("restoring the earlier namespace's task: %+v, %v, want not found", back, err)
+		}
+	})
+}
+
 // Whatever is done in one namespace, in any order, changes nothing in another with the same names.
 func TestNamespacesAreIsolated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pawlq/pawl/internal/archive"
 	"github.com/pawlq/pawl/internal/task"
@@ -18,7 +19,16 @@ type Files interface {
 }
 
 // Reader reads archived tasks.
-type Reader struct{ Files Files }
+type Reader struct {
+	Files Files
+	// Began returns when a namespace was added: what was archived before is of an earlier one of its name, and not shown; nil: all is shown.
+	Began func(ns string) time.Time
+}
+
+// hides reports whether a task is of an earlier namespace of the same name.
+func (r Reader) hides(ns string, t *Task) bool {
+	return r.Began != nil && t.ArchivedAt.Before(r.Began(ns))
+}
 
 // Page is a part of a namespace's archive, newest first. It may be empty although more follow.
 type Page struct {
@@ -49,7 +59,7 @@ func (r Reader) Archived(ctx context.Context, ns, queue, cursor string, limit in
 			bad = err
 			return false
 		}
-		if queue != "" && t.Queue != queue {
+		if queue != "" && t.Queue != queue || r.hides(ns, t) {
 			return true
 		}
 		if size += t.Bytes(); size > MaxPageBytes && len(p.Tasks) > 0 {
@@ -82,7 +92,11 @@ func (r Reader) ArchivedAt(ns, place string) (*Task, error) {
 	case err != nil:
 		return nil, err
 	}
-	return decode(place, line)
+	t, err := decode(place, line)
+	if err == nil && r.hides(ns, t) {
+		return nil, task.NotFound("archived task", place)
+	}
+	return t, err
 }
 
 func decode(place string, line []byte) (*Task, error) {

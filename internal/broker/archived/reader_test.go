@@ -2,12 +2,14 @@ package archived
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/pawlq/pawl/internal/archive"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // newReader returns a reader of an archive with some tasks, the first of them the oldest.
@@ -28,7 +30,7 @@ func newReader(t *testing.T, cfg archive.Config, tasks ...Task) Reader {
 			t.Fatal(err)
 		}
 	}
-	return Reader{files}
+	return Reader{Files: files}
 }
 
 // A page ends with the task that fills it, and has at least one.
@@ -94,6 +96,30 @@ func TestQueueOfArchive(t *testing.T) {
 	}
 	if want := "57 54 51 48 45 42 39 36 33 30 27 24 21 18 15 12 9 6 3 0"; strings.Join(got, " ") != want {
 		t.Errorf("%d pages have %q, want %s", pages, got, want)
+	}
+}
+
+// What an earlier namespace of the same name has archived can neither be listed nor restored.
+func TestEarlierNamespace(t *testing.T) {
+	began := time.Unix(1000, 0)
+	var tasks []Task
+	for i := range 6 {
+		tasks = append(tasks, Task{ID: fmt.Sprint(i), ArchivedAt: began.Add(time.Duration(i-3) * time.Second)})
+	}
+	r := newReader(t, archive.Config{}, tasks...)
+	all, err := r.Archived(t.Context(), "team", "", "", 10)
+	if err != nil || len(all.Tasks) != 6 {
+		t.Fatalf("%d tasks, %v", len(all.Tasks), err)
+	}
+	r.Began = func(ns string) time.Time { return map[string]time.Time{"team": began}[ns] }
+	for i, place := range all.Places { // the newest first
+		if _, err := r.ArchivedAt("team", place); (err == nil) != (i < 3) || err != nil && !errors.Is(err, task.ErrNotFound) {
+			t.Errorf("ArchivedAt(task %s) = %v", all.Tasks[i].ID, err)
+		}
+	}
+	p, err := r.Archived(t.Context(), "team", "", "", 10)
+	if err != nil || len(p.Tasks) != 3 || p.Tasks[2].ID != "3" || p.Next != "" {
+		t.Errorf("the archive has %+v, %v, want tasks 5, 4 and 3", p, err)
 	}
 }
 
