@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -30,6 +31,8 @@ type Archive struct {
 	cfg    Config
 	disk   disk
 	uptime func() time.Duration // since the archive was opened, whatever the clock says
+
+	evicted atomic.Uint64 // bytes
 
 	mu    sync.Mutex
 	tails map[string]tail // the files that may have room, by namespace
@@ -267,6 +270,7 @@ func (a *Archive) trim(files []stored, now time.Time) error {
 		if err := a.remove(oldest, now, reason); err != nil {
 			return err
 		}
+		a.evicted.Add(uint64(oldest.size)) // #nosec G115 -- not negative
 		total, size[ns], of[ns] = total-oldest.size, size[ns]-oldest.size, of[ns][1:]
 	}
 	a.grown = 0
@@ -284,6 +288,9 @@ func (a *Archive) remove(f stored, now time.Time, reason string) error {
 		"age", now.Sub(f.written).Round(time.Second), "reason", reason)
 	return nil
 }
+
+// Evicted returns how many bytes were removed since the archive was opened because there was too much, before they were too old.
+func (a *Archive) Evicted() uint64 { return a.evicted.Load() }
 
 // files lists the files: those of a namespace together, the oldest first.
 func (a *Archive) files() (files []stored, err error) {

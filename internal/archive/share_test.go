@@ -40,6 +40,9 @@ func TestShares(t *testing.T) {
 	if got := allOf(t, a, "a", 1000); !strings.HasPrefix(got, record("a", 299)) {
 		t.Errorf("the newest is %.10s", got)
 	}
+	if n := a.Evicted(); n != uint64(10*(300+30+300+300-has("a")-has("b"))) {
+		t.Errorf("%d bytes count as removed early", n)
+	}
 	if line := `namespace=b file=b@dead-`; !strings.Contains(said.String(), line) {
 		t.Errorf("the log lacks %q", line)
 	}
@@ -75,6 +78,9 @@ func TestIdleNamespaces(t *testing.T) {
 	a.uptime = func() time.Duration { return 91 * 24 * time.Hour }
 	d.now = noon.Add(91 * 24 * time.Hour)
 	write(t, a, d.now, "3")
+	if n := a.Evicted(); n != 0 {
+		t.Errorf("%d bytes that were too old count as removed early", n)
+	}
 	if got := allOf(t, a, "idle", 10) + all(t, a, 10); got != "3" {
 		t.Errorf("after 91 days the records are %q, want the new one", got)
 	}

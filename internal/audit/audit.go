@@ -139,7 +139,7 @@ func (l *Log) evict() {
 	enough := l.bytes - l.bytes/1024 // a little less than allowed, so that the next entries do not look for them again
 	for n := 0; n < appendTrim && l.sum.Bytes > enough && len(chains) > 0; n++ {
 		most := slices.MaxFunc(chains, func(a, b *chain) int { return cmp.Compare(l.counted(a), l.counted(b)) })
-		l.trim(most, 1, func(*Entry) bool { return false })
+		l.sum.Evicted += uint64(l.trim(most, 1, func(*Entry) bool { return false })) // #nosec G115 -- not negative
 	}
 }
 
@@ -204,6 +204,12 @@ func (l *Log) Expire() (due store.Time) {
 func (l *Log) Later(due store.Time) {
 	l.sum.Due = due
 	l.writeSum()
+}
+
+// Evicted returns how many entries were ever removed early.
+func Evicted(from store.Reader) (uint64, error) {
+	all, err := readSum(from)
+	return all.Evicted, err
 }
 
 // Due returns when Expire must be called; 0: never.

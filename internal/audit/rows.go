@@ -37,9 +37,10 @@ const rowVersion = 1
 
 // sum is what is true of all entries. Its zero value: there has been none.
 type sum struct {
-	Newest uint64     `json:"newest"`
-	Bytes  uint64     `json:"bytes"`
-	Due    store.Time `json:"due"` // when the oldest entries expire
+	Newest  uint64     `json:"newest"`
+	Bytes   uint64     `json:"bytes"`
+	Due     store.Time `json:"due"`               // when the oldest entries expire
+	Evicted uint64     `json:"evicted,omitempty"` // number of entries that were removed early
 }
 
 func readSum(from store.Reader) (s sum, err error) {

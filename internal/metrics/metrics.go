@@ -63,6 +63,7 @@ type Shard struct {
 	Applied       uint64
 	Bytes         uint64            // size of its state on disk
 	Apart         int64             // rows set apart in the last day; only if it leads
+	AuditEvicted  uint64            // entries of the audit log that were removed early; only if it leads
 	Lag           map[string]uint64 // of the other replicas, by node, in entries; only if it leads
 	Differs       map[string]bool   // by node: its replica differs from others; only of a shard that this node leads
 }
@@ -96,6 +97,7 @@ type Node struct {
 	MinFree             int64         // bytes that must be free for the node to accept new tasks
 	ClockOffset         time.Duration // its wall clock minus that of most others
 	LogBytes            uint64
+	ArchiveEvicted      uint64 // bytes that the archive removed early
 	CertificateEnds     time.Time
 	Refused             map[string]uint64 // callers that were turned away, by reason; nil: unknown
 	Slowed              uint64            // those of them that had to wait for their refusal
@@ -180,6 +182,7 @@ func (p *Page) Collect(to chan<- prometheus.Metric) {
 	}
 	clockOffset.gauge(to, n.ClockOffset.Seconds())
 	logBytes.gauge(to, float64(n.LogBytes))
+	archiveEvicted.counter(to, n.ArchiveEvicted)
 	if !n.CertificateEnds.IsZero() {
 		certificateEnds.gauge(to, float64(n.CertificateEnds.Unix()))
 	}
@@ -345,6 +348,7 @@ func collectShard(to chan<- prometheus.Metric, s *Shard) {
 	}
 	if s.Answers {
 		rowsApart.gauge(to, float64(s.Apart), id)
+		auditEvicted.counter(to, s.AuditEvicted, id)
 	}
 	for _, node := range slices.Sorted(keysOf(s.Lag)) {
 		lag.gauge(to, float64(s.Lag[node]), id, node)

@@ -138,6 +138,8 @@ func TestSeriesBeginAtZero(t *testing.T) {
 		{fresh, `pawl_webhook_deliveries_total{outcome="failed"} 0`},
 		{fresh, `pawl_access_refused_total{reason="unknown"} 0`},
 		{fresh, `pawl_queue_new_dead_letters{namespace="default",queue="od\"d\\"} 0`},
+		{fresh, `pawl_audit_evicted_entries_total{shard="0"} 0`},
+		{fresh, `pawl_archive_evicted_bytes_total 0`},
 		{fresh, `pawl_raft_fsync_seconds_count{shard="1"} 0`},
 		{began, `pawl_tasks_total{namespace="default",outcome="claimed",queue="mail",type="welcome"} 0`},
 		{began, `pawl_tasks_total{namespace="default",outcome="succeeded",queue="mail",type="welcome"} 0`},

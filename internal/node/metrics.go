@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/audit"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/webhooks"
@@ -13,6 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/metrics"
 	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/registry"
+	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -95,10 +97,13 @@ func (c *collector) shardMetrics(ctx context.Context) (out []metrics.Shard) {
 	return out
 }
 
-// leaderMetrics adds what only the leader of a shard knows: how many entries the other replicas lag behind, which replicas differ, by node, and how
-// many rows were set apart.
+// leaderMetrics adds what only the leader of a shard knows: how many entries the other replicas lag behind, which replicas differ, by node, how many
+// rows were set apart, and how many audit entries were removed early.
 func (c *collector) leaderMetrics(ctx context.Context, rep *replica, m *metrics.Shard) error {
 	st, err := rep.shard.Status(ctx)
+	if err == nil {
+		m.AuditEvicted, _, err = shard.View(ctx, rep.shard, audit.Evicted)
+	}
 	if err != nil {
 		return err
 	}
@@ -192,10 +197,9 @@ func (c *collector) nodeMetrics() (m metrics.Node) {
 		m.MinFree = c.cfg.MinFree
 	}
 	m.ClockOffset = time.Duration(c.health.offset.Load())
-	m.LogBytes = c.replicas.log.DiskBytes()
+	m.LogBytes, m.ArchiveEvicted = c.replicas.log.DiskBytes(), c.broker.Files.Evicted()
 	if g := c.gateway(); g != nil {
-		m.CertificateEnds = g.CertificateEnds()
-		m.Slowed = g.Slowed()
+		m.CertificateEnds, m.Slowed = g.CertificateEnds(), g.Slowed()
 	}
 	m.Refused = map[string]uint64{}
 	for f, reason := range auth.FailureNames {

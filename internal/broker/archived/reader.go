@@ -16,6 +16,8 @@ import (
 type Files interface {
 	Read(ns, place string) ([]byte, error)
 	List(ctx context.Context, ns, cursor string, fn func(place string, record []byte) bool) (next string, err error)
+	// Evicted returns how many bytes were removed early, because there was too much.
+	Evicted() uint64
 }
 
 // Reader reads archived tasks.
