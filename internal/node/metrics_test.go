@@ -15,6 +15,9 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/broker/archived"
+	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/internal/store"
 )
 
 // scrape reads the metrics page of a node.
@@ -116,6 +119,34 @@ func TestMetricsAndStatsOfThreeNodes(t *testing.T) {
 		})
 		if i := slices.IndexFunc(s.Attention, func(a admin.Attention) bool { return a.Kind == "node" && a.Subject == first }); i < 0 {
 			t.Errorf("nobody says that %s is away: %+v", first, s.Attention)
+		}
+	})
+}
+
+// fullFiles is an archive that has removed some of it early.
+type fullFiles struct{ archived.Files }
+
+func (fullFiles) Evicted() uint64 { return 1 << 20 }
+
+// What the audit log of a shard and the archive have removed early is on the page.
+func TestMetricsOfEviction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, Config{InMemory: true, DataShards: 2})
+		s.broker.Files = fullFiles{s.broker.Files}
+		for id, n := range map[uint32]int{0: 3, 2: 5} {
+			if _, _, err := shard.Update(t.Context(), s.replicas.get(id).shard, func(tx *store.Tx) (struct{}, error) {
+				tx.Set([]byte{'A', 0, 'h'}, fmt.Appendf([]byte{1}, `{"evicted":%d}`, n)) // as package audit writes it
+				return struct{}{}, nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		page := scrape(t, s)
+		for _, want := range []string{`pawl_audit_evicted_entries_total{shard="0"} 3`, `pawl_audit_evicted_entries_total{shard="1"} 0`, `pawl_audit_evicted_entries_total{shard="2"} 5`,
+			"pawl_archive_evicted_bytes_total 1.048576e+06"} {
+			if !strings.Contains(page, want+"\n") {
+				t.Errorf("the page lacks %s", want)
+			}
 		}
 	})
 }
