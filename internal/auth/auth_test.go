@@ -297,6 +297,30 @@ func BenchmarkAdmit(b *testing.B) {
 	}
 }
 
+// An authenticator knows since when a namespace exists while its copy is new; the default one has always existed.
+func TestBegan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := NewAuthenticator(Config{})
+		if at, err := d.Began(DefaultNamespace); err != nil || at.After(time.Unix(0, 0)) {
+			t.Errorf("before the first copy, the default namespace began at %v, %v", at, err)
+		}
+		added := store.TimeOf(time.Now())
+		d.Replace(Access{Namespaces: []string{"team"}, Began: map[string]store.Time{"team": added}})
+		d.Refreshed(time.Now())
+		time.Sleep(staleAfter)
+		if at, err := d.Began("team"); err != nil || !at.Equal(added.Time()) {
+			t.Errorf("the namespace began at %v, %v, want %v", at, err, added.Time())
+		}
+		time.Sleep(time.Nanosecond)
+		if _, err := d.Began("team"); !errors.Is(err, task.ErrUnavailable) {
+			t.Errorf("with a copy that is too old: %v, want unavailable", err)
+		}
+		if _, err := d.Began(DefaultNamespace); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Until the first copy has arrived, an authenticator in mode AsCluster neither admits nor rejects anybody, whether the caller has a
 // token or the cluster turns out to require none.
 func TestAuthenticatorBeforeFirstCopy(t *testing.T) {
@@ -308,6 +332,7 @@ func TestAuthenticatorBeforeFirstCopy(t *testing.T) {
 		"no such form":  func(d *Authenticator) error { _, err := d.Admit("x"); return err },
 		"a certificate": func(d *Authenticator) error { _, err := d.AdmitCertificate(cert); return err },
 		"a namespace":   func(d *Authenticator) error { return d.CheckNamespace("team") },
+		"its age":       func(d *Authenticator) error { _, err := d.Began("team"); return err },
 	}
 	for what, ask := range asks {
 		d := NewAuthenticator(Config{})

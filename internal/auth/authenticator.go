@@ -123,8 +123,15 @@ func (d *Authenticator) CheckNamespace(name string) error {
 // Namespaces returns all namespaces, in order. The slice must not be modified.
 func (d *Authenticator) Namespaces() []string { return d.tokens.Load().namespaces }
 
-// Began returns when a namespace was added according to this node's copy, or a time before all others.
-func (d *Authenticator) Began(ns string) time.Time { return d.tokens.Load().began[ns].Time() }
+// Began returns when a namespace was added, and an unavailable error while the node's copy is too old to tell. The default one has always
+// existed.
+func (d *Authenticator) Began(ns string) (time.Time, error) {
+	p := d.tokens.Load()
+	if ns != DefaultNamespace && (p.unloaded || d.stale(time.Now())) {
+		return time.Time{}, errNamespaceUnknown
+	}
+	return p.began[ns].Time(), nil
+}
 
 // Quotas returns a namespace's quotas according to this node's copy.
 func (d *Authenticator) Quotas(ns string) task.Quotas { return d.tokens.Load().quotas[ns] }

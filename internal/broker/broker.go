@@ -27,7 +27,7 @@ type Config struct {
 	Limits  task.Limits
 	Archive Archive
 	// Began returns when a namespace was added; nil: all have always existed.
-	Began func(ns string) time.Time
+	Began func(ns string) (time.Time, error)
 	// Namespaces lists the existing namespaces.
 	Namespaces func() []string
 	// AuditKeep returns how long audit entries are kept; nil: the default.

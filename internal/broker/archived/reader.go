@@ -24,12 +24,14 @@ type Files interface {
 type Reader struct {
 	Files Files
 	// Began returns when a namespace was added: what was archived before is of an earlier one of its name, and not shown; nil: all is shown.
-	Began func(ns string) time.Time
+	Began func(ns string) (time.Time, error)
 }
 
-// hides reports whether a task is of an earlier namespace of the same name.
-func (r Reader) hides(ns string, t *Task) bool {
-	return r.Began != nil && t.ArchivedAt.Before(r.Began(ns))
+func (r Reader) began(ns string) (time.Time, error) {
+	if r.Began == nil {
+		return time.Time{}, nil
+	}
+	return r.Began(ns)
 }
 
 // Page is a part of a namespace's archive, newest first. It may be empty although more follow.
@@ -49,6 +51,10 @@ func (r Reader) Archived(ctx context.Context, ns, queue, cursor string, limit in
 	if err != nil {
 		return p, err
 	}
+	began, err := r.began(ns)
+	if err != nil {
+		return p, err
+	}
 	ofQueue := append([]byte(`"queue":`), name...)
 	var bad error
 	size, full := 0, false
@@ -61,7 +67,7 @@ func (r Reader) Archived(ctx context.Context, ns, queue, cursor string, limit in
 			bad = err
 			return false
 		}
-		if queue != "" && t.Queue != queue || r.hides(ns, t) {
+		if queue != "" && t.Queue != queue || t.ArchivedAt.Before(began) {
 			return true
 		}
 		if size += t.Bytes(); size > MaxPageBytes && len(p.Tasks) > 0 {
@@ -85,6 +91,10 @@ func (r Reader) Archived(ctx context.Context, ns, queue, cursor string, limit in
 
 // ArchivedAt reads one archived task of a namespace by its place.
 func (r Reader) ArchivedAt(ns, place string) (*Task, error) {
+	began, err := r.began(ns)
+	if err != nil {
+		return nil, err
+	}
 	line, err := r.Files.Read(ns, place)
 	switch {
 	case errors.Is(err, archive.ErrPlace):
@@ -95,7 +105,7 @@ func (r Reader) ArchivedAt(ns, place string) (*Task, error) {
 		return nil, err
 	}
 	t, err := decode(place, line)
-	if err == nil && r.hides(ns, t) {
+	if err == nil && t.ArchivedAt.Before(began) {
 		return nil, task.NotFound("archived task", place)
 	}
 	return t, err

@@ -111,7 +111,7 @@ func TestEarlierNamespace(t *testing.T) {
 	if err != nil || len(all.Tasks) != 6 {
 		t.Fatalf("%d tasks, %v", len(all.Tasks), err)
 	}
-	r.Began = func(ns string) time.Time { return map[string]time.Time{"team": began}[ns] }
+	r.Began = func(ns string) (time.Time, error) { return map[string]time.Time{"team": began}[ns], nil }
 	for i, place := range all.Places { // the newest first
 		if _, err := r.ArchivedAt("team", place); (err == nil) != (i < 3) || err != nil && !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("ArchivedAt(task %s) = %v", all.Tasks[i].ID, err)
@@ -120,6 +120,14 @@ func TestEarlierNamespace(t *testing.T) {
 	p, err := r.Archived(t.Context(), "team", "", "", 10)
 	if err != nil || len(p.Tasks) != 3 || p.Tasks[2].ID != "3" || p.Next != "" {
 		t.Errorf("the archive has %+v, %v, want tasks 5, 4 and 3", p, err)
+	}
+	unknown := errors.New("not known now")
+	r.Began = func(string) (time.Time, error) { return time.Time{}, unknown }
+	if p, err := r.Archived(t.Context(), "team", "", "", 10); !errors.Is(err, unknown) || len(p.Tasks) > 0 {
+		t.Errorf("while it is not known which are its own, %d tasks are listed, %v", len(p.Tasks), err)
+	}
+	if one, err := r.ArchivedAt("team", all.Places[0]); !errors.Is(err, unknown) || one != nil {
+		t.Errorf("while it is not known whether it is its own, ArchivedAt = %+v, %v", one, err)
 	}
 }
 
