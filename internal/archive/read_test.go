@@ -98,6 +98,23 @@ func TestLinesBackward(t *testing.T) {
 	}
 }
 
+// A forged cursor leads to records of its namespace, at most to all of them.
+func TestForgedCursors(t *testing.T) {
+	d := newMemDisk()
+	a := openOn(d, Config{FileSize: 6})
+	writeTo(t, a, "other", noon, "secret")
+	first, second := write(t, a, noon, "11", "22")[0], write(t, a, noon, "33")[0]
+	one, _, _ := strings.Cut(first, ":")
+	two, _, _ := strings.Cut(second, ":")
+	for cursor, want := range map[string]string{two + ":999999999999999999": "33 22 11", "dead-9.jsonl:1": "33 22 11", two + ":1": "22 11", one + ":6": "11", one + ":4": "11", one + ":3": "", "dead-0.jsonl:7": ""} {
+		var got []string
+		next, err := a.List(t.Context(), "team", cursor, func(_ string, record []byte) bool { got = append(got, string(record)); return true })
+		if err != nil || next != "" || strings.Join(got, " ") != want {
+			t.Errorf("after %s come %q, %q, %v, want %q", cursor, got, next, err, want)
+		}
+	}
+}
+
 // zeros is a file without a newline.
 type zeros struct{}
 

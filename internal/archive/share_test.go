@@ -117,3 +117,17 @@ func TestSingleFilesStay(t *testing.T) {
 		t.Errorf("the other keeps %d bytes, the newest %.19q", len(got), got)
 	}
 }
+
+// A namespace whose file was removed while it had room goes on in a new one.
+func TestRemovedFileWithRoom(t *testing.T) {
+	d := newMemDisk()
+	a := openOn(d, Config{FileSize: 100})
+	writeTo(t, a, "idle", noon, "1")
+	a.uptime = func() time.Duration { return 91 * 24 * time.Hour }
+	d.now = noon.Add(91 * 24 * time.Hour)
+	write(t, a, d.now, "2")
+	place := writeTo(t, a, "idle", d.now, "3")[0]
+	if got := allOf(t, openOn(d.losePower(), Config{}), "idle", 10); got != "3" || !strings.HasSuffix(place, ":1") {
+		t.Errorf("after its file was removed, the namespace has %q, the new record at %s", got, place)
+	}
+}

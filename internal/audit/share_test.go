@@ -97,6 +97,33 @@ func TestSharesOfManyNamespaces(t *testing.T) {
 	s.sound("a flood")
 }
 
+// One round removes a bounded number of entries, of however many namespaces they are.
+func TestExpireIsBounded(t *testing.T) {
+	s := newShard(t)
+	const namespaces, each = 3, expireTrim/2 + 100
+	s.round(func(tx *store.Tx) {
+		l, err := Open(tx, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range namespaces * each {
+			if _, err := l.Append(Entry{Action: task.QueuePut, Namespace: fmt.Sprint("ns", i%namespaces)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	s.now = s.now.Add(DefaultKeep)
+	for left := namespaces * each; left > 0; {
+		left = max(left-expireTrim, 0)
+		due := s.log(usual, (*Log).Expire)
+		if n := s.count("ns0") + s.count("ns1") + s.count("ns2"); n != left || (due == 0) != (left == 0) || due > s.now+1 {
+			t.Fatalf("%d entries are left, want %d; the next round is due at %d, now is %d", n, left, due, s.now)
+		}
+		s.sound("some have gone")
+		s.now++
+	}
+}
+
 // What namespaces leave that come and go is removed with their entries.
 func TestNamespacesThatComeAndGo(t *testing.T) {
 	s := newShard(t)
