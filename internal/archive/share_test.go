@@ -100,6 +100,9 @@ func TestManyRecordsFillFiles(t *testing.T) {
 	if got := all(t, openOn(d.losePower(), Config{}), 2); got != "7 6 5555555555555 4444 333 222 1" || len(d.files) != 3 {
 		t.Errorf("%d files have %q, want 3", len(d.files), got)
 	}
+	if !strings.HasSuffix(places[2], ":1") || !strings.HasSuffix(places[4], ":1") {
+		t.Errorf("the records are at %q, want the third and the fifth to begin files", places)
+	}
 }
 
 // While a namespace has several files, none that has a single one loses it, however large that is.
