@@ -148,7 +148,7 @@ var mayImport = map[string][]string{
 	"internal/verb":                    {"internal/parallel", "internal/task"},
 	"internal/verb/verbtest":           {"internal/verb"},
 	"internal/wal":                     {"internal/ondisk"},
-	"internal/webhook":                 {"internal/task"},
+	"internal/webhook":                 {"internal/auth", "internal/task"},
 	"internal/cluster/markers":         {"internal/audit", "internal/cluster/auditlog", "internal/cluster/namespaces", "internal/cluster/system", "internal/store", "internal/task"},
 	"internal/cluster/namespaces":      {"internal/auth", "internal/cluster/auditlog", "internal/cluster/system", "internal/store", "internal/task"},
 	"internal/cluster/quotas":          {"internal/cluster/namespaces", "internal/cluster/queues", "internal/cluster/system", "internal/store", "internal/task"},

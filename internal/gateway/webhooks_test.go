@@ -27,7 +27,9 @@ type fakeWebhooks struct {
 	faults *faults // of single calls; nil: none
 }
 
-func (f *fakeWebhooks) Check(field, url string) error { return webhook.CheckURL(field, url, nil) }
+func (f *fakeWebhooks) Check(field, ns, url string) error {
+	return webhook.CheckURL(field, ns, url, nil)
+}
 
 func (f *fakeWebhooks) did(c webhooks.Call) (webhooks.Done, error) {
 	f.calls = append(f.calls, c)

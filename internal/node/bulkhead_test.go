@@ -27,9 +27,11 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/webhook"
 )
 
 // bulkheadShards is how many data shards the node of these tests has.
@@ -210,7 +212,7 @@ type faultyNode struct {
 
 func newFaultyNode(t *testing.T) *faultyNode {
 	hooks := newReceiver(t)
-	cfg := Config{InMemory: true, DataShards: bulkheadShards, WebhookNetworks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, dialWebhook: hooks.dial}
+	cfg := Config{InMemory: true, DataShards: bulkheadShards, WebhookNetworks: webhook.Networks{auth.AllNamespaces: {netip.MustParsePrefix("192.0.2.0/24")}}, dialWebhook: hooks.dial}
 	s := &faultyNode{hooks: hooks, server: start(t, cfg), fixtures: map[uint32]fixture{}}
 	var err error
 	if s.conn, err = grpc.NewClient("passthrough:node", grpc.WithTransportCredentials(insecure.NewCredentials()),

@@ -20,12 +20,14 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/certs"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
+	"github.com/pawlq/pawl/internal/webhook"
 	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/grpc/test/bufconn"
 )
@@ -170,7 +172,7 @@ func (w *network) tryStart(ctx context.Context, name, dir string, join ...string
 		cfg.Tokens, cfg.AdminToken = TokensAlways, func() string { return w.admin }
 	}
 	if w.hooks != nil {
-		cfg.WebhookNetworks, cfg.dialWebhook = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, w.hooks.dial
+		cfg.WebhookNetworks, cfg.dialWebhook = webhook.Networks{auth.AllNamespaces: {netip.MustParsePrefix("192.0.2.0/24")}}, w.hooks.dial
 	}
 	if w.certs != "" {
 		at := func(file string) string { return filepath.Join(w.certs, file) }

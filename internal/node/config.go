@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"regexp"
 	"strings"
 
@@ -80,8 +79,8 @@ type Config struct {
 	// MaxConnsPerAddress bounds the API's connections from one address, except those from this machine; default 5,000.
 	MaxConnsPerAddress int
 
-	// WebhookNetworks are the networks that webhooks may be sent to besides the public internet; see ParseNetworks.
-	WebhookNetworks []netip.Prefix
+	// WebhookNetworks are the networks that webhooks of each namespace may be sent to besides the public internet; see ParseNetworks.
+	WebhookNetworks webhook.Networks
 	dialWebhook     func(ctx context.Context, network, address string) (net.Conn, error) // for tests; nil: the network
 
 	// MinFree is how many bytes of disk must be free for enqueues to be accepted.
@@ -130,8 +129,8 @@ func NewToken() string { return auth.NewSecret() }
 // CheckToken rejects what cannot be a token.
 func CheckToken(token string) error { return auth.CheckSecret(token) }
 
-// ParseNetworks parses networks such as 10.1.0.0/16.
-func ParseNetworks(texts []string) ([]netip.Prefix, error) { return webhook.ParseNetworks(texts) }
+// ParseNetworks parses networks such as shop=10.1.0.0/16; see webhook.ParseNetworks.
+func ParseNetworks(texts []string) (webhook.Networks, error) { return webhook.ParseNetworks(texts) }
 
 // DefaultLogHeaders are the headers that the log line of a dead letter has by default.
 func DefaultLogHeaders() []string { return logheaders.Default() }

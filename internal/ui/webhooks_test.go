@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"testing"
 	"time"
 
@@ -25,7 +24,11 @@ func TestWebhooksShowReasons(t *testing.T) {
 		http.Error(rw, "no", code)
 	}))
 	t.Cleanup(receiver.Close)
-	w := startNode(t, node.Config{WebhookNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, "")
+	networks, err := node.ParseNetworks([]string{"127.0.0.0/8"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := startNode(t, node.Config{WebhookNetworks: networks}, "")
 	operator := admin.New(w.client)
 	for _, name := range []string{"down", "gone", "well"} {
 		spec := admin.WebhookSpec{Name: name, URL: receiver.URL + "/" + name}
@@ -45,7 +48,7 @@ func TestWebhooksShowReasons(t *testing.T) {
 	b.size(1280, 900, false)
 	b.visit(w.url + "/webhooks")
 	b.until(states + ` === "wh-down failing,wh-gone disabled,wh-well active" || (document.body.dispatchEvent(new CustomEvent("pawl:refresh")), false)`)
-	if got := b.eval(`String([...document.querySelectorAll("td.line .sub")].map((e) => (e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight + 1 ? "cut: " : "") + e.textContent))`); got != "the receiver answered 500 Internal Server Error: no,the receiver answered 410 Gone: no" {
+	if got := b.eval(`String([...document.querySelectorAll("td.line .sub")].map((e) => (e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight + 1 ? "cut: " : "") + e.textContent))`); got != "the receiver answered 500 Internal Server Error,the receiver answered 410 Gone" {
 		t.Errorf("the list shows the reasons %q", got)
 	}
 	if bad := b.eval(cutOff); bad != "" {

@@ -4,22 +4,34 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // maxURL bounds a URL, in bytes.
 const maxURL = 2 << 10
 
-// Networks are the networks that notifications may go to besides the public internet. Plain HTTP is allowed to them.
-type Networks []netip.Prefix
+// Networks are the networks that notifications of each namespace may go to besides the public internet. Plain HTTP is allowed to them.
+type Networks map[string][]netip.Prefix
 
-// ParseNetworks parses networks such as 10.1.0.0/16 or fd00::/8.
-func ParseNetworks(texts []string) (n Networks, err error) {
+// ParseNetworks parses networks such as shop=10.1.0.0/16, *=fd00::/8 for all namespaces, and 10.1.0.0/16 for the default namespace.
+func ParseNetworks(texts []string) (Networks, error) {
+	n := Networks{}
 	for _, text := range texts {
-		p, err := netip.ParsePrefix(text)
+		ns, network, named := strings.Cut(text, "=")
+		if !named {
+			ns, network = auth.DefaultNamespace, text
+		}
+		if ns != auth.AllNamespaces {
+			if err := auth.CheckNamespace("namespace", ns); err != nil {
+				return nil, fmt.Errorf("%q: %w", text, err)
+			}
+		}
+		p, err := netip.ParsePrefix(network)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("%q is not a network such as 10.1.0.0/16", text)
@@ -28,13 +40,19 @@ func ParseNetworks(texts []string) (n Networks, err error) {
 		case p != p.Masked():
 			return nil, fmt.Errorf("%q has bits set outside its mask: the network is %s", text, p.Masked())
 		}
-		n = append(n, p)
+		n[ns] = append(n[ns], p)
 	}
 	return n, nil
 }
 
+// of returns the networks of a namespace.
+func (n Networks) of(ns string) networks { return slices.Concat(n[auth.AllNamespaces], n[ns]) }
+
+// networks are the networks that one namespace may call.
+type networks []netip.Prefix
+
 // contains reports whether an address is in one of the networks.
-func (n Networks) contains(a netip.Addr) bool {
+func (n networks) contains(a netip.Addr) bool {
 	for _, p := range n {
 		if p.Contains(a) {
 			return true
@@ -43,14 +61,18 @@ func (n Networks) contains(a netip.Addr) bool {
 	return false
 }
 
-// CheckURL rejects a URL by its form. The addresses behind a name are checked when it is dialled.
-func CheckURL(field, text string, allow Networks) error {
+// CheckURL rejects a URL of a webhook in a namespace by its form. The addresses behind a name are checked when it is dialled.
+func CheckURL(field, ns, text string, allow Networks) error {
+	return checkURL(field, text, allow.of(ns))
+}
+
+func checkURL(field, text string, allow networks) error {
 	u, err := parseURL(field, text)
 	if err != nil {
 		return err
 	}
 	if u.Scheme == "http" && len(allow) == 0 {
-		return task.Invalid(field, "it is http, and only https is allowed: http needs a server with --webhook-allow-network")
+		return task.Invalid(field, "it is http, and only https is allowed: http needs servers with --webhook-allow-network for this namespace")
 	}
 	if a, err := netip.ParseAddr(u.Hostname()); err == nil {
 		if err := checkAddress(a, u.Scheme == "https", allow); err != nil {
@@ -140,16 +162,15 @@ var special = parsed(
 // are outside it.
 var public = parsed("2000::/3")
 
-func parsed(texts ...string) Networks {
-	n, err := ParseNetworks(texts)
-	if err != nil {
-		panic(err) // they are constants
+func parsed(texts ...string) (n networks) {
+	for _, text := range texts {
+		n = append(n, netip.MustParsePrefix(text))
 	}
 	return n
 }
 
 // checkAddress returns an error if notifications must not go to an address.
-func checkAddress(a netip.Addr, secure bool, allow Networks) error {
+func checkAddress(a netip.Addr, secure bool, allow networks) error {
 	a = a.Unmap().WithZone("")
 	switch {
 	case !a.IsValid():
@@ -157,9 +178,9 @@ func checkAddress(a netip.Addr, secure bool, allow Networks) error {
 	case allow.contains(a):
 		return nil
 	case special.contains(a) || a.Is6() && !public.contains(a):
-		return fmt.Errorf("%s is not an address of the public internet: to send there, start the servers with --webhook-allow-network", a)
+		return fmt.Errorf("%s is not an address of the public internet: to send there, start the servers with --webhook-allow-network for this namespace", a)
 	case !secure:
-		return fmt.Errorf("%s is in no network of --webhook-allow-network: only https may go there", a)
+		return fmt.Errorf("%s is in no network of --webhook-allow-network for this namespace: only https may go there", a)
 	}
 	return nil
 }

@@ -1,12 +1,13 @@
 package webhook
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
 )
 
-func networks(t *testing.T, texts ...string) Networks {
+func networksOf(t *testing.T, texts ...string) Networks {
 	t.Helper()
 	n, err := ParseNetworks(texts)
 	if err != nil {
@@ -60,7 +61,7 @@ func TestCheckURL(t *testing.T) {
 		"https://" + strings.Repeat("a", 300) + ".com/":    "more than 253",
 		"https://example.com/" + strings.Repeat("a", 2048): "at most 2048",
 	} {
-		err := CheckURL("url", text, nil)
+		err := CheckURL("url", "default", text, nil)
 		switch {
 		case want == "" && err != nil:
 			t.Errorf("%s: %v", text, err)
@@ -70,10 +71,10 @@ func TestCheckURL(t *testing.T) {
 			t.Errorf("%s: the error reveals a secret: %v", text, err)
 		}
 	}
-	if err := CheckURL("url", "http://example.com/x", networks(t, "10.0.0.0/8")); err != nil {
+	if err := CheckURL("url", "default", "http://example.com/x", networksOf(t, "10.0.0.0/8")); err != nil {
 		t.Errorf("http URL with an allowed network: %v", err)
 	}
-	if err := CheckURL("url", "http://8.8.8.8/x", networks(t, "10.0.0.0/8")); err == nil {
+	if err := CheckURL("url", "default", "http://8.8.8.8/x", networksOf(t, "10.0.0.0/8")); err == nil {
 		t.Error("http URL with an address outside the allowed networks was accepted")
 	}
 }
@@ -96,7 +97,7 @@ func TestPermitted(t *testing.T) {
 			t.Errorf("checkAddress(%s) permitted the address over http", text)
 		}
 	}
-	allow := networks(t, "10.1.0.0/16", "fd00::/8")
+	allow := networksOf(t, "10.1.0.0/16", "fd00::/8").of("default")
 	for text, ok := range map[string]bool{"10.1.2.3": true, "::ffff:10.1.2.3": true, "10.2.0.1": false, "fd00::1": true, "fe80::1": false, "127.0.0.1": false, "64:ff9b::a01:203": false} {
 		for _, secure := range []bool{true, false} {
 			if err := checkAddress(netip.MustParseAddr(text), secure, allow); (err == nil) != ok {
@@ -109,9 +110,23 @@ func TestPermitted(t *testing.T) {
 	}
 }
 
+// Each namespace has networks of its own.
+func TestNetworksOfNamespaces(t *testing.T) {
+	n := networksOf(t, "10.1.0.0/16", "shop=10.2.0.0/16", "*=10.3.0.0/16", "shop=10.4.0.0/16")
+	for ns, want := range map[string][]bool{"default": {true, false, true, false}, "shop": {false, true, true, true}, "other": {false, false, true, false}, "*": {false, false, true, false}} {
+		for i, ok := range want {
+			url := fmt.Sprintf("http://10.%d.0.1/x", i+1)
+			if err := CheckURL("url", ns, url, n); (err == nil) != ok {
+				t.Errorf("%s in namespace %s: %v, allowed: %v", url, ns, err, ok)
+			}
+		}
+	}
+}
+
 func TestParseNetworks(t *testing.T) {
 	for text, want := range map[string]string{"10.0.0.0/8": "", "fd00::/8": "", "127.0.0.1/32": "", "10.0.0.1/8": "the network is 10.0.0.0/8", "10.0.0.0": "not a network", "": "not a network",
-		"10.0.0.0/33": "not a network", "::ffff:10.0.0.0/104": "write it as IPv4", "internal": "not a network"} {
+		"10.0.0.0/33": "not a network", "shop=10.0.0.0/8": "", "*=10.0.0.0/8": "", "=10.0.0.0/8": "namespace: \"\" has 0 bytes", "Shop=10.0.0.0/8": "not a namespace name",
+		"shop=": "\"shop=\" is not a network", "shop=10.0.0.1/8": "the network is 10.0.0.0/8", "::ffff:10.0.0.0/104": "write it as IPv4", "internal": "not a network"} {
 		_, err := ParseNetworks([]string{text})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: %v, want %q", text, err, want)

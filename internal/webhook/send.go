@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unicode"
@@ -42,10 +43,12 @@ const (
 
 // Request is one attempt to send a notification.
 type Request struct {
-	URL     string
-	Secrets []string // each adds a signature
-	ID      string   // the same for every attempt
-	Body    []byte
+	// Namespace is that of the webhook: it decides which networks the request may go to.
+	Namespace string
+	URL       string
+	Secrets   []string // each adds a signature
+	ID        string   // the same for every attempt
+	Body      []byte
 }
 
 // Outcome is the outcome of an attempt.
@@ -62,7 +65,7 @@ func (o Outcome) Delivered() bool { return o.Error == "" }
 
 // Config holds the settings of a Sender.
 type Config struct {
-	// Allow are the networks that notifications may go to besides the public internet.
+	// Allow are the networks that notifications of each namespace may go to besides the public internet.
 	Allow   Networks
 	Version string // of this program
 	// Resolver resolves names, Roots are the trusted authorities; nil: the system's.
@@ -91,9 +94,16 @@ func NewSender(cfg Config) *Sender {
 }
 
 // Check rejects a URL by its form, as CheckURL does.
-func (s *Sender) Check(field, text string) error { return CheckURL(field, text, s.cfg.Allow) }
+func (s *Sender) Check(field, ns, text string) error { return CheckURL(field, ns, text, s.cfg.Allow) }
 
-type schemeKey struct{}
+// attempt is what dial must know about the request, and tells about it.
+type attempt struct {
+	secure   bool
+	allow    networks
+	internal atomic.Bool // an address of an allowed network was dialed
+}
+
+type attemptKey struct{}
 
 // dial connects to a permitted address. The address is checked after name resolution, just before the socket connects, so that a
 // name cannot resolve to one address for the check and to another for the connection.
@@ -101,14 +111,17 @@ func (s *Sender) dial(ctx context.Context, network, address string) (net.Conn, e
 	if s.cfg.Dial != nil {
 		return s.cfg.Dial(ctx, network, address)
 	}
-	secure := ctx.Value(schemeKey{}) == "https"
+	a, _ := ctx.Value(attemptKey{}).(*attempt)
 	d := net.Dialer{Resolver: s.cfg.Resolver, ControlContext: func(_ context.Context, _, at string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(at)
 		if err != nil {
 			return forbiddenError{fmt.Errorf("%q is not an address", at)}
 		}
-		if err := checkAddress(to.Addr(), secure, s.cfg.Allow); err != nil {
+		if err := checkAddress(to.Addr(), a.secure, a.allow); err != nil {
 			return forbiddenError{err}
+		}
+		if a.allow.contains(to.Addr().Unmap()) {
+			a.internal.Store(true)
 		}
 		return nil
 	}}
@@ -122,13 +135,15 @@ type forbiddenError struct{ error }
 func (s *Sender) Send(ctx context.Context, l Request) (o Outcome) {
 	began := time.Now()
 	defer func() { o.Took = time.Since(began) }()
-	if err := s.Check("url", l.URL); err != nil {
+	a := &attempt{allow: s.cfg.Allow.of(l.Namespace)}
+	if err := checkURL("url", l.URL, a.allow); err != nil {
 		return Outcome{Error: clean(err.Error())}
 	}
 	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
 	scheme, _, _ := strings.Cut(l.URL, ":")
-	ctx = context.WithValue(ctx, schemeKey{}, strings.ToLower(scheme))
+	a.secure = strings.EqualFold(scheme, "https")
+	ctx = context.WithValue(ctx, attemptKey{}, a)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.URL, bytes.NewReader(l.Body))
 	if err != nil {
 		return Outcome{Error: "the request can't be made"}
@@ -144,6 +159,9 @@ func (s *Sender) Send(ctx context.Context, l Request) (o Outcome) {
 	}
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // what could be read is good enough
+	if a.internal.Load() {
+		body = nil // it may be for the eyes of others than those who may see webhooks
+	}
 	return outcomeOf(resp, body, began)
 }
 

@@ -32,12 +32,12 @@ func serve(t *testing.T, h http.HandlerFunc) *Sender {
 		_ = srv.Close()
 		serving.Wait()
 	})
-	return NewSender(Config{Version: "1", Allow: Networks{netip.MustParsePrefix("192.0.2.0/24")},
+	return NewSender(Config{Version: "1", Allow: Networks{"default": {netip.MustParsePrefix("192.0.2.0/24")}},
 		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }})
 }
 
 func letter(url string) Request {
-	return Request{URL: url, Secrets: []string{NewSecret()}, ID: "msg_1", Body: []byte(`{}`)}
+	return Request{Namespace: "default", URL: url, Secrets: []string{NewSecret()}, ID: "msg_1", Body: []byte(`{}`)}
 }
 
 func TestSend(t *testing.T) {
@@ -166,7 +166,7 @@ func TestAddressesAreCheckedAtDial(t *testing.T) {
 	roots.AddCert(srv.Certificate())
 	port := srv.Listener.Addr().(*net.TCPAddr).Port
 	send := func(n *names, allow ...string) Outcome {
-		s := NewSender(Config{Allow: networks(t, allow...), Resolver: n.resolver(), Roots: roots})
+		s := NewSender(Config{Allow: networksOf(t, allow...), Resolver: n.resolver(), Roots: roots})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		return s.Send(ctx, letter(fmt.Sprintf("https://example.com:%d/hook", port)))
@@ -184,7 +184,7 @@ func TestAddressesAreCheckedAtDial(t *testing.T) {
 	}
 	// It first resolves into the allowed network, and then to another address of the same machine.
 	rebinding := &names{answers: []string{"127.0.0.1", "127.0.0.2"}}
-	s := NewSender(Config{Allow: networks(t, "127.0.0.1/32"), Resolver: rebinding.resolver(), Roots: roots})
+	s := NewSender(Config{Allow: networksOf(t, "127.0.0.1/32"), Resolver: rebinding.resolver(), Roots: roots})
 	to := letter(fmt.Sprintf("https://example.com:%d/hook", port))
 	if o := s.Send(t.Context(), to); !o.Delivered() {
 		t.Errorf("first request, to the allowed address: %+v, want delivered", o)
@@ -197,12 +197,31 @@ func TestAddressesAreCheckedAtDial(t *testing.T) {
 	}
 }
 
+// What a receiver in an allowed network answers is not shown: it may be a service that was never meant to be reached by those who see webhooks. A
+// namespace can't reach the networks of another.
+func TestAnswersOfInternalReceivers(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.WriteString(w, "the secret of this service")
+	}))
+	defer srv.Close()
+	s := NewSender(Config{Allow: networksOf(t, "127.0.0.0/8")})
+	if o := s.Send(t.Context(), letter(srv.URL)); o.Status != 500 || o.Error != "the receiver answered 500 Internal Server Error" {
+		t.Errorf("an error of an internal receiver: %+v", o)
+	}
+	other := letter(srv.URL)
+	other.Namespace = "shop"
+	if o := s.Send(t.Context(), other); o.Status != 0 || !strings.Contains(o.Error, "https") {
+		t.Errorf("a request of another namespace: %+v, want a refusal", o)
+	}
+}
+
 // Proxies from the environment are not used: they would connect to addresses that the sender must not reach.
 func TestNoProxy(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
 	asked := ""
-	s := NewSender(Config{Allow: networks(t, "192.0.2.0/24"), Dial: func(_ context.Context, _, address string) (net.Conn, error) {
+	s := NewSender(Config{Allow: networksOf(t, "192.0.2.0/24"), Dial: func(_ context.Context, _, address string) (net.Conn, error) {
 		asked = address
 		return nil, errors.New("no way")
 	}})
@@ -214,7 +233,7 @@ func TestNoProxy(t *testing.T) {
 // Without TLS, a name may lead only into the allowed networks, and a URL of a forbidden form leads nowhere, even if it was stored before.
 func TestForbiddenRequests(t *testing.T) {
 	n := &names{answers: []string{"93.184.215.14"}}
-	s := NewSender(Config{Allow: networks(t, "10.0.0.0/8"), Resolver: n.resolver()})
+	s := NewSender(Config{Allow: networksOf(t, "10.0.0.0/8"), Resolver: n.resolver()})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if o := s.Send(ctx, letter("http://example.com/hook")); o.Delivered() || !strings.Contains(o.Error, "only https may go there") {

@@ -219,7 +219,7 @@ type onlyHooks struct {
 	*webhook.Sender
 }
 
-func (o onlyHooks) Check(field, url string) error { return o.Sender.Check(field, url) }
+func (o onlyHooks) Check(field, ns, url string) error { return o.Sender.Check(field, ns, url) }
 
 func (o onlyHooks) tellShards(ctx context.Context, h webhooks.View, err error) (done webhooks.Done, _ error) {
 	if err != nil {

@@ -343,7 +343,7 @@ func TestBadWebhooks(t *testing.T) {
 		hooking("url", `port "0" is not between 1 and 65535`, hookSpec{URL: "https://example.com:0/"}),
 		hooking("url", "127.0.0.1 is not an address of the public internet", hookSpec{URL: "https://127.0.0.1/x"}),
 		hooking("url", "169.254.169.254 is not an address of the public internet", hookSpec{URL: "http://[::ffff:169.254.169.254]/x"}),
-		hooking("url", "8.8.8.8 is in no network of --webhook-allow-network: only https may go there", hookSpec{URL: "http://8.8.8.8/x"}),
+		hooking("url", "8.8.8.8 is in no network of --webhook-allow-network for this namespace: only https may go there", hookSpec{URL: "http://8.8.8.8/x"}),
 		hooking("events", `"task.made" is not one of`, hookSpec{Events: []string{"task.made"}}),
 		hooking("events", "8 kinds, at most 7", hookSpec{Events: slices.Repeat([]string{"task.*"}, 8)}),
 		hooking("events", "need a threshold: give depth_over or wait_over", hookSpec{Events: []string{"queue.over"}}),

@@ -22,7 +22,7 @@ import (
 // Webhooks sends to webhooks from this node, and asks the node that sends for the cluster.
 type Webhooks interface {
 	// Check rejects a URL by its form.
-	Check(field, url string) error
+	Check(field, ns, url string) error
 	// TestWebhook waits for the receiver's response, for some 10 s.
 	TestWebhook(ctx context.Context, by task.Author, ns, name string) (webhooks.Delivery, error)
 }
@@ -102,7 +102,7 @@ func (g *WebhookService) AddWebhook(ctx context.Context, r *pawlv1.AddWebhookReq
 	if err != nil {
 		return nil, err
 	}
-	if err := hooks.Check("url", h.URL); err != nil {
+	if err := hooks.Check("url", h.Namespace, h.URL); err != nil {
 		return nil, err
 	}
 	if h.Events, err = task.ParseNotificationKinds("events", r.GetEvents()); err != nil {
@@ -136,7 +136,7 @@ func (g *WebhookService) SetWebhook(ctx context.Context, r *pawlv1.SetWebhookReq
 		if err != nil {
 			return nil, err
 		}
-		if err := hooks.Check("url", r.GetUrl()); err != nil {
+		if err := hooks.Check("url", c.Hook.Namespace, r.GetUrl()); err != nil {
 			return nil, err
 		}
 	}

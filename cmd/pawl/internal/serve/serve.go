@@ -53,7 +53,7 @@ func (s *flags) add(flags *pflag.FlagSet) {
 	flags.Var(&s.minFree, "min-free", "free disk space below which new tasks are refused")
 	cli.PeriodVar(flags, &s.drainTimeout, "drain-timeout", 25*time.Second, "how long calls under way may take to end on shutdown")
 	flags.BoolVar(&s.acceptDataLoss, "accept-data-loss", false, "start with the undamaged part of a log: see the error that reports the damage")
-	flags.StringSliceVar(&s.hookNetworks, "webhook-allow-network", nil, "network that webhooks may call in addition to the public internet, such as 10.1.0.0/16, also over http; repeatable")
+	flags.StringSliceVar(&s.hookNetworks, "webhook-allow-network", nil, "[NAMESPACE=]network that webhooks of a namespace may call in addition to the public internet, also over http: shop=10.1.0.0/16, *=10.1.0.0/16 for all; repeatable")
 	s.auth.add(flags)
 	s.tls.add(flags)
 	s.peers.add(flags)
