@@ -35,9 +35,16 @@ func newArchiveLs(a *app) *cobra.Command {
 	list.Add(cmd)
 	cmd.Flags().StringVar(&queue, "queue", "", "in this queue")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
-		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[admin.ArchivedTask], error) {
-			return a.Admin(client).DeadLetters().ArchivePage(ctx, queue, p)
+		lacksNode := false
+		err := printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[admin.ArchivedTask], error) {
+			page, err := a.Admin(client).DeadLetters().ArchivePage(ctx, queue, p)
+			lacksNode = lacksNode || len(page.Missing) > 0
+			return page, err
 		}, view.NewArchived, writeArchive)
+		if err == nil && lacksNode { // and so the dead letters in its archive
+			return cli.ErrSilent
+		}
+		return err
 	})
 	return cmd
 }

@@ -103,7 +103,8 @@ func TestListsHintAtMoreRows(t *testing.T) {
 }
 
 // TestListsNameWhatIsMissing: every list of something that several shards or nodes have names those that did not answer, once each, however many
-// pages lack them. Programs get them in the list too, and a status that says so if a shard is among them.
+// pages lack them. Programs get them in the list too, and a status that says so if items are
+// missing with them: those of a shard, or of a node's archive.
 func TestListsNameWhatIsMissing(t *testing.T) {
 	pages, shards := 0, true
 	server := serveLists(t, func(page protoreflect.Message) {
@@ -134,10 +135,13 @@ func TestListsNameWhatIsMissing(t *testing.T) {
 		}
 	}
 	shards = false
-	var out, said bytes.Buffer
-	if exit := run([]string{"queue", "ls", "--limit", "2", "--server", server}, strings.NewReader(""), &out, &said); exit != cli.ExitDone ||
-		said.String() != "missing here: node n3 away\n" {
-		t.Errorf("pawl queue ls without a node: status %d, stderr %q", exit, said.String())
+	for list, want := range map[string]int{"queue ls": cli.ExitDone, "worker ls": cli.ExitDone, "dlq archive ls": cli.ExitRefused} {
+		pages = 0
+		var out, said bytes.Buffer
+		exit := run(append(strings.Fields(list), "--limit", "2", "--server", server), strings.NewReader(""), &out, &said)
+		if exit != want || said.String() != "missing here: node n3 away\n" {
+			t.Errorf("pawl %s without a node: status %d, want %d, stderr %q", list, exit, want, said.String())
+		}
 	}
 }
 
