@@ -103,8 +103,8 @@ func TestListsHintAtMoreRows(t *testing.T) {
 }
 
 // TestListsNameWhatIsMissing: every list of something that several shards or nodes have names those that did not answer, once each, however many
-// pages lack them. Programs get them in the list too, and a status that says so if items are
-// missing with them: those of a shard, or of a node's archive.
+// pages lack them. Programs get them in the list too, and a status that says so if items are missing with them: those of a shard,
+// or of a node's archive.
 func TestListsNameWhatIsMissing(t *testing.T) {
 	pages, shards := 0, true
 	server := serveLists(t, func(page protoreflect.Message) {
@@ -112,8 +112,9 @@ func TestListsNameWhatIsMissing(t *testing.T) {
 			page.Set(page.Descriptor().Fields().ByName("next_cursor"), protoreflect.ValueOfString("abc"))
 		}
 		missing := page.Descriptor().Fields().ByName("missing")
-		if missing == nil {
-			return
+		if missing == nil { // each item has its own
+			page = page.Get(page.Descriptor().Fields().ByName("items")).List().Get(0).Message()
+			missing = page.Descriptor().Fields().ByName("missing")
 		}
 		for _, m := range []*pawlv1.Missing{{Node: "n3", Reason: "away"}, {Shard: 2, Reason: "hangs"}}[(pages-1)%2:] {
 			if m.GetNode() == "" && !shards {
@@ -122,7 +123,7 @@ func TestListsNameWhatIsMissing(t *testing.T) {
 			page.Mutable(missing).List().Append(protoreflect.ValueOfMessage(m.ProtoReflect()))
 		}
 	})
-	for _, list := range []string{"queue ls", "task ls", "dlq ls --queue mail", "dlq archive ls", "group ls", "schedule ls", "type ls", "worker ls", "audit"} {
+	for _, list := range []string{"queue ls", "task ls", "dlq ls --queue mail", "dlq archive ls", "group ls", "schedule ls", "type ls", "worker ls", "audit", "ns ls"} {
 		for format, want := range map[string]string{"table": "", "json": `"missing":[{"shard":2,"reason":"hangs"},{"node":"n3","reason":"away"}]`} {
 			var out, said bytes.Buffer
 			exit := run(append(strings.Fields(list), "--limit", "2", "-o", format, "--server", server), strings.NewReader(""), &out, &said)
@@ -149,7 +150,7 @@ func TestListsNameWhatIsMissing(t *testing.T) {
 func TestNumbersNameWhatIsMissing(t *testing.T) {
 	var lacks *pawlv1.Missing
 	server := serveLists(t, func(answer protoreflect.Message) {
-		for _, of := range []protoreflect.Name{"queue", "stats"} {
+		for _, of := range []protoreflect.Name{"queue", "stats", "namespace"} {
 			if part := answer.Descriptor().Fields().ByName(of); part != nil && part.Message() != nil {
 				answer = answer.Mutable(part).Message()
 			}
@@ -165,11 +166,11 @@ func TestNumbersNameWhatIsMissing(t *testing.T) {
 		{&pawlv1.Missing{Node: "n3", Reason: "away"}, cli.ExitDone, "missing here: node n3 away\n"},
 	} {
 		lacks = c.lacks
-		for _, line := range []string{"queue show mail", "queue explain mail", "stats", "stats mail", "dlq groups"} {
+		for _, line := range []string{"queue show mail", "queue explain mail", "stats", "stats mail", "dlq groups", "ns show team"} {
 			var out, said bytes.Buffer
-			exit := run(append(strings.Fields(line), "--server", server), strings.NewReader(""), &out, &said)
-			if exit != c.exit || said.String() != c.said {
-				t.Errorf("pawl %s: status %d, stderr %q, want %d, %q", line, exit, said.String(), c.exit, c.said)
+			exit := run(append(strings.Fields(line), "-o", "json", "--server", server), strings.NewReader(""), &out, &said)
+			if exit != c.exit || said.String() != c.said || !strings.Contains(out.String(), c.lacks.GetReason()) {
+				t.Errorf("pawl %s: status %d, stderr %q, want %d, %q; %s", line, exit, said.String(), c.exit, c.said, out.String())
 			}
 		}
 	}

@@ -33,7 +33,11 @@ func newNamespaceLs(a *app) *cobra.Command {
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
 		filter := admin.NamespaceFilter{Pattern: cli.PatternArg(args)}
 		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Namespace], error) {
-			return a.Admin(client).Namespaces().ListPage(ctx, filter, p)
+			page, err := a.Admin(client).Namespaces().ListPage(ctx, filter, p)
+			for _, n := range page.Items {
+				page.Missing = cli.JoinMissing(page.Missing, n.Missing)
+			}
+			return page, err
 		}, view.NewNamespace, writeNamespaces)
 	})
 	return cmd
@@ -78,12 +82,17 @@ func newNamespaceShow(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.Print(view.NewNamespace(n), func(w io.Writer) { printNamespace(w, n) })
+		return partial(a.printNamespace(n), n.Missing)
 	})
 	return cmd
 }
 
-func printNamespace(w io.Writer, n *admin.Namespace) {
+func (a *app) printNamespace(n *admin.Namespace) error {
+	a.noteMissing(n.Missing)
+	return a.Print(view.NewNamespace(n), func(w io.Writer) { writeNamespace(w, n) })
+}
+
+func writeNamespace(w io.Writer, n *admin.Namespace) {
 	u := usageOf(n)
 	rate := func(most int64, text func(int64) string) string {
 		if most == 0 {
@@ -162,7 +171,7 @@ func newNamespaceSet(a *app) *cobra.Command {
 			return err
 		}
 		a.warnUnconfirmed(behind)
-		return a.Print(view.NewNamespace(n), func(w io.Writer) { printNamespace(w, n) })
+		return a.printNamespace(n)
 	})
 	return cmd
 }

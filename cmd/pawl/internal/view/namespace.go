@@ -13,6 +13,7 @@ type Namespace struct {
 	CreatedBy string    `json:"created_by,omitempty"`
 	Quotas    Quota     `json:"quotas"`
 	Usage     *Usage    `json:"usage,omitempty"`
+	Missing   []Missing `json:"missing,omitempty"` // shards whose part of the usage is missing
 }
 
 // Quota and Usage are a namespace's quotas and what it uses of them, for programs.
@@ -37,5 +38,6 @@ type (
 
 // NewNamespace converts a namespace.
 func NewNamespace(n *admin.Namespace) Namespace {
-	return Namespace{Name: n.Name, CreatedAt: n.CreatedAt, CreatedBy: n.CreatedBy, Quotas: Quota(n.Quotas), Usage: (*Usage)(n.Usage)}
+	return Namespace{Name: n.Name, CreatedAt: n.CreatedAt, CreatedBy: n.CreatedBy, Quotas: Quota(n.Quotas), Usage: (*Usage)(n.Usage),
+		Missing: NewMissing(n.Missing)}
 }
