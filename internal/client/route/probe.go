@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
 const (
@@ -51,7 +53,7 @@ func (c *conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method stri
 	c.prober.beginCall() // it may wait for a connection
 	defer c.prober.endCall()
 	s, err := c.ClientConn.NewStream(ctx, desc, method, opts...)
-	return probedStream{s, c.prober}, err
+	return &probedStream{ClientStream: s, prober: c.prober}, err
 }
 
 // ready reports whether calls need not wait for a connection, which may take seconds if the node hangs. If none is being made, ready has one made.
@@ -63,26 +65,67 @@ func (c *conn) ready() bool {
 	return state == connectivity.Ready
 }
 
+// probedStream is a stream of a connection with a prober. A worker awaits the answer to each ending and extension, as to a call: other frames
+// that arrive meanwhile, such as pushed tasks, do not end that.
 type probedStream struct {
 	grpc.ClientStream
 	prober *prober
+
+	mu      sync.Mutex // guards the fields below
+	awaited int        // answers
+	ended   bool
 }
 
 // SendMsg implements grpc.ClientStream.
-func (s probedStream) SendMsg(m any) error {
+func (s *probedStream) SendMsg(m any) error {
+	if frame, ok := m.(*pawlv1.WorkRequest); ok {
+		r := frame.GetSettle()
+		s.await(len(r.GetAcks()) + len(r.GetFails()) + len(r.GetExtends()) + len(r.GetReleases()))
+	}
 	s.prober.noteSent()
 	return s.ClientStream.SendMsg(m)
+}
+
+// RecvMsg implements grpc.ClientStream.
+func (s *probedStream) RecvMsg(m any) error {
+	if err := s.ClientStream.RecvMsg(m); err != nil {
+		s.end()
+		return err
+	}
+	if frame, ok := m.(*pawlv1.WorkResponse); ok {
+		r := frame.GetSettled()
+		s.await(-len(r.GetAcks()) - len(r.GetFails()) - len(r.GetExtends()) - len(r.GetReleases()))
+	}
+	return nil
+}
+
+// await counts answers that are awaited, or those that have come as negative ones.
+func (s *probedStream) await(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n = max(n, -s.awaited); !s.ended {
+		s.awaited += n
+		s.prober.calls.Add(int64(n))
+	}
+}
+
+// end ends the waiting for answers, with the stream.
+func (s *probedStream) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.prober.calls.Add(int64(-s.awaited))
+	s.awaited, s.ended = 0, true
 }
 
 // prober closes a connection whose node hangs, so that its calls fail as unavailable and are retried at another node. gRPC's own pings take
 // too long for that: it allows clients none more often than every 10 s, and the shards of a node that hangs have other leaders after 2 s.
 //
 // A node that is merely slow is left alone: anything that it sends shows that it is alive, and it answers a probe without doing any work. A
-// connection that is idle, receives something all the time, or has only streams on which nothing was sent since, is not probed: ten thousand
-// workers without tasks must cost nothing, and gRPC's pings find a node that hangs under them.
+// connection that is idle, receives something all the time, or has only streams on which no answer is awaited and nothing was sent since, is not
+// probed: ten thousand workers without tasks must cost nothing, and gRPC's pings find a node that hangs under them.
 type prober struct {
 	conn     *grpc.ClientConn
-	calls    atomic.Int64 // in flight
+	calls    atomic.Int64 // in flight, with the endings and extensions on streams
 	received atomic.Int64 // how often something was received
 	sent     atomic.Int64 // 1 more than received when a call last began, or something was last sent over a stream
 	relaxed  atomic.Bool  // the next check is later than firstCheck, or there is none

@@ -14,7 +14,10 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
 // hangingNode is a node that can hang, and a connection to it.
@@ -22,10 +25,11 @@ type hangingNode struct {
 	t    *testing.T
 	conn *conn
 
-	takes      atomic.Int64 // how long a call takes
-	probeTakes atomic.Int64 // how long a probe takes
-	stops      atomic.Int64 // how long this process is stopped when the next probe ends
-	interval   atomic.Int64 // between two messages of a stream; 0: it sends none; -1: it ends
+	takes      atomic.Int64              // how long a call takes
+	probeTakes atomic.Int64              // how long a probe takes
+	stops      atomic.Int64              // how long this process is stopped when the next probe ends
+	interval   atomic.Int64              // between two messages of a stream; 0: it sends none; -1: it ends
+	frames     chan *pawlv1.WorkResponse // what it sends over a worker's stream
 	probes     atomic.Int64
 	dials      atomic.Int64
 	hangs      atomic.Pointer[atomic.Bool] // of the connection made last
@@ -47,7 +51,7 @@ func (c hangingConn) Write(b []byte) (int, error) {
 
 func withHangingNode(t *testing.T, test func(h *hangingNode)) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &hangingNode{t: t}
+		h := &hangingNode{t: t, frames: make(chan *pawlv1.WorkResponse)}
 		l := bufconn.Listen(1 << 16)
 		s := grpc.NewServer(grpc.UnknownServiceHandler(h.serve),
 			grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
@@ -82,6 +86,12 @@ func (h *hangingNode) serve(_ any, s grpc.ServerStream) error {
 		rest(s.Context(), h.probeTakes.Load())
 	case "/x/call":
 		rest(s.Context(), h.takes.Load())
+	case "/x/work":
+		for frame := range h.frames {
+			if err := s.SendMsg(frame); err != nil || frame.GetDraining() {
+				return err
+			}
+		}
 	default:
 		if h.interval.Load() < 0 {
 			return nil
@@ -125,10 +135,21 @@ func (h *hangingNode) call(want codes.Code, least, most time.Duration) {
 // stream opens a stream, sends a message, and receives what there is until it breaks.
 func (h *hangingNode) stream() (s grpc.ClientStream, broken <-chan time.Duration) {
 	h.t.Helper()
+	return h.streamOf("/x/stream", &emptypb.Empty{})
+}
+
+// work opens a worker's stream as stream does.
+func (h *hangingNode) work() (s grpc.ClientStream, broken <-chan time.Duration) {
+	h.t.Helper()
+	return h.streamOf("/x/work", &pawlv1.WorkRequest{})
+}
+
+func (h *hangingNode) streamOf(method string, first proto.Message) (s grpc.ClientStream, broken <-chan time.Duration) {
+	h.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	s, err := h.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/x/stream")
+	s, err := h.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
 	if err == nil {
-		err = s.SendMsg(&emptypb.Empty{})
+		err = s.SendMsg(first)
 	}
 	if err != nil {
 		h.t.Fatal(err)
@@ -137,7 +158,7 @@ func (h *hangingNode) stream() (s grpc.ClientStream, broken <-chan time.Duration
 	began := time.Now()
 	go func() {
 		defer cancel()
-		for s.RecvMsg(&emptypb.Empty{}) == nil {
+		for s.RecvMsg(&pawlv1.WorkResponse{}) == nil {
 		}
 		ends <- time.Since(began)
 	}()
@@ -228,6 +249,74 @@ func TestStreamOfNodeThatHangs(t *testing.T) {
 		h.hangs.Load().Store(true)
 		if took := <-broken - time.Minute; took < probeTimeout || took > 15*time.Second {
 			t.Errorf("an idle stream broke after %s", took)
+		}
+	})
+}
+
+// settles is a frame with an ending or an extension of each kind, and answers are frames with the answers to it, from two shards.
+var (
+	settles = &pawlv1.WorkRequest{Settle: &pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{{}}, Fails: []*pawlv1.FailRequest{{}},
+		Extends: []*pawlv1.ExtendRequest{{}}, Releases: []*pawlv1.ReleaseRequest{{}}}}
+	answers = []*pawlv1.WorkResponse{
+		{Settled: &pawlv1.SettleResponse{Acks: []*pawlv1.Settled{{}}, Fails: []*pawlv1.Settled{{}}, Releases: []*pawlv1.Settled{{}}}},
+		{Settled: &pawlv1.SettleResponse{Extends: []*pawlv1.Settled{{}}}}}
+)
+
+// A worker's stream is probed until each ending and extension is answered, whatever else arrives meanwhile: a node that hangs after it is left as
+// soon as if nothing had arrived.
+func TestUnansweredEndings(t *testing.T) {
+	withHangingNode(t, func(h *hangingNode) {
+		for _, frame := range []*pawlv1.WorkRequest{
+			{Settle: &pawlv1.SettleRequest{Acks: settles.GetSettle().GetAcks()}}, {Settle: &pawlv1.SettleRequest{Fails: settles.GetSettle().GetFails()}},
+			{Settle: &pawlv1.SettleRequest{Extends: settles.GetSettle().GetExtends()}}, {Settle: &pawlv1.SettleRequest{Releases: settles.GetSettle().GetReleases()}},
+		} {
+			s, broken := h.work()
+			began := time.Now()
+			_ = s.SendMsg(frame)
+			h.frames <- &pawlv1.WorkResponse{Tasks: []*pawlv1.ClaimedTask{{}}}
+			synctest.Wait()
+			h.hangs.Load().Store(true)
+			<-broken
+			if took := time.Since(began); took < probeTimeout || took > probeTimeout+2*firstCheck {
+				t.Errorf("the stream of a worker that awaits the answer to {%v} broke after %s", frame, took)
+			}
+			h.frames <- &pawlv1.WorkResponse{Draining: true}
+			h.call(codes.OK, 0, 0)
+			time.Sleep(maxCheck)
+			h.probes.Store(0)
+			time.Sleep(10 * time.Minute)
+			h.wantProbes("stream that broke", 0)
+		}
+		s, broken := h.work()
+		for _, frame := range []*pawlv1.WorkRequest{settles, settles} {
+			_ = s.SendMsg(frame)
+		}
+		for _, frame := range append(answers, answers...) {
+			time.Sleep(time.Minute)
+			if n := h.probes.Swap(0); n < 10 || n > 16 {
+				t.Errorf("%d probes in a minute while answers are awaited, want about 15", n)
+			}
+			h.frames <- frame
+		}
+		h.frames <- answers[0] // to nothing
+		time.Sleep(probeTimeout)
+		h.probes.Store(0)
+		time.Sleep(time.Hour)
+		h.wantProbes("answered endings", 0)
+		_ = s.SendMsg(&pawlv1.WorkRequest{Settle: &pawlv1.SettleRequest{Acks: settles.GetSettle().GetAcks()}})
+		time.Sleep(time.Minute)
+		if n := h.probes.Swap(0); n < 10 {
+			t.Errorf("%d probes in a minute after more answers than were awaited, want about 15", n)
+		}
+		h.frames <- &pawlv1.WorkResponse{Draining: true}
+		<-broken
+		_ = s.SendMsg(settles)
+		time.Sleep(time.Minute)
+		h.probes.Store(0)
+		time.Sleep(time.Hour)
+		h.wantProbes("stream that ended", 0)
+		if h.dials.Load() != 5 {
+			t.Errorf("%d connections were made, want 5", h.dials.Load())
 		}
 	})
 }
