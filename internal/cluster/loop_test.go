@@ -199,34 +199,40 @@ func TestLoopOnlyOnTheLeader(t *testing.T) {
 	})
 }
 
-// slow wraps a fleet in which one shard does not answer.
-type slow struct{ *fleet }
+// slow wraps a fleet in which shards 1 to hung do not answer.
+type slow struct {
+	*fleet
+	hung uint32
+}
 
 func (s slow) Status(ctx context.Context, shard uint32) (Status, error) {
-	if shard == 1 {
+	if 1 <= shard && shard <= s.hung {
 		<-ctx.Done()
 		return Status{}, ctx.Err()
 	}
 	return s.fleet.Status(ctx, shard)
 }
 
-// A shard that does not answer delays the others no longer than its status request takes.
-func TestLoopSkipsSilentShard(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		s := newSaga(t, w, 3)
-		must(t, s.join("n2"))
-		s.loop = NewReconciler(ReconcilerConfig{Placement: s.replica.control.Placement, Groups: slow{s.fleet}})
-		began := time.Now()
-		s.tick()
-		s.tick()
-		if d := time.Since(began); d > 2*(statusTimeout+defaultPeriod) {
-			t.Errorf("two passes took %v, want no more than their status timeouts", d)
-		}
-		m := mapOf(t, s.replica.control)
-		if len(m.Shards[0].Replicas) != 2 || len(m.Shards[1].Replicas) != 1 {
-			t.Errorf("shards are %+v, want two replicas of shard 0 and one of shard 1", m.Shards)
-		}
-	})
+// Shards that do not answer delay the others no longer than one status request takes, however many they are.
+func TestLoopSkipsSilentShards(t *testing.T) {
+	for _, hung := range []uint32{1, MaxDataShards - 1} {
+		inBubble(t, func(t *testing.T, w *world) {
+			s := newSaga(t, w, 3)
+			must(t, s.replica.control.Placement.AddShards(bg, nobody, MaxDataShards))
+			must(t, s.join("n2"))
+			s.loop = NewReconciler(ReconcilerConfig{Placement: s.replica.control.Placement, Groups: slow{s.fleet, hung}})
+			began := time.Now()
+			s.tick()
+			s.tick()
+			if d := time.Since(began); d > 2*(statusTimeout+defaultPeriod) {
+				t.Errorf("two passes took %v while %d shards are silent, want no more than their status timeouts", d, hung)
+			}
+			m := mapOf(t, s.replica.control)
+			if len(m.Shards[0].Replicas) != 2 || len(m.Shards[1].Replicas) != 1 || len(m.Shards[MaxDataShards].Replicas) != 2 {
+				t.Errorf("shards are %+v, want two replicas of the first and the last, and one of shard 1", m.Shards)
+			}
+		})
+	}
 }
 
 // If a node is removed between the plan to change a shard's voters and the change, the change is not made. While a change is in progress, no node is
@@ -379,7 +385,7 @@ func TestEachIsBounded(t *testing.T) {
 		var mu sync.Mutex
 		var now, most int
 		var done []int
-		system.Each(50, func(i int) {
+		system.Each(system.MaxAsking+50, func(i int) {
 			mu.Lock()
 			now++
 			most = max(most, now)
@@ -390,8 +396,8 @@ func TestEachIsBounded(t *testing.T) {
 			done = append(done, i)
 			mu.Unlock()
 		})
-		if slices.Sort(done); most != system.MaxAsking || len(slices.Compact(done)) != 50 {
-			t.Errorf("%d calls at once, %d done, want the maximum and 50", most, len(done))
+		if slices.Sort(done); most != system.MaxAsking || len(slices.Compact(done)) != system.MaxAsking+50 {
+			t.Errorf("%d calls at once, %d done, want the maximum and all", most, len(done))
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,6 +67,33 @@ func TestAskShards(t *testing.T) {
 	if got, err := AskShards(t.Context(), nil, func(context.Context, int) (int, error) { return 0, nil }); err != nil || got.CheckAny(0) != nil {
 		t.Errorf("no shards: %v, %v", got, err)
 	}
+}
+
+// What runs on shards runs on all of them at once: neither those that hang nor those that are slow keep others waiting, however many they are.
+func TestRunOnShards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shards := make([]uint32, 64)
+		for i := range shards {
+			shards[i] = uint32(i + 1)
+		}
+		var done atomic.Int32
+		began := time.Now()
+		out, err := RunOnShards(t.Context(), shards, func(ctx context.Context, i int) error {
+			if i < 20 {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		}, func(_ context.Context, i int) error {
+			if time.Sleep(time.Minute); i == 63 {
+				return task.ErrUnavailable
+			}
+			done.Add(1)
+			return nil
+		})
+		if took := time.Since(began); err != nil || took != time.Minute || done.Load() != 43 || len(out.Missing) != 21 {
+			t.Errorf("after %v it is done in %d shards, and not in %v: %v; want 43 after a minute", took, done.Load(), out.Missing, err)
+		}
+	})
 }
 
 // What is missing in several answers is named once, nodes first.

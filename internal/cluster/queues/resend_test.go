@@ -26,10 +26,16 @@ var changesOfQueues = []struct {
 // spreadOver3 creates queue "a" in three shards, with nothing unfinished, and returns it.
 func (w *world) spreadOver3(t *testing.T) (*control, Queue) {
 	t.Helper()
-	c := w.open(3)
+	return w.spreadOver(t, 3)
+}
+
+// spreadOver creates queue "a" in several shards, with nothing unfinished, and returns it.
+func (w *world) spreadOver(t *testing.T, shards int) (*control, Queue) {
+	t.Helper()
+	c := w.open(shards)
 	_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 	must(t, err)
-	q, err := c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 3})
+	q, err := c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: shards})
 	must(t, err)
 	pass(3 * time.Hour)
 	return c, q
@@ -149,6 +155,27 @@ func TestHangingShardIsNamed(t *testing.T) {
 		w.mu.Unlock()
 		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "one", setLength(64))
 		must(t, err)
+	})
+}
+
+// All shards get a change at once: those that hang keep none of the others waiting, however many they are.
+func TestHangingShardsKeepNoneWaiting(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c, q := w.spreadOver(t, 64)
+		hanging, others := q.Shards()[:63], q.Shards()[63:]
+		w.mu.Lock()
+		w.slow = map[uint32]time.Duration{}
+		for _, shard := range hanging {
+			w.slow[shard] = time.Hour
+		}
+		w.mu.Unlock()
+		began := time.Now()
+		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(64))
+		is(t, err, task.ErrUnavailable, "of the 64 that hold the queue have not confirmed it yet, and will get it")
+		if took := time.Since(began); took != lateTime {
+			t.Errorf("the answer took %v, want %v", took, lateTime)
+		}
+		w.mustHave(t, c, "all other shards hang", others...)
 	})
 }
 

@@ -167,14 +167,14 @@ func TestWatchContinuesAfterErrors(t *testing.T) {
 	})
 }
 
-// One shard hangs, answers but takes no shares, or is slow. Thirty namespaces short of room in one shard get what another does not need, at
+// One shard hangs, answers but takes no shares, or is slow. Ninety namespaces short of room in one shard get what another does not need, at
 // the next check. Quotas that are changed meanwhile do not wait for a division of others.
 func TestDivisionsBesideAFaultyShard(t *testing.T) {
 	for _, fault := range []string{"hangs", "takes no shares", "is slow"} {
 		for faulty := uint32(1); faulty <= 3; faulty++ {
 			inBubble(t, 3, func(t *testing.T, w *world) {
 				var names []string
-				for i := range 30 {
+				for i := range 90 {
 					ns := fmt.Sprint("team", i)
 					names = append(names, ns)
 					w.setQuotas(ns, task.Quotas{Backlog: 100})

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// MaxAsking bounds the shards that are asked, or changed, concurrently.
-const MaxAsking = 8
+// MaxAsking bounds the calls that run concurrently. All shards of a cluster can be asked, or changed, at once: none waits for others that hang.
+const MaxAsking = 65
 
-// Each calls fn for 0 to n-1, a few concurrently, and waits for all.
+// Each calls fn for 0 to n-1, up to MaxAsking concurrently, and waits for all.
 func Each(n int, fn func(i int)) {
 	var all sync.WaitGroup
 	room := make(chan struct{}, MaxAsking)
