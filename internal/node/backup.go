@@ -8,6 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/backup"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // A backup holds the state of each shard after one of its entries. Together they are a consistent cut: while they are opened, the data
@@ -33,9 +34,11 @@ func (a *clusterAdmin) Backup(ctx context.Context, by task.Author, w io.Writer, 
 		return task.Unavailable(backupRetryAfter, "this node is making another backup: wait until it ends, or ask another node")
 	}
 	defer a.images.backup.Unlock()
-	o, err := cluster.GetOverview.Call(ctx, a.router, cluster.Nothing{})
+	soon, cancel := context.WithTimeout(ctx, verb.PartTime)
+	defer cancel()
+	o, err := cluster.GetOverview.Call(soon, a.router, cluster.Nothing{})
 	if err != nil {
-		return err
+		return notBegun(ctx, err)
 	}
 	shards := shardsOf(o)
 	me := a.identity.Read()
@@ -78,6 +81,14 @@ func shardsOf(o cluster.Overview) (shards []uint32) {
 		shards = append(shards, id+1)
 	}
 	return append(shards, systemShard)
+}
+
+// notBegun returns the error of a backup that can't begin, which is never the caller's fault.
+func notBegun(ctx context.Context, err error) error {
+	if _, refused := task.AsError(err); err == nil || refused || ctx.Err() != nil {
+		return err
+	}
+	return task.Unavailable(backupRetryAfter, "the backup can't begin: %v", err)
 }
 
 // unfinished returns the error of an interrupted backup, which is never the caller's fault.

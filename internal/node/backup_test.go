@@ -432,6 +432,11 @@ func TestBackupBesideAShardThatHangs(t *testing.T) {
 		if err := c.ready(ctx); err == nil || !strings.Contains(err.Error(), "system shard") || time.Since(began) > verb.PartTime {
 			t.Errorf("beside a system shard that hangs, after %s: %v", time.Since(began), err)
 		}
+		began = time.Now()
+		if err := a.Backup(t.Context(), task.Author{}, io.Discard, func(int, int) error { return nil }); !errors.Is(err, task.ErrUnavailable) ||
+			!strings.Contains(err.Error(), "system shard") || time.Since(began) > verb.PartTime {
+			t.Errorf("a backup beside a system shard that hangs ends after %s with %v", time.Since(began), err)
+		}
 	})
 }
 

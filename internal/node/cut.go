@@ -26,10 +26,7 @@ func (a *clusterAdmin) openAll(ctx context.Context, shards []uint32) (images []*
 			break
 		}
 	}
-	if _, refused := task.AsError(err); err == nil || refused || ctx.Err() != nil {
-		return images, err
-	}
-	return nil, task.Unavailable(backupRetryAfter, "the backup can't begin: %v", err)
+	return images, notBegun(ctx, err)
 }
 
 func wait(ctx context.Context, d time.Duration) {
