@@ -38,7 +38,7 @@ func (a *clusterAdmin) Backup(ctx context.Context, by task.Author, w io.Writer, 
 	defer cancel()
 	o, err := cluster.GetOverview.Call(soon, a.router, cluster.Nothing{})
 	if err != nil {
-		return notBegun(ctx, err)
+		return notBegun(ctx, ofShard(systemShard, err))
 	}
 	shards := shardsOf(o)
 	me := a.identity.Read()

@@ -20,22 +20,13 @@ import (
 func (a *clusterAdmin) openAll(ctx context.Context, shards []uint32) (images []*image, err error) {
 	for try := range cutTries {
 		if try > 0 {
-			wait(ctx, cutPause)
+			_ = wait(ctx, cutPause)
 		}
 		if images, err = a.openOnce(ctx, shards); err == nil || ctx.Err() != nil || a.stopping() {
 			break
 		}
 	}
 	return images, notBegun(ctx, err)
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
 
 // openOnce holds all data shards, opens all images, and makes sure that no shard was free or had another leader in between.

@@ -97,6 +97,6 @@ func (h *health) handOver(ctx context.Context) {
 		}
 		return false
 	}
-	for leads() && pause(ctx) == nil {
+	for leads() && wait(ctx, askPause) == nil {
 	}
 }

@@ -415,7 +415,7 @@ func (n *Node) startWork(ctx context.Context) error {
 // untilReady waits until the map is known, and the shards whose only replica is here have leaders.
 func (n *Node) untilReady(ctx context.Context) error {
 	for n.copy.Version() == 0 {
-		if err := pause(ctx); err != nil {
+		if err := wait(ctx, askPause); err != nil {
 			return fmt.Errorf("no map of the cluster yet: %w", err)
 		}
 	}
@@ -436,11 +436,14 @@ func (n *Node) untilReady(ctx context.Context) error {
 	return nil
 }
 
-func pause(ctx context.Context) error {
+// askPause is the pause before a node looks again whether what it waits for has come about.
+const askPause = 2 * time.Millisecond
+
+func wait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(2 * time.Millisecond):
+	case <-time.After(d):
 		return nil
 	}
 }
@@ -460,7 +463,7 @@ func (n *Node) addMissingShards(ctx context.Context, m *cluster.Map) error {
 		return err
 	}
 	for len(n.copy.Shards()) < n.cfg.DataShards {
-		if err := pause(ctx); err != nil {
+		if err := wait(ctx, askPause); err != nil {
 			return fmt.Errorf("new shards: %w", err)
 		}
 	}
