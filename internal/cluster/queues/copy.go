@@ -274,7 +274,7 @@ func (s *Queues) copyAll(ctx context.Context, start func(lane string, repair fun
 // finishDrops completes deletions in the same shards, until there is no time left.
 func (s *Queues) finishDrops(ctx context.Context, lane []Queue) (err error) {
 	for _, q := range lane {
-		if e := s.finishDrop(ctx, q); !errors.Is(e, task.ErrWrongState) {
+		if e := s.finishDrop(ctx, q, copyTime); !errors.Is(e, task.ErrWrongState) {
 			err = errors.Join(err, e)
 		}
 		if ctx.Err() != nil {

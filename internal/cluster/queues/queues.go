@@ -387,11 +387,12 @@ func (s *Queues) DropQueue(ctx context.Context, by task.Author, ns, name string)
 	if err != nil {
 		return err
 	}
-	return s.finishDrop(ctx, q)
+	return s.finishDrop(ctx, q, lateTime)
 }
 
-// finishDrop completes or undoes the deletion of a marked queue. It can be repeated, also by another leader.
-func (s *Queues) finishDrop(ctx context.Context, q Queue) (err error) {
+// finishDrop completes or undoes the deletion of a marked queue. It can be repeated, also by another leader. Each shard of a spread queue gets
+// patience to answer. They are asked in turn: one that refuses spares those after it from dropping what they need again.
+func (s *Queues) finishDrop(ctx context.Context, q Queue, patience time.Duration) (err error) {
 	defer func() {
 		if err != nil { // if another call keeps the queue, or finds it kept, shards that have dropped it meanwhile need their copies again
 			s.copies.forget(q)
@@ -399,7 +400,7 @@ func (s *Queues) finishDrop(ctx context.Context, q Queue) (err error) {
 		}
 	}()
 	for _, shard := range q.Shards() {
-		if err := s.cfg.Shards.DropQueue(ctx, shard, q.Namespace, q.Name); err != nil {
+		if err := s.dropIn(ctx, q, shard, patience); err != nil {
 			if _, refused := task.AsError(err); !refused || errors.Is(err, task.ErrUnavailable) {
 				return err // it may have been dropped
 			}
@@ -433,6 +434,22 @@ func (s *Queues) finishDrop(ctx context.Context, q Queue) (err error) {
 		s.addEvent(tx, now, events.Event{Kind: events.QueueDeleted})
 		return struct{}{}, nil
 	})
+	return err
+}
+
+// dropIn has a shard drop its part of a queue. The caller of a queue in one shard has no other to wait for.
+func (s *Queues) dropIn(ctx context.Context, q Queue, shard uint32, patience time.Duration) error {
+	soon := ctx
+	if len(q.Shards()) > 1 {
+		var cancel context.CancelFunc
+		soon, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
+	}
+	err := s.cfg.Shards.DropQueue(soon, shard, q.Namespace, q.Name)
+	if err != nil && soon.Err() != nil && ctx.Err() == nil {
+		return task.Unavailable(time.Second, "queue %q: it is being deleted, but shard %d of the %d that hold it has not answered in time, and is asked again",
+			q.Name, shard, len(q.Shards()))
+	}
 	return err
 }
 

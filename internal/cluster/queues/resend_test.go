@@ -158,6 +158,38 @@ func TestHangingShardIsNamed(t *testing.T) {
 	})
 }
 
+// The deletion of a spread queue is answered in time though a shard hangs, with the shard's name, and completed when the shard is back. That of a
+// queue in one shard waits for it.
+func TestDeletionBesideAHangingShard(t *testing.T) {
+	for hung := range 3 {
+		inBubble(t, func(t *testing.T, w *world) {
+			c, q := w.spreadOver3(t)
+			one, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "one", unchanged)
+			must(t, err)
+			w.setHangs(q.Shards()[hung])
+			began := time.Now()
+			err = c.Queues.DropQueue(bg, nobody, "default", "a")
+			is(t, err, task.ErrUnavailable, fmt.Sprintf(`queue "a": it is being deleted, but shard %d of the 3 that hold it has not answered in time`, q.Shards()[hung]))
+			if took := time.Since(began); took != lateTime {
+				t.Errorf("the answer took %v, want %v", took, lateTime)
+			}
+			pass(5 * time.Minute)
+			w.setHangs(0)
+			pass(copyTime + maxRepairPause)
+			if _, err := c.Queues.Queue(bg, "default", "a"); !errors.Is(err, task.ErrNotFound) {
+				t.Errorf("after its shard is back, the deleted queue gives %v", err)
+			}
+			w.setHangs(one.Shard)
+			ctx, cancel := context.WithTimeout(bg, time.Minute)
+			defer cancel()
+			began = time.Now()
+			if err := c.Queues.DropQueue(ctx, nobody, "default", "one"); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute {
+				t.Errorf("a queue in one shard that hangs: %v after %v", err, time.Since(began))
+			}
+		})
+	}
+}
+
 // All shards get a change at once: those that hang keep none of the others waiting, however many they are.
 func TestHangingShardsKeepNoneWaiting(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

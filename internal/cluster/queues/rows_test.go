@@ -39,9 +39,11 @@ func TestDamagedRow(t *testing.T) {
 				_, err := c.Queues.Spread(bg, nobody, "default", "b", SpreadTarget{Parts: 2})
 				return err
 			},
-			"DropQueue":  func() error { return c.Queues.DropQueue(bg, nobody, "default", "a") },
-			"finishDrop": func() error { return c.Queues.finishDrop(bg, Queue{Namespace: "default", Name: "a", Shard: 1}) },
-			"Queues":     func() error { _, err := c.Queues.Queues(bg, "default", Query{Limit: 9}); return err },
+			"DropQueue": func() error { return c.Queues.DropQueue(bg, nobody, "default", "a") },
+			"finishDrop": func() error {
+				return c.Queues.finishDrop(bg, Queue{Namespace: "default", Name: "a", Shard: 1}, lateTime)
+			},
+			"Queues": func() error { _, err := c.Queues.Queues(bg, "default", Query{Limit: 9}); return err },
 			"Queues by name": func() error {
 				_, err := c.Queues.Queues(bg, "default", Query{Limit: 9, Names: []string{"a"}})
 				return err
