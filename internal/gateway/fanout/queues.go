@@ -131,7 +131,8 @@ func (g Queues) Bulk(ctx context.Context, q queues.Queue, s broker.Selection, v 
 		s.Rate /= float64(len(shards))
 	}
 	var mu sync.Mutex   // of matched and done
-	var turn sync.Mutex // with a maximum, each part may take what the others have left
+	var turn sync.Mutex // with a maximum, each part may take what the others have left; guards unsure
+	var unsure uint32   // a shard that may have taken some, without saying how many; 0: none
 	parts, err := g.runOn(ctx, q, shards, func(ctx context.Context, shard uint32) error {
 		part := s
 		if s.IDs != nil {
@@ -140,11 +141,17 @@ func (g Queues) Bulk(ctx context.Context, q queues.Queue, s broker.Selection, v 
 		if s.Max > 0 {
 			turn.Lock()
 			defer turn.Unlock()
+			if unsure != 0 {
+				return task.Unavailable(repeatAfter, "not asked, since shard %d may have taken some of the %d", unsure, s.Max)
+			}
 			if part.Max = s.Max - matched; part.Max <= 0 {
 				return nil
 			}
 		}
 		out, err := v.Call(ctx, g.Verbs, broker.OnDead{OnShard: callinfo.OnShard(ctx, shard), Selection: part})
+		if s.Max > 0 && unlessAbsent(err) != nil {
+			unsure = shard
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		matched, done = matched+out.Matched, done+out.Done

@@ -212,6 +212,33 @@ func TestBulk(t *testing.T) {
 	}
 }
 
+// With a maximum, a part that fails may have taken some: the others take none then, so that it is never exceeded. Without one, or if the part is absent,
+// they go on.
+func TestMaximumAfterAFailure(t *testing.T) {
+	for _, c := range []struct {
+		most  int64
+		fails error
+		calls int64
+		want  string
+	}{
+		{3, broker.Unknown("shard 2"), 1, "not asked, since shard "},
+		{3, errors.New("broken"), 1, "not asked, since shard "},
+		{10, task.NotFound("queue", "spread"), 3, ""},
+		{0, broker.Unknown("shard 2"), 3, "the outcome is not known"},
+	} {
+		var calls atomic.Int64
+		a := parts(0, 0)
+		verbtest.On(a, broker.ReplayDead, func(context.Context, *broker.OnDead) (broker.BulkDone, error) {
+			calls.Add(1)
+			return broker.BulkDone{}, c.fails
+		})
+		_, _, err := (Queues{Verbs: a}).Bulk(bg, spread, broker.Selection{Max: c.most}, broker.ReplayDead)
+		if calls.Load() != c.calls || (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) && err.Error() != c.fails.Error() {
+			t.Errorf("a maximum of %d, and parts that fail with %v: %d calls, %v; want %d, %q", c.most, c.fails, calls.Load(), err, c.calls, c.want)
+		}
+	}
+}
+
 // A list of a queue in one shard asks that, and one of dead letters the parts of the queue: elsewhere there are none. Other tasks of a queue
 // that is spread may have been left in any shard.
 func TestShardsOfAList(t *testing.T) {
