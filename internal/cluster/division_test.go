@@ -100,8 +100,13 @@ func TestQuotaLowered(t *testing.T) {
 		}
 		w.cut(2, nil)
 		pass(3 * time.Second)
+		if got := w.shares("default", 2); got[0]+30 > 50 || got[1] != 0 {
+			t.Errorf("shares after the shard is reachable again are %v, and 60 and 30 are in use: want no room in either while the other uses so much", got)
+		}
+		w.use(1, "default", func(s *task.Space) { s.Use.Backlog, s.Refused[0] = 10, 1 })
+		pass(3 * time.Second)
 		if got := w.shares("default", 2); got[0]+got[1] != 50 {
-			t.Errorf("shares after the shard is reachable again are %v, want a total of 50", got)
+			t.Errorf("shares after tasks have ended are %v, want a total of 50", got)
 		}
 		for _, bad := range []int64{-1, task.MaxQuota + 1} {
 			_, err := c.Namespaces.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaRunning: bad})

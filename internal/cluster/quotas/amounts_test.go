@@ -219,6 +219,9 @@ func TestRaisedShare(t *testing.T) {
 		{"it wants what it uses", 10, 30, 20, 5, 20, 5},
 		{"it wants more than it uses", 10, 30, 33, 5, 33, 2},
 		{"no limit", 10, 10, unlimited, unlimited, unlimited, unlimited},
+		{"others use too much", 0, 2, 1, -9, 0, -9},
+		{"others use too much, and it has a share", 3, 20, 15, -9, 11, -9},
+		{"nobody knows what others use", 3, 20, 15, -unlimited, 3, -unlimited},
 	} {
 		p := &shardPart{divisionPart: divisionPart{Most: task.Amounts{Backlog: c.most}}}
 		p.space.Share.Backlog = c.share
@@ -229,10 +232,12 @@ func TestRaisedShare(t *testing.T) {
 	}
 }
 
-// The room is what the quota leaves beside all that shards may use: never less than nothing, and no limit where there is no quota.
+// The room is what the quota leaves beside all that shards may use, and no limit where there is no quota. It is less than nothing while they use more, or
+// may: a shard whose tasks end then does not begin others.
 func TestRoom(t *testing.T) {
 	for name, c := range map[string]struct{ a, b, want int64 }{
-		"some is left": {20, 10, 20}, "nothing is left": {30, 20, 0}, "more may be used": {40, 20, 0}, "one has no limit": {10, unlimited, 0}, "nobody may use any": {0, 0, 50},
+		"some is left": {20, 10, 20}, "nothing is left": {30, 20, 0}, "more may be used": {40, 20, -10}, "one has no limit": {10, unlimited, 40 - unlimited},
+		"none has a limit": {unlimited, unlimited, -unlimited}, "nobody may use any": {0, 0, 50},
 	} {
 		d := &division{quotas: task.Quotas{Backlog: 50}}
 		for _, n := range []int64{c.a, c.b} {

@@ -30,7 +30,7 @@ type divisionPart struct {
 	Version uint64 `json:"version"` // of the last share sent to it
 	// Most is what the shard may use or does use, whether or not it has received its share. It is unlimited until a share is confirmed.
 	Most task.Amounts `json:"most"`
-	// Sent is the maximum of the shares sent to it and not confirmed.
+	// Sent is the maximum of the shares sent to it and not confirmed. It is unlimited too if the shard may have earlier shares, and nobody knows which.
 	Sent task.Amounts `json:"sent,omitzero"`
 }
 
@@ -357,21 +357,22 @@ func (d *division) storedParts() []divisionPart {
 	return parts
 }
 
-// room returns what no shard may use.
+// room returns what no shard may use. It is negative if shards may use more than there is, since the whole has been lowered.
 func (d *division) room() task.Amounts {
 	left := d.quotas.Whole()
 	for i := range d.parts {
 		for f, v := range left.Each() {
 			if *v != task.NoLimit {
-				*v -= min(*d.parts[i].Most.Each()[f], *v)
+				*v -= min(*d.parts[i].Most.Each()[f], min(*v, 0)+task.NoLimit)
 			}
 		}
 	}
 	return left
 }
 
-// safeShares returns what shards may be sent before anything is confirmed: for each no more than it may use already; and for those that have
-// confirmed nothing yet, no more than the others leave, since a lowered share may not arrive.
+// safeShares returns what shards may be sent before anything is confirmed, since a lowered share may not arrive: for each no more than it may use
+// already, but of what it uses beyond its share only as much as there is beside the others; for those that have confirmed nothing yet no more than the
+// others leave; and for those that may have earlier shares no more than they have.
 func (d *division) safeShares(want []task.Amounts) []task.Amounts {
 	left := d.quotas.Whole()
 	for i := range d.parts {
@@ -381,14 +382,20 @@ func (d *division) safeShares(want []task.Amounts) []task.Amounts {
 			}
 		}
 	}
-	to := slices.Clone(want)
+	to, room := slices.Clone(want), d.room()
 	for i := range to {
 		p := &d.parts[i]
 		for f, v := range to[i].Each() {
 			could, left := p.upperBound(f), left.Each()[f]
+			has := could
+			if p.known {
+				has = *p.space.Share.Each()[f]
+			}
 			switch {
 			case *p.Most.Each()[f] != task.NoLimit:
-				*v = min(*v, could)
+				*v = min(*v, max(has, could+min(*room.Each()[f], 0)))
+			case could == task.NoLimit:
+				*v = min(*v, has)
 			case *left != task.NoLimit:
 				*v = min(*v, could+*left)
 				*left -= max(*v-could, 0)
@@ -410,7 +417,8 @@ func (p *divisionPart) upperBound(f int) int64 {
 	return *p.Sent.Each()[f]
 }
 
-// raisedShare returns a shard's share, increased towards what it wants as far as there is room.
+// raisedShare returns a shard's share, increased towards what it wants as far as there is room. What it uses beyond its share counts already, and comes
+// free for others too: while they may use more than there is, the shard must not begin as much again.
 func raisedShare(p *shardPart, want task.Amounts, room *task.Amounts) task.Amounts {
 	to := p.space.Share.Amounts
 	for f, v := range to.Each() {
@@ -420,25 +428,11 @@ func raisedShare(p *shardPart, want task.Amounts, room *task.Amounts) task.Amoun
 			*v = asked
 		case asked > *v:
 			had := *p.Most.Each()[f]
-			*v = min(asked, had+*left) // what exceeds its share is in use: it counts already
+			*v = max(*v, min(asked, had+*left))
 			*left -= max(*v-had, 0)
 		}
 	}
 	return to
-}
-
-func least(a, b task.Amounts) task.Amounts {
-	return eachOf(a, b, func(v, w int64) int64 { return min(v, w) })
-}
-func most(a, b task.Amounts) task.Amounts {
-	return eachOf(a, b, func(v, w int64) int64 { return max(v, w) })
-}
-
-func eachOf(a, b task.Amounts, of func(v, w int64) int64) task.Amounts {
-	for f, v := range a.Each() {
-		*v = of(*v, *b.Each()[f])
-	}
-	return a
 }
 
 // EnsureShare makes sure that a shard knows its share of the namespace before it gets a queue.

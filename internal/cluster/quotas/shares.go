@@ -158,3 +158,17 @@ func part(whole, some, all int64) int64 {
 	q, _ := bits.Div64(hi%uint64(all), lo, uint64(all)) // #nosec G115 -- no more than whole
 	return int64(q)                                     // #nosec G115
 }
+
+func least(a, b task.Amounts) task.Amounts {
+	return eachOf(a, b, func(v, w int64) int64 { return min(v, w) })
+}
+func most(a, b task.Amounts) task.Amounts {
+	return eachOf(a, b, func(v, w int64) int64 { return max(v, w) })
+}
+
+func eachOf(a, b task.Amounts, of func(v, w int64) int64) task.Amounts {
+	for f, v := range a.Each() {
+		*v = of(*v, *b.Each()[f])
+	}
+	return a
+}
