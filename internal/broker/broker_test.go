@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -861,7 +862,10 @@ func TestOrders(t *testing.T) {
 		if v := do(TaskCommand{Verb: Cancel, OnTask: on}); v.Exec.State != task.Cancelled {
 			t.Errorf("after Cancel the task is %s", v.Exec.State)
 		}
-		_, err := DropCopy.Call(ctx, w, OnQueue{OnShard{one, ns}, "a"})
+		if _, err := DropCopy.Call(ctx, w, CopyOf{OnQueue{OnShard{one, ns}, "a"}, 0}); !errors.Is(err, task.ErrWrongState) {
+			t.Errorf("DropCopy of an earlier version: %v", err)
+		}
+		_, err := DropCopy.Call(ctx, w, CopyOf{OnQueue{OnShard{one, ns}, "a"}, math.MaxUint64})
 		w.must(err)
 		if v := do(TaskCommand{Verb: Retry, OnTask: on}); v.Exec.State != task.Ready {
 			t.Errorf("after Retry the task is %s", v.Exec.State)

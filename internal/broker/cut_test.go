@@ -37,7 +37,7 @@ func TestHeldShard(t *testing.T) {
 				return err
 			},
 			"a copy":            func() error { return copyQueues(ctx, w.Broker, one, map[string]task.QueueConfig{"b": {Version: 1}}) },
-			"the end of a copy": func() error { _, err := DropCopy.Call(ctx, w, OnQueue{on, "none"}); return err },
+			"the end of a copy": func() error { _, err := DropCopy.Call(ctx, w, CopyOf{OnQueue{on, "none"}, 1}); return err },
 			"a share": func() error {
 				_, err := PutShare.Call(ctx, w, NewShare{OnSpaces{one, task.SpacesOf(ns)}, task.Share{}})
 				return err

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -573,7 +574,7 @@ func TestReplayInAShardWithoutTheQueue(t *testing.T) {
 				w.must(operateTask(ctx, w.Broker, Cancel, w.enqueue(task.Spec{Queue: queue, Key: strings.Repeat("k", i+1)})[0]))
 			}
 			for _, queue := range []string{"a", "b"} {
-				_, err := DropCopy.Call(ctx, w, OnQueue{OnShard{one, ns}, queue})
+				_, err := DropCopy.Call(ctx, w, CopyOf{OnQueue{OnShard{one, ns}, queue}, math.MaxUint64})
 				w.must(err)
 			}
 			clear(asked)
@@ -594,7 +595,7 @@ func TestReplayInAShardWithoutTheQueue(t *testing.T) {
 		}
 		refused["b"] = errors.New("it lies in shard 2")
 		clear(asked)
-		_, err := DropCopy.Call(ctx, w, OnQueue{OnShard{one, ns}, "a"})
+		_, err := DropCopy.Call(ctx, w, CopyOf{OnQueue{OnShard{one, ns}, "a"}, math.MaxUint64})
 		w.must(err)
 		got, err := replay()
 		if err != nil || got.Done != 2 || len(got.Skipped) != 1 || got.Skipped[0] != (Skipped{Reason: task.SkipQueueGone, Count: 1}) {

@@ -48,9 +48,15 @@ var CopyQueues = receives(verb.Rule{Name: "copy-queues", Idempotent: true}, func
 	return Nothing{}, nil
 })
 
-// DropCopy removes a shard's copy of an empty queue.
-var DropCopy = receives(verb.Rule{Name: "drop-copy", Idempotent: true}, func(round *engine.Round, q *OnQueue) (Nothing, error) {
-	return Nothing{}, engine.DropQueue(round, q.Namespace, q.Queue)
+// CopyOf names a shard's copy of a queue, up to a version.
+type CopyOf struct {
+	OnQueue
+	Version uint64
+}
+
+// DropCopy removes a shard's copy of an empty queue, unless it is newer.
+var DropCopy = receives(verb.Rule{Name: "drop-copy", Idempotent: true}, func(round *engine.Round, q *CopyOf) (Nothing, error) {
+	return Nothing{}, engine.DropQueue(round, q.Namespace, q.Queue, q.Version)
 })
 
 // KeysUntil returns when the last idempotency key of a queue in a shard expires; 0 means that there is none.

@@ -33,7 +33,8 @@ type engines struct {
 	rng  *rand.Rand // of the test's own goroutine
 
 	mu     sync.Mutex
-	well   bool // nothing is lost
+	well   bool      // nothing is lost
+	slept  time.Time // when the machines were suspended last: what was sent before does not arrive afterwards
 	shards map[uint32]*engineShard
 	trace  []string
 
@@ -126,15 +127,14 @@ func (e *engines) fateOf(kind string, shard uint32) (f fate) {
 
 // call is a call of the control plane to a shard. again is what it does when it arrives again later; nil: it does not.
 func (e *engines) call(ctx context.Context, kind string, shard uint32, fn, again func(r *engine.Round) error) error {
-	f := e.fateOf(kind, shard)
+	f, sent := e.fateOf(kind, shard), time.Now()
 	if f.again != 0 && again != nil {
-		until := time.Now().Add(queues.RetireEvery / 2)
-		time.AfterFunc(f.again, func() { e.arriveLate(kind+" again", shard, again, until) })
+		time.AfterFunc(f.again, func() { e.arriveLate(kind+" again", shard, again, sent) })
 	}
 	if system.Sleep(ctx, f.there); f.lost || ctx.Err() != nil {
 		return errNoAnswer
 	}
-	err := e.arrive(kind, shard, fn)
+	err := e.arrive(kind, shard, fn, sent)
 	if system.Sleep(ctx, f.back); f.unanswered || ctx.Err() != nil {
 		return errNoAnswer
 	}
@@ -142,19 +142,19 @@ func (e *engines) call(ctx context.Context, kind string, shard uint32, fn, again
 }
 
 // arriveLate runs a call in its shard as soon as that has a leader, unless it is too late by then.
-func (e *engines) arriveLate(kind string, shard uint32, fn func(r *engine.Round) error, until time.Time) {
-	if e.isDown(shard) && time.Now().Before(until) {
-		time.AfterFunc(500*time.Millisecond, func() { e.arriveLate(kind, shard, fn, until) })
+func (e *engines) arriveLate(kind string, shard uint32, fn func(r *engine.Round) error, sent time.Time) {
+	if e.isDown(shard) && time.Since(sent) < queues.RetireEvery/2 {
+		time.AfterFunc(500*time.Millisecond, func() { e.arriveLate(kind, shard, fn, sent) })
 		return
 	}
-	_ = e.arrive(kind, shard, fn)
+	_ = e.arrive(kind, shard, fn, sent)
 }
 
 // arrive runs a call in its shard, if that has a leader.
-func (e *engines) arrive(kind string, shard uint32, fn func(r *engine.Round) error) error {
+func (e *engines) arrive(kind string, shard uint32, fn func(r *engine.Round) error, sent time.Time) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.shards[shard].down {
+	if e.shards[shard].down || sent.Before(e.slept) {
 		return errNoAnswer
 	}
 	err := e.round(shard, fn)
@@ -178,8 +178,9 @@ func (e *engines) CopyQueues(ctx context.Context, shard uint32, ns string, _ uin
 	return e.call(ctx, fmt.Sprint("copy ", c.Version, " moved ", c.Moved, " limits ", c.Settings.MaxRunning, c.Settings.MaxLength), shard, put, put)
 }
 
-func (e *engines) DropQueue(ctx context.Context, shard uint32, ns, name string) error {
-	return e.call(ctx, "drop", shard, func(r *engine.Round) error { return engine.DropQueue(r, ns, name) }, nil)
+func (e *engines) DropQueue(ctx context.Context, shard uint32, ns, name string, version uint64) error {
+	drop := func(r *engine.Round) error { return engine.DropQueue(r, ns, name, version) }
+	return e.call(ctx, fmt.Sprint("drop ", version), shard, drop, drop)
 }
 
 func (e *engines) Spaces(ctx context.Context, shard uint32, names []task.SpaceName) (out []task.Space, err error) {
@@ -384,8 +385,8 @@ func (l *inForce) now() task.Amounts {
 
 // TestLimitsOfSpreadQueues runs a queue over shards with the engine in each, while it is spread over others and back, deleted and created again in another
 // shard, its limits change and go away, leaders change and come back, and calls, answers and whole shards are lost or late. Calls go on beside each other.
-// No task begins, and none is accepted, beyond the limits of the queue, and the row says of each shard at least what it may use. In the end, with a limit
-// below the number of shards, each shard's tasks make progress.
+// No task begins, and none is accepted, beyond the limits of the queue. Shards may use no more together, and the row says of each at least what it may use.
+// In the end, with a limit below the number of shards, each shard's tasks make progress.
 func TestLimitsOfSpreadQueues(t *testing.T) {
 	var all modelCounts
 	for seed := range seeds(12) {
@@ -600,6 +601,7 @@ func limitsModel(t *testing.T, w *world, seed uint64, all *modelCounts) {
 			m.pass(90 * time.Second)
 		case 14:
 			if rng.IntN(4) == 0 {
+				e.suspend()
 				w.Sleep(task.MovedMessageWindow) // then what slots have left behind is forgotten
 			}
 		case 15, 16, 17, 18, 19, 20, 21, 22:
@@ -670,6 +672,7 @@ func (m *limitsRun) checkRow(step int) {
 		return
 	}
 	limits := q.Limits().Whole()
+	var sum task.Amounts
 	for shard := range uint32(modelShards) {
 		shard++
 		c, has := m.e.copyOf(shard)
@@ -683,6 +686,11 @@ func (m *limitsRun) checkRow(step int) {
 			}
 		}
 		s, own := m.e.space(shard), c.Settings.Limits().Whole()
+		for f, all := range sum.Each() {
+			if may := *s.Share.Each()[f]; *all != task.NoLimit {
+				*all = min(*all, task.NoLimit-may) + may
+			}
+		}
 		for f, limit := range limits.Each() {
 			may, uses, allowed := *s.Share.Each()[f], *s.Use.Each()[f], *most.Each()[f]
 			if own := *own.Each()[f]; own == task.NoLimit {
@@ -693,6 +701,12 @@ func (m *limitsRun) checkRow(step int) {
 			if *limit != task.NoLimit && max(may, uses) > allowed {
 				m.t.Fatalf("step %d: shard %d may use %d and uses %d of %s, and the row allows %d", step, shard, may, uses, task.ShareQuotas[f], allowed)
 			}
+		}
+	}
+	now := m.limits.now()
+	for f, all := range sum.Each() {
+		if *all > *now.Each()[f] && f != 1 {
+			m.t.Fatalf("step %d: shards may use %d of %s, want at most %d", step, *all, task.ShareQuotas[f], *now.Each()[f])
 		}
 	}
 }
@@ -762,6 +776,13 @@ func (e *engines) toggle(shard uint32) {
 	}
 }
 
+// suspend has nothing arrive that is on its way.
+func (e *engines) suspend() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.slept = time.Now()
+}
+
 func (e *engines) isDown(shard uint32) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -789,21 +810,19 @@ func TestLimitsRemovedAndSetAgain(t *testing.T) {
 		for _, length := range []int64{0, 20} {
 			for _, running := range []int64{0, 3} {
 				after := set(running, length)
-				if begins := running == 0 && length != 0 || after != "" && before == ""; (after != before) != begins && running+length > 0 || (after == "") != (running+length == 0) {
+				if free := running+length == 0; (after == "") != free || !free && after == before {
 					t.Errorf("with the limits %d and %d, the row begins with %s, and began with %s before", running, length, after, before)
 				}
 				before = after
 			}
 		}
-		for range 2 { // either of two limits goes away
-			if after := set(3, 0); after == before {
-				t.Errorf("the maximum length is gone, and the row still begins with %s", after)
+		for _, without := range [][2]int64{{3, 0}, {0, 20}, {3, 0}, {0, 20}} { // one of two limits goes away, and comes back
+			set(without[0], without[1])
+			if after := set(3, 20); after == before {
+				t.Errorf("the limits were %v and are two again, and the row still begins with %s", without, after)
+			} else {
+				before = after
 			}
-			before = set(3, 20)
-			if after := set(0, 20); after == before {
-				t.Errorf("the maximum of running tasks is gone, and the row still begins with %s", after)
-			}
-			before = set(3, 20)
 		}
 	})
 }

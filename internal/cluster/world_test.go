@@ -168,7 +168,7 @@ func (w *world) EraseNamespace(_ context.Context, shard uint32, ns string, _ uin
 	return nil
 }
 
-func (w *world) DropQueue(_ context.Context, shard uint32, _, _ string) error {
+func (w *world) DropQueue(_ context.Context, shard uint32, _, _ string, _ uint64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.fails[shard]

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -135,7 +136,7 @@ func TestLateErasure(t *testing.T) {
 				s.Fill()
 				id := w.NewID()
 				_, err := engine.Enqueue(r, &engine.NewTask{Spec: s, Namespace: "team", ID: id})
-				if err := errors.Join(err, engine.Cancel(r, "team", id), engine.DropQueue(r, "team", "a")); err != nil {
+				if err := errors.Join(err, engine.Cancel(r, "team", id), engine.DropQueue(r, "team", "a", math.MaxUint64)); err != nil {
 					t.Fatalf("%s: %v", what, err)
 				}
 			})
@@ -184,7 +185,9 @@ func (d *duel) endAll(t *testing.T) {
 		}
 	}
 	for _, q := range d.queues {
-		if _, err := engine.Run(d.World, func(r *engine.Round) (struct{}, error) { return struct{}{}, engine.DropQueue(r, "default", q) }); err != nil {
+		if _, err := engine.Run(d.World, func(r *engine.Round) (struct{}, error) {
+			return struct{}{}, engine.DropQueue(r, "default", q, math.MaxUint64)
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -81,11 +81,14 @@ func CopiedQueues(from store.Reader) (queues []CopiedQueue, err error) {
 	return queues, err
 }
 
-// DropQueue removes the shard's copy of a queue that has no tasks left, apart from succeeded, discarded and cancelled ones.
-func DropQueue(r *Round, ns, name string) error {
+// DropQueue removes the shard's copy of a queue that has no tasks left, apart from succeeded, discarded and cancelled ones. A copy that is newer than
+// version stays: the queue was used after somebody decided to drop it, and the call came late.
+func DropQueue(r *Round, ns, name string, version uint64) error {
 	q := r.Queue(ns, name)
 	if q == nil {
 		return nil
+	} else if q.config.Version > version {
+		return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf("delete queue %q: it was used meanwhile", name)}
 	}
 	if c := q.counts; c.Waiting()+c.Claimed+c.Dead+c.Poisoned > 0 {
 		return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf(

@@ -57,12 +57,29 @@ func TestQueueDroppedWithItsLastTask(t *testing.T) {
 		if _, err := Ack(r, Hold{Namespace: "default", ID: got[0].ID, Token: got[0].Token}, schema.Result{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := DropQueue(r, "default", "default"); err != nil {
+		if err := DropQueue(r, "default", "default", 1); err != nil {
 			t.Fatal(err)
 		}
 	})
 	if row, ok := w.Store.Get(schema.QueueKey("default", schema.TableCounts, "default")); ok {
 		t.Errorf("the counters %x are left of a queue that was dropped", row)
+	}
+}
+
+// A call that drops a copy of a queue may come late. A copy in a later version, which the shard has got since, stays.
+func TestLateDrop(t *testing.T) {
+	w := NewWorld(t)
+	for _, c := range []struct {
+		copied, dropped uint64
+		stays           bool
+	}{{5, 3, true}, {6, 5, true}, {6, 6, false}, {6, 7, false}} {
+		w.Round(func(r *Round) {
+			PutQueue(r, "default", "a", task.QueueConfig{Version: c.copied, Settings: task.DefaultSettings()})
+			err := DropQueue(r, "default", "a", c.dropped)
+			if HasQueue(r, "default", "a") != c.stays || errors.Is(err, task.ErrWrongState) != c.stays || (err == nil) == c.stays {
+				t.Errorf("dropping version %d of version %d: %v, and the copy stays: %t", c.dropped, c.copied, err, HasQueue(r, "default", "a"))
+			}
+		})
 	}
 }
 

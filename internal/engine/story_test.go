@@ -79,7 +79,7 @@ func (s *story) step(d *datadriven.TestData) string {
 		return strings.Join(names, " ")
 	case "delete-queue":
 		_, err := engine.Run(s.World, func(r *engine.Round) (struct{}, error) {
-			return struct{}{}, engine.DropQueue(r, "default", d.CmdArgs[0].Key)
+			return struct{}{}, engine.DropQueue(r, "default", d.CmdArgs[0].Key, math.MaxUint64)
 		})
 		return answer(err, "deleted")
 	case "close-breaker":

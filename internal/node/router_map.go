@@ -72,8 +72,8 @@ func (l routerShards) EraseNamespace(ctx context.Context, shard uint32, ns strin
 }
 
 // DropQueue implements cluster.Shards.
-func (l routerShards) DropQueue(ctx context.Context, shard uint32, ns, name string) error {
-	_, err := broker.DropCopy.Call(ctx, l.n.router, onQueue(shard, ns, name))
+func (l routerShards) DropQueue(ctx context.Context, shard uint32, ns, name string, version uint64) error {
+	_, err := broker.DropCopy.Call(ctx, l.n.router, broker.CopyOf{OnQueue: onQueue(shard, ns, name), Version: version})
 	return err
 }
 

@@ -37,8 +37,8 @@ func (l lateShards) CopyQueues(ctx context.Context, shard uint32, ns string, sin
 	return err
 }
 
-func (l lateShards) DropQueue(ctx context.Context, shard uint32, ns, name string) error {
-	_, err := broker.DropCopy.Call(ctx, l.h.router, broker.OnQueue{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Queue: name})
+func (l lateShards) DropQueue(ctx context.Context, shard uint32, ns, name string, version uint64) error {
+	_, err := broker.DropCopy.Call(ctx, l.h.router, broker.CopyOf{OnQueue: broker.OnQueue{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Queue: name}, Version: version})
 	return err
 }
 

@@ -40,7 +40,7 @@ type copyName struct {
 func (q Queue) copyShards() []uint32 {
 	return slices.DeleteFunc(q.Shards(), func(shard uint32) bool {
 		p := q.part(shard)
-		return p != nil && p.Retiring
+		return p != nil && p.Retiring != 0
 	})
 }
 
@@ -141,14 +141,17 @@ func (c *copies) dropLate(ctx context.Context, p copyPart) error {
 			if err != nil {
 				return nil, err
 			}
+			if !ok {
+				q.Config.Version = system.GetNumber(r, system.FloorKey) // no copy of a deleted queue is newer
+			}
 			if !ok || dropping || !q.In(p.shard) {
-				late = append(late, Queue{Namespace: p.ns, Name: name, Shard: p.shard})
+				late = append(late, Queue{Namespace: p.ns, Name: name, Shard: p.shard, Config: q.Config})
 			}
 		}
 		return late, nil
 	})
 	for _, q := range late {
-		if e := c.shards.DropQueue(ctx, p.shard, q.Namespace, q.Name); e != nil && !errors.Is(e, task.ErrWrongState) {
+		if e := c.shards.DropQueue(ctx, p.shard, q.Namespace, q.Name, q.Config.Version); e != nil && !errors.Is(e, task.ErrWrongState) {
 			err = errors.Join(err, e)
 		}
 		c.forget(q)

@@ -250,10 +250,11 @@ func TestEnsureQueueForAnotherShard(t *testing.T) {
 	})
 }
 
-// A part that gets slots again does not retire; one without slots goes on retiring.
+// A part that gets slots again does not retire. Neither does another, which would not get the copy from which on the shares of all count.
 func TestPartsThatAreUsedAgain(t *testing.T) {
-	q := Queue{Name: "a", Shard: 1, Parts: []Part{{Shard: 1, Slots: task.AllSlots, Next: task.AllSlots}, {Shard: 2, Retiring: true}, {Shard: 3, Retiring: true}}}
-	if !q.spreadOver([]uint32{1, 2}, 9) || q.part(2).Retiring || q.part(2).Next == 0 || !q.part(3).Retiring {
+	q := Queue{Name: "a", Shard: 1, Moved: 4, Config: task.QueueConfig{Version: 6},
+		Parts: []Part{{Shard: 1, Slots: task.AllSlots, Next: task.AllSlots}, {Shard: 2, Retiring: 5}, {Shard: 3, Retiring: 5}}}
+	if !q.spreadOver([]uint32{1, 2}, 9) || q.part(2).Retiring != 0 || q.part(2).Next == 0 || q.part(3).Retiring != 0 || q.Moved != 6 {
 		t.Errorf("spread over shards 1 and 2, the queue has the parts %+v", q.Parts)
 	}
 }
@@ -269,7 +270,7 @@ func TestRetiringPartGetsNoCopy(t *testing.T) {
 		q, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{3 - from}})
 		must(t, err)
 		p := q.part(from)
-		p.Left, p.Retiring = 0, true
+		p.Left, p.Retiring = 0, 5
 		w.Put(queueKey("default", "a"), encodeQueue(q, false))
 		before := w.copyOf(from, "a").Version
 		must(t, c.repair())
@@ -280,11 +281,11 @@ func TestRetiringPartGetsNoCopy(t *testing.T) {
 		must(t, err)
 		w.mustHave(t, c, "a change while a part retires", from)
 		was := q.Config.Version
-		q.part(from).Retiring = true
+		q.part(from).Retiring = 5
 		w.Put(queueKey("default", "a"), encodeQueue(q, false))
 		q, err = c.Queues.EnsureQueue(bg, from, "default", "a")
 		must(t, err)
-		if q.part(from).Retiring || q.Config.Version != was+1 || w.copyOf(from, "a").Version != was+1 {
+		if q.part(from).Retiring != 0 || q.Config.Version != was+1 || w.copyOf(from, "a").Version != was+1 {
 			t.Errorf("after its use the part is %+v in version %d, want %d, and the copy has %d", q.part(from), q.Config.Version, was+1, w.copyOf(from, "a").Version)
 		}
 		if again, err := c.Queues.EnsureQueue(bg, from, "default", "a"); err != nil || again.Config.Version != was+1 {
@@ -295,7 +296,7 @@ func TestRetiringPartGetsNoCopy(t *testing.T) {
 
 // Rows are read back as they were written, and others are errors.
 func TestQueueRow(t *testing.T) {
-	q := Queue{Namespace: "ns", Name: "a", Shard: 3, Parts: []Part{{Shard: 3, Slots: 5, Next: 4, Left: 2, LeftAt: 9, Recent: true, LeftUntil: 11, Retiring: true}}, Moved: 2, Own: true,
+	q := Queue{Namespace: "ns", Name: "a", Shard: 3, Parts: []Part{{Shard: 3, Slots: 5, Next: 4, Left: 2, LeftAt: 9, Recent: true, LeftUntil: 11, Retiring: 12}}, Moved: 2, Own: true,
 		Config: task.QueueConfig{Version: 4, Settings: task.DefaultSettings()}}
 	for _, dropping := range []bool{false, true} {
 		got, mark, err := decodeQueue(queueKey("ns", "a"), encodeQueue(q, dropping))
@@ -312,7 +313,7 @@ func TestQueueRow(t *testing.T) {
 }
 
 // A recovery reconciles each row with the copies of its queue alone. A queue that is being deleted is left to the next leader, unless nothing but
-// copies is there.
+// copies is there, or a copy says that the queue was used after it was marked: no shard would drop that.
 func TestReconcileRows(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.open(3)
@@ -326,17 +327,20 @@ func TestReconcileRows(t *testing.T) {
 		}
 		same, gone := row("same", 3, false), row("gone", 3, true)
 		row("older", 3, false)
+		row("used", 3, true)
 		held := func(name string, shard uint32, version uint64) Queue {
 			return Queue{Namespace: "default", Name: name, Shard: shard, Config: config(version)}
 		}
 		w.Round(func(tx *store.Tx) {
-			must(t, Reconcile(tx, []Queue{held("same", 1, 3), held("gone", 1, 9), held("older", 1, 8), held("lost", 3, 5), held("lost", 2, 4)}))
+			must(t, Reconcile(tx, []Queue{held("same", 1, 3), held("gone", 1, 3), held("used", 1, 8), held("older", 1, 8), held("lost", 3, 5), held("lost", 2, 4)}))
 		})
 		if string(w.Get(queueKey("default", "same"))) != string(same) || string(w.Get(queueKey("default", "gone"))) != string(gone) {
 			t.Error("a row that fits its copies, or is being deleted, was changed")
 		}
-		if q, dropping, _, err := Get(w.State, "default", "older"); err != nil || dropping || q.Config.Version != 9 || q.Shard != 1 || q.Spread() {
-			t.Errorf("a row that is older than its copy becomes %+v, %t, %v", q, dropping, err)
+		for _, name := range []string{"older", "used"} {
+			if q, dropping, _, err := Get(w.State, "default", name); err != nil || dropping || q.Config.Version != 9 || q.Shard != 1 || q.Spread() {
+				t.Errorf("a row that is older than its copy becomes %+v, %t, %v", q, dropping, err)
+			}
 		}
 		q, dropping, ok, err := Get(w.State, "default", "lost")
 		if err != nil || !ok || dropping || q.Shard != 2 || fmt.Sprint(q.Shards()) != "[3 2]" && fmt.Sprint(q.Shards()) != "[2 3]" || q.Config.Version != 6 || q.part(2).Next != task.AllSlots {

@@ -36,7 +36,7 @@ func TestLimitsAreDivided(t *testing.T) {
 		if must(t, err); !q.moving() {
 			t.Error("slots opened before the limits were divided")
 		}
-		divided("spread", fmt.Sprintf("a of %d, a of 0, divide a", was.Shard))
+		divided("spread", fmt.Sprintf("a of %d, divide a", was.Shard))
 		w.denyDivision(nil)
 		pass(2 * movePause)
 		q, err = c.Queues.Queue(bg, "default", "a")
@@ -61,7 +61,10 @@ func TestLimitsAreDivided(t *testing.T) {
 		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(7))
 		is(t, err, task.ErrUnavailable)
 		w.denyDivision(nil)
-		divided("other limits", "divide a, a of 0, divide a")
+		divided("other limits", fmt.Sprintf("divide a, a of 0, %s, divide a", "doubt a in 1: 0 7, doubt a in 2: 0 7, doubt a in 3: 0 7, doubt a in 4: 0 7"))
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error { c.Settings.MaxRunning = 0; return nil })
+		must(t, err)
+		divided("a limit less", "a of 0, divide a")
 		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error {
 			c.Settings.MaxLength, c.Settings.MaxRunning = 0, 0
 			return nil
@@ -70,6 +73,51 @@ func TestLimitsAreDivided(t *testing.T) {
 		divided("no limits", "undivide a")
 		must(t, c.Queues.DropQueue(bg, nobody, "default", "a"))
 		divided("deleted", "undivide a")
+	})
+}
+
+// Nobody knows what share a shard has that may have dropped its copy of the queue, if the queue is used after all: when it was being deleted, when it was
+// refused, or when a part retires. A later version, which counts as a move, tells late calls of the deletion and late shares.
+func TestSharesOfShardsThatMayHaveDroppedTheirCopies(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(2)
+		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", limited)
+		must(t, err)
+		q, err := c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
+		must(t, err)
+		const both = "a of 0, doubt a in 1: 64 0, doubt a in 2: 64 0"
+		expect := func(when, want string) {
+			t.Helper()
+			now, err := c.Queues.Queue(bg, "default", "a")
+			if got := w.takeDivisions(); err != nil || got != want || now.Config.Version <= q.Config.Version || (now.Moved == now.Config.Version) == (want == "") {
+				t.Errorf("%s: %q in version %d (%v), want %q in a later one than %d", when, got, now.Config.Version, err, want, q.Config.Version)
+			}
+			q = now
+		}
+		w.takeDivisions()
+		w.full[copyKey(q.Parts[1].Shard, "a")] = true
+		is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState)
+		expect("a shard has tasks", both)
+		w.fails[1], w.fails[2] = task.ErrUnavailable, task.ErrUnavailable
+		is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrUnavailable)
+		delete(w.fails, 1)
+		delete(w.fails, 2)
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
+		must(t, err)
+		expect("used while it is being deleted", both+", divide a")
+		retire := func() {
+			q.part(2).Retiring = 5
+			w.Put(queueKey("default", "a"), encodeQueue(q, false))
+		}
+		const one = "a of 0, doubt a in 2: 64 0"
+		retire()
+		_, err = c.Queues.EnsureQueue(bg, 2, "default", "a")
+		must(t, err)
+		expect("used where it retires", one+", divide a")
+		retire()
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(7))
+		must(t, err)
+		expect("changed while it retires", "a of 0, doubt a in 1: 0 7, doubt a in 2: 64 7, divide a")
 	})
 }
 

@@ -127,7 +127,7 @@ func TestPartsAreForgottenOneByOne(t *testing.T) {
 			{Shard: 7, Left: 32, Recent: true},                                            // is from a backup
 		}}
 		w.Put(queueKey("default", "a"), encodeQueue(was, false))
-		got, err := c.Queues.forgetMoves(bg, was)
+		got, _, err := c.Queues.forgetMoves(bg, was)
 		must(t, err)
 		want := append([]Part{{Shard: 1}}, was.Parts[1:]...)
 		want[2].Recent, want[2].LeftUntil = false, now.Add(time.Hour)
@@ -139,14 +139,18 @@ func TestPartsAreForgottenOneByOne(t *testing.T) {
 		}
 		// A part that has tasks does not keep another from retiring.
 		got.Parts = got.Parts[:5]
-		got.Parts[1], got.Parts[2], got.Parts[3] = Part{Shard: 2, Retiring: true}, Part{Shard: 3, Retiring: true}, Part{Shard: 4, Retiring: true}
+		got.Parts[1], got.Parts[2], got.Parts[3] = Part{Shard: 2, Retiring: now}, Part{Shard: 3, Retiring: now}, Part{Shard: 4, Retiring: now}
 		got.Config.Version++
 		w.Put(queueKey("default", "a"), encodeQueue(got, false))
 		w.full[copyKey(2, "a")] = true
 		w.fails[4] = task.ErrUnavailable
-		_, err = c.Queues.retireParts(bg, got)
+		early, err := c.Queues.retireParts(bg, got, now.Add(RetireEvery/2)) // by another leader than the one that marked the parts
+		if must(t, err); fmt.Sprint(early.Shards()) != "[1 2 3 4 5]" {
+			t.Errorf("half a minute after its parts were marked, the queue is in shards %v", early.Shards())
+		}
+		got, err = c.Queues.retireParts(bg, early, now.Add(RetireEvery))
 		is(t, err, task.ErrUnavailable, "shard 4")
-		if q, err := c.Queues.Queue(bg, "default", "a"); err != nil || fmt.Sprint(q.Shards()) != "[1 2 4 5]" || !q.part(1).Retiring {
+		if q, err := c.Queues.Queue(bg, "default", "a"); err != nil || fmt.Sprint(q.Shards()) != "[1 2 4 5]" || q.part(1).Retiring == 0 {
 			t.Errorf("the queue is in shards %v (%v), want all but 3, of which 1 begins to retire", q.Shards(), err)
 		}
 	})

@@ -27,8 +27,8 @@ type Part struct {
 	// LeftUntil is when the last idempotency key of Left expires, and the last once key as far as known. Unique keys have no such time: the
 	// shard is asked whether it still has any of Left.
 	LeftUntil store.Time `json:"left_until,omitempty"`
-	// Retiring is set while the shard drops its copy, since nothing is left there. Using the part again clears it.
-	Retiring bool `json:"retiring,omitempty"`
+	// Retiring is since when the shard is about to drop its copy, as nothing is left there; 0: it is not. Using any part again clears it.
+	Retiring store.Time `json:"retiring,omitempty"`
 }
 
 // Spread reports whether the queue is spread over shards by its slots. One that never was is in Shard.
@@ -205,9 +205,8 @@ func (q Queue) unfinished() bool {
 func (q *Queue) spreadOver(shards []uint32, now store.Time) bool {
 	if !q.Spread() {
 		q.Parts = []Part{{Shard: q.Shard, Slots: task.AllSlots, Next: task.AllSlots}}
-	} else {
-		q.Parts = slices.Clone(q.Parts)
 	}
+	q.useAgain(false)
 	for _, shard := range shards {
 		if q.part(shard) == nil {
 			q.Parts = append(q.Parts, Part{Shard: shard})
@@ -223,9 +222,20 @@ func (q *Queue) spreadOver(shards []uint32, now store.Time) bool {
 		}
 		p.Left &^= p.Next
 		p.Slots &= p.Next
-		p.Retiring = p.Retiring && p.Next == 0
 	}
 	return moves
+}
+
+// useAgain has no part retire any more. If shards may have dropped their copies, no copy of this version takes a share from before.
+func (q *Queue) useAgain(dropped bool) {
+	q.Parts = slices.Clone(q.Parts)
+	for i := range q.Parts {
+		dropped = dropped || q.Parts[i].Retiring != 0
+		q.Parts[i].Retiring = 0
+	}
+	if dropped && q.divided() {
+		q.Moved = q.Config.Version
+	}
 }
 
 // shareOut sets Next of all parts.

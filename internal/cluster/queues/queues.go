@@ -5,7 +5,6 @@ import (
 	"errors"
 	"hash/fnv"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
@@ -20,8 +19,8 @@ import (
 type Shards interface {
 	// CopyQueues brings a shard's copies of queue configurations to at least these versions. The namespace exists since a version.
 	CopyQueues(ctx context.Context, shard uint32, ns string, since uint64, configs map[string]task.QueueConfig) error
-	// DropQueue removes a shard's copy of an empty queue. It returns an error if the queue has tasks.
-	DropQueue(ctx context.Context, shard uint32, ns, name string) error
+	// DropQueue removes a shard's copy of an empty queue. It returns wrong_state if the queue has tasks, or the copy is newer than version.
+	DropQueue(ctx context.Context, shard uint32, ns, name string, version uint64) error
 	// KeysUntil returns when the last idempotency key of a queue in a shard expires; 0: there is none.
 	KeysUntil(ctx context.Context, shard uint32, ns, name string) (store.Time, error)
 	// CheckKeys refuses a queue with tasks in a shard whose keys are in different slots.
@@ -47,6 +46,8 @@ type Config struct {
 	// Divided notes that a queue has limits that are divided, from a version of it on. whole is the shard that has had all of them so far; 0: that
 	// is not known.
 	Divided func(tx *store.Tx, ns, name string, version uint64, whole uint32)
+	// Doubt notes that nobody knows any longer what some shards may use of some limits of a queue.
+	Doubt func(tx *store.Tx, q Queue, unsure map[uint32]task.Quotas)
 	// Undivide forgets how a queue's limits are divided.
 	Undivide func(tx *store.Tx, ns, name string)
 	// Room returns unavailable when the disk is too full for a queue that is created by its first use; nil: there is always room.
@@ -210,32 +211,21 @@ func (s *Queues) changed(tx *store.Tx, action auditlog.Action, ns, name string, 
 	if err := mayOrder(q, before); err != nil {
 		return Queue{}, err
 	}
-	q.Parts = slices.Clone(q.Parts)
-	for i := range q.Parts {
-		q.Parts[i].Retiring = false // the shard may have tasks, so it must get the change
-	}
 	q.Config.Version = before.Version + 1
 	if !exists {
 		q.Config.Version += system.GetNumber(tx, system.FloorKey)
 		action.Action, was = task.QueueCreated, nil
 	}
+	q.useAgain(dropping) // the shards may have tasks, so they must get the change
 	if err := onQueue(tx, action, q, was, factsOf(q)); err != nil {
 		return q, err
 	}
 	if !exists {
 		s.count(ns, +1)
 	}
-	if dropping || q.divided() && removesLimit(before.Settings.Limits(), q.Config.Settings.Limits()) {
-		s.cfg.Undivide(tx, ns, name) // a shard may use more than it had from now on, and the row would not say so
-	}
 	s.setQueue(tx, q)
 	s.addQueueEvent(tx, q, exists, before)
 	return q, nil
-}
-
-// removesLimit reports whether a queue had one of its limits before, and has it no longer.
-func removesLimit(before, now task.Quotas) bool {
-	return before.Running != 0 && now.Running == 0 || before.Backlog != 0 && now.Backlog == 0
 }
 
 // mayOrder returns an error for a strict order of keys while new tasks of a key may go to either of two shards.
@@ -324,14 +314,47 @@ func (s *Queues) recount() {
 	s.counts.In(s.shard, func(known **queueCounts) { *known = nil })
 }
 
-// setQueue writes the row of a queue that is not being deleted.
+// setQueue writes the row of a queue that is not being deleted. The caller has read it, unless the queue is new.
 func (s *Queues) setQueue(tx *store.Tx, q Queue) {
+	was, dropping, existed, _ := Get(tx, q.Namespace, q.Name)
 	tx.Set(queueKey(q.Namespace, q.Name), encodeQueue(q, false))
 	s.shard.Note(tx, system.Change{Kind: system.QueueChanged, Name: q.FullName()})
 	s.trackMoves(q)
-	if q.Limits() != (task.Quotas{}) {
-		s.cfg.Divided(tx, q.Namespace, q.Name, q.Config.Version, 0)
+	none := task.Quotas{}
+	if was.Limits() != none && q.Limits() == none {
+		s.cfg.Undivide(tx, q.Namespace, q.Name)
 	}
+	if q.Limits() == none {
+		return
+	}
+	whole := uint32(0)
+	if existed && !was.divided() {
+		whole = was.Shards()[0]
+	}
+	s.cfg.Divided(tx, q.Namespace, q.Name, q.Config.Version, whole)
+	if unsure := inDoubt(was, q, dropping); was.divided() && len(unsure) > 0 {
+		s.cfg.Doubt(tx, q, unsure)
+	}
+}
+
+// inDoubt returns the limits of which a new version of a queue no longer says what shards may use. Without a limit they use what they like, until
+// they have the copy that sets it. A shard that may have dropped its copy may have lost its share, and take an earlier one.
+func inDoubt(was, q Queue, dropping bool) map[uint32]task.Quotas {
+	unsure := map[uint32]task.Quotas{}
+	for _, shard := range q.Shards() {
+		limits, before := q.Limits(), was.Limits()
+		if p := was.part(shard); !dropping && (p == nil || p.Retiring == 0 || q.part(shard).Retiring != 0) {
+			for _, name := range []task.Quota{task.QuotaBacklog, task.QuotaRunning} {
+				if *before.Of(name) != 0 {
+					*limits.Of(name) = 0
+				}
+			}
+		}
+		if limits != (task.Quotas{}) {
+			unsure[shard] = limits
+		}
+	}
+	return unsure
 }
 
 // home chooses the shard of a new queue among those that may take it.
@@ -346,10 +369,9 @@ func home(ns, name string, shards []uint32) uint32 {
 func (s *Queues) EnsureQueue(ctx context.Context, shard uint32, ns, name string) (Queue, error) {
 	q, err := system.Update(ctx, s.shard, func(tx *store.Tx) (Queue, error) {
 		q, err := s.changed(tx, auditlog.Action{}, ns, name, unchanged)
-		if p := q.part(shard); err == nil && p != nil && p.Retiring {
-			q.Parts = slices.Clone(q.Parts)
-			q.part(shard).Retiring = false
+		if p := q.part(shard); err == nil && p != nil && p.Retiring != 0 {
 			q.Config.Version++
+			q.useAgain(false)
 			s.setQueue(tx, q)
 		}
 		return q, err
@@ -445,7 +467,7 @@ func (s *Queues) dropIn(ctx context.Context, q Queue, shard uint32, patience tim
 		soon, cancel = context.WithTimeout(ctx, patience)
 		defer cancel()
 	}
-	err := s.cfg.Shards.DropQueue(soon, shard, q.Namespace, q.Name)
+	err := s.cfg.Shards.DropQueue(soon, shard, q.Namespace, q.Name, q.Config.Version)
 	if err != nil && soon.Err() != nil && ctx.Err() == nil {
 		return task.Unavailable(time.Second, "queue %q: it is being deleted, but shard %d of the %d that hold it has not answered in time, and is asked again",
 			q.Name, shard, len(q.Shards()))
@@ -453,12 +475,14 @@ func (s *Queues) dropIn(ctx context.Context, q Queue, shard uint32, patience tim
 	return err
 }
 
-// keep clears the mark of a queue that a shard refused to drop. Shards that did drop it get their copies again.
+// keep clears the mark of a queue that a shard refused to drop. Shards that did drop it get their copies again, in a version that a call of this deletion
+// does not drop if it comes late.
 func (s *Queues) keep(ctx context.Context, q Queue) error {
 	_, err := system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
 		now, dropping, ok, err := Get(tx, q.Namespace, q.Name)
 		if err == nil && ok && dropping && now.Config.Version == q.Config.Version {
-			s.cfg.Undivide(tx, q.Namespace, q.Name) // shards that dropped the queue take any share that comes late
+			now.Config.Version++
+			now.useAgain(true)
 			s.setQueue(tx, now)
 		}
 		return struct{}{}, err

@@ -331,7 +331,7 @@ func TestCopyLanes(t *testing.T) {
 		queues = append(queues, Queue{Namespace: "default", Name: fmt.Sprint(i), Shard: uint32(i % 2), Config: task.QueueConfig{Version: 7}})
 	}
 	queues = append(queues, Queue{Namespace: "other", Name: "0", Config: task.QueueConfig{Version: 7}})
-	spread := Queue{Namespace: "spread", Name: "0", Parts: []Part{{Shard: 1, Next: 1}, {Shard: 2, Retiring: true}}, Config: task.QueueConfig{Version: 1}}
+	spread := Queue{Namespace: "spread", Name: "0", Parts: []Part{{Shard: 1, Next: 1}, {Shard: 2, Retiring: 5}}, Config: task.QueueConfig{Version: 1}}
 	if lanes := copyLanes([]Queue{spread}, nil); len(lanes) != 1 || len(lanes[0]) != 1 || lanes[0][0].shard != 1 {
 		t.Errorf("the copies of a queue with a part that retires are %+v", lanes)
 	}

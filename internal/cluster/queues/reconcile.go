@@ -17,7 +17,8 @@ import (
 func Reconcile(tx *store.Tx, copies []Queue) error {
 	rows := map[system.Name]*Queue{} // nil: there is only a copy
 	err := Scan(tx, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(q Queue, dropping bool) bool {
-		if !dropping { // otherwise the next leader finishes the deletion
+		used := func(c Queue) bool { return c.FullName() == q.FullName() && c.Config.Version > q.Config.Version }
+		if !dropping || slices.ContainsFunc(copies, used) { // otherwise the next leader finishes the deletion
 			rows[q.FullName()] = &q
 		}
 		return true
@@ -82,7 +83,7 @@ func reconciledQueue(row *Queue, held []Queue) (q Queue, changed bool) {
 		}
 	}
 	for i := range q.Parts { // closed everywhere first, then opened: see openSlots
-		q.Parts[i].Slots, q.Parts[i].Retiring = 0, false
+		q.Parts[i].Slots, q.Parts[i].Retiring = 0, 0
 		q.Parts[i].LeftAt = 0 // the windows of messages begin when the shards serve again
 	}
 	q.Config.Version = newest + 1

@@ -49,7 +49,7 @@ func TestReunited(t *testing.T) {
 		"deleted meanwhile, two take a slot": {nil, []Queue{copyIn(1, 4, 0), copyIn(2, 5, low)}, []uint32{1, 2}, 6, 5},
 		"deleted meanwhile, none takes any":  {nil, []Queue{copyIn(1, 4, task.AllSlots), copyIn(2, 5, task.AllSlots)}, []uint32{1, 2}, 6, 5},
 		"deleted meanwhile, was in parts":    {nil, []Queue{inParts(copyIn(1, 4, 0))}, []uint32{1}, 5, 5},
-		"a part was retiring":                {row(3, Part{Shard: 1, Retiring: true}, part(2, task.AllSlots)), []Queue{copyIn(2, 3, 0)}, []uint32{1, 2}, 4, 9},
+		"a part was retiring":                {row(3, Part{Shard: 1, Retiring: 5}, part(2, task.AllSlots)), []Queue{copyIn(2, 3, 0)}, []uint32{1, 2}, 4, 9},
 	} {
 		q, changed := reconciledQueue(c.row, c.held)
 		if changed != (c.shards != nil) || q.Config.Version != c.version || q.Config.Settings.MaxLength != c.length || q.Config.Closed != 0 || q.Config.Moved != 0 || q.Config.Divided {
@@ -69,7 +69,7 @@ func TestReunited(t *testing.T) {
 			if all&p.Next != 0 || changed && p.Slots != 0 {
 				t.Errorf("%s: parts overlap or have slots already: %+v", name, q.Parts)
 			}
-			if p.Retiring || p.Recent != (p.Left != 0) || p.LeftAt != 0 {
+			if p.Retiring != 0 || p.Recent != (p.Left != 0) || p.LeftAt != 0 {
 				t.Errorf("%s: a part retires, or is not asked about requests from before, or not for a whole window: %+v", name, p)
 			}
 			all |= p.Next

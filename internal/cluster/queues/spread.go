@@ -37,7 +37,7 @@ func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, ta
 		if err != nil {
 			return q, err
 		}
-		was, whole := factsOf(q), q
+		was := factsOf(q)
 		moves := q.spreadOver(shards, tx.Now())
 		if err := mayMove(q, moves); err != nil {
 			return q, err
@@ -48,9 +48,6 @@ func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, ta
 		q.Own = target.Own
 		if q.Config.Version++; moves {
 			q.Moved = q.Config.Version
-		}
-		if !whole.divided() && q.Limits() != (task.Quotas{}) {
-			s.cfg.Divided(tx, ns, name, q.Config.Version, whole.Shards()[0])
 		}
 		if err := onQueue(tx, auditlog.Action{By: by, Action: task.QueueSpread}, q, was, factsOf(q)); err != nil {
 			return q, err
@@ -295,8 +292,9 @@ func (s *Queues) advanceQueue(ctx context.Context, name system.Name, retire bool
 	case q.moving():
 		q, err = s.openSlots(ctx, q)
 	case retire && q.unfinished():
-		if q, err = s.forgetMoves(ctx, q); err == nil {
-			q, err = s.retireParts(ctx, q)
+		var now store.Time
+		if q, now, err = s.forgetMoves(ctx, q); err == nil {
+			q, err = s.retireParts(ctx, q, now)
 		}
 	}
 	if err == nil {
@@ -305,22 +303,23 @@ func (s *Queues) advanceQueue(ctx context.Context, name system.Name, retire bool
 	return err
 }
 
-// forgetMoves stops shards from being asked about slots that have left them, once no key and no message can be known there any more.
-func (s *Queues) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
+// forgetMoves stops shards from being asked about slots that have left them, once no key and no message can be known there any more. It returns
+// the time.
+func (s *Queues) forgetMoves(ctx context.Context, q Queue) (Queue, store.Time, error) {
 	now, err := system.Update(ctx, s.shard, func(tx *store.Tx) (store.Time, error) { return tx.Now(), nil })
 	if err != nil {
-		return q, err
+		return q, now, err
 	}
 	forgotten, later, err := s.forgettable(ctx, q, now)
 	if err != nil {
-		return q, err
+		return q, now, err
 	}
 	restored := func(p Part) bool { return p.Left != 0 && p.LeftAt == 0 }
 	old := func(p Part) bool {
 		return p.Left != 0 && p.Recent && p.LeftAt != 0 && now >= p.LeftAt.Add(task.MovedRequestWindow)
 	}
 	if len(forgotten)+len(later) == 0 && !slices.ContainsFunc(q.Parts, func(p Part) bool { return restored(p) || old(p) }) {
-		return q, nil
+		return q, now, nil
 	}
 	q, err = s.revise(ctx, q, func(q *Queue) {
 		for i := range q.Parts {
@@ -338,9 +337,9 @@ func (s *Queues) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
 		}
 	})
 	if err != nil {
-		return q, err
+		return q, now, err
 	}
-	return q, s.copies.send(ctx, q)
+	return q, now, s.copies.send(ctx, q)
 }
 
 // forgettable returns the shards where no key and no message of the slots that have left can be known any more, and, for shards where once
@@ -373,19 +372,22 @@ func (s *Queues) forgettable(ctx context.Context, q Queue, now store.Time) (shar
 
 // retireParts removes parts in which nothing of a queue is left. A part is marked first; the next time its shard drops its copy or refuses;
 // then the part is removed, if the mark is still there.
-func (s *Queues) retireParts(ctx context.Context, q Queue) (Queue, error) {
+func (s *Queues) retireParts(ctx context.Context, q Queue, now store.Time) (Queue, error) {
 	for _, p := range q.Parts {
 		if p.Next != 0 || p.Left != 0 {
 			continue
 		}
 		var err error
-		if !p.Retiring {
-			if q, err = s.revise(ctx, q, func(q *Queue) { q.part(p.Shard).Retiring = true }); err != nil {
+		if p.Retiring == 0 {
+			if q, err = s.revise(ctx, q, func(q *Queue) { q.part(p.Shard).Retiring = now }); err != nil {
 				return q, err
 			}
 			continue
 		}
-		err = s.cfg.Shards.DropQueue(ctx, p.Shard, q.Namespace, q.Name)
+		if now < p.Retiring.Add(RetireEvery-movePause) { // another leader has marked it
+			continue
+		}
+		err = s.cfg.Shards.DropQueue(ctx, p.Shard, q.Namespace, q.Name, q.Config.Version)
 		if errors.Is(err, task.ErrWrongState) {
 			continue // it has tasks
 		}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -120,7 +122,7 @@ func (w *world) newReplica() *systemReplica {
 	s := &systemReplica{Replica: w.NewReplica(), world: w}
 	shard := system.NewShard(s.Replica)
 	s.control = &control{shard: shard, Namespaces: namespaces.New(namespaces.Config{Shard: shard}), Queues: New(Config{Shard: shard, Shards: w,
-		EnsureShare: w.ensureShare, Divide: w.divide, Divided: w.divides, Undivide: w.undivide, Room: func() error { return w.room }, Logger: slog.New(slog.NewTextHandler(&w.log, nil))})}
+		EnsureShare: w.ensureShare, Divide: w.divide, Divided: w.divides, Doubt: w.doubt, Undivide: w.undivide, Room: func() error { return w.room }, Logger: slog.New(slog.NewTextHandler(&w.log, nil))})}
 	s.control.Queues.most = w.most
 	s.control.minutely = func() {
 		w.mu.Lock()
@@ -176,7 +178,7 @@ func (w *world) ensureShare(_ context.Context, _ string, shard uint32) error {
 	return w.shares[shard]
 }
 
-// divide, divides and undivide record how the limits of queues are divided.
+// divide, divides, doubt and undivide record how the limits of queues are divided.
 func (w *world) divide(_ context.Context, _, name string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -188,6 +190,14 @@ func (w *world) divides(_ *store.Tx, _, name string, _ uint64, whole uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.divisions = append(w.divisions, fmt.Sprint(name, " of ", whole))
+}
+
+func (w *world) doubt(_ *store.Tx, q Queue, unsure map[uint32]task.Quotas) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, shard := range slices.Sorted(maps.Keys(unsure)) {
+		w.divisions = append(w.divisions, fmt.Sprintf("doubt %s in %d: %d %d", q.Name, shard, unsure[shard].Running, unsure[shard].Backlog))
+	}
 }
 
 func (w *world) undivide(_ *store.Tx, _, name string) {
@@ -345,7 +355,7 @@ func (w *world) HoldsUnique(ctx context.Context, shard uint32, _, _ string, slot
 	return w.unique[shard]&slots != 0, nil
 }
 
-func (w *world) DropQueue(ctx context.Context, shard uint32, _, name string) error {
+func (w *world) DropQueue(ctx context.Context, shard uint32, _, name string, version uint64) error {
 	if err := w.hang(ctx, shard); err != nil {
 		return err
 	}
@@ -354,7 +364,7 @@ func (w *world) DropQueue(ctx context.Context, shard uint32, _, name string) err
 	if err := w.refusal("drop", shard); err != nil {
 		return err
 	}
-	if w.full[name] || w.full[copyKey(shard, name)] {
+	if w.full[name] || w.full[copyKey(shard, name)] || w.copies[copyKey(shard, name)].Version > version {
 		return &task.Error{Code: task.CodeWrongState, Message: "not empty"}
 	}
 	delete(w.copies, copyKey(shard, name))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -96,6 +97,76 @@ func TestDivisionsOfQueues(t *testing.T) {
 			t.Error("after a recovery there is a row of a queue without limits")
 		}
 	})
+}
+
+// What is in doubt of a row is unlimited, also of a shard that the row does not know yet, and nothing else is. Earlier answers do not count.
+func TestDoubt(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, w *world) {
+		const half = task.SlotSet(1<<32 - 1)
+		key := divisionKey(task.SpaceName{Namespace: "default", Queue: "a"})
+		q := queues.Queue{Namespace: "default", Name: "a", Config: task.QueueConfig{Version: 9}, Parts: []queues.Part{{Shard: 1, Next: half}, {Shard: 2, Next: ^half}, {Shard: 3, Left: half}}}
+		doubt := func(unsure map[uint32]task.Quotas) divisionRow {
+			w.change(func(tx *store.Tx) error { Doubt(tx, q, unsure); return nil })
+			row, _, err := system.GetRow[divisionRow](w.State, key)
+			must(t, err)
+			return row
+		}
+		running := task.Quotas{Running: 3}
+		if doubt(map[uint32]task.Quotas{1: running}); w.Get(key) != nil {
+			t.Errorf("a queue that is not divided has the row %s", w.Get(key))
+		}
+		w.change(func(tx *store.Tx) error { Divided(tx, "default", "a", 7, 0); return nil })
+		if row := doubt(map[uint32]task.Quotas{1: running}); row.Parts != nil || row.Copy != 9 || row.Since == 0 {
+			t.Errorf("a row that knows nothing became %+v", row)
+		}
+		known := task.Amounts{Backlog: 4, Bytes: task.NoLimit, Running: 2}
+		was := divisionRow{Since: 5, Copy: 7, Parts: []divisionPart{{Shard: 1, Version: 6, Most: known, Sent: known}, {Shard: 2, Version: 6, Most: known}}}
+		w.Put(key, system.EncodeRow(was))
+		row := doubt(map[uint32]task.Quotas{1: running, 3: running})
+		more, none := known, task.Amounts{Running: task.NoLimit}
+		more.Running = task.NoLimit
+		want := []divisionPart{{Shard: 1, Version: 6, Most: more, Sent: more}, {Shard: 2, Version: 6, Most: known}, {Shard: 3, Most: none, Sent: none}}
+		if !slices.Equal(row.Parts, want) || row.Copy != 9 || row.Since == was.Since {
+			t.Errorf("the row became %+v, want the parts %+v of version 9", row, want)
+		}
+		w.Damage(key)
+		damaged := w.Get(key)
+		w.change(func(tx *store.Tx) error { Doubt(tx, q, map[uint32]task.Quotas{1: running}); return nil })
+		if !bytes.Equal(w.Get(key), damaged) {
+			t.Error("a damaged row was replaced")
+		}
+	})
+}
+
+// Shards whose shares are in doubt keep what they have, or less, until all have confirmed theirs. One that uses more than its share gets no more of that than
+// others leave.
+func TestSharesInDoubt(t *testing.T) {
+	for name, c := range map[string]struct {
+		most, sent, share, want [2]int64
+		to                      string
+	}{
+		"both are in doubt":             {[2]int64{task.NoLimit, task.NoLimit}, [2]int64{task.NoLimit, task.NoLimit}, [2]int64{5, 1}, [2]int64{2, 8}, "[2 1]"},
+		"one is":                        {[2]int64{3, task.NoLimit}, [2]int64{0, task.NoLimit}, [2]int64{3, 1}, [2]int64{2, 8}, "[2 1]"},
+		"the other may use more":        {[2]int64{task.NoLimit, 6}, [2]int64{task.NoLimit, 0}, [2]int64{3, 1}, [2]int64{5, 5}, "[3 1]"},
+		"more is used than there is":    {[2]int64{6, 9}, [2]int64{0, 0}, [2]int64{0, 2}, [2]int64{5, 5}, "[1 4]"},
+		"exactly as much":               {[2]int64{6, 4}, [2]int64{0, 0}, [2]int64{0, 2}, [2]int64{5, 5}, "[5 4]"},
+		"it has been sent what is left": {[2]int64{task.NoLimit, 6}, [2]int64{0, 0}, [2]int64{0, 6}, [2]int64{5, 5}, "[4 5]"},
+	} {
+		d := &division{quotas: task.Quotas{Running: 10}}
+		wants := make([]task.Amounts, 2)
+		for i := range wants {
+			p := shardPart{divisionPart: divisionPart{Most: task.Amounts{Running: c.most[i]}, Sent: task.Amounts{Running: c.sent[i]}}, known: true}
+			p.space.Share.Running = c.share[i]
+			d.parts, wants[i] = append(d.parts, p), task.Amounts{Running: c.want[i]}
+		}
+		var got []int64
+		for _, to := range d.safeShares(wants) {
+			got = append(got, to.Running)
+		}
+		if fmt.Sprint(got) != c.to {
+			t.Errorf("%s: safe shares are %v, want %s", name, got, c.to)
+		}
+	}
 }
 
 // A division is written only while the limits, the parts of the queue, and the row are those that it began with: what it would allow by others may
