@@ -328,13 +328,17 @@ func TestReconcileRows(t *testing.T) {
 		same, gone := row("same", 3, false), row("gone", 3, true)
 		row("older", 3, false)
 		row("used", 3, true)
+		parts := encodeQueue(Queue{Shard: 1, Parts: []Part{{Shard: 1, Slots: task.AllSlots, Next: task.AllSlots}}, Config: config(3)}, true)
+		w.Put(queueKey("default", "parts"), parts)
 		held := func(name string, shard uint32, version uint64) Queue {
 			return Queue{Namespace: "default", Name: name, Shard: shard, Config: config(version)}
 		}
 		w.Round(func(tx *store.Tx) {
-			must(t, Reconcile(tx, []Queue{held("same", 1, 3), held("gone", 1, 3), held("used", 1, 8), held("older", 1, 8), held("lost", 3, 5), held("lost", 2, 4)}))
+			must(t, Reconcile(tx, []Queue{held("same", 1, 3),
+				held("gone", 1, 3), held("parts", 1, 3), held("used", 1, 8), held("older", 1, 8), held("lost", 3, 5), held("lost", 2, 4)}))
 		})
-		if string(w.Get(queueKey("default", "same"))) != string(same) || string(w.Get(queueKey("default", "gone"))) != string(gone) {
+		if string(w.Get(queueKey("default", "same"))) != string(same) || string(w.Get(queueKey("default", "gone"))) != string(gone) ||
+			string(w.Get(queueKey("default", "parts"))) != string(parts) {
 			t.Error("a row that fits its copies, or is being deleted, was changed")
 		}
 		for _, name := range []string{"older", "used"} {
