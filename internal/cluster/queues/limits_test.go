@@ -121,6 +121,31 @@ func TestSharesOfShardsThatMayHaveDroppedTheirCopies(t *testing.T) {
 	})
 }
 
+// A queue that is being deleted gets shards of its own, and no slot moves. A shard that has dropped its copy takes no earlier share.
+func TestReservedWhileItIsBeingDeleted(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(4)
+		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", limited)
+		must(t, err)
+		q, err := c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
+		must(t, err)
+		w.cut(q.Parts[1].Shard, task.ErrUnavailable)
+		is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrUnavailable)
+		now, err := c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2, Own: true})
+		if must(t, err); !now.Own || now.Config.Version <= q.Config.Version || now.Moved != now.Config.Version {
+			t.Errorf("a queue in version %d that was being deleted is now %+v, want a later version that counts as a move", q.Config.Version, now)
+		}
+		q, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "b", limited)
+		must(t, err)
+		w.cut(q.Shard, task.ErrUnavailable)
+		is(t, c.Queues.DropQueue(bg, nobody, "default", "b"), task.ErrUnavailable)
+		now, err = c.Queues.Spread(bg, nobody, "default", "b", SpreadTarget{Shards: []uint32{q.Shard}, Own: true})
+		if must(t, err); !now.Own || now.divided() {
+			t.Errorf("a queue in one shard that was being deleted is now %+v, want one whose limits are not divided", now)
+		}
+	})
+}
+
 func strictly(c *task.QueueConfig) error {
 	c.Settings.KeyOrder = task.KeyOrderStrict
 	return nil

@@ -33,7 +33,7 @@ func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, ta
 		return planned, err
 	}
 	q, err := system.Update(ctx, s.shard, func(tx *store.Tx) (Queue, error) {
-		q, shards, err := spreadTarget(tx, ns, name, target)
+		q, dropping, shards, err := spreadTarget(tx, ns, name, target)
 		if err != nil {
 			return q, err
 		}
@@ -46,7 +46,7 @@ func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, ta
 			return q, nil
 		}
 		q.Own = target.Own
-		if q.Config.Version++; moves {
+		if q.Config.Version++; moves || dropping && q.divided() { // see useAgain
 			q.Moved = q.Config.Version
 		}
 		if err := onQueue(tx, auditlog.Action{By: by, Action: task.QueueSpread}, q, was, factsOf(q)); err != nil {
@@ -72,7 +72,7 @@ func (s *Queues) Spread(ctx context.Context, by task.Author, ns, name string, ta
 func (s *Queues) planSpread(ctx context.Context, ns, name string, target SpreadTarget) (Queue, error) {
 	var before Queue
 	q, err := system.View(ctx, s.shard, func(r store.Reader) (Queue, error) {
-		q, shards, err := spreadTarget(r, ns, name, target)
+		q, _, shards, err := spreadTarget(r, ns, name, target)
 		if before = q; err != nil {
 			return q, err
 		}
@@ -102,26 +102,26 @@ func mayMove(q Queue, moves bool) error {
 	return nil
 }
 
-// spreadTarget returns a queue, and the shards that it will be spread over.
-func spreadTarget(r store.Reader, ns, name string, target SpreadTarget) (q Queue, shards []uint32, err error) {
-	q, _, ok, err := Get(r, ns, name)
+// spreadTarget returns a queue, whether it is being deleted, and the shards that it will be spread over.
+func spreadTarget(r store.Reader, ns, name string, target SpreadTarget) (q Queue, dropping bool, shards []uint32, err error) {
+	q, dropping, ok, err := Get(r, ns, name)
 	if err == nil && !ok {
 		err = task.NotFound("queue", name)
 	}
 	if err != nil {
-		return q, nil, err
+		return q, dropping, nil, err
 	}
 	settings, _, err := system.GetRow[system.Settings](r, system.SettingsKey)
 	if err != nil {
-		return q, nil, err
+		return q, dropping, nil, err
 	}
 	if shards, err = chooseShards(r, q, settings, target); err != nil {
-		return q, nil, err
+		return q, dropping, nil, err
 	}
 	if q.moving() {
-		return q, nil, task.Unavailable(time.Second, "queue %q: its slots are moving already", name)
+		return q, dropping, nil, task.Unavailable(time.Second, "queue %q: its slots are moving already", name)
 	}
-	return q, shards, nil
+	return q, dropping, shards, nil
 }
 
 // reread returns the current row of a queue.
