@@ -160,6 +160,12 @@ func (c *copies) dropLate(ctx context.Context, p copyPart) error {
 	return err
 }
 
+// has reports whether a shard is known to have a copy as new as version.
+func (c *copies) has(name copyName, version uint64) (has bool) {
+	c.confirmed.In(c.system, func(versions *map[copyName]uint64) { has = (*versions)[name] >= version })
+	return has
+}
+
 // forget forgets which shards have copies of a queue: they may drop them.
 func (c *copies) forget(q Queue) {
 	c.confirmed.In(c.system, func(versions *map[copyName]uint64) {

@@ -144,6 +144,7 @@ func TestPartsAreForgottenOneByOne(t *testing.T) {
 		w.Put(queueKey("default", "a"), encodeQueue(got, false))
 		w.full[copyKey(2, "a")] = true
 		w.fails[4] = task.ErrUnavailable
+		must(t, c.repair())
 		early, err := c.Queues.retireParts(bg, got, now.Add(RetireEvery/2)) // by another leader than the one that marked the parts
 		if must(t, err); fmt.Sprint(early.Shards()) != "[1 2 3 4 5]" {
 			t.Errorf("half a minute after its parts were marked, the queue is in shards %v", early.Shards())

@@ -370,15 +370,19 @@ func (s *Queues) forgettable(ctx context.Context, q Queue, now store.Time) (shar
 	return shards, later, nil
 }
 
-// retireParts removes parts in which nothing of a queue is left. A part is marked first; the next time its shard drops its copy or refuses;
-// then the part is removed, if the mark is still there.
+// retireParts removes parts in which nothing of a queue is left. A part is marked first, once its shard has the queue's changes, since it gets no more
+// from then on, and may have tasks; the next time its shard drops its copy or refuses; then the part is removed, if the mark is still there.
 func (s *Queues) retireParts(ctx context.Context, q Queue, now store.Time) (Queue, error) {
+	changed := q.Config.Version // later ones only mark and remove parts
 	for _, p := range q.Parts {
 		if p.Next != 0 || p.Left != 0 {
 			continue
 		}
 		var err error
 		if p.Retiring == 0 {
+			if !s.copies.has(copyName{p.Shard, q.FullName()}, changed) {
+				continue
+			}
 			if q, err = s.revise(ctx, q, func(q *Queue) { q.part(p.Shard).Retiring = now }); err != nil {
 				return q, err
 			}

@@ -240,6 +240,33 @@ func TestSpreadRetires(t *testing.T) {
 	})
 }
 
+// A queue that drains in a shard is changed while the shard is silent. The shard gets the change as soon as it can be reached, however long that takes.
+func TestChangesReachAShardThatDrains(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(2)
+		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
+		must(t, err)
+		from := q.Shard
+		w.full[copyKey(from, "a")] = true
+		_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{3 - from}})
+		must(t, err)
+		pass(task.MovedMessageWindow + 5*RetireEvery)
+		w.cut(from, task.ErrUnavailable)
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(7))
+		is(t, err, task.ErrUnavailable)
+		pass(5 * RetireEvery)
+		w.cut(from, nil)
+		if pass(2 * maxRepairPause); w.copyOf(from, "a").Settings.MaxLength != 7 {
+			t.Errorf("the copy in a shard that can be reached again is %+v, want the maximum length 7", w.copyOf(from, "a"))
+		}
+		delete(w.full, copyKey(from, "a"))
+		pass(4 * RetireEvery)
+		if q, err = c.Queues.Queue(bg, "default", "a"); err != nil || q.In(from) || w.copyOf(from, "a").Version != 0 {
+			t.Errorf("without tasks in shard %d, the queue is %+v (%v)", from, q.Parts, err)
+		}
+	})
+}
+
 // Leaders change, shards do not answer, other callers change the queue. No two shards ever take tasks of one slot (the world checks each copy), and in
 // the end each slot is taken by one shard.
 func TestSpreadSaga(t *testing.T) {
