@@ -313,7 +313,7 @@ func TestQueueRow(t *testing.T) {
 }
 
 // A recovery reconciles each row with the copies of its queue alone. A queue that is being deleted is left to the next leader, unless nothing but
-// copies is there, or a copy says that the queue was used after it was marked: no shard would drop that.
+// copies is there, a copy says that the queue was used after it was marked, or it is in a shard that the deletion would not ask.
 func TestReconcileRows(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.open(3)
@@ -330,12 +330,13 @@ func TestReconcileRows(t *testing.T) {
 		row("used", 3, true)
 		parts := encodeQueue(Queue{Shard: 1, Parts: []Part{{Shard: 1, Slots: task.AllSlots, Next: task.AllSlots}}, Config: config(3)}, true)
 		w.Put(queueKey("default", "parts"), parts)
+		row("left", 3, true)
 		held := func(name string, shard uint32, version uint64) Queue {
 			return Queue{Namespace: "default", Name: name, Shard: shard, Config: config(version)}
 		}
 		w.Round(func(tx *store.Tx) {
-			must(t, Reconcile(tx, []Queue{held("same", 1, 3),
-				held("gone", 1, 3), held("parts", 1, 3), held("used", 1, 8), held("older", 1, 8), held("lost", 3, 5), held("lost", 2, 4)}))
+			must(t, Reconcile(tx, []Queue{held("same", 1, 3), held("gone", 1, 3), held("parts", 1, 3), held("used", 1, 8), held("left", 2, 2),
+				held("older", 1, 8), held("lost", 3, 5), held("lost", 2, 4)}))
 		})
 		if string(w.Get(queueKey("default", "same"))) != string(same) || string(w.Get(queueKey("default", "gone"))) != string(gone) ||
 			string(w.Get(queueKey("default", "parts"))) != string(parts) {
@@ -345,6 +346,9 @@ func TestReconcileRows(t *testing.T) {
 			if q, dropping, _, err := Get(w.State, "default", name); err != nil || dropping || q.Config.Version != 9 || q.Shard != 1 || q.Spread() {
 				t.Errorf("a row that is older than its copy becomes %+v, %t, %v", q, dropping, err)
 			}
+		}
+		if q, dropping, _, err := Get(w.State, "default", "left"); err != nil || dropping || !q.In(1) || !q.In(2) {
+			t.Errorf("a queue that is being deleted, and of which a shard that it had left has a copy, becomes %+v, %t, %v", q, dropping, err)
 		}
 		q, dropping, ok, err := Get(w.State, "default", "lost")
 		if err != nil || !ok || dropping || q.Shard != 2 || fmt.Sprint(q.Shards()) != "[3 2]" && fmt.Sprint(q.Shards()) != "[2 3]" || q.Config.Version != 6 || q.part(2).Next != task.AllSlots {
