@@ -17,7 +17,9 @@ import (
 func Reconcile(tx *store.Tx, copies []Queue) error {
 	rows := map[system.Name]*Queue{} // nil: there is only a copy
 	err := Scan(tx, []byte{system.QueueTable}, []byte{system.QueueTable + 1}, func(q Queue, dropping bool) bool {
-		stays := func(c Queue) bool { return c.FullName() == q.FullName() && (c.Config.Version > q.Config.Version || !q.In(c.Shard)) }
+		stays := func(c Queue) bool {
+			return c.FullName() == q.FullName() && (c.Config.Version > q.Config.Version || !q.In(c.Shard))
+		}
 		if !dropping || slices.ContainsFunc(copies, stays) { // otherwise the next leader finishes the deletion
 			rows[q.FullName()] = &q
 		}
