@@ -294,6 +294,20 @@ func TestRefusedDeletionsRestoreCopies(t *testing.T) {
 	})
 }
 
+// A queue is used in a shard that has dropped it, and stays. The other shards, which drop it afterwards, get their copies again within seconds, though
+// nobody uses it there: until then nobody knows what they may use of its limits.
+func TestShardsThatDroppedAQueueThatStays(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c, q := w.spreadOver3(t)
+		w.mu.Lock()
+		w.onDrop = func() { ensure(t, c, q.Shards()[0], "a") }
+		w.mu.Unlock()
+		is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState, "used meanwhile")
+		pass(2 * repairPause)
+		w.mustHave(t, c, "the queue was used in the first shard", q.Shards()...)
+	})
+}
+
 // However many copies and deletions wait for a shard that hangs, Repair completes those of another shard, again and again. When the shard
 // is back, it gets what it lacks.
 func TestRepairBesideAHangingShard(t *testing.T) {
