@@ -288,6 +288,8 @@ func TestRetiringPartGetsNoCopy(t *testing.T) {
 		if q.part(from).Retiring != 0 || q.Config.Version != was+1 || w.copyOf(from, "a").Version != was+1 {
 			t.Errorf("after its use the part is %+v in version %d, want %d, and the copy has %d", q.part(from), q.Config.Version, was+1, w.copyOf(from, "a").Version)
 		}
+		pass(2 * repairPause)
+		w.mustHave(t, c, "use of a part that retires", q.Shards()...)
 		if again, err := c.Queues.EnsureQueue(bg, from, "default", "a"); err != nil || again.Config.Version != was+1 {
 			t.Errorf("using it again: version %d, %v", again.Config.Version, err)
 		}

@@ -376,10 +376,13 @@ func (s *Queues) EnsureQueue(ctx context.Context, shard uint32, ns, name string)
 		}
 		return q, err
 	})
-	if err != nil || !q.In(shard) {
-		return q, err
+	if err == nil && q.In(shard) {
+		err = s.copies.sendTo(ctx, q, shard)
 	}
-	if err := s.copies.sendTo(ctx, q, shard); err != nil {
+	if err == nil && len(s.copies.lacking([]Queue{q})) > 0 {
+		s.copies.resend() // it was deleted, or had a part that retired: the others get the new version
+	}
+	if err != nil || !q.In(shard) {
 		return q, err
 	}
 	if err := s.cfg.divide(ctx, q); err != nil { // another shard may be silent, and this one have its share
