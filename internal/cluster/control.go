@@ -79,7 +79,7 @@ func NewControl(cfg Config) *Control {
 		Workers: workers.New(shard), Schedules: schedules.New(shard), Webhooks: webhooks.New(shard, cfg.Shards.CopyWatches, cfg.Logger), Markers: markers.New(shard), Audit: auditlog.New(shard)}
 	c.Copies = NewCopies(shard, c.Placement, c.Tokens.NoteUses)
 	c.Queues = queues.New(queues.Config{Shard: shard, Shards: cfg.Shards, EnsureShare: c.Quotas.EnsureShare, Divide: c.Quotas.DivideQueue,
-		Divided: quotas.Divided, Doubt: quotas.Doubt, Undivide: quotas.ForgetQueue, Room: cfg.Room, Logger: cfg.Logger})
+		Divided: quotas.Divided, Renew: quotas.Renew, Undivide: quotas.ForgetQueue, Room: cfg.Room, Logger: cfg.Logger})
 	c.Namespaces = namespaces.New(namespaces.Config{Shard: shard, Confirm: c.Copies.Confirm, Divide: c.Quotas.Divide, Undivide: quotas.Forget, Erase: cfg.Shards.EraseNamespace,
 		Forget: []func(tx *store.Tx, ns string){schedules.Forget, webhooks.Forget, markers.Forget}})
 	return c

@@ -46,8 +46,9 @@ type Config struct {
 	// Divided notes that a queue has limits that are divided, from a version of it on. whole is the shard that has had all of them so far; 0: that
 	// is not known.
 	Divided func(tx *store.Tx, ns, name string, version uint64, whole uint32)
-	// Doubt notes that nobody knows any longer what some shards may use of some limits of a queue.
-	Doubt func(tx *store.Tx, q Queue, unsure map[uint32]task.Quotas)
+	// Renew notes that only shards with the present version of a queue can say what they may use of its limits, and that nobody knows what they may
+	// use of some of these.
+	Renew func(tx *store.Tx, q Queue, unknown task.Quotas)
 	// Undivide forgets how a queue's limits are divided.
 	Undivide func(tx *store.Tx, ns, name string)
 	// Room returns unavailable when the disk is too full for a queue that is created by its first use; nil: there is always room.
@@ -316,7 +317,7 @@ func (s *Queues) recount() {
 
 // setQueue writes the row of a queue that is not being deleted. The caller has read it, unless the queue is new.
 func (s *Queues) setQueue(tx *store.Tx, q Queue) {
-	was, dropping, existed, _ := Get(tx, q.Namespace, q.Name)
+	was, _, existed, _ := Get(tx, q.Namespace, q.Name)
 	tx.Set(queueKey(q.Namespace, q.Name), encodeQueue(q, false))
 	s.shard.Note(tx, system.Change{Kind: system.QueueChanged, Name: q.FullName()})
 	s.trackMoves(q)
@@ -332,29 +333,19 @@ func (s *Queues) setQueue(tx *store.Tx, q Queue) {
 		whole = was.Shards()[0]
 	}
 	s.cfg.Divided(tx, q.Namespace, q.Name, q.Config.Version, whole)
-	if unsure := inDoubt(was, q, dropping); was.divided() && len(unsure) > 0 {
-		s.cfg.Doubt(tx, q, unsure)
+	if set := newLimits(was.Limits(), q.Limits()); was.divided() && (set != none || q.Moved != was.Moved) {
+		s.cfg.Renew(tx, q, set)
 	}
 }
 
-// inDoubt returns the limits of which a new version of a queue no longer says what shards may use. Without a limit they use what they like, until
-// they have the copy that sets it. A shard that may have dropped its copy may have lost its share, and take an earlier one.
-func inDoubt(was, q Queue, dropping bool) map[uint32]task.Quotas {
-	unsure := map[uint32]task.Quotas{}
-	for _, shard := range q.Shards() {
-		limits, before := q.Limits(), was.Limits()
-		if p := was.part(shard); !dropping && (p == nil || p.Retiring == 0 || q.part(shard).Retiring != 0) {
-			for _, name := range []task.Quota{task.QuotaBacklog, task.QuotaRunning} {
-				if *before.Of(name) != 0 {
-					*limits.Of(name) = 0
-				}
-			}
-		}
-		if limits != (task.Quotas{}) {
-			unsure[shard] = limits
+// newLimits returns those of a queue's limits that it did not have before. Shards use what they like of them, until they have the copies that set them.
+func newLimits(before, now task.Quotas) task.Quotas {
+	for _, name := range []task.Quota{task.QuotaBacklog, task.QuotaRunning} {
+		if *before.Of(name) != 0 {
+			*now.Of(name) = 0
 		}
 	}
-	return unsure
+	return now
 }
 
 // home chooses the shard of a new queue among those that may take it.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -122,7 +120,7 @@ func (w *world) newReplica() *systemReplica {
 	s := &systemReplica{Replica: w.NewReplica(), world: w}
 	shard := system.NewShard(s.Replica)
 	s.control = &control{shard: shard, Namespaces: namespaces.New(namespaces.Config{Shard: shard}), Queues: New(Config{Shard: shard, Shards: w,
-		EnsureShare: w.ensureShare, Divide: w.divide, Divided: w.divides, Doubt: w.doubt, Undivide: w.undivide, Room: func() error { return w.room }, Logger: slog.New(slog.NewTextHandler(&w.log, nil))})}
+		EnsureShare: w.ensureShare, Divide: w.divide, Divided: w.divides, Renew: w.renew, Undivide: w.undivide, Room: func() error { return w.room }, Logger: slog.New(slog.NewTextHandler(&w.log, nil))})}
 	s.control.Queues.most = w.most
 	s.control.minutely = func() {
 		w.mu.Lock()
@@ -178,7 +176,7 @@ func (w *world) ensureShare(_ context.Context, _ string, shard uint32) error {
 	return w.shares[shard]
 }
 
-// divide, divides, doubt and undivide record how the limits of queues are divided.
+// divide, divides, renew and undivide record how the limits of queues are divided.
 func (w *world) divide(_ context.Context, _, name string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -192,12 +190,10 @@ func (w *world) divides(_ *store.Tx, _, name string, _ uint64, whole uint32) {
 	w.divisions = append(w.divisions, fmt.Sprint(name, " of ", whole))
 }
 
-func (w *world) doubt(_ *store.Tx, q Queue, unsure map[uint32]task.Quotas) {
+func (w *world) renew(_ *store.Tx, q Queue, unknown task.Quotas) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, shard := range slices.Sorted(maps.Keys(unsure)) {
-		w.divisions = append(w.divisions, fmt.Sprintf("doubt %s in %d: %d %d", q.Name, shard, unsure[shard].Running, unsure[shard].Backlog))
-	}
+	w.divisions = append(w.divisions, fmt.Sprintf("renew %s, unknown %d %d", q.Name, unknown.Running, unknown.Backlog))
 }
 
 func (w *world) undivide(_ *store.Tx, _, name string) {

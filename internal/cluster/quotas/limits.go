@@ -47,25 +47,23 @@ func Divided(tx *store.Tx, ns, name string, version uint64, whole uint32) {
 	tx.Set(key, system.EncodeRow(row))
 }
 
-// Doubt notes that nobody knows any longer what some shards may use of some limits of a queue. Each confirms what it may use when its copy has the
-// queue's present version.
-func Doubt(tx *store.Tx, q queues.Queue, unsure map[uint32]task.Quotas) {
+// Renew notes that what the shards of a queue answer counts only if they have its present version, and that nobody knows what they may use of some limits.
+func Renew(tx *store.Tx, q queues.Queue, unknown task.Quotas) {
 	key := divisionKey(task.SpaceName{Namespace: q.Namespace, Queue: q.Name})
 	row, known, err := system.GetRow[divisionRow](tx, key)
 	if err != nil || !known {
 		return // what can't be read is not divided
 	}
 	row.Since, row.Copy = tx.NextSeq(), q.Config.Version
+	whole := unknown.Whole()
 	for _, shard := range q.Shards() {
-		limits, has := unsure[shard]
-		if !has || row.Parts == nil { // nothing is known of any
-			continue
+		if row.Parts == nil { // nothing is known of any
+			break
 		}
 		at := slices.IndexFunc(row.Parts, func(p divisionPart) bool { return p.Shard == shard })
 		if at < 0 {
 			at, row.Parts = len(row.Parts), append(row.Parts, divisionPart{Shard: shard})
 		}
-		whole := limits.Whole()
 		for f, limit := range whole.Each() {
 			if p := &row.Parts[at]; *limit != task.NoLimit {
 				*p.Most.Each()[f], *p.Sent.Each()[f] = task.NoLimit, task.NoLimit

@@ -99,39 +99,43 @@ func TestDivisionsOfQueues(t *testing.T) {
 	})
 }
 
-// What is in doubt of a row is unlimited, also of a shard that the row does not know yet, and nothing else is. Earlier answers do not count.
-func TestDoubt(t *testing.T) {
+// A row that begins anew allows shards as much as before, and any amount of what nobody knows, also a shard that it does not know yet. Earlier answers do
+// not count.
+func TestRenew(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, w *world) {
 		const half = task.SlotSet(1<<32 - 1)
 		key := divisionKey(task.SpaceName{Namespace: "default", Queue: "a"})
 		q := queues.Queue{Namespace: "default", Name: "a", Config: task.QueueConfig{Version: 9}, Parts: []queues.Part{{Shard: 1, Next: half}, {Shard: 2, Next: ^half}, {Shard: 3, Left: half}}}
-		doubt := func(unsure map[uint32]task.Quotas) divisionRow {
-			w.change(func(tx *store.Tx) error { Doubt(tx, q, unsure); return nil })
+		renew := func(unknown task.Quotas) divisionRow {
+			w.change(func(tx *store.Tx) error { Renew(tx, q, unknown); return nil })
 			row, _, err := system.GetRow[divisionRow](w.State, key)
 			must(t, err)
 			return row
 		}
 		running := task.Quotas{Running: 3}
-		if doubt(map[uint32]task.Quotas{1: running}); w.Get(key) != nil {
+		if renew(running); w.Get(key) != nil {
 			t.Errorf("a queue that is not divided has the row %s", w.Get(key))
 		}
 		w.change(func(tx *store.Tx) error { Divided(tx, "default", "a", 7, 0); return nil })
-		if row := doubt(map[uint32]task.Quotas{1: running}); row.Parts != nil || row.Copy != 9 || row.Since == 0 {
+		if row := renew(running); row.Parts != nil || row.Copy != 9 || row.Since == 0 {
 			t.Errorf("a row that knows nothing became %+v", row)
 		}
 		known := task.Amounts{Backlog: 4, Bytes: task.NoLimit, Running: 2}
 		was := divisionRow{Since: 5, Copy: 7, Parts: []divisionPart{{Shard: 1, Version: 6, Most: known, Sent: known}, {Shard: 2, Version: 6, Most: known}}}
 		w.Put(key, system.EncodeRow(was))
-		row := doubt(map[uint32]task.Quotas{1: running, 3: running})
+		if row := renew(task.Quotas{}); !slices.Equal(row.Parts, append(was.Parts, divisionPart{Shard: 3})) || row.Copy != 9 || row.Since == was.Since {
+			t.Errorf("a row became %+v, want the parts %+v of version 9", row, was.Parts)
+		}
+		row := renew(running)
 		more, none := known, task.Amounts{Running: task.NoLimit}
 		more.Running = task.NoLimit
-		want := []divisionPart{{Shard: 1, Version: 6, Most: more, Sent: more}, {Shard: 2, Version: 6, Most: known}, {Shard: 3, Most: none, Sent: none}}
+		want := []divisionPart{{Shard: 1, Version: 6, Most: more, Sent: more}, {Shard: 2, Version: 6, Most: more, Sent: none}, {Shard: 3, Most: none, Sent: none}}
 		if !slices.Equal(row.Parts, want) || row.Copy != 9 || row.Since == was.Since {
 			t.Errorf("the row became %+v, want the parts %+v of version 9", row, want)
 		}
 		w.Damage(key)
 		damaged := w.Get(key)
-		w.change(func(tx *store.Tx) error { Doubt(tx, q, map[uint32]task.Quotas{1: running}); return nil })
+		w.change(func(tx *store.Tx) error { Renew(tx, q, running); return nil })
 		if !bytes.Equal(w.Get(key), damaged) {
 			t.Error("a damaged row was replaced")
 		}
