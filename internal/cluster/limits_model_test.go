@@ -872,3 +872,34 @@ func TestLimitsSetWithoutAShard(t *testing.T) {
 		}
 	})
 }
+
+// A shard is away while its queue gets a lower limit, and perhaps is used although it was being deleted. The other shard goes on with what that shard may not
+// use, and all is divided when it is back, although nobody repeats the call.
+func TestLimitLoweredWithoutAShard(t *testing.T) {
+	for _, deleted := range []bool{false, true} {
+		inBubble(t, func(t *testing.T, w *world) {
+			w.open(2)
+			e := newEngines(t, 1, 2)
+			replica := w.newReplicaOver(e)
+			replica.lead()
+			must(t, putLimits(replica.control, 8, 0))
+			_, err := replica.control.Queues.Spread(bg, task.Author{}, "default", "a", queues.SpreadTarget{Parts: 2})
+			must(t, err)
+			pass(time.Minute)
+			e.toggle(1)
+			if deleted {
+				is(t, replica.control.Queues.DropQueue(bg, task.Author{}, "default", "a"), task.ErrUnavailable)
+			}
+			is(t, putLimits(replica.control, 7, 0), task.ErrUnavailable)
+			pass(time.Minute)
+			if first, second := e.space(1).Share.Running, e.space(2).Share.Running; first != 4 || second != 3 {
+				t.Errorf("deleted: %t: of 7 tasks, the shard that is away may run %d, and the other one %d", deleted, first, second)
+			}
+			e.toggle(1)
+			pass(time.Minute)
+			if first, second := e.space(1).Share.Running, e.space(2).Share.Running; second == 0 || first+second != 7 {
+				t.Errorf("deleted: %t: a minute after the first shard is back, the shards may run %d and %d of 7 tasks", deleted, first, second)
+			}
+		})
+	}
+}

@@ -665,7 +665,7 @@ func (d *division) needsDivision(seen map[spaceName][3]uint64) bool {
 			seen[at] = p.space.Refused
 		}
 	}
-	if !settled {
+	if room := d.room(); !settled || least(room, task.Amounts{}) != (task.Amounts{}) { // a shard that was away when limits were lowered may have too much
 		return true
 	}
 	want, holders := d.shareOut(), d.holders()
