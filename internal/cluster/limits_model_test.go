@@ -842,9 +842,21 @@ func TestRecoveredLimits(t *testing.T) {
 		if got := row(); !strings.Contains(got, `"shard":1`) || !strings.Contains(got, `"shard":2`) {
 			t.Fatalf("the limits of a spread queue are divided as %s", got)
 		}
+		for shard := range uint32(2) { // it is newer than the system shard
+			must(t, e.round(shard+1, func(r *engine.Round) error {
+				engine.PutShare(r, task.SpaceName{Namespace: "default", Queue: "a"}, task.Share{Version: 1 << 50, Moved: 1 << 50})
+				return nil
+			}))
+		}
 		must(t, replica.Update(bg, func(tx *store.Tx) error { return Recovered(tx, 1, map[uint32]uint64{}, nil) }))
 		if got := row(); got == "" || strings.Contains(got, `"shard"`) {
 			t.Errorf("after a recovery the row is %s", got)
+		}
+		pass(2 * time.Minute)
+		for shard := range uint32(2) {
+			if share := e.space(shard + 1).Share; share.Running == 0 {
+				t.Errorf("two minutes later, shard %d may run no task of 3", shard+1)
+			}
 		}
 	})
 }

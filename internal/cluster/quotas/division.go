@@ -297,6 +297,9 @@ func (s *Divider) sendShares(ctx context.Context, d *division, of func(p *shardP
 		}
 		row.Since, row.Copy = d.row.Since, d.row.Copy
 		row.Parts, version = d.storedParts(), tx.NextSeq()
+		for i := range d.parts { // after a recovery, a shard may have got its share in a later round than this one
+			version = max(version, d.parts[i].Version+1, d.parts[i].space.Share.Version+1)
+		}
 		for i := range d.parts {
 			if shares[i] != nil {
 				row.Parts[i].Version = version

@@ -257,6 +257,26 @@ func TestLateAnswersCount(t *testing.T) {
 	})
 }
 
+// After a recovery, a shard may have a share from a later round than any of the system shard, or one that is on its way to it. The next ones are newer.
+func TestSharesAreNewerAfterARecovery(t *testing.T) {
+	for name, newest := range map[string]func(w *world){
+		"a shard has it":   func(w *world) { w.use(2, "default", func(s *task.Space) { s.Share.Version = 1 << 60 }) },
+		"it is on its way": func(w *world) { w.setRow("default", divisionPart{Shard: 1, Version: 1 << 60}, divisionPart{Shard: 2}) },
+	} {
+		inBubble(t, 2, func(t *testing.T, w *world) {
+			w.setQuotas("default", task.Quotas{Running: 4})
+			w.hold("default", 1, 1)
+			newest(w)
+			must(t, w.divider.Divide(bg, "default"))
+			for shard := range uint32(2) {
+				if share := w.share(shard+1, "default"); share.Version <= 1<<60 || share.Running != 2 {
+					t.Errorf("%s: shard %d has %+v, want two tasks in a version after %d", name, shard+1, share, 1<<60)
+				}
+			}
+		})
+	}
+}
+
 // What a shard has is enough unless it is short of room: work was refused since the last look, or little of what it should get is left.
 func TestShortOfBacklog(t *testing.T) {
 	type shard struct{ has, use int64 }
