@@ -85,7 +85,7 @@ func TestSharesOfShardsThatMayHaveDroppedTheirCopies(t *testing.T) {
 		must(t, err)
 		q, err := c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
 		must(t, err)
-		const renewed = "a of 0, renew a, unknown 0 0"
+		const renewed, unknown = "a of 0, renew a, unknown 0 0", "a of 0, renew a, unknown 64 0"
 		expect := func(when, want string) {
 			t.Helper()
 			now, err := c.Queues.Queue(bg, "default", "a")
@@ -97,14 +97,14 @@ func TestSharesOfShardsThatMayHaveDroppedTheirCopies(t *testing.T) {
 		w.takeDivisions()
 		w.full[copyKey(q.Parts[1].Shard, "a")] = true
 		is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState)
-		expect("a shard has tasks", renewed)
+		expect("a shard has tasks", unknown)
 		w.fails[1], w.fails[2] = task.ErrUnavailable, task.ErrUnavailable
 		is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrUnavailable)
 		delete(w.fails, 1)
 		delete(w.fails, 2)
 		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 		must(t, err)
-		expect("used while it is being deleted", renewed+", divide a")
+		expect("used while it is being deleted", unknown+", divide a")
 		retire := func() {
 			q.part(2).Retiring = 5
 			w.Put(queueKey("default", "a"), encodeQueue(q, false))

@@ -317,7 +317,7 @@ func (s *Queues) recount() {
 
 // setQueue writes the row of a queue that is not being deleted. The caller has read it, unless the queue is new.
 func (s *Queues) setQueue(tx *store.Tx, q Queue) {
-	was, _, existed, _ := Get(tx, q.Namespace, q.Name)
+	was, dropping, existed, _ := Get(tx, q.Namespace, q.Name)
 	tx.Set(queueKey(q.Namespace, q.Name), encodeQueue(q, false))
 	s.shard.Note(tx, system.Change{Kind: system.QueueChanged, Name: q.FullName()})
 	s.trackMoves(q)
@@ -333,8 +333,12 @@ func (s *Queues) setQueue(tx *store.Tx, q Queue) {
 		whole = was.Shards()[0]
 	}
 	s.cfg.Divided(tx, q.Namespace, q.Name, q.Config.Version, whole)
-	if set := newLimits(was.Limits(), q.Limits()); was.divided() && (set != none || q.Moved != was.Moved) {
-		s.cfg.Renew(tx, q, set)
+	unknown := newLimits(was.Limits(), q.Limits())
+	if dropping { // a shard that has dropped its copy may get an earlier one with an earlier share
+		unknown = q.Limits()
+	}
+	if was.divided() && (unknown != none || q.Moved != was.Moved) {
+		s.cfg.Renew(tx, q, unknown)
 	}
 }
 
