@@ -915,3 +915,30 @@ func TestLimitLoweredWithoutAShard(t *testing.T) {
 		})
 	}
 }
+
+// The last places of a queue go to the shard that refuses tasks, though others have some.
+func TestLastPlaceGoesWhereItIsNeeded(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.open(2)
+		e := newEngines(t, 1, 2)
+		replica := w.newReplicaOver(e)
+		replica.lead()
+		must(t, putLimits(replica.control, 0, 5))
+		_, err := replica.control.Queues.Spread(bg, task.Author{}, "default", "a", queues.SpreadTarget{Parts: 2})
+		must(t, err)
+		waits := func(shard uint32) int64 { return e.space(shard).Use.Backlog }
+		fill := func(shard uint32, most int64) {
+			for range 100 {
+				if waits(shard) < most {
+					e.enqueue(shard)
+				}
+				pass(100 * time.Millisecond)
+			}
+			if waits(shard) != most {
+				t.Errorf("shard %d refuses tasks for 10 s: %d and %d of 5 wait", shard, waits(1), waits(2))
+			}
+		}
+		fill(1, 4)
+		fill(2, 1)
+	})
+}

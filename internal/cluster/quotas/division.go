@@ -38,9 +38,10 @@ type divisionPart struct {
 type shardPart struct {
 	divisionPart
 	space   task.Space
-	known   bool // the shard has answered
-	joining bool // it is about to get its first queue of the namespace
-	drains  bool // it takes no new tasks of the queue
+	known   bool    // the shard has answered
+	joining bool    // it is about to get its first queue of the namespace
+	drains  bool    // it takes no new tasks of the queue
+	refused [3]bool // it has refused tasks since the last check of Run
 }
 
 // settled reports whether the shard uses the last share sent to it.
@@ -503,7 +504,7 @@ func (d *division) answers(_ context.Context, to *division) []error {
 	for i := range to.parts {
 		for j := range d.parts {
 			if d.parts[j].known && d.question(j) == to.question(i) {
-				to.parts[i].space, to.parts[i].known = d.parts[j].space, true
+				to.parts[i].space, to.parts[i].known, to.parts[i].refused = d.parts[j].space, true, d.parts[j].refused
 			}
 		}
 	}
@@ -656,14 +657,13 @@ func waitBriefly(all *sync.WaitGroup) bool {
 // or nearly so.
 func (d *division) needsDivision(seen map[spaceName][3]uint64) bool {
 	settled := true
-	refused := make([][3]bool, len(d.parts))
 	for i := range d.parts {
 		p := &d.parts[i]
 		settled = settled && (p.settled() || !p.known)
 		if p.known {
 			at := spaceName{d.name, p.Shard}
 			for f, n := range p.space.Refused {
-				refused[i][f] = n != seen[at][f]
+				p.refused[f] = n != seen[at][f]
 			}
 			seen[at] = p.space.Refused
 		}
@@ -676,7 +676,7 @@ func (d *division) needsDivision(seen map[spaceName][3]uint64) bool {
 		p := &d.parts[i]
 		for f, to := range want[i].Each() {
 			has, used := *p.space.Share.Each()[f], *p.space.Use.Each()[f]
-			if *to > has && p.known && (refused[i][f] || has-used < (*to-used)/int64(2*holders) || f == runningField && p.space.Ready > 0 && used >= has) {
+			if *to > has && p.known && (p.refused[f] || has-used < (*to-used)/int64(2*holders) || f == runningField && p.space.Ready > 0 && used >= has) {
 				return true
 			}
 		}

@@ -71,7 +71,8 @@ func (d *division) leaveUsed(want []task.Amounts, whole int64, f int) {
 }
 
 // byUse gives each shard what it uses. Half of the remainder is divided evenly, so that an idle queue has room when it wakes up, half in
-// proportion to use. If more is used than there is, all get less, in proportion.
+// proportion to use. What does not divide goes to shards that have refused tasks and have no room otherwise; if there are none, to those that use some. If more
+// is used than there is, all get less, in proportion.
 func (d *division) byUse(holders []int, budget int64, f int) []int64 {
 	used := make([]int64, len(holders))
 	sum := int64(0)
@@ -93,7 +94,13 @@ func (d *division) byUse(holders []int, budget int64, f int) []int64 {
 		give(n, used[n]+spare/2/int64(len(holders)))
 		give(n, part(spare/2, used[n]+1, sum+int64(len(holders))))
 	}
-	return distributeRest(shares, left, func(n int) bool { return used[n] > 0 })
+	wants, short := func(n int) bool { return used[n] > 0 }, func(n int) bool { return shares[n] <= used[n] && d.parts[holders[n]].refused[f] }
+	for n := range holders {
+		if short(n) {
+			wants = short
+		}
+	}
+	return distributeRest(shares, left, wants)
 }
 
 // byDemand gives each shard as much of its fair share as it can use: no shard with unmet demand gets less than another. What no shard wants

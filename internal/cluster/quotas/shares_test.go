@@ -88,13 +88,25 @@ func TestSharesByUse(t *testing.T) {
 			t.Errorf("dividing 3 among shards that use 0, 5 and 5: %v, want two divisions in turns", got)
 		}
 	})
+	d := parting(0, [2]int64{}, [2]int64{})
+	for _, c := range []struct {
+		whole, used int64 // in the first of two shards
+		refused     int   // the shard that has refused tasks
+		want        string
+	}{{5, 4, 0, "[5 0]"}, {5, 4, 1, "[4 1]"}, {8, 4, 1, "[7 1]"}, {4, 4, 1, "[4 0]"}, {1, 0, 1, "[0 1]"}} {
+		d.parts[0].space.Use.Backlog = c.used
+		d.parts[0].refused[0], d.parts[1].refused[0] = c.refused == 0, c.refused == 1
+		if got := fmt.Sprint(d.byUse([]int{0, 1}, c.whole, 0)); got != c.want {
+			t.Errorf("dividing %d, of which the first shard uses %d, while shard %d refuses tasks: %s, want %s", c.whole, c.used, c.refused+1, got, c.want)
+		}
+	}
 	if n := parting(0).holders(); n != 1 {
 		t.Errorf("without a shard that has a queue there are %d holders, want 1", n)
 	}
 	if n := parting(0, [2]int64{}, [2]int64{}).holders(); n != 2 {
 		t.Errorf("two shards with queues count as %d holders, want 2", n)
 	}
-	d := parting(0, [2]int64{}, [2]int64{}, [2]int64{})
+	d = parting(0, [2]int64{}, [2]int64{}, [2]int64{})
 	if d.parts[1].space.Queues = 0; d.holders() != 2 {
 		t.Errorf("two shards with queues and one without count as %d holders, want 2", d.holders())
 	}
