@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -482,7 +483,7 @@ func (s *Divider) Run(ctx context.Context) {
 		if err != nil {
 			continue
 		}
-		if len(all) == 0 {
+		if forgetGone(seen, all); len(all) == 0 {
 			s.shard.Await(ctx, newest, math.MaxInt64)
 			continue
 		}
@@ -495,6 +496,15 @@ func (s *Divider) Run(ctx context.Context) {
 			}
 		})
 	}
+}
+
+// forgetGone forgets what was seen of quotas and limits that are no longer divided.
+func forgetGone(seen map[spaceName][3]uint64, all []*division) {
+	names := make(map[task.SpaceName]bool, len(all))
+	for _, d := range all {
+		names[d.name] = true
+	}
+	maps.DeleteFunc(seen, func(at spaceName, _ [3]uint64) bool { return !names[at.SpaceName] })
 }
 
 // answers gives another division of the same name what the shards have just answered for this one. A silent shard is no error: whatever

@@ -3,6 +3,7 @@ package quotas
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -339,6 +340,16 @@ func TestShortOfSlots(t *testing.T) {
 				t.Errorf("%s: needsDivision = %t, where it should have %v", c.name, got, d.shareOut())
 			}
 		})
+	}
+}
+
+// What was seen of a queue is forgotten when it is gone, and of a shard that is silent is not.
+func TestSeenOfQueuesThatAreGone(t *testing.T) {
+	a, b := task.SpaceName{Namespace: "default", Queue: "a"}, task.SpaceName{Namespace: "default", Queue: "b"}
+	seen := map[spaceName][3]uint64{{a, 1}: {1}, {a, 2}: {2}, {b, 1}: {3}}
+	forgetGone(seen, []*division{{name: a, parts: make([]shardPart, 2)}})
+	if want := map[spaceName][3]uint64{{a, 1}: {1}, {a, 2}: {2}}; !maps.Equal(seen, want) {
+		t.Errorf("without queue b, %v is seen, want %v", seen, want)
 	}
 }
 
