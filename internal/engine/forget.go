@@ -211,9 +211,7 @@ func deleteEach(r *Round, ns string, run []expiredTask) {
 
 func deleteAttempts(r *Round, ns string, id task.ID) {
 	prefix := schema.IDKey(ns, schema.TableAttempt, id)
-	for _, k := range keysIn(r, prefix, schema.After(prefix), math.MaxInt) {
-		r.tx.Delete(k)
-	}
+	deleteRun(r, keysIn(r, prefix, schema.After(prefix), math.MaxInt))
 }
 
 // deleteRun deletes rows with no other rows between them.
