@@ -486,7 +486,7 @@ func TestStepEndsWithItsReplica(t *testing.T) {
 func TestStepWithoutAnAnswerAboutAQueue(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.must(operateTask(context.Background(), w.Broker, Cancel, w.enqueue(task.Spec{Queue: "a"})[0]))
-		_, err := DropCopy.Call(context.Background(), w, OnQueue{OnShard{one, ns}, "a"})
+		_, err := DropCopy.Call(context.Background(), w, CopyOf{OnQueue{OnShard{one, ns}, "a"}, math.MaxUint64})
 		w.must(err)
 		ensure, asked := w.cfg.EnsureQueue, 0
 		w.cfg.EnsureQueue = func(ctx context.Context, id uint32, ns, queue string) error {

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"math"
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/query"
@@ -56,7 +57,7 @@ var EraseNamespace = onReplica(verb.Rule{Name: "erase-namespace", Idempotent: tr
 			if engine.Space(round, task.SpaceName{Namespace: q.Namespace}).Share.Version > q.Version {
 				return Nothing{}, nil // Erase refuses
 			}
-			return Nothing{}, engine.DropQueue(round, q.Namespace, late[i])
+			return Nothing{}, engine.DropQueue(round, q.Namespace, late[i], math.MaxUint64)
 		})
 	}
 	if err != nil {
