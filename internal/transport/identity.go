@@ -73,9 +73,6 @@ func (t *Transport) admit(ctx context.Context, open bool) (incoming, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	v, err := readIncoming(md)
 	if err == nil {
-		if c := acceptedFrom(ctx); c != nil && !(open && t.open[v.method]) {
-			c.from.Store(&v.from) // before Admit is asked: SetPeers either finds it, or has been called before Admit
-		}
 		err = t.examine(ctx, v, open)
 	}
 	if err == nil {
@@ -115,6 +112,9 @@ func (t *Transport) examine(ctx context.Context, v incoming, open bool) error {
 		return fmt.Errorf("this is %s, not node %d", describe(self), v.toNumber)
 	case open:
 		return nil
+	}
+	if c := acceptedFrom(ctx); c != nil {
+		c.note(v.from) // before Admit is asked: SetPeers either finds it, or has been called before Admit
 	}
 	return t.cfg.Admit(v.from, v.method)
 }

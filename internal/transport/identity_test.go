@@ -137,6 +137,28 @@ func TestRemoved(t *testing.T) {
 	})
 }
 
+// TestRemovedBehindAnotherName: a removed member's connection is also closed if its last request claimed to be from another one.
+func TestRemovedBehindAnotherName(t *testing.T) {
+	bubble(t, func(t *testing.T, net *network) {
+		_, a, b := tlsPair(t, net, month)
+		ended := make(chan error, 1)
+		b.stream = func(_ Peer, _ string, s Stream) error { _, err := s.Recv(); ended <- err; return err }
+		if _, err := a.OpenStream(t.Context(), 2, "work"); err != nil {
+			t.Fatal(err)
+		}
+		a.become(member(3))
+		if _, err := a.Call(t.Context(), 2, "claim", nil); err == nil || !strings.Contains(err.Error(), `has the certificate of node "n1"`) {
+			t.Fatalf("call as another node: %v", err)
+		}
+		b.remove(1, errors.New("node 1 was removed"))
+		b.SetPeers(map[uint32]Address{3: {"n3", "n3"}})
+		settle()
+		if len(ended) != 1 {
+			t.Error("the stream of the removed member is still open")
+		}
+	})
+}
+
 // TestRefusalText: a reason of any length and with any characters arrives, shortened.
 func TestRefusalText(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {

@@ -43,7 +43,14 @@ func (g *limitedListener) Accept() (net.Conn, error) {
 type acceptedConn struct {
 	net.Conn
 	release func()
-	from    atomic.Pointer[Peer] // who sent the last request that only members may send; nil: there was none
+	from    atomic.Pointer[Peer] // who sent the last request that only members may send, as far as that is proven; nil: there was none
+}
+
+// note records who sent a request.
+func (c *acceptedConn) note(from Peer) {
+	if last := c.from.Load(); last == nil || *last != from {
+		c.from.Store(new(from))
+	}
 }
 
 // Close implements net.Conn.
