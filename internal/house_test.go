@@ -109,7 +109,7 @@ var mayImport = map[string][]string{
 	"internal/node":                    {"internal/archive", "internal/audit", "internal/auth", "internal/backup", "internal/broker", "internal/broker/logheaders", "internal/cluster", "internal/cluster/auditlog", "internal/cluster/queues", "internal/cluster/schedules", "internal/cluster/tokens", "internal/cluster/webhooks", "internal/cluster/workers", "internal/gateway", "internal/gateway/listen", "internal/metrics", "internal/node/compare", "internal/node/datadir", "internal/node/members", "internal/node/witness", "internal/ondisk", "internal/parallel", "internal/raftlog", "internal/registry", "internal/rest", "internal/router", "internal/router/claims", "internal/router/forward", "internal/router/workers", "internal/shard", "internal/sqs", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui", "internal/verb", "internal/webhook"},
 	"internal/node/compare":            {"internal/shard"},
 	"internal/node/datadir":            {"internal/ondisk", "internal/task"},
-	"internal/node/members":            {"internal/cluster"},
+	"internal/node/members":            {"internal/cluster", "internal/node/datadir"},
 	"internal/node/witness":            {"internal/cluster", "internal/node/datadir"},
 	"internal/rest":                    {"api/pawl/v1", "internal/admission", "internal/contract", "internal/task"},
 	"internal/registry":                {"internal/task"},

@@ -32,9 +32,10 @@ func (m *Map) CheckMember(number uint32) error {
 	return checkMember(n, ok, number)
 }
 
-// HasRemoved reports whether a node with a name was removed, even if another one has it now.
+// HasRemoved reports whether a node with a name was removed, and no member has it now.
 func (m *Map) HasRemoved(name string) bool {
-	return slices.ContainsFunc(m.Nodes, func(n Node) bool { return n.Name == name && n.State == Removed })
+	_, member := m.Named(name)
+	return !member && slices.ContainsFunc(m.Nodes, func(n Node) bool { return n.Name == name && n.State == Removed })
 }
 
 // Members returns the nodes that are not removed.

@@ -9,6 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/node/datadir"
+	"github.com/pawlq/pawl/internal/node/members"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/transport"
@@ -58,7 +59,7 @@ func (a *agent) run(ctx context.Context) {
 
 // save saves the map, and whether the cluster has other nodes.
 func (a *agent) save(m *cluster.Map) bool {
-	err := errors.Join(a.dir.Identity.NoteOthers(len(m.Members()) > 1), saveMap(a.dir, a.dir.Identity.Read().Cluster, m))
+	err := errors.Join(a.dir.Identity.NoteOthers(len(m.Members()) > 1), members.Save(a.dir, a.dir.Identity.Read().Cluster, m))
 	if err != nil {
 		a.logger.Warn("the map of the cluster was not saved", "error", err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/node/datadir"
+	"github.com/pawlq/pawl/internal/node/members"
 	"github.com/pawlq/pawl/internal/transport"
 )
 
@@ -82,7 +83,7 @@ func TestMapIsSavedOnceItCanBe(t *testing.T) {
 				full.Store(false)
 				time.Sleep(agentRetry)
 				synctest.Wait()
-				if of, m := readMap(dir); of != me.Cluster || m == nil || m.Version != 7 || !dir.Identity.Read().Others {
+				if of, m := members.Saved(dir); of != me.Cluster || m == nil || m.Version != 7 || !dir.Identity.Read().Others {
 					t.Errorf("saved are the map %+v of cluster %q, and others: %t", m, of, dir.Identity.Read().Others)
 				}
 			})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/node/datadir"
+	"github.com/pawlq/pawl/internal/node/members"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
 )
@@ -271,7 +272,7 @@ func (b *bootstrap) join(ctx context.Context, address string) (refused string, e
 func (b *bootstrap) enter(of string, joined cluster.Joined) error {
 	b.of = of
 	b.known.Store(joined.Map)
-	if err := saveMap(b.dir, of, joined.Map); err != nil {
+	if err := members.Save(b.dir, of, joined.Map); err != nil {
 		return err
 	}
 	if b.damaged.Load() {
@@ -283,7 +284,7 @@ func (b *bootstrap) enter(of string, joined cluster.Joined) error {
 func (b *bootstrap) askToJoin(ctx context.Context, address string, request []byte) (a admission, of transport.Peer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*askTime)
 	defer cancel()
-	of, answer, err := b.transport.CallAddress(ctx, address, methodJoin, request)
+	of, answer, err := b.callAddress(ctx, b.known.Load(), address, methodJoin, request)
 	if err != nil {
 		return a, of, err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/pawlq/pawl"
 
 	"github.com/pawlq/pawl/internal/node/datadir"
+	"github.com/pawlq/pawl/internal/node/members"
 )
 
 // files are the contents of a data directory, by path.
@@ -328,10 +329,10 @@ func ofThree(t *testing.T) *histories {
 	})
 	other := t.TempDir()
 	s := start(t, Config{Dir: other, Name: "n3"})
-	_, m := readMap(&datadir.Dir{FS: h.now.write(t, other), Path: other}) // as if it were one of three, too
+	_, m := members.Saved(&datadir.Dir{FS: h.now.write(t, other), Path: other}) // as if it were one of three, too
 	cluster := s.ClusterID()
 	s.end() // it saves maps, too
-	if err := saveMap(s.dir, cluster, m); err != nil {
+	if err := members.Save(s.dir, cluster, m); err != nil {
 		t.Fatal(err)
 	}
 	h.foreign = files{}

@@ -197,7 +197,7 @@ func (n *Node) openDir() (damage, err error) {
 	n.closers = append(n.closers, lock.Close)
 	n.dir = &datadir.Dir{FS: fs, Path: n.cfg.Dir, AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger}
 	n.bootstrap = &bootstrap{cfg: n.cfg, dir: n.dir, waits: &n.waits}
-	of, known := readMap(n.dir)
+	of, known := members.Saved(n.dir)
 	n.bootstrap.of = of
 	n.bootstrap.known.Store(known)
 	if err := checkLevel(n.cfg.Name, n.bootstrap.known.Load()); err != nil {

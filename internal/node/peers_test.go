@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,6 +19,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/node/members"
+	"github.com/pawlq/pawl/internal/node/witness"
 	"github.com/pawlq/pawl/internal/transport"
 )
 
@@ -26,13 +28,13 @@ func TestAdmitPeer(t *testing.T) {
 	n := &Node{bootstrap: &bootstrap{}, refresher: members.NewRefresher()}
 	e := peerHandler{n}
 	m := &cluster.Map{Version: 1, Nodes: []cluster.Node{{Number: 1, Name: "n1", State: cluster.Active}, {Number: 2, Name: "n2", State: cluster.Removed},
-		{Number: 4, Name: "n4", State: cluster.Draining}}}
-	m.Settings.NextNode = 6
+		{Number: 4, Name: "n4", State: cluster.Draining}, {Number: 7, Name: "n7", State: cluster.Removed}, {Number: 8, Name: "n7", State: cluster.Active}}}
+	m.Settings.NextNode = 9
 	for _, c := range []struct {
 		number       uint32
 		name, method string
 		refused      string // "": admitted
-		asked        bool
+		asked, fresh bool   // it may have just joined: a newer map is asked for, and nobody is alarmed
 	}{
 		{number: 1, name: "n1", method: "shard.tokens"},
 		{number: 4, name: "n4"},
@@ -44,9 +46,11 @@ func TestAdmitPeer(t *testing.T) {
 		{number: 3, name: "n3", method: methodReach, refused: "you were removed"},
 		{number: 5, name: "n5", refused: "you were removed"},
 		{number: 5, name: "n5", method: callChanges},
-		{number: 6, name: "n6", refused: "does not know a member with number 6 yet", asked: true},
-		{number: 6, name: "n6", method: callChanges, refused: "does not know a member with number 6 yet", asked: true},
-		{number: 6, name: "n6", method: methodReach},
+		{number: 9, name: "n9", refused: "does not know a member with number 9 yet", asked: true, fresh: true},
+		{number: 9, name: "n9", method: callChanges, refused: "does not know a member with number 9 yet", asked: true, fresh: true},
+		{number: 9, name: "n9", method: methodReach},
+		{number: 9, name: "n7", refused: "does not know a member with number 9 yet", asked: true, fresh: true}, // after it lost its disk again
+		{number: 9, name: "n7", method: methodReach},
 		{number: 9999, name: "n2", method: "shard.tokens", refused: "does not know a member with number 9999 yet", asked: true},
 		{number: 9999, name: "n2", method: methodReach, refused: "does not know a member with number 9999 yet", asked: true},
 	} {
@@ -62,6 +66,18 @@ func TestAdmitPeer(t *testing.T) {
 			if asked := errors.As(err, &no) && no.Unknown; asked != c.asked {
 				t.Errorf("%+v, member %t: a newer map is wanted: %t", c, member, asked)
 			}
+			if no != nil && no.Out == c.fresh {
+				t.Errorf("%+v, member %t: it is out for certain: %t", c, member, no.Out)
+			}
+		}
+	}
+	for _, c := range []struct {
+		number uint32
+		name   string
+		good   bool
+	}{{1, "n1", true}, {1, "n4", false}, {2, "n2", false}, {5, "n5", false}, {9, "n9", true}, {9, "n2", false}, {0, "n2", false}, {0, "n9", true}, {8, "n7", true}, {7, "n7", false}} {
+		if err := members.CheckAnswer(m, c.number, c.name); (err == nil) != c.good {
+			t.Errorf("answer of node %d (%s): %v", c.number, c.name, err)
 		}
 	}
 	n.member.Store(false)
@@ -174,12 +190,69 @@ func TestNewerMapIsFound(t *testing.T) {
 	})
 }
 
-// mapServer has a map, and nothing else.
+// A removed node that listens at an address of --join is believed nothing: neither that a node had come further, nor a map, nor that it admits.
+func TestRemovedNodeAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.certify("n1", "n2", "n3")
+		dirs := w.grow()
+		w.crash("n3")
+		w.until("removed", func() error { return admin.New(w.nodes["n1"].client()).Cluster().RemoveNode(t.Context(), "n3", true) })
+		pass(time.Minute)
+		leader, name := w.leaderOf(systemShard), "n1"
+		if leader == name {
+			name = "n2"
+		}
+		number, evil := w.nodes[name].dir.Identity.Read().Node, *w.nodes[name].copy.Map()
+		w.crash(name)
+		evil.Version = 1 << 40
+		evil.Nodes = append(slices.Clone(evil.Nodes), cluster.Node{Number: 9999, Name: "n3", State: cluster.Active, PeerAddress: "n3:7296"})
+		thief := transport.Peer{Cluster: datadir.DecodeID(w.nodes[leader].ClusterID()), Number: 9999, Name: "n3"}
+		l := w.listen("n3:7296")
+		go func() { _ = w.stranger(thief, mapServer{&evil}).Serve(l) }()
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		s, err := w.tryStart(ctx, name, dirs[name], "n3")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now := s.dir.Identity.Read().Node; now != number {
+			t.Errorf("it believed that it had come further: it is number %d now, and was %d", now, number)
+		}
+		w.crash(leader)
+		pass(10 * time.Second)
+		if _, _, err := w.stranger(thief, nil).CallAddress(t.Context(), name+":7296", methodReport, nil); err == nil {
+			t.Error("it answered a node that it does not know")
+		}
+		pass(10 * time.Second)
+		if _, ok := s.copy.Node(9999); ok {
+			t.Error("it believed the map")
+		}
+		if _, _, err := s.bootstrap.askToJoin(t.Context(), "n3:7296", nil); err == nil || !strings.Contains(err.Error(), "was removed") {
+			t.Errorf("it asked to join: %v", err)
+		}
+	})
+}
+
+// mapServer has a map, admits anybody to it, and says that all had come further.
 type mapServer struct{ m *cluster.Map }
 
-func (s mapServer) Call(_ context.Context, _ transport.Peer, method string, _ []byte) ([]byte, error) {
-	if method == methodMap {
+func (s mapServer) Call(_ context.Context, _ transport.Peer, method string, request []byte) ([]byte, error) {
+	switch method {
+	case methodMap:
 		return s.m.Encode(), nil
+	case methodJoin:
+		return cbor.Marshal(admission{Joined: cluster.Joined{Number: 9999, Map: s.m}})
+	case methodReach:
+		var known witness.Known
+		if err := cbor.Unmarshal(request, &known); err != nil { // its replicas are those of the answer
+			return nil, err
+		}
+		for i := range known.Reached {
+			known.Reached[i].Index = 1 << 40
+		}
+		return cbor.Marshal(known)
 	}
 	return nil, errNoMember
 }

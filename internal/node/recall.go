@@ -9,6 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/node/members"
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/transport"
 )
 
 // The map that a node saves is only a help, since the system shard has everything in it too. But without it a member knows nobody
@@ -63,7 +64,10 @@ const methodMap = "map"
 
 // refreshMap looks for a newer map whenever an unknown node calls while no leader answers.
 func (n *Node) refreshMap(ctx context.Context) {
-	n.refresher.Run(ctx, members.Sources{Self: n.cfg.Name, Copy: n.copy, Age: n.heartbeat.age, Join: n.cfg.Join, At: n.bootstrap.mapOf, Logger: n.cfg.Logger,
+	n.refresher.Run(ctx, members.Sources{Self: n.cfg.Name, Copy: n.copy, Age: n.heartbeat.age, Join: n.cfg.Join, Logger: n.cfg.Logger,
+		At: func(ctx context.Context, address string) *cluster.Map {
+			return n.bootstrap.mapOf(ctx, n.copy.Map(), address)
+		},
 		Member: func(ctx context.Context, number uint32) ([]byte, error) {
 			return n.transport.Call(ctx, number, methodMap, nil)
 		}})
@@ -72,7 +76,7 @@ func (n *Node) refreshMap(ctx context.Context) {
 // askForMap asks each address of --join for the map, until a member answers.
 func (b *bootstrap) askForMap(ctx context.Context) bool {
 	for _, address := range b.cfg.Join {
-		if m := b.mapOf(ctx, address); m != nil {
+		if m := b.mapOf(ctx, b.known.Load(), address); m != nil {
 			b.known.Store(m)
 			return true
 		}
@@ -80,10 +84,10 @@ func (b *bootstrap) askForMap(ctx context.Context) bool {
 	return false
 }
 
-func (b *bootstrap) mapOf(ctx context.Context, address string) *cluster.Map {
+func (b *bootstrap) mapOf(ctx context.Context, known *cluster.Map, address string) *cluster.Map {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	_, answer, err := b.transport.CallAddress(ctx, address, methodMap, nil)
+	_, answer, err := b.callAddress(ctx, known, address, methodMap, nil)
 	if err != nil {
 		b.cfg.Logger.Warn("a node did not return a map of the cluster", "address", address, "error", err)
 		return nil
@@ -93,4 +97,13 @@ func (b *bootstrap) mapOf(ctx context.Context, address string) *cluster.Map {
 		return nil
 	}
 	return m
+}
+
+// callAddress calls the node at an address, and refuses the answer of one that was removed according to a map.
+func (b *bootstrap) callAddress(ctx context.Context, known *cluster.Map, address, method string, request []byte) (transport.Peer, []byte, error) {
+	who, answer, err := b.transport.CallAddress(ctx, address, method, request)
+	if err == nil {
+		err = members.CheckAnswer(known, who.Number, who.Name)
+	}
+	return who, answer, err
 }

@@ -140,7 +140,7 @@ func (n *Node) askOthers(ctx context.Context) error {
 	last := func(_ context.Context, r witness.Reach) uint64 { return n.replicas.checked[r.Shard].last }
 	return tellEach(n.bootstrap.others(), func(address string) error {
 		call := func(ctx context.Context, request []byte) ([]byte, error) {
-			_, answer, err := n.transport.CallAddress(ctx, address, methodReach, request)
+			_, answer, err := n.bootstrap.callAddress(ctx, n.bootstrap.known.Load(), address, methodReach, request)
 			return answer, err
 		}
 		return n.tell(ctx, fmt.Sprintf("at %q", address), witness.Told{Reached: mine}, call, last)

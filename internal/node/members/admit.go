@@ -1,5 +1,5 @@
-// Package members decides which nodes a node admits, by its copy of the cluster's map, and finds a newer map when that one is too old. It
-// knows neither connections nor calls.
+// Package members decides which nodes a node admits and believes, by its copy of the map of the cluster. It saves that map, and finds a newer
+// one when it is too old. It knows neither connections nor calls.
 package members
 
 import (
@@ -65,4 +65,16 @@ func admit(m *cluster.Map, number uint32, name string, wants Request) *Refusal {
 		r.Reason += fmt.Sprintf(", and node %q was removed", name)
 	}
 	return r
+}
+
+// CheckAnswer returns an error for an answer that came from a node at some address, if it has the name of a node that was removed, according
+// to a map, or another's number. A member that the map doesn't have yet is believed. Without a map everybody is.
+func CheckAnswer(m *cluster.Map, number uint32, name string) error {
+	if m == nil {
+		return nil
+	}
+	if no := admit(m, number, name, Anything); m.HasRemoved(name) || number != 0 && no != nil && no.Out {
+		return fmt.Errorf("node %q (%d) answered: it was removed from the cluster, or claims the number of another node", name, number)
+	}
+	return nil
 }
