@@ -87,15 +87,23 @@ func TestAdmitPeer(t *testing.T) {
 	}
 }
 
-// stranger is a node of a test's own making, with the certificate of a name.
+// stranger is a node of a test's own making, with the certificate of its name.
 func (w *network) stranger(p transport.Peer, h transport.Handler) *transport.Transport {
 	w.t.Helper()
+	return w.impostor(p.Name, p, h)
+}
+
+// impostor is a stranger with the certificate of another name.
+func (w *network) impostor(name string, p transport.Peer, h transport.Handler) *transport.Transport {
+	w.t.Helper()
 	at := func(file string) string { return w.certs + "/" + file }
-	s, err := transport.New(transport.Config{Self: func() transport.Peer { return p }, Handler: h, Dial: w.dial, Open: []string{methodHello, methodJoin},
-		TLS: &transport.TLS{CertFile: at(p.Name + ".crt"), KeyFile: at(p.Name + ".key"), CAFile: at("ca.crt")}})
+	self := transport.Peer{Name: name}
+	s, err := transport.New(transport.Config{Self: func() transport.Peer { return self }, Handler: h, Dial: w.dial, Open: []string{methodHello, methodJoin},
+		TLS: &transport.TLS{CertFile: at(name + ".crt"), KeyFile: at(name + ".key"), CAFile: at("ca.crt")}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	self = p
 	w.t.Cleanup(s.Close)
 	return s
 }
@@ -133,6 +141,14 @@ func TestRemovedNodeIsOut(t *testing.T) {
 				}
 			}
 		}
+		counted := s.auth.Failed(auth.FailedNode)
+		if counted < 15 {
+			t.Errorf("%d refusals were counted", counted)
+		}
+		_, _, err = w.impostor("n3", transport.Peer{Cluster: id, Number: 2, Name: "n2"}, nil).CallAddress(t.Context(), "n1:7296", methodMap, nil)
+		if err == nil || !strings.Contains(err.Error(), "refused") || s.auth.Failed(auth.FailedNode) != counted+1 {
+			t.Errorf("as n2: %v, and %d refusals were counted", err, s.auth.Failed(auth.FailedNode)-counted)
+		}
 		request, err := cbor.Marshal(cluster.JoinRequest{Name: "n2", PeerAddress: "x:1", APIAddress: "x:2", MinLevel: 1, MaxLevel: 1, Nonce: [16]byte{1}})
 		if err != nil {
 			t.Fatal(err)
@@ -141,9 +157,6 @@ func TestRemovedNodeIsOut(t *testing.T) {
 		if err != nil || !strings.Contains(string(answer), `asked to join as "n2"`) {
 			t.Errorf("join under another name: %q, %v", answer, err)
 		}
-		if n := s.auth.Failed(auth.FailedNode); n < 15 {
-			t.Errorf("%d refusals were counted", n)
-		}
 		if s.copy.Map().CheckMember(1) != nil {
 			t.Error("n1 is no member any more")
 		}
@@ -151,13 +164,13 @@ func TestRemovedNodeIsOut(t *testing.T) {
 			t.Errorf("logged: %q", lines)
 		}
 		pass(2 * refusalsEvery)
-		counted := 0
+		entries := 0
 		for _, e := range auditOf(t, s, admin.AuditFilter{}) {
 			if e.Action == "access.refused" && strings.Contains(string(e.After), `"no_member":`) {
-				counted++
+				entries++
 			}
 		}
-		if counted == 0 {
+		if entries == 0 {
 			t.Error("the audit log has no entry on the refusals")
 		}
 		w.start("n3", t.TempDir(), "n1") // its operator may add it again

@@ -15,6 +15,9 @@ import (
 // ErrNotSent means that the request certainly did not reach the peer's handler: it may be sent to another node.
 var ErrNotSent = errors.New("not sent")
 
+// ErrCertificate means that the sender of a request claims to be another node than its certificate says.
+var ErrCertificate = errors.New("has the certificate of node")
+
 var errClosed = fmt.Errorf("%w: this node is shutting down", ErrNotSent)
 
 // RemoteError is an error of a peer's handler: the request was handled.

@@ -94,7 +94,7 @@ func (t *Transport) refuse(ctx context.Context, v incoming, err error) error {
 func (t *Transport) examine(ctx context.Context, v incoming, open bool) error {
 	self := t.cfg.Self()
 	if name, ok := provenName(ctx); ok && name != v.from.Name {
-		return fmt.Errorf("%v has the certificate of node %q", v.from, name)
+		return fmt.Errorf("%v %w %q", v.from, ErrCertificate, name)
 	}
 	switch open = open && t.open[v.method]; {
 	case v.from.Cluster == noCluster && open:
