@@ -66,7 +66,7 @@ type Node struct {
 	waiting *listen.Waiting // answers until the gateway does, which may take as long as other nodes are missing
 	gateway *gateway.Gateway
 	pages   *ui.UI
-	debug   *debugServer
+	debug   *listen.DebugServer
 	serves  atomic.Pointer[gateway.Gateway] // the gateway, for fail, which may be called before Start returns
 
 	work    sync.WaitGroup  // a member's goroutines
@@ -482,8 +482,8 @@ func (n *Node) serve() {
 		Pages: n.pages, SQS: n.cfg.SQS, BasePath: n.cfg.BasePath, Hosts: n.cfg.Hosts, MaxConnsPerAddress: n.cfg.MaxConnsPerAddress, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: nodeNames{n.copy}.node,
 	})
 	n.serves.Store(n.gateway)
-	n.debug = newDebugServer(n.cfg, n.metrics)
-	n.serving.Go(n.debug.serve)
+	n.debug = listen.NewDebugServer(n.cfg.Debug, n.metrics, n.cfg.Profiles, n.cfg.Logger)
+	n.serving.Go(n.debug.Serve)
 	listener := n.waiting.Next()
 	n.serving.Go(n.waiting.Drained)
 	n.serving.Go(func() {
@@ -505,7 +505,7 @@ func (n *Node) Stop(ctx context.Context) error {
 		n.broker.Drain()
 		_ = n.pages.Close() // requests still running on its connections are cut off
 		n.gateway.Shutdown(ctx)
-		n.debug.stop()
+		n.debug.Stop()
 		n.serving.Wait()
 		n.err = n.shut()
 	})
