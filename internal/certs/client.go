@@ -26,6 +26,9 @@ func OpenAuthorities(path string, log *slog.Logger) (*Authorities, error) {
 // Now returns the authorities for a handshake, which must not be modified. It is the same pool until the file changes.
 func (a *Authorities) Now() *x509.CertPool { return a.files.Now() }
 
+// Until returns when the first of the authorities expires.
+func (a *Authorities) Until() time.Time { return a.files.Until() }
+
 func readAuthorities(path string) (pool *x509.CertPool, until time.Time, err error) {
 	file, err := os.ReadFile(path)
 	if err != nil {
@@ -42,7 +45,7 @@ func readAuthorities(path string) (pool *x509.CertPool, until time.Time, err err
 	if !first.IsCA {
 		return nil, until, fmt.Errorf("%q: the certificate of %q is not that of an authority", path, first.Subject.CommonName)
 	}
-	return pool, first.NotAfter, nil
+	return pool, EndOfFile(file), nil
 }
 
 // OpenClient reads the certificate that a client presents, followed by its intermediates, and its key.

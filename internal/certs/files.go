@@ -29,6 +29,7 @@ type Files[T any] struct {
 	logged  time.Time // when broken files were last logged
 	stamps  []stamp   // of the files that value was read from
 	value   T
+	until   time.Time
 }
 
 // stamp identifies a version of a file.
@@ -45,7 +46,7 @@ func OpenFiles[T any](log *slog.Logger, read func() (value T, until time.Time, e
 	if f.stamps, err = f.stat(); err != nil {
 		return nil, err
 	}
-	if f.value, _, err = read(); err != nil {
+	if f.value, f.until, err = read(); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -77,9 +78,17 @@ func (f *Files[T]) Now() T {
 		}
 		return f.value
 	}
-	f.value, f.stamps = value, stamps
+	f.value, f.stamps, f.until = value, stamps, until
 	f.log.Info("certificate files reloaded", "cert", f.paths[0], "until", until)
 	return f.value
+}
+
+// Until returns until when the current value is valid.
+func (f *Files[T]) Until() time.Time {
+	f.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.until
 }
 
 func (f *Files[T]) same(stamps []stamp) bool {

@@ -29,6 +29,8 @@ type Report struct {
 	Up          time.Duration `json:",omitempty"` // since its process started; 0: unknown
 	Shards      []ShardReport
 	Uses        []auth.Use `json:",omitempty"` // of tokens, since the node's last report
+
+	CertsLeft map[string]time.Duration `json:",omitempty"` // how long its certificates last, by what they are for
 }
 
 // NoRoom is the state of a shard for which a node's disk has no room.

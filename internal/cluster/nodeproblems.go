@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -18,7 +19,7 @@ func (o *Overview) nodeProblems() (list []Problem) {
 			list = append(list, n.away())
 			continue
 		}
-		for _, find := range []func(*NodeOverview) (Problem, bool){o.clock, disk, noRoom, slowDisk, restarts} {
+		for _, find := range []func(*NodeOverview) (Problem, bool){o.clock, disk, noRoom, slowDisk, restarts, certificates} {
 			if p, amiss := find(n); amiss {
 				p.Node = n.Name
 				list = append(list, p)
@@ -120,6 +121,40 @@ func slowDisk(n *NodeOverview) (p Problem, amiss bool) {
 func restarts(n *NodeOverview) (p Problem, amiss bool) {
 	return Problem{Kind: NodeRestart, Value: float64(n.Starts), Text: fmt.Sprintf("node %s has started %d times within %s: it gets no shards to lead until it has run for %s",
 		n.Name, n.Starts, span(startsWindow), span(n.Proof))}, n.Proof > 0
+}
+
+const (
+	// certificateSoon and certificateLast are how long before its end a certificate is a problem, and a severe one.
+	certificateSoon = 30 * 24 * time.Hour
+	certificateLast = 14 * 24 * time.Hour
+)
+
+// certificateNames are the words for the certificates of a report, and the flags of their files.
+var certificateNames = map[string]string{"server": "server certificate (--tls-cert)", "client_ca": "client authority (--client-ca)",
+	"peer": "peer certificate (--peer-cert)", "peer_ca": "peer authority (--peer-ca)"}
+
+// certificates names the certificate of a node that expires first.
+func certificates(n *NodeOverview) (p Problem, amiss bool) {
+	first, left := "", certificateSoon
+	for of, rest := range n.Report.CertsLeft {
+		if rest < left || rest == left && of < first {
+			first, left = of, rest
+		}
+	}
+	p = Problem{Kind: CertEndsSoon, Value: left.Seconds()}
+	if left < certificateLast {
+		p.Kind = CertEnds
+	}
+	what := fmt.Sprintf("the %s of node %s", cmp.Or(certificateNames[first], first), n.Name)
+	switch {
+	case left <= 0:
+		p.Text = what + " has expired"
+	case left < 48*time.Hour:
+		p.Text = fmt.Sprintf("%s expires in %s", what, left.Truncate(time.Minute))
+	default:
+		p.Text = fmt.Sprintf("%s expires in %d days", what, left/(24*time.Hour))
+	}
+	return p, first != ""
 }
 
 // span formats whole seconds without the zeros that String ends with: "10m", "30s".

@@ -23,6 +23,15 @@ func TestProblemsOfNodes(t *testing.T) {
 	short := func(free int64, leads ...uint32) func(*NodeOverview) {
 		return func(n *NodeOverview) { n.Report.DiskShort, n.Report.DiskFree, n.Leads = true, free, leads }
 	}
+	const day = 24 * time.Hour
+	left := func(of string, d time.Duration, more ...any) func(*NodeOverview) {
+		return func(n *NodeOverview) {
+			n.Report.CertsLeft = map[string]time.Duration{of: d}
+			for i := 0; i < len(more); i += 2 {
+				n.Report.CertsLeft[more[i].(string)] = more[i+1].(time.Duration)
+			}
+		}
+	}
 	n1, n2, n3 := node("n1", nil), node("n2", nil), node("n3", nil)
 	for _, c := range []struct {
 		name  string
@@ -57,6 +66,11 @@ func TestProblemsOfNodes(t *testing.T) {
 		{"a node starts again and again", []NodeOverview{n1, n2, node("n3", func(n *NodeOverview) { n.Starts, n.Proof = 3, 90*time.Second })},
 			"node n3 has started 3 times within 10m: it gets no shards to lead until it has run for 1m30s"},
 		{"it has run for long enough", []NodeOverview{n1, n2, node("n3", func(n *NodeOverview) { n.Starts = 3 })}, ""},
+		{"certificates last", []NodeOverview{node("n1", left("peer", 30*day, "server", 31*day)), n2, n3}, ""},
+		{"one ends soon", []NodeOverview{n1, node("n2", left("peer", 30*day-1, "peer_ca", 300*day)), n3}, "the peer certificate (--peer-cert) of node n2 expires in 29 days"},
+		{"two do, one first", []NodeOverview{node("n1", left("client_ca", 13*day, "peer_ca", 12*day, "server", 14*day))}, "the peer authority (--peer-ca) of node n1 expires in 12 days"},
+		{"two at once", []NodeOverview{node("n1", left("server", 47*time.Hour, "client_ca", 47*time.Hour))}, "the client authority (--client-ca) of node n1 expires in 47h0m0s"},
+		{"one has expired", []NodeOverview{node("n1", left("server", 0, "peer", day))}, "the server certificate (--tls-cert) of node n1 has expired"},
 		{"everything at once, before it went", []NodeOverview{n1, n2, node("n3", func(n *NodeOverview) {
 			n.Alive, n.Silent, n.Proof, n.Report = false, time.Minute, time.Minute, Report{ClockOffset: time.Hour, DiskShort: true, SlowDisk: true}
 		})}, "node n3 was last seen 1m0s ago"},

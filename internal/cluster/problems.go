@@ -21,6 +21,8 @@ const (
 	DiskLow                           // a disk is nearly full, or too full for a replica
 	DiskSlow                          // a disk is much slower than the others'
 	NodeRestart                       // a node's process keeps restarting
+	CertEnds                          // a certificate of a node expires within two weeks
+	CertEndsSoon                      // it expires within a month
 	NoLeader                          // shards without a leader: their calls wait
 	ReplicaDiffers                    // replicas of a shard have different states
 	FewReplicas                       // shards with fewer replicas that answer than they should have
@@ -33,7 +35,7 @@ type Problem struct {
 	Kind   ProblemKind
 	Node   string        // the node that has it; "": not a single node
 	For    time.Duration // for how long at least a node was not heard from
-	Value  float64       // free bytes of a disk, seconds that a clock is off, starts of a process, or entries that a replica lacks
+	Value  float64       // free bytes of a disk, seconds that a clock is off or a certificate lasts, starts of a process, or entries that a replica lacks
 	Shards []uint32
 	Text   string // a sentence that names them
 }

@@ -1,43 +1,15 @@
 package gateway
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/task"
 )
-
-// The server's certificate expires when its leaf does. Without a certificate the time is unknown.
-func TestCertificateEnds(t *testing.T) {
-	cert := certify(t, newAuthority(t), "n1", "localhost")
-	parsed, err := x509.ParseCertificate(cert.Certificate[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	for what, c := range map[string]struct {
-		shown *tls.Certificate
-		want  time.Time
-	}{
-		"none": {nil, time.Time{}}, "an empty one": {&tls.Certificate{}, time.Time{}}, "no certificate": {&tls.Certificate{Certificate: [][]byte{{1}}}, time.Time{}},
-		"one": {&tls.Certificate{Certificate: cert.Certificate}, parsed.NotAfter}, "one that was parsed": {&tls.Certificate{Certificate: [][]byte{{1}}, Leaf: parsed}, parsed.NotAfter},
-	} {
-		f := newFake()
-		f.certificate = func() *tls.Certificate { return c.shown }
-		if got := newGateway(f).CertificateEnds(); !got.Equal(c.want) {
-			t.Errorf("%s: CertificateEnds = %v, want %v", what, got, c.want)
-		}
-	}
-	if got := newGateway(newFake()).CertificateEnds(); !got.IsZero() {
-		t.Errorf("CertificateEnds without TLS = %v", got)
-	}
-}
 
 // A gateway without a cluster reports nothing about one and refuses to change it.
 func TestWithoutACluster(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"time"
 
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
@@ -183,9 +182,6 @@ func (g *Gateway) Abort() { g.server.Abort() }
 func (g *Gateway) DialInProcess(ctx context.Context, from string) (net.Conn, error) {
 	return g.server.DialInProcess(ctx, from)
 }
-
-// CertificateEnds returns when the server's certificate expires; zero: there is none.
-func (g *Gateway) CertificateEnds() time.Time { return g.server.CertificateEnds() }
 
 // Refused returns how often a rate of a namespace has refused something at this node.
 func (g *Gateway) Refused(ns string, quota task.Quota) int64 {

@@ -62,7 +62,7 @@ func (g *Gateway) wire() {
 	v.workerRegistry = workerRegistryService{workers: cfg.Workers, limits: cfg.Limits, log: cfg.Logger}
 
 	v.event = watch.Service{Source: cfg.Events, Broker: cfg.Broker, Cluster: scoped, Limits: cfg.Limits, Streams: v.event.Streams, Observer: g.observer, Log: cfg.Logger}
-	v.stats = statistics.Service{Queues: queues, Source: cfg.Stats, Nodes: cfg.Admin, Webhooks: cfg.Webhooks != nil, Limits: cfg.Limits, CertificateEnds: g.CertificateEnds}
+	v.stats = statistics.Service{Queues: queues, Source: cfg.Stats, Nodes: cfg.Admin, Webhooks: cfg.Webhooks != nil, Limits: cfg.Limits}
 	v.scaler = statistics.Scaler{Stats: &v.stats, Broker: cfg.Broker}
 
 	total, perAddress := listen.Limits(cfg.MaxConns, cfg.MaxConnsPerAddress)

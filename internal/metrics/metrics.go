@@ -97,10 +97,10 @@ type Node struct {
 	MinFree             int64         // bytes that must be free for the node to accept new tasks
 	ClockOffset         time.Duration // its wall clock minus that of most others
 	LogBytes            uint64
-	ArchiveEvicted      uint64 // bytes that the archive removed early
-	CertificateEnds     time.Time
-	Refused             map[string]uint64 // callers that were turned away, by reason; nil: unknown
-	Slowed              uint64            // those of them that had to wait for their refusal
+	ArchiveEvicted      uint64               // bytes that the archive removed early
+	CertificateEnds     map[string]time.Time // by what it is for; absent: there is none
+	Refused             map[string]uint64    // callers that were turned away, by reason; nil: unknown
+	Slowed              uint64               // those of them that had to wait for their refusal
 }
 
 const (
@@ -183,8 +183,8 @@ func (p *Page) Collect(to chan<- prometheus.Metric) {
 	clockOffset.gauge(to, n.ClockOffset.Seconds())
 	logBytes.gauge(to, float64(n.LogBytes))
 	archiveEvicted.counter(to, n.ArchiveEvicted)
-	if !n.CertificateEnds.IsZero() {
-		certificateEnds.gauge(to, float64(n.CertificateEnds.Unix()))
+	for of, end := range n.CertificateEnds {
+		certificateEnds.gauge(to, float64(end.Unix()), of)
 	}
 	for reason, times := range n.Refused {
 		refused.counter(to, times, reason)

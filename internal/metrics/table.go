@@ -76,7 +76,7 @@ var (
 	diskMinFree     = gather("pawl_disk_min_free_bytes", "Free space below which the node takes no new tasks (--min-free), in bytes.")
 	clockOffset     = gather("pawl_clock_offset_seconds", "How far the node's wall clock is ahead of those of most nodes, or of the only other node, in seconds; 0 if unknown.")
 	diskSize        = gather("pawl_disk_size_bytes", "Size of the disk with the data directory, in bytes.")
-	certificateEnds = gather("pawl_certificate_expiry_timestamp_seconds", "When the certificate presented to clients expires, in seconds since 1970.")
+	certificateEnds = gather("pawl_certificate_expiry_timestamp_seconds", "When a certificate of the node expires, or the first of several in its file, in seconds since 1970: server (presented to clients), client_ca (the authority of clients), peer (presented to other nodes), peer_ca (the authority of nodes).", "certificate")
 	slowed          = gather("pawl_access_slowed_total", "Refusals of wrong tokens that were delayed because too many came from one address.")
 	refused         = gather("pawl_access_refused_total", "Calls refused by authentication or authorization, by reason: none (no token was sent), malformed, unknown, expired, denied (the token is valid but has no right to the call), signature (wrong signature of an SQS client), node (from a node that was removed, or under the name of another).", "reason")
 	buildInfo       = gather("pawl_build_info", "Always 1; the labels have the version of the program.", "version", "go_version")

@@ -384,6 +384,7 @@ var loops = map[string]string{
 	"cluster/webhooks.(*Dispatcher).watchThresholds": "webhooks: thresholds",
 	"node.(*Node).tellOthers":                        "- it asks a shard only about a loss, and then ends the node",
 	"node.(*Node).refreshMap":                        "- it asks nodes, not shards",
+	"node.(*Node).watchCertificates":                 "- it reads files",
 	"node.(*agent).run":                              "new shards",
 	"node.(*health).watchClock":                      "- it waits for no shard",
 	"node.(*heartbeat).follow":                       "- it needs the system shard only",

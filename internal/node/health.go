@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pawlq/pawl/internal/certs"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/router"
@@ -22,6 +23,7 @@ type health struct {
 	replicas  *replicas
 	copy      *cluster.Copy
 	router    *router.Router
+	certs     *certs.Watcher
 
 	offset  atomic.Int64 // of the wall clock, in nanoseconds
 	slow    atomic.Bool  // the disk is slow
@@ -53,7 +55,28 @@ func (h *health) report() cluster.Report {
 		leader, term := rep.shard.Leader()
 		r.Shards = append(r.Shards, cluster.ShardReport{Shard: id, Applied: rep.state.Applied().Index, Leads: leader == rep.id, Term: term})
 	}
+	r.CertsLeft = map[string]time.Duration{}
+	for of, end := range h.certs.Ends() {
+		r.CertsLeft[of] = end.Sub(h.cfg.Time.Wall())
+	}
 	return r
+}
+
+// watchCertificates notes when the certificates of this node expire, until ctx ends.
+func (n *Node) watchCertificates(ctx context.Context) {
+	n.certs.Run(ctx, n.cfg.Logger, n.cfg.Time.Wall, n.certificateEnds)
+}
+
+// certificateEnds reads when the certificates of this node expire.
+func (n *Node) certificateEnds() certs.Ends {
+	ends := n.transport.CertificateEnds()
+	if n.cfg.Certificate != nil {
+		ends[certs.Server] = certs.EndOf(n.cfg.Certificate())
+	}
+	if until := n.cfg.ClientCertificates.Until; until != nil {
+		ends[certs.ClientAuthority] = until()
+	}
+	return ends
 }
 
 // ready returns why the node should get no calls now. A node whose replicas are being filled does serve, but a rolling restart must

@@ -199,8 +199,9 @@ func (c *collector) nodeMetrics() (m metrics.Node) {
 	m.ClockOffset = time.Duration(c.health.offset.Load())
 	m.LogBytes, m.ArchiveEvicted = c.replicas.log.DiskBytes(), c.broker.Files.Evicted()
 	if g := c.gateway(); g != nil {
-		m.CertificateEnds, m.Slowed = g.CertificateEnds(), g.Slowed()
+		m.Slowed = g.Slowed()
 	}
+	m.CertificateEnds = c.health.certs.Ends()
 	m.Refused = map[string]uint64{}
 	for f, reason := range auth.FailureNames {
 		m.Refused[reason] = c.auth.Failed(auth.Failure(f))

@@ -21,6 +21,7 @@ import (
 	"github.com/pawlq/pawl/internal/archive"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/certs"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/gateway"
@@ -57,6 +58,7 @@ type Node struct {
 	bootstrap  *bootstrap
 	witness    *witness.Witness
 	refresher  *members.Refresher
+	certs      certs.Watcher
 	waits      waits
 
 	transport *transport.Transport
@@ -325,7 +327,7 @@ func (n *Node) assemble(context.Context) error {
 		Hash: func(ctx context.Context, id uint32, replica, index uint64) (shard.Hash, bool) {
 			return peerHandler{n}.hashOf(ctx, nodeOf(replica), hashArgs{id, index})
 		}}
-	n.health = &health{cfg: n.cfg, identity: n.dir.Identity, began: n.began, disk: n.disk, transport: n.transport, replicas: n.replicas, copy: n.copy}
+	n.health = &health{cfg: n.cfg, identity: n.dir.Identity, began: n.began, disk: n.disk, transport: n.transport, replicas: n.replicas, copy: n.copy, certs: &n.certs}
 	n.heartbeat = &heartbeat{cfg: n.cfg, identity: n.dir.Identity, copy: n.copy, replicas: n.replicas, report: n.health.report, fail: n.fail}
 	n.auth = newAuthenticator(n.cfg, n.heartbeat.waitsForOwn.Load)
 	n.copy.OnAccess(n.auth.Replace)
@@ -395,7 +397,7 @@ func (n *Node) runReplicas(ctx context.Context) error {
 // startWork starts the work of a member. On a standalone node all shards have leaders when it returns.
 func (n *Node) startWork(ctx context.Context) error {
 	access := accessNotices{n.cfg, n.auth, n.router}
-	works := []func(context.Context){n.agent.run, n.reconciler.Run, n.dispatcher.Run, n.health.watchClock, n.comparer.Run, n.auth.Watch, n.refreshMap, access.requireTokens, access.noteRefusals, n.stats.SaveRegularly,
+	works := []func(context.Context){n.agent.run, n.reconciler.Run, n.dispatcher.Run, n.health.watchClock, n.watchCertificates, n.comparer.Run, n.auth.Watch, n.refreshMap, access.requireTokens, access.noteRefusals, n.stats.SaveRegularly,
 		n.heartbeat.follow, n.router.Workers.Watch}
 	if n.cfg.PeerListener != nil || n.bootstrap.alone() {
 		works = append(works, n.heartbeat.announce)

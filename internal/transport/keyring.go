@@ -31,8 +31,9 @@ type keyring struct {
 
 // keys are the keys for a handshake. They never change.
 type keys struct {
-	cert  tls.Certificate
-	roots *x509.CertPool
+	cert     tls.Certificate
+	roots    *x509.CertPool
+	rootsEnd time.Time // when the first of them expires
 }
 
 func newKeyring(files TLS, name string, log *slog.Logger) (_ *keyring, err error) {
@@ -43,6 +44,16 @@ func newKeyring(files TLS, name string, log *slog.Logger) (_ *keyring, err error
 
 // now returns the keys for a handshake.
 func (k *keyring) now() *keys { return k.files.Now() }
+
+// CertificateEnds returns when this node's certificate and that of the authority expire; empty: there are none.
+func (t *Transport) CertificateEnds() certs.Ends {
+	ends := certs.Ends{}
+	if t.keyring != nil {
+		now := t.keyring.now()
+		ends[certs.Peer], ends[certs.PeerAuthority] = certs.EndOf(&now.cert), now.rootsEnd
+	}
+	return ends
+}
 
 // read reads all files and refuses what our peers would refuse: so a wrong file is found here, not by each of them.
 func (k *keyring) read() (_ *keys, until time.Time, err error) {
@@ -58,7 +69,7 @@ func (k *keyring) read() (_ *keys, until time.Time, err error) {
 	if err != nil {
 		return nil, until, fmt.Errorf("certificate %q with key %q: %w", k.CertFile, k.KeyFile, err)
 	}
-	fresh := &keys{cert: cert, roots: roots}
+	fresh := &keys{cert: cert, roots: roots, rootsEnd: certs.EndOfFile(authority)}
 	chain, err := parseChain(cert.Certificate)
 	if err != nil {
 		return nil, until, fmt.Errorf("certificate %q: %w", k.CertFile, err)

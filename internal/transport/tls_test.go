@@ -411,3 +411,29 @@ func TestNewTLS(t *testing.T) {
 		}
 	}
 }
+
+// TestCertificateEnds: a node knows when its certificate and its authority's expire, also after the files were replaced.
+func TestCertificateEnds(t *testing.T) {
+	bubble(t, func(t *testing.T, net *network) {
+		began := time.Now().Truncate(time.Second)
+		ca, a, _ := tlsPair(t, net, time.Hour)
+		plain := start(t, net, member(3))
+		if ends := plain.CertificateEnds(); len(ends) > 0 {
+			t.Errorf("without TLS: %v", ends)
+		}
+		authority, err := certs.Parse(ca.pair.Cert)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := func(what string, peer time.Time) {
+			t.Helper()
+			if ends := a.CertificateEnds(); len(ends) != 2 || !ends[certs.Peer].Equal(peer) || !ends[certs.PeerAuthority].Equal(authority.NotAfter) {
+				t.Errorf("%s: %v, want %v and %v", what, ends, peer, authority.NotAfter)
+			}
+		}
+		check("at first", began.Add(time.Hour))
+		pass(2 * time.Second)
+		ca.node("n1", 2*time.Hour)
+		check("after a new certificate", began.Add(2*time.Second+2*time.Hour))
+	})
+}

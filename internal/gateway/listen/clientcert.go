@@ -21,6 +21,8 @@ type ClientCertificates struct {
 	// Authorities returns the currently trusted authorities: the same pool as long as they are the same. Nil: clients present no
 	// certificates.
 	Authorities func() *x509.CertPool
+	// Until returns when the first of the authorities expires; nil: unknown.
+	Until func() time.Time
 	// Required ends the handshake of clients that present none.
 	Required bool
 }

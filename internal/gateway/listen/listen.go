@@ -47,11 +47,10 @@ type Config struct {
 
 // Server serves gRPC and HTTP/1.1 on one port, and gRPC to clients within the process. Its methods may be called from any goroutine.
 type Server struct {
-	acceptor    *acceptor
-	certificate func() *tls.Certificate // nil: plaintext
-	rpc         *grpc.Server
-	web         *http.Server
-	inProcess   *connQueue // of clients in this process
+	acceptor  *acceptor
+	rpc       *grpc.Server
+	web       *http.Server
+	inProcess *connQueue // of clients in this process
 
 	cut      context.CancelFunc // ends the contexts of HTTP requests
 	handling sync.WaitGroup     // handlers of HTTP requests
@@ -67,7 +66,7 @@ func Limits(conns, perAddress int) (total, fromOne int) {
 // New returns a server that does not serve yet. The gRPC server must have been made with GRPCOptions.
 func New(cfg Config, rpc *grpc.Server, web http.Handler) *Server {
 	cfg.MaxConns, cfg.MaxConnsPerAddress = Limits(cfg.MaxConns, cfg.MaxConnsPerAddress)
-	s := &Server{acceptor: newAcceptor(cfg), certificate: cfg.Certificate, rpc: rpc}
+	s := &Server{acceptor: newAcceptor(cfg), rpc: rpc}
 	requests, cut := context.WithCancel(context.Background())
 	s.web, s.cut = newHTTP(cfg, s.awaited(web)), cut
 	s.web.BaseContext = func(net.Listener) context.Context { return requests }

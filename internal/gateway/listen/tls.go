@@ -133,22 +133,3 @@ func startsHTTP(head [5]byte) bool {
 	}
 	return true
 }
-
-// CertificateEnds returns when the server's certificate expires; zero: there is none.
-func (s *Server) CertificateEnds() time.Time {
-	if s.certificate == nil {
-		return time.Time{}
-	}
-	c := s.certificate()
-	if c == nil || len(c.Certificate) == 0 {
-		return time.Time{}
-	}
-	leaf := c.Leaf
-	if leaf == nil {
-		var err error
-		if leaf, err = x509.ParseCertificate(c.Certificate[0]); err != nil {
-			return time.Time{}
-		}
-	}
-	return leaf.NotAfter
-}

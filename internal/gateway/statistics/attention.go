@@ -27,8 +27,6 @@ const (
 	fewAttempts = 10
 	// recoveryTime is how long attempts must have succeeded for earlier failures to be over.
 	recoveryTime = 15 * time.Minute
-	// lastDays is how long a certificate must remain valid.
-	lastDays = 14 * 24 * time.Hour
 	// hookFails is how many consecutive attempts of a webhook must fail, hookLate how long a notification may wait, and hookDropped
 	// for how long dropped notifications are reported.
 	hookFails   = 3
@@ -74,7 +72,7 @@ var (
 	diskLow = problem{severity: critical, kind: "disk", least: true, sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("the disks of %s nodes are nearly full, most: %s", grouped(n), most)
 	}}
-	certificateEnds = problem{severity: critical, kind: "certificate"}
+	certificateEnds = problem{severity: critical, kind: "certificate", least: true, sum: certificatesEnd}
 	rowsApart       = problem{severity: critical, kind: "shard"}
 	deadLetters     = problem{severity: critical, kind: "dead_letters"}
 	noWorker        = problem{severity: critical, kind: "no_worker", sum: func(n int64, total float64, most string) string {
@@ -98,9 +96,10 @@ var (
 	diskSlow = problem{severity: warning, kind: "disk", sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("the disks of %s nodes are much slower than those of the others: %s", grouped(n), most)
 	}}
-	deadLettersKept = problem{severity: warning, kind: "dead_letters"}
-	failureRates    = problem{severity: warning, kind: "failure_rate"}
-	fewReplicas     = problem{severity: warning, kind: "shard", sum: func(n int64, _ float64, most string) string {
+	certificateEndsSoon = problem{severity: warning, kind: "certificate", least: true, sum: certificatesEnd}
+	deadLettersKept     = problem{severity: warning, kind: "dead_letters"}
+	failureRates        = problem{severity: warning, kind: "failure_rate"}
+	fewReplicas         = problem{severity: warning, kind: "shard", sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("%s shards have fewer replicas that answer than they should: %s", grouped(n), most)
 	}}
 	replicaLags = problem{severity: warning, kind: "shard", sum: func(n int64, _ float64, most string) string {
@@ -121,21 +120,24 @@ var (
 
 	problems = []*problem{&noLeader, &replicaDiffers, &nodeAway, &clockWrong, &diskFull, &diskLow, &certificateEnds, &rowsApart,
 		&deadLetters, &noWorker, &noWorkerForType, &webhookDisabled, &webhookFails,
-		&webhookDrops, &nodeRestarts, &diskSlow, &deadLettersKept, &failureRates,
+		&webhookDrops, &nodeRestarts, &diskSlow, &certificateEndsSoon, &deadLettersKept, &failureRates,
 		&fewReplicas, &replicaLags, &longWait, &breakerOpen, &queuePaused, &scheduleLate}
 )
 
+func certificatesEnd(n int64, _ float64, most string) string {
+	return fmt.Sprintf("certificates of %s nodes expire or have expired, first: %s", grouped(n), most)
+}
+
 // situation is everything that is known when attention is computed.
 type situation struct {
-	report      stats.Report
-	hour        stats.Report // the last
-	status      broker.NamespaceStatus
-	missing     []verb.Missing // nodes that did not answer, and shards that none of the others leads
-	webhooks    []webhooks.View
-	certificate time.Time
-	narrow      bool // for a caller limited to one namespace, whom the cluster doesn't concern
-	overview    cluster.Overview
-	known       bool // whether overview is known
+	report   stats.Report
+	hour     stats.Report // the last
+	status   broker.NamespaceStatus
+	missing  []verb.Missing // nodes that did not answer, and shards that none of the others leads
+	webhooks []webhooks.View
+	narrow   bool // for a caller limited to one namespace, whom the cluster doesn't concern
+	overview cluster.Overview
+	known    bool // whether overview is known
 }
 
 // askOverview asks for the state of the cluster; it is not ok if the answer is missing.
@@ -223,7 +225,7 @@ func (of *problemLines) list(m *problem) []*pawlv1.Attention {
 func (s *situation) attention(now time.Time) []*pawlv1.Attention {
 	f := findings{}
 	if !s.narrow {
-		s.ofCluster(now, f)
+		s.ofCluster(f)
 	}
 	s.ofQueues(f)
 	s.ofTasks(f)
@@ -232,10 +234,7 @@ func (s *situation) attention(now time.Time) []*pawlv1.Attention {
 	return f.list()
 }
 
-func (s *situation) ofCluster(now time.Time, f findings) {
-	if left := s.certificate.Sub(now); !s.certificate.IsZero() && left < lastDays {
-		f.add(&certificateEnds, "", left.Seconds(), "the server certificate expires in %s", left.Truncate(time.Minute))
-	}
+func (s *situation) ofCluster(f findings) {
 	s.ofNodes(f)
 	if !s.known {
 		f.add(&noLeader, "0", 0, "the system shard could not be asked for the state of the cluster")
@@ -246,7 +245,7 @@ func (s *situation) ofCluster(now time.Time, f findings) {
 
 // nodeProblems are the problems of nodes that need attention. A node that a new leader has not heard from yet may be fine.
 var nodeProblems = map[cluster.ProblemKind]*problem{cluster.ClockWrong: &clockWrong, cluster.DiskFull: &diskFull, cluster.DiskLow: &diskLow, cluster.DiskSlow: &diskSlow,
-	cluster.NodeRestart: &nodeRestarts}
+	cluster.NodeRestart: &nodeRestarts, cluster.CertEnds: &certificateEnds, cluster.CertEndsSoon: &certificateEndsSoon}
 
 // ofNodes checks nodes: those that are away, those that did not answer just now, and those with problems.
 func (s *situation) ofNodes(f findings) {

@@ -51,6 +51,15 @@ func TestAttention(t *testing.T) {
 		n.Name = "n2"
 		return situation{known: true, overview: cluster.Overview{Nodes: []cluster.NodeOverview{n}}}
 	}
+	// ends returns nodes whose certificates expire after the given times.
+	ends := func(left ...time.Duration) situation {
+		s := situation{known: true}
+		for i, d := range left {
+			s.overview.Nodes = append(s.overview.Nodes, cluster.NodeOverview{Node: cluster.Node{Name: fmt.Sprint("n", i+1)}, Alive: true,
+				Report: cluster.Report{CertsLeft: map[string]time.Duration{"peer": d}}})
+		}
+		return s
+	}
 	shardIs := func(s cluster.ShardOverview) situation {
 		s.ID = 3
 		return situation{known: true, overview: cluster.Overview{Shards: []cluster.ShardOverview{s}}}
@@ -104,10 +113,13 @@ func TestAttention(t *testing.T) {
 		{"a late tick", situation{known: true, report: stats.Report{Late: []stats.LateTick{{Schedule: "s", Late: time.Hour}}}}, "warning schedule_late s"},
 		{"ticks were missed", situation{known: true, report: stats.Report{Late: []stats.LateTick{{Schedule: "s", Skipped: 2, Late: time.Hour}}}}, "warning schedule_late s"},
 		{"one tick was missed", situation{known: true, report: stats.Report{Late: []stats.LateTick{{Schedule: "s", Skipped: 1, Late: time.Hour}}}}, "warning schedule_late s"},
-		{"a certificate ends", situation{known: true, certificate: now.Add(lastDays - 1)}, "critical certificate "},
-		{"what is the cluster's, to somebody of one namespace", situation{narrow: true, missing: []verb.Missing{{Node: "n3"}, {Shard: 4}}, certificate: now.Add(1)}, ""},
-		{"a certificate lasts", situation{known: true, certificate: now.Add(lastDays)}, ""},
-		{"it lasts for longer", situation{known: true, certificate: now.Add(lastDays + 1)}, ""},
+		{"a certificate ends", ends(14*24*time.Hour - 1), "critical certificate n1"},
+		{"a certificate ends soon", ends(30*24*time.Hour - 1), "warning certificate n1"},
+		{"in two weeks", ends(14 * 24 * time.Hour), "warning certificate n1"},
+		{"it lasts", ends(30 * 24 * time.Hour), ""},
+		{"it has expired", ends(-1), "critical certificate n1"},
+		{"many end", ends(4*time.Hour, 3*time.Hour, time.Hour, 2*time.Hour), "critical certificate n3"},
+		{"what is the cluster's, to somebody of one namespace", situation{narrow: true, missing: []verb.Missing{{Node: "n3"}, {Shard: 4}}, overview: ends(1).overview}, ""},
 	} {
 		var got []string
 		for _, a := range c.s.attention(now) {

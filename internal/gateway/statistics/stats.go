@@ -42,11 +42,10 @@ type Stats interface {
 type Service struct {
 	pawlv1.UnimplementedStatsServiceServer
 	fanout.Queues
-	Source          Stats
-	Nodes           overviews // nil: this node is alone
-	Webhooks        bool      // whether there are any
-	Limits          task.Limits
-	CertificateEnds func() time.Time
+	Source   Stats
+	Nodes    overviews // nil: this node is alone
+	Webhooks bool      // whether there are any
+	Limits   task.Limits
 }
 
 func windowOf(d *durationpb.Duration) (stats.Window, error) {
@@ -76,7 +75,7 @@ func (g *Service) GetStats(ctx context.Context, r *pawlv1.GetStatsRequest) (*paw
 		return nil, err
 	}
 	ns := callinfo.Namespace(ctx)
-	s := situation{narrow: !callinfo.Of(ctx).Principal.InAll(), certificate: g.CertificateEnds()}
+	s := situation{narrow: !callinfo.Of(ctx).Principal.InAll()}
 	var happened, hour verb.Partial[stats.Report]
 	var status verb.Partial[broker.NamespaceStatus]
 	errs := parallel.Each(5, func(i int) error {

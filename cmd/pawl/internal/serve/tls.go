@@ -50,7 +50,7 @@ func (t *tlsFlags) openClients(log *slog.Logger) (c node.ClientCertificates, err
 	if err != nil {
 		return c, fmt.Errorf("--client-ca: %w", err)
 	}
-	return node.ClientCertificates{Authorities: authorities.Now, Required: t.clientAuth == clientAuthRequire}, nil
+	return node.ClientCertificates{Authorities: authorities.Now, Until: authorities.Until, Required: t.clientAuth == clientAuthRequire}, nil
 }
 
 func (t *tlsFlags) on() bool { return t.cert != "" || t.dir != "" }

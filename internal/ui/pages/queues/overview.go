@@ -182,7 +182,7 @@ func alarmOf(req *web.Request, a admin.Attention) alarm {
 		out.URL = subjectURL(req, "schedules", a)
 	case "webhook":
 		out.URL = subjectURL(req, "webhooks", a)
-	case "shard", "node", "clock", "disk":
+	case "shard", "node", "clock", "disk", "certificate":
 		out.URL = req.URL("cluster")
 	}
 	return out

@@ -22,7 +22,8 @@ func TestAlarmLinks(t *testing.T) {
 		{admin.Attention{Kind: "webhook", Subject: "oncall"}, "View: webhook, oncall", "/webhooks/oncall"},
 		{admin.Attention{Kind: "webhook", Subject: "oncall", More: 4}, "View: webhook, oncall and 4 more", "/webhooks"},
 		{admin.Attention{Kind: "oldest_wait", Subject: strings.Repeat("q", 256)}, "View: oldest wait, " + strings.Repeat("q", 59) + "…", "/queues/" + strings.Repeat("q", 256)},
-		{admin.Attention{Kind: "certificate"}, "View: certificate", ""},
+		{admin.Attention{Kind: "certificate", Subject: "n2"}, "View: certificate, n2", "/cluster"},
+		{admin.Attention{Kind: "unknown"}, "View: unknown", ""},
 	} {
 		if got := alarmOf(req, c.a); got.Link != c.link || got.URL != c.url {
 			t.Errorf("%+v: the link is %q to %q, want %q to %q", c.a, got.Link, got.URL, c.link, c.url)
