@@ -3,10 +3,14 @@ package serve
 import (
 	"context"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/pawlq/pawl/internal/certs"
 )
 
 // A server that runs for years always has a valid certificate.
@@ -33,4 +37,20 @@ func TestCertificateIsRenewed(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The node gets the authorities of --client-ca, and when they expire.
+func TestClientAuthorities(t *testing.T) {
+	ca, err := certs.NewAuthority(time.Now(), 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, ca.Cert, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := (&tlsFlags{cert: "s.crt", clientCA: file, clientAuth: clientAuthRequire}).openClients(slog.New(slog.DiscardHandler))
+	if err != nil || !c.Required || c.Authorities() == nil || !c.Until().Equal(certs.EndOfFile(ca.Cert)) {
+		t.Errorf("client certificates: %+v, %v", c, err)
+	}
 }
