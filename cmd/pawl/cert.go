@@ -25,6 +25,7 @@ const (
 	authorityDays = 3650
 	nodeDays      = 825
 	authorityName = "ca"
+	issuedDir     = "issued" // in an authority's directory
 )
 
 func newCert(a *app) *cobra.Command {
@@ -39,7 +40,7 @@ its ca.crt to clients.
 
 A server can also authenticate clients by certificates ("pawl serve --client-ca"). Use a third
 authority for them: whoever has its key can impersonate any client.`,
-		newCertCA(a), newCertNode(a), newCertServer(a), newCertClient(a), newCertShow(a))
+		newCertCA(a), newCertNode(a), newCertServer(a), newCertClient(a), newCertRevoke(a), newCertShow(a))
 }
 
 func newCertCA(a *app) *cobra.Command {
@@ -119,10 +120,69 @@ func newCertOf(a *app, kind string, make func(authority certs.Pair, now time.Tim
 		if errors.Is(err, certs.ErrOutlives) {
 			return fmt.Errorf("--days %d: %w", days, err)
 		}
+		if err == nil {
+			err = keepIssued(ca, name, pair.Cert)
+		}
 		if err != nil {
 			return fmt.Errorf("--ca %q: %w", ca, err)
 		}
 		return a.keepPair(out, name, pair)
+	})
+	return cmd
+}
+
+// keepIssued keeps a copy of a certificate with its authority, so that it can be revoked when all else is lost.
+func keepIssued(ca, name string, cert []byte) error {
+	c, err := certs.Parse(cert)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(ca, issuedDir)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return certs.Replace(filepath.Join(dir, fmt.Sprintf("%s-%x.crt", name, c.SerialNumber)), cert, 0o644)
+}
+
+func newCertRevoke(a *app) *cobra.Command {
+	var ca string
+	cmd := &cobra.Command{
+		Use: "revoke CERT... --ca DIR", Short: "Revoke certificates of nodes or clients", Args: cobra.MinimumNArgs(1),
+		Long: `Add certificates to the authority's list of revoked ones, which is in its ca.crt, after its own certificate. Give the new
+ca.crt to all servers, in the place of --peer-ca or --client-ca: they notice it without a restart, refuse the revoked
+certificates within a minute, and close their connections. Certificates that "pawl cert" has made are in DIR/issued.
+
+An authority of another kind publishes its list itself: append it to the file of --peer-ca or --client-ca, in PEM.`,
+		Example: "  pawl cert revoke /etc/pawl/ca/issued/n2-*.crt --ca /etc/pawl/ca",
+	}
+	cmd.Flags().StringVar(&ca, "ca", "", "directory with ca.crt and ca.key")
+	cmd.RunE = a.Run(func(_ *cobra.Command, args []string) error {
+		if err := checkGiven("ca", ca); err != nil {
+			return err
+		}
+		authority, err := readPair(ca, authorityName)
+		if err != nil {
+			return fmt.Errorf("--ca %q: %w", ca, err)
+		}
+		revoked := make([]*x509.Certificate, len(args))
+		for i, path := range args {
+			file, err := os.ReadFile(path)
+			if err == nil {
+				revoked[i], err = certs.Parse(file)
+			}
+			if err != nil {
+				return fmt.Errorf("certificate %q: %w", path, err)
+			}
+		}
+		file, err := certs.Revoke(authority, time.Now(), revoked)
+		if err != nil {
+			return fmt.Errorf("--ca %q: %w", ca, err)
+		}
+		path := filepath.Join(ca, authorityName+".crt")
+		if err := certs.Replace(path, file, 0o644); err != nil {
+			return fmt.Errorf("--ca %q: %w", ca, err)
+		}
+		return a.Print(map[string]string{"cert": path}, func(w io.Writer) { fmt.Fprintln(w, path) })
 	})
 	return cmd
 }
@@ -134,6 +194,7 @@ type certView struct {
 	Client      bool      `json:"client"`          // usable for client authentication
 	Names       []string  `json:"names,omitempty"` // of a client, for pawl token add --certificate
 	Authority   bool      `json:"authority"`
+	Revoked     int       `json:"revoked,omitempty"` // certificates that the authorities in the file have revoked
 	Subject     string    `json:"subject"`
 	Issuer      string    `json:"issuer"`
 	URIs        []string  `json:"uris,omitempty"`
@@ -166,9 +227,17 @@ func viewCert(path string) (certView, error) {
 	if err != nil {
 		return certView{}, fmt.Errorf("certificate %q: %w", path, err)
 	}
+	revoked := 0
+	if c.IsCA {
+		trust, err := certs.ParseTrust(file)
+		if err != nil {
+			return certView{}, fmt.Errorf("certificate %q: %w", path, err)
+		}
+		revoked = trust.Revoked()
+	}
 	sum := sha256.Sum256(c.Raw)
 	v := certView{
-		Authority: c.IsCA, Server: slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth), Client: slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth), Subject: c.Subject.String(), Issuer: c.Issuer.String(), Hosts: c.DNSNames,
+		Authority: c.IsCA, Revoked: revoked, Server: slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth), Client: slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth), Subject: c.Subject.String(), Issuer: c.Issuer.String(), Hosts: c.DNSNames,
 		From: c.NotBefore, Until: c.NotAfter, Fingerprint: hex.EncodeToString(sum[:]),
 	}
 	for _, u := range c.URIs {
@@ -202,8 +271,12 @@ func writeCert(w io.Writer, v certView) {
 	if now.After(v.Until) {
 		until += ", expired"
 	}
+	revoked := ""
+	if v.Revoked > 0 {
+		revoked = text.Count(int64(v.Revoked), "certificate")
+	}
 	text.Fields(w, "whose", kind, "names", strings.Join(v.Names, ", "), "subject", v.Subject, "issuer", v.Issuer, "uris", strings.Join(v.URIs, ", "),
-		"hosts", strings.Join(v.Hosts, ", "), "from", text.Clock(v.From, now), "until", until, "sha256", v.Fingerprint)
+		"hosts", strings.Join(v.Hosts, ", "), "from", text.Clock(v.From, now), "until", until, "revoked", revoked, "sha256", v.Fingerprint)
 }
 
 func checkGiven(flag, value string) error {

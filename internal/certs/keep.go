@@ -49,7 +49,7 @@ func KeepServer(dir string, now time.Time, hosts []string) (file string, made bo
 	if err != nil {
 		return "", false, err
 	}
-	return file, true, replace(file, append(pair.Cert, pair.Key...), 0o600)
+	return file, true, Replace(file, append(pair.Cert, pair.Key...), 0o600)
 }
 
 // serves reports whether a certificate is for exactly these hosts, and more than half of its time is left.
@@ -79,14 +79,14 @@ func keptAuthority(dir string, now time.Time) (p Pair, err error) {
 	if p, err = NewAuthority(now, keptAuthorityDays); err != nil {
 		return p, err
 	}
-	if err := replace(key, p.Key, 0o600); err != nil {
+	if err := Replace(key, p.Key, 0o600); err != nil {
 		return p, err
 	}
-	return p, replace(cert, p.Cert, 0o644)
+	return p, Replace(cert, p.Cert, 0o644)
 }
 
-// replace writes a file that has its whole content as soon as it has its name.
-func replace(path string, content []byte, mode fs.FileMode) error {
+// Replace writes a file that has its whole content as soon as it has its name.
+func Replace(path string, content []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return err

@@ -64,16 +64,14 @@ func TestNewClient(t *testing.T) {
 	if got := Names(c); !slices.Equal(got, []string{"uri:pawl://client/billing", "dns:billing.example.com", "subject:CN=billing"}) {
 		t.Errorf("client's certificate has the names %q", got)
 	}
-	roots, others := x509.NewCertPool(), x509.NewCertPool()
-	roots.AddCert(parse(t, ca))
-	others.AddCert(parse(t, authority(t, 100)))
+	roots, others := trusting(t, ca.Cert), trusting(t, authority(t, 100).Cert)
 	node, err := NewServer(ca, now, 10, "s", []string{"s"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for what, v := range map[string]struct {
 		chain []*x509.Certificate
-		roots *x509.CertPool
+		roots *Trust
 		at    time.Time
 		says  string
 	}{
@@ -85,8 +83,8 @@ func TestNewClient(t *testing.T) {
 		"that of a server":    {[]*x509.Certificate{parse(t, node)}, roots, now, "incompatible key usage"},
 		"the authority's own": {[]*x509.Certificate{parse(t, ca)}, others, now, "unknown authority"},
 	} {
-		if err := VerifyClient(v.chain, v.roots, v.at); v.says == "" && err != nil || v.says != "" && (err == nil || !strings.Contains(err.Error(), v.says)) {
-			t.Errorf("VerifyClient of %s: %v, want %q", what, err, v.says)
+		if err := v.roots.Verify(v.chain, x509.ExtKeyUsageClientAuth, v.at); v.says == "" && err != nil || v.says != "" && (err == nil || !strings.Contains(err.Error(), v.says)) {
+			t.Errorf("Verify of %s: %v, want %q", what, err, v.says)
 		}
 	}
 	if _, err := NewClient(ca, now, 10, "Bill ing", nil); err == nil {

@@ -3,6 +3,7 @@ package gateway
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -31,7 +32,7 @@ type certGateway struct {
 	l           *pipes
 	serverCerts *testAuthority
 	ca          certs.Pair
-	pool        atomic.Pointer[x509.CertPool]
+	pool        atomic.Pointer[certs.Trust]
 }
 
 func newGuild(t *testing.T, required bool) *certGateway {
@@ -55,9 +56,11 @@ func newAuthority(t *testing.T) certs.Pair {
 }
 
 func (g *certGateway) trust(ca certs.Pair) {
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(ca.Cert)
-	g.pool.Store(pool)
+	trust, err := certs.ParseTrust(ca.Cert)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.pool.Store(trust)
 }
 
 // certify issues a certificate by an authority, valid for two more seconds.
@@ -186,17 +189,19 @@ func TestClientCertificatesRequired(t *testing.T) {
 
 // A connection outlives its certificate: each call is checked again, long calls end, and sessions are not resumed.
 func TestClientCertificatesEnd(t *testing.T) {
-	for what, end := range map[string]func(*certGateway){
-		"the token is revoked":         func(g *certGateway) { g.revoke("billing") },
-		"the certificate has expired":  func(*certGateway) { time.Sleep(2*time.Second + 1) },
-		"its authority is not trusted": func(g *certGateway) { g.trust(newAuthority(g.t)) },
+	for what, end := range map[string]func(*certGateway, *tls.Certificate){
+		"the token is revoked":         func(g *certGateway, _ *tls.Certificate) { g.revoke("billing") },
+		"the certificate has expired":  func(*certGateway, *tls.Certificate) { time.Sleep(2*time.Second + 1) },
+		"its authority is not trusted": func(g *certGateway, _ *tls.Certificate) { g.trust(newAuthority(g.t)) },
+		"the certificate is revoked":   func(g *certGateway, c *tls.Certificate) { g.revokeCertificate(c) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGuild(t, false)
 				watching(t, g)
 				g.admit("billing", "uri:pawl://client/billing", auth.Rights{Namespace: "team", Roles: auth.Produce | auth.Consume})
-				config := g.config(certify(g.t, g.ca, "billing"))
+				client := certify(g.t, g.ca, "billing")
+				config := g.config(client)
 				config.ClientSessionCache = tls.NewLRUClientSessionCache(10)
 				conn := dialTLS(t, g.l, config)
 				whoAmI := func(c *grpc.ClientConn) codes.Code {
@@ -218,7 +223,7 @@ func TestClientCertificatesEnd(t *testing.T) {
 				if _, err := shake(t, g.l, resumed); err != nil {
 					t.Fatal(err)
 				}
-				end(g)
+				end(g, client)
 				g.publish()
 				began := time.Now()
 				if _, err := stream.Recv(); status.Code(err) != codes.Unauthenticated {
@@ -234,6 +239,46 @@ func TestClientCertificatesEnd(t *testing.T) {
 					t.Error("a TLS session was resumed")
 				}
 			})
+		})
+	}
+}
+
+// revokeCertificate adds a certificate to its authority's list.
+func (g *certGateway) revokeCertificate(c *tls.Certificate) {
+	g.t.Helper()
+	leaf, err := x509.ParseCertificate(c.Certificate[0])
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	file, err := certs.Revoke(g.ca, time.Now(), []*x509.Certificate{leaf})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.trust(certs.Pair{Cert: file})
+}
+
+// The handshake of a client with a revoked certificate fails, whether or not calls need a token; others get through.
+func TestRevokedClientCertificate(t *testing.T) {
+	for _, required := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGuild(t, required)
+			thief, owner := certify(g.t, g.ca, "billing"), certify(g.t, g.ca, "billing")
+			g.revokeCertificate(thief)
+			reached := func(c *tls.Certificate) error {
+				config := g.config(c)
+				config.NextProtos = []string{"h2"}
+				conn, err := shake(t, g.l, config)
+				if err == nil {
+					_, err = conn.Read(make([]byte, 1)) // TLS 1.3 tells the client after its handshake
+				}
+				return err
+			}
+			if err := reached(owner); !errors.Is(err, io.EOF) { // it was idle
+				t.Errorf("required %v: a certificate of the same name: %v", required, err)
+			}
+			if err := reached(thief); err == nil || !strings.Contains(err.Error(), "certificate") {
+				t.Errorf("required %v: the revoked certificate: %v", required, err)
+			}
 		})
 	}
 }

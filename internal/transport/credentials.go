@@ -2,9 +2,11 @@ package transport
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -39,7 +41,7 @@ func (d *tlsCredentials) ClientHandshake(ctx context.Context, authority string, 
 		return nil, nil, err
 	}
 	who.proven = true
-	return prove(conn, info)
+	return d.t.prove(conn, info, x509.ExtKeyUsageServerAuth)
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
@@ -51,10 +53,10 @@ func (d *tlsCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.Au
 		return nil, nil, err
 	}
 	who.proven = true
-	return prove(conn, info)
+	return d.t.prove(conn, info, x509.ExtKeyUsageClientAuth)
 }
 
-func prove(conn net.Conn, info credentials.AuthInfo) (net.Conn, credentials.AuthInfo, error) {
+func (t *Transport) prove(conn net.Conn, info credentials.AuthInfo, usage x509.ExtKeyUsage) (net.Conn, credentials.AuthInfo, error) {
 	state, ok := info.(credentials.TLSInfo)
 	if !ok || len(state.State.PeerCertificates) == 0 {
 		_ = conn.Close()
@@ -65,8 +67,59 @@ func prove(conn net.Conn, info credentials.AuthInfo) (net.Conn, credentials.Auth
 		_ = conn.Close()
 		return nil, nil, err
 	}
-	return conn, proof{TLSInfo: state, name: name}, nil
+	c := &provenConn{Conn: conn, chain: state.State.PeerCertificates, usage: usage, name: name, at: time.Now(), t: t}
+	t.proven.Store(c, nil)
+	return c, proof{TLSInfo: state, name: name}, nil
 }
+
+// provenConn is a connection whose peer has proven its name by a certificate.
+type provenConn struct {
+	net.Conn
+	t     *Transport
+	chain []*x509.Certificate
+	usage x509.ExtKeyUsage
+	name  string
+	at    time.Time // of the handshake
+	keys  *keys     // by which the certificate was last verified
+}
+
+// Close implements net.Conn.
+func (c *provenConn) Close() error {
+	c.t.proven.Delete(c)
+	return c.Conn.Close()
+}
+
+// watchTrust closes the connections of peers whose certificates, or their authorities, are no longer trusted, until Close. That a certificate has
+// expired meanwhile does not end a connection: all would end at once.
+func (t *Transport) watchTrust() {
+	tick := time.NewTicker(trustEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-t.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := t.keyring.now()
+		t.proven.Range(func(key, _ any) bool {
+			c := key.(*provenConn)
+			if c.keys == now {
+				return true
+			}
+			c.keys = now
+			if err := now.trust.Verify(c.chain, c.usage, c.at); err != nil {
+				if t.logLimit.allow("untrusted " + c.name) {
+					t.cfg.Logger.Warn("a connection with a peer is closed: its certificate is no longer trusted", "peer", c.name, "address", c.RemoteAddr().String(), "reason", err)
+				}
+				_ = c.Close()
+			}
+			return true
+		})
+	}
+}
+
+// trustEvery is how often open connections are compared with what is trusted now.
+const trustEvery = 10 * time.Second
 
 // logHandshake logs why a handshake failed. A port scan, which sends nothing, isn't worth a line.
 func (t *Transport) logHandshake(what, name string, conn net.Conn, err error) {

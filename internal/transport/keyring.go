@@ -3,7 +3,6 @@ package transport
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -32,8 +31,8 @@ type keyring struct {
 // keys are the keys for a handshake. They never change.
 type keys struct {
 	cert     tls.Certificate
-	roots    *x509.CertPool
-	rootsEnd time.Time // when the first of them expires
+	trust    *certs.Trust
+	rootsEnd time.Time // when the first of the authorities expires
 }
 
 func newKeyring(files TLS, name string, log *slog.Logger) (_ *keyring, err error) {
@@ -61,15 +60,15 @@ func (k *keyring) read() (_ *keys, until time.Time, err error) {
 	if err != nil {
 		return nil, until, fmt.Errorf("certificate of the authority: %w", err)
 	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(authority) {
-		return nil, until, fmt.Errorf("certificate of the authority %q: no certificate found", k.CAFile)
+	trust, err := certs.ParseTrust(authority)
+	if err != nil {
+		return nil, until, fmt.Errorf("certificate of the authority %q: %w", k.CAFile, err)
 	}
 	cert, err := tls.LoadX509KeyPair(k.CertFile, k.KeyFile)
 	if err != nil {
 		return nil, until, fmt.Errorf("certificate %q with key %q: %w", k.CertFile, k.KeyFile, err)
 	}
-	fresh := &keys{cert: cert, roots: roots, rootsEnd: certs.EndOfFile(authority)}
+	fresh := &keys{cert: cert, trust: trust, rootsEnd: certs.EndOfFile(authority)}
 	chain, err := parseChain(cert.Certificate)
 	if err != nil {
 		return nil, until, fmt.Errorf("certificate %q: %w", k.CertFile, err)
@@ -96,15 +95,7 @@ func parseChain(raw [][]byte) ([]*x509.Certificate, error) {
 // verify checks that the authority has certified a node, and that it is the wanted one if want is set. It returns the node's
 // name. Host names in the certificate are not checked: a node's address may change, its name doesn't.
 func (k *keys) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, want string) (string, error) {
-	if len(chain) == 0 {
-		return "", errors.New("no certificate")
-	}
-	between := x509.NewCertPool()
-	for _, c := range chain[1:] {
-		between.AddCert(c)
-	}
-	_, err := chain[0].Verify(x509.VerifyOptions{Roots: k.roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{usage}})
-	if err != nil {
+	if err := k.trust.Verify(chain, usage, time.Now()); err != nil {
 		return "", err
 	}
 	name, err := certifiedName(chain[0])

@@ -383,6 +383,73 @@ func TestReload(t *testing.T) {
 	})
 }
 
+// TestRevoked: the connections with a node are closed in both directions soon after its certificate is revoked, and no new ones are made. Another
+// certificate for the same name is as good as the first.
+func TestRevoked(t *testing.T) {
+	bubble(t, func(t *testing.T, net *network) {
+		ca, a, b := tlsPair(t, net, month)
+		calls := func(from *node, to uint32) error {
+			_, err := from.Call(within(t, 3*time.Second), to, "claim", nil)
+			return err
+		}
+		if err := errors.Join(calls(a, 2), calls(b, 1)); err != nil {
+			t.Fatal(err)
+		}
+		file, err := os.ReadFile(filepath.Join(ca.dir, "n2.crt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stolen, err := certs.Parse(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := certs.Revoke(ca.pair, time.Now(), []*x509.Certificate{stolen})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(ca.dir, "n1.ca"), list, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		pass(trustEvery + time.Second)
+		a.says("a connection with a peer is closed: its certificate is no longer trusted", "peer=n2", "was revoked at")
+		for from, to := range map[*node]uint32{a: 2, b: 1} {
+			if err := calls(from, to); !errors.Is(err, ErrNotSent) {
+				t.Errorf("a call to node %d: %v, want ErrNotSent", to, err)
+			}
+		}
+		a.says("a connection to the peer port was refused", "was revoked at")
+		ca.node("n2", month)
+		if err := os.WriteFile(filepath.Join(ca.dir, "n2.ca"), list, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		if err := errors.Join(calls(a, 2), calls(b, 1)); err != nil {
+			t.Errorf("calls with another certificate: %v", err)
+		}
+		open := 0
+		a.proven.Range(func(any, any) bool { open++; return true })
+		if open == 0 || open > 10 {
+			t.Errorf("%d connections are open", open)
+		}
+	})
+}
+
+// TestConnectionsOutliveTheirCertificate: what is trusted is read again, and a certificate that has expired since the handshake ends no connection.
+func TestConnectionsOutliveTheirCertificate(t *testing.T) {
+	bubble(t, func(t *testing.T, net *network) {
+		ca, a, _ := tlsPair(t, net, time.Minute)
+		if _, err := a.Call(t.Context(), 2, "claim", nil); err != nil {
+			t.Fatal(err)
+		}
+		pass(2 * time.Minute)
+		ca.node("n1", month) // its file of authorities is written again too
+		pass(trustEvery + time.Second)
+		if _, err := a.Call(within(t, 3*time.Second), 2, "claim", nil); err != nil {
+			t.Errorf("a call over a connection that is older than the end of the certificate: %v", err)
+		}
+	})
+}
+
 // TestNewTLS: files that no peer would accept are refused at the start, by name.
 func TestNewTLS(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)

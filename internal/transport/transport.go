@@ -145,6 +145,7 @@ type Transport struct {
 	server   *grpc.Server
 	budget   *rate.Limiter // for snapshots
 	accepted acceptedConns
+	proven   sync.Map // of *provenConn: the open connections over TLS, in both directions
 	logLimit logLimiter
 	ctx      context.Context // cancelled by Close
 	stop     context.CancelFunc
@@ -174,6 +175,7 @@ func New(cfg Config) (*Transport, error) {
 			return nil, err
 		}
 		t.keyring = k
+		t.rest.Go(t.watchTrust)
 	}
 	t.server = t.newServer()
 	return t, nil

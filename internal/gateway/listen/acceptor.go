@@ -2,7 +2,6 @@ package listen
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"io"
 	"log/slog"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/certs"
 )
 
 // acceptor accepts connections and passes each to the right server.
@@ -20,7 +20,7 @@ type acceptor struct {
 	perAddress int         // connections from one address
 	tls        *tls.Config // nil: plaintext
 	// authorities verify clients; nil: clients present no certificates
-	authorities func() *x509.CertPool
+	authorities func() *certs.Trust
 	log         *slog.Logger
 	closed      chan struct{}
 

@@ -18,9 +18,8 @@ import (
 
 // ClientCertificates says which certificates clients may present instead of tokens.
 type ClientCertificates struct {
-	// Authorities returns the currently trusted authorities: the same pool as long as they are the same. Nil: clients present no
-	// certificates.
-	Authorities func() *x509.CertPool
+	// Authorities returns whom to trust at present: the same as long as nothing changes. Nil: clients present no certificates.
+	Authorities func() *certs.Trust
 	// Until returns when the first of the authorities expires; nil: unknown.
 	Until func() time.Time
 	// Required ends the handshake of clients that present none.
@@ -34,18 +33,18 @@ const verifiedFor = time.Minute
 // authority.
 type clientCertificate struct {
 	chain       []*x509.Certificate
-	authorities func() *x509.CertPool
+	authorities func() *certs.Trust
 	found       atomic.Pointer[verdict]
 }
 
 type verdict struct {
-	authorities *x509.CertPool
+	authorities *certs.Trust
 	until       time.Time
 	err         error
 }
 
 // certificateOf returns the certificate of a connection; nil if its client presented none.
-func certificateOf(chain []*x509.Certificate, authorities func() *x509.CertPool) *auth.Certificate {
+func certificateOf(chain []*x509.Certificate, authorities func() *certs.Trust) *auth.Certificate {
 	if len(chain) == 0 || authorities == nil {
 		return nil
 	}
@@ -57,7 +56,7 @@ func (s *clientCertificate) good(now time.Time) error {
 	authorities := s.authorities()
 	v := s.found.Load()
 	if v == nil || v.authorities != authorities || now.After(v.until) {
-		v = &verdict{authorities, now.Add(verifiedFor), certs.VerifyClient(s.chain, authorities, now)}
+		v = &verdict{authorities, now.Add(verifiedFor), authorities.Verify(s.chain, x509.ExtKeyUsageClientAuth, now)}
 		if end := s.chain[0].NotAfter; v.err == nil && end.Before(v.until) {
 			v.until = end
 		}

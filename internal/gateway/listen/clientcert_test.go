@@ -23,11 +23,13 @@ func TestCertificateCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good, none := x509.NewCertPool(), x509.NewCertPool()
-	good.AppendCertsFromPEM(ca.Cert)
-	pool := good.Clone()
+	good, err := certs.ParseTrust(ca.Cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	none, pool := &certs.Trust{Roots: x509.NewCertPool()}, new(*good)
 	of := func(c *tls.Certificate) *auth.Certificate {
-		return certificateOf([]*x509.Certificate{c.Leaf}, func() *x509.CertPool { return pool })
+		return certificateOf([]*x509.Certificate{c.Leaf}, func() *certs.Trust { return pool })
 	}
 	is := func(what string, c *auth.Certificate, after time.Duration, want bool) {
 		t.Helper()
@@ -37,7 +39,7 @@ func TestCertificateCache(t *testing.T) {
 	}
 	c := of(&cert)
 	is("at first", c, 0, true)
-	*pool = *none // the pool's identity is unchanged, so it is not consulted
+	*pool = *none // its identity is unchanged, so it is not consulted
 	is("a minute later", c, verifiedFor, true)
 	is("more than a minute later", c, verifiedFor+1, false)
 	*pool = *good

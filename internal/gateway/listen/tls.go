@@ -2,7 +2,6 @@ package listen
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pawlq/pawl/internal/certs"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -35,7 +35,7 @@ type handshaker struct {
 
 // tlsConfigs are the configurations while the trusted authorities are the same.
 type tlsConfigs struct {
-	authorities *x509.CertPool
+	authorities *certs.Trust
 	web, rpc    *tls.Config
 }
 
@@ -54,7 +54,7 @@ func newTLS(certificate func() *tls.Certificate, clients ClientCertificates) *tl
 }
 
 func (g *handshaker) now() *tlsConfigs {
-	var authorities *x509.CertPool
+	var authorities *certs.Trust
 	if g.clients.Authorities != nil {
 		authorities = g.clients.Authorities()
 	}
@@ -74,22 +74,22 @@ var suites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 }
 
-func (g *handshaker) speaking(proto string, authorities *x509.CertPool) *tls.Config {
+func (g *handshaker) speaking(proto string, authorities *certs.Trust) *tls.Config {
 	c := &tls.Config{
 		MinVersion:             tls.VersionTLS12,
 		CipherSuites:           suites,
 		NextProtos:             []string{proto},
 		SessionTicketsDisabled: true,
 		GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return g.certificate(), nil },
-		ClientCAs:              authorities,
 	}
-	switch {
-	case authorities == nil:
-	case g.clients.Required:
+	if authorities == nil {
+		return c
+	}
+	c.ClientCAs, c.ClientAuth = authorities.Roots, tls.VerifyClientCertIfGiven
+	if g.clients.Required {
 		c.ClientAuth = tls.RequireAndVerifyClientCert
-	default:
-		c.ClientAuth = tls.VerifyClientCertIfGiven
 	}
+	c.VerifyConnection = func(s tls.ConnectionState) error { return authorities.CheckRevoked(s.VerifiedChains) }
 	return c
 }
 
