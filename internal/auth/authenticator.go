@@ -67,6 +67,7 @@ type snapshot struct {
 	quotas     map[string]task.Quotas
 	tokens     map[Hash]*Principal
 	signers    map[string]signer // by access key ID
+	sessions   map[SessionID]Hash
 }
 
 // Principal is the identity of a caller. All calls with the same token share one, until the token changes.
@@ -155,7 +156,8 @@ func (d *Authenticator) Replace(a Access) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	old := d.tokens.Load()
-	p := &snapshot{required: a.Required, namespaces: slices.Clone(a.Namespaces), began: maps.Clone(a.Began), quotas: maps.Clone(a.Quotas), tokens: make(map[Hash]*Principal, len(a.Tokens)), signers: map[string]signer{}}
+	p := &snapshot{required: a.Required, namespaces: slices.Clone(a.Namespaces), began: maps.Clone(a.Began), quotas: maps.Clone(a.Quotas), tokens: make(map[Hash]*Principal, len(a.Tokens)), signers: map[string]signer{},
+		sessions: map[SessionID]Hash{}}
 	if !slices.Contains(p.namespaces, DefaultNamespace) {
 		p.namespaces = append(p.namespaces, DefaultNamespace)
 	}
@@ -191,6 +193,9 @@ func (p *snapshot) add(old *snapshot, t *Token, hash Hash, until store.Time) {
 		}
 	}
 	p.tokens[hash] = v
+	if t.Certificate == "" { // the hash of a certificate's name can be guessed
+		p.sessions[SessionKeyOf(hash).ID] = hash
+	}
 	if t.SQS {
 		key := AccessKeyOf(hash)
 		p.signers[key.ID] = signer{v, key.Secret}

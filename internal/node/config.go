@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
@@ -64,6 +65,8 @@ type Config struct {
 	SQS bool
 	// BasePath is an optional prefix of the paths of REST and of the web UI, such as "/pawl", for a proxy; "": none.
 	BasePath string
+	// UIIdle is after how long without use a visitor of the web UI must log in again; 0: ui.DefaultIdle.
+	UIIdle time.Duration
 	// Hosts are the names accepted in HTTP's Host header while calls need no token, besides that of APIAddress; see ParseHosts.
 	Hosts Hosts
 

@@ -474,7 +474,7 @@ func (n *Node) addMissingShards(ctx context.Context, m *cluster.Map) error {
 
 // serve starts serving clients.
 func (n *Node) serve() {
-	n.pages = ui.New(ui.Config{BasePath: n.cfg.BasePath, Logger: n.cfg.Logger, OpenAPI: rest.OpenAPI, Dial: func(ctx context.Context, from string) (net.Conn, error) {
+	n.pages = ui.New(ui.Config{BasePath: n.cfg.BasePath, Logger: n.cfg.Logger, OpenAPI: rest.OpenAPI, FindSession: n.auth.FindSessionKey, Idle: n.cfg.UIIdle, Dial: func(ctx context.Context, from string) (net.Conn, error) {
 		return n.gateway.DialInProcess(ctx, from)
 	}})
 	n.gateway = gateway.New(gateway.Config{

@@ -14,7 +14,7 @@ import (
 // getAs gets a page with a token.
 func (w *world) getAs(t *testing.T, token, path string, headers ...string) (*http.Response, string) {
 	t.Helper()
-	return w.get(t, path, append(headers, "Cookie", "__Host-pawl="+token)...)
+	return w.get(t, path, append(headers, as(token)...)...)
 }
 
 // TestMenuCounts: the menu counts what may need attention, in whole pages and in refreshes, for visitors who may see it all.

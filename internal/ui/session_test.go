@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
@@ -15,10 +16,15 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/ui/visitor"
 )
 
-// as returns the headers of a request in a session.
-func as(token string) []string { return []string{"Cookie", "__Host-pawl=" + token} }
+// as returns the headers of a request in a new session of a token.
+func as(token string) []string {
+	w := httptest.NewRecorder()
+	visitor.NewSessions(nil, 0).Begin(w, token)
+	return []string{"Cookie", "__Host-pawl=" + w.Result().Cookies()[0].Value}
+}
 
 // tokenFor creates a token.
 func (w *world) tokenFor(t testing.TB, name string, roles ...admin.Role) string {
@@ -32,7 +38,7 @@ func TestUnauthenticatedVisitorsLogIn(t *testing.T) {
 	w := startGuarded(t)
 	for path, want := range map[string]string{"/": "/login?next=%2F", "/tasks?q=state:dead": "/login?next=%2Ftasks%3Fq%3Dstate%253Adead", "/settings/you": "/login?next=%2Fsettings%2Fyou",
 		"/tasks/0199f3c2-0000-7001-8000-000000000000/payload": "/login?next=%2Ftasks%2F0199f3c2-0000-7001-8000-000000000000%2Fpayload"} {
-		for _, cookie := range [][]string{nil, as("nonsense"), as("pawl_" + strings.Repeat("x", 49))} {
+		for _, cookie := range [][]string{nil, {"Cookie", "__Host-pawl=nonsense"}, {"Cookie", "__Host-pawl=" + w.token}, as("nonsense"), as("pawl_" + strings.Repeat("x", 49))} {
 			if resp, _ := w.get(t, path, cookie...); resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != want {
 				t.Errorf("%s with cookie %q: status %d to %q, want 303 to %q", path, cookie, resp.StatusCode, resp.Header.Get("Location"), want)
 			}
@@ -126,8 +132,18 @@ func TestLogin(t *testing.T) {
 	if want := "/login?kept=yes&next=%2Ftasks%3Fq%3Dx"; resp.StatusCode != 303 || resp.Header.Get("Location") != want {
 		t.Fatalf("login: status %d to %q, want 303 to %q", resp.StatusCode, resp.Header.Get("Location"), want)
 	}
-	if got, want := resp.Header.Get("Set-Cookie"), "__Host-pawl="+w.token+"; Path=/; HttpOnly; Secure; SameSite=Strict"; got != want {
-		t.Errorf("the cookie is %q, want %q", got, want)
+	cookie := resp.Header.Get("Set-Cookie")
+	value, ok := strings.CutSuffix(cookie, "; Path=/; HttpOnly; Secure; SameSite=Strict")
+	if value, ok = strings.CutPrefix(value, "__Host-pawl="); !ok || strings.Contains(value, "pawl_") {
+		t.Errorf("the cookie is %q", cookie)
+	}
+	if resp, body := w.get(t, "/queues", "Cookie", "__Host-pawl="+value); resp.StatusCode != 200 || !strings.Contains(body, "admin-token-file") {
+		t.Errorf("a page with the cookie has status %d", resp.StatusCode)
+	}
+	for _, headers := range [][]string{{"Authorization", "Bearer " + value}, {"Cookie", "__Host-pawl=" + value}} {
+		if resp, _ := w.get(t, "/api/v1/me", headers...); resp.StatusCode != 401 {
+			t.Errorf("a call with the cookie as %s: status %d, want 401", headers[0], resp.StatusCode)
+		}
 	}
 	if _, body := w.get(t, "/login?kept=yes"); !strings.Contains(body, "did not keep the session") {
 		t.Error("the page does not say that the browser did not keep the cookie")

@@ -4,10 +4,13 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"time"
 
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/ui/pages/queues"
 	"github.com/pawlq/pawl/internal/ui/pages/system"
 	"github.com/pawlq/pawl/internal/ui/pages/tasks"
+	"github.com/pawlq/pawl/internal/ui/visitor"
 	"github.com/pawlq/pawl/internal/ui/web"
 )
 
@@ -20,14 +23,25 @@ type Config struct {
 	Logger   *slog.Logger // nil: none
 	// OpenAPI returns the OpenAPI document, for the API reference.
 	OpenAPI func() []byte
+	// FindSession returns the key with an id, as for visitor.NewSessions.
+	FindSession func(auth.SessionID) (auth.SessionKey, error)
+	// Idle is after how long without use a visitor's session ends, from MinIdle to MaxIdle; 0: DefaultIdle.
+	Idle time.Duration
 }
+
+// The limits of Config.Idle.
+const (
+	DefaultIdle = visitor.DefaultIdle
+	MinIdle     = visitor.MinIdle
+	MaxIdle     = visitor.MaxAge
+)
 
 // UI serves the web pages. It is safe for concurrent use.
 type UI = web.Server
 
 // New returns a UI. It connects to the API on the first request.
 func New(cfg Config) *UI {
-	return web.New(web.Config{Dial: cfg.Dial, BasePath: cfg.BasePath, Logger: cfg.Logger}, sets(cfg.OpenAPI)...)
+	return web.New(web.Config{Dial: cfg.Dial, BasePath: cfg.BasePath, Logger: cfg.Logger, Sessions: visitor.NewSessions(cfg.FindSession, cfg.Idle)}, sets(cfg.OpenAPI)...)
 }
 
 // sets are all pages.

@@ -81,21 +81,22 @@ func filterOf(q url.Values) admin.EventFilter {
 
 // Streams are the streams of a node.
 type Streams struct {
-	clients *visitor.Clients
-	slots   *admission.Slots
-	end     chan struct{} // closed to end all streams
+	clients  *visitor.Clients
+	sessions *visitor.Sessions
+	slots    *admission.Slots
+	end      chan struct{} // closed to end all streams
 }
 
 // NewStreams returns streams that call the API with the clients of visitors.
-func NewStreams(of *visitor.Clients) *Streams {
-	return &Streams{clients: of, slots: admission.NewSlots(maxLive), end: make(chan struct{})}
+func NewStreams(of *visitor.Clients, sessions *visitor.Sessions) *Streams {
+	return &Streams{clients: of, sessions: sessions, slots: admission.NewSlots(maxLive), end: make(chan struct{})}
 }
 
 // Close ends all streams. It must be called only once.
 func (s *Streams) Close() { close(s.end) }
 
 // ServeHTTP serves server-sent events: hello at the start; changed when the page must be refreshed; gone when the stream ends permanently, for example
-// because the token was revoked; full, with the refresh interval in seconds, when there are too many streams. Scripts don't see a response
+// because the token was revoked or the session has ended; full, with the refresh interval in seconds, when there are too many streams. Scripts don't see a response
 // with another status.
 func (all *Streams) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" {
@@ -178,6 +179,10 @@ func (s *stream) write() {
 		case <-rest:
 			rest = nil
 		case <-keepAlive.C:
+			if !s.of.sessions.Lasts(s.r) {
+				_ = s.gone()
+				return
+			}
 			err = s.sendEvent(": nothing\n\n")
 		case ended := <-s.ended:
 			if s.r.Context().Err() == nil && !errors.Is(ended, pawltype.ErrClosed) {

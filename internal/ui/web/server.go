@@ -24,6 +24,8 @@ type Config struct {
 	// BasePath is the prefix of all URL paths that browsers see, such as "/pawl"; "": none. It is stripped from requests before they get here.
 	BasePath string
 	Logger   *slog.Logger // nil: none
+	// Sessions opens the sessions of visitors who have logged in.
+	Sessions *visitor.Sessions
 }
 
 // Server serves pages. It is safe for concurrent use.
@@ -31,6 +33,7 @@ type Server struct {
 	base      string // prefix of all pages
 	log       *slog.Logger
 	clients   *visitor.Clients
+	sessions  *visitor.Sessions
 	live      *live.Streams
 	templates *Templates
 	counts    counts
@@ -42,8 +45,8 @@ func New(cfg Config, sets ...Set) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{base: strings.TrimSuffix(cfg.BasePath, "/"), log: cfg.Logger, clients: visitor.NewClients(cfg.Dial, cfg.Logger)}
-	s.live = live.NewStreams(s.clients)
+	s := &Server{base: strings.TrimSuffix(cfg.BasePath, "/"), log: cfg.Logger, clients: visitor.NewClients(cfg.Dial, cfg.Logger), sessions: cfg.Sessions}
+	s.live = live.NewStreams(s.clients, s.sessions)
 	assets := asset.New(s.base)
 	s.templates = NewTemplates(s.base, assets, sets...)
 	mux := http.NewServeMux()
@@ -70,7 +73,7 @@ func New(cfg Config, sets ...Set) *Server {
 	mux.HandleFunc("GET /login", s.login)
 	mux.HandleFunc("POST /login", s.login)
 	mux.HandleFunc("POST /logout", s.logout)
-	s.handler = guard(visitor.StripNamespace(s.base, mux))
+	s.handler = guard(s.sessions.Open(visitor.StripNamespace(s.base, mux)))
 	return s
 }
 
@@ -96,11 +99,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, handle func(*Requ
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	req.Ctx = ctx
-	client, leave, err := s.clients.Client(visitor.Of(r))
+	err := visitor.SessionError(r)
 	if err == nil {
-		defer leave()
-		req.Client = client
-		err = s.answer(req, handle)
+		err = s.answerAs(req, visitor.Of(r), handle)
 	}
 	if errors.Is(err, pawltype.ErrUnauthenticated) {
 		req.toLogin()
@@ -113,6 +114,19 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, handle func(*Requ
 	if err != nil {
 		s.fail(req, err)
 	}
+}
+
+func (s *Server) answerAs(req *Request, who visitor.Visitor, handle func(*Request) error) error {
+	client, leave, err := s.clients.Client(who)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	req.Client = client
+	if req.byPerson() {
+		s.sessions.Renew(req.Writer, req.HTTP)
+	}
+	return s.answer(req, handle)
 }
 
 func (s *Server) newRequest(w http.ResponseWriter, r *http.Request) *Request {

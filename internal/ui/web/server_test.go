@@ -23,8 +23,10 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/live"
+	"github.com/pawlq/pawl/internal/ui/visitor"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -127,6 +129,8 @@ type site struct {
 	*Server
 	api *api
 	act func(*Request) (Done, error) // of /act
+	// deaf is why no session can be opened; nil: they can.
+	deaf error
 }
 
 // pages are the site's pages: /queues is one, /act an action, /raw neither.
@@ -181,7 +185,7 @@ func newSite(t *testing.T) *site {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(pipe) }()
 	s := &site{api: a, act: func(*Request) (Done, error) { return Done{Message: "Paused.", Next: "/queues"}, nil }}
-	s.Server = New(Config{BasePath: "/base/", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }}, s.pages())
+	s.Server = New(Config{BasePath: "/base/", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }, Sessions: visitor.NewSessions(s.findSession, 0)}, s.pages())
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -217,8 +221,30 @@ func (s *site) send(method, path, body string, headers ...string) *httptest.Resp
 const (
 	script = "HX-Request"
 	cookie = "Cookie"
-	good   = "__Host-pawl=pawl_good"
 )
+
+// good is the cookie of a session of the token that the API wants.
+var good = sessionOf("pawl_good")
+
+// sessionOf returns the cookie of a new session of a token.
+func sessionOf(token string) string {
+	w := httptest.NewRecorder()
+	visitor.NewSessions(nil, 0).Begin(w, token)
+	return "__Host-pawl=" + w.Result().Cookies()[0].Value
+}
+
+// findSession finds the keys of the tokens of these tests.
+func (s *site) findSession(id auth.SessionID) (auth.SessionKey, error) {
+	if s.deaf != nil {
+		return auth.SessionKey{}, s.deaf
+	}
+	for _, token := range []string{"pawl_good", "pawl_bad", "pawl_other"} {
+		if k := auth.SessionKeyOf(auth.HashOf(token)); k.ID == id {
+			return k, nil
+		}
+	}
+	return auth.SessionKey{}, auth.ErrNoSession
+}
 
 // expect fails the test unless a response has a status and contains all the words.
 func expect(t *testing.T, what string, w *httptest.ResponseRecorder, code int, words ...string) {

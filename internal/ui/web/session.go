@@ -60,14 +60,16 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 			req.Redirect(LocalPath(req.Query("next")))
 			return
 		}
-		refused = &pawltype.Error{Code: "unauthenticated", Message: "the browser did not keep the session: browsers do so only over HTTPS, or for a server on the same machine"}
+		if refused = visitor.SessionError(r); refused == nil {
+			refused = &pawltype.Error{Code: "unauthenticated", Message: visitor.WhyNoSession(r)}
+		}
 	}
 	s.askToken(req, http.StatusOK, refused)
 }
 
 func (s *Server) askToken(req *Request, status int, refused error) {
 	f := &form.Form{Title: "Log in", Text: "Log in with an access token.", Button: "Log in", Action: req.Here("kept", ""),
-		Fields: []form.Field{{Name: "token", Label: "Token", Kind: "secret", Placeholder: "pawl_…", Hint: "An admin creates one with pawl token add NAME --role operate. You stay logged in until you close the browser."}}}
+		Fields: []form.Field{{Name: "token", Label: "Token", Kind: "secret", Placeholder: "pawl_…", Hint: "An admin creates one with pawl token add NAME --role operate. You stay logged in while you use the pages, at most 12 hours."}}}
 	if refused != nil {
 		f.Refuse(refused)
 	}
@@ -97,7 +99,7 @@ func (s *Server) takeToken(req *Request) {
 		s.askToken(req, http.StatusUnprocessableEntity, err)
 		return
 	}
-	visitor.SetSession(req.Writer, token)
+	s.sessions.Begin(req.Writer, token)
 	req.Redirect("/login?kept=yes&next=" + url.QueryEscape(LocalPath(req.Query("next"))))
 }
 
@@ -116,6 +118,6 @@ func (s *Server) try(req *Request, token string) error {
 // logout ends a session.
 func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
 	req := s.newRequest(w, r)
-	visitor.SetSession(req.Writer, "")
+	s.sessions.End(req.Writer)
 	req.Redirect("/login")
 }

@@ -3,12 +3,14 @@ package web
 import (
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -27,7 +29,7 @@ func TestLogin(t *testing.T) {
 		a.me[""] = &pawlv1.WhoAmIResponse{Namespace: "default", TokenRequired: true, Name: "ci", Roles: []string{"observe"}}
 	})
 	leads(t, "a page", s.get("/queues?a=b"), 303, "/base/login?next=%2Fqueues%3Fa%3Db")
-	leads(t, "a page by a bad token", s.get("/queues", cookie, "__Host-pawl=pawl_bad"), 303, "/base/login?next=%2Fqueues")
+	leads(t, "a page by a bad token", s.get("/queues", cookie, sessionOf("pawl_bad")), 303, "/base/login?next=%2Fqueues")
 	leads(t, "a page of a namespace", s.get("/in/team/queues"), 303, "/base/in/team/login?next=%2Fqueues")
 	leads(t, "a refresh", s.get("/raw", script, "true"), 200, "")
 	leads(t, "a form", s.post("/act", nil), 303, "/base/login?next=%2Fact")
@@ -55,7 +57,7 @@ func TestLogin(t *testing.T) {
 		w := s.post("/login?next=%2Fqueues", url.Values{"token": {c.token}})
 		leads(t, fmt.Sprintf("the token %q", c.token), w, c.code, c.to)
 		expect(t, fmt.Sprintf("the token %q", c.token), w, c.code, c.words)
-		if set := strings.Contains(w.Header().Get("Set-Cookie"), "__Host-pawl=pawl_good;"); set != (c.code == 303) {
+		if set := strings.HasPrefix(w.Header().Get("Set-Cookie"), "__Host-pawl=A"); set != (c.code == 303) {
 			t.Errorf("the token %q: the session is %q", c.token, w.Header().Get("Set-Cookie"))
 		}
 		if c.code == 422 && !strings.Contains(w.Body.String(), `aria-invalid="true"`) {
@@ -83,6 +85,50 @@ func TestLogin(t *testing.T) {
 	if w.Header().Get("Set-Cookie") != "" {
 		t.Error("a refresh says that nothing was changed")
 	}
+}
+
+// A session that a person uses is renewed. One that only a page uses, by refreshing itself, is not, and ends.
+func TestSessionsAreRenewedByPeople(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		session := sessionOf("pawl_good")
+		time.Sleep(10 * time.Minute)
+		for what, c := range map[string]struct {
+			w       *httptest.ResponseRecorder
+			renewed bool
+		}{
+			"a page":                    {s.get("/queues", cookie, session), true},
+			"a page of a namespace":     {s.get("/in/team/queues", cookie, session), true},
+			"a form on top of the page": {s.get("/act", cookie, session, script, "true", "HX-Target", "dialog"), true},
+			"a form that is sent":       {s.post("/act", nil, cookie, session), true},
+			"one sent by a script":      {s.post("/act", nil, cookie, session, script, "true"), true},
+			"a refresh":                 {s.get("/queues", cookie, session, script, "true", "HX-Target", "live"), false},
+			"what a script asks for":    {s.get("/queues", cookie, session, script, "true"), false},
+			"a file":                    {s.get("/static/app.js", cookie, session), false},
+			"a form of another site":    {s.send(http.MethodPost, "/act", "", cookie, session, "Sec-Fetch-Site", "cross-site"), false},
+			"a page without a session":  {s.get("/queues"), false},
+		} {
+			set := strings.Contains(strings.Join(c.w.Header().Values("Set-Cookie"), " "), "__Host-pawl=A")
+			if set != c.renewed {
+				t.Errorf("%s: renewed %v, want %v", what, set, c.renewed)
+			}
+		}
+		s.api.set(func(a *api) { a.strict = true })
+		time.Sleep(visitor.DefaultIdle - 10*time.Minute - time.Second)
+		expect(t, "a refresh in time", s.get("/queues", cookie, session, script, "true"), 200)
+		time.Sleep(time.Second)
+		leads(t, "a page too late", s.get("/queues", cookie, session), 303, "/base/login?next=%2Fqueues")
+	})
+}
+
+// A node that does not know the tokens yet does not send visitors to the login.
+func TestSessionsOfUnknownTokensAreKept(t *testing.T) {
+	s := newSite(t)
+	s.deaf = errors.New("this node has not heard from its cluster")
+	expect(t, "a page", s.get("/queues", cookie, good), 503, "has not heard from its cluster")
+	expect(t, "a form", s.post("/act", nil, cookie, good), 503, "has not heard from its cluster")
+	expect(t, "a login that was kept", s.get("/login?kept=yes", cookie, good), 200, "has not heard from its cluster")
+	expect(t, "without a session", s.get("/queues"), 200)
 }
 
 // A command line or a call is complete: it names the server, the namespace and the token, each only if it must.
@@ -190,9 +236,10 @@ func (s *site) request(t *testing.T, now time.Time, token string) *Request {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/queues", nil)
 	if token != "" {
-		r.Header.Set(cookie, "__Host-pawl="+token)
+		r.Header.Set(cookie, sessionOf(token))
 	}
-	req := s.newRequest(httptest.NewRecorder(), r)
+	var req *Request
+	s.sessions.Open(http.HandlerFunc(func(w http.ResponseWriter, opened *http.Request) { r, req = opened, s.newRequest(w, opened) })).ServeHTTP(httptest.NewRecorder(), r)
 	client, leave, err := s.clients.Client(visitor.Of(r))
 	if err != nil {
 		t.Fatal(err)

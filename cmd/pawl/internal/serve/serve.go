@@ -16,6 +16,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/config"
 	"github.com/pawlq/pawl/cmd/pawl/internal/tracing"
 	"github.com/pawlq/pawl/internal/node"
+	"github.com/pawlq/pawl/internal/ui"
 	"github.com/pawlq/pawl/internal/version"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -28,7 +29,7 @@ type flags struct {
 	debug                                               string
 	shards                                              int
 	minFree                                             cli.SizeValue
-	drainTimeout                                        time.Duration
+	drainTimeout, uiIdle                                time.Duration
 	acceptDataLoss, sqs                                 bool
 	auth                                                authFlags
 	tls                                                 tlsFlags
@@ -44,6 +45,7 @@ func (s *flags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&s.connsPerAddress, "max-connections-per-address", 5000, "maximum client connections per address, except from this machine")
 	flags.BoolVar(&s.sqs, "sqs", false, "also serve Amazon SQS clients, on the address of --listen")
 	flags.StringVar(&s.basePath, "base-path", "", "path prefix of the web UI and REST behind a proxy, such as /pawl")
+	cli.PeriodVar(flags, &s.uiIdle, "ui-idle", ui.DefaultIdle, "after how long without use a visitor of the web UI must log in again, 1m to 12h")
 	flags.StringSliceVar(&s.hosts, "allowed-hosts", nil, "host names that the web UI and REST accept while no token is required, in addition to those of --listen and --advertise; .example.com includes all subdomains")
 	flags.StringVar(&s.debug, "debug-listen", "", "loopback address for profiles (/debug/pprof/) and /metrics, without access control; none by default")
 	flags.IntVar(&s.shards, "shards", 0, "data shards, 1 to 64; the number can grow (default: that of the data directory; 1 for a new one)")
@@ -120,6 +122,9 @@ func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger) error {
 	if s.connsPerAddress < 1 {
 		return cli.Usage("--max-connections-per-address %d is less than 1", s.connsPerAddress)
 	}
+	if s.uiIdle < ui.MinIdle || s.uiIdle > ui.MaxIdle {
+		return cli.Usage("--ui-idle %v is not between %v and %v", s.uiIdle, ui.MinIdle, ui.MaxIdle)
+	}
 	keepFilesPrivate()
 	giveHeapRoom()
 	hooks, err := node.ParseNetworks(s.hookNetworks)
@@ -149,7 +154,7 @@ func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger) error {
 	}
 	s.peers.apiAdvertise = s.advertised(listener)
 	cfg := node.Config{
-		Dir: s.data, Listener: listener, DataShards: s.shards, MaxConnsPerAddress: s.connsPerAddress, BasePath: s.basePath, SQS: s.sqs, MinFree: max(int64(s.minFree), 1), // 0 would mean the default
+		Dir: s.data, Listener: listener, DataShards: s.shards, MaxConnsPerAddress: s.connsPerAddress, BasePath: s.basePath, UIIdle: s.uiIdle, SQS: s.sqs, MinFree: max(int64(s.minFree), 1), // 0 would mean the default
 		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Hosts: hosts.With(s.listen), Version: version.Version, Logger: log, LogHeaders: headers, Tracers: a.Tracers, Fatal: exitOn(log), ClientCertificates: clients,
 	}
 	if err := s.openDebug(&cfg); err != nil {
