@@ -68,6 +68,7 @@ type snapshot struct {
 	tokens     map[Hash]*Principal
 	signers    map[string]signer // by access key ID
 	sessions   map[SessionID]Hash
+	ended      map[SessionID]*EndedSessions
 }
 
 // Principal is the identity of a caller. All calls with the same token share one, until the token changes.
@@ -157,7 +158,7 @@ func (d *Authenticator) Replace(a Access) {
 	defer d.mu.Unlock()
 	old := d.tokens.Load()
 	p := &snapshot{required: a.Required, namespaces: slices.Clone(a.Namespaces), began: maps.Clone(a.Began), quotas: maps.Clone(a.Quotas), tokens: make(map[Hash]*Principal, len(a.Tokens)), signers: map[string]signer{},
-		sessions: map[SessionID]Hash{}}
+		sessions: map[SessionID]Hash{}, ended: map[SessionID]*EndedSessions{}}
 	if !slices.Contains(p.namespaces, DefaultNamespace) {
 		p.namespaces = append(p.namespaces, DefaultNamespace)
 	}
@@ -172,6 +173,9 @@ func (d *Authenticator) Replace(a Access) {
 			}
 			p.add(old, t, t.OldHash, until)
 		}
+	}
+	for i := range a.Ended {
+		p.ended[a.Ended[i].Key] = &a.Ended[i]
 	}
 	d.tokens.Store(p)
 	for hash, v := range old.tokens {

@@ -81,6 +81,7 @@ type Access struct {
 	Began      map[string]store.Time  // when namespaces were added; not of the default one
 	Quotas     map[string]task.Quotas // of namespaces that have any
 	Tokens     []Token
+	Ended      []EndedSessions `json:",omitempty"`
 }
 
 // Use records that a token was used.

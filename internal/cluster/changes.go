@@ -200,6 +200,9 @@ func readAccess(r store.Reader) (*auth.Access, error) {
 			a.Quotas[n.Name] = n.Quotas
 		}
 	}
-	a.Tokens, err = system.ScanRows[auth.Token](r, system.TokenTable)
+	if a.Tokens, err = system.ScanRows[auth.Token](r, system.TokenTable); err != nil {
+		return nil, err
+	}
+	a.Ended, err = system.ScanRows[auth.EndedSessions](r, system.EndedTable)
 	return a, err
 }

@@ -48,7 +48,11 @@ var damageCalls = map[string]func(c *Control) error{
 	"add token":    func(c *Control) error { _, err := c.Tokens.Add(bg, newToken(ns, "new")); return err },
 	"rotate token": func(c *Control) error { _, err := c.Tokens.Rotate(bg, newToken(team, "ci")); return err },
 	"revoke token": func(c *Control) error { _, err := c.Tokens.Revoke(bg, newToken(team, "ci")); return err },
-	"tokens":       func(c *Control) error { _, err := c.Tokens.List(bg, auth.Everything); return err },
+	"end session": func(c *Control) error {
+		_, err := c.Tokens.EndSession(bg, auth.Session{Key: auth.SessionID{2}, Number: 2, Begun: time.Now().Unix()})
+		return err
+	},
+	"tokens": func(c *Control) error { _, err := c.Tokens.List(bg, auth.Everything); return err },
 	"add team": func(c *Control) error {
 		_, err := c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: team})
 		return err
@@ -143,6 +147,7 @@ func TestUnreadableRows(t *testing.T) {
 		{shardKey(1), "changes, map, overview, drain, transfer, move"},
 		{system.Key(system.QueueTable, ns, "q"), "changes, queue, queues, named, place, put, put limited, drop"},
 		{system.Key(system.TokenTable, team, "ci"), "changes, add token, rotate token, revoke token, tokens"},
+		{[]byte{system.EndedTable}, "changes, end session"},
 		{append([]byte{system.NamespaceTable}, team...), "changes, add team, add namespace, namespaces, quotas, name new"},
 		{system.Key(system.CronTable, ns, "s"), "schedule, name, forget"},
 		{system.Key(system.HookTable, ns, "h"), "webhook, webhooks, pause webhook, resume webhook, remove webhook, add webhook, notifications"},
@@ -194,6 +199,10 @@ func (w *world) furnish(t *testing.T) *Control {
 		},
 		func() error { _, err := c.Namespaces.Add(bg, namespaces.Call{By: boss, Name: "team"}); return err },
 		func() error { _, err := c.Tokens.Add(bg, newToken("team", "ci")); return err },
+		func() error {
+			_, err := c.Tokens.EndSession(bg, auth.Session{Key: auth.SessionID{1}, Number: 1, Begun: time.Now().Unix()})
+			return err
+		},
 		func() error { _, err := c.Schedules.NameSchedule(bg, "default", "s", 1); return err },
 		func() error {
 			_, err := c.Markers.Add(bg, markers.Call{By: boss, Marker: markers.Marker{ID: task.NewID(0, 1, 0), Namespace: "default", Kind: markers.Deploy, Title: "v1"}})

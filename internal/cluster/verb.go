@@ -70,6 +70,8 @@ var (
 	RevokeToken = onSystem("revoke-token", false, confirmToken((*tokens.Tokens).Revoke))
 	ListTokens  = onSystem("tokens", true, on(onTokens, (*tokens.Tokens).List))
 
+	EndSession = onSystem("end-session", true, confirm(on(onTokens, (*tokens.Tokens).EndSession)))
+
 	AddNamespace    = onSystem("add-namespace", true, confirm(on(onNamespaces, (*namespaces.Namespaces).Add)))
 	RemoveNamespace = onSystem("remove-namespace", false, confirm(func(c *Control, ctx context.Context, q NamespaceChange) (uint64, error) {
 		return c.Namespaces.Remove(ctx, q.By, q.Name)

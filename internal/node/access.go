@@ -49,12 +49,16 @@ func (a accessNotices) requireTokens(ctx context.Context) {
 		if !logged {
 			a.cfg.Logger.Warn("the setting of --auth could not be sent to the other nodes: those without --auth keep theirs", "needed_here", on, "error", err)
 		}
-		select {
-		case <-ctx.Done():
+		if pause(ctx, requireRetryPause) != nil {
 			return
-		case <-time.After(requireRetryPause):
 		}
 	}
+}
+
+// endSession ends a session of the web UI. A node that has not confirmed that does not rely on its copy of the tables for long.
+func (a accessNotices) endSession(ctx context.Context, x auth.Session) error {
+	_, err := cluster.EndSession.Call(ctx, a.router, x)
+	return err
 }
 
 // refusalsEvery is how often refused callers are recorded in the audit log: one entry for all of them, so that outsiders cannot

@@ -115,6 +115,61 @@ func TestTokensOnThreeNodes(t *testing.T) {
 	})
 }
 
+// A session of the web UI that began at one node goes on at all, and at one that restarts. Logging out at one ends it at all.
+func TestSessionsOnThreeNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.admin = NewToken()
+		dirs := w.grow()
+		made, err := admin.New(w.nodes["n1"].as(w.admin, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "oncall", Roles: []admin.Role{admin.RoleObserve}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		send := func(node, method, path, body, cookie string) *httptest.ResponseRecorder {
+			r := httptest.NewRequest(method, "http://localhost"+path, strings.NewReader(body))
+			r.Header.Set("Sec-Fetch-Site", "same-origin")
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			r.Header.Set("Cookie", cookie)
+			answer := httptest.NewRecorder()
+			w.nodes[node].gateway.Handler().ServeHTTP(answer, r)
+			return answer
+		}
+		login := func() string {
+			t.Helper()
+			answer := send("n1", "POST", "/login", "token="+made.Secret, "")
+			cookie, _, _ := strings.Cut(answer.Header().Get("Set-Cookie"), ";")
+			if answer.Code != http.StatusSeeOther || !strings.HasPrefix(cookie, "__Host-pawl=") {
+				t.Fatalf("login: %d %q", answer.Code, answer.Header())
+			}
+			return cookie
+		}
+		see := func(what, cookie string, want int) {
+			t.Helper()
+			for name := range w.nodes {
+				if got := send(name, "GET", "/queues", "", cookie).Code; got != want {
+					t.Errorf("%s: a page at %s has status %d, want %d", what, name, got, want)
+				}
+			}
+		}
+		first, second := login(), login()
+		see("a session", first, http.StatusOK)
+		if out := send("n2", "POST", "/logout", "", first); out.Code != http.StatusSeeOther || strings.Contains(out.Header().Get("Set-Cookie"), "pawl-said") {
+			t.Errorf("logout: %d %q", out.Code, out.Header())
+		}
+		see("a copy of an ended session", first, http.StatusSeeOther)
+		see("another session", second, http.StatusOK)
+		w.crash("n3")
+		w.start("n3", dirs["n3"], "n1")
+		pass(10 * time.Second)
+		see("a copy of an ended session, after a restart", first, http.StatusSeeOther)
+		see("another session, after a restart", second, http.StatusOK)
+		if _, err := admin.New(w.nodes["n1"].as(w.admin, "")).Access().RevokeToken(t.Context(), admin.TokenName{Name: "oncall"}); err != nil {
+			t.Fatal(err)
+		}
+		see("a session of a revoked token", second, http.StatusSeeOther)
+	})
+}
+
 // A slow node is waited for, whichever it is, also when a token is created.
 func TestTokensWaitForSlowNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

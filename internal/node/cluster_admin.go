@@ -90,10 +90,8 @@ func startHash(ctx context.Context, s *shard.Shard) (index uint64, err error) {
 		if !errors.Is(err, shard.ErrChangeRefused) {
 			return index, err
 		}
-		select {
-		case <-ctx.Done():
+		if pause(ctx, hashPollInterval) != nil {
 			return index, err
-		case <-time.After(hashPollInterval):
 		}
 	}
 }
@@ -236,10 +234,8 @@ func (e peerHandler) hashOf(ctx context.Context, node uint32, args hashArgs) (h 
 		} else if time.Since(reached) > reachTime {
 			return h, false
 		}
-		select {
-		case <-ctx.Done():
+		if pause(ctx, hashPollInterval) != nil {
 			return h, false
-		case <-time.After(hashPollInterval):
 		}
 	}
 }

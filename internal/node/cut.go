@@ -20,7 +20,7 @@ import (
 func (a *clusterAdmin) openAll(ctx context.Context, shards []uint32) (images []*image, err error) {
 	for try := range cutTries {
 		if try > 0 {
-			_ = wait(ctx, cutPause)
+			_ = pause(ctx, cutPause)
 		}
 		if images, err = a.openOnce(ctx, shards); err == nil || ctx.Err() != nil || a.stopping() {
 			break

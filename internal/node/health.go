@@ -120,6 +120,6 @@ func (h *health) handOver(ctx context.Context) {
 		}
 		return false
 	}
-	for leads() && wait(ctx, askPause) == nil {
+	for leads() && pause(ctx, briefly) == nil {
 	}
 }

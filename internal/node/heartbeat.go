@@ -43,10 +43,8 @@ func (h *heartbeat) announce(ctx context.Context) {
 			return
 		}
 		h.cfg.Logger.Warn("the cluster doesn't know this node's address yet", "error", err)
-		select {
-		case <-ctx.Done():
+		if pause(ctx, time.Second) != nil {
 			return
-		case <-time.After(time.Second):
 		}
 	}
 }

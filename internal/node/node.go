@@ -417,7 +417,7 @@ func (n *Node) startWork(ctx context.Context) error {
 // untilReady waits until the map is known, and the shards whose only replica is here have leaders.
 func (n *Node) untilReady(ctx context.Context) error {
 	for n.copy.Version() == 0 {
-		if err := wait(ctx, askPause); err != nil {
+		if err := pause(ctx, briefly); err != nil {
 			return fmt.Errorf("no map of the cluster yet: %w", err)
 		}
 	}
@@ -438,10 +438,11 @@ func (n *Node) untilReady(ctx context.Context) error {
 	return nil
 }
 
-// askPause is the pause before a node looks again whether what it waits for has come about.
-const askPause = 2 * time.Millisecond
+// briefly is how long a poll of this node's own state pauses.
+const briefly = 2 * time.Millisecond
 
-func wait(ctx context.Context, d time.Duration) error {
+// pause waits. Its error is ctx's.
+func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -465,7 +466,7 @@ func (n *Node) addMissingShards(ctx context.Context, m *cluster.Map) error {
 		return err
 	}
 	for len(n.copy.Shards()) < n.cfg.DataShards {
-		if err := wait(ctx, askPause); err != nil {
+		if err := pause(ctx, briefly); err != nil {
 			return fmt.Errorf("new shards: %w", err)
 		}
 	}
@@ -474,9 +475,11 @@ func (n *Node) addMissingShards(ctx context.Context, m *cluster.Map) error {
 
 // serve starts serving clients.
 func (n *Node) serve() {
-	n.pages = ui.New(ui.Config{BasePath: n.cfg.BasePath, Logger: n.cfg.Logger, OpenAPI: rest.OpenAPI, FindSession: n.auth.FindSessionKey, Idle: n.cfg.UIIdle, Dial: func(ctx context.Context, from string) (net.Conn, error) {
-		return n.gateway.DialInProcess(ctx, from)
-	}})
+	n.pages = ui.New(ui.Config{
+		BasePath: n.cfg.BasePath, Logger: n.cfg.Logger, OpenAPI: rest.OpenAPI, Idle: n.cfg.UIIdle,
+		FindSession: n.auth.FindSessionKey, EndSession: accessNotices{n.cfg, n.auth, n.router}.endSession,
+		Dial: func(ctx context.Context, from string) (net.Conn, error) { return n.gateway.DialInProcess(ctx, from) },
+	})
 	n.gateway = gateway.New(gateway.Config{
 		Broker: n.router, Cluster: n.router.Queues, Schedules: n.router.Schedules, Groups: n.router.Groups, Operations: n.router.Operations, Workers: n.router.Workers, Events: n.router.Events, Registry: n.registry, Stats: n.router.Stats,
 		Metrics: n.metrics, Meter: n.metrics,

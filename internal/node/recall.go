@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/node/datadir"
@@ -50,10 +49,8 @@ func (b *bootstrap) findMap(ctx context.Context) error {
 	}
 	b.waits.set("the node waits for a node of its cluster to answer")
 	for !b.askForMap(ctx) {
-		select {
-		case <-ctx.Done():
+		if pause(ctx, joinPause) != nil {
 			return fmt.Errorf("no other node of the cluster was found at the addresses of --join: %w", ctx.Err())
-		case <-time.After(joinPause):
 		}
 	}
 	return nil

@@ -79,10 +79,8 @@ func (b *bootstrap) replace(ctx context.Context, damage error) error {
 				b.cfg.Logger.Info("not admitted yet, this takes a few seconds", "address", address, "reason", refused)
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if pause(ctx, joinPause) != nil {
 			return fmt.Errorf("no node has readmitted this one: %w; %w", ctx.Err(), damage)
-		case <-time.After(joinPause):
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/fxamacker/cbor/v2"
@@ -255,10 +254,8 @@ func (r *replicas) untilLed(ctx context.Context, id uint32) error {
 				return nil
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if pause(ctx, briefly) != nil {
 			return fmt.Errorf("shard %d: no leader yet: %w", id, ctx.Err())
-		case <-time.After(2 * time.Millisecond):
 		}
 	}
 }

@@ -177,10 +177,8 @@ func (n *Node) tellOthers(ctx context.Context) {
 			n.fail(err)
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if pause(ctx, tellPause) != nil {
 			return
-		case <-time.After(tellPause):
 		}
 	}
 }

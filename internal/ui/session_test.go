@@ -22,7 +22,7 @@ import (
 // as returns the headers of a request in a new session of a token.
 func as(token string) []string {
 	w := httptest.NewRecorder()
-	visitor.NewSessions(nil, 0).Begin(w, token)
+	visitor.NewSessions(nil, nil, 0).Begin(w, token)
 	return []string{"Cookie", "__Host-pawl=" + w.Result().Cookies()[0].Value}
 }
 

@@ -25,6 +25,8 @@ type Config struct {
 	OpenAPI func() []byte
 	// FindSession returns the key with an id, as for visitor.NewSessions.
 	FindSession func(auth.SessionID) (auth.SessionKey, error)
+	// EndSession ends a session on all nodes.
+	EndSession func(context.Context, auth.Session) error
 	// Idle is after how long without use a visitor's session ends, from MinIdle to MaxIdle; 0: DefaultIdle.
 	Idle time.Duration
 }
@@ -41,7 +43,7 @@ type UI = web.Server
 
 // New returns a UI. It connects to the API on the first request.
 func New(cfg Config) *UI {
-	return web.New(web.Config{Dial: cfg.Dial, BasePath: cfg.BasePath, Logger: cfg.Logger, Sessions: visitor.NewSessions(cfg.FindSession, cfg.Idle)}, sets(cfg.OpenAPI)...)
+	return web.New(web.Config{Dial: cfg.Dial, BasePath: cfg.BasePath, Logger: cfg.Logger, Sessions: visitor.NewSessions(cfg.FindSession, cfg.EndSession, cfg.Idle)}, sets(cfg.OpenAPI)...)
 }
 
 // sets are all pages.

@@ -15,6 +15,7 @@ package system
 //	w ns 0 id     → workers.Quiet
 //	a ns 0 name   → a token; ns is * if it is for all namespaces
 //	u ns 0 name   → when it was last used (8)
+//	l key's id    → auth.EndedSessions of a token
 //	x name        → namespaces.Namespace
 //	m T name      → number of a namespace's schedules (8)
 //	y name        → divisionRow of a namespace
@@ -43,6 +44,7 @@ const (
 
 	TokenTable     = 'a'
 	UsedTable      = 'u'
+	EndedTable     = 'l'
 	NamespaceTable = 'x'
 	DivisionTable  = 'y'
 

@@ -25,7 +25,7 @@ func TestManyTabsRefreshLessOften(t *testing.T) {
 func TestStreamsEndWithSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := auth.SessionKeyOf(auth.HashOf("pawl_token"))
-		sessions := visitor.NewSessions(func(auth.SessionID) (auth.SessionKey, error) { return key, nil }, 10*time.Minute)
+		sessions := visitor.NewSessions(func(auth.SessionID) (auth.SessionKey, error) { return key, nil }, nil, 10*time.Minute)
 		login := httptest.NewRecorder()
 		sessions.Begin(login, "pawl_token")
 		for what, c := range map[string]struct {

@@ -10,27 +10,34 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// A session is a cookie with the visitor's token and two times, encrypted by a key that the token's hash gives and all nodes know: the server keeps
-// no state. Browsers send the cookie only to this host, over HTTPS or to the local machine, with requests from the host's own pages, and hide it from
-// scripts. It ends with the browser, and earlier by the limits below. All ports and paths of the host receive it: no attribute of a cookie can
-// separate them.
+// A session is a cookie with the visitor's token and two times, encrypted by a key that the token's hash gives and all nodes know: the servers
+// keep only which sessions were logged out. Browsers send the cookie only to this host, over HTTPS or to the local machine, with requests from the
+// host's own pages, and hide it from scripts. It ends with the browser, and earlier by the limits below. All ports and paths of the host receive it:
+// no attribute of a cookie can separate them.
 const sessionCookie = "__Host-pawl"
 
 const (
 	// MaxAge is how long a session lasts, however it is used.
-	MaxAge = 12 * time.Hour
+	MaxAge = auth.MaxSession
 	// DefaultIdle is how long a session lasts without use, unless the server's settings say otherwise, within MinIdle and MaxAge.
 	DefaultIdle = 30 * time.Minute
 	MinIdle     = time.Minute
 	// renewEvery is how often a session in use gets another cookie.
 	renewEvery = time.Minute
+	// endsPerSecond bounds the log-outs of a token at a node, after a few at once: each is a write, and a token with any rights can log in and out
+	// as fast as it likes. maxEnding is how many tokens are told apart.
+	endsPerSecond, endsAtOnce = 1, 5
+	maxEnding                 = 1000
 	// maxSkew is how far the clock of the node that wrote a cookie may be ahead.
 	maxSkew = time.Minute
 )
@@ -41,44 +48,46 @@ const maxToken = 256
 // Sessions begins and opens sessions. Its methods may be called from any goroutine.
 type Sessions struct {
 	find func(auth.SessionID) (auth.SessionKey, error)
+	end  func(context.Context, auth.Session) error
 	idle time.Duration
+
+	mu   sync.Mutex
+	ends map[auth.SessionID]*rate.Limiter // calls of end
 }
 
 // NewSessions returns sessions that end after some time without use; 0: DefaultIdle. find returns the key with an id, or auth.ErrNoSession; any other
-// error says why it can't be known at present.
-func NewSessions(find func(auth.SessionID) (auth.SessionKey, error), idle time.Duration) *Sessions {
+// error says why it can't be known at present. end ends a session on all nodes.
+func NewSessions(find func(auth.SessionID) (auth.SessionKey, error), end func(context.Context, auth.Session) error, idle time.Duration) *Sessions {
 	if idle == 0 {
 		idle = DefaultIdle
 	}
-	return &Sessions{find: find, idle: idle}
+	return &Sessions{find: find, end: end, idle: idle, ends: map[auth.SessionID]*rate.Limiter{}}
 }
 
 // session is what a cookie contains.
 type session struct {
-	token       string // "": none
-	number      [8]byte
-	begun, used int64 // seconds, by the clock of the node that wrote them
+	token string // "": none
+	auth.Session
+	used int64 // Unix seconds, like Begun by the clock of the node that wrote it
 }
 
 // ended reports whether a session has ended.
 func (s *Sessions) ended(x session, now time.Time) bool {
-	age, unused := now.Sub(time.Unix(x.begun, 0)), now.Sub(time.Unix(x.used, 0))
+	age, unused := now.Sub(time.Unix(x.Begun, 0)), now.Sub(time.Unix(x.used, 0))
 	return age >= MaxAge || unused >= s.idle || min(age, unused) < -maxSkew
 }
 
-// The cookie is base64 of: version(1) key's id(16) nonce(12), and encrypted: number(8) begun(8) used(8) token. The version and the id are authenticated.
+// The cookie is base64 of: key's id(16) nonce(12), and encrypted: number(8) begun(8) used(8) token. The id is authenticated, too.
 const (
-	cookieVersion = 1
-	headSize      = 1 + len(auth.SessionID{})
-	bodySize      = 3 * 8 // without the token
-	maxCookie     = headSize + 12 + bodySize + maxToken + 16
+	headSize  = len(auth.SessionID{})
+	bodySize  = 3 * 8 // without the token
+	maxCookie = headSize + 12 + bodySize + maxToken + 16
 )
 
 func seal(x session) string {
 	k := auth.SessionKeyOf(auth.HashOf(x.token))
-	head := append([]byte{cookieVersion}, k.ID[:]...)
-	body := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(x.number[:], uint64(x.begun)), uint64(x.used)) // #nosec G115 -- after 1970
-	return base64.RawURLEncoding.EncodeToString(cipherOf(k).Seal(head, nil, append(body, x.token...), head))
+	body := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, x.Number), uint64(x.Begun)), uint64(x.used)) // #nosec G115 -- after 1970
+	return base64.RawURLEncoding.EncodeToString(cipherOf(k).Seal(k.ID[:], nil, append(body, x.token...), k.ID[:]))
 }
 
 func cipherOf(k auth.SessionKey) cipher.AEAD {
@@ -100,10 +109,10 @@ func (s *Sessions) open(r *http.Request, now time.Time) (x session, err error) {
 		return x, nil
 	}
 	b, err := base64.RawURLEncoding.DecodeString(c.Value)
-	if err != nil || len(b) < headSize || b[0] != cookieVersion {
+	if err != nil || len(b) < headSize {
 		return x, nil
 	}
-	key, err := s.find(auth.SessionID(b[1:headSize]))
+	key, err := s.find(auth.SessionID(b))
 	if err != nil {
 		if errors.Is(err, auth.ErrNoSession) {
 			return x, nil
@@ -114,8 +123,9 @@ func (s *Sessions) open(r *http.Request, now time.Time) (x session, err error) {
 	if err != nil || len(body) < bodySize {
 		return x, nil
 	}
-	x = session{number: [8]byte(body), begun: int64(binary.BigEndian.Uint64(body[8:])), used: int64(binary.BigEndian.Uint64(body[16:])), token: string(body[bodySize:])} // #nosec G115 -- as it was written
-	if s.ended(x, now) || CheckToken(x.token) != nil {
+	number := func(i int) uint64 { return binary.BigEndian.Uint64(body[8*i:]) }
+	x = session{string(body[bodySize:]), auth.Session{Key: key.ID, Number: number(0), Begun: int64(number(1))}, int64(number(2))} // #nosec G115 -- as it was written
+	if s.ended(x, now) || key.Ended.Has(x.Session) || CheckToken(x.token) != nil {
 		return session{}, nil
 	}
 	return x, nil
@@ -123,10 +133,10 @@ func (s *Sessions) open(r *http.Request, now time.Time) (x session, err error) {
 
 // Begin logs a visitor in by a token. Each session has a number of its own: none that was there before goes on.
 func (s *Sessions) Begin(w http.ResponseWriter, token string) {
+	var number [8]byte
+	_, _ = rand.Read(number[:]) // never fails: crypto/rand ends the process instead
 	now := time.Now().Unix()
-	x := session{token: token, begun: now, used: now}
-	_, _ = rand.Read(x.number[:]) // never fails: crypto/rand ends the process instead
-	setCookie(w, seal(x))
+	setCookie(w, seal(session{token, auth.Session{Number: binary.BigEndian.Uint64(number[:]), Begun: now}, now}))
 }
 
 // Renew notes that a person uses a session. Pages that refresh themselves must not call it: they would keep the session for ever.
@@ -145,8 +155,32 @@ func (s *Sessions) Lasts(r *http.Request) bool {
 	return x.token == Token(r) || err != nil
 }
 
-// End deletes the cookie.
-func (s *Sessions) End(w http.ResponseWriter) { setCookie(w, "") }
+// End deletes the cookie, and ends the session wherever the cookie was copied to. If that fails, copies last until the session ends by itself.
+func (s *Sessions) End(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
+	setCookie(w, "")
+	o := sessionOf(r)
+	if o.err != nil || o.token == "" {
+		return o.err
+	}
+	if err := s.limiter(o.Key).Wait(ctx); err != nil {
+		return err
+	}
+	return s.end(ctx, o.Session)
+}
+
+func (s *Sessions) limiter(id auth.SessionID) *rate.Limiter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.ends[id]
+	if l == nil {
+		if len(s.ends) >= maxEnding {
+			clear(s.ends)
+		}
+		l = rate.NewLimiter(endsPerSecond, endsAtOnce)
+		s.ends[id] = l
+	}
+	return l
+}
 
 // setCookie sets the session cookie; "" deletes it.
 func setCookie(w http.ResponseWriter, value string) {

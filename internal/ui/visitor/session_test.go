@@ -1,6 +1,7 @@
 package visitor
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"net/http"
@@ -68,7 +69,7 @@ func (b *browser) visit(s *Sessions, byPerson bool) (token string, renewed bool)
 func TestIdleSessionsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, idle := range []time.Duration{0, MinIdle, MaxAge} {
-			s, limit := NewSessions(keysOf("secret"), idle), idle
+			s, limit := NewSessions(keysOf("secret"), nil, idle), idle
 			if limit == 0 {
 				limit = DefaultIdle
 			}
@@ -104,7 +105,7 @@ func TestIdleSessionsEnd(t *testing.T) {
 // A session ends MaxAge after its login, however it is used. A cookie is renewed once a minute at most.
 func TestSessionsEndByAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewSessions(keysOf("secret"), 0)
+		s := NewSessions(keysOf("secret"), nil, 0)
 		var b browser
 		b.login(s, "secret")
 		renewals := 0
@@ -130,12 +131,12 @@ func TestSessionsEndByAge(t *testing.T) {
 
 // The clocks of nodes may differ by a minute. A cookie of a later time is refused: it might not end.
 func TestSessionsOfOtherClocks(t *testing.T) {
-	s, now := NewSessions(keysOf("secret"), 0), time.Now().Unix()
+	s, now := NewSessions(keysOf("secret"), nil, 0), time.Now().Unix()
 	for _, c := range []struct {
 		begun, used int64
 		ok          bool
 	}{{0, 0, true}, {60, 60, true}, {62, 62, false}, {0, 62, false}, {62, 0, false}, {-60, -60, true}} {
-		b := browser{cookie: seal(session{token: "secret", begun: now + c.begun, used: now + c.used})}
+		b := browser{cookie: seal(session{"secret", auth.Session{Begun: now + c.begun}, now + c.used})}
 		if token, renewed := b.visit(s, true); (token == "secret") != c.ok || renewed != (c.used == -60) {
 			t.Errorf("begun in %d s, used in %d s: token %q, renewed %v", c.begun, c.used, token, renewed)
 		}
@@ -145,7 +146,7 @@ func TestSessionsOfOtherClocks(t *testing.T) {
 // A cookie does not show its token, each is different, and one that was changed, cut or put together is none.
 func TestSessionsAreSealed(t *testing.T) {
 	const token, other = "pawl_secret", "pawl_others"
-	s := NewSessions(keysOf(token, other), 0)
+	s := NewSessions(keysOf(token, other), nil, 0)
 	var b, again, another browser
 	b.login(s, token)
 	again.login(s, token)
@@ -181,14 +182,14 @@ func TestSessionsAreSealed(t *testing.T) {
 			t.Errorf("%q: token %q", text, got)
 		}
 	}
-	if got, _ := b.visit(NewSessions(keysOf(other), 0), true); got != "" {
+	if got, _ := b.visit(NewSessions(keysOf(other), nil, 0), true); got != "" {
 		t.Errorf("where the token is unknown: token %q", got)
 	}
 }
 
 // A node that can't know a token has neither ended the session nor opened it.
 func TestSessionsOfUnknownTokens(t *testing.T) {
-	s := NewSessions(func(auth.SessionID) (auth.SessionKey, error) { return auth.SessionKey{}, errors.New("not yet") }, 0)
+	s := NewSessions(func(auth.SessionID) (auth.SessionKey, error) { return auth.SessionKey{}, errors.New("not yet") }, nil, 0)
 	var b browser
 	b.login(s, "secret")
 	s.Open(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -196,4 +197,78 @@ func TestSessionsOfUnknownTokens(t *testing.T) {
 			t.Errorf("it is %v, token %q, lasts %v", err, Token(r), s.Lasts(r))
 		}
 	})).ServeHTTP(nil, b.request())
+}
+
+// Logging out ends a session wherever its cookie was copied to, also one that was renewed meanwhile, and no other session of the token.
+func TestLogOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ended auth.EndedSessions
+		find := keysOf("secret")
+		calls, refuse := 0, error(nil)
+		s := NewSessions(func(id auth.SessionID) (auth.SessionKey, error) {
+			k, err := find(id)
+			k.Ended = &ended
+			return k, err
+		}, func(_ context.Context, x auth.Session) error {
+			if calls++; refuse != nil {
+				return refuse
+			}
+			if want := auth.SessionKeyOf(auth.HashOf("secret")).ID; x.Key != want {
+				t.Errorf("key %x, want %x", x.Key, want)
+			}
+			ended.Add(x, time.Now())
+			return nil
+		}, 0)
+		end := func(b *browser) (err error) {
+			b.keep(func(w http.ResponseWriter) {
+				s.Open(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { err = s.End(t.Context(), w, r) })).ServeHTTP(w, b.request())
+			})
+			return err
+		}
+		var b, other browser
+		b.login(s, "secret")
+		stolen := b
+		time.Sleep(2 * time.Minute)
+		if _, renewed := b.visit(s, true); !renewed || b == stolen {
+			t.Fatal("the session was not renewed")
+		}
+		late := b
+		other.login(s, "secret")
+		refuse = errors.New("no leader")
+		still := b
+		if err := end(&still); !errors.Is(err, refuse) || still.cookie != "" {
+			t.Errorf("logging out without a leader: %v, cookie %q", err, still.cookie)
+		}
+		refuse = nil
+		if err := end(&b); err != nil || b.cookie != "" || calls != 2 {
+			t.Errorf("logging out: %v, cookie %q, %d calls", err, b.cookie, calls)
+		}
+		for what, copied := range map[string]browser{"a copy": stolen, "the last cookie": late} {
+			if token, renewed := copied.visit(s, true); token != "" || renewed {
+				t.Errorf("%s, after logging out: token %q", what, token)
+			}
+		}
+		if token, _ := other.visit(s, true); token != "secret" {
+			t.Error("another session of the token has ended, too")
+		}
+		if err := end(&browser{}); err != nil || calls != 2 {
+			t.Errorf("logging out without a session: %v, %d calls", err, calls)
+		}
+		time.Sleep(endsAtOnce * time.Second / endsPerSecond)
+		began := time.Now()
+		for range endsAtOnce + 3*endsPerSecond {
+			copied := other
+			_ = end(&copied)
+			ended = auth.EndedSessions{}
+		}
+		if took := time.Since(began); took != 3*time.Second {
+			t.Errorf("%d sessions of a token were ended within %v, want 3s", endsAtOnce+3*endsPerSecond, took)
+		}
+		for n := range maxEnding {
+			s.limiter(auth.SessionID{byte(n), byte(n >> 8), 1})
+		}
+		if len(s.ends) != 1 { // the first that was one too many
+			t.Errorf("%d tokens are told apart, want 1", len(s.ends))
+		}
+	})
 }

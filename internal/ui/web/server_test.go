@@ -185,7 +185,7 @@ func newSite(t *testing.T) *site {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(pipe) }()
 	s := &site{api: a, act: func(*Request) (Done, error) { return Done{Message: "Paused.", Next: "/queues"}, nil }}
-	s.Server = New(Config{BasePath: "/base/", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }, Sessions: visitor.NewSessions(s.findSession, 0)}, s.pages())
+	s.Server = New(Config{BasePath: "/base/", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }, Sessions: visitor.NewSessions(s.findSession, func(context.Context, auth.Session) error { return s.deaf }, 0)}, s.pages())
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -229,7 +229,7 @@ var good = sessionOf("pawl_good")
 // sessionOf returns the cookie of a new session of a token.
 func sessionOf(token string) string {
 	w := httptest.NewRecorder()
-	visitor.NewSessions(nil, 0).Begin(w, token)
+	visitor.NewSessions(nil, nil, 0).Begin(w, token)
 	return "__Host-pawl=" + w.Result().Cookies()[0].Value
 }
 

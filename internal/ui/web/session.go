@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -118,6 +119,11 @@ func (s *Server) try(req *Request, token string) error {
 // logout ends a session.
 func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
 	req := s.newRequest(w, r)
-	s.sessions.End(req.Writer)
+	ctx, cancel := context.WithTimeout(r.Context(), callTime)
+	defer cancel()
+	if err := s.sessions.End(ctx, w, r); err != nil {
+		s.log.Warn("a session of the web UI could not be ended on all nodes: copies of its cookie are valid until it ends by itself", "error", err)
+		req.setFlash("You are logged out in this browser only: a copy of its session is valid until it ends by itself, because the cluster did not answer.")
+	}
 	req.Redirect("/login")
 }

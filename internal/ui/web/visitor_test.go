@@ -57,7 +57,7 @@ func TestLogin(t *testing.T) {
 		w := s.post("/login?next=%2Fqueues", url.Values{"token": {c.token}})
 		leads(t, fmt.Sprintf("the token %q", c.token), w, c.code, c.to)
 		expect(t, fmt.Sprintf("the token %q", c.token), w, c.code, c.words)
-		if set := strings.HasPrefix(w.Header().Get("Set-Cookie"), "__Host-pawl=A"); set != (c.code == 303) {
+		if set := strings.HasPrefix(w.Header().Get("Set-Cookie"), "__Host-pawl="); set != (c.code == 303) {
 			t.Errorf("the token %q: the session is %q", c.token, w.Header().Get("Set-Cookie"))
 		}
 		if c.code == 422 && !strings.Contains(w.Body.String(), `aria-invalid="true"`) {
@@ -73,6 +73,12 @@ func TestLogin(t *testing.T) {
 	if leads(t, "a logout", out, 303, "/base/login"); !strings.Contains(out.Header().Get("Set-Cookie"), "Max-Age=0") {
 		t.Errorf("a logout leaves %q", out.Header().Get("Set-Cookie"))
 	}
+	s.deaf = errors.New("no leader")
+	alone := s.post("/logout", nil, cookie, good)
+	if leads(t, "a logout without a leader", alone, 303, "/base/login"); !strings.Contains(strings.Join(alone.Header().Values("Set-Cookie"), " "), "in+this+browser+only") {
+		t.Errorf("a logout without a leader says %q", alone.Header().Values("Set-Cookie"))
+	}
+	s.deaf = nil
 	s.api.set(func(a *api) { a.refuses = status.Error(codes.PermissionDenied, "not from here") })
 	expect(t, "a token that is refused for another reason", s.post("/login", url.Values{"token": {"pawl_good"}}), 422, "not from here", `aria-invalid="true"`)
 
@@ -108,7 +114,7 @@ func TestSessionsAreRenewedByPeople(t *testing.T) {
 			"a form of another site":    {s.send(http.MethodPost, "/act", "", cookie, session, "Sec-Fetch-Site", "cross-site"), false},
 			"a page without a session":  {s.get("/queues"), false},
 		} {
-			set := strings.Contains(strings.Join(c.w.Header().Values("Set-Cookie"), " "), "__Host-pawl=A")
+			set := strings.Contains(strings.Join(c.w.Header().Values("Set-Cookie"), " "), "__Host-pawl=")
 			if set != c.renewed {
 				t.Errorf("%s: renewed %v, want %v", what, set, c.renewed)
 			}
