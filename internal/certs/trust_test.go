@@ -80,8 +80,8 @@ func TestRevoke(t *testing.T) {
 	if n := trusting(t, second).Revoked(); n != 2 {
 		t.Errorf("%d certificates are revoked, want 2", n)
 	}
-	block, rest := pem.Decode(second)
-	block, _ = pem.Decode(rest)
+	_, rest := pem.Decode(second)
+	block, _ := pem.Decode(rest)
 	list, err := x509.ParseRevocationList(block.Bytes)
 	if err != nil || list.Number.Int64() != 2 || list.NextUpdate.Before(now.Add(99*day)) {
 		t.Errorf("the list is %+v, %v", list, err)

@@ -275,7 +275,9 @@ func TestOperationsPassShardsThatHang(t *testing.T) {
 			case 0:
 				m.shards[one].BecomeLeader()
 			case 1: // new tasks are not selected
-				_, err = m.shards[one].Enqueue(task.Spec{Type: "job", Queue: "default"})
+				if _, err := m.shards[one].Enqueue(task.Spec{Type: "job", Queue: "default"}); err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
 			case 2:
 				order(operation.Pause)
 			case 3:

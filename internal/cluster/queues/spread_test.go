@@ -247,7 +247,7 @@ func TestChangesReachAShardThatDrains(t *testing.T) {
 		q, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", unchanged)
 		must(t, err)
 		from := q.Shard
-		w.full[copyKey(from, "a")] = true
+		w.setFull(copyKey(from, "a"), true)
 		_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{3 - from}})
 		must(t, err)
 		pass(task.MovedMessageWindow + 5*RetireEvery)
@@ -259,7 +259,7 @@ func TestChangesReachAShardThatDrains(t *testing.T) {
 		if pass(2 * maxRepairPause); w.copyOf(from, "a").Settings.MaxLength != 7 {
 			t.Errorf("the copy in a shard that can be reached again is %+v, want the maximum length 7", w.copyOf(from, "a"))
 		}
-		delete(w.full, copyKey(from, "a"))
+		w.setFull(copyKey(from, "a"), false)
 		pass(4 * RetireEvery)
 		if q, err = c.Queues.Queue(bg, "default", "a"); err != nil || q.In(from) || w.copyOf(from, "a").Version != 0 {
 			t.Errorf("without tasks in shard %d, the queue is %+v (%v)", from, q.Parts, err)
