@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 	"pawltype":                         {},
 	"internal/client":                  {"internal/client/encrypt", "internal/client/route", "internal/client/rpc", "internal/client/telemetry", "keyring"},
 	"internal/client/convert":          {"api/pawl/v1", "pawltype"},
-	"internal/client/encrypt":          {"api/pawl/v1", "internal/client/convert", "internal/client/rpc", "keyring"},
+	"internal/client/encrypt":          {"api/pawl/v1", "internal/client/convert", "internal/client/rpc", "keyring", "pawltype"},
 	"internal/client/gather":           {"api/pawl/v1", "internal/client/convert", "internal/client/rpc", "pawltype"},
 	"internal/client/lease":            {"api/pawl/v1", "internal/client/convert", "internal/client/encrypt", "internal/client/outcome", "internal/client/rpc", "internal/client/telemetry", "pawltype"},
 	"internal/client/outcome":          {"api/pawl/v1", "internal/client/encrypt", "internal/client/rpc", "keyring", "pawltype"},

@@ -294,6 +294,7 @@ func TestAnswersAreOpened(t *testing.T) {
 
 // A keyring with OnlyEncrypted lets no plain result or checkpoint through. An operator still sees a plain payload.
 func TestPlainAnswersAreRefused(t *testing.T) {
+	const counts = `{"group_id":"g","name":"n","members":2,"pending":0,"succeeded":1,"dead":1,"poisoned":0,"discarded":0,"cancelled":0,"refused":0,"task_id":"t","state":"complete"}`
 	for what, x := range map[string]struct {
 		answer, want proto.Message
 		says         string
@@ -307,6 +308,18 @@ func TestPlainAnswersAreRefused(t *testing.T) {
 		"a member": {
 			&pawlv1.ListGroupMembersResponse{Items: []*pawlv1.GroupMember{{Result: secret}}},
 			&pawlv1.ListGroupMembersResponse{Items: []*pawlv1.GroupMember{{ResultContentType: plainType}}}, ""},
+		"a result that only says that it is encrypted": {
+			&pawlv1.ListGroupMembersResponse{Items: []*pawlv1.GroupMember{{Result: secret, ResultContentType: plainType + "k1"}}},
+			&pawlv1.ListGroupMembersResponse{Items: []*pawlv1.GroupMember{{ResultContentType: plainType}}}, ""},
+		"one of another key": {
+			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{Result: secret, ResultContentType: plainType + "k9"}},
+			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{ResultContentType: plainType}}, ""},
+		"the counts of a group": { // which the broker makes
+			&pawlv1.ClaimResponse{Tasks: []*pawlv1.ClaimedTask{{Parent: &pawlv1.Parent{GroupId: "g", Result: []byte(counts[:len(counts)-1] + `,"amount":7}`)}}}},
+			&pawlv1.ClaimResponse{Tasks: []*pawlv1.ClaimedTask{{Parent: &pawlv1.Parent{GroupId: "g", Result: []byte(counts)}}}}, ""},
+		"something else as a group's": {
+			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{Parent: &pawlv1.Parent{GroupId: "g", Result: []byte(`"secret"`)}}},
+			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{Parent: &pawlv1.Parent{GroupId: "g"}}}, ""},
 		"no result":         {&pawlv1.GetTaskResponse{Task: &pawlv1.Task{}}, &pawlv1.GetTaskResponse{Task: &pawlv1.Task{}}, ""},
 		"a once key":        {&pawlv1.BeginOnceResponse{Result: secret}, &pawlv1.BeginOnceResponse{}, `pawl: result of once key "k": it is not encrypted`},
 		"an empty once key": {&pawlv1.BeginOnceResponse{}, &pawlv1.BeginOnceResponse{}, ""},

@@ -13,6 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/client/convert"
 	"github.com/pawlq/pawl/internal/client/rpc"
 	"github.com/pawlq/pawl/keyring"
+	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -310,7 +311,7 @@ func (s *conn) open(ctx context.Context, req, resp any) error {
 		case *pawlv1.GroupMember:
 			s.openResult(ns, m.GetTaskId(), &m.Result, &m.ResultContentType)
 		case *pawlv1.Parent:
-			s.openResult(ns, m.GetTaskId(), &m.Result, &m.ContentType)
+			s.openParent(ns, m)
 		case *pawlv1.BeginOnceResponse:
 			r, _ := req.(*pawlv1.BeginOnceRequest)
 			m.Result, err = unwrap(s.keys, keyring.ForOnce(ns, r.GetKey()), m.GetResult())
@@ -342,17 +343,35 @@ func (s *conn) openPayload(ns, queue, typ string, payload *[]byte, contentType *
 	return err
 }
 
-// openResult decrypts a result in place, if it can. It removes a plain one if the keyring refuses it.
+// openResult decrypts a result in place, if it can. If the keyring accepts only encrypted data, it removes any other, whatever its content type says.
 func (s *conn) openResult(ns, task string, result *[]byte, contentType *string) {
-	if _, encrypted := keyring.EncryptedWith(*contentType); !encrypted {
-		if len(*result) > 0 && s.keys.OnlyEncrypted() {
-			*result, *contentType = nil, plainType
+	if _, encrypted := keyring.EncryptedWith(*contentType); encrypted {
+		if plain, as, err := s.keys.Open(keyring.ForResult(ns, task), *result); err == nil {
+			*result, *contentType = plain, as
+			return
 		}
+	}
+	if len(*result) > 0 && s.keys.OnlyEncrypted() {
+		*result, *contentType = nil, plainType
+	}
+}
+
+// openParent decrypts the result of a parent task as openResult does. That of a group is made by the broker, which has no keys: if the keyring accepts
+// only encrypted data, nothing but its counts is left.
+func (s *conn) openParent(ns string, p *pawlv1.Parent) {
+	if p.GetGroupId() == "" || !s.keys.OnlyEncrypted() {
+		s.openResult(ns, p.GetTaskId(), &p.Result, &p.ContentType)
 		return
 	}
-	if plain, as, err := s.keys.Open(keyring.ForResult(ns, task), *result); err == nil {
-		*result, *contentType = plain, as
+	var counts struct {
+		pawltype.GroupCounts
+		State pawltype.GroupState `json:"state,omitempty"`
 	}
+	if len(p.Result) > 0 && json.Unmarshal(p.Result, &counts) == nil {
+		p.Result, _ = json.Marshal(counts) // numbers and strings always have a JSON form
+		return
+	}
+	p.Result = nil
 }
 
 // OpenClaimed decrypts a claimed task in place, once. If it can't, it returns the reason.
