@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"math/big"
 	"time"
+	"unicode/utf8"
 )
 
 // Types of PEM blocks.
@@ -24,11 +26,17 @@ type Trust struct {
 }
 
 // ParseTrust reads the certificates of at least one authority, and lists of revoked certificates (CRLs) that these have signed, all in one PEM file. A
-// list whose next update has passed stays in force: better a late list than none.
+// list whose next update has passed stays in force: better a late list than none. It refuses a file of which it can't read all: what it left out might
+// be a list.
 func ParseTrust(file []byte) (*Trust, error) {
 	t := &Trust{Roots: x509.NewCertPool(), revoked: map[string]time.Time{}}
+	blocks, err := readBlocks(file)
+	if err != nil {
+		return nil, err
+	}
 	var lists []*x509.RevocationList
-	for block, rest := pem.Decode(file); block != nil; block, rest = pem.Decode(rest) {
+	unknown := ""
+	for _, block := range blocks {
 		switch block.Type {
 		case blockCertificate:
 			c, err := x509.ParseCertificate(block.Bytes)
@@ -46,10 +54,15 @@ func ParseTrust(file []byte) (*Trust, error) {
 				return nil, fmt.Errorf("list of revoked certificates: %w", err)
 			}
 			lists = append(lists, list)
+		default:
+			unknown = block.Type
 		}
 	}
-	if len(t.authorities) == 0 {
+	switch {
+	case len(t.authorities) == 0:
 		return nil, errors.New("no certificate found: want that of an authority, in PEM")
+	case unknown != "":
+		return nil, fmt.Errorf("it has a block %q: want %q and %q only", unknown, blockCertificate, blockRevoked)
 	}
 	for _, list := range lists {
 		if err := t.revoke(list); err != nil {
@@ -57,6 +70,21 @@ func ParseTrust(file []byte) (*Trust, error) {
 		}
 	}
 	return t, nil
+}
+
+// readBlocks returns the blocks of a PEM file. Text between them is left out. pem.Decode also leaves out, without an error, a block that is cut off, or
+// that begins on the line on which the one before ends, and a list that is not PEM.
+func readBlocks(file []byte) (blocks []*pem.Block, err error) {
+	for block, rest := pem.Decode(file); block != nil; block, rest = pem.Decode(rest) {
+		blocks = append(blocks, block)
+	}
+	switch {
+	case !utf8.Valid(file) || bytes.IndexByte(file, 0) >= 0:
+		return nil, errors.New("it has bytes that are not text: want certificates and lists in PEM only")
+	case bytes.Count(file, []byte("-----BEGIN ")) != len(blocks):
+		return nil, errors.New("it has a block of PEM that is damaged or cut off, or that does not begin on a line of its own")
+	}
+	return blocks, nil
 }
 
 // revoke adds a list after checking who signed it, and that nothing in it changes its meaning in a way that is not known here (RFC 5280, 5.2).
@@ -125,44 +153,51 @@ func (t *Trust) revokedIn(path []*x509.Certificate) error {
 // Revoked returns how many certificates are revoked.
 func (t *Trust) Revoked() int { return len(t.revoked) }
 
-// Revoke returns the file of an authority with a list in which these certificates are revoked too. It refuses those of another authority.
-func Revoke(authority Pair, now time.Time, revoked []*x509.Certificate) ([]byte, error) {
+// Revoke returns the file of an authority with a list in which these certificates are revoked too, and all else that the file holds. It refuses
+// certificates of another authority.
+func Revoke(authority Pair, now time.Time, revoked []*x509.Certificate) (file []byte, err error) {
 	ca, key, err := parseAuthority(authority)
 	if err != nil {
 		return nil, err
 	}
+	if _, err := ParseTrust(authority.Cert); err != nil {
+		return nil, err
+	}
+	blocks, err := readBlocks(authority.Cert)
+	if err != nil {
+		return nil, err
+	}
 	list := &x509.RevocationList{Number: new(big.Int), ThisUpdate: now.Add(-backdate), NextUpdate: ca.NotAfter}
-	for block, rest := pem.Decode(authority.Cert); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != blockRevoked {
+	known := map[string]bool{}
+	add := func(entry x509.RevocationListEntry) {
+		if serial := entry.SerialNumber.String(); !known[serial] {
+			known[serial] = true
+			list.RevokedCertificateEntries = append(list.RevokedCertificateEntries, entry)
+		}
+	}
+	for _, block := range blocks {
+		before, err := x509.ParseRevocationList(block.Bytes)
+		if block.Type != blockRevoked || err != nil || before.CheckSignatureFrom(ca) != nil {
+			file = append(file, pem.EncodeToMemory(block)...)
 			continue
 		}
-		before, err := x509.ParseRevocationList(block.Bytes)
-		if err == nil {
-			err = before.CheckSignatureFrom(ca)
+		if before.Number != nil && before.Number.Cmp(list.Number) > 0 { // lists by other programs may have none
+			list.Number = before.Number
 		}
-		if err != nil {
-			return nil, fmt.Errorf("list of revoked certificates: %w", err)
+		for _, entry := range before.RevokedCertificateEntries {
+			add(entry)
 		}
-		list.Number, list.RevokedCertificateEntries = before.Number, before.RevokedCertificateEntries
-	}
-	known := map[string]bool{}
-	for _, entry := range list.RevokedCertificateEntries {
-		known[entry.SerialNumber.String()] = true
 	}
 	for _, c := range revoked {
 		if err := c.CheckSignatureFrom(ca); err != nil || c.IsCA {
 			return nil, fmt.Errorf("the certificate of %q was not made by this authority", c.Subject.CommonName)
 		}
-		if serial := c.SerialNumber.String(); !known[serial] {
-			known[serial] = true
-			list.RevokedCertificateEntries = append(list.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: c.SerialNumber, RevocationTime: now.UTC()})
-		}
+		add(x509.RevocationListEntry{SerialNumber: c.SerialNumber, RevocationTime: now.UTC()})
 	}
 	list.Number = new(big.Int).Add(list.Number, big.NewInt(1))
 	der, err := x509.CreateRevocationList(rand.Reader, list, ca, key)
 	if err != nil {
 		return nil, err
 	}
-	file := pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: ca.Raw})
 	return append(file, pem.EncodeToMemory(&pem.Block{Type: blockRevoked, Bytes: der})...), nil
 }

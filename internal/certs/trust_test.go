@@ -1,12 +1,14 @@
 package certs
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/pem"
 	"math/big"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +93,27 @@ func TestRevoke(t *testing.T) {
 	if _, err := Revoke(ca, now, strangers); err == nil || !strings.Contains(err.Error(), `"n1" was not made by this authority`) {
 		t.Errorf("revoking a certificate of another authority: %v", err)
 	}
+	both := revoke(Pair{append(append([]byte{}, ca.Cert...), revoke(other, strangers[0])...), ca.Key}, of[0])
+	refused("one, beside another authority", trusting(t, both), true, false, false)
+	if err := trusting(t, both).Verify(strangers, x509.ExtKeyUsageClientAuth, now); err == nil || !strings.Contains(err.Error(), "was revoked at") {
+		t.Errorf("the other authority and its list did not stay: %v", err)
+	}
+	parent, key, err := parseAuthority(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	//lint:ignore SA1019 a list without a number, as other programs write it
+	unnumbered, err := parent.CreateCRL(rand.Reader, key, []pkix.RevokedCertificate{{SerialNumber: of[2].SerialNumber, RevocationTime: now}}, now, now.Add(day))
+	if err != nil {
+		t.Fatal(err)
+	}
+	appended := append(append([]byte{}, first...), pem.EncodeToMemory(&pem.Block{Type: blockRevoked, Bytes: unnumbered})...)
+	all := revoke(Pair{appended, ca.Key}, of[0])
+	refused("one, after two lists", trusting(t, all), true, true, true)
+	if n := bytes.Count(all, []byte("-----BEGIN")); n != 2 {
+		t.Errorf("the file has %d blocks, want the authority and one list", n)
+	}
+
 	self, err := Parse(ca.Cert)
 	if err != nil {
 		t.Fatal(err)
@@ -167,6 +190,8 @@ func TestLists(t *testing.T) {
 	plain := list(func(*x509.RevocationList) {})
 	trusting(t, ca.Cert, plain)
 	trusting(t, plain, ca.Cert)
+	trusting(t, []byte("# of our nodes: Zürich\r\n"), ca.Cert, []byte("and what is revoked\n"), plain, []byte("\n\n"))
+	der, _ := pem.Decode(plain)
 	critical := pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 27}, Critical: true, Value: []byte{2, 1, 1}} // of a list of changes
 	for what, c := range map[string]struct {
 		file []byte
@@ -179,6 +204,11 @@ func TestLists(t *testing.T) {
 		"an entry with a condition": {append(append([]byte{}, ca.Cert...), list(func(l *x509.RevocationList) {
 			l.RevokedCertificateEntries[0].ExtraExtensions = []pkix.Extension{critical}
 		})...), "critical extension 2.5.29.27"},
+		"a list that is cut off":        {slices.Concat(ca.Cert, plain[:len(plain)-20]), "damaged or cut off"},
+		"a list without its beginning":  {slices.Concat(ca.Cert, []byte("-----BEGIN X50")), "damaged or cut off"},
+		"a list without its own line":   {slices.Concat(bytes.TrimSpace(ca.Cert), plain), "on a line of its own"},
+		"a list that is not PEM":        {slices.Concat(ca.Cert, der.Bytes), "bytes that are not text"},
+		"a list of another name":        {slices.Concat(ca.Cert, pem.EncodeToMemory(&pem.Block{Type: "CRL", Bytes: der.Bytes})), `a block "CRL"`},
 		"a damaged list":                {append(append([]byte{}, ca.Cert...), pem.EncodeToMemory(&pem.Block{Type: blockRevoked, Bytes: []byte("x")})...), "list of revoked certificates"},
 		"a damaged certificate":         {append(append([]byte{}, ca.Cert...), pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: []byte("x")})...), "x509"},
 		"a certificate of no authority": {append(append([]byte{}, ca.Cert...), pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: of[0].Raw})...), `"n1" is not that of an authority`},
