@@ -169,9 +169,12 @@ func parsed(texts ...string) (n networks) {
 	return n
 }
 
+// plain returns an address in the form in which networks contain it.
+func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+
 // checkAddress returns an error if notifications must not go to an address.
 func checkAddress(a netip.Addr, secure bool, allow networks) error {
-	a = a.Unmap().WithZone("")
+	a = plain(a)
 	switch {
 	case !a.IsValid():
 		return fmt.Errorf("it is not an address")

@@ -120,7 +120,7 @@ func (s *Sender) dial(ctx context.Context, network, address string) (net.Conn, e
 		if err := checkAddress(to.Addr(), a.secure, a.allow); err != nil {
 			return forbiddenError{err}
 		}
-		if a.allow.contains(to.Addr().Unmap()) {
+		if a.allow.contains(plain(to.Addr())) {
 			a.internal.Store(true)
 		}
 		return nil
@@ -155,7 +155,7 @@ func (s *Sender) Send(ctx context.Context, l Request) (o Outcome) {
 	req.Header.Set(headerSignature, signatures(l.Secrets, l.ID, began, l.Body))
 	resp, err := s.client.Do(req)
 	if err != nil {
-		return Outcome{Error: reason(ctx, err)}
+		return Outcome{Error: reason(ctx, err, a.internal.Load())}
 	}
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // what could be read is good enough
@@ -199,8 +199,9 @@ func retryAfter(text string, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), maxRetryAfter)
 }
 
-// reason describes why there was no response, without the URL, which may be a secret.
-func reason(ctx context.Context, err error) string {
+// reason describes why there was no response, without the URL, which may be a secret, and without anything that an internal receiver sent: a banner of
+// another protocol, or the names in its certificate.
+func reason(ctx context.Context, err error, internal bool) string {
 	if no, ok := errors.AsType[forbiddenError](err); ok {
 		return clean(no.Error())
 	}
@@ -209,6 +210,12 @@ func reason(ctx context.Context, err error) string {
 	}
 	if outer, ok := errors.AsType[*url.Error](err); ok {
 		err = outer.Err
+	}
+	if _, ofNetwork := errors.AsType[*net.OpError](err); internal && !ofNetwork && !errors.Is(err, context.Canceled) {
+		if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
+			return "the receiver's certificate can't be verified"
+		}
+		return "the receiver does not answer as a web server"
 	}
 	return clean(err.Error())
 }

@@ -216,6 +216,44 @@ func TestAnswersOfInternalReceivers(t *testing.T) {
 	}
 }
 
+// Nor are the names in its certificate, or what it says in another protocol. That it can't be reached is.
+func TestErrorsOfInternalReceivers(t *testing.T) {
+	srv := httptest.NewTLSServer(nil)
+	defer srv.Close()
+	banner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer banner.Close()
+	go func() {
+		for {
+			c, err := banner.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "220 mail.internal ESMTP\r\n")
+			_, _ = io.Copy(io.Discard, c)
+			_ = c.Close()
+		}
+	}()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	s := NewSender(Config{Allow: networksOf(t, "127.0.0.0/8")})
+	for url, want := range map[string]string{
+		srv.URL:                             "the receiver's certificate can't be verified",
+		"http://" + banner.Addr().String():  "the receiver does not answer as a web server",
+		"https://" + banner.Addr().String(): "the receiver does not answer as a web server",
+		"http://" + closed.Addr().String():  "dial tcp " + closed.Addr().String() + ": connect: connection refused",
+	} {
+		if o := s.Send(t.Context(), letter(url)); o.Error != want {
+			t.Errorf("%s: %q, want %q", url, o.Error, want)
+		}
+	}
+}
+
 // Proxies from the environment are not used: they would connect to addresses that the sender must not reach.
 func TestNoProxy(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
