@@ -29,3 +29,15 @@ func TestLimitedAndLastBytes(t *testing.T) {
 		t.Errorf("lastBytes = %q, want jk", got)
 	}
 }
+
+// A handler's environment has nothing that gives it the worker's rights, and all else.
+func TestSecret(t *testing.T) {
+	for variable, want := range map[string]bool{
+		"PAWL_TOKEN=x": true, "PAWL_TOKEN_FILE=x": true, "PAWL_PAYLOAD_KEYS=x": true, "PAWL_CLIENT_CERT=x": true, "PAWL_CLIENT_KEY=x": true, "PAWL_CONTEXT=x": true,
+		"PAWL_SERVER=x": false, "PAWL_TLS_CA=x": false, "PAWL_NAMESPACE=x": false, "PAWL_TOKENS=x": false, "PATH=PAWL_TOKEN": false, "x=PAWL_TOKEN=x": false,
+	} {
+		if got := secret(variable); got != want {
+			t.Errorf("secret(%q) = %v", variable, got)
+		}
+	}
+}

@@ -58,8 +58,8 @@ The end of its standard error becomes the error in the attempt log; all of it is
 standard error of this process. The command's environment has PAWL_TASK_ID, PAWL_TASK_TYPE, PAWL_QUEUE,
 PAWL_ATTEMPT, PAWL_MAX_ATTEMPTS, PAWL_FENCE, PAWL_PRIORITY, PAWL_CONTENT_TYPE, PAWL_KEY and
 PAWL_IDEMPOTENCY_KEY, and TRACEPARENT if the task is part of a trace: "pawl enqueue" continues it.
-It does not have the worker's PAWL_TOKEN, PAWL_TOKEN_FILE and PAWL_PAYLOAD_KEYS: a command that calls
-the server needs a token of its own.
+It does not have the worker's PAWL_TOKEN, PAWL_TOKEN_FILE, PAWL_CLIENT_CERT, PAWL_CLIENT_KEY,
+PAWL_PAYLOAD_KEYS and PAWL_CONTEXT: a command that calls the server needs a token of its own.
 
 When the task is cancelled or exceeds its timeout, or its lease is lost, the command and all processes
 it started get SIGTERM, and SIGKILL after --grace. On SIGTERM or SIGINT the worker claims no more tasks,
