@@ -26,7 +26,9 @@ const (
 // the certificate and its key, and whether it wrote that file.
 func KeepServer(dir string, now time.Time, hosts []string) (file string, made bool, err error) {
 	file = filepath.Join(dir, serverPair)
-	if current, err := os.ReadFile(file); err == nil && serves(current, now, hosts) {
+	current, err := os.ReadFile(file)
+	ca, caErr := os.ReadFile(filepath.Join(dir, authorityCert))
+	if err == nil && caErr == nil && serves(current, ca, now, hosts) {
 		return file, false, nil
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -36,14 +38,14 @@ func KeepServer(dir string, now time.Time, hosts []string) (file string, made bo
 	if err != nil {
 		return "", false, err
 	}
-	ca, err := Parse(authority.Cert)
+	signer, err := Parse(authority.Cert)
 	if err != nil {
 		return "", false, fmt.Errorf("%s: %w", filepath.Join(dir, authorityCert), err)
 	}
-	days := min(keptServerDays, int(ca.NotAfter.Sub(now)/day))
+	days := min(keptServerDays, int(signer.NotAfter.Sub(now)/day))
 	if days < 1 {
 		return "", false, fmt.Errorf("%s is valid until %s: remove it to have another one made, and give that to the clients",
-			filepath.Join(dir, authorityCert), ca.NotAfter.UTC().Format(time.DateOnly))
+			filepath.Join(dir, authorityCert), signer.NotAfter.UTC().Format(time.DateOnly))
 	}
 	pair, err := NewServer(authority, now, days, "server", hosts)
 	if err != nil {
@@ -52,10 +54,13 @@ func KeepServer(dir string, now time.Time, hosts []string) (file string, made bo
 	return file, true, Replace(file, append(pair.Cert, pair.Key...), 0o600)
 }
 
-// serves reports whether a certificate is for exactly these hosts, and more than half of its time is left.
-func serves(file []byte, now time.Time, hosts []string) bool {
+// serves reports whether a certificate is for exactly these hosts, this authority signed it, and more than half of its time is left.
+func serves(file, authority []byte, now time.Time, hosts []string) bool {
 	c, err := Parse(file)
 	if err != nil || now.Before(c.NotBefore) || now.Sub(c.NotBefore) > c.NotAfter.Sub(now) || len(c.DNSNames)+len(c.IPAddresses) != len(hosts) {
+		return false
+	}
+	if ca, err := Parse(authority); err != nil || c.CheckSignatureFrom(ca) != nil {
 		return false
 	}
 	for _, host := range hosts {

@@ -99,3 +99,44 @@ func TestKeepServerWithoutAllFiles(t *testing.T) {
 		t.Error("a directory that is a file: no error")
 	}
 }
+
+// Clients verify the server by ca.crt: a certificate by another authority is replaced, whoever put ca.crt there, at the next start or day.
+func TestKeepServerOfAnotherAuthority(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	dir := t.TempDir()
+	keep := func(what string) {
+		t.Helper()
+		file, made, err := KeepServer(dir, now, []string{"localhost"})
+		if err != nil || !made {
+			t.Fatalf("%s: made %v, %v", what, made, err)
+		}
+		var found [2]*x509.Certificate
+		for i, path := range []string{file, filepath.Join(dir, "ca.crt")} {
+			b, err := os.ReadFile(path)
+			if err == nil {
+				found[i], err = Parse(b)
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		if err := found[0].CheckSignatureFrom(found[1]); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	keep("at first")
+	ca, err := NewAuthority(now, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"ca.crt": ca.Cert, "ca.key": ca.Key} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep("another authority")
+	if err := os.Remove(filepath.Join(dir, "ca.crt")); err != nil {
+		t.Fatal(err)
+	}
+	keep("no authority")
+}
