@@ -138,10 +138,24 @@ func (w When) onWall(t time.Time) time.Time {
 
 func (w When) nextOnWall(wall time.Time) time.Time { return w.spec.Next(wall) }
 
-// nextNamed follows the local clock: each time that it matches is due once.
+// shown returns the latest time that the clock of the zone has shown up to t, as if it were UTC. Shortly after the clock was put back that is later than
+// what it shows at t.
+func (w When) shown(t time.Time) time.Time {
+	latest := w.onWall(t)
+	begin, _ := t.In(w.zone).ZoneBounds()
+	for !begin.IsZero() && t.Sub(begin) < maxShift {
+		last := begin.Add(-time.Second)
+		if before := w.onWall(last); before.After(latest) {
+			latest = before
+		}
+		begin, _ = last.In(w.zone).ZoneBounds()
+	}
+	return latest
+}
+
+// nextNamed follows the local clock: each time that it matches is due once. What the clock has shown by t was due by then.
 func (w When) nextNamed(t time.Time) time.Time {
-	// After the clock was put back, the times that it shows again were already due: they are skipped.
-	for wall := w.onWall(t).Add(-maxShift); ; {
+	for wall := w.shown(t); ; {
 		if wall = w.nextOnWall(wall); wall.IsZero() {
 			return time.Time{}
 		}
@@ -190,6 +204,9 @@ func (w When) nextOfAll(t time.Time) time.Time {
 		}
 		at := t.Add(next.Sub(wall)).UTC().Truncate(time.Second)
 		_, end := t.In(w.zone).ZoneBounds()
+		if !end.IsZero() && !end.After(t) { // Go 1.26 ends leap years after 2037 a day early, and does not get on from there
+			end = t.Add(24 * time.Hour)
+		}
 		if end.IsZero() || at.Before(end) {
 			return at
 		}

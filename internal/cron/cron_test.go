@@ -66,6 +66,7 @@ func TestNext(t *testing.T) {
 			[]string{"2026-04-05T01:45:00+11:00", "2026-04-06T01:45:00+10:30"}},
 		{"no midnight", "0 0 * * *", "America/Santiago", "2026-09-05T12:00:00Z",
 			[]string{"2026-09-06T01:00:00-03:00", "2026-09-07T00:00:00-03:00"}},
+		{"past the end of a leap year", "30 * 1 1 *", "Europe/Berlin", "2044-05-01T00:00:00Z", []string{"2045-01-01T00:30:00+01:00", "2045-01-01T01:30:00+01:00"}},
 		// A whole day was skipped at the date line.
 		{"no 30th of December", "0 12 30 * *", "Pacific/Apia", "2011-12-01T00:00:00Z",
 			[]string{"2011-12-31T00:00:00+14:00", "2012-01-30T12:00:00+14:00"}},
@@ -242,9 +243,49 @@ func TestNewest(t *testing.T) {
 	}
 }
 
+// FuzzNext: the next time by the local clock is found in one step, from any moment, and is that of a search through all that the clock has shown.
+func FuzzNext(f *testing.F) {
+	for _, zone := range []string{"Europe/Berlin", "Australia/Lord_Howe", "Africa/Casablanca", "America/Santiago", "Pacific/Apia", "Antarctica/Troll", ""} {
+		for _, change := range []string{"2026-03-29T01:00:00Z", "2026-10-25T01:00:00Z", "2026-04-04T15:00:00Z", "2026-02-15T02:00:00Z", "2026-09-06T04:00:00Z", "2011-12-30T10:00:00Z"} {
+			at, err := time.Parse(time.RFC3339, change)
+			if err != nil {
+				f.Fatal(err)
+			}
+			for _, near := range []int64{-7200, -3600, -1, 0, 1, 1800, 3600, 7199, 10800} {
+				f.Add("* * 0-22 * * *", zone, at.Unix()+near)
+				f.Add("30 2 * * *", zone, at.Unix()+near)
+				f.Add("*/7 59 1-23/2 * * *", zone, at.Unix()+near)
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, rule, zone string, from int64) {
+		w, err := Parse(rule, zone)
+		if err != nil || w.spec == nil || w.all || from < 0 || from > 4e9 {
+			return
+		}
+		at := time.Unix(from, 0)
+		next := w.Next(at, at)
+		if wall := w.nextOnWall(w.shown(at)); !wall.IsZero() && !w.first(wall).Equal(next) {
+			t.Errorf("%q in %q: the first step from %s leads to %s, the next time is %s", rule, zone, at.UTC(), w.first(wall), next)
+		}
+		for wall := w.onWall(at).Add(-maxShift); ; {
+			if wall = w.nextOnWall(wall); wall.IsZero() {
+				return
+			}
+			if found := w.first(wall); found.After(at) {
+				if !found.Equal(next) {
+					t.Errorf("%q in %q: the next time after %s is %s, want %s", rule, zone, at.UTC(), next, found)
+				}
+				return
+			}
+		}
+	})
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add("*/5 1-4 L * mon#2", "Europe/Berlin", int64(1_700_000_000))
 	f.Add("@daily", "", int64(0))
+	f.Add("* * * 29 2 mon#5", "Europe/Berlin", int64(2_595_592_332))
 	f.Fuzz(func(t *testing.T, rule, zone string, from int64) {
 		w, err := Parse(rule, zone)
 		if err != nil || from < 0 || from > 4e9 {
@@ -265,13 +306,17 @@ func FuzzParse(f *testing.F) {
 }
 
 func BenchmarkNext(b *testing.B) {
-	w, err := Parse("30 9 * * mon-fri", "Europe/Berlin")
-	if err != nil {
-		b.Fatal(err)
-	}
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	for b.Loop() {
-		now = w.Next(now, now)
+	for _, rule := range []string{"30 9 * * mon-fri", "* * 0-22 * * *", "* * * * * *"} {
+		b.Run(rule, func(b *testing.B) {
+			w, err := Parse(rule, "Europe/Berlin")
+			if err != nil {
+				b.Fatal(err)
+			}
+			now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			for b.Loop() {
+				now = w.Next(now, now)
+			}
+		})
 	}
 }
 
