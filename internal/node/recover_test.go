@@ -12,10 +12,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/claims"
 	"github.com/pawlq/pawl/pawltype"
 
 	"github.com/pawlq/pawl/internal/node/datadir"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // Two of three nodes are lost for good. The third continues as a new cluster, which accepts nothing of the old one, and new nodes
@@ -63,6 +65,29 @@ func TestRecover(t *testing.T) {
 		w.crash("n3")
 		if info, err := w.nodes["n1"].client().Task(t.Context(), id); err != nil || info.ID != id {
 			t.Errorf("at another node the task is %+v, %v", info, err)
+		}
+	})
+}
+
+// Data shards know of later rounds than the recovered system shard. What they get from it is newer than that all the same, so a namespace can be removed.
+func TestRecoveredVersions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		s := start(t, Config{Dir: dir, DataShards: 1})
+		if _, err := admin.New(s.client()).Namespaces().Create(t.Context(), "team", admin.QuotaChange{}); err != nil {
+			t.Fatal(err)
+		}
+		later := task.Share{Version: 1_000_000 << 20, Amounts: task.Amounts{Backlog: 1}}
+		if _, err := (routerShards{s.Node}).PutShare(t.Context(), 1, task.SpaceName{Namespace: "team"}, later); err != nil {
+			t.Fatal(err)
+		}
+		s.end()
+		if _, err := Recover(RecoverConfig{Dir: dir}); err != nil {
+			t.Fatal(err)
+		}
+		s = start(t, Config{Dir: dir})
+		if _, err := admin.New(s.client()).Namespaces().Delete(t.Context(), "team"); err != nil {
+			t.Errorf("the namespace can't be removed: %v", err)
 		}
 	})
 }

@@ -9,10 +9,17 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
+// recoveryGap is how many entries Recover numbers on: more than a replica can lag behind, and few enough for tens of thousands of recoveries
+// (see store.Tx.NextSeq).
+const recoveryGap = 1 << 28
+
 // Recover makes a stopped replica the only member of its group, when a majority of the group is lost forever. It applies
 // everything in its log, whether a majority had it or not, so nothing that this replica had is lost; what only the others
 // had is gone. It begins a new epoch, so that no earlier claim token matches. edit, if not nil, may then write to the
 // state. The log is useless afterwards, and the replica's next start creates it again.
+//
+// What other shards got from later rounds of the group must not be newer than what they get from now on, so the next entry is far beyond
+// any that the group may have had.
 //
 // Recover may be repeated. When it returns, everything is durable.
 func Recover(log *raftlog.Log, state *store.Store, id uint32, replica uint64, edit func(*store.Tx) error) (at store.Position, err error) {
@@ -25,7 +32,7 @@ func Recover(log *raftlog.Log, state *store.Store, id uint32, replica uint64, ed
 	if at.Conf, err = encodeConf(&pb.ConfState{Voters: []uint64{replica}}); err != nil {
 		return at, err
 	}
-	at.Index++ // as if by another entry
+	at.Index += recoveryGap
 	tx := state.Begin(at.Time, at.Index)
 	defer tx.Close()
 	if edit != nil {

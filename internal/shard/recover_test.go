@@ -95,7 +95,7 @@ func TestRecover(t *testing.T) {
 	for epoch := uint64(1); epoch <= 3; epoch++ {
 		was := max(state.Applied().Index, last.Index)
 		at, err := Recover(log, state, 1, 5<<32|1, func(tx *store.Tx) error {
-			if row(tx, "k3") != "v3" || tx.Index() != was+1 {
+			if row(tx, "k3") != "v3" || tx.Index() != was+recoveryGap {
 				t.Errorf("the edit saw k3=%q at entry %d", row(tx, "k3"), tx.Index())
 			}
 			tx.Set([]byte("edited"), []byte("yes"))
@@ -105,8 +105,8 @@ func TestRecover(t *testing.T) {
 		if err != nil || proto.Unmarshal(at.Conf, conf) != nil || !slices.Equal(conf.Voters, []uint64{5<<32 | 1}) || len(conf.Learners) > 0 {
 			t.Fatalf("Recover left members %v, %v", conf, err)
 		}
-		if at.Index != was+1 || at.Term != last.Term || at.Time != last.Time {
-			t.Errorf("Recover returned %+v, want entry %d of term %d", at, was+1, last.Term)
+		if at.Index != was+recoveryGap || at.Term != last.Term || at.Time != last.Time {
+			t.Errorf("Recover returned %+v, want entry %d of term %d", at, was+recoveryGap, last.Term)
 		}
 		mem = mem.CrashClone(vfs.CrashCloneCfg{})
 		stop()
