@@ -64,6 +64,7 @@ type snapshot struct {
 	required   bool
 	namespaces []string
 	began      map[string]store.Time
+	since      map[string]uint64
 	quotas     map[string]task.Quotas
 	tokens     map[Hash]*Principal
 	signers    map[string]signer // by access key ID
@@ -135,6 +136,9 @@ func (d *Authenticator) Began(ns string) (time.Time, error) {
 	return p.began[ns].Time(), nil
 }
 
+// Since returns the version since which a namespace exists, according to this node's copy. A call that was admitted is of that namespace, or a later one.
+func (d *Authenticator) Since(ns string) uint64 { return d.tokens.Load().since[ns] }
+
 // Quotas returns a namespace's quotas according to this node's copy.
 func (d *Authenticator) Quotas(ns string) task.Quotas { return d.tokens.Load().quotas[ns] }
 
@@ -157,8 +161,8 @@ func (d *Authenticator) Replace(a Access) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	old := d.tokens.Load()
-	p := &snapshot{required: a.Required, namespaces: slices.Clone(a.Namespaces), began: maps.Clone(a.Began), quotas: maps.Clone(a.Quotas), tokens: make(map[Hash]*Principal, len(a.Tokens)), signers: map[string]signer{},
-		sessions: map[SessionID]Hash{}, ended: map[SessionID]*EndedSessions{}}
+	p := &snapshot{required: a.Required, namespaces: slices.Clone(a.Namespaces), began: maps.Clone(a.Began), since: maps.Clone(a.Since), quotas: maps.Clone(a.Quotas),
+		tokens: make(map[Hash]*Principal, len(a.Tokens)), signers: map[string]signer{}, sessions: map[SessionID]Hash{}, ended: map[SessionID]*EndedSessions{}}
 	if !slices.Contains(p.namespaces, DefaultNamespace) {
 		p.namespaces = append(p.namespaces, DefaultNamespace)
 	}

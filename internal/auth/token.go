@@ -79,6 +79,7 @@ type Access struct {
 	Required   bool // calls need a token
 	Namespaces []string
 	Began      map[string]store.Time  // when namespaces were added; not of the default one
+	Since      map[string]uint64      // the versions since which they exist
 	Quotas     map[string]task.Quotas // of namespaces that have any
 	Tokens     []Token
 	Ended      []EndedSessions `json:",omitempty"`

@@ -337,7 +337,7 @@ func TestDamageInLoops(t *testing.T) {
 		}
 		var running []task.ID
 		for i := range 2 {
-			out, err := StartOperation.Call(ctx, w, NewOperation{OnShard{one, ns}, OperationSpec{Action: task.Cancel, Filter: ready("b"), Rate: 0.001, Request: task.NewID(one, 1, uint64(i))}})
+			out, err := StartOperation.Call(ctx, w, NewOperation{OnShard: OnShard{one, ns}, Spec: OperationSpec{Action: task.Cancel, Filter: ready("b"), Rate: 0.001, Request: task.NewID(one, 1, uint64(i))}})
 			w.must(err)
 			running = append(running, out.View.ID)
 		}

@@ -409,7 +409,7 @@ func (c *clients) work(ctx context.Context) {
 			home := 1 + uint32(f.intN(cutShards))
 			spec := OperationSpec{Action: task.Move, Filter: ready(queue), ToQueue: queueName(f.intN(cutQueues)),
 				Request: task.NewID(home, time.Now().UnixMilli(), uint64(f.intN(1<<40)))} // #nosec G115 -- positive
-			_, _ = StartOperation.Call(ctx, f, NewOperation{OnShard{home, ns}, spec})
+			_, _ = StartOperation.Call(ctx, f, NewOperation{OnShard: OnShard{home, ns}, Spec: spec})
 		case 1:
 			if f.chance(30) {
 				f.moveSlots(ctx, queue, 1+uint32(f.intN(cutShards)))

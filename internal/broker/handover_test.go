@@ -222,7 +222,7 @@ func TestTimePassesAfterFailedHandover(t *testing.T) {
 func TestOperationsRunAtTheLeader(t *testing.T) {
 	inGroup(t, func(g *group) {
 		old, _ := g.leader()
-		_, err := StartOperation.Call(context.Background(), old, NewOperation{OnShard{one, ns}, OperationSpec{Action: task.Cancel, Filter: ready("a")}})
+		_, err := StartOperation.Call(context.Background(), old, NewOperation{OnShard: OnShard{one, ns}, Spec: OperationSpec{Action: task.Cancel, Filter: ready("a")}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -58,7 +58,8 @@ func (o *OnOperation) within(round *engine.Round, s task.Scope) error {
 // NewOperation is a request to start an operation.
 type NewOperation struct {
 	OnShard
-	Spec OperationSpec
+	Since uint64 // of the namespace: see engine.Begin
+	Spec  OperationSpec
 }
 
 // All of these verbs are idempotent: the id of the request shows that an operation has already been started.
@@ -67,7 +68,9 @@ type NewOperation struct {
 var StartOperation = onReplica(verb.Rule{Name: "start-operation", Idempotent: true}, func(ctx context.Context, r *replica, q *NewOperation) (Shown[OperationView], error) {
 	spec, id := q.Spec, r.newID()
 	spec.Filter.Within = task.ScopeOf(ctx).Queues
-	return r.changeOperation(ctx, func(round *engine.Round) (*Operation, error) { return operation.Start(round, q.Namespace, id, spec) })
+	return r.changeOperation(ctx, func(round *engine.Round) (*Operation, error) {
+		return operation.Start(round, q.Namespace, q.Since, id, spec)
+	})
 })
 
 // OperationOrder is an operator's call on an operation.

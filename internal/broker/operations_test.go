@@ -23,7 +23,7 @@ func ready(queue string) Filter { return Filter{Queue: queue, States: []task.Sta
 func (w *world) startOperation(spec OperationSpec) task.ID {
 	w.t.Helper()
 	spec.Request = task.NewID(one, time.Now().UnixMilli(), uint64(time.Now().UnixNano())) // #nosec G115 -- after 1970
-	out, err := StartOperation.Call(context.Background(), w, NewOperation{OnShard{one, ns}, spec})
+	out, err := StartOperation.Call(context.Background(), w, NewOperation{OnShard: OnShard{one, ns}, Spec: spec})
 	w.must(err)
 	if out.View.Operation == nil || out.View.State != OperationRunning || out.At.Index == 0 {
 		w.t.Errorf("StartOperation = %+v, want a running operation", out)

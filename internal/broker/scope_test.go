@@ -83,7 +83,7 @@ func TestFiltersRespectScope(t *testing.T) {
 			{"an operation", func(ctx context.Context) (int64, error) {
 				requests++
 				spec := OperationSpec{Action: task.Cancel, Filter: ready, Request: task.NewID(one, 1, requests)}
-				out, err := StartOperation.Call(ctx, w, NewOperation{at, spec})
+				out, err := StartOperation.Call(ctx, w, NewOperation{OnShard: at, Spec: spec})
 				w.must(err)
 				return w.waitUntilStopped(out.View.ID).Matched, nil
 			}},

@@ -10,6 +10,23 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
+// A late erasure leaves the operations of a namespace that was added again, although it has no queues in the shard.
+func TestErasureLeavesLaterOperations(t *testing.T) {
+	for removed, want := range map[uint64]error{9: nil, 10: task.ErrNotFound} {
+		inWorld(t, func(w *world) {
+			ctx, at := context.Background(), OnShard{one, "team"}
+			out, err := StartOperation.Call(ctx, w, NewOperation{at, 10, OperationSpec{Action: task.Cancel, Filter: ready("a"), Request: task.NewID(one, 1, 1)}})
+			w.must(err)
+			if _, err := EraseNamespace.Call(ctx, w, Removal{at, removed}); errors.Is(err, task.ErrWrongState) != (want == nil) {
+				t.Errorf("a removal in version %d: %v", removed, err)
+			}
+			if _, err := ShowOperation.Call(ctx, w, OperationWait{OnOperation{"team", out.View.ID}, 0}); !errors.Is(err, want) {
+				t.Errorf("after a removal in version %d, the operation: %v, want %v", removed, err, want)
+			}
+		})
+	}
+}
+
 // A copy that reached a shard after its queue was deleted does not keep the namespace from being removed: no row says that there is a copy to drop. A copy
 // with tasks does, and so do those of a namespace that is newer than the removal.
 func TestErasureDropsLateCopies(t *testing.T) {

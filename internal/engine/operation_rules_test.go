@@ -30,7 +30,7 @@ func start(w *engine.World, action task.BulkAction, spec operation.Spec) *operat
 		spec.Filter.States, _ = action.Selects(nil)
 	}
 	o, err := engine.Run(w, func(r *engine.Round) (*operation.Operation, error) {
-		return operation.Start(r, "default", w.NewID(), spec)
+		return operation.Start(r, "default", 0, w.NewID(), spec)
 	})
 	if err != nil {
 		w.T.Fatal(err)

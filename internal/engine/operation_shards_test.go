@@ -115,7 +115,7 @@ func TestPostponedShards(t *testing.T) {
 		w := engine.NewWorld(t)
 		c.spec.Action = task.Move
 		o, err := engine.Run(w, func(r *engine.Round) (*operation.Operation, error) {
-			return operation.Start(r, "default", w.NewID(), c.spec)
+			return operation.Start(r, "default", 0, w.NewID(), c.spec)
 		})
 		for i, e := range c.events {
 			w.BecomeLeader()
@@ -257,7 +257,7 @@ func TestOperationsPassShardsThatHang(t *testing.T) {
 		spec.Filter.States, _ = action.Selects(nil)
 		home := m.shards[1]
 		o, err := engine.Run(home, func(r *engine.Round) (*operation.Operation, error) {
-			return operation.Start(r, "default", home.NewID(), spec)
+			return operation.Start(r, "default", 0, home.NewID(), spec)
 		})
 		order := func(do func(*engine.Round, string, task.ID, task.Author) (*operation.Operation, error)) {
 			_, _ = engine.Run(home, func(r *engine.Round) (*operation.Operation, error) { return do(r, "default", o.ID, task.Author{}) })
@@ -333,7 +333,7 @@ func TestSlowOperationsCountUnansweredSteps(t *testing.T) {
 	spec := operation.Spec{Action: task.SetPriority, Filter: query.Filter{Queue: "default"}, Priority: task.Low}
 	spec.Filter.States, _ = task.SetPriority.Selects(nil)
 	o, err := engine.Run(home, func(r *engine.Round) (*operation.Operation, error) {
-		return operation.Start(r, "default", home.NewID(), spec)
+		return operation.Start(r, "default", 0, home.NewID(), spec)
 	})
 	for m.hangs[1] = true; err == nil && o.State == operation.Running; o, err = operation.Show(home.Store, "default", o.ID) {
 		m.step(o, 1<<24|1<<28) // of three tasks

@@ -62,7 +62,7 @@ func (s *story) startOperation(d *datadriven.TestData) string {
 		return answer(err, "")
 	}
 	o, err := engine.Run(s.World, func(r *engine.Round) (*operation.Operation, error) {
-		return operation.Start(r, "default", s.NewID(), spec)
+		return operation.Start(r, "default", 0, s.NewID(), spec)
 	})
 	if err == nil && !slices.Contains(s.operations, o.ID) {
 		s.operations = append(s.operations, o.ID)
@@ -143,7 +143,7 @@ func TestMovesKeepTheSpec(t *testing.T) {
 	}
 	w.Now = w.Now.Add(10 * time.Minute)
 	o, err := engine.Run(w, func(r *engine.Round) (*operation.Operation, error) {
-		return operation.Start(r, "default", w.NewID(), operation.Spec{Action: task.Move, ToQueue: "to", Filter: query.Filter{Queue: "from", Not: "to", States: []task.State{task.Scheduled}}})
+		return operation.Start(r, "default", 0, w.NewID(), operation.Spec{Action: task.Move, ToQueue: "to", Filter: query.Filter{Queue: "from", Not: "to", States: []task.State{task.Scheduled}}})
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -221,7 +221,7 @@ func TestOperationsCountOnce(t *testing.T) {
 		spec := operation.Spec{Action: action, Filter: query.Filter{Queue: "default"}, ToQueue: "other", Priority: task.Low, Request: task.ID{1}}
 		spec.Filter.States, _ = action.Selects(nil)
 		o, err := engine.Run(w, func(r *engine.Round) (*operation.Operation, error) {
-			return operation.Start(r, "default", w.NewID(), spec)
+			return operation.Start(r, "default", 0, w.NewID(), spec)
 		})
 		if err != nil {
 			t.Fatal(err)

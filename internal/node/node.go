@@ -351,7 +351,7 @@ func (n *Node) assemble(context.Context) error {
 	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: routerShards{n}, Own: n.health.report, Node: n.dir.Identity.Read().Node, Room: n.checkSpace, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.control.Close(); return nil })
 	n.router = router.New(router.Config{Node: n.dir.Identity.Read().Node, Broker: router.Local(n.broker), Control: newRouterControl(n.control), Map: routerMap{n.copy, n.heartbeat}, Registry: n.registry,
-		Peers: routerPeers{n.transport}, NotSent: notSent, Stats: n.stats.Recorder, SystemLeader: n.replicas.systemLeader, Logger: n.cfg.Logger})
+		Peers: routerPeers{n.transport}, NotSent: notSent, Stats: n.stats.Recorder, SystemLeader: n.replicas.systemLeader, Since: n.auth.Since, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.router.Close(); return nil })
 	n.system = newSystem(n.router.Forwarder, n.control)
 	n.groups = newGroups(n.router.Forwarder, n.replicas)

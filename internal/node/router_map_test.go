@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -19,6 +21,26 @@ func TestShardsLearnVersionsOfNamespaces(t *testing.T) {
 			t.Errorf("a removal from before the namespace: %v, want ErrWrongState", err)
 		}
 		if err := shards.EraseNamespace(t.Context(), 1, "team", 11); err != nil {
+			t.Errorf("its removal: %v", err)
+		}
+	})
+}
+
+// The shard of the operations learns since which version the namespace of one exists, though it has no queues.
+func TestOperationsCarryVersionsOfNamespaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, Config{Dir: t.TempDir(), DataShards: 1})
+		if _, err := admin.New(s.client()).Namespaces().Create(t.Context(), "team", admin.QuotaChange{}); err != nil {
+			t.Fatal(err)
+		}
+		spec := broker.OperationSpec{Action: task.Cancel, Filter: broker.Filter{Queue: "a", States: []task.State{task.Ready}}, Request: task.NewID(1, 1, 1)}
+		if _, _, err := s.router.Operations.StartOperation(t.Context(), "team", spec); err != nil {
+			t.Fatal(err)
+		}
+		if err := (routerShards{s.Node}).EraseNamespace(t.Context(), 1, "team", 1); !errors.Is(err, task.ErrWrongState) {
+			t.Errorf("a removal from before the namespace: %v, want ErrWrongState", err)
+		}
+		if _, err := admin.New(s.client()).Namespaces().Delete(t.Context(), "team"); err != nil {
 			t.Errorf("its removal: %v", err)
 		}
 	})

@@ -70,7 +70,9 @@ type Config struct {
 	Stats    *stats.Recorder // nil: an empty one
 	// SystemLeader returns the node that leads the system shard as far as this node's replica of it knows; 0: none.
 	SystemLeader func() uint32
-	Logger       *slog.Logger // nil: none
+	// Since returns the version since which a namespace exists; nil: all have always existed.
+	Since  func(ns string) uint64
+	Logger *slog.Logger // nil: none
 }
 
 // Router is the broker of the whole cluster: its embedded parts have the calls on the tasks of a shard, its fields those on other things. Its
@@ -102,6 +104,9 @@ func New(cfg Config) *Router {
 	if cfg.Stats == nil {
 		cfg.Stats = stats.New(time.Now())
 	}
+	if cfg.Since == nil {
+		cfg.Since = func(string) uint64 { return 0 }
+	}
 	f := forward.New(forward.Config{Node: cfg.Node, Broker: cfg.Broker, Control: cfg.Control, Map: cfg.Map, Peers: cfg.Peers, NotSent: cfg.NotSent,
 		SystemLeader: cfg.SystemLeader, Logger: cfg.Logger})
 	r := &Router{Forwarder: f, Queues: directory.New(f, cfg.Control, cfg.Map), Claims: claims.New(f, cfg.Broker, cfg.Peers, cfg.Logger),
@@ -111,7 +116,7 @@ func New(cfg Config) *Router {
 	r.Outbox = enqueue.NewOutbox(f, cfg.Control, r.Enqueuer)
 	r.Keys = once.New(f, cfg.Broker, r.Queues)
 	r.Schedules = schedules.New(f, cfg.Control, r.Queues, r.Enqueuer, cfg.Logger)
-	r.Operations = operations.New(f, r.Queues)
+	r.Operations = operations.New(f, r.Queues, cfg.Since)
 	r.Workers = workers.New(f, cfg.Control, cfg.Registry, r.WatchClaims)
 	return r
 }

@@ -208,9 +208,9 @@ const (
 	maxPostponed = 24 * time.Hour
 )
 
-// Start creates an operation, which runs from now on. A repeat of the request returns it again. If too many operations have not ended, the error is
-// task.ErrWrongState.
-func Start(r *engine.Round, ns string, id task.ID, spec Spec) (*Operation, error) {
+// Start creates an operation, which runs from now on, in a namespace that exists since a version (see engine.Begin). A repeat of the request returns it
+// again. If too many operations have not ended, the error is task.ErrWrongState.
+func Start(r *engine.Round, ns string, since uint64, id task.ID, spec Spec) (*Operation, error) {
 	var ended []*Operation
 	unfinished := 0
 	for _, o := range readOperations(r.Tx(), ns) {
@@ -234,6 +234,7 @@ func Start(r *engine.Round, ns string, id task.ID, spec Spec) (*Operation, error
 		forgetOperation(r, ns, ended[0])
 	}
 	o := &Operation{ID: id, Spec: spec, State: Running, CreatedAt: r.Now(), Progress: Progress{Visit: Visit{Shard: id.Shard(), Step: 1}, Last: id.Shard()}}
+	engine.Begin(r, ns, since)
 	setOperation(r, ns, o)
 	r.ToOperate = true
 	_, facts := audit.Changed(nil, spec.facts())

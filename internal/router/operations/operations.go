@@ -17,10 +17,13 @@ import (
 type Operations struct {
 	forward *forward.Forwarder
 	queues  *directory.Directory
+	since   func(ns string) uint64
 }
 
-// New returns the operations.
-func New(f *forward.Forwarder, q *directory.Directory) *Operations { return &Operations{f, q} }
+// New returns the operations. since returns the version since which a namespace exists.
+func New(f *forward.Forwarder, q *directory.Directory, since func(ns string) uint64) *Operations {
+	return &Operations{f, q, since}
+}
 
 // StartOperation creates an operation, which runs from now on. If it moves tasks to a queue, that is created if need be. spec.Total is
 // counted here.
@@ -41,7 +44,7 @@ func (o *Operations) StartOperation(ctx context.Context, ns string, spec broker.
 		at := part.Answer().(*broker.MatchesCounted).At
 		spec.Until = append(spec.Until, broker.ShardTime{Shard: at.Shard, At: at.Time})
 	}
-	out, err := broker.StartOperation.Call(ctx, o.forward, broker.NewOperation{OnShard: broker.OnShard{Shard: home, Namespace: ns}, Spec: spec})
+	out, err := broker.StartOperation.Call(ctx, o.forward, broker.NewOperation{OnShard: broker.OnShard{Shard: home, Namespace: ns}, Since: o.since(ns), Spec: spec})
 	return out.View, out.At, err
 }
 
