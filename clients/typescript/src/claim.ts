@@ -1,10 +1,13 @@
 /** Claim: a task that a handler is running. */
 
+import { isUint8Array } from "node:util/types";
+
 import { create } from "@bufbuild/protobuf";
 
 import { hold, innerOf, type Holder } from "./claimed.js";
-import { cut, decode, decodeAs, encode, messageOf, millisecondsOf, timeOf, type Duration } from "./convert.js";
+import { cut, decode, decodeAs, encode, messageOf, millisecondsOf, show, string, timeOf, type Duration } from "./convert.js";
 import type { Result } from "./ending.js";
+import { invalid } from "./errors.js";
 import { ProgressSchema } from "./gen/pawl/v1/task_pb.js";
 import type { ClaimedTask } from "./gen/pawl/v1/worker_pb.js";
 import { Kept } from "./kept.js";
@@ -112,7 +115,8 @@ export class Claim {
 
   /** Sets a result that is not JSON. It is used if the handler returns undefined. */
   setRawResult(data: Uint8Array, contentType: string): void {
-    this.rawResult = { data, contentType };
+    if (!isUint8Array(data)) throw invalid("result", `${show(data)} is not a Uint8Array`);
+    this.rawResult = { data, contentType: string("content_type", contentType) };
   }
 
   /**

@@ -11,10 +11,10 @@ import { create, isMessage } from "@bufbuild/protobuf";
 import { Claim } from "./claim.js";
 import type { Holder } from "./claimed.js";
 import { millisecondsOf } from "./convert.js";
-import { fallback, MAX_ITEMS, release, verbOf } from "./ending.js";
+import { fallback, MAX_ITEMS, release, sendable, verbOf, type Ending } from "./ending.js";
 import { errorOf, InternalError, InvalidArgumentError, PayloadTooLargeError, RateLimitedError, UnavailableError, type PawlError } from "./errors.js";
 import type { Progress } from "./gen/pawl/v1/task_pb.js";
-import { AckRequestSchema, WorkRequestSchema, type ClaimedTask, type QuietNotice, type Settled, type SettleRequest, type SettleResponse } from "./gen/pawl/v1/worker_pb.js";
+import { AckRequestSchema, FailRequestSchema, WorkRequestSchema, type ClaimedTask, type QuietNotice, type Settled, type SettleRequest, type SettleResponse } from "./gen/pawl/v1/worker_pb.js";
 import type { WorkHello, WorkRequest } from "./gen/pawl/v1/worker_pb.js";
 import { endingFor, interrupt, logEnd, loss, title, type Held, type Verdict } from "./held.js";
 import { isWrapped } from "./kept.js";
@@ -129,15 +129,22 @@ export class Claims {
   finish(held: Held, verdict: Verdict): void {
     this.#busy--;
     const { phase } = held;
-    if (phase === "running" || phase === "lapsed") this.#end(held, endingFor(held, verdict));
+    if (phase === "running" || phase === "lapsed") this.#end(held, sendable(held.name, () => this.#endingFor(held, verdict)));
     else if (phase === "lost") this.#held.delete(held.name.claimToken);
-    logEnd(this.log, held, phase, verdict);
+    const { ending } = held;
+    if (verdict.ok && isMessage(ending, FailRequestSchema)) this.log.warn(`${title(held)}: failed, its result cannot be sent: ${ending.error?.message}`);
+    else logEnd(this.log, held, phase, verdict);
     this.events.ready();
     this.events.calmer();
   }
 
-  #end(held: Held, ending: NonNullable<Held["ending"]>): void {
+  #endingFor(held: Held, verdict: Verdict): Ending {
+    const ending = endingFor(held, verdict);
     if (isMessage(ending, AckRequestSchema)) this.caller.encryption?.sealResult(ending);
+    return ending;
+  }
+
+  #end(held: Held, ending: Ending): void {
     held.phase = "ended";
     held.ending = ending;
     held.ended = Date.now();

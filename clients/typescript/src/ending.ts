@@ -1,11 +1,11 @@
 /** How a claim ends: turns what a handler returned or threw into a request to the broker. */
 
-import { create, isMessage } from "@bufbuild/protobuf";
+import { create, isMessage, toBinary } from "@bufbuild/protobuf";
 
 import { cut, duration } from "./convert.js";
-import { InvalidArgumentError, type PawlError } from "./errors.js";
+import { InvalidArgumentError, PayloadTooLargeError, type PawlError } from "./errors.js";
 import { TaskErrorSchema, type TaskError } from "./gen/pawl/v1/task_pb.js";
-import { AckRequestSchema, FailOutcome, FailRequestSchema, ReleaseRequestSchema } from "./gen/pawl/v1/worker_pb.js";
+import { AckRequestSchema, FailOutcome, FailRequestSchema, ReleaseRequestSchema, SettleRequestSchema } from "./gen/pawl/v1/worker_pb.js";
 import type { AckRequest, FailRequest, ReleaseRequest, SettleRequest } from "./gen/pawl/v1/worker_pb.js";
 import { DeadLetter, Discard, Interrupted, Outcome, Poison, RetryIn, Snooze } from "./outcome.js";
 
@@ -76,6 +76,20 @@ function outcomeOf(err: unknown): FailOutcome {
  */
 export function fallback(name: ClaimName, ending: Ending, err: PawlError): Ending {
   return fail(name, ending.$typeName === "pawl.v1.AckRequest" ? new DeadLetter(`${err.code}: ${err.message}`, { cause: err }) : err);
+}
+
+/** Returns an ending that the stream can carry. One that it can't would break every stream of the worker, because each is sent it again. */
+export function sendable(name: ClaimName, make: () => Ending): Ending {
+  try {
+    const ending = make();
+    const frame = create(SettleRequestSchema);
+    add(ending, frame);
+    const size = toBinary(SettleRequestSchema, frame).length;
+    if (size <= MAX_BYTES) return ending;
+    return fallback(name, ending, new PayloadTooLargeError(`the result is too large to be sent: ${size} bytes, at most ${MAX_BYTES} are possible`));
+  } catch (err) {
+    return fail(name, err);
+  }
 }
 
 /** Adds an ending to a frame. */

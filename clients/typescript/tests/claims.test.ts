@@ -3,12 +3,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { create } from "@bufbuild/protobuf";
+import { create, toBinary } from "@bufbuild/protobuf";
 
 import { Claims } from "../src/claims.js";
-import { ClaimedTaskSchema, SettleResponseSchema, WorkHelloSchema } from "../src/gen/pawl/v1/worker_pb.js";
-import type { Held } from "../src/held.js";
-import { LeaseLost } from "../src/outcome.js";
+import { ClaimedTaskSchema, FailOutcome, SettleResponseSchema, WorkHelloSchema, WorkRequestSchema } from "../src/gen/pawl/v1/worker_pb.js";
+import { InvalidArgumentError } from "../src/errors.js";
+import type { Held, Verdict } from "../src/held.js";
+import { LeaseLost, RetryIn } from "../src/outcome.js";
 import type { Caller } from "../src/rpc.js";
 import { eventually, silent } from "./world.js";
 
@@ -69,4 +70,42 @@ test("a lease that is not confirmed ends", (t) => {
   claims.finish(held, { ok: false, error: new Error("stopped") });
   assert.deepEqual(claims.nextFrame(clock)?.settle?.releases.map((each) => each.claimToken), ["a"]); // the broker may have kept the claim
   claims.close();
+});
+
+test("an outcome that cannot be sent fails its attempt and leaves the stream whole", (t) => {
+  const started = new Map<string, Held>();
+  const warnings: string[] = [];
+  const log = { ...silent, warn: (message: string) => void warnings.push(message) };
+  const start = (of: Held) => void started.set(of.name.claimToken, of);
+  const claims = new Claims({} as Caller, create(WorkHelloSchema), 9, log, { start, ready: () => {}, calmer: () => {} });
+  t.after(() => claims.close());
+  const lying = new RetryIn(1);
+  Object.defineProperty(lying, "delay", { get: () => assert.fail("its getter throws") });
+  const ends: [string, Verdict, FailOutcome | undefined][] = [
+    ["good", { ok: true, result: { data: Buffer.from("x"), contentType: "text/plain" } }, undefined],
+    ["text", { ok: true, result: { data: "text" as never, contentType: "text/plain" } }, FailOutcome.RETRY],
+    ["large", { ok: true, result: { data: Buffer.alloc(20 << 20), contentType: "text/plain" } }, FailOutcome.DEAD], // above gRPC's limit
+    ["getter", { ok: false, error: lying }, FailOutcome.RETRY],
+  ];
+  claims.accept(ends.map(([claimToken]) => create(ClaimedTaskSchema, { taskId: "id", claimToken, lease: { seconds: 30n } })), performance.now());
+  for (const [token, verdict] of ends) claims.finish(started.get(token)!, verdict);
+  const frame = claims.nextFrame(performance.now())!;
+  toBinary(WorkRequestSchema, frame);
+  assert.deepEqual(frame.settle?.acks.map((each) => each.claimToken), ["good"]);
+  assert.deepEqual(frame.settle?.fails.map((each) => [each.claimToken, each.outcome]), ends.filter((each) => each[2]).map(([token, , outcome]) => [token, outcome]));
+  assert(frame.settle?.fails.every((each) => each.error?.message));
+  assert.equal(warnings.length, 3);
+  assert.equal(claims.busy, 0);
+});
+
+test("a raw result has bytes and the name of a type", (t) => {
+  let held!: Held;
+  const claims = new Claims({} as Caller, create(WorkHelloSchema), 1, silent, { start: (of) => void (held = of), ready: () => {}, calmer: () => {} });
+  t.after(() => claims.close());
+  claims.accept([create(ClaimedTaskSchema, { taskId: "id", claimToken: "a" })], performance.now());
+  const refused = (field: string) => (err: unknown) => err instanceof InvalidArgumentError && err.field === field;
+  assert.throws(() => held.claim.setRawResult("text" as never, "text/plain"), refused("result"));
+  assert.throws(() => held.claim.setRawResult(new ArrayBuffer(1) as never, "text/plain"), refused("result"));
+  assert.throws(() => held.claim.setRawResult(Buffer.from("x"), undefined as never), refused("content_type"));
+  held.claim.setRawResult(Buffer.from("x"), "text/plain");
 });
