@@ -29,7 +29,8 @@ export function stderrLogger(level: Level): Logger {
 export function safely(logger: Logger): Logger {
   const guard = (level: Level) => (message: string, ...more: unknown[]) => {
     try {
-      logger[level](message, ...more);
+      const done: unknown = logger[level](message, ...more);
+      if (done instanceof Promise) done.catch(() => {});
     } catch {
       // for example, formatting an error throws: there is nowhere left to report it
     }

@@ -1,6 +1,8 @@
 /**
  * The spans and metrics of producers and workers, per OpenTelemetry's messaging conventions, and the trace context that travels with tasks. If
  * @opentelemetry/api is not installed, or the program registers no tracer provider, it does next to nothing. See docs/tracing.md.
+ *
+ * What the program registered may throw: span processors, samplers, exporters. That must cost no task, so all calls of the API are in quietly.
  */
 
 import type * as OpenTelemetry from "@opentelemetry/api";
@@ -70,22 +72,23 @@ export class Span {
 
   /** Ends the span of a task that was accepted or refused. */
   answered(taskId: string, err?: unknown): void {
-    if (taskId) this.#span?.setAttribute("messaging.message.id", taskId);
+    if (taskId) quietly(() => this.#span?.setAttribute("messaging.message.id", taskId));
     this.end(err);
   }
 
   /** Ends the span of a run. err is given only if the run failed. */
   processed(outcome: string, err?: unknown): void {
-    this.#span?.setAttribute("pawl.task.outcome", outcome);
+    quietly(() => this.#span?.setAttribute("pawl.task.outcome", outcome));
     if (err !== undefined) quietly(() => this.#span?.recordException(err instanceof Error ? err : show(err)));
     this.#end(err);
     const measured = this.#measured;
-    if (measured) instruments()?.runs.record((performance.now() - measured.began) / 1000, withError(measured.labels, err));
+    if (measured) quietly(() => instruments()?.runs.record((performance.now() - measured.began) / 1000, withError(measured.labels, err)));
   }
 
   /** Counts the task of a run. */
   consumed(): void {
-    if (this.#measured) instruments()?.consumed.add(1, this.#measured.labels);
+    const labels = this.#measured?.labels;
+    if (labels) quietly(() => instruments()?.consumed.add(1, labels));
   }
 
   /** Ends the span, and records its duration as a client operation. */
@@ -94,39 +97,60 @@ export class Span {
     const measured = this.#measured;
     if (!measured) return;
     const labels = withError(measured.labels, err);
-    instruments()?.operations.record((performance.now() - measured.began) / 1000, labels);
-    if (measured.sends > 0) instruments()?.sent.add(measured.sends, labels);
+    quietly(() => instruments()?.operations.record((performance.now() - measured.began) / 1000, labels));
+    if (measured.sends > 0) quietly(() => instruments()?.sent.add(measured.sends, labels));
   }
 
   #end(err?: unknown): void {
     const span = this.#span;
     if (err !== undefined && api && span) {
-      span.setStatus({ code: api.SpanStatusCode.ERROR });
+      const code = api.SpanStatusCode.ERROR;
+      quietly(() => span.setStatus({ code }));
       quietly(() => span.setAttribute("error.type", errorType(err)));
-      quietly(() => span.setStatus({ code: api.SpanStatusCode.ERROR, message: cut(messageOf(err), maxStatusText) }));
+      quietly(() => span.setStatus({ code, message: cut(messageOf(err), maxStatusText) }));
     }
-    span?.end();
+    quietly(() => span?.end());
   }
 
   /** Runs a function with the span as the current one. */
   within<T>(fn: () => T): T {
-    return api && this.#span ? api.context.with(api.trace.setSpan(api.context.active(), this.#span), fn) : fn();
+    const span = this.#span;
+    if (!api || !span) return fn();
+    let done: (() => T) | undefined; // what fn returned or threw, also when the context manager throws behind it
+    const run = () => {
+      try {
+        const value = fn();
+        done = () => value;
+      } catch (err) {
+        done = () => {
+          throw err;
+        };
+      }
+    };
+    quietly(() => api.context.with(api.trace.setSpan(api.context.active(), span), run));
+    if (!done) run();
+    return done!();
   }
 
   /** Creates the span of settling a run with the broker. */
   settled(verb: string, queue: string, server: Server, began: number, err?: PawlError): void {
-    if (!api || !this.#span) return;
-    const parent = api.trace.setSpan(api.ROOT_CONTEXT, this.#span);
+    const span = this.#span;
+    const parent = api && span && quietly(() => api.trace.setSpan(api.ROOT_CONTEXT, span));
+    if (!parent) return;
     start(verb, "settle", "CLIENT", queue, server, {}, { parent, startTime: began }).end(err);
   }
 
   /** The span's context, for links. */
   get context(): unknown {
-    return this.#span?.spanContext();
+    return quietly(() => this.#span?.spanContext());
   }
 
   /** Puts the trace into the headers of a task, unless the producer has set one. */
   inject(task: TaskSpec): void {
+    quietly(() => this.#inject(task));
+  }
+
+  #inject(task: TaskSpec): void {
     const context = this.#span?.spanContext();
     if (!api || !context || !api.isSpanContextValid(context) || "traceparent" in task.headers || "tracestate" in task.headers) return;
     const flags = context.traceFlags.toString(16).padStart(2, "0");
@@ -159,8 +183,10 @@ function start(
   };
   const links = (options.links ?? []).map((context) => ({ context: context as OpenTelemetry.SpanContext }));
   const given = { kind: api.SpanKind[kind], attributes: { ...labels, ...more }, links, ...(options.startTime !== undefined && { startTime: options.startTime }) };
-  const parent = (options.parent as OpenTelemetry.Context | undefined) ?? api.context.active();
-  const span = api.trace.getTracer(scope).startSpan(queue ? `${operation} ${queue}` : operation, given, parent);
+  const span = quietly(() => {
+    const parent = (options.parent as OpenTelemetry.Context | undefined) ?? api.context.active();
+    return api.trace.getTracer(scope).startSpan(queue ? `${operation} ${queue}` : operation, given, parent);
+  });
   if (options.measured === false) return new Span(span);
   const before = options.startTime === undefined ? 0 : Date.now() - options.startTime;
   return new Span(span, { labels, began: performance.now() - before, sends: options.sends ?? 0 });
@@ -223,12 +249,12 @@ function headerTrace(headers: Readonly<Record<string, string>>): unknown {
   return api.isSpanContextValid(context) ? context : undefined;
 }
 
-/** Describes an error. An error that cannot be formatted must not cost a worker its slot. */
-function quietly(describe: () => void): void {
+/** Calls what may throw, and then returns undefined: code that the program registered, or an error that cannot be formatted. */
+function quietly<T>(call: () => T): T | undefined {
   try {
-    describe();
+    return call();
   } catch {
-    // the span goes without it
+    return undefined; // the span goes without it
   }
 }
 

@@ -173,3 +173,55 @@ test("operations and runs are measured, with their errors", async () => {
   ]);
   assert.deepEqual(await measurements(queue), want);
 });
+
+test("telemetry that throws costs no task", async (t) => {
+  const queue = newQueue();
+  const fails = () => {
+    throw new Error("the telemetry is broken");
+  };
+  const task = defineTask<number, number>("t", { queue, retry: { initial: "10ms" } });
+  let runs = 0;
+  const handler = handle(task, (n) => {
+    if (runs++ % 2) throw new Error("the handler fails");
+    return n;
+  });
+  const span = tracer.startSpan("sample");
+  const prototype = (of: object) => Object.getPrototypeOf(of) as object;
+  const meter = metrics.getMeter("sample");
+  const broken: [object, string[]][] = [
+    [SimpleSpanProcessor.prototype, ["onStart", "onEnd"]],
+    [prototype(span), ["setAttribute", "setStatus", "recordException", "end", "spanContext"]],
+    [prototype(tracer), ["startSpan"]],
+    [AsyncLocalStorageContextManager.prototype, ["active", "with"]],
+    [prototype(meter.createHistogram("h")), ["record"]],
+    [prototype(meter.createCounter("c")), ["add"]],
+    [MeterProvider.prototype, ["getMeter"]],
+  ];
+  for (const [of, what] of broken.flatMap(([of, names]) => names.map((name) => [of, name] as const))) {
+    runs = 0;
+    if (what === "getMeter") metrics.disable(), metrics.setGlobalMeterProvider(new MeterProvider()); // whose instruments are not made yet
+    const mock = t.mock.method(of as Record<string, () => void>, what, fails);
+    await working(w.client, [handler], { queues: queue }, async () => {
+      const alone = await w.client.enqueue(task, 7);
+      const many = await w.client.enqueueMany(task, [8, 9]);
+      const infos = await Promise.all([alone, ...many].map((ref) => ref.waitEnded()));
+      assert.deepEqual(infos.map((info) => info.state), ["succeeded", "succeeded", "succeeded"], what);
+    });
+    assert.ok(mock.mock.callCount() > 0, what);
+    mock.mock.restore();
+  }
+});
+
+test("a context manager that throws behind a handler does not run it twice", async (t) => {
+  const queue = newQueue();
+  const task = defineTask<null, string>("t", { queue });
+  let runs = 0;
+  const given = context.with.bind(context);
+  t.mock.method(context, "with", (...args: Parameters<typeof context.with>) => {
+    given(...args);
+    throw new Error("the context manager is broken");
+  });
+  await working(w.client, [handle(task, () => `${++runs}`)], { queues: queue }, async () => {
+    assert.equal(await (await w.client.enqueue(task, null)).result(), "1");
+  });
+});
