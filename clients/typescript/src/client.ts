@@ -5,12 +5,12 @@ import { Connection, type ConnectionOptions } from "./connection.js";
 import { milliseconds, type Duration } from "./convert.js";
 import { Encryption } from "./encrypt.js";
 import { enqueue, enqueueMany } from "./enqueue.js";
-import { inside } from "./errors.js";
+import { inside, invalid } from "./errors.js";
 import { watchEvents, type EventFilter, type PawlEvent } from "./events.js";
 import { createGroup, Group, type GroupOptions } from "./group.js";
 import type { Keyring } from "./keyring.js";
 import type { TaskOptions } from "./options.js";
-import { Ref } from "./ref.js";
+import { Ref, type WaitOptions } from "./ref.js";
 import { Caller } from "./rpc.js";
 import { Schedules } from "./schedule.js";
 import { Call, specOf, type Task } from "./task.js";
@@ -45,12 +45,28 @@ export function callerOf(client: Client): Caller {
 export class Client {
   readonly #caller: Caller;
 
-  constructor(options: ClientOptions | string = {}) {
+  constructor(options?: ClientOptions | string);
+  constructor(options: ClientOptions | string | Caller = {}) {
+    if (options instanceof Caller) {
+      this.#caller = options;
+      callers.set(this, options);
+      return;
+    }
     const given = typeof options === "string" ? { server: options } : options;
     const connection = new Connection(given);
     const encryption = given.keyring && new Encryption(given.keyring, connection.namespace);
     this.#caller = new Caller(connection, milliseconds("retryFor", given.retryFor ?? 30_000), encryption);
     callers.set(this, this.#caller);
+  }
+
+  /**
+   * Returns the same client with limits for each of its calls: client.within({ timeout: "2s", signal }).enqueue(…). They are the limits of its
+   * groups, schedules and admin calls, too. A call that is given up may be done nevertheless.
+   */
+  within(limits: WaitOptions): Client {
+    const timeout = limits.timeout === undefined ? undefined : milliseconds("timeout", limits.timeout);
+    if (timeout !== undefined && timeout <= 0) throw invalid("timeout", `is ${timeout} ms, want more than 0`);
+    return new (Client as new (caller: Caller) => Client)(this.#caller.bounded({ timeout, signal: limits.signal }));
   }
 
   /** Enqueues a task. When the promise resolves, the task is on stable storage. */

@@ -4,12 +4,12 @@ import { randomUUID } from "node:crypto";
 
 import { create, toBinary } from "@bufbuild/protobuf";
 
-import { BatchError, errorOf, InternalError, PawlError, UnavailableError } from "./errors.js";
+import { BatchError, errorOf, InternalError, PawlError, TimeoutError, UnavailableError } from "./errors.js";
 import { Gatherer, maxBatchBytes, maxBatchTasks, type Outcome } from "./gather.js";
 import { EnqueueBatchRequestSchema, ProducerService, type Enqueued } from "./gen/pawl/v1/producer_pb.js";
 import { TaskSpecSchema, type TaskSpec } from "./gen/pawl/v1/task_pb.js";
 import { refOf, type Ref } from "./ref.js";
-import type { Caller } from "./rpc.js";
+import type { Caller, CallLimits } from "./rpc.js";
 import { sending, sendingMany } from "./telemetry.js";
 
 type Answer = Ref | PawlError;
@@ -24,7 +24,7 @@ const gatherers = new WeakMap<Caller, Gatherer>();
 
 function gathererOf(caller: Caller): Gatherer {
   let gatherer = gatherers.get(caller);
-  if (!gatherer) gatherers.set(caller, (gatherer = new Gatherer((tasks) => sendOnce(caller, tasks))));
+  if (!gatherer) gatherers.set(caller, (gatherer = new Gatherer((tasks) => sendOnce(caller, tasks, {}))));
   return gatherer;
 }
 
@@ -44,20 +44,22 @@ export async function enqueue(caller: Caller, task: TaskSpec): Promise<Ref> {
 /** Enqueues a task, and retries while its shard or the broker is unavailable. */
 async function gathered(caller: Caller, task: TaskSpec): Promise<Enqueued | undefined> {
   const start = performance.now();
-  const sealed = await caller.sealed(TaskSpecSchema, task); // separately, so that a task that can't be encrypted does not fail the others
+  const limits = caller.limits();
+  limits.signal?.throwIfAborted();
+  const sealed = await caller.sealed(TaskSpecSchema, task, limits); // separately, so that a task that can't be encrypted does not fail the others
   const size = toBinary(TaskSpecSchema, sealed).length;
   for (let attempt = 0; ; attempt++) {
-    const outcome = await gathererOf(caller).enqueue(sealed, size);
+    const outcome = await caller.within(gathererOf(caller.root).enqueue(sealed, size), limits); // others may share the request, so it goes on
     if ("answer" in outcome) return outcome.answer;
     if (!(outcome.error instanceof UnavailableError) || performance.now() - start >= caller.retryFor) throw outcome.error;
-    await caller.pause(attempt, outcome.error);
+    await caller.pause(attempt, outcome.error, limits);
   }
 }
 
 /** Sends tasks in one request, without retrying. If the call fails, each task has its error. */
-async function sendOnce(caller: Caller, tasks: TaskSpec[]): Promise<Outcome[]> {
+async function sendOnce(caller: Caller, tasks: TaskSpec[], limits: CallLimits): Promise<Outcome[]> {
   try {
-    const { results } = await caller.attempt(ProducerService.method.enqueueBatch, { tasks });
+    const { results } = await caller.attempt(ProducerService.method.enqueueBatch, { tasks }, limits);
     if (results.length !== tasks.length) throw new InternalError(`a batch of ${tasks.length} tasks got ${results.length} answers`);
     return results.map(({ task, error }) => (error ? { error: errorOf(error) } : { answer: task }));
   } catch (err) {
@@ -115,12 +117,13 @@ function* chunks(tasks: TaskSpec[]): Generator<TaskSpec[]> {
 /** Enqueues the tasks of one request. While their shard or the broker is unavailable, they are sent again, with the same request ids. */
 async function enqueueChunk(caller: Caller, chunk: TaskSpec[]): Promise<Answer[]> {
   const start = performance.now();
+  const limits = caller.limits();
   const answers: Answer[] = [];
   let pending = [...chunk.keys()];
   try {
-    const { tasks } = await caller.sealed(EnqueueBatchRequestSchema, create(EnqueueBatchRequestSchema, { tasks: chunk }));
+    const { tasks } = await caller.sealed(EnqueueBatchRequestSchema, create(EnqueueBatchRequestSchema, { tasks: chunk }), limits);
     for (let attempt = 0; ; attempt++) {
-      const outcomes = await sendOnce(caller, pending.map((at) => tasks[at] as TaskSpec));
+      const outcomes = await sendOnce(caller, pending.map((at) => tasks[at] as TaskSpec), limits);
       pending.forEach((at, n) => {
         const outcome = outcomes[n] as Outcome;
         answers[at] = "answer" in outcome ? refOf(caller, outcome.answer) : (outcome.error as PawlError);
@@ -128,7 +131,8 @@ async function enqueueChunk(caller: Caller, chunk: TaskSpec[]): Promise<Answer[]
       pending = pending.filter((at) => answers[at] instanceof UnavailableError);
       const last = pending.at(-1);
       if (last === undefined || performance.now() - start >= caller.retryFor) break;
-      await caller.pause(attempt, answers[last] as PawlError);
+      if (performance.now() >= (limits.deadline ?? Infinity)) throw new TimeoutError("no answer in time", { cause: answers[last] });
+      await caller.pause(attempt, answers[last] as PawlError, limits);
     }
   } catch (err) { // the client was closed, or can't encrypt the tasks
     if (!(err instanceof PawlError)) throw err;

@@ -54,17 +54,18 @@ export class Ref<Result = unknown> {
   async waitEnded(options: WaitOptions = {}): Promise<TaskInfo> {
     const timeout = options.timeout === undefined ? Infinity : milliseconds("timeout", options.timeout);
     const deadline = performance.now() + timeout;
+    const bounds = this.#caller.limits({ signal: options.signal, deadline: deadline === Infinity ? undefined : deadline + waitSlack });
     for (let attempt = 0; ; ) {
       const start = performance.now();
       const step = Math.max(Math.min(waitStep, deadline - start), 0);
-      const limits = { deadline: deadline === Infinity ? undefined : deadline + waitSlack, signal: options.signal };
+      const limits = { ...bounds, wait: step };
       const answer = await this.#caller.call(ProducerService.method.getTask, { taskId: this.id, wait: duration("timeout", step) }, limits);
       const info = taskInfo(answer.task);
       if (info.ended) return info;
       const now = performance.now();
       if (now >= deadline) throw new TimeoutError(`task ${this.id} is still ${info.state} after ${timeout} ms`);
       attempt = now - start < Math.min(step, 1000) ? attempt + 1 : 0;
-      if (attempt) await this.#caller.sleep(backoff(attempt, 20, 2000), options.signal); // cut short, for example by a node that is shutting down
+      if (attempt) await this.#caller.sleep(backoff(attempt, 20, 2000), bounds.signal); // cut short, for example by a node that is shutting down
     }
   }
 

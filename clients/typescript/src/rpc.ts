@@ -13,6 +13,8 @@ import { AccessService } from "./gen/pawl/v1/access_pb.js";
 
 const firstPause = 20;
 const maxPause = 2000;
+const attemptTime = 10_000; // for an answer, beyond what the server was asked to wait
+const maxTimer = 0x7fffffff;
 // Retries beyond the budget after a node that was not ready, because the next node may be. After a lost connection, for which no server asks
 // to wait, it is one: the calls in flight on a connection are many, and most of their shards have leaders.
 const freeTries = 3;
@@ -25,6 +27,15 @@ export interface CallLimits {
   signal?: AbortSignal | undefined;
   /** false: a retry would fail after the first call was done, or would do more, so there is none. */
   repeat?: boolean;
+  /** How many milliseconds the server is asked to wait before it answers. */
+  wait?: number;
+}
+
+/** What bounds each call of a caller. */
+export interface Bounds {
+  /** In milliseconds, with all retries. */
+  timeout?: number | undefined;
+  signal?: AbortSignal | undefined;
 }
 
 /** Makes the calls of one client. */
@@ -33,6 +44,9 @@ export class Caller {
   #ended = new AbortController();
   #cancels = new Set<() => void>(); // of the calls in flight
   #actor = "";
+  #bounds: Bounds = {};
+  /** The caller that this one was made of by acting or bounded; by default itself. */
+  root: Caller = this;
 
   /** retryFor: how many milliseconds to retry a call. */
   constructor(
@@ -46,33 +60,78 @@ export class Caller {
     if (typeof actor !== "string" || !/^[ -~]{1,256}$/.test(actor)) {
       throw invalid("actor", `${show(actor)} is not 1 to 256 characters of printable ASCII`);
     }
+    const other = this.#copy();
+    other.#actor = actor;
+    return other;
+  }
+
+  /** Returns a caller for the same connection whose calls are bounded. */
+  bounded(bounds: Bounds): Caller {
+    const other = this.#copy();
+    other.#bounds = bounds;
+    return other;
+  }
+
+  #copy(): Caller {
     const other = new Caller(this.connection, this.retryFor, this.encryption);
+    other.root = this.root;
     other.#budget = this.#budget;
     other.#ended = this.#ended;
     other.#cancels = this.#cancels;
-    other.#actor = actor;
+    other.#actor = this.#actor;
+    other.#bounds = this.#bounds;
     return other;
+  }
+
+  /** Returns the limits of a call that begins now. Limits that were returned before stay as they are. */
+  limits(given: CallLimits = {}): CallLimits {
+    const { timeout, signal } = this.#bounds;
+    const out = { ...given };
+    if (timeout !== undefined) out.deadline = Math.min(given.deadline ?? Infinity, performance.now() + timeout);
+    if (signal && given.signal !== signal) out.signal = given.signal ? AbortSignal.any([given.signal, signal]) : signal;
+    return out;
+  }
+
+  /** Waits for a promise, but not beyond the limits. What it stands for goes on. */
+  async within<T>(promise: Promise<T>, { deadline, signal }: CallLimits): Promise<T> {
+    if (deadline === undefined && !signal) return promise;
+    const over = new AbortController();
+    const left = Math.min(Math.max((deadline ?? Infinity) - performance.now(), 0), maxTimer);
+    const late = this.sleep(left, signal ? AbortSignal.any([signal, over.signal]) : over.signal).then(() => {
+      throw new TimeoutError("no answer in time");
+    });
+    try {
+      return await Promise.race([promise, late]);
+    } finally {
+      late.catch(() => {});
+      over.abort();
+    }
   }
 
   /** Makes a call, and retries it while the broker is unavailable: for retryFor, or until the deadline. */
   async call<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
-    limits: CallLimits = {},
+    given: CallLimits = {},
   ): Promise<MessageShape<O>> {
+    const limits = this.limits(given);
     if (!this.encryption) return this.#call(method, request, limits);
-    const given = create(method.input, request);
-    const answer = await this.#call(method, (await this.sealed(method.input, given, limits)) as MessageInitShape<I>, limits);
+    const plain = create(method.input, request);
+    const answer = await this.#call(method, (await this.sealed(method.input, plain, limits)) as MessageInitShape<I>, limits);
     if (this.encryption.holds(answer)) {
       await this.knowNamespace(limits);
-      this.encryption.open(given, answer);
+      this.encryption.open(plain, answer);
     }
     return answer;
   }
 
   /** Makes a call whose request is already encrypted and whose response needs no decryption. Retrying is up to the caller. */
-  async attempt<I extends DescMessage, O extends DescMessage>(method: DescMethodUnary<I, O>, request: MessageInitShape<I>): Promise<MessageShape<O>> {
-    const answer = await this.once(method, request);
+  async attempt<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    request: MessageInitShape<I>,
+    limits: CallLimits = {},
+  ): Promise<MessageShape<O>> {
+    const answer = await this.once(method, request, limits);
     this.#budget.succeeded();
     return answer;
   }
@@ -102,11 +161,11 @@ export class Caller {
         this.#budget.succeeded();
         return answer;
       } catch (err) {
-        if (!(err instanceof UnavailableError) || limits.repeat === false) throw err;
+        if (!(err instanceof UnavailableError)) throw err;
         const now = performance.now();
         if (limits.deadline !== undefined && now >= limits.deadline) throw new TimeoutError(`no answer in time: ${err.message}`, { cause: err });
-        if (now - start >= this.retryFor) throw err;
-        await this.pause(attempt, err, limits.signal);
+        if (limits.repeat === false || now - start >= this.retryFor) throw err;
+        await this.pause(attempt, err, limits);
       }
     }
   }
@@ -121,7 +180,9 @@ export class Caller {
     if (this.#actor) metadata.set("pawl-actor", this.#actor);
     const { channel, turn } = this.connection.channel();
     limits.signal?.throwIfAborted();
-    const left = limits.deadline === undefined ? undefined : Math.max(limits.deadline - performance.now(), 1);
+    // A timeout is all that ends a call that is not retried; the others are tried again, at the next node if there is one.
+    const most = limits.repeat === false && limits.deadline !== undefined ? Infinity : attemptTime + (limits.wait ?? 0);
+    const left = Math.max(Math.min((limits.deadline ?? Infinity) - performance.now(), most), 1);
     let call: ClientUnaryCall | undefined;
     const cancel = () => call?.cancel();
     this.#cancels.add(cancel);
@@ -134,7 +195,7 @@ export class Caller {
           (data: Buffer) => fromBinary(method.output, data),
           create(method.input, request),
           metadata,
-          left === undefined ? {} : { deadline: Date.now() + left },
+          { deadline: Date.now() + left },
           (err, answer) => (answer === undefined ? reject(err as Error) : resolve(answer)),
         );
       });
@@ -156,12 +217,12 @@ export class Caller {
   }
 
   /** Waits before retrying a call that failed with err. */
-  async pause(attempt: number, err: PawlError, signal?: AbortSignal): Promise<void> {
+  async pause(attempt: number, err: PawlError, { deadline, signal }: CallLimits = {}): Promise<void> {
     const notReady = err.reason === "node_not_ready";
     const rest = notReady ? 0 : err.retryAfter;
     let pause = Math.max(backoff(attempt, firstPause, maxPause), rest);
     if (attempt >= freeTries || rest > 0 || (attempt > 0 && !notReady)) pause = Math.max(pause, this.#budget.take(performance.now()));
-    await this.sleep(pause, signal);
+    await this.sleep(Math.min(pause, Math.max((deadline ?? Infinity) - performance.now(), 0)), signal);
   }
 
   /** Waits. The wait ends immediately if the client is closed, or with the signal's reason. */

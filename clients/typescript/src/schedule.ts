@@ -160,7 +160,7 @@ export class Schedules {
 
   /** Removes a schedule and its history. Tasks that its ticks enqueued are kept. */
   async delete(name: string): Promise<void> {
-    await this.#caller.once(ScheduleService.method.deleteSchedule, { name });
+    await this.#caller.call(ScheduleService.method.deleteSchedule, { name }, { repeat: false });
   }
 
   /** Lets ticks pass without enqueueing tasks. They are recorded in the history when the schedule is resumed. */

@@ -62,7 +62,7 @@ export class Worker {
     if (drainTimeout < 0) throw invalid("drainTimeout", `is ${drainTimeout} ms, want 0 or more`);
     const byType = handlersByType(handlers);
     const hello = helloOf(options, [...byType.keys()].sort(), concurrency);
-    this.#run = new Run(callerOf(client), hello, byType, { concurrency, drainTimeout, logger: safely(logger) });
+    this.#run = new Run(callerOf(client).root, hello, byType, { concurrency, drainTimeout, logger: safely(logger) });
   }
 
   /**
