@@ -5,6 +5,8 @@
  * What the program registered may throw: span processors, samplers, exporters. That must cost no task, so all calls of the API are in quietly.
  */
 
+import { createRequire } from "node:module";
+
 import type * as OpenTelemetry from "@opentelemetry/api";
 
 import type { Server } from "./connection.js";
@@ -13,7 +15,15 @@ import { PawlError } from "./errors.js";
 import type { TaskSpec } from "./gen/pawl/v1/task_pb.js";
 import type { ClaimedTask } from "./gen/pawl/v1/worker_pb.js";
 
-const api: typeof OpenTelemetry | undefined = await import("@opentelemetry/api").catch(() => undefined); // optional
+const api = optional(); // without await, which would keep CommonJS programs from requiring this package
+
+function optional(): typeof OpenTelemetry | undefined {
+  try {
+    return createRequire(import.meta.url)("@opentelemetry/api") as typeof OpenTelemetry;
+  } catch {
+    return undefined;
+  }
+}
 
 const scope = "@pawlq/pawl";
 const maxHeaders = 64; // the broker's limits: a task must not be refused because of its trace

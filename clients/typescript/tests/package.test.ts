@@ -116,6 +116,16 @@ test("the fragments of the guide have the right types", () => {
   compile("fragments", { "fragments.ts": context + fragments.join("") });
 });
 
+test("CommonJS programs require the package", () => {
+  const program = `
+    import { Client } from "@pawlq/pawl";
+    import { Broker } from "@pawlq/pawl/testing";
+    console.log(typeof Client, typeof Broker, typeof require);`;
+  assert.equal(run(compile("common", { "common.cts": program }), "common.cjs"), "function function function\n");
+  const same = 'import("@pawlq/pawl").then((module) => console.log(module.Client === require("@pawlq/pawl").Client))';
+  assert.equal(run(project, "--input-type=commonjs", "-e", same), "true\n");
+});
+
 test("wrong arguments and results are errors of types", () => {
   const wrong = `
     import { Client, defineTask, handle } from "@pawlq/pawl";
