@@ -37,6 +37,8 @@ export interface Events {
   start(held: Held): void;
   /** The stream has something to send. */
   ready(): void;
+  /** What there is to send is sent before other work of the event loop, because leases depend on it. */
+  flush(): void;
   /** A handler or a claim has ended. */
   calmer(): void;
 }
@@ -52,6 +54,7 @@ export class Claims {
   #quietVersion = 0n; // of an operator's order; 0 if the worker takes tasks
   #timer: NodeJS.Timeout | undefined;
   #nextSweep = Infinity;
+  #late = false; // leases seem to have ended, and the sweep yields once, so that confirmations are read that have arrived
 
   constructor(
     readonly caller: Caller,
@@ -174,6 +177,13 @@ export class Claims {
   #sweep(now: number): void {
     const soon = now + sweepStep;
     let at = now + sweepIdle;
+    const late = [...this.#held.values()].some((held) => held.phase === "running" && held.leaseEnd <= now);
+    if (late && !this.#late) {
+      this.#late = true;
+      this.#timer = setTimeout(() => setImmediate(() => this.#nextSweep > -Infinity && this.#sweep(performance.now()))); // sockets are read before it
+      return;
+    }
+    this.#late = false;
     for (const held of this.#held.values()) {
       if (held.phase === "running") at = Math.min(at, this.#sweepRunning(held, now, soon));
       else if (held.phase === "ended" && held.due > soon) at = Math.min(at, held.due);
@@ -184,7 +194,7 @@ export class Claims {
     }
     this.#nextSweep = Infinity;
     this.#sweepAt(Math.max(at, soon));
-    this.events.ready();
+    this.events.flush();
   }
 
   #sweepRunning(held: Held, now: number, soon: number): number {

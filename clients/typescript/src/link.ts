@@ -184,11 +184,12 @@ export class Link {
     this.#flushing = true;
     setImmediate(() => {
       this.#flushing = false;
-      this.#flush();
+      this.flush();
     });
   }
 
-  #flush(): void {
+  /** Sends what there is. */
+  flush(): void {
     const session = this.#session;
     if (!session || session.closing) return;
     for (let frame; (frame = this.#claims.nextFrame(performance.now())); ) {
@@ -233,7 +234,7 @@ export class Link {
    */
   #end(session: Session): void {
     if (session.closing) return;
-    this.#flush();
+    this.flush();
     session.closing = setTimeout(() => session.call.cancel(), closeTimeout);
     session.call.write(create(WorkRequestSchema, { quiet: true }));
     session.call.end();

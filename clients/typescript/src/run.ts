@@ -53,6 +53,7 @@ export class Run {
     this.#claims = new Claims(caller, hello, settings.concurrency, settings.logger, {
       start: (held) => void this.#run(held),
       ready: () => this.#link.ready(),
+      flush: () => this.#link.flush(),
       calmer: () => this.#waiters.splice(0).forEach((wake) => wake()),
     });
     this.#link = new Link(caller, this.#claims);

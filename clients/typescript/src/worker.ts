@@ -47,7 +47,7 @@ export interface WorkerOptions {
 
 /**
  * Claims tasks over one long-lived stream and runs their handlers. Leases are extended from the event loop while handlers run: a handler
- * that blocks it for longer than a lease loses all leases.
+ * that blocks it for longer than a third of a lease at a time may lose all leases.
  */
 export class Worker {
   readonly #run: Run;

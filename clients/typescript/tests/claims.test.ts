@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { setImmediate as turn } from "node:timers/promises";
 
 import { create, toBinary } from "@bufbuild/protobuf";
 
@@ -15,7 +16,7 @@ import { eventually, silent } from "./world.js";
 
 test("a refusal that overtakes an answer confirms no later lease", async (t) => {
   let held!: Held;
-  const claims = new Claims({} as Caller, create(WorkHelloSchema), 1, silent, { start: (of) => void (held = of), ready: () => {}, calmer: () => {} });
+  const claims = new Claims({} as Caller, create(WorkHelloSchema), 1, silent, { start: (of) => void (held = of), ready: () => {}, flush: () => {}, calmer: () => {} });
   t.after(() => claims.close());
   const name = { taskId: "id-a", claimToken: "a" };
   const began = performance.now();
@@ -40,7 +41,7 @@ test("a refusal that overtakes an answer confirms no later lease", async (t) => 
   assert.equal(held.leaseEnd, began + 5 + held.lease); // nor one of an extension over an earlier stream
 });
 
-test("a lease that is not confirmed ends", (t) => {
+test("a lease that is not confirmed ends", async (t) => {
   let clock = 0;
   t.mock.method(performance, "now", () => clock);
   t.mock.timers.enable({ apis: ["setTimeout"] });
@@ -49,7 +50,7 @@ test("a lease that is not confirmed ends", (t) => {
     t.mock.timers.tick(milliseconds);
   };
   let held!: Held;
-  const claims = new Claims({} as Caller, create(WorkHelloSchema), 1, silent, { start: (of) => void (held = of), ready: () => {}, calmer: () => {} });
+  const claims = new Claims({} as Caller, create(WorkHelloSchema), 1, silent, { start: (of) => void (held = of), ready: () => {}, flush: () => {}, calmer: () => {} });
   const name = { taskId: "id-a", claimToken: "a" };
   claims.accept([create(ClaimedTaskSchema, { ...name, lease: { seconds: 30n } })], clock);
   for (const code of ["unavailable", undefined]) { // the second extension has no answer
@@ -60,6 +61,9 @@ test("a lease that is not confirmed ends", (t) => {
   pass(9_999);
   assert.deepEqual([held.phase, held.leaseEnd], ["running", 30_000]);
   pass(1);
+  assert.equal(held.phase, "running"); // until what has arrived is read
+  pass(1);
+  await turn();
   assert.equal(held.phase, "lapsed");
   assert(held.claim.signal.reason instanceof LeaseLost);
   claims.settled(create(SettleResponseSchema, { extends: [name] }), clock); // too late
@@ -77,7 +81,7 @@ test("an outcome that cannot be sent fails its attempt and leaves the stream who
   const warnings: string[] = [];
   const log = { ...silent, warn: (message: string) => void warnings.push(message) };
   const start = (of: Held) => void started.set(of.name.claimToken, of);
-  const claims = new Claims({} as Caller, create(WorkHelloSchema), 9, log, { start, ready: () => {}, calmer: () => {} });
+  const claims = new Claims({} as Caller, create(WorkHelloSchema), 9, log, { start, ready: () => {}, flush: () => {}, calmer: () => {} });
   t.after(() => claims.close());
   const lying = new RetryIn(1);
   Object.defineProperty(lying, "delay", { get: () => assert.fail("its getter throws") });
@@ -100,7 +104,7 @@ test("an outcome that cannot be sent fails its attempt and leaves the stream who
 
 test("a raw result has bytes and the name of a type", (t) => {
   let held!: Held;
-  const claims = new Claims({} as Caller, create(WorkHelloSchema), 1, silent, { start: (of) => void (held = of), ready: () => {}, calmer: () => {} });
+  const claims = new Claims({} as Caller, create(WorkHelloSchema), 1, silent, { start: (of) => void (held = of), ready: () => {}, flush: () => {}, calmer: () => {} });
   t.after(() => claims.close());
   claims.accept([create(ClaimedTaskSchema, { taskId: "id", claimToken: "a" })], performance.now());
   const refused = (field: string) => (err: unknown) => err instanceof InvalidArgumentError && err.field === field;
@@ -108,4 +112,30 @@ test("a raw result has bytes and the name of a type", (t) => {
   assert.throws(() => held.claim.setRawResult(new ArrayBuffer(1) as never, "text/plain"), refused("result"));
   assert.throws(() => held.claim.setRawResult(Buffer.from("x"), undefined as never), refused("content_type"));
   held.claim.setRawResult(Buffer.from("x"), "text/plain");
+});
+
+test("a confirmation that has arrived is read before a lease is declared to have ended, and an extension is sent at once", async (t) => {
+  let clock = 0;
+  t.mock.method(performance, "now", () => clock);
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const pass = (milliseconds: number) => {
+    clock += milliseconds;
+    t.mock.timers.tick(milliseconds);
+  };
+  let held!: Held;
+  let sent = 0;
+  const flush = () => void (sent += claims.nextFrame(clock)?.settle?.extends.length ?? 0);
+  const claims = new Claims({} as Caller, create(WorkHelloSchema), 1, silent, { start: (of) => void (held = of), ready: () => {}, flush, calmer: () => {} });
+  const name = { taskId: "id-a", claimToken: "a" };
+  claims.accept([create(ClaimedTaskSchema, { ...name, lease: { seconds: 30n } })], clock);
+  for (let blocks = 1; blocks <= 3; blocks++) {
+    pass(18_000); // of a handler that blocks the event loop
+    if (blocks > 1) {
+      claims.settled(create(SettleResponseSchema, { extends: [name] }), clock); // read behind the sweep
+      pass(1);
+      await turn();
+    }
+    assert.deepEqual([held.phase, sent], ["running", blocks]);
+  }
+  claims.close();
 });
