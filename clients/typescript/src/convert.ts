@@ -110,11 +110,18 @@ export function encode(field: string, value: unknown): Uint8Array {
   let json: string | undefined;
   try {
     json = JSON.stringify(value === undefined ? null : value);
+    if (json?.includes("null")) JSON.stringify(value, finite);
   } catch (err) {
     throw invalid(field, `cannot be encoded as JSON: ${messageOf(err)}`, err); // a cycle or a bigint, or what toJSON throws
   }
   if (json === undefined) throw invalid(field, `cannot be encoded as JSON: it is a ${typeof value}`);
   return utf8.encode(json);
+}
+
+/** Refuses the numbers of which JSON.stringify makes null. */
+function finite(_: string, value: unknown): unknown {
+  if (typeof value === "number" && !Number.isFinite(value)) throw new TypeError(`${value} is not a number of JSON`);
+  return value;
 }
 
 /** Decodes JSON. Empty data is undefined. Throws a SyntaxError if it is not JSON. */

@@ -92,6 +92,12 @@ test("of a batch with a bad task the others are enqueued", async () => {
   });
 });
 
+test("numbers that JSON lacks are refused, and do not become null", async () => {
+  const task = defineTask<unknown>("t");
+  for (const args of [NaN, [1, Infinity], { a: { b: -Infinity } }]) await assert.rejects(w.client.enqueue(task, args), InvalidArgumentError);
+  for (const args of [null, [null, undefined], { a: null, b: "null" }]) task.call(args);
+});
+
 test("waiting ends with its timeout, and with its signal", async () => {
   const ref = await w.client.enqueue(defineTask<number>("t", { queue: newQueue() }), 1);
   await assert.rejects(ref.result({ timeout: 50 }), TimeoutError);
