@@ -97,7 +97,8 @@ export class Connection {
     const key = `${use} ${address}`;
     let channel = this.#channels.get(key);
     if (!channel) {
-      channel = new Client(address, this.#credentials, { ...channelOptions, ...pings[use] });
+      const local = address.startsWith("unix:") || isLoopback(hostOf(address));
+      channel = new Client(address, this.#credentials, { ...channelOptions, ...pings[use], "grpc.enable_http_proxy": local ? 0 : 1 });
       this.#channels.set(key, channel);
     }
     return { channel, turn: this.#turn };
@@ -176,6 +177,11 @@ function split(address: string): { host: string; port: string } {
   if (bracketed) return { host: bracketed[1] ?? "", port: bracketed[2] ?? defaultPort };
   const parts = address.split(":");
   return parts.length === 2 ? { host: parts[0] ?? "", port: parts[1] ?? "" } : { host: address, port: defaultPort };
+}
+
+/** Returns the host of a target. */
+function hostOf(target: string): string {
+  return split(target.replace("dns:///", "")).host;
 }
 
 function isLoopback(host: string): boolean {
