@@ -9,7 +9,7 @@ import { Client } from "./client.js";
 import { messageOf, milliseconds } from "./convert.js";
 import { PawlError } from "./errors.js";
 import type { Handler } from "./handler.js";
-import { isLevel, stderrLogger } from "./log.js";
+import { isLevel, safely, stderrLogger, type Logger } from "./log.js";
 import { orphaned, Supervisor } from "./supervisor.js";
 import { terminated, Worker, type WorkerOptions } from "./worker.js";
 
@@ -33,18 +33,20 @@ It uses the Client that the module exports as client. Without one, the broker's 
 `;
 
 /**
- * Runs the command and returns its exit status: 0 after a drain, 1 if the broker refused the worker or did not confirm how tasks ended, 2
- * for a usage error.
+ * Runs the command and returns its exit status: 0 after a drain, 1 if the broker refused the worker or did not confirm how tasks ended, or
+ * after a rejection that nobody handled, 2 for a usage error.
  */
 async function main(): Promise<number> {
   let worker: Worker;
   let stop = terminated;
+  let log: Logger = stderrLogger("info");
   try {
     const { module, options, processes, supervised } = settings(process.argv.slice(2));
     if (!module) {
       process.stdout.write(usage);
       return 0;
     }
+    log = safely(options.logger ?? log);
     if (processes > 1) return await supervise(processes, options);
     if (supervised) stop = () => AbortSignal.any([terminated(), orphaned()]);
     const { handlers, client } = await load(module);
@@ -53,9 +55,15 @@ async function main(): Promise<number> {
     process.stderr.write(`pawl-worker: ${messageOf(err)}\n`);
     return 2;
   }
+  let status = 0;
+  process.on("unhandledRejection", (err) => { // which would end the process, and use an attempt of each running task
+    status = 1;
+    log.error("a promise was rejected and nobody handled it: the worker drains and ends:", err);
+    worker.stop();
+  });
   try {
     await worker.run(stop());
-    return 0;
+    return status;
   } catch (err) {
     if (!(err instanceof PawlError)) throw err;
     process.stderr.write(`pawl-worker: ${err.code}: ${err.message}\n`);

@@ -8,6 +8,7 @@ import { defineTask, handle } from "../src/index.js";
 export const numbers = defineTask<number, number>("note");
 export const steps = defineTask<null, string[]>("steps");
 export const slow = defineTask<number, string>("slow");
+export const stray = defineTask<null, string>("stray");
 
 const notes = process.env["NOTES"] ?? "";
 
@@ -36,6 +37,11 @@ export const handlers = [
     note("begins");
     await sleep(ms);
     note("ends");
+    return "done";
+  }),
+  handle(stray, async () => {
+    void Promise.reject(new Error("nobody handles this"));
+    await sleep(300);
     return "done";
   }),
 ];

@@ -14,7 +14,7 @@ import { fileURLToPath } from "node:url";
 
 import { Client, type Ref } from "../src/index.js";
 import { Broker } from "../src/testing.js";
-import { numbers, slow, steps } from "./kill_tasks.js";
+import { numbers, slow, steps, stray } from "./kill_tasks.js";
 import { eventually } from "./world.js";
 
 const cli = fileURLToPath(new URL("../src/cli.js", import.meta.url));
@@ -147,6 +147,14 @@ test("processes drain when their supervisor is killed", async () => {
     return true;
   });
   assert.equal((await late.info()).state, "ready");
+});
+
+test("a rejection that nobody handles ends a worker, which drains before", async () => {
+  const worker = start();
+  const ref = await client.enqueue(stray, null);
+  assert.equal(await ref.result({ timeout: "60s" }), "done");
+  assert.equal(await exitOf(worker), 1);
+  assert.equal((await ref.info()).attempts, 1);
 });
 
 test("a broker that is away is waited for, and a repeated enqueue makes one task", async () => {
