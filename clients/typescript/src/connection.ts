@@ -193,11 +193,17 @@ function shuffled(targets: string[]): string[] {
   return [...targets.slice(at), ...targets.slice(0, at)];
 }
 
+/** Returns the authorities that Node trusts, with those that it adds from NODE_EXTRA_CA_CERTS, which rootCertificates lacks. */
+function trusted(): Buffer {
+  const extra = process.env["NODE_EXTRA_CA_CERTS"];
+  return Buffer.from([...rootCertificates, ...(extra ? [readFileSync(extra, "utf8")] : [])].join("\n"));
+}
+
 /** Reads the files, and refuses files that are missing or don't match. */
 function secure(tls: TLS): ChannelCredentials {
   if ((tls.certFile === undefined) !== (tls.keyFile === undefined)) throw invalid("tls", "certFile and keyFile must be given together");
   try {
-    const ca = tls.caFile ? readFileSync(tls.caFile) : Buffer.from(rootCertificates.join("\n"));
+    const ca = tls.caFile ? readFileSync(tls.caFile) : trusted();
     const key = tls.keyFile ? readFileSync(tls.keyFile) : null;
     const cert = tls.certFile ? readFileSync(tls.certFile) : null;
     createSecureContext({ ca, ...(key && cert ? { key, cert } : {}) });

@@ -92,6 +92,13 @@ test("a server of another authority is not trusted", async () => {
   await assert.rejects(secure({ token: admin, tls: {} }).enqueue(task, null), pawl.UnavailableError);
 });
 
+test("an authority in NODE_EXTRA_CA_CERTS is trusted unless another is given", async (t) => {
+  t.after(() => delete process.env["NODE_EXTRA_CA_CERTS"]);
+  process.env["NODE_EXTRA_CA_CERTS"] = file("ca/ca.crt");
+  await secure({ token: admin, tls: {} }).enqueue(task, null);
+  await assert.rejects(secure({ token: admin, tls: { caFile: file("other/ca.crt") } }).enqueue(task, null), pawl.UnavailableError);
+});
+
 test("files that do not fit are refused at once", () => {
   const bad = [{ caFile: file("nowhere") }, { keyFile: file("billing.key") }, { certFile: file("billing.crt"), keyFile: file("n1.key") }];
   for (const tls of bad) assert.throws(() => secure({ tls }), { field: "tls" });
