@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { createServer, type AddressInfo } from "node:net";
+import { createServer, type AddressInfo, type Socket } from "node:net";
 import { test, type TestContext } from "node:test";
 
 import { Client as Channel, status } from "@grpc/grpc-js";
@@ -78,9 +78,13 @@ test("a timeout ends a call with its retries, and is all the time of one that is
 });
 
 test("the limits of a client end calls to a server that accepts connections and never answers", async (t) => {
-  const server = createServer(() => {}).listen(0, "127.0.0.1");
+  const sockets: Socket[] = [];
+  const server = createServer((socket) => void sockets.push(socket)).listen(0, "127.0.0.1");
   await once(server, "listening");
-  t.after(() => server.close());
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
   const client = new Client(`127.0.0.1:${(server.address() as AddressInfo).port}`);
   t.after(() => client.close());
   const task = defineTask<number>("t");
