@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 from collections.abc import Iterator
@@ -448,3 +449,48 @@ def test_a_stream_whose_connection_another_worker_closes_is_opened_again(world: 
     first.break_off()
     opened(world)
     assert closed
+
+
+class Undescribed(Exception):
+    """Its text can't be told."""
+
+    def __str__(self) -> str:
+        raise SystemExit("no text")
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_exception_that_cannot_be_described_fails_its_attempt(world: World) -> None:
+    stream = opened(world)
+    world.result = Undescribed()
+    stream.push("a", timeout=duration_pb2.Duration(nanos=1_000_000))
+    eventually(lambda: world.claims and world.claims[0].interrupted)
+    world.go.set()
+    (failed,) = stream_fails(stream)
+    assert (failed.claim_token, failed.outcome) == ("a", worker_pb2.FAIL_OUTCOME_RETRY) and "Undescribed" in failed.error.message
+
+
+def stream_fails(stream: Stream) -> list[worker_pb2.FailRequest]:
+    """Waits for failures, and confirms them."""
+    while True:
+        settles = stream.settles()
+        stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(settles)))
+        if settles.fails:
+            return list(settles.fails)
+
+
+@pytest.mark.parametrize(("data", "content_type"), [("text", "text/plain"), (b"text", b"text/plain"), (b"text", "\ud800"), (None, "")])
+def test_a_raw_result_of_a_wrong_type_fails_its_attempt(world: World, data: Any, content_type: Any) -> None:
+    stream = opened(world)
+    stream.push("a")
+    assert world.began.acquire(timeout=20)
+    with contextlib.suppress(pawl.InvalidArgumentError):
+        world.claims[0].set_raw_result(data, content_type)
+        assert isinstance(data, bytes) and isinstance(content_type, str)
+        world.go.set()
+        (failed,) = stream_fails(stream)
+        assert failed.claim_token == "a" and "a result that cannot be sent" in failed.error.message
+        return
+    world.go.set()  # the handler has ignored the refusal
+    settles = stream.settles()
+    assert [ack.result for ack in settles.acks] == [b""]
+    stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(settles)))

@@ -55,10 +55,7 @@ def verdict(held: Held, result: _ending.Result | None, err: BaseException | None
             return _ending.release(held.name)  # not the task's fault: uses no attempt
         if isinstance(held.cause, outcome.TimedOut):
             return _ending.fail(held.name, held.cause if _is_stop(err) else err, "timeout")
-    try:
-        return _ending.of_error(held.name, err)
-    except Exception:  # for example, its __str__ raises
-        return _ending.fail(held.name, RuntimeError(f"a {type(err).__name__} that cannot be described"))
+    return _ending.of_error(held.name, err)
 
 
 def outcome_of(held: Held, err: BaseException | None) -> tuple[str, bool]:

@@ -77,7 +77,7 @@ class Span:
         if self._span is not None:
             self._span.set_attribute("pawl.task.outcome", outcome)
             if err is not None:
-                with contextlib.suppress(Exception):  # the text of err may raise
+                with contextlib.suppress(BaseException):  # the text of err may raise
                     self._span.record_exception(err)
         self._end_span(err)
         if self._labels is not None:
@@ -102,7 +102,7 @@ class Span:
         if err is not None:
             self._span.set_attribute("error.type", _error_type(err))
             text = ""
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(BaseException):
                 text = _convert.cut(str(err), _MAX_STATUS_TEXT)
             self._span.set_status(_trace.Status(_trace.StatusCode.ERROR, text))
         self._span.end()

@@ -270,24 +270,34 @@ class Run:
 
     def _finish(self, held: Held, result: _ending.Result | None, err: BaseException | None) -> None:
         """Frees the slot and queues what the broker must be told."""
-        with contextlib.suppress(Exception):  # as below
+        with contextlib.suppress(BaseException):  # as below
             word, failed = outcome_of(held, err)
             held.span.processed(word, err if failed else None)
+        ending = self._ending(held, result, err)  # without the lock: the text of err is the program's code
         with self._lock:
             self._busy -= 1
             phase = held.phase
             if phase in (Phase.RUNNING, Phase.LAPSED):
-                self._end(held, verdict(held, result, err))
+                self._end(held, ending)
             elif phase is Phase.LOST:
                 self._claims.pop(held.name.token, None)
             self._more.notify_all()
             self._calmer.notify_all()
-        with contextlib.suppress(Exception):  # logging must not cost a slot: the text of err may raise
+        with contextlib.suppress(BaseException):  # logging must not cost a slot: the text of err may raise
             log_end(held, phase, err)
 
+    def _ending(self, held: Held, result: _ending.Result | None, err: BaseException | None) -> _ending.Request:
+        """Returns how a claim ends. If that cannot be told, the attempt fails: a claim without an ending would be extended for ever."""
+        try:
+            out = verdict(held, result, err)
+            if self._caller.encryption is not None and isinstance(out, worker_pb2.AckRequest):
+                self._caller.encryption.seal_result(out)
+            return out
+        except BaseException as bad:  # for example, err's __str__ raises
+            what = "a result that cannot be sent" if err is None else "an exception that cannot be described"
+            return _ending.fail(held.name, RuntimeError(f"the handler ended with {what}: {type(err or bad).__name__}"))
+
     def _end(self, held: Held, ending: _ending.Request) -> None:
-        if self._caller.encryption is not None and isinstance(ending, worker_pb2.AckRequest):
-            self._caller.encryption.seal_result(ending)
         held.phase, held.ending, held.due, held.ended = Phase.ENDED, ending, 0.0, time.time_ns()
         self._out.add(held)
 

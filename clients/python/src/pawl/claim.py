@@ -93,6 +93,10 @@ class Claim:
 
     def set_raw_result(self, data: bytes, content_type: str) -> None:
         """Sets a result that is not JSON. It is used if the handler returns None."""
+        if not isinstance(data, bytes):
+            raise errors.invalid("result", f"is a {type(data).__name__}, want bytes")
+        if not isinstance(content_type, str):
+            raise errors.invalid("content_type", f"is a {type(content_type).__name__}, want str")
         self._state.result = _ending.Result(data, content_type)
 
     def checkpoint(self, value: Any) -> None:
