@@ -494,3 +494,36 @@ def test_a_raw_result_of_a_wrong_type_fails_its_attempt(world: World, data: Any,
     settles = stream.settles()
     assert [ack.result for ack in settles.acks] == [b""]
     stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(settles)))
+
+
+def test_a_coroutine_that_is_interrupted_before_its_first_step_frees_its_slot() -> None:
+    broker = ScriptedBroker()
+    app = pawl.App(broker.address)
+    blocked, go = threading.Event(), threading.Event()
+
+    @app.task("t")
+    async def handle() -> None:
+        blocked.set()
+        assert go.wait(20)  # blocks the loop
+
+    worker = pawl.Worker(app, "q", concurrency=2)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    stream = broker.stream()
+    stream.push("a")
+    assert blocked.wait(20)
+    stream.push("b", timeout=duration_pb2.Duration(nanos=1_000_000))
+    eventually(lambda: any(held.cause for held in list(worker._run._claims.values())))
+    go.set()
+    fails, acks = [], []
+    while not (fails and acks):
+        settles = stream.settles()
+        stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(settles)))
+        fails += settles.fails
+        acks += settles.acks
+    assert [(each.claim_token, each.error.type) for each in fails] == [("b", "timeout")] and acks[0].claim_token == "a"
+    assert worker._run._busy == 0
+    worker.stop()
+    thread.join(20)
+    broker.close()
+    app.close()

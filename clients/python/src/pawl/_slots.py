@@ -52,16 +52,19 @@ class Loop:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps no reference to them
 
-    def submit(self, job: Callable[[], Coroutine[Any, Any, None]], started: Callable[[asyncio.Task[None]], None]) -> None:
-        """Runs a coroutine, which must not raise. started receives its task before it starts."""
+    def submit(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Runs a coroutine, which must not raise."""
         loop = self._running()
 
         def start() -> None:
             contextvars.Context().run(create)
 
         def create() -> None:
-            started(loop.create_task(job()))
+            task = loop.create_task(job())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
         loop.call_soon_threadsafe(start)
 

@@ -223,7 +223,7 @@ class Run:
         if handler is None:  # the broker pushed a type that the worker did not ask for
             self._finish(held, None, outcome.Snooze(_ending.NOT_OURS, f"no handler for type {held.task.type!r}"))
         elif handler.is_async:
-            self._loop.submit(functools.partial(self._arun, held, handler), functools.partial(self._started, held))
+            self._loop.submit(functools.partial(self._arun, held, handler))
         else:
             self._threads.submit(functools.partial(self._run, held, handler))
 
@@ -240,6 +240,11 @@ class Run:
 
     async def _arun(self, held: Held, handler: Handler) -> None:
         try:
+            with self._lock:  # here: a task that is cancelled before its first step would never get to the end of this
+                held.aio = asyncio.current_task()
+                cause = held.cause
+            if cause is not None:
+                raise cause
             with self._traced(held):
                 claim.begin(held.claim)
                 args, kwargs = handler.arguments(held.claim)
@@ -254,13 +259,6 @@ class Run:
         held.span = _telemetry.processing(held.task, self._hello.worker, self._caller.connection.server)
         return held.span.current()
 
-    def _started(self, held: Held, task: asyncio.Task[None]) -> None:
-        with self._lock:
-            held.aio = task
-            cancelled = held.cause is not None
-        if cancelled:
-            task.cancel()
-
     def _interrupt(self, held: Held, cause: outcome.Interrupted) -> None:
         """Tells a handler to stop. The caller holds the lock."""
         if held.cause is None:
@@ -273,7 +271,7 @@ class Run:
         with contextlib.suppress(BaseException):  # as below
             word, failed = outcome_of(held, err)
             held.span.processed(word, err if failed else None)
-        ending = self._ending(held, result, err)  # without the lock: the text of err is the program's code
+        ending = self._verdict(held, result, err)  # without the lock: the text of err is the program's code
         with self._lock:
             self._busy -= 1
             phase = held.phase
@@ -286,7 +284,7 @@ class Run:
         with contextlib.suppress(BaseException):  # logging must not cost a slot: the text of err may raise
             log_end(held, phase, err)
 
-    def _ending(self, held: Held, result: _ending.Result | None, err: BaseException | None) -> _ending.Request:
+    def _verdict(self, held: Held, result: _ending.Result | None, err: BaseException | None) -> _ending.Request:
         """Returns how a claim ends. If that cannot be told, the attempt fails: a claim without an ending would be extended for ever."""
         try:
             out = verdict(held, result, err)
