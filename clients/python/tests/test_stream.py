@@ -515,7 +515,8 @@ def test_a_coroutine_that_is_interrupted_before_its_first_step_frees_its_slot() 
     stream.push("b", timeout=duration_pb2.Duration(nanos=1_000_000))
     eventually(lambda: any(held.cause for held in list(worker._run._claims.values())))
     go.set()
-    fails, acks = [], []
+    fails: list[worker_pb2.FailRequest] = []
+    acks: list[worker_pb2.AckRequest] = []
     while not (fails and acks):
         settles = stream.settles()
         stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(settles)))
