@@ -6,14 +6,15 @@ import contextlib
 import math
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from google.protobuf import duration_pb2
 
 import pawl
-from pawl import _work
-from pawl.v1 import worker_pb2
+from pawl import _telemetry, _work
+from pawl.v1 import task_pb2, worker_pb2
 
 from scripted import ScriptedBroker, Stream, answer_to
 from waiting import eventually
@@ -526,5 +527,63 @@ def test_a_coroutine_that_is_interrupted_before_its_first_step_frees_its_slot() 
     assert worker._run._busy == 0
     worker.stop()
     thread.join(20)
+    broker.close()
+    app.close()
+
+
+class Hostile:
+    """A part of OpenTelemetry into which the program has plugged something that raises. It also needs the worker's lock, as what reads
+    pawl.current().interrupted does."""
+
+    def __init__(self, worker: list[pawl.Worker]) -> None:
+        self._worker = worker
+        self.called = 0
+
+    def __getattr__(self, name: str) -> Any:
+        def fail(*args: Any, **kwargs: Any) -> Any:
+            self.called += 1
+            for worker in self._worker:
+                assert worker._run._lock.acquire(timeout=5), "called with the lock held"
+                worker._run._lock.release()
+            raise RuntimeError(name)
+
+        return fail
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_telemetry_that_raises_harms_nothing(begins: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    broker = ScriptedBroker()
+    app = pawl.App(broker.address)
+    workers: list[pawl.Worker] = []
+    hostile = Hostile(workers)
+    for name in ("_carry", "_trace", "_context", "_metrics"):
+        monkeypatch.setattr(_telemetry, name, hostile, raising=False)
+    if begins:
+        monkeypatch.setattr(_telemetry, "_begin", lambda *args, **kwargs: _telemetry.Span(hostile))
+        monkeypatch.setattr(_telemetry, "_origin", lambda headers: None)
+        monkeypatch.setattr(_telemetry, "_instruments", lambda: SimpleNamespace(consumed=SimpleNamespace(add=lambda *args: None)))
+    _telemetry.Batch([task_pb2.TaskSpec()], ("", 0)).answered([None])
+    _telemetry.Batch([task_pb2.TaskSpec()], ("", 0)).failed(RuntimeError())
+    _telemetry.sending(task_pb2.TaskSpec(), ("", 0)).end()
+
+    @app.task("t")
+    def handle() -> str:
+        return "done"
+
+    worker = pawl.Worker(app, "q", concurrency=1)
+    workers.append(worker)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    stream = broker.stream()
+    for token in ("a", "b"):
+        stream.push(token)
+        settles = stream.settles()
+        assert [(ack.claim_token, ack.result) for ack in settles.acks] == [(token, b'"done"')]
+        stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(settles)))
+    eventually(lambda: not worker._run._claims)
+    assert hostile.called
+    worker.stop()
+    thread.join(20)
+    assert "the worker has failed" not in caplog.text and "lock held" not in caplog.text
     broker.close()
     app.close()

@@ -1,15 +1,17 @@
 """The spans and metrics of producers and workers, according to OpenTelemetry's messaging conventions, and the trace context that travels with tasks.
 
-If opentelemetry-api is not installed, it does nothing. See docs/tracing.md.
+If opentelemetry-api is not installed, it does nothing. What the program has plugged into it may raise: no call and no worker fails for
+that. See docs/tracing.md.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Union
+from typing import Any, Callable, ParamSpec, TypeVar, Union
 
 from pawl import _convert, errors
 from pawl.v1 import task_pb2, worker_pb2
@@ -30,6 +32,33 @@ _MAX_HEADER_BYTES = 16 << 10
 _MAX_LINKS = 128
 _MAX_STATUS_TEXT = 1 << 10
 _BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10]  # seconds, from the conventions
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+log = logging.getLogger("pawl.telemetry")
+
+
+def _or(fallback: Callable[[], T]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Makes a function return a fallback if it raises."""
+
+    def decorate(fn: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(fn)
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return fn(*args, **kwargs)
+            except Exception as err:
+                with contextlib.suppress(Exception):
+                    log.warning("a span or metric was lost: %s", type(err).__name__, exc_info=err)
+                return fallback()
+
+        return guarded
+
+    return decorate
+
+
+def _nothing() -> None: ...
+
 
 Labels = dict[str, Union[str, int]]
 
@@ -66,12 +95,14 @@ class Span:
         self._sends = sends  # tasks
         self._began = time.perf_counter()
 
+    @_or(_nothing)
     def answered(self, task_id: str, err: BaseException | None = None) -> None:
         """Ends the span of a task that was accepted or refused."""
         if self._span is not None and task_id:
             self._span.set_attribute("messaging.message.id", task_id)
         self.end(err)
 
+    @_or(_nothing)
     def processed(self, outcome: str, err: BaseException | None) -> None:
         """Ends the span of a run. err is given only if the run failed."""
         if self._span is not None:
@@ -83,6 +114,7 @@ class Span:
         if self._labels is not None:
             _instruments().runs.record(time.perf_counter() - self._began, self._with_error(err))
 
+    @_or(_nothing)
     def end(self, err: BaseException | None = None) -> None:
         """Ends the span, and records its duration as a client operation."""
         self._end_span(err)
@@ -110,15 +142,18 @@ class Span:
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
         """Makes the span current within a block."""
-        if self._span is None:
-            yield
-            return
-        token = _context.attach(_trace.set_span_in_context(self._span))
+        token = self._attach()
         try:
             yield
         finally:
-            _context.detach(token)
+            if token is not None:
+                _detach(token)
 
+    @_or(_nothing)
+    def _attach(self) -> Any:
+        return None if self._span is None else _context.attach(_trace.set_span_in_context(self._span))
+
+    @_or(_nothing)
     def settled(self, verb: str, queue: str, server: Server, began: int) -> None:
         """Creates the span of settling a run: it was sent to the broker at began, in nanoseconds, and is confirmed now."""
         if self._span is not None:
@@ -127,12 +162,14 @@ class Span:
             settling._began -= (time.time_ns() - began) / 1e9
             settling.end()
 
+    @_or(list)
     def links(self) -> list[Any]:
         """Returns a link to the span, if it has a trace."""
         if self._span is None or not self._span.get_span_context().is_valid:
             return []
         return [_trace.Link(self._span.get_span_context())]
 
+    @_or(_nothing)
     def inject(self, task: task_pb2.TaskSpec) -> None:
         """Puts the trace into the headers of a task, unless the producer has set one."""
         if self._span is None or "traceparent" in task.headers or "tracestate" in task.headers:
@@ -143,6 +180,11 @@ class Span:
         size = sum(len(name.encode()) + len(value.encode("utf-8", "replace")) for name, value in every)
         if len(every) <= _MAX_HEADERS and size <= _MAX_HEADER_BYTES:
             task.headers.update(said)
+
+
+@_or(_nothing)
+def _detach(token: Any) -> None:
+    _context.detach(token)
 
 
 def _begin(
@@ -187,6 +229,7 @@ def _about(task: task_pb2.TaskSpec | worker_pb2.ClaimedTask) -> dict[str, str | 
     return {"pawl.task.type": task.type, "messaging.message.body.size": len(task.payload)}
 
 
+@_or(Span)
 def sending(task: task_pb2.TaskSpec, server: Server) -> Span:
     """Starts the span of one task, and puts it into the task's headers."""
     if _carry is None:
@@ -204,8 +247,11 @@ class Batch:
     def __init__(self, tasks: Sequence[task_pb2.TaskSpec], server: Server) -> None:
         self._spans: list[Span] = []
         self._all = Span()
-        if _carry is None:
-            return
+        if _carry is not None:
+            self._start(tasks, server)
+
+    @_or(_nothing)
+    def _start(self, tasks: Sequence[task_pb2.TaskSpec], server: Server) -> None:
         self._spans = [_begin("create", "create", "PRODUCER", _queue(task), server, _about(task), measured=False) for task in tasks]
         for task, span in zip(tasks, self._spans):
             span.inject(task)
@@ -228,6 +274,7 @@ class Batch:
             span.end(err)
 
 
+@_or(Span)
 def processing(task: worker_pb2.ClaimedTask, worker: str, server: Server) -> Span:
     """Starts the span of a run, in the trace of its task."""
     if _carry is None:

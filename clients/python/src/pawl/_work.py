@@ -619,7 +619,7 @@ class Run:
 
     def _settled(self, answer: worker_pb2.SettleResponse, now: float) -> None:
         """Handles the responses to settle frames."""
-        refused = []
+        refused, confirmed = [], []
         with self._lock:
             for each in (*answer.acks, *answer.fails, *answer.releases):
                 self._out.of(each.task_id).answered()
@@ -628,13 +628,15 @@ class Run:
                     continue  # answered a second time
                 if not each.HasField("error"):
                     del self._claims[each.claim_token]
-                    held.span.settled(_ending.verb(held.ending), held.task.queue, self._caller.connection.server, held.ended)
+                    confirmed.append(held)
                     continue
                 err = errors.of_proto(each.error)
                 refused.append((held, err))
                 self._refused(held, err, now)
             self._more.notify_all()
             self._calmer.notify_all()
+        for held in confirmed:
+            held.span.settled(_ending.verb(held.ending), held.task.queue, self._caller.connection.server, held.ended)
         for held, err in refused:
             log.warning("%s: the broker rejected the task's outcome: %s", title(held), err)
         for each in answer.extends:
