@@ -26,9 +26,9 @@ class Scripted(_rpc.Caller):
         self.answers = list(answers)
         self.requests: list[Any] = []
 
-    def _perform(self, action: _rpc.Action) -> Any:
+    def _perform(self, action: _rpc.Action, deadline: float) -> Any:
         if not isinstance(action, _rpc.Send):
-            return super()._perform(action)
+            return super()._perform(action, deadline)
         self.requests.append(action.request)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):

@@ -38,7 +38,7 @@ def enqueue(caller: _rpc.Caller, task: task_pb2.TaskSpec) -> _rpc.Op[Ref[Any]]:
     span = _telemetry.sending(task, caller.connection.server)
     try:
         answer = yield from _gathered(caller, named(task))
-    except errors.PawlError as err:
+    except BaseException as err:  # also a cancellation
         span.end(err)
         raise
     span.answered(answer.task_id)
@@ -75,6 +75,8 @@ def _take_turn(caller: _rpc.Caller, one: _gather.Waiting) -> _rpc.Op[None]:
     tasks = caller.gatherer.take(one)
     try:
         yield from _send(caller, tasks)
+    except TimeoutError:  # of this caller
+        raise
     except Exception as err:
         for each in tasks:
             if not each.done:
@@ -115,7 +117,7 @@ def traced(caller: _rpc.Caller, tasks: Sequence[task_pb2.TaskSpec], send: _rpc.O
     spans = _telemetry.Batch(tasks, caller.connection.server)
     try:
         answers = yield from send
-    except errors.PawlError as err:
+    except BaseException as err:
         spans.failed(err)
         raise
     spans.answered(answers)

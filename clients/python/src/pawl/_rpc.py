@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import copy
 import itertools
+import math
 import random
 import threading
 import time
@@ -34,6 +35,7 @@ M = TypeVar("M", bound=Message)
 _FIRST_PAUSE = 0.02
 _MAX_PAUSE = 2.0
 _MAX_ACTOR = 256  # characters
+_ATTEMPT = 10.0  # how long one attempt of a call may take, beyond the time that the server is asked to wait
 # Retries beyond the budget after a node that was not ready, because the next node may be. After a lost connection, for which no server asks
 # to wait, it is one: the calls in flight on a connection are many, and most of their shards have leaders.
 _FREE_TRIES = 3
@@ -78,7 +80,7 @@ class Send:
 
     method: Method[Any]
     request: Message
-    timeout: float | None = None  # None: as long as the connection lasts
+    timeout: float = math.inf  # the limit of an attempt ends it, too
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,7 @@ class Caller:
         self._budget = _RetryBudget()
         self._ended = threading.Event()
         self._actor = ""
+        self._timeout = math.inf
 
     def acting(self, actor: str) -> Caller:
         """Returns a caller for the same connection whose calls name an actor."""
@@ -165,6 +168,14 @@ class Caller:
         other = copy.copy(self)
         other._actor = actor
         other.gatherer = Gatherer()  # a request has one actor
+        return other
+
+    def within(self, timeout: float) -> Caller:
+        """Returns a caller for the same connection each of whose operations raises TimeoutError after timeout seconds."""
+        if not timeout > 0:
+            raise errors.invalid("timeout", f"is {timeout}, want more than 0 s")
+        other = copy.copy(self)
+        other._timeout = timeout
         return other
 
     def _metadata(self) -> Sequence[tuple[str, str]]:
@@ -211,7 +222,7 @@ class Caller:
                     raise
                 now = time.monotonic()
                 if deadline is not None and now >= deadline:
-                    raise TimeoutError(f"no answer in time: {err}") from err
+                    raise _late(err) from err
                 if now - start >= self.retry_for:
                     raise
                 yield Pause(self.pause(attempt, err), reconnecting=True)
@@ -236,34 +247,42 @@ class Caller:
 
     def run(self, op: Op[T]) -> T:
         """Runs an operation in this thread."""
-        return _drive(op, self._perform)
+        deadline = time.monotonic() + self._timeout
+        return _drive(op, lambda action: self._perform(action, deadline))
 
-    def _perform(self, action: Action) -> Any:
+    def _perform(self, action: Action, deadline: float) -> Any:
         if isinstance(action, Do):
             return action.fn()
-        if isinstance(action, Wait):
-            return action.turn.result()
         if isinstance(action, Finish):
             return self.run(action.op)
+        left = _left(deadline)
+        if isinstance(action, Wait):
+            try:
+                return action.turn.result(None if left == math.inf else left)
+            except futures.TimeoutError:
+                raise _late() from None
         if isinstance(action, Pause):
             with self._reconnecting(action):
-                self._ended.wait(action.seconds)
-            return None
+                self._ended.wait(min(action.seconds, left))
+            return _check(deadline)
         multicallable, turn = self._multicallable(action.method)
         try:
-            return multicallable(action.request, timeout=action.timeout, metadata=self._metadata())
+            return multicallable(action.request, timeout=_limit(action, left), metadata=self._metadata())
         except grpc.RpcError as err:
-            raise self.failed(err, turn) from None
+            failed = self.failed(err, turn)
+            _check(deadline, failed)
+            raise failed from None
         except ValueError as err:  # raised by grpc for a call on a closed channel
             raise self._closed_or(err) from None
 
     async def arun(self, op: Op[T]) -> T:
         """Runs an operation on the caller's event loop, without blocking it."""
+        deadline = time.monotonic() + self._timeout
         try:
             action = next(op)
             while True:
                 try:
-                    result = await self._aperform(action)
+                    result = await self._aperform(action, deadline)
                 except Exception as err:
                     action = op.throw(err)
                 else:
@@ -274,20 +293,24 @@ class Caller:
         finally:
             op.close()  # if the task was cancelled
 
-    async def _aperform(self, action: Action) -> Any:
+    async def _aperform(self, action: Action, deadline: float) -> Any:
         if isinstance(action, Do):
             return await action.fn()
-        if isinstance(action, Wait):
-            return await _ended(action.turn)
         if isinstance(action, Finish):
             return await self._afinish(action.op)
+        left = _left(deadline)
+        if isinstance(action, Wait):
+            try:
+                return await asyncio.wait_for(_ended(action.turn), None if left == math.inf else left)
+            except asyncio.TimeoutError:
+                raise _late() from None
         if isinstance(action, Pause):
             with self._reconnecting(action):
-                await asyncio.sleep(action.seconds)
-            return None
+                await asyncio.sleep(min(action.seconds, left))
+            return _check(deadline)
         multicallable, turn = self._multicallable(action.method)
         try:
-            call = multicallable.future(action.request, timeout=action.timeout, metadata=self._metadata())
+            call = multicallable.future(action.request, timeout=_limit(action, left), metadata=self._metadata())
         except ValueError as err:
             raise self._closed_or(err) from None
         try:
@@ -298,7 +321,9 @@ class Caller:
         try:
             return call.result()
         except grpc.RpcError as err:
-            raise self.failed(err, turn) from None
+            failed = self.failed(err, turn)
+            _check(deadline, failed)
+            raise failed from None
         except grpc.FutureCancelledError as err:
             raise self._closed_or(err) from None
 
@@ -412,8 +437,25 @@ def _drive(op: Op[T], perform: Any) -> T:
         op.close()  # if the program is interrupted
 
 
-def _left(deadline: float | None) -> float | None:
-    return None if deadline is None else max(deadline - time.monotonic(), 0.001)
+def _left(deadline: float | None) -> float:
+    return math.inf if deadline is None else max(deadline - time.monotonic(), 0.001)
+
+
+def _limit(action: Send, left: float) -> float:
+    """Returns how long an attempt may take. Some requests ask the server to wait before it answers."""
+    wait = getattr(action.request, "wait", None)
+    waits: float = 0.0 if wait is None else wait.seconds + wait.nanos / 1e9
+    return min(_ATTEMPT + waits, action.timeout, left)
+
+
+def _late(err: Exception | None = None) -> TimeoutError:
+    return TimeoutError("no answer in time" + (f": {err}" if err is not None else ""))
+
+
+def _check(deadline: float, err: errors.PawlError | None = None) -> None:
+    """Raises TimeoutError if an operation's time is up. A refusal is an answer, even if it comes late."""
+    if time.monotonic() >= deadline and (err is None or isinstance(err, errors.UnavailableError)):
+        raise _late(err) from err
 
 
 def backoff(attempt: int, first: float, limit: float) -> float:

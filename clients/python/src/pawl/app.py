@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +41,8 @@ class App:
     What is not given is taken from the environment: PAWL_SERVER, PAWL_TOKEN, PAWL_TOKEN_FILE, PAWL_NAMESPACE, PAWL_TLS_CA,
     PAWL_CLIENT_CERT and PAWL_CLIENT_KEY. The first call connects; a connection that breaks is reestablished.
 
-    A call that finds the broker unavailable is retried for retry_for seconds. Retries of an enqueue carry the request id of the
+    A call that finds the broker unavailable is retried for retry_for seconds. An attempt that has no answer after 10 seconds, beyond the
+    time for which it asks the broker to wait, counts as unavailable; within sets a limit for a call with all retries. Retries of an enqueue carry the request id of the
     first attempt, so that they never create a second task.
 
     keyring encrypts the contents of tasks before they leave the program, and decrypts what it receives: payloads, results, checkpoints
@@ -173,6 +175,14 @@ class App:
     def admin(self) -> Admin:
         """The operators' calls: queues, dead letters, operations, workers, statistics."""
         return Admin(self._caller)
+
+    def within(self, timeout: float) -> App:
+        """Returns the same app with a limit for each of its calls: app.within(2).call("mail.welcome").enqueue(). They raise TimeoutError
+        after timeout seconds, with all retries. What was given up may be done nevertheless. It is also the limit of its groups, schedules
+        and admin calls."""
+        out = copy.copy(self)
+        out._caller = self._caller.within(timeout)
+        return out
 
     def close(self) -> None:
         """Ends the calls in flight, and closes the connection. Stop workers first."""

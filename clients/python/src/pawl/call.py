@@ -35,6 +35,10 @@ class Call(Generic[R_co]):
         """Returns the call with more options."""
         return replace(self, own_options=merge(self.own_options, options))
 
+    def within(self, timeout: float) -> Call[R_co]:
+        """Returns the call with a limit for its enqueue, like App.within: welcome.call("a@example.com").within(2).enqueue()."""
+        return replace(self, caller=self.caller.within(timeout))
+
     def then(self, *calls: Call[Any]) -> Call[R_co]:
         """Adds follow-up tasks, which are enqueued at the instant this one succeeds: fetch.call(url).then(resize.call(100).then(mail.call())).
 

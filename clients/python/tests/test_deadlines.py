@@ -1,0 +1,156 @@
+"""Limits of calls whose broker accepts them and never answers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from concurrent import futures
+from typing import Any
+
+import grpc
+import pytest
+
+import pawl
+from pawl import _rpc, _telemetry
+from pawl.v1 import producer_pb2, task_pb2
+
+from waiting import eventually
+
+
+class Silent:
+    """A broker that notes requests, and answers after go is set."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.asked: list[Any] = []
+        self.left: list[float] = []
+        self._server = grpc.server(futures.ThreadPoolExecutor(8))
+        enqueue = grpc.unary_unary_rpc_method_handler(
+            self._enqueue, producer_pb2.EnqueueBatchRequest.FromString, producer_pb2.EnqueueBatchResponse.SerializeToString
+        )
+        get = grpc.unary_unary_rpc_method_handler(self._get, producer_pb2.GetTaskRequest.FromString, producer_pb2.GetTaskResponse.SerializeToString)
+        methods = {"EnqueueBatch": enqueue, "GetTask": get}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("pawl.v1.ProducerService", methods),))
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+
+    def _note(self, request: Any, context: Any) -> None:
+        self.left.append(context.time_remaining())
+        self.asked.append(request)
+        self.go.wait(20)
+
+    def _enqueue(self, request: producer_pb2.EnqueueBatchRequest, context: Any) -> producer_pb2.EnqueueBatchResponse:
+        self._note(request, context)
+        out = producer_pb2.EnqueueBatchResponse()
+        for each in request.tasks:
+            out.results.add().task.task_id = each.type
+        return out
+
+    def _get(self, request: producer_pb2.GetTaskRequest, context: Any) -> producer_pb2.GetTaskResponse:
+        self._note(request, context)
+        return producer_pb2.GetTaskResponse(task=task_pb2.Task(task_id=request.task_id))
+
+    def close(self) -> None:
+        """Ends the calls."""
+        self.go.set()
+        self._server.stop(None)
+
+
+@pytest.fixture
+def silent() -> Iterator[Silent]:
+    """A broker that never answers."""
+    made = Silent()
+    yield made
+    made.close()
+
+
+def test_an_attempt_has_a_limit(silent: Silent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_rpc, "_ATTEMPT", 0.2)
+    with pawl.App(silent.address, retry_for=0.3) as app:
+        with pytest.raises(pawl.UnavailableError):
+            app.call("a").enqueue()
+        assert len(silent.asked) > 1 and len({each.tasks[0].request_id for each in silent.asked}) == 1
+        with pytest.raises(pawl.UnavailableError):
+            asyncio.run(app.call("a").aenqueue())
+        with pytest.raises(pawl.BatchError, match="^unavailable"):
+            app.enqueue_many([app.call("a")])
+        with pytest.raises(pawl.UnavailableError):
+            app.ref("a").info()
+
+
+def test_the_limit_is_ten_seconds_beyond_what_the_server_is_asked_to_wait(silent: Silent) -> None:
+    silent.go.set()
+    with pawl.App(silent.address) as app:
+        app.call("a").enqueue()
+        app.ref("a").info()
+        assert all(9 < left <= 10.5 for left in silent.left)
+        silent.left.clear()
+        waiting = threading.Thread(target=lambda: pytest.raises(pawl.ClientClosedError, app.ref("a").wait_ended))
+        waiting.start()
+        eventually(lambda: silent.left)
+    waiting.join(20)
+    assert 39 < silent.left[0] <= 40.5
+
+
+@pytest.mark.parametrize("how", ["enqueue", "aenqueue", "many", "info", "ainfo", "call", "unreachable"])
+def test_within_limits_a_call_with_its_retries(silent: Silent, how: str) -> None:
+    with pawl.App(silent.address) as app, pawl.App("127.0.0.1:1") as gone:
+        brief = app.within(0.3)
+        calls: dict[str, Any] = {
+            "enqueue": brief.call("a").enqueue,
+            "aenqueue": lambda: asyncio.run(brief.call("a").aenqueue()),
+            "many": lambda: brief.enqueue_many([brief.call("a")]),
+            "info": brief.ref("a").info,
+            "ainfo": lambda: asyncio.run(brief.ref("a").ainfo()),
+            "call": app.call("a").within(0.3).enqueue,
+            "unreachable": gone.within(0.3).call("a").enqueue,
+        }
+        began = time.monotonic()
+        with pytest.raises(TimeoutError, match="no answer in time"):
+            calls[how]()
+        assert 0.25 < time.monotonic() - began < 3
+        for bad in (0, -1, float("nan")):
+            with pytest.raises(pawl.InvalidArgumentError):
+                app.within(bad)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_who_gives_up_neither_holds_up_nor_fails_the_others(silent: Silent, is_async: bool) -> None:
+    with pawl.App(silent.address, retry_for=0) as app, futures.ThreadPoolExecutor(8) as pool:
+        brief = app.within(0.5)
+
+        def enqueue(type: str) -> pawl.Ref[Any]:
+            return asyncio.run(brief.call(type).aenqueue()) if is_async else brief.call(type).enqueue()
+
+        senders = [pool.submit(enqueue, f"sender-{n}") for n in range(2)]
+        eventually(lambda: len(silent.asked) == 2)
+        waiting = pool.submit(app.call("patient").enqueue)  # sends once a sender gives up
+        eventually(lambda: app._caller.gatherer._lanes[""].waiting)
+        for each in (*senders, pool.submit(app.within(0.01).call("late").enqueue)):
+            with pytest.raises(TimeoutError):
+                each.result(20)
+        silent.go.set()
+        assert waiting.result(20).id == "patient"
+    assert not app._caller.gatherer._lanes
+
+
+def test_a_cancelled_enqueue_ends_its_span(silent: Silent, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[BaseException | None] = []
+    monkeypatch.setattr(_telemetry.Span, "end", lambda self, err=None: ended.append(err))
+
+    async def cancel(enqueue: Any) -> None:
+        task = asyncio.ensure_future(enqueue)
+        while not silent.asked:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with pawl.App(silent.address) as app:
+        asyncio.run(cancel(app.call("a").aenqueue()))
+        assert len(ended) == 1 and ended[0] is not None
+        silent.asked.clear()
+        asyncio.run(cancel(app.aenqueue_many([app.call("a")])))
+        assert len(ended) == 2 and ended[1] is not None
