@@ -154,3 +154,35 @@ def test_a_cancelled_enqueue_ends_its_span(silent: Silent, monkeypatch: pytest.M
         silent.asked.clear()
         asyncio.run(cancel(app.aenqueue_many([app.call("a")])))
         assert len(ended) == 2 and ended[1] is not None
+
+
+def test_a_call_that_would_block_the_event_loop_is_refused(silent: Silent) -> None:
+    async def refuse(call: Any, twin: str) -> None:
+        with pytest.raises(RuntimeError, match=f"would block the event loop: use {twin}$"):
+            call()
+
+    with pawl.App(silent.address) as app:
+        task = app.task("t")(print_nothing)
+        for call, twin in (
+            (task.enqueue, "aenqueue"),
+            (app.call("t").enqueue, "aenqueue"),
+            (lambda: app.enqueue_many([app.call("t")]), "aenqueue_many"),
+            (app.ref("t").result, "aresult"),
+            (app.ref("t").wait_ended, "await_ended"),
+            (lambda: app.admin.workers.list(), "alist"),
+            (lambda: app.admin.queues.pause("q"), "apause"),
+        ):
+            asyncio.run(refuse(call, twin))
+        asyncio.run(refuse(pawl.Worker(app).run, "asyncio.to_thread\\(worker.run\\)"))
+        assert not silent.asked
+        silent.go.set()
+        assert asyncio.run(in_a_thread(task)).id == "t"
+
+
+def print_nothing() -> None:
+    """A handler."""
+
+
+async def in_a_thread(task: pawl.Task[[], None]) -> pawl.Ref[None]:
+    """Enqueues a task without blocking the loop."""
+    return await asyncio.to_thread(task.enqueue)

@@ -12,12 +12,14 @@ import copy
 import itertools
 import math
 import random
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from concurrent import futures
 from dataclasses import dataclass
-from typing import Any, Callable, Generic, TypeVar, Union
+from types import FrameType
+from typing import Any, Callable, Generic, TypeVar, Union, cast
 
 import grpc
 from google.protobuf.message import Message
@@ -247,6 +249,7 @@ class Caller:
 
     def run(self, op: Op[T]) -> T:
         """Runs an operation in this thread."""
+        _refuse_on_loop()
         deadline = time.monotonic() + self._timeout
         return _drive(op, lambda action: self._perform(action, deadline))
 
@@ -359,6 +362,10 @@ class Caller:
 
     def pages(self, page: Page[T]) -> Iterator[T]:
         """Iterates over a list, a page at a time, in this thread. If some of it may be missing, IncompleteError ends it."""
+        _refuse_on_loop()
+        return self._pages(page)
+
+    def _pages(self, page: Page[T]) -> Iterator[T]:
         cursor = ""
         missing = _Missing()
         while True:
@@ -388,6 +395,24 @@ class Caller:
         """Ends all calls, and all pauses between retries, with ClientClosedError."""
         self._ended.set()
         self.connection.close()
+
+
+def on_loop() -> bool:
+    """Reports whether an event loop runs in this thread."""
+    with contextlib.suppress(RuntimeError):
+        return bool(asyncio.get_running_loop())
+    return False
+
+
+def _refuse_on_loop() -> None:
+    """Raises RuntimeError on an event loop. A call would block it, for ever if it waits for a coroutine of the same loop."""
+    if not on_loop():
+        return
+    called, frame = "", sys._getframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("pawl."):
+        called, frame = frame.f_code.co_name, cast(FrameType, frame.f_back)
+    twin = f"await_{called[5:]}" if called.startswith("wait_") else f"a{called}"
+    raise RuntimeError(f"{called} would block the event loop: use {twin}")
 
 
 def _check_actor(actor: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Union
 
-from pawl import _convert, errors
+from pawl import _convert, _rpc, errors
 from pawl._work import Run
 from pawl.app import App
 from pawl.v1 import worker_pb2
@@ -84,6 +84,8 @@ class Worker:
         UnavailableError if in the end it could not report how some tasks ended: these run again after their lease. A worker runs
         only once.
         """
+        if _rpc.on_loop():
+            raise RuntimeError("run would block the event loop: use asyncio.to_thread(worker.run)")
         if not self._started.acquire(blocking=False):
             raise RuntimeError("the worker has already been run")
         self._run.do()
