@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 import time
 from typing import Any
@@ -408,3 +409,43 @@ def test_a_refused_worker_says_so(binary: str, queue: str) -> None:
             pawl.Worker(app).run()
         with pytest.raises(pawl.UnauthenticatedError):
             app.call("one", queue=queue).enqueue()
+
+
+def plain(fn: Any) -> Any:
+    """A decorator that knows no coroutines."""
+
+    @functools.wraps(fn)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    return wrapper
+
+
+def test_an_awaitable_that_a_function_returns_is_awaited(app: pawl.App, queue: str) -> None:
+    cancelled = threading.Event()
+
+    @app.task("wrapped", queue=queue)
+    @plain
+    async def wrapped(n: int) -> int:
+        await asyncio.sleep(0.01)
+        assert pawl.current().type == "wrapped"
+        return n + 1
+
+    @app.task("hangs", queue=queue, timeout=0.5, max_attempts=1)
+    @plain
+    async def hangs() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    @app.handler("fails")
+    @plain
+    async def fails(claim: pawl.Claim) -> None:
+        raise pawl.DeadLetter("no")
+
+    with working(app, queue):
+        assert wrapped.enqueue(1).result(10) == 2
+        assert app.call("fails", queue=queue).enqueue().wait_ended(10).state == "dead"
+        assert hangs.enqueue().wait_ended(10).state == "dead" and cancelled.is_set()

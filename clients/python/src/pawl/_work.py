@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import inspect
 import logging
 import math
 import queue
 import random
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -229,35 +230,48 @@ class Run:
 
     def _run(self, held: Held, handler: Handler) -> None:
         try:
-            with self._traced(held):
-                claim.begin(held.claim)
-                args, kwargs = handler.arguments(held.claim)
-                result = claim.encode_result(held.claim, handler.fn(*args, **kwargs))
+            held.span = self._processing(held)
+            with held.span.current():
+                returned = self._call(held, handler)
+                if inspect.isawaitable(returned):  # for example, of a coroutine function behind a plain decorator
+                    self._loop.submit(functools.partial(self._arun, held, handler, returned))
+                    return
+                result = claim.encode_result(held.claim, returned)
         except BaseException as err:  # even SystemExit is only a failure of this task
             self._finish(held, None, err)
         else:
             self._finish(held, result, None)
 
-    async def _arun(self, held: Held, handler: Handler) -> None:
+    async def _arun(self, held: Held, handler: Handler, returned: Awaitable[Any] | None = None) -> None:
+        """Runs a handler, or the rest of it: what its function has returned in a thread."""
         try:
             with self._lock:  # here: a task that is cancelled before its first step would never get to the end of this
                 held.aio = asyncio.current_task()
                 cause = held.cause
             if cause is not None:
+                if inspect.iscoroutine(returned):
+                    returned.close()
                 raise cause
-            with self._traced(held):
-                claim.begin(held.claim)
-                args, kwargs = handler.arguments(held.claim)
-                result = claim.encode_result(held.claim, await handler.fn(*args, **kwargs))
+            if returned is None:
+                held.span = self._processing(held)
+            with held.span.current():
+                claim.begin(held.claim)  # in this context, too
+                if returned is None:
+                    returned = self._call(held, handler)
+                result = claim.encode_result(held.claim, await returned)
         except BaseException as err:
             self._finish(held, None, err)
         else:
             self._finish(held, result, None)
 
-    def _traced(self, held: Held) -> contextlib.AbstractContextManager[None]:
-        """Starts the span of a run, which is current while the handler runs."""
-        held.span = _telemetry.processing(held.task, self._hello.worker, self._caller.connection.server)
-        return held.span.current()
+    def _call(self, held: Held, handler: Handler) -> Any:
+        """Calls the function of a handler."""
+        claim.begin(held.claim)
+        args, kwargs = handler.arguments(held.claim)
+        return handler.fn(*args, **kwargs)
+
+    def _processing(self, held: Held) -> _telemetry.Span:
+        return _telemetry.processing(held.task, self._hello.worker, self._caller.connection.server)
 
     def _interrupt(self, held: Held, cause: outcome.Interrupted) -> None:
         """Tells a handler to stop. The caller holds the lock."""

@@ -82,7 +82,8 @@ class App:
         """Makes a function the handler of a task type, with or without arguments: @app.task, @app.task("mail.welcome", queue="mail").
 
         The type is the name of the function unless one is given. The payload is a JSON object with the arguments by name, like an
-        encoded Go struct. The return value becomes the task's result. The function may be a coroutine function.
+        encoded Go struct. The return value becomes the task's result. The function may be a coroutine function, or one that
+        returns an awaitable.
         """
         decorate = _Decorator(self, "" if callable(what) else what, merge(Options(), cast(Options, options)))
         return decorate(what) if callable(what) else decorate
