@@ -44,9 +44,11 @@ def start(own: testing.Broker, notes: Path) -> Iterator[Start]:
     started: list[subprocess.Popen[bytes]] = []
     here = Path(__file__).parent
 
-    def run(*arguments: str, stderr: int | None = None) -> subprocess.Popen[bytes]:
+    def run(*arguments: str, stderr: int | None = None, program: str = "") -> subprocess.Popen[bytes]:
         environment = dict(os.environ, PAWL_SERVER=own.address, NOTES=str(notes), PYTHONPATH=f"{here.parent / 'src'}:{here}")
         command = [sys.executable, "-m", "pawl.cli", "kill_app:app", *arguments]
+        if program:
+            command = [sys.executable, "-c", program]
         started.append(subprocess.Popen(command, env=environment, stderr=stderr))
         return started[-1]
 
@@ -93,14 +95,19 @@ def test_a_kill_behind_a_step_does_not_repeat_it(own: testing.Broker, start: Sta
         assert lines(notes) == ["one", "killed", "two"]
 
 
-def test_sigterm_drains(own: testing.Broker, start: Start, notes: Path) -> None:
+RUN = "import kill_app, pawl; pawl.Worker(kill_app.app, concurrency=1).run(); kill_app.note('after')"
+HANDLES = "import signal; signal.signal(signal.SIGTERM, lambda *_: w.stop()); import kill_app, pawl; w = pawl.Worker(kill_app.app, concurrency=1); w.run()"
+
+
+@pytest.mark.parametrize(("program", "after"), [("", []), (RUN, ["after"]), (HANDLES, [])])
+def test_sigterm_drains(own: testing.Broker, start: Start, notes: Path, program: str, after: list[str]) -> None:
     with pawl.App(own.address) as app:
-        worker = start("--concurrency", "1")
+        worker = start("--concurrency", "1", program=program)
         first, second = app.call("slow", {"seconds": 1.0}).enqueue(), app.call("slow", {"seconds": 1.0}).enqueue()
         eventually(lambda: lines(notes) == ["begins"])
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(30) == 0
-        assert lines(notes) == ["begins", "ends"]
+        assert lines(notes) == ["begins", "ends", *after]
         assert first.result(0) == "done"
         assert (second.info().state, second.info().failures, second.info().crashes) == ("ready", 0, 0)
 
@@ -115,9 +122,10 @@ def test_the_process_ends_while_the_broker_is_away(own: testing.Broker, start: S
         assert worker.wait(30) == 0
 
 
-def test_a_second_signal_ends_at_once(own: testing.Broker, start: Start, notes: Path) -> None:
+@pytest.mark.parametrize("program", ["", RUN])
+def test_a_second_signal_ends_at_once(own: testing.Broker, start: Start, notes: Path, program: str) -> None:
     with pawl.App(own.address) as app:
-        worker = start()
+        worker = start(program=program)
         app.call("slow", {"seconds": 60.0}).enqueue()
         eventually(lambda: lines(notes) == ["begins"])
         while worker.poll() is None:

@@ -1,10 +1,14 @@
-"""How the main thread waits for what a signal handler reports."""
+"""How a worker gets signals, and how the main thread waits for what a signal handler reports."""
 
 from __future__ import annotations
 
 import contextlib
 import queue
-from typing import TypeVar
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Callable, TypeVar
 
 T = TypeVar("T")
 
@@ -17,3 +21,22 @@ def get(q: queue.SimpleQueue[T]) -> T:
     while True:
         with contextlib.suppress(queue.Empty):
             return q.get(timeout=_STEP)
+
+
+@contextlib.contextmanager
+def terminating(stop: Callable[[], None]) -> Iterator[None]:
+    """Calls stop on SIGTERM within a block of the main thread, unless the program handles it itself. A second one ends the process."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        stop()
+
+    signal.signal(signal.SIGTERM, on_signal)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) is on_signal:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Union
 
-from pawl import _convert, _rpc, errors
+from pawl import _convert, _rpc, _signals, errors
 from pawl._work import Run
 from pawl.app import App
 from pawl.v1 import worker_pb2
@@ -77,7 +77,8 @@ class Worker:
 
     def run(self) -> None:
         """Claims and runs tasks until stop is called, and then drains: it takes no more tasks, lets handlers finish, and after
-        drain_timeout tells the rest to stop and releases their tasks, so that no attempt is used.
+        drain_timeout tells the rest to stop and releases their tasks, so that no attempt is used. In the main thread, SIGTERM and an
+        interrupt stop it, too, unless the program handles SIGTERM itself; a second one ends the process.
 
         A connection that breaks is reestablished indefinitely; handlers continue meanwhile, and their outcomes are reported
         afterwards. Raises PawlError if the broker refuses the worker when it first connects, or its token for a minute; and
@@ -88,7 +89,8 @@ class Worker:
             raise RuntimeError("run would block the event loop: use asyncio.to_thread(worker.run)")
         if not self._started.acquire(blocking=False):
             raise RuntimeError("the worker has already been run")
-        self._run.do()
+        with _signals.terminating(self._run.stop):
+            self._run.do()
 
     def stop(self) -> None:
         """Starts draining. It may be called from any thread, and from a signal handler."""
