@@ -363,19 +363,7 @@ class Caller:
     def pages(self, page: Page[T]) -> Iterator[T]:
         """Iterates over a list, a page at a time, in this thread. If some of it may be missing, IncompleteError ends it."""
         _refuse_on_loop()
-        return self._pages(page)
-
-    def _pages(self, page: Page[T]) -> Iterator[T]:
-        cursor = ""
-        missing = _Missing()
-        while True:
-            got = self.run(page(cursor))
-            yield from got.items
-            missing.add(got.missing)
-            cursor = got.next_cursor
-            if not cursor:
-                break
-        missing.check()
+        return _pages(self, page)
 
     async def apages(self, page: Page[T]) -> AsyncIterator[T]:
         """Async version of pages."""
@@ -395,6 +383,19 @@ class Caller:
         """Ends all calls, and all pauses between retries, with ClientClosedError."""
         self._ended.set()
         self.connection.close()
+
+
+def _pages(caller: Caller, page: Page[T]) -> Iterator[T]:
+    cursor = ""
+    missing = _Missing()
+    while True:
+        got = caller.run(page(cursor))
+        yield from got.items
+        missing.add(got.missing)
+        cursor = got.next_cursor
+        if not cursor:
+            break
+    missing.check()
 
 
 def on_loop() -> bool:
