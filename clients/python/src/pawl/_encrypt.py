@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
+from pawl import _messages
 from pawl._kept import WRAPPED
 from pawl.keyring import MAX_CONTENT_TYPE, NOT_ENCRYPTED, Forged, Keyring, Unreadable, encrypted_with
 from pawl.v1 import chain_pb2, group_pb2, once_pb2, schedule_pb2, task_pb2, worker_pb2
@@ -159,7 +160,7 @@ def _parts(message: Any, path: str) -> Iterator[tuple[Any, str]]:
     for field, value in message.ListFields():
         if field.message_type is None or field.message_type.GetOptions().map_entry:
             continue
-        if field.label == field.LABEL_REPEATED:
+        if _messages.is_repeated(field):
             for at, each in enumerate(value):
                 yield from _parts(each, f"{path}.{field.name}[{at}]")
         else:

@@ -38,12 +38,18 @@ def _dataclass_in(hint: Any) -> type[Any] | None:
     return next((found for arg in typing.get_args(hint) if (found := _dataclass_in(arg))), None)
 
 
+def is_repeated(field: Any) -> bool:
+    """Reports whether a field is a list. Descriptors of protobuf 7.34 have no label, and older ones have only that."""
+    known = getattr(field, "is_repeated", None)
+    return bool(field.label == field.LABEL_REPEATED if known is None else known)
+
+
 def _read_field(kind: type[Any] | None, message: Any, name: str) -> Any:
     field = message.DESCRIPTOR.fields_by_name[name]
     value = getattr(message, name)
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return {key: _read_value(kind, field.message_type.fields_by_name["value"], each) for key, each in value.items()}
-    if field.label == field.LABEL_REPEATED:
+    if is_repeated(field):
         return tuple(_read_value(kind, field, each) for each in value)
     if field.has_presence and not message.HasField(name):
         return 0.0 if field.message_type is Duration.DESCRIPTOR else None
@@ -79,7 +85,7 @@ def _write_field(given: Any, message: Any, name: str, path: str) -> None:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         for key, each in given.items():
             write(each, getattr(message, name)[key], f"{path}[{key!r}].")
-    elif field.label == field.LABEL_REPEATED:
+    elif is_repeated(field):
         words = _words(field.enum_type) if field.enum_type is not None else None
         getattr(message, name).extend(words.number(path, each) if words else each for each in _convert.strings(path, given))
     elif field.enum_type is not None:
