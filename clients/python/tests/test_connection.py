@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import signal
 import socket
 import threading
@@ -255,3 +256,52 @@ def test_the_first_retry_after_a_lost_connection_is_free() -> None:
             for _ in range(30):
                 app._caller._budget.take(app._caller._budget._last)
             assert (app._caller.pause(attempt, error) < 1) == free, (attempt, error.reason)
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+@pytest.mark.parametrize(("address", "proxied"), [("127.0.0.1:1", False), ("[::1]:1", False), ("localhost", False), ("example.com:1", True)])
+def test_a_proxy_is_not_asked_for_this_machine(address: str, proxied: bool, encrypted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[dict[str, Any]] = []
+
+    def open_channel(target: str, *credentials: Any, options: Any) -> Any:
+        opened.append(dict(options))
+        return SimpleNamespace(close=lambda: None)
+
+    monkeypatch.setattr(grpc, "insecure_channel", open_channel)
+    monkeypatch.setattr(grpc, "secure_channel", open_channel)
+    with pawl.App(("https://" if encrypted and ":" in address else "") + address, plaintext=True) as app:
+        app._caller.connection.channel()
+    assert [each.get("grpc.enable_http_proxy", 1) for each in opened] == [int(proxied)]
+
+
+def test_a_call_to_this_machine_ignores_the_proxy(broker: testing.Broker, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("no_proxy", "no_grpc_proxy", "grpc_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with pawl.App(broker.address, retry_for=0) as app:
+        assert app.call("t", queue=queue).enqueue().id
+
+
+def test_a_closed_app_stays_closed_in_a_forked_process() -> None:
+    app = pawl.App("127.0.0.1:1", retry_for=0)
+    app.close()
+    app._caller.connection._pid = -1  # as in a child
+    with pytest.raises(pawl.ClientClosedError):
+        app.call("t").enqueue()
+
+
+def test_exceptions_can_be_pickled() -> None:
+    def again(err: Any) -> Any:
+        return pickle.loads(pickle.dumps(err))
+
+    for cls in (pawl.RetryIn, pawl.Snooze, pawl.OnceHeld):
+        later: Any = again(cls(5, "why"))
+        assert (type(later), later.delay, str(later)) == (cls, 5, "why")
+    with pawl.App("127.0.0.1:1") as app:
+        batch = again(pawl.BatchError([app.ref("a"), pawl.UnavailableError("away", retry_after=2)]))
+    assert str(batch) == "unavailable: 1 of 2 tasks were not enqueued; item 1: unavailable: away"
+    assert batch.code == "unavailable" and batch.results[0].id == "a" and batch.results[1].retry_after == 2
+    with pytest.raises(pawl.ClientClosedError, match="use app.ref"):
+        batch.results[0].info()
+    incomplete = again(pawl.IncompleteError([pawl.errors.Missing("n1", 0, "is away")]))
+    assert incomplete.missing[0].node == "n1" and "n1 is away" in str(incomplete)

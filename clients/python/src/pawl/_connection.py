@@ -71,6 +71,7 @@ class Connection:
         self._token = token
         self.namespace = namespace
         self._lock = threading.Lock()
+        self._closed = False  # in forked processes, too
         self._reset()
         _connections.add(self)
 
@@ -78,7 +79,6 @@ class Connection:
         self._pid = os.getpid()
         self._turn = 0
         self._channels: dict[tuple[str, bool], Any] = {}
-        self._closed = False
 
     def channel(self, *, stream: bool = False) -> tuple[Any, int]:
         """Returns the channel in use for calls, or for the streams of workers, and a number that identifies the choice for move_on."""
@@ -95,6 +95,8 @@ class Connection:
             return channel, self._turn
 
     def _open(self, target: str, options: tuple[tuple[str, int], ...]) -> Any:
+        if _is_loopback(_split(target.removeprefix("dns:///"))[0]):
+            options += (("grpc.enable_http_proxy", 0),)  # a proxy's own loopback is another machine
         if self._tls is None:
             return grpc.insecure_channel(target, options=options)
         return grpc.secure_channel(target, _credentials(self._tls), options=options)

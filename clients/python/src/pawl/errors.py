@@ -135,6 +135,9 @@ class IncompleteError(UnavailableError):
         self.missing = missing
         """The shards and nodes that did not answer in time."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.missing,)
+
 
 class InternalError(PawlError):
     """The broker failed. Its log has the reason."""
@@ -156,6 +159,9 @@ class BatchError(PawlError):
         at, first = bad[0]
         super().__init__(f"{len(bad)} of {len(results)} tasks were not enqueued; item {at}: {first}", code=first.code)
         self.results = list(results)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.results,)
 
 
 _BY_CODE: dict[str, Callable[..., PawlError]] = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pawl._convert import Seconds
 
 
@@ -23,20 +25,23 @@ class Poison(Outcome):
     automatically."""
 
 
-class RetryIn(Outcome):
+class _Later(Outcome):
+    """The common base of RetryIn and Snooze."""
+
+    def __init__(self, delay: Seconds, message: str = "") -> None:
+        super().__init__(message)
+        self.delay = delay
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.delay, *self.args), self.__dict__
+
+
+class RetryIn(_Later):
     """Fails the attempt. The next one is due after delay, instead of the backoff."""
 
-    def __init__(self, delay: Seconds, message: str = "") -> None:
-        super().__init__(message)
-        self.delay = delay
 
-
-class Snooze(Outcome):
+class Snooze(_Later):
     """Postpones the task by delay. It is not a failure, and no attempt is used."""
-
-    def __init__(self, delay: Seconds, message: str = "") -> None:
-        super().__init__(message)
-        self.delay = delay
 
 
 class OnceHeld(Snooze):

@@ -6,7 +6,7 @@ import time
 from datetime import datetime
 from typing import Any, Generic, TypeVar, cast
 
-from pawl import _convert, _rpc, models
+from pawl import _convert, _rpc, errors, models
 from pawl.models import TaskInfo
 from pawl.v1 import producer_pb2
 
@@ -31,6 +31,9 @@ class Ref(Generic[R_co]):
 
     def __repr__(self) -> str:
         return f"Ref({self.id!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (self.id, self.state, self.created_at, self.duplicate)
 
     def info(self) -> TaskInfo:
         """Returns what the broker knows about the task; NotFoundError if it is gone."""
@@ -64,6 +67,19 @@ class Ref(Generic[R_co]):
     async def acancel(self, reason: str = "") -> TaskInfo:
         """Async version of cancel."""
         return await self._caller.arun(_cancel(self._caller, self.id, reason))
+
+
+class _Elsewhere:
+    """The connection of a reference that was pickled."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise errors.ClientClosedError("a Ref that was pickled has no connection: use app.ref(ref.id)")
+
+
+def _unpickled(id: str, state: str, created_at: datetime | None, duplicate: bool) -> Ref[Any]:
+    return Ref(cast(_rpc.Caller, _Elsewhere()), id, state=state, created_at=created_at, duplicate=duplicate)
 
 
 def _info(caller: _rpc.Caller, id: str) -> _rpc.Op[TaskInfo]:
