@@ -17,7 +17,7 @@ import grpc
 import pytest
 
 import pawl
-from pawl import _enqueue, _rpc, testing
+from pawl import _enqueue, _rpc, models, testing
 from pawl.testing import working
 from pawl.v1 import producer_pb2, task_pb2
 
@@ -305,3 +305,5 @@ def test_exceptions_can_be_pickled() -> None:
         batch.results[0].info()
     incomplete = again(pawl.IncompleteError([pawl.errors.Missing("n1", 0, "is away")]))
     assert incomplete.missing[0].node == "n1" and "n1 is away" in str(incomplete)
+    ended = again(pawl.TaskEndedError(models.task_info(task_pb2.Task(task_id="a", state=task_pb2.STATE_DEAD))))
+    assert (ended.task.id, ended.state, str(ended)) == ("a", "dead", "task_ended: task a is dead")

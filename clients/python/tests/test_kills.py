@@ -190,3 +190,40 @@ def test_wrong_use(arguments: list[str], says: str) -> None:
     done = subprocess.run([sys.executable, "-m", "pawl.cli", *arguments], env=environment, capture_output=True, text=True, timeout=30)
     assert done.returncode == 2
     assert says in done.stderr
+
+
+EARLY = """
+import atexit, kill_app
+atexit.register(kill_app.note, "early")
+from pawl import cli
+cli.main(["kill_app:app"])
+"""
+
+
+def test_functions_for_the_exit_run_even_if_registered_early(start: Start, notes: Path) -> None:
+    worker = start(stderr=subprocess.PIPE, program=EARLY)
+    assert worker.stderr is not None
+    with worker.stderr as said:
+        assert any(b"stream open" in line for line in said)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(30) == 0
+    assert lines(notes) == ["early"]
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("import missing_module", True),
+        ("None.app", True),
+        ("", False),  # has no app
+        ("app = 1", False),
+        (None, False),  # there is no such module
+    ],
+)
+def test_errors_of_the_module_say_where(text: str | None, where: bool, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "broken.py").write_text(text + "\n")
+    environment = dict(os.environ, PYTHONPATH=str(Path(__file__).parents[1] / "src"))
+    done = subprocess.run([sys.executable, "-m", "pawl.cli", "broken"], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith("pawl-worker: ")
+    assert ('broken.py", line 1' in done.stderr) == ("Traceback" in done.stderr) == where

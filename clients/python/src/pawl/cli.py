@@ -10,9 +10,10 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from pawl import errors
 from pawl._supervisor import Supervisor
@@ -22,23 +23,18 @@ from pawl.worker import Worker
 _USAGE = 2  # the customary exit status for a usage error
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit status: 0 after a drain, 1 if the broker refused the worker or did not confirm how
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs the command and ends the process with its exit status: 0 after a drain, 1 if the broker refused the worker or did not confirm how
     tasks ended, 2 for a usage error."""
-    ended: list[int] = []
-    atexit.register(_leave, ended)  # first, so that it is called last
-    ended.append(_main(arguments))
-    return ended[0]
-
-
-def _leave(ended: list[int]) -> None:
-    """Ends the process without waiting for what handlers and gRPC have left in other threads: one that the interpreter has stopped
-    may hold a lock for which it would wait forever."""
-    if ended:
-        logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(ended[0])
+    status = _main(arguments)
+    # What follows is how the interpreter ends, but for the last step: it would wait for what handlers and gRPC have left in other threads,
+    # and one that it has stopped may hold a lock for which it would wait forever.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _main(arguments: Sequence[str] | None) -> int:
@@ -51,15 +47,22 @@ def _main(arguments: Sequence[str] | None) -> int:
         command = list(sys.argv[1:] if arguments is None else arguments)
         return Supervisor([sys.executable, "-m", "pawl.cli", *command, "--processes", "1", "--supervised"], args.processes, args.drain_timeout).run()
     try:
+        app = _load(args.app)
+    except (ImportError, AttributeError, TypeError) as err:
+        if _is_in_program(err):
+            traceback.print_exception(err)
+        print(f"pawl-worker: {err}", file=sys.stderr)
+        return _USAGE
+    try:
         worker = Worker(
-            _load(args.app),
+            app,
             args.queues,
             concurrency=args.concurrency,
             lease=args.lease,
             drain_timeout=args.drain_timeout,
             name=args.name,
         )
-    except (ImportError, AttributeError, TypeError, errors.InvalidArgumentError) as err:
+    except errors.InvalidArgumentError as err:
         print(f"pawl-worker: {err}", file=sys.stderr)
         return _USAGE
     return _run(worker, supervised=args.supervised)
@@ -100,6 +103,12 @@ def _load(target: str) -> App:
     return app
 
 
+def _is_in_program(err: BaseException) -> bool:
+    """Reports whether an error comes from the code of the program, whose author needs to know where."""
+    names = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(err.__traceback__)]
+    return any(name.partition(".")[0] not in ("__main__", "pawl", "importlib") for name in names)
+
+
 def _run(worker: Worker, *, supervised: bool) -> int:
     def on_signal(number: int, frame: FrameType | None) -> None:
         for each in (signal.SIGTERM, signal.SIGINT):
@@ -126,4 +135,4 @@ def _stop_with_parent(worker: Worker) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

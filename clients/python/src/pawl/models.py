@@ -164,6 +164,9 @@ class TaskEndedError(errors.PawlError):
         super().__init__(f"task {task.id} is {task.state}{reason}{why}", state=task.state)
         self.task = task
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.task,)
+
 
 def task_info(p: task_pb2.Task) -> TaskInfo:
     """Converts a task from the API."""
