@@ -119,15 +119,22 @@ def test_within_limits_a_call_with_its_retries(silent: Silent, how: str) -> None
 @pytest.mark.parametrize("is_async", [False, True])
 def test_who_gives_up_neither_holds_up_nor_fails_the_others(silent: Silent, is_async: bool) -> None:
     with pawl.App(silent.address, retry_for=0) as app, futures.ThreadPoolExecutor(8) as pool:
-        brief = app.within(0.5)
 
-        def enqueue(type: str) -> pawl.Ref[Any]:
-            return asyncio.run(brief.call(type).aenqueue()) if is_async else brief.call(type).enqueue()
+        def enqueue(type: str, timeout: float) -> pawl.Ref[Any]:
+            brief = app.call(type).within(timeout)
+            return asyncio.run(brief.aenqueue()) if is_async else brief.enqueue()
 
-        senders = [pool.submit(enqueue, f"sender-{n}") for n in range(2)]
+        def await_waiting(count: int) -> None:
+            eventually(lambda: len(app._caller.gatherer._lanes[""].waiting) == count)
+
+        senders = [pool.submit(enqueue, f"sender-{timeout}", timeout) for timeout in (1, 3)]
         eventually(lambda: len(silent.asked) == 2)
-        waiting = pool.submit(app.call("patient").enqueue)  # sends once a sender gives up
-        eventually(lambda: app._caller.gatherer._lanes[""].waiting)
+        senders.append(pool.submit(enqueue, "next", 2))
+        await_waiting(1)
+        waiting = pool.submit(app.call("patient").enqueue)
+        await_waiting(2)
+        eventually(lambda: len(silent.asked) > 2)
+        assert [task.type for task in silent.asked[2].tasks] == ["next", "patient"]
         for each in (*senders, pool.submit(app.within(0.01).call("late").enqueue)):
             with pytest.raises(TimeoutError):
                 each.result(20)

@@ -37,6 +37,7 @@ M = TypeVar("M", bound=Message)
 _FIRST_PAUSE = 0.02
 _MAX_PAUSE = 2.0
 _MAX_ACTOR = 256  # characters
+_EARLY = 0.05  # gRPC may end an attempt a little before its time
 _ATTEMPT = 10.0  # how long one attempt of a call may take, beyond the time that the server is asked to wait
 # Retries beyond the budget after a node that was not ready, because the next node may be. After a lost connection, for which no server asks
 # to wait, it is one: the calls in flight on a connection are many, and most of their shards have leaders.
@@ -273,7 +274,7 @@ class Caller:
             return multicallable(action.request, timeout=_limit(action, left), metadata=self._metadata())
         except grpc.RpcError as err:
             failed = self.failed(err, turn)
-            _check(deadline, failed)
+            _check(deadline - _EARLY, failed)
             raise failed from None
         except ValueError as err:  # raised by grpc for a call on a closed channel
             raise self._closed_or(err) from None
@@ -325,7 +326,7 @@ class Caller:
             return call.result()
         except grpc.RpcError as err:
             failed = self.failed(err, turn)
-            _check(deadline, failed)
+            _check(deadline - _EARLY, failed)
             raise failed from None
         except grpc.FutureCancelledError as err:
             raise self._closed_or(err) from None
