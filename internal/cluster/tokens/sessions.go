@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// maxEnded bounds the tokens whose ended sessions are remembered. It exceeds that of tokens: the replaced secret of one has sessions, too.
+// maxEnded bounds the secrets whose ended sessions are remembered: a token has two at most, as forgetSessions sees to.
 const maxEnded = 2 * maxTokens
 
 func endedKey(id auth.SessionID) []byte { return append([]byte{system.EndedTable}, id[:]...) }
@@ -42,4 +42,13 @@ func (s *Tokens) EndSession(ctx context.Context, x auth.Session) (uint64, error)
 		s.shard.Note(tx, system.Change{Kind: system.AccessChanged})
 		return tx.Index(), nil
 	})
+}
+
+// forgetSessions drops the ended sessions of the secrets that a token had before and has no more. No node opens a session of those.
+func forgetSessions(tx *store.Tx, before, after *auth.Token) {
+	for _, secret := range []auth.Hash{before.Hash, before.OldHash} {
+		if secret != after.Hash && secret != after.OldHash {
+			tx.Delete(endedKey(auth.SessionKeyOf(secret).ID))
+		}
+	}
 }

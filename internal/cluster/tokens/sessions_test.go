@@ -6,7 +6,9 @@ import (
 
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/cluster/tokens"
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // An ended session is in the tables until it would have ended anyway. Ending it again writes nothing.
@@ -43,5 +45,69 @@ func TestEndSession(t *testing.T) {
 		if all := rows(); len(all) != 1 || all[0].Key != (auth.SessionID{3}) {
 			t.Errorf("after they have outlived: rows %+v", all)
 		}
+	})
+}
+
+// Whoever may rotate a token can log in with each of its secrets: only those that are still valid have ended sessions in the tables.
+func TestEndedSessionsGoWithTheirSecret(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *world) {
+		end := func(secret auth.Hash) {
+			t.Helper()
+			_, err := c.Tokens.EndSession(bg, auth.Session{Key: auth.SessionKeyOf(secret).ID, Number: 1, Begun: time.Now().Unix()})
+			must(t, err)
+		}
+		kept := func(what string, want ...auth.Hash) {
+			t.Helper()
+			all, err := system.View(bg, c.shard, func(r store.Reader) ([]auth.EndedSessions, error) {
+				return system.ScanRows[auth.EndedSessions](r, system.EndedTable)
+			})
+			must(t, err)
+			has := map[auth.SessionID]bool{}
+			for _, e := range all {
+				has[e.Key] = true
+			}
+			for _, secret := range want {
+				if !has[auth.SessionKeyOf(secret).ID] {
+					t.Errorf("%s: the ended sessions of a valid secret are gone", what)
+				}
+			}
+			if len(all) != len(want) {
+				t.Errorf("%s: those of %d secrets are kept, want %d", what, len(all), len(want))
+			}
+		}
+		secret := func() tokens.Call { return newToken("default", "ci") }
+		first, own, other := secret(), auth.HashOf("the admin token of a node"), newToken("default", "other")
+		first.Request, first.Asked = task.NewID(0, 1, 0), time.Now()
+		repeated := first
+		repeated.Token.Hash = auth.HashOf("repeated")
+		for _, add := range []tokens.Call{first, other} {
+			_, err := c.Tokens.Add(bg, add)
+			must(t, err)
+			end(add.Token.Hash)
+		}
+		end(own)
+		kept("no token was changed", first.Token.Hash, other.Token.Hash, own)
+		_, err := c.Tokens.Add(bg, repeated)
+		must(t, err)
+		kept("the answer with the secret was lost", other.Token.Hash, own)
+		end(repeated.Token.Hash)
+		second := secret()
+		second.Overlap = time.Minute
+		_, err = c.Tokens.Rotate(bg, second)
+		must(t, err)
+		end(second.Token.Hash)
+		kept("rotated, with an overlap", repeated.Token.Hash, second.Token.Hash, other.Token.Hash, own)
+		third := secret()
+		third.Overlap = time.Minute
+		_, err = c.Tokens.Rotate(bg, third)
+		must(t, err)
+		end(third.Token.Hash)
+		kept("rotated again", second.Token.Hash, third.Token.Hash, other.Token.Hash, own)
+		_, err = c.Tokens.Revoke(bg, third)
+		must(t, err)
+		kept("revoked", other.Token.Hash, own)
+		_, err = c.Tokens.Rotate(bg, newToken("default", "other"))
+		must(t, err)
+		kept("rotated, without an overlap", own)
 	})
 }

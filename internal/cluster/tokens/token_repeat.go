@@ -63,7 +63,8 @@ func (a *Call) isRepeat(now store.Time, verb task.Action, t *auth.Token) (bool, 
 
 // renew replaces the secret that was lost with that of the repeat.
 func (s *Tokens) renew(tx *store.Tx, a *Call, verb task.Action, t auth.Token) (Done, error) {
-	before, first := factsOfToken(&t), t.Request.First
+	before, had, first := factsOfToken(&t), t, t.Request.First
 	t.Hash, t.RotatedAt, t.ExpiresAt, t.Request = a.Token.Hash, tx.Now(), expiry(tx, a.Life), a.request(verb, first)
+	forgetSessions(tx, &had, &t)
 	return Done{t, tx.Index()}, s.putToken(tx, a.Author, task.TokenRotated, before, t)
 }
