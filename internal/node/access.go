@@ -58,6 +58,9 @@ func (a accessNotices) requireTokens(ctx context.Context) {
 // endSession ends a session of the web UI. A node that has not confirmed that does not rely on its copy of the tables for long.
 func (a accessNotices) endSession(ctx context.Context, x auth.Session) error {
 	_, err := cluster.EndSession.Call(ctx, a.router, x)
+	if err != nil {
+		a.cfg.Logger.Warn("a session of the web UI could not be ended on all nodes: copies of its cookie are valid until it ends by itself", "error", err)
+	}
 	return err
 }
 

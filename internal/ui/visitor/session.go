@@ -131,7 +131,7 @@ func (s *Sessions) open(r *http.Request, now time.Time) (x session, err error) {
 	return x, nil
 }
 
-// Begin logs a visitor in by a token. Each session has a number of its own: none that was there before goes on.
+// Begin logs a visitor in by a token. Each session has a number of its own.
 func (s *Sessions) Begin(w http.ResponseWriter, token string) {
 	var number [8]byte
 	_, _ = rand.Read(number[:]) // never fails: crypto/rand ends the process instead
@@ -155,6 +155,9 @@ func (s *Sessions) Lasts(r *http.Request) bool {
 	return x.token == Token(r) || err != nil
 }
 
+// ErrManyEnd is returned if so many sessions of a token are ended that it is not yet one's turn.
+var ErrManyEnd = errors.New("many sessions of the token are ending")
+
 // End deletes the cookie, and ends the session wherever the cookie was copied to. If that fails, copies last until the session ends by itself.
 func (s *Sessions) End(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	setCookie(w, "")
@@ -162,8 +165,11 @@ func (s *Sessions) End(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if o.err != nil || o.token == "" {
 		return o.err
 	}
-	if err := s.limiter(o.Key).Wait(ctx); err != nil {
-		return err
+	if s.limiter(o.Key).Wait(ctx) != nil {
+		return ErrManyEnd
+	}
+	if x, err := s.open(r, time.Now()); err == nil && x.token == "" { // it has ended meanwhile, perhaps with its token
+		return nil
 	}
 	return s.end(ctx, o.Session)
 }

@@ -272,3 +272,44 @@ func TestLogOut(t *testing.T) {
 		}
 	})
 }
+
+// Log-outs that wait write nothing when it is their turn and the token was revoked meanwhile. One that would wait too long says so.
+func TestLogOutsThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		find, tries, calls := keysOf("secret"), error(nil), 0
+		s := NewSessions(func(id auth.SessionID) (auth.SessionKey, error) {
+			if tries != nil {
+				return auth.SessionKey{}, tries
+			}
+			return find(id)
+		}, func(context.Context, auth.Session) error { calls++; return nil }, 0)
+		var b browser
+		b.login(s, "secret")
+		end := func(after func()) (err error) {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			s.Open(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				after()
+				err = s.End(ctx, w, r)
+			})).ServeHTTP(httptest.NewRecorder(), b.request())
+			return err
+		}
+		for range endsAtOnce {
+			if err := end(func() {}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := end(func() { tries = errors.New("no leader") }); err != nil || calls != endsAtOnce+1 {
+			t.Errorf("one whose token is unknown by then: %v, %d calls, want %d", err, calls, endsAtOnce+1)
+		}
+		tries = nil
+		if err := end(func() { tries = auth.ErrNoSession }); err != nil || calls != endsAtOnce+1 {
+			t.Errorf("one whose token was revoked: %v, %d calls, want %d", err, calls, endsAtOnce+1)
+		}
+		tries = nil
+		s.limiter(auth.SessionKeyOf(auth.HashOf("secret")).ID).ReserveN(time.Now(), 3)
+		if err := end(func() {}); !errors.Is(err, ErrManyEnd) || calls != endsAtOnce+1 {
+			t.Errorf("one too many: %v, %d calls, want %d", err, calls, endsAtOnce+1)
+		}
+	})
+}

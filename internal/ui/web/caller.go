@@ -107,9 +107,10 @@ func (req *Request) Visitor(namespace string) visitor.Visitor {
 }
 
 // CheckVisitor checks whether the API accepts a visitor.
-func (req *Request) CheckVisitor(who visitor.Visitor) error {
-	return req.As(who, func(a admin.Client) error {
-		_, err := a.Access().WhoAmI(req.Ctx)
+func (req *Request) CheckVisitor(who visitor.Visitor) (me *admin.Identity, err error) {
+	err = req.As(who, func(a admin.Client) (err error) {
+		me, err = a.Access().WhoAmI(req.Ctx)
 		return err
 	})
+	return me, err
 }

@@ -130,7 +130,8 @@ type site struct {
 	api *api
 	act func(*Request) (Done, error) // of /act
 	// deaf is why no session can be opened; nil: they can.
-	deaf error
+	deaf  error
+	ended int // sessions
 }
 
 // pages are the site's pages: /queues is one, /act an action, /raw neither.
@@ -185,7 +186,7 @@ func newSite(t *testing.T) *site {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(pipe) }()
 	s := &site{api: a, act: func(*Request) (Done, error) { return Done{Message: "Paused.", Next: "/queues"}, nil }}
-	s.Server = New(Config{BasePath: "/base/", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }, Sessions: visitor.NewSessions(s.findSession, func(context.Context, auth.Session) error { return s.deaf }, 0)}, s.pages())
+	s.Server = New(Config{BasePath: "/base/", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }, Sessions: visitor.NewSessions(s.findSession, s.endSession, 0)}, s.pages())
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -231,6 +232,13 @@ func sessionOf(token string) string {
 	w := httptest.NewRecorder()
 	visitor.NewSessions(nil, nil, 0).Begin(w, token)
 	return "__Host-pawl=" + w.Result().Cookies()[0].Value
+}
+
+func (s *site) endSession(ctx context.Context, _ auth.Session) error {
+	if ctx.Err() == nil {
+		s.ended++
+	}
+	return ctx.Err()
 }
 
 // findSession finds the keys of the tokens of these tests.

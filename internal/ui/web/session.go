@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/visitor"
 	"github.com/pawlq/pawl/pawltype"
@@ -92,38 +93,54 @@ func (s *Server) takeToken(req *Request) {
 		return
 	}
 	token := req.Value("token")
+	var me *admin.Identity
 	err := visitor.CheckToken(token)
 	if err == nil {
-		err = s.try(req, token)
+		me, err = s.try(req, token)
 	}
 	if err != nil {
 		s.askToken(req, http.StatusUnprocessableEntity, err)
 		return
 	}
+	if !me.TokenRequired { // there are no sessions
+		req.Redirect(LocalPath(req.Query("next")))
+		return
+	}
+	if visitor.Token(req.HTTP) != "" { // nobody can log out of it any more, and an answer that is on its way might bring it back
+		_ = s.endSession(req) // then it ends by itself
+	}
 	s.sessions.Begin(req.Writer, token)
 	req.Redirect("/login?kept=yes&next=" + url.QueryEscape(LocalPath(req.Query("next"))))
 }
 
-func (s *Server) try(req *Request, token string) error {
+func (s *Server) try(req *Request, token string) (*admin.Identity, error) {
 	who := req.Visitor("")
 	who.Token = token
-	err := req.CheckVisitor(who)
+	me, err := req.CheckVisitor(who)
 	if e, ok := errors.AsType[*pawltype.Error](err); ok && e.Field == "" {
 		beside := *e
 		beside.Field = "token"
-		return &beside
+		return nil, &beside
 	}
-	return err
+	return me, err
 }
 
 // logout ends a session.
 func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
 	req := s.newRequest(w, r)
-	ctx, cancel := context.WithTimeout(r.Context(), callTime)
-	defer cancel()
-	if err := s.sessions.End(ctx, w, r); err != nil {
-		s.log.Warn("a session of the web UI could not be ended on all nodes: copies of its cookie are valid until it ends by itself", "error", err)
-		req.setFlash("You are logged out in this browser only: a copy of its session is valid until it ends by itself, because the cluster did not answer.")
+	if err := s.endSession(req); err != nil {
+		why := "the cluster did not answer"
+		if errors.Is(err, visitor.ErrManyEnd) {
+			why = "many sessions of its token are ending"
+		}
+		req.setFlash("You are logged out in this browser only: a copy of its session is valid until it ends by itself, because " + why + ".")
 	}
 	req.Redirect("/login")
+}
+
+// endSession ends the session of a request, also if the browser is closed meanwhile.
+func (s *Server) endSession(req *Request) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.HTTP.Context()), callTime)
+	defer cancel()
+	return s.sessions.End(ctx, req.Writer, req.HTTP)
 }

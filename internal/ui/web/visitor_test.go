@@ -1,10 +1,12 @@
 package web
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/pawlq/pawl/admin"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/ui/visitor"
 )
 
@@ -90,6 +93,54 @@ func TestLogin(t *testing.T) {
 	leads(t, "a refresh without a session", w, 204, "/base/login?next=%2Ftasks%3Fq%3Da")
 	if w.Header().Get("Set-Cookie") != "" {
 		t.Error("a refresh says that nothing was changed")
+	}
+}
+
+// Logging out ends the session also if the browser is closed at once. A login ends the session that the browser had.
+func TestSessionsThatAreLeft(t *testing.T) {
+	s := newSite(t)
+	s.api.set(func(a *api) {
+		a.me[""] = &pawlv1.WhoAmIResponse{Namespace: "default", TokenRequired: true, Name: "ci", Roles: []string{"observe"}}
+	})
+	closed, close := context.WithCancel(t.Context())
+	close()
+	r := httptest.NewRequestWithContext(closed, http.MethodPost, "/logout", nil)
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	r.Header.Set(cookie, good)
+	if s.ServeHTTP(httptest.NewRecorder(), r); s.ended != 1 {
+		t.Errorf("a logout in a browser that was closed ends %d sessions, want 1", s.ended)
+	}
+	for _, c := range []struct {
+		what, token, had string
+		ended            int
+	}{{"a login in a session", "pawl_good", sessionOf("pawl_other"), 1}, {"one without", "pawl_good", "", 0}, {"one that fails", "a b", sessionOf("pawl_other"), 0}} {
+		s.ended = 0
+		w := s.post("/login", url.Values{"token": {c.token}}, cookie, c.had)
+		set := w.Result().Cookies()
+		if begun := len(set) > 0 && set[len(set)-1].Name == "__Host-pawl" && set[len(set)-1].MaxAge == 0; s.ended != c.ended || begun != (c.token == "pawl_good") {
+			t.Errorf("%s ends %d sessions, want %d; it sets %v", c.what, s.ended, c.ended, set)
+		}
+	}
+	s.api.set(func(a *api) { a.me[""].TokenRequired = false })
+	w := s.post("/login?next=%2Fqueues", url.Values{"token": {"pawl_good"}})
+	if leads(t, "a login where no token is required", w, 303, "/base/queues"); w.Header().Get("Set-Cookie") != "" {
+		t.Errorf("a login where no token is required begins a session: %v", w.Header())
+	}
+}
+
+// Whoever is not logged in can't fill the log of a node that does not know the tokens.
+func TestStrangersAreNotLogged(t *testing.T) {
+	var log strings.Builder
+	s := New(Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Sessions: visitor.NewSessions(func(auth.SessionID) (auth.SessionKey, error) {
+		return auth.SessionKey{}, errors.New("no tokens yet")
+	}, nil, 0)})
+	r := httptest.NewRequest(http.MethodPost, "/logout", nil)
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	r.Header.Set(cookie, sessionOf("made_up"))
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	if w.Code != http.StatusSeeOther || log.Len() > 0 {
+		t.Errorf("status %d, in the log: %s", w.Code, log.String())
 	}
 }
 

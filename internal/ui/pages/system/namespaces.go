@@ -134,7 +134,7 @@ func doChoose(req *web.Request) (web.Done, error) {
 	if err := visitor.CheckName(namespace); err != nil {
 		return web.Done{}, err
 	}
-	if err := req.CheckVisitor(req.Visitor(namespace)); err != nil {
+	if _, err := req.CheckVisitor(req.Visitor(namespace)); err != nil {
 		return web.Done{}, err
 	}
 	req.SwitchTo(namespace)
