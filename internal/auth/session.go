@@ -22,6 +22,9 @@ type SessionID [16]byte
 // MaxSession is how long a session lasts at most.
 const MaxSession = 12 * time.Hour
 
+// rememberEnded is how long an ended session is remembered: longer than it lasts, because the clocks of nodes may differ by a minute.
+const rememberEnded = MaxSession + 2*time.Minute
+
 // maxEnded is how many ended sessions of a token are remembered each by itself.
 const maxEnded = 16
 
@@ -44,12 +47,12 @@ func (e *EndedSessions) Has(x Session) bool {
 	return e != nil && (x.Begun <= e.Before || slices.ContainsFunc(e.Each, func(o Session) bool { return o.Number == x.Number }))
 }
 
-// Outlived reports whether all of them would have ended by now anyway.
+// Outlived reports whether all of them would have ended by now anyway, by the clock of every node.
 func (e *EndedSessions) Outlived(now time.Time) bool {
 	return !slices.ContainsFunc(e.Each, func(x Session) bool { return !x.outlived(now) })
 }
 
-func (x Session) outlived(now time.Time) bool { return now.Sub(time.Unix(x.Begun, 0)) >= MaxSession }
+func (x Session) outlived(now time.Time) bool { return now.Sub(time.Unix(x.Begun, 0)) >= rememberEnded }
 
 // Add adds a session. If there are too many, the oldest of them stands for all that are older.
 func (e *EndedSessions) Add(x Session, now time.Time) {

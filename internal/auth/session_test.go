@@ -95,11 +95,27 @@ func TestEndedSessions(t *testing.T) {
 			t.Errorf("with one more, session %d has ended: %v; %d are kept", n, e.Has(at(n)), len(e.Each))
 		}
 	}
-	if end := now.Add(MaxSession + (2*maxEnded+2)*time.Second); e.Outlived(end.Add(-time.Second)) || !e.Outlived(end) {
+	if end := now.Add(rememberEnded + (2*maxEnded+2)*time.Second); e.Outlived(end.Add(-time.Second)) || !e.Outlived(end) {
 		t.Error("they are outlived too early or too late")
 	}
 	e.Add(Session{Number: 7, Begun: 1 << 40}, now.Add(MaxSession+time.Hour))
 	if !e.Has(Session{Number: 7}) || len(e.Each) != 1 || e.Each[0].Begun != now.Add(MaxSession+time.Hour).Unix() {
 		t.Errorf("later: %+v", e)
+	}
+}
+
+// A session that was logged out does not come back at the end of its life, by clocks that differ by a minute.
+func TestEndedSessionsOfOtherClocks(t *testing.T) {
+	leader := time.Unix(1_800_000_000, 0)
+	for _, c := range []struct{ began, opens time.Duration }{ // how far the clocks of two nodes are ahead of the leader's
+		{0, 0}, {time.Minute, time.Minute}, {time.Minute, 0}, {0, -time.Minute}, {-time.Minute, -time.Minute},
+	} {
+		x := Session{Number: 1, Begun: leader.Add(c.began).Unix()}
+		var e EndedSessions
+		e.Add(x, leader)
+		last := time.Unix(x.Begun, 0).Add(MaxSession - time.Second - c.opens) // when the session would be good for the last time
+		if e.Outlived(last) {
+			t.Errorf("begun by a clock %v ahead, opened by one %v ahead: forgotten after %v", c.began, c.opens, last.Sub(leader))
+		}
 	}
 }
