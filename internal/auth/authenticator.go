@@ -68,7 +68,7 @@ type snapshot struct {
 	quotas     map[string]task.Quotas
 	tokens     map[Hash]*Principal
 	signers    map[string]signer // by access key ID
-	sessions   map[SessionID]Hash
+	sessions   map[SessionID]*Principal
 	ended      map[SessionID]*EndedSessions
 }
 
@@ -162,7 +162,7 @@ func (d *Authenticator) Replace(a Access) {
 	defer d.mu.Unlock()
 	old := d.tokens.Load()
 	p := &snapshot{required: a.Required, namespaces: slices.Clone(a.Namespaces), began: maps.Clone(a.Began), since: maps.Clone(a.Since), quotas: maps.Clone(a.Quotas),
-		tokens: make(map[Hash]*Principal, len(a.Tokens)), signers: map[string]signer{}, sessions: map[SessionID]Hash{}, ended: map[SessionID]*EndedSessions{}}
+		tokens: make(map[Hash]*Principal, len(a.Tokens)), signers: map[string]signer{}, sessions: map[SessionID]*Principal{}, ended: map[SessionID]*EndedSessions{}}
 	if !slices.Contains(p.namespaces, DefaultNamespace) {
 		p.namespaces = append(p.namespaces, DefaultNamespace)
 	}
@@ -202,7 +202,7 @@ func (p *snapshot) add(old *snapshot, t *Token, hash Hash, until store.Time) {
 	}
 	p.tokens[hash] = v
 	if t.Certificate == "" { // the hash of a certificate's name can be guessed
-		p.sessions[SessionKeyOf(hash).ID] = hash
+		p.sessions[SessionKeyOf(hash).ID] = v
 	}
 	if t.SQS {
 		key := AccessKeyOf(hash)

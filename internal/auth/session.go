@@ -72,7 +72,7 @@ func SessionKeyOf(h Hash) (k SessionKey) {
 }
 
 // ErrNoSession is returned for the id of a key that no token has.
-var ErrNoSession = errors.New("no token has sessions under this id: it was revoked or replaced, or is another cluster's")
+var ErrNoSession = errors.New("no token has sessions under this id: it was revoked or replaced, has expired, or is another cluster's")
 
 // FindSessionKey returns the key with an id. This admits nobody: a session contains the token itself, and Admit decides on that.
 //
@@ -90,14 +90,16 @@ func (d *Authenticator) FindSessionKey(id SessionID) (SessionKey, error) {
 			}
 		}
 	}
-	switch hash, ok := p.sessions[id]; {
-	case ok:
-		k := SessionKeyOf(hash)
+	now := time.Now()
+	switch v := p.sessions[id]; {
+	case v != nil && v.expired(now):
+	case v != nil:
+		k := SessionKeyOf(v.hash)
 		k.Ended = p.ended[id]
 		return k, nil
 	case p.unloaded:
 		return SessionKey{}, errNotLoaded
-	case d.stale(time.Now()):
+	case d.stale(now):
 		return SessionKey{}, errStale
 	}
 	return SessionKey{}, ErrNoSession
