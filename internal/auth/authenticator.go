@@ -309,13 +309,14 @@ func (d *Authenticator) refuse(f Failure, format string, args ...any) error {
 // Denied counts a known caller that lacks the rights for a call.
 func (d *Authenticator) Denied() { d.failed[FailedRights].Add(1) }
 
-// RefusedNode records the refusal of a node that is not a member.
-func (d *Authenticator) RefusedNode(address string) {
+// RefusedNode records the refusal of a node that is not a member, and returns its host.
+func (d *Authenticator) RefusedNode(address string) (host string) {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		address = host
 	}
 	d.NoteAddress(address)
 	d.failed[FailedNode].Add(1)
+	return address
 }
 
 // NoteAddress records the address of the caller refused last.

@@ -409,7 +409,7 @@ func TestLongInputIsTruncated(t *testing.T) {
 	g := newGateway(f)
 	var logged strings.Builder
 	g.cfg.Logger = slog.New(slog.NewTextHandler(&logged, nil))
-	g.access = access.NewGuard(g.cfg.Auth, g.cfg.Hosts, g.cfg.Limits.Payload, g.cfg.Logger)
+	g.access = access.NewGuard(g.cfg.Auth, g.cfg.Hosts, g.cfg.Limits.Payload, g.cfg.Logger, nil)
 	g.wire()
 	unlimited, _ := callinfo.Begin(t.Context(), task.InterfaceGRPC, "test")
 	_, metric := g.services.scaler.GetMetrics(unlimited, &keda.GetMetricsRequest{ScaledObjectRef: &keda.ScaledObjectRef{ScalerMetadata: map[string]string{"queue": "q"}}, MetricName: long})

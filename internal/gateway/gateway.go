@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 
+	"github.com/pawlq/pawl/internal/audit/trail"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/gateway/access"
@@ -50,6 +51,7 @@ type Config struct {
 	Metrics http.Handler
 	// Meter observes calls. Nil: none.
 	Meter callinfo.Meter
+	Trail *trail.Trail // of refusals; nil: none
 
 	Version   string // of the program
 	ClusterID string
@@ -144,9 +146,9 @@ type (
 
 // New returns a gateway that does not serve yet.
 func New(cfg Config) *Gateway {
-	g := &Gateway{cfg: cfg, observer: callinfo.NewObserver(cfg.Meter), memory: receive.NewMemory(), claims: newClaims(), services: newServices()}
+	g := &Gateway{cfg: cfg, observer: callinfo.NewObserver(cfg.Meter, cfg.Trail), memory: receive.NewMemory(), claims: newClaims(), services: newServices()}
 	g.leaders = callinfo.Leaders{Elsewhere: g.leaderElsewhere, Name: cfg.NodeName}
-	g.access = access.NewGuard(cfg.Auth, cfg.Hosts, cfg.Limits.Payload, cfg.Logger)
+	g.access = access.NewGuard(cfg.Auth, cfg.Hosts, cfg.Limits.Payload, cfg.Logger, cfg.Trail)
 	if cfg.Tracers != nil {
 		g.tracer = cfg.Tracers.Tracer("github.com/pawlq/pawl/internal/gateway", trace.WithInstrumentationVersion(cfg.Version), trace.WithSchemaURL(semconv.SchemaURL))
 	}

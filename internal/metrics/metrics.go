@@ -101,7 +101,11 @@ type Node struct {
 	CertificateEnds     map[string]time.Time // by what it is for; absent: there is none
 	Refused             map[string]uint64    // callers that were turned away, by reason; nil: unknown
 	Slowed              uint64               // those of them that had to wait for their refusal
+	Events              map[string]Events    // audit events by kind; nil: none are recorded
 }
+
+// Events counts audit events since the node started.
+type Events struct{ Recorded, LeftOut uint64 }
 
 const (
 	// maxQueues bounds the queues with gauges of their own; the others are summed as stats.Other.
@@ -190,6 +194,10 @@ func (p *Page) Collect(to chan<- prometheus.Metric) {
 		refused.counter(to, times, reason)
 	}
 	slowed.counter(to, n.Slowed)
+	for kind, e := range n.Events {
+		auditEvents.counter(to, e.Recorded, kind)
+		auditLeftOut.counter(to, e.LeftOut, kind)
+	}
 }
 
 func (p *Page) collectWebhooks(ctx context.Context, to chan<- prometheus.Metric) {

@@ -41,7 +41,7 @@ func sources(recorder *stats.Recorder) Sources {
 			return []Workers{{Namespace: "default", Queues: map[string]int{"mail": 2, "video": 1}, Busy: 7, Free: 13}}
 		},
 		Node: func() Node {
-			return Node{DiskFree: 5 << 30, DiskTotal: 10 << 30, MinFree: 256 << 20, ClockOffset: -1500 * time.Millisecond, LogBytes: 1 << 20, CertificateEnds: map[string]time.Time{"server": time.Unix(1_800_000_000, 0), "peer": time.Unix(1_900_000_000, 0)}, Refused: map[string]uint64{"none": 0, "malformed": 0, "unknown": 7, "expired": 0, "denied": 1}}
+			return Node{DiskFree: 5 << 30, DiskTotal: 10 << 30, MinFree: 256 << 20, ClockOffset: -1500 * time.Millisecond, LogBytes: 1 << 20, CertificateEnds: map[string]time.Time{"server": time.Unix(1_800_000_000, 0), "peer": time.Unix(1_900_000_000, 0)}, Refused: map[string]uint64{"none": 0, "malformed": 0, "unknown": 7, "expired": 0, "denied": 1}, Events: map[string]Events{"logins": {3, 0}, "refusals": {100, 20}}}
 		},
 		Webhooks: func(context.Context) Webhooks {
 			return Webhooks{Delivered: 12, Failed: 3, Dropped: 1, Oldest: 90 * time.Second, Leads: true,

@@ -6,7 +6,6 @@ import (
 
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/cluster/tokens"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -62,33 +61,4 @@ func (a accessNotices) endSession(ctx context.Context, x auth.Session) error {
 		a.cfg.Logger.Warn("a session of the web UI could not be ended on all nodes: copies of its cookie are valid until it ends by itself", "error", err)
 	}
 	return err
-}
-
-// refusalsEvery is how often refused callers are recorded in the audit log: one entry for all of them, so that outsiders cannot
-// fill it.
-const refusalsEvery = time.Minute
-
-// noteRefusals records refused callers until ctx ends.
-func (a accessNotices) noteRefusals(ctx context.Context) {
-	tick := time.NewTicker(refusalsEvery)
-	defer tick.Stop()
-	reported, _ := a.auth.Refused()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		now, source := a.auth.Refused()
-		if now == reported {
-			continue
-		}
-		since := func(f auth.Failure) uint64 { return now[f] - reported[f] }
-		r := tokens.Refusals{NoToken: since(auth.FailedNone), Malformed: since(auth.FailedForm), Unknown: since(auth.FailedUnknown), Expired: since(auth.FailedExpired),
-			Denied: since(auth.FailedRights), Signature: since(auth.FailedSignature), NoMember: since(auth.FailedNode)}
-		by := task.Author{Name: a.cfg.Name, Interface: task.InterfaceNode, Address: source}
-		if _, err := cluster.NoteRefusals.Call(ctx, a.router, cluster.RefusalsSeen{By: by, Refusals: r}); err == nil {
-			reported = now
-		}
-	}
 }

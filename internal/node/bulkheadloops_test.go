@@ -388,7 +388,7 @@ var loops = map[string]string{
 	"node.(*agent).run":                              "new shards",
 	"node.(*health).watchClock":                      "- it waits for no shard",
 	"node.(*heartbeat).follow":                       "- it needs the system shard only",
-	"node.accessNotices.noteRefusals":                "- it needs the system shard only",
+	"node/evidence.Recorder.NoteRefusals":            "- it needs the system shard only",
 	"node/compare.(*Comparer).Run":                   "- TestComparisonsBesideAHangingShard",
 	"router/forward.(*remoteCalls).watch":            "- it asks nodes, not shards",
 	"router/forward.(*Lifetime).begin":               "- it waits for the end of the router",

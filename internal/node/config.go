@@ -16,6 +16,7 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/pawlq/pawl/internal/audit/trail"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker/logheaders"
 	"github.com/pawlq/pawl/internal/cluster"
@@ -76,6 +77,8 @@ type Config struct {
 
 	// Tokens determines whether calls need a token.
 	Tokens TokenMode
+	// Trail records logins and refusals; nil: in the log.
+	Trail *trail.Trail
 	// AdminToken returns the current token that may do everything at this node; "": there is none. Nil: there never is.
 	AdminToken func() string
 
@@ -185,6 +188,9 @@ func (c *Config) setDefaults() error {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Trail == nil {
+		c.Trail = trail.New(trail.Config{Kinds: trail.Usual(), Log: c.Logger})
 	}
 	if c.Time.Wall == nil {
 		c.Time = store.SystemTime()

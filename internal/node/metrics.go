@@ -202,6 +202,10 @@ func (c *collector) nodeMetrics() (m metrics.Node) {
 		m.Slowed = g.Slowed()
 	}
 	m.CertificateEnds = c.health.certs.Ends()
+	m.Events = map[string]metrics.Events{}
+	for kind, n := range c.cfg.Trail.Counts() {
+		m.Events[kind] = metrics.Events(n)
+	}
 	m.Refused = map[string]uint64{}
 	for f, reason := range auth.FailureNames {
 		m.Refused[reason] = c.auth.Failed(auth.Failure(f))

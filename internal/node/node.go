@@ -29,6 +29,7 @@ import (
 	"github.com/pawlq/pawl/internal/metrics"
 	"github.com/pawlq/pawl/internal/node/compare"
 	"github.com/pawlq/pawl/internal/node/datadir"
+	"github.com/pawlq/pawl/internal/node/evidence"
 	"github.com/pawlq/pawl/internal/node/members"
 	"github.com/pawlq/pawl/internal/node/witness"
 	"github.com/pawlq/pawl/internal/ondisk"
@@ -95,6 +96,7 @@ type parts struct {
 	reconciler *cluster.Reconciler
 	system     *system
 	auth       *auth.Authenticator
+	evidence   evidence.Recorder
 	groups     *groups
 	agent      *agent
 	heartbeat  *heartbeat
@@ -356,6 +358,7 @@ func (n *Node) assemble(context.Context) error {
 	n.system = newSystem(n.router.Forwarder, n.control)
 	n.groups = newGroups(n.router.Forwarder, n.replicas)
 	n.heartbeat.auth, n.heartbeat.system, n.health.router = n.auth, n.system, n.router
+	n.evidence = evidence.Recorder{Node: n.cfg.Name, Auth: n.auth, Trail: n.cfg.Trail, Verbs: n.router}
 	n.assembleWebhooks()
 	n.metrics = (&collector{cfg: n.cfg, health: n.health, replicas: n.replicas, names: nodeNames{n.copy}, broker: n.broker, auth: n.auth,
 		registry: n.registry, dispatcher: n.dispatcher, gateway: n.serves.Load}).page(n.stats.Recorder)
@@ -397,7 +400,7 @@ func (n *Node) runReplicas(ctx context.Context) error {
 // startWork starts the work of a member. On a standalone node all shards have leaders when it returns.
 func (n *Node) startWork(ctx context.Context) error {
 	access := accessNotices{n.cfg, n.auth, n.router}
-	works := []func(context.Context){n.agent.run, n.reconciler.Run, n.dispatcher.Run, n.health.watchClock, n.watchCertificates, n.comparer.Run, n.auth.Watch, n.refreshMap, access.requireTokens, access.noteRefusals, n.stats.SaveRegularly,
+	works := []func(context.Context){n.agent.run, n.reconciler.Run, n.dispatcher.Run, n.health.watchClock, n.watchCertificates, n.comparer.Run, n.auth.Watch, n.refreshMap, access.requireTokens, n.evidence.NoteRefusals, n.cfg.Trail.Run, n.stats.SaveRegularly,
 		n.heartbeat.follow, n.router.Workers.Watch}
 	if n.cfg.PeerListener != nil || n.bootstrap.alone() {
 		works = append(works, n.heartbeat.announce)
@@ -477,12 +480,12 @@ func (n *Node) addMissingShards(ctx context.Context, m *cluster.Map) error {
 func (n *Node) serve() {
 	n.pages = ui.New(ui.Config{
 		BasePath: n.cfg.BasePath, Logger: n.cfg.Logger, OpenAPI: rest.OpenAPI, Idle: n.cfg.UIIdle,
-		FindSession: n.auth.FindSessionKey, EndSession: accessNotices{n.cfg, n.auth, n.router}.endSession,
+		FindSession: n.auth.FindSessionKey, EndSession: accessNotices{n.cfg, n.auth, n.router}.endSession, LoggedIn: n.evidence.LoggedIn,
 		Dial: func(ctx context.Context, from string) (net.Conn, error) { return n.gateway.DialInProcess(ctx, from) },
 	})
 	n.gateway = gateway.New(gateway.Config{
 		Broker: n.router, Cluster: n.router.Queues, Schedules: n.router.Schedules, Groups: n.router.Groups, Operations: n.router.Operations, Workers: n.router.Workers, Events: n.router.Events, Registry: n.registry, Stats: n.router.Stats,
-		Metrics: n.metrics, Meter: n.metrics,
+		Metrics: n.metrics, Meter: n.metrics, Trail: n.cfg.Trail,
 		Admin: newClusterAdmin(n), Auth: n.auth, Webhooks: n.webhooks, Ready: n.health.ready, Limits: task.DefaultLimits(), Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
 		Pages: n.pages, SQS: n.cfg.SQS, BasePath: n.cfg.BasePath, Hosts: n.cfg.Hosts, MaxConnsPerAddress: n.cfg.MaxConnsPerAddress, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: nodeNames{n.copy}.node,
 	})

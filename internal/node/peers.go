@@ -96,11 +96,11 @@ func (e peerHandler) admitPeer(p transport.Peer, method string) error {
 	return e.n.refresher.Admit(e.known(), p.Number, p.Name, wants[method])
 }
 
-// refused counts the refusals of nodes that are not members, or claim to be others.
-func (e peerHandler) refused(_ transport.Peer, address string, reason error) {
+// refused counts and records the refusals of nodes that are not members, or claim to be others.
+func (e peerHandler) refused(p transport.Peer, address string, reason error) {
 	no := (*members.Refusal)(nil)
 	if out := errors.As(reason, &no) && no.Out || errors.Is(reason, transport.ErrCertificate); out && e.n.member.Load() {
-		e.n.auth.RefusedNode(address)
+		e.n.evidence.RefusedNode(p.Name, address, reason)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/node/datadir"
+	"github.com/pawlq/pawl/internal/node/evidence"
 	"github.com/pawlq/pawl/internal/node/members"
 	"github.com/pawlq/pawl/internal/node/witness"
 	"github.com/pawlq/pawl/internal/transport"
@@ -160,10 +161,16 @@ func TestRemovedNodeIsOut(t *testing.T) {
 		if s.copy.Map().CheckMember(1) != nil {
 			t.Error("n1 is no member any more")
 		}
+		if lines := w.lines.about("node=n1", "a caller was refused", "event=refusals code=permission_denied", "interface=node", "object=n3"); len(lines) < 15 {
+			t.Errorf("recorded: %q", lines)
+		}
+		if lines := w.lines.about("node=n1", "a caller was refused", `has the certificate of node \"n3\"`, "interface=node", "object=n2"); len(lines) != 1 {
+			t.Errorf("recorded of the node as n2: %q", lines)
+		}
 		if lines := w.lines.about("node=n1", "a peer was refused", "you were removed from the cluster"); len(lines) != 1 {
 			t.Errorf("logged: %q", lines)
 		}
-		pass(2 * refusalsEvery)
+		pass(2 * evidence.RefusalsEvery)
 		entries := 0
 		for _, e := range auditOf(t, s, admin.AuditFilter{}) {
 			if e.Action == "access.refused" && strings.Contains(string(e.After), `"no_member":`) {

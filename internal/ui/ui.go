@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/ui/pages/queues"
 	"github.com/pawlq/pawl/internal/ui/pages/system"
@@ -21,6 +22,8 @@ type Config struct {
 	// BasePath is the prefix of all URL paths that browsers see, such as "/pawl"; "": none. It is stripped from requests before they get here.
 	BasePath string
 	Logger   *slog.Logger // nil: none
+	// LoggedIn is called when a visitor has logged in with a token, from a host; nil: nobody wants to know.
+	LoggedIn func(host string, me *admin.Identity)
 	// OpenAPI returns the OpenAPI document, for the API reference.
 	OpenAPI func() []byte
 	// FindSession returns the key with an id, as for visitor.NewSessions.
@@ -43,7 +46,7 @@ type UI = web.Server
 
 // New returns a UI. It connects to the API on the first request.
 func New(cfg Config) *UI {
-	return web.New(web.Config{Dial: cfg.Dial, BasePath: cfg.BasePath, Logger: cfg.Logger, Sessions: visitor.NewSessions(cfg.FindSession, cfg.EndSession, cfg.Idle)}, sets(cfg.OpenAPI)...)
+	return web.New(web.Config{Dial: cfg.Dial, BasePath: cfg.BasePath, Logger: cfg.Logger, LoggedIn: cfg.LoggedIn, Sessions: visitor.NewSessions(cfg.FindSession, cfg.EndSession, cfg.Idle)}, sets(cfg.OpenAPI)...)
 }
 
 // sets are all pages.

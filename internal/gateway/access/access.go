@@ -1,5 +1,5 @@
 // Package access decides who may call what: it authenticates callers by tokens, certificates or signatures, authorizes calls by the
-// access table, limits the calls and rates of namespaces, and throttles and logs refusals.
+// access table, limits the calls and rates of namespaces, and throttles and records refusals.
 //
 // It knows what each call requires of its caller, but not what the call does, nor anything of shards.
 package access
@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/pawlq/pawl/internal/admission"
+	"github.com/pawlq/pawl/internal/audit/trail"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/listen"
@@ -71,14 +72,14 @@ type Guard struct {
 	Calls *admission.Slots // calls in progress
 	Rates *rates
 
-	refusals    refusalLog
+	trail       *trail.Trail
 	misdirected refusalLog // requests for other hosts
 	throttle    throttle   // of refusals of wrong tokens
 }
 
 // NewGuard returns a guard that admits whom an authenticator admits. Payload is the largest of a task, in bytes.
-func NewGuard(a *auth.Authenticator, hosts listen.Hosts, payload int, log *slog.Logger) *Guard {
-	return &Guard{auth: a, log: log, hosts: hosts, Calls: admission.NewSlots(maxCalls), Rates: newRates(payload)}
+func NewGuard(a *auth.Authenticator, hosts listen.Hosts, payload int, log *slog.Logger, t *trail.Trail) *Guard {
+	return &Guard{auth: a, trail: t, log: log, hosts: hosts, Calls: admission.NewSlots(maxCalls), Rates: newRates(payload)}
 }
 
 // admit authenticates and authorizes a call. It records the caller in c, and limits the context to what the token may see. The
@@ -90,15 +91,14 @@ func (g *Guard) admit(ctx context.Context, c *callinfo.Call, n Need, s Credentia
 	}
 	v, err := g.Authenticate(s)
 	if err == nil {
-		if err = n.Allows(v); err != nil {
-			g.auth.Denied()
-		}
+		c.Principal = v
+		err = n.Allows(v)
+	}
+	if err == nil {
+		c.Namespace, err = g.namespace(v, s)
 	}
 	if err != nil {
 		g.refused(ctx, c, err, len(s.tokens) > 0)
-		return ctx, leave, err
-	}
-	if c.Namespace, err = g.namespace(v, s); err != nil {
 		return ctx, leave, err
 	}
 	if n.countsAsRequest(v) {
@@ -110,7 +110,7 @@ func (g *Guard) admit(ctx context.Context, c *callinfo.Call, n Need, s Credentia
 		return ctx, leave, tooManyCalls(g.Calls, own)
 	}
 	leave = func() { g.Calls.Release(c.Namespace) }
-	c.Principal, ctx = v, task.WithScope(ctx, v.Scope())
+	ctx = task.WithScope(ctx, v.Scope())
 	if n.Lasts { // also while no token is required: that may change
 		var gone func()
 		ctx, gone = g.auth.Track(ctx, v.Principal, v.Presented)
@@ -177,7 +177,7 @@ func (n Need) Allows(v callinfo.Principal) error {
 	return nil
 }
 
-// namespace returns the namespace of the call: the token's, or the requested one.
+// namespace returns the namespace of the call: the token's, or the requested one, also if the caller is refused there.
 func (g *Guard) namespace(v callinfo.Principal, s Credentials) (string, error) {
 	asked, err := callinfo.OnlyOne("namespace", headerNamespace, s.namespaces)
 	switch {
@@ -192,33 +192,34 @@ func (g *Guard) namespace(v callinfo.Principal, s Credentials) (string, error) {
 		return "", err
 	}
 	if !v.InAll() {
-		return "", callinfo.Denied("token %q is limited to namespace %q", v.Name, v.Namespace)
+		return asked, callinfo.Denied("token %q is limited to namespace %q", v.Name, v.Namespace)
 	}
 	return asked, g.auth.CheckNamespace(asked)
 }
 
-// refusalLog keeps refused callers from flooding the log.
+// refusalLog keeps refused requests from flooding the log.
 type refusalLog struct {
 	mu     sync.Mutex
 	logged time.Time
 	passed int // since then
 }
 
-// refusalLogInterval is the minimum time between two log lines about refused callers.
+// refusalLogInterval is the minimum time between two log lines about refused requests.
 const refusalLogInterval = time.Second
 
-// refused logs that a caller was refused, and how many were since the previous line. If the caller sent a wrong token, its refusal
-// may be delayed.
+// refused records that a caller was refused because of its credentials or its rights. If it sent a wrong token, its refusal may be
+// delayed. Other errors, such as a namespace that does not exist, are no refusals.
 func (g *Guard) refused(ctx context.Context, c *callinfo.Call, err error, shown bool) {
 	e, ok := task.AsError(err)
-	if !ok || e.Code == task.CodeUnavailable {
+	switch {
+	case !ok || e.Code != task.CodeUnauthenticated && e.Code != task.CodePermissionDenied && e.Field != "authorization":
 		return
+	case e.Code == task.CodePermissionDenied:
+		g.auth.Denied()
 	}
-	iface, address := callinfo.Source(ctx, c)
+	_, address := callinfo.Source(ctx, c)
 	g.auth.NoteAddress(address)
-	if others, ok := g.refusals.turn(); ok {
-		g.log.Warn("a caller was refused", "code", string(e.Code), "reason", e.Message, "interface", string(iface), "address", address, "others", others)
-	}
+	c.RecordRefusal(g.trail, e)
 	if shown && e.Code == task.CodeUnauthenticated {
 		g.throttle.wait(ctx, address)
 	}

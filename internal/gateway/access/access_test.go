@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/pawlq/pawl/internal/admission"
+	"github.com/pawlq/pawl/internal/audit/trail"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/listen"
@@ -20,12 +21,17 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
+// trailTo returns a trail that writes each refusal to a log.
+func trailTo(w io.Writer) *trail.Trail {
+	return trail.New(trail.Config{Kinds: trail.Usual(), Log: slog.New(slog.NewTextHandler(w, nil))})
+}
+
 // After leave, a long call holds nothing. Long calls are limited, per namespace and in total.
 func TestCallsAreReleased(t *testing.T) {
 	k := newTokenSet()
 	k.add("team", auth.Rights{Namespace: "team", Roles: auth.Consume})
 	k.add("boss", auth.Everything)
-	g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
+	g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler), nil)
 	g.Calls = admission.NewSlots(4)
 	k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team", "other"}})
 	admit := func(who, namespace string, n Need) (context.Context, func(), error) {
@@ -66,7 +72,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 	}
 	k := newTokenSet()
 	k.addAll()
-	g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
+	g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler), nil)
 	if _, err := g.Authenticate(Credentials{tokens: []string{"Basic x"}}); err == nil || !strings.Contains(err.Error(), "the scheme is not Bearer") {
 		t.Errorf("Authenticate with a malformed token: %v, want an error", err)
 	}
@@ -83,13 +89,13 @@ func TestRefusalsAreCounted(t *testing.T) {
 		}
 	}
 	var lines strings.Builder
-	g.refusals, g.log = refusalLog{}, slog.New(slog.NewTextHandler(&lines, nil))
+	g.trail = trailTo(&lines)
 	for range 2 {
 		ctx, call := callinfo.Begin(peer.NewContext(t.Context(), &peer.Peer{Addr: listen.InProcessAddr("192.0.2.7")}), "grpc", "test")
 		_, _, _ = g.admit(ctx, call, Need{OfQueues, produce, false}, Credentials{tokens: []string{"Bearer " + k.secret["observe"]}})
 	}
-	if strings.Count(lines.String(), "a caller was refused") != 1 || !strings.Contains(lines.String(), "address=192.0.2.7") {
-		t.Errorf("log = %s, want one refusal with its address", lines.String())
+	if strings.Count(lines.String(), "a caller was refused") != 2 || strings.Count(lines.String(), "actor=observe namespace=default interface=ui address=192.0.2.7") != 2 {
+		t.Errorf("log = %s, want each refusal with its caller and address", lines.String())
 	}
 	if _, from := k.auth.Refused(); from != "192.0.2.7" {
 		t.Errorf("source of the last refusal = %q", from)
@@ -108,20 +114,20 @@ func TestRefusalsAreCounted(t *testing.T) {
 	}
 	for _, err := range []error{io.EOF, errPlanted} { // errors that are not the caller's fault
 		_, call := callinfo.Begin(t.Context(), "grpc", "test")
-		if g.refused(t.Context(), call, err, true); strings.Count(lines.String(), "\n") != 1 {
+		if g.refused(t.Context(), call, err, true); strings.Count(lines.String(), "\n") != 2 {
 			t.Errorf("%v was logged as a refusal: %s", err, lines.String())
 		}
 		if _, from := k.auth.Refused(); from != "192.0.2.7" {
 			t.Errorf("%v was counted as a refusal from %q", err, from)
 		}
 	}
-	open := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
+	open := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler), nil)
 	if v, err := open.Authenticate(Credentials{tokens: []string{"Basic x"}}); err != nil || v.Principal != auth.Anonymous {
 		t.Errorf("Authenticate where no tokens are required = %+v, %v", v, err)
 	}
 }
 
-// Refusals are logged at intervals, with the number of those left out since.
+// Refused requests for other hosts are logged at intervals, with the number of those left out since.
 func TestRefusalLogIsPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r refusalLog
@@ -140,7 +146,7 @@ func TestRefusalLogIsPaced(t *testing.T) {
 
 // One namespace can't take all of a node's calls.
 func TestCallsAtOnce(t *testing.T) {
-	g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
+	g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler), nil)
 	g.Calls = admission.NewSlots(2)
 	n := Need{Reach: OfQueues}
 	enter := func() (func(), error) {

@@ -32,12 +32,12 @@ func TestTokenHeaders(t *testing.T) {
 
 // A call is in the namespace of its token, or in the one that it names, if the token is for all.
 func TestNamespaceOfACall(t *testing.T) {
-	g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
+	g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler), nil)
 	of := func(ns string) callinfo.Principal {
 		return callinfo.Principal{Principal: &auth.Principal{Name: "ci", Rights: auth.Rights{Namespace: ns}}}
 	}
 	for _, c := range []struct{ token, asked, want, words string }{
-		{"team", "", "team", ""}, {"team", "team", "team", ""}, {"team", "other", "", `token "ci" is limited to namespace "team"`}, {"team", "(", "", "namespace"},
+		{"team", "", "team", ""}, {"team", "team", "team", ""}, {"team", "other", "other", `token "ci" is limited to namespace "team"`}, {"team", "(", "", "namespace"},
 		{auth.AllNamespaces, "", "default", ""}, {auth.AllNamespaces, "default", "default", ""}, {auth.AllNamespaces, "(", "", "namespace"},
 	} {
 		s := Credentials{}
@@ -87,7 +87,7 @@ func TestUncountedPublicCalls(t *testing.T) {
 func TestGroupRates(t *testing.T) {
 	for n, left := range []int{3, 3, 2, 1, 0} {
 		synctest.Test(t, func(t *testing.T) {
-			g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
+			g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler), nil)
 			g.auth.Replace(auth.Access{Namespaces: []string{auth.DefaultNamespace}, Quotas: map[string]task.Quotas{auth.DefaultNamespace: {Requests: 3}}})
 			ctx, _ := callinfo.Begin(t.Context(), task.InterfaceGRPC, "test")
 			if err := g.TakeGroup(ctx, make([]task.Spec, n)); err != nil {

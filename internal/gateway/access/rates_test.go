@@ -36,7 +36,7 @@ func TestLimitsAreStable(t *testing.T) {
 func TestRatesOfOneKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for quota, q := range map[task.Quota]task.Quotas{task.QuotaRequests: {Requests: 1}, task.QuotaBytes: {Bytes: 1}} {
-			g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
+			g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler), nil)
 			g.Rates = newRates(1)
 			take := func() error { return g.Rates.Take("n", q, 1, 1) }
 			if err := take(); err != nil {

@@ -37,11 +37,14 @@ func (s *SQSCaller) Enter(ctx context.Context) (context.Context, error) {
 	g, c := s.g, s.c
 	shows := restCredentials(c.Web)
 	v, err := s.authenticate(shows)
+	if err == nil {
+		if !s.signed() { // otherwise it is not known yet who it is
+			c.Principal = v
+		}
+		c.Namespace, err = g.namespace(v, shows)
+	}
 	if err != nil {
 		g.refused(ctx, c, err, s.signed() || len(shows.tokens) > 0)
-		return ctx, err
-	}
-	if c.Namespace, err = g.namespace(v, shows); err != nil {
 		return ctx, err
 	}
 	if ok, own := g.Calls.TryAcquire(c.Namespace); !ok {
@@ -112,7 +115,6 @@ func (s *SQSCaller) Authorize(action string) (context.Context, error) {
 		err = callinfo.Denied("%s by %s needs a verified signature or an Authorization header: send it by POST", action, c.Web.Method)
 	}
 	if err != nil {
-		g.auth.Denied()
 		g.refused(s.ctx, c, err, false)
 		return s.ctx, err
 	}

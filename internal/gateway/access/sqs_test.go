@@ -58,7 +58,7 @@ func TestSQSActionsByRole(t *testing.T) {
 	for role := range of {
 		k.add(role.String(), auth.Rights{Namespace: "team", Queues: []string{"mail*"}, Roles: role})
 	}
-	g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
+	g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler), nil)
 	k.publish()
 	for role, allowed := range of {
 		for _, action := range sqs.Actions() {
@@ -92,7 +92,7 @@ func TestUnsigned(t *testing.T) {
 func TestLongActions(t *testing.T) {
 	k := newTokenSet()
 	k.add("mail", auth.Rights{Namespace: "team", Roles: auth.Consume | auth.Produce})
-	g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
+	g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler), nil)
 	for action, lasts := range map[string]bool{"ReceiveMessage": true, "SendMessage": false} {
 		k.publish()
 		r := httptest.NewRequest("POST", "http://localhost/", nil)
@@ -192,7 +192,7 @@ func TestWrongSQSCallersWait(t *testing.T) {
 			k.tokens[0].SQS = true
 			k.publish()
 			var log strings.Builder
-			g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.NewTextHandler(&log, nil)))
+			g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler), trailTo(&log))
 			for i := range wrongAtOnce + 2 {
 				ctx, c := callinfo.Begin(t.Context(), "sqs", "test")
 				c.Web = httptest.NewRequest("POST", "http://localhost/", nil)
@@ -227,7 +227,7 @@ func TestProbesDoNotWait(t *testing.T) {
 		k := newTokenSet()
 		k.addAll()
 		var log strings.Builder
-		g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.NewTextHandler(&log, nil)))
+		g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler), trailTo(&log))
 		knows := func(token string) bool {
 			ctx, c := callinfo.Begin(t.Context(), "rest", "test")
 			c.Web = httptest.NewRequest("GET", "http://localhost/readyz", nil)
@@ -258,7 +258,7 @@ func TestProbesDoNotWait(t *testing.T) {
 func TestSQSCallersAreLimited(t *testing.T) {
 	k := newTokenSet()
 	k.add("mail", auth.Rights{Namespace: "team", Roles: auth.Consume})
-	g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
+	g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler), nil)
 	g.Calls = admission.NewSlots(2)
 	enter := func(namespace string) (*SQSCaller, error) {
 		ctx, c := callinfo.Begin(t.Context(), "sqs", "test")
@@ -294,7 +294,7 @@ func TestSQSCallsByGET(t *testing.T) {
 	k.add("ops", auth.Rights{Namespace: "team", Roles: auth.Operate})
 	k.tokens[0].SQS = true
 	k.publish()
-	g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler))
+	g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler), nil)
 	signed := httptest.NewRequest("GET", "http://localhost/?Action=PurgeQueue&X-Amz-Expires=60", nil)
 	mine := auth.AccessKeyOf(auth.HashOf(k.secret["ops"]))
 	sum := sha256.Sum256(nil)

@@ -35,8 +35,11 @@ type Call struct {
 	Frame    bool              // one of many on a stream, whose headers say nothing about it
 	Receiver *receive.Receiver // for a stream: the source of its messages
 
+	from   context.Context // of the request
 	mu     sync.Mutex
 	stamps []broker.Stamp // one per shard, the latest
+	denied error          // the first refusal of an item
+	told   bool           // whether a refusal is recorded
 }
 
 type callKey struct{}
@@ -45,6 +48,7 @@ type callKey struct{}
 // credential, never from the body.
 func Begin(ctx context.Context, iface task.Interface, method string) (context.Context, *Call) {
 	c := &Call{Namespace: auth.DefaultNamespace, Principal: Principal{Principal: auth.Anonymous}, iface: iface, Method: method}
+	c.from = ctx
 	return context.WithValue(ctx, callKey{}, c), c
 }
 
@@ -168,7 +172,7 @@ func (l Leaders) leaderElsewhere(c *Call) string {
 // NewFrame returns the context of a frame of a stream's call: client is the context of gRPC's stream, admitted that of the call.
 func NewFrame(of *Call, client, admitted context.Context, method string) *Frame {
 	return &Frame{Context: client, admitted: admitted,
-		Call: Call{Namespace: of.Namespace, Principal: of.Principal, iface: of.iface, Method: method, Frame: true}}
+		Call: Call{Namespace: of.Namespace, Principal: of.Principal, iface: of.iface, Method: method, Frame: true, from: client}}
 }
 
 // Principal is the caller of a call.
@@ -194,10 +198,12 @@ func (c *Frame) Value(key any) any {
 }
 
 // Header returns a header of a call, "" unless it occurs exactly once.
-func Header(ctx context.Context, name string) string {
+func Header(ctx context.Context, name string) string { return Of(ctx).header(ctx, name) }
+
+func (c *Call) header(ctx context.Context, name string) string {
 	var values []string
-	if web := Of(ctx).Web; web != nil {
-		values = web.Header.Values(name)
+	if c.Web != nil {
+		values = c.Web.Header.Values(name)
 	} else {
 		values = metadata.ValueFromIncomingContext(ctx, name)
 	}

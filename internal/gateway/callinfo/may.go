@@ -20,7 +20,10 @@ func MayUse(ctx context.Context, queue string) error {
 	if scope.Sees(queue) {
 		return nil
 	}
-	return Denied("token %q is limited to the queues %s, and %q is not one of them", Of(ctx).Principal.Name, strings.Join(scope.Queues, ", "), task.Cut(queue, 64))
+	c := Of(ctx)
+	err := Denied("token %q is limited to the queues %s, and %q is not one of them", c.Principal.Name, strings.Join(scope.Queues, ", "), task.Cut(queue, 64))
+	c.deny(err)
+	return err
 }
 
 // MayEnqueue refuses a task if it, or a follow-up task, is in a queue that the caller's token does not cover.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/pawlq/pawl/internal/audit/trail"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -43,15 +44,18 @@ func Waits(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// Observer reports calls to a meter.
-type Observer struct{ meter Meter }
+// Observer reports calls to a meter, and refusals to a trail.
+type Observer struct {
+	meter Meter
+	trail *trail.Trail
+}
 
-// NewObserver returns an observer that reports to a meter; nil: to none.
-func NewObserver(m Meter) Observer {
+// NewObserver returns an observer that reports to a meter and a trail; nil: to none.
+func NewObserver(m Meter, t *trail.Trail) Observer {
 	if m == nil {
 		m = noMeter{}
 	}
-	return Observer{m}
+	return Observer{m, t}
 }
 
 // Streams marks a call as a stream.
@@ -69,6 +73,9 @@ func (o Observer) Observed(c *Call, err error, took time.Duration) {
 		o.meter.Streams(string(c.iface), c.Method, -1)
 	}
 	o.meter.Called(string(c.iface), c.Method, codeOf(err), took, c.kind == pollCall)
+	if e, refused := c.refusal(err); refused {
+		c.RecordRefusal(o.trail, e)
+	}
 }
 
 // codeOf returns the code of a call's answer.

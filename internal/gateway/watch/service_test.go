@@ -155,7 +155,7 @@ func TestGRPC(t *testing.T) {
 // A stream is counted once its request has been accepted, before its first frame.
 func TestStreamsAreCounted(t *testing.T) {
 	f, m := newWorld(1), &meter{}
-	f.Observer = callinfo.NewObserver(m)
+	f.Observer = callinfo.NewObserver(m, nil)
 	for _, c := range []struct {
 		request *pawlv1.WatchEventsRequest
 		want    string

@@ -33,6 +33,9 @@ func Of(r *http.Request) Visitor {
 	return Visitor{host: host, Name: Name(r), Token: Token(r), Namespace: Namespace(r)}
 }
 
+// Host returns the remote host.
+func (v Visitor) Host() string { return v.host }
+
 // NameCookie holds the name that the audit log shows for a visitor.
 const NameCookie = "pawl-name"
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/ui/asset"
 	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/live"
@@ -26,12 +27,15 @@ type Config struct {
 	Logger   *slog.Logger // nil: none
 	// Sessions opens the sessions of visitors who have logged in.
 	Sessions *visitor.Sessions
+	// LoggedIn is called when a visitor has logged in with a token, from a host; nil: nobody wants to know.
+	LoggedIn func(host string, me *admin.Identity)
 }
 
 // Server serves pages. It is safe for concurrent use.
 type Server struct {
 	base      string // prefix of all pages
 	log       *slog.Logger
+	loggedIn  func(host string, me *admin.Identity)
 	clients   *visitor.Clients
 	sessions  *visitor.Sessions
 	live      *live.Streams
@@ -45,7 +49,7 @@ func New(cfg Config, sets ...Set) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{base: strings.TrimSuffix(cfg.BasePath, "/"), log: cfg.Logger, clients: visitor.NewClients(cfg.Dial, cfg.Logger), sessions: cfg.Sessions}
+	s := &Server{base: strings.TrimSuffix(cfg.BasePath, "/"), log: cfg.Logger, loggedIn: cfg.LoggedIn, clients: visitor.NewClients(cfg.Dial, cfg.Logger), sessions: cfg.Sessions}
 	s.live = live.NewStreams(s.clients, s.sessions)
 	assets := asset.New(s.base)
 	s.templates = NewTemplates(s.base, assets, sets...)

@@ -117,6 +117,9 @@ func (s *Server) try(req *Request, token string) (*admin.Identity, error) {
 	who := req.Visitor("")
 	who.Token = token
 	me, err := req.CheckVisitor(who)
+	if err == nil && me.TokenRequired && s.loggedIn != nil {
+		s.loggedIn(who.Host(), me)
+	}
 	if e, ok := errors.AsType[*pawltype.Error](err); ok && e.Field == "" {
 		beside := *e
 		beside.Field = "token"

@@ -15,6 +15,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/config"
 	"github.com/pawlq/pawl/cmd/pawl/internal/tracing"
+	"github.com/pawlq/pawl/internal/audit/trail"
 	"github.com/pawlq/pawl/internal/node"
 	"github.com/pawlq/pawl/internal/ui"
 	"github.com/pawlq/pawl/internal/version"
@@ -34,7 +35,7 @@ type flags struct {
 	auth                                                authFlags
 	tls                                                 tlsFlags
 	peers                                               peerFlags
-	hookNetworks, hosts, logHeaders                     []string
+	hookNetworks, hosts, logHeaders, auditEvents        []string
 }
 
 func (s *flags) add(flags *pflag.FlagSet) {
@@ -52,6 +53,7 @@ func (s *flags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.logFormat, "log-format", "text", "format of the log on standard error: text or json")
 	flags.StringVar(&s.logLevel, "log-level", "info", "lowest level to log: debug, info, warn or error")
 	flags.StringSliceVar(&s.logHeaders, "log-headers", node.DefaultLogHeaders(), "task headers to log with a dead letter, cut to 200 bytes each; '' for none")
+	flags.StringSliceVar(&s.auditEvents, "audit-events", []string{"logins", "refusals"}, "events that change nothing and are logged nonetheless: logins, refusals; '' for none")
 	flags.Var(&s.minFree, "min-free", "free disk space below which new tasks are refused")
 	cli.PeriodVar(flags, &s.drainTimeout, "drain-timeout", 25*time.Second, "how long calls under way may take to end on shutdown")
 	flags.BoolVar(&s.acceptDataLoss, "accept-data-loss", false, "start with the undamaged part of a log: see the error that reports the damage")
@@ -139,6 +141,10 @@ func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger) error {
 	if err != nil {
 		return cli.Usage("--log-headers: %v", err)
 	}
+	events, err := trail.ParseKinds(s.auditEvents)
+	if err != nil {
+		return cli.Usage("--audit-events: %v", err)
+	}
 	certified := s.certified()
 	pair, err := s.tls.open(certified, log)
 	if err != nil {
@@ -155,7 +161,7 @@ func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger) error {
 	s.peers.apiAdvertise = s.advertised(listener)
 	cfg := node.Config{
 		Dir: s.data, Listener: listener, DataShards: s.shards, MaxConnsPerAddress: s.connsPerAddress, BasePath: s.basePath, UIIdle: s.uiIdle, SQS: s.sqs, MinFree: max(int64(s.minFree), 1), // 0 would mean the default
-		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Hosts: hosts.With(s.listen), Version: version.Version, Logger: log, LogHeaders: headers, Tracers: a.Tracers, Fatal: exitOn(log), ClientCertificates: clients,
+		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Hosts: hosts.With(s.listen), Version: version.Version, Logger: log, LogHeaders: headers, Trail: trail.New(trail.Config{Kinds: events, Log: log}), Tracers: a.Tracers, Fatal: exitOn(log), ClientCertificates: clients,
 	}
 	if err := s.openDebug(&cfg); err != nil {
 		return errors.Join(err, closeAll(&cfg))

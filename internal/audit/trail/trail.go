@@ -1,0 +1,247 @@
+// Package trail records events that change nothing: who logged in, and who was refused. Each is one line of the process's log, and one record
+// for a function that sends it elsewhere.
+//
+// It is apart from the audit log, which is replicated and kept: strangers can cause millions of refusals, and must not fill that, nor displace
+// evidence in it. Here everything is bounded: the rate of each caller's events, and the queue of those that wait to be sent. What is left out is
+// counted. It knows neither requests nor tokens.
+package trail
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Kind is a kind of event.
+type Kind uint8
+
+// The kinds.
+const (
+	Login   Kind = iota // somebody logged in to the web UI
+	Refusal             // a caller was refused: its credential is wrong, or does not allow the call
+	kinds
+)
+
+// Names are the words for the kinds, as settings and metrics have them.
+var Names = [kinds]string{"logins", "refusals"}
+
+var texts = [kinds]string{"a visitor logged in", "a caller was refused"}
+
+// Usual returns the kinds that are recorded unless the settings say otherwise.
+func Usual() []Kind { return []Kind{Login, Refusal} }
+
+// ParseKinds parses the names of kinds.
+func ParseKinds(names []string) ([]Kind, error) {
+	all := make([]Kind, len(names))
+	for i, name := range names {
+		k := slices.Index(Names[:], strings.TrimSpace(name))
+		if k < 0 {
+			return nil, fmt.Errorf("%q is not one of %s", name, strings.Join(Names[:], ", "))
+		}
+		all[i] = Kind(k) // #nosec G115 -- one of a few
+	}
+	return all, nil
+}
+
+// Event is something that happened. Fields that are empty are left out. None may hold a secret or a payload.
+type Event struct {
+	Kind      Kind
+	Actor     string // as the audit log names the caller; "": it is not known
+	Token     string // what identifies the caller, whose events have a rate; "": nothing, and Actor is what the caller calls itself
+	Namespace string
+	Interface task.Interface
+	Address   string // of the client
+	Method    string
+	Object    string // the id or name of what the call is about
+	Queue     string
+	Outcome   string
+	Reason    string
+	Trace     string // the W3C trace context that the caller sent
+}
+
+// The rate of one caller's events of a kind; callers that are not known share one.
+const (
+	perSecond, atOnce = 10, 100
+	// mostCallers bounds the callers whose rates are tracked; the others share one.
+	mostCallers = 1000
+	// summaryAfter is when, at the latest, a line tells how many events were left out.
+	summaryAfter = 10 * time.Second
+)
+
+// mostText bounds a text of an event, in bytes.
+const mostText = 512
+
+// Config configures a trail.
+type Config struct {
+	Kinds []Kind // that are recorded
+	Log   *slog.Logger
+	// Export sends records to where they are kept, and returns once they are there; nil: they are only logged.
+	Export func(context.Context, []slog.Record) error
+}
+
+// Trail records events. Its methods may be called from any goroutine. A nil one records nothing.
+type Trail struct {
+	cfg               Config
+	recorded, leftOut [kinds]atomic.Uint64
+	queue             queue
+
+	mu      sync.Mutex
+	callers map[caller]*bucket
+}
+
+// caller is whose events of a kind have a rate.
+type caller struct {
+	kind  Kind
+	token string
+}
+
+// bucket limits the events of a caller.
+type bucket struct {
+	*rate.Limiter
+	leftOut int  // since the last record
+	pending bool // whether summarize will be called
+}
+
+// New returns a trail without events.
+func New(cfg Config) *Trail {
+	t := &Trail{cfg: cfg, callers: map[caller]*bucket{}}
+	t.queue.init(cfg)
+	return t
+}
+
+// Records reports whether events of a kind are recorded.
+func (t *Trail) Records(k Kind) bool { return t != nil && slices.Contains(t.cfg.Kinds, k) }
+
+// Record records an event, unless its kind is not recorded or its caller has had too many.
+func (t *Trail) Record(e Event) {
+	if !t.Records(e.Kind) {
+		return
+	}
+	leftOut, ok := t.admit(&e)
+	if !ok {
+		t.leftOut[e.Kind].Add(1)
+		return
+	}
+	t.recorded[e.Kind].Add(1)
+	t.write(e.record(texts[e.Kind], leftOut), e.Token == "")
+}
+
+// admit reports whether an event may be recorded, and how many of its caller's were left out before it.
+func (t *Trail) admit(e *Event) (leftOut int, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	by := caller{e.Kind, e.Token}
+	b := t.callers[by]
+	if b == nil {
+		if len(t.callers) >= mostCallers {
+			t.forget()
+		}
+		if len(t.callers) >= mostCallers {
+			by = caller{kind: e.Kind}
+			b = t.callers[by]
+		}
+	}
+	if b == nil {
+		b = &bucket{Limiter: rate.NewLimiter(perSecond, atOnce)}
+		t.callers[by] = b
+	}
+	if b.Allow() {
+		leftOut, b.leftOut = b.leftOut, 0
+		return leftOut, true
+	}
+	if b.leftOut++; !b.pending {
+		b.pending = true
+		time.AfterFunc(summaryAfter, func() { t.summarize(by, b) })
+	}
+	return 0, false
+}
+
+// forget makes room: it drops the callers whose next event has nothing to wait for.
+func (t *Trail) forget() {
+	for by, b := range t.callers {
+		if !b.pending && b.Tokens() >= float64(b.Burst()) {
+			delete(t.callers, by)
+		}
+	}
+}
+
+// summarize records how many events of a caller were left out, if none of its events has told since.
+func (t *Trail) summarize(by caller, b *bucket) {
+	t.mu.Lock()
+	n := b.leftOut
+	b.leftOut, b.pending = 0, false
+	t.mu.Unlock()
+	if n > 0 {
+		e := Event{Kind: by.kind, Actor: by.token, Token: by.token}
+		t.write(e.record("audit events were left out", n), by.token == "")
+	}
+}
+
+// record returns the form of an event that is logged and sent.
+func (e *Event) record(text string, leftOut int) slog.Record {
+	level := slog.LevelInfo
+	if e.Kind == Refusal {
+		level = slog.LevelWarn
+	}
+	r := slog.NewRecord(time.Now(), level, text, 0)
+	r.AddAttrs(slog.String("event", Names[e.Kind]))
+	add := func(name, value string) {
+		if value != "" {
+			r.AddAttrs(slog.String(name, task.Cut(value, mostText)))
+		}
+	}
+	add("code", e.Outcome)
+	add("reason", e.Reason)
+	add("actor", e.Actor)
+	if e.Token == "" && e.Actor != "" {
+		r.AddAttrs(slog.Bool("unverified", true))
+	}
+	add("namespace", e.Namespace)
+	add("interface", string(e.Interface))
+	add("address", e.Address)
+	add("method", e.Method)
+	add("object", e.Object)
+	add("queue", e.Queue)
+	add("traceparent", e.Trace)
+	if leftOut > 0 {
+		r.AddAttrs(slog.Int("left_out", leftOut))
+	}
+	return r
+}
+
+// write logs a record and queues it. Stranger: nobody known caused it.
+func (t *Trail) write(r slog.Record, stranger bool) {
+	if h := t.cfg.Log.Handler(); h.Enabled(context.Background(), r.Level) {
+		_ = h.Handle(context.Background(), r) // a log that can't be written has nowhere to say so
+	}
+	t.queue.add(r, stranger)
+}
+
+// Counts are what happened to the events of a kind since the start.
+type Counts struct{ Recorded, LeftOut uint64 }
+
+// Counts returns the counts of the kinds that are recorded, by name.
+func (t *Trail) Counts() map[string]Counts {
+	all := map[string]Counts{}
+	for k := range kinds {
+		if t.Records(k) {
+			all[Names[k]] = Counts{t.recorded[k].Load(), t.leftOut[k].Load()}
+		}
+	}
+	return all
+}
+
+// Lost returns how many records were not sent because too many were waiting.
+func (t *Trail) Lost() uint64 { return t.queue.lost.Load() }
+
+// Run sends what is queued until ctx ends, and then what is left, for a short time.
+func (t *Trail) Run(ctx context.Context) { t.queue.run(ctx) }

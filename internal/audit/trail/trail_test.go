@@ -1,0 +1,223 @@
+package trail
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// collector is where records are exported to.
+type collector struct {
+	mu      sync.Mutex
+	err     error
+	records []string
+}
+
+func (c *collector) export(ctx context.Context, records []slog.Record) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return c.err
+	}
+	for _, r := range records {
+		line := r.Message
+		r.Attrs(func(a slog.Attr) bool { line += " " + a.String(); return true })
+		c.records = append(c.records, line)
+	}
+	return ctx.Err()
+}
+
+func (c *collector) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+}
+
+func newTrail(c *collector, kinds ...Kind) (*Trail, *bytes.Buffer) {
+	var lines bytes.Buffer
+	cfg := Config{Kinds: kinds, Log: slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))}
+	if c != nil {
+		cfg.Export = c.export
+	}
+	return New(cfg), &lines
+}
+
+// An event is one line, with what is known of it, in one form for the log and the collector. Only the kinds that were asked for are recorded.
+func TestEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &collector{}
+		tr, lines := newTrail(c, Refusal)
+		tr.Record(Event{Kind: Login})
+		tr.cfg.Kinds = Usual()
+		tr.Record(Event{Kind: Login, Actor: "lena", Token: "team/lena", Namespace: "team", Interface: "ui", Address: "192.0.2.1", Outcome: "ok"})
+		tr.Record(Event{Kind: Refusal, Actor: "x\ny", Address: strings.Repeat("é", mostText), Outcome: "unauthenticated", Reason: "bad\xff"})
+		(*Trail)(nil).Record(Event{Kind: Login})
+		want := `level=INFO msg="a visitor logged in" event=logins code=ok actor=lena namespace=team interface=ui address=192.0.2.1
+level=WARN msg="a caller was refused" event=refusals code=unauthenticated reason="bad` + "\uFFFD" + `" actor="x\ny" unverified=true address=` + strings.Repeat("é", mostText/2) + "\n"
+		if lines.String() != want {
+			t.Errorf("log:\n%s\nwant\n%s", lines, want)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go tr.Run(ctx)
+		time.Sleep(2 * gatherFor)
+		if len(c.records) != 2 || c.records[0] != "a visitor logged in event=logins code=ok actor=lena namespace=team interface=ui address=192.0.2.1" {
+			t.Errorf("exported: %q", c.records)
+		}
+		if n := tr.Counts(); len(n) != 2 || n["logins"] != (Counts{1, 0}) || n["refusals"] != (Counts{1, 0}) {
+			t.Errorf("counts: %v", n)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// A caller who causes too many events is recorded at a rate, with the number of those left out, and hides nobody else's. Those left out last are
+// told of even if the caller stops.
+func TestRates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr, lines := newTrail(nil, Login, Refusal)
+		flood := Event{Kind: Refusal, Outcome: "unauthenticated"}
+		for range atOnce + 5 {
+			tr.Record(flood)
+		}
+		if n := strings.Count(lines.String(), "\n"); n != atOnce {
+			t.Errorf("%d lines at once, want %d", n, atOnce)
+		}
+		lines.Reset()
+		for _, e := range []Event{{Kind: Login, Actor: "lena", Token: "team/lena"}, {Kind: Refusal, Actor: "lena", Token: "team/lena"}, {Kind: Refusal, Actor: "lena", Token: "other/lena"}, {Kind: Login, Actor: "lena"}} {
+			if tr.Record(e); strings.Count(lines.String(), "\n") != 1 || strings.Contains(lines.String(), "left_out") {
+				t.Errorf("beside a flood, %+v is logged as %q", e, lines)
+			}
+			lines.Reset()
+		}
+		time.Sleep(time.Second / perSecond)
+		tr.Record(flood)
+		if !strings.Contains(lines.String(), "left_out=5") {
+			t.Errorf("the line after those left out is %q", lines)
+		}
+		lines.Reset()
+		tr.Record(flood)
+		tr.Record(flood)
+		time.Sleep(summaryAfter)
+		if want := "level=WARN msg=\"audit events were left out\" event=refusals left_out=2\n"; lines.String() != want {
+			t.Errorf("after a flood: %q, want %q", lines, want)
+		}
+		if n := tr.Counts()["refusals"]; n != (Counts{atOnce + 3, 7}) {
+			t.Errorf("counts: %+v", n)
+		}
+		lines.Reset()
+		time.Sleep(2 * summaryAfter)
+		if lines.Len() > 0 {
+			t.Errorf("later: %q", lines)
+		}
+	})
+}
+
+// The callers whose rates are tracked are bounded. The others share a rate, and idle ones make room.
+func TestCallersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr, lines := newTrail(nil, Refusal)
+		for i := range 3 * mostCallers {
+			tr.Record(Event{Kind: Refusal, Actor: "a", Token: fmt.Sprint("team/", i)})
+		}
+		if n := strings.Count(lines.String(), "\n"); len(tr.callers) > mostCallers+1 || n != mostCallers+atOnce {
+			t.Errorf("%d callers are tracked, %d lines", len(tr.callers), n)
+		}
+		time.Sleep(time.Minute)
+		lines.Reset()
+		for i := range mostCallers {
+			tr.Record(Event{Kind: Refusal, Actor: "a", Token: fmt.Sprint("later/", i)})
+		}
+		if n := strings.Count(lines.String(), "\n"); n != mostCallers {
+			t.Errorf("%d of %d events of new callers were recorded later", n, mostCallers)
+		}
+	})
+}
+
+// While the collector is down, events wait, as many as there is room for; what strangers cause leaves half of it. Lost ones are counted.
+func TestOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &collector{err: errors.New("down")}
+		tr, lines := newTrail(c, Refusal)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		done := make(chan bool)
+		go func() { tr.Run(ctx); close(done) }()
+		flood := func(token string) {
+			for range 2 * mostQueued {
+				tr.Record(Event{Kind: Refusal, Token: token})
+				time.Sleep(time.Second / perSecond)
+			}
+		}
+		flood("")
+		if lost := tr.Lost(); lost < mostQueued || len(tr.queue.records) > mostQueued/2 {
+			t.Errorf("%d were lost, %d wait", lost, len(tr.queue.records))
+		}
+		before, waiting := tr.Lost(), len(tr.queue.records)
+		for range 100 {
+			tr.Record(Event{Kind: Refusal, Actor: "lena", Token: "team/lena"})
+		}
+		if tr.Lost() != before || len(tr.queue.records) != waiting+100 {
+			t.Errorf("beside those of strangers, %d of 100 events were lost", tr.Lost()-before)
+		}
+		c.fail(nil)
+		time.Sleep(time.Minute)
+		logged := uint64(strings.Count(lines.String(), "a caller was refused"))
+		if got := uint64(len(c.records)); got+tr.Lost() != logged || tr.Lost() != before {
+			t.Errorf("%d were exported and %d lost, of %d", got, tr.Lost(), logged)
+		}
+		c.fail(errors.New("down"))
+		flood("team/lena")
+		tr.Record(Event{Kind: Refusal, Token: "team/lena"})
+		waiting = mostQueued // and a batch
+		before = tr.Lost()
+		cancel()
+		<-done
+		if lost := tr.Lost() - before; lost != uint64(waiting)+mostSent {
+			t.Errorf("%d were lost at the end, want %d", lost, waiting+mostSent)
+		}
+		if !strings.Contains(lines.String(), `msg="the last audit events were not exported"`) {
+			t.Error("the loss was not logged")
+		}
+	})
+}
+
+// What is queued when the process ends is still exported.
+func TestFlush(t *testing.T) {
+	c := &collector{}
+	tr, _ := newTrail(c, Login)
+	for range 2 * mostSent {
+		tr.queue.add(slog.Record{}, false)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if tr.Run(ctx); len(c.records) != 2*mostSent || tr.Lost() != 0 {
+		t.Errorf("%d were exported, %d lost", len(c.records), tr.Lost())
+	}
+}
+
+func TestParseKinds(t *testing.T) {
+	if all, err := ParseKinds([]string{"logins", " refusals"}); err != nil || len(all) != 2 || all[0] != Login || all[1] != Refusal {
+		t.Errorf("got %v, %v", all, err)
+	}
+	if all, err := ParseKinds(nil); err != nil || len(all) != 0 {
+		t.Errorf("none: %v, %v", all, err)
+	}
+	for _, bad := range []string{"", "login", "Refusals"} {
+		if _, err := ParseKinds([]string{bad}); err == nil || err.Error() != fmt.Sprintf("%q is not one of logins, refusals", bad) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
