@@ -102,6 +102,7 @@ type Node struct {
 	Refused             map[string]uint64    // callers that were turned away, by reason; nil: unknown
 	Slowed              uint64               // those of them that had to wait for their refusal
 	Events              map[string]Events    // audit events by kind; nil: none are recorded
+	EventsLost          uint64               // of those recorded, those that were not exported
 }
 
 // Events counts audit events since the node started.
@@ -194,6 +195,7 @@ func (p *Page) Collect(to chan<- prometheus.Metric) {
 		refused.counter(to, times, reason)
 	}
 	slowed.counter(to, n.Slowed)
+	auditLost.counter(to, n.EventsLost)
 	for kind, e := range n.Events {
 		auditEvents.counter(to, e.Recorded, kind)
 		auditLeftOut.counter(to, e.LeftOut, kind)

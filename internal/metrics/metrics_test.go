@@ -41,7 +41,7 @@ func sources(recorder *stats.Recorder) Sources {
 			return []Workers{{Namespace: "default", Queues: map[string]int{"mail": 2, "video": 1}, Busy: 7, Free: 13}}
 		},
 		Node: func() Node {
-			return Node{DiskFree: 5 << 30, DiskTotal: 10 << 30, MinFree: 256 << 20, ClockOffset: -1500 * time.Millisecond, LogBytes: 1 << 20, CertificateEnds: map[string]time.Time{"server": time.Unix(1_800_000_000, 0), "peer": time.Unix(1_900_000_000, 0)}, Refused: map[string]uint64{"none": 0, "malformed": 0, "unknown": 7, "expired": 0, "denied": 1}, Events: map[string]Events{"logins": {3, 0}, "refusals": {100, 20}}}
+			return Node{DiskFree: 5 << 30, DiskTotal: 10 << 30, MinFree: 256 << 20, ClockOffset: -1500 * time.Millisecond, LogBytes: 1 << 20, CertificateEnds: map[string]time.Time{"server": time.Unix(1_800_000_000, 0), "peer": time.Unix(1_900_000_000, 0)}, Refused: map[string]uint64{"none": 0, "malformed": 0, "unknown": 7, "expired": 0, "denied": 1}, Events: map[string]Events{"logins": {3, 0}, "refusals": {100, 20}}, EventsLost: 2}
 		},
 		Webhooks: func(context.Context) Webhooks {
 			return Webhooks{Delivered: 12, Failed: 3, Dropped: 1, Oldest: 90 * time.Second, Leads: true,
@@ -137,6 +137,7 @@ func TestSeriesBeginAtZero(t *testing.T) {
 		{fresh, `pawl_webhook_dropped_total 0`},
 		{fresh, `pawl_webhook_deliveries_total{outcome="failed"} 0`},
 		{fresh, `pawl_access_refused_total{reason="unknown"} 0`},
+		{fresh, `pawl_audit_events_lost_total 0`},
 		{fresh, `pawl_queue_new_dead_letters{namespace="default",queue="od\"d\\"} 0`},
 		{fresh, `pawl_audit_evicted_entries_total{shard="0"} 0`},
 		{fresh, `pawl_archive_evicted_bytes_total 0`},

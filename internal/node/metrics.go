@@ -202,7 +202,7 @@ func (c *collector) nodeMetrics() (m metrics.Node) {
 		m.Slowed = g.Slowed()
 	}
 	m.CertificateEnds = c.health.certs.Ends()
-	m.Events = map[string]metrics.Events{}
+	m.Events, m.EventsLost = map[string]metrics.Events{}, c.cfg.Trail.Lost()
 	for kind, n := range c.cfg.Trail.Counts() {
 		m.Events[kind] = metrics.Events(n)
 	}

@@ -168,7 +168,7 @@ func (t *Trail) admit(e *Event) (leftOut int, ok bool) {
 // forget makes room: it drops the callers whose next event has nothing to wait for.
 func (t *Trail) forget() {
 	for by, b := range t.callers {
-		if !b.pending && b.Tokens() >= float64(b.Burst()) {
+		if b.Tokens() >= float64(b.Burst()) {
 			delete(t.callers, by)
 		}
 	}

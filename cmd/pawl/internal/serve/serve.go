@@ -53,7 +53,7 @@ func (s *flags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.logFormat, "log-format", "text", "format of the log on standard error: text or json")
 	flags.StringVar(&s.logLevel, "log-level", "info", "lowest level to log: debug, info, warn or error")
 	flags.StringSliceVar(&s.logHeaders, "log-headers", node.DefaultLogHeaders(), "task headers to log with a dead letter, cut to 200 bytes each; '' for none")
-	flags.StringSliceVar(&s.auditEvents, "audit-events", []string{"logins", "refusals"}, "events that change nothing and are logged nonetheless: logins, refusals; '' for none")
+	flags.StringSliceVar(&s.auditEvents, "audit-events", []string{"logins", "refusals"}, "events that change nothing and are recorded nonetheless, in the log and over OTLP: logins, refusals; '' for none")
 	flags.Var(&s.minFree, "min-free", "free disk space below which new tasks are refused")
 	cli.PeriodVar(flags, &s.drainTimeout, "drain-timeout", 25*time.Second, "how long calls under way may take to end on shutdown")
 	flags.BoolVar(&s.acceptDataLoss, "accept-data-loss", false, "start with the undamaged part of a log: see the error that reports the damage")
@@ -88,7 +88,7 @@ host of --listen, --advertise or --allowed-hosts. Otherwise pages of any website
 
 Settings come from the file of --config, the environment (PAWL_DATA for --data, and so on) and flags;
 later ones take precedence. OpenTelemetry's standard variables, such as OTEL_EXPORTER_OTLP_ENDPOINT,
-enable traces.`,
+enable traces, and send audit events as log records.`,
 		Example: `  pawl serve
   pawl serve --data /var/lib/pawl --log-format json
   pawl serve --node n1 --peer-listen 10.0.0.1:7296 --join 10.0.0.1:7296,10.0.0.2:7296,10.0.0.3:7296 \
@@ -111,13 +111,18 @@ enable traces.`,
 			return err
 		}
 		defer stop()
-		return s.run(cmd.Context(), a, log)
+		export, stopLogs, err := tracing.Logs(cmd.Context(), "pawl", log)
+		if err != nil {
+			return err
+		}
+		defer stopLogs()
+		return s.run(cmd.Context(), a, log, export)
 	})
 	return cmd
 }
 
-// run runs a node until a signal cancels ctx.
-func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger) error {
+// run runs a node until a signal cancels ctx. Export exports audit events; nil: they are only logged.
+func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger, export func(context.Context, []slog.Record) error) error {
 	if err := checkFaults(log); err != nil {
 		return err
 	}
@@ -161,7 +166,7 @@ func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger) error {
 	s.peers.apiAdvertise = s.advertised(listener)
 	cfg := node.Config{
 		Dir: s.data, Listener: listener, DataShards: s.shards, MaxConnsPerAddress: s.connsPerAddress, BasePath: s.basePath, UIIdle: s.uiIdle, SQS: s.sqs, MinFree: max(int64(s.minFree), 1), // 0 would mean the default
-		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Hosts: hosts.With(s.listen), Version: version.Version, Logger: log, LogHeaders: headers, Trail: trail.New(trail.Config{Kinds: events, Log: log}), Tracers: a.Tracers, Fatal: exitOn(log), ClientCertificates: clients,
+		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Hosts: hosts.With(s.listen), Version: version.Version, Logger: log, LogHeaders: headers, Trail: trail.New(trail.Config{Kinds: events, Log: log, Export: export}), Tracers: a.Tracers, Fatal: exitOn(log), ClientCertificates: clients,
 	}
 	if err := s.openDebug(&cfg); err != nil {
 		return errors.Join(err, closeAll(&cfg))

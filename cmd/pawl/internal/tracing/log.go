@@ -53,7 +53,7 @@ func (w *watchedExporter) Shutdown(ctx context.Context) error {
 
 // logErrors sends the errors of OpenTelemetry's packages to log instead of standard error.
 func logErrors(log *slog.Logger) {
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces", "error", err) }))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("OpenTelemetry", "error", err) }))
 	otel.SetLogger(logr.New(errorSink{log}))
 }
 
@@ -70,11 +70,11 @@ func (errorSink) Init(logr.RuntimeInfo) {}
 func (errorSink) Enabled(level int) bool { return level <= warnings }
 
 // Info implements logr.LogSink.
-func (c errorSink) Info(_ int, msg string, _ ...any) { c.log.Warn("traces", "problem", msg) }
+func (c errorSink) Info(_ int, msg string, _ ...any) { c.log.Warn("OpenTelemetry", "problem", msg) }
 
 // Error implements logr.LogSink.
 func (c errorSink) Error(err error, msg string, _ ...any) {
-	c.log.Warn("traces", "problem", msg, "error", err)
+	c.log.Warn("OpenTelemetry", "problem", msg, "error", err)
 }
 
 // WithValues implements logr.LogSink.

@@ -77,7 +77,7 @@ func TestTraceComplaints(t *testing.T) {
 	log.Error(errors.New("missing ="), "parse headers", "input", "secret")
 	log.V(warnings).Info("careful", "input", "secret")
 	log.WithName("x").WithValues("input", "secret").V(4).Info("TracerProvider created")
-	want := "level=WARN msg=traces problem=\"parse headers\" error=\"missing =\"\nlevel=WARN msg=traces problem=careful\n"
+	want := "level=WARN msg=OpenTelemetry problem=\"parse headers\" error=\"missing =\"\nlevel=WARN msg=OpenTelemetry problem=careful\n"
 	if out.String() != want {
 		t.Errorf("the log is %q, want %q", out.String(), want)
 	}

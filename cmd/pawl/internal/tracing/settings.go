@@ -23,7 +23,7 @@ type otelSetting struct {
 	secret bool // error messages must not repeat the value
 }
 
-// exporterSettings have the prefix OTEL_EXPORTER_OTLP_TRACES_, or else OTEL_EXPORTER_OTLP_.
+// exporterSettings have the prefix OTEL_EXPORTER_OTLP_ and the signal, or else without the signal.
 var exporterSettings = []otelSetting{
 	{name: "ENDPOINT", rule: endpointRule, secret: true},
 	{name: "HEADERS", rule: headersRule, secret: true},
@@ -51,20 +51,20 @@ var plainSettings = []otelSetting{
 	{name: "OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", rule: limitRule},
 }
 
-// checkSettings rejects invalid settings. It is called only if traces are exported: otherwise the settings don't matter.
-func checkSettings() error {
+// checkSettings rejects invalid settings of a signal. It is called only if that is exported: otherwise the settings don't matter.
+func checkSettings(signal string, plain []otelSetting) error {
 	for _, s := range exporterSettings {
-		name, value := exporterSetting(s.name)
+		name, value := exporterSetting(signal, s.name)
 		if err := s.check(name, value); err != nil {
 			return err
 		}
 	}
-	for _, s := range plainSettings {
+	for _, s := range plain {
 		if err := s.check(s.name, os.Getenv(s.name)); err != nil {
 			return err
 		}
 	}
-	return checkClientPair()
+	return checkClientPair(signal)
 }
 
 func (s otelSetting) check(name, value string) error {
@@ -82,9 +82,9 @@ func (s otelSetting) check(name, value string) error {
 	return cli.Usage("%s=%q %s", name, value, rule)
 }
 
-// exporterSetting returns a setting of the exporter and the variable that it is from: the one for traces, or else the one for all signals.
-func exporterSetting(part string) (name, value string) {
-	if name = "OTEL_EXPORTER_OTLP_TRACES_" + part; strings.TrimSpace(os.Getenv(name)) == "" {
+// exporterSetting returns a setting of the exporter and the variable that it is from: the one for the signal, or else the one for all.
+func exporterSetting(signal, part string) (name, value string) {
+	if name = "OTEL_EXPORTER_OTLP_" + signal + "_" + part; strings.TrimSpace(os.Getenv(name)) == "" {
 		name = "OTEL_EXPORTER_OTLP_" + part
 	}
 	return name, strings.TrimSpace(os.Getenv(name))
@@ -187,9 +187,9 @@ func rootsRule(path string) string {
 }
 
 // checkClientPair checks the exporter's client certificate and key.
-func checkClientPair() error {
-	certName, cert := exporterSetting("CLIENT_CERTIFICATE")
-	keyName, key := exporterSetting("CLIENT_KEY")
+func checkClientPair(signal string) error {
+	certName, cert := exporterSetting(signal, "CLIENT_CERTIFICATE")
+	keyName, key := exporterSetting(signal, "CLIENT_KEY")
 	switch {
 	case cert == "" && key == "":
 		return nil

@@ -25,19 +25,19 @@ func TestTraceSettings(t *testing.T) {
 		{"none", nil, false, ""},
 		{"an endpoint", env{envEndpoint: "http://127.0.0.1:4318"}, true, ""},
 		{"an endpoint of traces", env{envTracesEndpoint: "http://127.0.0.1:4318/v1/traces"}, true, ""},
-		{"the exporter", env{envExporter: "otlp"}, true, ""},
-		{"no exporter", env{envExporter: "none", envEndpoint: "http://127.0.0.1:4318"}, false, ""},
+		{"the exporter", env{"OTEL_TRACES_EXPORTER": "otlp"}, true, ""},
+		{"no exporter", env{"OTEL_TRACES_EXPORTER": "none", envEndpoint: "http://127.0.0.1:4318"}, false, ""},
 		{"disabled", env{envDisabled: "true", envEndpoint: "http://127.0.0.1:4318"}, false, ""},
-		{"not disabled", env{envDisabled: "false", envExporter: "otlp"}, true, ""},
+		{"not disabled", env{envDisabled: "false", "OTEL_TRACES_EXPORTER": "otlp"}, true, ""},
 		{"gRPC", env{envProtocol: "grpc", envEndpoint: "http://127.0.0.1:4317"}, true, ""},
-		{"the protocol of traces", env{envProtocol: "x", envTracesProtocol: "grpc", envExporter: "otlp"}, true, ""},
-		{"another protocol", env{envProtocol: "http/json", envExporter: "otlp"}, false, "http/json"},
-		{"another exporter", env{envExporter: "zipkin"}, false, "zipkin"},
+		{"the protocol of traces", env{envProtocol: "x", envTracesProtocol: "grpc", "OTEL_TRACES_EXPORTER": "otlp"}, true, ""},
+		{"another protocol", env{envProtocol: "http/json", "OTEL_TRACES_EXPORTER": "otlp"}, false, "http/json"},
+		{"another exporter", env{"OTEL_TRACES_EXPORTER": "zipkin"}, false, "zipkin"},
 		{"neither on nor off", env{envDisabled: "maybe"}, false, "maybe"},
-		{"bad attributes", env{envExporter: "otlp", "OTEL_RESOURCE_ATTRIBUTES": "a"}, false, "OTEL_RESOURCE_ATTRIBUTES"},
+		{"bad attributes", env{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_RESOURCE_ATTRIBUTES": "a"}, false, "OTEL_RESOURCE_ATTRIBUTES"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			for _, name := range []string{envDisabled, envExporter, envEndpoint, envTracesEndpoint, envProtocol, envTracesProtocol, "OTEL_RESOURCE_ATTRIBUTES"} {
+			for _, name := range []string{envDisabled, "OTEL_TRACES_EXPORTER", envEndpoint, envTracesEndpoint, envProtocol, envTracesProtocol, "OTEL_RESOURCE_ATTRIBUTES"} {
 				t.Setenv(name, c.env[name])
 			}
 			provider, err := open(t.Context(), "pawl", slog.New(slog.DiscardHandler))
@@ -98,7 +98,7 @@ func TestInvalidTraceSettings(t *testing.T) {
 		{"OTEL_TRACES_EXPORTER=none OTEL_TRACES_SAMPLER=nonsense", ""}, // not used
 	} {
 		t.Run(c.setting, func(t *testing.T) {
-			t.Setenv(envExporter, "otlp")
+			t.Setenv("OTEL_TRACES_EXPORTER", "otlp")
 			for setting := range strings.FieldsSeq(c.setting) {
 				name, value, _ := strings.Cut(setting, "=")
 				t.Setenv(name, value)

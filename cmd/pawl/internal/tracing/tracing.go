@@ -1,5 +1,5 @@
-// Package tracing exports a command's spans over OTLP. OpenTelemetry's environment variables configure it; without them it exports
-// nothing.
+// Package tracing exports a command's spans, and a server's audit events as log records, over OTLP. OpenTelemetry's environment variables
+// configure it; without them it exports nothing.
 package tracing
 
 import (
@@ -27,9 +27,12 @@ import (
 
 // Traces are exported only if one of the standard OTEL_* variables asks for it. The variables read here decide whether and how. OpenTelemetry's own
 // packages read those for the endpoint, headers, timeouts, the sampler, limits and the resource, once checkSettings has found them valid.
+const envDisabled = "OTEL_SDK_DISABLED"
+
+// The signals, as the variables have them.
 const (
-	envDisabled = "OTEL_SDK_DISABLED"
-	envExporter = "OTEL_TRACES_EXPORTER"
+	traces = "TRACES"
+	logs   = "LOGS"
 )
 
 // flushTimeout bounds how long a command waits for the collector when it ends.
@@ -59,48 +62,69 @@ func Start(a *cli.App, cmd *cobra.Command, service string, log *slog.Logger) (st
 
 // open returns nil if traces are not exported.
 func open(ctx context.Context, service string, log *slog.Logger) (*sdktrace.TracerProvider, error) {
-	open, err := exporterOf()
-	if open == nil || err != nil {
+	protocol, err := protocolOf(traces)
+	if protocol == "" || err != nil {
 		return nil, err
 	}
-	if err := checkSettings(); err != nil {
+	if err := checkSettings(traces, plainSettings); err != nil {
 		return nil, err
 	}
 	logErrors(log) // before any error can occur
-	exporter, err := open(ctx)
+	var exporter sdktrace.SpanExporter
+	if protocol == overGRPC {
+		exporter, err = otlptracegrpc.New(ctx)
+	} else {
+		exporter, err = otlptracehttp.New(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
+	from, err := resourceOf(ctx, service)
+	if err != nil {
+		return nil, err
+	}
+	return sdktrace.NewTracerProvider(sdktrace.WithBatcher(&watchedExporter{SpanExporter: exporter, log: log}), sdktrace.WithResource(from)), nil
+}
+
+// resourceOf describes the process to the collector.
+func resourceOf(ctx context.Context, service string) (*resource.Resource, error) {
 	from, err := resource.New(ctx, resource.WithTelemetrySDK(),
 		resource.WithAttributes(semconv.ServiceName(service), semconv.ServiceVersion(version.Version)),
 		resource.WithFromEnv()) // the last one takes precedence
 	if err != nil {
 		return nil, cli.Usage("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	return sdktrace.NewTracerProvider(sdktrace.WithBatcher(&watchedExporter{SpanExporter: exporter, log: log}), sdktrace.WithResource(from)), nil
+	return from, nil
 }
 
-// exporterOf returns a function that opens the configured exporter, or nil if none is configured.
-func exporterOf() (func(context.Context) (sdktrace.SpanExporter, error), error) {
+// The protocols.
+const (
+	overGRPC = "grpc"
+	overHTTP = "http/protobuf"
+)
+
+// protocolOf returns the protocol by which a signal is exported; "": it is not.
+func protocolOf(signal string) (string, error) {
 	if off, err := strconv.ParseBool(cmp.Or(os.Getenv(envDisabled), "false")); err != nil {
-		return nil, cli.Usage("%s=%q is neither true nor false", envDisabled, os.Getenv(envDisabled))
+		return "", cli.Usage("%s=%q is neither true nor false", envDisabled, os.Getenv(envDisabled))
 	} else if off {
-		return nil, nil
+		return "", nil
 	}
-	_, endpoint := exporterSetting("ENDPOINT")
-	switch name := os.Getenv(envExporter); {
+	exporter := "OTEL_" + signal + "_EXPORTER"
+	_, endpoint := exporterSetting(signal, "ENDPOINT")
+	switch name := os.Getenv(exporter); {
 	case name == "none", name == "" && endpoint == "":
-		return nil, nil
+		return "", nil
 	case name != "" && name != "otlp":
-		return nil, cli.Usage("%s=%q is neither otlp nor none", envExporter, name)
+		return "", cli.Usage("%s=%q is neither otlp nor none", exporter, name)
 	}
-	switch name, protocol := exporterSetting("PROTOCOL"); protocol {
-	case "http/protobuf", "":
-		return func(ctx context.Context) (sdktrace.SpanExporter, error) { return otlptracehttp.New(ctx) }, nil
-	case "grpc":
-		return func(ctx context.Context) (sdktrace.SpanExporter, error) { return otlptracegrpc.New(ctx) }, nil
+	switch name, protocol := exporterSetting(signal, "PROTOCOL"); protocol {
+	case overHTTP, "":
+		return overHTTP, nil
+	case overGRPC:
+		return overGRPC, nil
 	default:
-		return nil, cli.Usage("%s=%q is neither http/protobuf nor grpc", name, protocol)
+		return "", cli.Usage("%s=%q is neither http/protobuf nor grpc", name, protocol)
 	}
 }
 

@@ -1,0 +1,178 @@
+package tracing
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	collectorv1 "go.opentelemetry.io/proto/otlp/collector/logs/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// logCollector receives log records.
+type logCollector struct {
+	collectorv1.UnimplementedLogsServiceServer
+	mu      sync.Mutex
+	down    bool
+	records []string
+}
+
+func (c *logCollector) set(down bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.down = down
+}
+
+func (c *logCollector) take() (records []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	records, c.records = c.records, nil
+	return records
+}
+
+// Export implements the collector's service.
+func (c *logCollector) Export(_ context.Context, r *collectorv1.ExportLogsServiceRequest) (*collectorv1.ExportLogsServiceResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.down {
+		return nil, status.Error(codes.InvalidArgument, "down")
+	}
+	for _, from := range r.GetResourceLogs() {
+		service := ""
+		for _, a := range from.GetResource().GetAttributes() {
+			if a.GetKey() == "service.name" {
+				service = a.GetValue().GetStringValue()
+			}
+		}
+		for _, scope := range from.GetScopeLogs() {
+			for _, l := range scope.GetLogRecords() {
+				line := fmt.Sprintf("%s %d %s %s %s: %s", service, l.GetTimeUnixNano(), l.GetSeverityNumber(), l.GetSeverityText(), l.GetEventName(), l.GetBody().GetStringValue())
+				for _, a := range l.GetAttributes() {
+					line += fmt.Sprintf(" %s=%v%d%t", a.GetKey(), a.GetValue().GetStringValue(), a.GetValue().GetIntValue(), a.GetValue().GetBoolValue())
+				}
+				c.records = append(c.records, line)
+			}
+		}
+	}
+	return &collectorv1.ExportLogsServiceResponse{}, nil
+}
+
+// ServeHTTP receives an export in OTLP over HTTP.
+func (c *logCollector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var in collectorv1.ExportLogsServiceRequest
+	body, err := io.ReadAll(r.Body)
+	if err != nil || r.URL.Path != "/v1/logs" || proto.Unmarshal(body, &in) != nil {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	if _, err := c.Export(r.Context(), &in); err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+	}
+}
+
+// Records arrive with all that they hold, over both protocols. A failure is returned, so that the records are sent again, and an outage logs two lines.
+func TestLogsAreExported(t *testing.T) {
+	c := &logCollector{}
+	web := httptest.NewServer(c)
+	defer web.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rpc := grpc.NewServer()
+	collectorv1.RegisterLogsServiceServer(rpc, c)
+	go func() { _ = rpc.Serve(l) }()
+	defer rpc.Stop()
+	for protocol, endpoint := range map[string]string{"": web.URL, overGRPC: "http://" + l.Addr().String()} {
+		t.Run("protocol "+protocol, func(t *testing.T) {
+			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+			t.Setenv("OTEL_EXPORTER_OTLP_LOGS_PROTOCOL", protocol)
+			var lines bytes.Buffer
+			export, stop, err := Logs(t.Context(), "pawl", slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{ReplaceAttr: withoutTime})))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stop()
+			r := slog.NewRecord(time.Unix(1, 5), slog.LevelWarn, "a caller was refused", 0)
+			r.AddAttrs(slog.String("event", "refusals"), slog.Int("left_out", 7), slog.Bool("unverified", true))
+			want := "pawl 1000000005 SEVERITY_NUMBER_WARN WARN pawl.refusals: a caller was refused event=refusals0false left_out=7false unverified=0true"
+			if err := export(t.Context(), []slog.Record{r, r}); err != nil {
+				t.Fatal(err)
+			}
+			if got := c.take(); len(got) != 2 || got[0] != want || got[1] != want {
+				t.Errorf("arrived: %q, want twice %q", got, want)
+			}
+			c.set(true)
+			for range 3 {
+				if err := export(t.Context(), []slog.Record{r}); err == nil {
+					t.Error("a failure is not returned")
+				}
+			}
+			c.set(false)
+			if err := export(t.Context(), []slog.Record{r}); err != nil {
+				t.Error(err)
+			}
+			if got := c.take(); len(got) != 1 {
+				t.Errorf("after an outage arrived %q", got)
+			}
+			if log := lines.String(); strings.Count(log, "\n") != 2 || !strings.Contains(log, `level=WARN msg="audit events are not exported: they wait" error=`) ||
+				!strings.Contains(log, `level=INFO msg="audit events are exported again" after=`) {
+				t.Errorf("the log is\n%s", log)
+			}
+		})
+	}
+}
+
+// Log records are exported only if a variable for them, or for all signals, asks for it. Invalid settings are refused by name, and reveal nothing.
+func TestLogSettings(t *testing.T) {
+	const otlp = "OTEL_EXPORTER_OTLP_"
+	for _, c := range []struct {
+		settings string
+		exports  bool
+		refuse   string
+	}{
+		{"", false, ""},
+		{otlp + "ENDPOINT=http://a", true, ""},
+		{otlp + "LOGS_ENDPOINT=http://a", true, ""},
+		{otlp + "TRACES_ENDPOINT=http://a", false, ""},
+		{otlp + "ENDPOINT=http://a OTEL_LOGS_EXPORTER=none", false, ""},
+		{otlp + "ENDPOINT=http://a OTEL_TRACES_EXPORTER=none", true, ""},
+		{otlp + "ENDPOINT=http://a OTEL_SDK_DISABLED=true", false, ""},
+		{otlp + "ENDPOINT=http://a OTEL_BSP_MAX_QUEUE_SIZE=nonsense", true, ""}, // of traces
+		{"OTEL_LOGS_EXPORTER=otlp", true, ""},
+		{"OTEL_LOGS_EXPORTER=console", false, `OTEL_LOGS_EXPORTER="console" is neither otlp nor none`},
+		{otlp + "LOGS_ENDPOINT=localhost:4318", false, otlp + `LOGS_ENDPOINT: "localhost:4318" is not a URL`},
+		{otlp + "ENDPOINT=http://a " + otlp + "LOGS_PROTOCOL=http/json", false, otlp + `LOGS_PROTOCOL="http/json" is neither`},
+		{otlp + "ENDPOINT=http://a " + otlp + "LOGS_HEADERS=a=secret%zz", false, otlp + "LOGS_HEADERS: the value of header 1 (a)"},
+		{otlp + "ENDPOINT=http://a " + otlp + "LOGS_CLIENT_KEY=/nope", false, otlp + `LOGS_CLIENT_KEY="/nope" go together`},
+	} {
+		t.Run(c.settings, func(t *testing.T) {
+			for setting := range strings.FieldsSeq(c.settings) {
+				name, value, _ := strings.Cut(setting, "=")
+				t.Setenv(name, value)
+			}
+			export, stop, err := Logs(t.Context(), "pawl", slog.New(slog.DiscardHandler))
+			if c.refuse == "" && err != nil || c.refuse != "" && (err == nil || !strings.Contains(err.Error(), c.refuse) || strings.Contains(err.Error(), "secret")) {
+				t.Errorf("got error %v, want %q", err, c.refuse)
+			}
+			if (export != nil) != c.exports {
+				t.Errorf("exports: %t, want %t", export != nil, c.exports)
+			}
+			if err == nil {
+				stop()
+			}
+		})
+	}
+}
