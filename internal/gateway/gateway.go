@@ -51,7 +51,7 @@ type Config struct {
 	Metrics http.Handler
 	// Meter observes calls. Nil: none.
 	Meter callinfo.Meter
-	Trail *trail.Trail // of refusals; nil: none
+	Trail *trail.Trail // of refusals and reads; nil: none
 
 	Version   string // of the program
 	ClusterID string

@@ -52,13 +52,13 @@ func (l *trailLog) take(t *testing.T) (records []map[string]any) {
 	return records
 }
 
-// trailGateway returns a gateway for the callers of k with a trail.
+// trailGateway returns a gateway for the callers of k whose trail has all kinds of events.
 func trailGateway(t *testing.T, k *tokenSet) (*Gateway, *trailLog) {
 	f, log := newFake(1), &trailLog{}
 	f.auth = k.auth
 	cfg := f.config()
 	cfg.Admin, cfg.SQS = f.admin, true
-	cfg.Trail = trail.New(trail.Config{Kinds: trail.Usual(), Log: slog.New(slog.NewJSONHandler(log, nil))})
+	cfg.Trail = trail.New(trail.Config{Kinds: []trail.Kind{trail.Login, trail.Refusal, trail.Read}, Log: slog.New(slog.NewJSONHandler(log, nil))})
 	g := New(cfg)
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	return g, log
@@ -203,5 +203,54 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 	if trace, _ := records[0]["traceparent"].(string); !strings.HasPrefix(trace, "00-aa") || len(trace) > 600 {
 		t.Errorf("the record has the trace %q", trace)
+	}
+}
+
+// Whoever reads a task with its payload is recorded once, at whichever door. Without tokens it is whom the caller says it is.
+func TestReadsAreRecorded(t *testing.T) {
+	k := newTokenSet()
+	k.add("lena", auth.Rights{Namespace: "team", Roles: auth.Produce | auth.Observe})
+	locked, lockedLog := trailGateway(t, k)
+	open, openLog := trailGateway(t, &tokenSet{auth: auth.NewAuthenticator(auth.Config{Mode: auth.Never})})
+	for _, c := range []struct {
+		g                         *Gateway
+		log                       *trailLog
+		token, actor, ns, noproof string
+	}{{locked, lockedLog, k.secret["lena"], "lena", "team", ""}, {open, openLog, "", "somebody", "default", "true"}} {
+		conn, pages := dialGateway(t, c.g), dialPages(t, c.g, "192.0.2.7")
+		ctx := metadata.AppendToOutgoingContext(with(t.Context(), c.token, ""), "pawl-actor", "somebody")
+		made, err := pawlv1.NewProducerServiceClient(conn).Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: "mail", Payload: []byte(`"private"`)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if records := c.log.take(t); len(records) != 0 {
+			t.Errorf("an enqueue left %v", records)
+		}
+		id := made.GetTask().GetTaskId()
+		for iface, read := range map[string]func(){
+			"grpc": func() { _, _ = pawlv1.NewProducerServiceClient(conn).GetTask(ctx, &pawlv1.GetTaskRequest{TaskId: id}) },
+			"ui":   func() { _, _ = pawlv1.NewProducerServiceClient(pages).GetTask(ctx, &pawlv1.GetTaskRequest{TaskId: id}) },
+			"rest": func() {
+				r := httptest.NewRequest("GET", "/api/v1/tasks/"+id, nil)
+				r.Header.Set("Pawl-Actor", "somebody")
+				if c.token != "" {
+					r.Header.Set("Authorization", "Bearer "+c.token)
+				}
+				r.Host = "localhost"
+				c.g.Handler().ServeHTTP(httptest.NewRecorder(), r)
+			},
+		} {
+			read()
+			records := c.log.take(t)
+			if len(records) != 1 {
+				t.Errorf("%s by %s: %d records: %v", iface, c.actor, len(records), records)
+				continue
+			}
+			r := records[0]
+			if r["event"] != "reads" || r["level"] != "INFO" || r["code"] != "ok" || r["actor"] != c.actor || (r["unverified"] == true) != (c.noproof != "") || r["namespace"] != c.ns ||
+				r["interface"] != iface || r["object"] != id || r["queue"] != "mail" || r["tasks"] != 1.0 || strings.Contains(string(must(json.Marshal(r))), "private") {
+				t.Errorf("%s by %s: %v", iface, c.actor, r)
+			}
+		}
 	}
 }

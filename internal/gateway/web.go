@@ -6,8 +6,11 @@ import (
 	"net/http"
 	"time"
 
+	"google.golang.org/grpc"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/reads"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -15,7 +18,7 @@ import (
 // newREST returns the handler of REST. It calls the same methods as gRPC, and its requests are calls like gRPC's.
 func (g *Gateway) newREST() http.Handler {
 	return rest.New(rest.Config{
-		Register: g.services.register, Events: g.services.event.Watch,
+		Register: func(s grpc.ServiceRegistrar) { g.services.register(reads.Registrar(s, g.cfg.Trail)) }, Events: g.services.event.Watch,
 		Call: g.webCall, Ready: g.ready, Batch: g.cfg.Limits.Batch,
 		Large: g.memory.Large, Extra: g.memory.Extra, Namespace: callinfo.Namespace,
 		Misdirected: g.access.CheckHost, Pages: g.cfg.Pages, Metrics: g.cfg.Metrics, BasePath: g.cfg.BasePath,

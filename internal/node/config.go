@@ -77,7 +77,7 @@ type Config struct {
 
 	// Tokens determines whether calls need a token.
 	Tokens TokenMode
-	// Trail records logins and refusals; nil: only in the log.
+	// Trail records logins, refusals and reads; nil: logins and refusals, only in the log.
 	Trail *trail.Trail
 	// AdminToken returns the current token that may do everything at this node; "": there is none. Nil: there never is.
 	AdminToken func() string

@@ -1,5 +1,5 @@
-// Package trail records events that change nothing: who logged in, and who was refused. Each is one line of the process's log, and one record
-// for a function that sends it elsewhere.
+// Package trail records events that change nothing: who logged in, who was refused, and who read payloads. Each is one line of the process's
+// log, and one record for a function that sends it elsewhere.
 //
 // It is apart from the audit log, which is replicated and kept: strangers can cause millions of refusals, and must not fill that, nor displace
 // evidence in it. Here everything is bounded: the rate of each caller's events, and the queue of those that wait to be sent. What is left out is
@@ -28,13 +28,14 @@ type Kind uint8
 const (
 	Login   Kind = iota // somebody logged in to the web UI
 	Refusal             // a caller was refused: its credential is wrong, or does not allow the call
+	Read                // payloads, results or checkpoints of tasks were read
 	kinds
 )
 
 // Names are the words for the kinds, as settings and metrics have them.
-var Names = [kinds]string{"logins", "refusals"}
+var Names = [kinds]string{"logins", "refusals", "reads"}
 
-var texts = [kinds]string{"a visitor logged in", "a caller was refused"}
+var texts = [kinds]string{"a visitor logged in", "a caller was refused", "payloads were read"}
 
 // Usual returns the kinds that are recorded unless the settings say otherwise.
 func Usual() []Kind { return []Kind{Login, Refusal} }
@@ -61,8 +62,9 @@ type Event struct {
 	Interface task.Interface
 	Address   string // of the client
 	Method    string
-	Object    string // the id or name of what the call is about
+	Object    string // the ids or names of what the call is about
 	Queue     string
+	Tasks     int // whose contents were read
 	Outcome   string
 	Reason    string
 	Trace     string // the W3C trace context that the caller sent
@@ -70,15 +72,19 @@ type Event struct {
 
 // The rate of one caller's events of a kind; callers that are not known share one.
 const (
-	perSecond, atOnce = 10, 100
+	perSecond, atOnce           = 10, 100
+	readsPerSecond, readsAtOnce = 100, 1000
 	// mostCallers bounds the callers whose rates are tracked; the others share one.
 	mostCallers = 1000
 	// summaryAfter is when, at the latest, a line tells how many events were left out.
 	summaryAfter = 10 * time.Second
 )
 
-// mostText bounds a text of an event, in bytes.
-const mostText = 512
+// mostText bounds a text of an event, in bytes, and mostObject the ids of a read.
+const (
+	mostText   = 512
+	mostObject = 4096
+)
 
 // Config configures a trail.
 type Config struct {
@@ -152,6 +158,9 @@ func (t *Trail) admit(e *Event) (leftOut int, ok bool) {
 	}
 	if b == nil {
 		b = &bucket{Limiter: rate.NewLimiter(perSecond, atOnce)}
+		if e.Kind == Read {
+			b.Limiter = rate.NewLimiter(readsPerSecond, readsAtOnce)
+		}
 		t.callers[by] = b
 	}
 	if b.Allow() {
@@ -209,8 +218,13 @@ func (e *Event) record(text string, leftOut int) slog.Record {
 	add("interface", string(e.Interface))
 	add("address", e.Address)
 	add("method", e.Method)
-	add("object", e.Object)
+	if e.Object != "" {
+		r.AddAttrs(slog.String("object", task.Cut(e.Object, mostObject)))
+	}
 	add("queue", e.Queue)
+	if e.Tasks > 0 {
+		r.AddAttrs(slog.Int("tasks", e.Tasks))
+	}
 	add("traceparent", e.Trace)
 	if leftOut > 0 {
 		r.AddAttrs(slog.Int("left_out", leftOut))

@@ -216,7 +216,7 @@ func TestParseKinds(t *testing.T) {
 		t.Errorf("none: %v, %v", all, err)
 	}
 	for _, bad := range []string{"", "login", "Refusals"} {
-		if _, err := ParseKinds([]string{bad}); err == nil || err.Error() != fmt.Sprintf("%q is not one of logins, refusals", bad) {
+		if _, err := ParseKinds([]string{bad}); err == nil || err.Error() != fmt.Sprintf("%q is not one of logins, refusals, reads", bad) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

@@ -53,7 +53,7 @@ func (s *flags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.logFormat, "log-format", "text", "format of the log on standard error: text or json")
 	flags.StringVar(&s.logLevel, "log-level", "info", "lowest level to log: debug, info, warn or error")
 	flags.StringSliceVar(&s.logHeaders, "log-headers", node.DefaultLogHeaders(), "task headers to log with a dead letter, cut to 200 bytes each; '' for none")
-	flags.StringSliceVar(&s.auditEvents, "audit-events", []string{"logins", "refusals"}, "events that change nothing and are recorded nonetheless, in the log and over OTLP: logins, refusals; '' for none")
+	flags.StringSliceVar(&s.auditEvents, "audit-events", []string{"logins", "refusals"}, "events that change nothing and are recorded nonetheless, in the log and over OTLP: logins, refusals, reads (of payloads, results and checkpoints); '' for none")
 	flags.Var(&s.minFree, "min-free", "free disk space below which new tasks are refused")
 	cli.PeriodVar(flags, &s.drainTimeout, "drain-timeout", 25*time.Second, "how long calls under way may take to end on shutdown")
 	flags.BoolVar(&s.acceptDataLoss, "accept-data-loss", false, "start with the undamaged part of a log: see the error that reports the damage")
