@@ -89,7 +89,9 @@ func (q *queue) gather(ctx context.Context, batch []slog.Record) []slog.Record {
 	case r := <-q.records:
 		batch = append(batch, r)
 	}
-	pause(ctx, gatherFor)
+	if len(q.records) < mostSent {
+		pause(ctx, gatherFor)
+	}
 	return q.take(batch)
 }
 

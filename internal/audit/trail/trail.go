@@ -55,9 +55,11 @@ func ParseKinds(names []string) ([]Kind, error) {
 
 // Event is something that happened. Fields that are empty are left out. None may hold a secret or a payload.
 type Event struct {
-	Kind      Kind
-	Actor     string // as the audit log names the caller; "": it is not known
-	Token     string // what identifies the caller, whose events have a rate; "": nothing, and Actor is what the caller calls itself
+	Kind  Kind
+	Actor string // as the audit log names the caller; "": it is not known
+	// Token identifies the caller, whose events have a rate: the token's namespace, a slash, its name. "": nothing does, and Actor is what
+	// the caller calls itself.
+	Token     string
 	Namespace string
 	Interface task.Interface
 	Address   string // of the client
@@ -74,7 +76,7 @@ type Event struct {
 const (
 	perSecond, atOnce           = 10, 100
 	readsPerSecond, readsAtOnce = 100, 1000
-	// mostCallers bounds the callers whose rates are tracked; the others share one.
+	// mostCallers bounds the callers whose rates are tracked; the others share one with those of their namespace.
 	mostCallers = 1000
 	// summaryAfter is when, at the latest, a line tells how many events were left out.
 	summaryAfter = 10 * time.Second
@@ -152,7 +154,9 @@ func (t *Trail) admit(e *Event) (leftOut int, ok bool) {
 			t.forget()
 		}
 		if len(t.callers) >= mostCallers {
-			by = caller{kind: e.Kind}
+			if ns, _, known := strings.Cut(e.Token, "/"); known {
+				by.token = ns + "/"
+			}
 			b = t.callers[by]
 		}
 	}

@@ -135,6 +135,12 @@ func TestCallersAreBounded(t *testing.T) {
 		if n := strings.Count(lines.String(), "\n"); len(tr.callers) > mostCallers+1 || n != mostCallers+atOnce {
 			t.Errorf("%d callers are tracked, %d lines", len(tr.callers), n)
 		}
+		lines.Reset()
+		tr.Record(Event{Kind: Refusal, Actor: "b", Token: "other/b"})
+		tr.Record(Event{Kind: Refusal})
+		if n := strings.Count(lines.String(), "\n"); n != 2 {
+			t.Errorf("beside the flood of a namespace, %d of 2 events were recorded", n)
+		}
 		time.Sleep(time.Minute)
 		lines.Reset()
 		for i := range mostCallers {
@@ -206,6 +212,25 @@ func TestFlush(t *testing.T) {
 	if tr.Run(ctx); len(c.records) != 2*mostSent || tr.Lost() != 0 {
 		t.Errorf("%d were exported, %d lost", len(c.records), tr.Lost())
 	}
+}
+
+// A queue that has filled is sent as fast as the collector takes it.
+func TestFullQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &collector{}
+		tr, _ := newTrail(c, Login)
+		for range mostQueued {
+			tr.queue.add(slog.Record{}, false)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go tr.Run(ctx)
+		time.Sleep(gatherFor + time.Millisecond)
+		if len(c.records) != mostQueued {
+			t.Errorf("%d of %d were sent", len(c.records), mostQueued)
+		}
+		cancel()
+		synctest.Wait()
+	})
 }
 
 func TestParseKinds(t *testing.T) {
