@@ -3,6 +3,7 @@ package tracing
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -56,6 +57,7 @@ type logExporter struct {
 	records recordList
 	since   time.Time // start of the outage that was logged; zero: none
 	logged  time.Time // when an outage was last logged
+	partial time.Time // when a partial success was last logged
 }
 
 func (l *logExporter) export(ctx context.Context, records []slog.Record) error {
@@ -63,6 +65,13 @@ func (l *logExporter) export(ctx context.Context, records []slog.Record) error {
 		l.logger.Emit(ctx, recordOf(&records[i]))
 	}
 	now, err := time.Now(), l.Export(ctx, l.records.take())
+	if isPartial(err) { // OTLP forbids sending it again: the collector has what it will take
+		if l.partial.IsZero() || now.Sub(l.partial) >= outageEvery {
+			l.partial = now
+			l.log.Warn("the collector did not take audit events as they are", "error", err)
+		}
+		err = nil
+	}
 	switch {
 	case err != nil && l.since.IsZero() && (l.logged.IsZero() || now.Sub(l.logged) >= outageEvery):
 		l.since, l.logged = now, now
@@ -72,6 +81,12 @@ func (l *logExporter) export(ctx context.Context, records []slog.Record) error {
 		l.since = time.Time{}
 	}
 	return err
+}
+
+// isPartial reports whether an export arrived, but with a warning, or without records that the collector rejects. The exporters' own error type for
+// that is internal to each of them.
+func isPartial(err error) bool {
+	return err != nil && strings.HasPrefix(err.Error(), "OTLP partial success: ")
 }
 
 // recordOf converts a record. The value of its attribute "event" is its event name.

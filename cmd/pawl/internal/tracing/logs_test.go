@@ -26,13 +26,14 @@ type logCollector struct {
 	collectorv1.UnimplementedLogsServiceServer
 	mu      sync.Mutex
 	down    bool
+	partly  bool // it rejects a record of each export
 	records []string
 }
 
-func (c *logCollector) set(down bool) {
+func (c *logCollector) set(down, partly bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.down = down
+	c.down, c.partly = down, partly
 }
 
 func (c *logCollector) take() (records []string) {
@@ -66,6 +67,9 @@ func (c *logCollector) Export(_ context.Context, r *collectorv1.ExportLogsServic
 			}
 		}
 	}
+	if c.partly {
+		return &collectorv1.ExportLogsServiceResponse{PartialSuccess: &collectorv1.ExportLogsPartialSuccess{RejectedLogRecords: 1, ErrorMessage: "too old"}}, nil
+	}
 	return &collectorv1.ExportLogsServiceResponse{}, nil
 }
 
@@ -77,12 +81,18 @@ func (c *logCollector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		return
 	}
-	if _, err := c.Export(r.Context(), &in); err != nil {
+	answer, err := c.Export(r.Context(), &in)
+	if err != nil {
 		w.WriteHeader(http.StatusBadRequest)
+		return
 	}
+	out, _ := proto.Marshal(answer)
+	w.Header().Set("Content-Type", "application/x-protobuf")
+	_, _ = w.Write(out)
 }
 
 // Records arrive with all that they hold, over both protocols. A failure is returned, so that the records are sent again, and an outage logs two lines.
+// What the collector rejects of an export that it accepts is logged and not sent again.
 func TestLogsAreExported(t *testing.T) {
 	c := &logCollector{}
 	web := httptest.NewServer(c)
@@ -114,13 +124,13 @@ func TestLogsAreExported(t *testing.T) {
 			if got := c.take(); len(got) != 2 || got[0] != want || got[1] != want {
 				t.Errorf("arrived: %q, want twice %q", got, want)
 			}
-			c.set(true)
+			c.set(true, false)
 			for range 3 {
 				if err := export(t.Context(), []slog.Record{r}); err == nil {
 					t.Error("a failure is not returned")
 				}
 			}
-			c.set(false)
+			c.set(false, false)
 			if err := export(t.Context(), []slog.Record{r}); err != nil {
 				t.Error(err)
 			}
@@ -130,6 +140,17 @@ func TestLogsAreExported(t *testing.T) {
 			if log := lines.String(); strings.Count(log, "\n") != 2 || !strings.Contains(log, `level=WARN msg="audit events are not exported: they wait" error=`) ||
 				!strings.Contains(log, `level=INFO msg="audit events are exported again" after=`) {
 				t.Errorf("the log is\n%s", log)
+			}
+			lines.Reset()
+			c.set(false, true)
+			defer func() { c.set(false, false); c.take() }()
+			for range 3 {
+				if err := export(t.Context(), []slog.Record{r, r}); err != nil {
+					t.Errorf("what the collector took in part is sent again: %v", err)
+				}
+			}
+			if log := lines.String(); strings.Count(log, "\n") != 1 || !strings.Contains(log, "too old (1 logs rejected)") {
+				t.Errorf("the log of rejections is\n%s", log)
 			}
 		})
 	}
