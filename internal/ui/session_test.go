@@ -133,8 +133,9 @@ func TestLogin(t *testing.T) {
 		t.Fatalf("login: status %d to %q, want 303 to %q", resp.StatusCode, resp.Header.Get("Location"), want)
 	}
 	cookie := resp.Header.Get("Set-Cookie")
-	value, ok := strings.CutSuffix(cookie, "; Path=/; HttpOnly; Secure; SameSite=Strict")
-	if value, ok = strings.CutPrefix(value, "__Host-pawl="); !ok || strings.Contains(value, "pawl_") {
+	value, secured := strings.CutSuffix(cookie, "; Path=/; HttpOnly; Secure; SameSite=Strict")
+	value, ours := strings.CutPrefix(value, "__Host-pawl=")
+	if !secured || !ours || strings.Contains(value, "pawl_") {
 		t.Errorf("the cookie is %q", cookie)
 	}
 	if resp, body := w.get(t, "/queues", "Cookie", "__Host-pawl="+value); resp.StatusCode != 200 || !strings.Contains(body, "admin-token-file") {

@@ -63,8 +63,16 @@ func (a *Call) isRepeat(now store.Time, verb task.Action, t *auth.Token) (bool, 
 
 // renew replaces the secret that was lost with that of the repeat.
 func (s *Tokens) renew(tx *store.Tx, a *Call, verb task.Action, t auth.Token) (Done, error) {
-	before, had, first := factsOfToken(&t), t, t.Request.First
+	had, first := t, t.Request.First
 	t.Hash, t.RotatedAt, t.ExpiresAt, t.Request = a.Token.Hash, tx.Now(), expiry(tx, a.Life), a.request(verb, first)
-	forgetSessions(tx, &had, &t)
-	return Done{t, tx.Index()}, s.putToken(tx, a.Author, task.TokenRotated, before, t)
+	return s.rotated(tx, a.Author, &had, t)
+}
+
+// rotated stores a token with another secret, and audits it.
+func (s *Tokens) rotated(tx *store.Tx, by task.Author, had *auth.Token, t auth.Token) (Done, error) {
+	if err := s.putToken(tx, by, task.TokenRotated, factsOfToken(had), t); err != nil {
+		return Done{}, err
+	}
+	forgetSessions(tx, had, &t)
+	return Done{t, tx.Index()}, nil
 }

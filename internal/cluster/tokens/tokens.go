@@ -199,7 +199,7 @@ func (s *Tokens) Rotate(ctx context.Context, a Call) (Done, error) {
 		} else if again {
 			return s.renew(tx, &a, task.TokenRotated, t)
 		}
-		before, had := factsOfToken(&t), t
+		had := t
 		t.OldHash, t.OldUntil = auth.Hash{}, 0
 		if a.Overlap > 0 {
 			t.OldHash, t.OldUntil = t.Hash, tx.Now().Add(a.Overlap)
@@ -208,8 +208,7 @@ func (s *Tokens) Rotate(ctx context.Context, a Call) (Done, error) {
 			}
 		}
 		t.Hash, t.RotatedAt, t.ExpiresAt, t.Request = a.Token.Hash, tx.Now(), expiry(tx, a.Life), a.request(task.TokenRotated, tx.Now())
-		forgetSessions(tx, &had, &t)
-		return Done{t, tx.Index()}, s.putToken(tx, a.Author, task.TokenRotated, before, t)
+		return s.rotated(tx, a.Author, &had, t)
 	})
 }
 
