@@ -28,9 +28,9 @@ var keyWork = 15
 
 var (
 	// ErrEncrypted: a backup is encrypted, and no key was given.
-	ErrEncrypted = errors.New("it is encrypted: give its key")
+	ErrEncrypted = errors.New("it is encrypted: give its key with --key-file")
 	// ErrPlain: a key was given, and the backup is not encrypted, so anybody may have written it.
-	ErrPlain = errors.New("it is not encrypted, so the key does not prove who wrote it: read it without a key if you trust it")
+	ErrPlain = errors.New("it is not encrypted, so the key does not prove who wrote it: leave out --key-file if you trust it")
 	// ErrKey: a backup was encrypted with another key.
 	ErrKey = errors.New("it is encrypted with another key")
 )

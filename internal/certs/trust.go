@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
 	"time"
 	"unicode/utf8"
 )
@@ -191,6 +192,9 @@ func Revoke(authority Pair, now time.Time, revoked []*x509.Certificate) (file []
 	for _, c := range revoked {
 		if err := c.CheckSignatureFrom(ca); err != nil || c.IsCA {
 			return nil, fmt.Errorf("the certificate of %q was not made by this authority", c.Subject.CommonName)
+		}
+		if !slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth) {
+			return nil, fmt.Errorf("the certificate of %q is a server's, and clients read no lists of revoked certificates: replace it, or its authority", c.Subject.CommonName)
 		}
 		add(x509.RevocationListEntry{SerialNumber: c.SerialNumber, RevocationTime: now.UTC()})
 	}

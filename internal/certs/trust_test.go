@@ -114,6 +114,13 @@ func TestRevoke(t *testing.T) {
 		t.Errorf("the file has %d blocks, want the authority and one list", n)
 	}
 
+	server, err := NewServer(ca, now, 50, "s", []string{"s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Revoke(ca, now, []*x509.Certificate{parse(t, server)}); err == nil || !strings.Contains(err.Error(), `"s" is a server's`) {
+		t.Errorf("revoking a server's certificate: %v", err)
+	}
 	self, err := Parse(ca.Cert)
 	if err != nil {
 		t.Fatal(err)
