@@ -81,7 +81,7 @@ var (
 	refused         = gather("pawl_access_refused_total", "Calls refused by authentication or authorization, by reason: none (no token was sent), malformed, unknown, expired, denied (the token is valid but has no right to the call), signature (wrong signature of an SQS client), node (from a node that was removed, or under the name of another).", "reason")
 	auditEvents     = gather("pawl_audit_events_total", "Events of --audit-events that were recorded: logins, refusals, reads.", "event")
 	auditLeftOut    = gather("pawl_audit_events_left_out_total", "Events of --audit-events that were not recorded, because one caller caused too many.", "event")
-	auditLost       = gather("pawl_audit_events_lost_total", "Recorded events of --audit-events that were not exported over OTLP, because too many were waiting.")
+	auditLost       = gather("pawl_audit_events_lost_total", "Recorded events of --audit-events that were not exported over OTLP, because too many were waiting or the collector rejected them.")
 	buildInfo       = gather("pawl_build_info", "Always 1; the labels have the version of the program.", "version", "go_version")
 )
 

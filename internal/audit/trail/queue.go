@@ -22,7 +22,7 @@ const (
 // queue holds the records that wait to be sent.
 type queue struct {
 	log     *slog.Logger
-	export  func(context.Context, []slog.Record) error // nil: nothing is queued
+	export  func(context.Context, []slog.Record) (rejected int, err error) // nil: nothing is queued
 	records chan slog.Record
 	lost    atomic.Uint64
 }
@@ -111,7 +111,9 @@ func (q *queue) take(batch []slog.Record) []slog.Record {
 func (q *queue) send(ctx context.Context, batch []slog.Record, most time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	return q.export(ctx, batch)
+	rejected, err := q.export(ctx, batch)
+	q.lost.Add(uint64(rejected)) // #nosec G115 -- not negative
+	return err
 }
 
 func pause(ctx context.Context, d time.Duration) {

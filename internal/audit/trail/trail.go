@@ -92,8 +92,9 @@ const (
 type Config struct {
 	Kinds []Kind // that are recorded
 	Log   *slog.Logger
-	// Export sends records to where they are kept, and returns once they are there; nil: they are only logged.
-	Export func(context.Context, []slog.Record) error
+	// Export sends records to where they are kept. It returns once they are there, except those that are rejected for good. After an error,
+	// all are sent again. Nil: records are only logged.
+	Export func(context.Context, []slog.Record) (rejected int, err error)
 }
 
 // Trail records events. Its methods may be called from any goroutine. A nil one records nothing.
@@ -258,7 +259,7 @@ func (t *Trail) Counts() map[string]Counts {
 	return all
 }
 
-// Lost returns how many records were not sent because too many were waiting.
+// Lost returns how many records were not exported, because too many were waiting or the collector rejected them.
 func (t *Trail) Lost() uint64 { return t.queue.lost.Load() }
 
 // Run sends what is queued until ctx ends, and then what is left, for a short time.

@@ -17,21 +17,25 @@ import (
 type collector struct {
 	mu      sync.Mutex
 	err     error
+	rejects bool
 	records []string
 }
 
-func (c *collector) export(ctx context.Context, records []slog.Record) error {
+func (c *collector) export(ctx context.Context, records []slog.Record) (rejected int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
-		return c.err
+		return 0, c.err
+	}
+	if c.rejects {
+		return len(records), nil
 	}
 	for _, r := range records {
 		line := r.Message
 		r.Attrs(func(a slog.Attr) bool { line += " " + a.String(); return true })
 		c.records = append(c.records, line)
 	}
-	return ctx.Err()
+	return 0, ctx.Err()
 }
 
 func (c *collector) fail(err error) {
@@ -242,6 +246,28 @@ func TestFlush(t *testing.T) {
 	if tr.Run(ctx); len(c.records) != 2*mostSent || tr.Lost() != 0 {
 		t.Errorf("%d were exported, %d lost", len(c.records), tr.Lost())
 	}
+}
+
+// What the collector rejects is lost, and what comes after it is sent.
+func TestRejected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &collector{rejects: true}
+		tr, _ := newTrail(c, Login)
+		ctx, cancel := context.WithCancel(t.Context())
+		go tr.Run(ctx)
+		for range 3 {
+			tr.Record(Event{Kind: Login, Token: "team/lena"})
+		}
+		pass(2 * gatherFor)
+		c.rejects = false
+		tr.Record(Event{Kind: Login, Token: "team/lena"})
+		pass(2 * gatherFor)
+		if len(c.records) != 1 || tr.Lost() != 3 {
+			t.Errorf("%d were exported and %d lost, want 1 and 3", len(c.records), tr.Lost())
+		}
+		cancel()
+		synctest.Wait()
+	})
 }
 
 // A queue that has filled is sent as fast as the collector takes it.

@@ -2,7 +2,9 @@ package tracing
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,13 +14,15 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploghttp"
 	otellog "go.opentelemetry.io/otel/log"
 	sdklog "go.opentelemetry.io/otel/sdk/log"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/pawlq/pawl/internal/version"
 )
 
-// Logs returns a function that exports log records and returns once the collector has accepted them; nil: they are not exported. It is called
-// by one goroutine at a time. Outages of the collector go to log. stop ends the connection to the collector.
-func Logs(ctx context.Context, service string, log *slog.Logger) (export func(context.Context, []slog.Record) error, stop func(), err error) {
+// Logs returns a function that exports log records and returns once the collector has accepted them, or rejected some for good; nil: they are
+// not exported. It is called by one goroutine at a time. Outages of the collector go to log. stop ends the connection to the collector.
+func Logs(ctx context.Context, service string, log *slog.Logger) (export func(context.Context, []slog.Record) (rejected int, err error), stop func(), err error) {
 	protocol, err := protocolOf(logs)
 	if protocol == "" || err != nil {
 		return nil, func() {}, err
@@ -57,18 +61,20 @@ type logExporter struct {
 	records recordList
 	since   time.Time // start of the outage that was logged; zero: none
 	logged  time.Time // when an outage was last logged
-	partial time.Time // when a partial success was last logged
+	refused time.Time // when a rejection was last logged
 }
 
-func (l *logExporter) export(ctx context.Context, records []slog.Record) error {
+func (l *logExporter) export(ctx context.Context, records []slog.Record) (rejected int, err error) {
 	for i := range records {
 		l.logger.Emit(ctx, recordOf(&records[i]))
 	}
-	now, err := time.Now(), l.Export(ctx, l.records.take())
-	if isPartial(err) { // OTLP forbids sending it again: the collector has what it will take
-		if l.partial.IsZero() || now.Sub(l.partial) >= outageEvery {
-			l.partial = now
-			l.log.Warn("the collector did not take audit events as they are", "error", err)
+	now := time.Now()
+	err = l.Export(ctx, l.records.take())
+	rejected, final := rejectedOf(err, len(records))
+	if final { // OTLP forbids sending it again: the collector has what it will take
+		if l.refused.IsZero() || now.Sub(l.refused) >= outageEvery {
+			l.refused = now
+			l.log.Warn("the collector did not take audit events as they are", "rejected", rejected, "error", err)
 		}
 		err = nil
 	}
@@ -76,17 +82,36 @@ func (l *logExporter) export(ctx context.Context, records []slog.Record) error {
 	case err != nil && l.since.IsZero() && (l.logged.IsZero() || now.Sub(l.logged) >= outageEvery):
 		l.since, l.logged = now, now
 		l.log.Warn("audit events are not exported: they wait", "error", err)
-	case err == nil && !l.since.IsZero():
+	case err == nil && rejected < len(records) && !l.since.IsZero():
 		l.log.Info("audit events are exported again", "after", now.Sub(l.since).Round(time.Second).String())
 		l.since = time.Time{}
 	}
-	return err
+	return rejected, err
 }
 
-// isPartial reports whether an export arrived, but with a warning, or without records that the collector rejects. The exporters' own error type for
-// that is internal to each of them.
-func isPartial(err error) bool {
-	return err != nil && strings.HasPrefix(err.Error(), "OTLP partial success: ")
+// rejectedOf returns how many records of an export the collector will never take; not final: it may take all of them later.
+//
+// It takes none of a batch that is invalid or too large, or that it fails on; its other refusals are about credentials, addresses and rates,
+// which operators mend. The exporters have no types for these errors.
+func rejectedOf(err error, records int) (rejected int, final bool) {
+	if err == nil {
+		return 0, false
+	}
+	text := err.Error()
+	if partial, ok := strings.CutPrefix(text, "OTLP partial success: "); ok {
+		_, _ = fmt.Sscanf(partial[strings.LastIndexByte(partial, '(')+1:], "%d", &rejected) // 0: it is a warning
+		return min(max(rejected, 0), records), true
+	}
+	if answer, ok := strings.CutPrefix(text, "failed to send logs to "); ok {
+		_, code, _ := strings.Cut(answer, ": ")
+		final = slices.ContainsFunc([]string{"400", "413", "500"}, func(c string) bool { return strings.HasPrefix(code, c) })
+	} else {
+		final = slices.Contains([]codes.Code{codes.InvalidArgument, codes.Internal}, status.Code(err))
+	}
+	if !final {
+		records = 0
+	}
+	return records, final
 }
 
 // recordOf converts a record. The value of its attribute "event" is its event name.

@@ -3,6 +3,7 @@ package tracing
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -25,15 +26,15 @@ import (
 type logCollector struct {
 	collectorv1.UnimplementedLogsServiceServer
 	mu      sync.Mutex
-	down    bool
-	partly  bool // it rejects a record of each export
+	refusal codes.Code // of all exports; OK: none
+	partly  bool       // it rejects a record of each export
 	records []string
 }
 
-func (c *logCollector) set(down, partly bool) {
+func (c *logCollector) set(refusal codes.Code, partly bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.down, c.partly = down, partly
+	c.refusal, c.partly = refusal, partly
 }
 
 func (c *logCollector) take() (records []string) {
@@ -47,8 +48,8 @@ func (c *logCollector) take() (records []string) {
 func (c *logCollector) Export(_ context.Context, r *collectorv1.ExportLogsServiceRequest) (*collectorv1.ExportLogsServiceResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.down {
-		return nil, status.Error(codes.InvalidArgument, "down")
+	if c.refusal != codes.OK {
+		return nil, status.Error(c.refusal, "down")
 	}
 	for _, from := range r.GetResourceLogs() {
 		service := ""
@@ -73,6 +74,10 @@ func (c *logCollector) Export(_ context.Context, r *collectorv1.ExportLogsServic
 	return &collectorv1.ExportLogsServiceResponse{}, nil
 }
 
+// httpCodes are the same refusals over HTTP.
+var httpCodes = map[codes.Code]int{codes.InvalidArgument: http.StatusBadRequest, codes.Internal: http.StatusInternalServerError,
+	codes.Unauthenticated: http.StatusUnauthorized, codes.PermissionDenied: http.StatusForbidden, codes.Unimplemented: http.StatusNotFound}
+
 // ServeHTTP receives an export in OTLP over HTTP.
 func (c *logCollector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var in collectorv1.ExportLogsServiceRequest
@@ -83,7 +88,7 @@ func (c *logCollector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	answer, err := c.Export(r.Context(), &in)
 	if err != nil {
-		w.WriteHeader(http.StatusBadRequest)
+		w.WriteHeader(httpCodes[status.Code(err)])
 		return
 	}
 	out, _ := proto.Marshal(answer)
@@ -92,7 +97,7 @@ func (c *logCollector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // Records arrive with all that they hold, over both protocols. A failure is returned, so that the records are sent again, and an outage logs two lines.
-// What the collector rejects of an export that it accepts is logged and not sent again.
+// What the collector rejects for good, all or some of it, is logged, counted and not sent again.
 func TestLogsAreExported(t *testing.T) {
 	c := &logCollector{}
 	web := httptest.NewServer(c)
@@ -118,21 +123,21 @@ func TestLogsAreExported(t *testing.T) {
 			r := slog.NewRecord(time.Unix(1, 5), slog.LevelWarn, "a caller was refused", 0)
 			r.AddAttrs(slog.String("event", "refusals"), slog.Int("left_out", 7), slog.Bool("unverified", true))
 			want := "pawl 1000000005 SEVERITY_NUMBER_WARN WARN pawl.refusals: a caller was refused event=refusals0false left_out=7false unverified=0true"
-			if err := export(t.Context(), []slog.Record{r, r}); err != nil {
-				t.Fatal(err)
+			if rejected, err := export(t.Context(), []slog.Record{r, r}); rejected != 0 || err != nil {
+				t.Fatal(rejected, err)
 			}
 			if got := c.take(); len(got) != 2 || got[0] != want || got[1] != want {
 				t.Errorf("arrived: %q, want twice %q", got, want)
 			}
-			c.set(true, false)
-			for range 3 {
-				if err := export(t.Context(), []slog.Record{r}); err == nil {
-					t.Error("a failure is not returned")
+			for _, wrong := range []codes.Code{codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented} {
+				c.set(wrong, false)
+				if rejected, err := export(t.Context(), []slog.Record{r}); rejected != 0 || err == nil {
+					t.Errorf("after %v: %d are rejected, and the others are not sent again: %v", wrong, rejected, err)
 				}
 			}
-			c.set(false, false)
-			if err := export(t.Context(), []slog.Record{r}); err != nil {
-				t.Error(err)
+			c.set(codes.OK, false)
+			if rejected, err := export(t.Context(), []slog.Record{r}); rejected != 0 || err != nil {
+				t.Error(rejected, err)
 			}
 			if got := c.take(); len(got) != 1 {
 				t.Errorf("after an outage arrived %q", got)
@@ -142,17 +147,32 @@ func TestLogsAreExported(t *testing.T) {
 				t.Errorf("the log is\n%s", log)
 			}
 			lines.Reset()
-			c.set(false, true)
-			defer func() { c.set(false, false); c.take() }()
+			c.set(codes.OK, true)
+			defer func() { c.set(codes.OK, false); c.take() }()
 			for range 3 {
-				if err := export(t.Context(), []slog.Record{r, r}); err != nil {
-					t.Errorf("what the collector took in part is sent again: %v", err)
+				if rejected, err := export(t.Context(), []slog.Record{r, r}); rejected != 1 || err != nil {
+					t.Errorf("of what the collector took in part, %d are rejected, and the others are sent again: %v", rejected, err)
+				}
+			}
+			for _, final := range []codes.Code{codes.InvalidArgument, codes.Internal} {
+				c.set(final, false)
+				if rejected, err := export(t.Context(), []slog.Record{r, r}); rejected != 2 || err != nil {
+					t.Errorf("after %v: %d are rejected, and the others are sent again: %v", final, rejected, err)
 				}
 			}
 			if log := lines.String(); strings.Count(log, "\n") != 1 || !strings.Contains(log, "too old (1 logs rejected)") {
 				t.Errorf("the log of rejections is\n%s", log)
 			}
 		})
+	}
+}
+
+// What the exporter over HTTP says of an answer is understood.
+func TestRejectedBatches(t *testing.T) {
+	for answer, want := range map[string]int{"400 Bad Request (body: 401 )": 3, "413 Request Entity Too Large (body: x)": 3, "500": 3, "401 Unauthorized (body: 400 )": 0, "404": 0} {
+		if n, final := rejectedOf(errors.New("failed to send logs to http://a:400/500: "+answer), 3); n != want || final != (want > 0) {
+			t.Errorf("%s: %d are rejected, for good: %t", answer, n, final)
+		}
 	}
 }
 
