@@ -13,7 +13,7 @@ const (
 	// mostSent bounds the records that are sent together, and gatherFor is how long the first waits for others.
 	mostSent  = 512
 	gatherFor = time.Second
-	// sendTimeout bounds an attempt to send, retryAfter is the pause before the next, and flushFor bounds the last.
+	// sendTimeout bounds an attempt to send, retryAfter is the pause before the next, and flushFor bounds all those at the end.
 	sendTimeout = 30 * time.Second
 	retryAfter  = 5 * time.Second
 	flushFor    = 3 * time.Second
@@ -57,18 +57,20 @@ func (q *queue) run(ctx context.Context) {
 		if batch = q.gather(ctx, batch); len(batch) == 0 || ctx.Err() != nil {
 			continue
 		}
-		if q.send(ctx, batch, sendTimeout) == nil {
+		if q.send(ctx, batch) == nil {
 			batch = batch[:0]
 			continue
 		}
 		pause(ctx, retryAfter)
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushFor)
+	defer cancel()
 	for {
 		batch = q.take(batch)
 		if len(batch) == 0 {
 			return
 		}
-		if err := q.send(context.WithoutCancel(ctx), batch, flushFor); err != nil {
+		if err := q.send(ctx, batch); err != nil {
 			left := len(batch) + len(q.records)
 			q.lost.Add(uint64(left)) // #nosec G115 -- not negative
 			q.log.Warn("the last audit events were not exported", "events", left, "error", err)
@@ -108,8 +110,8 @@ func (q *queue) take(batch []slog.Record) []slog.Record {
 	return batch
 }
 
-func (q *queue) send(ctx context.Context, batch []slog.Record, most time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, most)
+func (q *queue) send(ctx context.Context, batch []slog.Record) error {
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
 	rejected, err := q.export(ctx, batch)
 	q.lost.Add(uint64(rejected)) // #nosec G115 -- not negative

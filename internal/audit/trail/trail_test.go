@@ -18,6 +18,7 @@ type collector struct {
 	mu      sync.Mutex
 	err     error
 	rejects bool
+	takes   time.Duration
 	records []string
 }
 
@@ -27,6 +28,9 @@ func (c *collector) export(ctx context.Context, records []slog.Record) (rejected
 	if c.err != nil {
 		return 0, c.err
 	}
+	if pause(ctx, c.takes); ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
 	if c.rejects {
 		return len(records), nil
 	}
@@ -35,7 +39,7 @@ func (c *collector) export(ctx context.Context, records []slog.Record) (rejected
 		r.Attrs(func(a slog.Attr) bool { line += " " + a.String(); return true })
 		c.records = append(c.records, line)
 	}
-	return 0, ctx.Err()
+	return 0, nil
 }
 
 func (c *collector) fail(err error) {
@@ -246,6 +250,24 @@ func TestFlush(t *testing.T) {
 	if tr.Run(ctx); len(c.records) != 2*mostSent || tr.Lost() != 0 {
 		t.Errorf("%d were exported, %d lost", len(c.records), tr.Lost())
 	}
+}
+
+// A collector that takes its time does not hold up the end of the process: what it has not taken by then is lost, and counted.
+func TestSlowCollectorAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &collector{takes: flushFor * 2 / 3}
+		tr, _ := newTrail(c, Login)
+		for range mostQueued {
+			tr.queue.add(slog.Record{}, false)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		began := time.Now()
+		tr.Run(ctx)
+		if took := time.Since(began); took != flushFor || len(c.records) != mostSent || tr.Lost() != mostQueued-mostSent {
+			t.Errorf("after %v, %d were exported and %d lost", took, len(c.records), tr.Lost())
+		}
+	})
 }
 
 // What the collector rejects is lost, and what comes after it is sent.
