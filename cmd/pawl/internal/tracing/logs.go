@@ -27,7 +27,7 @@ func Logs(ctx context.Context, service string, log *slog.Logger) (export func(co
 	if protocol == "" || err != nil {
 		return nil, func() {}, err
 	}
-	if err := checkSettings(logs, nil); err != nil {
+	if err := checkSettings(logs, logSettings); err != nil {
 		return nil, nil, err
 	}
 	logErrors(log) // before any error can occur

@@ -194,6 +194,9 @@ func TestLogSettings(t *testing.T) {
 		{otlp + "ENDPOINT=http://a OTEL_BSP_MAX_QUEUE_SIZE=nonsense", true, ""}, // of traces
 		{"OTEL_LOGS_EXPORTER=otlp", true, ""},
 		{"OTEL_LOGS_EXPORTER=console", false, `OTEL_LOGS_EXPORTER="console" is neither otlp nor none`},
+		{"OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT=nonsense", false, ""}, // nothing is exported
+		{otlp + "ENDPOINT=http://a OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT=nonsense", false, `OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT="nonsense" is not a number`},
+		{otlp + "ENDPOINT=http://a OTEL_LOGRECORD_ATTRIBUTE_VALUE_LENGTH_LIMIT=-2", false, `OTEL_LOGRECORD_ATTRIBUTE_VALUE_LENGTH_LIMIT="-2" is not a number`},
 		{otlp + "LOGS_ENDPOINT=localhost:4318", false, otlp + `LOGS_ENDPOINT: "localhost:4318" is not a URL`},
 		{otlp + "ENDPOINT=http://a " + otlp + "LOGS_PROTOCOL=http/json", false, otlp + `LOGS_PROTOCOL="http/json" is neither`},
 		{otlp + "ENDPOINT=http://a " + otlp + "LOGS_HEADERS=a=secret%zz", false, otlp + "LOGS_HEADERS: the value of header 1 (a)"},

@@ -33,8 +33,8 @@ var exporterSettings = []otelSetting{
 	{name: "CERTIFICATE", rule: rootsRule},
 }
 
-// plainSettings have full names.
-var plainSettings = []otelSetting{
+// traceSettings and logSettings have full names.
+var traceSettings = []otelSetting{
 	{name: "OTEL_TRACES_SAMPLER", rule: oneOfRule(append([]string{"always_on", "always_off", "parentbased_always_on", "parentbased_always_off"}, ratioSamplers...)...)},
 	{name: "OTEL_TRACES_SAMPLER_ARG", rule: samplerArgRule},
 	{name: "OTEL_BSP_SCHEDULE_DELAY", rule: wholeRule("milliseconds", 1, 3_600_000)},
@@ -49,6 +49,11 @@ var plainSettings = []otelSetting{
 	{name: "OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", rule: limitRule},
 	{name: "OTEL_SPAN_LINK_COUNT_LIMIT", rule: limitRule},
 	{name: "OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", rule: limitRule},
+}
+
+var logSettings = []otelSetting{
+	{name: "OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT", rule: limitRule},
+	{name: "OTEL_LOGRECORD_ATTRIBUTE_VALUE_LENGTH_LIMIT", rule: limitRule},
 }
 
 // checkSettings rejects invalid settings of a signal. It is called only if that is exported: otherwise the settings don't matter.

@@ -66,7 +66,7 @@ func open(ctx context.Context, service string, log *slog.Logger) (*sdktrace.Trac
 	if protocol == "" || err != nil {
 		return nil, err
 	}
-	if err := checkSettings(traces, plainSettings); err != nil {
+	if err := checkSettings(traces, traceSettings); err != nil {
 		return nil, err
 	}
 	logErrors(log) // before any error can occur
