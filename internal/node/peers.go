@@ -97,10 +97,10 @@ func (e peerHandler) admitPeer(p transport.Peer, method string) error {
 }
 
 // refused counts and records the refusals of nodes that are not members, or claim to be others.
-func (e peerHandler) refused(p transport.Peer, address string, reason error) {
+func (e peerHandler) refused(p transport.Peer, proven, address string, reason error) {
 	no := (*members.Refusal)(nil)
 	if out := errors.As(reason, &no) && no.Out || errors.Is(reason, transport.ErrCertificate); out && e.n.member.Load() {
-		e.n.evidence.RefusedNode(p.Name, address, reason)
+		e.n.evidence.RefusedNode(p.Name, proven, address, reason)
 	}
 }
 

@@ -161,10 +161,10 @@ func TestRemovedNodeIsOut(t *testing.T) {
 		if s.copy.Map().CheckMember(1) != nil {
 			t.Error("n1 is no member any more")
 		}
-		if lines := w.lines.about("node=n1", "a caller was refused", "event=refusals code=permission_denied", "interface=node", "object=n3"); len(lines) < 15 {
+		if lines := w.lines.about("node=n1", "a caller was refused", "event=refusals code=permission_denied", "actor=n3 interface=node", "object=n3"); len(lines) < 15 || strings.Contains(lines[0], "unverified") {
 			t.Errorf("recorded: %q", lines)
 		}
-		if lines := w.lines.about("node=n1", "a caller was refused", `has the certificate of node \"n3\"`, "interface=node", "object=n2"); len(lines) != 1 {
+		if lines := w.lines.about("node=n1", "a caller was refused", `has the certificate of node \"n3\"`, "actor=n3 interface=node", "object=n2"); len(lines) != 1 {
 			t.Errorf("recorded of the node as n2: %q", lines)
 		}
 		if lines := w.lines.about("node=n1", "a peer was refused", "you were removed from the cluster"); len(lines) != 1 {

@@ -86,7 +86,8 @@ func (t *Transport) refuse(ctx context.Context, v incoming, err error) error {
 	if t.logLimit.allow("refused " + v.from.String()) {
 		t.cfg.Logger.Warn("a peer was refused", "peer", v.from.Name, "number", v.from.Number, "address", remote(ctx), "reason", err)
 	}
-	t.cfg.Refused(v.from, remote(ctx), err)
+	proven, _ := provenName(ctx)
+	t.cfg.Refused(v.from, proven, remote(ctx), err)
 	return refusal(err.Error())
 }
 

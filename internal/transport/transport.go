@@ -67,7 +67,8 @@ type Config struct {
 	// cluster is admitted.
 	Admit func(from Peer, method string) error
 	// Refused is called when a request is refused, by Admit or because of the identity that it claims, which may be false.
-	Refused func(from Peer, address string, reason error)
+	// Proven is the name in its certificate; "": it has none.
+	Refused func(from Peer, proven, address string, reason error)
 	// Open lists the methods that a node without a cluster may call.
 	Open []string
 	// TLS authenticates nodes. Nil: traffic is in plaintext, and identities are not verified.
@@ -115,7 +116,7 @@ func (c *Config) setDefaults() {
 		c.Admit = func(Peer, string) error { return nil }
 	}
 	if c.Refused == nil {
-		c.Refused = func(Peer, string, error) {}
+		c.Refused = func(Peer, string, string, error) {}
 	}
 	if c.Dial == nil {
 		tcp := net.Dialer{Timeout: dialTimeout}

@@ -57,8 +57,8 @@ func ParseKinds(names []string) ([]Kind, error) {
 type Event struct {
 	Kind  Kind
 	Actor string // as the audit log names the caller; "": it is not known
-	// Token identifies the caller, whose events have a rate: the token's namespace, a slash, its name. "": nothing does, and Actor is what
-	// the caller calls itself.
+	// Token identifies the caller, whose events have a rate: the token's namespace, a slash, its name; a node has no namespace. "": nothing
+	// does, and Actor is what the caller calls itself.
 	Token     string
 	Namespace string
 	Interface task.Interface
@@ -195,7 +195,7 @@ func (t *Trail) summarize(by caller, b *bucket) {
 	b.leftOut, b.pending = 0, false
 	t.mu.Unlock()
 	if n > 0 {
-		e := Event{Kind: by.kind, Actor: by.token, Token: by.token}
+		e := Event{Kind: by.kind, Actor: strings.Trim(by.token, "/"), Token: by.token}
 		t.write(e.record("audit events were left out", n), by.token == "")
 	}
 }

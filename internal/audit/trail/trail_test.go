@@ -156,6 +156,15 @@ func TestRates(t *testing.T) {
 			t.Errorf("counts: %+v", n)
 		}
 		lines.Reset()
+		for range atOnce + 1 {
+			tr.Record(Event{Kind: Refusal, Actor: "n3", Token: "/n3"})
+		}
+		lines.Reset()
+		pass(summaryAfter)
+		if want := "level=WARN msg=\"audit events were left out\" event=refusals actor=n3 left_out=1\n"; lines.String() != want {
+			t.Errorf("after a flood of a node: %q, want %q", lines, want)
+		}
+		lines.Reset()
 		pass(2 * summaryAfter)
 		if lines.String() != "" {
 			t.Errorf("later: %q", lines)

@@ -34,10 +34,15 @@ func (r Recorder) LoggedIn(host string, me *admin.Identity) {
 		Address: host, Outcome: "ok"})
 }
 
-// RefusedNode counts and records the refusal of a node that is not a member, under the name that it gave itself.
-func (r Recorder) RefusedNode(name, address string, reason error) {
-	r.Trail.Record(trail.Event{Kind: trail.Refusal, Interface: task.InterfaceNode, Address: r.Auth.RefusedNode(address), Object: name,
-		Outcome: string(task.CodePermissionDenied), Reason: reason.Error()})
+// RefusedNode counts and records the refusal of a node that is not a member, under the name that it gave itself and the one that its certificate
+// proves; "": nothing does.
+func (r Recorder) RefusedNode(name, proven, address string, reason error) {
+	e := trail.Event{Kind: trail.Refusal, Actor: proven, Interface: task.InterfaceNode, Address: r.Auth.RefusedNode(address), Object: name,
+		Outcome: string(task.CodePermissionDenied), Reason: reason.Error()}
+	if proven != "" {
+		e.Token = "/" + proven // no namespace is without a name
+	}
+	r.Trail.Record(e)
 }
 
 // RefusalsEvery is how often refused callers are recorded in the audit log: one entry for all of them, so that outsiders cannot
