@@ -78,6 +78,8 @@ const (
 	readsPerSecond, readsAtOnce = 100, 1000
 	// mostCallers bounds the callers whose rates are tracked; the others share one with those of their namespace.
 	mostCallers = 1000
+	// forgetEvery is the pause between two searches for callers to forget, which take long.
+	forgetEvery = time.Second
 	// summaryAfter is when, at the latest, a line tells how many events were left out.
 	summaryAfter = 10 * time.Second
 )
@@ -105,6 +107,7 @@ type Trail struct {
 
 	mu      sync.Mutex
 	callers map[caller]*bucket
+	forgot  time.Time // when callers were forgotten last
 }
 
 // caller is whose events of a kind have a rate.
@@ -151,7 +154,8 @@ func (t *Trail) admit(e *Event) (leftOut int, ok bool) {
 	by := caller{e.Kind, e.Token}
 	b := t.callers[by]
 	if b == nil {
-		if len(t.callers) >= mostCallers {
+		if now := time.Now(); len(t.callers) >= mostCallers && now.Sub(t.forgot) >= forgetEvery {
+			t.forgot = now
 			t.forget()
 		}
 		if len(t.callers) >= mostCallers {

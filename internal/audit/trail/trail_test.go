@@ -199,6 +199,28 @@ func TestCallersAreBounded(t *testing.T) {
 	})
 }
 
+// A flood by more callers than are tracked does not look through all of them for each event.
+func TestFloodOfManyCallersIsCheap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr, _ := newTrail(nil, Refusal)
+		another, callers := 0, func() int {
+			another++
+			tr.Record(Event{Kind: Refusal, Token: fmt.Sprint("team/", another)})
+			return len(tr.callers)
+		}
+		for callers() <= mostCallers { // until some share a rate
+		}
+		pass(forgetEvery / 2) // all are idle
+		if n := callers(); n <= mostCallers {
+			t.Errorf("idle callers were looked for again after %v", forgetEvery/2)
+		}
+		pass(forgetEvery / 2)
+		if n := callers(); n != 1 {
+			t.Errorf("after %v, %d callers are tracked, want the last one only", forgetEvery, n)
+		}
+	})
+}
+
 // While the collector is down, events wait, as many as there is room for; what strangers cause leaves half of it. Lost ones are counted.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
