@@ -203,7 +203,8 @@ func TestCallersAreBounded(t *testing.T) {
 func TestFloodOfManyCallersIsCheap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, _ := newTrail(nil, Refusal)
-		another, callers := 0, func() int {
+		another := 0
+		callers := func() int {
 			another++
 			tr.Record(Event{Kind: Refusal, Token: fmt.Sprint("team/", another)})
 			return len(tr.callers)
