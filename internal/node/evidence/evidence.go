@@ -34,8 +34,8 @@ func (r Recorder) LoggedIn(host string, me *admin.Identity) {
 		Address: host, Outcome: "ok"})
 }
 
-// RefusedNode counts and records the refusal of a node that is not a member, under the name that it gave itself and the one that its certificate
-// proves; "": nothing does.
+// RefusedNode counts and records the refusal of a node that is not a member, under the name that it gave itself and the one that its
+// certificate proves; "": nothing does.
 func (r Recorder) RefusedNode(name, proven, address string, reason error) {
 	e := trail.Event{Kind: trail.Refusal, Actor: proven, Interface: task.InterfaceNode, Address: r.Auth.RefusedNode(address), Object: name,
 		Outcome: string(task.CodePermissionDenied), Reason: reason.Error()}

@@ -11,8 +11,8 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 )
 
-// A flood of strangers does not hide the refusal of a node with a certificate, and a flood of that node under invented names hides no other node's.
-// A node whose name nothing proves is a stranger.
+// A flood of strangers does not hide the refusal of a node with a certificate, and a flood of that node under invented names hides no other
+// node's. A node whose name nothing proves is a stranger.
 func TestRefusedNodesHaveTheirOwnRates(t *testing.T) {
 	var lines bytes.Buffer
 	tr := trail.New(trail.Config{Kinds: trail.Usual(), Log: slog.New(slog.NewTextHandler(&lines, nil))})

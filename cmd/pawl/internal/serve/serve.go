@@ -122,7 +122,7 @@ enable traces, and send audit events as log records.`,
 }
 
 // run runs a node until a signal cancels ctx. Export exports audit events; nil: they are only logged.
-func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger, export func(context.Context, []slog.Record) (int, error)) error {
+func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger, export tracing.Export) error {
 	if err := checkFaults(log); err != nil {
 		return err
 	}

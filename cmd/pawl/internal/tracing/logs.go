@@ -14,15 +14,14 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploghttp"
 	otellog "go.opentelemetry.io/otel/log"
 	sdklog "go.opentelemetry.io/otel/sdk/log"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/pawlq/pawl/internal/version"
 )
 
-// Logs returns a function that exports log records and returns once the collector has accepted them, or rejected some for good; nil: they are
-// not exported. It is called by one goroutine at a time. Outages of the collector go to log. stop ends the connection to the collector.
-func Logs(ctx context.Context, service string, log *slog.Logger) (export func(context.Context, []slog.Record) (rejected int, err error), stop func(), err error) {
+// Logs returns a function that exports log records, and returns how many the collector has rejected for good, once it has accepted the
+// others; nil: they are not exported. It is called by one goroutine at a time. Outages of the collector go to log. stop ends the connection
+// to the collector.
+func Logs(ctx context.Context, service string, log *slog.Logger) (export Export, stop func(), err error) {
 	protocol, err := protocolOf(logs)
 	if protocol == "" || err != nil {
 		return nil, func() {}, err
@@ -52,6 +51,9 @@ func Logs(ctx context.Context, service string, log *slog.Logger) (export func(co
 		_ = l.Shutdown(ctx) // nothing is queued in it
 	}, nil
 }
+
+// Export exports log records, as trail.Config has it.
+type Export = func(context.Context, []slog.Record) (rejected int, err error)
 
 // logExporter exports log records, and logs when they stop arriving, and when they arrive again.
 type logExporter struct {
@@ -91,8 +93,8 @@ func (l *logExporter) export(ctx context.Context, records []slog.Record) (reject
 
 // rejectedOf returns how many records of an export the collector will never take; not final: it may take all of them later.
 //
-// It takes none of a batch that is invalid or too large, or that it fails on; its other refusals are about credentials, addresses and rates,
-// which operators mend. The exporters have no types for these errors.
+// It takes none of a batch that is invalid, too large or makes it fail; its other refusals are about credentials, addresses and rates, which
+// operators mend. The exporters have no types for these errors.
 func rejectedOf(err error, records int) (rejected int, final bool) {
 	if err == nil {
 		return 0, false
@@ -102,16 +104,14 @@ func rejectedOf(err error, records int) (rejected int, final bool) {
 		_, _ = fmt.Sscanf(partial[strings.LastIndexByte(partial, '(')+1:], "%d", &rejected) // 0: it is a warning
 		return min(max(rejected, 0), records), true
 	}
+	code, _ := strings.CutPrefix(text, "rpc error: code = ")
 	if answer, ok := strings.CutPrefix(text, "failed to send logs to "); ok {
-		_, code, _ := strings.Cut(answer, ": ")
-		final = slices.ContainsFunc([]string{"400", "413", "500"}, func(c string) bool { return strings.HasPrefix(code, c) })
-	} else {
-		final = slices.Contains([]codes.Code{codes.InvalidArgument, codes.Internal}, status.Code(err))
+		_, code, _ = strings.Cut(answer, ": ")
 	}
-	if !final {
-		records = 0
+	if code, _, _ = strings.Cut(code, " "); slices.Contains([]string{"400", "413", "500", "InvalidArgument", "Internal"}, code) {
+		return records, true
 	}
-	return records, final
+	return 0, false
 }
 
 // recordOf converts a record. The value of its attribute "event" is its event name.

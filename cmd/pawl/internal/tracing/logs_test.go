@@ -169,7 +169,8 @@ func TestLogsAreExported(t *testing.T) {
 
 // What the exporter over HTTP says of an answer is understood.
 func TestRejectedBatches(t *testing.T) {
-	for answer, want := range map[string]int{"400 Bad Request (body: 401 )": 3, "413 Request Entity Too Large (body: x)": 3, "500": 3, "401 Unauthorized (body: 400 )": 0, "404": 0} {
+	for answer, want := range map[string]int{"400 Bad Request (body: 401 )": 3, "413 Request Entity Too Large (body: x)": 3, "500": 3,
+		"401 Unauthorized (body: 400 )": 0, "404": 0} {
 		if n, final := rejectedOf(errors.New("failed to send logs to http://a:400/500: "+answer), 3); n != want || final != (want > 0) {
 			t.Errorf("%s: %d are rejected, for good: %t", answer, n, final)
 		}
