@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -81,6 +82,7 @@ func (l *logExporter) export(ctx context.Context, records []slog.Record) (reject
 		err = nil
 	}
 	switch {
+	case errors.Is(ctx.Err(), context.Canceled): // the node stops, which is no outage: the batch is sent once more
 	case err != nil && l.since.IsZero() && (l.logged.IsZero() || now.Sub(l.logged) >= outageEvery):
 		l.since, l.logged = now, now
 		l.log.Warn("audit events are not exported: they wait", "error", err)

@@ -123,6 +123,11 @@ func TestLogsAreExported(t *testing.T) {
 			r := slog.NewRecord(time.Unix(1, 5), slog.LevelWarn, "a caller was refused", 0)
 			r.AddAttrs(slog.String("event", "refusals"), slog.Int("left_out", 7), slog.Bool("unverified", true))
 			want := "pawl 1000000005 SEVERITY_NUMBER_WARN WARN pawl.refusals: a caller was refused event=refusals0false left_out=7false unverified=0true"
+			ended, end := context.WithCancel(t.Context())
+			end()
+			if rejected, err := export(ended, []slog.Record{r}); rejected != 0 || err == nil || lines.Len() != 0 {
+				t.Errorf("when the node stops: %d are rejected, %v, and the log is %q", rejected, err, &lines)
+			}
 			if rejected, err := export(t.Context(), []slog.Record{r, r}); rejected != 0 || err != nil {
 				t.Fatal(rejected, err)
 			}
