@@ -6,7 +6,7 @@ cd "$(dirname "$0")"
 cache=$(cd ../.. && pwd)/.cache/node
 
 recent() {
-	"$1" -e 'const [major, minor] = process.versions.node.split('.'); process.exit(major > 20 || (major == 20 && minor >= 19) ? 0 : 1)' 2>/dev/null
+	"$1" -e 'const [major, minor] = process.versions.node.split("."); process.exit(major > 20 || (major == 20 && minor >= 19) ? 0 : 1)' 2>/dev/null
 }
 
 if [ "${TOOLS:-}" != no ] && ! command -v npm >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
