@@ -8,7 +8,7 @@ import { randomUUID } from "node:crypto";
 
 import { create } from "@bufbuild/protobuf";
 
-import { duration, show, string, type Duration } from "./convert.js";
+import { duration, milliseconds, show, string, type Duration } from "./convert.js";
 import { invalid } from "./errors.js";
 import { ExplainTaskResponseSchema } from "./gen/pawl/v1/explain_pb.js";
 import { OperationSchema, OperationService, OperationSpecSchema, type Operation as OperationMessage } from "./gen/pawl/v1/operation_pb.js";
@@ -176,8 +176,9 @@ export class Operations extends Calls {
 
   /** Returns an operation. wait: how long to wait for it to stop running, up to 60 s. */
   async get(id: string, options: { wait?: Duration } = {}): Promise<Operation> {
-    const request = { operationId: string("operation_id", id), ...(options.wait !== undefined && { wait: duration("wait", options.wait) }) };
-    return operationOf((await this.caller.call(OperationService.method.getOperation, request)).operation);
+    const wait = milliseconds("wait", options.wait ?? 0);
+    const request = { operationId: string("operation_id", id), ...(wait && { wait: duration("wait", wait) }) };
+    return operationOf((await this.caller.call(OperationService.method.getOperation, request, { wait })).operation);
   }
 
   /** Iterates over operations, newest first. */

@@ -51,6 +51,9 @@ test("an attempt waits ten seconds for its answer, and longer if the server is a
   seen.attempts = [];
   await assert.rejects(client.ref("id").waitEnded(), UnavailableError);
   assert.deepEqual(seen.attempts, [40_000]);
+  seen.attempts = [];
+  await assert.rejects(client.admin.operations.get("id", { wait: "1m" }), UnavailableError);
+  assert.deepEqual(seen.attempts, [70_000]);
   client.close();
 });
 
