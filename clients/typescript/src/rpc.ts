@@ -1,5 +1,6 @@
 /** Makes calls, and retries them while the broker is unavailable. */
 
+import { setMaxListeners } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { create, fromBinary, toBinary, type DescMessage, type DescMethodUnary, type MessageInitShape, type MessageShape } from "@bufbuild/protobuf";
@@ -97,7 +98,7 @@ export class Caller {
     if (deadline === undefined && !signal) return promise;
     const over = new AbortController();
     const left = Math.min(Math.max((deadline ?? Infinity) - performance.now(), 0), maxTimer);
-    const late = this.sleep(left, signal ? AbortSignal.any([signal, over.signal]) : over.signal).then(() => {
+    const late = this.sleep(left, signal, over.signal).then(() => {
       throw new TimeoutError("no answer in time");
     });
     try {
@@ -176,7 +177,7 @@ export class Caller {
     request: MessageInitShape<I>,
     limits: CallLimits = {},
   ): Promise<MessageShape<O>> {
-    const metadata = await this.connection.metadata();
+    const metadata = await this.within(this.connection.metadata(), limits); // the function that returns the token may hang
     if (this.#actor) metadata.set("pawl-actor", this.#actor);
     const { channel, turn } = this.connection.channel();
     limits.signal?.throwIfAborted();
@@ -186,7 +187,7 @@ export class Caller {
     let call: ClientUnaryCall | undefined;
     const cancel = () => call?.cancel();
     this.#cancels.add(cancel);
-    limits.signal?.addEventListener("abort", cancel);
+    const unlisten = listen([limits.signal], cancel);
     try {
       return await new Promise<MessageShape<O>>((resolve, reject) => {
         call = channel.makeUnaryRequest(
@@ -204,7 +205,7 @@ export class Caller {
       throw this.failed(err as ServiceError, turn);
     } finally {
       this.#cancels.delete(cancel);
-      limits.signal?.removeEventListener("abort", cancel);
+      unlisten();
     }
   }
 
@@ -225,14 +226,17 @@ export class Caller {
     await this.sleep(Math.min(pause, Math.max((deadline ?? Infinity) - performance.now(), 0)), signal);
   }
 
-  /** Waits. The wait ends immediately if the client is closed, or with the signal's reason. */
-  async sleep(ms: number, signal?: AbortSignal): Promise<void> {
-    const either = signal ? AbortSignal.any([signal, this.#ended.signal]) : this.#ended.signal;
+  /** Waits. The wait ends immediately if the client is closed, or with the reason of a signal. */
+  async sleep(ms: number, ...signals: (AbortSignal | undefined)[]): Promise<void> {
+    const over = new AbortController();
+    const unlisten = listen([...signals, this.#ended.signal], () => over.abort());
     try {
-      await sleep(ms, undefined, { signal: either });
+      await sleep(ms, undefined, { signal: over.signal });
     } catch {
-      signal?.throwIfAborted();
+      for (const signal of signals) signal?.throwIfAborted();
       throw new ClientClosedError();
+    } finally {
+      unlisten();
     }
   }
 
@@ -247,6 +251,22 @@ export class Caller {
     this.#ended.abort();
     for (const cancel of this.#cancels) cancel();
   }
+}
+
+/**
+ * Calls a function once one of the signals is aborted, until the function that listen returns is called. AbortSignal.any would leave a reference
+ * behind in a signal that lives longer than the call.
+ */
+function listen(signals: (AbortSignal | undefined)[], heard: () => void): () => void {
+  for (const signal of signals) {
+    if (!signal) continue;
+    setMaxListeners(0, signal); // many calls may share it
+    signal.addEventListener("abort", heard);
+    if (signal.aborted) heard();
+  }
+  return () => {
+    for (const signal of signals) signal?.removeEventListener("abort", heard);
+  };
 }
 
 /** Returns the path of a method in HTTP/2. */

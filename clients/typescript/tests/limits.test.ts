@@ -1,9 +1,10 @@
 /** How long calls may take. */
 
 import assert from "node:assert/strict";
-import { once } from "node:events";
+import { getEventListeners, once } from "node:events";
 import { createServer, type AddressInfo, type Socket } from "node:net";
 import { test, type TestContext } from "node:test";
+import { setImmediate as turn } from "node:timers/promises";
 
 import { Client as Channel, status } from "@grpc/grpc-js";
 
@@ -16,7 +17,8 @@ function unanswered(t: TestContext): { clock: number; attempts: number[] } {
   const out = { clock: 0, attempts: [] as number[] };
   t.mock.method(performance, "now", () => out.clock);
   t.mock.method(Date, "now", () => out.clock);
-  t.mock.method(Caller.prototype, "sleep", async (ms: number, signal?: AbortSignal) => {
+  t.mock.method(Caller.prototype, "sleep", async (ms: number, ...signals: (AbortSignal | undefined)[]) => {
+    const signal = signals.find((each) => each);
     if (signal) return new Promise((_, reject) => signal.addEventListener("abort", reject)); // the limit of an enqueue, which its request does not reach here
     out.clock += ms;
   });
@@ -88,8 +90,10 @@ test("the limits of a client end calls to a server that accepts connections and 
     for (const socket of sockets) socket.destroy();
     server.close();
   });
-  const client = new Client(`127.0.0.1:${(server.address() as AddressInfo).port}`);
-  t.after(() => client.close());
+  const address = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const client = new Client(address);
+  const tokenless = new Client({ server: address, token: () => new Promise(() => {}) });
+  t.after(() => (client.close(), tokenless.close()));
   const task = defineTask<number>("t");
   const calls: ((of: Client) => Promise<unknown>)[] = [
     (of) => of.ref("id").info(),
@@ -99,13 +103,23 @@ test("the limits of a client end calls to a server that accepts connections and 
     (of) => of.admin.queues.purge("q"),
     (of) => of.schedules.get("s"),
   ];
+  const any = t.mock.method(AbortSignal, "any"); // of which Node 20 keeps a part as long as the signals live
+  const warnings: Error[] = [];
+  const warn = (warning: Error) => void warnings.push(warning);
+  process.on("warning", warn);
+  t.after(() => process.off("warning", warn));
   await Promise.all(
-    calls.map((call) => assert.rejects(call(client.within({ timeout: 50 })), (err) => (err instanceof BatchError ? err.results[0] : err) instanceof TimeoutError, call.toString())),
+    [client, tokenless].flatMap((each) => calls.map((call) => assert.rejects(call(each.within({ timeout: 50 })), (err) => (err instanceof BatchError ? err.results[0] : err) instanceof TimeoutError, call.toString()))),
   );
   const stop = new AbortController();
   const reason = new Error("the user has left");
-  const ends = calls.map((call) => assert.rejects(call(client.within({ signal: stop.signal })), (err) => err === reason, call.toString()));
+  const limited = [client, tokenless].map((each) => each.within({ signal: stop.signal }));
+  const ends = (of: Client) => calls.map((call) => assert.rejects(call(of), (err) => (err instanceof BatchError ? err.results[0] : err) === reason, call.toString()));
+  const ended = limited.flatMap(ends);
   setImmediate(() => stop.abort(reason));
-  await Promise.all(ends);
-  await Promise.all(calls.map((call) => assert.rejects(call(client.within({ signal: stop.signal })), (err) => err === reason, call.toString())));
+  await Promise.all(ended);
+  await Promise.all(limited.flatMap(ends));
+  await turn();
+  assert.deepEqual(warnings, []); // not that many calls listen to one signal
+  assert.deepEqual([any.mock.callCount(), getEventListeners(stop.signal, "abort").length], [0, 0]);
 });
