@@ -71,10 +71,12 @@ async function sendOnce(caller: Caller, tasks: TaskSpec[], limits: CallLimits): 
 /** Enqueues tasks. If some are refused, the others are still enqueued, and BatchError has the result for each. */
 export async function enqueueMany(caller: Caller, tasks: TaskSpec[]): Promise<Ref[]> {
   const answers: Answer[] = [];
+  const limits = caller.limits();
   for (const chunk of chunks(tasks.map(named))) {
     const last = answers.at(-1);
-    if (last instanceof UnavailableError) answers.push(...chunk.map(() => last)); // the broker is gone: the rest would only wait as long again
-    else answers.push(...(await traced(chunk, caller, () => enqueueChunk(caller, chunk))));
+    const gone = last instanceof UnavailableError || last instanceof TimeoutError;
+    if (gone) answers.push(...chunk.map(() => last)); // the broker is gone: the rest would only wait as long again
+    else answers.push(...(await traced(chunk, caller, () => enqueueChunk(caller, chunk, limits))));
   }
   if (answers.some((answer) => answer instanceof PawlError)) throw new BatchError(answers);
   return answers as Ref[];
@@ -115,9 +117,8 @@ function* chunks(tasks: TaskSpec[]): Generator<TaskSpec[]> {
 }
 
 /** Enqueues the tasks of one request. While their shard or the broker is unavailable, they are sent again, with the same request ids. */
-async function enqueueChunk(caller: Caller, chunk: TaskSpec[]): Promise<Answer[]> {
+async function enqueueChunk(caller: Caller, chunk: TaskSpec[], limits: CallLimits): Promise<Answer[]> {
   const start = performance.now();
-  const limits = caller.limits();
   const answers: Answer[] = [];
   let pending = [...chunk.keys()];
   try {
@@ -131,10 +132,9 @@ async function enqueueChunk(caller: Caller, chunk: TaskSpec[]): Promise<Answer[]
       pending = pending.filter((at) => answers[at] instanceof UnavailableError);
       const last = pending.at(-1);
       if (last === undefined || performance.now() - start >= caller.retryFor) break;
-      if (performance.now() >= (limits.deadline ?? Infinity)) throw new TimeoutError("no answer in time", { cause: answers[last] });
       await caller.pause(attempt, answers[last] as PawlError, limits);
     }
-  } catch (err) { // the client was closed, or can't encrypt the tasks
+  } catch (err) { // the deadline has passed, the client was closed, or it can't encrypt the tasks
     if (!(err instanceof PawlError)) throw err;
     for (const at of pending) answers[at] = err;
   }

@@ -217,13 +217,14 @@ export class Caller {
     return out;
   }
 
-  /** Waits before retrying a call that failed with err. */
+  /** Waits before retrying a call that failed with err. Throws TimeoutError if the deadline comes first. */
   async pause(attempt: number, err: PawlError, { deadline, signal }: CallLimits = {}): Promise<void> {
     const notReady = err.reason === "node_not_ready";
     const rest = notReady ? 0 : err.retryAfter;
     let pause = Math.max(backoff(attempt, firstPause, maxPause), rest);
     if (attempt >= freeTries || rest > 0 || (attempt > 0 && !notReady)) pause = Math.max(pause, this.#budget.take(performance.now()));
     await this.sleep(Math.min(pause, Math.max((deadline ?? Infinity) - performance.now(), 0)), signal);
+    if (deadline !== undefined && performance.now() >= deadline) throw new TimeoutError(`no answer in time: ${err.message}`, { cause: err });
   }
 
   /** Waits. The wait ends immediately if the client is closed, or with the reason of a signal. */

@@ -78,6 +78,12 @@ test("a timeout ends a call with its retries, and is all the time of one that is
     assert.deepEqual(seen.attempts.slice(0, 1), attempts, call.toString());
     assert.equal(Math.round(seen.clock - began), milliseconds("timeout", timeout), call.toString());
   }
+  seen.attempts = [];
+  const began = seen.clock;
+  const many = client.within({ timeout: "15s" }).enqueueMany(defineTask<number>("t"), Array(2500).fill(1));
+  await assert.rejects(many, (err) => err instanceof BatchError && err.results.every((each) => each instanceof TimeoutError));
+  assert.deepEqual(seen.attempts.map((each) => Math.round(each / 1000)), [10, 5]); // for the first of three requests, and none after the deadline
+  assert.equal(seen.clock - began, 15_000);
   for (const timeout of [0, -1]) assert.throws(() => client.within({ timeout }), InvalidArgumentError);
   client.close();
 });
