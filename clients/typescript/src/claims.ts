@@ -54,7 +54,6 @@ export class Claims {
   #quietVersion = 0n; // of an operator's order; 0 if the worker takes tasks
   #timer: NodeJS.Timeout | undefined;
   #nextSweep = Infinity;
-  #late = false; // leases seem to have ended, and the sweep yields once, so that confirmations are read that have arrived
 
   constructor(
     readonly caller: Caller,
@@ -173,27 +172,30 @@ export class Claims {
     this.#timer = setTimeout(() => this.#sweep(performance.now()), Math.max(when - performance.now(), 0));
   }
 
-  /** Queues the extensions and resends that are due, and stops handlers whose lease has expired or whose time is up, for all claims. */
-  #sweep(now: number): void {
+  /**
+   * Queues the extensions and resends that are due, and stops handlers whose lease has expired or whose time is up, for all claims. Before the
+   * first lease expires, it yields once, so that confirmations are read that have arrived.
+   */
+  #sweep(now: number, yielded = false): void {
     const soon = now + sweepStep;
     let at = now + sweepIdle;
-    const late = [...this.#held.values()].some((held) => held.phase === "running" && held.leaseEnd <= now);
-    if (late && !this.#late) {
-      this.#late = true;
-      this.#timer = setTimeout(() => setImmediate(() => this.#nextSweep > -Infinity && this.#sweep(performance.now()))); // sockets are read before it
-      return;
-    }
-    this.#late = false;
+    let late = false;
     for (const held of this.#held.values()) {
-      if (held.phase === "running") at = Math.min(at, this.#sweepRunning(held, now, soon));
+      if (held.phase === "running" && held.leaseEnd <= now && !yielded) late = true;
+      else if (held.phase === "running") at = Math.min(at, this.#sweepRunning(held, now, soon));
       else if (held.phase === "ended" && held.due > soon) at = Math.min(at, held.due);
       else if (held.phase === "ended" && held.due > 0) {
         held.due = 0;
         this.#outbox.add(held);
       }
     }
-    this.#nextSweep = Infinity;
-    this.#sweepAt(Math.max(at, soon));
+    if (late) { // sockets are read between a timer and what it sets immediately
+      this.#nextSweep = now; // no other is set until then
+      this.#timer = setTimeout(() => setImmediate(() => this.#nextSweep > -Infinity && this.#sweep(performance.now(), true)));
+    } else {
+      this.#nextSweep = Infinity;
+      this.#sweepAt(Math.max(at, soon));
+    }
     this.events.flush();
   }
 

@@ -139,3 +139,27 @@ test("a confirmation that has arrived is read before a lease is declared to have
   }
   claims.close();
 });
+
+test("a lease that seems to have ended holds up no extension of another", async (t) => {
+  let clock = 0;
+  t.mock.method(performance, "now", () => clock);
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const held = new Map<string, Held>();
+  const sent: (string | undefined)[] = [];
+  const flush = () => void sent.push(...(claims.nextFrame(clock)?.settle?.extends.map((each) => each.claimToken) ?? []));
+  const start = (of: Held) => void held.set(of.name.claimToken, of);
+  const claims = new Claims({} as Caller, create(WorkHelloSchema), 2, silent, { start, ready: () => {}, flush, calmer: () => {} });
+  t.after(() => claims.close());
+  claims.accept([create(ClaimedTaskSchema, { taskId: "id-a", claimToken: "a", lease: { seconds: 30n } })], clock);
+  claims.accept([create(ClaimedTaskSchema, { taskId: "id-b", claimToken: "b", lease: { seconds: 60n } })], clock);
+  clock += 40_000; // of a handler that blocks the event loop, and may do so again at once
+  t.mock.timers.tick(40_000);
+  assert.deepEqual([sent, held.get("a")?.phase, held.get("b")?.phase], [["b"], "running", "running"]);
+  t.mock.timers.tick(1);
+  await turn();
+  assert.deepEqual([sent, held.get("a")?.phase, held.get("b")?.phase], [["b"], "lapsed", "running"]);
+  claims.settled(create(SettleResponseSchema, { extends: [{ taskId: "id-b", claimToken: "b" }] }), clock);
+  clock += 20_000; // the sweeps go on
+  t.mock.timers.tick(20_000);
+  assert.deepEqual(sent, ["b", "b"]);
+});
