@@ -2,7 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import { isIPv4 } from "node:net";
-import { createSecureContext, rootCertificates } from "node:tls";
+import { createSecureContext } from "node:tls";
 
 import { Client, credentials, Metadata, type ChannelCredentials, type ClientOptions } from "@grpc/grpc-js";
 
@@ -193,21 +193,12 @@ function shuffled(targets: string[]): string[] {
   return [...targets.slice(at), ...targets.slice(0, at)];
 }
 
-/** Returns the authorities that Node trusts, with those that it adds from NODE_EXTRA_CA_CERTS, which rootCertificates lacks. */
-function trusted(): Buffer {
-  const extra = process.env["NODE_EXTRA_CA_CERTS"];
-  return Buffer.from([...rootCertificates, ...(extra ? [readFileSync(extra, "utf8")] : [])].join("\n"));
-}
-
 /** Reads the files, and refuses files that are missing or don't match. */
 function secure(tls: TLS): ChannelCredentials {
   if ((tls.certFile === undefined) !== (tls.keyFile === undefined)) throw invalid("tls", "certFile and keyFile must be given together");
   try {
-    const ca = tls.caFile ? readFileSync(tls.caFile) : trusted();
-    const key = tls.keyFile ? readFileSync(tls.keyFile) : null;
-    const cert = tls.certFile ? readFileSync(tls.certFile) : null;
-    createSecureContext({ ca, ...(key && cert ? { key, cert } : {}) });
-    return credentials.createSsl(ca, key, cert);
+    const [ca, cert, key] = [tls.caFile, tls.certFile, tls.keyFile].map((file) => (file ? readFileSync(file) : undefined));
+    return credentials.createFromSecureContext(createSecureContext({ ca, cert, key })); // without ca, Node adds those of NODE_EXTRA_CA_CERTS
   } catch (err) {
     const files = [tls.caFile, tls.certFile, tls.keyFile].filter((file) => file).join(", ");
     throw invalid("tls", `${files}: ${messageOf(err)}`, err);

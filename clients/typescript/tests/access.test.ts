@@ -92,11 +92,19 @@ test("a server of another authority is not trusted", async () => {
   await assert.rejects(secure({ token: admin, tls: {} }).enqueue(task, null), pawl.UnavailableError);
 });
 
-test("an authority in NODE_EXTRA_CA_CERTS is trusted unless another is given", async (t) => {
-  t.after(() => delete process.env["NODE_EXTRA_CA_CERTS"]);
-  process.env["NODE_EXTRA_CA_CERTS"] = file("ca/ca.crt");
-  await secure({ token: admin, tls: {} }).enqueue(task, null);
-  await assert.rejects(secure({ token: admin, tls: { caFile: file("other/ca.crt") } }).enqueue(task, null), pawl.UnavailableError);
+test("an authority in NODE_EXTRA_CA_CERTS is trusted unless another is given, and a file that is missing is ignored, as by Node", () => {
+  const program = `
+    import { Client, defineTask } from ${JSON.stringify(new URL("../src/index.js", import.meta.url).href)};
+    const [, caFile] = process.argv;
+    const client = new Client({ server: "https://${broker.address}", token: "${admin}", tls: { caFile }, retryFor: 0 });
+    console.log(await client.enqueue(defineTask("t", { queue: "${newQueue()}" }), null).then(() => "trusted", (err) => err.code));
+    client.close();`;
+  const run = (extra: string, ...args: string[]) => {
+    const env = { ...process.env, NODE_EXTRA_CA_CERTS: extra };
+    return execFileSync(process.execPath, ["--input-type=module", "-e", program, ...args], { env, encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }).trim();
+  };
+  const [ours, other, missing] = [file("ca/ca.crt"), file("other/ca.crt"), file("nowhere")];
+  assert.deepEqual([run(ours), run(ours, other), run(missing), run(missing, ours)], ["trusted", "unavailable", "unavailable", "trusted"]);
 });
 
 test("files that do not fit are refused at once", () => {
