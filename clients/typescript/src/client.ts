@@ -60,8 +60,9 @@ export class Client {
   }
 
   /**
-   * Returns the same client with limits for each of its calls: client.within({ timeout: "2s", signal }).enqueue(…). They are the limits of its
-   * groups, schedules and admin calls, too. A call that is given up may be done nevertheless.
+   * Returns the same client with limits for each of its calls: client.within({ timeout: "2s", signal }).enqueue(…). They also limit the calls of
+   * its groups, schedules and admin. Of a list, they limit each page; events end with the signal and have no timeout. The broker may still carry
+   * out a call that was given up.
    */
   within(limits: WaitOptions): Client {
     const timeout = limits.timeout === undefined ? undefined : milliseconds("timeout", limits.timeout);

@@ -8,7 +8,7 @@ import { ClientClosedError, UnavailableError } from "./errors.js";
 import { EventService, WatchEventsRequestSchema, WatchEventsResponseSchema } from "./gen/pawl/v1/event_pb.js";
 import type { Event as EventMessage, WatchEventsRequest, WatchEventsResponse } from "./gen/pawl/v1/event_pb.js";
 import { states, type State } from "./models.js";
-import { backoff, pathOf, type Caller } from "./rpc.js";
+import { backoff, listen, pathOf, type Caller } from "./rpc.js";
 
 const firstPause = 50;
 const maxPause = 5000;
@@ -59,7 +59,7 @@ export interface PawlEvent {
  * Refusals are thrown.
  */
 export async function* watchEvents(caller: Caller, filter: EventFilter): AsyncGenerator<PawlEvent, void, undefined> {
-  const { signal } = filter;
+  const { signal } = caller.limits({ signal: filter.signal }); // a stream has no timeout
   let cursor = string("cursor", filter.cursor ?? "");
   for (let attempt = 0; !signal?.aborted; ) {
     try {
@@ -87,7 +87,7 @@ async function* stream(
   request: MessageInitShape<typeof WatchEventsRequestSchema>,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<WatchEventsResponse, void, undefined> {
-  const metadata = await caller.connection.metadata();
+  const metadata = await caller.within(caller.connection.metadata(), { signal });
   const { channel, turn } = caller.connection.channel();
   const call: ClientReadableStream<WatchEventsResponse> = channel.makeServerStreamRequest(
     pathOf(EventService.method.watchEvents),
@@ -97,16 +97,14 @@ async function* stream(
     metadata,
   );
   const cancel = () => call.cancel();
-  const either = signal ? AbortSignal.any([signal, caller.ended]) : caller.ended;
-  either.addEventListener("abort", cancel);
-  if (either.aborted) cancel();
+  const unlisten = listen([signal, caller.ended], cancel);
   call.on("error", () => {}); // the last one may come after the iteration has ended
   try {
     for await (const frame of call) yield frame as WatchEventsResponse;
   } catch (err) {
     throw caller.failed(err as ServiceError, turn);
   } finally {
-    either.removeEventListener("abort", cancel);
+    unlisten();
     cancel();
   }
 }

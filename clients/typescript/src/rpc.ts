@@ -258,10 +258,14 @@ export class Caller {
  * Calls a function once one of the signals is aborted, until the function that listen returns is called. AbortSignal.any would leave a reference
  * behind in a signal that lives longer than the call.
  */
-function listen(signals: (AbortSignal | undefined)[], heard: () => void): () => void {
+export function listen(signals: (AbortSignal | undefined)[], heard: () => void): () => void {
   for (const signal of signals) {
     if (!signal) continue;
-    setMaxListeners(0, signal); // many calls may share it
+    try {
+      setMaxListeners(0, signal); // many calls may share it
+    } catch {
+      // it is not one of Node's, which warn of many listeners
+    }
     signal.addEventListener("abort", heard);
     if (signal.aborted) heard();
   }

@@ -143,6 +143,11 @@ test("events come as they happen, and go on behind a cursor", async () => {
   const watching = (async () => {
     for await (const event of w.client.events({ ...filter, signal: stop.signal })) if (event.kind !== "reset") seen.push(event);
   })();
+  const bounded = (async () => {
+    let n = 0;
+    for await (const _ of w.client.within({ timeout: 1, signal: stop.signal }).events(filter)) n++;
+    return n;
+  })();
   await eventually(async () => {
     await w.client.enqueue(task, 0); // until the broker has taken the call
     return seen.length > 0;
@@ -153,6 +158,7 @@ test("events come as they happen, and go on behind a cursor", async () => {
   await eventually(() => seen.some((event) => event.taskId === ref.id && event.state === "cancelled"));
   stop.abort();
   await watching;
+  assert.ok((await bounded) > 0);
   for await (const event of w.client.events({ ...filter, cursor })) {
     if (event.taskId === ref.id && event.kind === "task.cancelled") break; // missed by nobody who has the cursor
   }
