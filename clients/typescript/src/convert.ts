@@ -118,9 +118,12 @@ export function encode(field: string, value: unknown): Uint8Array {
   return utf8.encode(json);
 }
 
-/** Refuses the numbers of which JSON.stringify makes null. */
-function finite(_: string, value: unknown): unknown {
-  if (typeof value === "number" && !Number.isFinite(value)) throw new TypeError(`${value} is not a number of JSON`);
+/** Refuses the numbers and dates of which JSON.stringify makes null. */
+function finite(this: Record<string, unknown>, key: string, value: unknown): unknown {
+  const given = value === null ? this[key] : value; // a date that is not valid becomes null before
+  if ((typeof given === "number" || given instanceof Number || given instanceof Date) && !Number.isFinite(Number(given))) {
+    throw new TypeError(`JSON has no ${given}`);
+  }
   return value;
 }
 

@@ -92,10 +92,11 @@ test("of a batch with a bad task the others are enqueued", async () => {
   });
 });
 
-test("numbers that JSON lacks are refused, and do not become null", async () => {
+test("numbers and dates that JSON lacks are refused, and do not become null", async () => {
   const task = defineTask<unknown>("t");
-  for (const args of [NaN, [1, Infinity], { a: { b: -Infinity } }]) await assert.rejects(w.client.enqueue(task, args), InvalidArgumentError);
-  for (const args of [null, [null, undefined], { a: null, b: "null" }]) task.call(args);
+  const bad = [NaN, [1, Infinity], { a: { b: -Infinity } }, [new Number(NaN)], { at: new Date("soon") }, { toJSON: () => [NaN] }];
+  for (const args of bad) await assert.rejects(w.client.enqueue(task, args), InvalidArgumentError);
+  for (const args of [null, [null, undefined], { a: null, b: "null" }, { a: null, at: new Date(0) }]) task.call(args);
 });
 
 test("waiting ends with its timeout, and with its signal", async () => {
