@@ -97,7 +97,7 @@ export class Connection {
     const key = `${use} ${address}`;
     let channel = this.#channels.get(key);
     if (!channel) {
-      const local = address.startsWith("unix:") || isLoopback(hostOf(address));
+      const local = isLoopback(hostOf(address)); // a proxy's own loopback interface is another one
       channel = new Client(address, this.#credentials, { ...channelOptions, ...pings[use], "grpc.enable_http_proxy": local ? 0 : 1 });
       this.#channels.set(key, channel);
     }
