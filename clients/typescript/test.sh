@@ -1,12 +1,14 @@
 #!/bin/sh
-# Checks the types of this package and runs its tests. npm installs its dependencies, and Node if it is missing or older than 20.19. If that
-# fails, the tests are skipped with a message. TOOLS=no installs nothing. PAWL_BINARY names the broker's binary; without it, one is built.
+# Checks the types of this package and runs its tests. npm installs its dependencies, and Node if it is missing or too old. If that fails, the
+# tests are skipped with a message. TOOLS=no installs nothing. PAWL_BINARY names the broker's binary; without it, one is built.
 set -eu
 cd "$(dirname "$0")"
 cache=$(cd ../.. && pwd)/.cache/node
 
 recent() {
-	"$1" -e 'const [major, minor] = process.versions.node.split("."); process.exit(major > 20 || (major == 20 && minor >= 19) ? 0 : 1)' 2>/dev/null
+	command -v "$1" >/dev/null && "$1" -e '
+		const [major, minor] = process.versions.node.split(".");
+		process.exit(major > 22 || (major == 22 && minor >= 12) || (major == 20 && minor >= 19) ? 0 : 1)'
 }
 
 if [ "${TOOLS:-}" != no ] && ! command -v npm >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
@@ -20,7 +22,7 @@ installed() { # the versions in package-lock.json
 	cmp -s package-lock.json node_modules/.installed || { [ "${TOOLS:-}" != no ] && npm ci --no-audit --no-fund --loglevel=error && cp package-lock.json node_modules/.installed; }
 }
 if ! recent node || ! installed; then
-	echo "Node 20.19 or the packages of package-lock.json are missing and could not be installed: the tests of the TypeScript SDK are skipped"
+	echo "Node 20.19 or 22.12 or the packages of package-lock.json are missing and could not be installed: the tests of the TypeScript SDK are skipped"
 	exit
 fi
 
