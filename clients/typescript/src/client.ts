@@ -61,8 +61,8 @@ export class Client {
 
   /**
    * Returns the same client with limits for each of its calls: client.within({ timeout: "2s", signal }).enqueue(…). They also limit the calls of
-   * its groups, schedules and admin. Of a list, they limit each page; events end with the signal and have no timeout. The broker may still carry
-   * out a call that was given up.
+   * its groups, schedules and admin. For a list, they apply to each page; events end with the signal and have no timeout. The broker may still
+   * carry out a call that was given up.
    */
   within(limits: WaitOptions): Client {
     const timeout = limits.timeout === undefined ? undefined : milliseconds("timeout", limits.timeout);
