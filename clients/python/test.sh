@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the tests of this package and checks its types. Missing dependencies are installed from Debian if possible; otherwise the tests that
-# need them are skipped with a message. TOOLS=no installs nothing. PYTHON names another interpreter.
+# Runs the tests of this package and checks its types. Missing dependencies are installed from Debian; where that is not possible, the tests
+# that need them are skipped with a message. TOOLS=no installs nothing. PYTHON names another interpreter.
 set -eu
 cd "$(dirname "$0")"
 needs="python3-grpcio python3-protobuf python3-pytest python3-cryptography mypy python3-build python3-wheel"
@@ -19,11 +19,14 @@ has_all() {
 	python=$(find_python) && "$python" -c 'import cryptography' && command -v mypy
 }
 
-if [ "${TOOLS:-}" != no ] && ! has_all >/dev/null 2>&1 && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+can_install() { [ "${TOOLS:-}" != no ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
+
+if can_install && ! has_all >/dev/null 2>&1; then
 	{ apt-get update -qq && apt-get install -qq -y --no-install-recommends $needs; } || true
 fi
 if ! python=$(find_python); then
-	echo "Python 3.10 with grpcio, protobuf and pytest is missing, and Debian's $needs could not be installed: the tests of the Python SDK are skipped"
+	echo "Python 3.10 with grpcio, protobuf and pytest is missing, and Debian's $needs could not be installed: the tests of the Python SDK can't run"
+	if can_install; then exit 1; fi # or a mistake in this script would skip them unseen
 	exit
 fi
 if command -v mypy >/dev/null; then

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks the types of this package and runs its tests. npm installs its dependencies, and Node if it is missing or too old. If that fails, the
-# tests are skipped with a message. TOOLS=no installs nothing. PAWL_BINARY names the broker's binary; without it, one is built.
+# Checks the types of this package and runs its tests. npm installs its dependencies, and Node if it is missing or too old. Where nothing can be
+# installed, the tests are skipped with a message. TOOLS=no installs nothing. PAWL_BINARY names the broker's binary; without it, one is built.
 set -eu
 cd "$(dirname "$0")"
 cache=$(cd ../.. && pwd)/.cache/node
@@ -11,7 +11,9 @@ recent() {
 		process.exit(major > 22 || (major == 22 && minor >= 12) || (major == 20 && minor >= 19) ? 0 : 1)'
 }
 
-if [ "${TOOLS:-}" != no ] && ! command -v npm >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+can_install() { [ "${TOOLS:-}" != no ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
+
+if can_install && ! command -v npm >/dev/null; then
 	{ apt-get update -qq && apt-get install -qq -y --no-install-recommends nodejs npm; } || true
 fi
 if [ "${TOOLS:-}" != no ] && ! recent node && command -v npm >/dev/null; then
@@ -22,7 +24,8 @@ installed() { # the versions in package-lock.json
 	cmp -s package-lock.json node_modules/.installed || { [ "${TOOLS:-}" != no ] && npm ci --no-audit --no-fund --loglevel=error && cp package-lock.json node_modules/.installed; }
 }
 if ! recent node || ! installed; then
-	echo "Node 20.19 or 22.12 or the packages of package-lock.json are missing and could not be installed: the tests of the TypeScript SDK are skipped"
+	echo "Node 20.19 or 22.12 or the packages of package-lock.json are missing and could not be installed: the tests of the TypeScript SDK can't run"
+	if can_install; then exit 1; fi # or a mistake in this script would skip them unseen
 	exit
 fi
 
