@@ -53,17 +53,10 @@ func (w *world) showOperation(id task.ID) OperationView {
 // An operation goes through all shards in steps of bounded size, as fast as they answer, and pauses briefly after each.
 func TestOperationGoesThroughAllShards(t *testing.T) {
 	inWorld(t, func(w *world) {
-		stop := w.addShard(two)
-		defer stop()
+		defer w.addShard(two)()
 		w.pass(5 * time.Second)
 		w.enqueue(specsOf(2*stepChunk+10, "a")...)
-		far := specsOf(30, "a")
-		for i := range far {
-			far[i].Type = "job"
-			far[i].Fill()
-		}
-		_, _, err := w.Enqueue(context.Background(), two, ns, far)
-		w.must(err)
+		w.enqueueFar(30)
 		var mu sync.Mutex
 		var steps []string
 		saw := func(shard uint32, c StepCall) error {
@@ -101,6 +94,17 @@ func TestOperationGoesThroughAllShards(t *testing.T) {
 // specsOf returns n specs of tasks for a queue.
 func specsOf(n int, queue string) []task.Spec {
 	return slices.Repeat([]task.Spec{{Queue: queue}}, n)
+}
+
+// enqueueFar adds n tasks to the part of queue "a" in another shard.
+func (w *world) enqueueFar(n int) {
+	far := specsOf(n, "a")
+	for i := range far {
+		far[i].Type = "job"
+		far[i].Fill()
+	}
+	_, _, err := w.Enqueue(context.Background(), two, ns, far)
+	w.must(err)
 }
 
 // An operation keeps to its rate, and can be paused, resumed and aborted while it waits.
@@ -228,24 +232,17 @@ func TestOperationPassesAShardThatHangs(t *testing.T) {
 		early int64 // tasks that are done when it no longer runs: paused, or done if nothing is left
 	}{{false, 0, 7, 7}, {true, 0, 7, 10}, {false, 100, 0, 0}} {
 		inWorld(t, func(w *world) {
-			stop := w.addShard(two)
-			defer stop()
+			defer w.addShard(two)()
 			w.pass(5 * time.Second)
 			w.enqueue(specsOf(3, "a")...)
-			far := specsOf(7, "a")
-			for i := range far {
-				far[i].Type = "job"
-				far[i].Fill()
-			}
-			_, _, err := w.Enqueue(context.Background(), two, ns, far)
-			w.must(err)
+			w.enqueueFar(7)
 			heal := w.hang(one, c.after)
 			id := w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a"), Max: c.max})
 			w.pass(stepPatience + 2*stepRetry)
 			if now := w.showOperation(id); now.State != OperationRunning || now.Done != c.far || now.Shard != one {
 				t.Errorf("%+v: the operation is %s in shard %d after %d tasks", c, now.State, now.Shard, now.Done)
 			}
-			_, err = PauseOperation.Call(context.Background(), w, OperationOrder{OnOperation: OnOperation{ns, id}})
+			_, err := PauseOperation.Call(context.Background(), w, OperationOrder{OnOperation: OnOperation{ns, id}})
 			w.must(err)
 			w.pass(time.Hour)
 			if now := w.showOperation(id); now.State != OperationRunning || now.Stopping != OperationPaused || c.max == 0 && now.WaitsFor != "shard 1 did not answer in time" {
@@ -273,8 +270,7 @@ func TestOperationPassesAShardThatHangs(t *testing.T) {
 // An operation returns to a shard that answers again, even while another hangs and the system shard can't say whether there is one more.
 func TestOperationReturnsWithoutTheSystemShard(t *testing.T) {
 	inWorld(t, func(w *world) {
-		stop := w.addShard(two)
-		defer stop()
+		defer w.addShard(two)()
 		w.pass(5 * time.Second)
 		w.enqueue(specsOf(stepChunk+3, "a")...)
 		heal, healFar, healSystem, hasShard := w.hang(one, false), w.hang(two, false), make(chan struct{}), w.cfg.HasShard
@@ -310,8 +306,7 @@ func TestOperationReturnsWithoutTheSystemShard(t *testing.T) {
 // A shard whose steps take longer than an operation's patience is given more time, and what an unanswered step may have done counts against the rate.
 func TestOperationInASlowShard(t *testing.T) {
 	inWorld(t, func(w *world) {
-		stop := w.addShard(two)
-		defer stop()
+		defer w.addShard(two)()
 		w.pass(5 * time.Second)
 		w.enqueue(specsOf(3, "a")...)
 		run := w.cfg.RunStep
@@ -326,11 +321,7 @@ func TestOperationInASlowShard(t *testing.T) {
 			}
 			return a, err
 		}
-		far := specsOf(1, "a")
-		far[0].Type = "job"
-		far[0].Fill()
-		_, _, err := w.Enqueue(context.Background(), two, ns, far)
-		w.must(err)
+		w.enqueueFar(1)
 		began := time.Now()
 		done := w.waitUntilStopped(w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a"), Rate: 0.1}))
 		if done.Done != 4 || time.Since(began) > 2*time.Minute {
@@ -345,17 +336,10 @@ func TestOperationInASlowShard(t *testing.T) {
 // A shard that hung for long is passed at once when it hangs again after it has answered.
 func TestOperationForgetsThatAShardWasLate(t *testing.T) {
 	inWorld(t, func(w *world) {
-		stop := w.addShard(two)
-		defer stop()
+		defer w.addShard(two)()
 		w.pass(5 * time.Second)
 		w.enqueue(specsOf(200, "a")...)
-		far := specsOf(200, "a")
-		for i := range far {
-			far[i].Type = "job"
-			far[i].Fill()
-		}
-		_, _, err := w.Enqueue(context.Background(), two, ns, far)
-		w.must(err)
+		w.enqueueFar(200)
 		var hangs [3]atomic.Bool // by shard
 		run := w.cfg.RunStep
 		w.cfg.RunStep = func(ctx context.Context, id uint32, ns string, c StepCall) (StepAnswer, error) {
@@ -391,8 +375,7 @@ func TestOperationForgetsThatAShardWasLate(t *testing.T) {
 // A slow shard is not passed at each step while another hangs, although it answers at once when it is asked for the same step again.
 func TestOperationInASlowShardBesideOneThatHangs(t *testing.T) {
 	inWorld(t, func(w *world) {
-		stop := w.addShard(two)
-		defer stop()
+		defer w.addShard(two)()
 		w.pass(5 * time.Second)
 		w.enqueue(specsOf(5*stepChunk, "a")...)
 		heal, run, asked := w.hang(two, false), w.cfg.RunStep, uint64(0)
@@ -482,7 +465,7 @@ func TestStepEndsWithItsReplica(t *testing.T) {
 	}
 }
 
-// A node that never answers when it is asked for a queue does not keep a step from being repeated: the repeats would wait for ever.
+// A node that never answers when it is asked for a queue does not keep a step from being repeated: the repeats would wait forever.
 func TestStepWithoutAnAnswerAboutAQueue(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.must(operateTask(context.Background(), w.Broker, Cancel, w.enqueue(task.Spec{Queue: "a"})[0]))
@@ -507,8 +490,7 @@ func TestStepWithoutAnAnswerAboutAQueue(t *testing.T) {
 // An operation waits for the tasks that it moves.
 func TestOperationWaitsForMovedTasks(t *testing.T) {
 	inWorld(t, func(w *world) {
-		stop := w.addShard(two)
-		defer stop()
+		defer w.addShard(two)()
 		w.pass(5 * time.Second)
 		w.enqueue(specsOf(3, "a")...)
 		lost := func(*OutboxMessage) error { return errors.New("connection reset") }

@@ -8,14 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // A server's certificate is made once, replaced when half of its time has passed, its hosts change, or it is damaged, and always signed by the first
 // authority.
 func TestKeepServer(t *testing.T) {
 	dir, hosts := filepath.Join(t.TempDir(), "tls"), []string{"localhost", "127.0.0.1", "::1", "n1.example.com"}
-	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	at := now
 	var authority []byte
 	var last *x509.Certificate
 	keep := func(what string, want bool, hosts ...string) {
@@ -78,7 +77,6 @@ func TestKeepServer(t *testing.T) {
 
 // Without its certificate an authority was not finished: another one is made. Without its key, nothing is.
 func TestKeepServerWithoutAllFiles(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "ca.key"), []byte("left by a crash"), 0o600); err != nil {
 		t.Fatal(err)
@@ -102,7 +100,6 @@ func TestKeepServerWithoutAllFiles(t *testing.T) {
 
 // Clients verify the server by ca.crt: a certificate by another authority is replaced, whoever put ca.crt there, at the next start or day.
 func TestKeepServerOfAnotherAuthority(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	dir := t.TempDir()
 	keep := func(what string) {
 		t.Helper()
@@ -125,10 +122,7 @@ func TestKeepServerOfAnotherAuthority(t *testing.T) {
 		}
 	}
 	keep("at first")
-	ca, err := NewAuthority(now, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := authority(t, 100)
 	for name, content := range map[string][]byte{"ca.crt": ca.Cert, "ca.key": ca.Key} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			t.Fatal(err)

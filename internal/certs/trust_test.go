@@ -11,37 +11,25 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // made returns an authority and certificates that it made.
-func made(t *testing.T, now time.Time, names ...string) (ca Pair, certs []*x509.Certificate) {
+func made(t *testing.T, names ...string) (ca Pair, certs []*x509.Certificate) {
 	t.Helper()
-	ca, err := NewAuthority(now, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca = authority(t, 100)
 	for _, name := range names {
 		p, err := NewNode(ca, now, 50, name, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := Parse(p.Cert)
-		if err != nil {
-			t.Fatal(err)
-		}
-		certs = append(certs, c)
+		certs = append(certs, parse(t, p))
 	}
 	return ca, certs
 }
 
 func trusting(t *testing.T, files ...[]byte) *Trust {
 	t.Helper()
-	var all []byte
-	for _, f := range files {
-		all = append(all, f...)
-	}
-	trust, err := ParseTrust(all)
+	trust, err := ParseTrust(slices.Concat(files...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,9 +38,8 @@ func trusting(t *testing.T, files ...[]byte) *Trust {
 
 // A revoked certificate is refused, and others of the same authority or of another one with the same names are not.
 func TestRevoke(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	ca, of := made(t, now, "n1", "n2", "n3")
-	other, strangers := made(t, now, "n1")
+	ca, of := made(t, "n1", "n2", "n3")
+	other, strangers := made(t, "n1")
 	refused := func(what string, trust *Trust, want ...bool) {
 		t.Helper()
 		for i, c := range of {
@@ -93,7 +80,7 @@ func TestRevoke(t *testing.T) {
 	if _, err := Revoke(ca, now, strangers); err == nil || !strings.Contains(err.Error(), `"n1" was not made by this authority`) {
 		t.Errorf("revoking a certificate of another authority: %v", err)
 	}
-	both := revoke(Pair{append(append([]byte{}, ca.Cert...), revoke(other, strangers[0])...), ca.Key}, of[0])
+	both := revoke(Pair{slices.Concat(ca.Cert, revoke(other, strangers[0])), ca.Key}, of[0])
 	refused("one, beside another authority", trusting(t, both), true, false, false)
 	if err := trusting(t, both).Verify(strangers, x509.ExtKeyUsageClientAuth, now); err == nil || !strings.Contains(err.Error(), "was revoked at") {
 		t.Errorf("the other authority and its list did not stay: %v", err)
@@ -107,7 +94,7 @@ func TestRevoke(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	appended := append(append([]byte{}, first...), pem.EncodeToMemory(&pem.Block{Type: blockRevoked, Bytes: unnumbered})...)
+	appended := slices.Concat(first, pem.EncodeToMemory(&pem.Block{Type: blockRevoked, Bytes: unnumbered}))
 	all := revoke(Pair{appended, ca.Key}, of[0])
 	refused("one, after two lists", trusting(t, all), true, true, true)
 	if n := bytes.Count(all, []byte("-----BEGIN")); n != 2 {
@@ -121,11 +108,7 @@ func TestRevoke(t *testing.T) {
 	if _, err := Revoke(ca, now, []*x509.Certificate{parse(t, server)}); err == nil || !strings.Contains(err.Error(), `"s" is a server's`) {
 		t.Errorf("revoking a server's certificate: %v", err)
 	}
-	self, err := Parse(ca.Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Revoke(ca, now, []*x509.Certificate{self}); err == nil {
+	if _, err := Revoke(ca, now, []*x509.Certificate{parse(t, ca)}); err == nil {
 		t.Error("an authority revoked itself")
 	}
 	if _, err := Revoke(Pair{append(ca.Cert, revoke(other)[len(other.Cert):]...), ca.Key}, now, of); err == nil {
@@ -135,7 +118,6 @@ func TestRevoke(t *testing.T) {
 
 // An intermediate that was revoked certifies nobody.
 func TestRevokedIntermediate(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	root, err := sign(&x509.Certificate{SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: "root"}, NotBefore: now, NotAfter: now.Add(100 * day), IsCA: true,
 		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign}, nil, nil)
 	if err != nil {
@@ -154,14 +136,7 @@ func TestRevokedIntermediate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var chain []*x509.Certificate
-	for _, p := range []Pair{leaf, between} {
-		c, err := Parse(p.Cert)
-		if err != nil {
-			t.Fatal(err)
-		}
-		chain = append(chain, c)
-	}
+	chain := []*x509.Certificate{parse(t, leaf), parse(t, between)}
 	if err := trusting(t, root.Cert).Verify(chain, x509.ExtKeyUsageClientAuth, now); err != nil {
 		t.Error(err)
 	}
@@ -178,9 +153,8 @@ func TestRevokedIntermediate(t *testing.T) {
 
 // A list is refused if an authority in the file has not signed it, or it does not mean what it seems to.
 func TestLists(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	ca, of := made(t, now, "n1")
-	other, _ := made(t, now)
+	ca, of := made(t, "n1")
+	other, _ := made(t)
 	parent, key, err := parseAuthority(ca)
 	if err != nil {
 		t.Fatal(err)
@@ -206,8 +180,8 @@ func TestLists(t *testing.T) {
 	}{
 		"nothing":                  {nil, "no certificate found"},
 		"a list alone":             {plain, "no certificate found"},
-		"another authority's list": {append(append([]byte{}, other.Cert...), plain...), "none of the authorities in this file has signed it"},
-		"a list of changes":        {append(append([]byte{}, ca.Cert...), list(func(l *x509.RevocationList) { l.ExtraExtensions = []pkix.Extension{critical} })...), "critical extension 2.5.29.27"},
+		"another authority's list": {slices.Concat(other.Cert, plain), "none of the authorities in this file has signed it"},
+		"a list of changes":        {slices.Concat(ca.Cert, list(func(l *x509.RevocationList) { l.ExtraExtensions = []pkix.Extension{critical} })), "critical extension 2.5.29.27"},
 		"an entry with a condition": {append(append([]byte{}, ca.Cert...), list(func(l *x509.RevocationList) {
 			l.RevokedCertificateEntries[0].ExtraExtensions = []pkix.Extension{critical}
 		})...), "critical extension 2.5.29.27"},
@@ -216,9 +190,9 @@ func TestLists(t *testing.T) {
 		"a list without its own line":   {slices.Concat(bytes.TrimSpace(ca.Cert), plain), "on a line of its own"},
 		"a list that is not PEM":        {slices.Concat(ca.Cert, der.Bytes), "bytes that are not text"},
 		"a list of another name":        {slices.Concat(ca.Cert, pem.EncodeToMemory(&pem.Block{Type: "CRL", Bytes: der.Bytes})), `a block "CRL"`},
-		"a damaged list":                {append(append([]byte{}, ca.Cert...), pem.EncodeToMemory(&pem.Block{Type: blockRevoked, Bytes: []byte("x")})...), "list of revoked certificates"},
-		"a damaged certificate":         {append(append([]byte{}, ca.Cert...), pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: []byte("x")})...), "x509"},
-		"a certificate of no authority": {append(append([]byte{}, ca.Cert...), pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: of[0].Raw})...), `"n1" is not that of an authority`},
+		"a damaged list":                {slices.Concat(ca.Cert, pem.EncodeToMemory(&pem.Block{Type: blockRevoked, Bytes: []byte("x")})), "list of revoked certificates"},
+		"a damaged certificate":         {slices.Concat(ca.Cert, pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: []byte("x")})), "x509"},
+		"a certificate of no authority": {slices.Concat(ca.Cert, pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: of[0].Raw})), `"n1" is not that of an authority`},
 	} {
 		if _, err := ParseTrust(c.file); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)
