@@ -44,9 +44,9 @@ func newBackup(a *app) *cobra.Command {
 The cluster keeps serving. The backup contains everything that was acknowledged before it started. FILE must not
 exist; it appears once the backup is complete and on disk. It contains payloads, so only its owner can read it.
 
-With --key-file it is encrypted, in the format of age with a passphrase, by this command: the server never sees the
-key. The file holds a key of at least 32 random characters. Who does not have the key can't read the backup, change
-it, or make another one that 'pawl restore --key-file' accepts. Keep a copy of the key: without it the backup is lost.
+With --key-file, this command encrypts the backup in the format of age with a passphrase: the server never sees the
+key. The file holds a key of at least 32 random characters. Without the key, nobody can read the backup, change it, or
+make another one that 'pawl restore --key-file' accepts. Keep a copy of the key: without it the backup is lost.
 
 The backup does not include the archive of dead letters: copy archive/ from the data directory of each node.
 'pawl restore' creates a new cluster from a backup, and 'pawl restore --check' verifies one.`,

@@ -131,7 +131,7 @@ func newCertOf(a *app, kind string, make func(authority certs.Pair, now time.Tim
 	return cmd
 }
 
-// keepIssued keeps a copy of a certificate with its authority, so that it can be revoked when all else is lost.
+// keepIssued keeps a copy of a certificate with its authority, so that it can be revoked even if all other copies are lost.
 func keepIssued(ca, name string, cert []byte) error {
 	c, err := certs.Parse(cert)
 	if err != nil {
@@ -149,10 +149,10 @@ func newCertRevoke(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "revoke CERT... --ca DIR", Short: "Revoke certificates of nodes or clients", Args: cobra.MinimumNArgs(1),
 		Long: `Add certificates to the authority's list of revoked ones, which is in its ca.crt, after its own certificate. Give the new
-ca.crt to all servers, in the place of --peer-ca or --client-ca: they notice it without a restart, refuse the revoked
-certificates within a minute, and close their connections. Certificates that "pawl cert" has made are in DIR/issued.
+ca.crt to all servers, in place of the file of --peer-ca or --client-ca: they notice it without a restart, refuse the
+revoked certificates within a minute, and close their connections. DIR/issued has the certificates that "pawl cert" made.
 
-An authority of another kind publishes its list itself: append it to the file of --peer-ca or --client-ca, in PEM.`,
+Other authorities publish their lists themselves: append the list to the file of --peer-ca or --client-ca, in PEM.`,
 		Example: "  pawl cert revoke /etc/pawl/ca/issued/n2-*.crt --ca /etc/pawl/ca",
 	}
 	cmd.Flags().StringVar(&ca, "ca", "", "directory with ca.crt and ca.key")

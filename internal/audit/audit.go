@@ -151,12 +151,12 @@ func (l *Log) counted(c *chain) uint64 {
 	return c.Bytes
 }
 
-// trim removes up to most of the oldest entries of a chain, until one may stay, and returns how many. The first remaining entry holds the hash
+// trim removes up to limit of the oldest entries of a chain, until one may stay, and returns how many. The first remaining entry holds the hash
 // of the last one removed, which the chain's row keeps too. A damaged entry is removed as well: Check reported it while it existed, and a
 // shard must not fail because of it.
-func (l *Log) trim(c *chain, most int, stays func(*Entry) bool) (n int) {
+func (l *Log) trim(c *chain, limit int, stays func(*Entry) bool) (n int) {
 	end := l.sum.Newest + 1
-	for ; n < most && c.Oldest != 0; n++ {
+	for ; n < limit && c.Oldest != 0; n++ {
 		e, size, err := readEntry(l.tx, c.ns, c.Oldest)
 		if err == nil && stays(&e) {
 			break

@@ -58,13 +58,13 @@ func Read(from store.Reader, shard uint32, q Query, after *Place, limit int) (Pa
 	return readUpTo(maxRead, from, shard, q, after, limit)
 }
 
-// readUpTo is like Read, but reads at most most entries of each chain.
-func readUpTo(most int, from store.Reader, shard uint32, q Query, after *Place, limit int) (Page, error) {
-	own, err := readChainUpTo(most, from, shard, q.Namespace, q, after, limit)
+// readUpTo is like Read, but reads at most maxEntries entries of each chain.
+func readUpTo(maxEntries int, from store.Reader, shard uint32, q Query, after *Place, limit int) (Page, error) {
+	own, err := readChainUpTo(maxEntries, from, shard, q.Namespace, q, after, limit)
 	if err != nil || q.Own || q.Namespace == "" {
 		return own, err
 	}
-	cluster, err := readChainUpTo(most, from, shard, "", q, after, limit)
+	cluster, err := readChainUpTo(maxEntries, from, shard, "", q, after, limit)
 	return joined(shard, own, cluster, limit), err
 }
 
@@ -94,7 +94,7 @@ func joined(shard uint32, a, b Page, limit int) (p Page) {
 	return p
 }
 
-func readChainUpTo(most int, from store.Reader, shard uint32, ns string, q Query, after *Place, limit int) (p Page, err error) {
+func readChainUpTo(maxEntries int, from store.Reader, shard uint32, ns string, q Query, after *Place, limit int) (p Page, err error) {
 	c, err := readChain(from, ns)
 	if err != nil || c.Oldest == 0 {
 		return p, err
@@ -105,7 +105,7 @@ func readChainUpTo(most int, from store.Reader, shard uint32, ns string, q Query
 	}
 	read, bytes := 0, 0
 	from.ScanBack(entryKey(ns, c.Oldest), entryKey(ns, hi), func(k, v []byte) bool {
-		if read == most || len(p.Entries) == limit || bytes >= maxPageBytes {
+		if read == maxEntries || len(p.Entries) == limit || bytes >= maxPageBytes {
 			return false
 		}
 		var e Entry

@@ -10,8 +10,8 @@ import (
 	"filippo.io/age"
 )
 
-// An encrypted backup is a file in the format of age, encrypted with a passphrase. Who does not know the key can neither read it, nor change it,
-// nor write another one that a reader with the key accepts.
+// An encrypted backup is a file in the format of age, encrypted with a passphrase. Without the key, nobody can read it, change it,
+// or write another one that a reader with the key accepts.
 const (
 	encryptedMagic = "age-encryption.org/"
 

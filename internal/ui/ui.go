@@ -22,7 +22,7 @@ type Config struct {
 	// BasePath is the prefix of all URL paths that browsers see, such as "/pawl"; "": none. It is stripped from requests before they get here.
 	BasePath string
 	Logger   *slog.Logger // nil: none
-	// LoggedIn is called when a visitor has logged in with a token, from a host; nil: nobody wants to know.
+	// LoggedIn, if not nil, is called when a visitor has logged in with a token, from a host.
 	LoggedIn func(host string, me *admin.Identity)
 	// OpenAPI returns the OpenAPI document, for the API reference.
 	OpenAPI func() []byte

@@ -160,7 +160,7 @@ func (s *Sender) Send(ctx context.Context, l Request) (o Outcome) {
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // what could be read is good enough
 	if a.internal.Load() {
-		body = nil // it may be for the eyes of others than those who may see webhooks
+		body = nil // not everyone who may see webhooks may see it
 	}
 	return outcomeOf(resp, body, began)
 }

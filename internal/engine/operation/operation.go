@@ -114,7 +114,7 @@ type Progress struct {
 	Visit             // the current one
 	Postponed []Visit // to be continued, in this order
 	Last      uint32  // the highest shard with a visit: those below that have none are done
-	Probed    bool    // the pause of the canary is behind it
+	Probed    bool    // the canary is done
 }
 
 // Visit is the position of an operation in a shard that it has not finished. A shard has one visit, whose steps are numbered from 1.

@@ -177,7 +177,7 @@ func (n Need) Allows(v callinfo.Principal) error {
 	return nil
 }
 
-// namespace returns the namespace of the call: the token's, or the requested one, also if the caller is refused there.
+// namespace returns the namespace of the call: the token's, or the requested one, even if the caller is refused there.
 func (g *Guard) namespace(v callinfo.Principal, s Credentials) (string, error) {
 	asked, err := callinfo.OnlyOne("namespace", headerNamespace, s.namespaces)
 	switch {

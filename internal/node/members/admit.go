@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 )
 
-// Request is what a node wants, as far as that matters for its admission.
+// Request is the kind of a request, as far as that matters for the admission of its sender.
 type Request int
 
 // The requests. Changes tell a removed node that it was removed. Reach says how far the replicas of a node had come, since the node that is
@@ -24,7 +24,7 @@ type Refusal struct {
 	Reason string
 	// Unknown: it may have just joined.
 	Unknown bool
-	// Out: it is no member for certain, or has the name of a node that was removed.
+	// Out: it is certainly no member, or has the name of a node that was removed.
 	Out bool
 }
 
@@ -48,7 +48,7 @@ func (r *Refresher) Admit(m *cluster.Map, number uint32, name string, wants Requ
 
 // admit admits only members, under their own names; nil: it is admitted. The names are those in their certificates, so the certificate of a
 // removed node is good for no other number either. A node that the map doesn't have yet is refused until it does, which takes a moment.
-// Nothing depends on it until then, Raft neither: without the map it could not be answered.
+// Nothing depends on it until then, not even Raft: without the map it could not be answered.
 func admit(m *cluster.Map, number uint32, name string, wants Request) *Refusal {
 	switch node, ok := m.Node(number); {
 	case ok && node.Name != name:

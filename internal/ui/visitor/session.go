@@ -27,7 +27,7 @@ import (
 const sessionCookie = "__Host-pawl"
 
 const (
-	// MaxAge is how long a session lasts, however it is used.
+	// MaxAge is how long a session lasts, even in use.
 	MaxAge = auth.MaxSession
 	// DefaultIdle is how long a session lasts without use, unless the server's settings say otherwise, within MinIdle and MaxAge.
 	DefaultIdle = 30 * time.Minute
@@ -139,7 +139,7 @@ func (s *Sessions) Begin(w http.ResponseWriter, token string) {
 	setCookie(w, seal(session{token, auth.Session{Number: binary.BigEndian.Uint64(number[:]), Begun: now}, now}))
 }
 
-// Renew notes that a person uses a session. Pages that refresh themselves must not call it: they would keep the session for ever.
+// Renew notes that a person uses a session. Pages that refresh themselves must not call it: they would keep the session forever.
 func (s *Sessions) Renew(w http.ResponseWriter, r *http.Request) {
 	x, now := sessionOf(r).session, time.Now().Unix()
 	if x.token == "" || now-x.used < int64(min(renewEvery, s.idle/10)/time.Second) {
@@ -155,7 +155,7 @@ func (s *Sessions) Lasts(r *http.Request) bool {
 	return x.token == Token(r) || err != nil
 }
 
-// ErrManyEnd is returned if so many sessions of a token are ended that it is not yet one's turn.
+// ErrManyEnd is returned if so many sessions of a token are being ended that this one would have to wait for too long.
 var ErrManyEnd = errors.New("many sessions of the token are ending")
 
 // End deletes the cookie, and ends the session wherever the cookie was copied to. If that fails, copies last until the session ends by itself.

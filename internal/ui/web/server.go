@@ -27,7 +27,7 @@ type Config struct {
 	Logger   *slog.Logger // nil: none
 	// Sessions opens the sessions of visitors who have logged in.
 	Sessions *visitor.Sessions
-	// LoggedIn is called when a visitor has logged in with a token, from a host; nil: nobody wants to know.
+	// LoggedIn, if not nil, is called when a visitor has logged in with a token, from a host.
 	LoggedIn func(host string, me *admin.Identity)
 }
 

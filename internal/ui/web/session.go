@@ -141,7 +141,7 @@ func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
 	req.Redirect("/login")
 }
 
-// endSession ends the session of a request, also if the browser is closed meanwhile.
+// endSession ends the session of a request, even if the browser is closed meanwhile.
 func (s *Server) endSession(req *Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.HTTP.Context()), callTime)
 	defer cancel()

@@ -21,14 +21,14 @@ const maxKeyFile = 64 << 10
 // KeyBytes is the size of a payload key.
 const KeyBytes = 32
 
-// ReadSecret reads a file of at most so many bytes, which only its owner may be able to read.
-func ReadSecret(path string, most int64) (string, error) {
+// ReadSecret reads a file of at most limit bytes, which only its owner may be able to read.
+func ReadSecret(path string, limit int64) (string, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
 		return "", err
-	case info.Size() > most:
-		return "", fmt.Errorf("it has %d bytes, at most %d are allowed", info.Size(), most)
+	case info.Size() > limit:
+		return "", fmt.Errorf("it has %d bytes, at most %d are allowed", info.Size(), limit)
 	case info.Mode().Perm()&0o077 != 0:
 		return "", fmt.Errorf("others may read it (mode %04o): chmod 600 it", info.Mode().Perm())
 	}

@@ -46,7 +46,7 @@ func (s *flags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&s.connsPerAddress, "max-connections-per-address", 5000, "maximum client connections per address, except from this machine")
 	flags.BoolVar(&s.sqs, "sqs", false, "also serve Amazon SQS clients, on the address of --listen")
 	flags.StringVar(&s.basePath, "base-path", "", "path prefix of the web UI and REST behind a proxy, such as /pawl")
-	cli.PeriodVar(flags, &s.uiIdle, "ui-idle", ui.DefaultIdle, "after how long without use a visitor of the web UI must log in again, 1m to 12h")
+	cli.PeriodVar(flags, &s.uiIdle, "ui-idle", ui.DefaultIdle, "time without use after which a visitor of the web UI must log in again, 1m to 12h")
 	flags.StringSliceVar(&s.hosts, "allowed-hosts", nil, "host names that the web UI and REST accept while no token is required, in addition to those of --listen and --advertise; .example.com includes all subdomains")
 	flags.StringVar(&s.debug, "debug-listen", "", "loopback address for profiles (/debug/pprof/) and /metrics, without access control; none by default")
 	flags.IntVar(&s.shards, "shards", 0, "data shards, 1 to 64; the number can grow (default: that of the data directory; 1 for a new one)")

@@ -22,7 +22,7 @@ type tlsFlags struct{ cert, key, dir, clientCA, clientAuth string }
 func (t *tlsFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&t.cert, "tls-cert", "", "serve clients over TLS with this certificate (PEM, followed by its intermediates)")
 	flags.StringVar(&t.key, "tls-key", "", "private key of that certificate")
-	flags.StringVar(&t.dir, "tls-dir", "", "serve clients over TLS with a certificate made in this directory, for localhost, this machine's name and that of --advertise; clients get its ca.crt (--tls-ca)")
+	flags.StringVar(&t.dir, "tls-dir", "", "serve clients over TLS with a certificate that the server makes in this directory, for localhost, this machine's name and that of --advertise; clients need its ca.crt (--tls-ca)")
 	flags.StringVar(&t.clientCA, "client-ca", "", "accept client certificates from the authorities in this file (PEM) instead of tokens: see pawl token add --certificate")
 	flags.StringVar(&t.clientAuth, "client-auth", clientAuthOptional, "with --client-ca: optional, or require, which refuses clients without a certificate")
 }
@@ -55,7 +55,7 @@ func (t *tlsFlags) openClients(log *slog.Logger) (c node.ClientCertificates, err
 
 func (t *tlsFlags) on() bool { return t.cert != "" || t.dir != "" }
 
-// open reads the certificate and key, before anything else is opened, and makes those of --tls-dir. Nil means that clients use plaintext.
+// open reads the certificate and key before anything else is opened, and makes those of --tls-dir. Nil means that clients use plaintext.
 func (t *tlsFlags) open(hosts []string, log *slog.Logger) (*certs.KeyPair, error) {
 	switch {
 	case t.dir != "" && (t.cert != "" || t.key != ""):

@@ -2,5 +2,5 @@ package work
 
 import "golang.org/x/sys/unix"
 
-// private keeps this process's memory and first environment, which may hold the token, from other processes of its user: the handlers.
+// private keeps other processes of its user, such as handlers, from reading this process's memory and environment, which may hold the token.
 func private() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
