@@ -59,7 +59,7 @@ func (f *TokenFile) Now() (string, error) {
 	f.token = ""
 	if err == nil {
 		f.changed, f.size = info.ModTime(), info.Size()
-		f.token, err = readToken(f.path, info)
+		f.token, err = readToken(f.path)
 	}
 	f.err = err
 	switch {
@@ -73,18 +73,12 @@ func (f *TokenFile) Now() (string, error) {
 }
 
 // readToken reads a token from a file that only its owner may be able to read.
-func readToken(path string, info fs.FileInfo) (string, error) {
-	switch {
-	case info.Size() > maxTokenFile:
-		return "", fmt.Errorf("token file %q: %d bytes, want one token", path, info.Size())
-	case info.Mode().Perm()&0o077 != 0:
-		return "", fmt.Errorf("token file %q: others may read it (mode %04o): chmod 600 it", path, info.Mode().Perm())
-	}
-	b, err := os.ReadFile(path)
+func readToken(path string) (string, error) {
+	text, err := ReadSecret(path, maxTokenFile)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("token file %q: %w", path, err)
 	}
-	token := strings.TrimSpace(string(b))
+	token := strings.TrimSpace(text)
 	if err := node.CheckToken(token); err != nil {
 		return "", fmt.Errorf("token file %q: its content is not a token: %w", path, err)
 	}

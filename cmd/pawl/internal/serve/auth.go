@@ -94,21 +94,29 @@ const warnEvery = time.Hour
 // warn logs repeatedly what --listen-plaintext and --insecure-listen-without-auth allow, until ctx is done.
 func (s *flags) warn(ctx context.Context, log *slog.Logger) {
 	if !s.auth.without && !s.auth.plain {
-		<-ctx.Done()
 		return
 	}
-	tick := time.NewTicker(warnEvery)
-	defer tick.Stop()
-	for {
+	warn := func() {
 		if s.auth.on {
 			log.Warn("serving without TLS: anyone on the network path to this address can read the tokens of its callers", "listen", s.listen)
 		} else {
 			log.Warn("serving without access control: anyone who reaches this address can read, run and delete every task", "listen", s.listen, "tls", s.tls.on())
 		}
+	}
+	warn()
+	repeat(ctx, warnEvery, warn)
+}
+
+// repeat calls do at each interval, the first time after one, until ctx is done.
+func repeat(ctx context.Context, interval time.Duration, do func()) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			do()
 		}
 	}
 }

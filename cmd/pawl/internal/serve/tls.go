@@ -93,18 +93,11 @@ func (t *tlsFlags) keep(ctx context.Context, hosts []string, log *slog.Logger) {
 	if t.dir == "" {
 		return
 	}
-	tick := time.NewTicker(renewEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if _, err := t.renew(hosts, log); err != nil {
-				log.Error("the server's certificate can't be renewed", "tls_dir", t.dir, "error", err)
-			}
+	repeat(ctx, renewEvery, func() {
+		if _, err := t.renew(hosts, log); err != nil {
+			log.Error("the server's certificate can't be renewed", "tls_dir", t.dir, "error", err)
 		}
-	}
+	})
 }
 
 // renewEvery is how often the age of the certificate of --tls-dir is checked.
