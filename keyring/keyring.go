@@ -32,8 +32,9 @@ type Config struct {
 	// AcceptFrom are queues from which operators may have moved tasks. A payload is encrypted for its queue: in another one it counts as forged,
 	// unless it comes from one of these.
 	AcceptFrom []string
-	// OnlyEncrypted refuses what is not encrypted: a task whose payload or checkpoint is plain is poisoned, a plain result is removed from the
-	// answer that holds it, and the plain result of a once key is an error. Without it a client accepts them, as it must until all clients encrypt.
+	// OnlyEncrypted refuses what is not encrypted: a task whose payload or checkpoint is plain is poisoned, a plain result is removed from
+	// the answer that holds it, and the plain result of a once key is an error. Without it a client accepts them, as it must until all
+	// clients encrypt.
 	OnlyEncrypted bool
 }
 

@@ -160,8 +160,8 @@ func (a *Archive) appendSome(ns string, records [][]byte, now time.Time) (places
 	return places, nil
 }
 
-// prepare opens a file of the namespace that has room. Before, it removes files if much was added since the last time, if the file is new, or
-// if the clock is no longer in doubt.
+// prepare opens a file of the namespace that has room. Before, it removes files if much was added since the last time, if the file is new,
+// or if the clock is no longer in doubt.
 func (a *Archive) prepare(ns string, now time.Time) (file, error) {
 	certain := a.doubted && a.uptime() >= a.ends
 	if t, ok := a.room(ns); ok && a.grown < a.cfg.FileSize && !certain {
@@ -243,8 +243,9 @@ type stored struct {
 	written  time.Time
 }
 
-// trim removes whole files that are too old, and then, while there is too much in all, the oldest file of the namespace that has most without it:
-// so none loses what is within its equal share, but for a file, because of others. No file is too old while the clock is in doubt.
+// trim removes whole files that are too old, and then, while there is too much in all, the oldest file of the namespace that has most
+// without it: so none loses what is within its equal share, but for a file, because of others. No file is too old while the clock is in
+// doubt.
 func (a *Archive) trim(files []stored, now time.Time) error {
 	var total int64
 	size, of := map[string]int64{}, map[string][]stored{}

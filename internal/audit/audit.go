@@ -107,8 +107,8 @@ func (l *Log) Append(e Entry) (due store.Time, err error) {
 	return due, nil
 }
 
-// amend adds another round of a call on many tasks to the call's entry, if that is the newest of its namespace. No entry includes the hash of
-// that one yet, so the chain stays intact.
+// amend adds another round of a call on many tasks to the call's entry, if that is the newest of its namespace. No entry includes the hash
+// of that one yet, so the chain stays intact.
 func (l *Log) amend(c *chain, e *Entry) bool {
 	last, size, err := readEntry(l.tx, c.ns, c.Newest)
 	if err != nil || last.Call != e.Call || last.By != e.By || last.Action != e.Action || last.Target != e.Target {
@@ -132,8 +132,8 @@ func (l *Log) write(c *chain, e *Entry, size int) {
 
 func (l *Log) writeSum() { l.tx.Set(sumKey, encode(&l.sum)) }
 
-// evict removes some of the oldest entries, each of the namespace that has most then. So none loses what is within its equal share because of
-// others.
+// evict removes some of the oldest entries, each of the namespace that has most then. So none loses what is within its equal share because
+// of others.
 func (l *Log) evict() {
 	chains, _ := readChains(l.tx)    // those that can't be read stay
 	enough := l.bytes - l.bytes/1024 // a little less than allowed, so that the next entries do not look for them again
@@ -151,9 +151,9 @@ func (l *Log) counted(c *chain) uint64 {
 	return c.Bytes
 }
 
-// trim removes up to limit of the oldest entries of a chain, until one may stay, and returns how many. The first remaining entry holds the hash
-// of the last one removed, which the chain's row keeps too. A damaged entry is removed as well: Check reported it while it existed, and a
-// shard must not fail because of it.
+// trim removes up to limit of the oldest entries of a chain, until one may stay, and returns how many. The first remaining entry holds the
+// hash of the last one removed, which the chain's row keeps too. A damaged entry is removed as well: Check reported it while it existed,
+// and a shard must not fail because of it.
 func (l *Log) trim(c *chain, limit int, stays func(*Entry) bool) (n int) {
 	end := l.sum.Newest + 1
 	for ; n < limit && c.Oldest != 0; n++ {

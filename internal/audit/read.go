@@ -130,8 +130,8 @@ func readChainUpTo(maxEntries int, from store.Reader, shard uint32, ns string, q
 	return p, err
 }
 
-// end returns the number after the newest entry allowed by until and after. Entries are in the order of time, so it is found by binary search
-// over their numbers, which have gaps.
+// end returns the number after the newest entry allowed by until and after. Entries are in the order of time, so it is found by binary
+// search over their numbers, which have gaps.
 func (c *chain) end(from store.Reader, shard uint32, until store.Time, after *Place) (end uint64, err error) {
 	if until == 0 && after == nil {
 		return c.Newest + 1, nil

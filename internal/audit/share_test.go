@@ -9,7 +9,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Whatever a namespace does, it removes no entries of others that are within their equal share, nor those of the cluster within its reserve.
+// Whatever a namespace does, it removes no entries of others that are within their equal share, nor those of the cluster within its
+// reserve.
 func TestShares(t *testing.T) {
 	s := newShard(t)
 	b := bounds{keep: DefaultKeep, bytes: 100_000, reserved: 25_000}

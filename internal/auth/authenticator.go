@@ -136,7 +136,8 @@ func (d *Authenticator) Began(ns string) (time.Time, error) {
 	return p.began[ns].Time(), nil
 }
 
-// Since returns the version since which a namespace exists, according to this node's copy. A call that was admitted is of that namespace, or a later one.
+// Since returns the version since which a namespace exists, according to this node's copy. A call that was admitted is of that namespace,
+// or a later one.
 func (d *Authenticator) Since(ns string) uint64 { return d.tokens.Load().since[ns] }
 
 // Quotas returns a namespace's quotas according to this node's copy.

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// SessionKey is the key by which the web UI encrypts the sessions of a token. All nodes know the token's hash, and nobody else does: so every node
-// can open a session that another one has begun, and none can once the token is revoked. See docs/decisions/0097.
+// SessionKey is the key by which the web UI encrypts the sessions of a token. All nodes know the token's hash, and nobody else does: so
+// every node can open a session that another one has begun, and none can once the token is revoked. See docs/decisions/0097.
 type SessionKey struct {
 	ID     SessionID // finds the key. It is no secret
 	Secret [sha256.Size]byte

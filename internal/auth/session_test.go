@@ -70,7 +70,8 @@ func TestNoSessionsWithoutTokens(t *testing.T) {
 	}
 }
 
-// The two parts of a key differ from each other, from the hash and from those of an access key. A key never changes: open sessions depend on it.
+// The two parts of a key differ from each other, from the hash and from those of an access key. A key never changes: open sessions depend
+// on it.
 func TestSessionKeyOf(t *testing.T) {
 	h := HashOf("x")
 	k := SessionKeyOf(h)
@@ -79,7 +80,8 @@ func TestSessionKeyOf(t *testing.T) {
 	}
 }
 
-// A token's ended sessions are remembered until they would have ended by themselves. If there are too many, all that are older have ended, too.
+// A token's ended sessions are remembered until they would have ended by themselves. If there are too many, all that are older have ended,
+// too.
 func TestEndedSessions(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	at := func(n uint64) Session { return Session{Number: n, Begun: now.Unix() + int64(n)} }

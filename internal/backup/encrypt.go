@@ -22,8 +22,8 @@ const (
 	maxWork = 18
 )
 
-// keyWork is the logarithm of scrypt's work factor: 32 MiB and a tenth of a second. A key of 32 random characters can't be guessed, so it need not
-// take the 256 MiB of the program age. Tests lower it.
+// keyWork is the logarithm of scrypt's work factor: 32 MiB and a tenth of a second. A key of 32 random characters can't be guessed, so it
+// need not take the 256 MiB of the program age. Tests lower it.
 var keyWork = 15
 
 var (

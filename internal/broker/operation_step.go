@@ -31,8 +31,8 @@ type StepOrder struct {
 // StepDone is the result of a step.
 type StepDone struct{ Step StepAnswer }
 
-// RunStep runs a step of an operation in a shard exactly once: a repeat returns the same answer. It goes on when the caller no longer waits, and a repeat
-// meanwhile waits for the same run.
+// RunStep runs a step of an operation in a shard exactly once: a repeat returns the same answer. It goes on when the caller no longer
+// waits, and a repeat meanwhile waits for the same run.
 var RunStep = onReplica(verb.Rule{Name: "operate-some", Idempotent: true}, func(ctx context.Context, r *replica, q *StepOrder) (out StepDone, err error) {
 	ns, c := q.Namespace, q.Step
 	ran := r.steps.DoChan(fmt.Sprint(c.Operation, c.Step), func() (any, error) {

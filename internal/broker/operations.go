@@ -314,8 +314,8 @@ func (run *operationRun) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// advance runs a step in its shard and records the outcome: also an error that would recur on every retry, with which the operation fails, and a
-// lack of an answer, with which it goes on to the next shard.
+// advance runs a step in its shard and records the outcome: also an error that would recur on every retry, with which the operation fails,
+// and a lack of an answer, with which it goes on to the next shard.
 func (s *operationRunner) advance(ctx context.Context, ns string, o *Operation, want int, patience map[uint32]time.Duration) (StepAnswer, error) {
 	asked, cancel, began := ctx, func() {}, time.Now()
 	if o.CanPostpone() {

@@ -223,7 +223,8 @@ func (w *world) remote() {
 	}
 }
 
-// While a shard hangs, an operation goes on in the next one, unless it has a maximum; if it is to be paused, it waits for what that shard has done.
+// While a shard hangs, an operation goes on in the next one, unless it has a maximum; if it is to be paused, it waits for what that shard
+// has done.
 func TestOperationPassesAShardThatHangs(t *testing.T) {
 	for _, c := range []struct {
 		after bool
@@ -303,7 +304,8 @@ func TestOperationReturnsWithoutTheSystemShard(t *testing.T) {
 	})
 }
 
-// A shard whose steps take longer than an operation's patience is given more time, and what an unanswered step may have done counts against the rate.
+// A shard whose steps take longer than an operation's patience is given more time, and what an unanswered step may have done counts against
+// the rate.
 func TestOperationInASlowShard(t *testing.T) {
 	inWorld(t, func(w *world) {
 		defer w.addShard(two)()
@@ -429,8 +431,8 @@ func TestOperationWithASlowArchive(t *testing.T) {
 	})
 }
 
-// A step that nobody waits for any more is over when the replica has been removed, or the broker stopped: afterwards it must not write to the archive,
-// which is closed then. A caller that still waits learns that the shard is elsewhere, and no step begins.
+// A step that nobody waits for any more is over when the replica has been removed, or the broker stopped: afterwards it must not write to
+// the archive, which is closed then. A caller that still waits learns that the shard is elsewhere, and no step begins.
 func TestStepEndsWithItsReplica(t *testing.T) {
 	for what, end := range map[string]func(w *world){"removed": func(w *world) { w.Remove(one) }, "stopped": func(w *world) { w.Stop() }} {
 		inWorld(t, func(w *world) {

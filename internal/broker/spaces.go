@@ -48,8 +48,8 @@ type Removal struct {
 
 // EraseNamespace removes a shard's data of a namespace without queues, some rows per round. A copy of a queue that came after its queue was deleted goes too.
 //
-// Errors: wrong_state while there are tasks that wait, run, are dead or on their way to other shards, or if the namespace was added again, or kept, after
-// the removal.
+// Errors: wrong_state while there are tasks that wait, run, are dead or on their way to other shards, or if the namespace was added again,
+// or kept, after the removal.
 var EraseNamespace = onReplica(verb.Rule{Name: "erase-namespace", Idempotent: true}, func(ctx context.Context, r *replica, q *Removal) (Nothing, error) {
 	late, _, err := read(ctx, r, func(from store.Reader) ([]string, error) { return query.Copies(from, q.Namespace), nil })
 	for i := 0; i < len(late) && err == nil; i++ {

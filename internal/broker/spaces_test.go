@@ -27,8 +27,8 @@ func TestErasureLeavesLaterOperations(t *testing.T) {
 	}
 }
 
-// A copy that reached a shard after its queue was deleted does not keep the namespace from being removed: no row says that there is a copy to drop. A copy
-// with tasks does, and so do those of a namespace that is newer than the removal.
+// A copy that reached a shard after its queue was deleted does not keep the namespace from being removed: no row says that there is a copy
+// to drop. A copy with tasks does, and so do those of a namespace that is newer than the removal.
 func TestErasureDropsLateCopies(t *testing.T) {
 	for what, c := range map[string]struct {
 		busy    string // a queue with a task

@@ -21,9 +21,9 @@ const (
 	keptServerDays    = 398 // the most that browsers accept
 )
 
-// KeepServer makes sure that a directory holds a certificate of a server for these hosts that is valid for another half of its time, and the authority
-// that signed it. It creates what is missing, and replaces the server's certificate, but never the authority, which clients know. It returns the file with
-// the certificate and its key, and whether it wrote that file.
+// KeepServer makes sure that a directory holds a certificate of a server for these hosts that is valid for another half of its time, and
+// the authority that signed it. It creates what is missing, and replaces the server's certificate, but never the authority, which clients
+// know. It returns the file with the certificate and its key, and whether it wrote that file.
 func KeepServer(dir string, now time.Time, hosts []string) (file string, made bool, err error) {
 	file = filepath.Join(dir, serverPair)
 	current, err := os.ReadFile(file)

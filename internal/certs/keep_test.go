@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// A server's certificate is made once, replaced when half of its time has passed, its hosts change, or it is damaged, and always signed by the first
-// authority.
+// A server's certificate is made once, replaced when half of its time has passed, its hosts change, or it is damaged, and always signed by
+// the first authority.
 func TestKeepServer(t *testing.T) {
 	dir, hosts := filepath.Join(t.TempDir(), "tls"), []string{"localhost", "127.0.0.1", "::1", "n1.example.com"}
 	at := now

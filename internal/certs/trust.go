@@ -26,9 +26,9 @@ type Trust struct {
 	revoked     map[string]time.Time // when, by issuer and serial number
 }
 
-// ParseTrust reads the certificates of at least one authority, and lists of revoked certificates (CRLs) that these have signed, all in one PEM file. A
-// list whose next update has passed stays in force: better a late list than none. It refuses a file of which it can't read all: what it left out might
-// be a list.
+// ParseTrust reads the certificates of at least one authority, and lists of revoked certificates (CRLs) that these have signed, all in one
+// PEM file. A list whose next update has passed stays in force: better a late list than none. It refuses a file of which it can't read all:
+// what it left out might be a list.
 func ParseTrust(file []byte) (*Trust, error) {
 	t := &Trust{Roots: x509.NewCertPool(), revoked: map[string]time.Time{}}
 	blocks, err := readBlocks(file)
@@ -73,8 +73,8 @@ func ParseTrust(file []byte) (*Trust, error) {
 	return t, nil
 }
 
-// readBlocks returns the blocks of a PEM file. Text between them is left out. pem.Decode also leaves out, without an error, a block that is cut off, or
-// that begins on the line on which the one before ends, and a list that is not PEM.
+// readBlocks returns the blocks of a PEM file. Text between them is left out. pem.Decode also leaves out, without an error, a block that is
+// cut off, or that begins on the line on which the one before ends, and a list that is not PEM.
 func readBlocks(file []byte) (blocks []*pem.Block, err error) {
 	for block, rest := pem.Decode(file); block != nil; block, rest = pem.Decode(rest) {
 		blocks = append(blocks, block)
@@ -88,7 +88,8 @@ func readBlocks(file []byte) (blocks []*pem.Block, err error) {
 	return blocks, nil
 }
 
-// revoke adds a list after checking who signed it, and that nothing in it changes its meaning in a way that is not known here (RFC 5280, 5.2).
+// revoke adds a list after checking who signed it, and that nothing in it changes its meaning in a way that is not known here (RFC 5280,
+// 5.2).
 func (t *Trust) revoke(list *x509.RevocationList) error {
 	extensions := list.Extensions
 	for _, entry := range list.RevokedCertificateEntries {
@@ -115,8 +116,8 @@ func revocationKey(issuer []byte, serial *big.Int) string {
 	return serial.String() + " " + string(issuer)
 }
 
-// Verify verifies a certificate, followed by its intermediates, for a usage, as a handshake does: an authority has certified it, and neither it nor an
-// intermediate was revoked.
+// Verify verifies a certificate, followed by its intermediates, for a usage, as a handshake does: an authority has certified it, and
+// neither it nor an intermediate was revoked.
 func (t *Trust) Verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
 	if len(chain) == 0 {
 		return errors.New("no certificate")
@@ -154,8 +155,8 @@ func (t *Trust) revokedIn(path []*x509.Certificate) error {
 // Revoked returns how many certificates are revoked.
 func (t *Trust) Revoked() int { return len(t.revoked) }
 
-// Revoke returns the file of an authority with a list in which these certificates are revoked too, and all else that the file holds. It refuses
-// certificates of another authority.
+// Revoke returns the file of an authority with a list in which these certificates are revoked too, and all else that the file holds. It
+// refuses certificates of another authority.
 func Revoke(authority Pair, now time.Time, revoked []*x509.Certificate) (file []byte, err error) {
 	ca, key, err := parseAuthority(authority)
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 type Shards interface {
 	queues.Shards
 	quotas.Shards
-	// EraseNamespace removes what a shard still has of a namespace without queues that was removed in a version. It returns an error while tasks are in
-	// transit, or if the shard has something of a newer namespace of that name.
+	// EraseNamespace removes what a shard still has of a namespace without queues that was removed in a version. It returns an error while
+	// tasks are in transit, or if the shard has something of a newer namespace of that name.
 	EraseNamespace(ctx context.Context, shard uint32, ns string, removed uint64) error
 	// CopyWatches brings a shard's copies of what the webhooks of namespaces subscribe to to at least these versions.
 	CopyWatches(ctx context.Context, shard uint32, watches map[string]task.Watch) error

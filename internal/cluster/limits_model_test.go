@@ -383,10 +383,11 @@ func (l *inForce) now() task.Amounts {
 	return l.most
 }
 
-// TestLimitsOfSpreadQueues runs a queue over shards with the engine in each, while it is spread over others and back, deleted and created again in another
-// shard, its limits change and go away, leaders change and come back, and calls, answers and whole shards are lost or late. Calls go on beside each other.
-// No task begins, and none is accepted, beyond the limits of the queue. Shards may use no more together, and the row says of each at least what it may use.
-// In the end, with a limit below the number of shards, each shard's tasks make progress.
+// TestLimitsOfSpreadQueues runs a queue over shards with the engine in each, while it is spread over others and back, deleted and created
+// again in another shard, its limits change and go away, leaders change and come back, and calls, answers and whole shards are lost or
+// late. Calls go on beside each other. No task begins, and none is accepted, beyond the limits of the queue. Shards may use no more
+// together, and the row says of each at least what it may use. In the end, with a limit below the number of shards, each shard's tasks make
+// progress.
 func TestLimitsOfSpreadQueues(t *testing.T) {
 	var all modelCounts
 	for seed := range seeds(12) {
@@ -885,8 +886,8 @@ func TestLimitsSetWithoutAShard(t *testing.T) {
 	})
 }
 
-// A shard is away while its queue gets a lower limit. The other shard goes on with what that shard may not use, unless the queue was being deleted, since then
-// nobody knows that. All is divided when the shard is back, although nobody repeats the call.
+// A shard is away while its queue gets a lower limit. The other shard goes on with what that shard may not use, unless the queue was being
+// deleted, since then nobody knows that. All is divided when the shard is back, although nobody repeats the call.
 func TestLimitLoweredWithoutAShard(t *testing.T) {
 	for _, deleted := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, w *world) {

@@ -138,8 +138,8 @@ func (w When) onWall(t time.Time) time.Time {
 
 func (w When) nextOnWall(wall time.Time) time.Time { return w.spec.Next(wall) }
 
-// shown returns the latest time that the clock of the zone has shown up to t, as if it were UTC. Shortly after the clock was put back that is later than
-// what it shows at t.
+// shown returns the latest time that the clock of the zone has shown up to t, as if it were UTC. Shortly after the clock was put back that
+// is later than what it shows at t.
 func (w When) shown(t time.Time) time.Time {
 	latest := w.onWall(t)
 	begin, _ := t.In(w.zone).ZoneBounds()

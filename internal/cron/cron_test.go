@@ -243,7 +243,8 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-// FuzzNext: the next time by the local clock is found in one step, from any moment, and is that of a search through all that the clock has shown.
+// FuzzNext: the next time by the local clock is found in one step, from any moment, and is that of a search through all that the clock has
+// shown.
 func FuzzNext(f *testing.F) {
 	for _, zone := range []string{"Europe/Berlin", "Australia/Lord_Howe", "Africa/Casablanca", "America/Santiago", "Pacific/Apia", "Antarctica/Troll", ""} {
 		for _, change := range []string{"2026-03-29T01:00:00Z", "2026-10-25T01:00:00Z", "2026-04-04T15:00:00Z", "2026-02-15T02:00:00Z", "2026-09-06T04:00:00Z", "2011-12-30T10:00:00Z"} {

@@ -26,8 +26,8 @@ var erasable = []byte{
 	schema.TableWatch, schema.TableNotification, schema.TableZone, schema.TableApart,
 }
 
-// Erase removes deadlines that query.Deadlines has found and up to limit other rows of a namespace that was removed in a version of the system shard. It
-// reports whether there may be more.
+// Erase removes deadlines that query.Deadlines has found and up to limit other rows of a namespace that was removed in a version of the
+// system shard. It reports whether there may be more.
 //
 // Errors: wrong_state if the namespace has queues, schedules, or tasks on their way, or is newer than the removal: see Begin.
 func Erase(r *Round, ns string, removed uint64, deadlines [][]byte, limit int) (more bool, err error) {

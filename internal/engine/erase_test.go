@@ -107,8 +107,9 @@ func TestErase(t *testing.T) {
 	}
 }
 
-// A removal that reaches a shard late erases nothing of a namespace that was added again under the name, or kept, after it, whatever the shard got first:
-// a queue or what its webhooks subscribe to. Nor does a late share of the earlier namespace count in it. The next removal erases everything.
+// A removal that reaches a shard late erases nothing of a namespace that was added again under the name, or kept, after it, whatever the
+// shard got first: a queue or what its webhooks subscribe to. Nor does a late share of the earlier namespace count in it. The next removal
+// erases everything.
 func TestLateErasure(t *testing.T) {
 	const first, since, share, next = 10, 20, 30, 40 // versions of the system shard
 	for what, begin := range map[string]func(r *engine.Round){

@@ -12,7 +12,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// visited describes where an operation is: its state, the current visit and those postponed, as shard.step; ! for an open one, $ for a swept one.
+// visited describes where an operation is: its state, the current visit and those postponed, as shard.step; ! for an open one, $ for a
+// swept one.
 func visited(o *operation.Operation) string {
 	out := o.State.String()
 	if o.Stopping != 0 {
@@ -246,8 +247,9 @@ func (m *silentShards) judge(o *operation.Operation) {
 	}
 }
 
-// However shards hang, steps are lost, repeated or late, the operation is paused, resumed or aborted, and whoever leads: whenever the operation does
-// not run, its counts agree with the tasks of all shards, and each was changed at most once; at its end, each was changed or skipped.
+// However shards hang, steps are lost, repeated or late, the operation is paused, resumed or aborted, and whoever leads: whenever the
+// operation does not run, its counts agree with the tasks of all shards, and each was changed at most once; at its end, each was changed or
+// skipped.
 func TestOperationsPassShardsThatHang(t *testing.T) {
 	seen := map[string]bool{}
 	for seed := range uint64(60) {
@@ -326,7 +328,8 @@ func TestOperationsPassShardsThatHang(t *testing.T) {
 	}
 }
 
-// However long the other shards take, the counts hold what a shard has done in a step that it did not answer: it forgets its steps at some time.
+// However long the other shards take, the counts hold what a shard has done in a step that it did not answer: it forgets its steps at some
+// time.
 func TestSlowOperationsCountUnansweredSteps(t *testing.T) {
 	m := newSilentShards(t, 1, map[string]bool{})
 	home := m.shards[1]

@@ -81,8 +81,8 @@ func CopiedQueues(from store.Reader) (queues []CopiedQueue, err error) {
 	return queues, err
 }
 
-// DropQueue removes the shard's copy of a queue that has no tasks left, apart from succeeded, discarded and cancelled ones. A copy that is newer than
-// version stays: the queue was used after somebody decided to drop it, and the call came late.
+// DropQueue removes the shard's copy of a queue that has no tasks left, apart from succeeded, discarded and cancelled ones. A copy that is
+// newer than version stays: the queue was used after somebody decided to drop it, and the call came late.
 func DropQueue(r *Round, ns, name string, version uint64) error {
 	q := r.Queue(ns, name)
 	if q == nil {

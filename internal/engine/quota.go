@@ -15,8 +15,8 @@ func (r *Round) spaceOf(ns string) *quota.Space {
 	return s
 }
 
-// Begin notes since which version of the system shard a namespace exists that gets something in this shard. A share from before is that of an earlier
-// namespace of this name, and a removal from before is over.
+// Begin notes since which version of the system shard a namespace exists that gets something in this shard. A share from before is that of
+// an earlier namespace of this name, and a removal from before is over.
 func Begin(r *Round, ns string, since uint64) {
 	PutShare(r, task.SpaceName{Namespace: ns}, task.Share{Version: since, Amounts: task.Unlimited})
 }

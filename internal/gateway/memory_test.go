@@ -150,8 +150,8 @@ func TestRefusedBodiesTakeNoMemoryOverGRPC(t *testing.T) {
 	}
 }
 
-// The same with the protocol of SQS: what the signature covers is read, but no more is made of it, neither before the caller is known nor if the
-// body is not that of the action.
+// The same with the protocol of SQS: what the signature covers is read, but no more is made of it, neither before the caller is known nor
+// if the body is not that of the action.
 func TestRefusedBodiesTakeNoMemoryOverSQS(t *testing.T) {
 	k := newTokenSet()
 	k.add("eye", auth.Rights{Namespace: "team", Roles: auth.Observe})

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// readBytes bounds what a call that reads may allocate beside what its answer takes; it is more than engine/schema.PageBytes, and much less
-	// than what the node in the test has.
+	// readBytes bounds what a call that reads may allocate beside what its answer takes; it is more than engine/schema.PageBytes, and much
+	// less than what the node in the test has.
 	readBytes = 24 << 20
 	// answerFactor bounds what a byte of an answer takes. Measured: 8 for tasks with their payloads, part of it for the test's recorder.
 	answerFactor = 12

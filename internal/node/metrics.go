@@ -97,8 +97,8 @@ func (c *collector) shardMetrics(ctx context.Context) (out []metrics.Shard) {
 	return out
 }
 
-// leaderMetrics adds what only the leader of a shard knows: how many entries the other replicas lag behind, which replicas differ, by node, how many
-// rows were set apart, and how many audit entries were removed early.
+// leaderMetrics adds what only the leader of a shard knows: how many entries the other replicas lag behind, which replicas differ, by node,
+// how many rows were set apart, and how many audit entries were removed early.
 func (c *collector) leaderMetrics(ctx context.Context, rep *replica, m *metrics.Shard) error {
 	st, err := rep.shard.Status(ctx)
 	if err == nil {

@@ -210,7 +210,8 @@ func TestNewerMapIsFound(t *testing.T) {
 	})
 }
 
-// A removed node that listens at an address of --join is believed nothing: neither that a node had come further, nor a map, nor that it admits.
+// A removed node that listens at an address of --join is believed nothing: neither that a node had come further, nor a map, nor that it
+// admits.
 func TestRemovedNodeAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)

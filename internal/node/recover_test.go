@@ -69,7 +69,8 @@ func TestRecover(t *testing.T) {
 	})
 }
 
-// Data shards know of later rounds than the recovered system shard. What they get from it is newer than that all the same, so a namespace can be removed.
+// Data shards know of later rounds than the recovered system shard. What they get from it is newer than that all the same, so a namespace
+// can be removed.
 func TestRecoveredVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

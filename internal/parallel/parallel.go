@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// fanLimit bounds the goroutines that one call starts concurrently, or for each shard that it asks. All shards of a cluster can be asked at once:
-	// none waits for others that hang.
+	// fanLimit bounds the goroutines that one call starts concurrently, or for each shard that it asks. All shards of a cluster can be
+	// asked at once: none waits for others that hang.
 	fanLimit = 65
 	// stragglerTime is how long the parts of a call that have not returned yet may take after one that has succeeded. It is less than the
 	// second that an SDK's worker gives its last endings, and a relay its batches.

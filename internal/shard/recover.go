@@ -9,8 +9,8 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// recoveryGap is how many entries Recover numbers on: more than a replica can lag behind, and few enough for tens of thousands of recoveries
-// (see store.Tx.NextSeq).
+// recoveryGap is how many entries Recover numbers on: more than a replica can lag behind, and few enough for tens of thousands of
+// recoveries (see store.Tx.NextSeq).
 const recoveryGap = 1 << 28
 
 // Recover makes a stopped replica the only member of its group, when a majority of the group is lost forever. It applies

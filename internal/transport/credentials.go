@@ -89,8 +89,8 @@ func (c *provenConn) Close() error {
 	return c.Conn.Close()
 }
 
-// watchTrust closes the connections of peers whose certificates, or their authorities, are no longer trusted, until Close. That a certificate has
-// expired meanwhile does not end a connection: all would end at once.
+// watchTrust closes the connections of peers whose certificates, or their authorities, are no longer trusted, until Close. That a
+// certificate has expired meanwhile does not end a connection: all would end at once.
 func (t *Transport) watchTrust() {
 	tick := time.NewTicker(trustEvery)
 	defer tick.Stop()

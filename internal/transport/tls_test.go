@@ -383,8 +383,8 @@ func TestReload(t *testing.T) {
 	})
 }
 
-// TestRevoked: the connections with a node are closed in both directions soon after its certificate is revoked, and no new ones are made. Another
-// certificate for the same name is as good as the first.
+// TestRevoked: the connections with a node are closed in both directions soon after its certificate is revoked, and no new ones are made.
+// Another certificate for the same name is as good as the first.
 func TestRevoked(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		ca, a, b := tlsPair(t, net, month)
@@ -434,7 +434,8 @@ func TestRevoked(t *testing.T) {
 	})
 }
 
-// TestConnectionsOutliveTheirCertificate: what is trusted is read again, and a certificate that has expired since the handshake ends no connection.
+// TestConnectionsOutliveTheirCertificate: what is trusted is read again, and a certificate that has expired since the handshake ends no
+// connection.
 func TestConnectionsOutliveTheirCertificate(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		ca, a, _ := tlsPair(t, net, time.Minute)

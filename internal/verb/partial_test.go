@@ -69,7 +69,8 @@ func TestAskShards(t *testing.T) {
 	}
 }
 
-// What runs on shards runs on all of them at once: neither those that hang nor those that are slow keep others waiting, however many they are.
+// What runs on shards runs on all of them at once: neither those that hang nor those that are slow keep others waiting, however many they
+// are.
 func TestRunOnShards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shards := make([]uint32, 64)

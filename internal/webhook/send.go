@@ -199,8 +199,8 @@ func retryAfter(text string, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), maxRetryAfter)
 }
 
-// reason describes why there was no response, without the URL, which may be a secret, and without anything that an internal receiver sent: a banner of
-// another protocol, or the names in its certificate.
+// reason describes why there was no response, without the URL, which may be a secret, and without anything that an internal receiver sent:
+// a banner of another protocol, or the names in its certificate.
 func reason(ctx context.Context, err error, internal bool) string {
 	if no, ok := errors.AsType[forbiddenError](err); ok {
 		return clean(no.Error())

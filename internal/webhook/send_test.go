@@ -197,8 +197,8 @@ func TestAddressesAreCheckedAtDial(t *testing.T) {
 	}
 }
 
-// What a receiver in an allowed network answers is not shown: it may be a service that was never meant to be reached by those who see webhooks. A
-// namespace can't reach the networks of another.
+// What a receiver in an allowed network answers is not shown: it may be a service that was never meant to be reached by those who see
+// webhooks. A namespace can't reach the networks of another.
 func TestAnswersOfInternalReceivers(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)

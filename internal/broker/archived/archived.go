@@ -125,8 +125,8 @@ type Attempt struct {
 	Stack     string    `json:"stack,omitempty"`
 }
 
-// Line returns a task as it is archived at a time, for a cause: a line of JSON. It fits into a page: of a task that was attempted often, and failed with
-// long messages, the oldest attempts are left out.
+// Line returns a task as it is archived at a time, for a cause: a line of JSON. It fits into a page: of a task that was attempted often,
+// and failed with long messages, the oldest attempts are left out.
 func Line(v *query.View, cause string, now time.Time) ([]byte, error) {
 	t := New(v, cause, now)
 	for {

@@ -23,7 +23,8 @@ type Files interface {
 // Reader reads archived tasks.
 type Reader struct {
 	Files Files
-	// Began returns when a namespace was added: what was archived before is of an earlier one of its name, and not shown; nil: all is shown.
+	// Began returns when a namespace was added: what was archived before is of an earlier one of its name, and not shown; nil: all is
+	// shown.
 	Began func(ns string) (time.Time, error)
 }
 

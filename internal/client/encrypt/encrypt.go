@@ -343,7 +343,8 @@ func (s *conn) openPayload(ns, queue, typ string, payload *[]byte, contentType *
 	return err
 }
 
-// openResult decrypts a result in place, if it can. If the keyring accepts only encrypted data, it removes any other, whatever its content type says.
+// openResult decrypts a result in place, if it can. If the keyring accepts only encrypted data, it removes any other, whatever its content
+// type says.
 func (s *conn) openResult(ns, task string, result *[]byte, contentType *string) {
 	if _, encrypted := keyring.EncryptedWith(*contentType); encrypted {
 		if plain, as, err := s.keys.Open(keyring.ForResult(ns, task), *result); err == nil {
@@ -356,8 +357,8 @@ func (s *conn) openResult(ns, task string, result *[]byte, contentType *string) 
 	}
 }
 
-// openParent decrypts the result of a parent task as openResult does. That of a group is made by the broker, which has no keys: if the keyring accepts
-// only encrypted data, nothing but its counts is left.
+// openParent decrypts the result of a parent task as openResult does. That of a group is made by the broker, which has no keys: if the
+// keyring accepts only encrypted data, nothing but its counts is left.
 func (s *conn) openParent(ns string, p *pawlv1.Parent) {
 	if p.GetGroupId() == "" || !s.keys.OnlyEncrypted() {
 		s.openResult(ns, p.GetTaskId(), &p.Result, &p.ContentType)

@@ -65,8 +65,8 @@ func (c *conn) ready() bool {
 	return state == connectivity.Ready
 }
 
-// probedStream is a stream of a connection with a prober. A worker awaits the answer to each ending and extension, as to a call: other frames
-// that arrive meanwhile, such as pushed tasks, do not end that.
+// probedStream is a stream of a connection with a prober. A worker awaits the answer to each ending and extension, as to a call: other
+// frames that arrive meanwhile, such as pushed tasks, do not end that.
 type probedStream struct {
 	grpc.ClientStream
 	prober *prober
@@ -121,8 +121,8 @@ func (s *probedStream) end() {
 // too long for that: it allows clients none more often than every 10 s, and the shards of a node that hangs have other leaders after 2 s.
 //
 // A node that is merely slow is left alone: anything that it sends shows that it is alive, and it answers a probe without doing any work. A
-// connection that is idle, receives something all the time, or has only streams on which no answer is awaited and nothing was sent since, is not
-// probed: ten thousand workers without tasks must cost nothing, and gRPC's pings find a node that hangs under them.
+// connection that is idle, receives something all the time, or has only streams on which no answer is awaited and nothing was sent since,
+// is not probed: ten thousand workers without tasks must cost nothing, and gRPC's pings find a node that hangs under them.
 type prober struct {
 	conn     *grpc.ClientConn
 	calls    atomic.Int64 // in flight, with the endings and extensions on streams

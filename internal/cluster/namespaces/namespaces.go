@@ -26,8 +26,8 @@ type Config struct {
 	Divide func(ctx context.Context, ns string) error
 	// Undivide removes how a namespace's quotas are divided.
 	Undivide func(tx *store.Tx, ns string)
-	// Erase removes what a data shard still has of a namespace without queues that was removed in a version. It returns an error while tasks are in
-	// transit.
+	// Erase removes what a data shard still has of a namespace without queues that was removed in a version. It returns an error while
+	// tasks are in transit.
 	Erase func(ctx context.Context, shard uint32, ns string, removed uint64) error
 	// Forget removes other rows of a namespace that is removed.
 	Forget []func(tx *store.Tx, ns string)
@@ -49,8 +49,8 @@ type Namespace struct {
 	Name      string     `json:"name"`
 	CreatedAt store.Time `json:"created_at"`
 	CreatedBy string     `json:"created_by,omitempty"`
-	// Since is the version in which the namespace was added, or its removal was undone. What a shard has of it, it has from after that: a removal
-	// before it must not erase that, however late it arrives there.
+	// Since is the version in which the namespace was added, or its removal was undone. What a shard has of it, it has from after that: a
+	// removal before it must not erase that, however late it arrives there.
 	Since uint64 `json:"since,omitempty"`
 	task.Quotas
 	// RemovedBy is who is removing the namespace, while the shards erase what they have of it; nil: nobody. The namespace no longer exists

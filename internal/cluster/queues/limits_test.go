@@ -76,8 +76,9 @@ func TestLimitsAreDivided(t *testing.T) {
 	})
 }
 
-// A shard may have dropped its copy of a queue that is used after all: when it was being deleted, when it was refused, or when a part retires. A later
-// version, which counts as a move, tells late calls of the deletion and late shares, and an answer counts only from a shard that has it.
+// A shard may have dropped its copy of a queue that is used after all: when it was being deleted, when it was refused, or when a part
+// retires. A later version, which counts as a move, tells late calls of the deletion and late shares, and an answer counts only from a
+// shard that has it.
 func TestSharesOfShardsThatMayHaveDroppedTheirCopies(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(2)

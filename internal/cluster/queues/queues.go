@@ -46,8 +46,8 @@ type Config struct {
 	// Divided notes that a queue has limits that are divided, from a version of it on. whole is the shard that has had all of them so far; 0: that
 	// is not known.
 	Divided func(tx *store.Tx, ns, name string, version uint64, whole uint32)
-	// Renew notes that only shards with the present version of a queue can say what they may use of its limits, and that nobody knows what they may
-	// use of some of these.
+	// Renew notes that only shards with the present version of a queue can say what they may use of its limits, and that nobody knows what
+	// they may use of some of these.
 	Renew func(tx *store.Tx, q Queue, unknown task.Quotas)
 	// Undivide forgets how a queue's limits are divided.
 	Undivide func(tx *store.Tx, ns, name string)
@@ -342,7 +342,8 @@ func (s *Queues) setQueue(tx *store.Tx, q Queue) {
 	}
 }
 
-// newLimits returns those of a queue's limits that it did not have before. Shards use what they like of them, until they have the copies that set them.
+// newLimits returns those of a queue's limits that it did not have before. Shards use what they like of them, until they have the copies
+// that set them.
 func newLimits(before, now task.Quotas) task.Quotas {
 	for _, name := range []task.Quota{task.QuotaBacklog, task.QuotaRunning} {
 		if *before.Of(name) != 0 {
@@ -410,8 +411,8 @@ func (s *Queues) DropQueue(ctx context.Context, by task.Author, ns, name string)
 	return s.finishDrop(ctx, q, lateTime)
 }
 
-// finishDrop completes or undoes the deletion of a marked queue. It can be repeated, also by another leader. Each shard of a spread queue gets
-// patience to answer. They are asked in turn: one that refuses spares those after it from dropping what they need again.
+// finishDrop completes or undoes the deletion of a marked queue. It can be repeated, also by another leader. Each shard of a spread queue
+// gets patience to answer. They are asked in turn: one that refuses spares those after it from dropping what they need again.
 func (s *Queues) finishDrop(ctx context.Context, q Queue, patience time.Duration) (err error) {
 	defer func() {
 		if err != nil { // if another call keeps the queue, or finds it kept, shards that have dropped it meanwhile need their copies again
@@ -473,8 +474,8 @@ func (s *Queues) dropIn(ctx context.Context, q Queue, shard uint32, patience tim
 	return err
 }
 
-// keep clears the mark of a queue that a shard refused to drop. Shards that did drop it get their copies again, in a version that a call of this deletion
-// does not drop if it comes late.
+// keep clears the mark of a queue that a shard refused to drop. Shards that did drop it get their copies again, in a version that a call of
+// this deletion does not drop if it comes late.
 func (s *Queues) keep(ctx context.Context, q Queue) error {
 	_, err := system.Update(ctx, s.shard, func(tx *store.Tx) (struct{}, error) {
 		now, dropping, ok, err := Get(tx, q.Namespace, q.Name)

@@ -158,8 +158,8 @@ func TestHangingShardIsNamed(t *testing.T) {
 	})
 }
 
-// The deletion of a spread queue is answered in time though a shard hangs, with the shard's name, and completed when the shard is back. That of a
-// queue in one shard waits for it.
+// The deletion of a spread queue is answered in time though a shard hangs, with the shard's name, and completed when the shard is back.
+// That of a queue in one shard waits for it.
 func TestDeletionBesideAHangingShard(t *testing.T) {
 	for hung := range 3 {
 		inBubble(t, func(t *testing.T, w *world) {
@@ -294,8 +294,8 @@ func TestRefusedDeletionsRestoreCopies(t *testing.T) {
 	})
 }
 
-// A queue is used in a shard that has dropped it, and stays. The other shards, which drop it afterwards, get their copies again within seconds, though
-// nobody uses it there: until then nobody knows what they may use of its limits.
+// A queue is used in a shard that has dropped it, and stays. The other shards, which drop it afterwards, get their copies again within
+// seconds, though nobody uses it there: until then nobody knows what they may use of its limits.
 func TestShardsThatDroppedAQueueThatStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c, q := w.spreadOver3(t)

@@ -303,8 +303,8 @@ func (s *Queues) advanceQueue(ctx context.Context, name system.Name, retire bool
 	return err
 }
 
-// forgetMoves stops shards from being asked about slots that have left them, once no key and no message can be known there any more. It returns
-// the time.
+// forgetMoves stops shards from being asked about slots that have left them, once no key and no message can be known there any more. It
+// returns the time.
 func (s *Queues) forgetMoves(ctx context.Context, q Queue) (Queue, store.Time, error) {
 	now, err := system.Update(ctx, s.shard, func(tx *store.Tx) (store.Time, error) { return tx.Now(), nil })
 	if err != nil {
@@ -370,8 +370,9 @@ func (s *Queues) forgettable(ctx context.Context, q Queue, now store.Time) (shar
 	return shards, later, nil
 }
 
-// retireParts removes parts in which nothing of a queue is left. A part is marked first, once its shard has the queue's changes, since it gets no more
-// from then on, and may have tasks; the next time its shard drops its copy or refuses; then the part is removed, if the mark is still there.
+// retireParts removes parts in which nothing of a queue is left. A part is marked first, once its shard has the queue's changes, since it
+// gets no more from then on, and may have tasks; the next time its shard drops its copy or refuses; then the part is removed, if the mark
+// is still there.
 func (s *Queues) retireParts(ctx context.Context, q Queue, now store.Time) (Queue, error) {
 	changed := q.Config.Version // later ones only mark and remove parts
 	for _, p := range q.Parts {

@@ -240,7 +240,8 @@ func TestSpreadRetires(t *testing.T) {
 	})
 }
 
-// A queue that drains in a shard is changed while the shard is silent. The shard gets the change as soon as it can be reached, however long that takes.
+// A queue that drains in a shard is changed while the shard is silent. The shard gets the change as soon as it can be reached, however long
+// that takes.
 func TestChangesReachAShardThatDrains(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(2)

@@ -232,8 +232,8 @@ func TestRaisedShare(t *testing.T) {
 	}
 }
 
-// The room is what the quota leaves beside all that shards may use, and no limit where there is no quota. It is less than nothing while they use more, or
-// may: a shard whose tasks end then does not begin others.
+// The room is what the quota leaves beside all that shards may use, and no limit where there is no quota. It is less than nothing while
+// they use more, or may: a shard whose tasks end then does not begin others.
 func TestRoom(t *testing.T) {
 	for name, c := range map[string]struct{ a, b, want int64 }{
 		"some is left": {20, 10, 20}, "nothing is left": {30, 20, 0}, "more may be used": {40, 20, -10}, "one has no limit": {10, unlimited, 40 - unlimited},

@@ -29,7 +29,8 @@ type divisionPart struct {
 	Version uint64 `json:"version"` // of the last share sent to it
 	// Most is what the shard may use or does use, whether or not it has received its share. It is unlimited until a share is confirmed.
 	Most task.Amounts `json:"most"`
-	// Sent is the maximum of the shares sent to it and not confirmed. It is unlimited too if the shard may have earlier shares, and nobody knows which.
+	// Sent is the maximum of the shares sent to it and not confirmed. It is unlimited too if the shard may have earlier shares, and nobody
+	// knows which.
 	Sent task.Amounts `json:"sent,omitzero"`
 }
 
@@ -373,9 +374,9 @@ func (d *division) room() task.Amounts {
 	return left
 }
 
-// safeShares returns what shards may be sent before anything is confirmed, since a lowered share may not arrive: for each no more than it may use
-// already, but of what it uses beyond its share only as much as there is beside the others; for those that have confirmed nothing yet no more than the
-// others leave; and for those that may have earlier shares no more than they have.
+// safeShares returns what shards may be sent before anything is confirmed, since a lowered share may not arrive: for each no more than it
+// may use already, but of what it uses beyond its share only as much as there is beside the others; for those that have confirmed nothing
+// yet no more than the others leave; and for those that may have earlier shares no more than they have.
 func (d *division) safeShares(want []task.Amounts) []task.Amounts {
 	left := d.quotas.Whole()
 	for i := range d.parts {
@@ -420,8 +421,8 @@ func (p *divisionPart) upperBound(f int) int64 {
 	return *p.Sent.Each()[f]
 }
 
-// raisedShare returns a shard's share, increased towards what it wants as far as there is room. What it uses beyond its share counts already, and comes
-// free for others too: while they may use more than there is, the shard must not begin as much again.
+// raisedShare returns a shard's share, increased towards what it wants as far as there is room. What it uses beyond its share counts
+// already, and comes free for others too: while they may use more than there is, the shard must not begin as much again.
 func raisedShare(p *shardPart, want task.Amounts, room *task.Amounts) task.Amounts {
 	to := p.space.Share.Amounts
 	for f, v := range to.Each() {

@@ -47,7 +47,8 @@ func Divided(tx *store.Tx, ns, name string, version uint64, whole uint32) {
 	tx.Set(key, system.EncodeRow(row))
 }
 
-// Renew notes that what the shards of a queue answer counts only if they have its present version, and that nobody knows what they may use of some limits.
+// Renew notes that what the shards of a queue answer counts only if they have its present version, and that nobody knows what they may use
+// of some limits.
 func Renew(tx *store.Tx, q queues.Queue, unknown task.Quotas) {
 	key := divisionKey(task.SpaceName{Namespace: q.Namespace, Queue: q.Name})
 	row, known, err := system.GetRow[divisionRow](tx, key)

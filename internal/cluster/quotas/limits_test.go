@@ -99,8 +99,8 @@ func TestDivisionsOfQueues(t *testing.T) {
 	})
 }
 
-// A row that begins anew allows shards as much as before, and any amount of what nobody knows, also a shard that it does not know yet. Earlier answers do
-// not count.
+// A row that begins anew allows shards as much as before, and any amount of what nobody knows, also a shard that it does not know yet.
+// Earlier answers do not count.
 func TestRenew(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, w *world) {
 		const half = task.SlotSet(1<<32 - 1)
@@ -142,8 +142,8 @@ func TestRenew(t *testing.T) {
 	})
 }
 
-// Shards whose shares are in doubt keep what they have, or less, until all have confirmed theirs. One that uses more than its share gets no more of that than
-// others leave.
+// Shards whose shares are in doubt keep what they have, or less, until all have confirmed theirs. One that uses more than its share gets no
+// more of that than others leave.
 func TestSharesInDoubt(t *testing.T) {
 	for name, c := range map[string]struct {
 		most, sent, share, want [2]int64

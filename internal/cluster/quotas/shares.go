@@ -71,8 +71,8 @@ func (d *division) leaveUsed(want []task.Amounts, whole int64, f int) {
 }
 
 // byUse gives each shard what it uses. Half of the remainder is divided evenly, so that an idle queue has room when it wakes up, half in
-// proportion to use. What does not divide goes to shards that have refused tasks and have no room otherwise; if there are none, to those that use some. If more
-// is used than there is, all get less, in proportion.
+// proportion to use. What does not divide goes to shards that have refused tasks and have no room otherwise; if there are none, to those
+// that use some. If more is used than there is, all get less, in proportion.
 func (d *division) byUse(holders []int, budget int64, f int) []int64 {
 	used := make([]int64, len(holders))
 	sum := int64(0)

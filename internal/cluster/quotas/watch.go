@@ -68,7 +68,8 @@ func (d *division) answers(_ context.Context, to *division) []error {
 }
 
 // question is what a shard is asked, and what was known about it then. Its answer counts only while the row still says the same: after
-// another division, others may have what the shard had, or the shard may have got its first queue; or the queue is another one of that name.
+// another division, others may have what the shard had, or the shard may have got its first queue; or the queue is another one of that
+// name.
 type question struct {
 	name  task.SpaceName
 	since uint64

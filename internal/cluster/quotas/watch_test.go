@@ -258,7 +258,8 @@ func TestLateAnswersCount(t *testing.T) {
 	})
 }
 
-// After a recovery, a shard may have a share from a later round than any of the system shard, or one that is on its way to it. The next ones are newer.
+// After a recovery, a shard may have a share from a later round than any of the system shard, or one that is on its way to it. The next
+// ones are newer.
 func TestSharesAreNewerAfterARecovery(t *testing.T) {
 	for name, newest := range map[string]func(w *world){
 		"a shard has it":   func(w *world) { w.use(2, "default", func(s *task.Space) { s.Share.Version = 1 << 60 }) },

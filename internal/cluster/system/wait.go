@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// MaxAsking bounds the calls that run concurrently. All shards of a cluster can be asked, or changed, at once: none waits for others that hang.
+// MaxAsking bounds the calls that run concurrently. All shards of a cluster can be asked, or changed, at once: none waits for others that
+// hang.
 const MaxAsking = 65
 
 // Each calls fn for 0 to n-1, up to MaxAsking concurrently, and waits for all.

@@ -15,8 +15,8 @@ const maxEnded = 2 * maxTokens
 
 func endedKey(id auth.SessionID) []byte { return append([]byte{system.EndedTable}, id[:]...) }
 
-// EndSession ends a session of the web UI before its time, and returns the version of the tables that records this. It is remembered until the
-// session would have ended anyway.
+// EndSession ends a session of the web UI before its time, and returns the version of the tables that records this. It is remembered until
+// the session would have ended anyway.
 func (s *Tokens) EndSession(ctx context.Context, x auth.Session) (uint64, error) {
 	return system.Update(ctx, s.shard, func(tx *store.Tx) (uint64, error) {
 		all, err := system.ScanRows[auth.EndedSessions](tx, system.EndedTable)

@@ -7,8 +7,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// check checks that the counts of each operation add up, that it has one visit of a shard at most, that each ended operation and each step has a
-// deadline, and that the tasks a step has sent away are in the outbox.
+// check checks that the counts of each operation add up, that it has one visit of a shard at most, that each ended operation and each step
+// has a deadline, and that the tasks a step has sent away are in the outbox.
 func check(c engine.Checker) {
 	unfinished := 0
 	c.Scan(schema.TableOperation, func(k, v []byte) {

@@ -23,10 +23,10 @@ var Policy = engine.Policy{
 	Due: map[schema.DeadlineKind]func(*engine.Round, schema.Deadline){schema.OnOperation: operationEnds, schema.OnStep: stepEnds},
 }
 
-// An operation acts on many tasks, in all shards, step by step. It lives in one shard, its home, whose leader asks one shard after another to do a
-// step (step.go) and records the outcome of each here. A step has a number, and the shard that does it stores the number with the answer: a repeated
-// request, even from another leader, gets the same answer, and nothing is done or counted twice. If a shard does not answer, the others go first: it
-// is postponed, and asked for the same step later.
+// An operation acts on many tasks, in all shards, step by step. It lives in one shard, its home, whose leader asks one shard after another
+// to do a step (step.go) and records the outcome of each here. A step has a number, and the shard that does it stores the number with the
+// answer: a repeated request, even from another leader, gets the same answer, and nothing is done or counted twice. If a shard does not
+// answer, the others go first: it is postponed, and asked for the same step later.
 
 // Spec is what the operator has requested.
 type Spec struct {
@@ -208,8 +208,8 @@ const (
 	maxPostponed = 24 * time.Hour
 )
 
-// Start creates an operation, which runs from now on, in a namespace that exists since a version (see engine.Begin). A repeat of the request returns it
-// again. If too many operations have not ended, the error is task.ErrWrongState.
+// Start creates an operation, which runs from now on, in a namespace that exists since a version (see engine.Begin). A repeat of the
+// request returns it again. If too many operations have not ended, the error is task.ErrWrongState.
 func Start(r *engine.Round, ns string, since uint64, id task.ID, spec Spec) (*Operation, error) {
 	var ended []*Operation
 	unfinished := 0
@@ -356,8 +356,8 @@ func (o *Operation) Wants(chunk int64) int {
 	return int(max(left, 0))
 }
 
-// CanPostpone reports whether another shard may be asked while a step is not answered: not if the tasks that this step may have taken count, up to
-// Max or the canary.
+// CanPostpone reports whether another shard may be asked while a step is not answered: not if the tasks that this step may have taken
+// count, up to Max or the canary.
 func (o *Operation) CanPostpone() bool {
 	return o.Spec.Max == 0 && (o.Spec.Canary == 0 || o.Probed)
 }
@@ -372,8 +372,8 @@ type Advance struct {
 	Failed     string // why the operation can't continue; "": it can
 }
 
-// Advanced records the outcome of a step, once: repeating it is a no-op. So is an outcome whose next shard was begun meanwhile, under another leader:
-// the visit may be the current one again. It returns the operation as it is afterwards.
+// Advanced records the outcome of a step, once: repeating it is a no-op. So is an outcome whose next shard was begun meanwhile, under
+// another leader: the visit may be the current one again. It returns the operation as it is afterwards.
 func Advanced(r *engine.Round, ns string, id task.ID, a Advance) (*Operation, error) {
 	o, err := Show(r.Tx(), ns, id)
 	if err != nil || o.State != Running || o.Shard != a.Shard || o.Step != a.Step || a.Next != 0 && a.Next <= o.Last {
@@ -414,8 +414,8 @@ func (o *Operation) answered(r *engine.Round, ns string, a *Advance) {
 	}
 }
 
-// turn continues in another shard: the next one, if any, or the first that was postponed; an operation that stops continues only open visits. The
-// current visit is postponed, unless the shard is finished. If there is no other shard, turn returns false and changes nothing.
+// turn continues in another shard: the next one, if any, or the first that was postponed; an operation that stops continues only open
+// visits. The current visit is postponed, unless the shard is finished. If there is no other shard, turn returns false and changes nothing.
 func (o *Operation) turn(r *engine.Round, next uint32, finished bool) bool {
 	was := o.Visit
 	i := slices.IndexFunc(o.Postponed, func(v Visit) bool { return v.Open || o.Stopping == 0 })

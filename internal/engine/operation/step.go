@@ -38,8 +38,8 @@ type StepAnswer struct {
 	Away  int64  // tasks that were sent away and have not arrived yet
 }
 
-// ErrStepPassed means that a later step was done already: the call was delayed, and another caller has continued the operation. Or the home was
-// recovered from an older state than the shard: only then is the step the next one of the operation, which fails.
+// ErrStepPassed means that a later step was done already: the call was delayed, and another caller has continued the operation. Or the home
+// was recovered from an older state than the shard: only then is the step the next one of the operation, which fails.
 var ErrStepPassed = &task.Error{Code: task.CodeConflict, Message: "a later step of the operation has already been done"}
 
 // Selected is a task selected for a step.

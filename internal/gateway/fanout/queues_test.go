@@ -212,8 +212,8 @@ func TestBulk(t *testing.T) {
 	}
 }
 
-// With a maximum, a part that fails may have taken some: the others take none then, so that it is never exceeded. Without one, or if the part is absent,
-// they go on.
+// With a maximum, a part that fails may have taken some: the others take none then, so that it is never exceeded. Without one, or if the
+// part is absent, they go on.
 func TestMaximumAfterAFailure(t *testing.T) {
 	for _, c := range []struct {
 		most  int64

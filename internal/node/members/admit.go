@@ -1,5 +1,5 @@
-// Package members decides which nodes a node admits and believes, by its copy of the map of the cluster. It saves that map, and finds a newer
-// one when it is too old. It knows neither connections nor calls.
+// Package members decides which nodes a node admits and believes, by its copy of the map of the cluster. It saves that map, and finds a
+// newer one when it is too old. It knows neither connections nor calls.
 package members
 
 import (
@@ -30,8 +30,8 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.Reason }
 
-// Admit returns why a node is not admitted according to a map, and asks for a newer one if the node may have just joined. A node without a map
-// is no member itself, and answers few calls.
+// Admit returns why a node is not admitted according to a map, and asks for a newer one if the node may have just joined. A node without a
+// map is no member itself, and answers few calls.
 func (r *Refresher) Admit(m *cluster.Map, number uint32, name string, wants Request) error {
 	if m == nil {
 		return nil
@@ -67,8 +67,8 @@ func admit(m *cluster.Map, number uint32, name string, wants Request) *Refusal {
 	return r
 }
 
-// CheckAnswer returns an error for an answer that came from a node at some address, if it has the name of a node that was removed, according
-// to a map, or another's number. A member that the map doesn't have yet is believed. Without a map everybody is.
+// CheckAnswer returns an error for an answer that came from a node at some address, if it has the name of a node that was removed,
+// according to a map, or another's number. A member that the map doesn't have yet is believed. Without a map everybody is.
 func CheckAnswer(m *cluster.Map, number uint32, name string) error {
 	if m == nil {
 		return nil

@@ -10,9 +10,9 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 )
 
-// A node that was down while most members were replaced has a map without the present ones. They call it, but it must not believe nodes that
-// its map doesn't have. So it asks those that it may believe: the members that it knows, and the addresses that its operator gave it with
-// --join.
+// A node that was down while most members were replaced has a map without the present ones. They call it, but it must not believe nodes
+// that its map doesn't have. So it asks those that it may believe: the members that it knows, and the addresses that its operator gave it
+// with --join.
 
 const (
 	// refreshAge is how old the copy of the map must be: a node that reaches the system shard's leader gets every change from it at once.

@@ -61,8 +61,8 @@ type part struct {
 // archiveEnd is the cursor of a node whose archive was read to its end.
 const archiveEnd = "-"
 
-// Archived returns a page of the archives of all nodes, newest first. It may be empty although more follow. Its cursor keeps the place in the
-// archive of a node that is missing.
+// Archived returns a page of the archives of all nodes, newest first. It may be empty although more follow. Its cursor keeps the place in
+// the archive of a node that is missing.
 func (a *Archive) Archived(ctx context.Context, ns, queue, cursor string, limit int) (page verb.Partial[broker.ArchivedPage], err error) {
 	parts, err := a.parts(cursor)
 	if err != nil {

@@ -95,9 +95,9 @@ func NewStreams(of *visitor.Clients, sessions *visitor.Sessions) *Streams {
 // Close ends all streams. It must be called only once.
 func (s *Streams) Close() { close(s.end) }
 
-// ServeHTTP serves server-sent events: hello at the start; changed when the page must be refreshed; gone when the stream ends permanently, for example
-// because the token was revoked or the session has ended; full, with the refresh interval in seconds, when there are too many streams. Scripts don't see a response
-// with another status.
+// ServeHTTP serves server-sent events: hello at the start; changed when the page must be refreshed; gone when the stream ends permanently,
+// for example because the token was revoked or the session has ended; full, with the refresh interval in seconds, when there are too many
+// streams. Scripts don't see a response with another status.
 func (all *Streams) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" {
 		http.Error(w, "only pages of this server can follow its events", http.StatusForbidden)

@@ -20,10 +20,10 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// A session is a cookie with the visitor's token and two times, encrypted by a key that the token's hash gives and all nodes know: the servers
-// keep only which sessions were logged out. Browsers send the cookie only to this host, over HTTPS or to the local machine, with requests from the
-// host's own pages, and hide it from scripts. It ends with the browser, and earlier by the limits below. All ports and paths of the host receive it:
-// no attribute of a cookie can separate them.
+// A session is a cookie with the visitor's token and two times, encrypted by a key that the token's hash gives and all nodes know: the
+// servers keep only which sessions were logged out. Browsers send the cookie only to this host, over HTTPS or to the local machine, with
+// requests from the host's own pages, and hide it from scripts. It ends with the browser, and earlier by the limits below. All ports and
+// paths of the host receive it: no attribute of a cookie can separate them.
 const sessionCookie = "__Host-pawl"
 
 const (
@@ -34,8 +34,8 @@ const (
 	MinIdle     = time.Minute
 	// renewEvery is how often a session in use gets another cookie.
 	renewEvery = time.Minute
-	// endsPerSecond bounds the log-outs of a token at a node, after a few at once: each is a write, and a token with any rights can log in and out
-	// as fast as it likes. maxEnding is how many tokens are told apart.
+	// endsPerSecond bounds the log-outs of a token at a node, after a few at once: each is a write, and a token with any rights can log in
+	// and out as fast as it likes. maxEnding is how many tokens are told apart.
 	endsPerSecond, endsAtOnce = 1, 5
 	maxEnding                 = 1000
 	// maxSkew is how far the clock of the node that wrote a cookie may be ahead.
@@ -55,8 +55,8 @@ type Sessions struct {
 	ends map[auth.SessionID]*rate.Limiter // calls of end
 }
 
-// NewSessions returns sessions that end after some time without use; 0: DefaultIdle. find returns the key with an id, or auth.ErrNoSession; any other
-// error says why it can't be known at present. end ends a session on all nodes.
+// NewSessions returns sessions that end after some time without use; 0: DefaultIdle. find returns the key with an id, or auth.ErrNoSession;
+// any other error says why it can't be known at present. end ends a session on all nodes.
 func NewSessions(find func(auth.SessionID) (auth.SessionKey, error), end func(context.Context, auth.Session) error, idle time.Duration) *Sessions {
 	if idle == 0 {
 		idle = DefaultIdle
@@ -158,7 +158,8 @@ func (s *Sessions) Lasts(r *http.Request) bool {
 // ErrManyEnd is returned if so many sessions of a token are being ended that this one would have to wait for too long.
 var ErrManyEnd = errors.New("many sessions of the token are ending")
 
-// End deletes the cookie, and ends the session wherever the cookie was copied to. If that fails, copies last until the session ends by itself.
+// End deletes the cookie, and ends the session wherever the cookie was copied to. If that fails, copies last until the session ends by
+// itself.
 func (s *Sessions) End(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	setCookie(w, "")
 	o := sessionOf(r)

@@ -45,7 +45,8 @@ func (req *Request) Admin() admin.Client {
 // partial reports whether a script asks for a refresh, or for a form to show on top of the page.
 func (req *Request) partial() bool { return req.HTTP.Header.Get("HX-Request") == "true" }
 
-// byPerson reports whether a person asks: not a page that refreshes itself, but a visit, a form, or a link that opens one on top of the page.
+// byPerson reports whether a person asks: not a page that refreshes itself, but a visit, a form, or a link that opens one on top of the
+// page.
 func (req *Request) byPerson() bool {
 	return !req.partial() || req.HTTP.Method == http.MethodPost || req.HTTP.Header.Get("HX-Target") == "dialog"
 }
