@@ -237,7 +237,10 @@ func viewCert(path string) (certView, error) {
 	}
 	sum := sha256.Sum256(c.Raw)
 	v := certView{
-		Authority: c.IsCA, Revoked: revoked, Server: slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth), Client: slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth), Subject: c.Subject.String(), Issuer: c.Issuer.String(), Hosts: c.DNSNames,
+		Authority: c.IsCA, Revoked: revoked,
+		Server:  slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth),
+		Client:  slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth),
+		Subject: c.Subject.String(), Issuer: c.Issuer.String(), Hosts: c.DNSNames,
 		From: c.NotBefore, Until: c.NotAfter, Fingerprint: hex.EncodeToString(sum[:]),
 	}
 	for _, u := range c.URIs {

@@ -162,8 +162,10 @@ func (d *Authenticator) Replace(a Access) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	old := d.tokens.Load()
-	p := &snapshot{required: a.Required, namespaces: slices.Clone(a.Namespaces), began: maps.Clone(a.Began), since: maps.Clone(a.Since), quotas: maps.Clone(a.Quotas),
-		tokens: make(map[Hash]*Principal, len(a.Tokens)), signers: map[string]signer{}, sessions: map[SessionID]*Principal{}, ended: map[SessionID]*EndedSessions{}}
+	p := &snapshot{required: a.Required, namespaces: slices.Clone(a.Namespaces), began: maps.Clone(a.Began),
+		since: maps.Clone(a.Since), quotas: maps.Clone(a.Quotas),
+		tokens: make(map[Hash]*Principal, len(a.Tokens)), signers: map[string]signer{},
+		sessions: map[SessionID]*Principal{}, ended: map[SessionID]*EndedSessions{}}
 	if !slices.Contains(p.namespaces, DefaultNamespace) {
 		p.namespaces = append(p.namespaces, DefaultNamespace)
 	}

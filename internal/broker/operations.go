@@ -163,7 +163,7 @@ const (
 	// stepRetry and stepLongRetry bound the pause before repeating a step that was not answered, or while moved tasks have not arrived.
 	stepRetry     = 100 * time.Millisecond
 	stepLongRetry = 5 * time.Second
-	// stepPatience and stepLongPatience bound the time for an answer to a step, before another shard is asked: twice that of the shard's last step.
+	// stepPatience and stepLongPatience bound the time of a step before another shard is asked: twice that of the shard's last step.
 	stepPatience     = time.Second
 	stepLongPatience = time.Minute
 )

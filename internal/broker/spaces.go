@@ -46,7 +46,7 @@ type Removal struct {
 	Version uint64
 }
 
-// EraseNamespace removes a shard's data of a namespace without queues, some rows per round. A copy of a queue that came after its queue was deleted goes too.
+// EraseNamespace removes a shard's data of a namespace without queues, some rows per round, and late copies of its deleted queues.
 //
 // Errors: wrong_state while there are tasks that wait, run, are dead or on their way to other shards, or if the namespace was added again,
 // or kept, after the removal.

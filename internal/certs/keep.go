@@ -57,7 +57,8 @@ func KeepServer(dir string, now time.Time, hosts []string) (file string, made bo
 // serves reports whether a certificate is for exactly these hosts, this authority signed it, and more than half of its time is left.
 func serves(file, authority []byte, now time.Time, hosts []string) bool {
 	c, err := Parse(file)
-	if err != nil || now.Before(c.NotBefore) || now.Sub(c.NotBefore) > c.NotAfter.Sub(now) || len(c.DNSNames)+len(c.IPAddresses) != len(hosts) {
+	if err != nil || now.Before(c.NotBefore) || now.Sub(c.NotBefore) > c.NotAfter.Sub(now) ||
+		len(c.DNSNames)+len(c.IPAddresses) != len(hosts) {
 		return false
 	}
 	if ca, err := Parse(authority); err != nil || c.CheckSignatureFrom(ca) != nil {

@@ -126,7 +126,8 @@ func (t *Trust) Verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now ti
 	for _, c := range chain[1:] {
 		between.AddCert(c)
 	}
-	paths, err := chain[0].Verify(x509.VerifyOptions{Roots: t.Roots, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage}})
+	paths, err := chain[0].Verify(x509.VerifyOptions{Roots: t.Roots, Intermediates: between,
+		CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage}})
 	if err != nil {
 		return err
 	}
@@ -146,7 +147,8 @@ func (t *Trust) CheckRevoked(paths [][]*x509.Certificate) (err error) {
 func (t *Trust) revokedIn(path []*x509.Certificate) error {
 	for _, c := range path {
 		if at, revoked := t.revoked[revocationKey(c.RawIssuer, c.SerialNumber)]; revoked {
-			return fmt.Errorf("the certificate of %q with the serial number %x was revoked at %s", c.Subject.CommonName, c.SerialNumber, at.UTC().Format(time.RFC3339))
+			return fmt.Errorf("the certificate of %q with the serial number %x was revoked at %s",
+				c.Subject.CommonName, c.SerialNumber, at.UTC().Format(time.RFC3339))
 		}
 	}
 	return nil

@@ -183,7 +183,8 @@ func removedError(n Node) error {
 
 // readAccess reads everything that is needed to authenticate and authorize callers.
 func readAccess(r store.Reader) (*auth.Access, error) {
-	a := &auth.Access{Required: system.GetNumber(r, system.RequiredKey) != 0, Namespaces: []string{auth.DefaultNamespace}, Began: map[string]store.Time{}, Since: map[string]uint64{}, Quotas: map[string]task.Quotas{}}
+	a := &auth.Access{Required: system.GetNumber(r, system.RequiredKey) != 0, Namespaces: []string{auth.DefaultNamespace},
+		Began: map[string]store.Time{}, Since: map[string]uint64{}, Quotas: map[string]task.Quotas{}}
 	made, err := system.ScanRows[namespaces.Namespace](r, system.NamespaceTable)
 	if err != nil {
 		return nil, err

@@ -243,7 +243,8 @@ func (n *Node) watchSpace() {
 func (n *Node) openTransport() (err error) {
 	peers := peerHandler{n}
 	n.witness = witness.Open(n.dir)
-	n.transport, err = transport.New(transport.Config{Self: peers.self, Handler: peers, Admit: peers.admitPeer, Refused: peers.refused, Open: []string{methodHello, methodJoin},
+	n.transport, err = transport.New(transport.Config{Self: peers.self,
+		Handler: peers, Admit: peers.admitPeer, Refused: peers.refused, Open: []string{methodHello, methodJoin},
 		TLS: n.cfg.PeerTLS, Dial: n.cfg.DialPeer, Unreachable: peers.unreachable, Wall: n.cfg.Time.Wall, Logger: n.cfg.Logger})
 	if err != nil {
 		return err
@@ -329,13 +330,16 @@ func (n *Node) assemble(context.Context) error {
 		Hash: func(ctx context.Context, id uint32, replica, index uint64) (shard.Hash, bool) {
 			return peerHandler{n}.hashOf(ctx, nodeOf(replica), hashArgs{id, index})
 		}}
-	n.health = &health{cfg: n.cfg, identity: n.dir.Identity, began: n.began, disk: n.disk, transport: n.transport, replicas: n.replicas, copy: n.copy, certs: &n.certs}
+	n.health = &health{cfg: n.cfg, identity: n.dir.Identity, began: n.began, disk: n.disk, transport: n.transport,
+		replicas: n.replicas, copy: n.copy, certs: &n.certs}
 	n.heartbeat = &heartbeat{cfg: n.cfg, identity: n.dir.Identity, copy: n.copy, replicas: n.replicas, report: n.health.report, fail: n.fail}
 	n.auth = newAuthenticator(n.cfg, n.heartbeat.waitsForOwn.Load)
 	n.copy.OnAccess(n.auth.Replace)
 	n.registry = registry.New()
 	n.copy.OnQuiet(workers.TellRegistry(n.registry))
-	n.broker = broker.New(broker.Config{Limits: task.DefaultLimits(), Archive: dead, Began: n.auth.Began, Logger: n.cfg.Logger, LogHeaders: n.cfg.LogHeaders, Room: n.checkSpace, Stats: n.stats.Recorder, Namespaces: n.copy.Namespaces, AuditKeep: n.copy.AuditKeep, Tracer: n.cfg.tracer(),
+	n.broker = broker.New(broker.Config{Limits: task.DefaultLimits(), Archive: dead, Began: n.auth.Began, Logger: n.cfg.Logger,
+		LogHeaders: n.cfg.LogHeaders, Room: n.checkSpace, Stats: n.stats.Recorder,
+		Namespaces: n.copy.Namespaces, AuditKeep: n.copy.AuditKeep, Tracer: n.cfg.tracer(),
 		EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
 			return n.router.Queues.EnsureQueue(ctx, shard, ns, queue)
 		}, SendOutbox: func(ctx context.Context, ns string, messages []*broker.OutboxMessage) []broker.Enqueued {
@@ -353,7 +357,8 @@ func (n *Node) assemble(context.Context) error {
 	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: routerShards{n}, Own: n.health.report, Node: n.dir.Identity.Read().Node, Room: n.checkSpace, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.control.Close(); return nil })
 	n.router = router.New(router.Config{Node: n.dir.Identity.Read().Node, Broker: router.Local(n.broker), Control: newRouterControl(n.control), Map: routerMap{n.copy, n.heartbeat}, Registry: n.registry,
-		Peers: routerPeers{n.transport}, NotSent: notSent, Stats: n.stats.Recorder, SystemLeader: n.replicas.systemLeader, Since: n.auth.Since, Logger: n.cfg.Logger})
+		Peers: routerPeers{n.transport}, NotSent: notSent, Stats: n.stats.Recorder, SystemLeader: n.replicas.systemLeader,
+		Since: n.auth.Since, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.router.Close(); return nil })
 	n.system = newSystem(n.router.Forwarder, n.control)
 	n.groups = newGroups(n.router.Forwarder, n.replicas)
@@ -400,7 +405,9 @@ func (n *Node) runReplicas(ctx context.Context) error {
 // startWork starts the work of a member. On a standalone node all shards have leaders when it returns.
 func (n *Node) startWork(ctx context.Context) error {
 	access := accessNotices{n.cfg, n.auth, n.router}
-	works := []func(context.Context){n.agent.run, n.reconciler.Run, n.dispatcher.Run, n.health.watchClock, n.watchCertificates, n.comparer.Run, n.auth.Watch, n.refreshMap, access.requireTokens, n.evidence.NoteRefusals, n.cfg.Trail.Run, n.stats.SaveRegularly,
+	works := []func(context.Context){n.agent.run, n.reconciler.Run, n.dispatcher.Run, n.health.watchClock, n.watchCertificates,
+		n.comparer.Run, n.auth.Watch, n.refreshMap, access.requireTokens, n.evidence.NoteRefusals,
+		n.cfg.Trail.Run, n.stats.SaveRegularly,
 		n.heartbeat.follow, n.router.Workers.Watch}
 	if n.cfg.PeerListener != nil || n.bootstrap.alone() {
 		works = append(works, n.heartbeat.announce)

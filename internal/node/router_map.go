@@ -50,7 +50,8 @@ type routerShards struct{ n *Node }
 
 // CopyQueues implements cluster.Shards.
 func (l routerShards) CopyQueues(ctx context.Context, shard uint32, ns string, since uint64, configs map[string]task.QueueConfig) error {
-	_, err := broker.CopyQueues.Call(ctx, l.n.router, broker.QueueCopies{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Since: since, Configs: configs})
+	_, err := broker.CopyQueues.Call(ctx, l.n.router, broker.QueueCopies{OnShard: broker.OnShard{Shard: shard, Namespace: ns},
+		Since: since, Configs: configs})
 	return err
 }
 
@@ -67,7 +68,8 @@ func (l routerShards) PutShare(ctx context.Context, shard uint32, name task.Spac
 
 // EraseNamespace implements cluster.Shards.
 func (l routerShards) EraseNamespace(ctx context.Context, shard uint32, ns string, removed uint64) error {
-	_, err := broker.EraseNamespace.Call(ctx, l.n.router, broker.Removal{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Version: removed})
+	_, err := broker.EraseNamespace.Call(ctx, l.n.router, broker.Removal{OnShard: broker.OnShard{Shard: shard, Namespace: ns},
+		Version: removed})
 	return err
 }
 

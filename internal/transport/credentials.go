@@ -109,7 +109,8 @@ func (t *Transport) watchTrust() {
 			c.keys = now
 			if err := now.trust.Verify(c.chain, c.usage, c.at); err != nil {
 				if t.logLimit.allow("untrusted " + c.name) {
-					t.cfg.Logger.Warn("a connection with a peer is closed: its certificate is no longer trusted", "peer", c.name, "address", c.RemoteAddr().String(), "reason", err)
+					t.cfg.Logger.Warn("a connection with a peer is closed: its certificate is no longer trusted", "peer", c.name,
+						"address", c.RemoteAddr().String(), "reason", err)
 				}
 				_ = c.Close()
 			}

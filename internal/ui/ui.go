@@ -46,7 +46,8 @@ type UI = web.Server
 
 // New returns a UI. It connects to the API on the first request.
 func New(cfg Config) *UI {
-	return web.New(web.Config{Dial: cfg.Dial, BasePath: cfg.BasePath, Logger: cfg.Logger, LoggedIn: cfg.LoggedIn, Sessions: visitor.NewSessions(cfg.FindSession, cfg.EndSession, cfg.Idle)}, sets(cfg.OpenAPI)...)
+	return web.New(web.Config{Dial: cfg.Dial, BasePath: cfg.BasePath, Logger: cfg.Logger, LoggedIn: cfg.LoggedIn,
+		Sessions: visitor.NewSessions(cfg.FindSession, cfg.EndSession, cfg.Idle)}, sets(cfg.OpenAPI)...)
 }
 
 // sets are all pages.

@@ -72,7 +72,8 @@ func checkURL(field, text string, allow networks) error {
 		return err
 	}
 	if u.Scheme == "http" && len(allow) == 0 {
-		return task.Invalid(field, "it is http, and only https is allowed: http needs servers with --webhook-allow-network for this namespace")
+		return task.Invalid(field, "it is http, and only https is allowed: "+
+			"http needs servers with --webhook-allow-network for this namespace")
 	}
 	if a, err := netip.ParseAddr(u.Hostname()); err == nil {
 		if err := checkAddress(a, u.Scheme == "https", allow); err != nil {
@@ -181,7 +182,8 @@ func checkAddress(a netip.Addr, secure bool, allow networks) error {
 	case allow.contains(a):
 		return nil
 	case special.contains(a) || a.Is6() && !public.contains(a):
-		return fmt.Errorf("%s is not an address of the public internet: to send there, start the servers with --webhook-allow-network for this namespace", a)
+		return fmt.Errorf("%s is not an address of the public internet: "+
+			"to send there, start the servers with --webhook-allow-network for this namespace", a)
 	case !secure:
 		return fmt.Errorf("%s is in no network of --webhook-allow-network for this namespace: only https may go there", a)
 	}

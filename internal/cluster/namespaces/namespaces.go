@@ -277,7 +277,8 @@ func (s *Namespaces) erase(ctx context.Context, n Namespace, shards []uint32) er
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return task.Unavailable(time.Second, "namespace %q is removed, but not all shards have deleted its data yet; the call may be repeated: %v", n.Name, err)
+		return task.Unavailable(time.Second,
+			"namespace %q is removed, but not all shards have deleted its data yet; the call may be repeated: %v", n.Name, err)
 	}
 	return nil
 }

@@ -468,7 +468,8 @@ func (s *Queues) dropIn(ctx context.Context, q Queue, shard uint32, patience tim
 	}
 	err := s.cfg.Shards.DropQueue(soon, shard, q.Namespace, q.Name, q.Config.Version)
 	if err != nil && soon.Err() != nil && ctx.Err() == nil {
-		return task.Unavailable(time.Second, "queue %q: it is being deleted, but shard %d of the %d that hold it has not answered in time, and is asked again",
+		return task.Unavailable(time.Second,
+			"queue %q: it is being deleted, but shard %d of the %d that hold it has not answered in time, and is asked again",
 			q.Name, shard, len(q.Shards()))
 	}
 	return err

@@ -317,7 +317,8 @@ type attempt struct {
 
 // request returns the request of an attempt.
 func (a *attempt) request() webhook.Request {
-	return webhook.Request{Namespace: a.hook.Namespace, URL: a.hook.URL, Secrets: a.secrets, ID: a.id.String(), Body: webhook.Body(a.hook.Name, &a.notice.Notification)}
+	return webhook.Request{Namespace: a.hook.Namespace, URL: a.hook.URL, Secrets: a.secrets, ID: a.id.String(),
+		Body: webhook.Body(a.hook.Name, &a.notice.Notification)}
 }
 
 // tooOld reports whether a notice is too old for another attempt, whatever the number of attempts.

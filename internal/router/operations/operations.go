@@ -44,7 +44,8 @@ func (o *Operations) StartOperation(ctx context.Context, ns string, spec broker.
 		at := part.Answer().(*broker.MatchesCounted).At
 		spec.Until = append(spec.Until, broker.ShardTime{Shard: at.Shard, At: at.Time})
 	}
-	out, err := broker.StartOperation.Call(ctx, o.forward, broker.NewOperation{OnShard: broker.OnShard{Shard: home, Namespace: ns}, Since: o.since(ns), Spec: spec})
+	out, err := broker.StartOperation.Call(ctx, o.forward, broker.NewOperation{OnShard: broker.OnShard{Shard: home, Namespace: ns},
+		Since: o.since(ns), Spec: spec})
 	return out.View, out.At, err
 }
 

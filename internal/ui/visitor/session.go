@@ -86,7 +86,10 @@ const (
 
 func seal(x session) string {
 	k := auth.SessionKeyOf(auth.HashOf(x.token))
-	body := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, x.Number), uint64(x.Begun)), uint64(x.used)) // #nosec G115 -- after 1970
+	var body []byte
+	for _, n := range []uint64{x.Number, uint64(x.Begun), uint64(x.used)} { // #nosec G115 -- after 1970
+		body = binary.BigEndian.AppendUint64(body, n)
+	}
 	return base64.RawURLEncoding.EncodeToString(cipherOf(k).Seal(k.ID[:], nil, append(body, x.token...), k.ID[:]))
 }
 
@@ -232,12 +235,14 @@ func WhyNoSession(r *http.Request) string {
 	if _, err := r.Cookie(sessionCookie); err != nil {
 		return "the browser did not keep the session: browsers do so only over HTTPS, or for a server on the same machine"
 	}
-	return "another node wrote the session, and this one does not accept it: either it has another token in its --admin-token-file, or the clocks of the nodes differ"
+	return "another node wrote the session, and this one does not accept it: " +
+		"either it has another token in its --admin-token-file, or the clocks of the nodes differ"
 }
 
 // CheckToken rejects what can't be part of a header. Whether it is a valid token is for the API to decide.
 func CheckToken(token string) error {
-	if token == "" || len(token) > maxToken || strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' || c == ';' || c == '"' || c == ',' || c == '\\' }) {
+	bad := func(c rune) bool { return c <= ' ' || c > '~' || c == ';' || c == '"' || c == ',' || c == '\\' }
+	if token == "" || len(token) > maxToken || strings.ContainsFunc(token, bad) {
 		return problem.BadField("token", "is not a token: tokens consist of letters, digits and _")
 	}
 	return nil

@@ -49,7 +49,8 @@ func New(cfg Config, sets ...Set) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{base: strings.TrimSuffix(cfg.BasePath, "/"), log: cfg.Logger, loggedIn: cfg.LoggedIn, clients: visitor.NewClients(cfg.Dial, cfg.Logger), sessions: cfg.Sessions}
+	s := &Server{base: strings.TrimSuffix(cfg.BasePath, "/"), log: cfg.Logger, loggedIn: cfg.LoggedIn,
+		clients: visitor.NewClients(cfg.Dial, cfg.Logger), sessions: cfg.Sessions}
 	s.live = live.NewStreams(s.clients, s.sessions)
 	assets := asset.New(s.base)
 	s.templates = NewTemplates(s.base, assets, sets...)

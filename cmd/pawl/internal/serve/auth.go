@@ -77,7 +77,8 @@ func (s *flags) checkListen(addr *net.TCPAddr) error {
 	case addr.IP.IsLoopback() || s.auth.without || s.auth.on && (s.tls.on() || s.auth.plain):
 		return nil
 	case s.auth.on:
-		return fmt.Errorf("--listen %q can be reached by other machines, and tokens would be sent in plaintext: add --tls-dir, or --tls-cert and --tls-key, or listen on 127.0.0.1, "+
+		return fmt.Errorf("--listen %q can be reached by other machines, and tokens would be sent in plaintext: "+
+			"add --tls-dir, or --tls-cert and --tls-key, or listen on 127.0.0.1, "+
 			"or add --listen-plaintext if a proxy adds TLS or the network is private", s.listen)
 	}
 	lacks := "calls need no token and nothing is encrypted"

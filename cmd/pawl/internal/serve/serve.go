@@ -46,18 +46,23 @@ func (s *flags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&s.connsPerAddress, "max-connections-per-address", 5000, "maximum client connections per address, except from this machine")
 	flags.BoolVar(&s.sqs, "sqs", false, "also serve Amazon SQS clients, on the address of --listen")
 	flags.StringVar(&s.basePath, "base-path", "", "path prefix of the web UI and REST behind a proxy, such as /pawl")
-	cli.PeriodVar(flags, &s.uiIdle, "ui-idle", ui.DefaultIdle, "time without use after which a visitor of the web UI must log in again, 1m to 12h")
+	cli.PeriodVar(flags, &s.uiIdle, "ui-idle", ui.DefaultIdle,
+		"time without use after which a visitor of the web UI must log in again, 1m to 12h")
 	flags.StringSliceVar(&s.hosts, "allowed-hosts", nil, "host names that the web UI and REST accept while no token is required, in addition to those of --listen and --advertise; .example.com includes all subdomains")
 	flags.StringVar(&s.debug, "debug-listen", "", "loopback address for profiles (/debug/pprof/) and /metrics, without access control; none by default")
 	flags.IntVar(&s.shards, "shards", 0, "data shards, 1 to 64; the number can grow (default: that of the data directory; 1 for a new one)")
 	flags.StringVar(&s.logFormat, "log-format", "text", "format of the log on standard error: text or json")
 	flags.StringVar(&s.logLevel, "log-level", "info", "lowest level to log: debug, info, warn or error")
 	flags.StringSliceVar(&s.logHeaders, "log-headers", node.DefaultLogHeaders(), "task headers to log with a dead letter, cut to 200 bytes each; '' for none")
-	flags.StringSliceVar(&s.auditEvents, "audit-events", []string{"logins", "refusals"}, "events that change nothing and are recorded nonetheless, in the log and over OTLP: logins, refusals, reads (of payloads, results and checkpoints); '' for none")
+	flags.StringSliceVar(&s.auditEvents, "audit-events", []string{"logins", "refusals"},
+		"events that change nothing and are recorded nonetheless, in the log and over OTLP: "+
+			"logins, refusals, reads (of payloads, results and checkpoints); '' for none")
 	flags.Var(&s.minFree, "min-free", "free disk space below which new tasks are refused")
 	cli.PeriodVar(flags, &s.drainTimeout, "drain-timeout", 25*time.Second, "how long calls under way may take to end on shutdown")
 	flags.BoolVar(&s.acceptDataLoss, "accept-data-loss", false, "start with the undamaged part of a log: see the error that reports the damage")
-	flags.StringSliceVar(&s.hookNetworks, "webhook-allow-network", nil, "[NAMESPACE=]network that webhooks of a namespace may call in addition to the public internet, also over http: shop=10.1.0.0/16, *=10.1.0.0/16 for all; repeatable")
+	flags.StringSliceVar(&s.hookNetworks, "webhook-allow-network", nil,
+		"[NAMESPACE=]network that webhooks of a namespace may call in addition to the public internet, "+
+			"also over http: shop=10.1.0.0/16, *=10.1.0.0/16 for all; repeatable")
 	s.auth.add(flags)
 	s.tls.add(flags)
 	s.peers.add(flags)
@@ -165,8 +170,12 @@ func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger, export tr
 	}
 	s.peers.apiAdvertise = s.advertised(listener)
 	cfg := node.Config{
-		Dir: s.data, Listener: listener, DataShards: s.shards, MaxConnsPerAddress: s.connsPerAddress, BasePath: s.basePath, UIIdle: s.uiIdle, SQS: s.sqs, MinFree: max(int64(s.minFree), 1), // 0 would mean the default
-		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Hosts: hosts.With(s.listen), Version: version.Version, Logger: log, LogHeaders: headers, Trail: trail.New(trail.Config{Kinds: events, Log: log, Export: export}), Tracers: a.Tracers, Fatal: exitOn(log), ClientCertificates: clients,
+		Dir: s.data, Listener: listener, DataShards: s.shards, MaxConnsPerAddress: s.connsPerAddress,
+		BasePath: s.basePath, UIIdle: s.uiIdle, SQS: s.sqs, MinFree: max(int64(s.minFree), 1), // 0 would mean the default
+		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Hosts: hosts.With(s.listen),
+		Version: version.Version, Logger: log, LogHeaders: headers,
+		Trail:   trail.New(trail.Config{Kinds: events, Log: log, Export: export}),
+		Tracers: a.Tracers, Fatal: exitOn(log), ClientCertificates: clients,
 	}
 	if err := s.openDebug(&cfg); err != nil {
 		return errors.Join(err, closeAll(&cfg))

@@ -22,7 +22,9 @@ type tlsFlags struct{ cert, key, dir, clientCA, clientAuth string }
 func (t *tlsFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&t.cert, "tls-cert", "", "serve clients over TLS with this certificate (PEM, followed by its intermediates)")
 	flags.StringVar(&t.key, "tls-key", "", "private key of that certificate")
-	flags.StringVar(&t.dir, "tls-dir", "", "serve clients over TLS with a certificate that the server makes in this directory, for localhost, this machine's name and that of --advertise; clients need its ca.crt (--tls-ca)")
+	flags.StringVar(&t.dir, "tls-dir", "",
+		"serve clients over TLS with a certificate that the server makes in this directory, for localhost, this machine's name "+
+			"and that of --advertise; clients need its ca.crt (--tls-ca)")
 	flags.StringVar(&t.clientCA, "client-ca", "", "accept client certificates from the authorities in this file (PEM) instead of tokens: see pawl token add --certificate")
 	flags.StringVar(&t.clientAuth, "client-auth", clientAuthOptional, "with --client-ca: optional, or require, which refuses clients without a certificate")
 }
@@ -83,7 +85,8 @@ func (t *tlsFlags) open(hosts []string, log *slog.Logger) (*certs.KeyPair, error
 func (t *tlsFlags) renew(hosts []string, log *slog.Logger) (string, error) {
 	file, made, err := certs.KeepServer(t.dir, time.Now(), hosts)
 	if made && err == nil {
-		log.Info("a server certificate was made: clients verify it with ca.crt of the same directory (--tls-ca)", "file", file, "hosts", hosts)
+		log.Info("a server certificate was made: clients verify it with ca.crt of the same directory (--tls-ca)",
+			"file", file, "hosts", hosts)
 	}
 	return file, err
 }

@@ -83,7 +83,8 @@ func open(ctx context.Context, service string, log *slog.Logger) (*sdktrace.Trac
 	if err != nil {
 		return nil, err
 	}
-	return sdktrace.NewTracerProvider(sdktrace.WithBatcher(&watchedExporter{SpanExporter: exporter, log: log}), sdktrace.WithResource(from)), nil
+	return sdktrace.NewTracerProvider(sdktrace.WithBatcher(&watchedExporter{SpanExporter: exporter, log: log}),
+		sdktrace.WithResource(from)), nil
 }
 
 // resourceOf describes the process to the collector.

@@ -120,7 +120,8 @@ func (p *program) outcome(c *pawl.Claim, err error, out *limited, tail *lastByte
 // secret reports whether a variable gives access to the server or to encrypted payloads. A handler gets none of the worker's rights.
 func secret(variable string) bool {
 	name, _, _ := strings.Cut(variable, "=")
-	return slices.Contains([]string{"PAWL_TOKEN", "PAWL_TOKEN_FILE", "PAWL_PAYLOAD_KEYS", "PAWL_CLIENT_CERT", "PAWL_CLIENT_KEY", "PAWL_CONTEXT"}, name)
+	return slices.Contains([]string{"PAWL_TOKEN", "PAWL_TOKEN_FILE", "PAWL_PAYLOAD_KEYS", "PAWL_CLIENT_CERT",
+		"PAWL_CLIENT_KEY", "PAWL_CONTEXT"}, name)
 }
 
 // taskEnv returns the environment variables that describe the task.

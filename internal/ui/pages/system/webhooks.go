@@ -146,7 +146,8 @@ func webhookFields(w *admin.Webhook) []form.Field {
 	}
 	says := thresholdText(w)
 	return []form.Field{
-		{Name: "url", Label: "URL", Kind: "text", Required: true, Value: w.URL, Placeholder: "https://ops.example.com/pawl", Hint: "A public HTTPS address. Servers started with --webhook-allow-network for this namespace may call others."},
+		{Name: "url", Label: "URL", Kind: "text", Required: true, Value: w.URL, Placeholder: "https://ops.example.com/pawl",
+			Hint: "A public HTTPS address. Servers started with --webhook-allow-network for this namespace may call others."},
 		{Name: "events", Label: "Events", Kind: "ticks", Checkboxes: ticks, Hint: "With none selected, all events are sent."},
 		{Name: "queues", Label: "Queues", Kind: "text", Value: strings.Join(w.Queues, ", "), Placeholder: "all", Hint: "Comma-separated names. * matches any characters: mail*, reports"},
 		form.Reason(),
