@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// A list reads little more than it returns, whatever else the archive has: older records, and those of other namespaces.
+// A list reads little more than it returns, even if the archive has older records and those of other namespaces.
 func TestListReadsWhatItReturns(t *testing.T) {
 	d := newMemDisk()
 	a := openOn(d, Config{FileSize: 8 << 20})
@@ -67,8 +67,8 @@ func TestListIsBounded(t *testing.T) {
 	}
 }
 
-// Backward, a file has the lines that it has forward, whatever their lengths and wherever a block ends. What follows the last newline is
-// no line.
+// Backward, a file has the lines that it has forward, regardless of their lengths and of where a block ends. What follows the last newline
+// is no line.
 func TestLinesBackward(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	lengths := []int{0, 1, block - 2, block - 1, block, block + 1, 3 * block, 5*block - 1}

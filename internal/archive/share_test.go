@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A namespace loses nothing that is within its equal share of the archive, whatever others add, and may use what others leave.
+// A namespace loses nothing that is within its equal share of the archive, regardless of what others add, and may use what others leave.
 func TestShares(t *testing.T) {
 	d := newMemDisk()
 	var said bytes.Buffer
@@ -105,7 +105,7 @@ func TestManyRecordsFillFiles(t *testing.T) {
 	}
 }
 
-// While a namespace has several files, none that has a single one loses it, however large that is.
+// While a namespace has several files, none that has a single one loses it, even if that is large.
 func TestSingleFilesStay(t *testing.T) {
 	d := newMemDisk()
 	a := openOn(d, Config{MaxBytes: 1000, FileSize: 10})

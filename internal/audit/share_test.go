@@ -67,7 +67,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// Among as many namespaces as a cluster may have, each still keeps its equal share but for an entry, whatever another adds.
+// Among as many namespaces as a cluster may have, each still keeps its equal share but for an entry, regardless of what another adds.
 func TestSharesOfManyNamespaces(t *testing.T) {
 	s := newShard(t)
 	const namespaces, each = 1000, 7
@@ -98,7 +98,7 @@ func TestSharesOfManyNamespaces(t *testing.T) {
 	s.sound("a flood")
 }
 
-// One round removes a bounded number of entries, of however many namespaces they are.
+// One round removes a bounded number of entries, regardless of how many namespaces they belong to.
 func TestExpireIsBounded(t *testing.T) {
 	s := newShard(t)
 	const namespaces, each = 3, expireTrim/2 + 100

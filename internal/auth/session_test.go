@@ -55,7 +55,8 @@ func TestFindSessionKey(t *testing.T) {
 	})
 }
 
-// Where no token is required there are no sessions, however old the copy: a cookie that is left over from another server must not matter.
+// Where no token is required there are no sessions, even if the copy is old: a cookie that is left over from another server must not
+// matter.
 func TestNoSessionsWithoutTokens(t *testing.T) {
 	h := HashOf("x")
 	always, never, follows := NewAuthenticator(Config{Mode: Always}), NewAuthenticator(Config{Mode: Never}), NewAuthenticator(Config{})

@@ -98,7 +98,7 @@ func TestKeepServerWithoutAllFiles(t *testing.T) {
 	}
 }
 
-// Clients verify the server by ca.crt: a certificate by another authority is replaced, whoever put ca.crt there, at the next start or day.
+// Clients verify the server by ca.crt: a certificate by another authority is replaced at the next start, or within a day.
 func TestKeepServerOfAnotherAuthority(t *testing.T) {
 	dir := t.TempDir()
 	keep := func(what string) {

@@ -213,7 +213,7 @@ func (s slow) Status(ctx context.Context, shard uint32) (Status, error) {
 	return s.fleet.Status(ctx, shard)
 }
 
-// Shards that do not answer delay the others no longer than one status request takes, however many they are.
+// Shards that do not answer delay the others no longer than one status request takes, regardless of their number.
 func TestLoopSkipsSilentShards(t *testing.T) {
 	for _, hung := range []uint32{1, MaxDataShards - 1} {
 		inBubble(t, func(t *testing.T, w *world) {

@@ -247,7 +247,7 @@ func (m *silentShards) judge(o *operation.Operation) {
 	}
 }
 
-// However shards hang, steps are lost, repeated or late, the operation is paused, resumed or aborted, and whoever leads: whenever the
+// However shards hang, steps are lost, repeated or late, the operation is paused, resumed or aborted, under any leader: whenever the
 // operation does not run, its counts agree with the tasks of all shards, and each was changed at most once; at its end, each was changed or
 // skipped.
 func TestOperationsPassShardsThatHang(t *testing.T) {

@@ -109,7 +109,7 @@ func (w *network) impostor(name string, p transport.Peer, h transport.Handler) *
 	return s
 }
 
-// The certificate of a removed node is good for nothing, whatever number comes with it, except to join anew under its own name. That it was
+// The certificate of a removed node is good for nothing, under any number, except to join anew under its own name. That it was
 // tried is counted, logged and in the audit log.
 func TestRemovedNodeIsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -20,7 +20,8 @@ func TestEverythingIsArchived(t *testing.T) {
 	missing("", reflect.ValueOf(New(v, "discard", time.Unix(1, 0))), func(path string) { t.Errorf("the archived task has no %s", path) })
 }
 
-// A task fits into a page, however often it was attempted, and however its failures are written in JSON: the newest attempts stay.
+// A task fits into a page, even if it was attempted often, and regardless of how its failures are written in JSON: the newest attempts
+// stay.
 func TestLineFitsIntoPage(t *testing.T) {
 	v := &query.View{Envelope: &schema.Envelope{}, Exec: &schema.Exec{}}
 	fill(reflect.ValueOf(v).Elem())

@@ -69,7 +69,7 @@ func TestPagesFitIntoMessages(t *testing.T) {
 	}
 }
 
-// A queue's pages have its tasks and no others, whatever those say. A page that finds none has the cursor to go on from.
+// A queue's pages have its tasks and no others, regardless of their contents. A page that finds none has the cursor to go on from.
 func TestQueueOfArchive(t *testing.T) {
 	var tasks []Task
 	for i := range 60 {
@@ -131,7 +131,7 @@ func TestEarlierNamespace(t *testing.T) {
 	}
 }
 
-// What is counted for a task is not less than it takes up of a message, whatever it consists of.
+// What is counted for a task is not less than it takes up of a message, regardless of its contents.
 func TestBytes(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	for name, x := range map[string]Task{

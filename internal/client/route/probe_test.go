@@ -262,8 +262,8 @@ var (
 		{Settled: &pawlv1.SettleResponse{Extends: []*pawlv1.Settled{{}}}}}
 )
 
-// A worker's stream is probed until each ending and extension is answered, whatever else arrives meanwhile: a node that hangs after it is
-// left as soon as if nothing had arrived.
+// A worker's stream is probed until each ending and extension is answered, even if other frames arrive meanwhile: a node that hangs after
+// it is left as soon as if nothing had arrived.
 func TestUnansweredEndings(t *testing.T) {
 	withHangingNode(t, func(h *hangingNode) {
 		for _, frame := range []*pawlv1.WorkRequest{

@@ -421,7 +421,7 @@ func TestUnfinishedRemoval(t *testing.T) {
 }
 
 // The shards learn in which version a namespace was removed. One that is added again under the name, or kept since a shard refuses to erase
-// it, exists since a later one, however few rounds lie between: shards tell by that whether an erasure comes late.
+// it, exists since a later one, even if few rounds lie between: shards tell by that whether an erasure comes late.
 func TestVersionsOfRemovals(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		last := uint64(0)

@@ -190,7 +190,7 @@ func TestDeletionBesideAHangingShard(t *testing.T) {
 	}
 }
 
-// All shards get a change at once: those that hang keep none of the others waiting, however many they are.
+// All shards get a change at once: those that hang keep none of the others waiting, regardless of their number.
 func TestHangingShardsKeepNoneWaiting(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c, q := w.spreadOver(t, 64)

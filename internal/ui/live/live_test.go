@@ -21,7 +21,7 @@ func TestManyTabsRefreshLessOften(t *testing.T) {
 	}
 }
 
-// A stream ends with its session: without use, however much happens.
+// A stream ends with its session if nobody uses it, even if the page is refreshed all the time.
 func TestStreamsEndWithSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := auth.SessionKeyOf(auth.HashOf("pawl_token"))

@@ -102,7 +102,7 @@ func TestIdleSessionsEnd(t *testing.T) {
 	})
 }
 
-// A session ends MaxAge after its login, however it is used. A cookie is renewed once a minute at most.
+// A session ends MaxAge after its login, even if it is in use. A cookie is renewed once a minute at most.
 func TestSessionsEndByAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewSessions(keysOf("secret"), nil, 0)
