@@ -126,7 +126,7 @@ enable traces, and send audit events as log records.`,
 	return cmd
 }
 
-// run runs a node until a signal cancels ctx. Export exports audit events; nil: they are only logged.
+// run runs a node until a signal cancels ctx. export exports audit events; nil: they are only logged.
 func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger, export tracing.Export) error {
 	if err := checkFaults(log); err != nil {
 		return err
