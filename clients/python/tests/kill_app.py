@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import signal
 import time
@@ -72,3 +73,23 @@ def slow(seconds: float) -> str:
     time.sleep(seconds)
     note("ends")
     return "done"
+
+
+@app.task("forks")
+def forks() -> int | None:
+    """Forks a process, ends it with SIGTERM, and returns its exit status."""
+    context = multiprocessing.get_context("fork")
+    began = context.Event()
+
+    def run() -> None:
+        began.set()
+        time.sleep(30)
+
+    child = context.Process(target=run)
+    child.start()
+    assert began.wait(10)  # Python forgets a signal that comes during the fork
+    child.terminate()
+    child.join(5)
+    status = child.exitcode
+    child.kill()
+    return status

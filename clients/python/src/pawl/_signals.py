@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import signal
 import threading
@@ -23,17 +24,29 @@ def get(q: queue.SimpleQueue[T]) -> T:
             return q.get(timeout=_STEP)
 
 
+def stopper(stop: Callable[[], None], *signals: signal.Signals) -> Callable[[int, FrameType | None], None]:
+    """Returns a handler for signals that calls stop. A second signal ends the process. Processes that it forks inherit the handler: SIGTERM
+    ends them, since Process.terminate of multiprocessing sends it; SIGINT does not, since Ctrl-C reaches them while the worker drains."""
+    pid = os.getpid()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        for each in signals:
+            signal.signal(each, signal.SIG_DFL)
+        if os.getpid() == pid:
+            stop()
+        elif number == signal.SIGTERM:
+            signal.raise_signal(number)
+
+    return on_signal
+
+
 @contextlib.contextmanager
 def terminating(stop: Callable[[], None]) -> Iterator[None]:
     """Calls stop on SIGTERM within a block of the main thread, unless the program handles it itself. A second one ends the process."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        stop()
-
+    on_signal = stopper(stop, signal.SIGTERM)
     signal.signal(signal.SIGTERM, on_signal)
     try:
         yield
