@@ -135,6 +135,13 @@ def test_a_second_signal_ends_at_once(own: testing.Broker, start: Start, notes: 
         assert lines(notes) == ["begins"]
 
 
+@pytest.mark.parametrize("program", ["", RUN])
+def test_sigterm_ends_a_process_that_a_handler_has_forked(own: testing.Broker, start: Start, program: str) -> None:
+    with pawl.App(own.address) as app:
+        start(program=program)
+        assert app.call("forks").enqueue().result(30) == -signal.SIGTERM
+
+
 def test_processes_share_the_work_and_are_started_again(own: testing.Broker, start: Start) -> None:
     with pawl.App(own.address) as app:
         supervisor = start("--processes", "3", "--concurrency", "1", "--lease", "1")
@@ -193,15 +200,17 @@ def test_wrong_use(arguments: list[str], says: str) -> None:
 
 
 EARLY = """
-import atexit, kill_app
+import atexit, kill_app, sys
 atexit.register(kill_app.note, "early")
 from pawl import cli
+{}
 cli.main(["kill_app:app"])
 """
 
 
-def test_functions_for_the_exit_run_even_if_registered_early(start: Start, notes: Path) -> None:
-    worker = start(stderr=subprocess.PIPE, program=EARLY)
+@pytest.mark.parametrize("before", ["", "sys.stdout.close()", "sys.stdout = None", "del atexit._run_exitfuncs"])
+def test_functions_for_the_exit_run_even_if_registered_early(start: Start, notes: Path, before: str) -> None:
+    worker = start(stderr=subprocess.PIPE, program=EARLY.format(before))
     assert worker.stderr is not None
     with worker.stderr as said:
         assert any(b"stream open" in line for line in said)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import contextlib
 import importlib
 import logging
 import os
@@ -12,10 +13,9 @@ import sys
 import threading
 import traceback
 from collections.abc import Sequence
-from types import FrameType
 from typing import Any, NoReturn
 
-from pawl import errors
+from pawl import _signals, errors
 from pawl._supervisor import Supervisor
 from pawl.app import App
 from pawl.worker import Worker
@@ -27,13 +27,18 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs the command and ends the process with its exit status: 0 after a drain, 1 if the broker refused the worker or did not confirm how
     tasks ended, 2 for a usage error."""
     status = _main(arguments)
-    # What follows is how the interpreter ends, but for the last step: it would wait for what handlers and gRPC have left in other threads,
-    # and one that it has stopped may hold a lock for which it would wait forever.
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
+    # What follows is how the interpreter ends, except for the last step: it would wait for what handlers and gRPC have left in other
+    # threads, and one that it has stopped may hold a lock for which it would wait forever. The first two functions are private and have no
+    # public equivalent.
+    join_threads, run_exit_functions = getattr(threading, "_shutdown", None), getattr(atexit, "_run_exitfuncs", None)
+    if join_threads is None or run_exit_functions is None:
+        sys.exit(status)
+    join_threads()
+    run_exit_functions()
     logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # for example, nothing reads the pipe any more
+            stream.flush()
     os._exit(status)
 
 
@@ -110,13 +115,9 @@ def _is_in_program(err: BaseException) -> bool:
 
 
 def _run(worker: Worker, *, supervised: bool) -> int:
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        for each in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(each, signal.SIG_DFL)  # a second signal ends the process
-        worker.stop()
-
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, on_signal)
+    signals = (signal.SIGTERM, signal.SIGINT)
+    for each in signals:
+        signal.signal(each, _signals.stopper(worker.stop, *signals))
     if supervised:
         threading.Thread(target=_stop_with_parent, args=(worker,), daemon=True).start()
     try:
