@@ -117,6 +117,29 @@ def test_within_limits_a_call_with_its_retries(silent: Silent, how: str) -> None
 
 
 @pytest.mark.parametrize("is_async", [False, True])
+def test_within_leaves_time_to_record_what_has_happened_and_says_what_failed(is_async: bool) -> None:
+    recorded: list[bool] = []
+
+    def record() -> _rpc.Op[None]:
+        yield _rpc.Pause(0.2)
+        recorded.append(True)
+
+    def finish() -> _rpc.Op[None]:
+        yield _rpc.Finish(record())
+
+    def retry() -> _rpc.Op[None]:
+        yield _rpc.Pause(5, after=pawl.UnavailableError("is away"))
+
+    with pawl.App("127.0.0.1:1") as app:
+        caller = app.within(0.1)._caller
+        run = (lambda op: asyncio.run(caller.arun(op))) if is_async else caller.run
+        run(finish())
+        assert recorded
+        with pytest.raises(TimeoutError, match="^no answer in time: unavailable: is away$"):
+            run(retry())
+
+
+@pytest.mark.parametrize("is_async", [False, True])
 def test_who_gives_up_neither_holds_up_nor_fails_the_others(silent: Silent, is_async: bool) -> None:
     with pawl.App(silent.address, retry_for=0) as app, futures.ThreadPoolExecutor(8) as pool:
 

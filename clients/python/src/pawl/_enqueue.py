@@ -56,7 +56,7 @@ def _gathered(caller: _rpc.Caller, task: task_pb2.TaskSpec) -> _rpc.Op[producer_
             return cast(producer_pb2.Enqueued, one.answer)
         if not isinstance(one.error, errors.UnavailableError) or time.monotonic() - start >= caller.retry_for:
             raise copy.copy(one.error)  # others may raise it too
-        yield _rpc.Pause(caller.pause(attempt, one.error), reconnecting=True)
+        yield _rpc.Pause(caller.pause(attempt, one.error), after=one.error)
     raise AssertionError("unreachable")
 
 
@@ -156,5 +156,6 @@ def _enqueue_chunk(caller: _rpc.Caller, chunk: list[task_pb2.TaskSpec]) -> _rpc.
         pending = [each for each in pending if isinstance(each.error, errors.UnavailableError)]
         if not pending or time.monotonic() - start >= caller.retry_for:
             break
-        yield _rpc.Pause(caller.pause(attempt, cast(errors.PawlError, pending[-1].error)), reconnecting=True)
+        last = cast(errors.PawlError, pending[-1].error)
+        yield _rpc.Pause(caller.pause(attempt, last), after=last)
     return [ref_of(caller, each.answer) if each.answer is not None else cast(errors.PawlError, each.error) for each in tasks]

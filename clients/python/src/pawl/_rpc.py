@@ -91,8 +91,8 @@ class Pause:
     """Waits."""
 
     seconds: float
-    reconnecting: bool = False
-    """The connection may be lost and should be reestablished during the pause."""
+    after: errors.PawlError | None = None
+    """A call has failed with it: the connection may be lost and should be reestablished during the pause."""
 
 
 @dataclass(frozen=True)
@@ -111,14 +111,14 @@ class Do:
 
 @dataclass(frozen=True)
 class Finish:
-    """Runs an operation to its end, even if the asyncio task is cancelled meanwhile; the cancellation is delivered afterwards."""
+    """Runs an operation to its end, even if the asyncio task is cancelled meanwhile; the cancellation is delivered afterwards. The limit of
+    the caller does not apply: the operation has its own."""
 
     op: Generator[Any, Any, None]
 
 
 Action = Union[Send, Pause, Wait, Do, Finish]
 Op = Generator[Action, Any, T]
-
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ class Caller:
                     raise _late(err) from err
                 if now - start >= self.retry_for:
                     raise
-                yield Pause(self.pause(attempt, err), reconnecting=True)
+                yield Pause(self.pause(attempt, err), after=err)
             else:
                 self._budget.succeeded()
                 return response
@@ -258,7 +258,7 @@ class Caller:
         if isinstance(action, Do):
             return action.fn()
         if isinstance(action, Finish):
-            return self.run(action.op)
+            return _drive(action.op, lambda each: self._perform(each, math.inf))
         left = _left(deadline)
         if isinstance(action, Wait):
             try:
@@ -268,7 +268,7 @@ class Caller:
         if isinstance(action, Pause):
             with self._reconnecting(action):
                 self._ended.wait(min(action.seconds, left))
-            return _check(deadline)
+            return _check(deadline, action.after)
         multicallable, turn = self._multicallable(action.method)
         try:
             return multicallable(action.request, timeout=_limit(action, left), metadata=self._metadata())
@@ -281,7 +281,9 @@ class Caller:
 
     async def arun(self, op: Op[T]) -> T:
         """Runs an operation on the caller's event loop, without blocking it."""
-        deadline = time.monotonic() + self._timeout
+        return await self._adrive(op, time.monotonic() + self._timeout)
+
+    async def _adrive(self, op: Op[T], deadline: float) -> T:
         try:
             action = next(op)
             while True:
@@ -311,7 +313,7 @@ class Caller:
         if isinstance(action, Pause):
             with self._reconnecting(action):
                 await asyncio.sleep(min(action.seconds, left))
-            return _check(deadline)
+            return _check(deadline, action.after)
         multicallable, turn = self._multicallable(action.method)
         try:
             call = multicallable.future(action.request, timeout=_limit(action, left), metadata=self._metadata())
@@ -332,7 +334,7 @@ class Caller:
             raise self._closed_or(err) from None
 
     async def _afinish(self, op: Op[None]) -> None:
-        running = asyncio.ensure_future(self.arun(op))
+        running = asyncio.ensure_future(self._adrive(op, math.inf))
         try:
             await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -340,7 +342,7 @@ class Caller:
             raise
 
     def _reconnecting(self, pause: Pause) -> contextlib.AbstractContextManager[None]:
-        return self.connection.reconnecting() if pause.reconnecting else contextlib.nullcontext()
+        return self.connection.reconnecting() if pause.after is not None else contextlib.nullcontext()
 
     def _multicallable(self, method: Method[Any]) -> tuple[Any, int]:
         channel, turn = self.connection.channel()
