@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +16,7 @@ import pytest
 from google.protobuf import duration_pb2
 
 import pawl
-from pawl import _telemetry, _work
+from pawl import _telemetry, _work, testing
 from pawl.v1 import task_pb2, worker_pb2
 
 from scripted import ScriptedBroker, Stream, answer_to
@@ -587,3 +590,77 @@ def test_telemetry_that_raises_harms_nothing(begins: bool, monkeypatch: pytest.M
     assert "the worker has failed" not in caplog.text and "lock held" not in caplog.text
     broker.close()
     app.close()
+
+
+def test_the_log_is_written_without_the_lock(world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(_work, "_DRAIN_GRACE", 0.05)
+    world.worker._run._drain_timeout = 0.05
+    said: list[str] = []
+    blocked: list[str] = []
+
+    class NeedsTheLock(logging.Handler):
+        """Like a handler that asks why a claim is interrupted."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.msg)
+            if world.worker._run._lock.acquire(timeout=1):
+                world.worker._run._lock.release()
+            else:
+                blocked.append(record.msg)
+
+    caplog.set_level(logging.INFO, "pawl.worker")
+    monkeypatch.setattr(logging.getLogger("pawl.worker"), "handlers", [NeedsTheLock()])
+    stream = opened(world)
+    stream.push("a", "b")
+    assert world.began.acquire(timeout=20) and world.began.acquire(timeout=20)
+    with world.worker._run._lock:
+        world.worker._run._claims["a"].lease_end = 0.0
+        world.worker._run._sweep_at(0.0)
+    eventually(lambda: any("ended without confirmation" in each for each in said))
+    world.worker.stop()
+    released: set[str] = set()
+    while released != {"a", "b"}:
+        settles = stream.settles()
+        stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(worker_pb2.SettleRequest(releases=settles.releases))))
+        released |= {each.claim_token for each in settles.releases}
+    world.thread.join(20)
+    assert not blocked
+    for part in ("ended without confirmation", "draining", "does not stop"):
+        assert any(part in each for each in said), part
+
+
+def test_a_function_for_the_token_that_exits_ends_the_worker() -> None:
+    raised: list[BaseException] = []
+    with pawl.App("127.0.0.1:1", token=lambda: sys.exit("no token")) as app:
+        app.task("t")(lambda: None)
+
+        def run() -> None:
+            with pytest.raises(pawl.InternalError, match="no token") as caught:
+                pawl.Worker(app).run()
+            raised.append(caught.value)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(20)
+        assert raised
+
+
+def test_within_does_not_limit_a_worker() -> None:
+    broker = ScriptedBroker()
+    with pawl.App(broker.address) as app:
+
+        @app.task("t")
+        def handle() -> str:
+            pawl.current().checkpoint(1)
+            return "done"
+
+        with testing.working(app.within(0.1), "q"):
+            stream = broker.stream()
+            stream.push("a")
+            broker.extended.get(timeout=20)
+            time.sleep(0.3)
+            broker.extend_answers.put(worker_pb2.ExtendResponse())
+            settles = stream.settles()
+            assert [ack.result for ack in settles.acks] == [b'"done"']
+            stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(settles)))
+    broker.close()

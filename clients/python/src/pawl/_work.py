@@ -173,7 +173,7 @@ class Run:
         """Ends the run if one of its threads fails, because it would seem alive but do nothing."""
         try:
             loop()
-        except Exception as err:
+        except BaseException as err:  # even SystemExit, for example of the function for the token
             log.exception("the worker has failed")
             self._wake.put(errors.InternalError(f"the worker has failed: {err!r}"))
 
@@ -327,23 +327,32 @@ class Run:
 
     def _keep(self) -> None:
         """Sweeps all claims whenever something is due."""
-        with self._lock:
-            while not self._ended:
+        while True:
+            lapsed: list[Held] = []
+            with self._lock:
+                if self._ended:
+                    return
                 wait = self._next_sweep - time.monotonic()
                 if wait > 0:
                     self._tick.wait(wait)
                 else:
-                    self._sweep(time.monotonic())
+                    lapsed = self._sweep(time.monotonic())
+            for held in lapsed:
+                log.warning("%s: lease of %g s ended without confirmation by the broker", title(held), held.lease)
 
     def _sweep_at(self, when: float) -> None:
         if when < self._next_sweep:
             self._next_sweep = when
             self._tick.notify_all()
 
-    def _sweep(self, now: float) -> None:
+    def _sweep(self, now: float) -> list[Held]:
         """Queues the extensions and resends that are due, stops handlers whose lease has expired or whose time is up, and starts the
-        probe that is due. The caller holds the lock."""
+        probe that is due. It returns the claims whose lease has expired. The caller holds the lock."""
         soon, at = now + _SWEEP_STEP, now + _SWEEP_IDLE
+        lapsed = [held for held in self._claims.values() if held.phase is Phase.RUNNING and held.lease_end <= now]
+        for held in lapsed:
+            held.phase = Phase.LAPSED
+            self._interrupt(held, outcome.LeaseLost("the lease ended without confirmation by the broker"))
         for held in self._claims.values():
             if held.phase is Phase.RUNNING:
                 at = min(at, self._sweep_running(held, now, soon))
@@ -361,13 +370,9 @@ class Run:
             at = min(at, session.probe_at)
         self._next_sweep = max(at, soon)
         self._more.notify_all()
+        return lapsed
 
     def _sweep_running(self, held: Held, now: float, soon: float) -> float:
-        if held.lease_end <= now:
-            held.phase = Phase.LAPSED
-            self._interrupt(held, outcome.LeaseLost("the lease ended without confirmation by the broker"))
-            log.warning("%s: lease of %g s ended without confirmation by the broker", title(held), held.lease)
-            return float("inf")
         if held.deadline <= now:
             self._interrupt(held, outcome.TimedOut(f"timed out after {_convert.seconds_of(held.task.timeout):g} s"))
         if held.cause is not None:  # a handler that continues anyway loses its lease
@@ -698,27 +703,32 @@ class Run:
 
     def _drain(self, link: threading.Thread) -> None:
         """Ends the run gracefully: no new tasks, handlers finish, the broker confirms."""
+        abandoned: list[Held] = []
         with self._lock:
             self._quiet = True
-            log.info("draining: %d tasks running", self._busy)
+            busy = self._busy
             self._more.notify_all()
+        log.info("draining: %d tasks running", busy)
+        with self._lock:
             if not self._calmer.wait_for(lambda: self._busy == 0, self._drain_timeout):
                 self._interrupt_all()
                 if not self._calmer.wait_for(lambda: self._busy == 0, _DRAIN_GRACE):
-                    self._abandon()
+                    abandoned = self._abandon()
             self._calmer.wait_for(lambda: not self._unconfirmed(), _SETTLE_TIMEOUT)
+        for held in abandoned:
+            log.error("%s: the handler does not stop: it is abandoned and its task is released", title(held))
         self._closing.set()
         self._close_session()
         link.join(2 * _CLOSE_TIMEOUT)
         self._settle_rest()
 
-    def _abandon(self) -> None:
-        """Releases the tasks whose handlers do not return."""
-        for held in list(self._claims.values()):
-            if held.phase in (Phase.RUNNING, Phase.LAPSED):
-                self._end(held, _ending.release(held.name))
-                log.error("%s: the handler does not stop: it is abandoned and its task is released", title(held))
+    def _abandon(self) -> list[Held]:
+        """Releases the tasks whose handlers do not return, and returns their claims."""
+        out = [held for held in self._claims.values() if held.phase in (Phase.RUNNING, Phase.LAPSED)]
+        for held in out:
+            self._end(held, _ending.release(held.name))
         self._more.notify_all()
+        return out
 
     def _unconfirmed(self) -> list[Held]:
         return [held for held in self._claims.values() if held.phase is Phase.ENDED]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import socket
@@ -72,7 +73,8 @@ class Worker:
             if max_bytes < 1:
                 raise errors.invalid("max_bytes", f"is {max_bytes}, want 1 or more")
             hello.max_bytes = max_bytes
-        self._run = Run(app._caller, hello, dict(app.handlers), concurrency=concurrency, drain_timeout=drain_timeout)
+        caller = app._caller.within(math.inf)  # a worker reconnects for as long as it takes
+        self._run = Run(caller, hello, dict(app.handlers), concurrency=concurrency, drain_timeout=drain_timeout)
         self._started = threading.Lock()
 
     def run(self) -> None:
