@@ -166,6 +166,16 @@ def test_who_gives_up_neither_holds_up_nor_fails_the_others(silent: Silent, is_a
     assert not app._caller.gatherer._lanes
 
 
+def test_an_enqueue_that_was_given_up_can_be_repeated_with_its_request_id(silent: Silent) -> None:
+    with pawl.App(silent.address) as app:
+        call = app.call("a", request_id="0190b3a4-0000-7000-8000-000000000001")
+        with pytest.raises(TimeoutError):
+            call.within(0.2).enqueue()
+        silent.go.set()
+        assert call.enqueue().id == "a"
+    assert [each.tasks[0].request_id for each in silent.asked] == [call.own_options["request_id"]] * 2
+
+
 def test_a_cancelled_enqueue_ends_its_span(silent: Silent, monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[BaseException | None] = []
     monkeypatch.setattr(_telemetry.Span, "end", lambda self, err=None: ended.append(err))

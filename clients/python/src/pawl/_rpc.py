@@ -409,7 +409,7 @@ def on_loop() -> bool:
 
 
 def _refuse_on_loop() -> None:
-    """Raises RuntimeError on an event loop. A call would block it, for ever if it waits for a coroutine of the same loop."""
+    """Raises RuntimeError on an event loop. A call would block it, and forever if it waits for a coroutine of the same loop."""
     if not on_loop():
         return
     called, frame = "", sys._getframe()

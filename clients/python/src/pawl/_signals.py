@@ -25,7 +25,7 @@ def get(q: queue.SimpleQueue[T]) -> T:
 
 
 def stopper(stop: Callable[[], None], *signals: signal.Signals) -> Callable[[int, FrameType | None], None]:
-    """Returns a handler for signals that calls stop. A second signal ends the process. Processes that it forks inherit the handler: SIGTERM
+    """Returns a handler for signals that calls stop. A second signal ends the process. Forked processes inherit the handler: SIGTERM
     ends them, since Process.terminate of multiprocessing sends it; SIGINT does not, since Ctrl-C reaches them while the worker drains."""
     pid = os.getpid()
 
@@ -42,7 +42,7 @@ def stopper(stop: Callable[[], None], *signals: signal.Signals) -> Callable[[int
 
 @contextlib.contextmanager
 def terminating(stop: Callable[[], None]) -> Iterator[None]:
-    """Calls stop on SIGTERM within a block of the main thread, unless the program handles it itself. A second one ends the process."""
+    """Calls stop on SIGTERM within a block of the main thread, unless the program handles that signal itself."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return

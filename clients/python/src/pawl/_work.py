@@ -299,7 +299,7 @@ class Run:
             log_end(held, phase, err)
 
     def _verdict(self, held: Held, result: _ending.Result | None, err: BaseException | None) -> _ending.Request:
-        """Returns how a claim ends. If that cannot be told, the attempt fails: a claim without an ending would be extended for ever."""
+        """Returns how a claim ends. If that cannot be told, the attempt fails: a claim without an ending would be extended forever."""
         try:
             out = verdict(held, result, err)
             if self._caller.encryption is not None and isinstance(out, worker_pb2.AckRequest):

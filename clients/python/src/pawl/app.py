@@ -178,9 +178,9 @@ class App:
         return Admin(self._caller)
 
     def within(self, timeout: float) -> App:
-        """Returns the same app with a limit for each of its calls: app.within(2).call("mail.welcome").enqueue(). They raise TimeoutError
-        after timeout seconds, with all retries. What was given up may be done nevertheless. It is also the limit of its groups, schedules
-        and admin calls."""
+        """Returns the same app with a limit for each call, including its retries: app.within(2).call("mail.welcome").enqueue() raises
+        TimeoutError after 2 seconds. The task may still have been accepted: if you may repeat the call, give it a request_id. The limit
+        also applies to the app's references, groups, schedules and admin calls, but not to its workers and their claims."""
         out = copy.copy(self)
         out._caller = self._caller.within(timeout)
         return out

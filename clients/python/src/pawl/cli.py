@@ -24,8 +24,8 @@ _USAGE = 2  # the customary exit status for a usage error
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Runs the command and ends the process with its exit status: 0 after a drain, 1 if the broker refused the worker or did not confirm how
-    tasks ended, 2 for a usage error."""
+    """Runs the command and ends the process with its exit status: 0 after a drain, 1 if the broker refused the worker or did not confirm
+    how tasks ended, 2 for a usage error."""
     status = _main(arguments)
     # What follows is how the interpreter ends, except for the last step: it would wait for what handlers and gRPC have left in other
     # threads, and one that it has stopped may hold a lock for which it would wait forever. The first two functions are private and have no

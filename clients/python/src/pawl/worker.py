@@ -79,8 +79,8 @@ class Worker:
 
     def run(self) -> None:
         """Claims and runs tasks until stop is called, and then drains: it takes no more tasks, lets handlers finish, and after
-        drain_timeout tells the rest to stop and releases their tasks, so that no attempt is used. In the main thread, SIGTERM and an
-        interrupt stop it, too, unless the program handles SIGTERM itself; a second one ends the process.
+        drain_timeout tells the rest to stop and releases their tasks, so that no attempt is used. In the main thread, SIGINT and SIGTERM
+        stop it, too, unless the program handles them itself. A second SIGTERM ends the process; a second SIGINT raises KeyboardInterrupt.
 
         A connection that breaks is reestablished indefinitely; handlers continue meanwhile, and their outcomes are reported
         afterwards. Raises PawlError if the broker refuses the worker when it first connects, or its token for a minute; and
