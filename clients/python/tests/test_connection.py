@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import pickle
 import signal
@@ -288,6 +289,12 @@ def test_a_closed_app_stays_closed_in_a_forked_process() -> None:
     app._caller.connection._pid = -1  # as in a child
     with pytest.raises(pawl.ClientClosedError):
         app.call("t").enqueue()
+
+
+def test_a_copied_reference_keeps_its_connection(app: pawl.App, queue: str) -> None:
+    ref = app.call("t", queue=queue).enqueue()
+    for each in (copy.copy(ref), copy.deepcopy([ref])[0]):
+        assert each.info().id == ref.id
 
 
 def test_exceptions_can_be_pickled() -> None:

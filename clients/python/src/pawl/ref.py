@@ -32,6 +32,12 @@ class Ref(Generic[R_co]):
     def __repr__(self) -> str:
         return f"Ref({self.id!r})"
 
+    def __deepcopy__(self, memo: object) -> Ref[R_co]:
+        return self  # unlike a pickled one, it has its connection
+
+    def __copy__(self) -> Ref[R_co]:
+        return self
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickled, (self.id, self.state, self.created_at, self.duplicate)
 
