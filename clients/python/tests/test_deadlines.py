@@ -135,8 +135,11 @@ def test_within_leaves_time_to_record_what_has_happened_and_says_what_failed(is_
         run = (lambda op: asyncio.run(caller.arun(op))) if is_async else caller.run
         run(finish())
         assert recorded
+        began = time.monotonic()
         with pytest.raises(TimeoutError, match="^no answer in time: unavailable: is away$"):
             run(retry())
+        assert time.monotonic() - began < 3
+    _rpc._check(began, pawl.NotFoundError("a refusal is an answer, even if it comes late"))
 
 
 @pytest.mark.parametrize("is_async", [False, True])
