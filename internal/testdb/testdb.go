@@ -137,6 +137,7 @@ func (s *server) start() {
 		return
 	}
 	prepare := s.command(s.prepare(program, s.dir), as, log)
+	prepare.SysProcAttr.Pdeathsig = 0 // it ends by itself, and the thread that starts it may end before it does
 	if err := prepare.Run(); err != nil {
 		s.err = s.withLog(err)
 		return
