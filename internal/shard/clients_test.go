@@ -442,9 +442,12 @@ func (w *world) pause(l *life, d time.Duration) {
 	})
 }
 
-// compare waits until all replicas have applied the same entries, and checks that they hold the same rows.
+// compare waits until all replicas have applied the same entries, and checks that they hold the same rows. The network is calm
+// meanwhile: a snapshot that is cut again and again would come maxResend later each time.
 func (w *world) compare() {
-	for range 300 {
+	defer w.setCalm(w.setCalm(true))
+	const limit = maxResend + 5*time.Second
+	for range limit / (100 * time.Millisecond) {
 		w.wait(100 * time.Millisecond)
 		first := w.nodes[0].alive().state.Applied()
 		same := true
@@ -470,7 +473,7 @@ func (w *world) compare() {
 			all += fmt.Sprintf("\nafter another %v, node %d: %+v, %v", later, n.num, is, err)
 		}
 	}
-	w.errorf("the replicas did not come to the same index in 30 s:%s", all)
+	w.errorf("the replicas did not come to the same index in %v:%s", limit, all)
 }
 
 // dump returns all rows, and the position.

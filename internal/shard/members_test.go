@@ -123,6 +123,7 @@ func TestRefusedSnapshotWaits(t *testing.T) {
 			t.Errorf("it was sent %d times in 5 minutes", n)
 		}
 		full.Store(false)
+		w.setCalm(true)
 		w.wait(maxResend + 5*time.Second)
 		if at, want := w.nodes[1].alive().state.Applied().Index, w.leader().state.Applied().Index; at != want {
 			t.Errorf("with room for it, it is at entry %d, want %d", at, want)

@@ -31,6 +31,14 @@ func (l *life) Send(ms []*pb.Message) {
 	}
 }
 
+// setCalm makes the network calm or not, and returns what it was.
+func (w *world) setCalm(calm bool) (was bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	was, w.calm = w.calm, calm
+	return was
+}
+
 // carry returns the delays after which a message arrives: once, twice or never.
 func (w *world) carry(m *pb.Message) (delays []time.Duration) {
 	w.mu.Lock()
@@ -53,16 +61,17 @@ func (w *world) carry(m *pb.Message) (delays []time.Duration) {
 	return delays
 }
 
-// SendSnapshot implements Transport: a snapshot may be cut on its way, or damaged.
+// SendSnapshot implements Transport: a snapshot may be cut on its way, or damaged, unless the network is calm.
 func (l *life) SendSnapshot(ctx context.Context, m *pb.Message, size uint64, body func(io.Writer) error) error {
 	peer := l.w.life(m.GetTo())
 	l.w.mu.Lock()
 	cut := l.w.cut[link{uint32(l.replica), uint32(m.GetTo())}]
 	left, flip := 1<<30, 1<<30
-	switch l.w.rng.IntN(6) {
-	case 0:
+	switch fault := l.w.rng.IntN(6); {
+	case l.w.calm:
+	case fault == 0:
 		left = l.w.rng.IntN(3000)
-	case 1:
+	case fault == 1:
 		flip = l.w.rng.IntN(3000)
 	}
 	full := l.w.full
