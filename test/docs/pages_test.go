@@ -48,6 +48,27 @@ func pages(t *testing.T) []string {
 	return out
 }
 
+// TestDecisions: every decision says whether it holds, and is in the index.
+func TestDecisions(t *testing.T) {
+	found, err := filepath.Glob(root + "/docs/decisions/0*.md")
+	if err != nil || len(found) < 50 {
+		t.Fatalf("only %d decisions were found: %v", len(found), err)
+	}
+	index := read(t, "docs/decisions/README.md")
+	form := regexp.MustCompile(`^# (\d+)\. (.+)\n\nStatus: (accepted|superseded by \[\d+\])[;.]`)
+	for _, path := range found {
+		name := filepath.Base(path)
+		m := form.FindStringSubmatch(read(t, "docs/decisions/"+name))
+		if m == nil {
+			t.Errorf(`%s does not begin with "# NUMBER. TITLE", an empty line and "Status: accepted" or "superseded by [NUMBER](FILE)"`, name)
+			continue
+		}
+		if entry := fmt.Sprintf("- [%s. %s](%s)\n", m[1], m[2], name); !strings.Contains(index, entry) {
+			t.Errorf("the index has no line %q", entry)
+		}
+	}
+}
+
 func read(t *testing.T, page string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, page))

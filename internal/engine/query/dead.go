@@ -38,7 +38,7 @@ var GroupLimit = 50_000
 // a scope if queue is "". Partial is true if there are more tasks than one call reads; it then reads the newest of each queue, and a queue with few
 // tasks is not crowded out by one with many. Trends cover the hours before now.
 //
-// It reads only the index of the dead, which holds their fingerprints, and the newest task of each group: decisions/0036.
+// It reads only the index of the dead, which holds their fingerprints, and the newest task of each group.
 func GroupDead(from store.Reader, ns, queue string, within task.Scope, s task.State, now store.Time) (groups []DeadGroup, partial bool) {
 	g := &grouping{from: from, ns: ns, state: s, now: now, byPrint: map[uint64]*DeadGroup{}}
 	if queue != "" {
