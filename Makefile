@@ -12,11 +12,11 @@ AXE := .cache/axe-$(AXE_VERSION)/node_modules/axe-core/axe.min.js
 # C code would take 40 s to compile, and 40 s more for the race detector. No debugger runs on these programs: without DWARF the compiler uses an
 # eighth less CPU, and stack traces are the same.
 CI_FLAGS := -tags=pebblegozstd -gcflags=all=-dwarf=false
-test check race lint: export GOFLAGS := $(CI_FLAGS) $(filter-out $(CI_FLAGS),$(GOFLAGS))
+test check race lint planted: export GOFLAGS := $(CI_FLAGS) $(filter-out $(CI_FLAGS),$(GOFLAGS))
 
 # The tests' programs are built without cgo, as a release is. They also link in three quarters of the time, without a C compiler.
 # The race detector needs cgo.
-test check lint: export CGO_ENABLED := 0
+test check lint planted: export CGO_ENABLED := 0
 race: export CGO_ENABLED := 1
 
 .PHONY: help
@@ -138,6 +138,10 @@ soak: soak-simulator ## long tests: the simulations, and the real binary under k
 	PAWL_SQS_MINUTES=$${PAWL_SQS_MINUTES:-3} PAWL_OUTBOX_SECONDS=120 PAWL_IDLE_SECONDS=10 PAWL_PAYMENTS=50000 PAWL_BUDGETS=1 $(GO) test -count 1 -timeout 60m -v ./test/
 	PAWL_KILLS=60 clients/python/test.sh tests/test_kills.py
 	PAWL_KILLS=60 clients/typescript/test.sh build/tests/kills.test.js
+
+.PHONY: planted
+planted: ## plant each known bug in the storage and around Raft, and check that the tests catch it (some minutes)
+	PAWL_PLANTED=1 $(GO) test -timeout 60m -v -run TestPlantedBugsAreCaught ./test/planted
 
 .PHONY: mutants
 mutants: ## change a package in small ways, one at a time, and check that its tests fail (PKG=./internal/task; SAMPLE=200 for a random sample; ARGS=-again for survivors)

@@ -45,7 +45,7 @@ func (x *shardIndex) at(index uint64) place {
 
 // set appends an entry, or replaces an existing one and drops those after it.
 func (x *shardIndex) set(index uint64, p place) error {
-	if last := x.last().index; x.start.index < index && index <= last && !planted("raftlog-keeps-tail") {
+	if last := x.last().index; x.start.index < index && index <= last {
 		x.places = x.places[:index-x.start.index-1]
 	}
 	return x.put(index, p)

@@ -134,9 +134,7 @@ func (l *Log) Begin() error {
 	}
 	l.begun = true
 	l.work.Go(l.copyOldEntries)
-	if !planted("raftlog-no-watchdog") {
-		go l.watchdog.run(l.quit, l.fail)
-	}
+	go l.watchdog.run(l.quit, l.fail)
 	return nil
 }
 
@@ -356,9 +354,6 @@ func (l *Log) Close() (err error) {
 
 // fail stops all writes and reports the first failure.
 func (l *Log) fail(err error) {
-	if planted("raftlog-error-ignored") {
-		return
-	}
 	err = fmt.Errorf("logs in %q: %w", l.cfg.Dir, err)
 	l.failed.CompareAndSwap(nil, &err)
 	if l.reported.CompareAndSwap(false, true) {
@@ -374,8 +369,8 @@ func (l *Log) append(n int, sync bool, fill func(at wal.LSN, b []byte)) error {
 	}
 	l.writes.begin()
 	defer l.writes.end()
-	err := l.wal.Append(n, sync && !planted("raftlog-no-fsync"), fill)
-	if err == nil || planted("raftlog-error-ignored") {
+	err := l.wal.Append(n, sync, fill)
+	if err == nil {
 		return nil
 	}
 	l.fail(err)

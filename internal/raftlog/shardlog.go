@@ -228,7 +228,7 @@ func (s *ShardLog) Save(hs *pb.HardState, entries []*pb.Entry) error {
 	if !raft.IsEmptyHardState(hs) {
 		s.hard, s.pending = hs, true
 	}
-	if len(entries) == 0 && (!newTerm || planted("raftlog-vote-unsaved")) {
+	if len(entries) == 0 && !newTerm {
 		return nil
 	}
 	if len(entries) > 0 && entries[0].GetIndex() > s.last.index+1 {
@@ -262,7 +262,7 @@ func (s *ShardLog) cutBack(index uint64) error {
 // lowerMark lowers the mark before the entries after end are dropped. Otherwise a crash in between would look like a loss.
 func (s *ShardLog) lowerMark(end uint64) error {
 	k, _ := s.log.marks.get(s.shard)
-	if k.index <= end || planted("raftlog-mark-not-lowered") {
+	if k.index <= end {
 		return nil
 	}
 	k.index = end

@@ -49,5 +49,5 @@ func parseEntry(b []byte) (h header, body []byte, err error) {
 
 // holds reports whether the guard allows an entry at index of term to take effect.
 func (h header) holds(index, term uint64) bool {
-	return h.term == term && h.base+1 == index || planted("shard-no-guard")
+	return h.term == term && h.base+1 == index
 }

@@ -317,14 +317,14 @@ func (l *loop) handle(rd raft.Ready) error {
 	}
 	l.observe(rd)
 	leads := l.soft.RaftState == raft.StateLeader
-	if leads || planted("shard-early-messages") {
+	if leads {
 		l.paceSends(rd.Messages)
 		l.send(rd.Messages)
 	}
 	if err := l.save(rd); err != nil {
 		return err
 	}
-	if !leads && !planted("shard-early-messages") {
+	if !leads {
 		l.send(rd.Messages)
 	}
 	for _, e := range rd.CommittedEntries {

@@ -171,9 +171,6 @@ func (l *loop) propose(r *round) error {
 		l.abandon(r)
 		return nil
 	}
-	if planted("shard-early-answer") {
-		r.answer(Stamp{l.cfg.ID, r.base + 1, r.term, r.time})
-	}
 	return err
 }
 
@@ -200,7 +197,7 @@ func (r *round) answer(at Stamp) {
 func (r *round) end(cause error) {
 	r.tx.Close()
 	for _, c := range append(r.calls, r.rest...) {
-		if c.wrote && !planted("shard-unknown-as-not-run") {
+		if c.wrote {
 			c.answer(Stamp{}, ErrUnknown)
 		} else {
 			c.answer(Stamp{}, cause)

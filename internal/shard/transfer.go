@@ -268,7 +268,7 @@ func (ts *transfers) startIfBarred() {
 
 // startIfSlow hands leadership over if this replica's disk is much slower than another's.
 func (ts *transfers) startIfSlow() {
-	if ts.l.leading == nil || ts.l.alone || ts.current != nil || planted("shard-slow-stays") {
+	if ts.l.leading == nil || ts.l.alone || ts.current != nil {
 		return
 	}
 	if to := ts.l.pace.fasterReplica(ts.l.cfg.Time.Elapsed(), ts.candidates()); to != 0 {

@@ -130,9 +130,6 @@ func (u *upkeep) cut() error {
 	if err != nil {
 		return err
 	}
-	if planted("shard-cut-applied") {
-		durable = u.l.cfg.State.Applied()
-	}
 	if durable.Index > u.from {
 		u.bytes, u.from = 0, u.l.cfg.State.Applied().Index
 	}

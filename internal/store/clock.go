@@ -58,9 +58,6 @@ type Clock struct {
 // LeaderClock starts the clock of a new leader. last is the last time in its state.
 func LeaderClock(src TimeSource, last Time) *Clock {
 	start, elapsed := max(TimeOf(src.Wall()), last), src.Elapsed()
-	if planted("store-clock-forgets") {
-		start = TimeOf(src.Wall())
-	}
 	return &Clock{src: src, start: start, began: elapsed, read: elapsed, last: start}
 }
 
@@ -68,10 +65,6 @@ func LeaderClock(src TimeSource, last Time) *Clock {
 func (c *Clock) Now() Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if planted("store-clock-wall") {
-		c.last = max(c.last, TimeOf(c.src.Wall()))
-		return c.last
-	}
 	elapsed := c.src.Elapsed()
 	if step := elapsed - c.read; step > 0 {
 		c.read = elapsed

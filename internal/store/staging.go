@@ -129,11 +129,7 @@ func (r imageRows) finish(h ImageHead) error {
 			return err
 		}
 	}
-	err := r.db.Apply(b, pebble.NoSync)
-	if !planted("store-stage-unflushed") {
-		err = errors.Join(err, r.db.Flush())
-	}
-	return err
+	return errors.Join(r.db.Apply(b, pebble.NoSync), r.db.Flush())
 }
 
 // Unstage discards a staged state.

@@ -383,9 +383,6 @@ func (s *Store) commit(pos Position, entry []byte) error {
 
 // setPosition adds the position to the batch of the entry's writes, so that no flush can separate them.
 func (s *Store) setPosition(b *pebble.Batch, pos Position) error {
-	if planted("store-position-apart") {
-		return s.db.Set(positionKey, encodePosition(pos), pebble.NoSync)
-	}
 	return b.Set(positionKey, encodePosition(pos), nil)
 }
 

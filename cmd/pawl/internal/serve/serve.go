@@ -128,9 +128,6 @@ enable traces, and send audit events as log records.`,
 
 // run runs a node until a signal cancels ctx. export exports audit events; nil: they are only logged.
 func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger, export tracing.Export) error {
-	if err := checkFaults(log); err != nil {
-		return err
-	}
 	if s.connsPerAddress < 1 {
 		return cli.Usage("--max-connections-per-address %d is less than 1", s.connsPerAddress)
 	}
