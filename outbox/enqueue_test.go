@@ -88,6 +88,13 @@ func TestEnqueueMany(t *testing.T) {
 		if n := count(t, db, "SELECT count(*) FROM pawl_outbox"); n != len(items) {
 			t.Errorf("the refused calls left %d rows", n-len(items))
 		}
+		inTx(t, db, func(tx *sql.Tx) {
+			_, err := box.EnqueueMany(t.Context(), tx, items[:1])
+			must(t, err)
+		})
+		if n := count(t, db, "SELECT count(*) FROM pawl_outbox"); n != len(items)+1 {
+			t.Errorf("enqueuing a single task left %d rows, want %d", n, len(items)+1)
+		}
 	})
 }
 
