@@ -61,9 +61,9 @@ func TestEnqueueSendsEveryOption(t *testing.T) {
 			t.Errorf("Enqueue returned %+v, want the new task t1 in state ready", ref)
 		}
 		s := f.enqueues[0][0]
-		got := fmt.Sprint(s.Type, string(s.Payload), s.Queue, s.Priority, s.RunAt.AsTime().Equal(at), s.IdempotencyKey, s.IdempotencyTtl.AsDuration(), s.MaxAttempts,
+		got := fmt.Sprint(s.Type, string(s.Payload), s.GetQueue(), s.Priority, s.RunAt.AsTime().Equal(at), s.GetIdempotencyKey(), s.IdempotencyTtl.AsDuration(), s.MaxAttempts,
 			s.Retry.Initial.AsDuration(), s.Retry.Factor, *s.Retry.Jitter, s.Retry.Max, s.Timeout.AsDuration(), s.ExpiresIn.AsDuration(),
-			s.Retention.AsDuration(), s.Key, s.Tags, s.Headers, s.RequestId)
+			s.Retention.AsDuration(), s.GetKey(), s.Tags, s.Headers, s.GetRequestId())
 		want := `mail.welcome{"to":"a@example.com"}mailPRIORITY_HIGH true k 1h0m0s 7 1s 3 0 <nil> 1m0s 2m0s 3m0s acme [a b c] map[traceparent:00-1] 0190a8b2-0000-7000-8000-000000000000`
 		if strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(want, " ", "") {
 			t.Errorf("the sent spec is\n%s\nwant\n%s", got, want)
@@ -78,7 +78,7 @@ func TestEnqueueOptionsOfTheType(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := f.enqueues[0][0]
-		if s.Queue != "images" || s.MaxAttempts != 9 || s.Priority != pawlv1.Priority_PRIORITY_LOW || s.Delay.AsDuration() != time.Minute {
+		if s.GetQueue() != "images" || s.MaxAttempts != 9 || s.Priority != pawlv1.Priority_PRIORITY_LOW || s.Delay.AsDuration() != time.Minute {
 			t.Errorf("got %v, want queue images and priority low from the type, and 9 attempts from the call", s)
 		}
 	})
@@ -177,7 +177,7 @@ func TestEnqueueBatchLimits(t *testing.T) {
 			var items []pawl.Item
 			for _, size := range sizes {
 				raw := pawl.RawTask{Type: "big", Payload: make([]byte, size-100), ContentType: "application/octet-stream"}
-				head := proto.Size(&pawlv1.TaskSpec{Type: raw.Type, Payload: raw.Payload, ContentType: raw.ContentType, RequestId: uuid.NewString()}) - len(raw.Payload)
+				head := proto.Size(&pawlv1.TaskSpec{Type: raw.Type, Payload: raw.Payload, ContentType: raw.ContentType, RequestId: new(uuid.NewString())}) - len(raw.Payload)
 				raw.Payload = make([]byte, size-head)
 				items = append(items, pawl.Item{Args: raw})
 			}
@@ -198,7 +198,7 @@ func TestEnqueueBatchLimits(t *testing.T) {
 // EnqueueBatch reports that some tasks got no answer, whether the client or the caller gave up, and returns the results of the others.
 func TestEnqueueBatchUnanswered(t *testing.T) {
 	away := func(s *pawlv1.TaskSpec) *pawlv1.Error {
-		if s.Queue == "leaderless" {
+		if s.GetQueue() == "leaderless" {
 			return &pawlv1.Error{Code: "unavailable"}
 		}
 		return nil
@@ -235,9 +235,9 @@ func TestEnqueueBatchAnswersForEachItem(t *testing.T) {
 		unavailable := 1
 		f.refuse = func(s *pawlv1.TaskSpec) *pawlv1.Error {
 			switch {
-			case s.Queue == "full":
+			case s.GetQueue() == "full":
 				return &pawlv1.Error{Code: "queue_full", RetryAfter: durationpb.New(time.Second)}
-			case s.Queue == "leaderless" && unavailable > 0:
+			case s.GetQueue() == "leaderless" && unavailable > 0:
 				unavailable--
 				return &pawlv1.Error{Code: "unavailable"}
 			}
@@ -292,8 +292,8 @@ func TestEnqueueRepeatsWithTheSameRequestID(t *testing.T) {
 				t.Errorf("gathered %v: got %+v after %d requests, want t1, a duplicate, after 3", gathered, ref, len(f.enqueues))
 			}
 			for _, r := range f.enqueues {
-				if id := r[0].RequestId; id != f.enqueues[0][0].RequestId || len(id) != 36 || id[14] != '7' {
-					t.Errorf("got request id %q, want the UUIDv7 of the first attempt, %q", id, f.enqueues[0][0].RequestId)
+				if id := r[0].GetRequestId(); id != f.enqueues[0][0].GetRequestId() || len(id) != 36 || id[14] != '7' {
+					t.Errorf("got request id %q, want the UUIDv7 of the first attempt, %q", id, f.enqueues[0][0].GetRequestId())
 				}
 			}
 		})

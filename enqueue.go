@@ -158,12 +158,12 @@ func (c *Client) newSpec(args Args, opts []Option) (*pawlv1.TaskSpec, error) {
 			return nil, err
 		}
 	}
-	if spec.RequestId == "" {
+	if spec.RequestId == nil {
 		id, err := uuid.NewV7()
 		if err != nil {
 			return nil, fmt.Errorf("request id: %w", err)
 		}
-		spec.RequestId = id.String()
+		spec.RequestId = new(id.String())
 	}
 	return spec, nil
 }

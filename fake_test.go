@@ -357,7 +357,7 @@ func (f *fake) fill(n int, raw pawl.RawTask) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range n {
-		f.enqueue(&pawlv1.TaskSpec{Type: raw.Type, Payload: raw.Payload, RequestId: strconv.Itoa(i)})
+		f.enqueue(&pawlv1.TaskSpec{Type: raw.Type, Payload: raw.Payload, RequestId: new(strconv.Itoa(i))})
 	}
 }
 
@@ -367,9 +367,9 @@ func (f *fake) enqueue(spec *pawlv1.TaskSpec) (*pawlv1.Enqueued, *pawlv1.Error) 
 			return nil, e
 		}
 	}
-	key := spec.Queue + "/" + spec.IdempotencyKey
-	id, duplicate := f.requests[spec.RequestId]
-	if !duplicate && spec.IdempotencyKey != "" {
+	key := spec.GetQueue() + "/" + spec.GetIdempotencyKey()
+	id, duplicate := f.requests[spec.GetRequestId()]
+	if !duplicate && spec.IdempotencyKey != nil {
 		id, duplicate = f.requests[key]
 	}
 	if !duplicate {
@@ -378,9 +378,9 @@ func (f *fake) enqueue(spec *pawlv1.TaskSpec) (*pawlv1.Enqueued, *pawlv1.Error) 
 			id = f.newID(spec)
 		}
 		t := &fakeTask{spec: spec, id: id, state: pawlv1.State_STATE_READY, attempt: 1, settled: map[string]*pawlv1.Settled{}}
-		f.tasks[id], f.requests[spec.RequestId] = t, id
+		f.tasks[id], f.requests[spec.GetRequestId()] = t, id
 		f.ready = append(f.ready, t)
-		if spec.IdempotencyKey != "" {
+		if spec.IdempotencyKey != nil {
 			f.requests[key] = id
 		}
 	}
@@ -415,7 +415,7 @@ func (f *fake) GetTask(ctx context.Context, r *pawlv1.GetTaskRequest) (*pawlv1.G
 
 func (t *fakeTask) info() *pawlv1.Task {
 	return &pawlv1.Task{
-		TaskId: t.id, Type: t.spec.Type, Queue: cmp.Or(t.spec.Queue, "default"), State: t.state, Reason: t.reason, Payload: t.spec.Payload, ContentType: t.spec.ContentType,
+		TaskId: t.id, Type: t.spec.Type, Queue: cmp.Or(t.spec.GetQueue(), "default"), State: t.state, Reason: t.reason, Payload: t.spec.Payload, ContentType: t.spec.ContentType,
 		Result: t.result, ResultContentType: t.resultType,
 		Attempts: t.attempt, Fence: t.fence, AttemptLog: slices.Clone(t.log), Progress: t.progress, Checkpoint: t.check,
 		Headers: t.spec.Headers, Tags: t.spec.Tags, Priority: t.spec.Priority,
@@ -490,7 +490,7 @@ func (f *fake) claim() *pawlv1.ClaimedTask {
 	t.leaseEnd = time.Now().Add(f.lease)
 	t.state, t.token = pawlv1.State_STATE_CLAIMED, t.id+"."+strconv.FormatInt(t.fence, 10)
 	return &pawlv1.ClaimedTask{
-		TaskId: t.id, Type: t.spec.Type, Queue: cmp.Or(t.spec.Queue, "default"), Payload: t.spec.Payload, ContentType: t.spec.ContentType,
+		TaskId: t.id, Type: t.spec.Type, Queue: cmp.Or(t.spec.GetQueue(), "default"), Payload: t.spec.Payload, ContentType: t.spec.ContentType,
 		Attempt: t.attempt, MaxAttempts: 5, ClaimToken: t.token, Fence: t.fence, Lease: durationpb.New(f.lease),
 		LeaseExpiresAt: timestamppb.New(time.Now().Add(f.lease)), Timeout: t.spec.Timeout, Headers: t.spec.Headers, Checkpoint: t.check,
 	}
@@ -526,7 +526,7 @@ func (f *fake) end(id, token string, to pawlv1.State, change func(*fakeTask)) *p
 		f.ready = append(f.ready, t)
 	}
 	if f.lean {
-		delete(f.requests, t.spec.RequestId)
+		delete(f.requests, t.spec.GetRequestId())
 		return &pawlv1.Settled{TaskId: id, ClaimToken: token, State: to}
 	}
 	t.settled[token] = &pawlv1.Settled{TaskId: id, ClaimToken: token, State: to}

@@ -39,7 +39,7 @@ type CreatedGroup struct {
 
 // InGroup makes the task a member of a group that is not complete yet. InGroup(t.GroupID) adds it to the group of a handler's own task.
 func InGroup(id string) Option {
-	return optionFunc(func(s *pawlv1.TaskSpec) { s.GroupId = id })
+	return textOption("group_id", id, func(s *pawlv1.TaskSpec, id *string) { s.GroupId = id })
 }
 
 // EnqueueGroup creates a group and its members, all or nothing. When it returns without an error, they are on stable storage.
@@ -67,16 +67,16 @@ func (c *Client) EnqueueGroup(ctx context.Context, g GroupSpec) (*CreatedGroup, 
 }
 
 func (g *GroupSpec) request() (*pawlv1.CreateGroupRequest, error) {
-	req := &pawlv1.CreateGroupRequest{Name: g.Name, Open: g.Open, Retention: convert.Duration(g.Retention), RequestId: g.RequestID}
+	req := &pawlv1.CreateGroupRequest{Name: g.Name, Open: g.Open, Retention: convert.Duration(g.Retention), RequestId: convert.Text(g.RequestID)}
 	if err := errors.Join(convert.CheckText("name", g.Name), convert.CheckText("request_id", g.RequestID)); err != nil {
 		return nil, err
 	}
-	if req.RequestId == "" {
+	if req.RequestId == nil {
 		id, err := uuid.NewV7()
 		if err != nil {
 			return nil, fmt.Errorf("request id: %w", err)
 		}
-		req.RequestId = id.String()
+		req.RequestId = new(id.String())
 	}
 	for i, item := range g.Tasks {
 		spec, err := spec.Of(item.Args, item.Options)

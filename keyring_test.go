@@ -176,10 +176,10 @@ func TestKeyringRefusals(t *testing.T) {
 			task.spec.Payload = f.tasks["t1"].spec.Payload
 		}, poisoned("it is not what was encrypted for")},
 		"another queue": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")}, func(_ *fake, task *fakeTask) {
-			task.spec.Queue = "elsewhere"
+			task.spec.Queue = new("elsewhere")
 		}, poisoned("it is not what was encrypted for")},
 		"another queue, from which tasks are moved": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ringOf(t, keyring.Config{AcceptFrom: []string{"x", "default"}}, "k1")},
-			func(_ *fake, task *fakeTask) { task.spec.Queue = "elsewhere" }, ran},
+			func(_ *fake, task *fakeTask) { task.spec.Queue = new("elsewhere") }, ran},
 		"one bit": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")}, func(_ *fake, task *fakeTask) {
 			task.spec.Payload[len(task.spec.Payload)-1] ^= 1
 		}, poisoned("it is not what was encrypted for")},

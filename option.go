@@ -52,7 +52,7 @@ func Priority(p pawltype.Priority) Option {
 
 // Queue sets the queue; default "default". A queue is created with its first task.
 func Queue(name string) Option {
-	return optionFunc(func(s *pawlv1.TaskSpec) { s.Queue = name })
+	return textOption("queue", name, func(s *pawlv1.TaskSpec, name *string) { s.Queue = name })
 }
 
 // In makes the task due d from now, by the broker's clock. It replaces At.
@@ -66,14 +66,9 @@ func At(t time.Time) Option {
 }
 
 // IdempotencyKey makes a repeated enqueue with the same key in the same queue return the first task, with Ref.Duplicate set, for
-// IdempotencyTTL. It must not be empty. A repeat with another type or payload fails with ErrConflict.
+// IdempotencyTTL. A repeat with another type or payload fails with ErrConflict.
 func IdempotencyKey(key string) Option {
-	return checkedOption(func(s *pawlv1.TaskSpec) error {
-		if s.IdempotencyKey = key; key == "" { // the broker would take it for none
-			return convert.Invalid("idempotency_key", "is empty: leave the option out for a task without a key")
-		}
-		return nil
-	})
+	return textOption("idempotency_key", key, func(s *pawlv1.TaskSpec, key *string) { s.IdempotencyKey = key })
 }
 
 // IdempotencyTTL sets how long the idempotency key is kept; default 24 h. It must be above 0.
@@ -84,7 +79,7 @@ func IdempotencyTTL(d time.Duration) Option {
 // RequestID identifies this request by a UUID: a repeat within ten minutes returns the first task. The client generates one for each call
 // and keeps it for its own retries; set your own if you retry a call whose context ended.
 func RequestID(uuid string) Option {
-	return optionFunc(func(s *pawlv1.TaskSpec) { s.RequestId = uuid })
+	return textOption("request_id", uuid, func(s *pawlv1.TaskSpec, uuid *string) { s.RequestId = uuid })
 }
 
 // MaxAttempts sets how often the task may fail before it becomes a dead letter; default: the queue's.
@@ -118,7 +113,7 @@ func Retention(d time.Duration) Option {
 
 // Key groups tasks for fairness and limits, by tenant or account for example.
 func Key(key string) Option {
-	return optionFunc(func(s *pawlv1.TaskSpec) { s.Key = key })
+	return textOption("key", key, func(s *pawlv1.TaskSpec, key *string) { s.Key = key })
 }
 
 // Cost sets how many rate limit tokens the task takes when it starts, 1 to 1,000; default 1.
@@ -126,6 +121,17 @@ func Cost(tokens int) Option {
 	return checkedOption(func(s *pawlv1.TaskSpec) error {
 		s.Cost = convert.Int32(tokens)
 		return notZero("cost", tokens)
+	})
+}
+
+// textOption sets a text. It refuses an empty one, such as an unset variable: the task would be in the default queue, or have no key.
+func textOption(field, text string, set func(*pawlv1.TaskSpec, *string)) Option {
+	return checkedOption(func(s *pawlv1.TaskSpec) error {
+		if text == "" {
+			return convert.Invalid(field, "is empty: leave the option out")
+		}
+		set(s, &text)
+		return nil
 	})
 }
 

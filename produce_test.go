@@ -51,7 +51,7 @@ func enqueued(ctx context.Context, client *pawl.Client, queue string) chan error
 
 func mustEnqueue(t *testing.T, client *pawl.Client) {
 	t.Helper()
-	if err := <-enqueued(t.Context(), client, ""); err != nil {
+	if err := <-enqueued(t.Context(), client, "default"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -98,7 +98,7 @@ func TestFramesAreAnsweredInAnyOrder(t *testing.T) {
 			}
 			return nil
 		}
-		first := enqueued(t.Context(), client, "")
+		first := enqueued(t.Context(), client, "default")
 		mustEnqueue(t, client)
 		time.Sleep(time.Hour)
 		if len(first) > 0 {
@@ -188,7 +188,7 @@ func TestCutBetweenFrameAndAnswer(t *testing.T) {
 				t.Errorf("%d tasks were created in %d requests (%v), want %d in 2", len(f.tasks), len(f.enqueues), err, n)
 			}
 			for i, e := range out {
-				if e.Err != nil || !e.Ref.Duplicate || f.enqueues[0][i].RequestId != f.enqueues[1][i].RequestId {
+				if e.Err != nil || !e.Ref.Duplicate || f.enqueues[0][i].GetRequestId() != f.enqueues[1][i].GetRequestId() {
 					t.Errorf("item %d: %+v, with the requests %v and %v, want a duplicate with the same request id", i, e, f.enqueues[0][i], f.enqueues[1][i])
 				}
 			}
@@ -203,7 +203,7 @@ func TestCutBetweenFrameAndAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t, pawl.DialOptions{RetryFor: -1})
 		f.before = func(string) error { return errMute }
-		lost := enqueued(t.Context(), client, "")
+		lost := enqueued(t.Context(), client, "default")
 		f.endProducers(nil)
 		wantErr(t, "the server ends the stream without an answer", <-lost, pawltype.ErrUnavailable)
 	})
@@ -223,7 +223,7 @@ func TestIdleStreamBreaks(t *testing.T) {
 			mustEnqueue(t, client)
 			breaks(f)
 			synctest.Wait()
-			if err := <-enqueued(t.Context(), client, ""); err != nil {
+			if err := <-enqueued(t.Context(), client, "default"); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
 			f.wantStreams(t, what, 2, 1)
@@ -246,7 +246,7 @@ func TestNewTokenOpensNewStream(t *testing.T) {
 			}
 			return nil
 		}
-		first := enqueued(t.Context(), client, "")
+		first := enqueued(t.Context(), client, "default")
 		token = "two"
 		mustEnqueue(t, client)
 		mustEnqueue(t, client)
@@ -257,7 +257,7 @@ func TestNewTokenOpensNewStream(t *testing.T) {
 		}
 		f.wantStreams(t, "the first is answered", 2, 1)
 		fails = errors.New("no such file")
-		err := <-enqueued(t.Context(), client, "")
+		err := <-enqueued(t.Context(), client, "default")
 		wantErr(t, "without a token", err, pawltype.ErrUnauthenticated)
 		if len(f.tasks) != 3 || !strings.Contains(fmt.Sprint(err), "no such file") {
 			t.Errorf("got %d tasks, want 3, and the error %v", len(f.tasks), err)
@@ -273,7 +273,7 @@ func TestTokenExpiresInFlight(t *testing.T) {
 			f, client := start(t)
 			mustEnqueue(t, client)
 			f.set(func() { f.before = func(string) error { return errMute } })
-			lost := enqueued(t.Context(), client, "")
+			lost := enqueued(t.Context(), client, "default")
 			f.set(func() {
 				f.before = nil
 				if !good {
@@ -298,7 +298,7 @@ func TestRefusedStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
 		f.before = func(string) error { return errMute }
-		refused := enqueued(t.Context(), client, "")
+		refused := enqueued(t.Context(), client, "default")
 		f.endProducers(status.Error(codes.Unauthenticated, "no such token"))
 		synctest.Wait()
 		if len(refused) == 0 {
@@ -316,7 +316,7 @@ func TestProducerLeavesDrainingNode(t *testing.T) {
 		mustEnqueue(t, client)
 		hold := make(chan struct{})
 		f.set(func() { f.before = func(string) error { <-hold; return nil } })
-		first := enqueued(t.Context(), client, "")
+		first := enqueued(t.Context(), client, "default")
 		f.mu.Lock()
 		f.before = nil
 		for s := range f.producers {
@@ -341,7 +341,7 @@ func TestCallerAbandonsFrame(t *testing.T) {
 		hold := make(chan struct{})
 		f.before = func(string) error { <-hold; return nil }
 		ctx, cancel := context.WithCancel(t.Context())
-		first, second := enqueued(ctx, client, ""), enqueued(t.Context(), client, "")
+		first, second := enqueued(ctx, client, "default"), enqueued(t.Context(), client, "default")
 		cancel()
 		wantErr(t, "who left", <-first, context.Canceled)
 		close(hold)
@@ -404,7 +404,7 @@ func TestServerDoesNotRead(t *testing.T) {
 				}
 			}
 			for _, task := range f.tasks {
-				if task.spec.Queue == "leaves" {
+				if task.spec.GetQueue() == "leaves" {
 					t.Error("a frame was sent although its caller had given up")
 				}
 			}
@@ -418,12 +418,12 @@ func TestCloseEndsFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
 		f.before = func(string) error { return errMute }
-		under := enqueued(t.Context(), client, "")
+		under := enqueued(t.Context(), client, "default")
 		if err := client.Close(); err != nil {
 			t.Error(err)
 		}
 		wantErr(t, "under way", <-under, pawltype.ErrClosed)
-		wantErr(t, "afterwards", <-enqueued(t.Context(), client, ""), pawltype.ErrClosed)
+		wantErr(t, "afterwards", <-enqueued(t.Context(), client, "default"), pawltype.ErrClosed)
 	})
 }
 
@@ -433,7 +433,7 @@ func TestBatchLargerThanMessage(t *testing.T) {
 		f, client := start(t)
 		hold := make(chan struct{})
 		f.before = func(string) error { <-hold; return nil }
-		other := enqueued(t.Context(), client, "")
+		other := enqueued(t.Context(), client, "default")
 		large := pawl.RawTask{Type: "large", ContentType: "b", Payload: make([]byte, 9<<20)}
 		out, err := client.EnqueueBatch(t.Context(), []pawl.Item{{Args: large, Options: []pawl.Option{pawl.Then(large)}}})
 		if err != nil || !errors.Is(out[0].Err, pawltype.ErrPayloadTooLarge) {

@@ -146,7 +146,7 @@ func (a Access) CreateToken(ctx context.Context, t TokenSpec) (*NewToken, error)
 	if err != nil {
 		return nil, err
 	}
-	req := &pawlv1.AddTokenRequest{Name: t.Name, Queues: t.Queues, AllNamespaces: t.AllNamespaces, Certificate: t.Certificate, Sqs: t.SQS, RequestId: request}
+	req := &pawlv1.AddTokenRequest{Name: t.Name, Queues: t.Queues, AllNamespaces: t.AllNamespaces, Certificate: convert.Text(t.Certificate), Sqs: t.SQS, RequestId: convert.Text(request)}
 	for _, role := range t.Roles {
 		req.Roles = append(req.Roles, string(role))
 	}
@@ -165,7 +165,7 @@ func (a Access) RotateToken(ctx context.Context, of TokenName, r Rotation) (*New
 	if err != nil {
 		return nil, err
 	}
-	req := &pawlv1.RotateTokenRequest{Name: of.Name, AllNamespaces: of.AllNamespaces, RequestId: request}
+	req := &pawlv1.RotateTokenRequest{Name: of.Name, AllNamespaces: of.AllNamespaces, RequestId: convert.Text(request)}
 	req.ExpiresIn, req.NeverExpires = life(r.Life)
 	if r.Overlap != nil {
 		req.Overlap = durationpb.New(*r.Overlap)
@@ -212,7 +212,7 @@ func (a Access) ListTokens(ctx context.Context, f TokenFilter) iter.Seq2[*Token,
 
 // ListTokensPage returns one page of tokens.
 func (a Access) ListTokensPage(ctx context.Context, f TokenFilter, page pawltype.PageRequest) (pawltype.Page[*Token], error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).ListTokens, &pawlv1.ListTokensRequest{AllNamespaces: f.AllNamespaces, Pattern: f.Pattern, Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).ListTokens, &pawlv1.ListTokensRequest{AllNamespaces: f.AllNamespaces, Pattern: convert.Text(f.Pattern), Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return pawltype.Page[*Token]{}, fmt.Errorf("list tokens: %w", err)
 	}

@@ -54,8 +54,8 @@ func (a Audit) List(ctx context.Context, f AuditFilter) iter.Seq2[*AuditEntry, e
 // ListPage returns one page of audit entries. A page can be empty although more follow.
 func (a Audit) ListPage(ctx context.Context, f AuditFilter, page pawltype.PageRequest) (pawltype.Page[*AuditEntry], error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewAuditServiceClient(a.rpc).ListAudit, &pawlv1.ListAuditRequest{
-		Filter: &pawlv1.AuditFilter{Since: convert.Timestamp(f.Since), Until: convert.Timestamp(f.Until), Actor: f.Actor, Action: f.Action,
-			TargetKind: f.TargetKind, Target: f.Target, Queue: f.Queue},
+		Filter: &pawlv1.AuditFilter{Since: convert.Timestamp(f.Since), Until: convert.Timestamp(f.Until), Actor: convert.Text(f.Actor), Action: convert.Text(f.Action),
+			TargetKind: convert.Text(f.TargetKind), Target: convert.Text(f.Target), Queue: convert.Text(f.Queue)},
 		Limit: convert.Int32(page.Limit), Cursor: page.Cursor,
 	})
 	if err != nil {

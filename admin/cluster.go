@@ -165,7 +165,7 @@ func (a Cluster) MoveReplica(ctx context.Context, shard uint32, from, to string)
 
 // TransferLeader sets the node that should lead a shard; "": any.
 func (a Cluster) TransferLeader(ctx context.Context, shard uint32, to string) error {
-	req := &pawlv1.TransferLeaderRequest{Shard: shard, To: to}
+	req := &pawlv1.TransferLeaderRequest{Shard: shard, To: convert.Text(to)}
 	if _, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).TransferLeader, req); err != nil {
 		return fmt.Errorf("transfer leader of shard %d: %w", shard, err)
 	}

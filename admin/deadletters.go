@@ -77,7 +77,7 @@ type DeadGroup struct {
 
 // Groups counts the dead letters of a queue by fingerprint, or with poisoned its poisoned tasks. Queue "" means all queues.
 func (a DeadLetters) Groups(ctx context.Context, queue string, poisoned bool) (*DeadGroups, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).GroupDead, &pawlv1.GroupDeadRequest{Queue: queue, Poisoned: poisoned})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).GroupDead, &pawlv1.GroupDeadRequest{Queue: convert.Text(queue), Poisoned: poisoned})
 	if err != nil {
 		return nil, fmt.Errorf("group dead letters of %q: %w", queue, err)
 	}
@@ -171,7 +171,7 @@ func (a DeadLetters) Archive(ctx context.Context, queue string) iter.Seq2[Archiv
 
 // ArchivePage returns one page of the archive.
 func (a DeadLetters) ArchivePage(ctx context.Context, queue string, page pawltype.PageRequest) (pawltype.Page[ArchivedTask], error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).ListArchive, &pawlv1.ListArchiveRequest{Queue: queue, Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).ListArchive, &pawlv1.ListArchiveRequest{Queue: convert.Text(queue), Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return pawltype.Page[ArchivedTask]{}, fmt.Errorf("list archive: %w", err)
 	}

@@ -81,7 +81,7 @@ const eventSilence = 45 * time.Second
 // Other errors end the iteration immediately: the filter is invalid, or the caller may not read events.
 func (a Client) Events(ctx context.Context, f EventFilter) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
-		req := &pawlv1.WatchEventsRequest{Queue: f.Queue, Type: f.Type, TaskId: f.TaskID, Cursor: f.After, Digest: convert.Duration(f.Digest)}
+		req := &pawlv1.WatchEventsRequest{Queue: convert.Text(f.Queue), Type: convert.Text(f.Type), TaskId: convert.Text(f.TaskID), Cursor: f.After, Digest: convert.Duration(f.Digest)}
 		for _, k := range f.Kinds {
 			req.Kinds = append(req.Kinds, string(k))
 		}

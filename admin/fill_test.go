@@ -103,7 +103,7 @@ func (f filler) fillKind(v reflect.Value, name string, place int) {
 			v.Set(reflect.ValueOf(place).Convert(v.Type()))
 		}
 	case reflect.Pointer:
-		if f.how != brief {
+		if f.how != brief || v.Type().Elem().Kind() == reflect.String {
 			v.Set(reflect.New(v.Type().Elem()))
 			f.fill(v.Elem(), name, place)
 		}

@@ -28,6 +28,6 @@ func filterProto(f Filter) (*pawlv1.Filter, error) {
 	for _, c := range f.Payload {
 		payload = append(payload, &pawlv1.PayloadField{Path: c.Path, Value: c.Value})
 	}
-	return &pawlv1.Filter{Queue: f.Queue, States: states, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint, Operation: f.Operation,
-		CreatedAfter: convert.Timestamp(f.CreatedAfter), CreatedBefore: convert.Timestamp(f.CreatedBefore), Q: f.Text, Payload: payload}, nil
+	return &pawlv1.Filter{Queue: convert.Text(f.Queue), States: states, Type: convert.Text(f.Type), Tag: convert.Text(f.Tag), Key: convert.Text(f.Key), Worker: convert.Text(f.Worker), Error: convert.Text(f.Error), Fingerprint: convert.Text(f.Fingerprint), Operation: convert.Text(f.Operation),
+		CreatedAfter: convert.Timestamp(f.CreatedAfter), CreatedBefore: convert.Timestamp(f.CreatedBefore), Q: convert.Text(f.Text), Payload: payload}, nil
 }

@@ -68,8 +68,8 @@ func (a Markers) Add(ctx context.Context, m MarkerSpec) (*Marker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("add marker %q: %w", m.Title, err)
 	}
-	p, err := operate(ctx, a.calls, true, pawlv1.NewMarkerServiceClient(a.rpc).AddMarker, &pawlv1.AddMarkerRequest{Kind: string(m.Kind), Title: m.Title, Version: m.Version, Url: m.URL,
-		Queues: m.Queues, Types: m.Types, At: convert.Timestamp(m.At), EndedAt: convert.Timestamp(m.EndedAt), RequestId: request})
+	p, err := operate(ctx, a.calls, true, pawlv1.NewMarkerServiceClient(a.rpc).AddMarker, &pawlv1.AddMarkerRequest{Kind: string(m.Kind), Title: m.Title, Version: convert.Text(m.Version), Url: convert.Text(m.URL),
+		Queues: m.Queues, Types: m.Types, At: convert.Timestamp(m.At), EndedAt: convert.Timestamp(m.EndedAt), RequestId: convert.Text(request)})
 	if err != nil {
 		return nil, fmt.Errorf("add marker %q: %w", m.Title, err)
 	}
@@ -103,7 +103,7 @@ func (a Markers) List(ctx context.Context, f MarkerFilter) iter.Seq2[*Marker, er
 // ListPage returns one page of markers, newest first.
 func (a Markers) ListPage(ctx context.Context, f MarkerFilter, page pawltype.PageRequest) (pawltype.Page[*Marker], error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewMarkerServiceClient(a.rpc).ListMarkers, &pawlv1.ListMarkersRequest{Since: convert.Timestamp(f.Since), Until: convert.Timestamp(f.Until),
-		Kind: string(f.Kind), Queue: f.Queue, Type: f.Type, Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
+		Kind: convert.Text(string(f.Kind)), Queue: convert.Text(f.Queue), Type: convert.Text(f.Type), Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return pawltype.Page[*Marker]{}, fmt.Errorf("list markers: %w", err)
 	}

@@ -73,7 +73,7 @@ func (a Namespaces) List(ctx context.Context, f NamespaceFilter) iter.Seq2[*Name
 
 // ListPage returns one page of namespaces.
 func (a Namespaces) ListPage(ctx context.Context, f NamespaceFilter, page pawltype.PageRequest) (pawltype.Page[*Namespace], error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).ListNamespaces, &pawlv1.ListNamespacesRequest{Pattern: f.Pattern, Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).ListNamespaces, &pawlv1.ListNamespacesRequest{Pattern: convert.Text(f.Pattern), Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return pawltype.Page[*Namespace]{}, fmt.Errorf("list namespaces: %w", err)
 	}

@@ -119,7 +119,7 @@ func (a Operations) Start(ctx context.Context, o OperationSpec) (*Operation, err
 	if err != nil {
 		return nil, fmt.Errorf("request id: %w", err)
 	}
-	resp, err := a.request(ctx, o, &pawlv1.StartOperationRequest{Reason: o.Reason, RequestId: request.String()})
+	resp, err := a.request(ctx, o, &pawlv1.StartOperationRequest{Reason: o.Reason, RequestId: new(request.String())})
 	if err != nil {
 		return nil, fmt.Errorf("start operation: %w", err)
 	}
@@ -152,7 +152,7 @@ func (a Operations) request(ctx context.Context, o OperationSpec, req *pawlv1.St
 	if err != nil {
 		return nil, err
 	}
-	req.Spec = &pawlv1.OperationSpec{Action: action, Filter: f, ToQueue: o.ToQueue, Priority: priority,
+	req.Spec = &pawlv1.OperationSpec{Action: action, Filter: f, ToQueue: convert.Text(o.ToQueue), Priority: priority,
 		Max: o.Max, Rate: o.Rate, Canary: o.Canary}
 	return operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).StartOperation, req)
 }

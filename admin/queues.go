@@ -188,7 +188,7 @@ func (a Queues) ListPage(ctx context.Context, f QueueFilter, page pawltype.PageR
 	if trait < 0 {
 		return pawltype.Page[*Queue]{}, fmt.Errorf("list queues: %w", convert.Invalid("having", "%q is not one of dead, poisoned, paused and no_worker", f.Having))
 	}
-	req := &pawlv1.ListQueuesRequest{Limit: convert.Int32(page.Limit), Cursor: page.Cursor, Series: convert.Duration(f.Series), Pattern: f.Pattern, Having: pawlv1.QueueTrait(trait)}
+	req := &pawlv1.ListQueuesRequest{Limit: convert.Int32(page.Limit), Cursor: page.Cursor, Series: convert.Duration(f.Series), Pattern: convert.Text(f.Pattern), Having: pawlv1.QueueTrait(trait)}
 	if f.Most {
 		req.Order = pawlv1.QueueOrder_QUEUE_ORDER_MOST
 	}
@@ -240,7 +240,7 @@ func (a Queues) Pause(ctx context.Context, name, reason string) (*Queue, error) 
 // PauseSubset is Pause for the tasks of one type or one key.
 func (a Queues) PauseSubset(ctx context.Context, queue string, of PausedSubset) (*Queue, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).PauseQueue,
-		&pawlv1.PauseQueueRequest{Queue: queue, Reason: of.Reason, Type: of.Type, Key: of.Key})
+		&pawlv1.PauseQueueRequest{Queue: queue, Reason: of.Reason, Type: convert.Text(of.Type), Key: convert.Text(of.Key)})
 	return queueAnswer("pause queue", queue, resp.GetQueue(), err)
 }
 
@@ -252,7 +252,7 @@ func (a Queues) Resume(ctx context.Context, name, reason string) (*Queue, error)
 // ResumeSubset ends the pause of one type or one key.
 func (a Queues) ResumeSubset(ctx context.Context, queue string, of PausedSubset) (*Queue, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).ResumeQueue,
-		&pawlv1.ResumeQueueRequest{Queue: queue, Reason: of.Reason, Type: of.Type, Key: of.Key})
+		&pawlv1.ResumeQueueRequest{Queue: queue, Reason: of.Reason, Type: convert.Text(of.Type), Key: convert.Text(of.Key)})
 	return queueAnswer("resume queue", queue, resp.GetQueue(), err)
 }
 

@@ -173,7 +173,7 @@ func (a Schedules) Put(ctx context.Context, s ScheduleSpec) (*ScheduleChange, er
 // PutIfMatch is Put if the schedule exists and still has this ETag. Otherwise the schedule was changed since it was read, and PutIfMatch
 // returns ErrConflict unless it already matches s.
 func (a Schedules) PutIfMatch(ctx context.Context, etag string, s ScheduleSpec) (*ScheduleChange, error) {
-	return a.put(ctx, "put schedule", s, &pawlv1.PutScheduleRequest{IfEtag: etag})
+	return a.put(ctx, "put schedule", s, &pawlv1.PutScheduleRequest{IfEtag: convert.Text(etag)})
 }
 
 // Create is Put for a new schedule. If a different schedule of this name exists, Create returns ErrConflict.
@@ -229,7 +229,7 @@ func (a Schedules) Trigger(ctx context.Context, name string) (*pawl.Ref, error) 
 	if err != nil {
 		return nil, fmt.Errorf("request id: %w", err)
 	}
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).TriggerSchedule, &pawlv1.TriggerScheduleRequest{Name: name, RequestId: request.String()})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).TriggerSchedule, &pawlv1.TriggerScheduleRequest{Name: name, RequestId: new(request.String())})
 	if err != nil {
 		return nil, fmt.Errorf("trigger schedule %q: %w", name, err)
 	}
@@ -279,8 +279,8 @@ func (s ScheduleSpec) proto() (*pawlv1.ScheduleSpec, error) {
 	if err != nil {
 		return nil, convert.FieldIn("task", err) // names the field as the broker does
 	}
-	return &pawlv1.ScheduleSpec{Name: s.Name, Cron: s.Cron, TimeZone: s.TimeZone, Every: convert.Duration(s.Every), Jitter: convert.Duration(s.Jitter),
-		Missed: missed, Overlap: overlap, Owner: s.Owner, Task: spec}, nil
+	return &pawlv1.ScheduleSpec{Name: s.Name, Cron: convert.Text(s.Cron), TimeZone: convert.Text(s.TimeZone), Every: convert.Duration(s.Every), Jitter: convert.Duration(s.Jitter),
+		Missed: missed, Overlap: overlap, Owner: convert.Text(s.Owner), Task: spec}, nil
 }
 
 var (

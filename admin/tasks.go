@@ -35,7 +35,7 @@ func (a Tasks) GetStale(ctx context.Context, id string) (t *pawltype.Task, age t
 // Update changes a task that is not claimed and has not ended; for any other task it returns ErrWrongState. If IfETag is set and the task
 // has since been changed, Update returns ErrConflict unless the task already has the requested values.
 func (a Tasks) Update(ctx context.Context, id string, change TaskUpdate) (*pawltype.Task, error) {
-	req := &pawlv1.UpdateTaskRequest{TaskId: id, RunAt: convert.Timestamp(change.RunAt), MaxAttempts: convert.Int32(change.MaxAttempts), IfEtag: change.IfETag}
+	req := &pawlv1.UpdateTaskRequest{TaskId: id, RunAt: convert.Timestamp(change.RunAt), MaxAttempts: convert.Int32(change.MaxAttempts), IfEtag: convert.Text(change.IfETag)}
 	var err error
 	if req.Priority, err = convert.PriorityProto(change.Priority); err != nil {
 		return nil, fmt.Errorf("update %q: %w", id, err)

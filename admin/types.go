@@ -103,8 +103,8 @@ func (a Types) ListPage(ctx context.Context, f TypeFilter, page pawltype.PageReq
 	if order < 0 {
 		return pawltype.Page[*Type]{}, fmt.Errorf("list types: %w", convert.Invalid("order", "%q is not one of most, failing", f.Order))
 	}
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewStatsServiceClient(a.rpc).ListTypes, &pawlv1.ListTypesRequest{Window: convert.Duration(f.Window), Queue: f.Queue,
-		Pattern: f.Pattern, Order: pawlv1.TypeOrder(order), Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewStatsServiceClient(a.rpc).ListTypes, &pawlv1.ListTypesRequest{Window: convert.Duration(f.Window), Queue: convert.Text(f.Queue),
+		Pattern: convert.Text(f.Pattern), Order: pawlv1.TypeOrder(order), Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return pawltype.Page[*Type]{}, fmt.Errorf("list types: %w", err)
 	}
@@ -120,7 +120,7 @@ type TypeQuery struct {
 
 // Stats returns statistics for the tasks of a type. A type that no node remembers has zeros and no queues.
 func (a Types) Stats(ctx context.Context, typ string, q TypeQuery) (*TypeStats, error) {
-	req := &pawlv1.GetTypeStatsRequest{Type: typ, Window: convert.Duration(q.Window), Queue: q.Queue}
+	req := &pawlv1.GetTypeStatsRequest{Type: typ, Window: convert.Duration(q.Window), Queue: convert.Text(q.Queue)}
 	if !q.Around.IsZero() {
 		req.Around = timestamppb.New(q.Around)
 	}

@@ -141,7 +141,7 @@ func eventWords(events []WebhookEvent) (words []string) {
 // Create creates a webhook. It is safe to retry if the secret is given.
 func (a Webhooks) Create(ctx context.Context, w WebhookSpec) (*NewWebhook, error) {
 	p, err := operate(ctx, a.calls, w.Secret != "", pawlv1.NewWebhookServiceClient(a.rpc).AddWebhook, &pawlv1.AddWebhookRequest{Name: w.Name, Url: w.URL, Events: eventWords(w.Events), Queues: w.Queues,
-		DepthOver: w.DepthOver, WaitOver: convert.Duration(w.WaitOver), Secret: w.Secret})
+		DepthOver: w.DepthOver, WaitOver: convert.Duration(w.WaitOver), Secret: convert.Text(w.Secret)})
 	if err != nil {
 		return nil, fmt.Errorf("add webhook %q: %w", w.Name, err)
 	}
@@ -150,7 +150,7 @@ func (a Webhooks) Create(ctx context.Context, w WebhookSpec) (*NewWebhook, error
 
 // Update changes a webhook. unconfirmed lists the shards that did not acknowledge it within a second; they will catch up.
 func (a Webhooks) Update(ctx context.Context, name string, to WebhookChange) (w *Webhook, unconfirmed []uint32, err error) {
-	req := &pawlv1.SetWebhookRequest{Name: name, Url: to.URL, Events: eventWords(to.Events), Queues: to.Queues, DepthOver: to.DepthOver}
+	req := &pawlv1.SetWebhookRequest{Name: name, Url: convert.Text(to.URL), Events: eventWords(to.Events), Queues: to.Queues, DepthOver: to.DepthOver}
 	if to.WaitOver != nil {
 		req.WaitOver = durationpb.New(*to.WaitOver)
 	}
@@ -206,7 +206,7 @@ type WebhookRotation struct {
 
 // RotateSecret replaces a webhook's secret. For a while, notices are signed with both secrets, so that the receiver can switch.
 func (a Webhooks) RotateSecret(ctx context.Context, name string, r WebhookRotation) (*NewWebhook, error) {
-	req := &pawlv1.RotateWebhookSecretRequest{Name: name, Secret: r.Secret}
+	req := &pawlv1.RotateWebhookSecretRequest{Name: name, Secret: convert.Text(r.Secret)}
 	if r.Overlap != nil {
 		req.Overlap = durationpb.New(*r.Overlap)
 	}

@@ -77,7 +77,7 @@ func (a Workers) List(ctx context.Context, f WorkerFilter) iter.Seq2[*Worker, er
 
 // ListPage returns one page of workers.
 func (a Workers) ListPage(ctx context.Context, f WorkerFilter, page pawltype.PageRequest) (pawltype.Page[*Worker], error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewWorkerRegistryServiceClient(a.rpc).ListWorkers, &pawlv1.ListWorkersRequest{Queue: f.Queue, Type: f.Type, Node: f.Node, Lost: f.Lost,
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewWorkerRegistryServiceClient(a.rpc).ListWorkers, &pawlv1.ListWorkersRequest{Queue: convert.Text(f.Queue), Type: convert.Text(f.Type), Node: convert.Text(f.Node), Lost: f.Lost,
 		Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return pawltype.Page[*Worker]{}, fmt.Errorf("workers: %w", err)

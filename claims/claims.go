@@ -81,7 +81,7 @@ func (s Client) Poll(ctx context.Context, r Request) (PollResult, error) {
 	began := time.Now()
 	resp, err := rpc.Call(ctx, s.core.Caller, true, s.worker.Claim, &pawlv1.ClaimRequest{
 		Queues: shares, Order: order, Types: r.Types, Max: convert.Int32(r.Max), MaxBytes: r.MaxBytes,
-		Lease: convert.Duration(r.Lease), Wait: convert.Duration(r.Wait), Worker: r.Worker, ClaimKey: r.Key, Runs: r.Runs,
+		Lease: convert.Duration(r.Lease), Wait: convert.Duration(r.Wait), Worker: r.Worker, ClaimKey: convert.Text(r.Key), Runs: r.Runs,
 	})
 	s.core.Telemetry.Claimed(ctx, shares, began, resp.GetTasks(), err)
 	if err != nil {

@@ -123,7 +123,7 @@ func (o *Outbox) newRow(ctx context.Context, args pawl.Args, opts []pawl.Option)
 	if r.queue = convert.QueueName(s); len(r.queue) > maxQueue || strings.IndexByte(r.queue, 0) >= 0 {
 		return r, convert.Invalid("queue", "%q has more than %d bytes, or contains a zero byte", convert.CutText(r.queue, 64), maxQueue)
 	}
-	s.Queue = ""
+	s.Queue = nil
 	text, err := appendTask(nil, s, "")
 	r.task = string(text)
 	return r, err
@@ -131,13 +131,13 @@ func (o *Outbox) newRow(ctx context.Context, args pawl.Args, opts []pawl.Option)
 
 // requestID returns the request id of a task, or makes one.
 func requestID(s *pawlv1.TaskSpec) (string, error) {
-	if s.RequestId == "" {
+	if s.RequestId == nil {
 		id, err := uuid.NewV7()
 		return id.String(), err
 	}
-	id, err := uuid.Parse(s.RequestId)
+	id, err := uuid.Parse(s.GetRequestId())
 	if err != nil {
-		return "", convert.Invalid("request_id", "%q is not a UUID", s.RequestId)
+		return "", convert.Invalid("request_id", "%q is not a UUID", s.GetRequestId())
 	}
 	return id.String(), nil
 }

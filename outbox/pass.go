@@ -355,7 +355,7 @@ func (r *stored) spec() (*pawlv1.TaskSpec, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Queue, s.RequestId = r.queue, r.id
+	s.Queue, s.RequestId = &r.queue, &r.id
 	if d := s.Delay.AsDuration(); d > 0 {
 		s.Delay = durationpb.New(max(d-r.waited, 0))
 	}

@@ -98,10 +98,10 @@ var asWritten = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.
 
 func fieldsOf(s *pawlv1.TaskSpec) *taskJSON {
 	t := &taskJSON{
-		Type: s.Type, ContentType: s.ContentType, Queue: s.Queue, Priority: convert.Priority(s.Priority), Delay: durationText(s.Delay),
-		IdempotencyKey: s.IdempotencyKey, IdempotencyTTL: durationText(s.IdempotencyTtl), MaxAttempts: s.MaxAttempts, Timeout: durationText(s.Timeout),
-		ExpiresIn: durationText(s.ExpiresIn), Retention: durationText(s.Retention), Key: s.Key, Cost: s.Cost, Tags: s.Tags, Headers: s.Headers,
-		GroupID: s.GroupId,
+		Type: s.Type, ContentType: s.ContentType, Queue: s.GetQueue(), Priority: convert.Priority(s.Priority), Delay: durationText(s.Delay),
+		IdempotencyKey: s.GetIdempotencyKey(), IdempotencyTTL: durationText(s.IdempotencyTtl), MaxAttempts: s.MaxAttempts, Timeout: durationText(s.Timeout),
+		ExpiresIn: durationText(s.ExpiresIn), Retention: durationText(s.Retention), Key: s.GetKey(), Cost: s.Cost, Tags: s.Tags, Headers: s.Headers,
+		GroupID: s.GetGroupId(),
 	}
 	if s.RunAt != nil {
 		at := s.RunAt.AsTime().Format(time.RFC3339Nano)
@@ -167,8 +167,8 @@ func notTask(err error) error {
 // spec returns the request for a task. path is its prefix for the names of fields in errors, with a dot.
 func (t *taskJSON) spec(path string) (*pawlv1.TaskSpec, error) {
 	s := &pawlv1.TaskSpec{
-		Type: t.Type, ContentType: t.ContentType, Queue: t.Queue, IdempotencyKey: t.IdempotencyKey, MaxAttempts: t.MaxAttempts, Key: t.Key, Cost: t.Cost,
-		Tags: t.Tags, Headers: t.Headers, GroupId: t.GroupID,
+		Type: t.Type, ContentType: t.ContentType, Queue: convert.Text(t.Queue), IdempotencyKey: convert.Text(t.IdempotencyKey), MaxAttempts: t.MaxAttempts, Key: convert.Text(t.Key), Cost: t.Cost,
+		Tags: t.Tags, Headers: t.Headers, GroupId: convert.Text(t.GroupID),
 	}
 	r := fieldReader{path: path}
 	s.Payload = r.payload(t)

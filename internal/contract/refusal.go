@@ -70,6 +70,10 @@ func FieldOf(parent string, err error) error {
 	return &inner
 }
 
+// Empty refuses a value that is given but empty, such as an unset variable. If it were taken for none, the call would do more than its
+// caller meant: cancel all tasks instead of those of a key.
+func Empty(field string) error { return task.Invalid(field, "is empty: leave it out") }
+
 // Item returns the path of an item of a list.
 func Item(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
 

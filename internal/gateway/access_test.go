@@ -309,7 +309,11 @@ func TestEnqueueKeepsToTheQueues(t *testing.T) {
 	conn := dialGateway(t, lockedGateway(t, k))
 	ctx := with(t.Context(), k.secret["mail"], "")
 	spec := func(queue string, then ...*pawlv1.TaskSpec) *pawlv1.TaskSpec {
-		return &pawlv1.TaskSpec{Type: "t", Queue: queue, Then: then}
+		s := &pawlv1.TaskSpec{Type: "t", Then: then}
+		if queue != "" {
+			s.Queue = &queue
+		}
+		return s
 	}
 	producer, groups, schedules, mass := pawlv1.NewProducerServiceClient(conn), pawlv1.NewGroupServiceClient(conn), pawlv1.NewScheduleServiceClient(conn), pawlv1.NewOperationServiceClient(conn)
 	for what, call := range map[string]func() error{
@@ -356,19 +360,19 @@ func TestEnqueueKeepsToTheQueues(t *testing.T) {
 			return err
 		},
 		"a schedule": func() error {
-			_, err := schedules.PutSchedule(ctx, &pawlv1.PutScheduleRequest{Spec: &pawlv1.ScheduleSpec{Name: "s", Cron: "@daily", Task: spec("sms")}})
+			_, err := schedules.PutSchedule(ctx, &pawlv1.PutScheduleRequest{Spec: &pawlv1.ScheduleSpec{Name: "s", Cron: new("@daily"), Task: spec("sms")}})
 			return err
 		},
 		"what follows a tick": func() error {
-			_, err := schedules.PutSchedule(ctx, &pawlv1.PutScheduleRequest{Spec: &pawlv1.ScheduleSpec{Name: "s", Cron: "@daily", Task: spec("mail", spec("sms"))}})
+			_, err := schedules.PutSchedule(ctx, &pawlv1.PutScheduleRequest{Spec: &pawlv1.ScheduleSpec{Name: "s", Cron: new("@daily"), Task: spec("mail", spec("sms"))}})
 			return err
 		},
 		"a move": func() error {
-			_, err := mass.StartOperation(ctx, &pawlv1.StartOperationRequest{Spec: &pawlv1.OperationSpec{Action: pawlv1.Action_ACTION_MOVE, Filter: &pawlv1.Filter{Queue: "mail"}, ToQueue: "sms"}})
+			_, err := mass.StartOperation(ctx, &pawlv1.StartOperationRequest{Spec: &pawlv1.OperationSpec{Action: pawlv1.Action_ACTION_MOVE, Filter: &pawlv1.Filter{Queue: new("mail")}, ToQueue: new("sms")}})
 			return err
 		},
 		"an operation": func() error {
-			_, err := mass.StartOperation(ctx, &pawlv1.StartOperationRequest{Spec: &pawlv1.OperationSpec{Action: pawlv1.Action_ACTION_CANCEL, Filter: &pawlv1.Filter{Queue: "sms"}}})
+			_, err := mass.StartOperation(ctx, &pawlv1.StartOperationRequest{Spec: &pawlv1.OperationSpec{Action: pawlv1.Action_ACTION_CANCEL, Filter: &pawlv1.Filter{Queue: new("sms")}}})
 			return err
 		},
 	} {
@@ -394,7 +398,7 @@ func TestGroupKeepsToItsCreatorsQueues(t *testing.T) {
 		want  []string
 	}{{"mail", []string{"mail*", "sms"}}, {"all", nil}} {
 		_, err := pawlv1.NewGroupServiceClient(conn).CreateGroup(with(t.Context(), k.secret[c.token], ""),
-			&pawlv1.CreateGroupRequest{Tasks: []*pawlv1.TaskSpec{{Type: "t", Queue: "mail"}}})
+			&pawlv1.CreateGroupRequest{Tasks: []*pawlv1.TaskSpec{{Type: "t", Queue: new("mail")}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -522,7 +526,7 @@ func BenchmarkAccess(b *testing.B) {
 		conn := dialGateway(b, g)
 		ctx := with(b.Context(), k.secret[who], "")
 		k.publish()
-		task1 := &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: "mail"}}
+		task1 := &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("mail")}}
 		ack1 := &pawlv1.AckRequest{TaskId: "0199a0e4-0f4c-7001-8000-000000000001", ClaimToken: task.Token{Epoch: 1, Fence: 1, Nonce: 7}.String()}
 		run := func(name string, call func() error) {
 			b.Run(name+"/"+who, func(b *testing.B) {
@@ -576,7 +580,7 @@ func TestQueuesBeyondAToken(t *testing.T) {
 	if n := access.NeedOfRPC("/grpc.health.v1.Health/Check"); n.Reach != access.Public {
 		t.Errorf("the health service needs %+v, want public", n)
 	}
-	if _, err := newGateway(newFake()).services.marker.ListMarkers(limited, &pawlv1.ListMarkersRequest{Queue: "sms"}); err == nil || !strings.Contains(err.Error(), "is not one of them") {
+	if _, err := newGateway(newFake()).services.marker.ListMarkers(limited, &pawlv1.ListMarkersRequest{Queue: new("sms")}); err == nil || !strings.Contains(err.Error(), "is not one of them") {
 		t.Errorf("ListMarkers of another queue: %v, want permission denied", err)
 	}
 

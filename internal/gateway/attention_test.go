@@ -34,7 +34,7 @@ func TestWithoutACluster(t *testing.T) {
 	hooks := g.services.webhook
 	ctx, _ := callinfo.Begin(t.Context(), task.InterfaceGRPC, "test")
 	_, add := hooks.AddWebhook(ctx, &pawlv1.AddWebhookRequest{Name: "w", Url: "https://example.com"})
-	_, set := hooks.SetWebhook(ctx, &pawlv1.SetWebhookRequest{Name: "w", Url: "https://example.com"})
+	_, set := hooks.SetWebhook(ctx, &pawlv1.SetWebhookRequest{Name: "w", Url: new("https://example.com")})
 	_, try := hooks.TestWebhook(ctx, &pawlv1.TestWebhookRequest{Name: "w"})
 	for _, err := range []error{add, set, try} {
 		if e, _ := task.AsError(err); e == nil || e.Code != task.CodePermissionDenied {

@@ -58,7 +58,7 @@ func batchOf(n int) *pawlv1.EnqueueBatchRequest {
 	payload := append(append([]byte(`{"to":"`), make1K()...), `"}`...)
 	r := &pawlv1.EnqueueBatchRequest{}
 	for range n {
-		r.Tasks = append(r.Tasks, &pawlv1.TaskSpec{Type: "mail", Queue: "default", Payload: payload, RequestId: "0199a0e4-0f4c-7001-8000-000000000001"})
+		r.Tasks = append(r.Tasks, &pawlv1.TaskSpec{Type: "mail", Queue: new("default"), Payload: payload, RequestId: new("0199a0e4-0f4c-7001-8000-000000000001")})
 	}
 	return r
 }

@@ -37,7 +37,7 @@ func TestResponsesNameRemoteLeader(t *testing.T) {
 		producer := pawlv1.NewProducerServiceClient(dial(t, l))
 		specs := func(queues ...string) (out []*pawlv1.TaskSpec) {
 			for _, q := range queues {
-				out = append(out, &pawlv1.TaskSpec{Type: "a", Queue: q, Payload: []byte("1")})
+				out = append(out, &pawlv1.TaskSpec{Type: "a", Queue: new(q), Payload: []byte("1")})
 			}
 			return out
 		}

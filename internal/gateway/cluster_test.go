@@ -167,7 +167,7 @@ var clusterCalls = []struct {
 	{`POST /cluster/shards/1/move {"from":"n2","to":"n3"}`,
 		rpcOf(pawlv1.ClusterServiceClient.MoveReplica, &pawlv1.MoveReplicaRequest{Shard: 1, From: "n2", To: "n3"}), "move 1 n2 n3"},
 	{`POST /cluster/shards/0/transfer {"to":"n2"}`,
-		rpcOf(pawlv1.ClusterServiceClient.TransferLeader, &pawlv1.TransferLeaderRequest{To: "n2"}), `transfer 0 "n2"`},
+		rpcOf(pawlv1.ClusterServiceClient.TransferLeader, &pawlv1.TransferLeaderRequest{To: new("n2")}), `transfer 0 "n2"`},
 	{"POST /cluster/shards/1/transfer", rpcOf(pawlv1.ClusterServiceClient.TransferLeader, &pawlv1.TransferLeaderRequest{Shard: 1}), `transfer 1 ""`},
 	{`POST /cluster/shards {"total":4}`, rpcOf(pawlv1.ClusterServiceClient.AddShards, &pawlv1.AddShardsRequest{Total: 4}), "shards 4"},
 	{`PUT /cluster/replication {"replication":5}`,
@@ -339,7 +339,7 @@ func TestClusterArguments(t *testing.T) {
 			return err
 		}},
 		{"to", func(ctx context.Context) error {
-			_, err := g.TransferLeader(ctx, &pawlv1.TransferLeaderRequest{To: "n 1"})
+			_, err := g.TransferLeader(ctx, &pawlv1.TransferLeaderRequest{To: new("n 1")})
 			return err
 		}},
 		{"total", func(ctx context.Context) error { _, err := g.AddShards(ctx, &pawlv1.AddShardsRequest{}); return err }},

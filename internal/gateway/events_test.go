@@ -172,7 +172,7 @@ func TestEventsOfInvisibleQueues(t *testing.T) {
 	k.add("post", auth.Rights{Namespace: "team", Roles: auth.Observe, Queues: []string{"mail*"}})
 	g := lockedGateway(t, k)
 	conn := dialGateway(t, g)
-	s, err := pawlv1.NewEventServiceClient(conn).WatchEvents(with(t.Context(), k.secret["post"], ""), &pawlv1.WatchEventsRequest{Queue: "pay"})
+	s, err := pawlv1.NewEventServiceClient(conn).WatchEvents(with(t.Context(), k.secret["post"], ""), &pawlv1.WatchEventsRequest{Queue: new("pay")})
 	if err == nil {
 		_, err = s.Recv()
 	}

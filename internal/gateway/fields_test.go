@@ -335,7 +335,7 @@ func prepare(m protoreflect.Message, f protoreflect.FieldDescriptor) {
 	switch m := m.Interface().(type) {
 	case *pawlv1.TaskSpec:
 		if f.Name() == "idempotency_ttl" {
-			m.IdempotencyKey = "k"
+			m.IdempotencyKey = new("k")
 		}
 	case *pawlv1.Unique:
 		if f.Name() == "states" {

@@ -39,7 +39,7 @@ func spread() (*fake, *Gateway, context.Context) {
 func put(t testing.TB, g *Gateway, ctx context.Context, queue string, n int, payload string) {
 	t.Helper()
 	for range n {
-		_, err := g.services.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: queue, Payload: []byte(payload)}})
+		_, err := g.services.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new(queue), Payload: []byte(payload)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,7 +206,7 @@ func TestRepeatedClaimAcrossShards(t *testing.T) {
 		f, g, ctx := spread()
 		put(t, g, ctx, "b", 2, "1")
 		put(t, g, ctx, "c", 9, "1")
-		r := &pawlv1.ClaimRequest{Queues: shares(queues), Max: 6, ClaimKey: "k"}
+		r := &pawlv1.ClaimRequest{Queues: shares(queues), Max: 6, ClaimKey: new("k")}
 		first := claimText(t, g, ctx, r)
 		put(t, g, ctx, "a", 5, "1")
 		again := claimText(t, g, ctx, r)
@@ -228,7 +228,7 @@ func TestRepeatedClaimAcrossShards(t *testing.T) {
 // The same holds for a claim of a single task, although others have arrived since.
 func TestRepeatedClaimOfOneTask(t *testing.T) {
 	_, g, ctx := spread()
-	r := &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: "k"}
+	r := &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: new("k")}
 	put(t, g, ctx, "b", 1, "1")
 	first := claimText(t, g, ctx, r)
 	put(t, g, ctx, "a", 1, "1")
@@ -289,7 +289,7 @@ func TestLostResponseOfOneShard(t *testing.T) {
 	put(t, g, ctx, "a", 2, "1")
 	put(t, g, ctx, "b", 1, "1")
 	f.loses = map[uint32]bool{1: true}
-	r := &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: "k"}
+	r := &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: new("k")}
 	if got := claimText(t, g, ctx, r); got != "b" || len(f.left) != 1 || f.left[0].ClaimKey != partKey("k", 0, 0) {
 		t.Errorf("claim got %q and abandoned %+v", got, f.left)
 	}
@@ -448,7 +448,7 @@ func TestShardsOfLists(t *testing.T) {
 func TestDeadLettersOfDeletedQueue(t *testing.T) {
 	_, g, ctx := spread()
 	put(t, g, ctx, "a", 20, "1")
-	r, err := g.services.producer.ListTasks(ctx, &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: "gone", States: []pawlv1.State{pawlv1.State_STATE_DEAD}}})
+	r, err := g.services.producer.ListTasks(ctx, &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: new("gone"), States: []pawlv1.State{pawlv1.State_STATE_DEAD}}})
 	if err != nil || len(r.Items) > 0 || r.NextCursor != "" {
 		t.Errorf("ListTasks of a deleted queue's dead letters = %v, %v", r, err)
 	}
@@ -460,11 +460,11 @@ func TestBatchOverShards(t *testing.T) {
 	f.down[2] = true
 	r := &pawlv1.EnqueueBatchRequest{}
 	for i := range 30 {
-		r.Tasks = append(r.Tasks, &pawlv1.TaskSpec{Type: "t", Queue: []string{"a", "b", "c"}[i%3]})
+		r.Tasks = append(r.Tasks, &pawlv1.TaskSpec{Type: "t", Queue: new([]string{"a", "b", "c"}[i%3])})
 	}
 	r.Tasks[4].Type = ""
 	for _, i := range []int{6, 9} {
-		r.Tasks[i].IdempotencyKey, r.Tasks[i].Payload = "k", fmt.Append(nil, i)
+		r.Tasks[i].IdempotencyKey, r.Tasks[i].Payload = new("k"), fmt.Append(nil, i)
 	}
 	got, err := g.services.producer.EnqueueBatch(ctx, r)
 	if err != nil {
@@ -501,7 +501,7 @@ func (b unready) Enqueue(ctx context.Context, shard uint32, ns string, specs []t
 // A node that is not ready for any task of a batch refuses the call, or the frame, so that its client goes to another node.
 func TestBatchAtUnreadyNode(t *testing.T) {
 	f, g, ctx := spread()
-	batch := []*pawlv1.TaskSpec{{Type: "t", Queue: "a"}, {Type: "t", Queue: "b"}, {Type: "t", Queue: "b"}}
+	batch := []*pawlv1.TaskSpec{{Type: "t", Queue: new("a")}, {Type: "t", Queue: new("b")}, {Type: "t", Queue: new("b")}}
 	for _, shards := range [][]uint32{{1}, {2}, {1, 2}} {
 		g.services.producer.broker = unready{f, shards}
 		out, err := g.services.producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: batch})
@@ -514,7 +514,7 @@ func TestBatchAtUnreadyNode(t *testing.T) {
 			}
 		}
 	}
-	if _, err := g.services.producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: append(batch, &pawlv1.TaskSpec{Queue: "a"})}); err != nil {
+	if _, err := g.services.producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: append(batch, &pawlv1.TaskSpec{Queue: new("a")})}); err != nil {
 		t.Errorf("a batch with an invalid task was refused: %v", err)
 	}
 }
@@ -552,12 +552,12 @@ func TestBatchesWaitBrieflyForNewQueues(t *testing.T) {
 		_, g, ctx := spread()
 		specs := make([]*pawlv1.TaskSpec, 60)
 		for i := range specs { // more new queues than are placed at the same time, and first
-			specs[i] = &pawlv1.TaskSpec{Type: "t", Queue: fmt.Sprintf("new-%d", i)}
+			specs[i] = &pawlv1.TaskSpec{Type: "t", Queue: new(fmt.Sprintf("new-%d", i))}
 		}
 		known := func(i int) bool { return i%20 == 19 }
 		for i := range specs {
 			if known(i) {
-				specs[i].Queue = string("abc"[i/20])
+				specs[i].Queue = new(string("abc"[i/20]))
 			}
 		}
 		enqueue := func(g *Gateway) []*pawlv1.EnqueueResult {
@@ -626,7 +626,7 @@ func TestBatchesWaitBrieflyForAHungShard(t *testing.T) {
 
 		within("an enqueue", func() {
 			out, err := g.services.producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{
-				{Type: "t", Queue: "a"}, {Type: "t", Queue: "b"}, {Type: "t", Queue: "c"}, {Type: "t", Queue: "b"}}})
+				{Type: "t", Queue: new("a")}, {Type: "t", Queue: new("b")}, {Type: "t", Queue: new("c")}, {Type: "t", Queue: new("b")}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -707,7 +707,7 @@ func TestBatchHasCreationTimes(t *testing.T) {
 func TestBatchLooksUpQueuesOnce(t *testing.T) {
 	f, g, ctx := spread()
 	f.faults = &faults{}
-	spec := func(typ, queue string) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: typ, Queue: queue} }
+	spec := func(typ, queue string) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: typ, Queue: new(queue)} }
 	_, err := g.services.producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{spec("t", "a"), spec("t", "a"), spec("t", "b"), spec("", "b"), spec("t", "b"), spec("t", "b")}})
 	if want := 2 + 2; err != nil || f.faults.asked != want { // two of them are written
 		t.Errorf("EnqueueBatch made %d calls to shards and the cluster, want %d (%v)", f.faults.asked, want, err)
@@ -837,7 +837,7 @@ func TestClaimOfAQueueInSeveralShards(t *testing.T) {
 	for i, x := range f.inOrder(f.queues["q"].Shard) {
 		x.at = uint32(i%2 + 2)
 	}
-	r := &pawlv1.ClaimRequest{Queues: shares("q"), Max: 9, ClaimKey: "k"}
+	r := &pawlv1.ClaimRequest{Queues: shares("q"), Max: 9, ClaimKey: new("k")}
 	for _, what := range []string{"a claim", "its repeat"} {
 		ctx, c := callinfo.Begin(t.Context(), "grpc", "test")
 		if got := claimText(t, g, ctx, r); got != "qqqqqq" {
@@ -856,7 +856,7 @@ func TestClaimsThatFailDefinitely(t *testing.T) {
 		f, g, ctx := spread()
 		put(t, g, ctx, "b", 1, "1")
 		f.down[1] = true
-		if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: "k"}); got != "b" || len(f.left) != 0 {
+		if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: new("k")}); got != "b" || len(f.left) != 0 {
 			t.Errorf("claim got %q and abandoned %+v", got, f.left)
 		}
 		close(f.draining)
@@ -955,7 +955,7 @@ func TestLostResponseIsFound(t *testing.T) {
 			f.set(func() { f.loses = nil })
 			put(t, g, ctx, "b", 1, "1")
 		}()
-		r := &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: "k", Wait: durationpb.New(time.Minute)}
+		r := &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: new("k"), Wait: durationpb.New(time.Minute)}
 		if got := claimText(t, g, ctx, r); got != "aab" || len(f.left) != 0 {
 			t.Errorf("claim got %q and abandoned %+v", got, f.left)
 		}
@@ -998,7 +998,7 @@ func TestLostResponseOfEmptyClaim(t *testing.T) {
 	f, g, ctx := spread()
 	put(t, g, ctx, "a", 2, "1")
 	f.loses = map[uint32]bool{1: true}
-	if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: "k"}); got != "" || len(f.left) != 1 {
+	if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: new("k")}); got != "" || len(f.left) != 1 {
 		t.Errorf("claim got %q and abandoned %+v", got, f.left)
 	}
 }
@@ -1072,7 +1072,7 @@ func TestClaimsBesideAHangingShard(t *testing.T) {
 					}
 					g.claims.broker = tardy{f, 1 + shard, time.Hour}
 					began := time.Now()
-					got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares(queues), Max: 9, ClaimKey: key})
+					got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares(queues), Max: 9, ClaimKey: new(key)})
 					if took := time.Since(began); got != others || took > time.Second {
 						t.Errorf("shard %d hangs: a claim of %s with key %q got %q after %v, want %q", 1+shard, queues, key, got, took, others)
 					}
@@ -1111,7 +1111,7 @@ func TestLateAnswers(t *testing.T) {
 				put(t, g, ctx, "b", c.others, "1")
 				g.claims.broker = lateAnswer{tardy{f, 1, c.takes}}
 				began := time.Now()
-				r := &pawlv1.ClaimRequest{Queues: shares(c.queues), Max: 9, ClaimKey: key}
+				r := &pawlv1.ClaimRequest{Queues: shares(c.queues), Max: 9, ClaimKey: new(key)}
 				if c.wait > 0 {
 					r.Wait = durationpb.New(c.wait)
 				}
@@ -1218,7 +1218,7 @@ func TestShardIsAskedForMoreAfterItsLateAnswer(t *testing.T) {
 			put(t, g, ctx, "b", 4, "1")
 			slow := &onceTardy{fake: f, shard: 2}
 			g.claims.broker = slow
-			r := &pawlv1.ClaimRequest{Queues: shares("a=1 b=1"), Max: 4, ClaimKey: key}
+			r := &pawlv1.ClaimRequest{Queues: shares("a=1 b=1"), Max: 4, ClaimKey: new(key)}
 			got, err := g.services.worker.Claim(ctx, r)
 			ids := map[string]bool{}
 			for _, c := range got.GetTasks() {

@@ -45,7 +45,7 @@ func (p *producer) sendTasks(number uint64, queues ...string) {
 	p.t.Helper()
 	m := &pawlv1.ProduceRequest{Number: number}
 	for _, q := range queues {
-		m.Tasks = append(m.Tasks, &pawlv1.TaskSpec{Type: "a", Queue: q, Payload: []byte("1")})
+		m.Tasks = append(m.Tasks, &pawlv1.TaskSpec{Type: "a", Queue: new(q), Payload: []byte("1")})
 	}
 	p.send(m)
 }
@@ -402,7 +402,7 @@ func TestFrameMemory(t *testing.T) {
 		g, l := serve(t, f)
 		p := startProducer(t, t.Context(), dial(t, l))
 		large := func(number uint64, queue string) {
-			p.send(&pawlv1.ProduceRequest{Number: number, Tasks: []*pawlv1.TaskSpec{{Type: "a", Queue: queue, ContentType: "b", Payload: make([]byte, 500<<10)}}})
+			p.send(&pawlv1.ProduceRequest{Number: number, Tasks: []*pawlv1.TaskSpec{{Type: "a", Queue: new(queue), ContentType: "b", Payload: make([]byte, 500<<10)}}})
 			synctest.Wait()
 		}
 		large(1, "slow")

@@ -335,7 +335,7 @@ func TestLargeMessagesWaitForMemory(t *testing.T) {
 func TestStreamMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := serve(t, newFake())
-		s, err := pawlv1.NewEventServiceClient(dial(t, l)).WatchEvents(t.Context(), &pawlv1.WatchEventsRequest{Queue: strings.Repeat("x", 100_000)})
+		s, err := pawlv1.NewEventServiceClient(dial(t, l)).WatchEvents(t.Context(), &pawlv1.WatchEventsRequest{Queue: new(strings.Repeat("x", 100_000))})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,7 +27,7 @@ func TestKEDA(t *testing.T) {
 		conn := dial(t, l)
 		client := keda.NewExternalScalerClient(conn)
 		enqueue := func() {
-			if _, err := pawlv1.NewProducerServiceClient(conn).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Queue: "mail"}}); err != nil {
+			if _, err := pawlv1.NewProducerServiceClient(conn).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Queue: new("mail")}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -81,7 +81,7 @@ func TestKEDA(t *testing.T) {
 			}
 		}
 		sends(false, 0)
-		if _, err := pawlv1.NewProducerServiceClient(conn).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Queue: "later"}}); err != nil {
+		if _, err := pawlv1.NewProducerServiceClient(conn).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Queue: new("later")}}); err != nil {
 			t.Fatal(err)
 		}
 		sends(true, lookPause)

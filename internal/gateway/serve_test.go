@@ -235,7 +235,7 @@ func TestUnreadableQueues(t *testing.T) {
 		"get":  func() error { _, err := o.GetQueue(ctx, &pawlv1.GetQueueRequest{Queue: "q"}); return err },
 		"list": func() error { _, err := o.ListQueues(ctx, &pawlv1.ListQueuesRequest{}); return err },
 		"tasks": func() error {
-			_, err := g.services.producer.ListTasks(ctx, &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: "q"}})
+			_, err := g.services.producer.ListTasks(ctx, &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: new("q")}})
 			return err
 		},
 	} {

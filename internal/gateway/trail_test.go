@@ -91,7 +91,7 @@ func TestRefusalsAreRecordedOnce(t *testing.T) {
 	overGRPC := func(conn *grpc.ClientConn) func(string, string, string) {
 		return func(token, namespace, queue string) {
 			ctx := with(t.Context(), token, namespace)
-			_, _ = pawlv1.NewProducerServiceClient(conn).Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: queue}})
+			_, _ = pawlv1.NewProducerServiceClient(conn).Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new(queue)}})
 		}
 	}
 	doors := map[string]struct {
@@ -111,7 +111,7 @@ func TestRefusalsAreRecordedOnce(t *testing.T) {
 		"gRPC": {map[string]any{"interface": "grpc", "address": "bufconn", "method": "ProducerService/Enqueue"}, overGRPC(conn)},
 		"UI":   {map[string]any{"interface": "ui", "address": "192.0.2.7", "method": "ProducerService/Enqueue"}, overGRPC(pages)},
 		"gRPC, a batch": {map[string]any{"interface": "grpc", "address": "bufconn", "method": "ProducerService/EnqueueBatch"}, func(token, namespace, queue string) {
-			spec := &pawlv1.TaskSpec{Type: "t", Queue: queue}
+			spec := &pawlv1.TaskSpec{Type: "t", Queue: new(queue)}
 			_, _ = pawlv1.NewProducerServiceClient(conn).EnqueueBatch(with(t.Context(), token, namespace), &pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{spec, spec, spec}})
 		}},
 		"gRPC, a stream": {map[string]any{"interface": "grpc", "address": "bufconn"}, func(token, namespace, queue string) {
@@ -120,7 +120,7 @@ func TestRefusalsAreRecordedOnce(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			_ = s.Send(&pawlv1.ProduceRequest{Number: 1, Tasks: []*pawlv1.TaskSpec{{Type: "t", Queue: queue}}})
+			_ = s.Send(&pawlv1.ProduceRequest{Number: 1, Tasks: []*pawlv1.TaskSpec{{Type: "t", Queue: new(queue)}}})
 			_ = s.CloseSend()
 			for _, err := s.Recv(); err == nil; _, err = s.Recv() {
 			}
@@ -219,7 +219,7 @@ func TestReadsAreRecorded(t *testing.T) {
 	}{{locked, lockedLog, k.secret["lena"], "lena", "team", ""}, {open, openLog, "", "somebody", "default", "true"}} {
 		conn, pages := dialGateway(t, c.g), dialPages(t, c.g, "192.0.2.7")
 		ctx := metadata.AppendToOutgoingContext(with(t.Context(), c.token, ""), "pawl-actor", "somebody")
-		made, err := pawlv1.NewProducerServiceClient(conn).Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: "mail", Payload: []byte(`"private"`)}})
+		made, err := pawlv1.NewProducerServiceClient(conn).Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("mail"), Payload: []byte(`"private"`)}})
 		if err != nil {
 			t.Fatal(err)
 		}

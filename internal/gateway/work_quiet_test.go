@@ -165,7 +165,7 @@ func TestInstancesAreChecked(t *testing.T) {
 // claimBy claims one task by a unary call.
 func claimBy(g *Gateway, worker, key string, wait time.Duration) (*pawlv1.ClaimResponse, error) {
 	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
-	return g.services.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Worker: worker, ClaimKey: key, Wait: durationpb.New(wait)})
+	return g.services.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Worker: worker, ClaimKey: new(key), Wait: durationpb.New(wait)})
 }
 
 func TestClaimersBecomeQuiet(t *testing.T) {
@@ -306,7 +306,7 @@ func TestQuietClaimersFindTheirClaims(t *testing.T) {
 		f, g, ctx := spread()
 		f.home["d"] = 2
 		put(t, g, ctx, "b", 2, "1")
-		r := &pawlv1.ClaimRequest{Queues: shares(queues), Max: 2, ClaimKey: "k", Worker: "w"}
+		r := &pawlv1.ClaimRequest{Queues: shares(queues), Max: 2, ClaimKey: new("k"), Worker: "w"}
 		if got := claimText(t, g, ctx, r); got != "bb" {
 			t.Fatalf("%s: got %q", queues, got)
 		}

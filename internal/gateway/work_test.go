@@ -127,7 +127,7 @@ func (s *workerClient) enqueue(queue string, n int) {
 	s.t.Helper()
 	var specs []*pawlv1.TaskSpec
 	for range n {
-		specs = append(specs, &pawlv1.TaskSpec{Type: "a", Queue: queue})
+		specs = append(specs, &pawlv1.TaskSpec{Type: "a", Queue: new(queue)})
 	}
 	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
 	got, err := s.g.services.producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: specs})
@@ -571,7 +571,7 @@ func TestStreamTasksHaveTheirTraces(t *testing.T) {
 		s.g.wire()
 		ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
 		for range 4 {
-			if _, err := (s.g.services.producer).Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Queue: "q",
+			if _, err := (s.g.services.producer).Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Queue: new("q"),
 				Headers: map[string]string{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}}); err != nil {
 				t.Fatal(err)
 			}

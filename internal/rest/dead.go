@@ -39,7 +39,10 @@ func groupAllDead(x *exchange) error {
 
 func groupDead(x *exchange) error {
 	got, err := ask[*pawlv1.GroupDeadRequest, proto.Message](x, "OperatorService/GroupDead", func(in *pawlv1.GroupDeadRequest) error {
-		in.Queue, in.Poisoned = x.r.PathValue("queue"), strings.HasSuffix(x.on.Path, "/poisoned")
+		if queue := x.r.PathValue("queue"); queue != "" {
+			in.Queue = &queue
+		}
+		in.Poisoned = strings.HasSuffix(x.on.Path, "/poisoned")
 		return nil
 	})
 	if err != nil {

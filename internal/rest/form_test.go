@@ -100,7 +100,7 @@ func TestForms(t *testing.T) {
 		`{"rate":"30/m"}`: &pawlv1.OperationSpec{Rate: 0.5},
 		`{}`:              &pawlv1.OperationSpec{},
 		`{"message":""}`:  &pawlv1.TaskError{},
-		`{"state":["ready","dead"],"q":"<\"\u0000"}`:                 &pawlv1.Filter{States: []pawlv1.State{2, 7}, Q: "<\"\x00"},
+		`{"state":["ready","dead"],"q":"<\"\u0000"}`:                 &pawlv1.Filter{States: []pawlv1.State{2, 7}, Q: new("<\"\x00")},
 		`{"task_id":"x","result":{"a":1}}`:                           &pawlv1.Parent{TaskId: "x", Result: []byte(`{"a":1}`)},
 		`{"task_id":"x","result":"AQI=","content_type":"image/png"}`: &pawlv1.Parent{TaskId: "x", Result: []byte{1, 2}, ContentType: "image/png"},
 	} {

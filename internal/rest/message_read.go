@@ -85,11 +85,15 @@ func (m *message) has(name string) bool {
 	return slices.ContainsFunc(m.fields, func(f *field) bool { return f.inline && f.inner.has(name) })
 }
 
+// notEmpty refuses what is given but empty, such as an unset variable: a filter would select all, a token cover all queues.
 func (f *field) notEmpty(empty bool, path string) error {
-	if empty && f.full != "" {
+	switch {
+	case !empty || f.empty:
+		return nil
+	case f.full != "":
 		return task.Invalid(path, "is empty; %s", f.full)
 	}
-	return nil
+	return contract.Empty(path)
 }
 
 // value reads one value that is not an object.
@@ -199,6 +203,9 @@ func (r *jsonReader) list(f *field, to protoreflect.Message, path string) error 
 		}
 		v, err := r.value(f, path)
 		if err == nil {
+			err = f.notEmpty(f.kind == texts && v.String() == "", path)
+		}
+		if err == nil {
 			list.Append(v)
 		}
 		return err
@@ -268,6 +275,9 @@ func (r *jsonReader) shares(f *field, to protoreflect.Message, path string) erro
 	}
 	if r.json.PeekKind() != '{' {
 		names, err := r.strs(path, task.MaxClaimQueues)
+		if err == nil {
+			err = f.notEmpty(len(names) == 0, path)
+		}
 		for _, name := range names {
 			add(name, 0)
 		}

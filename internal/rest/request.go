@@ -185,6 +185,9 @@ func (f *field) fromParameter(to protoreflect.Message, values []string) error {
 		list := to.Mutable(f.d).List()
 		for s := range strings.SplitSeq(strings.Join(values, ","), ",") {
 			v, err := f.fromText(f.name, s)
+			if err == nil {
+				err = f.notEmpty(s == "", f.name)
+			}
 			if err != nil {
 				return err
 			}
@@ -193,6 +196,9 @@ func (f *field) fromParameter(to protoreflect.Message, values []string) error {
 		return nil
 	}
 	v, err := f.fromWord(values[0])
+	if err == nil {
+		err = f.notEmpty(values[0] == "", f.name)
+	}
 	if err == nil && v.IsValid() {
 		to.Set(f.d, v)
 	}
@@ -218,7 +224,7 @@ func (f *field) fromWord(s string) (v protoreflect.Value, err error) {
 // flagText parses a boolean parameter.
 func flagText(name, s string) (bool, error) {
 	switch s {
-	case "", "false":
+	case "false":
 		return false, nil
 	case "true":
 		return true, nil

@@ -26,12 +26,11 @@ func listTasks(x *exchange) error {
 		if err := x.request(in, "fields"); err != nil {
 			return err
 		}
-		switch f := x.r.URL.Query().Get("fields"); f {
-		case "payload":
+		if q := x.r.URL.Query(); q.Has("fields") {
+			if f := q.Get("fields"); f != "payload" {
+				return task.Invalid("fields", "%q is not payload", task.Cut(f, 64))
+			}
 			in.WithPayload = true
-		case "":
-		default:
-			return task.Invalid("fields", "%q is not payload", task.Cut(f, 64))
 		}
 		return nil
 	})

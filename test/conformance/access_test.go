@@ -266,11 +266,11 @@ func (d *rpc) WhoAmI(ctx context.Context) (identity, error) {
 	return identity{p.GetTokenRequired(), p.GetName(), p.GetRoles(), p.GetNamespace(), p.GetAllNamespaces(), p.GetQueues(), timeOf(p.GetExpiresAt())}, err
 }
 func (d *rpc) AddKey(ctx context.Context, k keySpec) (newKey, error) {
-	p, err := ask(ctx, d.access.AddToken, &pawlv1.AddTokenRequest{Name: k.Name, Roles: k.Roles, Queues: k.Queues, ExpiresIn: spanProto(k.Expires), RequestId: k.Request})
+	p, err := ask(ctx, d.access.AddToken, &pawlv1.AddTokenRequest{Name: k.Name, Roles: k.Roles, Queues: k.Queues, ExpiresIn: spanProto(k.Expires), RequestId: text(k.Request)})
 	return newKey{keyProto(p.GetToken()), p.GetSecret(), p.GetUnconfirmedNodes()}, err
 }
 func (d *rpc) RotateKey(ctx context.Context, name string, overlap span, request string) (newKey, error) {
-	p, err := ask(ctx, d.access.RotateToken, &pawlv1.RotateTokenRequest{Name: name, Overlap: durationpb.New(overlap.std()), RequestId: request})
+	p, err := ask(ctx, d.access.RotateToken, &pawlv1.RotateTokenRequest{Name: name, Overlap: durationpb.New(overlap.std()), RequestId: text(request)})
 	return newKey{keyProto(p.GetToken()), p.GetSecret(), p.GetUnconfirmedNodes()}, err
 }
 func (d *rpc) RevokeKey(ctx context.Context, name string) error {
@@ -282,7 +282,7 @@ func (d *rpc) Key(ctx context.Context, name string) (keyInfo, error) {
 	return keyProto(p.GetToken()), err
 }
 func (d *rpc) Keys(ctx context.Context, pattern string) (all []keyInfo, err error) {
-	p, err := ask(ctx, d.access.ListTokens, &pawlv1.ListTokensRequest{Pattern: pattern})
+	p, err := ask(ctx, d.access.ListTokens, &pawlv1.ListTokensRequest{Pattern: text(pattern)})
 	for _, t := range p.GetItems() {
 		all = append(all, keyProto(t))
 	}
@@ -297,7 +297,7 @@ func (d *rpc) RemoveSpace(ctx context.Context, name string) error {
 	return err
 }
 func (d *rpc) Spaces(ctx context.Context, pattern string) (names []string, err error) {
-	p, err := ask(ctx, d.access.ListNamespaces, &pawlv1.ListNamespacesRequest{Pattern: pattern})
+	p, err := ask(ctx, d.access.ListNamespaces, &pawlv1.ListNamespacesRequest{Pattern: text(pattern)})
 	for _, n := range p.GetItems() {
 		names = append(names, n.GetName())
 	}

@@ -18,14 +18,14 @@ var notRestored = []protoreflect.Name{"delay", "run_at", "request_id", "group_id
 // archivedSpec is a task with all options set.
 func archivedSpec(w *world) *pawlv1.TaskSpec {
 	jitter := 0.5
-	s := &pawlv1.TaskSpec{Type: "job", Payload: []byte(`{"n":1}`), ContentType: "application/json", Queue: "default", Priority: pawlv1.Priority_PRIORITY_HIGH,
-		IdempotencyKey: "k", IdempotencyTtl: durationpb.New(48 * time.Hour), MaxAttempts: 7,
+	s := &pawlv1.TaskSpec{Type: "job", Payload: []byte(`{"n":1}`), ContentType: "application/json", Queue: new("default"), Priority: pawlv1.Priority_PRIORITY_HIGH,
+		IdempotencyKey: new("k"), IdempotencyTtl: durationpb.New(48 * time.Hour), MaxAttempts: 7,
 		Retry:   &pawlv1.RetryPolicy{Initial: durationpb.New(2 * time.Second), Factor: 3, Max: durationpb.New(time.Minute), Jitter: &jitter},
-		Timeout: durationpb.New(90 * time.Second), ExpiresIn: durationpb.New(5 * time.Hour), Retention: durationpb.New(3 * time.Hour), Key: "customer",
+		Timeout: durationpb.New(90 * time.Second), ExpiresIn: durationpb.New(5 * time.Hour), Retention: durationpb.New(3 * time.Hour), Key: new("customer"),
 		Tags: []string{"a", "b"}, Headers: map[string]string{"x-request-id": "r1"}, Cost: 3,
-		Unique: &pawlv1.Unique{Key: "u", States: []pawlv1.State{pawlv1.State_STATE_SCHEDULED, pawlv1.State_STATE_READY,
+		Unique: &pawlv1.Unique{Key: new("u"), States: []pawlv1.State{pawlv1.State_STATE_SCHEDULED, pawlv1.State_STATE_READY,
 			pawlv1.State_STATE_CLAIMED, pawlv1.State_STATE_RETRYING, pawlv1.State_STATE_DEAD}, OnConflict: pawlv1.OnConflict_ON_CONFLICT_REJECT},
-		Then: []*pawlv1.TaskSpec{{Type: "next", Queue: "default"}}}
+		Then: []*pawlv1.TaskSpec{{Type: "next", Queue: new("default")}}}
 	for i := range s.ProtoReflect().Descriptor().Fields().Len() {
 		f := s.ProtoReflect().Descriptor().Fields().Get(i)
 		if s.ProtoReflect().Has(f) == slices.Contains(notRestored, f.Name()) {
@@ -79,7 +79,7 @@ func TestArchive(t *testing.T) {
 
 			// The idempotency key belongs to the new task, for its full TTL.
 			w.pass(47 * 60 * minute)
-			dup, err := ask(w.ctx(), rpc.producer.Enqueue, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "job", Payload: []byte(`{"n":1}`), ContentType: "application/json", IdempotencyKey: "k"}})
+			dup, err := ask(w.ctx(), rpc.producer.Enqueue, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "job", Payload: []byte(`{"n":1}`), ContentType: "application/json", IdempotencyKey: new("k")}})
 			must(w.T, err)
 			is(w, "who repeats the enqueue gets", dup.GetTask().GetTaskId(), back.GetTaskId())
 		}}),

@@ -180,7 +180,7 @@ func TestStreamOfListedTypes(t *testing.T) {
 			must(t, err)
 			must(t, stream.Send(&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Types: []string{"x", "y"}, Worker: "w"}, Grant: 100}))
 			for i := range 30 {
-				_, err := d.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Queue: "q", Type: []string{"x", "z", "y"}[i%3]}})
+				_, err := d.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Queue: new("q"), Type: []string{"x", "z", "y"}[i%3]}})
 				must(t, err)
 			}
 			got := map[string]int{}
@@ -236,7 +236,7 @@ func (d *rest) CloseBreaker(ctx context.Context, queue, typ, reason string) (q q
 }
 
 func (d *rpc) CloseBreaker(ctx context.Context, queue, typ, reason string) (queueInfo, error) {
-	a, err := ask(ctx, d.operator.CloseBreaker, &pawlv1.CloseBreakerRequest{Queue: queue, Type: typ, Reason: reason})
+	a, err := ask(ctx, d.operator.CloseBreaker, &pawlv1.CloseBreakerRequest{Queue: queue, Type: text(typ), Reason: reason})
 	return queueProto(a.GetQueue()), err
 }
 

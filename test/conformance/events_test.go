@@ -243,7 +243,7 @@ func (d *rest) Watch(ctx context.Context, f watching) (<-chan happened, error) {
 }
 
 func (d *rpc) Watch(ctx context.Context, f watching) (<-chan happened, error) {
-	req := &pawlv1.WatchEventsRequest{Queue: f.Queue, Type: f.Type, TaskId: f.Task, Kinds: f.Kinds, Cursor: f.After}
+	req := &pawlv1.WatchEventsRequest{Queue: text(f.Queue), Type: text(f.Type), TaskId: text(f.Task), Kinds: f.Kinds, Cursor: f.After}
 	if f.Digest > 0 {
 		req.Digest = durationpb.New(f.Digest)
 	}

@@ -83,16 +83,16 @@ func (m *grouping) make(ctx context.Context) {
 	defer repeats.Wait()
 	queue := func() string { return []string{"hot", "warm", "cold"}[rnd.IntN(3)] }
 	for ctx.Err() == nil {
-		req := &pawlv1.CreateGroupRequest{RequestId: uuid.Must(uuid.NewV7()).String(), OnComplete: &pawlv1.TaskSpec{Type: "done", Queue: queue()}}
+		req := &pawlv1.CreateGroupRequest{RequestId: new(uuid.Must(uuid.NewV7()).String()), OnComplete: &pawlv1.TaskSpec{Type: "done", Queue: new(queue())}}
 		members := 0
 		for range 1 + rnd.IntN(6) {
-			t := &pawlv1.TaskSpec{Type: "job", Queue: queue(), MaxAttempts: 1}
+			t := &pawlv1.TaskSpec{Type: "job", Queue: new(queue()), MaxAttempts: 1}
 			if rnd.IntN(2) == 0 {
-				t.Key = fmt.Sprint("k", rnd.IntN(8))
+				t.Key = new(fmt.Sprint("k", rnd.IntN(8)))
 			}
 			members++
 			for range rnd.IntN(3) {
-				t.Then = append(t.Then, &pawlv1.TaskSpec{Type: "next", Queue: queue()})
+				t.Then = append(t.Then, &pawlv1.TaskSpec{Type: "next", Queue: new(queue())})
 				members++
 			}
 			req.Tasks = append(req.Tasks, t)

@@ -204,7 +204,7 @@ func groupOfProto(p *pawlv1.Group) groupInfo {
 }
 
 func (d *rpc) MakeGroup(ctx context.Context, g groupSpec) (groupInfo, []accepted, error) {
-	q := &pawlv1.CreateGroupRequest{Name: g.Name, Tasks: specsProto(g.Tasks), Open: g.Open, RequestId: g.RequestID}
+	q := &pawlv1.CreateGroupRequest{Name: g.Name, Tasks: specsProto(g.Tasks), Open: g.Open, RequestId: text(g.RequestID)}
 	if g.OnComplete != nil {
 		q.OnComplete = g.OnComplete.proto()
 	}

@@ -86,10 +86,10 @@ func (m *keyed) begin() {
 	}
 	for i, s := range []*pawlv1.ScheduleSpec{
 		{Overlap: pawlv1.Overlap_OVERLAP_SKIP, Task: &pawlv1.TaskSpec{Type: "tick"}},
-		{Task: &pawlv1.TaskSpec{Type: "tick", Unique: &pawlv1.Unique{Key: "{a}u"}}},
-		{Task: &pawlv1.TaskSpec{Type: "tick", Key: "b", Unique: &pawlv1.Unique{Key: "{b}u", OnConflict: pawlv1.OnConflict_ON_CONFLICT_KEEP_LAST}}},
+		{Task: &pawlv1.TaskSpec{Type: "tick", Unique: &pawlv1.Unique{Key: new("{a}u")}}},
+		{Task: &pawlv1.TaskSpec{Type: "tick", Key: new("b"), Unique: &pawlv1.Unique{Key: new("{b}u"), OnConflict: pawlv1.OnConflict_ON_CONFLICT_KEEP_LAST}}},
 	} {
-		s.Name, s.Every, s.Task.Queue = fmt.Sprint("s", i), durationpb.New(time.Duration(20+7*i)*time.Minute), "hot"
+		s.Name, s.Every, s.Task.Queue = fmt.Sprint("s", i), durationpb.New(time.Duration(20+7*i)*time.Minute), new("hot")
 		_, err := m.rpc.schedule.PutSchedule(m.Context(), &pawlv1.PutScheduleRequest{Spec: s})
 		must(m.T, err)
 	}
@@ -234,25 +234,25 @@ func (m *keyed) note(what string, err error) {
 // spec returns a random task. Most have keys in one slot, as a queue in several shards requires.
 func (m *keyed) spec() *pawlv1.TaskSpec {
 	tag := string(rune('a' + m.rnd.IntN(3)))
-	s := &pawlv1.TaskSpec{Type: "t", Queue: "hot", Payload: []byte("1"), Retention: durationpb.New(5 * time.Hour)}
+	s := &pawlv1.TaskSpec{Type: "t", Queue: new("hot"), Payload: []byte("1"), Retention: durationpb.New(5 * time.Hour)}
 	if m.rnd.IntN(8) == 0 {
-		s.Queue = "warm"
+		s.Queue = new("warm")
 	}
 	if m.rnd.IntN(2) == 0 {
-		s.Key = tag
+		s.Key = text(tag)
 	}
 	if m.rnd.IntN(2) == 0 {
-		s.Unique = &pawlv1.Unique{Key: fmt.Sprintf("{%s}u", tag), OnConflict: pawlv1.OnConflict(1 + m.rnd.IntN(4))}
+		s.Unique = &pawlv1.Unique{Key: new(fmt.Sprintf("{%s}u", tag)), OnConflict: pawlv1.OnConflict(1 + m.rnd.IntN(4))}
 		if m.rnd.IntN(12) == 0 {
-			s.Unique.Key = "u"
+			s.Unique.Key = new("u")
 		}
 	}
 	if m.rnd.IntN(3) == 0 {
-		s.IdempotencyKey = fmt.Sprintf("{%s}%d", tag, m.rnd.IntN(3))
+		s.IdempotencyKey = new(fmt.Sprintf("{%s}%d", tag, m.rnd.IntN(3)))
 		if m.rnd.IntN(12) == 0 {
-			s.IdempotencyKey = "i0"
+			s.IdempotencyKey = new("i0")
 		}
-		s.IdempotencyTtl = durationpb.New(m.known(s.IdempotencyKey))
+		s.IdempotencyTtl = durationpb.New(m.known(s.GetIdempotencyKey()))
 	}
 	return s
 }
@@ -270,7 +270,7 @@ func (m *keyed) enqueue(n int) {
 			specs[i].Queue, specs[i].Key = specs[0].Queue, specs[0].Key
 		}
 		if slices.ContainsFunc(specs[:i], func(s *pawlv1.TaskSpec) bool { return s.GetIdempotencyKey() == specs[i].GetIdempotencyKey() }) {
-			specs[i].IdempotencyKey, specs[i].IdempotencyTtl = "", nil
+			specs[i].IdempotencyKey, specs[i].IdempotencyTtl = nil, nil
 		}
 	}
 	out, err := m.rpc.producer.EnqueueBatch(m.Context(), &pawlv1.EnqueueBatchRequest{Tasks: specs})
@@ -309,7 +309,7 @@ func (m *keyed) enqueued(s *pawlv1.TaskSpec, got *pawlv1.Enqueued, refused *pawl
 // follow enqueues a task in some shard and acks it, which creates two tasks here or elsewhere.
 func (m *keyed) follow() {
 	queue := m.parents[m.rnd.IntN(keyedShards)]
-	spec := &pawlv1.TaskSpec{Type: "parent", Queue: queue, Then: []*pawlv1.TaskSpec{m.spec(), m.spec()}}
+	spec := &pawlv1.TaskSpec{Type: "parent", Queue: text(queue), Then: []*pawlv1.TaskSpec{m.spec(), m.spec()}}
 	_, err := m.rpc.producer.Enqueue(m.Context(), &pawlv1.EnqueueRequest{Task: spec})
 	must(m.T, err)
 	got, err := m.rpc.worker.Claim(m.Context(), &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: queue}}, Max: 1, Worker: "w"})
@@ -322,7 +322,7 @@ func (m *keyed) follow() {
 
 // group creates a group in some shard whose members go to the queues that move, and their follow-ups too.
 func (m *keyed) group() {
-	home := &pawlv1.TaskSpec{Type: "member", Queue: m.parents[m.rnd.IntN(keyedShards)]}
+	home := &pawlv1.TaskSpec{Type: "member", Queue: new(m.parents[m.rnd.IntN(keyedShards)])}
 	_, err := m.rpc.group.CreateGroup(m.Context(), &pawlv1.CreateGroupRequest{Tasks: []*pawlv1.TaskSpec{home, m.spec(), m.spec()}, OnDeath: m.spec()})
 	m.note("member", err)
 }
@@ -413,9 +413,9 @@ func (m *keyed) operate() {
 		from, to = to, from
 	}
 	clear(m.order) // a task that comes back loses its place
-	spec := &pawlv1.OperationSpec{Action: pawlv1.Action_ACTION_MOVE, ToQueue: to, Filter: &pawlv1.Filter{Queue: from}}
+	spec := &pawlv1.OperationSpec{Action: pawlv1.Action_ACTION_MOVE, ToQueue: text(to), Filter: &pawlv1.Filter{Queue: text(from)}}
 	if m.rnd.IntN(2) == 0 {
-		spec = &pawlv1.OperationSpec{Action: pawlv1.Action_ACTION_REPLAY, Filter: &pawlv1.Filter{Queue: from}}
+		spec = &pawlv1.OperationSpec{Action: pawlv1.Action_ACTION_REPLAY, Filter: &pawlv1.Filter{Queue: text(from)}}
 	}
 	_, err := m.rpc.mass.StartOperation(m.Context(), &pawlv1.StartOperationRequest{Spec: spec})
 	m.note("operation", err)
@@ -427,7 +427,7 @@ func (m *keyed) operate() {
 func (m *keyed) list(states []pawlv1.State) (items []*pawlv1.Task) {
 	for _, queue := range []string{"hot", "warm"} {
 		for cursor, more := "", true; more; more = cursor != "" {
-			page, err := m.rpc.producer.ListTasks(m.Context(), &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: queue, States: states}, Limit: 1000, Cursor: cursor})
+			page, err := m.rpc.producer.ListTasks(m.Context(), &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: text(queue), States: states}, Limit: 1000, Cursor: cursor})
 			must(m.T, err)
 			items, cursor = append(items, page.GetItems()...), page.GetNextCursor()
 		}

@@ -195,8 +195,8 @@ func stampOrNone(t time.Time) *timestamppb.Timestamp {
 }
 
 func (d *rpc) AddMarker(ctx context.Context, m markerSpec) (markerInfo, error) {
-	p, err := ask(ctx, d.marker.AddMarker, &pawlv1.AddMarkerRequest{Kind: m.Kind, Title: m.Title, Version: m.Version, Url: m.URL, Queues: m.Queues, Types: m.Types,
-		At: stampOrNone(m.At), EndedAt: stampOrNone(m.EndedAt), RequestId: m.Request})
+	p, err := ask(ctx, d.marker.AddMarker, &pawlv1.AddMarkerRequest{Kind: m.Kind, Title: m.Title, Version: text(m.Version), Url: text(m.URL), Queues: m.Queues, Types: m.Types,
+		At: stampOrNone(m.At), EndedAt: stampOrNone(m.EndedAt), RequestId: text(m.Request)})
 	return markerProto(p.GetMarker()), err
 }
 
@@ -211,7 +211,7 @@ func (d *rpc) RemoveMarker(ctx context.Context, id string) error {
 }
 
 func (d *rpc) Markers(ctx context.Context, q markerQuery) (list []markerInfo, next string, err error) {
-	a, err := ask(ctx, d.marker.ListMarkers, &pawlv1.ListMarkersRequest{Since: stampOrNone(q.Since), Until: stampOrNone(q.Until), Kind: q.Kind, Queue: q.Queue, Type: q.Type,
+	a, err := ask(ctx, d.marker.ListMarkers, &pawlv1.ListMarkersRequest{Since: stampOrNone(q.Since), Until: stampOrNone(q.Until), Kind: text(q.Kind), Queue: text(q.Queue), Type: text(q.Type),
 		Limit: int32(q.Limit), Cursor: q.Cursor})
 	for _, m := range a.GetItems() {
 		list = append(list, markerProto(m))

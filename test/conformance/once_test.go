@@ -304,7 +304,7 @@ func TestOnceWhileSlotsMove(t *testing.T) {
 			_, err = h.router.Queues.Spread(ctx, task.Author{}, namespace, "hot", queues.SpreadTarget{Shards: []uint32{1, 2, 3}})
 			must(t, err)
 			for n := range 3 * keys {
-				_, err := m.rpc.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: "hot", Payload: fmt.Append(nil, n%keys), MaxAttempts: 1000}})
+				_, err := m.rpc.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("hot"), Payload: fmt.Append(nil, n%keys), MaxAttempts: 1000}})
 				must(t, err)
 			}
 			var others sync.WaitGroup

@@ -183,7 +183,7 @@ func (d *rest) Steer(ctx context.Context, verb, id, reason string) (operationInf
 // gRPC
 
 func (o operation) proto() *pawlv1.OperationSpec {
-	return &pawlv1.OperationSpec{Action: number[pawlv1.Action](pawlv1.Action_value, "ACTION_", o.Action), Filter: o.Filter.proto(), ToQueue: o.ToQueue,
+	return &pawlv1.OperationSpec{Action: number[pawlv1.Action](pawlv1.Action_value, "ACTION_", o.Action), Filter: o.Filter.proto(), ToQueue: text(o.ToQueue),
 		Priority: number[pawlv1.Priority](pawlv1.Priority_value, "PRIORITY_", o.Priority), Max: o.Max, Canary: o.Canary, Rate: o.Rate}
 }
 

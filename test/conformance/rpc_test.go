@@ -22,6 +22,14 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
+// text returns a text that is left out if it is empty.
+func text(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
 // rpc calls the gRPC services through the generated clients.
 type rpc struct {
 	producer pawlv1.ProducerServiceClient
@@ -147,10 +155,10 @@ func timeOf(p *timestamppb.Timestamp) time.Time {
 }
 
 func (s spec) proto() *pawlv1.TaskSpec {
-	p := &pawlv1.TaskSpec{Type: s.Type, Payload: []byte(s.Payload), ContentType: s.ContentType, Queue: s.Queue, Priority: priorityOf(s.Priority),
-		Delay: spanProto(s.Delay), RunAt: timeProto(s.RunAt), IdempotencyKey: s.IdempotencyKey, IdempotencyTtl: spanProto(s.IdempotencyTTL),
-		RequestId: s.RequestID, MaxAttempts: int32(s.MaxAttempts), Retry: s.Retry.proto(), Timeout: spanProto(s.Timeout),
-		ExpiresIn: spanProto(s.ExpiresIn), Key: s.Key, Cost: int32(s.Cost), Tags: s.Tags, Headers: s.Headers, Unique: s.Unique.proto(), Then: specsProto(s.Then)}
+	p := &pawlv1.TaskSpec{Type: s.Type, Payload: []byte(s.Payload), ContentType: s.ContentType, Queue: text(s.Queue), Priority: priorityOf(s.Priority),
+		Delay: spanProto(s.Delay), RunAt: timeProto(s.RunAt), IdempotencyKey: text(s.IdempotencyKey), IdempotencyTtl: spanProto(s.IdempotencyTTL),
+		RequestId: text(s.RequestID), MaxAttempts: int32(s.MaxAttempts), Retry: s.Retry.proto(), Timeout: spanProto(s.Timeout),
+		ExpiresIn: spanProto(s.ExpiresIn), Key: text(s.Key), Cost: int32(s.Cost), Tags: s.Tags, Headers: s.Headers, Unique: s.Unique.proto(), Then: specsProto(s.Then)}
 	if s.Retention != nil {
 		p.Retention = durationpb.New(s.Retention.std())
 	}
@@ -207,8 +215,8 @@ func (d *rpc) List(ctx context.Context, f filter, p part) (page, error) {
 }
 
 func (f filter) proto() *pawlv1.Filter {
-	p := &pawlv1.Filter{Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint, Operation: f.Operation,
-		CreatedAfter: timeProto(f.CreatedAfter), CreatedBefore: timeProto(f.CreatedBefore), Q: f.Text}
+	p := &pawlv1.Filter{Queue: text(f.Queue), Type: text(f.Type), Tag: text(f.Tag), Key: text(f.Key), Worker: text(f.Worker), Error: text(f.Error), Fingerprint: text(f.Fingerprint), Operation: text(f.Operation),
+		CreatedAfter: timeProto(f.CreatedAfter), CreatedBefore: timeProto(f.CreatedBefore), Q: text(f.Text)}
 	for _, s := range f.States {
 		p.States = append(p.States, number[pawlv1.State](pawlv1.State_value, "STATE_", s))
 	}
@@ -233,13 +241,13 @@ func (d *rpc) Cancel(ctx context.Context, id string) (view, error) {
 
 func (d *rpc) Update(ctx context.Context, id string, e edit) (view, error) {
 	a, err := ask(ctx, d.producer.UpdateTask, &pawlv1.UpdateTaskRequest{TaskId: id, RunAt: timeProto(e.RunAt), Priority: priorityOf(e.Priority),
-		Payload: e.Payload, MaxAttempts: int32(e.MaxAttempts), IfEtag: e.IfETag})
+		Payload: e.Payload, MaxAttempts: int32(e.MaxAttempts), IfEtag: text(e.IfETag)})
 	return viewProto(a.GetTask()), err
 }
 
 func (d *rpc) Claim(ctx context.Context, c claimCall) ([]claim, error) {
 	q := &pawlv1.ClaimRequest{Types: c.Types, Max: int32(c.Max), MaxBytes: int64(c.MaxBytes), Lease: spanProto(c.Lease), Wait: spanProto(c.Wait),
-		Worker: c.Worker, ClaimKey: c.Key, Runs: c.Runs}
+		Worker: c.Worker, ClaimKey: text(c.Key), Runs: c.Runs}
 	for _, name := range c.Queues {
 		q.Queues = append(q.Queues, &pawlv1.QueueShare{Queue: name})
 	}
@@ -410,12 +418,12 @@ func (d *rpc) DeleteQueue(ctx context.Context, name string) error {
 }
 
 func (d *rpc) Pause(ctx context.Context, name string, of pause) (queueInfo, error) {
-	a, err := ask(ctx, d.operator.PauseQueue, &pawlv1.PauseQueueRequest{Queue: name, Reason: of.Reason, Type: of.Type, Key: of.Key})
+	a, err := ask(ctx, d.operator.PauseQueue, &pawlv1.PauseQueueRequest{Queue: name, Reason: of.Reason, Type: text(of.Type), Key: text(of.Key)})
 	return queueProto(a.GetQueue()), err
 }
 
 func (d *rpc) Resume(ctx context.Context, name string, of pause) (queueInfo, error) {
-	a, err := ask(ctx, d.operator.ResumeQueue, &pawlv1.ResumeQueueRequest{Queue: name, Reason: of.Reason, Type: of.Type, Key: of.Key})
+	a, err := ask(ctx, d.operator.ResumeQueue, &pawlv1.ResumeQueueRequest{Queue: name, Reason: of.Reason, Type: text(of.Type), Key: text(of.Key)})
 	return queueProto(a.GetQueue()), err
 }
 
@@ -435,7 +443,7 @@ func (d *rpc) Poisoned(ctx context.Context, f filter, p part) (page, error) {
 }
 
 func (d *rpc) DeadGroups(ctx context.Context, queue string) ([]group, error) {
-	a, err := ask(ctx, d.operator.GroupDead, &pawlv1.GroupDeadRequest{Queue: queue})
+	a, err := ask(ctx, d.operator.GroupDead, &pawlv1.GroupDeadRequest{Queue: text(queue)})
 	var out []group
 	for _, g := range a.GetGroups() {
 		out = append(out, group{Fingerprint: g.GetFingerprint(), Type: g.GetType(), Message: g.GetMessage(), Count: g.GetCount(),

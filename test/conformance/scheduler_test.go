@@ -220,9 +220,9 @@ func (d *rest) History(ctx context.Context, name string, p part) (ticks []tick, 
 // gRPC
 
 func (s schedule) proto() *pawlv1.ScheduleSpec {
-	return &pawlv1.ScheduleSpec{Name: s.Name, Cron: s.Cron, Every: spanProto(s.Every), TimeZone: s.TimeZone, Jitter: spanProto(s.Jitter),
+	return &pawlv1.ScheduleSpec{Name: s.Name, Cron: text(s.Cron), Every: spanProto(s.Every), TimeZone: text(s.TimeZone), Jitter: spanProto(s.Jitter),
 		Missed: number[pawlv1.Missed](pawlv1.Missed_value, "MISSED_", s.Missed), Overlap: number[pawlv1.Overlap](pawlv1.Overlap_value, "OVERLAP_", s.Overlap),
-		Owner: s.Owner, Task: s.Task.proto()}
+		Owner: text(s.Owner), Task: s.Task.proto()}
 }
 
 func specOfProto(p *pawlv1.TaskSpec) spec {
@@ -271,7 +271,7 @@ func (d *rpc) put(ctx context.Context, r *pawlv1.PutScheduleRequest) (putAnswer,
 }
 
 func (d *rpc) PutSchedule(ctx context.Context, s schedule) (putAnswer, error) {
-	return d.put(ctx, &pawlv1.PutScheduleRequest{Spec: s.proto(), IfEtag: s.IfETag})
+	return d.put(ctx, &pawlv1.PutScheduleRequest{Spec: s.proto(), IfEtag: text(s.IfETag)})
 }
 
 func (d *rpc) TrySchedule(ctx context.Context, s schedule) (putAnswer, error) {
@@ -316,7 +316,7 @@ func (d *rpc) Trigger(ctx context.Context, name string) (taskID, state string, e
 }
 
 func (d *rpc) trigger(ctx context.Context, name, request string) (taskID, state string, err error) {
-	a, err := ask(ctx, d.schedule.TriggerSchedule, &pawlv1.TriggerScheduleRequest{Name: name, RequestId: request})
+	a, err := ask(ctx, d.schedule.TriggerSchedule, &pawlv1.TriggerScheduleRequest{Name: name, RequestId: text(request)})
 	if err == nil {
 		err = sameStatus(word(a.GetStatus(), "STATUS_"), word(a.GetState(), "STATE_"))
 	}

@@ -129,7 +129,7 @@ func (m *ticking) trigger(ctx context.Context) {
 // triggered triggers until it is answered.
 func (m *ticking) triggered(name, request string) string {
 	for {
-		a, err := m.rpc.schedule.TriggerSchedule(m.ctx(), &pawlv1.TriggerScheduleRequest{Name: name, RequestId: request})
+		a, err := m.rpc.schedule.TriggerSchedule(m.ctx(), &pawlv1.TriggerScheduleRequest{Name: name, RequestId: text(request)})
 		if err == nil {
 			return a.GetTaskId()
 		}

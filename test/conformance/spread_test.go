@@ -87,20 +87,20 @@ func (m *moving) produce(ctx context.Context, n int) {
 	defer repeats.Wait()
 	for i := range movingTasks {
 		who := fmt.Sprintf("%d/%d", n, i)
-		spec := &pawlv1.TaskSpec{Type: "t", Queue: "hot", Payload: []byte(`"` + who + `"`)}
+		spec := &pawlv1.TaskSpec{Type: "t", Queue: new("hot"), Payload: []byte(`"` + who + `"`)}
 		known := 9 * time.Minute // less than a request is remembered
 		switch rnd.IntN(5) {
 		case 0:
-			spec.IdempotencyKey, known = who, 2*time.Hour
+			spec.IdempotencyKey, known = text(who), 2*time.Hour
 		case 1:
-			spec.Key, known = fmt.Sprint(rnd.IntN(9)), 2*time.Hour
-			spec.IdempotencyKey = task.Beside(spec.Key, who)
+			spec.Key, known = new(fmt.Sprint(rnd.IntN(9))), 2*time.Hour
+			spec.IdempotencyKey = new(task.Beside(spec.GetKey(), who))
 		case 2:
-			spec.RequestId = uuid.Must(uuid.NewRandom()).String()
+			spec.RequestId = new(uuid.Must(uuid.NewRandom()).String())
 		case 3:
-			spec.RequestId, spec.Key = task.NewID(0, time.Now().UnixMilli(), rnd.Uint64()).String(), fmt.Sprint(rnd.IntN(9))
+			spec.RequestId, spec.Key = new(task.NewID(0, time.Now().UnixMilli(), rnd.Uint64()).String()), new(fmt.Sprint(rnd.IntN(9)))
 		default:
-			spec.RequestId = task.NewID(0, time.Now().UnixMilli(), rnd.Uint64()).String()
+			spec.RequestId = new(task.NewID(0, time.Now().UnixMilli(), rnd.Uint64()).String())
 		}
 		first := m.enqueue(ctx, spec)
 		m.mu.Lock()
@@ -271,7 +271,7 @@ func TestLimitsInParts(t *testing.T) {
 		_, err = r.operator.SpreadQueue(ctx, &pawlv1.SpreadQueueRequest{Queue: "hot", Parts: 3})
 		must(t, err)
 		for range 2 {
-			_, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: "hot", Key: "k", Payload: []byte("1")}})
+			_, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("hot"), Key: new("k"), Payload: []byte("1")}})
 			must(t, err)
 		}
 		claim := func(wait time.Duration) []*pawlv1.ClaimedTask {
@@ -313,7 +313,7 @@ func TestLimitsOfSpreadQueue(t *testing.T) {
 		limit(3)
 		enqueue := func(n int) (refused int) {
 			for i := range n {
-				_, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: "hot", Key: fmt.Sprint(i), Payload: []byte("1")}})
+				_, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("hot"), Key: new(fmt.Sprint(i)), Payload: []byte("1")}})
 				if status.Code(err) == codes.ResourceExhausted {
 					refused++
 				} else {
@@ -393,7 +393,7 @@ func TestQueueInParts(t *testing.T) {
 
 		const tasks = 60
 		for i := range tasks {
-			_, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: "hot", Key: fmt.Sprint(i), Payload: []byte("1")}})
+			_, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("hot"), Key: new(fmt.Sprint(i)), Payload: []byte("1")}})
 			must(t, err)
 		}
 		queue := func() *pawlv1.Queue {
@@ -412,7 +412,7 @@ func TestQueueInParts(t *testing.T) {
 		}
 
 		killed := killSome(t, r, 20)
-		groups, err := r.operator.GroupDead(ctx, &pawlv1.GroupDeadRequest{Queue: "hot"})
+		groups, err := r.operator.GroupDead(ctx, &pawlv1.GroupDeadRequest{Queue: new("hot")})
 		if must(t, err); len(groups.GetGroups()) != 1 || groups.GetGroups()[0].GetCount() != 20 {
 			t.Errorf("the groups of dead letters are %v, want one of 20", groups)
 		}
@@ -441,7 +441,7 @@ func TestQueueInParts(t *testing.T) {
 		if must(t, err); purged.GetDiscarded() != tasks-5 {
 			t.Errorf("PurgeQueue = %v", purged)
 		}
-		page, err := r.producer.ListTasks(ctx, &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: "hot"}, Limit: 100})
+		page, err := r.producer.ListTasks(ctx, &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: new("hot")}, Limit: 100})
 		if must(t, err); len(page.GetItems()) != tasks {
 			t.Errorf("%d tasks are listed, want %d", len(page.GetItems()), tasks)
 		}
@@ -470,7 +470,7 @@ func killSome(t *testing.T, r *rpc, n int) (ids []string) {
 // listDead reads the dead letters in small pages.
 func listDead(t *testing.T, r *rpc) (ids []string) {
 	for cursor := ""; ; {
-		page, err := r.operator.ListDead(t.Context(), &pawlv1.ListDeadRequest{Filter: &pawlv1.Filter{Queue: "hot"}, Limit: 7, Cursor: cursor})
+		page, err := r.operator.ListDead(t.Context(), &pawlv1.ListDeadRequest{Filter: &pawlv1.Filter{Queue: new("hot")}, Limit: 7, Cursor: cursor})
 		must(t, err)
 		for _, item := range page.GetItems() {
 			ids = append(ids, item.GetTaskId())
@@ -491,7 +491,7 @@ func wakesAll(t *testing.T, r *rpc) {
 			got <- resp
 		}()
 		synctest.Wait()
-		made, err := r.producer.Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: "hot", Key: fmt.Sprint(slot), Payload: []byte("1")}})
+		made, err := r.producer.Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("hot"), Key: new(fmt.Sprint(slot)), Payload: []byte("1")}})
 		must(t, err)
 		began := time.Now()
 		resp := <-got

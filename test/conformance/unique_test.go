@@ -55,7 +55,7 @@ func (u *unique) proto() *pawlv1.Unique {
 	if u == nil {
 		return nil
 	}
-	out := &pawlv1.Unique{Key: u.Key, OnConflict: pawlv1.OnConflict(pawlv1.OnConflict_value["ON_CONFLICT_"+strings.ToUpper(u.OnConflict)])}
+	out := &pawlv1.Unique{Key: text(u.Key), OnConflict: pawlv1.OnConflict(pawlv1.OnConflict_value["ON_CONFLICT_"+strings.ToUpper(u.OnConflict)])}
 	for _, name := range u.States {
 		out.States = append(out.States, pawlv1.State(pawlv1.State_value["STATE_"+strings.ToUpper(name)]))
 	}
@@ -206,8 +206,8 @@ func (u *movingUnique) produce(ctx context.Context, n int) {
 	rnd := u.rand(1, n)
 	for range 2 * movingTasks {
 		key := fmt.Sprint("u", rnd.IntN(4))
-		spec := &pawlv1.TaskSpec{Type: "t", Queue: "hot", Payload: []byte(`"` + key + `"`),
-			Unique: &pawlv1.Unique{Key: key, OnConflict: pawlv1.OnConflict(1 + rnd.IntN(4))}}
+		spec := &pawlv1.TaskSpec{Type: "t", Queue: new("hot"), Payload: []byte(`"` + key + `"`),
+			Unique: &pawlv1.Unique{Key: text(key), OnConflict: pawlv1.OnConflict(1 + rnd.IntN(4))}}
 		if rnd.IntN(4) == 0 {
 			spec.Delay = durationpb.New(time.Duration(rnd.IntN(20)) * time.Second)
 		}
@@ -298,8 +298,8 @@ func TestUniqueKeyStaysWithHolder(t *testing.T) {
 		q, err := h.router.Queues.Place(ctx, namespace, "hot")
 		must(t, err)
 		enqueue := func(mode pawlv1.OnConflict) task.ID {
-			got, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: "hot", Delay: durationpb.New(48 * time.Hour),
-				Unique: &pawlv1.Unique{Key: "k", OnConflict: mode}}})
+			got, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("hot"), Delay: durationpb.New(48 * time.Hour),
+				Unique: &pawlv1.Unique{Key: new("k"), OnConflict: mode}}})
 			must(t, err)
 			id, err := task.ParseID(got.GetTask().GetTaskId())
 			must(t, err)

@@ -173,18 +173,18 @@ func (d *rest) Posted(ctx context.Context, name string) ([]posted, error) {
 
 func (d *rpc) AddHook(ctx context.Context, h hookSpec) (newHook, error) {
 	p, err := ask(ctx, d.webhook.AddWebhook, &pawlv1.AddWebhookRequest{Name: h.Name, Url: h.URL, Events: h.Events, Queues: h.Queues, DepthOver: h.DepthOver,
-		WaitOver: spanProto(h.WaitOver), Secret: h.Secret})
+		WaitOver: spanProto(h.WaitOver), Secret: text(h.Secret)})
 	return newHook{hookProto(p.GetWebhook()), p.GetSecret(), p.GetUnconfirmedShards()}, err
 }
 
 func (d *rpc) SetHook(ctx context.Context, name string, to hookChange) (hookInfo, error) {
-	p, err := ask(ctx, d.webhook.SetWebhook, &pawlv1.SetWebhookRequest{Name: name, Url: to.URL, Events: to.Events, Queues: to.Queues, DepthOver: to.DepthOver,
+	p, err := ask(ctx, d.webhook.SetWebhook, &pawlv1.SetWebhookRequest{Name: name, Url: text(to.URL), Events: to.Events, Queues: to.Queues, DepthOver: to.DepthOver,
 		WaitOver: spanOrNone(to.WaitOver)})
 	return hookProto(p.GetWebhook()), err
 }
 
 func (d *rpc) RotateHook(ctx context.Context, name, secret string, overlap *span) (newHook, error) {
-	p, err := ask(ctx, d.webhook.RotateWebhookSecret, &pawlv1.RotateWebhookSecretRequest{Name: name, Secret: secret, Overlap: spanOrNone(overlap)})
+	p, err := ask(ctx, d.webhook.RotateWebhookSecret, &pawlv1.RotateWebhookSecretRequest{Name: name, Secret: text(secret), Overlap: spanOrNone(overlap)})
 	return newHook{Hook: hookProto(p.GetWebhook()), Secret: p.GetSecret()}, err
 }
 

@@ -305,7 +305,7 @@ func (d *rest) ResumeWorker(ctx context.Context, id string) (workerInfo, error) 
 }
 
 func (d *rpc) Workers(ctx context.Context, queue string) (all []workerInfo, err error) {
-	a, err := ask(ctx, d.registry.ListWorkers, &pawlv1.ListWorkersRequest{Queue: queue})
+	a, err := ask(ctx, d.registry.ListWorkers, &pawlv1.ListWorkersRequest{Queue: text(queue)})
 	for _, w := range a.GetItems() {
 		all = append(all, workerProto(w))
 	}

@@ -297,7 +297,7 @@ type ListTokensRequest struct {
 	AllNamespaces bool                   `protobuf:"varint,1,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // tokens of every namespace; else those of the caller's namespace, and those valid in all
 	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`                                      // at most 1,000; default 100
 	Cursor        string                 `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`                                     // next_cursor of the previous page
-	Pattern       string                 `protobuf:"bytes,4,opt,name=pattern,proto3" json:"pattern,omitempty"`                                   // of names, in which * matches any characters; empty: all
+	Pattern       *string                `protobuf:"bytes,4,opt,name=pattern,proto3,oneof" json:"pattern,omitempty"`                             // of names, in which * matches any characters; absent: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -354,8 +354,8 @@ func (x *ListTokensRequest) GetCursor() string {
 }
 
 func (x *ListTokensRequest) GetPattern() string {
-	if x != nil {
-		return x.Pattern
+	if x != nil && x.Pattern != nil {
+		return *x.Pattern
 	}
 	return ""
 }
@@ -519,10 +519,10 @@ type AddTokenRequest struct {
 	// Makes a token without a secret, for callers that present a client certificate with this name: "uri:spiffe://example.com/billing",
 	// "dns:billing.example.com", "email:ops@example.com" or "subject:CN=billing,O=Example", the whole subject as in RFC 2253. A name can
 	// belong to one token only, and only an admin of all namespaces and queues may create such a token.
-	Certificate string `protobuf:"bytes,7,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	Certificate *string `protobuf:"bytes,7,opt,name=certificate,proto3,oneof" json:"certificate,omitempty"`
 	// A UUID. A retry within 10 minutes, by the same caller and with the same fields, returns a new secret. It replaces the first one, which
 	// may have been lost with its response.
-	RequestId string `protobuf:"bytes,8,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId *string `protobuf:"bytes,8,opt,name=request_id,json=requestId,proto3,oneof" json:"request_id,omitempty"`
 	// Also gives the token an access key, with which Amazon SQS clients sign their requests. Not with certificate.
 	Sqs           bool `protobuf:"varint,9,opt,name=sqs,proto3" json:"sqs,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -602,15 +602,15 @@ func (x *AddTokenRequest) GetNeverExpires() bool {
 }
 
 func (x *AddTokenRequest) GetCertificate() string {
-	if x != nil {
-		return x.Certificate
+	if x != nil && x.Certificate != nil {
+		return *x.Certificate
 	}
 	return ""
 }
 
 func (x *AddTokenRequest) GetRequestId() string {
-	if x != nil {
-		return x.RequestId
+	if x != nil && x.RequestId != nil {
+		return *x.RequestId
 	}
 	return ""
 }
@@ -699,7 +699,7 @@ type RotateTokenRequest struct {
 	Overlap       *durationpb.Duration   `protobuf:"bytes,5,opt,name=overlap,proto3" json:"overlap,omitempty"` // how long the old secret stays valid: default 24 h, at most 30 days; 0: not at all
 	// A UUID. A retry within 10 minutes, by the same caller and with the same fields, returns a new secret. It replaces the one that may have
 	// been lost with its response. The secret from before the rotation stays valid as the first request said.
-	RequestId     string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId     *string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3,oneof" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -770,8 +770,8 @@ func (x *RotateTokenRequest) GetOverlap() *durationpb.Duration {
 }
 
 func (x *RotateTokenRequest) GetRequestId() string {
-	if x != nil {
-		return x.RequestId
+	if x != nil && x.RequestId != nil {
+		return *x.RequestId
 	}
 	return ""
 }
@@ -1570,9 +1570,9 @@ func (x *Limit) GetUnit() string {
 
 type ListNamespacesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`    // at most 1,000; default 100
-	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`   // next_cursor of the previous page
-	Pattern       string                 `protobuf:"bytes,3,opt,name=pattern,proto3" json:"pattern,omitempty"` // of names, in which * matches any characters; empty: all
+	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`          // at most 1,000; default 100
+	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`         // next_cursor of the previous page
+	Pattern       *string                `protobuf:"bytes,3,opt,name=pattern,proto3,oneof" json:"pattern,omitempty"` // of names, in which * matches any characters; absent: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1622,8 +1622,8 @@ func (x *ListNamespacesRequest) GetCursor() string {
 }
 
 func (x *ListNamespacesRequest) GetPattern() string {
-	if x != nil {
-		return x.Pattern
+	if x != nil && x.Pattern != nil {
+		return *x.Pattern
 	}
 	return ""
 }
@@ -1897,12 +1897,14 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"rotated_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\trotatedAt\x127\n" +
 	"\told_until\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\boldUntil\x123\n" +
 	"\aused_at\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\x06usedAt\"\x82\x01\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x06usedAt\"\x93\x01\n" +
 	"\x11ListTokensRequest\x12%\n" +
 	"\x0eall_namespaces\x18\x01 \x01(\bR\rallNamespaces\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x16\n" +
-	"\x06cursor\x18\x03 \x01(\tR\x06cursor\x12\x18\n" +
-	"\apattern\x18\x04 \x01(\tR\apattern\"[\n" +
+	"\x06cursor\x18\x03 \x01(\tR\x06cursor\x12\x1d\n" +
+	"\apattern\x18\x04 \x01(\tH\x00R\apattern\x88\x01\x01B\n" +
+	"\n" +
+	"\b_pattern\"[\n" +
 	"\x12ListTokensResponse\x12$\n" +
 	"\x05items\x18\x01 \x03(\v2\x0e.pawl.v1.TokenR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
@@ -1911,7 +1913,7 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0eall_namespaces\x18\x02 \x01(\bR\rallNamespaces\"8\n" +
 	"\x10GetTokenResponse\x12$\n" +
-	"\x05token\x18\x01 \x01(\v2\x0e.pawl.v1.TokenR\x05token\"\xac\x02\n" +
+	"\x05token\x18\x01 \x01(\v2\x0e.pawl.v1.TokenR\x05token\"\xd5\x02\n" +
 	"\x0fAddTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05roles\x18\x02 \x03(\tR\x05roles\x12\x16\n" +
@@ -1919,25 +1921,28 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\x0eall_namespaces\x18\x04 \x01(\bR\rallNamespaces\x128\n" +
 	"\n" +
 	"expires_in\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\texpiresIn\x12#\n" +
-	"\rnever_expires\x18\x06 \x01(\bR\fneverExpires\x12 \n" +
-	"\vcertificate\x18\a \x01(\tR\vcertificate\x12\x1d\n" +
+	"\rnever_expires\x18\x06 \x01(\bR\fneverExpires\x12%\n" +
+	"\vcertificate\x18\a \x01(\tH\x00R\vcertificate\x88\x01\x01\x12\"\n" +
 	"\n" +
-	"request_id\x18\b \x01(\tR\trequestId\x12\x10\n" +
-	"\x03sqs\x18\t \x01(\bR\x03sqs\"\xa9\x01\n" +
+	"request_id\x18\b \x01(\tH\x01R\trequestId\x88\x01\x01\x12\x10\n" +
+	"\x03sqs\x18\t \x01(\bR\x03sqsB\x0e\n" +
+	"\f_certificateB\r\n" +
+	"\v_request_id\"\xa9\x01\n" +
 	"\x10AddTokenResponse\x12$\n" +
 	"\x05token\x18\x01 \x01(\v2\x0e.pawl.v1.TokenR\x05token\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\x12*\n" +
 	"\x11secret_access_key\x18\x04 \x01(\tR\x0fsecretAccessKey\x12+\n" +
-	"\x11unconfirmed_nodes\x18\x03 \x03(\tR\x10unconfirmedNodes\"\x82\x02\n" +
+	"\x11unconfirmed_nodes\x18\x03 \x03(\tR\x10unconfirmedNodes\"\x96\x02\n" +
 	"\x12RotateTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0eall_namespaces\x18\x02 \x01(\bR\rallNamespaces\x128\n" +
 	"\n" +
 	"expires_in\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\texpiresIn\x12#\n" +
 	"\rnever_expires\x18\x04 \x01(\bR\fneverExpires\x123\n" +
-	"\aoverlap\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\aoverlap\x12\x1d\n" +
+	"\aoverlap\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\aoverlap\x12\"\n" +
 	"\n" +
-	"request_id\x18\x06 \x01(\tR\trequestId\"\xac\x01\n" +
+	"request_id\x18\x06 \x01(\tH\x00R\trequestId\x88\x01\x01B\r\n" +
+	"\v_request_id\"\xac\x01\n" +
 	"\x13RotateTokenResponse\x12$\n" +
 	"\x05token\x18\x01 \x01(\v2\x0e.pawl.v1.TokenR\x05token\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\x12*\n" +
@@ -2002,11 +2007,13 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\x05Limit\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value\x12\x12\n" +
-	"\x04unit\x18\x03 \x01(\tR\x04unit\"_\n" +
+	"\x04unit\x18\x03 \x01(\tR\x04unit\"p\n" +
 	"\x15ListNamespacesRequest\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x05R\x05limit\x12\x16\n" +
-	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x18\n" +
-	"\apattern\x18\x03 \x01(\tR\apattern\"c\n" +
+	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x1d\n" +
+	"\apattern\x18\x03 \x01(\tH\x00R\apattern\x88\x01\x01B\n" +
+	"\n" +
+	"\b_pattern\"c\n" +
 	"\x16ListNamespacesResponse\x12(\n" +
 	"\x05items\x18\x01 \x03(\v2\x12.pawl.v1.NamespaceR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
@@ -2154,7 +2161,11 @@ func file_pawl_v1_access_proto_init() {
 		return
 	}
 	file_pawl_v1_call_proto_init()
+	file_pawl_v1_access_proto_msgTypes[3].OneofWrappers = []any{}
+	file_pawl_v1_access_proto_msgTypes[7].OneofWrappers = []any{}
+	file_pawl_v1_access_proto_msgTypes[9].OneofWrappers = []any{}
 	file_pawl_v1_access_proto_msgTypes[14].OneofWrappers = []any{}
+	file_pawl_v1_access_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -82,16 +82,16 @@ func (x *ListAuditRequest) GetCursor() string {
 	return ""
 }
 
-// AuditFilter selects entries. All fields that are set must match.
+// AuditFilter selects entries. All fields that are set must match, and none that is set may be empty.
 type AuditFilter struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Since         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"` // inclusive
 	Until         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"` // exclusive
-	Actor         string                 `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
-	Action        string                 `protobuf:"bytes,4,opt,name=action,proto3" json:"action,omitempty"`                           // such as queue.pause, or a whole group: queue.*
-	TargetKind    string                 `protobuf:"bytes,5,opt,name=target_kind,json=targetKind,proto3" json:"target_kind,omitempty"` // queue, task, group, operation, schedule, worker, node, shard, cluster, token, namespace, webhook, marker
-	Target        string                 `protobuf:"bytes,6,opt,name=target,proto3" json:"target,omitempty"`                           // a name, or the id of a task
-	Queue         string                 `protobuf:"bytes,7,opt,name=queue,proto3" json:"queue,omitempty"`                             // the target's
+	Actor         *string                `protobuf:"bytes,3,opt,name=actor,proto3,oneof" json:"actor,omitempty"`
+	Action        *string                `protobuf:"bytes,4,opt,name=action,proto3,oneof" json:"action,omitempty"`                           // such as queue.pause, or a whole group: queue.*
+	TargetKind    *string                `protobuf:"bytes,5,opt,name=target_kind,json=targetKind,proto3,oneof" json:"target_kind,omitempty"` // queue, task, group, operation, schedule, worker, node, shard, cluster, token, namespace, webhook, marker
+	Target        *string                `protobuf:"bytes,6,opt,name=target,proto3,oneof" json:"target,omitempty"`                           // a name, or the id of a task
+	Queue         *string                `protobuf:"bytes,7,opt,name=queue,proto3,oneof" json:"queue,omitempty"`                             // the target's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -141,36 +141,36 @@ func (x *AuditFilter) GetUntil() *timestamppb.Timestamp {
 }
 
 func (x *AuditFilter) GetActor() string {
-	if x != nil {
-		return x.Actor
+	if x != nil && x.Actor != nil {
+		return *x.Actor
 	}
 	return ""
 }
 
 func (x *AuditFilter) GetAction() string {
-	if x != nil {
-		return x.Action
+	if x != nil && x.Action != nil {
+		return *x.Action
 	}
 	return ""
 }
 
 func (x *AuditFilter) GetTargetKind() string {
-	if x != nil {
-		return x.TargetKind
+	if x != nil && x.TargetKind != nil {
+		return *x.TargetKind
 	}
 	return ""
 }
 
 func (x *AuditFilter) GetTarget() string {
-	if x != nil {
-		return x.Target
+	if x != nil && x.Target != nil {
+		return *x.Target
 	}
 	return ""
 }
 
 func (x *AuditFilter) GetQueue() string {
-	if x != nil {
-		return x.Queue
+	if x != nil && x.Queue != nil {
+		return *x.Queue
 	}
 	return ""
 }
@@ -408,16 +408,21 @@ const file_pawl_v1_audit_proto_rawDesc = "" +
 	"\x10ListAuditRequest\x12,\n" +
 	"\x06filter\x18\x01 \x01(\v2\x14.pawl.v1.AuditFilterR\x06filter\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x16\n" +
-	"\x06cursor\x18\x03 \x01(\tR\x06cursor\"\xee\x01\n" +
+	"\x06cursor\x18\x03 \x01(\tR\x06cursor\"\xc1\x02\n" +
 	"\vAuditFilter\x120\n" +
 	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
-	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x14\n" +
-	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x16\n" +
-	"\x06action\x18\x04 \x01(\tR\x06action\x12\x1f\n" +
-	"\vtarget_kind\x18\x05 \x01(\tR\n" +
-	"targetKind\x12\x16\n" +
-	"\x06target\x18\x06 \x01(\tR\x06target\x12\x14\n" +
-	"\x05queue\x18\a \x01(\tR\x05queue\"\x8b\x01\n" +
+	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x19\n" +
+	"\x05actor\x18\x03 \x01(\tH\x00R\x05actor\x88\x01\x01\x12\x1b\n" +
+	"\x06action\x18\x04 \x01(\tH\x01R\x06action\x88\x01\x01\x12$\n" +
+	"\vtarget_kind\x18\x05 \x01(\tH\x02R\n" +
+	"targetKind\x88\x01\x01\x12\x1b\n" +
+	"\x06target\x18\x06 \x01(\tH\x03R\x06target\x88\x01\x01\x12\x19\n" +
+	"\x05queue\x18\a \x01(\tH\x04R\x05queue\x88\x01\x01B\b\n" +
+	"\x06_actorB\t\n" +
+	"\a_actionB\x0e\n" +
+	"\f_target_kindB\t\n" +
+	"\a_targetB\b\n" +
+	"\x06_queue\"\x8b\x01\n" +
 	"\x11ListAuditResponse\x12)\n" +
 	"\x05items\x18\x01 \x03(\v2\x13.pawl.v1.AuditEntryR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
@@ -490,6 +495,7 @@ func file_pawl_v1_audit_proto_init() {
 		return
 	}
 	file_pawl_v1_call_proto_init()
+	file_pawl_v1_audit_proto_msgTypes[1].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

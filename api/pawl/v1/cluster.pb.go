@@ -1036,7 +1036,7 @@ func (*MoveReplicaResponse) Descriptor() ([]byte, []int) {
 type TransferLeaderRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
-	To            string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"` // node; "": any
+	To            *string                `protobuf:"bytes,2,opt,name=to,proto3,oneof" json:"to,omitempty"` // node; absent: any
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1079,8 +1079,8 @@ func (x *TransferLeaderRequest) GetShard() uint32 {
 }
 
 func (x *TransferLeaderRequest) GetTo() string {
-	if x != nil {
-		return x.To
+	if x != nil && x.To != nil {
+		return *x.To
 	}
 	return ""
 }
@@ -1904,10 +1904,11 @@ const file_pawl_v1_cluster_proto_rawDesc = "" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x03 \x01(\tR\x02to\"\x15\n" +
-	"\x13MoveReplicaResponse\"=\n" +
+	"\x13MoveReplicaResponse\"I\n" +
 	"\x15TransferLeaderRequest\x12\x14\n" +
-	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x0e\n" +
-	"\x02to\x18\x02 \x01(\tR\x02to\"\x18\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x13\n" +
+	"\x02to\x18\x02 \x01(\tH\x00R\x02to\x88\x01\x01B\x05\n" +
+	"\x03_to\"\x18\n" +
 	"\x16TransferLeaderResponse\"(\n" +
 	"\x10AddShardsRequest\x12\x14\n" +
 	"\x05total\x18\x01 \x01(\x05R\x05total\"\x13\n" +
@@ -2064,6 +2065,7 @@ func file_pawl_v1_cluster_proto_init() {
 		return
 	}
 	file_pawl_v1_call_proto_init()
+	file_pawl_v1_cluster_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

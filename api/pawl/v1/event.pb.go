@@ -23,12 +23,12 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// WatchEventsRequest selects events. All fields that are set must match.
+// WatchEventsRequest selects events. All fields that are set must match, and none that is set may be empty.
 type WatchEventsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
-	Queue  string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Type   string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"` // of the task, breaker or pause
-	TaskId string                 `protobuf:"bytes,3,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	Queue  *string                `protobuf:"bytes,1,opt,name=queue,proto3,oneof" json:"queue,omitempty"`
+	Type   *string                `protobuf:"bytes,2,opt,name=type,proto3,oneof" json:"type,omitempty"` // of the task, breaker or pause
+	TaskId *string                `protobuf:"bytes,3,opt,name=task_id,json=taskId,proto3,oneof" json:"task_id,omitempty"`
 	Kinds  []string               `protobuf:"bytes,4,rep,name=kinds,proto3" json:"kinds,omitempty"`   // any of these, at most 32; task.* is a whole group
 	Cursor string                 `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"` // of the last event or frame that was seen
 	// Asks only to be told that something happened: instead of events, each shard sends one of kind "changed", at most once per digest (100ms
@@ -69,22 +69,22 @@ func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
 }
 
 func (x *WatchEventsRequest) GetQueue() string {
-	if x != nil {
-		return x.Queue
+	if x != nil && x.Queue != nil {
+		return *x.Queue
 	}
 	return ""
 }
 
 func (x *WatchEventsRequest) GetType() string {
-	if x != nil {
-		return x.Type
+	if x != nil && x.Type != nil {
+		return *x.Type
 	}
 	return ""
 }
 
 func (x *WatchEventsRequest) GetTaskId() string {
-	if x != nil {
-		return x.TaskId
+	if x != nil && x.TaskId != nil {
+		return *x.TaskId
 	}
 	return ""
 }
@@ -341,14 +341,18 @@ var File_pawl_v1_event_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x13pawl/v1/event.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x12pawl/v1/task.proto\"\xb8\x01\n" +
-	"\x12WatchEventsRequest\x12\x14\n" +
-	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x12\n" +
-	"\x04type\x18\x02 \x01(\tR\x04type\x12\x17\n" +
-	"\atask_id\x18\x03 \x01(\tR\x06taskId\x12\x14\n" +
+	"\x13pawl/v1/event.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x12pawl/v1/task.proto\"\xe6\x01\n" +
+	"\x12WatchEventsRequest\x12\x19\n" +
+	"\x05queue\x18\x01 \x01(\tH\x00R\x05queue\x88\x01\x01\x12\x17\n" +
+	"\x04type\x18\x02 \x01(\tH\x01R\x04type\x88\x01\x01\x12\x1c\n" +
+	"\atask_id\x18\x03 \x01(\tH\x02R\x06taskId\x88\x01\x01\x12\x14\n" +
 	"\x05kinds\x18\x04 \x03(\tR\x05kinds\x12\x16\n" +
 	"\x06cursor\x18\x05 \x01(\tR\x06cursor\x121\n" +
-	"\x06digest\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x06digest\"U\n" +
+	"\x06digest\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x06digestB\b\n" +
+	"\x06_queueB\a\n" +
+	"\x05_typeB\n" +
+	"\n" +
+	"\b_task_id\"U\n" +
 	"\x13WatchEventsResponse\x12&\n" +
 	"\x06events\x18\x01 \x03(\v2\x0e.pawl.v1.EventR\x06events\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\"\xb7\x03\n" +
@@ -417,6 +421,7 @@ func file_pawl_v1_event_proto_init() {
 	}
 	file_pawl_v1_call_proto_init()
 	file_pawl_v1_task_proto_init()
+	file_pawl_v1_event_proto_msgTypes[0].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

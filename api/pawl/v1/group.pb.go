@@ -304,14 +304,14 @@ func (x *Group) GetOnDeath() *Follower {
 
 type CreateGroupRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                               // for display, need not be unique
-	Tasks         []*TaskSpec            `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`                             // at most 1,000, and 8 MiB
-	OnComplete    *TaskSpec              `protobuf:"bytes,3,opt,name=on_complete,json=onComplete,proto3" json:"on_complete,omitempty"` // enqueued when all members have ended, in whatever state
-	OnSuccess     *TaskSpec              `protobuf:"bytes,4,opt,name=on_success,json=onSuccess,proto3" json:"on_success,omitempty"`    // when all have succeeded
-	OnDeath       *TaskSpec              `protobuf:"bytes,5,opt,name=on_death,json=onDeath,proto3" json:"on_death,omitempty"`          // when the first member is dead or poisoned
-	Open          bool                   `protobuf:"varint,6,opt,name=open,proto3" json:"open,omitempty"`                              // the group can't be complete until it is closed
-	Retention     *durationpb.Duration   `protobuf:"bytes,7,opt,name=retention,proto3" json:"retention,omitempty"`                     // once it has ended; default 24h, or 14 days if members are dead or poisoned
-	RequestId     string                 `protobuf:"bytes,8,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`    // a UUID; a retry returns the group of the first call
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                  // for display, need not be unique
+	Tasks         []*TaskSpec            `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`                                // at most 1,000, and 8 MiB
+	OnComplete    *TaskSpec              `protobuf:"bytes,3,opt,name=on_complete,json=onComplete,proto3" json:"on_complete,omitempty"`    // enqueued when all members have ended, in whatever state
+	OnSuccess     *TaskSpec              `protobuf:"bytes,4,opt,name=on_success,json=onSuccess,proto3" json:"on_success,omitempty"`       // when all have succeeded
+	OnDeath       *TaskSpec              `protobuf:"bytes,5,opt,name=on_death,json=onDeath,proto3" json:"on_death,omitempty"`             // when the first member is dead or poisoned
+	Open          bool                   `protobuf:"varint,6,opt,name=open,proto3" json:"open,omitempty"`                                 // the group can't be complete until it is closed
+	Retention     *durationpb.Duration   `protobuf:"bytes,7,opt,name=retention,proto3" json:"retention,omitempty"`                        // once it has ended; default 24h, or 14 days if members are dead or poisoned
+	RequestId     *string                `protobuf:"bytes,8,opt,name=request_id,json=requestId,proto3,oneof" json:"request_id,omitempty"` // a UUID; a retry returns the group of the first call
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -396,8 +396,8 @@ func (x *CreateGroupRequest) GetRetention() *durationpb.Duration {
 }
 
 func (x *CreateGroupRequest) GetRequestId() string {
-	if x != nil {
-		return x.RequestId
+	if x != nil && x.RequestId != nil {
+		return *x.RequestId
 	}
 	return ""
 }
@@ -1185,7 +1185,7 @@ const file_pawl_v1_group_proto_rawDesc = "" +
 	"\n" +
 	"on_success\x18\n" +
 	" \x01(\v2\x11.pawl.v1.FollowerR\tonSuccess\x12,\n" +
-	"\bon_death\x18\v \x01(\v2\x11.pawl.v1.FollowerR\aonDeath\"\xd1\x02\n" +
+	"\bon_death\x18\v \x01(\v2\x11.pawl.v1.FollowerR\aonDeath\"\xe5\x02\n" +
 	"\x12CreateGroupRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x11.pawl.v1.TaskSpecR\x05tasks\x122\n" +
@@ -1195,9 +1195,10 @@ const file_pawl_v1_group_proto_rawDesc = "" +
 	"on_success\x18\x04 \x01(\v2\x11.pawl.v1.TaskSpecR\tonSuccess\x12,\n" +
 	"\bon_death\x18\x05 \x01(\v2\x11.pawl.v1.TaskSpecR\aonDeath\x12\x12\n" +
 	"\x04open\x18\x06 \x01(\bR\x04open\x127\n" +
-	"\tretention\x18\a \x01(\v2\x19.google.protobuf.DurationR\tretention\x12\x1d\n" +
+	"\tretention\x18\a \x01(\v2\x19.google.protobuf.DurationR\tretention\x12\"\n" +
 	"\n" +
-	"request_id\x18\b \x01(\tR\trequestId\"\x87\x01\n" +
+	"request_id\x18\b \x01(\tH\x00R\trequestId\x88\x01\x01B\r\n" +
+	"\v_request_id\"\x87\x01\n" +
 	"\x13CreateGroupResponse\x12$\n" +
 	"\x05group\x18\x01 \x01(\v2\x0e.pawl.v1.GroupR\x05group\x12,\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x16.pawl.v1.EnqueueResultR\x05tasks\x12\x1c\n" +
@@ -1361,6 +1362,7 @@ func file_pawl_v1_group_proto_init() {
 	file_pawl_v1_chain_proto_init()
 	file_pawl_v1_producer_proto_init()
 	file_pawl_v1_task_proto_init()
+	file_pawl_v1_group_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

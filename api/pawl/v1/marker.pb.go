@@ -149,15 +149,15 @@ func (x *Marker) GetCreatedAt() *timestamppb.Timestamp {
 
 type AddMarkerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`                            // deploy, incident, note
-	Title         string                 `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`                          // one line, up to 200 bytes
-	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`                      // one line, up to 100 bytes
-	Url           string                 `protobuf:"bytes,4,opt,name=url,proto3" json:"url,omitempty"`                              // http or https, up to 1,000 bytes
-	Queues        []string               `protobuf:"bytes,5,rep,name=queues,proto3" json:"queues,omitempty"`                        // patterns, at most 16; none: all queues
-	Types         []string               `protobuf:"bytes,6,rep,name=types,proto3" json:"types,omitempty"`                          // patterns, at most 16; none: all task types
-	At            *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=at,proto3" json:"at,omitempty"`                                // within the last 90 days, or up to a day ahead; default now
-	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`       // not before at, and at most a day ahead
-	RequestId     string                 `protobuf:"bytes,9,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"` // a UUID, the same in retries of the call; empty: the call will not be retried
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`                                  // deploy, incident, note
+	Title         string                 `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`                                // one line, up to 200 bytes
+	Version       *string                `protobuf:"bytes,3,opt,name=version,proto3,oneof" json:"version,omitempty"`                      // one line, up to 100 bytes
+	Url           *string                `protobuf:"bytes,4,opt,name=url,proto3,oneof" json:"url,omitempty"`                              // http or https, up to 1,000 bytes
+	Queues        []string               `protobuf:"bytes,5,rep,name=queues,proto3" json:"queues,omitempty"`                              // patterns, at most 16; none: all queues
+	Types         []string               `protobuf:"bytes,6,rep,name=types,proto3" json:"types,omitempty"`                                // patterns, at most 16; none: all task types
+	At            *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=at,proto3" json:"at,omitempty"`                                      // within the last 90 days, or up to a day ahead; default now
+	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`             // not before at, and at most a day ahead
+	RequestId     *string                `protobuf:"bytes,9,opt,name=request_id,json=requestId,proto3,oneof" json:"request_id,omitempty"` // a UUID, the same in retries of the call; absent: the call will not be retried
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -207,15 +207,15 @@ func (x *AddMarkerRequest) GetTitle() string {
 }
 
 func (x *AddMarkerRequest) GetVersion() string {
-	if x != nil {
-		return x.Version
+	if x != nil && x.Version != nil {
+		return *x.Version
 	}
 	return ""
 }
 
 func (x *AddMarkerRequest) GetUrl() string {
-	if x != nil {
-		return x.Url
+	if x != nil && x.Url != nil {
+		return *x.Url
 	}
 	return ""
 }
@@ -249,8 +249,8 @@ func (x *AddMarkerRequest) GetEndedAt() *timestamppb.Timestamp {
 }
 
 func (x *AddMarkerRequest) GetRequestId() string {
-	if x != nil {
-		return x.RequestId
+	if x != nil && x.RequestId != nil {
+		return *x.RequestId
 	}
 	return ""
 }
@@ -301,13 +301,13 @@ func (x *AddMarkerResponse) GetMarker() *Marker {
 
 type ListMarkersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Since         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`   // leaves out markers that ended before this; default: no bound
-	Until         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`   // leaves out markers that start at or after this; default: no bound
-	Kind          string                 `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`     // only markers of this kind; empty: any
-	Queue         string                 `protobuf:"bytes,4,opt,name=queue,proto3" json:"queue,omitempty"`   // only markers that concern this queue; empty: any
-	Type          string                 `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`     // only markers that concern this task type; empty: any
-	Limit         int32                  `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`  // at most 1,000; default 100
-	Cursor        string                 `protobuf:"bytes,7,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the previous page
+	Since         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`       // leaves out markers that ended before this; default: no bound
+	Until         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`       // leaves out markers that start at or after this; default: no bound
+	Kind          *string                `protobuf:"bytes,3,opt,name=kind,proto3,oneof" json:"kind,omitempty"`   // only markers of this kind; absent: any
+	Queue         *string                `protobuf:"bytes,4,opt,name=queue,proto3,oneof" json:"queue,omitempty"` // only markers that concern this queue; absent: any
+	Type          *string                `protobuf:"bytes,5,opt,name=type,proto3,oneof" json:"type,omitempty"`   // only markers that concern this task type; absent: any
+	Limit         int32                  `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`      // at most 1,000; default 100
+	Cursor        string                 `protobuf:"bytes,7,opt,name=cursor,proto3" json:"cursor,omitempty"`     // next_cursor of the previous page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -357,22 +357,22 @@ func (x *ListMarkersRequest) GetUntil() *timestamppb.Timestamp {
 }
 
 func (x *ListMarkersRequest) GetKind() string {
-	if x != nil {
-		return x.Kind
+	if x != nil && x.Kind != nil {
+		return *x.Kind
 	}
 	return ""
 }
 
 func (x *ListMarkersRequest) GetQueue() string {
-	if x != nil {
-		return x.Queue
+	if x != nil && x.Queue != nil {
+		return *x.Queue
 	}
 	return ""
 }
 
 func (x *ListMarkersRequest) GetType() string {
-	if x != nil {
-		return x.Type
+	if x != nil && x.Type != nil {
+		return *x.Type
 	}
 	return ""
 }
@@ -638,28 +638,35 @@ const file_pawl_v1_marker_proto_rawDesc = "" +
 	"created_by\x18\n" +
 	" \x01(\tR\tcreatedBy\x129\n" +
 	"\n" +
-	"created_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"\x98\x02\n" +
+	"created_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"\xca\x02\n" +
 	"\x10AddMarkerRequest\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
-	"\x05title\x18\x02 \x01(\tR\x05title\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\tR\aversion\x12\x10\n" +
-	"\x03url\x18\x04 \x01(\tR\x03url\x12\x16\n" +
+	"\x05title\x18\x02 \x01(\tR\x05title\x12\x1d\n" +
+	"\aversion\x18\x03 \x01(\tH\x00R\aversion\x88\x01\x01\x12\x15\n" +
+	"\x03url\x18\x04 \x01(\tH\x01R\x03url\x88\x01\x01\x12\x16\n" +
 	"\x06queues\x18\x05 \x03(\tR\x06queues\x12\x14\n" +
 	"\x05types\x18\x06 \x03(\tR\x05types\x12*\n" +
 	"\x02at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x125\n" +
-	"\bended_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12\x1d\n" +
+	"\bended_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12\"\n" +
 	"\n" +
-	"request_id\x18\t \x01(\tR\trequestId\"<\n" +
+	"request_id\x18\t \x01(\tH\x02R\trequestId\x88\x01\x01B\n" +
+	"\n" +
+	"\b_versionB\x06\n" +
+	"\x04_urlB\r\n" +
+	"\v_request_id\"<\n" +
 	"\x11AddMarkerResponse\x12'\n" +
-	"\x06marker\x18\x01 \x01(\v2\x0f.pawl.v1.MarkerR\x06marker\"\xe4\x01\n" +
+	"\x06marker\x18\x01 \x01(\v2\x0f.pawl.v1.MarkerR\x06marker\"\x8f\x02\n" +
 	"\x12ListMarkersRequest\x120\n" +
 	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
-	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x12\n" +
-	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x14\n" +
-	"\x05queue\x18\x04 \x01(\tR\x05queue\x12\x12\n" +
-	"\x04type\x18\x05 \x01(\tR\x04type\x12\x14\n" +
+	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x17\n" +
+	"\x04kind\x18\x03 \x01(\tH\x00R\x04kind\x88\x01\x01\x12\x19\n" +
+	"\x05queue\x18\x04 \x01(\tH\x01R\x05queue\x88\x01\x01\x12\x17\n" +
+	"\x04type\x18\x05 \x01(\tH\x02R\x04type\x88\x01\x01\x12\x14\n" +
 	"\x05limit\x18\x06 \x01(\x05R\x05limit\x12\x16\n" +
-	"\x06cursor\x18\a \x01(\tR\x06cursor\"]\n" +
+	"\x06cursor\x18\a \x01(\tR\x06cursorB\a\n" +
+	"\x05_kindB\b\n" +
+	"\x06_queueB\a\n" +
+	"\x05_type\"]\n" +
 	"\x13ListMarkersResponse\x12%\n" +
 	"\x05items\x18\x01 \x03(\v2\x0f.pawl.v1.MarkerR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
@@ -737,6 +744,8 @@ func file_pawl_v1_marker_proto_init() {
 		return
 	}
 	file_pawl_v1_call_proto_init()
+	file_pawl_v1_marker_proto_msgTypes[1].OneofWrappers = []any{}
+	file_pawl_v1_marker_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -149,7 +149,7 @@ type OperationSpec struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Action        Action                 `protobuf:"varint,1,opt,name=action,proto3,enum=pawl.v1.Action" json:"action,omitempty"`       // required
 	Filter        *Filter                `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`                            // required; an empty filter means every task that the action applies to
-	ToQueue       string                 `protobuf:"bytes,3,opt,name=to_queue,json=toQueue,proto3" json:"to_queue,omitempty"`           // ACTION_MOVE only
+	ToQueue       *string                `protobuf:"bytes,3,opt,name=to_queue,json=toQueue,proto3,oneof" json:"to_queue,omitempty"`     // ACTION_MOVE only
 	Priority      Priority               `protobuf:"varint,4,opt,name=priority,proto3,enum=pawl.v1.Priority" json:"priority,omitempty"` // ACTION_SET_PRIORITY only
 	Max           int64                  `protobuf:"varint,5,opt,name=max,proto3" json:"max,omitempty"`                                 // maximum number of tasks; 0: all that match
 	Rate          float64                `protobuf:"fixed64,6,opt,name=rate,proto3" json:"rate,omitempty"`                              // tasks per second at most; 0: as fast as possible without delaying other work
@@ -203,8 +203,8 @@ func (x *OperationSpec) GetFilter() *Filter {
 }
 
 func (x *OperationSpec) GetToQueue() string {
-	if x != nil {
-		return x.ToQueue
+	if x != nil && x.ToQueue != nil {
+		return *x.ToQueue
 	}
 	return ""
 }
@@ -728,7 +728,7 @@ type StartOperationRequest struct {
 	Spec          *OperationSpec         `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
 	DryRun        bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	RequestId     string                 `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"` // a UUID: a retry returns the same operation
+	RequestId     *string                `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3,oneof" json:"request_id,omitempty"` // a UUID: a retry returns the same operation
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -785,8 +785,8 @@ func (x *StartOperationRequest) GetReason() string {
 }
 
 func (x *StartOperationRequest) GetRequestId() string {
-	if x != nil {
-		return x.RequestId
+	if x != nil && x.RequestId != nil {
+		return *x.RequestId
 	}
 	return ""
 }
@@ -1404,15 +1404,16 @@ var File_pawl_v1_operation_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_operation_proto_rawDesc = "" +
 	"\n" +
-	"\x17pawl/v1/operation.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x12pawl/v1/task.proto\"\xe9\x01\n" +
+	"\x17pawl/v1/operation.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x12pawl/v1/task.proto\"\xfb\x01\n" +
 	"\rOperationSpec\x12'\n" +
 	"\x06action\x18\x01 \x01(\x0e2\x0f.pawl.v1.ActionR\x06action\x12'\n" +
-	"\x06filter\x18\x02 \x01(\v2\x0f.pawl.v1.FilterR\x06filter\x12\x19\n" +
-	"\bto_queue\x18\x03 \x01(\tR\atoQueue\x12-\n" +
+	"\x06filter\x18\x02 \x01(\v2\x0f.pawl.v1.FilterR\x06filter\x12\x1e\n" +
+	"\bto_queue\x18\x03 \x01(\tH\x00R\atoQueue\x88\x01\x01\x12-\n" +
 	"\bpriority\x18\x04 \x01(\x0e2\x11.pawl.v1.PriorityR\bpriority\x12\x10\n" +
 	"\x03max\x18\x05 \x01(\x03R\x03max\x12\x12\n" +
 	"\x04rate\x18\x06 \x01(\x01R\x04rate\x12\x16\n" +
-	"\x06canary\x18\a \x01(\x03R\x06canary\"p\n" +
+	"\x06canary\x18\a \x01(\x03R\x06canaryB\v\n" +
+	"\t_to_queue\"p\n" +
 	"\bOperator\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1c\n" +
@@ -1457,13 +1458,14 @@ const file_pawl_v1_operation_proto_rawDesc = "" +
 	"\n" +
 	"FailedTask\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\x93\x01\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xa7\x01\n" +
 	"\x15StartOperationRequest\x12*\n" +
 	"\x04spec\x18\x01 \x01(\v2\x16.pawl.v1.OperationSpecR\x04spec\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1d\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\"\n" +
 	"\n" +
-	"request_id\x18\x04 \x01(\tR\trequestId\"\x7f\n" +
+	"request_id\x18\x04 \x01(\tH\x00R\trequestId\x88\x01\x01B\r\n" +
+	"\v_request_id\"\x7f\n" +
 	"\x16StartOperationResponse\x120\n" +
 	"\toperation\x18\x01 \x01(\v2\x12.pawl.v1.OperationR\toperation\x123\n" +
 	"\apreview\x18\x02 \x01(\v2\x19.pawl.v1.OperationPreviewR\apreview\"y\n" +
@@ -1622,6 +1624,8 @@ func file_pawl_v1_operation_proto_init() {
 	}
 	file_pawl_v1_call_proto_init()
 	file_pawl_v1_task_proto_init()
+	file_pawl_v1_operation_proto_msgTypes[0].OneofWrappers = []any{}
+	file_pawl_v1_operation_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

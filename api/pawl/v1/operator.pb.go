@@ -1116,7 +1116,7 @@ type ListQueuesRequest struct {
 	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"` // default 100, at most 1,000
 	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	Series        *durationpb.Duration   `protobuf:"bytes,3,opt,name=series,proto3" json:"series,omitempty"`                          // includes each queue's series of this length: 2m, 5m, 1h or 24h; absent: none
-	Pattern       string                 `protobuf:"bytes,4,opt,name=pattern,proto3" json:"pattern,omitempty"`                        // of names, in which * matches any characters; empty: all
+	Pattern       *string                `protobuf:"bytes,4,opt,name=pattern,proto3,oneof" json:"pattern,omitempty"`                  // of names, in which * matches any characters; absent: all
 	Having        QueueTrait             `protobuf:"varint,5,opt,name=having,proto3,enum=pawl.v1.QueueTrait" json:"having,omitempty"` // all but PAUSED may be some seconds out of date
 	Order         QueueOrder             `protobuf:"varint,6,opt,name=order,proto3,enum=pawl.v1.QueueOrder" json:"order,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1175,8 +1175,8 @@ func (x *ListQueuesRequest) GetSeries() *durationpb.Duration {
 }
 
 func (x *ListQueuesRequest) GetPattern() string {
-	if x != nil {
-		return x.Pattern
+	if x != nil && x.Pattern != nil {
+		return *x.Pattern
 	}
 	return ""
 }
@@ -1531,8 +1531,8 @@ type PauseQueueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	Type          string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"` // only tasks of this type, or:
-	Key           string                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`   // only tasks of this key
+	Type          *string                `protobuf:"bytes,3,opt,name=type,proto3,oneof" json:"type,omitempty"` // only tasks of this type, or:
+	Key           *string                `protobuf:"bytes,4,opt,name=key,proto3,oneof" json:"key,omitempty"`   // only tasks of this key
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1582,15 +1582,15 @@ func (x *PauseQueueRequest) GetReason() string {
 }
 
 func (x *PauseQueueRequest) GetType() string {
-	if x != nil {
-		return x.Type
+	if x != nil && x.Type != nil {
+		return *x.Type
 	}
 	return ""
 }
 
 func (x *PauseQueueRequest) GetKey() string {
-	if x != nil {
-		return x.Key
+	if x != nil && x.Key != nil {
+		return *x.Key
 	}
 	return ""
 }
@@ -1643,8 +1643,8 @@ type ResumeQueueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	Type          string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"` // the pause of this type, or:
-	Key           string                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`   // the pause of this key; if neither is set: that of the queue
+	Type          *string                `protobuf:"bytes,3,opt,name=type,proto3,oneof" json:"type,omitempty"` // the pause of this type, or:
+	Key           *string                `protobuf:"bytes,4,opt,name=key,proto3,oneof" json:"key,omitempty"`   // the pause of this key; if neither is set: that of the queue
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1694,15 +1694,15 @@ func (x *ResumeQueueRequest) GetReason() string {
 }
 
 func (x *ResumeQueueRequest) GetType() string {
-	if x != nil {
-		return x.Type
+	if x != nil && x.Type != nil {
+		return *x.Type
 	}
 	return ""
 }
 
 func (x *ResumeQueueRequest) GetKey() string {
-	if x != nil {
-		return x.Key
+	if x != nil && x.Key != nil {
+		return *x.Key
 	}
 	return ""
 }
@@ -1754,7 +1754,7 @@ func (x *ResumeQueueResponse) GetQueue() *Queue {
 type CloseBreakerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"` // "": all types of the queue
+	Type          *string                `protobuf:"bytes,2,opt,name=type,proto3,oneof" json:"type,omitempty"` // absent: all types of the queue
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1798,8 +1798,8 @@ func (x *CloseBreakerRequest) GetQueue() string {
 }
 
 func (x *CloseBreakerRequest) GetType() string {
-	if x != nil {
-		return x.Type
+	if x != nil && x.Type != nil {
+		return *x.Type
 	}
 	return ""
 }
@@ -2345,7 +2345,7 @@ func (x *ListPoisonedResponse) GetMissing() []*Missing {
 
 type GroupDeadRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`        // empty: all queues that the caller may see
+	Queue         *string                `protobuf:"bytes,1,opt,name=queue,proto3,oneof" json:"queue,omitempty"`  // absent: all queues that the caller may see
 	Poisoned      bool                   `protobuf:"varint,2,opt,name=poisoned,proto3" json:"poisoned,omitempty"` // poisoned tasks instead
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2382,8 +2382,8 @@ func (*GroupDeadRequest) Descriptor() ([]byte, []int) {
 }
 
 func (x *GroupDeadRequest) GetQueue() string {
-	if x != nil {
-		return x.Queue
+	if x != nil && x.Queue != nil {
+		return *x.Queue
 	}
 	return ""
 }
@@ -2870,7 +2870,7 @@ func (x *DiscardDeadResponse) GetDiscarded() int64 {
 
 type ListArchiveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"` // "": all
+	Queue         *string                `protobuf:"bytes,1,opt,name=queue,proto3,oneof" json:"queue,omitempty"` // absent: all
 	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	Cursor        string                 `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2908,8 +2908,8 @@ func (*ListArchiveRequest) Descriptor() ([]byte, []int) {
 }
 
 func (x *ListArchiveRequest) GetQueue() string {
-	if x != nil {
-		return x.Queue
+	if x != nil && x.Queue != nil {
+		return *x.Queue
 	}
 	return ""
 }
@@ -3764,14 +3764,16 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x0fReadyByPriority\x12\x12\n" +
 	"\x04high\x18\x01 \x01(\x03R\x04high\x12\x16\n" +
 	"\x06normal\x18\x02 \x01(\x03R\x06normal\x12\x10\n" +
-	"\x03low\x18\x03 \x01(\x03R\x03low\"\xe6\x01\n" +
+	"\x03low\x18\x03 \x01(\x03R\x03low\"\xf7\x01\n" +
 	"\x11ListQueuesRequest\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x05R\x05limit\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x121\n" +
-	"\x06series\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06series\x12\x18\n" +
-	"\apattern\x18\x04 \x01(\tR\apattern\x12+\n" +
+	"\x06series\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06series\x12\x1d\n" +
+	"\apattern\x18\x04 \x01(\tH\x00R\apattern\x88\x01\x01\x12+\n" +
 	"\x06having\x18\x05 \x01(\x0e2\x13.pawl.v1.QueueTraitR\x06having\x12)\n" +
-	"\x05order\x18\x06 \x01(\x0e2\x13.pawl.v1.QueueOrderR\x05order\"\x87\x01\n" +
+	"\x05order\x18\x06 \x01(\x0e2\x13.pawl.v1.QueueOrderR\x05orderB\n" +
+	"\n" +
+	"\b_pattern\"\x87\x01\n" +
 	"\x12ListQueuesResponse\x12$\n" +
 	"\x05items\x18\x01 \x03(\v2\x0e.pawl.v1.QueueR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
@@ -3791,25 +3793,30 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x05queue\x18\x01 \x01(\v2\x0e.pawl.v1.QueueR\x05queue\"*\n" +
 	"\x12DeleteQueueRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\"\x15\n" +
-	"\x13DeleteQueueResponse\"g\n" +
+	"\x13DeleteQueueResponse\"\x82\x01\n" +
 	"\x11PauseQueueRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
-	"\x04type\x18\x03 \x01(\tR\x04type\x12\x10\n" +
-	"\x03key\x18\x04 \x01(\tR\x03key\":\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x17\n" +
+	"\x04type\x18\x03 \x01(\tH\x00R\x04type\x88\x01\x01\x12\x15\n" +
+	"\x03key\x18\x04 \x01(\tH\x01R\x03key\x88\x01\x01B\a\n" +
+	"\x05_typeB\x06\n" +
+	"\x04_key\":\n" +
 	"\x12PauseQueueResponse\x12$\n" +
-	"\x05queue\x18\x01 \x01(\v2\x0e.pawl.v1.QueueR\x05queue\"h\n" +
+	"\x05queue\x18\x01 \x01(\v2\x0e.pawl.v1.QueueR\x05queue\"\x83\x01\n" +
 	"\x12ResumeQueueRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
-	"\x04type\x18\x03 \x01(\tR\x04type\x12\x10\n" +
-	"\x03key\x18\x04 \x01(\tR\x03key\";\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x17\n" +
+	"\x04type\x18\x03 \x01(\tH\x00R\x04type\x88\x01\x01\x12\x15\n" +
+	"\x03key\x18\x04 \x01(\tH\x01R\x03key\x88\x01\x01B\a\n" +
+	"\x05_typeB\x06\n" +
+	"\x04_key\";\n" +
 	"\x13ResumeQueueResponse\x12$\n" +
-	"\x05queue\x18\x01 \x01(\v2\x0e.pawl.v1.QueueR\x05queue\"W\n" +
+	"\x05queue\x18\x01 \x01(\v2\x0e.pawl.v1.QueueR\x05queue\"e\n" +
 	"\x13CloseBreakerRequest\x12\x14\n" +
-	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x12\n" +
-	"\x04type\x18\x02 \x01(\tR\x04type\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"<\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x17\n" +
+	"\x04type\x18\x02 \x01(\tH\x00R\x04type\x88\x01\x01\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reasonB\a\n" +
+	"\x05_type\"<\n" +
 	"\x14CloseBreakerResponse\x12$\n" +
 	"\x05queue\x18\x01 \x01(\v2\x0e.pawl.v1.QueueR\x05queue\"\xb1\x01\n" +
 	"\x12SpreadQueueRequest\x12\x14\n" +
@@ -3846,10 +3853,11 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
 	"nextCursor\x12-\n" +
 	"\bsearched\x18\x03 \x01(\v2\x11.pawl.v1.SearchedR\bsearched\x12*\n" +
-	"\amissing\x18\x04 \x03(\v2\x10.pawl.v1.MissingR\amissing\"D\n" +
-	"\x10GroupDeadRequest\x12\x14\n" +
-	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x1a\n" +
-	"\bpoisoned\x18\x02 \x01(\bR\bpoisoned\"\x85\x01\n" +
+	"\amissing\x18\x04 \x03(\v2\x10.pawl.v1.MissingR\amissing\"S\n" +
+	"\x10GroupDeadRequest\x12\x19\n" +
+	"\x05queue\x18\x01 \x01(\tH\x00R\x05queue\x88\x01\x01\x12\x1a\n" +
+	"\bpoisoned\x18\x02 \x01(\bR\bpoisonedB\b\n" +
+	"\x06_queue\"\x85\x01\n" +
 	"\x11GroupDeadResponse\x12*\n" +
 	"\x06groups\x18\x01 \x03(\v2\x12.pawl.v1.DeadGroupR\x06groups\x12\x18\n" +
 	"\apartial\x18\x02 \x01(\bR\apartial\x12*\n" +
@@ -3888,11 +3896,12 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x06reason\x18\a \x01(\tR\x06reason\"M\n" +
 	"\x13DiscardDeadResponse\x12\x18\n" +
 	"\amatched\x18\x01 \x01(\x03R\amatched\x12\x1c\n" +
-	"\tdiscarded\x18\x02 \x01(\x03R\tdiscarded\"X\n" +
-	"\x12ListArchiveRequest\x12\x14\n" +
-	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
+	"\tdiscarded\x18\x02 \x01(\x03R\tdiscarded\"g\n" +
+	"\x12ListArchiveRequest\x12\x19\n" +
+	"\x05queue\x18\x01 \x01(\tH\x00R\x05queue\x88\x01\x01\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x16\n" +
-	"\x06cursor\x18\x03 \x01(\tR\x06cursor\"\x8f\x01\n" +
+	"\x06cursor\x18\x03 \x01(\tR\x06cursorB\b\n" +
+	"\x06_queue\"\x8f\x01\n" +
 	"\x13ListArchiveResponse\x12+\n" +
 	"\x05items\x18\x01 \x03(\v2\x15.pawl.v1.ArchivedTaskR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
@@ -4215,7 +4224,13 @@ func file_pawl_v1_operator_proto_init() {
 	file_pawl_v1_stats_proto_init()
 	file_pawl_v1_task_proto_init()
 	file_pawl_v1_operator_proto_msgTypes[6].OneofWrappers = []any{}
+	file_pawl_v1_operator_proto_msgTypes[10].OneofWrappers = []any{}
 	file_pawl_v1_operator_proto_msgTypes[14].OneofWrappers = []any{}
+	file_pawl_v1_operator_proto_msgTypes[18].OneofWrappers = []any{}
+	file_pawl_v1_operator_proto_msgTypes[20].OneofWrappers = []any{}
+	file_pawl_v1_operator_proto_msgTypes[22].OneofWrappers = []any{}
+	file_pawl_v1_operator_proto_msgTypes[32].OneofWrappers = []any{}
+	file_pawl_v1_operator_proto_msgTypes[39].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

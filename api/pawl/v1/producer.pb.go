@@ -974,7 +974,7 @@ type UpdateTaskRequest struct {
 	Priority      Priority               `protobuf:"varint,3,opt,name=priority,proto3,enum=pawl.v1.Priority" json:"priority,omitempty"`
 	Payload       []byte                 `protobuf:"bytes,4,opt,name=payload,proto3,oneof" json:"payload,omitempty"`
 	MaxAttempts   int32                  `protobuf:"varint,5,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
-	IfEtag        string                 `protobuf:"bytes,6,opt,name=if_etag,json=ifEtag,proto3" json:"if_etag,omitempty"` // refused with conflict unless the task still has this etag or already has the requested values
+	IfEtag        *string                `protobuf:"bytes,6,opt,name=if_etag,json=ifEtag,proto3,oneof" json:"if_etag,omitempty"` // refused with conflict unless the task still has this etag or already has the requested values
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1045,8 +1045,8 @@ func (x *UpdateTaskRequest) GetMaxAttempts() int32 {
 }
 
 func (x *UpdateTaskRequest) GetIfEtag() string {
-	if x != nil {
-		return x.IfEtag
+	if x != nil && x.IfEtag != nil {
+		return *x.IfEtag
 	}
 	return ""
 }
@@ -1157,16 +1157,18 @@ const file_pawl_v1_producer_proto_rawDesc = "" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
 	"nextCursor\x12-\n" +
 	"\bsearched\x18\x03 \x01(\v2\x11.pawl.v1.SearchedR\bsearched\x12*\n" +
-	"\amissing\x18\x04 \x03(\v2\x10.pawl.v1.MissingR\amissing\"\xf5\x01\n" +
+	"\amissing\x18\x04 \x03(\v2\x10.pawl.v1.MissingR\amissing\"\x86\x02\n" +
 	"\x11UpdateTaskRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x121\n" +
 	"\x06run_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05runAt\x12-\n" +
 	"\bpriority\x18\x03 \x01(\x0e2\x11.pawl.v1.PriorityR\bpriority\x12\x1d\n" +
 	"\apayload\x18\x04 \x01(\fH\x00R\apayload\x88\x01\x01\x12!\n" +
-	"\fmax_attempts\x18\x05 \x01(\x05R\vmaxAttempts\x12\x17\n" +
-	"\aif_etag\x18\x06 \x01(\tR\x06ifEtagB\n" +
+	"\fmax_attempts\x18\x05 \x01(\x05R\vmaxAttempts\x12\x1c\n" +
+	"\aif_etag\x18\x06 \x01(\tH\x01R\x06ifEtag\x88\x01\x01B\n" +
 	"\n" +
-	"\b_payload\"7\n" +
+	"\b_payloadB\n" +
+	"\n" +
+	"\b_if_etag\"7\n" +
 	"\x12UpdateTaskResponse\x12!\n" +
 	"\x04task\x18\x01 \x01(\v2\r.pawl.v1.TaskR\x04task*_\n" +
 	"\vConsistency\x12\x1b\n" +

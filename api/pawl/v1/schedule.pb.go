@@ -185,15 +185,15 @@ func (TickOutcome) EnumDescriptor() ([]byte, []int) {
 // ScheduleSpec describes a schedule.
 type ScheduleSpec struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                         // required; letters, digits and . _ - : up to 256 bytes
-	Cron          string                 `protobuf:"bytes,2,opt,name=cron,proto3" json:"cron,omitempty"`                         // five or six fields, or a shorthand such as @daily; either this or every
-	Every         *durationpb.Duration   `protobuf:"bytes,3,opt,name=every,proto3" json:"every,omitempty"`                       // whole seconds
-	TimeZone      string                 `protobuf:"bytes,4,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"` // of cron: an IANA name; default UTC
-	Jitter        *durationpb.Duration   `protobuf:"bytes,5,opt,name=jitter,proto3" json:"jitter,omitempty"`                     // up to 24h
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                               // required; letters, digits and . _ - : up to 256 bytes
+	Cron          *string                `protobuf:"bytes,2,opt,name=cron,proto3,oneof" json:"cron,omitempty"`                         // five or six fields, or a shorthand such as @daily; either this or every
+	Every         *durationpb.Duration   `protobuf:"bytes,3,opt,name=every,proto3" json:"every,omitempty"`                             // whole seconds
+	TimeZone      *string                `protobuf:"bytes,4,opt,name=time_zone,json=timeZone,proto3,oneof" json:"time_zone,omitempty"` // of cron: an IANA name; default UTC
+	Jitter        *durationpb.Duration   `protobuf:"bytes,5,opt,name=jitter,proto3" json:"jitter,omitempty"`                           // up to 24h
 	Missed        Missed                 `protobuf:"varint,6,opt,name=missed,proto3,enum=pawl.v1.Missed" json:"missed,omitempty"`
 	Overlap       Overlap                `protobuf:"varint,7,opt,name=overlap,proto3,enum=pawl.v1.Overlap" json:"overlap,omitempty"`
-	Owner         string                 `protobuf:"bytes,8,opt,name=owner,proto3" json:"owner,omitempty"` // where the schedule comes from, such as a file in a repository
-	Task          *TaskSpec              `protobuf:"bytes,9,opt,name=task,proto3" json:"task,omitempty"`   // required; without delay, run_at, idempotency_key and request_id
+	Owner         *string                `protobuf:"bytes,8,opt,name=owner,proto3,oneof" json:"owner,omitempty"` // where the schedule comes from, such as a file in a repository
+	Task          *TaskSpec              `protobuf:"bytes,9,opt,name=task,proto3" json:"task,omitempty"`         // required; without delay, run_at, idempotency_key and request_id
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -236,8 +236,8 @@ func (x *ScheduleSpec) GetName() string {
 }
 
 func (x *ScheduleSpec) GetCron() string {
-	if x != nil {
-		return x.Cron
+	if x != nil && x.Cron != nil {
+		return *x.Cron
 	}
 	return ""
 }
@@ -250,8 +250,8 @@ func (x *ScheduleSpec) GetEvery() *durationpb.Duration {
 }
 
 func (x *ScheduleSpec) GetTimeZone() string {
-	if x != nil {
-		return x.TimeZone
+	if x != nil && x.TimeZone != nil {
+		return *x.TimeZone
 	}
 	return ""
 }
@@ -278,8 +278,8 @@ func (x *ScheduleSpec) GetOverlap() Overlap {
 }
 
 func (x *ScheduleSpec) GetOwner() string {
-	if x != nil {
-		return x.Owner
+	if x != nil && x.Owner != nil {
+		return *x.Owner
 	}
 	return ""
 }
@@ -754,7 +754,7 @@ type PutScheduleRequest struct {
 	Spec          *ScheduleSpec          `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
 	CreateOnly    bool                   `protobuf:"varint,2,opt,name=create_only,json=createOnly,proto3" json:"create_only,omitempty"` // refused with conflict if a different schedule of this name exists
 	DryRun        bool                   `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`             // changes nothing
-	IfEtag        string                 `protobuf:"bytes,4,opt,name=if_etag,json=ifEtag,proto3" json:"if_etag,omitempty"`              // refused with conflict unless the schedule exists and still has this etag, or already matches the request
+	IfEtag        *string                `protobuf:"bytes,4,opt,name=if_etag,json=ifEtag,proto3,oneof" json:"if_etag,omitempty"`        // refused with conflict unless the schedule exists and still has this etag, or already matches the request
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -811,8 +811,8 @@ func (x *PutScheduleRequest) GetDryRun() bool {
 }
 
 func (x *PutScheduleRequest) GetIfEtag() string {
-	if x != nil {
-		return x.IfEtag
+	if x != nil && x.IfEtag != nil {
+		return *x.IfEtag
 	}
 	return ""
 }
@@ -1144,7 +1144,7 @@ func (x *ResumeScheduleResponse) GetSchedule() *Schedule {
 type TriggerScheduleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	RequestId     string                 `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"` // a UUID; a retry returns the task of the first call
+	RequestId     *string                `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3,oneof" json:"request_id,omitempty"` // a UUID; a retry returns the task of the first call
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1187,8 +1187,8 @@ func (x *TriggerScheduleRequest) GetName() string {
 }
 
 func (x *TriggerScheduleRequest) GetRequestId() string {
-	if x != nil {
-		return x.RequestId
+	if x != nil && x.RequestId != nil {
+		return *x.RequestId
 	}
 	return ""
 }
@@ -1369,17 +1369,21 @@ var File_pawl_v1_schedule_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_schedule_proto_rawDesc = "" +
 	"\n" +
-	"\x16pawl/v1/schedule.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x12pawl/v1/task.proto\"\xc9\x02\n" +
+	"\x16pawl/v1/schedule.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x12pawl/v1/task.proto\"\xf9\x02\n" +
 	"\fScheduleSpec\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
-	"\x04cron\x18\x02 \x01(\tR\x04cron\x12/\n" +
-	"\x05every\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05every\x12\x1b\n" +
-	"\ttime_zone\x18\x04 \x01(\tR\btimeZone\x121\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
+	"\x04cron\x18\x02 \x01(\tH\x00R\x04cron\x88\x01\x01\x12/\n" +
+	"\x05every\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05every\x12 \n" +
+	"\ttime_zone\x18\x04 \x01(\tH\x01R\btimeZone\x88\x01\x01\x121\n" +
 	"\x06jitter\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x06jitter\x12'\n" +
 	"\x06missed\x18\x06 \x01(\x0e2\x0f.pawl.v1.MissedR\x06missed\x12*\n" +
-	"\aoverlap\x18\a \x01(\x0e2\x10.pawl.v1.OverlapR\aoverlap\x12\x14\n" +
-	"\x05owner\x18\b \x01(\tR\x05owner\x12%\n" +
-	"\x04task\x18\t \x01(\v2\x11.pawl.v1.TaskSpecR\x04task\"\xe5\x04\n" +
+	"\aoverlap\x18\a \x01(\x0e2\x10.pawl.v1.OverlapR\aoverlap\x12\x19\n" +
+	"\x05owner\x18\b \x01(\tH\x02R\x05owner\x88\x01\x01\x12%\n" +
+	"\x04task\x18\t \x01(\v2\x11.pawl.v1.TaskSpecR\x04taskB\a\n" +
+	"\x05_cronB\f\n" +
+	"\n" +
+	"_time_zoneB\b\n" +
+	"\x06_owner\"\xe5\x04\n" +
 	"\bSchedule\x12)\n" +
 	"\x04spec\x18\x01 \x01(\v2\x15.pawl.v1.ScheduleSpecR\x04spec\x12\x1f\n" +
 	"\vschedule_id\x18\x02 \x01(\tR\n" +
@@ -1422,13 +1426,15 @@ const file_pawl_v1_schedule_proto_rawDesc = "" +
 	"\x12GetScheduleRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"D\n" +
 	"\x13GetScheduleResponse\x12-\n" +
-	"\bschedule\x18\x01 \x01(\v2\x11.pawl.v1.ScheduleR\bschedule\"\x92\x01\n" +
+	"\bschedule\x18\x01 \x01(\v2\x11.pawl.v1.ScheduleR\bschedule\"\xa3\x01\n" +
 	"\x12PutScheduleRequest\x12)\n" +
 	"\x04spec\x18\x01 \x01(\v2\x15.pawl.v1.ScheduleSpecR\x04spec\x12\x1f\n" +
 	"\vcreate_only\x18\x02 \x01(\bR\n" +
 	"createOnly\x12\x17\n" +
-	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12\x17\n" +
-	"\aif_etag\x18\x04 \x01(\tR\x06ifEtag\"\x87\x01\n" +
+	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12\x1c\n" +
+	"\aif_etag\x18\x04 \x01(\tH\x00R\x06ifEtag\x88\x01\x01B\n" +
+	"\n" +
+	"\b_if_etag\"\x87\x01\n" +
 	"\x13PutScheduleResponse\x12\x16\n" +
 	"\x06change\x18\x01 \x01(\tR\x06change\x12-\n" +
 	"\bschedule\x18\x02 \x01(\v2\x11.pawl.v1.ScheduleR\bschedule\x12)\n" +
@@ -1444,11 +1450,12 @@ const file_pawl_v1_schedule_proto_rawDesc = "" +
 	"\x15ResumeScheduleRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"G\n" +
 	"\x16ResumeScheduleResponse\x12-\n" +
-	"\bschedule\x18\x01 \x01(\v2\x11.pawl.v1.ScheduleR\bschedule\"K\n" +
+	"\bschedule\x18\x01 \x01(\v2\x11.pawl.v1.ScheduleR\bschedule\"_\n" +
 	"\x16TriggerScheduleRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\tR\trequestId\"\x81\x01\n" +
+	"request_id\x18\x02 \x01(\tH\x00R\trequestId\x88\x01\x01B\r\n" +
+	"\v_request_id\"\x81\x01\n" +
 	"\x17TriggerScheduleResponse\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12$\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x0e.pawl.v1.StateR\x05state\x12'\n" +
@@ -1594,6 +1601,9 @@ func file_pawl_v1_schedule_proto_init() {
 	}
 	file_pawl_v1_call_proto_init()
 	file_pawl_v1_task_proto_init()
+	file_pawl_v1_schedule_proto_msgTypes[0].OneofWrappers = []any{}
+	file_pawl_v1_schedule_proto_msgTypes[7].OneofWrappers = []any{}
+	file_pawl_v1_schedule_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

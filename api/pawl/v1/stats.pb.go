@@ -1313,9 +1313,9 @@ func (x *GetQueueScaleResponse) GetMissing() []*Missing {
 
 type ListTypesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Window        *durationpb.Duration   `protobuf:"bytes,1,opt,name=window,proto3" json:"window,omitempty"`   // 5m, 1h or 24h; default 1h
-	Queue         string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`     // count only this queue; empty: all queues that the caller may see
-	Pattern       string                 `protobuf:"bytes,3,opt,name=pattern,proto3" json:"pattern,omitempty"` // of types, in which * matches any characters; empty: all
+	Window        *durationpb.Duration   `protobuf:"bytes,1,opt,name=window,proto3" json:"window,omitempty"`         // 5m, 1h or 24h; default 1h
+	Queue         *string                `protobuf:"bytes,2,opt,name=queue,proto3,oneof" json:"queue,omitempty"`     // count only this queue; absent: all queues that the caller may see
+	Pattern       *string                `protobuf:"bytes,3,opt,name=pattern,proto3,oneof" json:"pattern,omitempty"` // of types, in which * matches any characters; absent: all
 	Order         TypeOrder              `protobuf:"varint,4,opt,name=order,proto3,enum=pawl.v1.TypeOrder" json:"order,omitempty"`
 	Limit         int32                  `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"` // default 100, at most 1,000
 	Cursor        string                 `protobuf:"bytes,6,opt,name=cursor,proto3" json:"cursor,omitempty"`
@@ -1361,15 +1361,15 @@ func (x *ListTypesRequest) GetWindow() *durationpb.Duration {
 }
 
 func (x *ListTypesRequest) GetQueue() string {
-	if x != nil {
-		return x.Queue
+	if x != nil && x.Queue != nil {
+		return *x.Queue
 	}
 	return ""
 }
 
 func (x *ListTypesRequest) GetPattern() string {
-	if x != nil {
-		return x.Pattern
+	if x != nil && x.Pattern != nil {
+		return *x.Pattern
 	}
 	return ""
 }
@@ -1591,9 +1591,9 @@ func (x *TypeSummary) GetLastFailedAt() *timestamppb.Timestamp {
 type GetTypeStatsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
-	Window        *durationpb.Duration   `protobuf:"bytes,2,opt,name=window,proto3" json:"window,omitempty"` // 5m, 1h or 24h; default 1h
-	Queue         string                 `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`   // count only this queue; empty: all queues that the caller may see
-	Around        *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=around,proto3" json:"around,omitempty"` // compares before and after this time, such as a deploy in the last 24 hours; absent: no comparison
+	Window        *durationpb.Duration   `protobuf:"bytes,2,opt,name=window,proto3" json:"window,omitempty"`     // 5m, 1h or 24h; default 1h
+	Queue         *string                `protobuf:"bytes,3,opt,name=queue,proto3,oneof" json:"queue,omitempty"` // count only this queue; absent: all queues that the caller may see
+	Around        *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=around,proto3" json:"around,omitempty"`     // compares before and after this time, such as a deploy in the last 24 hours; absent: no comparison
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1643,8 +1643,8 @@ func (x *GetTypeStatsRequest) GetWindow() *durationpb.Duration {
 }
 
 func (x *GetTypeStatsRequest) GetQueue() string {
-	if x != nil {
-		return x.Queue
+	if x != nil && x.Queue != nil {
+		return *x.Queue
 	}
 	return ""
 }
@@ -2157,14 +2157,17 @@ const file_pawl_v1_stats_proto_rawDesc = "" +
 	"\vrun_seconds\x18\b \x01(\x01H\x00R\n" +
 	"runSeconds\x88\x01\x01\x12*\n" +
 	"\amissing\x18\t \x03(\v2\x10.pawl.v1.MissingR\amissingB\x0e\n" +
-	"\f_run_seconds\"\xcd\x01\n" +
+	"\f_run_seconds\"\xed\x01\n" +
 	"\x10ListTypesRequest\x121\n" +
-	"\x06window\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06window\x12\x14\n" +
-	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x18\n" +
-	"\apattern\x18\x03 \x01(\tR\apattern\x12(\n" +
+	"\x06window\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06window\x12\x19\n" +
+	"\x05queue\x18\x02 \x01(\tH\x00R\x05queue\x88\x01\x01\x12\x1d\n" +
+	"\apattern\x18\x03 \x01(\tH\x01R\apattern\x88\x01\x01\x12(\n" +
 	"\x05order\x18\x04 \x01(\x0e2\x12.pawl.v1.TypeOrderR\x05order\x12\x14\n" +
 	"\x05limit\x18\x05 \x01(\x05R\x05limit\x12\x16\n" +
-	"\x06cursor\x18\x06 \x01(\tR\x06cursor\"\xbf\x01\n" +
+	"\x06cursor\x18\x06 \x01(\tR\x06cursorB\b\n" +
+	"\x06_queueB\n" +
+	"\n" +
+	"\b_pattern\"\xbf\x01\n" +
 	"\x11ListTypesResponse\x12*\n" +
 	"\x05items\x18\x01 \x03(\v2\x14.pawl.v1.TypeSummaryR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
@@ -2184,12 +2187,13 @@ const file_pawl_v1_stats_proto_rawDesc = "" +
 	"last_error\x18\t \x01(\tR\tlastError\x12&\n" +
 	"\x0flast_error_type\x18\n" +
 	" \x01(\tR\rlastErrorType\x12@\n" +
-	"\x0elast_failed_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\flastFailedAt\"\xa6\x01\n" +
+	"\x0elast_failed_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\flastFailedAt\"\xb5\x01\n" +
 	"\x13GetTypeStatsRequest\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x121\n" +
-	"\x06window\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06window\x12\x14\n" +
-	"\x05queue\x18\x03 \x01(\tR\x05queue\x122\n" +
-	"\x06around\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06around\"\x8a\x03\n" +
+	"\x06window\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06window\x12\x19\n" +
+	"\x05queue\x18\x03 \x01(\tH\x00R\x05queue\x88\x01\x01\x122\n" +
+	"\x06around\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06aroundB\b\n" +
+	"\x06_queue\"\x8a\x03\n" +
 	"\x14GetTypeStatsResponse\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x16\n" +
@@ -2358,6 +2362,8 @@ func file_pawl_v1_stats_proto_init() {
 	}
 	file_pawl_v1_call_proto_init()
 	file_pawl_v1_stats_proto_msgTypes[14].OneofWrappers = []any{}
+	file_pawl_v1_stats_proto_msgTypes[15].OneofWrappers = []any{}
+	file_pawl_v1_stats_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

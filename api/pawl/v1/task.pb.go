@@ -413,7 +413,7 @@ func (x *RetryPolicy) GetJitter() float64 {
 // see TaskSpec.key.
 type Unique struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`                                                          // at most 256 bytes; default: derived from type and payload
+	Key           *string                `protobuf:"bytes,1,opt,name=key,proto3,oneof" json:"key,omitempty"`                                                    // at most 256 bytes; default: derived from type and payload
 	States        []State                `protobuf:"varint,2,rep,packed,name=states,proto3,enum=pawl.v1.State" json:"states,omitempty"`                         // in which a task holds its key: always all non-final states, which are the default, and any final states
 	OnConflict    OnConflict             `protobuf:"varint,3,opt,name=on_conflict,json=onConflict,proto3,enum=pawl.v1.OnConflict" json:"on_conflict,omitempty"` // default keep
 	unknownFields protoimpl.UnknownFields
@@ -451,8 +451,8 @@ func (*Unique) Descriptor() ([]byte, []int) {
 }
 
 func (x *Unique) GetKey() string {
-	if x != nil {
-		return x.Key
+	if x != nil && x.Key != nil {
+		return *x.Key
 	}
 	return ""
 }
@@ -471,28 +471,29 @@ func (x *Unique) GetOnConflict() OnConflict {
 	return OnConflict_ON_CONFLICT_UNSPECIFIED
 }
 
-// TaskSpec describes a task to enqueue.
+// TaskSpec describes a task to enqueue. Here as in all requests, an optional string that is set must not be empty, nor a time the zero time of
+// Go, .NET or Unix, nor an optional id the nil UUID: invalid_argument.
 type TaskSpec struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Type           string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`                                  // required; at most 256 bytes
 	Payload        []byte                 `protobuf:"bytes,2,opt,name=payload,proto3" json:"payload,omitempty"`                            // at most 1 MiB
 	ContentType    string                 `protobuf:"bytes,3,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"` // "" and "application/json": a JSON value
-	Queue          string                 `protobuf:"bytes,4,opt,name=queue,proto3" json:"queue,omitempty"`                                // default "default"
+	Queue          *string                `protobuf:"bytes,4,opt,name=queue,proto3,oneof" json:"queue,omitempty"`                          // default "default"
 	Priority       Priority               `protobuf:"varint,5,opt,name=priority,proto3,enum=pawl.v1.Priority" json:"priority,omitempty"`
 	Delay          *durationpb.Duration   `protobuf:"bytes,6,opt,name=delay,proto3" json:"delay,omitempty"` // either delay or run_at
 	RunAt          *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=run_at,json=runAt,proto3" json:"run_at,omitempty"`
-	IdempotencyKey string                 `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"` // one task per key and queue for idempotency_ttl
-	IdempotencyTtl *durationpb.Duration   `protobuf:"bytes,9,opt,name=idempotency_ttl,json=idempotencyTtl,proto3" json:"idempotency_ttl,omitempty"` // above 0; default 24h
-	RequestId      string                 `protobuf:"bytes,10,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`               // a UUID; a retry returns the first task again, for at least 10 minutes
-	MaxAttempts    int32                  `protobuf:"varint,11,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`        // default: the queue's
-	Retry          *RetryPolicy           `protobuf:"bytes,12,opt,name=retry,proto3" json:"retry,omitempty"`                                        // default: the queue's
-	Timeout        *durationpb.Duration   `protobuf:"bytes,13,opt,name=timeout,proto3" json:"timeout,omitempty"`                                    // of one run, above 0; default: the queue's
-	ExpiresIn      *durationpb.Duration   `protobuf:"bytes,14,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`               // above 0; discarded unless started within this time
-	Retention      *durationpb.Duration   `protobuf:"bytes,15,opt,name=retention,proto3" json:"retention,omitempty"`                                // how long it is kept once ended; default: the queue's for its end state
+	IdempotencyKey *string                `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3,oneof" json:"idempotency_key,omitempty"` // one task per key and queue for idempotency_ttl
+	IdempotencyTtl *durationpb.Duration   `protobuf:"bytes,9,opt,name=idempotency_ttl,json=idempotencyTtl,proto3" json:"idempotency_ttl,omitempty"`       // above 0; default 24h
+	RequestId      *string                `protobuf:"bytes,10,opt,name=request_id,json=requestId,proto3,oneof" json:"request_id,omitempty"`               // a UUID; a retry returns the first task again, for at least 10 minutes
+	MaxAttempts    int32                  `protobuf:"varint,11,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`              // default: the queue's
+	Retry          *RetryPolicy           `protobuf:"bytes,12,opt,name=retry,proto3" json:"retry,omitempty"`                                              // default: the queue's
+	Timeout        *durationpb.Duration   `protobuf:"bytes,13,opt,name=timeout,proto3" json:"timeout,omitempty"`                                          // of one run, above 0; default: the queue's
+	ExpiresIn      *durationpb.Duration   `protobuf:"bytes,14,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`                     // above 0; discarded unless started within this time
+	Retention      *durationpb.Duration   `protobuf:"bytes,15,opt,name=retention,proto3" json:"retention,omitempty"`                                      // how long it is kept once ended; default: the queue's for its end state
 	// For fairness, limits and order; at most 256 bytes. In a queue in several shards, key, unique.key and idempotency_key must be in one
 	// slot, or the task is refused: they must be equal, or contain the same text in braces, such as "{order-7}" (the slot of a key is the hash
 	// of the text between its first braces, or else of the whole key).
-	Key     string            `protobuf:"bytes,16,opt,name=key,proto3" json:"key,omitempty"`
+	Key     *string           `protobuf:"bytes,16,opt,name=key,proto3,oneof" json:"key,omitempty"`
 	Tags    []string          `protobuf:"bytes,17,rep,name=tags,proto3" json:"tags,omitempty"`
 	Headers map[string]string `protobuf:"bytes,18,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // correlation ids and trace context travel here
 	Cost    int32             `protobuf:"varint,19,opt,name=cost,proto3" json:"cost,omitempty"`                                                                                // rate-limit tokens that a start takes: 1 to 1,000; default 1
@@ -500,7 +501,7 @@ type TaskSpec struct {
 	// Follow-up tasks, enqueued when this task has succeeded, each with its result: at most 8, which may have follow-up tasks themselves, 20
 	// levels deep, 100 tasks and 1 MiB in all. Their delay and expires_in count from that moment. They have no request_id and no group_id.
 	Then          []*TaskSpec `protobuf:"bytes,30,rep,name=then,proto3" json:"then,omitempty"`
-	GroupId       string      `protobuf:"bytes,31,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"` // adds the task to this group, which must not be complete
+	GroupId       *string     `protobuf:"bytes,31,opt,name=group_id,json=groupId,proto3,oneof" json:"group_id,omitempty"` // adds the task to this group, which must not be complete
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -557,8 +558,8 @@ func (x *TaskSpec) GetContentType() string {
 }
 
 func (x *TaskSpec) GetQueue() string {
-	if x != nil {
-		return x.Queue
+	if x != nil && x.Queue != nil {
+		return *x.Queue
 	}
 	return ""
 }
@@ -585,8 +586,8 @@ func (x *TaskSpec) GetRunAt() *timestamppb.Timestamp {
 }
 
 func (x *TaskSpec) GetIdempotencyKey() string {
-	if x != nil {
-		return x.IdempotencyKey
+	if x != nil && x.IdempotencyKey != nil {
+		return *x.IdempotencyKey
 	}
 	return ""
 }
@@ -599,8 +600,8 @@ func (x *TaskSpec) GetIdempotencyTtl() *durationpb.Duration {
 }
 
 func (x *TaskSpec) GetRequestId() string {
-	if x != nil {
-		return x.RequestId
+	if x != nil && x.RequestId != nil {
+		return *x.RequestId
 	}
 	return ""
 }
@@ -641,8 +642,8 @@ func (x *TaskSpec) GetRetention() *durationpb.Duration {
 }
 
 func (x *TaskSpec) GetKey() string {
-	if x != nil {
-		return x.Key
+	if x != nil && x.Key != nil {
+		return *x.Key
 	}
 	return ""
 }
@@ -683,8 +684,8 @@ func (x *TaskSpec) GetThen() []*TaskSpec {
 }
 
 func (x *TaskSpec) GetGroupId() string {
-	if x != nil {
-		return x.GroupId
+	if x != nil && x.GroupId != nil {
+		return *x.GroupId
 	}
 	return ""
 }
@@ -1402,22 +1403,22 @@ func (x *Error) GetRetryAfter() *durationpb.Duration {
 	return nil
 }
 
-// Filter selects tasks. All fields that are set must match.
+// Filter selects tasks. All fields that are set must match, and none that is set may be empty.
 type Filter struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Queue         *string                `protobuf:"bytes,1,opt,name=queue,proto3,oneof" json:"queue,omitempty"`
 	States        []State                `protobuf:"varint,2,rep,packed,name=states,proto3,enum=pawl.v1.State" json:"states,omitempty"` // any of these
-	Type          string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
-	Tag           string                 `protobuf:"bytes,4,opt,name=tag,proto3" json:"tag,omitempty"`
-	Key           string                 `protobuf:"bytes,5,opt,name=key,proto3" json:"key,omitempty"`
-	Worker        string                 `protobuf:"bytes,6,opt,name=worker,proto3" json:"worker,omitempty"`
-	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"` // substring of the last error's message
+	Type          *string                `protobuf:"bytes,3,opt,name=type,proto3,oneof" json:"type,omitempty"`
+	Tag           *string                `protobuf:"bytes,4,opt,name=tag,proto3,oneof" json:"tag,omitempty"`
+	Key           *string                `protobuf:"bytes,5,opt,name=key,proto3,oneof" json:"key,omitempty"`
+	Worker        *string                `protobuf:"bytes,6,opt,name=worker,proto3,oneof" json:"worker,omitempty"`
+	Error         *string                `protobuf:"bytes,7,opt,name=error,proto3,oneof" json:"error,omitempty"` // substring of the last error's message
 	CreatedAfter  *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=created_after,json=createdAfter,proto3" json:"created_after,omitempty"`
 	CreatedBefore *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_before,json=createdBefore,proto3" json:"created_before,omitempty"`
-	Q             string                 `protobuf:"bytes,10,opt,name=q,proto3" json:"q,omitempty"`                     // substring of the payload
-	Fingerprint   string                 `protobuf:"bytes,11,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"` // of type and last error message, as in DeadGroup
-	Operation     string                 `protobuf:"bytes,12,opt,name=operation,proto3" json:"operation,omitempty"`     // id of the last operation that changed the task
-	Payload       []*PayloadField        `protobuf:"bytes,13,rep,name=payload,proto3" json:"payload,omitempty"`         // at most 8, all of which must match
+	Q             *string                `protobuf:"bytes,10,opt,name=q,proto3,oneof" json:"q,omitempty"`                     // substring of the payload
+	Fingerprint   *string                `protobuf:"bytes,11,opt,name=fingerprint,proto3,oneof" json:"fingerprint,omitempty"` // of type and last error message, as in DeadGroup
+	Operation     *string                `protobuf:"bytes,12,opt,name=operation,proto3,oneof" json:"operation,omitempty"`     // id of the last operation that changed the task
+	Payload       []*PayloadField        `protobuf:"bytes,13,rep,name=payload,proto3" json:"payload,omitempty"`               // at most 8, all of which must match
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1453,8 +1454,8 @@ func (*Filter) Descriptor() ([]byte, []int) {
 }
 
 func (x *Filter) GetQueue() string {
-	if x != nil {
-		return x.Queue
+	if x != nil && x.Queue != nil {
+		return *x.Queue
 	}
 	return ""
 }
@@ -1467,36 +1468,36 @@ func (x *Filter) GetStates() []State {
 }
 
 func (x *Filter) GetType() string {
-	if x != nil {
-		return x.Type
+	if x != nil && x.Type != nil {
+		return *x.Type
 	}
 	return ""
 }
 
 func (x *Filter) GetTag() string {
-	if x != nil {
-		return x.Tag
+	if x != nil && x.Tag != nil {
+		return *x.Tag
 	}
 	return ""
 }
 
 func (x *Filter) GetKey() string {
-	if x != nil {
-		return x.Key
+	if x != nil && x.Key != nil {
+		return *x.Key
 	}
 	return ""
 }
 
 func (x *Filter) GetWorker() string {
-	if x != nil {
-		return x.Worker
+	if x != nil && x.Worker != nil {
+		return *x.Worker
 	}
 	return ""
 }
 
 func (x *Filter) GetError() string {
-	if x != nil {
-		return x.Error
+	if x != nil && x.Error != nil {
+		return *x.Error
 	}
 	return ""
 }
@@ -1516,22 +1517,22 @@ func (x *Filter) GetCreatedBefore() *timestamppb.Timestamp {
 }
 
 func (x *Filter) GetQ() string {
-	if x != nil {
-		return x.Q
+	if x != nil && x.Q != nil {
+		return *x.Q
 	}
 	return ""
 }
 
 func (x *Filter) GetFingerprint() string {
-	if x != nil {
-		return x.Fingerprint
+	if x != nil && x.Fingerprint != nil {
+		return *x.Fingerprint
 	}
 	return ""
 }
 
 func (x *Filter) GetOperation() string {
-	if x != nil {
-		return x.Operation
+	if x != nil && x.Operation != nil {
+		return *x.Operation
 	}
 	return ""
 }
@@ -1663,41 +1664,47 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\x06factor\x18\x02 \x01(\x01R\x06factor\x12+\n" +
 	"\x03max\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03max\x12\x1b\n" +
 	"\x06jitter\x18\x04 \x01(\x01H\x00R\x06jitter\x88\x01\x01B\t\n" +
-	"\a_jitter\"x\n" +
-	"\x06Unique\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12&\n" +
+	"\a_jitter\"\x85\x01\n" +
+	"\x06Unique\x12\x15\n" +
+	"\x03key\x18\x01 \x01(\tH\x00R\x03key\x88\x01\x01\x12&\n" +
 	"\x06states\x18\x02 \x03(\x0e2\x0e.pawl.v1.StateR\x06states\x124\n" +
 	"\von_conflict\x18\x03 \x01(\x0e2\x13.pawl.v1.OnConflictR\n" +
-	"onConflict\"\xa2\a\n" +
+	"onConflictB\x06\n" +
+	"\x04_key\"\xfd\a\n" +
 	"\bTaskSpec\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x12!\n" +
-	"\fcontent_type\x18\x03 \x01(\tR\vcontentType\x12\x14\n" +
-	"\x05queue\x18\x04 \x01(\tR\x05queue\x12-\n" +
+	"\fcontent_type\x18\x03 \x01(\tR\vcontentType\x12\x19\n" +
+	"\x05queue\x18\x04 \x01(\tH\x00R\x05queue\x88\x01\x01\x12-\n" +
 	"\bpriority\x18\x05 \x01(\x0e2\x11.pawl.v1.PriorityR\bpriority\x12/\n" +
 	"\x05delay\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x121\n" +
-	"\x06run_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05runAt\x12'\n" +
-	"\x0fidempotency_key\x18\b \x01(\tR\x0eidempotencyKey\x12B\n" +
-	"\x0fidempotency_ttl\x18\t \x01(\v2\x19.google.protobuf.DurationR\x0eidempotencyTtl\x12\x1d\n" +
+	"\x06run_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05runAt\x12,\n" +
+	"\x0fidempotency_key\x18\b \x01(\tH\x01R\x0eidempotencyKey\x88\x01\x01\x12B\n" +
+	"\x0fidempotency_ttl\x18\t \x01(\v2\x19.google.protobuf.DurationR\x0eidempotencyTtl\x12\"\n" +
 	"\n" +
 	"request_id\x18\n" +
-	" \x01(\tR\trequestId\x12!\n" +
+	" \x01(\tH\x02R\trequestId\x88\x01\x01\x12!\n" +
 	"\fmax_attempts\x18\v \x01(\x05R\vmaxAttempts\x12*\n" +
 	"\x05retry\x18\f \x01(\v2\x14.pawl.v1.RetryPolicyR\x05retry\x123\n" +
 	"\atimeout\x18\r \x01(\v2\x19.google.protobuf.DurationR\atimeout\x128\n" +
 	"\n" +
 	"expires_in\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\texpiresIn\x127\n" +
-	"\tretention\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\tretention\x12\x10\n" +
-	"\x03key\x18\x10 \x01(\tR\x03key\x12\x12\n" +
+	"\tretention\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\tretention\x12\x15\n" +
+	"\x03key\x18\x10 \x01(\tH\x03R\x03key\x88\x01\x01\x12\x12\n" +
 	"\x04tags\x18\x11 \x03(\tR\x04tags\x128\n" +
 	"\aheaders\x18\x12 \x03(\v2\x1e.pawl.v1.TaskSpec.HeadersEntryR\aheaders\x12\x12\n" +
 	"\x04cost\x18\x13 \x01(\x05R\x04cost\x12'\n" +
 	"\x06unique\x18\x14 \x01(\v2\x0f.pawl.v1.UniqueR\x06unique\x12%\n" +
-	"\x04then\x18\x1e \x03(\v2\x11.pawl.v1.TaskSpecR\x04then\x12\x19\n" +
-	"\bgroup_id\x18\x1f \x01(\tR\agroupId\x1a:\n" +
+	"\x04then\x18\x1e \x03(\v2\x11.pawl.v1.TaskSpecR\x04then\x12\x1e\n" +
+	"\bgroup_id\x18\x1f \x01(\tH\x04R\agroupId\x88\x01\x01\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc9\r\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
+	"\x06_queueB\x12\n" +
+	"\x10_idempotency_keyB\r\n" +
+	"\v_request_idB\x06\n" +
+	"\x04_keyB\v\n" +
+	"\t_group_id\"\xc9\r\n" +
 	"\x04Task\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
@@ -1782,22 +1789,32 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\x06holder\x18\x05 \x01(\tR\x06holder\x12$\n" +
 	"\x05state\x18\x06 \x01(\x0e2\x0e.pawl.v1.StateR\x05state\x12:\n" +
 	"\vretry_after\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\"\xaf\x03\n" +
-	"\x06Filter\x12\x14\n" +
-	"\x05queue\x18\x01 \x01(\tR\x05queue\x12&\n" +
-	"\x06states\x18\x02 \x03(\x0e2\x0e.pawl.v1.StateR\x06states\x12\x12\n" +
-	"\x04type\x18\x03 \x01(\tR\x04type\x12\x10\n" +
-	"\x03tag\x18\x04 \x01(\tR\x03tag\x12\x10\n" +
-	"\x03key\x18\x05 \x01(\tR\x03key\x12\x16\n" +
-	"\x06worker\x18\x06 \x01(\tR\x06worker\x12\x14\n" +
-	"\x05error\x18\a \x01(\tR\x05error\x12?\n" +
+	"retryAfter\"\xb8\x04\n" +
+	"\x06Filter\x12\x19\n" +
+	"\x05queue\x18\x01 \x01(\tH\x00R\x05queue\x88\x01\x01\x12&\n" +
+	"\x06states\x18\x02 \x03(\x0e2\x0e.pawl.v1.StateR\x06states\x12\x17\n" +
+	"\x04type\x18\x03 \x01(\tH\x01R\x04type\x88\x01\x01\x12\x15\n" +
+	"\x03tag\x18\x04 \x01(\tH\x02R\x03tag\x88\x01\x01\x12\x15\n" +
+	"\x03key\x18\x05 \x01(\tH\x03R\x03key\x88\x01\x01\x12\x1b\n" +
+	"\x06worker\x18\x06 \x01(\tH\x04R\x06worker\x88\x01\x01\x12\x19\n" +
+	"\x05error\x18\a \x01(\tH\x05R\x05error\x88\x01\x01\x12?\n" +
 	"\rcreated_after\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\fcreatedAfter\x12A\n" +
-	"\x0ecreated_before\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\rcreatedBefore\x12\f\n" +
+	"\x0ecreated_before\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\rcreatedBefore\x12\x11\n" +
 	"\x01q\x18\n" +
-	" \x01(\tR\x01q\x12 \n" +
-	"\vfingerprint\x18\v \x01(\tR\vfingerprint\x12\x1c\n" +
-	"\toperation\x18\f \x01(\tR\toperation\x12/\n" +
-	"\apayload\x18\r \x03(\v2\x15.pawl.v1.PayloadFieldR\apayload\"8\n" +
+	" \x01(\tH\x06R\x01q\x88\x01\x01\x12%\n" +
+	"\vfingerprint\x18\v \x01(\tH\aR\vfingerprint\x88\x01\x01\x12!\n" +
+	"\toperation\x18\f \x01(\tH\bR\toperation\x88\x01\x01\x12/\n" +
+	"\apayload\x18\r \x03(\v2\x15.pawl.v1.PayloadFieldR\apayloadB\b\n" +
+	"\x06_queueB\a\n" +
+	"\x05_typeB\x06\n" +
+	"\x04_tagB\x06\n" +
+	"\x04_keyB\t\n" +
+	"\a_workerB\b\n" +
+	"\x06_errorB\x04\n" +
+	"\x02_qB\x0e\n" +
+	"\f_fingerprintB\f\n" +
+	"\n" +
+	"_operation\"8\n" +
 	"\fPayloadField\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"P\n" +
@@ -1950,6 +1967,9 @@ func file_pawl_v1_task_proto_init() {
 	}
 	file_pawl_v1_chain_proto_init()
 	file_pawl_v1_task_proto_msgTypes[0].OneofWrappers = []any{}
+	file_pawl_v1_task_proto_msgTypes[1].OneofWrappers = []any{}
+	file_pawl_v1_task_proto_msgTypes[2].OneofWrappers = []any{}
+	file_pawl_v1_task_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -634,7 +634,7 @@ type AddWebhookRequest struct {
 	Queues        []string               `protobuf:"bytes,4,rep,name=queues,proto3" json:"queues,omitempty"`                         // patterns, at most 32; none: all queues
 	DepthOver     int64                  `protobuf:"varint,5,opt,name=depth_over,json=depthOver,proto3" json:"depth_over,omitempty"` // ready tasks above which queue.over is sent; 0: none
 	WaitOver      *durationpb.Duration   `protobuf:"bytes,6,opt,name=wait_over,json=waitOver,proto3" json:"wait_over,omitempty"`     // the same for how long the oldest has been ready, 1s to 30 days; unset: none
-	Secret        string                 `protobuf:"bytes,7,opt,name=secret,proto3" json:"secret,omitempty"`                         // whsec_ and 24 to 64 bytes in base64; empty: the server makes one
+	Secret        *string                `protobuf:"bytes,7,opt,name=secret,proto3,oneof" json:"secret,omitempty"`                   // whsec_ and 24 to 64 bytes in base64; absent: the server makes one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -712,8 +712,8 @@ func (x *AddWebhookRequest) GetWaitOver() *durationpb.Duration {
 }
 
 func (x *AddWebhookRequest) GetSecret() string {
-	if x != nil {
-		return x.Secret
+	if x != nil && x.Secret != nil {
+		return *x.Secret
 	}
 	return ""
 }
@@ -782,7 +782,7 @@ func (x *AddWebhookResponse) GetUnconfirmedShards() []uint32 {
 type SetWebhookRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Url           string                 `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`                                     // empty: unchanged
+	Url           *string                `protobuf:"bytes,2,opt,name=url,proto3,oneof" json:"url,omitempty"`                               // absent: unchanged
 	Events        []string               `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`                               // none: unchanged
 	Queues        []string               `protobuf:"bytes,4,rep,name=queues,proto3" json:"queues,omitempty"`                               // none: unchanged; *: all
 	DepthOver     *int64                 `protobuf:"varint,5,opt,name=depth_over,json=depthOver,proto3,oneof" json:"depth_over,omitempty"` // 0: none
@@ -829,8 +829,8 @@ func (x *SetWebhookRequest) GetName() string {
 }
 
 func (x *SetWebhookRequest) GetUrl() string {
-	if x != nil {
-		return x.Url
+	if x != nil && x.Url != nil {
+		return *x.Url
 	}
 	return ""
 }
@@ -1286,8 +1286,8 @@ func (x *TestWebhookResponse) GetDelivery() *WebhookDelivery {
 type RotateWebhookSecretRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Secret        string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`   // whsec_ and 24 to 64 bytes in base64; empty: the server makes one
-	Overlap       *durationpb.Duration   `protobuf:"bytes,3,opt,name=overlap,proto3" json:"overlap,omitempty"` // how long notices are also signed with the old secret: default 24 h, at most 30 days; 0: not at all
+	Secret        *string                `protobuf:"bytes,2,opt,name=secret,proto3,oneof" json:"secret,omitempty"` // whsec_ and 24 to 64 bytes in base64; absent: the server makes one
+	Overlap       *durationpb.Duration   `protobuf:"bytes,3,opt,name=overlap,proto3" json:"overlap,omitempty"`     // how long notices are also signed with the old secret: default 24 h, at most 30 days; 0: not at all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1330,8 +1330,8 @@ func (x *RotateWebhookSecretRequest) GetName() string {
 }
 
 func (x *RotateWebhookSecretRequest) GetSecret() string {
-	if x != nil {
-		return x.Secret
+	if x != nil && x.Secret != nil {
+		return *x.Secret
 	}
 	return ""
 }
@@ -1563,7 +1563,7 @@ const file_pawl_v1_webhook_proto_rawDesc = "" +
 	"\x11GetWebhookRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"@\n" +
 	"\x12GetWebhookResponse\x12*\n" +
-	"\awebhook\x18\x01 \x01(\v2\x10.pawl.v1.WebhookR\awebhook\"\xd8\x01\n" +
+	"\awebhook\x18\x01 \x01(\v2\x10.pawl.v1.WebhookR\awebhook\"\xe8\x01\n" +
 	"\x11AddWebhookRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x12\x16\n" +
@@ -1571,20 +1571,22 @@ const file_pawl_v1_webhook_proto_rawDesc = "" +
 	"\x06queues\x18\x04 \x03(\tR\x06queues\x12\x1d\n" +
 	"\n" +
 	"depth_over\x18\x05 \x01(\x03R\tdepthOver\x126\n" +
-	"\twait_over\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\bwaitOver\x12\x16\n" +
-	"\x06secret\x18\a \x01(\tR\x06secret\"\x87\x01\n" +
+	"\twait_over\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\bwaitOver\x12\x1b\n" +
+	"\x06secret\x18\a \x01(\tH\x00R\x06secret\x88\x01\x01B\t\n" +
+	"\a_secret\"\x87\x01\n" +
 	"\x12AddWebhookResponse\x12*\n" +
 	"\awebhook\x18\x01 \x01(\v2\x10.pawl.v1.WebhookR\awebhook\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\x12-\n" +
-	"\x12unconfirmed_shards\x18\x03 \x03(\rR\x11unconfirmedShards\"\xd4\x01\n" +
+	"\x12unconfirmed_shards\x18\x03 \x03(\rR\x11unconfirmedShards\"\xe1\x01\n" +
 	"\x11SetWebhookRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
-	"\x03url\x18\x02 \x01(\tR\x03url\x12\x16\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x15\n" +
+	"\x03url\x18\x02 \x01(\tH\x00R\x03url\x88\x01\x01\x12\x16\n" +
 	"\x06events\x18\x03 \x03(\tR\x06events\x12\x16\n" +
 	"\x06queues\x18\x04 \x03(\tR\x06queues\x12\"\n" +
 	"\n" +
-	"depth_over\x18\x05 \x01(\x03H\x00R\tdepthOver\x88\x01\x01\x126\n" +
-	"\twait_over\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\bwaitOverB\r\n" +
+	"depth_over\x18\x05 \x01(\x03H\x01R\tdepthOver\x88\x01\x01\x126\n" +
+	"\twait_over\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\bwaitOverB\x06\n" +
+	"\x04_urlB\r\n" +
 	"\v_depth_over\"o\n" +
 	"\x12SetWebhookResponse\x12*\n" +
 	"\awebhook\x18\x01 \x01(\v2\x10.pawl.v1.WebhookR\awebhook\x12-\n" +
@@ -1606,11 +1608,12 @@ const file_pawl_v1_webhook_proto_rawDesc = "" +
 	"\x12TestWebhookRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"K\n" +
 	"\x13TestWebhookResponse\x124\n" +
-	"\bdelivery\x18\x01 \x01(\v2\x18.pawl.v1.WebhookDeliveryR\bdelivery\"}\n" +
+	"\bdelivery\x18\x01 \x01(\v2\x18.pawl.v1.WebhookDeliveryR\bdelivery\"\x8d\x01\n" +
 	"\x1aRotateWebhookSecretRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06secret\x18\x02 \x01(\tR\x06secret\x123\n" +
-	"\aoverlap\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\aoverlap\"a\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
+	"\x06secret\x18\x02 \x01(\tH\x00R\x06secret\x88\x01\x01\x123\n" +
+	"\aoverlap\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\aoverlapB\t\n" +
+	"\a_secret\"a\n" +
 	"\x1bRotateWebhookSecretResponse\x12*\n" +
 	"\awebhook\x18\x01 \x01(\v2\x10.pawl.v1.WebhookR\awebhook\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\"2\n" +
@@ -1739,7 +1742,9 @@ func file_pawl_v1_webhook_proto_init() {
 		return
 	}
 	file_pawl_v1_call_proto_init()
+	file_pawl_v1_webhook_proto_msgTypes[6].OneofWrappers = []any{}
 	file_pawl_v1_webhook_proto_msgTypes[8].OneofWrappers = []any{}
+	file_pawl_v1_webhook_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -185,14 +185,14 @@ type ClaimRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queues        []*QueueShare          `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"` // at least one, at most 100
 	Order         Order                  `protobuf:"varint,2,opt,name=order,proto3,enum=pawl.v1.Order" json:"order,omitempty"`
-	Types         []string               `protobuf:"bytes,3,rep,name=types,proto3" json:"types,omitempty"`                        // only these; none: all; at most 1,000
-	Max           int32                  `protobuf:"varint,4,opt,name=max,proto3" json:"max,omitempty"`                           // maximum number of tasks: default 1, at most 1,000
-	MaxBytes      int64                  `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // of the response, with headers and checkpoints; default 4 MiB. Claims fewer tasks to stay below it, but at least one
-	Lease         *durationpb.Duration   `protobuf:"bytes,6,opt,name=lease,proto3" json:"lease,omitempty"`                        // 1s to 12h; default: the queue's
-	Wait          *durationpb.Duration   `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`                          // at most 60s
-	Worker        string                 `protobuf:"bytes,8,opt,name=worker,proto3" json:"worker,omitempty"`                      // name of the worker: host/pid, at most 256 bytes
-	ClaimKey      string                 `protobuf:"bytes,9,opt,name=claim_key,json=claimKey,proto3" json:"claim_key,omitempty"`  // a retry within the lease returns the same claims
-	Runs          bool                   `protobuf:"varint,10,opt,name=runs,proto3" json:"runs,omitempty"`                        // with strict key order, the claim may return several tasks of one key, in order, which the caller then preserves; else one
+	Types         []string               `protobuf:"bytes,3,rep,name=types,proto3" json:"types,omitempty"`                             // only these; none: all; at most 1,000
+	Max           int32                  `protobuf:"varint,4,opt,name=max,proto3" json:"max,omitempty"`                                // maximum number of tasks: default 1, at most 1,000
+	MaxBytes      int64                  `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`      // of the response, with headers and checkpoints; default 4 MiB. Claims fewer tasks to stay below it, but at least one
+	Lease         *durationpb.Duration   `protobuf:"bytes,6,opt,name=lease,proto3" json:"lease,omitempty"`                             // 1s to 12h; default: the queue's
+	Wait          *durationpb.Duration   `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`                               // at most 60s
+	Worker        string                 `protobuf:"bytes,8,opt,name=worker,proto3" json:"worker,omitempty"`                           // name of the worker: host/pid, at most 256 bytes
+	ClaimKey      *string                `protobuf:"bytes,9,opt,name=claim_key,json=claimKey,proto3,oneof" json:"claim_key,omitempty"` // a retry within the lease returns the same claims
+	Runs          bool                   `protobuf:"varint,10,opt,name=runs,proto3" json:"runs,omitempty"`                             // with strict key order, the claim may return several tasks of one key, in order, which the caller then preserves; else one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -284,8 +284,8 @@ func (x *ClaimRequest) GetWorker() string {
 }
 
 func (x *ClaimRequest) GetClaimKey() string {
-	if x != nil {
-		return x.ClaimKey
+	if x != nil && x.ClaimKey != nil {
+		return *x.ClaimKey
 	}
 	return ""
 }
@@ -1738,7 +1738,7 @@ const file_pawl_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"QueueShare\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
-	"\x06weight\x18\x02 \x01(\x05R\x06weight\"\xcf\x02\n" +
+	"\x06weight\x18\x02 \x01(\x05R\x06weight\"\xe2\x02\n" +
 	"\fClaimRequest\x12+\n" +
 	"\x06queues\x18\x01 \x03(\v2\x13.pawl.v1.QueueShareR\x06queues\x12$\n" +
 	"\x05order\x18\x02 \x01(\x0e2\x0e.pawl.v1.OrderR\x05order\x12\x14\n" +
@@ -1747,10 +1747,12 @@ const file_pawl_v1_worker_proto_rawDesc = "" +
 	"\tmax_bytes\x18\x05 \x01(\x03R\bmaxBytes\x12/\n" +
 	"\x05lease\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12-\n" +
 	"\x04wait\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x16\n" +
-	"\x06worker\x18\b \x01(\tR\x06worker\x12\x1b\n" +
-	"\tclaim_key\x18\t \x01(\tR\bclaimKey\x12\x12\n" +
+	"\x06worker\x18\b \x01(\tR\x06worker\x12 \n" +
+	"\tclaim_key\x18\t \x01(\tH\x00R\bclaimKey\x88\x01\x01\x12\x12\n" +
 	"\x04runs\x18\n" +
-	" \x01(\bR\x04runs\"t\n" +
+	" \x01(\bR\x04runsB\f\n" +
+	"\n" +
+	"_claim_key\"t\n" +
 	"\rClaimResponse\x12*\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x14.pawl.v1.ClaimedTaskR\x05tasks\x12\x14\n" +
 	"\x05quiet\x18\x02 \x01(\bR\x05quiet\x12!\n" +
@@ -2049,6 +2051,7 @@ func file_pawl_v1_worker_proto_init() {
 	file_pawl_v1_chain_proto_init()
 	file_pawl_v1_once_proto_init()
 	file_pawl_v1_task_proto_init()
+	file_pawl_v1_worker_proto_msgTypes[1].OneofWrappers = []any{}
 	file_pawl_v1_worker_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

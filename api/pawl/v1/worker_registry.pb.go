@@ -25,12 +25,12 @@ const (
 
 type ListWorkersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`      // only workers that take tasks of it
-	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`        // only workers that take tasks of it
-	Node          string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`        // only workers connected to it
-	Limit         int32                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`     // at most 1,000; default 100
-	Cursor        string                 `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"`    // next_cursor of the previous page
-	Lost          *bool                  `protobuf:"varint,6,opt,name=lost,proto3,oneof" json:"lost,omitempty"` // true: only lost workers; false: only others; default: both
+	Queue         *string                `protobuf:"bytes,1,opt,name=queue,proto3,oneof" json:"queue,omitempty"` // only workers that take tasks of it
+	Type          *string                `protobuf:"bytes,2,opt,name=type,proto3,oneof" json:"type,omitempty"`   // only workers that take tasks of it
+	Node          *string                `protobuf:"bytes,3,opt,name=node,proto3,oneof" json:"node,omitempty"`   // only workers connected to it
+	Limit         int32                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`      // at most 1,000; default 100
+	Cursor        string                 `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"`     // next_cursor of the previous page
+	Lost          *bool                  `protobuf:"varint,6,opt,name=lost,proto3,oneof" json:"lost,omitempty"`  // true: only lost workers; false: only others; default: both
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -66,22 +66,22 @@ func (*ListWorkersRequest) Descriptor() ([]byte, []int) {
 }
 
 func (x *ListWorkersRequest) GetQueue() string {
-	if x != nil {
-		return x.Queue
+	if x != nil && x.Queue != nil {
+		return *x.Queue
 	}
 	return ""
 }
 
 func (x *ListWorkersRequest) GetType() string {
-	if x != nil {
-		return x.Type
+	if x != nil && x.Type != nil {
+		return *x.Type
 	}
 	return ""
 }
 
 func (x *ListWorkersRequest) GetNode() string {
-	if x != nil {
-		return x.Node
+	if x != nil && x.Node != nil {
+		return *x.Node
 	}
 	return ""
 }
@@ -810,14 +810,17 @@ var File_pawl_v1_worker_registry_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_worker_registry_proto_rawDesc = "" +
 	"\n" +
-	"\x1dpawl/v1/worker_registry.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x14pawl/v1/worker.proto\"\xa2\x01\n" +
-	"\x12ListWorkersRequest\x12\x14\n" +
-	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x12\n" +
-	"\x04type\x18\x02 \x01(\tR\x04type\x12\x12\n" +
-	"\x04node\x18\x03 \x01(\tR\x04node\x12\x14\n" +
+	"\x1dpawl/v1/worker_registry.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x14pawl/v1/worker.proto\"\xcd\x01\n" +
+	"\x12ListWorkersRequest\x12\x19\n" +
+	"\x05queue\x18\x01 \x01(\tH\x00R\x05queue\x88\x01\x01\x12\x17\n" +
+	"\x04type\x18\x02 \x01(\tH\x01R\x04type\x88\x01\x01\x12\x17\n" +
+	"\x04node\x18\x03 \x01(\tH\x02R\x04node\x88\x01\x01\x12\x14\n" +
 	"\x05limit\x18\x04 \x01(\x05R\x05limit\x12\x16\n" +
 	"\x06cursor\x18\x05 \x01(\tR\x06cursor\x12\x17\n" +
-	"\x04lost\x18\x06 \x01(\bH\x00R\x04lost\x88\x01\x01B\a\n" +
+	"\x04lost\x18\x06 \x01(\bH\x03R\x04lost\x88\x01\x01B\b\n" +
+	"\x06_queueB\a\n" +
+	"\x05_typeB\a\n" +
+	"\x05_nodeB\a\n" +
 	"\x05_lost\"\x89\x01\n" +
 	"\x13ListWorkersResponse\x12%\n" +
 	"\x05items\x18\x01 \x03(\v2\x0f.pawl.v1.WorkerR\x05items\x12\x1f\n" +

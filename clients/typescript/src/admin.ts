@@ -51,9 +51,9 @@ class Calls {
 /** The calls about queues. */
 export class Queues extends Calls {
   /** Iterates over all queues by name; missing of each says what its numbers lack. In the pattern, * matches any characters. */
-  list(pattern = ""): AsyncGenerator<Queue, void, undefined> {
+  list(pattern?: string): AsyncGenerator<Queue, void, undefined> {
     return pages(async (cursor) => {
-      const { items, nextCursor } = await this.caller.call(OperatorService.method.listQueues, { pattern: string("pattern", pattern), cursor });
+      const { items, nextCursor } = await this.caller.call(OperatorService.method.listQueues, { ...(pattern !== undefined && { pattern: string("pattern", pattern) }), cursor });
       return { items: items.map(queueOf), next: nextCursor };
     });
   }
@@ -105,8 +105,8 @@ export class Queues extends Calls {
 /** The calls about dead letters and poisoned tasks. */
 export class DeadLetters extends Calls {
   /** Groups dead letters by their error, most frequent first. */
-  async groups(queue = "", options: { poisoned?: boolean } = {}): Promise<DeadGroup[]> {
-    const { groups } = await this.caller.call(OperatorService.method.groupDead, { queue: string("queue", queue), poisoned: options.poisoned ?? false });
+  async groups(queue?: string, options: { poisoned?: boolean } = {}): Promise<DeadGroup[]> {
+    const { groups } = await this.caller.call(OperatorService.method.groupDead, { ...(queue !== undefined && { queue: string("queue", queue) }), poisoned: options.poisoned ?? false });
     return groups.map((group) => read<DeadGroup>(DeadGroupSchema, group));
   }
 

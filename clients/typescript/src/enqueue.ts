@@ -16,7 +16,7 @@ type Answer = Ref | PawlError;
 
 /** Gives a task a request id unless it has one, so that retries never create a second task. */
 export function named(task: TaskSpec): TaskSpec {
-  task.requestId ||= randomUUID();
+  task.requestId ??= randomUUID();
   return task;
 }
 

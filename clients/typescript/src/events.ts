@@ -109,11 +109,11 @@ async function* stream(
   }
 }
 
-function requestOf(filter: EventFilter): { queue: string; type: string; taskId: string; kinds: string[] } {
+function requestOf(filter: EventFilter): { queue?: string; type?: string; taskId?: string; kinds: string[] } {
   return {
-    queue: string("queue", filter.queue ?? ""),
-    type: string("type", filter.type ?? ""),
-    taskId: string("task_id", filter.taskId ?? ""),
+    ...(filter.queue !== undefined && { queue: string("queue", filter.queue) }),
+    ...(filter.type !== undefined && { type: string("type", filter.type) }),
+    ...(filter.taskId !== undefined && { taskId: string("task_id", filter.taskId) }),
     kinds: (filter.kinds ?? []).map((kind) => string("kinds", kind)),
   };
 }

@@ -39,7 +39,7 @@ export class Gatherer {
 
   /** Sends a task of size bytes, without retrying. */
   enqueue(task: TaskSpec, size: number): Promise<Outcome> {
-    const { queue } = task;
+    const queue = task.queue ?? "";
     let lane = this.#lanes.get(queue);
     if (!lane) this.#lanes.set(queue, (lane = new Lane(this.#send, (idle) => this.#drop(queue, idle))));
     return lane.enqueue(task, size);

@@ -160,7 +160,7 @@ export async function createGroup(caller: Caller, calls: Iterable<Call>, options
   const request = create(CreateGroupRequestSchema, {
     name: string("name", options.name ?? ""),
     open: options.open ?? false,
-    requestId: string("request_id", options.requestId || randomUUID()),
+    requestId: string("request_id", options.requestId ?? randomUUID()),
     tasks: [...calls].map((call, at) => inside(`tasks[${at}]`, () => specOf(call))),
   });
   const { onComplete, onSuccess, onDeath } = options;

@@ -1,7 +1,7 @@
 /** Converts protobuf messages to plain objects and back: durations in milliseconds, times as Dates, enums as words, numbers as numbers. */
 
 import { create, isMessage, type DescEnum, type DescField, type DescMessage, type Message, type MessageShape } from "@bufbuild/protobuf";
-import { DurationSchema, TimestampSchema } from "@bufbuild/protobuf/wkt";
+import { DurationSchema, FeatureSet_FieldPresence, TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { reflect } from "@bufbuild/protobuf/reflect";
 
 import { duration, integer, millisecondsOf, number, show, string, timeOf, timestamp, Words, type Duration } from "./convert.js";
@@ -41,6 +41,7 @@ export function write<S extends DescMessage>(schema: S, given: object, path = ""
     const field = schema.fields.find((each) => each.localName === name);
     if (!field) throw invalid(path + name, `is not known: want ${schema.fields.map((each) => each.localName).join(", ")}`);
     const at = `${path}${field.name}`;
+    if (value === "" && field.presence === FeatureSet_FieldPresence.EXPLICIT) throw invalid(at, "is empty: leave it out");
     if (value === undefined || value === "" || (value === 0 && field.message?.typeName === DurationSchema.typeName)) continue;
     if (field.fieldKind === "list") {
       if (!Array.isArray(value)) throw invalid(at, `${show(value)} is not an array`);

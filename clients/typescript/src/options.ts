@@ -110,11 +110,11 @@ export function merge(base: TaskOptions, over: TaskOptions): TaskOptions {
   return out;
 }
 
-// The broker would take an empty key, and 0, for an option that is left out.
+// 0, and what is empty, such as an unset variable, is no option that is left out.
 
 function notEmpty(field: string, value: string): string {
   const text = string(field, value);
-  if (!text) throw invalid(field, "is empty: leave the option out for a task without a key");
+  if (!text) throw invalid(field, "is empty: leave the option out");
   return text;
 }
 
@@ -133,21 +133,21 @@ export function spec(type: string, payload: Uint8Array, contentType: string, opt
   }
   const o = options;
   const out = create(TaskSpecSchema, { type: string("type", type), payload, contentType: string("content_type", contentType) });
-  if (o.queue !== undefined) out.queue = string("queue", o.queue);
+  if (o.queue !== undefined) out.queue = notEmpty("queue", o.queue);
   if (o.priority !== undefined) out.priority = priorities.number("priority", o.priority);
   if (o.delay !== undefined) out.delay = duration("delay", o.delay);
   if (o.runAt !== undefined) out.runAt = timestamp("run_at", o.runAt);
   if (o.idempotencyKey !== undefined) out.idempotencyKey = notEmpty("idempotency_key", o.idempotencyKey);
   if (o.idempotencyTtl !== undefined) out.idempotencyTtl = duration("idempotency_ttl", o.idempotencyTtl);
-  if (o.requestId !== undefined) out.requestId = string("request_id", o.requestId);
+  if (o.requestId !== undefined) out.requestId = notEmpty("request_id", o.requestId);
   if (o.maxAttempts !== undefined) out.maxAttempts = notZero("max_attempts", o.maxAttempts);
   if (o.retry !== undefined) out.retry = retry(o.retry);
   if (o.timeout !== undefined) out.timeout = duration("timeout", o.timeout);
   if (o.expiresIn !== undefined) out.expiresIn = duration("expires_in", o.expiresIn);
   if (o.retention !== undefined) out.retention = duration("retention", o.retention);
-  if (o.key !== undefined) out.key = string("key", o.key);
+  if (o.key !== undefined) out.key = notEmpty("key", o.key);
   if (o.cost !== undefined) out.cost = notZero("cost", o.cost);
-  if (o.groupId !== undefined) out.groupId = string("group_id", o.groupId);
+  if (o.groupId !== undefined) out.groupId = notEmpty("group_id", o.groupId);
   if (o.unique !== undefined) out.unique = unique(o.unique);
   out.tags = list("tags", o.tags ?? []).map((tag) => string("tags", tag));
   for (const [name, value] of Object.entries(o.headers ?? {})) out.headers[string("headers", name)] = string(`headers.${name}`, value);
@@ -203,9 +203,9 @@ function retryOf(p: RetryPolicy): Retry {
 
 function unique(value: Unique | string): UniqueMessage {
   if (value === "") throw invalid("unique", "is empty: {} makes type and payload the key");
-  const { key = "", states: held = [], onConflict = "keep" } = typeof value === "string" ? { key: value } : value;
+  const { key, states: held = [], onConflict = "keep" } = typeof value === "string" ? { key: value } : value;
   return create(UniqueSchema, {
-    key: string("unique.key", key),
+    ...(key !== undefined && { key: notEmpty("unique.key", key) }),
     states: list("unique.states", held).map((state) => states.number("unique.states", state)),
     onConflict: onConflicts.number("unique.on_conflict", onConflict),
   });
@@ -213,7 +213,7 @@ function unique(value: Unique | string): UniqueMessage {
 
 function uniqueOf(p: UniqueMessage): Unique {
   const held = p.states.map((state) => states.word(state)).filter((state) => state !== "");
-  return { key: p.key, states: held, onConflict: onConflicts.word(p.onConflict) || "keep" };
+  return { ...(p.key !== undefined && { key: p.key }), states: held, onConflict: onConflicts.word(p.onConflict) || "keep" };
 }
 
 /** Reports whether a content type is JSON. */

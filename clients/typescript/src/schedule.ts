@@ -138,8 +138,8 @@ export class Schedules {
    * idempotency key or request id.
    */
   async put(name: string, call: Call, options: ScheduleOptions): Promise<ScheduleChange> {
-    const { createOnly = false, dryRun = false, ifEtag = "" } = options;
-    const request = { spec: scheduleSpec(name, call, options), createOnly, dryRun, ifEtag: string("if_etag", ifEtag) };
+    const { createOnly = false, dryRun = false, ifEtag } = options;
+    const request = { spec: scheduleSpec(name, call, options), createOnly, dryRun, ...(ifEtag !== undefined && { ifEtag: string("if_etag", ifEtag) }) };
     const answer = await this.#caller.call(ScheduleService.method.putSchedule, request);
     const change = answer.change as ScheduleChange["change"];
     return { change, schedule: scheduleOf(answer.schedule), before: answer.before && scheduleOf(answer.before) };
@@ -191,11 +191,11 @@ export class Schedules {
 function scheduleSpec(name: string, call: Call, options: ScheduleOptions): ScheduleSpec {
   const out = create(ScheduleSpecSchema, {
     name: string("name", name),
-    cron: string("cron", options.cron ?? ""),
-    timeZone: string("time_zone", options.timeZone ?? ""),
-    owner: string("owner", options.owner ?? ""),
     task: inside("task", () => specOf(call)),
   });
+  if (options.cron !== undefined) out.cron = string("cron", options.cron);
+  if (options.timeZone !== undefined) out.timeZone = string("time_zone", options.timeZone);
+  if (options.owner !== undefined) out.owner = string("owner", options.owner);
   if (options.every !== undefined) out.every = duration("every", options.every);
   if (options.jitter !== undefined) out.jitter = duration("jitter", options.jitter);
   if (options.missed !== undefined) out.missed = missedWords.number("missed", options.missed);
@@ -205,7 +205,7 @@ function scheduleSpec(name: string, call: Call, options: ScheduleOptions): Sched
 
 function scheduleOf(p: ScheduleMessage | undefined): Schedule {
   if (!p?.spec?.task) throw new TypeError("the broker answered without a schedule");
-  const { name, cron, timeZone, owner, task } = p.spec;
+  const { name, cron = "", timeZone = "", owner = "", task } = p.spec;
   return {
     id: p.scheduleId,
     name,

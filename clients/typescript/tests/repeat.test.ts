@@ -43,7 +43,7 @@ async function serving(results: (request: EnqueueBatchRequest) => MessageInitSha
 test("a batch whose answer is lost, and then whose shard is unavailable for one task, is repeated with the same request ids", async () => {
   const requests: string[][] = [];
   const { client, close } = await serving((request) => {
-    requests.push(request.tasks.map((each) => each.requestId));
+    requests.push(request.tasks.map((each) => each.requestId ?? ""));
     if (requests.length === 1) return status.UNAVAILABLE;
     return request.tasks.map(({ requestId }, at) =>
       requests.length === 2 && at === 1 ? { error: { code: "unavailable" } } : { task: { taskId: `id-${requestId}` } },
@@ -60,7 +60,7 @@ test("a batch whose answer is lost, and then whose shard is unavailable for one 
 test("tasks enqueued at the same time share a request, and only what is unavailable is repeated, with the same request id", async () => {
   const requests: string[][] = [];
   const { client, close } = await serving((request) => {
-    requests.push(request.tasks.map((each) => each.requestId));
+    requests.push(request.tasks.map((each) => each.requestId ?? ""));
     return request.tasks.map(({ requestId, type }) => {
       if (type === "bad") return { error: { code: "invalid_argument", field: "type" } };
       return type === "slow" && requests.length < 3 ? { error: { code: "unavailable" } } : { task: { taskId: `id-${requestId}` } };

@@ -20,6 +20,14 @@ func Time(t *timestamppb.Timestamp) time.Time {
 	return t.AsTime()
 }
 
+// Text returns a text that is left out if it is empty.
+func Text(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
 func Timestamp(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil

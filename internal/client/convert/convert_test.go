@@ -35,7 +35,7 @@ func TestScalars(t *testing.T) {
 		{Int32(math.MaxInt), int32(math.MaxInt32)},
 		{Int32(math.MinInt), int32(math.MinInt32)},
 		{QueueName(&pawlv1.TaskSpec{}), "default"},
-		{QueueName(&pawlv1.TaskSpec{Queue: "mail"}), "mail"},
+		{QueueName(&pawlv1.TaskSpec{Queue: new("mail")}), "mail"},
 	} {
 		if x.got != x.want {
 			t.Errorf("got %v, want %v", x.got, x.want)
@@ -145,7 +145,7 @@ func TestTask(t *testing.T) {
 	got := Tasks([]*pawlv1.Task{{
 		TaskId: "1", State: pawlv1.State_STATE_DEAD, Status: pawlv1.Status_STATUS_FAILED,
 		AttemptLog: []*pawlv1.Attempt{{Attempt: 1, Outcome: pawlv1.Outcome_OUTCOME_FAILED, Error: &pawlv1.TaskError{Message: "boom", Type: "t", Stack: "s"}}, {Attempt: 2}},
-		Unique:     &pawlv1.Unique{Key: "u", States: []pawlv1.State{pawlv1.State_STATE_READY}, OnConflict: pawlv1.OnConflict_ON_CONFLICT_REPLACE},
+		Unique:     &pawlv1.Unique{Key: new("u"), States: []pawlv1.State{pawlv1.State_STATE_READY}, OnConflict: pawlv1.OnConflict_ON_CONFLICT_REPLACE},
 		Parent:     &pawlv1.Parent{TaskId: "0", Result: []byte("r")},
 		Then:       []*pawlv1.Follower{{Type: "next", State: pawlv1.FollowerState_FOLLOWER_STATE_WAITING}},
 	}})[0]

@@ -156,7 +156,7 @@ func UniqueProto(u pawltype.UniqueOpts) (*pawlv1.Unique, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.Unique{Key: u.Key, States: states, OnConflict: how}, nil
+	return &pawlv1.Unique{Key: Text(u.Key), States: states, OnConflict: how}, nil
 }
 
 // Read only.

@@ -67,7 +67,7 @@ var secret = []byte(`"secret"`)
 // Each request with contents of a task is sent encrypted, and left unchanged for its caller. Others are sent unchanged, without
 // asking for the namespace.
 func TestRequestsAreSealed(t *testing.T) {
-	spec := func() *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Queue: "mail", Payload: secret} }
+	spec := func() *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Queue: new("mail"), Payload: secret} }
 	for what, x := range map[string]struct {
 		req    proto.Message
 		sealed bool
@@ -137,27 +137,29 @@ func TestRepeatsLookTheSame(t *testing.T) {
 	none := func(*pawlv1.TaskSpec) {}
 	task := func(t *pawlv1.TaskSpec) proto.Message { return &pawlv1.EnqueueRequest{Task: t} }
 	for what, req := range map[string]func(name string) proto.Message{
-		"a request": func(name string) proto.Message { return task(spec(func(t *pawlv1.TaskSpec) { t.RequestId = name })) },
+		"a request": func(name string) proto.Message {
+			return task(spec(func(t *pawlv1.TaskSpec) { t.RequestId = new(name) }))
+		},
 		"an idempotency key": func(name string) proto.Message {
-			return task(spec(func(t *pawlv1.TaskSpec) { t.IdempotencyKey = name }))
+			return task(spec(func(t *pawlv1.TaskSpec) { t.IdempotencyKey = new(name) }))
 		},
 		"a key before a request": func(name string) proto.Message {
-			return task(spec(func(t *pawlv1.TaskSpec) { t.IdempotencyKey, t.RequestId = name, "r" }))
+			return task(spec(func(t *pawlv1.TaskSpec) { t.IdempotencyKey, t.RequestId = new(name), new("r") }))
 		},
 		"a unique key": func(name string) proto.Message {
-			return task(spec(func(t *pawlv1.TaskSpec) { t.Unique, t.RequestId = &pawlv1.Unique{Key: "u"}, name }))
+			return task(spec(func(t *pawlv1.TaskSpec) { t.Unique, t.RequestId = &pawlv1.Unique{Key: new("u")}, new(name) }))
 		},
 		"a unique payload": func(name string) proto.Message {
-			return task(spec(func(t *pawlv1.TaskSpec) { t.Unique, t.RequestId = &pawlv1.Unique{}, name }))
+			return task(spec(func(t *pawlv1.TaskSpec) { t.Unique, t.RequestId = &pawlv1.Unique{}, new(name) }))
 		},
 		"a follower": func(name string) proto.Message {
-			return task(&pawlv1.TaskSpec{RequestId: name, Then: []*pawlv1.TaskSpec{spec(none)}})
+			return task(&pawlv1.TaskSpec{RequestId: new(name), Then: []*pawlv1.TaskSpec{spec(none)}})
 		},
 		"a schedule": func(name string) proto.Message {
 			return &pawlv1.PutScheduleRequest{Spec: &pawlv1.ScheduleSpec{Name: name, Task: spec(none)}}
 		},
 		"a group": func(name string) proto.Message {
-			return &pawlv1.CreateGroupRequest{RequestId: name, Tasks: []*pawlv1.TaskSpec{spec(none)}}
+			return &pawlv1.CreateGroupRequest{RequestId: new(name), Tasks: []*pawlv1.TaskSpec{spec(none)}}
 		},
 	} {
 		s := &server{}
@@ -182,7 +184,7 @@ func TestRepeatsLookTheSame(t *testing.T) {
 	}
 	// Two tasks of one request, and two follow-up tasks of one task, have different ciphertexts.
 	both := &server{}
-	m := &pawlv1.CreateGroupRequest{RequestId: "g", Tasks: []*pawlv1.TaskSpec{{Type: "a", Payload: secret}, {Type: "a", Payload: secret, Then: []*pawlv1.TaskSpec{{Type: "a", Payload: secret}, {Type: "a", Payload: secret}}}}}
+	m := &pawlv1.CreateGroupRequest{RequestId: new("g"), Tasks: []*pawlv1.TaskSpec{{Type: "a", Payload: secret}, {Type: "a", Payload: secret, Then: []*pawlv1.TaskSpec{{Type: "a", Payload: secret}, {Type: "a", Payload: secret}}}}}
 	if err := Over(both, ring(t, keyring.Config{}, "k1"), "team").Invoke(t.Context(), "/x", m, &pawlv1.CreateGroupResponse{}); err != nil {
 		t.Fatal(err)
 	}
@@ -262,8 +264,8 @@ func TestAnswersAreOpened(t *testing.T) {
 			// OpenClaimed decrypts the rest.
 			&pawlv1.ClaimResponse{Tasks: []*pawlv1.ClaimedTask{{}, {Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs, Checkpoint: check, Parent: &pawlv1.Parent{TaskId: "1", Result: secret, ContentType: "text/plain"}}}}},
 		"a schedule": {
-			&pawlv1.GetScheduleResponse{Schedule: &pawlv1.Schedule{Spec: &pawlv1.ScheduleSpec{Task: &pawlv1.TaskSpec{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs}}}},
-			&pawlv1.GetScheduleResponse{Schedule: &pawlv1.Schedule{Spec: &pawlv1.ScheduleSpec{Task: &pawlv1.TaskSpec{Type: "a", Queue: "mail", Payload: secret, ContentType: "text/plain"}}}}},
+			&pawlv1.GetScheduleResponse{Schedule: &pawlv1.Schedule{Spec: &pawlv1.ScheduleSpec{Task: &pawlv1.TaskSpec{Type: "a", Queue: new("mail"), Payload: payload, ContentType: sealedAs}}}},
+			&pawlv1.GetScheduleResponse{Schedule: &pawlv1.Schedule{Spec: &pawlv1.ScheduleSpec{Task: &pawlv1.TaskSpec{Type: "a", Queue: new("mail"), Payload: secret, ContentType: "text/plain"}}}}},
 		"members": {
 			&pawlv1.ListGroupMembersResponse{Items: []*pawlv1.GroupMember{{TaskId: "1", Result: result, ResultContentType: sealedAs}}},
 			&pawlv1.ListGroupMembersResponse{Items: []*pawlv1.GroupMember{{TaskId: "1", Result: secret, ResultContentType: "text/plain"}}}},

@@ -74,7 +74,7 @@ func (w *world) EnqueueBatch(ctx context.Context, r *pawlv1.EnqueueBatchRequest,
 	w.mu.Unlock()
 	names := make([]string, len(r.Tasks))
 	for i, t := range r.Tasks {
-		names[i] = t.RequestId
+		names[i] = t.GetRequestId()
 	}
 	if len(names) > 9 {
 		names = []string{names[0], "to", names[len(names)-1] + ",", strconv.Itoa(len(names))}
@@ -88,7 +88,7 @@ func (w *world) EnqueueBatch(ctx context.Context, r *pawlv1.EnqueueBatchRequest,
 			}
 		} else if a.resp != nil && a.resp.Results[0] != nil {
 			for _, t := range r.Tasks[1:] {
-				a.resp.Results = append(a.resp.Results, &pawlv1.EnqueueResult{Task: &pawlv1.Enqueued{TaskId: "id of " + t.RequestId}})
+				a.resp.Results = append(a.resp.Results, &pawlv1.EnqueueResult{Task: &pawlv1.Enqueued{TaskId: "id of " + t.GetRequestId()}})
 			}
 		}
 		return a.resp, a.err
@@ -135,7 +135,9 @@ func (w *world) step(t *testing.T, d *datadriven.TestData) string {
 				cancel()
 			}
 			spec := task(name, of["size"])
-			spec.Queue = of["shard"]
+			if of["shard"] != "" {
+				spec.Queue = new(of["shard"])
+			}
 			go func() {
 				answer, err := w.g.Enqueue(ctx, spec)
 				w.note("%s: %s %v", name, answer.GetTaskId(), err)
@@ -204,7 +206,7 @@ func TestIdleLanesAreDropped(t *testing.T) {
 		w.g = New(rpc.NewCaller(nil, -1), w, func(queue string) Lane { return Lane{Queue: queue} }, 0)
 		const queues = 128
 		for n := range queues {
-			go func() { _, _ = w.g.Enqueue(t.Context(), &pawlv1.TaskSpec{Queue: strconv.Itoa(n)}) }()
+			go func() { _, _ = w.g.Enqueue(t.Context(), &pawlv1.TaskSpec{Queue: new(strconv.Itoa(n))}) }()
 		}
 		if synctest.Wait(); len(w.g.lanes) != queues {
 			t.Errorf("%d requests to as many queues are in %d lanes", queues, len(w.g.lanes))
@@ -226,7 +228,7 @@ func TestBusyLanesAreKept(t *testing.T) {
 		w := &world{replies: map[string]chan reply{}}
 		w.g = New(rpc.NewCaller(nil, -1), w, func(queue string) Lane { return Lane{Queue: queue} }, 0)
 		enqueue := func(queue string) {
-			go func() { _, _ = w.g.Enqueue(t.Context(), &pawlv1.TaskSpec{Queue: queue}) }()
+			go func() { _, _ = w.g.Enqueue(t.Context(), &pawlv1.TaskSpec{Queue: new(queue)}) }()
 			synctest.Wait()
 		}
 		for range 3 { // two requests, and a task that waits
@@ -305,7 +307,7 @@ func TestLeavingWhileItCloses(t *testing.T) {
 
 // task returns a task of this size on the wire.
 func task(name, size string) *pawlv1.TaskSpec {
-	t := &pawlv1.TaskSpec{RequestId: name}
+	t := &pawlv1.TaskSpec{RequestId: new(name)}
 	if n, err := strconv.Atoi(size); err == nil {
 		t.Payload = make([]byte, n)
 		t.Payload = t.Payload[:n-(proto.Size(t)-n)]

@@ -156,7 +156,7 @@ func TestStamps(t *testing.T) {
 func TestDestinations(t *testing.T) {
 	const id = "00dc6acf-ac00-7001-8000-000000000001" // in shard 1
 	own := OfShard(1)
-	task := &pawlv1.TaskSpec{Queue: "mail"}
+	task := &pawlv1.TaskSpec{Queue: new("mail")}
 	mail := Destination{queue: "mail", whole: true}
 	shares := func(weights ...int32) (all []*pawlv1.QueueShare) {
 		for i, n := range weights {
@@ -170,7 +170,7 @@ func TestDestinations(t *testing.T) {
 	}{
 		"a task":              {&pawlv1.EnqueueRequest{Task: task}, mail},
 		"the default queue":   {&pawlv1.EnqueueRequest{}, Destination{queue: "default", whole: true}},
-		"a batch":             {&pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{task, {Queue: "b"}}}, mail},
+		"a batch":             {&pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{task, {Queue: new("b")}}}, mail},
 		"an empty batch":      {&pawlv1.EnqueueBatchRequest{}, Destination{}},
 		"a task's id":         {&pawlv1.GetTaskRequest{TaskId: id}, own},
 		"no id":               {&pawlv1.GetTaskRequest{TaskId: "x"}, Destination{}},

@@ -61,8 +61,8 @@ func check(s *pawlv1.TaskSpec) error {
 		return &pawltype.Error{Code: pawltype.ErrPayloadTooLarge, Field: "payload", Message: fmt.Sprintf("payload of type %q: %d bytes exceed the message limit of %d", s.GetType(), len(s.GetPayload()), rpc.MaxMessage)}
 	}
 	for _, f := range [...]struct{ name, value string }{
-		{"type", s.Type}, {"content_type", s.ContentType}, {"queue", s.Queue}, {"idempotency_key", s.IdempotencyKey},
-		{"request_id", s.RequestId}, {"key", s.Key}, {"unique.key", s.GetUnique().GetKey()}, {"group_id", s.GroupId},
+		{"type", s.Type}, {"content_type", s.ContentType}, {"queue", s.GetQueue()}, {"idempotency_key", s.GetIdempotencyKey()},
+		{"request_id", s.GetRequestId()}, {"key", s.GetKey()}, {"unique.key", s.GetUnique().GetKey()}, {"group_id", s.GetGroupId()},
 	} {
 		if err := convert.CheckText(f.name, f.value); err != nil {
 			return err

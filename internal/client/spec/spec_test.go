@@ -17,7 +17,7 @@ type mail struct{ To string }
 
 func (mail) TaskType() string { return "mail" }
 func (mail) TaskOptions() []option {
-	return []option{set(func(s *pawlv1.TaskSpec) { s.Queue, s.Key = "own", "own" })}
+	return []option{set(func(s *pawlv1.TaskSpec) { s.Queue, s.Key = new("own"), new("own") })}
 }
 
 // channel can't be sent.
@@ -44,7 +44,7 @@ func set(f func(*pawlv1.TaskSpec)) option {
 
 // Arguments are sent as JSON or unchanged; their own options come before those of the call.
 func TestOf(t *testing.T) {
-	queue := set(func(s *pawlv1.TaskSpec) { s.Queue += "+given" })
+	queue := set(func(s *pawlv1.TaskSpec) { s.Queue = new(s.GetQueue() + "+given") })
 	for _, x := range []struct {
 		args Args
 		want string
@@ -85,12 +85,12 @@ func TestRefusals(t *testing.T) {
 	for field, change := range map[string]func(s *pawlv1.TaskSpec){
 		"type":            func(s *pawlv1.TaskSpec) { s.Type = bad },
 		"content_type":    func(s *pawlv1.TaskSpec) { s.ContentType = bad },
-		"queue":           func(s *pawlv1.TaskSpec) { s.Queue = bad },
-		"idempotency_key": func(s *pawlv1.TaskSpec) { s.IdempotencyKey = bad },
-		"request_id":      func(s *pawlv1.TaskSpec) { s.RequestId = bad },
-		"key":             func(s *pawlv1.TaskSpec) { s.Key = bad },
-		"unique.key":      func(s *pawlv1.TaskSpec) { s.Unique = &pawlv1.Unique{Key: bad} },
-		"group_id":        func(s *pawlv1.TaskSpec) { s.GroupId = bad },
+		"queue":           func(s *pawlv1.TaskSpec) { s.Queue = new(bad) },
+		"idempotency_key": func(s *pawlv1.TaskSpec) { s.IdempotencyKey = new(bad) },
+		"request_id":      func(s *pawlv1.TaskSpec) { s.RequestId = new(bad) },
+		"key":             func(s *pawlv1.TaskSpec) { s.Key = new(bad) },
+		"unique.key":      func(s *pawlv1.TaskSpec) { s.Unique = &pawlv1.Unique{Key: new(bad)} },
+		"group_id":        func(s *pawlv1.TaskSpec) { s.GroupId = new(bad) },
 		"tags":            func(s *pawlv1.TaskSpec) { s.Tags = []string{"good", bad} },
 		"headers":         func(s *pawlv1.TaskSpec) { s.Headers = many("name", bad) },
 		"headers ":        func(s *pawlv1.TaskSpec) { s.Headers = many(bad, "value") },

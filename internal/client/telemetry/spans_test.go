@@ -117,7 +117,7 @@ func TestOperations(t *testing.T) {
 	refused := &pawltype.Error{Code: pawltype.ErrQueueFull, Message: strings.Repeat("x", 2000)}
 	status := refused.Error()[:maxStatusText]
 	spec := func(queue string) *pawlv1.TaskSpec {
-		return &pawlv1.TaskSpec{Type: "a", Queue: queue, Payload: []byte("123")}
+		return &pawlv1.TaskSpec{Type: "a", Queue: new(queue), Payload: []byte("123")}
 	}
 	task := Task{ID: "1", Type: "a", Queue: "mail", Attempt: 2, Size: 3}
 	ago := time.Now().Add(-time.Hour)

@@ -70,9 +70,9 @@ func RestoredSpec(a *broker.ArchivedTask) (*pawlv1.TaskSpec, error) {
 		return nil, err
 	}
 	priority, _ := task.ParsePriority(a.Priority)
-	return &pawlv1.TaskSpec{Type: a.Type, Payload: a.Payload, ContentType: a.ContentType, Queue: a.Queue, Priority: priorityProto(priority),
-		IdempotencyKey: a.IdempotencyKey, IdempotencyTtl: spanProto(time.Duration(a.IdempotencyTTL)), MaxAttempts: Int32Of(a.MaxAttempts),
+	return &pawlv1.TaskSpec{Type: a.Type, Payload: a.Payload, ContentType: a.ContentType, Queue: textProto(a.Queue), Priority: priorityProto(priority),
+		IdempotencyKey: textProto(a.IdempotencyKey), IdempotencyTtl: spanProto(time.Duration(a.IdempotencyTTL)), MaxAttempts: Int32Of(a.MaxAttempts),
 		Retry: archivedRetry(a.Retry), Timeout: spanProto(time.Duration(a.Timeout)), ExpiresIn: spanProto(time.Duration(a.ExpiresIn)),
-		Retention: periodProto(a.Retention), Cost: Int32Of(a.Cost), Key: a.Key, Tags: a.Tags, Headers: a.Headers,
+		Retention: periodProto(a.Retention), Cost: Int32Of(a.Cost), Key: textProto(a.Key), Tags: a.Tags, Headers: a.Headers,
 		Unique: restoredUnique(a.Unique), Then: then}, nil
 }

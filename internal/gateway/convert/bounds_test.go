@@ -76,9 +76,9 @@ func TestSettlesAreBounded(t *testing.T) {
 
 // The group of a task is an id.
 func TestGroupsAreRead(t *testing.T) {
-	for id, want := range map[string]string{"": "", someID: "", "7": "group_id"} {
-		s, err := decodeSpec(&pawlv1.TaskSpec{Type: "a", GroupId: id}, task.DefaultLimits())
-		if refusedField(err) != want || err == nil && (s.Member != nil) != (id != "") {
+	for id, want := range map[string]string{"": "group_id", someID: "", "7": "group_id", task.ID{}.String(): "group_id"} {
+		s, err := decodeSpec(&pawlv1.TaskSpec{Type: "a", GroupId: new(id)}, task.DefaultLimits())
+		if refusedField(err) != want || err == nil && s.Member == nil {
 			t.Errorf("a task of group %q: %+v, %v", id, s.Member, err)
 		}
 	}
@@ -87,7 +87,7 @@ func TestGroupsAreRead(t *testing.T) {
 // A unique key is read with its task.
 func TestUniqueKeysAreRead(t *testing.T) {
 	for conflict, want := range map[pawlv1.OnConflict]string{pawlv1.OnConflict_ON_CONFLICT_REJECT: "", pawlv1.OnConflict_ON_CONFLICT_REJECT + 1: "unique.on_conflict", -1: "unique.on_conflict"} {
-		s, err := decodeSpec(&pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{Key: "k", OnConflict: conflict}}, task.DefaultLimits())
+		s, err := decodeSpec(&pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{Key: new("k"), OnConflict: conflict}}, task.DefaultLimits())
 		if refusedField(err) != want || err == nil && (s.Unique == nil || s.Unique.Key != "k") {
 			t.Errorf("on conflict %v: %+v, %v", conflict, s.Unique, err)
 		}
@@ -100,7 +100,7 @@ func TestCanariesAreRead(t *testing.T) {
 		most, canary int64
 		want         string
 	}{{0, 0, ""}, {0, 5, ""}, {1, 0, ""}, {1, 1, "canary"}, {5, 4, ""}, {5, 5, "canary"}, {5, 6, "canary"}, {-1, 0, "max"}, {0, -1, "canary"}} {
-		_, err := OperationOf(&pawlv1.OperationSpec{Action: pawlv1.Action_ACTION_DISCARD, Filter: &pawlv1.Filter{Queue: "q"}, Max: c.most, Canary: c.canary}, task.DefaultLimits())
+		_, err := OperationOf(&pawlv1.OperationSpec{Action: pawlv1.Action_ACTION_DISCARD, Filter: &pawlv1.Filter{Queue: new("q")}, Max: c.most, Canary: c.canary}, task.DefaultLimits())
 		if refusedField(err) != c.want {
 			t.Errorf("a canary of %d among %d: %v", c.canary, c.most, err)
 		}

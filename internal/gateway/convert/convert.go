@@ -57,6 +57,14 @@ func priorityOf(p pawlv1.Priority) (task.Priority, error) {
 	return task.Priority(p), nil
 }
 
+// textProto omits a text that is not set.
+func textProto(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
 // TimeProto omits a time that is not set.
 func TimeProto(t broker.Time) *timestamppb.Timestamp {
 	if t == 0 {
@@ -97,10 +105,13 @@ func SpanOf(field string, d *durationpb.Duration) (time.Duration, error) {
 	return d.AsDuration(), nil
 }
 
-// TimeOf converts a time; the zero time if it is absent.
+// TimeOf converts a time; the zero time if it is absent. It refuses what stands for no time in callers' languages.
 func TimeOf(field string, t *timestamppb.Timestamp) (time.Time, error) {
 	if t == nil {
 		return time.Time{}, nil
+	}
+	if at := t.AsTime(); at.IsZero() || at.Equal(time.Unix(0, 0)) {
+		return time.Time{}, task.Invalid(field, "%s stands for no time: leave it out", at.Format(time.RFC3339))
 	}
 	if err := t.CheckValid(); err != nil {
 		return time.Time{}, task.Invalid(field, "%ds %dns is not a time", t.GetSeconds(), t.GetNanos())
@@ -156,18 +167,23 @@ func IDOf(field, s string) (task.ID, error) {
 	if s == "" {
 		return task.ID{}, task.Invalid(field, "is required")
 	}
-	return OptionalID(field, s)
-}
-
-// OptionalID parses an id; "": the zero id.
-func OptionalID(field, s string) (id task.ID, err error) {
-	if s == "" {
-		return id, nil
-	}
-	if id, err = task.ParseID(s); err != nil {
+	id, err := task.ParseID(s)
+	if err != nil {
 		return id, task.Invalid(field, "%v", err)
 	}
 	return id, nil
+}
+
+// OptionalID parses an id; "": the zero id, which therefore can't be given.
+func OptionalID(field, s string) (task.ID, error) {
+	if s == "" {
+		return task.ID{}, nil
+	}
+	id, err := IDOf(field, s)
+	if err == nil && id == (task.ID{}) {
+		err = task.Invalid(field, "%q stands for no id: leave it out", s)
+	}
+	return id, err
 }
 
 // RequestIDOf parses the id that identifies retries of a request; "": a new one.

@@ -63,7 +63,7 @@ func TestSpecRefusals(t *testing.T) {
 		{"task", nil},
 		{"type", &pawlv1.TaskSpec{}},
 		{"type", &pawlv1.TaskSpec{Type: strings.Repeat("x", 257)}},
-		{"queue", &pawlv1.TaskSpec{Type: "a", Queue: "a b"}},
+		{"queue", &pawlv1.TaskSpec{Type: "a", Queue: new("a b")}},
 		{"priority", &pawlv1.TaskSpec{Type: "a", Priority: 7}},
 		{"priority", &pawlv1.TaskSpec{Type: "a", Priority: -1}},
 		{"payload", &pawlv1.TaskSpec{Type: "a", Payload: []byte("{")}},
@@ -73,8 +73,8 @@ func TestSpecRefusals(t *testing.T) {
 		{"delay", &pawlv1.TaskSpec{Type: "a", Delay: durationpb.New(-1)}},
 		{"run_at", &pawlv1.TaskSpec{Type: "a", RunAt: &timestamppb.Timestamp{Seconds: 1 << 60}}},
 		{"run_at", &pawlv1.TaskSpec{Type: "a", RunAt: timestamppb.New(time.Date(1969, 1, 1, 0, 0, 0, 0, time.UTC))}},
-		{"idempotency_ttl", &pawlv1.TaskSpec{Type: "a", IdempotencyKey: "k", IdempotencyTtl: durationpb.New(-1)}},
-		{"request_id", &pawlv1.TaskSpec{Type: "a", RequestId: "7"}},
+		{"idempotency_ttl", &pawlv1.TaskSpec{Type: "a", IdempotencyKey: new("k"), IdempotencyTtl: durationpb.New(-1)}},
+		{"request_id", &pawlv1.TaskSpec{Type: "a", RequestId: new("7")}},
 		{"max_attempts", &pawlv1.TaskSpec{Type: "a", MaxAttempts: -1}},
 		{"retry.initial", &pawlv1.TaskSpec{Type: "a", Retry: &pawlv1.RetryPolicy{Initial: durationpb.New(-1)}}},
 		{"retry.max", &pawlv1.TaskSpec{Type: "a", Retry: &pawlv1.RetryPolicy{Initial: durationpb.New(2), Max: durationpb.New(1)}}},
@@ -83,10 +83,10 @@ func TestSpecRefusals(t *testing.T) {
 		{"expires_in", &pawlv1.TaskSpec{Type: "a", ExpiresIn: durationpb.New(-1)}},
 		{"expires_in", &pawlv1.TaskSpec{Type: "a", ExpiresIn: durationpb.New(0)}},
 		{"timeout", &pawlv1.TaskSpec{Type: "a", Timeout: durationpb.New(0)}},
-		{"idempotency_ttl", &pawlv1.TaskSpec{Type: "a", IdempotencyKey: "k", IdempotencyTtl: durationpb.New(0)}},
+		{"idempotency_ttl", &pawlv1.TaskSpec{Type: "a", IdempotencyKey: new("k"), IdempotencyTtl: durationpb.New(0)}},
 		{"retention", &pawlv1.TaskSpec{Type: "a", Retention: durationpb.New(-1)}},
 		{"tags", &pawlv1.TaskSpec{Type: "a", Tags: make([]string, 33)}},
-		{"unique.key", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{Key: "a\nb"}}},
+		{"unique.key", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{Key: new("a\nb")}}},
 		{"unique.on_conflict", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{OnConflict: 5}}},
 		{"unique.on_conflict", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{OnConflict: 1 << 8}}},
 		{"priority", &pawlv1.TaskSpec{Type: "a", Priority: 1<<8 + 1}},
@@ -102,8 +102,8 @@ func TestSpecRefusals(t *testing.T) {
 		{"unique.states", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{States: []pawlv1.State{1, 2, 4}}}},
 		{"headers", &pawlv1.TaskSpec{Type: "a", Headers: map[string]string{"": "x"}}},
 		{"then[0].type", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{}}}},
-		{"then[1].then[0].queue", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b"}, {Type: "b", Then: []*pawlv1.TaskSpec{{Type: "c", Queue: "/"}}}}}},
-		{"then[0].request_id", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b", RequestId: "0b5e4d52-7b1c-4c58-9f0b-9d9d5f3f0001"}}}},
+		{"then[1].then[0].queue", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b"}, {Type: "b", Then: []*pawlv1.TaskSpec{{Type: "c", Queue: new("/")}}}}}},
+		{"then[0].request_id", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b", RequestId: new("0b5e4d52-7b1c-4c58-9f0b-9d9d5f3f0001")}}}},
 		{"then[0].payload", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b", Payload: []byte("{")}}}},
 		{"then[1]", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b"}, nil}}},
 		{"then[0].delay", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b", Delay: durationpb.New(-1)}}}},
@@ -261,7 +261,7 @@ func TestClaimsAreRead(t *testing.T) {
 		{"max", &pawlv1.ClaimRequest{Max: -1}}, {"max", &pawlv1.ClaimRequest{Max: task.MaxClaim + 1}}, {"max_bytes", &pawlv1.ClaimRequest{MaxBytes: -1}},
 		{"max_bytes", &pawlv1.ClaimRequest{MaxBytes: contract.MaxClaimBytes + 1}}, {"lease", &pawlv1.ClaimRequest{Lease: durationpb.New(0)}},
 		{"lease", &pawlv1.ClaimRequest{Lease: &durationpb.Duration{Seconds: 1, Nanos: -1}}}, {"worker", &pawlv1.ClaimRequest{Worker: strings.Repeat("x", l.Name+1)}},
-		{"claim_key", &pawlv1.ClaimRequest{ClaimKey: strings.Repeat("x", l.Name+1)}},
+		{"claim_key", &pawlv1.ClaimRequest{ClaimKey: new(strings.Repeat("x", l.Name+1))}},
 	} {
 		c.r.Queues = []*pawlv1.QueueShare{{Queue: "q"}}
 		got, err := ClaimOf("n", c.r, l)
@@ -622,7 +622,7 @@ func TestNoValueBesideError(t *testing.T) {
 // Long input is quoted only in part.
 func TestLongInputIsTruncated(t *testing.T) {
 	long := strings.Repeat("x", 5000)
-	_, print := FilterOf(&pawlv1.Filter{Fingerprint: long}, task.DefaultLimits())
+	_, print := FilterOf(&pawlv1.Filter{Fingerprint: new(long)}, task.DefaultLimits())
 	for what, err := range map[string]error{
 		"cursor": BadCursor(long), "fingerprint": print, "other queue": checkTargets(&broker.OperationSpec{Action: task.Cancel, ToQueue: long}, task.Limits{}),
 	} {

@@ -53,16 +53,16 @@ func ScheduleProto(v *broker.ScheduleView) *pawlv1.Schedule {
 }
 
 func scheduleSpecProto(s *task.Schedule) *pawlv1.ScheduleSpec {
-	return &pawlv1.ScheduleSpec{Name: s.Name, Cron: s.Cron, Every: optDuration(s.Every), TimeZone: s.TimeZone, Jitter: optDuration(s.Jitter),
+	return &pawlv1.ScheduleSpec{Name: s.Name, Cron: textProto(s.Cron), Every: optDuration(s.Every), TimeZone: textProto(s.TimeZone), Jitter: optDuration(s.Jitter),
 		Missed: contract.NumberOf[pawlv1.Missed](contract.Missed, s.Missed), Overlap: contract.NumberOf[pawlv1.Overlap](contract.Overlaps, s.Overlap),
-		Owner: s.Owner, Task: specProto(&s.Task)}
+		Owner: textProto(s.Owner), Task: specProto(&s.Task)}
 }
 
 // specProto is the inverse of SpecOf.
 func specProto(s *task.Spec) *pawlv1.TaskSpec {
-	p := &pawlv1.TaskSpec{Type: s.Type, Payload: s.Payload, ContentType: s.ContentType, Queue: s.Queue, Priority: priorityProto(s.Priority),
-		IdempotencyKey: s.IdempotencyKey, MaxAttempts: int32(s.MaxAttempts), Timeout: optDuration(s.Timeout), // #nosec G115 -- at most 1000
-		ExpiresIn: optDuration(s.ExpiresIn), Key: s.Key, Tags: s.Tags, Headers: s.Headers, Unique: uniqueProto(s.Unique), Cost: int32(s.Cost)} // #nosec G115 -- at most MaxCost
+	p := &pawlv1.TaskSpec{Type: s.Type, Payload: s.Payload, ContentType: s.ContentType, Queue: textProto(s.Queue), Priority: priorityProto(s.Priority),
+		IdempotencyKey: textProto(s.IdempotencyKey), MaxAttempts: int32(s.MaxAttempts), Timeout: optDuration(s.Timeout), // #nosec G115 -- at most 1000
+		ExpiresIn: optDuration(s.ExpiresIn), Key: textProto(s.Key), Tags: s.Tags, Headers: s.Headers, Unique: uniqueProto(s.Unique), Cost: int32(s.Cost)} // #nosec G115 -- at most MaxCost
 	if s.Retry != nil {
 		p.Retry = retryProto(*s.Retry)
 	}

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -29,6 +30,14 @@ func SpecOf(p *pawlv1.TaskSpec, l task.Limits) (s task.Spec, err error) {
 
 // decodeSpec decodes the spec of a task, without defaults.
 func decodeSpec(p *pawlv1.TaskSpec, l task.Limits) (s task.Spec, err error) {
+	for _, f := range [...]struct {
+		name string
+		text *string
+	}{{"queue", p.Queue}, {"idempotency_key", p.IdempotencyKey}, {"request_id", p.RequestId}, {"key", p.Key}, {"group_id", p.GroupId}} {
+		if f.text != nil && *f.text == "" {
+			return s, contract.Empty(f.name)
+		}
+	}
 	s = task.Spec{Type: p.GetType(), Payload: p.GetPayload(), ContentType: p.GetContentType(), Queue: p.GetQueue(),
 		IdempotencyKey: p.GetIdempotencyKey(), MaxAttempts: int(p.GetMaxAttempts()), Key: p.GetKey(), Tags: p.GetTags(),
 		Headers: p.GetHeaders(), Cost: int(p.GetCost())}
@@ -52,7 +61,7 @@ func decodeSpec(p *pawlv1.TaskSpec, l task.Limits) (s task.Spec, err error) {
 		}
 	}
 	if id := p.GetGroupId(); id != "" {
-		group, err := IDOf("group_id", id)
+		group, err := OptionalID("group_id", id)
 		if err != nil {
 			return s, err
 		}

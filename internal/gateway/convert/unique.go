@@ -3,6 +3,7 @@ package convert
 import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -11,6 +12,9 @@ func uniqueOf(p *pawlv1.Unique) (*task.Unique, error) {
 	c := p.GetOnConflict()
 	if c < 0 || c > pawlv1.OnConflict_ON_CONFLICT_REJECT {
 		return nil, task.Invalid("unique.on_conflict", "%d is not keep, replace, keep_last or reject", c)
+	}
+	if p.Key != nil && p.GetKey() == "" {
+		return nil, contract.Empty("unique.key")
 	}
 	u := &task.Unique{Key: p.GetKey(), OnConflict: task.OnConflict(c)} // #nosec G115 -- checked above
 	for _, s := range p.GetStates() {
@@ -31,7 +35,7 @@ func uniqueProto(u *task.Unique) *pawlv1.Unique {
 	if u == nil {
 		return nil
 	}
-	p := &pawlv1.Unique{Key: u.Key, OnConflict: pawlv1.OnConflict(u.OnConflict)}
+	p := &pawlv1.Unique{Key: textProto(u.Key), OnConflict: pawlv1.OnConflict(u.OnConflict)}
 	for _, s := range u.States.List() {
 		p.States = append(p.States, StateProto(s))
 	}
@@ -43,7 +47,7 @@ func archivedUnique(a *broker.ArchivedUnique) *pawlv1.Unique {
 	if a == nil {
 		return nil
 	}
-	p := &pawlv1.Unique{Key: a.Key}
+	p := &pawlv1.Unique{Key: textProto(a.Key)}
 	c, _ := task.ParseOnConflict(a.OnConflict)
 	p.OnConflict = pawlv1.OnConflict(c)
 	for _, name := range a.States {

@@ -99,13 +99,16 @@ func New(ctx context.Context, ns string, largest int, m *Memory, errs statuses) 
 	return &Receiver{memory: m, errors: errs, Stream: ctx, wire: w, ns: ns, largest: largest}, nil
 }
 
-// Only receives the single message of a call, and the end of the client's stream.
+// Only receives the single message of a call, and the end of the client's stream. It refuses a text that is given but empty.
 func (b *Receiver) Only(into any) error {
 	came := b.within(rest.BodyTimeout)
 	err := b.take(into)
 	switch {
 	case err == nil:
 		err = b.end()
+		if m, ok := into.(proto.Message); err == nil && ok {
+			err = textsOf(m.ProtoReflect().Descriptor()).check(m.ProtoReflect())
+		}
 	case errors.Is(err, io.EOF):
 		err = task.Invalid("message", "none came")
 	}

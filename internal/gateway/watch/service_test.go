@@ -22,8 +22,8 @@ import (
 func TestRequestsAreChecked(t *testing.T) {
 	f := newWorld(1)
 	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
-	for _, bad := range []*pawlv1.WatchEventsRequest{{Cursor: "x"}, {Cursor: convert.EncodeCursor(convert.EventCursor, []byte{1, 2})}, {Kinds: []string{"x"}}, {TaskId: "x"}, {Queue: "a\x00b"},
-		{Type: strings.Repeat("x", 300)}, {Digest: durationpb.New(minDigest - 1)}, {Digest: durationpb.New(maxDigest + 1)}, {Digest: &durationpb.Duration{Seconds: 1, Nanos: -1}}, {Digest: durationpb.New(time.Millisecond)}, {Digest: durationpb.New(time.Minute)}, {Digest: durationpb.New(-time.Second)},
+	for _, bad := range []*pawlv1.WatchEventsRequest{{Cursor: "x"}, {Cursor: convert.EncodeCursor(convert.EventCursor, []byte{1, 2})}, {Kinds: []string{"x"}}, {TaskId: new("x")}, {Queue: new("a\x00b")},
+		{Type: new(strings.Repeat("x", 300))}, {Digest: durationpb.New(minDigest - 1)}, {Digest: durationpb.New(maxDigest + 1)}, {Digest: &durationpb.Duration{Seconds: 1, Nanos: -1}}, {Digest: durationpb.New(time.Millisecond)}, {Digest: durationpb.New(time.Minute)}, {Digest: durationpb.New(-time.Second)},
 		{Digest: durationpb.New(time.Second), Cursor: convert.EncodeCursor(convert.EventCursor, []byte{})}} {
 		w, err := f.newWatcher(ctx, bad)
 		if err == nil {
@@ -104,7 +104,7 @@ func TestScope(t *testing.T) {
 	ctx, c := callinfo.Begin(task.WithScope(t.Context(), task.Scope{Queues: []string{"mail*"}}), "grpc", "test")
 	c.Principal = callinfo.Principal{Principal: auth.Anonymous}
 	for queue, allowed := range map[string]bool{"": true, "mail-1": true, "pay": false} {
-		w, err := f.newWatcher(ctx, &pawlv1.WatchEventsRequest{Queue: queue})
+		w, err := f.newWatcher(ctx, &pawlv1.WatchEventsRequest{Queue: new(queue)})
 		if err == nil {
 			w.close()
 		}
@@ -126,7 +126,7 @@ func TestFilterOfARequest(t *testing.T) {
 			t.Errorf("the test does not cover %s", field.Name)
 		}
 	}
-	w, err := newWorld(1).newWatcher(ctx, &pawlv1.WatchEventsRequest{Queue: "mail", Type: "send", TaskId: id.String(), Kinds: []string{"task.*", "queue.paused"}})
+	w, err := newWorld(1).newWatcher(ctx, &pawlv1.WatchEventsRequest{Queue: new("mail"), Type: new("send"), TaskId: new(id.String()), Kinds: []string{"task.*", "queue.paused"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func TestReset(t *testing.T) {
 func TestDigest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newWorld(1, 2)
-		l := f.subscribe(t, &pawlv1.WatchEventsRequest{Digest: durationpb.New(2 * time.Second), Queue: "a", Kinds: []string{"task.*"}})
+		l := f.subscribe(t, &pawlv1.WatchEventsRequest{Digest: durationpb.New(2 * time.Second), Queue: new("a"), Kinds: []string{"task.*"}})
 		for range 10 {
 			f.rings.Happen(1, "a", "b")
 		}
@@ -121,7 +121,7 @@ func TestShardsWithoutMatchesAreNotAsked(t *testing.T) {
 	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
 	for want, r := range map[string]*pawlv1.WatchEventsRequest{
 		"[0 1 2]": {}, "[1 2]": {Kinds: []string{"task.*", "breaker.opened"}}, "[0]": {Kinds: []string{"queue.paused"}},
-		"[2]": {TaskId: task.NewID(2, 1, 1).String()},
+		"[2]": {TaskId: new(task.NewID(2, 1, 1).String())},
 	} {
 		w, err := f.newWatcher(ctx, r)
 		if err != nil {
@@ -376,7 +376,7 @@ func TestBeats(t *testing.T) {
 			f.rings.Happen(1, "a")
 		}()
 		began, got := time.Now(), ""
-		_ = f.Watch(ctx, &pawlv1.WatchEventsRequest{Queue: "a", Kinds: []string{"task.*"}}, func() {}, func(r *pawlv1.WatchEventsResponse) error {
+		_ = f.Watch(ctx, &pawlv1.WatchEventsRequest{Queue: new("a"), Kinds: []string{"task.*"}}, func() {}, func(r *pawlv1.WatchEventsResponse) error {
 			got += fmt.Sprintf("%d at %v; ", len(r.GetEvents()), time.Since(began).Round(time.Second))
 			return nil
 		})

@@ -24,7 +24,8 @@ def request_id() -> str:
 
 def named(task: task_pb2.TaskSpec) -> task_pb2.TaskSpec:
     """Gives a task a request id unless it has one, so that retries never create a second task."""
-    task.request_id = task.request_id or request_id()
+    if not task.HasField("request_id"):
+        task.request_id = request_id()
     return task
 
 

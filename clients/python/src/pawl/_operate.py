@@ -43,7 +43,7 @@ def _queue(p: operator_pb2.Queue) -> Queue:
     return _messages.read(Queue, p)
 
 
-def list_queues(caller: _rpc.Caller, pattern: str, cursor: str) -> _rpc.Op[_rpc.Listed[Queue]]:
+def list_queues(caller: _rpc.Caller, pattern: str | None, cursor: str) -> _rpc.Op[_rpc.Listed[Queue]]:
     """Lists queues by name."""
     got = yield from caller.call(_LIST_QUEUES, operator_pb2.ListQueuesRequest(pattern=pattern, cursor=cursor))
     return _rpc.Listed([_queue(p) for p in got.items], got.next_cursor)
@@ -69,13 +69,13 @@ def delete_queue(caller: _rpc.Caller, queue: str) -> _rpc.Op[None]:
     yield from caller.call(_DELETE_QUEUE, operator_pb2.DeleteQueueRequest(queue=queue), repeat=False)
 
 
-def pause(caller: _rpc.Caller, queue: str, reason: str, type: str, key: str) -> _rpc.Op[Queue]:
+def pause(caller: _rpc.Caller, queue: str, reason: str, type: str | None, key: str | None) -> _rpc.Op[Queue]:
     """Pauses a queue, or one of its types or keys."""
     got = yield from caller.call(_PAUSE_QUEUE, operator_pb2.PauseQueueRequest(queue=queue, reason=reason, type=type, key=key))
     return _queue(got.queue)
 
 
-def resume(caller: _rpc.Caller, queue: str, reason: str, type: str, key: str) -> _rpc.Op[Queue]:
+def resume(caller: _rpc.Caller, queue: str, reason: str, type: str | None, key: str | None) -> _rpc.Op[Queue]:
     """Ends a pause of a queue, or of one of its types or keys."""
     got = yield from caller.call(_RESUME_QUEUE, operator_pb2.ResumeQueueRequest(queue=queue, reason=reason, type=type, key=key))
     return _queue(got.queue)
@@ -101,7 +101,7 @@ def _filter(given: Filter) -> task_pb2.Filter:
     return out
 
 
-def groups(caller: _rpc.Caller, queue: str, poisoned: bool) -> _rpc.Op[Sequence[DeadGroup]]:
+def groups(caller: _rpc.Caller, queue: str | None, poisoned: bool) -> _rpc.Op[Sequence[DeadGroup]]:
     """Groups dead letters by their error."""
     got = yield from caller.call(_GROUP_DEAD, operator_pb2.GroupDeadRequest(queue=queue, poisoned=poisoned))
     return [_messages.read(DeadGroup, p) for p in got.groups]
@@ -179,9 +179,9 @@ def _operation(p: operation_pb2.Operation) -> Operation:
     return _messages.read(Operation, p)
 
 
-def start_operation(caller: _rpc.Caller, spec: OperationSpec, reason: str, request_id: str) -> _rpc.Op[Operation]:
+def start_operation(caller: _rpc.Caller, spec: OperationSpec, reason: str, request_id: str | None) -> _rpc.Op[Operation]:
     """Starts an operation."""
-    request = operation_pb2.StartOperationRequest(reason=reason, request_id=request_id or str(uuid.uuid4()))
+    request = operation_pb2.StartOperationRequest(reason=reason, request_id=str(uuid.uuid4()) if request_id is None else request_id)
     _messages.write(spec, request.spec, "spec.")
     request.spec.filter.SetInParent()
     got = yield from caller.call(_START_OPERATION, request)
@@ -220,7 +220,9 @@ def abort_operation(caller: _rpc.Caller, id: str, reason: str) -> _rpc.Op[Operat
     return _operation(got.operation)
 
 
-def list_workers(caller: _rpc.Caller, queue: str, type: str, lost: bool | None, cursor: str) -> _rpc.Op[_rpc.Listed[WorkerInfo]]:
+def list_workers(
+    caller: _rpc.Caller, queue: str | None, type: str | None, lost: bool | None, cursor: str
+) -> _rpc.Op[_rpc.Listed[WorkerInfo]]:
     """Lists workers."""
     got = yield from caller.call(_LIST_WORKERS, worker_registry_pb2.ListWorkersRequest(queue=queue, type=type, lost=lost, cursor=cursor))
     return _rpc.Listed([_messages.read(WorkerInfo, p) for p in got.items], got.next_cursor, got.missing)

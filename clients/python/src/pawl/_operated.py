@@ -149,23 +149,23 @@ class Queue:
 
 @dataclass(frozen=True)
 class Filter:
-    """Selects tasks. All fields that are given must match; an empty filter selects all tasks."""
+    """Selects tasks. All fields that are given must match, and none may be empty; Filter() selects all tasks."""
 
-    queue: str = ""
+    queue: str | None = None
     states: Sequence[str] = ()
-    type: str = ""
-    tag: str = ""
-    key: str = ""
-    worker: str = ""
-    error: str = ""
+    type: str | None = None
+    tag: str | None = None
+    key: str | None = None
+    worker: str | None = None
+    error: str | None = None
     """Substring of the last error's message."""
-    fingerprint: str = ""
+    fingerprint: str | None = None
     """From a DeadGroup."""
-    operation: str = ""
+    operation: str | None = None
     """The id of the last operation that changed the task."""
     created_after: datetime | None = None
     created_before: datetime | None = None
-    q: str = ""
+    q: str | None = None
     """Substring of the payload."""
 
 
@@ -219,7 +219,7 @@ class OperationSpec:
     action: str
     """replay, cancel, discard, move, set_priority or run_now."""
     filter: Filter
-    to_queue: str = ""
+    to_queue: str | None = None
     """For move only."""
     priority: str = ""
     """For set_priority only."""

@@ -85,11 +85,11 @@ class _Calls:
 class Queues(_Calls):
     """The calls about queues."""
 
-    def list(self, pattern: str = "") -> Iterator[Queue]:
+    def list(self, pattern: str | None = None) -> Iterator[Queue]:
         """Iterates over all queues by name; missing of each says what its numbers lack. In the pattern, * matches any characters."""
         return self._caller.pages(lambda cursor: _operate.list_queues(self._caller, pattern, cursor))
 
-    def alist(self, pattern: str = "") -> AsyncIterator[Queue]:
+    def alist(self, pattern: str | None = None) -> AsyncIterator[Queue]:
         """Async version of list, for use with async for."""
         return self._caller.apages(lambda cursor: _operate.list_queues(self._caller, pattern, cursor))
 
@@ -118,20 +118,20 @@ class Queues(_Calls):
         """Async version of delete."""
         return await self._caller.arun(_operate.delete_queue(self._caller, queue))
 
-    def pause(self, queue: str, reason: str = "", *, type: str = "", key: str = "") -> Queue:
+    def pause(self, queue: str, reason: str = "", *, type: str | None = None, key: str | None = None) -> Queue:
         """Pauses a queue, or its tasks of one type or key. New tasks are still accepted, but none can be claimed; running tasks
         continue."""
         return self._caller.run(_operate.pause(self._caller, queue, reason, type, key))
 
-    async def apause(self, queue: str, reason: str = "", *, type: str = "", key: str = "") -> Queue:
+    async def apause(self, queue: str, reason: str = "", *, type: str | None = None, key: str | None = None) -> Queue:
         """Async version of pause."""
         return await self._caller.arun(_operate.pause(self._caller, queue, reason, type, key))
 
-    def resume(self, queue: str, reason: str = "", *, type: str = "", key: str = "") -> Queue:
+    def resume(self, queue: str, reason: str = "", *, type: str | None = None, key: str | None = None) -> Queue:
         """Ends a pause."""
         return self._caller.run(_operate.resume(self._caller, queue, reason, type, key))
 
-    async def aresume(self, queue: str, reason: str = "", *, type: str = "", key: str = "") -> Queue:
+    async def aresume(self, queue: str, reason: str = "", *, type: str | None = None, key: str | None = None) -> Queue:
         """Async version of resume."""
         return await self._caller.arun(_operate.resume(self._caller, queue, reason, type, key))
 
@@ -155,11 +155,11 @@ class Queues(_Calls):
 class DeadLetters(_Calls):
     """The calls about dead letters and poisoned tasks."""
 
-    def groups(self, queue: str = "", *, poisoned: bool = False) -> Sequence[DeadGroup]:
+    def groups(self, queue: str | None = None, *, poisoned: bool = False) -> Sequence[DeadGroup]:
         """Groups dead letters by their error, most frequent first."""
         return self._caller.run(_operate.groups(self._caller, queue, poisoned))
 
-    async def agroups(self, queue: str = "", *, poisoned: bool = False) -> Sequence[DeadGroup]:
+    async def agroups(self, queue: str | None = None, *, poisoned: bool = False) -> Sequence[DeadGroup]:
         """Async version of groups."""
         return await self._caller.arun(_operate.groups(self._caller, queue, poisoned))
 
@@ -278,11 +278,11 @@ class Tasks(_Calls):
 class Operations(_Calls):
     """The calls about operations, each of which applies one action to many tasks in the background."""
 
-    def start(self, spec: OperationSpec, reason: str = "", *, request_id: str = "") -> Operation:
+    def start(self, spec: OperationSpec, reason: str = "", *, request_id: str | None = None) -> Operation:
         """Starts an operation. request_id: a UUID; a retry with it returns the first operation again."""
         return self._caller.run(_operate.start_operation(self._caller, spec, reason, request_id))
 
-    async def astart(self, spec: OperationSpec, reason: str = "", *, request_id: str = "") -> Operation:
+    async def astart(self, spec: OperationSpec, reason: str = "", *, request_id: str | None = None) -> Operation:
         """Async version of start."""
         return await self._caller.arun(_operate.start_operation(self._caller, spec, reason, request_id))
 
@@ -330,12 +330,12 @@ class Operations(_Calls):
 class Workers(_Calls):
     """The calls about workers."""
 
-    def list(self, *, queue: str = "", type: str = "", lost: bool | None = None) -> Iterator[WorkerInfo]:
+    def list(self, *, queue: str | None = None, type: str | None = None, lost: bool | None = None) -> Iterator[WorkerInfo]:
         """Iterates over the workers. queue, type: only workers that take its tasks; lost: only lost workers, or only others. If nodes
         don't answer, IncompleteError ends it."""
         return self._caller.pages(lambda cursor: _operate.list_workers(self._caller, queue, type, lost, cursor))
 
-    def alist(self, *, queue: str = "", type: str = "", lost: bool | None = None) -> AsyncIterator[WorkerInfo]:
+    def alist(self, *, queue: str | None = None, type: str | None = None, lost: bool | None = None) -> AsyncIterator[WorkerInfo]:
         """Async version of list, for use with async for."""
         return self._caller.apages(lambda cursor: _operate.list_workers(self._caller, queue, type, lost, cursor))
 

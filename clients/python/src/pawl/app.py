@@ -135,7 +135,7 @@ class App:
         on_death: Call[Any] | None = None,
         open: bool = False,
         retention: Seconds | None = None,
-        request_id: str = "",
+        request_id: str | None = None,
     ) -> Group:
         """Creates a group of up to 1,000 tasks and 8 MiB, all or nothing. Group.tasks has a Ref for each.
 
@@ -157,7 +157,7 @@ class App:
         on_death: Call[Any] | None = None,
         open: bool = False,
         retention: Seconds | None = None,
-        request_id: str = "",
+        request_id: str | None = None,
     ) -> Group:
         """Async version of enqueue_group."""
         request = _group_request(calls, name, on_complete, on_success, on_death, open, retention, request_id)
@@ -325,11 +325,11 @@ def _group_request(
     on_death: Call[Any] | None,
     open: bool,
     retention: Seconds | None,
-    request_id: str,
+    request_id: str | None,
 ) -> group_pb2.CreateGroupRequest:
     out = group_pb2.CreateGroupRequest(open=open)
     _convert.set_field(out, "name", name)
-    _convert.set_field(out, "request_id", request_id or _enqueue.request_id())
+    _convert.set_field(out, "request_id", _enqueue.request_id() if request_id is None else request_id)
     if retention is not None:
         out.retention.CopyFrom(_convert.duration("retention", retention))
     for at, call in enumerate(calls):

@@ -32,9 +32,9 @@ class Retry:
 
 @dataclass(frozen=True)
 class Unique:
-    """Limits a queue to one task per key at a time. Without a key, type and payload are the key."""
+    """Limits a queue to one task per key at a time. Without a key, type and payload are the key; it must not be empty."""
 
-    key: str = ""
+    key: str | None = None
     states: Sequence[str] = ()
     """The states in which a task holds its key; by default all but the end states."""
     on_conflict: str = "keep"
@@ -138,8 +138,8 @@ def spec(type: str, payload: bytes, content_type: str, options: Options) -> task
 
 def _refuse_empty(spec: task_pb2.TaskSpec, name: str) -> None:
     """Refuses what the broker would take for an option that is left out."""
-    if name == "idempotency_key" and not spec.idempotency_key:
-        raise errors.invalid(name, "is empty: leave the option out for a task without a key")
+    if getattr(spec, name) == "":
+        raise errors.invalid(name, "is empty: leave the option out")
     if name in ("max_attempts", "cost") and getattr(spec, name) == 0:
         raise errors.invalid(name, "0 is less than 1")
 
@@ -161,7 +161,7 @@ def options_of(p: task_pb2.TaskSpec) -> Options:
         out["retry"] = Retry(_convert.seconds_of(p.retry.initial), p.retry.factor, _convert.seconds_of(p.retry.max), p.retry.jitter)
     if p.HasField("unique"):
         states = tuple(_STATES.word(state) for state in p.unique.states)
-        out["unique"] = Unique(p.unique.key, states, _ON_CONFLICT.word(p.unique.on_conflict) or "keep")
+        out["unique"] = Unique(p.unique.key or None, states, _ON_CONFLICT.word(p.unique.on_conflict) or "keep")
     if p.tags:
         out["tags"] = tuple(p.tags)
     if p.headers:
@@ -203,6 +203,7 @@ def _unique(unique: Unique | str) -> task_pb2.Unique:
     if not isinstance(unique, Unique):
         raise errors.invalid("unique", f"{unique!r} is neither a string nor a pawl.Unique")
     out = task_pb2.Unique(on_conflict=_ON_CONFLICT.number("unique.on_conflict", unique.on_conflict))
-    _convert.set_field(out, "key", unique.key)
+    if unique.key is not None:
+        _convert.set_field(out, "key", unique.key)
     out.states.extend(_STATES.number("unique.states", state) for state in _convert.strings("unique.states", unique.states))
     return out

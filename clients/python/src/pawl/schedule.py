@@ -124,16 +124,16 @@ class Schedules:
         name: str,
         call: Call[Any],
         *,
-        cron: str = "",
-        time_zone: str = "",
+        cron: str | None = None,
+        time_zone: str | None = None,
         every: Seconds | None = None,
         jitter: Seconds | None = None,
         missed: str = "",
         overlap: str = "",
-        owner: str = "",
+        owner: str | None = None,
         create_only: bool = False,
         dry_run: bool = False,
-        if_etag: str = "",
+        if_etag: str | None = None,
     ) -> ScheduleChange:
         """Creates a schedule, or updates it to match the arguments. If nothing differs, nothing changes, and a schedule whose times
         don't change keeps its next tick, so a program can call this whenever it starts.
@@ -150,7 +150,8 @@ class Schedules:
         request = schedule_pb2.PutScheduleRequest(
             spec=_spec(name, call, cron, time_zone, every, jitter, missed, overlap, owner), create_only=create_only, dry_run=dry_run
         )
-        _convert.set_field(request, "if_etag", if_etag)
+        if if_etag is not None:
+            _convert.set_field(request, "if_etag", if_etag)
         return self._caller.run(_put(self._caller, request))
 
     async def aput(
@@ -158,22 +159,23 @@ class Schedules:
         name: str,
         call: Call[Any],
         *,
-        cron: str = "",
-        time_zone: str = "",
+        cron: str | None = None,
+        time_zone: str | None = None,
         every: Seconds | None = None,
         jitter: Seconds | None = None,
         missed: str = "",
         overlap: str = "",
-        owner: str = "",
+        owner: str | None = None,
         create_only: bool = False,
         dry_run: bool = False,
-        if_etag: str = "",
+        if_etag: str | None = None,
     ) -> ScheduleChange:
         """Async version of put."""
         request = schedule_pb2.PutScheduleRequest(
             spec=_spec(name, call, cron, time_zone, every, jitter, missed, overlap, owner), create_only=create_only, dry_run=dry_run
         )
-        _convert.set_field(request, "if_etag", if_etag)
+        if if_etag is not None:
+            _convert.set_field(request, "if_etag", if_etag)
         return await self._caller.arun(_put(self._caller, request))
 
     def get(self, name: str) -> Schedule:
@@ -236,17 +238,18 @@ class Schedules:
 def _spec(
     name: str,
     call: Call[Any],
-    cron: str,
-    time_zone: str,
+    cron: str | None,
+    time_zone: str | None,
     every: Seconds | None,
     jitter: Seconds | None,
     missed: str,
     overlap: str,
-    owner: str,
+    owner: str | None,
 ) -> schedule_pb2.ScheduleSpec:
     out = schedule_pb2.ScheduleSpec()
     for field, value in (("name", name), ("cron", cron), ("time_zone", time_zone), ("owner", owner)):
-        _convert.set_field(out, field, value)
+        if value is not None:
+            _convert.set_field(out, field, value)
     if every is not None:
         out.every.CopyFrom(_convert.duration("every", every))
     if jitter is not None:

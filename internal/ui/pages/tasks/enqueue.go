@@ -42,7 +42,9 @@ func doEnqueue(req *web.Request) (web.Done, error) {
 	if unique := readUnique(r, ""); unique != nil {
 		opts = append(opts, pawl.Unique(*unique))
 	}
-	opts = append(opts, pawl.RequestID(r.Text("request_id")))
+	if id := r.Text("request_id"); id != "" {
+		opts = append(opts, pawl.RequestID(id))
+	}
 	if r.Err != nil {
 		return web.Done{}, r.Err
 	}

@@ -159,16 +159,18 @@ class ListTokensRequest(google.protobuf.message.Message):
     """next_cursor of the previous page"""
 
     pattern: typing.Text
-    """of names, in which * matches any characters; empty: all"""
+    """of names, in which * matches any characters; absent: all"""
 
     def __init__(self,
         *,
         all_namespaces: builtins.bool = ...,
         limit: builtins.int = ...,
         cursor: typing.Text = ...,
-        pattern: typing.Text = ...,
+        pattern: typing.Optional[typing.Text] = ...,
         ) -> None: ...
-    def ClearField(self, field_name: typing_extensions.Literal["all_namespaces",b"all_namespaces","cursor",b"cursor","limit",b"limit","pattern",b"pattern"]) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["_pattern",b"_pattern","pattern",b"pattern"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["_pattern",b"_pattern","all_namespaces",b"all_namespaces","cursor",b"cursor","limit",b"limit","pattern",b"pattern"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_pattern",b"_pattern"]) -> typing.Optional[typing_extensions.Literal["pattern"]]: ...
 global___ListTokensRequest = ListTokensRequest
 
 class ListTokensResponse(google.protobuf.message.Message):
@@ -267,12 +269,16 @@ class AddTokenRequest(google.protobuf.message.Message):
         all_namespaces: builtins.bool = ...,
         expires_in: typing.Optional[google.protobuf.duration_pb2.Duration] = ...,
         never_expires: builtins.bool = ...,
-        certificate: typing.Text = ...,
-        request_id: typing.Text = ...,
+        certificate: typing.Optional[typing.Text] = ...,
+        request_id: typing.Optional[typing.Text] = ...,
         sqs: builtins.bool = ...,
         ) -> None: ...
-    def HasField(self, field_name: typing_extensions.Literal["expires_in",b"expires_in"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["all_namespaces",b"all_namespaces","certificate",b"certificate","expires_in",b"expires_in","name",b"name","never_expires",b"never_expires","queues",b"queues","request_id",b"request_id","roles",b"roles","sqs",b"sqs"]) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["_certificate",b"_certificate","_request_id",b"_request_id","certificate",b"certificate","expires_in",b"expires_in","request_id",b"request_id"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["_certificate",b"_certificate","_request_id",b"_request_id","all_namespaces",b"all_namespaces","certificate",b"certificate","expires_in",b"expires_in","name",b"name","never_expires",b"never_expires","queues",b"queues","request_id",b"request_id","roles",b"roles","sqs",b"sqs"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_certificate",b"_certificate"]) -> typing.Optional[typing_extensions.Literal["certificate"]]: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_request_id",b"_request_id"]) -> typing.Optional[typing_extensions.Literal["request_id"]]: ...
 global___AddTokenRequest = AddTokenRequest
 
 class AddTokenResponse(google.protobuf.message.Message):
@@ -337,10 +343,11 @@ class RotateTokenRequest(google.protobuf.message.Message):
         expires_in: typing.Optional[google.protobuf.duration_pb2.Duration] = ...,
         never_expires: builtins.bool = ...,
         overlap: typing.Optional[google.protobuf.duration_pb2.Duration] = ...,
-        request_id: typing.Text = ...,
+        request_id: typing.Optional[typing.Text] = ...,
         ) -> None: ...
-    def HasField(self, field_name: typing_extensions.Literal["expires_in",b"expires_in","overlap",b"overlap"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["all_namespaces",b"all_namespaces","expires_in",b"expires_in","name",b"name","never_expires",b"never_expires","overlap",b"overlap","request_id",b"request_id"]) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["_request_id",b"_request_id","expires_in",b"expires_in","overlap",b"overlap","request_id",b"request_id"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["_request_id",b"_request_id","all_namespaces",b"all_namespaces","expires_in",b"expires_in","name",b"name","never_expires",b"never_expires","overlap",b"overlap","request_id",b"request_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_request_id",b"_request_id"]) -> typing.Optional[typing_extensions.Literal["request_id"]]: ...
 global___RotateTokenRequest = RotateTokenRequest
 
 class RotateTokenResponse(google.protobuf.message.Message):
@@ -654,15 +661,17 @@ class ListNamespacesRequest(google.protobuf.message.Message):
     """next_cursor of the previous page"""
 
     pattern: typing.Text
-    """of names, in which * matches any characters; empty: all"""
+    """of names, in which * matches any characters; absent: all"""
 
     def __init__(self,
         *,
         limit: builtins.int = ...,
         cursor: typing.Text = ...,
-        pattern: typing.Text = ...,
+        pattern: typing.Optional[typing.Text] = ...,
         ) -> None: ...
-    def ClearField(self, field_name: typing_extensions.Literal["cursor",b"cursor","limit",b"limit","pattern",b"pattern"]) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["_pattern",b"_pattern","pattern",b"pattern"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["_pattern",b"_pattern","cursor",b"cursor","limit",b"limit","pattern",b"pattern"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_pattern",b"_pattern"]) -> typing.Optional[typing_extensions.Literal["pattern"]]: ...
 global___ListNamespacesRequest = ListNamespacesRequest
 
 class ListNamespacesResponse(google.protobuf.message.Message):

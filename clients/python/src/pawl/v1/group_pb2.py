@@ -19,7 +19,7 @@ from pawl.v1 import producer_pb2 as pawl_dot_v1_dot_producer__pb2
 from pawl.v1 import task_pb2 as pawl_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13pawl/v1/group.proto\x12\x07pawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x13pawl/v1/chain.proto\x1a\x16pawl/v1/producer.proto\x1a\x12pawl/v1/task.proto\"\x99\x01\n\x0bGroupCounts\x12\x0f\n\x07members\x18\x01 \x01(\x03\x12\x0f\n\x07pending\x18\x02 \x01(\x03\x12\x11\n\tsucceeded\x18\x03 \x01(\x03\x12\x0c\n\x04\x64\x65\x61\x64\x18\x04 \x01(\x03\x12\x10\n\x08poisoned\x18\x05 \x01(\x03\x12\x11\n\tdiscarded\x18\x06 \x01(\x03\x12\x11\n\tcancelled\x18\x07 \x01(\x03\x12\x0f\n\x07refused\x18\x08 \x01(\x03\"\x81\x03\n\x05Group\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\"\n\x05state\x18\x03 \x01(\x0e\x32\x13.pawl.v1.GroupState\x12\x0c\n\x04open\x18\x04 \x01(\x08\x12$\n\x06\x63ounts\x18\x05 \x01(\x0b\x32\x14.pawl.v1.GroupCounts\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nded_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nkept_until\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x0bon_complete\x18\t \x01(\x0b\x32\x11.pawl.v1.Follower\x12%\n\non_success\x18\n \x01(\x0b\x32\x11.pawl.v1.Follower\x12#\n\x08on_death\x18\x0b \x01(\x0b\x32\x11.pawl.v1.Follower\"\x88\x02\n\x12\x43reateGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12 \n\x05tasks\x18\x02 \x03(\x0b\x32\x11.pawl.v1.TaskSpec\x12&\n\x0bon_complete\x18\x03 \x01(\x0b\x32\x11.pawl.v1.TaskSpec\x12%\n\non_success\x18\x04 \x01(\x0b\x32\x11.pawl.v1.TaskSpec\x12#\n\x08on_death\x18\x05 \x01(\x0b\x32\x11.pawl.v1.TaskSpec\x12\x0c\n\x04open\x18\x06 \x01(\x08\x12,\n\tretention\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nrequest_id\x18\x08 \x01(\t\"n\n\x13\x43reateGroupResponse\x12\x1d\n\x05group\x18\x01 \x01(\x0b\x32\x0e.pawl.v1.Group\x12%\n\x05tasks\x18\x02 \x03(\x0b\x32\x16.pawl.v1.EnqueueResult\x12\x11\n\tduplicate\x18\x03 \x01(\x08\"J\n\x14\x41\x64\x64GroupTasksRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12 \n\x05tasks\x18\x02 \x03(\x0b\x32\x11.pawl.v1.TaskSpec\"@\n\x15\x41\x64\x64GroupTasksResponse\x12\'\n\x07results\x18\x01 \x03(\x0b\x32\x16.pawl.v1.EnqueueResult\"#\n\x0fGetGroupRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\"1\n\x10GetGroupResponse\x12\x1d\n\x05group\x18\x01 \x01(\x0b\x32\x0e.pawl.v1.Group\"2\n\x11ListGroupsRequest\x12\r\n\x05limit\x18\x01 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\t\"k\n\x12ListGroupsResponse\x12\x1d\n\x05items\x18\x01 \x03(\x0b\x32\x0e.pawl.v1.Group\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t\x12!\n\x07missing\x18\x03 \x03(\x0b\x32\x10.pawl.v1.Missing\"J\n\x17ListGroupMembersRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x03 \x01(\t\"T\n\x18ListGroupMembersResponse\x12#\n\x05items\x18\x01 \x03(\x0b\x32\x14.pawl.v1.GroupMember\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t\"\xb0\x01\n\x0bGroupMember\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\r\n\x05queue\x18\x03 \x01(\t\x12\x1d\n\x05state\x18\x04 \x01(\x0e\x32\x0e.pawl.v1.State\x12\x0f\n\x07refused\x18\x05 \x01(\t\x12\x0e\n\x06result\x18\x06 \x01(\x0c\x12\x1b\n\x13result_content_type\x18\x07 \x01(\t\x12\x16\n\x0eresult_omitted\x18\x08 \x01(\x08\"%\n\x11\x43loseGroupRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\"3\n\x12\x43loseGroupResponse\x12\x1d\n\x05group\x18\x01 \x01(\x0b\x32\x0e.pawl.v1.Group\"6\n\x12\x43\x61ncelGroupRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"4\n\x13\x43\x61ncelGroupResponse\x12\x1d\n\x05group\x18\x01 \x01(\x0b\x32\x0e.pawl.v1.Group*w\n\nGroupState\x12\x1b\n\x17GROUP_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13GROUP_STATE_RUNNING\x10\x01\x12\x18\n\x14GROUP_STATE_COMPLETE\x10\x02\x12\x19\n\x15GROUP_STATE_CANCELLED\x10\x03\x32\xb4\x06\n\x0cGroupService\x12h\n\x0b\x43reateGroup\x12\x1b.pawl.v1.CreateGroupRequest\x1a\x1c.pawl.v1.CreateGroupResponse\"\x1e\x8a\xb5\x18\x1a\x08\x04\x12\x01\x01\"\x13\x12\x0e/api/v1/groups@\xc9\x01\x12v\n\rAddGroupTasks\x12\x1d.pawl.v1.AddGroupTasksRequest\x1a\x1e.pawl.v1.AddGroupTasksResponse\"&\x8a\xb5\x18\"\x08\x04\x12\x01\x01\"\x1b\x12\x19/api/v1/groups/{id}/tasks\x12i\n\x08GetGroup\x12\x18.pawl.v1.GetGroupRequest\x1a\x19.pawl.v1.GetGroupResponse\"(\x8a\xb5\x18$\x08\x04\x12\x02\x01\x03\"\x1c\n\x13/api/v1/groups/{id}2\x05group\x12\x62\n\nListGroups\x12\x1a.pawl.v1.ListGroupsRequest\x1a\x1b.pawl.v1.ListGroupsResponse\"\x1b\x8a\xb5\x18\x17\x08\x04\x12\x01\x03\"\x10\n\x0e/api/v1/groups\x12\x82\x01\n\x10ListGroupMembers\x12 .pawl.v1.ListGroupMembersRequest\x1a!.pawl.v1.ListGroupMembersResponse\")\x8a\xb5\x18%\x08\x04\x12\x02\x01\x03\"\x1d\n\x1b/api/v1/groups/{id}/members\x12t\n\nCloseGroup\x12\x1a.pawl.v1.CloseGroupRequest\x1a\x1b.pawl.v1.CloseGroupResponse\"-\x8a\xb5\x18)\x08\x04\x12\x01\x01\"\"\x12\x19/api/v1/groups/{id}/close2\x05group\x12x\n\x0b\x43\x61ncelGroup\x12\x1b.pawl.v1.CancelGroupRequest\x1a\x1c.pawl.v1.CancelGroupResponse\".\x8a\xb5\x18*\x08\x04\x12\x01\x04\"#\x12\x1a/api/v1/groups/{id}/cancel2\x05groupB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13pawl/v1/group.proto\x12\x07pawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x13pawl/v1/chain.proto\x1a\x16pawl/v1/producer.proto\x1a\x12pawl/v1/task.proto\"\x99\x01\n\x0bGroupCounts\x12\x0f\n\x07members\x18\x01 \x01(\x03\x12\x0f\n\x07pending\x18\x02 \x01(\x03\x12\x11\n\tsucceeded\x18\x03 \x01(\x03\x12\x0c\n\x04\x64\x65\x61\x64\x18\x04 \x01(\x03\x12\x10\n\x08poisoned\x18\x05 \x01(\x03\x12\x11\n\tdiscarded\x18\x06 \x01(\x03\x12\x11\n\tcancelled\x18\x07 \x01(\x03\x12\x0f\n\x07refused\x18\x08 \x01(\x03\"\x81\x03\n\x05Group\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\"\n\x05state\x18\x03 \x01(\x0e\x32\x13.pawl.v1.GroupState\x12\x0c\n\x04open\x18\x04 \x01(\x08\x12$\n\x06\x63ounts\x18\x05 \x01(\x0b\x32\x14.pawl.v1.GroupCounts\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nded_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nkept_until\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x0bon_complete\x18\t \x01(\x0b\x32\x11.pawl.v1.Follower\x12%\n\non_success\x18\n \x01(\x0b\x32\x11.pawl.v1.Follower\x12#\n\x08on_death\x18\x0b \x01(\x0b\x32\x11.pawl.v1.Follower\"\x9c\x02\n\x12\x43reateGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12 \n\x05tasks\x18\x02 \x03(\x0b\x32\x11.pawl.v1.TaskSpec\x12&\n\x0bon_complete\x18\x03 \x01(\x0b\x32\x11.pawl.v1.TaskSpec\x12%\n\non_success\x18\x04 \x01(\x0b\x32\x11.pawl.v1.TaskSpec\x12#\n\x08on_death\x18\x05 \x01(\x0b\x32\x11.pawl.v1.TaskSpec\x12\x0c\n\x04open\x18\x06 \x01(\x08\x12,\n\tretention\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x17\n\nrequest_id\x18\x08 \x01(\tH\x00\x88\x01\x01\x42\r\n\x0b_request_id\"n\n\x13\x43reateGroupResponse\x12\x1d\n\x05group\x18\x01 \x01(\x0b\x32\x0e.pawl.v1.Group\x12%\n\x05tasks\x18\x02 \x03(\x0b\x32\x16.pawl.v1.EnqueueResult\x12\x11\n\tduplicate\x18\x03 \x01(\x08\"J\n\x14\x41\x64\x64GroupTasksRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12 \n\x05tasks\x18\x02 \x03(\x0b\x32\x11.pawl.v1.TaskSpec\"@\n\x15\x41\x64\x64GroupTasksResponse\x12\'\n\x07results\x18\x01 \x03(\x0b\x32\x16.pawl.v1.EnqueueResult\"#\n\x0fGetGroupRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\"1\n\x10GetGroupResponse\x12\x1d\n\x05group\x18\x01 \x01(\x0b\x32\x0e.pawl.v1.Group\"2\n\x11ListGroupsRequest\x12\r\n\x05limit\x18\x01 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\t\"k\n\x12ListGroupsResponse\x12\x1d\n\x05items\x18\x01 \x03(\x0b\x32\x0e.pawl.v1.Group\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t\x12!\n\x07missing\x18\x03 \x03(\x0b\x32\x10.pawl.v1.Missing\"J\n\x17ListGroupMembersRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x03 \x01(\t\"T\n\x18ListGroupMembersResponse\x12#\n\x05items\x18\x01 \x03(\x0b\x32\x14.pawl.v1.GroupMember\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t\"\xb0\x01\n\x0bGroupMember\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\r\n\x05queue\x18\x03 \x01(\t\x12\x1d\n\x05state\x18\x04 \x01(\x0e\x32\x0e.pawl.v1.State\x12\x0f\n\x07refused\x18\x05 \x01(\t\x12\x0e\n\x06result\x18\x06 \x01(\x0c\x12\x1b\n\x13result_content_type\x18\x07 \x01(\t\x12\x16\n\x0eresult_omitted\x18\x08 \x01(\x08\"%\n\x11\x43loseGroupRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\"3\n\x12\x43loseGroupResponse\x12\x1d\n\x05group\x18\x01 \x01(\x0b\x32\x0e.pawl.v1.Group\"6\n\x12\x43\x61ncelGroupRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"4\n\x13\x43\x61ncelGroupResponse\x12\x1d\n\x05group\x18\x01 \x01(\x0b\x32\x0e.pawl.v1.Group*w\n\nGroupState\x12\x1b\n\x17GROUP_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13GROUP_STATE_RUNNING\x10\x01\x12\x18\n\x14GROUP_STATE_COMPLETE\x10\x02\x12\x19\n\x15GROUP_STATE_CANCELLED\x10\x03\x32\xb4\x06\n\x0cGroupService\x12h\n\x0b\x43reateGroup\x12\x1b.pawl.v1.CreateGroupRequest\x1a\x1c.pawl.v1.CreateGroupResponse\"\x1e\x8a\xb5\x18\x1a\x08\x04\x12\x01\x01\"\x13\x12\x0e/api/v1/groups@\xc9\x01\x12v\n\rAddGroupTasks\x12\x1d.pawl.v1.AddGroupTasksRequest\x1a\x1e.pawl.v1.AddGroupTasksResponse\"&\x8a\xb5\x18\"\x08\x04\x12\x01\x01\"\x1b\x12\x19/api/v1/groups/{id}/tasks\x12i\n\x08GetGroup\x12\x18.pawl.v1.GetGroupRequest\x1a\x19.pawl.v1.GetGroupResponse\"(\x8a\xb5\x18$\x08\x04\x12\x02\x01\x03\"\x1c\n\x13/api/v1/groups/{id}2\x05group\x12\x62\n\nListGroups\x12\x1a.pawl.v1.ListGroupsRequest\x1a\x1b.pawl.v1.ListGroupsResponse\"\x1b\x8a\xb5\x18\x17\x08\x04\x12\x01\x03\"\x10\n\x0e/api/v1/groups\x12\x82\x01\n\x10ListGroupMembers\x12 .pawl.v1.ListGroupMembersRequest\x1a!.pawl.v1.ListGroupMembersResponse\")\x8a\xb5\x18%\x08\x04\x12\x02\x01\x03\"\x1d\n\x1b/api/v1/groups/{id}/members\x12t\n\nCloseGroup\x12\x1a.pawl.v1.CloseGroupRequest\x1a\x1b.pawl.v1.CloseGroupResponse\"-\x8a\xb5\x18)\x08\x04\x12\x01\x01\"\"\x12\x19/api/v1/groups/{id}/close2\x05group\x12x\n\x0b\x43\x61ncelGroup\x12\x1b.pawl.v1.CancelGroupRequest\x1a\x1c.pawl.v1.CancelGroupResponse\".\x8a\xb5\x18*\x08\x04\x12\x01\x04\"#\x12\x1a/api/v1/groups/{id}/cancel2\x05groupB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pawl.v1.group_pb2', globals())
@@ -41,42 +41,42 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _GROUPSERVICE.methods_by_name['CloseGroup']._serialized_options = b'\212\265\030)\010\004\022\001\001\"\"\022\031/api/v1/groups/{id}/close2\005group'
   _GROUPSERVICE.methods_by_name['CancelGroup']._options = None
   _GROUPSERVICE.methods_by_name['CancelGroup']._serialized_options = b'\212\265\030*\010\004\022\001\004\"#\022\032/api/v1/groups/{id}/cancel2\005group'
-  _GROUPSTATE._serialized_start=2039
-  _GROUPSTATE._serialized_end=2158
+  _GROUPSTATE._serialized_start=2059
+  _GROUPSTATE._serialized_end=2178
   _GROUPCOUNTS._serialized_start=183
   _GROUPCOUNTS._serialized_end=336
   _GROUP._serialized_start=339
   _GROUP._serialized_end=724
   _CREATEGROUPREQUEST._serialized_start=727
-  _CREATEGROUPREQUEST._serialized_end=991
-  _CREATEGROUPRESPONSE._serialized_start=993
-  _CREATEGROUPRESPONSE._serialized_end=1103
-  _ADDGROUPTASKSREQUEST._serialized_start=1105
-  _ADDGROUPTASKSREQUEST._serialized_end=1179
-  _ADDGROUPTASKSRESPONSE._serialized_start=1181
-  _ADDGROUPTASKSRESPONSE._serialized_end=1245
-  _GETGROUPREQUEST._serialized_start=1247
-  _GETGROUPREQUEST._serialized_end=1282
-  _GETGROUPRESPONSE._serialized_start=1284
-  _GETGROUPRESPONSE._serialized_end=1333
-  _LISTGROUPSREQUEST._serialized_start=1335
-  _LISTGROUPSREQUEST._serialized_end=1385
-  _LISTGROUPSRESPONSE._serialized_start=1387
-  _LISTGROUPSRESPONSE._serialized_end=1494
-  _LISTGROUPMEMBERSREQUEST._serialized_start=1496
-  _LISTGROUPMEMBERSREQUEST._serialized_end=1570
-  _LISTGROUPMEMBERSRESPONSE._serialized_start=1572
-  _LISTGROUPMEMBERSRESPONSE._serialized_end=1656
-  _GROUPMEMBER._serialized_start=1659
-  _GROUPMEMBER._serialized_end=1835
-  _CLOSEGROUPREQUEST._serialized_start=1837
-  _CLOSEGROUPREQUEST._serialized_end=1874
-  _CLOSEGROUPRESPONSE._serialized_start=1876
-  _CLOSEGROUPRESPONSE._serialized_end=1927
-  _CANCELGROUPREQUEST._serialized_start=1929
-  _CANCELGROUPREQUEST._serialized_end=1983
-  _CANCELGROUPRESPONSE._serialized_start=1985
-  _CANCELGROUPRESPONSE._serialized_end=2037
-  _GROUPSERVICE._serialized_start=2161
-  _GROUPSERVICE._serialized_end=2981
+  _CREATEGROUPREQUEST._serialized_end=1011
+  _CREATEGROUPRESPONSE._serialized_start=1013
+  _CREATEGROUPRESPONSE._serialized_end=1123
+  _ADDGROUPTASKSREQUEST._serialized_start=1125
+  _ADDGROUPTASKSREQUEST._serialized_end=1199
+  _ADDGROUPTASKSRESPONSE._serialized_start=1201
+  _ADDGROUPTASKSRESPONSE._serialized_end=1265
+  _GETGROUPREQUEST._serialized_start=1267
+  _GETGROUPREQUEST._serialized_end=1302
+  _GETGROUPRESPONSE._serialized_start=1304
+  _GETGROUPRESPONSE._serialized_end=1353
+  _LISTGROUPSREQUEST._serialized_start=1355
+  _LISTGROUPSREQUEST._serialized_end=1405
+  _LISTGROUPSRESPONSE._serialized_start=1407
+  _LISTGROUPSRESPONSE._serialized_end=1514
+  _LISTGROUPMEMBERSREQUEST._serialized_start=1516
+  _LISTGROUPMEMBERSREQUEST._serialized_end=1590
+  _LISTGROUPMEMBERSRESPONSE._serialized_start=1592
+  _LISTGROUPMEMBERSRESPONSE._serialized_end=1676
+  _GROUPMEMBER._serialized_start=1679
+  _GROUPMEMBER._serialized_end=1855
+  _CLOSEGROUPREQUEST._serialized_start=1857
+  _CLOSEGROUPREQUEST._serialized_end=1894
+  _CLOSEGROUPRESPONSE._serialized_start=1896
+  _CLOSEGROUPRESPONSE._serialized_end=1947
+  _CANCELGROUPREQUEST._serialized_start=1949
+  _CANCELGROUPREQUEST._serialized_end=2003
+  _CANCELGROUPRESPONSE._serialized_start=2005
+  _CANCELGROUPRESPONSE._serialized_end=2057
+  _GROUPSERVICE._serialized_start=2181
+  _GROUPSERVICE._serialized_end=3001
 # @@protoc_insertion_point(module_scope)

@@ -17,7 +17,7 @@ from pawl.v1 import call_pb2 as pawl_dot_v1_dot_call__pb2
 from pawl.v1 import task_pb2 as pawl_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17pawl/v1/operation.proto\x12\x07pawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x12pawl/v1/task.proto\"\xb3\x01\n\rOperationSpec\x12\x1f\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32\x0f.pawl.v1.Action\x12\x1f\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x0f.pawl.v1.Filter\x12\x10\n\x08to_queue\x18\x03 \x01(\t\x12#\n\x08priority\x18\x04 \x01(\x0e\x32\x11.pawl.v1.Priority\x12\x0b\n\x03max\x18\x05 \x01(\x03\x12\x0c\n\x04rate\x18\x06 \x01(\x01\x12\x0e\n\x06\x63\x61nary\x18\x07 \x01(\x03\"M\n\x08Operator\x12\r\n\x05\x61\x63tor\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tinterface\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"\xaa\x05\n\tOperation\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12$\n\x04spec\x18\x02 \x01(\x0b\x32\x16.pawl.v1.OperationSpec\x12&\n\x05state\x18\x03 \x01(\x0e\x32\x17.pawl.v1.OperationState\x12)\n\x08stopping\x18\x04 \x01(\x0e\x32\x17.pawl.v1.OperationState\x12!\n\x06\x61uthor\x18\x05 \x01(\x0b\x32\x11.pawl.v1.Operator\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\tpaused_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nded_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0b\n\x03why\x18\t \x01(\t\x12%\n\nstopped_by\x18\n \x01(\x0b\x32\x11.pawl.v1.Operator\x12%\n\nresumed_by\x18\x0b \x01(\x0b\x32\x11.pawl.v1.Operator\x12\r\n\x05total\x18\x0c \x01(\x03\x12\x1c\n\x14total_is_lower_bound\x18\r \x01(\x08\x12\x0f\n\x07matched\x18\x0e \x01(\x03\x12\x0c\n\x04\x64one\x18\x0f \x01(\x03\x12\x0f\n\x07skipped\x18\x10 \x01(\x03\x12.\n\x0fskipped_reasons\x18\x11 \x03(\x0b\x32\x15.pawl.v1.SkippedTasks\x12\x0e\n\x06\x66\x61iled\x18\x12 \x01(\x03\x12#\n\x06\x65rrors\x18\x13 \x03(\x0b\x32\x13.pawl.v1.FailedTask\x12\x11\n\twaits_for\x18\x14 \x01(\t\x12.\n\x0e\x63urrent_states\x18\x15 \x01(\x0b\x32\x16.pawl.v1.CurrentStates\"L\n\rCurrentStates\x12#\n\x06states\x18\x01 \x03(\x0b\x32\x13.pawl.v1.StateCount\x12\x16\n\x0eis_lower_bound\x18\x02 \x01(\x08\":\n\nStateCount\x12\x1d\n\x05state\x18\x01 \x01(\x0e\x32\x0e.pawl.v1.State\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"-\n\x0cSkippedTasks\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\".\n\nFailedTask\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"r\n\x15StartOperationRequest\x12$\n\x04spec\x18\x01 \x01(\x0b\x32\x16.pawl.v1.OperationSpec\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"k\n\x16StartOperationResponse\x12%\n\toperation\x18\x01 \x01(\x0b\x32\x12.pawl.v1.Operation\x12*\n\x07preview\x18\x02 \x01(\x0b\x32\x19.pawl.v1.OperationPreview\"Z\n\x10OperationPreview\x12\x0f\n\x07matched\x18\x01 \x01(\x03\x12\x16\n\x0eis_lower_bound\x18\x02 \x01(\x08\x12\x1d\n\x06sample\x18\x03 \x03(\x0b\x32\r.pawl.v1.Task\"l\n\x13GetOperationRequest\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\'\n\x04wait\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0e\x63urrent_states\x18\x03 \x01(\x08\"=\n\x14GetOperationResponse\x12%\n\toperation\x18\x01 \x01(\x0b\x32\x12.pawl.v1.Operation\"6\n\x15ListOperationsRequest\x12\r\n\x05limit\x18\x01 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\t\"P\n\x16ListOperationsResponse\x12!\n\x05items\x18\x01 \x03(\x0b\x32\x12.pawl.v1.Operation\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t\"=\n\x15PauseOperationRequest\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"?\n\x16PauseOperationResponse\x12%\n\toperation\x18\x01 \x01(\x0b\x32\x12.pawl.v1.Operation\">\n\x16ResumeOperationRequest\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"@\n\x17ResumeOperationResponse\x12%\n\toperation\x18\x01 \x01(\x0b\x32\x12.pawl.v1.Operation\"=\n\x15\x41\x62ortOperationRequest\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"?\n\x16\x41\x62ortOperationResponse\x12%\n\toperation\x18\x01 \x01(\x0b\x32\x12.pawl.v1.Operation*\x98\x01\n\x06\x41\x63tion\x12\x16\n\x12\x41\x43TION_UNSPECIFIED\x10\x00\x12\x11\n\rACTION_REPLAY\x10\x01\x12\x11\n\rACTION_CANCEL\x10\x02\x12\x12\n\x0e\x41\x43TION_DISCARD\x10\x03\x12\x0f\n\x0b\x41\x43TION_MOVE\x10\x04\x12\x17\n\x13\x41\x43TION_SET_PRIORITY\x10\x05\x12\x12\n\x0e\x41\x43TION_RUN_NOW\x10\x06*\xbd\x01\n\x0eOperationState\x12\x1f\n\x1bOPERATION_STATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17OPERATION_STATE_RUNNING\x10\x01\x12\x1a\n\x16OPERATION_STATE_PAUSED\x10\x02\x12\x18\n\x14OPERATION_STATE_DONE\x10\x03\x12\x1b\n\x17OPERATION_STATE_ABORTED\x10\x04\x12\x1a\n\x16OPERATION_STATE_FAILED\x10\x05\x32\x9f\x06\n\x10OperationService\x12r\n\x0eStartOperation\x12\x1e.pawl.v1.StartOperationRequest\x1a\x1f.pawl.v1.StartOperationResponse\"\x1f\x8a\xb5\x18\x1b\x08\x04\x12\x01\x04\"\x14\x12\x12/api/v1/operations\x12~\n\x0cGetOperation\x12\x1c.pawl.v1.GetOperationRequest\x1a\x1d.pawl.v1.GetOperationResponse\"1\x8a\xb5\x18-\x08\x04\x12\x01\x03\x18\x01\"$\n\x17/api/v1/operations/{id}2\toperation\x12r\n\x0eListOperations\x12\x1e.pawl.v1.ListOperationsRequest\x1a\x1f.pawl.v1.ListOperationsResponse\"\x1f\x8a\xb5\x18\x1b\x08\x04\x12\x01\x03\"\x14\n\x12/api/v1/operations\x12\x88\x01\n\x0ePauseOperation\x12\x1e.pawl.v1.PauseOperationRequest\x1a\x1f.pawl.v1.PauseOperationResponse\"5\x8a\xb5\x18\x31\x08\x04\x12\x01\x04\"*\x12\x1d/api/v1/operations/{id}/pause2\toperation\x12\x8c\x01\n\x0fResumeOperation\x12\x1f.pawl.v1.ResumeOperationRequest\x1a .pawl.v1.ResumeOperationResponse\"6\x8a\xb5\x18\x32\x08\x04\x12\x01\x04\"+\x12\x1e/api/v1/operations/{id}/resume2\toperation\x12\x88\x01\n\x0e\x41\x62ortOperation\x12\x1e.pawl.v1.AbortOperationRequest\x1a\x1f.pawl.v1.AbortOperationResponse\"5\x8a\xb5\x18\x31\x08\x04\x12\x01\x04\"*\x12\x1d/api/v1/operations/{id}/abort2\toperationB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17pawl/v1/operation.proto\x12\x07pawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x12pawl/v1/task.proto\"\xc5\x01\n\rOperationSpec\x12\x1f\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32\x0f.pawl.v1.Action\x12\x1f\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x0f.pawl.v1.Filter\x12\x15\n\x08to_queue\x18\x03 \x01(\tH\x00\x88\x01\x01\x12#\n\x08priority\x18\x04 \x01(\x0e\x32\x11.pawl.v1.Priority\x12\x0b\n\x03max\x18\x05 \x01(\x03\x12\x0c\n\x04rate\x18\x06 \x01(\x01\x12\x0e\n\x06\x63\x61nary\x18\x07 \x01(\x03\x42\x0b\n\t_to_queue\"M\n\x08Operator\x12\r\n\x05\x61\x63tor\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tinterface\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"\xaa\x05\n\tOperation\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12$\n\x04spec\x18\x02 \x01(\x0b\x32\x16.pawl.v1.OperationSpec\x12&\n\x05state\x18\x03 \x01(\x0e\x32\x17.pawl.v1.OperationState\x12)\n\x08stopping\x18\x04 \x01(\x0e\x32\x17.pawl.v1.OperationState\x12!\n\x06\x61uthor\x18\x05 \x01(\x0b\x32\x11.pawl.v1.Operator\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\tpaused_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nded_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0b\n\x03why\x18\t \x01(\t\x12%\n\nstopped_by\x18\n \x01(\x0b\x32\x11.pawl.v1.Operator\x12%\n\nresumed_by\x18\x0b \x01(\x0b\x32\x11.pawl.v1.Operator\x12\r\n\x05total\x18\x0c \x01(\x03\x12\x1c\n\x14total_is_lower_bound\x18\r \x01(\x08\x12\x0f\n\x07matched\x18\x0e \x01(\x03\x12\x0c\n\x04\x64one\x18\x0f \x01(\x03\x12\x0f\n\x07skipped\x18\x10 \x01(\x03\x12.\n\x0fskipped_reasons\x18\x11 \x03(\x0b\x32\x15.pawl.v1.SkippedTasks\x12\x0e\n\x06\x66\x61iled\x18\x12 \x01(\x03\x12#\n\x06\x65rrors\x18\x13 \x03(\x0b\x32\x13.pawl.v1.FailedTask\x12\x11\n\twaits_for\x18\x14 \x01(\t\x12.\n\x0e\x63urrent_states\x18\x15 \x01(\x0b\x32\x16.pawl.v1.CurrentStates\"L\n\rCurrentStates\x12#\n\x06states\x18\x01 \x03(\x0b\x32\x13.pawl.v1.StateCount\x12\x16\n\x0eis_lower_bound\x18\x02 \x01(\x08\":\n\nStateCount\x12\x1d\n\x05state\x18\x01 \x01(\x0e\x32\x0e.pawl.v1.State\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"-\n\x0cSkippedTasks\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\".\n\nFailedTask\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"\x86\x01\n\x15StartOperationRequest\x12$\n\x04spec\x18\x01 \x01(\x0b\x32\x16.pawl.v1.OperationSpec\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x17\n\nrequest_id\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\r\n\x0b_request_id\"k\n\x16StartOperationResponse\x12%\n\toperation\x18\x01 \x01(\x0b\x32\x12.pawl.v1.Operation\x12*\n\x07preview\x18\x02 \x01(\x0b\x32\x19.pawl.v1.OperationPreview\"Z\n\x10OperationPreview\x12\x0f\n\x07matched\x18\x01 \x01(\x03\x12\x16\n\x0eis_lower_bound\x18\x02 \x01(\x08\x12\x1d\n\x06sample\x18\x03 \x03(\x0b\x32\r.pawl.v1.Task\"l\n\x13GetOperationRequest\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\'\n\x04wait\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0e\x63urrent_states\x18\x03 \x01(\x08\"=\n\x14GetOperationResponse\x12%\n\toperation\x18\x01 \x01(\x0b\x32\x12.pawl.v1.Operation\"6\n\x15ListOperationsRequest\x12\r\n\x05limit\x18\x01 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\t\"P\n\x16ListOperationsResponse\x12!\n\x05items\x18\x01 \x03(\x0b\x32\x12.pawl.v1.Operation\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t\"=\n\x15PauseOperationRequest\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"?\n\x16PauseOperationResponse\x12%\n\toperation\x18\x01 \x01(\x0b\x32\x12.pawl.v1.Operation\">\n\x16ResumeOperationRequest\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"@\n\x17ResumeOperationResponse\x12%\n\toperation\x18\x01 \x01(\x0b\x32\x12.pawl.v1.Operation\"=\n\x15\x41\x62ortOperationRequest\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"?\n\x16\x41\x62ortOperationResponse\x12%\n\toperation\x18\x01 \x01(\x0b\x32\x12.pawl.v1.Operation*\x98\x01\n\x06\x41\x63tion\x12\x16\n\x12\x41\x43TION_UNSPECIFIED\x10\x00\x12\x11\n\rACTION_REPLAY\x10\x01\x12\x11\n\rACTION_CANCEL\x10\x02\x12\x12\n\x0e\x41\x43TION_DISCARD\x10\x03\x12\x0f\n\x0b\x41\x43TION_MOVE\x10\x04\x12\x17\n\x13\x41\x43TION_SET_PRIORITY\x10\x05\x12\x12\n\x0e\x41\x43TION_RUN_NOW\x10\x06*\xbd\x01\n\x0eOperationState\x12\x1f\n\x1bOPERATION_STATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17OPERATION_STATE_RUNNING\x10\x01\x12\x1a\n\x16OPERATION_STATE_PAUSED\x10\x02\x12\x18\n\x14OPERATION_STATE_DONE\x10\x03\x12\x1b\n\x17OPERATION_STATE_ABORTED\x10\x04\x12\x1a\n\x16OPERATION_STATE_FAILED\x10\x05\x32\x9f\x06\n\x10OperationService\x12r\n\x0eStartOperation\x12\x1e.pawl.v1.StartOperationRequest\x1a\x1f.pawl.v1.StartOperationResponse\"\x1f\x8a\xb5\x18\x1b\x08\x04\x12\x01\x04\"\x14\x12\x12/api/v1/operations\x12~\n\x0cGetOperation\x12\x1c.pawl.v1.GetOperationRequest\x1a\x1d.pawl.v1.GetOperationResponse\"1\x8a\xb5\x18-\x08\x04\x12\x01\x03\x18\x01\"$\n\x17/api/v1/operations/{id}2\toperation\x12r\n\x0eListOperations\x12\x1e.pawl.v1.ListOperationsRequest\x1a\x1f.pawl.v1.ListOperationsResponse\"\x1f\x8a\xb5\x18\x1b\x08\x04\x12\x01\x03\"\x14\n\x12/api/v1/operations\x12\x88\x01\n\x0ePauseOperation\x12\x1e.pawl.v1.PauseOperationRequest\x1a\x1f.pawl.v1.PauseOperationResponse\"5\x8a\xb5\x18\x31\x08\x04\x12\x01\x04\"*\x12\x1d/api/v1/operations/{id}/pause2\toperation\x12\x8c\x01\n\x0fResumeOperation\x12\x1f.pawl.v1.ResumeOperationRequest\x1a .pawl.v1.ResumeOperationResponse\"6\x8a\xb5\x18\x32\x08\x04\x12\x01\x04\"+\x12\x1e/api/v1/operations/{id}/resume2\toperation\x12\x88\x01\n\x0e\x41\x62ortOperation\x12\x1e.pawl.v1.AbortOperationRequest\x1a\x1f.pawl.v1.AbortOperationResponse\"5\x8a\xb5\x18\x31\x08\x04\x12\x01\x04\"*\x12\x1d/api/v1/operations/{id}/abort2\toperationB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pawl.v1.operation_pb2', globals())
@@ -37,50 +37,50 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _OPERATIONSERVICE.methods_by_name['ResumeOperation']._serialized_options = b'\212\265\0302\010\004\022\001\004\"+\022\036/api/v1/operations/{id}/resume2\toperation'
   _OPERATIONSERVICE.methods_by_name['AbortOperation']._options = None
   _OPERATIONSERVICE.methods_by_name['AbortOperation']._serialized_options = b'\212\265\0301\010\004\022\001\004\"*\022\035/api/v1/operations/{id}/abort2\toperation'
-  _ACTION._serialized_start=2335
-  _ACTION._serialized_end=2487
-  _OPERATIONSTATE._serialized_start=2490
-  _OPERATIONSTATE._serialized_end=2679
+  _ACTION._serialized_start=2374
+  _ACTION._serialized_end=2526
+  _OPERATIONSTATE._serialized_start=2529
+  _OPERATIONSTATE._serialized_end=2718
   _OPERATIONSPEC._serialized_start=142
-  _OPERATIONSPEC._serialized_end=321
-  _OPERATOR._serialized_start=323
-  _OPERATOR._serialized_end=400
-  _OPERATION._serialized_start=403
-  _OPERATION._serialized_end=1085
-  _CURRENTSTATES._serialized_start=1087
-  _CURRENTSTATES._serialized_end=1163
-  _STATECOUNT._serialized_start=1165
-  _STATECOUNT._serialized_end=1223
-  _SKIPPEDTASKS._serialized_start=1225
-  _SKIPPEDTASKS._serialized_end=1270
-  _FAILEDTASK._serialized_start=1272
-  _FAILEDTASK._serialized_end=1318
-  _STARTOPERATIONREQUEST._serialized_start=1320
-  _STARTOPERATIONREQUEST._serialized_end=1434
-  _STARTOPERATIONRESPONSE._serialized_start=1436
-  _STARTOPERATIONRESPONSE._serialized_end=1543
-  _OPERATIONPREVIEW._serialized_start=1545
-  _OPERATIONPREVIEW._serialized_end=1635
-  _GETOPERATIONREQUEST._serialized_start=1637
-  _GETOPERATIONREQUEST._serialized_end=1745
-  _GETOPERATIONRESPONSE._serialized_start=1747
-  _GETOPERATIONRESPONSE._serialized_end=1808
-  _LISTOPERATIONSREQUEST._serialized_start=1810
-  _LISTOPERATIONSREQUEST._serialized_end=1864
-  _LISTOPERATIONSRESPONSE._serialized_start=1866
-  _LISTOPERATIONSRESPONSE._serialized_end=1946
-  _PAUSEOPERATIONREQUEST._serialized_start=1948
-  _PAUSEOPERATIONREQUEST._serialized_end=2009
-  _PAUSEOPERATIONRESPONSE._serialized_start=2011
-  _PAUSEOPERATIONRESPONSE._serialized_end=2074
-  _RESUMEOPERATIONREQUEST._serialized_start=2076
-  _RESUMEOPERATIONREQUEST._serialized_end=2138
-  _RESUMEOPERATIONRESPONSE._serialized_start=2140
-  _RESUMEOPERATIONRESPONSE._serialized_end=2204
-  _ABORTOPERATIONREQUEST._serialized_start=2206
-  _ABORTOPERATIONREQUEST._serialized_end=2267
-  _ABORTOPERATIONRESPONSE._serialized_start=2269
-  _ABORTOPERATIONRESPONSE._serialized_end=2332
-  _OPERATIONSERVICE._serialized_start=2682
-  _OPERATIONSERVICE._serialized_end=3481
+  _OPERATIONSPEC._serialized_end=339
+  _OPERATOR._serialized_start=341
+  _OPERATOR._serialized_end=418
+  _OPERATION._serialized_start=421
+  _OPERATION._serialized_end=1103
+  _CURRENTSTATES._serialized_start=1105
+  _CURRENTSTATES._serialized_end=1181
+  _STATECOUNT._serialized_start=1183
+  _STATECOUNT._serialized_end=1241
+  _SKIPPEDTASKS._serialized_start=1243
+  _SKIPPEDTASKS._serialized_end=1288
+  _FAILEDTASK._serialized_start=1290
+  _FAILEDTASK._serialized_end=1336
+  _STARTOPERATIONREQUEST._serialized_start=1339
+  _STARTOPERATIONREQUEST._serialized_end=1473
+  _STARTOPERATIONRESPONSE._serialized_start=1475
+  _STARTOPERATIONRESPONSE._serialized_end=1582
+  _OPERATIONPREVIEW._serialized_start=1584
+  _OPERATIONPREVIEW._serialized_end=1674
+  _GETOPERATIONREQUEST._serialized_start=1676
+  _GETOPERATIONREQUEST._serialized_end=1784
+  _GETOPERATIONRESPONSE._serialized_start=1786
+  _GETOPERATIONRESPONSE._serialized_end=1847
+  _LISTOPERATIONSREQUEST._serialized_start=1849
+  _LISTOPERATIONSREQUEST._serialized_end=1903
+  _LISTOPERATIONSRESPONSE._serialized_start=1905
+  _LISTOPERATIONSRESPONSE._serialized_end=1985
+  _PAUSEOPERATIONREQUEST._serialized_start=1987
+  _PAUSEOPERATIONREQUEST._serialized_end=2048
+  _PAUSEOPERATIONRESPONSE._serialized_start=2050
+  _PAUSEOPERATIONRESPONSE._serialized_end=2113
+  _RESUMEOPERATIONREQUEST._serialized_start=2115
+  _RESUMEOPERATIONREQUEST._serialized_end=2177
+  _RESUMEOPERATIONRESPONSE._serialized_start=2179
+  _RESUMEOPERATIONRESPONSE._serialized_end=2243
+  _ABORTOPERATIONREQUEST._serialized_start=2245
+  _ABORTOPERATIONREQUEST._serialized_end=2306
+  _ABORTOPERATIONRESPONSE._serialized_start=2308
+  _ABORTOPERATIONRESPONSE._serialized_end=2371
+  _OPERATIONSERVICE._serialized_start=2721
+  _OPERATIONSERVICE._serialized_end=3520
 # @@protoc_insertion_point(module_scope)

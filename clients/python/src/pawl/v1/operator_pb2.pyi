@@ -588,7 +588,7 @@ class ListQueuesRequest(google.protobuf.message.Message):
         """includes each queue's series of this length: 2m, 5m, 1h or 24h; absent: none"""
         pass
     pattern: typing.Text
-    """of names, in which * matches any characters; empty: all"""
+    """of names, in which * matches any characters; absent: all"""
 
     having: global___QueueTrait.ValueType
     """all but PAUSED may be some seconds out of date"""
@@ -599,12 +599,13 @@ class ListQueuesRequest(google.protobuf.message.Message):
         limit: builtins.int = ...,
         cursor: typing.Text = ...,
         series: typing.Optional[google.protobuf.duration_pb2.Duration] = ...,
-        pattern: typing.Text = ...,
+        pattern: typing.Optional[typing.Text] = ...,
         having: global___QueueTrait.ValueType = ...,
         order: global___QueueOrder.ValueType = ...,
         ) -> None: ...
-    def HasField(self, field_name: typing_extensions.Literal["series",b"series"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["cursor",b"cursor","having",b"having","limit",b"limit","order",b"order","pattern",b"pattern","series",b"series"]) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["_pattern",b"_pattern","pattern",b"pattern","series",b"series"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["_pattern",b"_pattern","cursor",b"cursor","having",b"having","limit",b"limit","order",b"order","pattern",b"pattern","series",b"series"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_pattern",b"_pattern"]) -> typing.Optional[typing_extensions.Literal["pattern"]]: ...
 global___ListQueuesRequest = ListQueuesRequest
 
 class ListQueuesResponse(google.protobuf.message.Message):
@@ -722,10 +723,15 @@ class PauseQueueRequest(google.protobuf.message.Message):
         *,
         queue: typing.Text = ...,
         reason: typing.Text = ...,
-        type: typing.Text = ...,
-        key: typing.Text = ...,
+        type: typing.Optional[typing.Text] = ...,
+        key: typing.Optional[typing.Text] = ...,
         ) -> None: ...
-    def ClearField(self, field_name: typing_extensions.Literal["key",b"key","queue",b"queue","reason",b"reason","type",b"type"]) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["_key",b"_key","_type",b"_type","key",b"key","type",b"type"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["_key",b"_key","_type",b"_type","key",b"key","queue",b"queue","reason",b"reason","type",b"type"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_key",b"_key"]) -> typing.Optional[typing_extensions.Literal["key"]]: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_type",b"_type"]) -> typing.Optional[typing_extensions.Literal["type"]]: ...
 global___PauseQueueRequest = PauseQueueRequest
 
 class PauseQueueResponse(google.protobuf.message.Message):
@@ -759,10 +765,15 @@ class ResumeQueueRequest(google.protobuf.message.Message):
         *,
         queue: typing.Text = ...,
         reason: typing.Text = ...,
-        type: typing.Text = ...,
-        key: typing.Text = ...,
+        type: typing.Optional[typing.Text] = ...,
+        key: typing.Optional[typing.Text] = ...,
         ) -> None: ...
-    def ClearField(self, field_name: typing_extensions.Literal["key",b"key","queue",b"queue","reason",b"reason","type",b"type"]) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["_key",b"_key","_type",b"_type","key",b"key","type",b"type"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["_key",b"_key","_type",b"_type","key",b"key","queue",b"queue","reason",b"reason","type",b"type"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_key",b"_key"]) -> typing.Optional[typing_extensions.Literal["key"]]: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_type",b"_type"]) -> typing.Optional[typing_extensions.Literal["type"]]: ...
 global___ResumeQueueRequest = ResumeQueueRequest
 
 class ResumeQueueResponse(google.protobuf.message.Message):
@@ -785,16 +796,18 @@ class CloseBreakerRequest(google.protobuf.message.Message):
     REASON_FIELD_NUMBER: builtins.int
     queue: typing.Text
     type: typing.Text
-    """"": all types of the queue"""
+    """absent: all types of the queue"""
 
     reason: typing.Text
     def __init__(self,
         *,
         queue: typing.Text = ...,
-        type: typing.Text = ...,
+        type: typing.Optional[typing.Text] = ...,
         reason: typing.Text = ...,
         ) -> None: ...
-    def ClearField(self, field_name: typing_extensions.Literal["queue",b"queue","reason",b"reason","type",b"type"]) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["_type",b"_type","type",b"type"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["_type",b"_type","queue",b"queue","reason",b"reason","type",b"type"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_type",b"_type"]) -> typing.Optional[typing_extensions.Literal["type"]]: ...
 global___CloseBreakerRequest = CloseBreakerRequest
 
 class CloseBreakerResponse(google.protobuf.message.Message):
@@ -991,17 +1004,19 @@ class GroupDeadRequest(google.protobuf.message.Message):
     QUEUE_FIELD_NUMBER: builtins.int
     POISONED_FIELD_NUMBER: builtins.int
     queue: typing.Text
-    """empty: all queues that the caller may see"""
+    """absent: all queues that the caller may see"""
 
     poisoned: builtins.bool
     """poisoned tasks instead"""
 
     def __init__(self,
         *,
-        queue: typing.Text = ...,
+        queue: typing.Optional[typing.Text] = ...,
         poisoned: builtins.bool = ...,
         ) -> None: ...
-    def ClearField(self, field_name: typing_extensions.Literal["poisoned",b"poisoned","queue",b"queue"]) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["_queue",b"_queue","queue",b"queue"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["_queue",b"_queue","poisoned",b"poisoned","queue",b"queue"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_queue",b"_queue"]) -> typing.Optional[typing_extensions.Literal["queue"]]: ...
 global___GroupDeadRequest = GroupDeadRequest
 
 class GroupDeadResponse(google.protobuf.message.Message):
@@ -1193,17 +1208,19 @@ class ListArchiveRequest(google.protobuf.message.Message):
     LIMIT_FIELD_NUMBER: builtins.int
     CURSOR_FIELD_NUMBER: builtins.int
     queue: typing.Text
-    """"": all"""
+    """absent: all"""
 
     limit: builtins.int
     cursor: typing.Text
     def __init__(self,
         *,
-        queue: typing.Text = ...,
+        queue: typing.Optional[typing.Text] = ...,
         limit: builtins.int = ...,
         cursor: typing.Text = ...,
         ) -> None: ...
-    def ClearField(self, field_name: typing_extensions.Literal["cursor",b"cursor","limit",b"limit","queue",b"queue"]) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["_queue",b"_queue","queue",b"queue"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["_queue",b"_queue","cursor",b"cursor","limit",b"limit","queue",b"queue"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_queue",b"_queue"]) -> typing.Optional[typing_extensions.Literal["queue"]]: ...
 global___ListArchiveRequest = ListArchiveRequest
 
 class ListArchiveResponse(google.protobuf.message.Message):

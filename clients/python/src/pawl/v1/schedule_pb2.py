@@ -17,7 +17,7 @@ from pawl.v1 import call_pb2 as pawl_dot_v1_dot_call__pb2
 from pawl.v1 import task_pb2 as pawl_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16pawl/v1/schedule.proto\x12\x07pawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x12pawl/v1/task.proto\"\x86\x02\n\x0cScheduleSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x63ron\x18\x02 \x01(\t\x12(\n\x05\x65very\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\ttime_zone\x18\x04 \x01(\t\x12)\n\x06jitter\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1f\n\x06missed\x18\x06 \x01(\x0e\x32\x0f.pawl.v1.Missed\x12!\n\x07overlap\x18\x07 \x01(\x0e\x32\x10.pawl.v1.Overlap\x12\r\n\x05owner\x18\x08 \x01(\t\x12\x1f\n\x04task\x18\t \x01(\x0b\x32\x11.pawl.v1.TaskSpec\"\xdc\x03\n\x08Schedule\x12#\n\x04spec\x18\x01 \x01(\x0b\x32\x15.pawl.v1.ScheduleSpec\x12\x13\n\x0bschedule_id\x18\x02 \x01(\t\x12.\n\ncreated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bnext_run_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0fnext_planned_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06paused\x18\x07 \x01(\x08\x12\x15\n\rpaused_reason\x18\x08 \x01(\t\x12-\n\tpaused_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1b\n\x04last\x18\n \x01(\x0b\x32\r.pawl.v1.Tick\x12\x11\n\tpaused_by\x18\x0b \x01(\t\x12*\n\x06\x63oming\x18\x0c \x03(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x65tag\x18\r \x01(\t\x12\x10\n\x08in_words\x18\x0e \x01(\t\"\x9e\x02\n\x04Tick\x12\x0b\n\x03seq\x18\x01 \x01(\x03\x12.\n\nplanned_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x63ount\x18\x04 \x01(\x05\x12.\n\ndecided_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12%\n\x07outcome\x18\x06 \x01(\x0e\x32\x14.pawl.v1.TickOutcome\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\x0f\n\x07task_id\x18\x08 \x01(\t\x12\'\n\x04late\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\"5\n\x14ListSchedulesRequest\x12\r\n\x05limit\x18\x01 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\t\"q\n\x15ListSchedulesResponse\x12 \n\x05items\x18\x01 \x03(\x0b\x32\x11.pawl.v1.Schedule\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t\x12!\n\x07missing\x18\x03 \x03(\x0b\x32\x10.pawl.v1.Missing\"\"\n\x12GetScheduleRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\":\n\x13GetScheduleResponse\x12#\n\x08schedule\x18\x01 \x01(\x0b\x32\x11.pawl.v1.Schedule\"p\n\x12PutScheduleRequest\x12#\n\x04spec\x18\x01 \x01(\x0b\x32\x15.pawl.v1.ScheduleSpec\x12\x13\n\x0b\x63reate_only\x18\x02 \x01(\x08\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\x12\x0f\n\x07if_etag\x18\x04 \x01(\t\"m\n\x13PutScheduleResponse\x12\x0e\n\x06\x63hange\x18\x01 \x01(\t\x12#\n\x08schedule\x18\x02 \x01(\x0b\x32\x11.pawl.v1.Schedule\x12!\n\x06\x62\x65\x66ore\x18\x03 \x01(\x0b\x32\x11.pawl.v1.Schedule\"%\n\x15\x44\x65leteScheduleRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x18\n\x16\x44\x65leteScheduleResponse\"4\n\x14PauseScheduleRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"<\n\x15PauseScheduleResponse\x12#\n\x08schedule\x18\x01 \x01(\x0b\x32\x11.pawl.v1.Schedule\"%\n\x15ResumeScheduleRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"=\n\x16ResumeScheduleResponse\x12#\n\x08schedule\x18\x01 \x01(\x0b\x32\x11.pawl.v1.Schedule\":\n\x16TriggerScheduleRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"j\n\x17TriggerScheduleResponse\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x1d\n\x05state\x18\x02 \x01(\x0e\x32\x0e.pawl.v1.State\x12\x1f\n\x06status\x18\x03 \x01(\x0e\x32\x0f.pawl.v1.Status\"I\n\x1aListScheduleHistoryRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x03 \x01(\t\"P\n\x1bListScheduleHistoryResponse\x12\x1c\n\x05items\x18\x01 \x03(\x0b\x32\r.pawl.v1.Tick\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t*R\n\x06Missed\x12\x16\n\x12MISSED_UNSPECIFIED\x10\x00\x12\x0f\n\x0bMISSED_ONCE\x10\x01\x12\x0f\n\x0bMISSED_SKIP\x10\x02\x12\x0e\n\nMISSED_ALL\x10\x03*G\n\x07Overlap\x12\x17\n\x13OVERLAP_UNSPECIFIED\x10\x00\x12\x11\n\rOVERLAP_ALLOW\x10\x01\x12\x10\n\x0cOVERLAP_SKIP\x10\x02*\x95\x01\n\x0bTickOutcome\x12\x1c\n\x18TICK_OUTCOME_UNSPECIFIED\x10\x00\x12\x16\n\x12TICK_OUTCOME_FIRED\x10\x01\x12\x1a\n\x16TICK_OUTCOME_CAUGHT_UP\x10\x02\x12\x1a\n\x16TICK_OUTCOME_TRIGGERED\x10\x03\x12\x18\n\x14TICK_OUTCOME_SKIPPED\x10\x04\x32\xc6\x08\n\x0fScheduleService\x12n\n\rListSchedules\x12\x1d.pawl.v1.ListSchedulesRequest\x1a\x1e.pawl.v1.ListSchedulesResponse\"\x1e\x8a\xb5\x18\x1a\x08\x04\x12\x01\x03\"\x13\n\x11/api/v1/schedules\x12y\n\x0bGetSchedule\x12\x1b.pawl.v1.GetScheduleRequest\x1a\x1c.pawl.v1.GetScheduleResponse\"/\x8a\xb5\x18+\x08\x04\x12\x01\x03\"$\n\x18/api/v1/schedules/{name}2\x08schedule\x12\x9e\x01\n\x0bPutSchedule\x12\x1b.pawl.v1.PutScheduleRequest\x1a\x1c.pawl.v1.PutScheduleResponse\"T\x8a\xb5\x18P\x08\x04\x12\x01\x04\"-\x12\x11/api/v1/schedules2\x08schedule:\x0b\x63reate_only@\xc9\x01\"\x1a\x1a\x18/api/v1/schedules/{name}\x12x\n\x0e\x44\x65leteSchedule\x12\x1e.pawl.v1.DeleteScheduleRequest\x1a\x1f.pawl.v1.DeleteScheduleResponse\"%\x8a\xb5\x18!\x08\x04\x12\x01\x04\"\x1a*\x18/api/v1/schedules/{name}\x12\x85\x01\n\rPauseSchedule\x12\x1d.pawl.v1.PauseScheduleRequest\x1a\x1e.pawl.v1.PauseScheduleResponse\"5\x8a\xb5\x18\x31\x08\x04\x12\x01\x04\"*\x12\x1e/api/v1/schedules/{name}/pause2\x08schedule\x12\x89\x01\n\x0eResumeSchedule\x12\x1e.pawl.v1.ResumeScheduleRequest\x1a\x1f.pawl.v1.ResumeScheduleResponse\"6\x8a\xb5\x18\x32\x08\x04\x12\x01\x04\"+\x12\x1f/api/v1/schedules/{name}/resume2\x08schedule\x12\x86\x01\n\x0fTriggerSchedule\x12\x1f.pawl.v1.TriggerScheduleRequest\x1a .pawl.v1.TriggerScheduleResponse\"0\x8a\xb5\x18,\x08\x04\x12\x01\x04\"%\x12 /api/v1/schedules/{name}/trigger@\xca\x01\x12\x8f\x01\n\x13ListScheduleHistory\x12#.pawl.v1.ListScheduleHistoryRequest\x1a$.pawl.v1.ListScheduleHistoryResponse\"-\x8a\xb5\x18)\x08\x04\x12\x01\x03\"\"\n /api/v1/schedules/{name}/historyB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16pawl/v1/schedule.proto\x12\x07pawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x12pawl/v1/task.proto\"\xb6\x02\n\x0cScheduleSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\x04\x63ron\x18\x02 \x01(\tH\x00\x88\x01\x01\x12(\n\x05\x65very\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\ttime_zone\x18\x04 \x01(\tH\x01\x88\x01\x01\x12)\n\x06jitter\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1f\n\x06missed\x18\x06 \x01(\x0e\x32\x0f.pawl.v1.Missed\x12!\n\x07overlap\x18\x07 \x01(\x0e\x32\x10.pawl.v1.Overlap\x12\x12\n\x05owner\x18\x08 \x01(\tH\x02\x88\x01\x01\x12\x1f\n\x04task\x18\t \x01(\x0b\x32\x11.pawl.v1.TaskSpecB\x07\n\x05_cronB\x0c\n\n_time_zoneB\x08\n\x06_owner\"\xdc\x03\n\x08Schedule\x12#\n\x04spec\x18\x01 \x01(\x0b\x32\x15.pawl.v1.ScheduleSpec\x12\x13\n\x0bschedule_id\x18\x02 \x01(\t\x12.\n\ncreated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bnext_run_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0fnext_planned_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06paused\x18\x07 \x01(\x08\x12\x15\n\rpaused_reason\x18\x08 \x01(\t\x12-\n\tpaused_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1b\n\x04last\x18\n \x01(\x0b\x32\r.pawl.v1.Tick\x12\x11\n\tpaused_by\x18\x0b \x01(\t\x12*\n\x06\x63oming\x18\x0c \x03(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x65tag\x18\r \x01(\t\x12\x10\n\x08in_words\x18\x0e \x01(\t\"\x9e\x02\n\x04Tick\x12\x0b\n\x03seq\x18\x01 \x01(\x03\x12.\n\nplanned_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x63ount\x18\x04 \x01(\x05\x12.\n\ndecided_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12%\n\x07outcome\x18\x06 \x01(\x0e\x32\x14.pawl.v1.TickOutcome\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\x0f\n\x07task_id\x18\x08 \x01(\t\x12\'\n\x04late\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\"5\n\x14ListSchedulesRequest\x12\r\n\x05limit\x18\x01 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\t\"q\n\x15ListSchedulesResponse\x12 \n\x05items\x18\x01 \x03(\x0b\x32\x11.pawl.v1.Schedule\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t\x12!\n\x07missing\x18\x03 \x03(\x0b\x32\x10.pawl.v1.Missing\"\"\n\x12GetScheduleRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\":\n\x13GetScheduleResponse\x12#\n\x08schedule\x18\x01 \x01(\x0b\x32\x11.pawl.v1.Schedule\"\x81\x01\n\x12PutScheduleRequest\x12#\n\x04spec\x18\x01 \x01(\x0b\x32\x15.pawl.v1.ScheduleSpec\x12\x13\n\x0b\x63reate_only\x18\x02 \x01(\x08\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\x12\x14\n\x07if_etag\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\n\n\x08_if_etag\"m\n\x13PutScheduleResponse\x12\x0e\n\x06\x63hange\x18\x01 \x01(\t\x12#\n\x08schedule\x18\x02 \x01(\x0b\x32\x11.pawl.v1.Schedule\x12!\n\x06\x62\x65\x66ore\x18\x03 \x01(\x0b\x32\x11.pawl.v1.Schedule\"%\n\x15\x44\x65leteScheduleRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x18\n\x16\x44\x65leteScheduleResponse\"4\n\x14PauseScheduleRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"<\n\x15PauseScheduleResponse\x12#\n\x08schedule\x18\x01 \x01(\x0b\x32\x11.pawl.v1.Schedule\"%\n\x15ResumeScheduleRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"=\n\x16ResumeScheduleResponse\x12#\n\x08schedule\x18\x01 \x01(\x0b\x32\x11.pawl.v1.Schedule\"N\n\x16TriggerScheduleRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x17\n\nrequest_id\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\r\n\x0b_request_id\"j\n\x17TriggerScheduleResponse\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x1d\n\x05state\x18\x02 \x01(\x0e\x32\x0e.pawl.v1.State\x12\x1f\n\x06status\x18\x03 \x01(\x0e\x32\x0f.pawl.v1.Status\"I\n\x1aListScheduleHistoryRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x03 \x01(\t\"P\n\x1bListScheduleHistoryResponse\x12\x1c\n\x05items\x18\x01 \x03(\x0b\x32\r.pawl.v1.Tick\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t*R\n\x06Missed\x12\x16\n\x12MISSED_UNSPECIFIED\x10\x00\x12\x0f\n\x0bMISSED_ONCE\x10\x01\x12\x0f\n\x0bMISSED_SKIP\x10\x02\x12\x0e\n\nMISSED_ALL\x10\x03*G\n\x07Overlap\x12\x17\n\x13OVERLAP_UNSPECIFIED\x10\x00\x12\x11\n\rOVERLAP_ALLOW\x10\x01\x12\x10\n\x0cOVERLAP_SKIP\x10\x02*\x95\x01\n\x0bTickOutcome\x12\x1c\n\x18TICK_OUTCOME_UNSPECIFIED\x10\x00\x12\x16\n\x12TICK_OUTCOME_FIRED\x10\x01\x12\x1a\n\x16TICK_OUTCOME_CAUGHT_UP\x10\x02\x12\x1a\n\x16TICK_OUTCOME_TRIGGERED\x10\x03\x12\x18\n\x14TICK_OUTCOME_SKIPPED\x10\x04\x32\xc6\x08\n\x0fScheduleService\x12n\n\rListSchedules\x12\x1d.pawl.v1.ListSchedulesRequest\x1a\x1e.pawl.v1.ListSchedulesResponse\"\x1e\x8a\xb5\x18\x1a\x08\x04\x12\x01\x03\"\x13\n\x11/api/v1/schedules\x12y\n\x0bGetSchedule\x12\x1b.pawl.v1.GetScheduleRequest\x1a\x1c.pawl.v1.GetScheduleResponse\"/\x8a\xb5\x18+\x08\x04\x12\x01\x03\"$\n\x18/api/v1/schedules/{name}2\x08schedule\x12\x9e\x01\n\x0bPutSchedule\x12\x1b.pawl.v1.PutScheduleRequest\x1a\x1c.pawl.v1.PutScheduleResponse\"T\x8a\xb5\x18P\x08\x04\x12\x01\x04\"-\x12\x11/api/v1/schedules2\x08schedule:\x0b\x63reate_only@\xc9\x01\"\x1a\x1a\x18/api/v1/schedules/{name}\x12x\n\x0e\x44\x65leteSchedule\x12\x1e.pawl.v1.DeleteScheduleRequest\x1a\x1f.pawl.v1.DeleteScheduleResponse\"%\x8a\xb5\x18!\x08\x04\x12\x01\x04\"\x1a*\x18/api/v1/schedules/{name}\x12\x85\x01\n\rPauseSchedule\x12\x1d.pawl.v1.PauseScheduleRequest\x1a\x1e.pawl.v1.PauseScheduleResponse\"5\x8a\xb5\x18\x31\x08\x04\x12\x01\x04\"*\x12\x1e/api/v1/schedules/{name}/pause2\x08schedule\x12\x89\x01\n\x0eResumeSchedule\x12\x1e.pawl.v1.ResumeScheduleRequest\x1a\x1f.pawl.v1.ResumeScheduleResponse\"6\x8a\xb5\x18\x32\x08\x04\x12\x01\x04\"+\x12\x1f/api/v1/schedules/{name}/resume2\x08schedule\x12\x86\x01\n\x0fTriggerSchedule\x12\x1f.pawl.v1.TriggerScheduleRequest\x1a .pawl.v1.TriggerScheduleResponse\"0\x8a\xb5\x18,\x08\x04\x12\x01\x04\"%\x12 /api/v1/schedules/{name}/trigger@\xca\x01\x12\x8f\x01\n\x13ListScheduleHistory\x12#.pawl.v1.ListScheduleHistoryRequest\x1a$.pawl.v1.ListScheduleHistoryResponse\"-\x8a\xb5\x18)\x08\x04\x12\x01\x03\"\"\n /api/v1/schedules/{name}/historyB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pawl.v1.schedule_pb2', globals())
@@ -41,50 +41,50 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _SCHEDULESERVICE.methods_by_name['TriggerSchedule']._serialized_options = b'\212\265\030,\010\004\022\001\004\"%\022 /api/v1/schedules/{name}/trigger@\312\001'
   _SCHEDULESERVICE.methods_by_name['ListScheduleHistory']._options = None
   _SCHEDULESERVICE.methods_by_name['ListScheduleHistory']._serialized_options = b'\212\265\030)\010\004\022\001\003\"\"\n /api/v1/schedules/{name}/history'
-  _MISSED._serialized_start=2272
-  _MISSED._serialized_end=2354
-  _OVERLAP._serialized_start=2356
-  _OVERLAP._serialized_end=2427
-  _TICKOUTCOME._serialized_start=2430
-  _TICKOUTCOME._serialized_end=2579
+  _MISSED._serialized_start=2358
+  _MISSED._serialized_end=2440
+  _OVERLAP._serialized_start=2442
+  _OVERLAP._serialized_end=2513
+  _TICKOUTCOME._serialized_start=2516
+  _TICKOUTCOME._serialized_end=2665
   _SCHEDULESPEC._serialized_start=141
-  _SCHEDULESPEC._serialized_end=403
-  _SCHEDULE._serialized_start=406
-  _SCHEDULE._serialized_end=882
-  _TICK._serialized_start=885
-  _TICK._serialized_end=1171
-  _LISTSCHEDULESREQUEST._serialized_start=1173
-  _LISTSCHEDULESREQUEST._serialized_end=1226
-  _LISTSCHEDULESRESPONSE._serialized_start=1228
-  _LISTSCHEDULESRESPONSE._serialized_end=1341
-  _GETSCHEDULEREQUEST._serialized_start=1343
-  _GETSCHEDULEREQUEST._serialized_end=1377
-  _GETSCHEDULERESPONSE._serialized_start=1379
-  _GETSCHEDULERESPONSE._serialized_end=1437
-  _PUTSCHEDULEREQUEST._serialized_start=1439
-  _PUTSCHEDULEREQUEST._serialized_end=1551
-  _PUTSCHEDULERESPONSE._serialized_start=1553
-  _PUTSCHEDULERESPONSE._serialized_end=1662
-  _DELETESCHEDULEREQUEST._serialized_start=1664
-  _DELETESCHEDULEREQUEST._serialized_end=1701
-  _DELETESCHEDULERESPONSE._serialized_start=1703
-  _DELETESCHEDULERESPONSE._serialized_end=1727
-  _PAUSESCHEDULEREQUEST._serialized_start=1729
-  _PAUSESCHEDULEREQUEST._serialized_end=1781
-  _PAUSESCHEDULERESPONSE._serialized_start=1783
-  _PAUSESCHEDULERESPONSE._serialized_end=1843
-  _RESUMESCHEDULEREQUEST._serialized_start=1845
-  _RESUMESCHEDULEREQUEST._serialized_end=1882
-  _RESUMESCHEDULERESPONSE._serialized_start=1884
-  _RESUMESCHEDULERESPONSE._serialized_end=1945
-  _TRIGGERSCHEDULEREQUEST._serialized_start=1947
-  _TRIGGERSCHEDULEREQUEST._serialized_end=2005
-  _TRIGGERSCHEDULERESPONSE._serialized_start=2007
-  _TRIGGERSCHEDULERESPONSE._serialized_end=2113
-  _LISTSCHEDULEHISTORYREQUEST._serialized_start=2115
-  _LISTSCHEDULEHISTORYREQUEST._serialized_end=2188
-  _LISTSCHEDULEHISTORYRESPONSE._serialized_start=2190
-  _LISTSCHEDULEHISTORYRESPONSE._serialized_end=2270
-  _SCHEDULESERVICE._serialized_start=2582
-  _SCHEDULESERVICE._serialized_end=3676
+  _SCHEDULESPEC._serialized_end=451
+  _SCHEDULE._serialized_start=454
+  _SCHEDULE._serialized_end=930
+  _TICK._serialized_start=933
+  _TICK._serialized_end=1219
+  _LISTSCHEDULESREQUEST._serialized_start=1221
+  _LISTSCHEDULESREQUEST._serialized_end=1274
+  _LISTSCHEDULESRESPONSE._serialized_start=1276
+  _LISTSCHEDULESRESPONSE._serialized_end=1389
+  _GETSCHEDULEREQUEST._serialized_start=1391
+  _GETSCHEDULEREQUEST._serialized_end=1425
+  _GETSCHEDULERESPONSE._serialized_start=1427
+  _GETSCHEDULERESPONSE._serialized_end=1485
+  _PUTSCHEDULEREQUEST._serialized_start=1488
+  _PUTSCHEDULEREQUEST._serialized_end=1617
+  _PUTSCHEDULERESPONSE._serialized_start=1619
+  _PUTSCHEDULERESPONSE._serialized_end=1728
+  _DELETESCHEDULEREQUEST._serialized_start=1730
+  _DELETESCHEDULEREQUEST._serialized_end=1767
+  _DELETESCHEDULERESPONSE._serialized_start=1769
+  _DELETESCHEDULERESPONSE._serialized_end=1793
+  _PAUSESCHEDULEREQUEST._serialized_start=1795
+  _PAUSESCHEDULEREQUEST._serialized_end=1847
+  _PAUSESCHEDULERESPONSE._serialized_start=1849
+  _PAUSESCHEDULERESPONSE._serialized_end=1909
+  _RESUMESCHEDULEREQUEST._serialized_start=1911
+  _RESUMESCHEDULEREQUEST._serialized_end=1948
+  _RESUMESCHEDULERESPONSE._serialized_start=1950
+  _RESUMESCHEDULERESPONSE._serialized_end=2011
+  _TRIGGERSCHEDULEREQUEST._serialized_start=2013
+  _TRIGGERSCHEDULEREQUEST._serialized_end=2091
+  _TRIGGERSCHEDULERESPONSE._serialized_start=2093
+  _TRIGGERSCHEDULERESPONSE._serialized_end=2199
+  _LISTSCHEDULEHISTORYREQUEST._serialized_start=2201
+  _LISTSCHEDULEHISTORYREQUEST._serialized_end=2274
+  _LISTSCHEDULEHISTORYRESPONSE._serialized_start=2276
+  _LISTSCHEDULEHISTORYRESPONSE._serialized_end=2356
+  _SCHEDULESERVICE._serialized_start=2668
+  _SCHEDULESERVICE._serialized_end=3762
 # @@protoc_insertion_point(module_scope)

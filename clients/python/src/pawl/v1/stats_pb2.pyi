@@ -569,10 +569,10 @@ class ListTypesRequest(google.protobuf.message.Message):
         """5m, 1h or 24h; default 1h"""
         pass
     queue: typing.Text
-    """count only this queue; empty: all queues that the caller may see"""
+    """count only this queue; absent: all queues that the caller may see"""
 
     pattern: typing.Text
-    """of types, in which * matches any characters; empty: all"""
+    """of types, in which * matches any characters; absent: all"""
 
     order: global___TypeOrder.ValueType
     limit: builtins.int
@@ -582,14 +582,18 @@ class ListTypesRequest(google.protobuf.message.Message):
     def __init__(self,
         *,
         window: typing.Optional[google.protobuf.duration_pb2.Duration] = ...,
-        queue: typing.Text = ...,
-        pattern: typing.Text = ...,
+        queue: typing.Optional[typing.Text] = ...,
+        pattern: typing.Optional[typing.Text] = ...,
         order: global___TypeOrder.ValueType = ...,
         limit: builtins.int = ...,
         cursor: typing.Text = ...,
         ) -> None: ...
-    def HasField(self, field_name: typing_extensions.Literal["window",b"window"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["cursor",b"cursor","limit",b"limit","order",b"order","pattern",b"pattern","queue",b"queue","window",b"window"]) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["_pattern",b"_pattern","_queue",b"_queue","pattern",b"pattern","queue",b"queue","window",b"window"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["_pattern",b"_pattern","_queue",b"_queue","cursor",b"cursor","limit",b"limit","order",b"order","pattern",b"pattern","queue",b"queue","window",b"window"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_pattern",b"_pattern"]) -> typing.Optional[typing_extensions.Literal["pattern"]]: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_queue",b"_queue"]) -> typing.Optional[typing_extensions.Literal["queue"]]: ...
 global___ListTypesRequest = ListTypesRequest
 
 class ListTypesResponse(google.protobuf.message.Message):
@@ -696,7 +700,7 @@ class GetTypeStatsRequest(google.protobuf.message.Message):
         """5m, 1h or 24h; default 1h"""
         pass
     queue: typing.Text
-    """count only this queue; empty: all queues that the caller may see"""
+    """count only this queue; absent: all queues that the caller may see"""
 
     @property
     def around(self) -> google.protobuf.timestamp_pb2.Timestamp:
@@ -706,11 +710,12 @@ class GetTypeStatsRequest(google.protobuf.message.Message):
         *,
         type: typing.Text = ...,
         window: typing.Optional[google.protobuf.duration_pb2.Duration] = ...,
-        queue: typing.Text = ...,
+        queue: typing.Optional[typing.Text] = ...,
         around: typing.Optional[google.protobuf.timestamp_pb2.Timestamp] = ...,
         ) -> None: ...
-    def HasField(self, field_name: typing_extensions.Literal["around",b"around","window",b"window"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["around",b"around","queue",b"queue","type",b"type","window",b"window"]) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["_queue",b"_queue","around",b"around","queue",b"queue","window",b"window"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["_queue",b"_queue","around",b"around","queue",b"queue","type",b"type","window",b"window"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_queue",b"_queue"]) -> typing.Optional[typing_extensions.Literal["queue"]]: ...
 global___GetTypeStatsRequest = GetTypeStatsRequest
 
 class GetTypeStatsResponse(google.protobuf.message.Message):

@@ -312,15 +312,19 @@ class Unique(google.protobuf.message.Message):
 
     def __init__(self,
         *,
-        key: typing.Text = ...,
+        key: typing.Optional[typing.Text] = ...,
         states: typing.Optional[typing.Iterable[global___State.ValueType]] = ...,
         on_conflict: global___OnConflict.ValueType = ...,
         ) -> None: ...
-    def ClearField(self, field_name: typing_extensions.Literal["key",b"key","on_conflict",b"on_conflict","states",b"states"]) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["_key",b"_key","key",b"key"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["_key",b"_key","key",b"key","on_conflict",b"on_conflict","states",b"states"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_key",b"_key"]) -> typing.Optional[typing_extensions.Literal["key"]]: ...
 global___Unique = Unique
 
 class TaskSpec(google.protobuf.message.Message):
-    """TaskSpec describes a task to enqueue."""
+    """TaskSpec describes a task to enqueue. Here as in all requests, an optional string that is set must not be empty, nor a time the zero time of
+    Go, .NET or Unix, nor an optional id the nil UUID: invalid_argument.
+    """
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     class HeadersEntry(google.protobuf.message.Message):
         DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -438,28 +442,38 @@ class TaskSpec(google.protobuf.message.Message):
         type: typing.Text = ...,
         payload: builtins.bytes = ...,
         content_type: typing.Text = ...,
-        queue: typing.Text = ...,
+        queue: typing.Optional[typing.Text] = ...,
         priority: global___Priority.ValueType = ...,
         delay: typing.Optional[google.protobuf.duration_pb2.Duration] = ...,
         run_at: typing.Optional[google.protobuf.timestamp_pb2.Timestamp] = ...,
-        idempotency_key: typing.Text = ...,
+        idempotency_key: typing.Optional[typing.Text] = ...,
         idempotency_ttl: typing.Optional[google.protobuf.duration_pb2.Duration] = ...,
-        request_id: typing.Text = ...,
+        request_id: typing.Optional[typing.Text] = ...,
         max_attempts: builtins.int = ...,
         retry: typing.Optional[global___RetryPolicy] = ...,
         timeout: typing.Optional[google.protobuf.duration_pb2.Duration] = ...,
         expires_in: typing.Optional[google.protobuf.duration_pb2.Duration] = ...,
         retention: typing.Optional[google.protobuf.duration_pb2.Duration] = ...,
-        key: typing.Text = ...,
+        key: typing.Optional[typing.Text] = ...,
         tags: typing.Optional[typing.Iterable[typing.Text]] = ...,
         headers: typing.Optional[typing.Mapping[typing.Text, typing.Text]] = ...,
         cost: builtins.int = ...,
         unique: typing.Optional[global___Unique] = ...,
         then: typing.Optional[typing.Iterable[global___TaskSpec]] = ...,
-        group_id: typing.Text = ...,
+        group_id: typing.Optional[typing.Text] = ...,
         ) -> None: ...
-    def HasField(self, field_name: typing_extensions.Literal["delay",b"delay","expires_in",b"expires_in","idempotency_ttl",b"idempotency_ttl","retention",b"retention","retry",b"retry","run_at",b"run_at","timeout",b"timeout","unique",b"unique"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["content_type",b"content_type","cost",b"cost","delay",b"delay","expires_in",b"expires_in","group_id",b"group_id","headers",b"headers","idempotency_key",b"idempotency_key","idempotency_ttl",b"idempotency_ttl","key",b"key","max_attempts",b"max_attempts","payload",b"payload","priority",b"priority","queue",b"queue","request_id",b"request_id","retention",b"retention","retry",b"retry","run_at",b"run_at","tags",b"tags","then",b"then","timeout",b"timeout","type",b"type","unique",b"unique"]) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["_group_id",b"_group_id","_idempotency_key",b"_idempotency_key","_key",b"_key","_queue",b"_queue","_request_id",b"_request_id","delay",b"delay","expires_in",b"expires_in","group_id",b"group_id","idempotency_key",b"idempotency_key","idempotency_ttl",b"idempotency_ttl","key",b"key","queue",b"queue","request_id",b"request_id","retention",b"retention","retry",b"retry","run_at",b"run_at","timeout",b"timeout","unique",b"unique"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["_group_id",b"_group_id","_idempotency_key",b"_idempotency_key","_key",b"_key","_queue",b"_queue","_request_id",b"_request_id","content_type",b"content_type","cost",b"cost","delay",b"delay","expires_in",b"expires_in","group_id",b"group_id","headers",b"headers","idempotency_key",b"idempotency_key","idempotency_ttl",b"idempotency_ttl","key",b"key","max_attempts",b"max_attempts","payload",b"payload","priority",b"priority","queue",b"queue","request_id",b"request_id","retention",b"retention","retry",b"retry","run_at",b"run_at","tags",b"tags","then",b"then","timeout",b"timeout","type",b"type","unique",b"unique"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_group_id",b"_group_id"]) -> typing.Optional[typing_extensions.Literal["group_id"]]: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_idempotency_key",b"_idempotency_key"]) -> typing.Optional[typing_extensions.Literal["idempotency_key"]]: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_key",b"_key"]) -> typing.Optional[typing_extensions.Literal["key"]]: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_queue",b"_queue"]) -> typing.Optional[typing_extensions.Literal["queue"]]: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_request_id",b"_request_id"]) -> typing.Optional[typing_extensions.Literal["request_id"]]: ...
 global___TaskSpec = TaskSpec
 
 class Task(google.protobuf.message.Message):
@@ -803,7 +817,7 @@ class Error(google.protobuf.message.Message):
 global___Error = Error
 
 class Filter(google.protobuf.message.Message):
-    """Filter selects tasks. All fields that are set must match."""
+    """Filter selects tasks. All fields that are set must match, and none that is set may be empty."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     QUEUE_FIELD_NUMBER: builtins.int
     STATES_FIELD_NUMBER: builtins.int
@@ -849,22 +863,40 @@ class Filter(google.protobuf.message.Message):
         pass
     def __init__(self,
         *,
-        queue: typing.Text = ...,
+        queue: typing.Optional[typing.Text] = ...,
         states: typing.Optional[typing.Iterable[global___State.ValueType]] = ...,
-        type: typing.Text = ...,
-        tag: typing.Text = ...,
-        key: typing.Text = ...,
-        worker: typing.Text = ...,
-        error: typing.Text = ...,
+        type: typing.Optional[typing.Text] = ...,
+        tag: typing.Optional[typing.Text] = ...,
+        key: typing.Optional[typing.Text] = ...,
+        worker: typing.Optional[typing.Text] = ...,
+        error: typing.Optional[typing.Text] = ...,
         created_after: typing.Optional[google.protobuf.timestamp_pb2.Timestamp] = ...,
         created_before: typing.Optional[google.protobuf.timestamp_pb2.Timestamp] = ...,
-        q: typing.Text = ...,
-        fingerprint: typing.Text = ...,
-        operation: typing.Text = ...,
+        q: typing.Optional[typing.Text] = ...,
+        fingerprint: typing.Optional[typing.Text] = ...,
+        operation: typing.Optional[typing.Text] = ...,
         payload: typing.Optional[typing.Iterable[global___PayloadField]] = ...,
         ) -> None: ...
-    def HasField(self, field_name: typing_extensions.Literal["created_after",b"created_after","created_before",b"created_before"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["created_after",b"created_after","created_before",b"created_before","error",b"error","fingerprint",b"fingerprint","key",b"key","operation",b"operation","payload",b"payload","q",b"q","queue",b"queue","states",b"states","tag",b"tag","type",b"type","worker",b"worker"]) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["_error",b"_error","_fingerprint",b"_fingerprint","_key",b"_key","_operation",b"_operation","_q",b"_q","_queue",b"_queue","_tag",b"_tag","_type",b"_type","_worker",b"_worker","created_after",b"created_after","created_before",b"created_before","error",b"error","fingerprint",b"fingerprint","key",b"key","operation",b"operation","q",b"q","queue",b"queue","tag",b"tag","type",b"type","worker",b"worker"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["_error",b"_error","_fingerprint",b"_fingerprint","_key",b"_key","_operation",b"_operation","_q",b"_q","_queue",b"_queue","_tag",b"_tag","_type",b"_type","_worker",b"_worker","created_after",b"created_after","created_before",b"created_before","error",b"error","fingerprint",b"fingerprint","key",b"key","operation",b"operation","payload",b"payload","q",b"q","queue",b"queue","states",b"states","tag",b"tag","type",b"type","worker",b"worker"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_error",b"_error"]) -> typing.Optional[typing_extensions.Literal["error"]]: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_fingerprint",b"_fingerprint"]) -> typing.Optional[typing_extensions.Literal["fingerprint"]]: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_key",b"_key"]) -> typing.Optional[typing_extensions.Literal["key"]]: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_operation",b"_operation"]) -> typing.Optional[typing_extensions.Literal["operation"]]: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_q",b"_q"]) -> typing.Optional[typing_extensions.Literal["q"]]: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_queue",b"_queue"]) -> typing.Optional[typing_extensions.Literal["queue"]]: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_tag",b"_tag"]) -> typing.Optional[typing_extensions.Literal["tag"]]: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_type",b"_type"]) -> typing.Optional[typing_extensions.Literal["type"]]: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing_extensions.Literal["_worker",b"_worker"]) -> typing.Optional[typing_extensions.Literal["worker"]]: ...
 global___Filter = Filter
 
 class PayloadField(google.protobuf.message.Message):

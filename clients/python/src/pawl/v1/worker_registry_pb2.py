@@ -17,7 +17,7 @@ from pawl.v1 import call_pb2 as pawl_dot_v1_dot_call__pb2
 from pawl.v1 import worker_pb2 as pawl_dot_v1_dot_worker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dpawl/v1/worker_registry.proto\x12\x07pawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x14pawl/v1/worker.proto\"z\n\x12ListWorkersRequest\x12\r\n\x05queue\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\r\n\x05limit\x18\x04 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x05 \x01(\t\x12\x11\n\x04lost\x18\x06 \x01(\x08H\x00\x88\x01\x01\x42\x07\n\x05_lost\"m\n\x13ListWorkersResponse\x12\x1e\n\x05items\x18\x01 \x03(\x0b\x32\x0f.pawl.v1.Worker\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t\x12!\n\x07missing\x18\x03 \x03(\x0b\x32\x10.pawl.v1.Missing\"%\n\x10GetWorkerRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\"4\n\x11GetWorkerResponse\x12\x1f\n\x06worker\x18\x01 \x01(\x0b\x32\x0f.pawl.v1.Worker\"_\n\x12QuietWorkerRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12&\n\x03\x66or\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"6\n\x13QuietWorkerResponse\x12\x1f\n\x06worker\x18\x01 \x01(\x0b\x32\x0f.pawl.v1.Worker\"8\n\x13ResumeWorkerRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"7\n\x14ResumeWorkerResponse\x12\x1f\n\x06worker\x18\x01 \x01(\x0b\x32\x0f.pawl.v1.Worker\"\x88\x04\n\x06Worker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x11\n\tconnected\x18\x04 \x01(\x08\x12\x0c\n\x04host\x18\x05 \x01(\t\x12\x0b\n\x03pid\x18\x06 \x01(\x05\x12\x0f\n\x07version\x18\x07 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x08 \x01(\t\x12#\n\x06queues\x18\t \x03(\x0b\x32\x13.pawl.v1.QueueShare\x12\r\n\x05types\x18\n \x03(\t\x12\r\n\x05slots\x18\x0b \x01(\x05\x12\x0f\n\x07running\x18\x0c \x01(\x05\x12#\n\x05tasks\x18\r \x03(\x0b\x32\x14.pawl.v1.RunningTask\x12\x30\n\x0c\x63onnected_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07seen_at\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nclaimed_at\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x64raining\x18\x11 \x01(\x08\x12!\n\x05quiet\x18\x12 \x01(\x0b\x32\x12.pawl.v1.QuietWord\x12+\n\x07lost_at\x18\x13 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0blost_reason\x18\x14 \x01(\t\"z\n\tQuietWord\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\n\n\x02\x62y\x18\x02 \x01(\t\x12&\n\x02\x61t\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xad\x01\n\x0bRunningTask\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\r\n\x05queue\x18\x03 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\x05\x12)\n\x05since\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x10lease_expires_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp2\xf5\x03\n\x15WorkerRegistryService\x12\x66\n\x0bListWorkers\x12\x1b.pawl.v1.ListWorkersRequest\x1a\x1c.pawl.v1.ListWorkersResponse\"\x1c\x8a\xb5\x18\x18\x08\x04\x12\x01\x03\"\x11\n\x0f/api/v1/workers\x12q\n\tGetWorker\x12\x19.pawl.v1.GetWorkerRequest\x1a\x1a.pawl.v1.GetWorkerResponse\"-\x8a\xb5\x18)\x08\x04\x12\x01\x03\"\"\n\x18/api/v1/workers/{worker}2\x06worker\x12}\n\x0bQuietWorker\x12\x1b.pawl.v1.QuietWorkerRequest\x1a\x1c.pawl.v1.QuietWorkerResponse\"3\x8a\xb5\x18/\x08\x04\x12\x01\x04\"(\x12\x1e/api/v1/workers/{worker}/quiet2\x06worker\x12\x81\x01\n\x0cResumeWorker\x12\x1c.pawl.v1.ResumeWorkerRequest\x1a\x1d.pawl.v1.ResumeWorkerResponse\"4\x8a\xb5\x18\x30\x08\x04\x12\x01\x04\")\x12\x1f/api/v1/workers/{worker}/resume2\x06workerB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dpawl/v1/worker_registry.proto\x12\x07pawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x14pawl/v1/worker.proto\"\xa5\x01\n\x12ListWorkersRequest\x12\x12\n\x05queue\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x11\n\x04type\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x11\n\x04node\x18\x03 \x01(\tH\x02\x88\x01\x01\x12\r\n\x05limit\x18\x04 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x05 \x01(\t\x12\x11\n\x04lost\x18\x06 \x01(\x08H\x03\x88\x01\x01\x42\x08\n\x06_queueB\x07\n\x05_typeB\x07\n\x05_nodeB\x07\n\x05_lost\"m\n\x13ListWorkersResponse\x12\x1e\n\x05items\x18\x01 \x03(\x0b\x32\x0f.pawl.v1.Worker\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t\x12!\n\x07missing\x18\x03 \x03(\x0b\x32\x10.pawl.v1.Missing\"%\n\x10GetWorkerRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\"4\n\x11GetWorkerResponse\x12\x1f\n\x06worker\x18\x01 \x01(\x0b\x32\x0f.pawl.v1.Worker\"_\n\x12QuietWorkerRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12&\n\x03\x66or\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"6\n\x13QuietWorkerResponse\x12\x1f\n\x06worker\x18\x01 \x01(\x0b\x32\x0f.pawl.v1.Worker\"8\n\x13ResumeWorkerRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"7\n\x14ResumeWorkerResponse\x12\x1f\n\x06worker\x18\x01 \x01(\x0b\x32\x0f.pawl.v1.Worker\"\x88\x04\n\x06Worker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x11\n\tconnected\x18\x04 \x01(\x08\x12\x0c\n\x04host\x18\x05 \x01(\t\x12\x0b\n\x03pid\x18\x06 \x01(\x05\x12\x0f\n\x07version\x18\x07 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x08 \x01(\t\x12#\n\x06queues\x18\t \x03(\x0b\x32\x13.pawl.v1.QueueShare\x12\r\n\x05types\x18\n \x03(\t\x12\r\n\x05slots\x18\x0b \x01(\x05\x12\x0f\n\x07running\x18\x0c \x01(\x05\x12#\n\x05tasks\x18\r \x03(\x0b\x32\x14.pawl.v1.RunningTask\x12\x30\n\x0c\x63onnected_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07seen_at\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nclaimed_at\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x64raining\x18\x11 \x01(\x08\x12!\n\x05quiet\x18\x12 \x01(\x0b\x32\x12.pawl.v1.QuietWord\x12+\n\x07lost_at\x18\x13 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0blost_reason\x18\x14 \x01(\t\"z\n\tQuietWord\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\n\n\x02\x62y\x18\x02 \x01(\t\x12&\n\x02\x61t\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xad\x01\n\x0bRunningTask\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\r\n\x05queue\x18\x03 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\x05\x12)\n\x05since\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x10lease_expires_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp2\xf5\x03\n\x15WorkerRegistryService\x12\x66\n\x0bListWorkers\x12\x1b.pawl.v1.ListWorkersRequest\x1a\x1c.pawl.v1.ListWorkersResponse\"\x1c\x8a\xb5\x18\x18\x08\x04\x12\x01\x03\"\x11\n\x0f/api/v1/workers\x12q\n\tGetWorker\x12\x19.pawl.v1.GetWorkerRequest\x1a\x1a.pawl.v1.GetWorkerResponse\"-\x8a\xb5\x18)\x08\x04\x12\x01\x03\"\"\n\x18/api/v1/workers/{worker}2\x06worker\x12}\n\x0bQuietWorker\x12\x1b.pawl.v1.QuietWorkerRequest\x1a\x1c.pawl.v1.QuietWorkerResponse\"3\x8a\xb5\x18/\x08\x04\x12\x01\x04\"(\x12\x1e/api/v1/workers/{worker}/quiet2\x06worker\x12\x81\x01\n\x0cResumeWorker\x12\x1c.pawl.v1.ResumeWorkerRequest\x1a\x1d.pawl.v1.ResumeWorkerResponse\"4\x8a\xb5\x18\x30\x08\x04\x12\x01\x04\")\x12\x1f/api/v1/workers/{worker}/resume2\x06workerB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pawl.v1.worker_registry_pb2', globals())
@@ -33,28 +33,28 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _WORKERREGISTRYSERVICE.methods_by_name['QuietWorker']._serialized_options = b'\212\265\030/\010\004\022\001\004\"(\022\036/api/v1/workers/{worker}/quiet2\006worker'
   _WORKERREGISTRYSERVICE.methods_by_name['ResumeWorker']._options = None
   _WORKERREGISTRYSERVICE.methods_by_name['ResumeWorker']._serialized_options = b'\212\265\0300\010\004\022\001\004\")\022\037/api/v1/workers/{worker}/resume2\006worker'
-  _LISTWORKERSREQUEST._serialized_start=149
-  _LISTWORKERSREQUEST._serialized_end=271
-  _LISTWORKERSRESPONSE._serialized_start=273
-  _LISTWORKERSRESPONSE._serialized_end=382
-  _GETWORKERREQUEST._serialized_start=384
-  _GETWORKERREQUEST._serialized_end=421
-  _GETWORKERRESPONSE._serialized_start=423
-  _GETWORKERRESPONSE._serialized_end=475
-  _QUIETWORKERREQUEST._serialized_start=477
-  _QUIETWORKERREQUEST._serialized_end=572
-  _QUIETWORKERRESPONSE._serialized_start=574
-  _QUIETWORKERRESPONSE._serialized_end=628
-  _RESUMEWORKERREQUEST._serialized_start=630
-  _RESUMEWORKERREQUEST._serialized_end=686
-  _RESUMEWORKERRESPONSE._serialized_start=688
-  _RESUMEWORKERRESPONSE._serialized_end=743
-  _WORKER._serialized_start=746
-  _WORKER._serialized_end=1266
-  _QUIETWORD._serialized_start=1268
-  _QUIETWORD._serialized_end=1390
-  _RUNNINGTASK._serialized_start=1393
-  _RUNNINGTASK._serialized_end=1566
-  _WORKERREGISTRYSERVICE._serialized_start=1569
-  _WORKERREGISTRYSERVICE._serialized_end=2070
+  _LISTWORKERSREQUEST._serialized_start=150
+  _LISTWORKERSREQUEST._serialized_end=315
+  _LISTWORKERSRESPONSE._serialized_start=317
+  _LISTWORKERSRESPONSE._serialized_end=426
+  _GETWORKERREQUEST._serialized_start=428
+  _GETWORKERREQUEST._serialized_end=465
+  _GETWORKERRESPONSE._serialized_start=467
+  _GETWORKERRESPONSE._serialized_end=519
+  _QUIETWORKERREQUEST._serialized_start=521
+  _QUIETWORKERREQUEST._serialized_end=616
+  _QUIETWORKERRESPONSE._serialized_start=618
+  _QUIETWORKERRESPONSE._serialized_end=672
+  _RESUMEWORKERREQUEST._serialized_start=674
+  _RESUMEWORKERREQUEST._serialized_end=730
+  _RESUMEWORKERRESPONSE._serialized_start=732
+  _RESUMEWORKERRESPONSE._serialized_end=787
+  _WORKER._serialized_start=790
+  _WORKER._serialized_end=1310
+  _QUIETWORD._serialized_start=1312
+  _QUIETWORD._serialized_end=1434
+  _RUNNINGTASK._serialized_start=1437
+  _RUNNINGTASK._serialized_end=1610
+  _WORKERREGISTRYSERVICE._serialized_start=1613
+  _WORKERREGISTRYSERVICE._serialized_end=2114
 # @@protoc_insertion_point(module_scope)

@@ -15,30 +15,30 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file pawl/v1/event.proto.
  */
 export const file_pawl_v1_event: GenFile = /*@__PURE__*/
-  fileDesc("ChNwYXdsL3YxL2V2ZW50LnByb3RvEgdwYXdsLnYxIowBChJXYXRjaEV2ZW50c1JlcXVlc3QSDQoFcXVldWUYASABKAkSDAoEdHlwZRgCIAEoCRIPCgd0YXNrX2lkGAMgASgJEg0KBWtpbmRzGAQgAygJEg4KBmN1cnNvchgFIAEoCRIpCgZkaWdlc3QYBiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iRQoTV2F0Y2hFdmVudHNSZXNwb25zZRIeCgZldmVudHMYASADKAsyDi5wYXdsLnYxLkV2ZW50Eg4KBmN1cnNvchgCIAEoCSK6AgoFRXZlbnQSDAoEa2luZBgBIAEoCRIoCgR0aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVxdWV1ZRgDIAEoCRIMCgR0eXBlGAQgASgJEg8KB3Rhc2tfaWQYBSABKAkSHQoFc3RhdGUYBiABKA4yDi5wYXdsLnYxLlN0YXRlEg8KB2F0dGVtcHQYByABKAUSDgoGd29ya2VyGAggASgJEg4KBnJlYXNvbhgJIAEoCRINCgVlcnJvchgKIAEoCRIMCgRuYW1lGAsgASgJEhQKDG9wZXJhdGlvbl9pZBgMIAEoCRINCgVjb3VudBgNIAEoAxINCgVzaGFyZBgOIAEoDRINCgVpbmRleBgPIAEoBBIOCgZjdXJzb3IYECABKAkSCwoDa2V5GBEgASgJMnkKDEV2ZW50U2VydmljZRJpCgtXYXRjaEV2ZW50cxIbLnBhd2wudjEuV2F0Y2hFdmVudHNSZXF1ZXN0GhwucGF3bC52MS5XYXRjaEV2ZW50c1Jlc3BvbnNlIh2KtRgZCAQSAQMYASIQCg4vYXBpL3YxL2V2ZW50czABQipaKGdpdGh1Yi5jb20vcGF3bHEvcGF3bC9hcGkvcGF3bC92MTtwYXdsdjFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_pawl_v1_call, file_pawl_v1_task]);
+  fileDesc("ChNwYXdsL3YxL2V2ZW50LnByb3RvEgdwYXdsLnYxIroBChJXYXRjaEV2ZW50c1JlcXVlc3QSEgoFcXVldWUYASABKAlIAIgBARIRCgR0eXBlGAIgASgJSAGIAQESFAoHdGFza19pZBgDIAEoCUgCiAEBEg0KBWtpbmRzGAQgAygJEg4KBmN1cnNvchgFIAEoCRIpCgZkaWdlc3QYBiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25CCAoGX3F1ZXVlQgcKBV90eXBlQgoKCF90YXNrX2lkIkUKE1dhdGNoRXZlbnRzUmVzcG9uc2USHgoGZXZlbnRzGAEgAygLMg4ucGF3bC52MS5FdmVudBIOCgZjdXJzb3IYAiABKAkiugIKBUV2ZW50EgwKBGtpbmQYASABKAkSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFcXVldWUYAyABKAkSDAoEdHlwZRgEIAEoCRIPCgd0YXNrX2lkGAUgASgJEh0KBXN0YXRlGAYgASgOMg4ucGF3bC52MS5TdGF0ZRIPCgdhdHRlbXB0GAcgASgFEg4KBndvcmtlchgIIAEoCRIOCgZyZWFzb24YCSABKAkSDQoFZXJyb3IYCiABKAkSDAoEbmFtZRgLIAEoCRIUCgxvcGVyYXRpb25faWQYDCABKAkSDQoFY291bnQYDSABKAMSDQoFc2hhcmQYDiABKA0SDQoFaW5kZXgYDyABKAQSDgoGY3Vyc29yGBAgASgJEgsKA2tleRgRIAEoCTJ5CgxFdmVudFNlcnZpY2USaQoLV2F0Y2hFdmVudHMSGy5wYXdsLnYxLldhdGNoRXZlbnRzUmVxdWVzdBocLnBhd2wudjEuV2F0Y2hFdmVudHNSZXNwb25zZSIdirUYGQgEEgEDGAEiEAoOL2FwaS92MS9ldmVudHMwAUIqWihnaXRodWIuY29tL3Bhd2xxL3Bhd2wvYXBpL3Bhd2wvdjE7cGF3bHYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_pawl_v1_call, file_pawl_v1_task]);
 
 /**
- * WatchEventsRequest selects events. All fields that are set must match.
+ * WatchEventsRequest selects events. All fields that are set must match, and none that is set may be empty.
  *
  * @generated from message pawl.v1.WatchEventsRequest
  */
 export type WatchEventsRequest = Message<"pawl.v1.WatchEventsRequest"> & {
   /**
-   * @generated from field: string queue = 1;
+   * @generated from field: optional string queue = 1;
    */
-  queue: string;
+  queue?: string | undefined;
 
   /**
    * of the task, breaker or pause
    *
-   * @generated from field: string type = 2;
+   * @generated from field: optional string type = 2;
    */
-  type: string;
+  type?: string | undefined;
 
   /**
-   * @generated from field: string task_id = 3;
+   * @generated from field: optional string task_id = 3;
    */
-  taskId: string;
+  taskId?: string | undefined;
 
   /**
    * any of these, at most 32; task.* is a whole group

@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file pawl/v1/task.proto.
  */
 export const file_pawl_v1_task: GenFile = /*@__PURE__*/
-  fileDesc("ChJwYXdsL3YxL3Rhc2sucHJvdG8SB3Bhd2wudjEikQEKC1JldHJ5UG9saWN5EioKB2luaXRpYWwYASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDgoGZmFjdG9yGAIgASgBEiYKA21heBgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhITCgZqaXR0ZXIYBCABKAFIAIgBAUIJCgdfaml0dGVyIl8KBlVuaXF1ZRILCgNrZXkYASABKAkSHgoGc3RhdGVzGAIgAygOMg4ucGF3bC52MS5TdGF0ZRIoCgtvbl9jb25mbGljdBgDIAEoDjITLnBhd2wudjEuT25Db25mbGljdCLMBQoIVGFza1NwZWMSDAoEdHlwZRgBIAEoCRIPCgdwYXlsb2FkGAIgASgMEhQKDGNvbnRlbnRfdHlwZRgDIAEoCRINCgVxdWV1ZRgEIAEoCRIjCghwcmlvcml0eRgFIAEoDjIRLnBhd2wudjEuUHJpb3JpdHkSKAoFZGVsYXkYBiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKgoGcnVuX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIXCg9pZGVtcG90ZW5jeV9rZXkYCCABKAkSMgoPaWRlbXBvdGVuY3lfdHRsGAkgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhIKCnJlcXVlc3RfaWQYCiABKAkSFAoMbWF4X2F0dGVtcHRzGAsgASgFEiMKBXJldHJ5GAwgASgLMhQucGF3bC52MS5SZXRyeVBvbGljeRIqCgd0aW1lb3V0GA0gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEi0KCmV4cGlyZXNfaW4YDiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLAoJcmV0ZW50aW9uGA8gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEgsKA2tleRgQIAEoCRIMCgR0YWdzGBEgAygJEi8KB2hlYWRlcnMYEiADKAsyHi5wYXdsLnYxLlRhc2tTcGVjLkhlYWRlcnNFbnRyeRIMCgRjb3N0GBMgASgFEh8KBnVuaXF1ZRgUIAEoCzIPLnBhd2wudjEuVW5pcXVlEh8KBHRoZW4YHiADKAsyES5wYXdsLnYxLlRhc2tTcGVjEhAKCGdyb3VwX2lkGB8gASgJGi4KDEhlYWRlcnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIpQKCgRUYXNrEg8KB3Rhc2tfaWQYASABKAkSDAoEdHlwZRgCIAEoCRINCgVxdWV1ZRgDIAEoCRIfCgZzdGF0dXMYBCABKA4yDy5wYXdsLnYxLlN0YXR1cxIdCgVzdGF0ZRgFIAEoDjIOLnBhd2wudjEuU3RhdGUSDgoGcmVhc29uGAYgASgJEiMKCHByaW9yaXR5GAcgASgOMhEucGF3bC52MS5Qcmlvcml0eRIPCgdwYXlsb2FkGAggASgMEhQKDGNvbnRlbnRfdHlwZRgJIAEoCRIOCgZyZXN1bHQYCiABKAwSGwoTcmVzdWx0X2NvbnRlbnRfdHlwZRgLIAEoCRIQCghhdHRlbXB0cxgMIAEoBRIUCgxtYXhfYXR0ZW1wdHMYDSABKAUSEAoIZmFpbHVyZXMYDiABKAUSDwoHY3Jhc2hlcxgPIAEoBRIQCghyZWxlYXNlcxgQIAEoBRIPCgdzbm9vemVzGBEgASgFEg0KBWZlbmNlGBIgASgDEiUKC2F0dGVtcHRfbG9nGBMgAygLMhAucGF3bC52MS5BdHRlbXB0EiMKCHByb2dyZXNzGBQgASgLMhEucGF3bC52MS5Qcm9ncmVzcxIOCgZ3b3JrZXIYFSABKAkSLgoKY3JlYXRlZF9hdBgWIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKgoGcnVuX2F0GBcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpjbGFpbWVkX2F0GBggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBI0ChBsZWFzZV9leHBpcmVzX2F0GBkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRlZF9hdBgaIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgbIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKa2VwdF91bnRpbBgcIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFwoPaWRlbXBvdGVuY3lfa2V5GB0gASgJEgsKA2tleRgeIAEoCRIMCgR0YWdzGB8gAygJEisKB2hlYWRlcnMYICADKAsyGi5wYXdsLnYxLlRhc2suSGVhZGVyc0VudHJ5EiMKBXJldHJ5GCEgASgLMhQucGF3bC52MS5SZXRyeVBvbGljeRIqCgd0aW1lb3V0GCIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiwKCXJldGVudGlvbhgjIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhISCgpjaGVja3BvaW50GCQgASgMEgwKBGNvc3QYJSABKAUSHwoGdW5pcXVlGCYgASgLMg8ucGF3bC52MS5VbmlxdWUSEQoJd2FpdHNfZm9yGCcgASgJEhAKCG1vdmVkX3RvGDAgASgJEhIKCm1vdmVkX2Zyb20YMSABKAkSEAoIZ3JvdXBfaWQYMiABKAkSHwoGcGFyZW50GDMgASgLMg8ucGF3bC52MS5QYXJlbnQSHwoEdGhlbhg0IAMoCzIRLnBhd2wudjEuRm9sbG93ZXISDAoEZXRhZxg1IAEoCRouCgxIZWFkZXJzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASIsCghQcm9ncmVzcxIPCgdwZXJjZW50GAEgASgBEg8KB21lc3NhZ2UYAiABKAkiuQIKB0F0dGVtcHQSDwoHYXR0ZW1wdBgBIAEoBRINCgVmZW5jZRgCIAEoAxIOCgZ3b3JrZXIYAyABKAkSLgoKc3RhcnRlZF9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiEKB291dGNvbWUYBiABKA4yEC5wYXdsLnYxLk91dGNvbWUSIQoFZXJyb3IYByABKAsyEi5wYXdsLnYxLlRhc2tFcnJvchIpCgZ3YWl0ZWQYCCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLwoLbmV4dF9ydW5fYXQYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjkKCVRhc2tFcnJvchIPCgdtZXNzYWdlGAEgASgJEgwKBHR5cGUYAiABKAkSDQoFc3RhY2sYAyABKAkipAEKBUVycm9yEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCRIOCgZyZWFzb24YAyABKAkSDQoFZmllbGQYBCABKAkSDgoGaG9sZGVyGAUgASgJEh0KBXN0YXRlGAYgASgOMg4ucGF3bC52MS5TdGF0ZRIuCgtyZXRyeV9hZnRlchgHIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiLAAgoGRmlsdGVyEg0KBXF1ZXVlGAEgASgJEh4KBnN0YXRlcxgCIAMoDjIOLnBhd2wudjEuU3RhdGUSDAoEdHlwZRgDIAEoCRILCgN0YWcYBCABKAkSCwoDa2V5GAUgASgJEg4KBndvcmtlchgGIAEoCRINCgVlcnJvchgHIAEoCRIxCg1jcmVhdGVkX2FmdGVyGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIyCg5jcmVhdGVkX2JlZm9yZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASCQoBcRgKIAEoCRITCgtmaW5nZXJwcmludBgLIAEoCRIRCglvcGVyYXRpb24YDCABKAkSJgoHcGF5bG9hZBgNIAMoCzIVLnBhd2wudjEuUGF5bG9hZEZpZWxkIisKDFBheWxvYWRGaWVsZBIMCgRwYXRoGAEgASgJEg0KBXZhbHVlGAIgASgJIkMKCFNlYXJjaGVkEgwKBHJvd3MYASABKAMSKQoFdW50aWwYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wKl4KCFByaW9yaXR5EhgKFFBSSU9SSVRZX1VOU1BFQ0lGSUVEEAASEQoNUFJJT1JJVFlfSElHSBABEhMKD1BSSU9SSVRZX05PUk1BTBACEhAKDFBSSU9SSVRZX0xPVxADKs4BCgVTdGF0ZRIVChFTVEFURV9VTlNQRUNJRklFRBAAEhMKD1NUQVRFX1NDSEVEVUxFRBABEg8KC1NUQVRFX1JFQURZEAISEQoNU1RBVEVfQ0xBSU1FRBADEhIKDlNUQVRFX1JFVFJZSU5HEAQSEwoPU1RBVEVfU1VDQ0VFREVEEAUSEwoPU1RBVEVfRElTQ0FSREVEEAYSDgoKU1RBVEVfREVBRBAHEhIKDlNUQVRFX1BPSVNPTkVEEAgSEwoPU1RBVEVfQ0FOQ0VMTEVEEAkqiQEKBlN0YXR1cxIWChJTVEFUVVNfVU5TUEVDSUZJRUQQABIRCg1TVEFUVVNfUVVFVUVEEAESFQoRU1RBVFVTX1BST0NFU1NJTkcQAhIUChBTVEFUVVNfQ09NUExFVEVEEAMSEQoNU1RBVFVTX0ZBSUxFRBAEEhQKEFNUQVRVU19DQU5DRUxMRUQQBSqLAQoKT25Db25mbGljdBIbChdPTl9DT05GTElDVF9VTlNQRUNJRklFRBAAEhQKEE9OX0NPTkZMSUNUX0tFRVAQARIXChNPTl9DT05GTElDVF9SRVBMQUNFEAISGQoVT05fQ09ORkxJQ1RfS0VFUF9MQVNUEAMSFgoST05fQ09ORkxJQ1RfUkVKRUNUEAQqlQIKB091dGNvbWUSFwoTT1VUQ09NRV9VTlNQRUNJRklFRBAAEhUKEU9VVENPTUVfU1VDQ0VFREVEEAESEgoOT1VUQ09NRV9GQUlMRUQQAhIQCgxPVVRDT01FX0RFQUQQAxIVChFPVVRDT01FX0RJU0NBUkRFRBAEEhQKEE9VVENPTUVfUE9JU09ORUQQBRIWChJPVVRDT01FX0xFQVNFX0xPU1QQBhIVChFPVVRDT01FX1RJTUVEX09VVBAHEhQKEE9VVENPTUVfUkVMRUFTRUQQCBITCg9PVVRDT01FX1NOT09aRUQQCRIVChFPVVRDT01FX0NBTkNFTExFRBAKEhYKEk9VVENPTUVfTEVBREVSTEVTUxALQipaKGdpdGh1Yi5jb20vcGF3bHEvcGF3bC9hcGkvcGF3bC92MTtwYXdsdjFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_pawl_v1_chain]);
+  fileDesc("ChJwYXdsL3YxL3Rhc2sucHJvdG8SB3Bhd2wudjEikQEKC1JldHJ5UG9saWN5EioKB2luaXRpYWwYASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDgoGZmFjdG9yGAIgASgBEiYKA21heBgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhITCgZqaXR0ZXIYBCABKAFIAIgBAUIJCgdfaml0dGVyImwKBlVuaXF1ZRIQCgNrZXkYASABKAlIAIgBARIeCgZzdGF0ZXMYAiADKA4yDi5wYXdsLnYxLlN0YXRlEigKC29uX2NvbmZsaWN0GAMgASgOMhMucGF3bC52MS5PbkNvbmZsaWN0QgYKBF9rZXkipwYKCFRhc2tTcGVjEgwKBHR5cGUYASABKAkSDwoHcGF5bG9hZBgCIAEoDBIUCgxjb250ZW50X3R5cGUYAyABKAkSEgoFcXVldWUYBCABKAlIAIgBARIjCghwcmlvcml0eRgFIAEoDjIRLnBhd2wudjEuUHJpb3JpdHkSKAoFZGVsYXkYBiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKgoGcnVuX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIcCg9pZGVtcG90ZW5jeV9rZXkYCCABKAlIAYgBARIyCg9pZGVtcG90ZW5jeV90dGwYCSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SFwoKcmVxdWVzdF9pZBgKIAEoCUgCiAEBEhQKDG1heF9hdHRlbXB0cxgLIAEoBRIjCgVyZXRyeRgMIAEoCzIULnBhd2wudjEuUmV0cnlQb2xpY3kSKgoHdGltZW91dBgNIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhItCgpleHBpcmVzX2luGA4gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiwKCXJldGVudGlvbhgPIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIQCgNrZXkYECABKAlIA4gBARIMCgR0YWdzGBEgAygJEi8KB2hlYWRlcnMYEiADKAsyHi5wYXdsLnYxLlRhc2tTcGVjLkhlYWRlcnNFbnRyeRIMCgRjb3N0GBMgASgFEh8KBnVuaXF1ZRgUIAEoCzIPLnBhd2wudjEuVW5pcXVlEh8KBHRoZW4YHiADKAsyES5wYXdsLnYxLlRhc2tTcGVjEhUKCGdyb3VwX2lkGB8gASgJSASIAQEaLgoMSGVhZGVyc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCCAoGX3F1ZXVlQhIKEF9pZGVtcG90ZW5jeV9rZXlCDQoLX3JlcXVlc3RfaWRCBgoEX2tleUILCglfZ3JvdXBfaWQilAoKBFRhc2sSDwoHdGFza19pZBgBIAEoCRIMCgR0eXBlGAIgASgJEg0KBXF1ZXVlGAMgASgJEh8KBnN0YXR1cxgEIAEoDjIPLnBhd2wudjEuU3RhdHVzEh0KBXN0YXRlGAUgASgOMg4ucGF3bC52MS5TdGF0ZRIOCgZyZWFzb24YBiABKAkSIwoIcHJpb3JpdHkYByABKA4yES5wYXdsLnYxLlByaW9yaXR5Eg8KB3BheWxvYWQYCCABKAwSFAoMY29udGVudF90eXBlGAkgASgJEg4KBnJlc3VsdBgKIAEoDBIbChNyZXN1bHRfY29udGVudF90eXBlGAsgASgJEhAKCGF0dGVtcHRzGAwgASgFEhQKDG1heF9hdHRlbXB0cxgNIAEoBRIQCghmYWlsdXJlcxgOIAEoBRIPCgdjcmFzaGVzGA8gASgFEhAKCHJlbGVhc2VzGBAgASgFEg8KB3Nub296ZXMYESABKAUSDQoFZmVuY2UYEiABKAMSJQoLYXR0ZW1wdF9sb2cYEyADKAsyEC5wYXdsLnYxLkF0dGVtcHQSIwoIcHJvZ3Jlc3MYFCABKAsyES5wYXdsLnYxLlByb2dyZXNzEg4KBndvcmtlchgVIAEoCRIuCgpjcmVhdGVkX2F0GBYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIqCgZydW5fYXQYFyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmNsYWltZWRfYXQYGCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjQKEGxlYXNlX2V4cGlyZXNfYXQYGSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCGVuZGVkX2F0GBogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpleHBpcmVzX2F0GBsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgprZXB0X3VudGlsGBwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIXCg9pZGVtcG90ZW5jeV9rZXkYHSABKAkSCwoDa2V5GB4gASgJEgwKBHRhZ3MYHyADKAkSKwoHaGVhZGVycxggIAMoCzIaLnBhd2wudjEuVGFzay5IZWFkZXJzRW50cnkSIwoFcmV0cnkYISABKAsyFC5wYXdsLnYxLlJldHJ5UG9saWN5EioKB3RpbWVvdXQYIiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLAoJcmV0ZW50aW9uGCMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhIKCmNoZWNrcG9pbnQYJCABKAwSDAoEY29zdBglIAEoBRIfCgZ1bmlxdWUYJiABKAsyDy5wYXdsLnYxLlVuaXF1ZRIRCgl3YWl0c19mb3IYJyABKAkSEAoIbW92ZWRfdG8YMCABKAkSEgoKbW92ZWRfZnJvbRgxIAEoCRIQCghncm91cF9pZBgyIAEoCRIfCgZwYXJlbnQYMyABKAsyDy5wYXdsLnYxLlBhcmVudBIfCgR0aGVuGDQgAygLMhEucGF3bC52MS5Gb2xsb3dlchIMCgRldGFnGDUgASgJGi4KDEhlYWRlcnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIiwKCFByb2dyZXNzEg8KB3BlcmNlbnQYASABKAESDwoHbWVzc2FnZRgCIAEoCSK5AgoHQXR0ZW1wdBIPCgdhdHRlbXB0GAEgASgFEg0KBWZlbmNlGAIgASgDEg4KBndvcmtlchgDIAEoCRIuCgpzdGFydGVkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASIQoHb3V0Y29tZRgGIAEoDjIQLnBhd2wudjEuT3V0Y29tZRIhCgVlcnJvchgHIAEoCzISLnBhd2wudjEuVGFza0Vycm9yEikKBndhaXRlZBgIIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIvCgtuZXh0X3J1bl9hdBgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiOQoJVGFza0Vycm9yEg8KB21lc3NhZ2UYASABKAkSDAoEdHlwZRgCIAEoCRINCgVzdGFjaxgDIAEoCSKkAQoFRXJyb3ISDAoEY29kZRgBIAEoCRIPCgdtZXNzYWdlGAIgASgJEg4KBnJlYXNvbhgDIAEoCRINCgVmaWVsZBgEIAEoCRIOCgZob2xkZXIYBSABKAkSHQoFc3RhdGUYBiABKA4yDi5wYXdsLnYxLlN0YXRlEi4KC3JldHJ5X2FmdGVyGAcgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIskDCgZGaWx0ZXISEgoFcXVldWUYASABKAlIAIgBARIeCgZzdGF0ZXMYAiADKA4yDi5wYXdsLnYxLlN0YXRlEhEKBHR5cGUYAyABKAlIAYgBARIQCgN0YWcYBCABKAlIAogBARIQCgNrZXkYBSABKAlIA4gBARITCgZ3b3JrZXIYBiABKAlIBIgBARISCgVlcnJvchgHIAEoCUgFiAEBEjEKDWNyZWF0ZWRfYWZ0ZXIYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjIKDmNyZWF0ZWRfYmVmb3JlGAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgFxGAogASgJSAaIAQESGAoLZmluZ2VycHJpbnQYCyABKAlIB4gBARIWCglvcGVyYXRpb24YDCABKAlICIgBARImCgdwYXlsb2FkGA0gAygLMhUucGF3bC52MS5QYXlsb2FkRmllbGRCCAoGX3F1ZXVlQgcKBV90eXBlQgYKBF90YWdCBgoEX2tleUIJCgdfd29ya2VyQggKBl9lcnJvckIECgJfcUIOCgxfZmluZ2VycHJpbnRCDAoKX29wZXJhdGlvbiIrCgxQYXlsb2FkRmllbGQSDAoEcGF0aBgBIAEoCRINCgV2YWx1ZRgCIAEoCSJDCghTZWFyY2hlZBIMCgRyb3dzGAEgASgDEikKBXVudGlsGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCpeCghQcmlvcml0eRIYChRQUklPUklUWV9VTlNQRUNJRklFRBAAEhEKDVBSSU9SSVRZX0hJR0gQARITCg9QUklPUklUWV9OT1JNQUwQAhIQCgxQUklPUklUWV9MT1cQAyrOAQoFU3RhdGUSFQoRU1RBVEVfVU5TUEVDSUZJRUQQABITCg9TVEFURV9TQ0hFRFVMRUQQARIPCgtTVEFURV9SRUFEWRACEhEKDVNUQVRFX0NMQUlNRUQQAxISCg5TVEFURV9SRVRSWUlORxAEEhMKD1NUQVRFX1NVQ0NFRURFRBAFEhMKD1NUQVRFX0RJU0NBUkRFRBAGEg4KClNUQVRFX0RFQUQQBxISCg5TVEFURV9QT0lTT05FRBAIEhMKD1NUQVRFX0NBTkNFTExFRBAJKokBCgZTdGF0dXMSFgoSU1RBVFVTX1VOU1BFQ0lGSUVEEAASEQoNU1RBVFVTX1FVRVVFRBABEhUKEVNUQVRVU19QUk9DRVNTSU5HEAISFAoQU1RBVFVTX0NPTVBMRVRFRBADEhEKDVNUQVRVU19GQUlMRUQQBBIUChBTVEFUVVNfQ0FOQ0VMTEVEEAUqiwEKCk9uQ29uZmxpY3QSGwoXT05fQ09ORkxJQ1RfVU5TUEVDSUZJRUQQABIUChBPTl9DT05GTElDVF9LRUVQEAESFwoTT05fQ09ORkxJQ1RfUkVQTEFDRRACEhkKFU9OX0NPTkZMSUNUX0tFRVBfTEFTVBADEhYKEk9OX0NPTkZMSUNUX1JFSkVDVBAEKpUCCgdPdXRjb21lEhcKE09VVENPTUVfVU5TUEVDSUZJRUQQABIVChFPVVRDT01FX1NVQ0NFRURFRBABEhIKDk9VVENPTUVfRkFJTEVEEAISEAoMT1VUQ09NRV9ERUFEEAMSFQoRT1VUQ09NRV9ESVNDQVJERUQQBBIUChBPVVRDT01FX1BPSVNPTkVEEAUSFgoST1VUQ09NRV9MRUFTRV9MT1NUEAYSFQoRT1VUQ09NRV9USU1FRF9PVVQQBxIUChBPVVRDT01FX1JFTEVBU0VEEAgSEwoPT1VUQ09NRV9TTk9PWkVEEAkSFQoRT1VUQ09NRV9DQU5DRUxMRUQQChIWChJPVVRDT01FX0xFQURFUkxFU1MQC0IqWihnaXRodWIuY29tL3Bhd2xxL3Bhd2wvYXBpL3Bhd2wvdjE7cGF3bHYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_pawl_v1_chain]);
 
 /**
  * RetryPolicy says how long a failed task waits after its nth failure: min(initial * factor^(n-1), max), plus a random share of up to
@@ -69,9 +69,9 @@ export type Unique = Message<"pawl.v1.Unique"> & {
   /**
    * at most 256 bytes; default: derived from type and payload
    *
-   * @generated from field: string key = 1;
+   * @generated from field: optional string key = 1;
    */
-  key: string;
+  key?: string | undefined;
 
   /**
    * in which a task holds its key: always all non-final states, which are the default, and any final states
@@ -96,7 +96,8 @@ export const UniqueSchema: GenMessage<Unique> = /*@__PURE__*/
   messageDesc(file_pawl_v1_task, 1);
 
 /**
- * TaskSpec describes a task to enqueue.
+ * TaskSpec describes a task to enqueue. Here as in all requests, an optional string that is set must not be empty, nor a time the zero time of
+ * Go, .NET or Unix, nor an optional id the nil UUID: invalid_argument.
  *
  * @generated from message pawl.v1.TaskSpec
  */
@@ -125,9 +126,9 @@ export type TaskSpec = Message<"pawl.v1.TaskSpec"> & {
   /**
    * default "default"
    *
-   * @generated from field: string queue = 4;
+   * @generated from field: optional string queue = 4;
    */
-  queue: string;
+  queue?: string | undefined;
 
   /**
    * @generated from field: pawl.v1.Priority priority = 5;
@@ -149,9 +150,9 @@ export type TaskSpec = Message<"pawl.v1.TaskSpec"> & {
   /**
    * one task per key and queue for idempotency_ttl
    *
-   * @generated from field: string idempotency_key = 8;
+   * @generated from field: optional string idempotency_key = 8;
    */
-  idempotencyKey: string;
+  idempotencyKey?: string | undefined;
 
   /**
    * above 0; default 24h
@@ -163,9 +164,9 @@ export type TaskSpec = Message<"pawl.v1.TaskSpec"> & {
   /**
    * a UUID; a retry returns the first task again, for at least 10 minutes
    *
-   * @generated from field: string request_id = 10;
+   * @generated from field: optional string request_id = 10;
    */
-  requestId: string;
+  requestId?: string | undefined;
 
   /**
    * default: the queue's
@@ -207,9 +208,9 @@ export type TaskSpec = Message<"pawl.v1.TaskSpec"> & {
    * slot, or the task is refused: they must be equal, or contain the same text in braces, such as "{order-7}" (the slot of a key is the hash
    * of the text between its first braces, or else of the whole key).
    *
-   * @generated from field: string key = 16;
+   * @generated from field: optional string key = 16;
    */
-  key: string;
+  key?: string | undefined;
 
   /**
    * @generated from field: repeated string tags = 17;
@@ -248,9 +249,9 @@ export type TaskSpec = Message<"pawl.v1.TaskSpec"> & {
   /**
    * adds the task to this group, which must not be complete
    *
-   * @generated from field: string group_id = 31;
+   * @generated from field: optional string group_id = 31;
    */
-  groupId: string;
+  groupId?: string | undefined;
 };
 
 /**
@@ -719,15 +720,15 @@ export const ErrorSchema: GenMessage<Error> = /*@__PURE__*/
   messageDesc(file_pawl_v1_task, 7);
 
 /**
- * Filter selects tasks. All fields that are set must match.
+ * Filter selects tasks. All fields that are set must match, and none that is set may be empty.
  *
  * @generated from message pawl.v1.Filter
  */
 export type Filter = Message<"pawl.v1.Filter"> & {
   /**
-   * @generated from field: string queue = 1;
+   * @generated from field: optional string queue = 1;
    */
-  queue: string;
+  queue?: string | undefined;
 
   /**
    * any of these
@@ -737,31 +738,31 @@ export type Filter = Message<"pawl.v1.Filter"> & {
   states: State[];
 
   /**
-   * @generated from field: string type = 3;
+   * @generated from field: optional string type = 3;
    */
-  type: string;
+  type?: string | undefined;
 
   /**
-   * @generated from field: string tag = 4;
+   * @generated from field: optional string tag = 4;
    */
-  tag: string;
+  tag?: string | undefined;
 
   /**
-   * @generated from field: string key = 5;
+   * @generated from field: optional string key = 5;
    */
-  key: string;
+  key?: string | undefined;
 
   /**
-   * @generated from field: string worker = 6;
+   * @generated from field: optional string worker = 6;
    */
-  worker: string;
+  worker?: string | undefined;
 
   /**
    * substring of the last error's message
    *
-   * @generated from field: string error = 7;
+   * @generated from field: optional string error = 7;
    */
-  error: string;
+  error?: string | undefined;
 
   /**
    * @generated from field: google.protobuf.Timestamp created_after = 8;
@@ -776,23 +777,23 @@ export type Filter = Message<"pawl.v1.Filter"> & {
   /**
    * substring of the payload
    *
-   * @generated from field: string q = 10;
+   * @generated from field: optional string q = 10;
    */
-  q: string;
+  q?: string | undefined;
 
   /**
    * of type and last error message, as in DeadGroup
    *
-   * @generated from field: string fingerprint = 11;
+   * @generated from field: optional string fingerprint = 11;
    */
-  fingerprint: string;
+  fingerprint?: string | undefined;
 
   /**
    * id of the last operation that changed the task
    *
-   * @generated from field: string operation = 12;
+   * @generated from field: optional string operation = 12;
    */
-  operation: string;
+  operation?: string | undefined;
 
   /**
    * at most 8, all of which must match
