@@ -42,10 +42,8 @@ Exit status: 0 success; 1 refused or failed, or a shard or an archive is missing
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			return a.Prepare(cmd)
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: a.Prepare,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetIn(a.In)
 	root.SetOut(a.Out)

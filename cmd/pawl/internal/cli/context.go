@@ -92,9 +92,12 @@ func callsServer(cmd *cobra.Command) bool {
 	return !strings.HasPrefix(cmd.CommandPath(), "pawl context") && !strings.HasPrefix(cmd.CommandPath(), "pawl help")
 }
 
-// Prepare runs before every command: it rejects flags that would have no effect, and applies the context.
-func (a *App) Prepare(cmd *cobra.Command) error {
+// Prepare runs before every command: it rejects flags that would have no effect or are empty, and applies the context.
+func (a *App) Prepare(cmd *cobra.Command, args []string) error {
 	if err := RefuseIdle(cmd); err != nil {
+		return err
+	}
+	if err := RefuseEmpty(cmd, args); err != nil {
 		return err
 	}
 	if callsServer(cmd) {

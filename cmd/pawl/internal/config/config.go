@@ -10,13 +10,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Apply sets every flag that was not on the command line from the environment, or else from the file named by the flag called file. An unknown name
-// in the file is an error, so that a misspelt setting is never ignored.
+// Apply sets every flag that was not on the command line from the environment, or else from the file named by the flag called file. An empty
+// variable is none. An unknown name in the file is an error, so that a misspelt setting is never ignored, and so is an empty value.
 func Apply(flags *pflag.FlagSet, file string) error {
 	var wrong error
 	flags.VisitAll(func(f *pflag.Flag) {
-		if value, ok := os.LookupEnv(envName(f.Name)); ok && !f.Changed && f.Name != "help" && wrong == nil {
-			if err := flags.Set(f.Name, value); err != nil {
+		value, ok := os.LookupEnv(envName(f.Name))
+		if ok && (value != "" || cli.MayBeEmpty(f)) && !f.Changed && f.Name != "help" && wrong == nil {
+			if err := set(flags, f.Name, value); err != nil {
 				wrong = cli.Usage("%s: %w", envName(f.Name), err)
 			}
 		}
@@ -37,11 +38,19 @@ func Apply(flags *pflag.FlagSet, file string) error {
 		if f.Changed {
 			continue
 		}
-		if err := flags.Set(name, value); err != nil {
+		if err := set(flags, name, value); err != nil {
 			return cli.Usage("%s: %s: %w", path, name, err)
 		}
 	}
 	return nil
+}
+
+// set sets a flag. It refuses what the command line refuses, too.
+func set(flags *pflag.FlagSet, name, value string) error {
+	if err := flags.Set(name, value); err != nil {
+		return err
+	}
+	return cli.CheckEmpty(flags.Lookup(name))
 }
 
 func envName(flag string) string {
