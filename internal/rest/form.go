@@ -30,8 +30,8 @@ type form struct {
 	negative bool   // whether decoding accepts a number below 0
 	items    int    // how many items a request may have; 0: maxListed
 	needed   string // required in a request: the hint if it is missing
-	empty    bool   // a string or list in a request that may be empty; others may only be left out
-	full     string // the hint if one is empty; "": leave it out
+	empty    bool   // a list in a request that may be empty; others may only be left out
+	full     string // the hint if a list or an optional string is empty; "": leave it out
 	rate     bool   // a number of tasks per second, written "50/s" in JSON
 	any      bool   // a single item may be written without its list
 	colon    bool   // a list of pairs of strings, each written "path:value" in JSON
@@ -40,13 +40,8 @@ type form struct {
 
 // forms are the forms of fields, by Message.field or by the name of the field alone.
 var forms = map[string]form{
-	"content_type":       {empty: true}, // JSON
-	"cursor":             {empty: true}, // of the first page, as next_cursor is after the last
-	"message":            {empty: true}, // a text for people, as those below
 	"next_cursor":        {always: true},
-	"reason":             {empty: true},
-	"stack":              {empty: true},
-	"tags":               {empty: true}, // those of a task, as its follow-ups and headers are: none
+	"tags":               {empty: true}, // a task has none, as it has no follow-ups
 	"unconfirmed_shards": {nonzero: true},
 	"limit":              {least: 1, most: contract.MaxPage},
 
@@ -86,7 +81,6 @@ var forms = map[string]form{
 	"ClusterNode.disk_total_bytes":      {nonzero: true},
 	"ClusterShard.applied":              {with: "leader"},
 	"ClusterShard.term":                 {with: "leader"},
-	"CreateGroupRequest.name":           {empty: true},
 	"CreateGroupResponse.group":         {inline: true},
 	"DeadGroup.message":                 {always: true},
 	"DeadGroup.queue":                   {always: true},
@@ -198,8 +192,7 @@ var forms = map[string]form{
 	"Task.payload":                      {typed: "content_type"},
 	"Task.result":                       {typed: "result_content_type"},
 	"Task.then":                         {nonzero: true},
-	"TaskError.message":                 {always: true, empty: true},
-	"TaskError.type":                    {empty: true},
+	"TaskError.message":                 {always: true},
 	"TaskSpec.cost":                     {least: 1, most: task.MaxCost, above: 1},
 	"TaskSpec.max_attempts":             {least: 1, most: contract.MaxAttempts, nonzero: true},
 	"TaskSpec.payload":                  {typed: "content_type"},

@@ -69,7 +69,7 @@ func (r *jsonReader) field(m *message, to protoreflect.Message, path, name strin
 	}
 	v, err := r.value(f, at)
 	if err == nil {
-		err = f.notEmpty(v.IsValid() && f.kind == texts && v.String() == "", at)
+		err = f.notEmpty(f.isText() && v.String() == "", at)
 	}
 	if err == nil {
 		to.Set(f.d, v)
@@ -84,6 +84,9 @@ func (m *message) has(name string) bool {
 	}
 	return slices.ContainsFunc(m.fields, func(f *field) bool { return f.inline && f.inner.has(name) })
 }
+
+// isText reports whether a field is a string that may be left out.
+func (f *field) isText() bool { return f.kind == texts && f.d.HasPresence() }
 
 // notEmpty refuses what is given but empty, such as an unset variable: a filter would select all, a token cover all queues.
 func (f *field) notEmpty(empty bool, path string) error {
@@ -202,9 +205,6 @@ func (r *jsonReader) list(f *field, to protoreflect.Message, path string) error 
 			return r.object(f.inner, list.AppendMutable().Message(), contract.Item(path, i))
 		}
 		v, err := r.value(f, path)
-		if err == nil {
-			err = f.notEmpty(f.kind == texts && v.String() == "", path)
-		}
 		if err == nil {
 			list.Append(v)
 		}

@@ -197,7 +197,7 @@ func (f *field) fromParameter(to protoreflect.Message, values []string) error {
 	}
 	v, err := f.fromWord(values[0])
 	if err == nil {
-		err = f.notEmpty(values[0] == "", f.name)
+		err = f.notEmpty(f.isText() && values[0] == "", f.name)
 	}
 	if err == nil && v.IsValid() {
 		to.Set(f.d, v)

@@ -29,7 +29,7 @@ func textsOf(d protoreflect.MessageDescriptor) *texts {
 	for i := range d.Fields().Len() {
 		f := d.Fields().Get(i)
 		switch {
-		case f.Kind() == protoreflect.StringKind && (f.HasPresence() || f.IsList()):
+		case f.Kind() == protoreflect.StringKind && f.HasPresence():
 			t.full = append(t.full, f)
 		case f.Message() != nil && !f.IsList() && !f.IsMap() && f.Message().Name() != "TaskSpec": // tasks are checked where they are converted: a bad one does not fail a batch
 			if in := textsOf(f.Message()); len(in.full)+len(in.inner) > 0 {
@@ -41,16 +41,10 @@ func textsOf(d protoreflect.MessageDescriptor) *texts {
 	return t
 }
 
-// check refuses a text that is given but empty, alone or in a list.
+// check refuses a text that is given but empty.
 func (t *texts) check(m protoreflect.Message) error {
 	for _, f := range t.full {
-		empty := !f.IsList() && m.Has(f) && m.Get(f).String() == ""
-		if f.IsList() {
-			for list, i := m.Get(f).List(), 0; i < list.Len(); i++ {
-				empty = empty || list.Get(i).String() == ""
-			}
-		}
-		if empty {
+		if m.Has(f) && m.Get(f).String() == "" {
 			return contract.Empty(string(f.Name()))
 		}
 	}
