@@ -11,12 +11,12 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/internal/client/spec"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -207,7 +207,7 @@ func (c *session) send(ctx context.Context, d time.Duration, rows []stored) (out
 			out.refused = append(out.refused, refusal{row.seq, row.id, err})
 			continue
 		}
-		items = append(items, pawl.Item{Args: relayed{s}, Options: []pawl.Option{relayed{s}}})
+		items = append(items, pawl.Item{Args: spec.Made{TaskSpec: s}, Options: []pawl.Option{spec.Made{TaskSpec: s}}})
 		sent = append(sent, row)
 	}
 	if len(items) == 0 {
@@ -363,15 +363,4 @@ func (r *stored) spec() (*pawlv1.TaskSpec, error) {
 		s.ExpiresIn = durationpb.New(max(d-r.waited, leastExpiry))
 	}
 	return s, nil
-}
-
-// relayed is a task read from a row. It implements both pawl.Args and pawl.Option.
-type relayed struct{ spec *pawlv1.TaskSpec }
-
-func (r relayed) TaskType() string             { return r.spec.Type }
-func (r relayed) RawPayload() ([]byte, string) { return nil, "" }
-
-func (r relayed) Apply(s *pawlv1.TaskSpec) error {
-	proto.Merge(s, r.spec)
-	return nil
 }

@@ -2,24 +2,22 @@ package outbox
 
 import (
 	"encoding/base64"
-	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/internal/rest"
+	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// taskJSON is the column task: the body of POST /api/v1/tasks without the fields that have their own columns, queue and request_id.
-// Follow-up tasks have a queue.
+// taskJSON is what appendTask encodes of the column task: the body of POST /api/v1/tasks without the fields that have their own columns,
+// queue and request_id. Follow-up tasks have a queue. An encoder would change the whitespace of payloads, which are appended to it.
 type taskJSON struct {
 	Type           string            `json:"type"`
 	ContentType    string            `json:"content_type,omitzero"`
@@ -40,8 +38,6 @@ type taskJSON struct {
 	Headers        map[string]string `json:"headers,omitempty"`
 	Unique         *uniqueJSON       `json:"unique,omitzero"`
 	GroupID        string            `json:"group_id,omitzero"`
-	Payload        jsontext.Value    `json:"payload,omitzero"` // read only: an encoder would change its whitespace
-	Then           []taskJSON        `json:"then,omitempty"`   // read only: they have payloads
 }
 
 type retryJSON struct {
@@ -124,129 +120,18 @@ func durationText(d *durationpb.Duration) *string {
 	return &s
 }
 
-// readTask reads the column task.
+// readTask reads the column task, as REST reads the body of an enqueue.
 func readTask(text []byte) (*pawlv1.TaskSpec, error) {
-	var t taskJSON
-	if err := json.Unmarshal(text, &t, json.RejectUnknownMembers(true), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
-		return nil, notTask(err)
-	}
-	if t.Queue != "" {
-		return nil, convert.Invalid("queue", "%q is set in the task column: it belongs in the queue column", t.Queue)
-	}
-	return t.spec("")
-}
-
-// notTask says what is wrong with a task's JSON, and in which of its fields.
-func notTask(err error) error {
-	at, ok := errors.AsType[*json.SemanticError](err)
-	if !ok {
-		return convert.Invalid("task", "is not JSON: %s", strings.TrimPrefix(err.Error(), "jsontext: "))
-	}
-	field := ""
-	for name := range at.JSONPointer.Tokens() {
-		switch _, err := strconv.Atoi(name); {
-		case err == nil:
-			field += "[" + name + "]"
-		case field == "":
-			field = name
-		default:
-			field += "." + name
-		}
+	s := &pawlv1.TaskSpec{}
+	if err := rest.Decode("task", text, s); err != nil {
+		refusal, _ := task.AsError(err)
+		return nil, &pawltype.Error{Code: pawltype.ErrorCode(refusal.Code), Field: refusal.Field, Message: refusal.Message}
 	}
 	switch {
-	case field == "":
-		return convert.Invalid("task", "is not a JSON object")
-	case errors.Is(at.Err, json.ErrUnknownName):
-		return convert.Invalid(field, "is not a field of a task")
-	case at.Err != nil:
-		return convert.Invalid(field, "%s: %v", at.JSONValue, at.Err)
+	case s.GetQueue() != "":
+		return nil, convert.Invalid("queue", "%q is set in the task column: it belongs in the queue column", s.GetQueue())
+	case s.GetRequestId() != "":
+		return nil, convert.Invalid("request_id", "%q is set in the task column: it belongs in the id column", s.GetRequestId())
 	}
-	return convert.Invalid(field, "cannot be a JSON %v", at.JSONKind)
-}
-
-// spec returns the request for a task. path is its prefix for the names of fields in errors, with a dot.
-func (t *taskJSON) spec(path string) (*pawlv1.TaskSpec, error) {
-	s := &pawlv1.TaskSpec{
-		Type: t.Type, ContentType: t.ContentType, Queue: convert.Text(t.Queue), IdempotencyKey: convert.Text(t.IdempotencyKey), MaxAttempts: t.MaxAttempts, Key: convert.Text(t.Key), Cost: t.Cost,
-		Tags: t.Tags, Headers: t.Headers, GroupId: convert.Text(t.GroupID),
-	}
-	r := fieldReader{path: path}
-	s.Payload = r.payload(t)
-	s.Delay = r.duration("delay", t.Delay)
-	s.RunAt = r.time("run_at", t.RunAt)
-	s.IdempotencyTtl = r.duration("idempotency_ttl", t.IdempotencyTTL)
-	s.Timeout = r.duration("timeout", t.Timeout)
-	s.ExpiresIn = r.duration("expires_in", t.ExpiresIn)
-	s.Retention = r.duration("retention", t.Retention)
-	if t.Retry != nil {
-		s.Retry = &pawlv1.RetryPolicy{Initial: r.duration("retry.initial", t.Retry.Initial), Factor: t.Retry.Factor, Max: r.duration("retry.max", t.Retry.Max), Jitter: t.Retry.Jitter}
-	}
-	var err error
-	s.Priority, err = convert.PriorityProto(t.Priority)
-	r.fail(err)
-	if u := t.Unique; u != nil {
-		s.Unique, err = convert.UniqueProto(pawltype.UniqueOpts{Key: u.Key, States: u.States, OnConflict: u.OnConflict})
-		r.fail(err)
-	}
-	for i := range t.Then {
-		next, err := t.Then[i].spec(fmt.Sprintf("%sthen[%d].", path, i))
-		if err != nil {
-			return nil, err
-		}
-		s.Then = append(s.Then, next)
-	}
-	return s, r.err
-}
-
-// fieldReader reads the fields of a task and keeps the first error.
-type fieldReader struct {
-	path string
-	err  error
-}
-
-func (r *fieldReader) fail(err error) {
-	if r.err == nil && err != nil {
-		if refusal, ok := errors.AsType[*pawltype.Error](err); ok {
-			refusal.Field = r.path + refusal.Field
-		}
-		r.err = err
-	}
-}
-
-func (r *fieldReader) payload(t *taskJSON) []byte {
-	if len(t.Payload) == 0 || isJSON(t.ContentType) {
-		return t.Payload
-	}
-	var text string
-	err := json.Unmarshal(t.Payload, &text)
-	if err == nil {
-		var bytes []byte
-		if bytes, err = base64.StdEncoding.DecodeString(text); err == nil {
-			return bytes
-		}
-	}
-	r.fail(convert.Invalid("payload", "is not base64, which content type %q requires: %v", t.ContentType, err))
-	return nil
-}
-
-func (r *fieldReader) duration(field string, text *string) *durationpb.Duration {
-	if text == nil {
-		return nil
-	}
-	d, err := time.ParseDuration(*text)
-	if err != nil {
-		r.fail(convert.Invalid(field, `%q is not a duration such as "30s" or "1h30m"`, *text))
-	}
-	return durationpb.New(d)
-}
-
-func (r *fieldReader) time(field string, text *string) *timestamppb.Timestamp {
-	if text == nil {
-		return nil
-	}
-	t, err := time.Parse(time.RFC3339, *text)
-	if err != nil {
-		r.fail(convert.Invalid(field, `%q is not a time such as "2026-01-31T12:00:00Z"`, *text))
-	}
-	return timestamppb.New(t)
+	return s, nil
 }

@@ -57,16 +57,17 @@ func TestTaskRoundTrips(t *testing.T) {
 // readTask accepts the options of the API and no others, and its errors name the field.
 func TestReadTaskRefuses(t *testing.T) {
 	for _, c := range []struct{ text, field, want string }{
-		{`{"type":"a","retries":3}`, "retries", "is not a field of a task"},
-		{`{"type":"a","Priority":"high"}`, "Priority", "is not a field of a task"},
-		{`{"type":"a","then":[{"type":"b"},{"type":"c","retries":3}]}`, "then[1].retries", "is not a field of a task"},
-		{`{"type":7}`, "type", "cannot be a JSON number"},
+		{`{"type":"a","retries":3}`, "retries", "unknown field"},
+		{`{"type":"a","Priority":"high"}`, "Priority", "unknown field"},
+		{`{"type":"a","then":[{"type":"b"},{"type":"c","retries":3}]}`, "then[1].retries", "unknown field"},
+		{`{"type":7}`, "type", "7 is not a string"},
 		{`{"type":"a","cost":1e12}`, "cost", "1e12"},
 		{`[]`, "task", "is not a JSON object"},
-		{`{"type":"a"`, "task", "EOF"},
+		{`{"type":"a"`, "task", "it ends within a value"},
 		{`{"type":"a"} {}`, "task", "after"},
-		{``, "task", "EOF"},
+		{``, "task", "is empty"},
 		{`{"type":"a","queue":"q"}`, "queue", "queue column"},
+		{`{"type":"a","request_id":"r"}`, "request_id", "id column"},
 		{`{"type":"a","priority":"urgent"}`, "priority", "urgent"},
 		{`{"type":"a","delay":"soon"}`, "delay", `"soon" is not a duration`},
 		{`{"type":"a","run_at":"soon"}`, "run_at", `"soon" is not a time`},

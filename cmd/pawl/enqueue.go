@@ -118,11 +118,16 @@ func (s *specFlags) options(flags *pflag.FlagSet) ([]pawl.Option, error) {
 		}
 		out = append(out, pawl.At(t))
 	}
+	given := map[string]bool{}
 	for _, h := range s.headers {
 		name, value, ok := strings.Cut(h, "=")
-		if !ok {
+		switch {
+		case !ok:
 			return nil, cli.Usage("--header %q is not NAME=VALUE", h)
+		case given[name]:
+			return nil, cli.Usage("--header %q: the name is given twice", h)
 		}
+		given[name] = true
 		out = append(out, pawl.Header(name, value))
 	}
 	if p, given, err := s.retry.over(pawltype.RetryPolicy{}); err != nil {

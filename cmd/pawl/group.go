@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -10,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawlq/pawl"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
-	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -22,46 +23,23 @@ func newGroup(a *app) *cobra.Command {
 		newGroupAdd(a), newGroupLs(a), newGroupShow(a), newGroupMembers(a), newGroupClose(a), newGroupCancel(a))
 }
 
-// groupFile is a group as in the REST API.
-type groupFile struct {
-	Name       string               `json:"name"`
-	Tasks      []view.ScheduledTask `json:"tasks"`
-	OnComplete *view.ScheduledTask  `json:"on_complete"`
-	OnSuccess  *view.ScheduledTask  `json:"on_success"`
-	OnDeath    *view.ScheduledTask  `json:"on_death"`
-	Open       bool                 `json:"open"`
-	Retention  string               `json:"retention"`
-	RequestID  string               `json:"request_id"`
-}
-
-func (f *groupFile) spec() (g pawl.GroupSpec, err error) {
-	g = pawl.GroupSpec{Name: f.Name, Open: f.Open, RequestID: f.RequestID}
-	if f.Retention != "" {
-		if g.Retention, err = humanize.Duration(f.Retention); err != nil {
-			return g, fmt.Errorf("retention: %w", err)
-		}
+// groupOf returns a decoded group as the SDK takes it.
+func groupOf(r *pawlv1.CreateGroupRequest) (g pawl.GroupSpec, err error) {
+	if r.GetRetention() != nil && r.GetRetention().AsDuration() == 0 {
+		return g, errors.New("retention: 0s is not positive: leave it out to use the default") // the SDK would use it as well
 	}
-	for i := range f.Tasks {
-		item, err := f.Tasks[i].Item(fmt.Sprintf("tasks[%d]", i))
-		if err != nil {
-			return g, err
-		}
-		g.Tasks = append(g.Tasks, item)
+	g = pawl.GroupSpec{Name: r.GetName(), Open: r.GetOpen(), Retention: r.GetRetention().AsDuration(), RequestID: r.GetRequestId()}
+	for _, s := range r.GetTasks() {
+		g.Tasks = append(g.Tasks, view.Item(s))
 	}
-	for _, point := range []struct {
-		field string
-		task  *view.ScheduledTask
-		to    **pawl.Item
-	}{{"on_complete", f.OnComplete, &g.OnComplete}, {"on_success", f.OnSuccess, &g.OnSuccess}, {"on_death", f.OnDeath, &g.OnDeath}} {
-		if point.task == nil {
-			continue
+	point := func(s *pawlv1.TaskSpec) *pawl.Item {
+		if s == nil {
+			return nil
 		}
-		item, err := point.task.Item(point.field)
-		if err != nil {
-			return g, err
-		}
-		*point.to = &item
+		item := view.Item(s)
+		return &item
 	}
+	g.OnComplete, g.OnSuccess, g.OnDeath = point(r.GetOnComplete()), point(r.GetOnSuccess()), point(r.GetOnDeath())
 	return g, nil
 }
 
@@ -74,11 +52,11 @@ REST API, or a file that contains one.`,
   pawl group add @import.json`,
 	}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		var file groupFile
-		if err := view.ReadObject("OBJECT", args[0], &file); err != nil {
+		var group pawlv1.CreateGroupRequest
+		if err := view.ReadObject("OBJECT", args[0], &group); err != nil {
 			return err
 		}
-		spec, err := file.spec()
+		spec, err := groupOf(&group)
 		if err != nil {
 			return cli.AsUsage(err)
 		}

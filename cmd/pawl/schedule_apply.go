@@ -14,23 +14,22 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/config"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
+	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/pawltype"
 )
 
 // scheduleFile is the input of "schedule apply".
 type scheduleFile struct {
-	Owner     string              `json:"owner"`
-	Schedules []view.ScheduleSpec `json:"schedules"`
+	owner     string
+	schedules []*pawlv1.ScheduleSpec
 }
 
-const (
-	maxScheduleFile  = 16 << 20 // bytes
-	maxFileSchedules = 10_000
-)
+const maxScheduleFile = 16 << 20 // bytes
 
 type applyFlags struct {
 	file     string
@@ -87,11 +86,8 @@ func (a *app) readSchedules(name string) (file scheduleFile, err error) {
 	if err != nil {
 		return file, cli.Usage("%s: %v", name, err)
 	}
-	if err := view.DecodeObject(plain, &file); err != nil {
+	if file.owner, file.schedules, err = rest.DecodeSchedules(plain); err != nil {
 		return file, cli.Usage("%s: %w", name, err)
-	}
-	if n := len(file.Schedules); n == 0 || n > maxFileSchedules {
-		return file, cli.Usage("%s: %d schedules, want 1 to %d", name, n, maxFileSchedules)
 	}
 	return file, nil
 }
@@ -145,9 +141,8 @@ func (a *app) applySchedules(ctx context.Context, operator admin.Client, file sc
 func (a *app) trySchedules(ctx context.Context, operator admin.Client, file scheduleFile, flags applyFlags) (schedules []admin.ScheduleSpec, views []appliedView, err error) {
 	var errs []error
 	seen := map[string]bool{}
-	for i := range file.Schedules {
-		v := &file.Schedules[i]
-		s, err := v.Schedule(file.Owner)
+	for i, v := range file.schedules {
+		s, err := view.SpecOf(v, file.owner)
 		if err == nil && seen[v.Name] {
 			err = errors.New("the name occurs twice")
 		}
@@ -180,14 +175,14 @@ func (a *app) pruned(ctx context.Context, operator admin.Client, file scheduleFi
 	if !flags.prune {
 		return nil, nil
 	}
-	if file.Owner == "" {
+	if file.owner == "" {
 		return nil, cli.Usage("--prune needs an owner in the file: it removes the owner's schedules that are not in the file")
 	}
 	for s, err := range operator.Schedules().List(ctx) {
 		if err != nil {
 			return nil, err
 		}
-		if s.Owner == file.Owner && !slices.ContainsFunc(schedules, func(in admin.ScheduleSpec) bool { return in.Name == s.Name }) {
+		if s.Owner == file.owner && !slices.ContainsFunc(schedules, func(in admin.ScheduleSpec) bool { return in.Name == s.Name }) {
 			before := view.NewScheduleSpec(s)
 			removed = append(removed, appliedView{Name: s.Name, Change: "removed", Before: &before})
 		}

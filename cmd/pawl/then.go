@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl"
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -13,14 +13,11 @@ import (
 // readThen parses follow-up tasks: each is an object as in the REST API, or @FILE.
 func readThen(given []string) (opts []pawl.Option, err error) {
 	for _, text := range given {
-		var shown view.ScheduledTask
-		if err := view.ReadObject("--then", text, &shown); err != nil {
+		var next pawlv1.TaskSpec
+		if err := view.ReadObject("--then", text, &next); err != nil {
 			return nil, err
 		}
-		item, err := shown.Item("then")
-		if err != nil {
-			return nil, cli.AsUsage(err)
-		}
+		item := view.Item(&next)
 		opts = append(opts, pawl.Then(item.Args, item.Options...))
 	}
 	return opts, nil

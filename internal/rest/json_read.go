@@ -216,7 +216,7 @@ func (r *jsonReader) name(path string, seen []string, most int) (string, error) 
 	name, err := unquote(quoted)
 	switch {
 	case err != nil:
-		return "", task.Invalid("body", "the name of a field %v", err)
+		return "", task.Invalid(orBody(path), "the name of a field %v", err)
 	case slices.Contains(seen, name):
 		return "", task.Invalid(join(path, name), "is given twice")
 	case len(seen) == most:
@@ -394,7 +394,7 @@ func timeText(path, s string) (*timestamppb.Timestamp, error) {
 // blobText decodes base64.
 func blobText(path, s string) ([]byte, error) {
 	b, err := base64.StdEncoding.Strict().DecodeString(s)
-	if err != nil {
+	if err != nil || strings.ContainsAny(s, "\r\n") { // which the decoder ignores
 		return nil, task.Invalid(path, "%q is not base64", task.Cut(s, 64))
 	}
 	return b, nil

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/client/convert"
 	"github.com/pawlq/pawl/internal/client/rpc"
@@ -50,6 +52,21 @@ func Of[O Option](args Args, opts []O) (*pawlv1.TaskSpec, error) {
 		}
 	}
 	return spec, check(spec)
+}
+
+// Made is a request that was decoded, as arguments and as their only option.
+type Made struct{ *pawlv1.TaskSpec }
+
+// TaskType implements Args.
+func (m Made) TaskType() string { return m.GetType() }
+
+// RawPayload leaves the payload to Apply.
+func (m Made) RawPayload() ([]byte, string) { return nil, "" }
+
+// Apply implements Option.
+func (m Made) Apply(s *pawlv1.TaskSpec) error {
+	proto.Merge(s, m.TaskSpec)
+	return nil
 }
 
 // check rejects what would make the whole batch unreadable, exceed a message, or lose an option on the way; all other rules are the broker's.

@@ -2,40 +2,14 @@ package view
 
 import (
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
-	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Schedule converts a schedule in a file to the request.
-func (v *ScheduleSpec) Schedule(owner string) (s admin.ScheduleSpec, err error) {
-	s = admin.ScheduleSpec{Name: v.Name, Cron: v.Cron, TimeZone: v.TimeZone, Missed: v.Missed, Overlap: v.Overlap, Owner: v.Owner}
-	if s.Owner == "" {
-		s.Owner = owner
-	}
-	item, err := v.Task.Item("task")
-	if err != nil {
-		return s, err
-	}
-	s.Task, s.Options = item.Args, item.Options
-	if v.Every != "" {
-		if s.Every, err = humanize.Duration(v.Every); err != nil {
-			return s, fmt.Errorf("every: %w", err)
-		}
-	}
-	if v.Jitter != "" {
-		if s.Jitter, err = humanize.Duration(v.Jitter); err != nil {
-			return s, fmt.Errorf("jitter: %w", err)
-		}
-	}
-	return s, nil
-}
-
-// ScheduleSpec is a schedule as operators write it, also in the file of "schedule apply".
+// ScheduleSpec is a schedule as operators write it, also in the file of "schedule apply": see SpecOf.
 type ScheduleSpec struct {
 	Name     string        `json:"name"`
 	Cron     string        `json:"cron,omitempty"`

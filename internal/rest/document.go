@@ -1,0 +1,60 @@
+package rest
+
+import (
+	"bytes"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Rows of an outbox, files and flags hold the bodies of requests as well. They are decoded here as bodies are, so that none of them
+// accepts what REST refuses.
+
+// Decode reads a document, which is one JSON object, into a message. what names the document in a refusal that is about all of it.
+func Decode(what string, text []byte, to proto.Message) error {
+	m := messageOf(to.ProtoReflect().Descriptor())
+	return decode(what, text, func(r *jsonReader, name string) error { return r.field(m, to.ProtoReflect(), "", name) })
+}
+
+// MaxFileSchedules bounds the schedules of a file.
+const MaxFileSchedules = 10_000
+
+// DecodeSchedules reads a file of schedules: an object with their owner and a list of them.
+func DecodeSchedules(text []byte) (owner string, all []*pawlv1.ScheduleSpec, err error) {
+	err = decode("file", text, func(r *jsonReader, name string) (err error) {
+		switch name {
+		case "owner":
+			owner, err = r.str(name)
+			return err
+		case "schedules":
+			return r.items(name, func(i int) error {
+				if i == MaxFileSchedules {
+					return task.Invalid(name, "more than %d", MaxFileSchedules)
+				}
+				s := &pawlv1.ScheduleSpec{}
+				all = append(all, s)
+				return r.object(messageOf(s.ProtoReflect().Descriptor()), s.ProtoReflect(), contract.Item(name, i))
+			})
+		}
+		return unknown("", name)
+	})
+	if err == nil && len(all) == 0 {
+		err = task.Invalid("schedules", "is required, with 1 to %d schedules", MaxFileSchedules)
+	}
+	return owner, all, err
+}
+
+func decode(what string, text []byte, field func(r *jsonReader, name string) error) error {
+	if len(bytes.TrimSpace(text)) == 0 {
+		return task.Invalid(what, "is empty, want a JSON object")
+	}
+	err := readBody(text, &budget{left: bodyMemory(len(text)) + contract.MaxExtra}, maxListed, field)
+	if e, ok := task.AsError(err); ok && e.Field == "body" {
+		return task.Invalid(what, "%s", strings.TrimPrefix(e.Message, "body: "))
+	}
+	return err
+}
