@@ -13,31 +13,21 @@ import (
 
 // listDead lists the dead letters of a queue or, with group_by=error, counts them by error. It also serves poisoned tasks.
 func listDead(x *exchange) error {
-	by := x.r.URL.Query().Get("group_by")
-	switch q := x.r.URL.Query(); {
-	case by == "error" && len(q) > 1:
-		return task.Invalid("group_by", "counts all dead letters of the queue: it takes no other parameter")
-	case by == "error":
+	if x.r.URL.Query().Has("group_by") {
 		return groupDead(x)
-	case q.Has("group_by"):
-		return task.Invalid("group_by", "%q is not error", task.Cut(by, 64))
 	}
 	return callRPC(x)
 }
 
-// groupAllDead counts the dead letters of all queues. There is no list of them: GET /api/v1/tasks lists tasks.
-func groupAllDead(x *exchange) error {
+// groupDead counts the dead letters of a queue, or of all. There is no list of the latter: GET /api/v1/tasks lists tasks.
+func groupDead(x *exchange) error {
 	q, err := x.query("group_by")
 	if err != nil {
 		return err
 	}
 	if by := q.Get("group_by"); by != "error" {
-		return task.Invalid("group_by", "%q is not error, the only grouping for dead letters of all queues", task.Cut(by, 64))
+		return task.Invalid("group_by", "%q is not error, which is the only grouping", task.Cut(by, 64))
 	}
-	return groupDead(x)
-}
-
-func groupDead(x *exchange) error {
 	got, err := ask[*pawlv1.GroupDeadRequest, proto.Message](x, "OperatorService/GroupDead", func(in *pawlv1.GroupDeadRequest) error {
 		if queue := x.r.PathValue("queue"); queue != "" {
 			in.Queue = &queue

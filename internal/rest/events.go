@@ -16,6 +16,9 @@ const headerLastEvent = "Last-Event-Id"
 
 // watchEvents answers with server-sent events. The id of each event is the cursor after it.
 func watchEvents(x *exchange) error {
+	if x.r.Method == http.MethodHead { // its answer would never end
+		return wrongMethod(x)
+	}
 	req := &pawlv1.WatchEventsRequest{}
 	if err := x.request(req); err != nil {
 		return err

@@ -66,6 +66,9 @@ func (f *server) exchange(w http.ResponseWriter, r *http.Request, on *Route) {
 			return &task.Error{Code: task.CodePermissionDenied, Message: "pages of other origins can't call this server"}
 		}
 		x.ctx = ctx
+		if err := x.ignored(); err != nil {
+			return err
+		}
 		return on.handle(x)
 	})
 	if !x.sent {

@@ -43,6 +43,8 @@ var forms = map[string]form{
 	"next_cursor":        {always: true},
 	"tags":               {empty: true}, // a task has none, as it has no follow-ups
 	"unconfirmed_shards": {nonzero: true},
+	"idempotency_key":    {full: "leave it out for none"},
+	"request_id":         {full: "leave it out for none"},
 	"limit":              {least: 1, most: contract.MaxPage},
 
 	"AckRequest.result":                 {typed: "content_type"},

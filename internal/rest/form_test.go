@@ -214,3 +214,39 @@ func TestBoundsOfRequests(t *testing.T) {
 		t.Errorf("%d tags: %v, want an error", maxListed+1, err)
 	}
 }
+
+// TestDurations: durations have the form that the OpenAPI description publishes.
+func TestDurations(t *testing.T) {
+	var published struct {
+		Components struct {
+			Schemas struct {
+				Duration struct{ Pattern string }
+			}
+		}
+	}
+	if err := json.Unmarshal(document, &published); err != nil || published.Components.Schemas.Duration.Pattern != spanForm.String() {
+		t.Errorf("the pattern is %q (%v), want %q", published.Components.Schemas.Duration.Pattern, err, spanForm)
+	}
+	for text, want := range map[string]time.Duration{"0": 0, "0s": 0, "1.5h": 90 * time.Minute, "1.s": time.Second, "1h30m": 90 * time.Minute, "1µs": time.Microsecond,
+		".5s": -1, "+1s": -1, "-1s": -1, "+0": -1, "1h.5m": -1, "1\u03bcs": -1, "1d": -1, "1": -1, " 1s": -1, "": -1, "9999999h": -1} {
+		d, err := spanText("delay", text)
+		if got := d.AsDuration(); want >= 0 && (err != nil || got != want) || want < 0 && err == nil {
+			t.Errorf("%q is read as %v, %v, want %v", text, got, err, want)
+		}
+	}
+}
+
+// TestLongWaitGetsAnAnswer: a wait that the call refuses does not move the deadline of its answer into the past.
+func TestLongWaitGetsAnAnswer(t *testing.T) {
+	for text, want := range map[string]time.Duration{"1s": time.Second, "2562047h47m16s": contract.MaxWait} {
+		m := &pawlv1.GetTaskRequest{}
+		var err error
+		if m.Wait, err = spanText("wait", text); err != nil {
+			t.Fatal(err)
+		}
+		r := &Route{takes: messageOf(m.ProtoReflect().Descriptor())}
+		if got := r.extraTime(m.ProtoReflect()); got != want {
+			t.Errorf("a call that waits for %s has %v, want %v", text, got, want)
+		}
+	}
+}

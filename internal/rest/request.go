@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -232,6 +234,29 @@ func flagText(name, s string) (bool, error) {
 	return false, task.Invalid(name, "%q is neither true nor false", task.Cut(s, 64))
 }
 
+// ignored refuses what the call would ignore: whoever sends it relies on its effect.
+func (x *exchange) ignored() error {
+	if x.on.RPC == "" {
+		return nil
+	}
+	if x.on.Method == "GET" || x.on.Method == "DELETE" {
+		if x.r.ContentLength != 0 {
+			return task.Invalid("body", "a %s request takes none: its parameters are in the query", x.on.Method)
+		}
+	}
+	for _, header := range []string{"If-Match", "If-Unmodified-Since"} {
+		if len(x.r.Header.Values(header)) > 0 {
+			return task.Invalid(header, "no call takes this header: where a condition is possible, it is the field if_etag")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		if header := headers[name]; x.on.Method != "GET" && len(x.r.Header.Values(header)) > 0 && !x.on.takes.has(name) {
+			return task.Invalid(header, "this call has no %s for all that it does", name)
+		}
+	}
+	return nil
+}
+
 // fromHeaders sets fields from headers. It refuses a header that contradicts the body.
 func (x *exchange) fromHeaders(m *message, to protoreflect.Message) error {
 	for _, f := range m.fields {
@@ -242,16 +267,19 @@ func (x *exchange) fromHeaders(m *message, to protoreflect.Message) error {
 			continue
 		}
 		header := headers[f.name]
-		if header == "" {
+		values := x.r.Header.Values(header)
+		if header == "" || len(values) == 0 {
 			continue
 		}
-		switch v, inBody := x.r.Header.Get(header), to.Get(f.d).String(); {
-		case v == "":
-		case inBody != "" && inBody != v:
+		switch inBody := to.Get(f.d).String(); {
+		case len(values) > 1:
+			return task.Invalid(f.name, "the header %s is given %d times", header, len(values))
+		case values[0] == "":
+			return task.Invalid(f.name, "the header %s is empty: leave it out for none", header)
+		case inBody != "" && inBody != values[0] && !(header == headerRequestID && strings.EqualFold(inBody, values[0])):
 			return task.Invalid(f.name, "%q differs from the header %s", task.Cut(inBody, 64), header)
-		default:
-			to.Set(f.d, protoreflect.ValueOfString(v))
 		}
+		to.Set(f.d, protoreflect.ValueOfString(values[0]))
 	}
 	return nil
 }
@@ -276,7 +304,7 @@ func (r *Route) extraTime(to protoreflect.Message) time.Duration {
 		return slowTime
 	}
 	if f := r.takes.byName["wait"]; f != nil && to.Has(f.d) {
-		return spanOf(to.Get(f.d).Message())
+		return min(spanOf(to.Get(f.d).Message()), contract.MaxWait) // the call refuses a longer one
 	}
 	return 0
 }

@@ -103,7 +103,7 @@ func TestRequests(t *testing.T) {
 		r := httptest.NewRequest(d.Cmd, target, nil)
 		for line := range strings.SplitSeq(rest, "\n") {
 			if name, value, header := strings.Cut(line, ": "); header && !strings.HasPrefix(line, "{") {
-				r.Header.Set(name, value)
+				r.Header.Add(name, value)
 			} else if line != "" {
 				with := httptest.NewRequest(d.Cmd, target, strings.NewReader(line))
 				with.Header = r.Header
