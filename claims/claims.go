@@ -165,7 +165,8 @@ type Settlement struct {
 }
 
 // SettleAll settles many claims in as few calls as the limits of a call (1,000 claims, 4 MiB) allow, and returns the outcome of each, in
-// order. If it returns an error, the outcomes end where it happened; it is safe to repeat the rest.
+// order. Those whose shard is unavailable are sent again, like any call. If it returns an error, the outcomes end where it happened; it is
+// safe to repeat the rest.
 func (s Client) SettleAll(ctx context.Context, items []Settlement) ([]Settled, error) {
 	out := make([]Settled, 0, len(items))
 	for len(out) < len(items) {

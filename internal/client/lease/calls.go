@@ -89,8 +89,34 @@ func (s Calls) AbandonOnce(ctx context.Context, c Claim, key string) (pawltype.O
 	return convert.OnceState(p.GetState()), nil
 }
 
-// Settle sends endings in their own call and returns the results in order.
+// Settle sends endings in their own call and returns the results in order. It repeats those whose shard does not answer.
 func (s Calls) Settle(ctx context.Context, endings []Ending) ([]*pawlv1.Settled, error) {
+	start := time.Now()
+	out, err := s.settle(ctx, endings)
+	for try := 0; err == nil; try++ {
+		var at []int
+		var again []Ending // out[at[n]] is the result of again[n]
+		var away error
+		for i, p := range out {
+			if pawltype.ErrorCode(p.GetError().GetCode()) == pawltype.ErrUnavailable {
+				at, again, away = append(at, i), append(again, endings[i]), convert.Error(p.GetError())
+			}
+		}
+		if len(again) == 0 || time.Since(start) >= s.caller.RetryFor() || s.caller.Pause(ctx, try, away) != nil {
+			break
+		}
+		answers, failed := s.settle(ctx, again)
+		if failed != nil {
+			break
+		}
+		for n, p := range answers {
+			out[at[n]] = p
+		}
+	}
+	return out, err
+}
+
+func (s Calls) settle(ctx context.Context, endings []Ending) ([]*pawlv1.Settled, error) {
 	req := &pawlv1.SettleRequest{}
 	for _, e := range endings {
 		e.AddTo(req)

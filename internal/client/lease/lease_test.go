@@ -228,3 +228,81 @@ func TestRepeatedCalls(t *testing.T) {
 		})
 	}
 }
+
+// away is a broker that has no leader for the shard of some tasks, until it is called often enough.
+type away struct {
+	rpc.Conn
+	tasks map[string]int // how many calls find the task's shard without a leader
+	asked []string       // the tasks of each call
+}
+
+// Invoke implements rpc.Conn.
+func (s *away) Invoke(_ context.Context, _ string, req, resp any, _ ...grpc.CallOption) error {
+	r, out := req.(*pawlv1.SettleRequest), resp.(*pawlv1.SettleResponse)
+	var asked []string
+	answer := func(id string) *pawlv1.Settled {
+		asked = append(asked, id)
+		if s.tasks[id]--; s.tasks[id] >= 0 {
+			return &pawlv1.Settled{TaskId: id, Error: &pawlv1.Error{Code: string(pawltype.ErrUnavailable)}}
+		}
+		return &pawlv1.Settled{TaskId: id}
+	}
+	for _, a := range r.Acks {
+		out.Acks = append(out.Acks, answer(a.TaskId))
+	}
+	for _, f := range r.Fails {
+		out.Fails = append(out.Fails, answer(f.TaskId))
+	}
+	s.asked = append(s.asked, strings.Join(asked, " "))
+	return nil
+}
+
+// Endings whose shard is away are sent again, and only they, until the time is up or the caller's context ends.
+func TestSettleRepeatsWhatIsUnavailable(t *testing.T) {
+	of := func(id string) Claim { return Claim{TaskID: id, Token: id} }
+	endings := []Ending{EndingOf(of("1"), nil, "", nil), Fail(of("2"), errors.New("x")), EndingOf(of("3"), nil, "", nil)}
+	const ever = 1 << 30
+	for _, x := range []struct {
+		name   string
+		tasks  map[string]int
+		within time.Duration
+		asked  string
+		lost   string
+	}{
+		{"none", map[string]int{}, time.Minute, "1 3 2", ""},
+		{"once", map[string]int{"3": 1}, time.Minute, "1 3 2|3", ""},
+		{"two", map[string]int{"2": 2, "3": 1}, time.Minute, "1 3 2|3 2|2", ""},
+		{"for long", map[string]int{"2": ever}, time.Minute, "", "2"},
+		{"longer than the caller waits", map[string]int{"1": ever, "3": ever}, time.Second, "", "13"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			tel, err := telemetry.New(telemetry.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			const patience = 10 * time.Second
+			s, began := &away{tasks: x.tasks}, time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), x.within)
+			defer cancel()
+			got, err := NewCalls(rpc.NewCaller(s, patience), tel).Settle(ctx, endings)
+			if err != nil || len(got) != len(endings) {
+				t.Fatalf("%s: Settle = %v, %v", x.name, got, err)
+			}
+			lost := ""
+			for i, p := range got {
+				if p.GetTaskId() != fmt.Sprint(i+1) {
+					t.Errorf("%s: answer %d is that of task %s", x.name, i, p.GetTaskId())
+				}
+				if p.GetError() != nil {
+					lost += p.GetTaskId()
+				}
+			}
+			if asked := strings.Join(s.asked, "|"); lost != x.lost || x.lost == "" && asked != x.asked {
+				t.Errorf("%s: the broker was asked %q and %q are lost, want %q and %q", x.name, asked, lost, x.asked, x.lost)
+			}
+			if took := time.Since(began); took > patience+3*time.Second || took > x.within {
+				t.Errorf("%s: it took %s", x.name, took)
+			}
+		})
+	}
+}
