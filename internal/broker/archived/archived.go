@@ -44,7 +44,12 @@ type Task struct {
 	// Then holds the follow-up tasks, encoded by task.EncodeSpec, in base64.
 	Then     [][]byte  `json:"then,omitempty"`
 	EndedAt  time.Time `json:"ended_at"`
-	Attempts []Attempt `json:"attempts"`
+	Attempts []Attempt `json:"attempts"` // the newest, if they are many
+
+	Failures int `json:"failures,omitempty"`
+	Crashes  int `json:"crashes,omitempty"`
+	Releases int `json:"releases,omitempty"`
+	Snoozes  int `json:"snoozes,omitempty"`
 }
 
 // taskBytes is roughly what a task and each of its attempts and headers take up of a message beside their texts.
@@ -148,7 +153,8 @@ func New(v *query.View, cause string, now time.Time) Task {
 		State: x.State.String(), Reason: x.Reason, Priority: x.Priority.String(), Key: v.Key, Tags: v.Tags, Headers: v.Headers,
 		Payload: v.Payload, ContentType: v.ContentType, IdempotencyKey: v.IdempotencyKey,
 		CreatedAt: x.CreatedAt.Time(), EndedAt: x.EndedAt.Time(), IdempotencyTTL: Period(v.IdempotencyTTL), MaxAttempts: x.MaxAttempts,
-		Timeout: Period(v.Timeout), Retention: (*Period)(x.Retention), Cost: x.Cost}
+		Timeout: Period(v.Timeout), Retention: (*Period)(x.Retention), Cost: x.Cost,
+		Failures: x.Failures, Crashes: x.Crashes, Releases: x.Releases, Snoozes: x.Snoozes}
 	if r := v.Retry; r != nil {
 		t.Retry = &Retry{Initial: Period(r.Initial), Max: Period(r.Max), Factor: r.Factor, Jitter: r.Jitter}
 	}

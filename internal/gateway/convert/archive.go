@@ -18,7 +18,8 @@ func ArchivedProto(a *broker.ArchivedTask, place string) *pawlv1.ArchivedTask {
 		Priority: priorityProto(priority), Payload: a.Payload, ContentType: a.ContentType, CreatedAt: WallProto(a.CreatedAt),
 		EndedAt: WallProto(a.EndedAt), IdempotencyKey: a.IdempotencyKey, Key: a.Key, Tags: a.Tags, Headers: a.Headers,
 		Unique: archivedUnique(a.Unique), MaxAttempts: Int32Of(a.MaxAttempts), Retry: archivedRetry(a.Retry), Timeout: spanProto(time.Duration(a.Timeout)),
-		Retention: periodProto(a.Retention), Cost: Int32Of(max(a.Cost, 1))}
+		Retention: periodProto(a.Retention), Cost: Int32Of(max(a.Cost, 1)),
+		Failures: Int32Of(a.Failures), Crashes: Int32Of(a.Crashes), Releases: Int32Of(a.Releases), Snoozes: Int32Of(a.Snoozes)}
 	if a.ExpiresIn > 0 {
 		t.ExpiresAt = WallProto(a.CreatedAt.Add(time.Duration(a.ExpiresIn)))
 	}

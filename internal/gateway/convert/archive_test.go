@@ -9,6 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/broker/archived"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -19,7 +21,7 @@ func TestFieldsOfArchivedTasks(t *testing.T) {
 	full := func() *broker.ArchivedTask {
 		return &broker.ArchivedTask{ArchivedAt: at, Cause: "discard", ID: id, Namespace: "team", Queue: "q", Type: "t", State: "dead", Reason: "r",
 			Priority: "high", Key: "k", Tags: []string{"a"}, Headers: map[string]string{"h": "v"}, Payload: []byte("1"), ContentType: "x/y",
-			IdempotencyKey: "i", CreatedAt: at, IdempotencyTTL: 2, MaxAttempts: 3, Timeout: 4, ExpiresIn: 5, Retention: &keep, Cost: 7,
+			IdempotencyKey: "i", CreatedAt: at, IdempotencyTTL: 2, MaxAttempts: 3, Timeout: 4, ExpiresIn: 5, Retention: &keep, Cost: 7, Failures: 2, Crashes: 3, Releases: 4, Snoozes: 5,
 			Retry:  &broker.ArchivedRetry{Initial: 8, Max: 9, Factor: 3, Jitter: 0.5},
 			Unique: &broker.ArchivedUnique{Key: "u", States: []string{"ready"}, OnConflict: "replace"},
 			Parent: &broker.ArchivedParent{TaskID: id, GroupID: id, Result: []byte("2"), ContentType: "x/z", Omitted: true},
@@ -40,7 +42,7 @@ func TestFieldsOfArchivedTasks(t *testing.T) {
 		except string // fields that it does not have
 	}{
 		{"an item of the list", shown, " Namespace IdempotencyTTL Then "},
-		{"the task that is restored", restored, " ArchivedAt Cause ID Namespace State Reason CreatedAt EndedAt Attempts Parent Unique.OnConflict "},
+		{"the task that is restored", restored, " ArchivedAt Cause ID Namespace State Reason CreatedAt EndedAt Attempts Failures Crashes Releases Snoozes Parent Unique.OnConflict "},
 	} {
 		eachPart("", reflect.ValueOf(full()).Elem(), func(path string, part func(reflect.Value) reflect.Value) {
 			top, _, _ := strings.Cut(path, ".")
@@ -74,5 +76,24 @@ func eachPart(path string, v reflect.Value, fn func(path string, part func(refle
 				fn(path, func(v reflect.Value) reflect.Value { return part(to(v)) })
 			})
 		}
+	}
+}
+
+// An archived dead letter is shown as it was before, except for what belongs to its place and to its queue.
+func TestArchivedTasksAreShownAsBefore(t *testing.T) {
+	at := func(s int) broker.Time { return broker.TimeOf(time.Unix(int64(s), 0)) }
+	v := &broker.View{
+		Envelope: &schema.Envelope{ID: task.NewID(1, 1, 1), Namespace: "n", Queue: "q", Type: "a", Key: "k", Payload: []byte("1"), IdempotencyKey: "i",
+			Retry: &task.Retry{Initial: 1, Factor: 2, Max: 3, Jitter: 0.5}, Timeout: time.Second, Tags: []string{"t"}, Headers: map[string]string{"h": "v"}},
+		Exec: &schema.Exec{State: task.Dead, Priority: task.Low, Queue: "q", Type: "a", MaxAttempts: 4, Failures: 2, Crashes: 1, Releases: 3, Snoozes: 4, Fence: 12,
+			Reason: "r", Cost: 2, CreatedAt: at(1), EndedAt: at(4), ExpiresAt: at(5), Claim: schema.Claim{Worker: "w"}},
+		Settings: task.DefaultSettings(),
+		Attempts: []*broker.Attempt{{Fence: 12, Number: 3, Worker: "w", StartedAt: at(2), EndedAt: at(4), Outcome: task.OutcomeFailed, Failure: broker.Failure{Message: "m"}}},
+	}
+	before, a := TaskProto(v, true), archived.New(v, "discard", time.Unix(5, 0))
+	after := ArchivedProto(&a, "a:1").GetTask()
+	before.Etag, before.Retention, before.AttemptLog[0].Waited = "", nil, nil
+	if !proto.Equal(before, after) {
+		t.Errorf("the dead letter was shown as\n%v\nand is shown in the archive as\n%v", before, after)
 	}
 }
