@@ -51,6 +51,7 @@ type modelMember struct {
 	t       *modelTask
 	refused bool    // its queue refused it
 	request task.ID // of the call that added it; zero: none
+	content string  // its queue and type, which a repeat of the request must have
 }
 
 // modelPoints are the points of a group's life, in the order in which they are shown.
@@ -336,8 +337,15 @@ func (d *duel) addToGroup(g *modelGroup) string {
 	what := "add"
 	for i := range specs {
 		j, request := joined[i], specs[i].RequestID
+		content := specs[i].Queue + "/" + specs[i].Type
 		before := slices.IndexFunc(g.members, func(m modelMember) bool { return request != task.ID{} && m.request == request })
 		switch {
+		case before >= 0 && g.members[before].content != content:
+			if !errors.Is(j.Err, task.ErrConflict) {
+				d.T.Fatalf("adding another member to group %s with a request id that was used returned %+v", g.id(), j)
+			}
+			what = "add another"
+			continue
 		case before >= 0:
 			if t := g.members[before].t; j.Err != nil || !j.Duplicate || j.ID != t.id {
 				d.T.Fatalf("adding a member to group %s again returned %+v, the model has %+v", g.id(), j, t)
@@ -358,7 +366,8 @@ func (d *duel) addToGroup(g *modelGroup) string {
 			refused := outcome != schema.FollowerCreated
 			if d.entered(t, outcome, other, j.Accepted, j.Err); !refused {
 				g.note(t, outcome)
-				g.members[len(g.members)-1].request = request
+				added := &g.members[len(g.members)-1]
+				added.request, added.content = request, content
 			}
 		})
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
@@ -80,6 +82,7 @@ type taskGroup struct {
 	cancelCursor task.ID    // members up to this one have been
 	expired      bool       // its retention is over: only a repeat of the call that created it still finds it
 	within       []string   // patterns of the queues to which its creator was limited; nil: all
+	digest       uint64     // of the call that created it: see Call.digest
 
 	// Not stored, only for the round.
 	dirty   bool
@@ -105,7 +108,8 @@ type member struct {
 	queue    string
 	refused  string // the error code; "": it was not refused
 	result   schema.Result
-	omitted  bool // the result is too large to keep
+	omitted  bool   // the result is too large to keep
+	digest   uint64 // of the task, if its request id refers to the member; 0: it has none
 }
 
 func (m *member) pending() bool { return m.refused == "" && !m.state.Ended() }
@@ -115,6 +119,31 @@ type Call struct {
 	task.Group
 	Namespace string
 	ID        task.ID // of this shard; derived from the request id, or new
+}
+
+// digest hashes what must be the same when a request is repeated.
+func (n *Call) digest() uint64 {
+	tasks := []*task.Spec{{Type: n.Name}, n.OnComplete, n.OnSuccess, n.OnDeath}
+	for i := range n.Tasks {
+		tasks = append(tasks, &n.Tasks[i])
+	}
+	return digest(tasks...)
+}
+
+// digest hashes what must be the same of tasks: not their options, as for a task without a group.
+func digest(tasks ...*task.Spec) uint64 {
+	var d xxhash.Digest
+	d.Reset()
+	for _, s := range tasks {
+		if s == nil {
+			s = &task.Spec{}
+		}
+		for _, text := range []string{s.Queue, s.Type, s.ContentType, string(s.Payload)} {
+			_, _ = d.Write(binary.AppendUvarint(nil, uint64(len(text))))
+			_, _ = d.WriteString(text)
+		}
+	}
+	return d.Sum64()
 }
 
 // Joined is the outcome of adding a task to a group.
@@ -140,14 +169,14 @@ const (
 // Make creates a group and its members, all or nothing. Members of other shards are sent as messages. A member whose key belongs to another task is
 // counted as refused.
 //
-// Errors: queue_full if a queue of this shard has no room for its members; unavailable while the rows of a group that the same request created long
+// Errors: conflict if the request created a group of other tasks; queue_full if a queue of this shard has no room for its members; unavailable while the rows of a group that the same request created long
 // ago are being deleted; invalid_argument; ErrSlotMoved if the request may be known, or repeated, in another shard.
 func Make(r *engine.Round, n *Call) (made Made, err error) {
 	if g, ok := anyGroup(r, n.Namespace, n.ID); ok {
 		if !g.remembered(r.Now()) {
 			return made, ErrBeingDeleted
 		}
-		return madeBefore(r, n, g), nil
+		return madeBefore(r, n, g)
 	}
 	if n.movedAway(r) {
 		return made, engine.ErrSlotMoved
@@ -163,7 +192,7 @@ func Make(r *engine.Round, n *Call) (made Made, err error) {
 			return made, err
 		}
 	}
-	g := &taskGroup{id: n.ID, name: n.Name, open: n.Open, retention: n.Retention, createdAt: r.Now(), within: n.Within}
+	g := &taskGroup{id: n.ID, name: n.Name, open: n.Open, retention: n.Retention, createdAt: r.Now(), within: n.Within, digest: n.digest()}
 	points := make([]schema.Follower, groupPoints)
 	for i, s := range []*task.Spec{onComplete: n.OnComplete, onSuccess: n.OnSuccess, onDeath: n.OnDeath} {
 		points[i] = schema.Follower{On: groupPointWords[i], State: schema.FollowerDropped}
@@ -208,11 +237,15 @@ func Find(r *engine.Round, n *Call) (Made, error) {
 	if !ok || !g.remembered(r.Now()) {
 		return Made{}, task.NotFound("group", n.ID.String())
 	}
-	return madeBefore(r, n, g), nil
+	return madeBefore(r, n, g)
 }
 
 // madeBefore answers a repeated call.
-func madeBefore(r *engine.Round, n *Call, g *taskGroup) Made {
+func madeBefore(r *engine.Round, n *Call, g *taskGroup) (Made, error) {
+	if n.digest() != g.digest {
+		return Made{}, &task.Error{Code: task.CodeConflict, Field: "request_id",
+			Message: fmt.Sprintf("request_id %q was used for group %s, which has another name or other tasks", n.RequestID, n.ID)}
+	}
 	made := Made{Group: viewOfGroup(r, n.Namespace, g), Tasks: make([]Joined, len(n.Tasks)), Duplicate: true}
 	for i := range made.Tasks {
 		ref := numberedRef(uint64(i) + 1) // #nosec G115 -- at most a batch
@@ -220,7 +253,7 @@ func madeBefore(r *engine.Round, n *Call, g *taskGroup) Made {
 			made.Tasks[i] = joinedBefore(r, n.Namespace, n.ID, ref, m)
 		}
 	}
-	return made
+	return made, nil
 }
 
 // join enqueues a new member, here or as a message.
@@ -289,7 +322,10 @@ func Add(r *engine.Round, ns string, id task.ID, tasks []task.Spec) ([]Joined, e
 		if requested {
 			s.Member = &task.Member{Group: id, Ref: requestedRef(s.RequestID)}
 			if m, ok := readMember(r, ns, id, s.Member.Ref); ok {
-				out[i] = joinedBefore(r, ns, id, s.Member.Ref, m)
+				if out[i] = joinedBefore(r, ns, id, s.Member.Ref, m); m.digest != 0 && m.digest != digest(&s) {
+					out[i] = Joined{Err: &task.Error{Code: task.CodeConflict, Field: "request_id",
+						Message: fmt.Sprintf("request_id %q was used for another member of group %s", s.RequestID, id)}}
+				}
 				continue
 			}
 		}
@@ -304,6 +340,9 @@ func Add(r *engine.Round, ns string, id task.ID, tasks []task.Spec) ([]Joined, e
 		}
 		g.joining = true
 		m, j := join(r, ns, s, g.added+1)
+		if requested {
+			m.digest = digest(&s)
+		}
 		if out[i] = j; m.refused == "" && j.Err == nil {
 			g.added++
 			countNew(r, ns, g, &s, m)

@@ -32,6 +32,7 @@ func (g *taskGroup) fields(f *schema.Fields) {
 	f.ID(13, &g.cancelCursor)
 	f.Flag(14, &g.expired)
 	f.Texts(15, &g.within)
+	schema.Num(f, 16, &g.digest)
 	for i, n := range g.counts.fields() {
 		schema.Num(f, uint64(20+i), n)
 	}
@@ -56,4 +57,5 @@ func (m *member) fields(f *schema.Fields) {
 	f.Bytes(7, &m.result.Data)
 	f.Text(8, &m.result.ContentType)
 	f.Flag(9, &m.omitted)
+	schema.Num(f, 10, &m.digest)
 }

@@ -15,13 +15,13 @@ import (
 func TestRowsKeepAll(t *testing.T) {
 	keep := time.Duration(0)
 	g := &taskGroup{id: task.ID{1}, name: "g", state: Cancelled, open: true, counts: Counts{1, 2, 3, 4, 5, 6, 7, 8}, added: 9, results: 10, waits: 5, retention: &keep,
-		createdAt: 11, endedAt: 12, keptUntil: 13, deadline: 14, cancelling: true, cancelCursor: task.ID{2}, expired: true, within: []string{"q", "r*"}}
+		createdAt: 11, endedAt: 12, keptUntil: 13, deadline: 14, cancelling: true, cancelCursor: task.ID{2}, expired: true, within: []string{"q", "r*"}, digest: 15}
 	if again, err := decodeGroup(g.id, g.encode()); err != nil || !reflect.DeepEqual(again, g) {
 		t.Errorf("%+v was decoded as %+v: %v", g, again, err)
 	}
 	long := strings.Repeat("x", 1000)
 	for _, m := range []*member{
-		{revision: 1, state: task.Dead, id: task.ID{3}, typ: "t", queue: long, refused: "duplicate", result: schema.Result{Data: []byte("7"), ContentType: "text/plain"}, omitted: true},
+		{revision: 1, state: task.Dead, id: task.ID{3}, typ: "t", queue: long, refused: "duplicate", result: schema.Result{Data: []byte("7"), ContentType: "text/plain"}, omitted: true, digest: 16},
 		{typ: long, queue: "q", result: schema.Result{Data: []byte("7")}},
 		{typ: "t", queue: "q", result: schema.Result{Data: []byte(long)}},
 	} {
@@ -49,4 +49,37 @@ func FuzzRows(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The digest of a request covers all that must be the same when it is repeated, and knows where one text ends and the next begins.
+func TestDigestOfCalls(t *testing.T) {
+	call := func() *Call {
+		return &Call{Group: task.Group{Name: "n", OnComplete: &task.Spec{Type: "c"}, Tasks: []task.Spec{{Queue: "q", Type: "a", ContentType: "x/y", Payload: []byte("12")}, {Queue: "q", Type: "b"}}}}
+	}
+	seen := map[uint64]string{call().digest(): "the call"}
+	for what, change := range map[string]func(c *Call){
+		"name":         func(c *Call) { c.Name = "m" },
+		"point":        func(c *Call) { c.OnComplete = nil },
+		"other point":  func(c *Call) { c.OnComplete, c.OnSuccess = nil, c.OnComplete },
+		"queue":        func(c *Call) { c.Tasks[0].Queue = "r" },
+		"type":         func(c *Call) { c.Tasks[0].Type = "z" },
+		"content type": func(c *Call) { c.Tasks[0].ContentType = "" },
+		"payload":      func(c *Call) { c.Tasks[0].Payload = []byte("13") },
+		"border":       func(c *Call) { c.Tasks[0].ContentType, c.Tasks[0].Payload = "x/y1", []byte("2") },
+		"order":        func(c *Call) { c.Tasks[0], c.Tasks[1] = c.Tasks[1], c.Tasks[0] },
+		"fewer":        func(c *Call) { c.Tasks = c.Tasks[:1] },
+		"more":         func(c *Call) { c.Tasks = append(c.Tasks, task.Spec{}) },
+	} {
+		c := call()
+		change(c)
+		if other := seen[c.digest()]; other != "" {
+			t.Errorf("the digest with another %s is that of %s", what, other)
+		}
+		seen[c.digest()] = what
+	}
+	c := call()
+	c.Tasks[0].Key, c.Tasks[0].Delay, c.ID = "k", time.Second, task.ID{1}
+	if seen[c.digest()] != "the call" {
+		t.Error("the digest covers options")
+	}
 }
