@@ -54,7 +54,7 @@ var mayImport = map[string][]string{
 	"cmd/pawl/internal/top":            {"", "admin", "cmd/pawl/internal/cli", "cmd/pawl/internal/text", "cmd/pawl/internal/view", "internal/humanize", "pawltype"},
 	"cmd/pawl/internal/tracing":        {"cmd/pawl/internal/cli", "internal/version"},
 	"cmd/pawl/internal/view":           {"", "admin", "api/pawl/v1", "cmd/pawl/internal/cli", "cmd/pawl/internal/text", "internal/client/convert", "internal/client/spec", "internal/humanize", "internal/rest", "pawltype"},
-	"cmd/pawl/internal/work":           {"", "cmd/pawl/internal/cli", "cmd/pawl/internal/tracing", "pawltype"},
+	"cmd/pawl/internal/work":           {"", "cmd/pawl/internal/cli", "cmd/pawl/internal/tracing", "internal/rest", "pawltype"},
 	"deploy/thirdparty":                {},
 	"embedded":                         {"", "internal/node", "internal/version"},
 	"pawltest":                         {"", "admin", "internal/node", "internal/version", "pawltype"},

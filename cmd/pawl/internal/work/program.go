@@ -3,7 +3,6 @@ package work
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +20,7 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/tracing"
+	"github.com/pawlq/pawl/internal/rest"
 )
 
 // Exit statuses of a handler program; every other one but 0 is a failure to be retried. They follow sysexits.h and qmail's delivery programs where
@@ -81,6 +81,9 @@ func (p *program) run(ctx context.Context, c *pawl.Claim) error {
 	}
 	p.add(cmd.Process.Pid)
 	err := cmd.Wait()
+	if errors.Is(err, exec.ErrWaitDelay) { // it has exited with 0, but a process that it has left keeps its output open
+		err = nil
+	}
 	p.kill(cmd.Process.Pid)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -137,7 +140,7 @@ func taskEnv(c *pawl.Claim) []string {
 // contentTypeOf guesses the content type of a program's output.
 func contentTypeOf(data []byte) string {
 	switch {
-	case json.Valid(data):
+	case rest.CheckJSON(data) == nil: // the server would refuse what it does not take for JSON
 		return "application/json"
 	case utf8.Valid(data):
 		return "text/plain; charset=utf-8"

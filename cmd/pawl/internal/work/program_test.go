@@ -4,6 +4,9 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
 )
 
 func TestCommandsAreChecked(t *testing.T) {
@@ -27,6 +30,32 @@ func TestLimitedAndLastBytes(t *testing.T) {
 	}
 	if got := last.text(); got != "jk" {
 		t.Errorf("lastBytes = %q, want jk", got)
+	}
+}
+
+// A program that exits with 0 has succeeded, also if it leaves a process that holds its output open. That process is killed.
+func TestProcessesLeftBehind(t *testing.T) {
+	for command, good := range map[string]bool{"sleep 1000 & echo done": true, "sleep 1000 & exit 3": false} {
+		p := &program{command: command, grace: time.Millisecond, stderr: io.Discard}
+		c := &pawl.Claim{}
+		if err := p.run(t.Context(), c); (err == nil) != good || err != nil && !strings.Contains(err.Error(), "exit status 3") {
+			t.Errorf("%q: %v, want success: %t", command, err, good)
+		}
+		if got := string(c.Result()); good && got != "done\n" {
+			t.Errorf("%q: the result is %q", command, got)
+		}
+	}
+}
+
+// A result is called JSON only if the server takes it for JSON: it would refuse the ack, and the task would be dead after an exit with 0.
+func TestContentTypesOfResults(t *testing.T) {
+	const text, bytes = "text/plain; charset=utf-8", "application/octet-stream"
+	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	for data, want := range map[string]string{`{"a":1}`: "application/json", "7\n": "application/json", `"\ud800"`: "application/json", "seven": text, "{} {}": text,
+		deep(1000): "application/json", deep(1001): text, "\"\xff\"": bytes, "\xff": bytes} {
+		if got := contentTypeOf([]byte(data)); got != want {
+			t.Errorf("%.20q is %s, want %s", data, got, want)
+		}
 	}
 }
 
