@@ -73,7 +73,11 @@ func readSettings(path string) (map[string]string, error) {
 		if !ok {
 			return nil, cli.Usage("%s: %s: want a single value: a string, a number, true or false", path, name)
 		}
-		out[strings.ReplaceAll(name, "_", "-")] = text
+		flag := strings.ReplaceAll(name, "_", "-")
+		if _, twice := out[flag]; twice {
+			return nil, cli.Usage("%s: %s is given twice, with - and with _", path, flag)
+		}
+		out[flag] = text
 	}
 	return out, nil
 }

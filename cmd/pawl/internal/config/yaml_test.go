@@ -22,7 +22,7 @@ func TestSettingsKeepNumbers(t *testing.T) {
 	if err != nil || !maps.Equal(got, want) {
 		t.Errorf("readSettings = %v, %v, want %v", got, err, want)
 	}
-	for text, want := range map[string]string{"a: [1]": "a: want a single value", "a:": "a: want a single value", "a: {b: 1}": "a: want a single value", "a: .inf": ".inf is not a JSON number", "- a": "cannot unmarshal"} {
+	for text, want := range map[string]string{"a: [1]": "a: want a single value", "a:": "a: want a single value", "a: {b: 1}": "a: want a single value", "a: .inf": ".inf is not a JSON number", "- a": "cannot unmarshal", "a_b: 1\na-b: 2": "a-b is given twice", "a-b: 1\na_b: 1": "a-b is given twice"} {
 		write(text)
 		if _, err := readSettings(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want an error with %q", text, err, want)
