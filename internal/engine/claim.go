@@ -24,6 +24,7 @@ type ClaimRequest struct {
 	Types     []string
 	Max       int
 	Runs      bool          // several tasks of one key of an ordered queue may be returned; else one
+	Yields    bool          // a task of an ordered key that comes back may be claimed while later ones of the key are held by this claim
 	MaxBytes  int           // of all tasks together, by Claimed.Weight; the first is returned whatever its weight
 	Lease     time.Duration // 0: the queue's
 	Worker    string
@@ -201,7 +202,7 @@ func (c *ClaimRequest) take(r *Round, q *Queue, e *schema.Envelope, from *schema
 	to.Claim = schema.Claim{
 		Nonce:  Mix(c.Entropy ^ Mix(to.Fence) ^ foldID(e.ID)),
 		Worker: c.Worker, At: r.now, Lease: lease,
-		Until: min(r.now.Add(lease), until), RunUntil: until,
+		Until: min(r.now.Add(lease), until), RunUntil: until, Yields: c.Yields && to.Order != 0,
 	}
 	to.Progress, to.ProgressText = 0, ""
 	step.Move()

@@ -32,7 +32,7 @@ func (c *ClaimRequest) mayFollow(r *Round, q *Queue, x *schema.Exec) bool {
 		return false
 	}
 	f := q.lanes.Flow(x.Key, r.now)
-	held := q.Held(x.Key, f.Use.Count(), r.now)
+	held := q.Held(x.Key, &f.Use, r.now)
 	return q.mayRun(r.now) && !q.lanes.Holds(x.Type) && (held == 0 || held == lanes.HeldByOrder)
 }
 

@@ -22,7 +22,7 @@ func (c *Change) beginClaim() {
 func (c *Change) endClaim() {
 	r, q, x := c.r, c.q, c.From
 	f := q.lanes.Flow(x.Key, r.now)
-	if x.Key != "" && !q.limits.End(r, f.Key, &f.Use, c.id) {
+	if x.Key != "" && !q.limits.End(r, &f.Use, c.id, x) {
 		q.lanes.Forget(f)
 		f = q.lanes.Flow("", r.now) // as in readClaims
 	}

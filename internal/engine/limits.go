@@ -22,21 +22,21 @@ func (q *Queue) Weight(key string) float64 {
 	return float64(max(q.config.Settings.RulesOf(key).Weight, 1))
 }
 
-// Held returns why no further task of a key may run while it has that many claims; 0: one may.
-func (q *Queue) Held(key string, claims int, now store.Time) lanes.Hold {
+// Held returns why no further task of a key may run while it has those claims; 0: one may.
+func (q *Queue) Held(key string, claims *limit.Claims, now store.Time) lanes.Hold {
 	if key == "" {
 		return 0
 	}
 	if _, held := q.config.HeldKey(key); held {
 		return lanes.HeldByPause
 	}
-	if most := q.config.Settings.RulesOf(key).MaxRunning; most > 0 && claims >= most {
+	if most := q.config.Settings.RulesOf(key).MaxRunning; most > 0 && claims.Count() >= most {
 		return lanes.HeldByRunning
 	}
 	if !q.limits.HasToken(key, now) {
 		return lanes.HeldByRate
 	}
-	if q.strict() && claims > 0 {
+	if q.strict() && claims.Count() > claims.Yielding {
 		return lanes.HeldByOrder
 	}
 	return 0

@@ -111,6 +111,7 @@ type modelTask struct {
 	place           int        // order of becoming ready
 	order           int        // place in the order of its key; 0: none
 	inLine, begun   bool
+	yields          bool // its claim does
 	cost            int
 	fence, failures int
 	crashes, most   int
@@ -213,12 +214,14 @@ func (m *model) claim(queue string, types []string) (first map[modelLine]*modelT
 // held reports whether a task must not run now. Of a type on trial only one task may run: see line.
 func (m *model) held(t *modelTask) bool {
 	rules := m.rules[t.queue]
-	running, ofKey := 0, 0
+	running, ofKey, holding := 0, 0, 0
 	for _, other := range m.tasks {
 		if other.state == task.Claimed && other.queue == t.queue {
 			running++
 			if other.key == t.key {
-				ofKey++
+				if ofKey++; !other.yields {
+					holding++
+				}
 			}
 		}
 	}
@@ -231,7 +234,7 @@ func (m *model) held(t *modelTask) bool {
 		return true
 	}
 	paused := slices.ContainsFunc(rules.Holds, func(h task.Hold) bool { return h.Type == t.typ || h.Key == t.key && t.key != "" })
-	return t.state != task.Ready || t.next || m.waitsInOrder(t, ofKey) || rules.Paused || paused || m.breaks(t) || reached(running, rules.Settings.MaxRunning) || t.key != "" && reached(ofKey, most)
+	return t.state != task.Ready || t.next || m.waitsInOrder(t, holding) || rules.Paused || paused || m.breaks(t) || reached(running, rules.Settings.MaxRunning) || t.key != "" && reached(ofKey, most)
 }
 
 // moved applies the rules for keys and groups of a task that has moved.
@@ -479,7 +482,7 @@ func (d *duel) claimStep() string {
 	if known {
 		next = d.explainAll(queue)
 	}
-	c := engine.ClaimRequest{Queues: []engine.Share{{Queue: queue}}, Types: types, Lease: lease, Worker: "w" + fmt.Sprint(d.rng.IntN(3)), ClaimKey: d.pick("", "i", "j", "k", "l")}
+	c := engine.ClaimRequest{Queues: []engine.Share{{Queue: queue}}, Types: types, Lease: lease, Worker: "w" + fmt.Sprint(d.rng.IntN(3)), ClaimKey: d.pick("", "i", "j", "k", "l"), Yields: d.rng.IntN(2) == 0}
 	d.m.unread = !d.AllRead(queue)
 	got := d.Claim(c)
 	if again := d.m.again(c.ClaimKey); again != nil {
@@ -519,6 +522,7 @@ func (d *duel) claimStep() string {
 		d.m.has(queue, want.key, want.cost)
 	}
 	want.state, want.until, want.worker = task.Claimed, d.Now.Add(lease), got[0].Exec.Claim.Worker
+	want.yields = c.Yields && want.order != 0
 	want.fence++
 	if int(got[0].Exec.Fence) != want.fence || got[0].Exec.Attempt() != want.failures+want.crashes+1 {
 		d.T.Fatalf("the claim has fence %d and attempt %d, the model has %+v", got[0].Exec.Fence, got[0].Exec.Attempt(), want)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/pawlq/pawl/internal/engine/breaker"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -58,13 +59,9 @@ func (h roundQueue) Hold(typ string) {
 func (h roundQueue) readClaims() {
 	r, q := h.r, h.q
 	keyed := 0
-	q.limits.Read(r.tx, func(key string, id task.ID, named bool) {
-		f := q.lanes.Flow(key, r.now)
-		if named {
-			f.Use.Named = append(f.Use.Named, id)
-		} else {
-			f.Use.AddOther(id)
-		}
+	q.limits.Read(r.tx, func(id task.ID, x *schema.Exec, named bool) {
+		f := q.lanes.Flow(x.Key, r.now)
+		f.Use.Add(id, x, named)
 		f.Running++
 		keyed++
 	})

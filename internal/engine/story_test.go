@@ -192,7 +192,7 @@ func (s *story) enqueueStep(d *datadriven.TestData) string {
 
 func (s *story) claimStep(d *datadriven.TestData) string {
 	c := engine.ClaimRequest{Max: number(arg(d, "max")), MaxBytes: number(arg(d, "max-bytes")), Lease: duration(arg(d, "lease")),
-		Worker: arg(d, "worker"), ClaimKey: arg(d, "claim-key"), Types: list(d, "types"), Runs: arg(d, "runs") != ""}
+		Worker: arg(d, "worker"), ClaimKey: arg(d, "claim-key"), Types: list(d, "types"), Runs: arg(d, "runs") != "", Yields: arg(d, "yields") != ""}
 	for _, q := range list(d, "queues") {
 		name, weight, weighted := strings.Cut(q, "=")
 		c.Weighted = weighted

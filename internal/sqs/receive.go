@@ -36,7 +36,7 @@ func receive(x *exchange) error {
 		c.Lease = task.MinLease
 	}
 	fifo := isFIFO(&q.Config)
-	c.Runs = fifo
+	c.Runs, c.Yields = fifo, fifo
 	if err := x.attempt(&c, q.Name, fifo); err != nil {
 		return err
 	}

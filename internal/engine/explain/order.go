@@ -20,7 +20,7 @@ func (e *explainer) keyOrder() {
 			return
 		}
 	}
-	if n := e.at.KeyClaims(); e.at.InLane() && e.config.Settings.KeyOrder == task.KeyOrderStrict && n > 0 {
+	if n := e.at.KeyHolders(); e.at.InLane() && e.config.Settings.KeyOrder == task.KeyOrderStrict && n > 0 {
 		e.add(whyBeside(e.x.Queue, e.x.Key, n, e.keyRunners()))
 	}
 }
@@ -73,8 +73,8 @@ func whyOrder(queue string, n int64) Reason {
 }
 
 // orders reports whether claimed tasks of a key hold the next one back.
-func (e *queueExplainer) orders(claimed int) bool {
-	return e.config.Settings.KeyOrder == task.KeyOrderStrict && claimed > 0
+func (e *queueExplainer) orders(k *keyState) bool {
+	return e.config.Settings.KeyOrder == task.KeyOrderStrict && k.claimed > k.yielding
 }
 
 // keysLimit returns how many claimed tasks of a key hold back its others; 0: any number may run.

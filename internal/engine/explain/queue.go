@@ -139,12 +139,13 @@ type brokenType struct {
 
 // keyState is a key of a queue.
 type keyState struct {
-	claimed int // the number of claims known; exact if it may reach the limit
-	bucket  *limit.Bucket
-	tasks   int64 // ready
-	why     task.Why
-	until   store.Time
-	known   bool // why has been determined
+	claimed  int // the number of claims known; exact if it may reach the limit
+	yielding int // of these, the ones that the order of the key does not wait for
+	bucket   *limit.Bucket
+	tasks    int64 // ready
+	why      task.Why
+	until    store.Time
+	known    bool // why has been determined
 }
 
 func (e *queueExplainer) key(name string) *keyState {
@@ -167,11 +168,15 @@ func (e *queueExplainer) readKeys() {
 		id  task.ID
 		key *keyState
 	}
-	var named []claimOf // listed in rows of keys; some may have ended since
+	var claims []claimOf // to be read: those listed in rows of keys may have ended since
 	prefix := schema.QueueKey(e.ns, schema.TableClaimed, e.name)
 	e.scan(prefix, limited, func(k, _ []byte) {
-		if !e.m.Stale[string(k)] {
-			e.key(string(k[len(prefix):len(k)-17])).claimed++
+		switch at := e.key(string(k[len(prefix) : len(k)-17])); {
+		case e.m.Stale[string(k)]:
+		case s.KeyOrder == task.KeyOrderStrict:
+			claims = append(claims, claimOf{schema.IDAt(k), at})
+		default:
+			at.claimed++
 		}
 	})
 	prefix = schema.QueueKey(e.ns, schema.TableUse, e.name)
@@ -181,19 +186,23 @@ func (e *queueExplainer) readKeys() {
 		at.bucket = u.Bucket
 		if most := e.keysLimit(string(k[len(prefix):])); most > 0 && at.claimed+len(u.Named) >= most {
 			for _, id := range u.Named {
-				named = append(named, claimOf{id, at})
+				claims = append(claims, claimOf{id, at})
 			}
 		}
 	})
-	slices.SortFunc(named, func(a, b claimOf) int { return a.id.Compare(b.id) })
-	ids := make([]task.ID, len(named))
-	for i := range named {
-		ids[i] = named[i].id
+	slices.SortFunc(claims, func(a, b claimOf) int { return a.id.Compare(b.id) })
+	ids := make([]task.ID, len(claims))
+	for i := range claims {
+		ids[i] = claims[i].id
 	}
 	e.from.GetEach(schema.IDKeys(e.ns, schema.TableExec, ids), func(i int, row []byte) {
 		x := schema.Must(schema.DecodeExec(row))
-		if x.State == task.Claimed {
-			named[i].key.claimed++
+		if x.State != task.Claimed {
+			return
+		}
+		claims[i].key.claimed++
+		if x.Claim.Yields {
+			claims[i].key.yielding++
 		}
 	})
 }
@@ -283,7 +292,7 @@ func (e *queueExplainer) whyKey(key string, k *keyState) (task.Why, store.Time) 
 	if until, empty := k.bucket.EmptyUntil(rules.Rate, e.m.Now); empty {
 		return task.WhyKeyRate, until
 	}
-	if e.orders(k.claimed) {
+	if e.orders(k) {
 		return task.WhyKeyOrder, 0
 	}
 	return "", 0

@@ -69,7 +69,7 @@ func (t *flowTable) Flow(key string, now store.Time) *Flow {
 			t.plain = f
 		}
 		t.rule(f)
-		f.Held = t.rules.Held(key, 0, now)
+		f.Held = t.rules.Held(key, &f.Use, now)
 	}
 	return f
 }
@@ -131,7 +131,7 @@ func (s *Set) End(r *Round, f *Flow) (changed bool) {
 
 // Hold holds a flow back or releases it, according to the current rules.
 func (s *Set) Hold(f *Flow, now store.Time) {
-	s.setHeld(f, s.rules.Held(f.Key, f.Use.Count(), now), now)
+	s.setHeld(f, s.rules.Held(f.Key, &f.Use, now), now)
 }
 
 // Refresh is Hold for the flow of a key, after something has changed that may hold it, such as a new token. A key without a flow is not held.

@@ -41,6 +41,14 @@ func (p *Position) KeyClaims() int {
 	return p.flow.Use.Count()
 }
 
+// KeyHolders returns how many of them its key's order waits for.
+func (p *Position) KeyHolders() int {
+	if p.flow == nil {
+		return 0
+	}
+	return p.flow.Use.Count() - p.flow.Use.Yielding
+}
+
 // KeyClaimed returns the claimed tasks of its key, up to most.
 func (p *Position) KeyClaimed(most int) (ids []task.ID) {
 	if p.flow == nil {

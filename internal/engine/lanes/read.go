@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/pawlq/pawl/internal/engine/limit"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -138,7 +139,7 @@ func (r *Round) placeLanes(s *Set, ofKey []*Lane) {
 // addAsCold adds a lane of a new key as a cold one, if there are many flows and a cold lane can represent the key.
 func (s *Set) addAsCold(l *Lane, now store.Time) bool {
 	_, tried := s.trials[l.Type]
-	if l.Key == "" || len(s.flows) < Bounds.Warm || s.flows[l.Key] != nil || tried || s.rules.Held(l.Key, 0, now) != 0 {
+	if l.Key == "" || len(s.flows) < Bounds.Warm || s.flows[l.Key] != nil || tried || s.rules.Held(l.Key, &limit.Claims{}, now) != 0 {
 		return false
 	}
 	c, ok := l.toCold()

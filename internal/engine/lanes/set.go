@@ -3,6 +3,7 @@ package lanes
 import (
 	"math"
 
+	"github.com/pawlq/pawl/internal/engine/limit"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -12,8 +13,8 @@ import (
 type Rules interface {
 	// Weight returns the weight of a key, at least 1.
 	Weight(key string) float64
-	// Held returns why no further task of a key may run while it has that many claims; 0: one may.
-	Held(key string, claims int, now store.Time) Hold
+	// Held returns why no further task of a key may run while it has those claims; 0: one may.
+	Held(key string, claims *limit.Claims, now store.Time) Hold
 }
 
 // Hold is the reason why ready tasks must not run; 0: they may.
@@ -23,7 +24,7 @@ const (
 	HeldByPause Hold = 1 + iota
 	HeldByRunning
 	HeldByRate
-	HeldByOrder // a task of the key is claimed, in a queue with strict key order
+	HeldByOrder // a task of the key is claimed and does not yield, in a queue with strict key order
 )
 
 // Set holds the lanes of one queue that are not empty.

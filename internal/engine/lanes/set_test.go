@@ -76,7 +76,7 @@ type listedTask struct {
 }
 
 func (w *listed) Weight(string) float64 { return 1 }
-func (w *listed) Held(key string, _ int, _ store.Time) (h Hold) {
+func (w *listed) Held(key string, _ *limit.Claims, _ store.Time) (h Hold) {
 	if w.keys[key] {
 		h = HeldByPause
 	}

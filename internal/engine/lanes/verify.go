@@ -223,7 +223,7 @@ func (c comparison) flows() error {
 		if s.Partial() && g != nil {
 			g.lanes = f.lanes
 		}
-		if g == nil || f.Running != g.Running || f.Use.Count() != g.Use.Count() || len(f.Use.Named) != len(g.Use.Named) || f.Held != g.Held || f.lanes != g.lanes || f.idle() {
+		if g == nil || f.Running != g.Running || f.Use.Count() != g.Use.Count() || f.Use.Yielding != g.Use.Yielding || len(f.Use.Named) != len(g.Use.Named) || f.Held != g.Held || f.lanes != g.lanes || f.idle() {
 			return fmt.Errorf("flow %q: memory has %+v, rows %+v", key, f, g)
 		}
 		for p := range s.order {

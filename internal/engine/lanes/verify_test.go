@@ -46,10 +46,10 @@ func TestVerifyFinds(t *testing.T) {
 		"no flow":     {func(s, _ *Set) { delete(s.flows, "a") }, false, `nothing of key "a"`},
 		"a flow more": {func(_, again *Set) { delete(again.flows, "a") }, false, `flow "a": memory`},
 		"what runs":   {func(s, _ *Set) { s.flows["a"].Running++ }, false, `flow "a": memory`},
-		"claims":      {func(s, _ *Set) { s.flows["a"].Use.AddOther(task.ID{1}) }, false, `flow "a": memory`},
+		"claims":      {func(s, _ *Set) { s.flows["a"].Use.Add(task.ID{1}, &schema.Exec{}, false) }, false, `flow "a": memory`},
 		"claims by name": {func(s, again *Set) {
 			s.flows["a"].Use.Named = []task.ID{{1}}
-			again.flows["a"].Use.AddOther(task.ID{1})
+			again.flows["a"].Use.Add(task.ID{1}, &schema.Exec{}, false)
 		}, false, `flow "a": memory`},
 		"a hold":          {func(s, _ *Set) { s.flows["a"].Held = HeldByRate }, false, `flow "a": memory`},
 		"lanes of a flow": {func(s, _ *Set) { s.flows["a"].lanes++ }, false, `flow "a": memory`},

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -94,8 +95,8 @@ func TestEachClaim(t *testing.T) {
 		t.Errorf("a row names %d claims, but those of older releases name 4", MaxNamed)
 	}
 	c := Claims{Named: []task.ID{{1}, {2}}}
-	c.AddOther(task.ID{3})
-	c.AddOther(task.ID{4})
+	c.Add(task.ID{3}, &schema.Exec{}, false)
+	c.Add(task.ID{4}, &schema.Exec{}, false)
 	for stop := 1; stop <= 5; stop++ {
 		seen := 0
 		c.Each(func(task.ID) bool { seen++; return seen < stop })

@@ -13,10 +13,7 @@ import (
 func (s *Set) Begin(r Round, u *Claims, id task.ID, x *schema.Exec) (taken bool) {
 	s.dropStale(r.Tx())
 	named := len(u.Named) < MaxNamed
-	if named {
-		u.Named = append(u.Named, id)
-	} else {
-		u.AddOther(id)
+	if u.Add(id, x, named); !named {
 		r.Tx().Set(schema.ClaimedKey(s.ns, s.queue, x.Key, id), nil)
 	}
 	if taken = s.take(r, x.Key, x); taken || named {
@@ -26,20 +23,16 @@ func (s *Set) Begin(r Round, u *Claims, id task.ID, x *schema.Exec) (taken bool)
 }
 
 // End removes a task from the claims of its key; false: it was not among them.
-func (s *Set) End(r Round, key string, u *Claims, id task.ID) bool {
-	if at := slices.Index(u.Named, id); at >= 0 {
-		u.Named = slices.Delete(u.Named, at, at+1)
-		if s.buckets[key] == nil && len(u.Named) == 0 {
-			s.write(r, key, *u)
-		}
-		return true
+func (s *Set) End(r Round, u *Claims, id task.ID, x *schema.Exec) bool {
+	named, ok := u.remove(id, x)
+	switch {
+	case !ok:
+	case !named:
+		r.Tx().Delete(schema.ClaimedKey(s.ns, s.queue, x.Key, id))
+	case s.buckets[x.Key] == nil && len(u.Named) == 0:
+		s.write(r, x.Key, *u)
 	}
-	if _, counted := u.Others[id]; counted {
-		delete(u.Others, id)
-		r.Tx().Delete(schema.ClaimedKey(s.ns, s.queue, key, id))
-		return true
-	}
-	return false
+	return ok
 }
 
 // write stores what a key uses, or the queue if key is "".
@@ -55,7 +48,7 @@ func (s *Set) write(r Round, key string, c Claims) {
 // Read reads the buckets that are not full, and calls claimed for each claimed task of a key. It must be called before the lanes are read.
 //
 // Read writes nothing: the next claim deletes the rows that list no claimed task and have no bucket.
-func (s *Set) Read(tx *store.Tx, claimed func(key string, id task.ID, named bool)) {
+func (s *Set) Read(tx *store.Tx, claimed func(id task.ID, x *schema.Exec, named bool)) {
 	var others, uses [][]byte // keys of rows
 	var ids []task.ID
 	read := map[string]Use{}
@@ -72,18 +65,18 @@ func (s *Set) Read(tx *store.Tx, claimed func(key string, id task.ID, named bool
 		uses, ids = append(uses, bytes.Clone(k)), append(ids, u.Named...)
 		return true
 	})
-	keys := s.claimedOf(tx, ids)
+	of := s.claimedOf(tx, ids)
 	for _, row := range others {
 		id := schema.IDAt(row)
-		if key := keys[id]; key != "" {
-			claimed(key, id, false)
+		if x := of[id]; x != nil {
+			claimed(id, x, false)
 		} else {
 			s.stale = append(s.stale, row)
 		}
 	}
 	for _, row := range uses {
 		u, key := read[string(row)], string(row[len(prefix):])
-		named := slices.DeleteFunc(u.Named, func(id task.ID) bool { return key == "" || keys[id] != key })
+		named := slices.DeleteFunc(u.Named, func(id task.ID) bool { return of[id] == nil || of[id].Key != key })
 		if u.Bucket == nil && len(named) == 0 {
 			s.stale = append(s.stale, row)
 		}
@@ -91,23 +84,23 @@ func (s *Set) Read(tx *store.Tx, claimed func(key string, id task.ID, named bool
 			s.buckets[key] = u.Bucket
 		}
 		for _, id := range named {
-			claimed(key, id, true)
+			claimed(id, of[id], true)
 		}
 	}
 }
 
-// claimedOf returns the keys of those tasks that are claimed, of this queue, and have a key.
-func (s *Set) claimedOf(tx *store.Tx, ids []task.ID) map[task.ID]string {
+// claimedOf returns those of the tasks that are claimed, of this queue, and have a key.
+func (s *Set) claimedOf(tx *store.Tx, ids []task.ID) map[task.ID]*schema.Exec {
 	slices.SortFunc(ids, task.ID.Compare)
 	ids = slices.Compact(ids)
-	keys := map[task.ID]string{}
+	claimed := map[task.ID]*schema.Exec{}
 	tx.GetEach(schema.IDKeys(s.ns, schema.TableExec, ids), func(i int, row []byte) {
 		x := schema.Must(schema.DecodeExec(row))
 		if x.State == task.Claimed && x.Key != "" && x.Queue == s.queue {
-			keys[ids[i]] = x.Key
+			claimed[ids[i]] = x
 		}
 	})
-	return keys
+	return claimed
 }
 
 func (s *Set) dropStale(tx *store.Tx) {

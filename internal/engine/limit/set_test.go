@@ -107,7 +107,7 @@ func (w *world) take(key string, cost int) bool {
 func (w *world) begin(key string, cost int) {
 	w.ids++
 	id := task.NewID(1, 1, w.ids)
-	x := &schema.Exec{State: task.Claimed, Queue: "q", Key: key, Cost: cost}
+	x := &schema.Exec{State: task.Claimed, Queue: "q", Key: key, Cost: cost, Claim: schema.Claim{Yields: yields(id)}}
 	w.put(id, x)
 	if w.claims[key] == nil {
 		w.claims[key] = &Claims{}
@@ -125,6 +125,9 @@ func (w *world) begin(key string, cost int) {
 	}
 }
 
+// yields reports whether a claim yields: every third does.
+func yields(id task.ID) bool { return id[15]%3 == 0 }
+
 func (w *world) put(id task.ID, x *schema.Exec) {
 	w.tx.Set(schema.IDKey("ns", schema.TableExec, id), x.Encode())
 }
@@ -140,7 +143,7 @@ func (w *world) end(id task.ID) {
 		}
 	}()
 	for _, want := range []bool{true, false} {
-		if got := w.set.End(w, key, w.claims[key], id); got != want {
+		if got := w.set.End(w, w.claims[key], id, &schema.Exec{State: task.Claimed, Key: key, Claim: schema.Claim{Yields: yields(id)}}); got != want {
 			w.Fatalf("End of a claim of key %q = %t, want %t", key, got, want)
 		}
 	}
@@ -256,13 +259,20 @@ func (w *world) follow(next task.Settings) {
 func (w *world) check() {
 	w.deadlines()
 	fresh := NewSet("ns", "q", &w.settings, w)
-	read := map[task.ID]string{}
-	fresh.Read(w.tx, func(key string, id task.ID, named bool) {
-		if read[id] != "" || named != slices.Contains(w.claims[key].Named, id) {
-			w.Fatalf("a claim of key %q was read, by name: %t, read before: %t", key, named, read[id] != "")
+	read, yielding := map[task.ID]string{}, map[string]int{}
+	fresh.Read(w.tx, func(id task.ID, x *schema.Exec, named bool) {
+		if read[id] != "" || named != slices.Contains(w.claims[x.Key].Named, id) {
+			w.Fatalf("a claim of key %q was read, by name: %t, read before: %t", x.Key, named, read[id] != "")
 		}
-		read[id] = key
+		if read[id] = x.Key; x.Claim.Yields {
+			yielding[x.Key]++
+		}
 	})
+	for key, c := range w.claims {
+		if c.Yielding != yielding[key] {
+			w.Fatalf("%d claims of key %q yield, want %d", c.Yielding, key, yielding[key])
+		}
+	}
 	if !maps.Equal(read, w.claimed) || len(fresh.Stale()) > 0 {
 		w.Fatalf("claims %v and %d stale rows were read, but %v are claimed", read, len(fresh.Stale()), w.claimed)
 	}
@@ -394,7 +404,7 @@ func TestStaleRows(t *testing.T) {
 	}
 	set := NewSet("ns", "q", &w.settings, w)
 	var got []string
-	set.Read(w.tx, func(key string, id task.ID, named bool) { got = append(got, fmt.Sprint(key, id[0], named)) })
+	set.Read(w.tx, func(id task.ID, x *schema.Exec, named bool) { got = append(got, fmt.Sprint(x.Key, id[0], named)) })
 	if want := []string{"b2 false", "a1 true"}; !slices.Equal(got, want) {
 		t.Errorf("claims %q were read, want %q", got, want)
 	}
@@ -416,7 +426,7 @@ func TestDamagedRowsStop(t *testing.T) {
 		w := newWorld(t)
 		w.tx.Set(schema.ClaimedKey("ns", "q", "a", task.ID{1}), nil)
 		w.tx.Set(key, []byte("x"))
-		if !stops(func() { w.set.Read(w.tx, func(string, task.ID, bool) {}) }) {
+		if !stops(func() { w.set.Read(w.tx, func(task.ID, *schema.Exec, bool) {}) }) {
 			t.Errorf("a damaged %s row was read", what)
 		}
 		if what == "use" && !stops(func() { w.set.Drop(w.tx) }) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
@@ -22,6 +23,8 @@ type Claims struct {
 	Named []task.ID // those listed in the key's row, up to MaxNamed
 	// Others have rows of their own, so that the key's row does not grow with its claims.
 	Others map[task.ID]struct{}
+	// Yielding is how many of them earlier tasks of the key need not wait for.
+	Yielding int
 }
 
 // MaxNamed is the maximum number of claimed tasks listed in the row of a key.
@@ -30,12 +33,37 @@ const MaxNamed = 4
 // Count returns how many tasks of the key are claimed.
 func (u *Claims) Count() int { return len(u.Named) + len(u.Others) }
 
-// AddOther adds a claimed task that has a row of its own.
-func (u *Claims) AddOther(id task.ID) {
+// Add adds a claimed task: one that the key's row names, or one that has a row of its own.
+func (u *Claims) Add(id task.ID, x *schema.Exec, named bool) {
+	if x.Claim.Yields {
+		u.Yielding++
+	}
+	if named {
+		u.Named = append(u.Named, id)
+		return
+	}
 	if u.Others == nil {
 		u.Others = map[task.ID]struct{}{}
 	}
 	u.Others[id] = struct{}{}
+}
+
+// remove removes a claimed task, and reports whether the key's row named it; ok is false if it was not there.
+func (u *Claims) remove(id task.ID, x *schema.Exec) (named, ok bool) {
+	at := slices.Index(u.Named, id)
+	named = at >= 0
+	if _, ok = u.Others[id]; !ok && !named {
+		return false, false
+	}
+	if named {
+		u.Named = slices.Delete(u.Named, at, at+1)
+	} else {
+		delete(u.Others, id)
+	}
+	if x.Claim.Yields {
+		u.Yielding--
+	}
+	return named, true
 }
 
 // Each calls fn for the claimed tasks of the key, until it returns false.

@@ -69,6 +69,8 @@ type Claim struct {
 	Orphaned bool
 	// Repeated means that the claim call was repeated and answered again, so that a lost answer proves nothing.
 	Repeated bool
+	// Yields means that earlier tasks of its key that come back may be claimed meanwhile.
+	Yields bool
 }
 
 // Tokens returns how many tokens the task takes.
@@ -196,6 +198,7 @@ func (x *Exec) fields(f *Fields) {
 	Num(f, 44, &x.Order)
 	f.Flag(45, &x.Behind)
 	f.Flag(46, &x.HasResult)
+	f.Flag(47, &x.Claim.Yields)
 }
 
 func (x *Exec) uniqueFields(f *Fields) {
