@@ -350,8 +350,7 @@ func (n *Node) assemble(context.Context) error {
 			return n.router.Workers.QueueWorkers(ctx, queues)
 		},
 		RunStep: func(ctx context.Context, shard uint32, ns string, c broker.StepCall) (broker.StepAnswer, error) {
-			out, err := broker.RunStep.Call(ctx, n.router, broker.StepOrder{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Step: c})
-			return out.Step, err
+			return n.router.Operations.RunStep(ctx, shard, ns, c)
 		}})
 	n.closers = append(n.closers, func() error { n.broker.Stop(); return nil })
 	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: routerShards{n}, Own: n.health.report, Node: n.dir.Identity.Read().Node, Room: n.checkSpace, Logger: n.cfg.Logger})

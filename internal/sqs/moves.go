@@ -302,6 +302,9 @@ func (x *exchange) moveTask(m *move) wire.MoveTask {
 		rate += o.Spec.Rate
 		if o.State == broker.OperationFailed {
 			t.Failure = o.Why
+			if _, err := x.named(o.Spec.ToQueue); err == error(wire.ErrQueueDoesNotExist) {
+				t.Failure = wire.ErrQueueDoesNotExist.Code
+			}
 		}
 	}
 	t.PerSecond = int(rate + 0.5)

@@ -25,7 +25,7 @@ func New(f *forward.Forwarder, q *directory.Directory, since func(ns string) uin
 	return &Operations{f, q, since}
 }
 
-// StartOperation creates an operation, which runs from now on. If it moves tasks to a queue, that is created if need be. spec.Total is
+// StartOperation creates an operation, which runs from now on. If it moves tasks to a queue, that is created if need be, but only now: see RunStep. spec.Total is
 // counted here.
 func (o *Operations) StartOperation(ctx context.Context, ns string, spec broker.OperationSpec) (broker.OperationView, broker.Stamp, error) {
 	home, err := o.forward.FirstShard()
@@ -47,6 +47,26 @@ func (o *Operations) StartOperation(ctx context.Context, ns string, spec broker.
 	out, err := broker.StartOperation.Call(ctx, o.forward, broker.NewOperation{OnShard: broker.OnShard{Shard: home, Namespace: ns},
 		Since: o.since(ns), Spec: spec})
 	return out.View, out.At, err
+}
+
+// RunStep runs a step of an operation in a shard. A step that would move tasks to a queue that was deleted is refused, or it would create the
+// queue again, where nobody may look for them. Tasks that are on their way are waited for.
+func (o *Operations) RunStep(ctx context.Context, shard uint32, ns string, c broker.StepCall) (broker.StepAnswer, error) {
+	gone := false
+	if c.Action == task.Move {
+		_, exists, err := o.queues.Queue(ctx, ns, c.ToQueue)
+		if err != nil {
+			return broker.StepAnswer{}, err
+		}
+		if gone = !exists; gone {
+			c.Count = 0 // an earlier call may have done the step already
+		}
+	}
+	out, err := broker.RunStep.Call(ctx, o.forward, broker.StepOrder{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Step: c})
+	if a := out.Step; err == nil && gone && a.Away == 0 && a.Matched == 0 && a.Done == 0 && a.Failed == 0 && a.SkippedCount() == 0 {
+		err = task.Invalid("to_queue", "queue %q was deleted", c.ToQueue)
+	}
+	return out.Step, err
 }
 
 // Operation returns an operation, waiting up to wait until it no longer runs.

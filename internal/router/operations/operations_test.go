@@ -108,6 +108,47 @@ func TestStartWithoutAShard(t *testing.T) {
 	})
 }
 
+// A step that moves tasks to a queue that was deleted is refused, and creates no queue: but first, tasks that are on their way are waited for, and a
+// step that was done before gives its answer.
+func TestStepToADeletedQueue(t *testing.T) {
+	moved := broker.StepAnswer{Tally: broker.Tally{Matched: 3}, Away: 3}
+	for _, c := range []struct {
+		what   string
+		step   broker.StepCall
+		answer broker.StepAnswer
+		asked  int
+		want   error
+	}{
+		{"to a queue", broker.StepCall{Action: task.Move, ToQueue: "two", Count: 9}, moved, 9, nil},
+		{"to a queue, with nothing left", broker.StepCall{Action: task.Move, ToQueue: "two", Count: 9}, broker.StepAnswer{Swept: true}, 9, nil},
+		{"of another action", broker.StepCall{Action: task.Replay, ToQueue: "gone", Count: 9}, broker.StepAnswer{}, 9, nil},
+		{"to a deleted queue", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{}, 0, task.ErrInvalidArgument},
+		{"to a deleted queue, all done", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{Swept: true}, 0, task.ErrInvalidArgument},
+		{"done before", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{Tally: broker.Tally{Matched: 3, Done: 3}}, 0, nil},
+		{"on their way", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{Away: 1}, 0, nil},
+		{"arrived", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{Tally: broker.Tally{Done: 1}}, 0, nil},
+		{"came back", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{Tally: broker.Tally{Failed: 1}}, 0, nil},
+		{"skipped", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{Tally: broker.Tally{Skipped: []broker.Skipped{{Count: 1}}}}, 0, nil},
+	} {
+		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+			m.Fleet.With(func() { m.Fleet.Queues["two"] = m.Copy["two"] })
+			verbtest.On(s.Answers, broker.RunStep, func(_ context.Context, q *broker.StepOrder) (broker.StepDone, error) {
+				if q.Shard != 2 || q.Namespace != routertest.Namespace || q.Step.Count != c.asked {
+					t.Errorf("%s: shard %d is asked for %+v, want %d tasks", c.what, q.Shard, q.Step, c.asked)
+				}
+				return broker.StepDone{Step: c.answer}, nil
+			})
+			a, err := m.Operations.RunStep(bg, 2, routertest.Namespace, c.step)
+			if !errors.Is(err, c.want) || err == nil && a.Matched != c.answer.Matched {
+				t.Errorf("%s: %+v, %v, want %v", c.what, a, err, c.want)
+			}
+			if did := s.Was(); did != "" {
+				t.Errorf("%s: did %q", c.what, did)
+			}
+		})
+	}
+}
+
 // An operation needs a shard.
 func TestOperationsNeedAShard(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
