@@ -157,7 +157,7 @@ func (n *NewTask) exec(r *Round) *schema.Exec {
 		x.KeyedUntil = r.now.Add(n.IdempotencyTTL)
 	}
 	if n.ExpiresIn > 0 {
-		x.ExpiresAt = r.now.Add(n.ExpiresIn)
+		x.ExpiresAt, x.ExpiresAlways = r.now.Add(n.ExpiresIn), n.ExpiresAlways
 	}
 	if x.RunAt > r.now {
 		x.State = task.Scheduled

@@ -59,5 +59,9 @@ func (d *duel) claimDiscards() {
 
 // expired reports whether the task should have been started by now.
 func (t *modelTask) expired(now store.Time) bool {
-	return t.expires != 0 && t.expires <= now && t.fence == 0 && t.state.Waiting()
+	return t.awaitsStart() && t.expires <= now
+}
+
+func (t *modelTask) awaitsStart() bool {
+	return t.expires != 0 && (t.fence == 0 || t.always) && t.state.Waiting()
 }

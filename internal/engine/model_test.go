@@ -33,6 +33,7 @@ type model struct {
 	keys   map[string]modelClaim       // by claim key
 	asked  []modelRequest              // requests that have created a task
 	now    store.Time
+	since  store.Time // while time passes, up to when it has
 	places int
 	late   bool // time has passed, and its deadlines are handled now
 	unread bool // the leader has lanes to read, so a probe may not be the first
@@ -108,6 +109,7 @@ type modelTask struct {
 	state           task.State
 	runAt, until    store.Time
 	expires         store.Time // 0: never
+	always          bool       // it expires also after its first start
 	place           int        // order of becoming ready
 	order           int        // place in the order of its key; 0: none
 	inLine, begun   bool
@@ -265,9 +267,12 @@ func (m *model) pass(now store.Time) {
 			m.now = now
 			return
 		}
+		if !m.late {
+			at = max(at, m.since) // a task that came back may have expired before
+		}
 		m.forget(at - 1)
 		if !m.late {
-			m.now = at
+			m.now, m.since = at, at
 		}
 		if first.expired(at) {
 			first.state = task.Discarded
@@ -298,7 +303,7 @@ func (t *modelTask) due() (at store.Time, some bool) {
 	case task.Claimed:
 		at, some = t.until, true
 	}
-	if t.expires != 0 && t.fence == 0 && t.state.Waiting() && (!some || t.expires < at) {
+	if t.awaitsStart() && (!some || t.expires < at) {
 		return t.expires, true
 	}
 	return at, some
@@ -443,6 +448,7 @@ func (d *duel) spec(generations int) task.Spec {
 	}
 	if d.rng.IntN(4) == 0 {
 		s.ExpiresIn = time.Duration(1+d.rng.IntN(40))*time.Second + time.Millisecond // never when another deadline of the task is
+		s.ExpiresAlways = d.rng.IntN(2) == 0
 	}
 	if d.rng.IntN(3) == 0 {
 		keep := time.Duration(20_000+d.rng.IntN(60_000)) * time.Millisecond // longer than a passStep: see learn
@@ -462,7 +468,7 @@ func (m *model) taskOf(s *task.Spec) *modelTask {
 	t := &modelTask{queue: s.Queue, typ: s.Type, key: s.Key, priority: s.Priority, most: s.MaxAttempts, cost: max(s.Cost, 1),
 		state: task.Scheduled, runAt: m.now.Add(s.Delay), unique: s.Unique, then: s.Then, created: m.now, retention: s.Retention}
 	if s.ExpiresIn > 0 {
-		t.expires = m.now.Add(s.ExpiresIn)
+		t.expires, t.always = m.now.Add(s.ExpiresIn), s.ExpiresAlways
 	}
 	if s.Delay == 0 {
 		m.ready(t)
@@ -659,6 +665,7 @@ func (d *duel) judge(verb string, holds, repeated bool, err error) string {
 }
 
 func (d *duel) passStep() string {
+	d.m.since = d.Now
 	d.Pass(time.Duration(d.rng.IntN(20000)) * time.Millisecond)
 	d.m.now = d.Now
 	d.m.pass(d.Now)

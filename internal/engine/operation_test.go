@@ -132,7 +132,7 @@ func TestMovesKeepTheSpec(t *testing.T) {
 	retention := 30 * time.Hour
 	was := task.Spec{Type: "job", Payload: []byte("p"), ContentType: "text/plain", Queue: "from", Priority: task.High, RunAt: w.Now.Add(time.Hour).Time(),
 		IdempotencyKey: "i", IdempotencyTTL: time.Minute, MaxAttempts: 7, Retry: &task.Retry{Initial: time.Second, Factor: 3, Max: time.Hour, Jitter: 0.5},
-		Timeout: time.Minute, ExpiresIn: 2 * time.Hour, Retention: &retention, Key: "k", Cost: 9, Tags: []string{"a", "b"}, Headers: map[string]string{"c": "d"},
+		Timeout: time.Minute, ExpiresIn: 2 * time.Hour, ExpiresAlways: true, Retention: &retention, Key: "k", Cost: 9, Tags: []string{"a", "b"}, Headers: map[string]string{"c": "d"},
 		Unique: &task.Unique{Key: "u", States: task.Unfinished, OnConflict: task.Reject}, Parent: &task.Parent{ID: w.NewID(), Result: []byte("r"), ContentType: "text/html", Omitted: true}}
 	dropped := []string{"Queue", "IdempotencyKey", "IdempotencyTTL", // of the old task
 		"Delay", "RequestID", "AnyContent", "RequestTTL", "Restored", "Archived", "Routed", "Left", "OnlyFind", "Then", "Member", // of its enqueue; a task of a workflow is not moved

@@ -136,7 +136,7 @@ func (s *story) step(d *datadriven.TestData) string {
 
 func (s *story) enqueueStep(d *datadriven.TestData) string {
 	spec := task.Spec{Type: "job", Queue: arg(d, "queue"), Key: arg(d, "key"), IdempotencyKey: arg(d, "idempotency-key"),
-		Payload: []byte(arg(d, "payload")), Delay: duration(arg(d, "delay")), ExpiresIn: duration(arg(d, "expires-in")),
+		Payload: []byte(arg(d, "payload")), Delay: duration(arg(d, "delay")), ExpiresIn: duration(arg(d, "expires-in")), ExpiresAlways: arg(d, "expires-always") != "",
 		Timeout: duration(arg(d, "timeout")), MaxAttempts: number(arg(d, "max-attempts")), Cost: number(arg(d, "cost")), Routed: byRouter, IdempotencyTTL: duration(arg(d, "ttl"))}
 	if v := arg(d, "routed"); v != "" {
 		spec.Routed = uint64(number(v))

@@ -161,7 +161,8 @@ func (x *exchange) deadLetter(from, to *queues.Queue, c *broker.Claimed) task.Sp
 	headers[headerSource], headers[headerTarget] = x.arnOf(from.Name), to.Name
 	sum := sha256.Sum256(append([]byte("redrive\x00"+to.Name+"\x00"), c.ID[:]...))
 	s := task.Spec{Type: c.Type, Queue: to.Name, Payload: c.Payload, ContentType: c.ContentType, Key: c.Key, Headers: headers,
-		Tags: []string{sourceTag(from.Name)}, RequestID: task.ID(sum[:16]), ExpiresIn: time.Duration(numberOf(&to.Config, "MessageRetentionPeriod")) * time.Second}
+		Tags: []string{sourceTag(from.Name)}, RequestID: task.ID(sum[:16])}
+	retain(&s, to)
 	s.Fill()
 	return s
 }

@@ -142,12 +142,17 @@ func (o *outgoing) spec(q *queues.Queue) (task.Spec, error) {
 		delay = *o.delay
 	}
 	s.Delay = time.Duration(delay) * time.Second
-	s.ExpiresIn = time.Duration(numberOf(&q.Config, "MessageRetentionPeriod")) * time.Second
+	retain(&s, q)
 	if isFIFO(&q.Config) {
 		o.deduplicate(&s, &q.Config)
 	}
 	s.Fill()
 	return s, nil
+}
+
+// retain limits how long a message is kept, whether or not it is received.
+func retain(s *task.Spec, q *queues.Queue) {
+	s.ExpiresIn, s.ExpiresAlways = time.Duration(numberOf(&q.Config, "MessageRetentionPeriod"))*time.Second, true
 }
 
 func (o *outgoing) check(q *queues.Queue) error {

@@ -26,6 +26,7 @@ type Spec struct {
 	Retry          *Retry
 	Timeout        time.Duration
 	ExpiresIn      time.Duration
+	ExpiresAlways  bool `json:",omitempty"` // it expires also while it waits for another run, not only for its first
 	Retention      *time.Duration
 	Key            string
 	Cost           int // tokens of rate limits that a claim takes; 0: 1

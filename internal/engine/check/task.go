@@ -55,7 +55,7 @@ func (c *checker) expect(id task.ID, x *schema.Exec) {
 	c.noteUnique(id, x)
 	c.noteOrder(id, x)
 	c.checkZone(id, x)
-	if x.Fence == 1 && x.ExpiresAt != 0 && x.Claim.At >= x.ExpiresAt {
+	if (x.Fence == 1 || x.ExpiresAlways) && x.ExpiresAt != 0 && x.Claim.At >= x.ExpiresAt {
 		c.Find("task %s was claimed after it had expired", id)
 	}
 	bound := x.Claim.RunUntil.Add(engine.LeaderGrace) // a new leader may extend a lease that far

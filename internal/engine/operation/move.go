@@ -25,7 +25,7 @@ func moveAway(r *engine.Round, ns string, c *StepCall, t Selected, x *schema.Exe
 		spec.RunAt = x.RunAt.Time()
 	}
 	if x.AwaitsStart() {
-		spec.ExpiresIn = max(x.ExpiresAt.Sub(r.Now()), 1)
+		spec.ExpiresIn, spec.ExpiresAlways = max(x.ExpiresAt.Sub(r.Now()), 1), x.ExpiresAlways
 	}
 	old := r.Change(ns, t.ID, x)
 	old.Finish(task.Discarded, task.ReasonMoved)

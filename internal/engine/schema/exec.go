@@ -30,6 +30,8 @@ type Exec struct {
 	Order     uint64     // its place among the tasks of its key, if its queue orders them strictly; 0: none
 	Behind    bool       // it is ready, but another task of its key comes first
 	ExpiresAt store.Time // discarded unless started by then; 0: never
+	// ExpiresAlways means that it is then discarded even if it was started before, once it is not claimed.
+	ExpiresAlways bool
 
 	Fence     uint64
 	Failures  int
@@ -90,7 +92,9 @@ func (x *Exec) Deadline() (store.Time, DeadlineKind) {
 }
 
 // AwaitsStart reports whether the task will be discarded if it is not started in time.
-func (x *Exec) AwaitsStart() bool { return x.ExpiresAt != 0 && x.Fence == 0 && x.State.Waiting() }
+func (x *Exec) AwaitsStart() bool {
+	return x.ExpiresAt != 0 && (x.Fence == 0 || x.ExpiresAlways) && x.State.Waiting()
+}
 
 // Expired reports whether the task was not started in time, and is to be discarded.
 func (x *Exec) Expired(now store.Time) bool { return x.AwaitsStart() && x.ExpiresAt <= now }
@@ -199,6 +203,7 @@ func (x *Exec) fields(f *Fields) {
 	f.Flag(45, &x.Behind)
 	f.Flag(46, &x.HasResult)
 	f.Flag(47, &x.Claim.Yields)
+	f.Flag(48, &x.ExpiresAlways)
 }
 
 func (x *Exec) uniqueFields(f *Fields) {
