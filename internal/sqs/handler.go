@@ -90,7 +90,7 @@ func Handles(r *http.Request) bool {
 	if a := r.Header["Authorization"]; len(a) > 0 && strings.HasPrefix(a[0], algorithm) {
 		return true
 	}
-	if t := r.Header["Content-Type"]; len(t) > 0 && t[0] == jsonType {
+	if isJSON(r) || isForm(r) {
 		return true
 	}
 	_, _, ok := splitPath(r.URL.Path)
@@ -186,6 +186,12 @@ func Refuse(w http.ResponseWriter, r *http.Request, refusal *task.Error) bool {
 func isJSON(r *http.Request) bool {
 	t, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	return t == jsonType
+}
+
+// isForm reports whether a request is an action of the Query protocol that is sent to the root, where the web UI takes no forms.
+func isForm(r *http.Request) bool {
+	t, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return t == "application/x-www-form-urlencoded" && r.Method == http.MethodPost && r.URL.Path == "/"
 }
 
 // run reads the request and runs its action. What the body says is decoded only once the caller is known to have the right.

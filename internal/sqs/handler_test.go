@@ -298,12 +298,15 @@ func TestRefuse(t *testing.T) {
 		path          string
 		want          string // "": not SQS
 	}{
-		"a form":    {"Authorization", "AWS4-HMAC-SHA256 Credential=a", "/", "<Code>ServiceUnavailable</Code>"},
-		"a URL":     {"", "", "/000000000000/mail", "<Message>the node waits</Message>"},
-		"JSON":      {"Content-Type", "application/x-amz-json-1.0", "/", `"message":"the node waits"`},
-		"a token":   {"Authorization", "Bearer a", "/", ""},
-		"a probe":   {"", "", "/readyz", ""},
-		"REST JSON": {"Content-Type", "application/json", "/api/v1/tasks", ""},
+		"a form":           {"Authorization", "AWS4-HMAC-SHA256 Credential=a", "/", "<Code>ServiceUnavailable</Code>"},
+		"a URL":            {"", "", "/000000000000/mail", "<Message>the node waits</Message>"},
+		"JSON":             {"Content-Type", "application/x-amz-json-1.0", "/", `"message":"the node waits"`},
+		"with a charset":   {"Content-Type", "application/x-amz-json-1.0; charset=utf-8", "/", `"message":"the node waits"`},
+		"an unsigned form": {"Content-Type", "application/x-www-form-urlencoded; charset=utf-8", "/", "<Code>ServiceUnavailable</Code>"},
+		"a form of the UI": {"Content-Type", "application/x-www-form-urlencoded", "/login", ""},
+		"a token":          {"Authorization", "Bearer a", "/", ""},
+		"a probe":          {"", "", "/readyz", ""},
+		"REST JSON":        {"Content-Type", "application/json", "/api/v1/tasks", ""},
 	} {
 		r := httptest.NewRequest("POST", "http://pawl"+c.path, strings.NewReader("Action=ListQueues"))
 		if c.header != "" {

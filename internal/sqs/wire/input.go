@@ -54,6 +54,9 @@ type Attribute struct {
 	StringValue *string `json:",omitempty"`
 	BinaryValue []byte  `json:",omitempty"`
 	DataType    string
+	// The protocol has lists of values, which Amazon SQS refuses.
+	StringList []string `json:"StringListValues,omitempty"`
+	BinaryList [][]byte `json:"BinaryListValues,omitempty"`
 }
 
 // Size returns what an attribute adds to a message's size, besides its name.

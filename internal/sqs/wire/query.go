@@ -34,6 +34,11 @@ func ParseForm(s string) (url.Values, error) {
 
 // ReadQuery decodes the fields of a form or the parameters of a query. It ignores unknown fields, such as signatures and versions.
 func ReadQuery(form url.Values) (*Input, error) {
+	for field, values := range form {
+		if len(values) > 1 {
+			return nil, ErrSerialization.With("The form has the field %s more than once.", clip(field))
+		}
+	}
 	q := query{form: form, lists: indexes(form)}
 	in := &Input{
 		QueueURL: q.text("QueueUrl"), QueueName: q.text("QueueName"), NamePrefix: q.text("QueueNamePrefix"), NextToken: q.text("NextToken"),
@@ -152,7 +157,11 @@ func (q *query) pairs(list, key string) map[string]string {
 		if all == nil {
 			all = map[string]string{}
 		}
-		all[q.text(at+"."+key)] = q.text(at + ".Value")
+		name := q.text(at + "." + key)
+		if _, twice := all[name]; twice && name != "" {
+			q.wrong(BadValue(clip(name), at+"."+key, "It is given more than once."))
+		}
+		all[name] = q.text(at + ".Value")
 	}
 	return all
 }
@@ -164,7 +173,13 @@ func (q *query) attributes(list string) map[string]Attribute {
 		if all == nil {
 			all = map[string]Attribute{}
 		}
-		a := Attribute{DataType: q.text(at + ".Value.DataType")}
+		if _, twice := all[name]; twice && name != "" {
+			q.wrong(BadValue(clip(name), at+".Name", "It is given more than once."))
+		}
+		a := Attribute{DataType: q.text(at + ".Value.DataType"), StringList: q.texts(at + ".Value.StringListValue")}
+		for range q.texts(at + ".Value.BinaryListValue") {
+			a.BinaryList = append(a.BinaryList, nil)
+		}
 		if v, ok := q.form[at+".Value.StringValue"]; ok {
 			a.StringValue = &v[0]
 		}

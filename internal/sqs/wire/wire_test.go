@@ -56,12 +56,20 @@ func TestFormsAgree(t *testing.T) {
 
 func TestBadRequests(t *testing.T) {
 	for body, want := range map[string]string{
-		`{`:                      "not valid JSON",
-		`[]`:                     "array can not be converted to a value of member the request",
-		`{"DelaySeconds":"a"}`:   "string can not be converted to a value of member DelaySeconds",
-		`{"MessageBody":1}`:      "number can not be converted to a value of member MessageBody",
-		`{} {}`:                  "after top-level value",
-		`{"DelaySeconds":1e999}`: "DelaySeconds",
+		`{`:                                     "not valid JSON",
+		`[]`:                                    "array can not be converted to a value of member the request",
+		`{"DelaySeconds":"a"}`:                  "string can not be converted to a value of member DelaySeconds",
+		`{"MessageBody":1}`:                     "number can not be converted to a value of member MessageBody",
+		`{} {}`:                                 "after top-level value",
+		`{"MessageBody":"a\ud800b"}`:            "surrogate",
+		`{"MessageBody":"a\udc00"}`:             "surrogate",
+		"{\"MessageBody\":\"a\xff\"}":           "UTF-8",
+		"{\"Attributes\":{\"\xff\":\"a\"}}":     "UTF-8",
+		`{"MessageBody":"a","MessageBody":"b"}`: "duplicate",
+		`{"Attributes":{"a":"1","\u0061":"2"}}`: "duplicate",
+		`{"Entries":[{"Id":"1"},{"Id":"2","Id":"3"}]}`:                                  "duplicate",
+		`{"x":{"y":[{"a":1,"a":2}]}}`:                                                   "duplicate",
+		`{"DelaySeconds":1e999}`:                                                        "DelaySeconds",
 		`{"Entries":[{}` + strings.Repeat(",{}", maxTokens-2) + `]}`:                    "more than 4000 names and values",
 		`{"TagKeys":[""` + strings.Repeat(",null", maxTokens-2) + `]}`:                  "more than 4000 names and values",
 		`{"x":` + strings.Repeat("[", maxTokens) + strings.Repeat("]", maxTokens) + `}`: "more than 4000 names and values",
@@ -72,8 +80,12 @@ func TestBadRequests(t *testing.T) {
 		}
 	}
 	for query, want := range map[string]string{
-		"DelaySeconds=a":   "Value a for parameter DelaySeconds is invalid. Reason: Must be an integer.",
-		"Tag.2000000.Key=": "Tag.2000000: a list has at most 1000 members.",
+		"MessageBody=a&MessageBody=b":                                      "The form has the field MessageBody more than once.",
+		"Tag.1.Key=a&Tag.2.Key=b&Tag.3.Key=a":                              "Value a for parameter Tag.3.Key is invalid. Reason: It is given more than once.",
+		"Attribute.1.Name=a&Attribute.2.Name=a":                            "Value a for parameter Attribute.2.Name is invalid. Reason: It is given more than once.",
+		"MessageAttribute.1.Name=a&MessageAttribute.2.Name=a":              "Value a for parameter MessageAttribute.2.Name is invalid. Reason: It is given more than once.",
+		"DelaySeconds=a":                                                   "Value a for parameter DelaySeconds is invalid. Reason: Must be an integer.",
+		"Tag.2000000.Key=":                                                 "Tag.2000000: a list has at most 1000 members.",
 		"MessageAttribute.1.Name=a&MessageAttribute.1.Value.BinaryValue=*": "Value * for parameter MessageAttribute.1.Value.BinaryValue is invalid. Reason: Must be base64.",
 	} {
 		form, err := url.ParseQuery(query)
@@ -83,6 +95,27 @@ func TestBadRequests(t *testing.T) {
 		if _, err := ReadQuery(form); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %q", query, err, want)
 		}
+	}
+}
+
+// Names have one spelling, except that the tags of a new queue do not begin with a capital.
+func TestNamesAreExact(t *testing.T) {
+	in, err := ReadJSON([]byte(`{"messagebody":"a","QUEUEURL":"u","Queueurl":"v","tags":{"a":"b"},"Tags":{"c":"d"},"Entries":[{"id":"1","MessageBody":"e"}]}`))
+	want := &Input{Tags: map[string]string{"a": "b", "c": "d"}, Entries: []Entry{{Body: "e"}}}
+	if err != nil || !reflect.DeepEqual(in, want) {
+		t.Errorf("read as %+v, %v, want %+v", in, err, want)
+	}
+	if in, err = ReadJSON([]byte(`{"Tags":{"c":"d"},"MessageAttributes":{"a":{"StringListValues":["b"]}},"MaxResults":null,"TagKeys":null}`)); err != nil ||
+		!reflect.DeepEqual(in, &Input{Tags: map[string]string{"c": "d"}, MessageAttrs: map[string]Attribute{"a": {StringList: []string{"b"}}}}) {
+		t.Errorf("read as %+v, %v", in, err)
+	}
+	form, err := ParseForm("MessageAttribute.1.Name=a&MessageAttribute.1.Value.StringListValue.1=b&MessageAttribute.2.Name=c&MessageAttribute.2.Value.BinaryListValue.1=b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists := map[string]Attribute{"a": {StringList: []string{"b"}}, "c": {BinaryList: [][]byte{nil}}}
+	if in, err := ReadQuery(form); err != nil || !reflect.DeepEqual(in.MessageAttrs, lists) {
+		t.Errorf("read as %+v, %v, want %+v", in, err, lists)
 	}
 }
 
