@@ -209,7 +209,7 @@ func (g *sqsCore) Enqueue(ctx context.Context, q queues.Queue, specs []task.Spec
 	var parts []*shardTasks
 	for i := range specs {
 		s := &specs[i]
-		err := s.Check(g.limits)
+		err := s.Check(sqs.Limits(g.limits))
 		if err == nil {
 			err = g.access.TakeBytes(ctx, min(i, 1), s.Size())
 		}

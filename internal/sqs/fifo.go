@@ -85,9 +85,6 @@ func (o *outgoing) deduplicate(s *task.Spec, c *task.QueueConfig) {
 		s.IdempotencyKey = digest("sqs-", c.Annotations[notePurged], "", id)
 	}
 	s.IdempotencyTTL, s.AnyContent = dedupTime, true
-	if s.Headers == nil {
-		s.Headers = map[string]string{}
-	}
 	s.Headers[headerDedup] = id
 }
 

@@ -25,8 +25,14 @@ var moveMark = []byte("sq")
 
 const moveOperations = 50 // of a move task, and so source queues of one dead-letter queue
 
-// sourceTag returns the tag of dead letters that came from a queue.
-func sourceTag(queue string) string { return "sqs-from:" + queue }
+// sourceTag returns the tag of dead letters that came from a queue. A name may be as long as a tag.
+func sourceTag(queue string) string {
+	const prefix = "sqs-from:"
+	if most := task.DefaultLimits().Name; len(prefix)+len(queue) > most {
+		return digest(prefix, queue)
+	}
+	return prefix + queue
+}
 
 func newMoveID() (id moveID) {
 	copy(id[:], moveMark)

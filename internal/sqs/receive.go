@@ -152,15 +152,13 @@ func (x *exchange) redrive(q *queues.Queue, p redrive, got []broker.Claimed) (le
 
 // deadLetter returns the message to enqueue in a dead-letter queue.
 func (x *exchange) deadLetter(from, to *queues.Queue, c *broker.Claimed) task.Spec {
-	headers := maps.Clone(c.Headers)
-	if headers == nil {
-		headers = map[string]string{}
-	}
+	headers := map[string]string{}
+	maps.Copy(headers, c.Headers)
 	headers[headerReceives] = strconv.FormatUint(receives(c)-1, 10)
 	headers[headerMessageID], headers[headerSent] = messageID(c), sentAt(c)
 	headers[headerSource], headers[headerTarget] = x.arnOf(from.Name), to.Name
 	sum := sha256.Sum256(append([]byte("redrive\x00"+to.Name+"\x00"), c.ID[:]...))
-	s := task.Spec{Type: c.Type, Queue: to.Name, Payload: c.Payload, ContentType: c.ContentType, Key: c.Key, Headers: headers,
+	s := task.Spec{Type: c.Type, Queue: to.Name, Payload: c.Payload, ContentType: c.ContentType, Key: c.Key, Headers: headers, MaxAttempts: maxReceives, Priority: c.Exec.Priority,
 		Tags: []string{sourceTag(from.Name)}, RequestID: task.ID(sum[:16])}
 	retain(&s, to)
 	s.Fill()

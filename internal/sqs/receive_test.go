@@ -106,7 +106,7 @@ func TestKeysOfRepeatedCalls(t *testing.T) {
 		return c.ClaimKey
 	}
 	dedup := func(notes map[string]string, body, group, id string) string {
-		var s task.Spec
+		s := task.Spec{Headers: map[string]string{}}
 		o := outgoing{body: body, group: group, dedup: id}
 		o.deduplicate(&s, &task.QueueConfig{Annotations: notes})
 		return s.IdempotencyKey

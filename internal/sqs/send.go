@@ -118,13 +118,7 @@ type outgoing struct {
 }
 
 // size returns the size that Amazon SQS limits.
-func (o *outgoing) size() int {
-	n := len(o.body)
-	for name, a := range o.attributes {
-		n += len(name) + a.Size()
-	}
-	return n
-}
+func (o *outgoing) size() int { return len(o.body) + sizeOf(o.attributes) }
 
 // spec validates a message and converts it to a task.
 func (o *outgoing) spec(q *queues.Queue) (task.Spec, error) {

@@ -63,13 +63,17 @@ type Moved struct {
 
 // Limits bound what callers can send. Those that operators may change are fields, the others constants.
 type Limits struct {
-	Payload int // bytes of a payload or a result
-	Name    int // bytes of a queue name, type, key, tag, idempotency key or worker
-	Batch   int // tasks in one batch
+	Payload     int // bytes of a payload or a result
+	Name        int // bytes of a queue name, type, key, tag, idempotency key or worker
+	Batch       int // tasks in one batch
+	Headers     int // of a task
+	HeaderBytes int // of all of them, with their names
 }
 
 // DefaultLimits returns the limits that apply unless an operator changes them.
-func DefaultLimits() Limits { return Limits{Payload: 1 << 20, Name: 256, Batch: 1000} }
+func DefaultLimits() Limits {
+	return Limits{Payload: 1 << 20, Name: 256, Batch: 1000, Headers: maxHeaders, HeaderBytes: MaxHeaderBytes}
+}
 
 // Fixed limits: the stored form or the engine's work per call depends on them.
 const (
@@ -179,7 +183,7 @@ func (s *Spec) checkNames(l Limits) error {
 			return err
 		}
 	}
-	return checkHeaders(s.Headers)
+	return checkHeaders(s.Headers, l)
 }
 
 func (s *Spec) checkTimes() error {
@@ -261,9 +265,9 @@ func checkRetention(field string, d time.Duration) error {
 	return nil
 }
 
-func checkHeaders(headers map[string]string) error {
-	if len(headers) > maxHeaders {
-		return Invalid("headers", "%d headers, at most %d are allowed", len(headers), maxHeaders)
+func checkHeaders(headers map[string]string, l Limits) error {
+	if len(headers) > l.Headers {
+		return Invalid("headers", "%d headers, at most %d are allowed", len(headers), l.Headers)
 	}
 	size := 0
 	for name, value := range headers {
@@ -275,8 +279,8 @@ func checkHeaders(headers map[string]string) error {
 			return Invalid("headers", "the value of %q is not UTF-8", clip(name))
 		}
 	}
-	if size > MaxHeaderBytes {
-		return Invalid("headers", "%d bytes, at most %d are allowed", size, MaxHeaderBytes)
+	if size > l.HeaderBytes {
+		return Invalid("headers", "%d bytes, at most %d are allowed", size, l.HeaderBytes)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func WithTrace(headers, of map[string]string) map[string]string {
 	if state := of[HeaderTraceState]; state != "" {
 		out[HeaderTraceState] = state
 	}
-	if checkHeaders(out) != nil {
+	if checkHeaders(out, DefaultLimits()) != nil {
 		return headers
 	}
 	return out
