@@ -29,7 +29,7 @@ var numbers = map[string]number{
 	"MaximumMessageSize":            {1024, maxMessage, maxMessage},
 	"MessageRetentionPeriod":        {60, 1209600, 345600},
 	"ReceiveMessageWaitTimeSeconds": {0, 20, 0},
-	"KmsDataKeyReusePeriodSeconds":  {60, 86400, 300},
+	reusePeriod:                     {60, 86400, 300},
 }
 
 // maxMessage bounds a message with its attributes, in bytes.
@@ -51,6 +51,25 @@ type redrive struct {
 	Target string
 	Max    int
 }
+
+// booleans are attributes whose values may be written with capitals, as Python does.
+var booleans = []string{"FifoQueue", "ContentBasedDeduplication", "SqsManagedSseEnabled"}
+
+// plain returns attributes as they are stored: booleans in lower case, and nothing for what Amazon SQS does not return.
+func plain(attributes map[string]string) map[string]string {
+	to := maps.Clone(attributes)
+	for _, name := range booleans {
+		if v, ok := to[name]; ok && (strings.EqualFold(v, "true") || strings.EqualFold(v, "false")) {
+			to[name] = strings.ToLower(v)
+		}
+	}
+	if to[reusePeriod] == strconv.Itoa(numbers[reusePeriod].otherwise) {
+		to[reusePeriod] = ""
+	}
+	return to
+}
+
+const reusePeriod = "KmsDataKeyReusePeriodSeconds"
 
 // checkAttributes rejects invalid attributes for a queue of this type that already has others.
 func (x *exchange) checkAttributes(attributes map[string]string, fifo bool, has *task.QueueConfig) error {
@@ -76,6 +95,9 @@ func (x *exchange) checkAttribute(name, value string, fifo bool) error {
 	bad := func() error { return wire.ErrInvalidAttributeValue.With("Invalid value for the parameter %s.", name) }
 	if rule, ok := numbers[name]; ok {
 		n, err := strconv.Atoi(value)
+		if name == reusePeriod && value == "" {
+			return nil
+		}
 		if err != nil || n < rule.least || n > rule.most {
 			return bad()
 		}
@@ -165,7 +187,7 @@ func attributeOf(c *task.QueueConfig, name string) string {
 	if v, ok := c.Annotations[noteAttribute+name]; ok {
 		return v
 	}
-	if rule, ok := numbers[name]; ok && !strings.HasPrefix(name, "Kms") {
+	if rule, ok := numbers[name]; ok && name != reusePeriod {
 		return strconv.Itoa(rule.otherwise)
 	}
 	if name == "SqsManagedSseEnabled" {
@@ -216,14 +238,15 @@ func setAttributes(x *exchange) error {
 	if len(x.in.Attributes) == 0 {
 		return wire.Missing("Attributes")
 	}
-	if err := x.checkAttributes(x.in.Attributes, isFIFO(&q.Config), &q.Config); err != nil {
+	attributes := plain(x.in.Attributes)
+	if err := x.checkAttributes(attributes, isFIFO(&q.Config), &q.Config); err != nil {
 		return err
 	}
 	return x.Core.PutQueue(x.ctx, q.Name, func(c *task.QueueConfig) error {
 		if c.Version == 0 {
 			return task.NotFound("queue", q.Name)
 		}
-		setAttributesOf(c, x.in.Attributes, time.Now())
+		setAttributesOf(c, attributes, time.Now())
 		return nil
 	})
 }

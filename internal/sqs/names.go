@@ -59,7 +59,7 @@ func (x *exchange) arnOf(queue string) string {
 
 // queueOfARN returns the name of the queue in an ARN, ignoring region and account.
 func queueOfARN(arn string) (string, bool) {
-	parts := strings.Split(arn, ":")
+	parts := strings.SplitN(arn, ":", 6) // the name of a queue that other producers made may have colons
 	if len(parts) != 6 || parts[0] != "arn" || parts[2] != "sqs" || parts[5] == "" {
 		return "", false
 	}

@@ -93,7 +93,7 @@ func removePermission(x *exchange) error {
 	return x.changePolicy(func(p *policy, _ string) error {
 		at := labeled(p, x.in.Label)
 		if at < 0 {
-			return wire.BadValue(task.Cut(x.in.Label, 100), "Label", "can't find label on existing policy.")
+			return wire.BadValue(task.Cut(x.in.Label, 100), "Label", "can't find label.")
 		}
 		p.Statement = slices.Delete(p.Statement, at, at+1)
 		return nil

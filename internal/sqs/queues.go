@@ -2,8 +2,10 @@ package sqs
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -19,12 +21,12 @@ const maxReceives = 1000
 
 // createQueue implements CreateQueue. It succeeds for an existing queue if the attributes are the same.
 func createQueue(x *exchange) error {
-	name := x.in.QueueName
-	fifo := x.in.Attributes["FifoQueue"] == "true"
+	name, attributes := x.in.QueueName, plain(x.in.Attributes)
+	fifo := attributes["FifoQueue"] == "true"
 	if err := checkFIFOName(name, fifo); err != nil {
 		return err
 	}
-	if err := x.checkAttributes(x.in.Attributes, fifo, &task.QueueConfig{}); err != nil {
+	if err := x.checkAttributes(attributes, fifo, &task.QueueConfig{}); err != nil {
 		return err
 	}
 	if err := checkTags(x.in.Tags, 0); err != nil {
@@ -33,13 +35,13 @@ func createQueue(x *exchange) error {
 	now := time.Now()
 	err := x.Core.PutQueue(x.ctx, name, func(c *task.QueueConfig) error {
 		if c.Version > 0 {
-			return sameAttributes(c, x.in.Attributes)
+			return sameAttributes(c, attributes)
 		}
 		c.Settings.MaxAttempts = maxReceives
 		if fifo {
 			c.Settings.KeyOrder = task.KeyOrderStrict
 		}
-		setAttributesOf(c, x.in.Attributes, now)
+		setAttributesOf(c, attributes, now)
 		setTags(c, x.in.Tags)
 		return nil
 	})
@@ -52,11 +54,30 @@ func createQueue(x *exchange) error {
 
 func sameAttributes(c *task.QueueConfig, attributes map[string]string) error {
 	for _, n := range slices.Sorted(maps.Keys(attributes)) {
-		if attributeOf(c, n) != attributes[n] {
+		if !sameValue(n, attributeOf(c, n), attributes[n]) {
 			return wire.ErrQueueNameExists.With("A queue already exists with the same name and a different value for attribute %s", n)
 		}
 	}
 	return nil
+}
+
+// sameValue reports whether two values of an attribute mean the same.
+func sameValue(name, a, b string) bool {
+	var av, bv any
+	switch name {
+	case "RedrivePolicy":
+		p, pok := redriveOf(a)
+		q, qok := redriveOf(b)
+		return a == b || pok && qok && p == q
+	case "Policy", "RedriveAllowPolicy":
+		return a == b || json.Unmarshal([]byte(a), &av) == nil && json.Unmarshal([]byte(b), &bv) == nil && reflect.DeepEqual(av, bv)
+	}
+	if _, ok := numbers[name]; ok && a != "" && b != "" {
+		n, _ := strconv.Atoi(a) // validated, like b
+		m, _ := strconv.Atoi(b)
+		return n == m
+	}
+	return a == b
 }
 
 // getQueueURL implements GetQueueUrl.

@@ -25,6 +25,9 @@ func checkTags(tags map[string]string, others int) error {
 		if key == "" || utf8.RuneCountInString(key) > maxTagKey || strings.HasPrefix(strings.ToLower(key), "aws:") {
 			return wire.ErrInvalidParameterValue.With("Tag keys must be between 1 and %d characters in length and may not begin with aws:.", maxTagKey)
 		}
+		if !isText([]byte(key)) || !isText([]byte(value)) {
+			return wire.ErrInvalidParameterValue.With("Tag keys and values can only contain characters of XML.")
+		}
 		if utf8.RuneCountInString(value) > maxTagValue {
 			return wire.ErrInvalidParameterValue.With("Tag values must be between 0 and %d characters in length.", maxTagValue)
 		}
