@@ -43,10 +43,17 @@ var idForm = regexp.MustCompile("^[A-Za-z0-9!\"#$%&'()*+,./:;<=>?@\\[\\\\\\]^_`{
 
 func checkID(name, id string) error {
 	if id != "" && !idForm.MatchString(id) {
-		return wire.BadValue(task.Cut(id, 128), name, name+" can only include alphanumeric and punctuation characters. 1 to 128 in length.")
+		return badID(name, id)
 	}
 	return nil
 }
+
+func badID(name, id string) error {
+	return wire.BadValue(task.Cut(id, maxQuoted), name, name+" can only include alphanumeric and punctuation characters. 1 to 128 in length.")
+}
+
+// maxQuoted bounds how much of an ID an error repeats, in bytes.
+const maxQuoted = 4 << 10
 
 // Amazon SQS words it in two ways.
 const (
@@ -59,17 +66,29 @@ func (o *outgoing) checkFIFO(c *task.QueueConfig) error {
 	fifo := isFIFO(c)
 	switch {
 	case !fifo && o.dedup != "":
-		return wire.BadValue(task.Cut(o.dedup, 128), "MessageDeduplicationId", notOfThisType)
+		return wire.BadValue(task.Cut(o.dedup, maxQuoted), "MessageDeduplicationId", notOfThisType)
 	case !fifo:
+		return nil
+	case o.group != "" && o.delay != nil && *o.delay != 0:
+		return wire.BadValue(*o.delay, "DelaySeconds", forOtherType)
+	}
+	if err := o.lacks(c); err != nil {
+		return err
+	}
+	return checkID("MessageDeduplicationId", o.dedup)
+}
+
+// lacks returns an error if a message for a FIFO queue lacks what each must have; nil: it does not.
+func (o *outgoing) lacks(c *task.QueueConfig) *wire.Error {
+	switch {
+	case !isFIFO(c) || o.empty != "":
 		return nil
 	case o.group == "":
 		return wire.Missing("MessageGroupId")
-	case o.delay != nil && *o.delay != 0:
-		return wire.BadValue(*o.delay, "DelaySeconds", forOtherType)
 	case o.dedup == "" && attributeOf(c, "ContentBasedDeduplication") != "true":
 		return wire.ErrInvalidParameterValue.With("The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly")
 	}
-	return checkID("MessageDeduplicationId", o.dedup)
+	return nil
 }
 
 // deduplicate sets a task's idempotency key from its deduplication ID. A purge forgets earlier messages, by changing all keys.
@@ -111,7 +130,7 @@ func (x *exchange) attempt(c *broker.ClaimCall, queue string, fifo bool) error {
 		return nil
 	}
 	if !fifo {
-		return wire.BadValue(task.Cut(x.in.AttemptID, 128), "ReceiveRequestAttemptId", forOtherType)
+		return wire.BadValue(task.Cut(x.in.AttemptID, maxQuoted), "ReceiveRequestAttemptId", forOtherType)
 	}
 	c.ClaimKey = digest("sqs-", queue, x.in.AttemptID)
 	return checkID("ReceiveRequestAttemptId", x.in.AttemptID)

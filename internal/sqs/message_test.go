@@ -38,7 +38,9 @@ func value(s string) wire.Attribute { return wire.Attribute{DataType: "String", 
 
 // A message is accepted up to 1 MiB with its attributes, whatever they are, and received as it was sent.
 func TestFullMessages(t *testing.T) {
-	binary := func(n int) wire.Attribute { return wire.Attribute{DataType: "Binary.x", BinaryValue: bytes.Repeat([]byte{0xff}, n)} }
+	binary := func(n int) wire.Attribute {
+		return wire.Attribute{DataType: "Binary.x", BinaryValue: bytes.Repeat([]byte{0xff}, n)}
+	}
 	many := map[string]wire.Attribute{}
 	for i := range maxAttributes {
 		many[strings.Repeat(string(rune('a'+i)), 256)] = wire.Attribute{DataType: "Binary." + strings.Repeat("t", 249), BinaryValue: []byte{byte(i)}}

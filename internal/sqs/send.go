@@ -4,8 +4,11 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/queues"
@@ -20,8 +23,9 @@ func send(x *exchange) error {
 		return err
 	}
 	in := x.in
-	o := &outgoing{body: in.Body, delay: in.DelaySeconds, attributes: in.MessageAttrs, system: in.SystemAttrs, group: in.GroupID, dedup: in.DeduplicationID}
-	spec, err := o.spec(&q)
+	o := &outgoing{body: in.Body, delay: in.DelaySeconds, attributes: in.MessageAttrs, system: in.SystemAttrs}
+	o.identify(in.GroupID, in.DeduplicationID)
+	spec, err := o.spec(&q, x.trace())
 	if err != nil {
 		return err
 	}
@@ -46,15 +50,19 @@ func sendBatch(x *exchange) error {
 	messages := make([]outgoing, len(x.in.Entries))
 	for i := range x.in.Entries {
 		e := &x.in.Entries[i]
-		messages[i] = outgoing{body: e.Body, delay: e.DelaySeconds, attributes: e.MessageAttrs, system: e.SystemAttrs, group: e.GroupID, dedup: e.DeduplicationID}
+		messages[i] = outgoing{body: e.Body, delay: e.DelaySeconds, attributes: e.MessageAttrs, system: e.SystemAttrs}
+		messages[i].identify(e.GroupID, e.DeduplicationID)
 		size += messages[i].size()
+		if err := messages[i].lacks(&q.Config); err != nil {
+			return wire.ErrInvalidParameterValue.With("%s", err.Message) // of the batch: no message is sent
+		}
 	}
 	if size > maxMessage {
 		return wire.ErrBatchRequestTooLong.With("Batch requests cannot be longer than %d bytes. You have sent %d bytes.", maxMessage, size)
 	}
 	specs, index := make([]task.Spec, 0, len(messages)), make([]int, 0, len(messages))
 	for i := range messages {
-		spec, err := messages[i].spec(&q)
+		spec, err := messages[i].spec(&q, x.trace())
 		if err != nil {
 			x.failed(x.in.Entries[i].ID, err)
 			continue
@@ -115,24 +123,49 @@ type outgoing struct {
 	delay              *int
 	attributes, system map[string]wire.Attribute
 	group, dedup       string
+	empty              string // the parameter among these two that was given and is empty
+}
+
+// identify sets the group and the deduplication ID.
+func (o *outgoing) identify(group, dedup *string) {
+	for _, id := range []struct {
+		name string
+		from *string
+		to   *string
+	}{{"MessageDeduplicationId", dedup, &o.dedup}, {"MessageGroupId", group, &o.group}} {
+		if id.from == nil {
+			continue
+		}
+		if *id.to = *id.from; *id.to == "" {
+			o.empty = id.name
+		}
+	}
 }
 
 // size returns the size that Amazon SQS limits.
 func (o *outgoing) size() int { return len(o.body) + sizeOf(o.attributes) }
 
-// spec validates a message and converts it to a task.
-func (o *outgoing) spec(q *queues.Queue) (task.Spec, error) {
+// trace returns the trace that the request is part of, by its HTTP header; "": it names none.
+func (x *exchange) trace() string {
+	trace := x.r.Header.Get("X-Amzn-Trace-Id")
+	if len(trace) > maxTraceHeader || !isText([]byte(trace)) {
+		return ""
+	}
+	return trace
+}
+
+// spec validates a message and converts it to a task. The message may name another trace than the request's.
+func (o *outgoing) spec(q *queues.Queue, trace string) (task.Spec, error) {
 	if err := o.check(q); err != nil {
 		return task.Spec{}, err
 	}
-	trace := ""
 	if a, ok := o.system[traceHeader]; ok {
 		trace = *a.StringValue
 	}
 	s := specOf(o.body, o.attributes, trace)
 	s.Queue, s.Key = q.Name, o.group
 	delay := numberOf(&q.Config, "DelaySeconds")
-	if o.delay != nil {
+	if o.delay != nil && !isFIFO(&q.Config) { // there it may only be 0, which means nothing
 		delay = *o.delay
 	}
 	s.Delay = time.Duration(delay) * time.Second
@@ -161,6 +194,9 @@ func (o *outgoing) check(q *queues.Queue) error {
 	}
 	if o.delay != nil && (*o.delay < 0 || *o.delay > 900) {
 		return wire.BadValue(*o.delay, "DelaySeconds", "DelaySeconds must be >= 0 and <= 900.")
+	}
+	if o.empty != "" {
+		return badID(o.empty, "")
 	}
 	if err := checkID("MessageGroupId", o.group); err != nil {
 		return err
@@ -194,7 +230,7 @@ func checkSystem(all map[string]wire.Attribute) error {
 
 const maxAttributes = 10
 
-var attributeName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,256}$`)
+var attributeName = regexp.MustCompile(`^[\p{L}\p{N}_.-]{1,256}$`)
 
 // checkAttributes rejects invalid message attributes.
 func checkAttributes(all map[string]wire.Attribute) error {
@@ -221,21 +257,37 @@ func checkAttributeValue(name string, a *wire.Attribute) error {
 		return wire.ErrInvalidParameterValue.With("The message attribute '%s' must contain message attribute type.", name)
 	case kind != "String" && kind != "Number" && kind != "Binary":
 		return wire.ErrInvalidParameterValue.With("The message attribute '%s' has an invalid message attribute type, the set of supported type prefixes is Binary, Number, and String.", name)
+	case len(a.StringList) > 0 || len(a.BinaryList) > 0:
+		return wire.ErrUnsupportedOperation.With("Message attribute list values in SendMessage operation are not supported.")
+	case strings.ContainsFunc(a.DataType, unicode.IsControl) || !utf8.ValidString(a.DataType):
+		return wire.ErrInvalidParameterValue.With("The type of message (user) attribute '%s' contains invalid characters.", name)
 	case len(a.DataType) > 256:
 		return wire.ErrInvalidParameterValue.With("Message (user) attribute '%s' has a type of more than 256 bytes.", name)
 	case kind == "Binary" && len(a.BinaryValue) == 0, kind != "Binary" && (a.StringValue == nil || *a.StringValue == ""):
 		return wire.ErrInvalidParameterValue.With("Message (user) attribute '%s' must contain a non-empty value of type '%s'.", name, kind)
 	case kind == "Binary" && a.StringValue != nil, kind != "Binary" && len(a.BinaryValue) > 0:
 		return wire.ErrInvalidParameterValue.With("Message (user) attribute '%s' has more than one value.", name)
-	case kind == "Number" && !numberForm.MatchString(*a.StringValue):
+	case kind == "Number" && !isNumber(*a.StringValue):
 		return wire.ErrInvalidParameterValue.With("Can't cast the value of message (user) attribute '%s' to a number.", name)
 	case kind == "String" && !isText([]byte(*a.StringValue)):
-		return wire.ErrInvalidMessageContents.With("Invalid characters found in message attribute '%s'.", name)
+		return wire.ErrInvalidParameterValue.With("Invalid characters found in message attribute '%s'.", name)
 	}
 	return nil
 }
 
 var numberForm = regexp.MustCompile(`^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$`)
+
+// isNumber reports whether a text is a number with up to 38 digits, as Amazon SQS takes it: between -10^128 and 10^126.
+func isNumber(s string) bool {
+	const mostDigits, least, most = 38, -1e128, 1e126
+	if !numberForm.MatchString(s) {
+		return false
+	}
+	digits, _, _ := strings.Cut(strings.ToLower(s), "e")
+	digits = strings.Trim(strings.NewReplacer("+", "", "-", "", ".", "").Replace(digits), "0")
+	v, err := strconv.ParseFloat(s, 64)
+	return err == nil && len(digits) <= mostDigits && v >= least && v <= most
+}
 
 // sent returns the result for an accepted message.
 func (o *outgoing) sent(got *broker.Enqueued) *wire.Sent {

@@ -1,6 +1,6 @@
 package wire
 
-// Input holds the parameters of any action; each reads its own fields. A nil number was not given.
+// Input holds the parameters of any action; each reads its own fields. A nil number or text was not given.
 type Input struct {
 	QueueURL    string `json:"QueueUrl"`
 	QueueName   string
@@ -18,8 +18,8 @@ type Input struct {
 	DelaySeconds     *int                 `json:"DelaySeconds"`
 	MessageAttrs     map[string]Attribute `json:"MessageAttributes"`
 	SystemAttrs      map[string]Attribute `json:"MessageSystemAttributes"`
-	DeduplicationID  string               `json:"MessageDeduplicationId"`
-	GroupID          string               `json:"MessageGroupId"`
+	DeduplicationID  *string              `json:"MessageDeduplicationId"`
+	GroupID          *string              `json:"MessageGroupId"`
 	Entries          []Entry
 	AttributeNames   []string
 	SystemAttrNames  []string `json:"MessageSystemAttributeNames"`
@@ -43,8 +43,8 @@ type Entry struct {
 	DelaySeconds    *int                 `json:"DelaySeconds"`
 	MessageAttrs    map[string]Attribute `json:"MessageAttributes"`
 	SystemAttrs     map[string]Attribute `json:"MessageSystemAttributes"`
-	DeduplicationID string               `json:"MessageDeduplicationId"`
-	GroupID         string               `json:"MessageGroupId"`
+	DeduplicationID *string              `json:"MessageDeduplicationId"`
+	GroupID         *string              `json:"MessageGroupId"`
 	ReceiptHandle   string
 	Visibility      *int `json:"VisibilityTimeout"`
 }

@@ -43,7 +43,7 @@ func ReadQuery(form url.Values) (*Input, error) {
 	in := &Input{
 		QueueURL: q.text("QueueUrl"), QueueName: q.text("QueueName"), NamePrefix: q.text("QueueNamePrefix"), NextToken: q.text("NextToken"),
 		MaxResults: q.number("MaxResults"), Label: q.text("Label"), Body: q.text("MessageBody"), DelaySeconds: q.number("DelaySeconds"),
-		DeduplicationID: q.text("MessageDeduplicationId"), GroupID: q.text("MessageGroupId"), Max: q.number("MaxNumberOfMessages"),
+		DeduplicationID: q.optional("MessageDeduplicationId"), GroupID: q.optional("MessageGroupId"), Max: q.number("MaxNumberOfMessages"),
 		Visibility: q.number("VisibilityTimeout"), Wait: q.number("WaitTimeSeconds"), AttemptID: q.text("ReceiveRequestAttemptId"),
 		ReceiptHandle: q.text("ReceiptHandle"), SourceARN: q.text("SourceArn"), DestinationARN: q.text("DestinationArn"),
 		MaxPerSecond: q.number("MaxNumberOfMessagesPerSecond"), TaskHandle: q.text("TaskHandle"),
@@ -103,6 +103,14 @@ func (q *query) text(field string) string {
 		return v[0]
 	}
 	return ""
+}
+
+// optional returns a text, which may be empty; nil: it was not given.
+func (q *query) optional(field string) *string {
+	if v := q.form[field]; len(v) > 0 {
+		return &v[0]
+	}
+	return nil
 }
 
 func (q *query) number(field string) *int {
@@ -198,7 +206,7 @@ func (q *query) attributes(list string) map[string]Attribute {
 func (q *query) entry(at string) Entry {
 	return Entry{ID: q.text(at + ".Id"), Body: q.text(at + ".MessageBody"), DelaySeconds: q.number(at + ".DelaySeconds"),
 		MessageAttrs: q.attributes(at + ".MessageAttribute"), SystemAttrs: q.attributes(at + ".MessageSystemAttribute"),
-		DeduplicationID: q.text(at + ".MessageDeduplicationId"), GroupID: q.text(at + ".MessageGroupId"),
+		DeduplicationID: q.optional(at + ".MessageDeduplicationId"), GroupID: q.optional(at + ".MessageGroupId"),
 		ReceiptHandle: q.text(at + ".ReceiptHandle"), Visibility: q.number(at + ".VisibilityTimeout")}
 }
 
