@@ -26,6 +26,13 @@ func (c *named) Queue(_ context.Context, name string) (queues.Queue, bool, error
 	return queues.Queue{Name: name, Config: config}, ok, nil
 }
 
+func (c *named) Queues(context.Context, string, string, int) (all []queues.Queue, err error) {
+	for name, config := range c.queues {
+		all = append(all, queues.Queue{Name: name, Config: config})
+	}
+	return all, nil
+}
+
 func (c *named) PutQueue(_ context.Context, name string, change func(*task.QueueConfig) error) error {
 	config := c.queues[name]
 	if err := change(&config); err != nil {

@@ -3,7 +3,9 @@ package sqs
 import (
 	"bytes"
 	"crypto/rand"
+	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -40,13 +42,27 @@ func newMoveID() (id moveID) {
 	return id
 }
 
-func (id moveID) handle() string { return hex.EncodeToString(id[len(moveMark):]) }
-
-func parseMoveHandle(s string) (id moveID, ok bool) {
-	copy(id[:], moveMark)
-	b, err := hex.DecodeString(s)
-	return id, err == nil && copy(id[len(moveMark):], b) == len(b) && len(b) == len(id)-len(moveMark)
+// moveHandle is the handle of a move task: its JSON in base64, as in Amazon SQS, where some clients look into it.
+type moveHandle struct {
+	Task   string `json:"taskId"`
+	Source string `json:"sourceArn"`
 }
+
+func (id moveID) handle(source string) string {
+	b, err := json.Marshal(moveHandle{hex.EncodeToString(id[len(moveMark):]), source})
+	if err != nil {
+		panic(err) // texts can always be encoded
+	}
+	return base64.StdEncoding.EncodeToString(b)
+}
+
+func parseMoveHandle(s string) (h moveHandle, ok bool) {
+	b, err := base64.StdEncoding.DecodeString(s)
+	return h, err == nil && json.Unmarshal(b, &h) == nil && h.Task != ""
+}
+
+// is reports whether the handle is that of a move task of its source.
+func (h moveHandle) is(id moveID) bool { return h.Task == hex.EncodeToString(id[len(moveMark):]) }
 
 // request returns the request id of an operation.
 func (id moveID) request(named bool, n, of int) (r task.ID) {
@@ -78,7 +94,7 @@ func (x *exchange) movesOf(queue string) (moves []*move, err error) {
 		for _, o := range page.Operations {
 			below = o.ID
 			r := o.Spec.Request
-			if !bytes.HasPrefix(r[:], moveMark) || o.Spec.Action != task.Move || queue != "" && o.Spec.Filter.Queue != queue {
+			if !bytes.HasPrefix(r[:], moveMark) || o.Spec.Action != task.Move || o.Spec.Filter.Queue != queue {
 				continue
 			}
 			id := moveID(r[:13])
@@ -184,7 +200,7 @@ func startMove(x *exchange) error {
 		return err
 	}
 	if slices.ContainsFunc(moves, func(m *move) bool { return !slices.Contains(moveEnds, m.status()) }) {
-		return wire.ErrUnsupportedOperation.With("There is already a task running. Only one active task is allowed for a source queue arn at a given time.")
+		return wire.ErrInvalidParameterValue.With("There is already a task running. Only one active task is allowed for a source queue arn at a given time.")
 	}
 	id := newMoveID()
 	for i := range specs {
@@ -196,7 +212,7 @@ func startMove(x *exchange) error {
 			return err // those already started continue, and are listed
 		}
 	}
-	x.out.TaskHandle = id.handle()
+	x.out.TaskHandle = id.handle(x.arnOf(source.Name))
 	return nil
 }
 
@@ -237,17 +253,21 @@ func cancelMove(x *exchange) error {
 	if x.in.TaskHandle == "" {
 		return wire.Missing("TaskHandle")
 	}
-	id, ok := parseMoveHandle(x.in.TaskHandle)
+	h, ok := parseMoveHandle(x.in.TaskHandle)
 	if !ok {
-		return wire.BadValue(task.Cut(x.in.TaskHandle, 100), "TaskHandle", "It is not the handle of a message move task.")
+		return wire.ErrInvalidParameterValue.With("Value for parameter TaskHandle is invalid.")
 	}
-	moves, err := x.movesOf("")
+	source, err := x.moveQueue("SourceArn", h.Source)
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(moves, func(m *move) bool { return m.id == id })
+	moves, err := x.movesOf(source.Name)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(moves, func(m *move) bool { return h.is(m.id) })
 	if at < 0 {
-		return wire.ErrResourceNotFound.With("The resource that you specified for the TaskHandle parameter doesn't exist.")
+		return wire.ErrResourceNotFound.With("Task does not exist.")
 	}
 	m := moves[at]
 	if m.status() != "RUNNING" {
@@ -297,7 +317,7 @@ func (x *exchange) moveTask(m *move) wire.MoveTask {
 	t := wire.MoveTask{Status: m.status(), Source: x.arnOf(first.Spec.Filter.Queue), Moved: m.moved(),
 		StartedUnixMillis: first.CreatedAt.Time().Truncate(time.Millisecond).UnixMilli()}
 	if t.Status == "RUNNING" {
-		t.Handle = m.id.handle()
+		t.Handle = m.id.handle(t.Source)
 	}
 	if m.named {
 		t.Target = x.arnOf(first.Spec.ToQueue)
