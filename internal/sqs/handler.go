@@ -207,7 +207,11 @@ func (x *exchange) run(w http.ResponseWriter, caller Caller) error {
 	if err != nil {
 		return err
 	}
-	if actions[x.action] == nil {
+	_, _, ofQueue := splitPath(x.r.URL.Path)
+	switch {
+	case x.action == "" && !x.json:
+		return wire.ErrUnknownOperation
+	case actions[x.action] == nil, ofQueue && !x.json && (x.action == "CreateQueue" || x.action == "ListQueues"):
 		return wire.ErrInvalidAction.With("The action %s is not valid for this endpoint.", task.Cut(x.action, 100))
 	}
 	if x.ctx, err = caller.Authorize(x.action); err != nil {

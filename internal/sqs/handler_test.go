@@ -213,6 +213,67 @@ func TestTooLargeRequests(t *testing.T) {
 	}
 }
 
+// anyone is a caller who may do everything.
+type anyone struct{}
+
+func (anyone) Verify([]byte) error                       { return nil }
+func (anyone) Authorize(string) (context.Context, error) { return context.Background(), nil }
+
+// A queue's URL has the actions of that queue. A request that names none gets the answer that Amazon SQS gives.
+func TestActionsOfAURL(t *testing.T) {
+	core := &named{queues: map[string]task.QueueConfig{"mail": {Version: 1}}}
+	h := New(Config{Core: core, Call: func(r *http.Request, handle func(context.Context, Caller) error) *task.Error {
+		e, _ := task.AsError(handle(r.Context(), anyone{}))
+		return e
+	}})
+	for _, c := range []struct {
+		method, path, body string
+		code               int
+		want               string
+	}{
+		{"GET", "/000000000000/mail", "", 404, "<UnknownOperationException/>\n"},
+		{"POST", "/000000000000/mail", "Version=2012-11-05", 404, "<UnknownOperationException/>\n"},
+		{"POST", "/", "", 404, "<UnknownOperationException/>\n"},
+		{"GET", "/000000000000/mail?Action=Nothing", "", 400, "<Code>InvalidAction</Code><Message>The action Nothing is not valid for this endpoint.</Message>"},
+		{"GET", "/000000000000/mail?Action=CreateQueue&QueueName=a", "", 400, "<Code>InvalidAction</Code><Message>The action CreateQueue is not valid for this endpoint.</Message>"},
+		{"POST", "/000000000000/mail", "Action=ListQueues", 400, "<Code>InvalidAction</Code><Message>The action ListQueues is not valid for this endpoint.</Message>"},
+		{"POST", "/000000000000/mail", "Action=GetQueueUrl&QueueName=mail", 200, "<QueueUrl>http://pawl/000000000000/mail</QueueUrl>"},
+		{"POST", "/", "Action=ListQueues", 200, "<QueueUrl>http://pawl/000000000000/mail</QueueUrl>"},
+		{"POST", "/", "Action=CreateQueue&QueueName=a", 200, "<QueueUrl>http://pawl/000000000000/a</QueueUrl>"},
+	} {
+		w := httptest.NewRecorder()
+		h.Serve(w, httptest.NewRequest(c.method, "http://pawl"+c.path, strings.NewReader(c.body)), nil)
+		if w.Code != c.code || !strings.Contains(w.Body.String(), c.want) {
+			t.Errorf("%s %s %s: %d %s, want %d %s", c.method, c.path, c.body, w.Code, w.Body, c.code, c.want)
+		}
+	}
+	if len(core.queues) != 2 {
+		t.Errorf("the queues are %v", core.queues)
+	}
+}
+
+// URLs of queues have the scheme by which the client reaches the server, or the proxy before it.
+func TestSchemeOfURLs(t *testing.T) {
+	for _, c := range []struct{ header, value, want string }{
+		{"", "", "http"}, {"X-Forwarded-Proto", "https", "https"}, {"X-Forwarded-Proto", "http", "http"},
+		{"Forwarded", "for=192.0.2.60;proto=https;by=203.0.113.43", "https"}, {"Forwarded", `Proto="HTTPS"`, "https"}, {"Forwarded", "proto=http", "http"},
+		{"Forwarded", "proto=http, proto=https", "http"}, {"Forwarded", "host=proto.https", "http"},
+	} {
+		r := httptest.NewRequest("POST", "http://pawl/", nil)
+		if c.header != "" {
+			r.Header.Set(c.header, c.value)
+		}
+		x := &exchange{Handler: New(Config{Core: &oneQueue{}}), ctx: t.Context(), r: r}
+		if got, want := x.urlOf("mail"), c.want+"://pawl/000000000000/mail"; got != want {
+			t.Errorf("%s: %s: %s, want %s", c.header, c.value, got, want)
+		}
+	}
+	x := &exchange{Handler: New(Config{Core: &oneQueue{}}), ctx: t.Context(), r: httptest.NewRequest("POST", "https://pawl/", nil)}
+	if got := x.urlOf("mail"); got != "https://pawl/000000000000/mail" {
+		t.Errorf("by TLS: %s", got)
+	}
+}
+
 // The answer to a request whose body is not wanted is sent first, and then the body is read, so that the client gets to see the answer. A body that
 // has stalled is not waited for again, and that of a stranger is left alone.
 func TestRefusedBodiesAreRead(t *testing.T) {

@@ -27,14 +27,18 @@ func accountOf(ns string) string {
 	return fmt.Sprintf("%012d", h.Sum64()%1e12)
 }
 
-// urlOf returns a queue's URL, with the host that the request was sent to: any other would make clients bypass their proxies.
+// urlOf returns a queue's URL, with the host that the request was sent to: any other would make clients bypass their proxies. A
+// proxy that ends TLS says so in a header, which can only mislead the client that sent it.
 func (x *exchange) urlOf(queue string) string {
 	scheme := "http"
-	if x.r.TLS != nil {
+	if x.r.TLS != nil || x.r.Header.Get("X-Forwarded-Proto") == "https" || forwardedTLS.MatchString(x.r.Header.Get("Forwarded")) {
 		scheme = "https"
 	}
 	return scheme + "://" + x.r.Host + "/" + accountOf(x.Core.Namespace(x.ctx)) + "/" + queue
 }
+
+// forwardedTLS matches the header of a proxy that the client has reached by TLS.
+var forwardedTLS = regexp.MustCompile(`(?i)^[^,]*\bproto="?https\b`)
 
 const defaultRegion = "us-east-1"
 

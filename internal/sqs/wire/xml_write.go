@@ -20,8 +20,11 @@ func AppendXML(b []byte, action, requestID string, out *Output) []byte {
 	return append(w.b, `</`+action+`Response>`...)
 }
 
-// AppendXMLError appends an error of the Query protocol.
+// AppendXMLError appends an error of the Query protocol. The one of a request without an action is not worded.
 func AppendXMLError(b []byte, requestID string, e *Error) []byte {
+	if e == ErrUnknownOperation {
+		return append(b, "<"+e.Shape+"/>\n"...)
+	}
 	w := xmlWriter{append(b, `<?xml version="1.0"?><ErrorResponse xmlns="`+namespace+`">`...)}
 	w.in("Error", func() {
 		w.text("Type", e.fault())
