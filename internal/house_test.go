@@ -143,7 +143,7 @@ var mayImport = map[string][]string{
 	"internal/ui/live":                 {"", "admin", "internal/admission", "internal/ui/visitor", "pawltype"},
 	"internal/ui/pages/queues":         {"", "admin", "internal/humanize", "internal/ui/chart", "internal/ui/form", "internal/ui/format", "internal/ui/live", "internal/ui/pages/tasks", "internal/ui/problem", "internal/ui/web", "pawltype"},
 	"internal/ui/pages/system":         {"admin", "internal/humanize", "internal/ui/form", "internal/ui/format", "internal/ui/problem", "internal/ui/visitor", "internal/ui/web", "pawltype"},
-	"internal/ui/pages/tasks":          {"", "admin", "internal/ui/chart", "internal/ui/form", "internal/ui/format", "internal/ui/live", "internal/ui/problem", "internal/ui/visitor", "internal/ui/web", "pawltype"},
+	"internal/ui/pages/tasks":          {"", "admin", "internal/humanize", "internal/ui/chart", "internal/ui/form", "internal/ui/format", "internal/ui/live", "internal/ui/problem", "internal/ui/visitor", "internal/ui/web", "pawltype"},
 	"internal/ui/problem":              {"pawltype"},
 	"internal/ui/visitor":              {"", "admin", "internal/auth", "internal/ui/format", "internal/ui/problem", "pawltype"},
 	"internal/ui/web":                  {"", "admin", "internal/humanize", "internal/ui/asset", "internal/ui/form", "internal/ui/format", "internal/ui/live", "internal/ui/problem", "internal/ui/visitor", "pawltype"},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/humanize"
 )
 
 func newClusterAdd(a *app) *cobra.Command {
@@ -72,7 +73,7 @@ func viewAdd(info *admin.ClusterStatus, name string) (addView, error) {
 		return v, errNoPeers
 	}
 	v.Command = fmt.Sprintf("pawl serve --node %s --data ./pawl-data --listen HOST:7295 --peer-listen HOST:7296 --join %s "+
-		"--peer-cert %s.crt --peer-key %s.key --peer-ca ca.crt", name, strings.Join(v.Join, ","), name, name)
+		"--peer-cert %s --peer-key %s --peer-ca ca.crt", humanize.ShellWord(name), humanize.ShellWord(strings.Join(v.Join, ",")), humanize.ShellWord(name+".crt"), humanize.ShellWord(name+".key"))
 	return v, nil
 }
 

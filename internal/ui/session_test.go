@@ -288,7 +288,7 @@ func TestCommandsNameThisServer(t *testing.T) {
 	cookie := as(guarded.token)
 	for _, path := range []string{"/", "/tasks", "/queues"} {
 		_, body := open.get(t, "/ops"+path)
-		for _, want := range []string{"pawl enqueue mail.welcome", "--queue mail --server " + host(open), open.url + "/ops/api/v1/tasks<", "pawl work"} {
+		for _, want := range []string{"pawl enqueue mail.welcome", "--queue=mail --server=" + host(open), open.url + "/ops/api/v1/tasks<", "pawl work"} {
 			if !strings.Contains(html.UnescapeString(body), want) {
 				t.Errorf("%s of an open server lacks the command %s", path, want)
 			}

@@ -58,7 +58,7 @@ func movingMessage(r *engine.Round, ns string, id task.ID) (p *outbox.Message, o
 func whyOnItsWay(what string, p *outbox.Message, c Delivery) Reason {
 	r := Reason{Code: task.WhyOnItsWay, Since: p.SentAt, Type: p.Spec.Type, Queue: p.Spec.Queue, Count: c.Tries, Error: task.Cut(c.Error, maxErrorShown),
 		Detail: fmt.Sprintf("%s, of type %q, has been on its way to queue %q since %s", what, p.Spec.Type, p.Spec.Queue, Clock(p.SentAt)),
-		Change: "nothing to do: it is retried until the queue has room and its shard answers; see pawl queue show " + p.Spec.Queue + " and pawl cluster status"}
+		Change: "nothing to do: it is retried until the queue has room and its shard answers; see " + queueCommand("show", p.Spec.Queue) + " and pawl cluster status"}
 	if c.Tries > 0 {
 		r.Detail += fmt.Sprintf("; %s failed", humanize.Count(c.Tries, "attempt"))
 	}

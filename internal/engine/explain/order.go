@@ -43,7 +43,7 @@ func (e *explainer) countOrder() (n int64, more bool) {
 // whyBehind is the reason of a task that waits for the first task of its key.
 func whyBehind(queue string, id task.ID, first *schema.Exec, n int64, more bool) Reason {
 	w := Reason{Code: task.WhyKeyOrder, Key: first.Key, Count: n, More: more, Running: []Runner{{ID: id}},
-		Change: fmt.Sprintf("wait until they end, one after the other; why the first waits: pawl task explain %s", id)}
+		Change: "wait until they end, one after the other; why the first waits: " + taskCommand("explain", id)}
 	state := first.State.String()
 	switch first.State {
 	case task.Claimed:

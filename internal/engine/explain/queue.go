@@ -474,11 +474,11 @@ func whyKeys(queue string, code task.Why, keys int, tasks int64, shared bool) Re
 	switch code {
 	case task.WhyKeyPaused:
 		return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s paused", which, queue, humanize.One(int64(keys), "is", "are")),
-			Change: fmt.Sprintf("resume them: pawl queue resume %s --key KEY", queue)}
+			Change: "resume them: " + queueCommand("resume", queue, "--key KEY")}
 	case task.WhyKeyMaxRunning:
 		return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s as many tasks as %s", which, queue, humanize.One(int64(keys), "is running", "are running"), humanize.One(int64(keys), "its limit allows", "their limits allow")),
-			Change: fmt.Sprintf("wait until some of them end, or raise the limit: pawl queue set %s %s --max-running N", queue, flag)}
+			Change: "wait until some of them end, or raise the limit: " + queueCommand("set", queue, flag, "--max-running N")}
 	}
 	return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s used up %s rate limit", which, queue, humanize.One(int64(keys), "has", "have"), humanize.One(int64(keys), "its", "their")),
-		Change: fmt.Sprintf("wait for new tokens, or raise the rate: pawl queue set %s %s --rate N/PERIOD", queue, flag)}
+		Change: "wait for new tokens, or raise the rate: " + queueCommand("set", queue, flag, "--rate N/PERIOD")}
 }

@@ -14,6 +14,14 @@ import (
 
 // This file words the reasons, which are the same for tasks and for queues.
 
+func queueCommand(verb, queue string, flags ...string) string {
+	return humanize.Command("queue "+verb, []string{queue}, flags...)
+}
+
+func taskCommand(verb string, id task.ID, flags ...string) string {
+	return humanize.Command("task "+verb, []string{id.String()}, flags...)
+}
+
 // explained explains a task from its own row: how it runs, how it has ended, or when it is due. Last is its last ended attempt, or nil; most is the
 // number of the last possible attempt.
 func explained(id task.ID, x *schema.Exec, last *schema.Attempt, most int) *Explanation {
@@ -36,7 +44,7 @@ func whyRunning(id task.ID, x *schema.Exec, most int) Reason {
 		detail += fmt.Sprintf("; progress is %g %%", x.Progress)
 	}
 	return Reason{Code: task.WhyRunning, Detail: detail, Since: c.At, Until: c.Until, Running: []Runner{runnerOf(id, x)},
-		Change: fmt.Sprintf("wait for its worker to finish; when the lease ends, another worker gets it. To stop it: pawl task cancel %s", id)}
+		Change: "wait for its worker to finish; when the lease ends, another worker gets it. To stop it: " + taskCommand("cancel", id)}
 }
 
 func whyEnded(id task.ID, x *schema.Exec, last *schema.Attempt) Reason {
@@ -49,7 +57,7 @@ func whyEnded(id task.ID, x *schema.Exec, last *schema.Attempt) Reason {
 		r.Change = "wait until it arrives in the other queue, where it is a new task"
 		return r
 	case x.Reason == task.ReasonMoved:
-		r.Change = fmt.Sprintf("see the new task %s: pawl task explain %s", x.MovedTo, x.MovedTo)
+		r.Change = fmt.Sprintf("see the new task %s: %s", x.MovedTo, taskCommand("explain", x.MovedTo))
 		return r
 	}
 	switch x.State {
@@ -58,11 +66,11 @@ func whyEnded(id task.ID, x *schema.Exec, last *schema.Attempt) Reason {
 		r.Change = "nothing to do: it has succeeded"
 		return r
 	case task.Cancelled, task.Discarded:
-		r.Change = fmt.Sprintf("to run it after all: pawl task retry %s", id)
+		r.Change = "to run it after all: " + taskCommand("retry", id)
 	case task.Poisoned:
-		r.Change = fmt.Sprintf("deploy a worker that can read its payload, then: pawl task retry %s", id)
+		r.Change = "deploy a worker that can read its payload, then: " + taskCommand("retry", id)
 	default:
-		r.Change = fmt.Sprintf("fix the cause, then: pawl task retry %s", id)
+		r.Change = "fix the cause, then: " + taskCommand("retry", id)
 	}
 	if last != nil {
 		r.Detail += fmt.Sprintf("; attempt %d %s", last.Number, outcome(last))
@@ -72,7 +80,7 @@ func whyEnded(id task.ID, x *schema.Exec, last *schema.Attempt) Reason {
 }
 
 func whyNotDue(id task.ID, x *schema.Exec, last *schema.Attempt, most int) Reason {
-	r := Reason{Code: task.WhyNotDue, Until: x.RunAt, Cause: "delay", Change: fmt.Sprintf("wait until %s, or run it now: pawl task edit %s --in 0s", Clock(x.RunAt), id)}
+	r := Reason{Code: task.WhyNotDue, Until: x.RunAt, Cause: "delay", Change: fmt.Sprintf("wait until %s, or run it now: %s", Clock(x.RunAt), taskCommand("run-now", id))}
 	switch {
 	case last == nil || last.Then != x.State || last.Outcome == task.OutcomeSnoozed && last.NextRunAt != x.RunAt:
 		r.Detail = fmt.Sprintf("it is scheduled for %s", Clock(x.RunAt))
@@ -126,7 +134,7 @@ func whyQueuePaused(queue string, c *task.QueueConfig) Reason {
 	since := store.TimeOf(c.PausedAt)
 	return Reason{Code: task.WhyQueuePaused, Since: since, Cause: c.PausedReason,
 		Detail: fmt.Sprintf("queue %q has been paused%s since %s%s", queue, byWhom(c.PausedBy), Clock(since), because(c.PausedReason)),
-		Change: fmt.Sprintf("resume it: pawl queue resume %s", queue)}
+		Change: "resume it: " + queueCommand("resume", queue)}
 }
 
 // byWhom returns " by " and a name, or "" if it is unknown.
@@ -144,14 +152,14 @@ func whyHeld(queue string, h task.Hold) Reason {
 		r.Code, what, name = task.WhyKeyPaused, "key", h.Key
 	}
 	r.Detail = fmt.Sprintf("%s %q of queue %q has been paused%s since %s%s", what, name, queue, byWhom(h.By), Clock(r.Since), because(h.Reason))
-	r.Change = fmt.Sprintf("resume it: pawl queue resume %s --%s %s", queue, what, name)
+	r.Change = "resume it: " + queueCommand("resume", queue, "--"+what+"="+name)
 	return r
 }
 
 func whyBreaker(queue string, i breaker.Info) Reason {
 	r := Reason{Code: task.WhyBreakerOpen, Type: i.Type, Since: i.Since, Until: i.Until, Cause: i.Reason(), Error: i.Error,
 		Detail: fmt.Sprintf("the circuit breaker of type %q in queue %q is %s; it opened at %s because %s", i.Type, queue, i.State, Clock(i.Since), i.Reason())}
-	byHand := fmt.Sprintf("or close it now: pawl queue close-breaker %s --type %s", queue, i.Type)
+	byHand := "or close it now: " + queueCommand("close-breaker", queue, "--type="+i.Type)
 	if i.State == breaker.Open {
 		r.Change = fmt.Sprintf("at %s the breaker lets one task through as a probe; %s", Clock(i.Until), byHand)
 		return r
@@ -168,14 +176,14 @@ func whyBreaker(queue string, i breaker.Info) Reason {
 func whyQueueFull(queue string, c *task.QueueConfig, most, claimed int64, running []Runner) Reason {
 	r := Reason{Code: task.WhyQueueMaxRunning, Limit: int(most), Running: running,
 		Detail: fmt.Sprintf("queue %q is running %s%s", queue, humanize.Count(claimed, "task"), by(running)),
-		Change: fmt.Sprintf("wait until one of them ends, or raise the limit: pawl queue set %s --max-running N", queue)}
+		Change: "wait until one of them ends, or raise the limit: " + queueCommand("set", queue, "--max-running N")}
 	if !c.Divided {
 		r.Detail += fmt.Sprintf(", and its limit is %d", most)
 		return r
 	}
 	r.Detail += fmt.Sprintf(" in this shard, whose share of its limit of %d is %d now", c.Settings.MaxRunning, most)
 	if claimed == 0 {
-		r.Change = fmt.Sprintf("wait until other shards have given up some of theirs, or raise the limit: pawl queue set %s --max-running N", queue)
+		r.Change = "wait until other shards have given up some of theirs, or raise the limit: " + queueCommand("set", queue, "--max-running N")
 	}
 	return r
 }
@@ -184,26 +192,26 @@ func whyNamespaceFull(s task.Space) Reason {
 	return Reason{Code: task.WhyNamespaceMaxRunning, Limit: int(s.Share.Running),
 		Detail: fmt.Sprintf("the queues of namespace %q are running %s in this shard, where their share of %s is %d", s.Namespace, humanize.Count(s.Use.Running, "task"),
 			task.QuotaRunning, s.Share.Running),
-		Change: fmt.Sprintf("wait until one of them ends, or raise the quota: pawl ns set %s --max-running N", s.Namespace)}
+		Change: "wait until one of them ends, or raise the quota: " + humanize.Command("ns set", []string{s.Namespace}, "--max-running N")}
 }
 
 func whyQueueRate(queue string, c *task.QueueConfig, until, now store.Time) Reason {
 	rate := c.Settings.Rate
 	return Reason{Code: task.WhyQueueRate, Rate: rate, Until: until,
 		Detail: fmt.Sprintf("queue %q has used up its rate limit of %s%s; the next token comes at %s, in %s", queue, RateText(rate), share(c), Clock(until), until.Sub(now)),
-		Change: fmt.Sprintf("wait until %s, or raise the rate: pawl queue set %s --rate N/PERIOD", Clock(until), queue)}
+		Change: fmt.Sprintf("wait until %s, or raise the rate: %s", Clock(until), queueCommand("set", queue, "--rate N/PERIOD"))}
 }
 
 func whyKeyFull(queue, key string, most, claimed int, running []Runner) Reason {
 	return Reason{Code: task.WhyKeyMaxRunning, Key: key, Limit: most, Running: running,
 		Detail: fmt.Sprintf("key %q of queue %q is running %s%s, and its limit is %d", key, queue, humanize.Count(int64(claimed), "task"), by(running), most),
-		Change: fmt.Sprintf("wait until one of them ends, or raise the limit: pawl queue set %s --for-key %s --max-running N", queue, key)}
+		Change: "wait until one of them ends, or raise the limit: " + queueCommand("set", queue, "--for-key="+key, "--max-running N")}
 }
 
 func whyKeyRate(queue, key string, rate task.Rate, until, now store.Time) Reason {
 	return Reason{Code: task.WhyKeyRate, Key: key, Rate: rate, Until: until,
 		Detail: fmt.Sprintf("key %q of queue %q has used up its rate limit of %s; the next token comes at %s, in %s", key, queue, RateText(rate), Clock(until), until.Sub(now)),
-		Change: fmt.Sprintf("wait until %s, or raise the rate: pawl queue set %s --for-key %s --rate N/PERIOD", Clock(until), queue, key)}
+		Change: fmt.Sprintf("wait until %s, or raise the rate: %s", Clock(until), queueCommand("set", queue, "--for-key="+key, "--rate N/PERIOD"))}
 }
 
 func whyDraining() Reason {

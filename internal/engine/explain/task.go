@@ -269,7 +269,7 @@ func (e *explainer) raise(change string) string {
 	if e.x.Priority == task.High {
 		return change
 	}
-	return fmt.Sprintf("%s; or raise its priority: pawl task edit %s --priority high", change, e.id)
+	return change + "; or raise its priority: " + taskCommand("edit", e.id, "--priority high")
 }
 
 func (e *explainer) otherKeys() {
@@ -281,10 +281,14 @@ func (e *explainer) otherKeys() {
 	if e.x.Key == "" {
 		whose = "the tasks without a key"
 	}
+	change := "wait for its turn"
+	if e.x.Key != "" {
+		change += ", or give its key more turns: " + queueCommand("set", e.x.Queue, "--for-key="+e.x.Key, "--weight N")
+	}
 	e.add(Reason{Code: task.WhyOtherKeys, Key: e.x.Key, Count: int64(n), More: more,
 		Detail: fmt.Sprintf("%s%s of queue %q %s used less worker time than %s and %s first",
 			over(more), humanize.Count(int64(n), "other key"), e.x.Queue, humanize.One(int64(n), "has", "have"), whose, humanize.One(int64(n), "goes", "go")),
-		Change: "wait for its turn, or give its key more turns: pawl queue set --for-key KEY --weight N"})
+		Change: change})
 }
 
 func (e *explainer) olderTasks() {

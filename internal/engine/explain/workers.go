@@ -237,7 +237,7 @@ func (o *workersOf) resume() string {
 	if o.workers.QuietID == "" {
 		return ""
 	}
-	return fmt.Sprintf("resume the quiet worker: pawl worker resume %s; or ", o.workers.QuietID)
+	return "resume the quiet worker: " + humanize.Command("worker resume", []string{o.workers.QuietID}) + "; or "
 }
 
 func (t *Workers) awayText() string {

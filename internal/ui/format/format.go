@@ -120,11 +120,3 @@ func Host(address string) string {
 	}
 	return Clip(u.Host, 40)
 }
-
-// ShellWord quotes a text as one word of a shell.
-func ShellWord(s string) string {
-	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@") == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}

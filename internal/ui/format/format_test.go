@@ -30,14 +30,6 @@ func TestSpansAreToTheNearest(t *testing.T) {
 	}
 }
 
-func TestShellQuoting(t *testing.T) {
-	for s, want := range map[string]string{"mail.welcome": "mail.welcome", "": "''", "it's $HOME": `'it'\''s $HOME'`} {
-		if got := ShellWord(s); got != want {
-			t.Errorf("ShellWord(%q) = %s, want %s", s, got, want)
-		}
-	}
-}
-
 func TestDurationsReadAlike(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0 s", 40 * time.Microsecond: "40 µs", 1500 * time.Microsecond: "2 ms", 48_700 * time.Millisecond: "48.7 s", 69 * time.Second: "1 min 9 s", 5 * time.Minute: "5 min",

@@ -7,7 +7,7 @@ import (
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/ui/form"
-	"github.com/pawlq/pawl/internal/ui/format"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/ui/visitor"
 )
 
@@ -15,7 +15,7 @@ import (
 type Caller struct {
 	Curl string // "curl" with its headers
 	URL  string // base URL of the API, up to /api/v1
-	CLI  string // flags of pawl, each preceded by a space
+	CLI  []string // flags of pawl
 }
 
 // Identity returns the visitor's identity; nil: the API could not be asked.
@@ -33,9 +33,9 @@ func (req *Request) Caller() Caller {
 	switch {
 	case secure:
 		c.URL = "https://" + req.HTTP.Host + req.server.base
-		c.CLI = " --server " + format.ShellWord("https://"+req.HTTP.Host)
+		c.CLI = []string{"--server=https://" + req.HTTP.Host}
 	case !isDefaultServer(req.HTTP.Host):
-		c.CLI = " --server " + format.ShellWord(req.HTTP.Host)
+		c.CLI = []string{"--server=" + req.HTTP.Host}
 	}
 	me := req.Identity()
 	if me == nil {
@@ -45,8 +45,8 @@ func (req *Request) Caller() Caller {
 		c.Curl += ` -H "Authorization: Bearer $PAWL_TOKEN"`
 	}
 	if me.Namespace != "default" && (me.AllNamespaces || !me.TokenRequired) {
-		c.Curl += " -H " + format.ShellWord("Pawl-Namespace: "+me.Namespace)
-		c.CLI += " --namespace " + format.ShellWord(me.Namespace)
+		c.Curl += " -H " + humanize.ShellWord("Pawl-Namespace: "+me.Namespace)
+		c.CLI = append(c.CLI, "--namespace="+me.Namespace)
 	}
 	return c
 }
@@ -61,8 +61,10 @@ func isDefaultServer(host string) bool {
 	return name == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Command returns a command line of the CLI.
-func (c Caller) Command(line string) string { return line + c.CLI }
+// Command returns a command line of the CLI, as humanize.Command does.
+func (c Caller) Command(verb string, args []string, flags ...string) string {
+	return humanize.Command(verb, args, append(flags, c.CLI...)...)
+}
 
 // Enqueue returns the call that enqueues a task.
 func (c Caller) Enqueue(typ, queue string, payload json.RawMessage) (string, error) {
@@ -71,7 +73,7 @@ func (c Caller) Enqueue(typ, queue string, payload json.RawMessage) (string, err
 		Queue   string          `json:"queue,omitempty"`
 		Payload json.RawMessage `json:"payload"`
 	}{typ, queue, payload})
-	return c.Curl + " -d " + format.ShellWord(string(body)) + " " + format.ShellWord(c.URL+"/api/v1/tasks"), err
+	return c.Curl + " -d " + humanize.ShellWord(string(body)) + " " + humanize.ShellWord(c.URL+"/api/v1/tasks"), err
 }
 
 // GettingStarted returns commands for a visitor who has not enqueued anything yet.
@@ -82,7 +84,7 @@ func (req *Request) GettingStarted() []form.Fact {
 	if err != nil {
 		call = ""
 	}
-	facts := []form.Fact{{Value: c.Command("pawl enqueue mail.welcome " + format.ShellWord(payload) + " --queue mail")}, {Value: c.Command("pawl work --type mail.welcome --queue mail --exec cat")}, {Value: call}}
+	facts := []form.Fact{{Value: c.Command("enqueue", []string{"mail.welcome", payload}, "--queue=mail")}, {Value: c.Command("work", nil, "--type=mail.welcome", "--queue=mail", "--exec=cat")}, {Value: call}}
 	if strings.Contains(c.Curl, "PAWL_TOKEN") {
 		facts = append([]form.Fact{{Value: "read -rs PAWL_TOKEN; export PAWL_TOKEN"}}, facts...)
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"net/url"
 	"strings"
 	"testing"
@@ -203,22 +204,22 @@ func TestCaller(t *testing.T) {
 		tls, proxy bool
 		want       Caller
 	}{
-		{"here", "localhost:7295", open, false, false, Caller{"curl", "http://localhost:7295/base", ""}},
-		{"by address", "127.0.0.1:7295", open, false, false, Caller{"curl", "http://127.0.0.1:7295/base", ""}},
-		{"by IPv6", "[::1]:7295", open, false, false, Caller{"curl", "http://[::1]:7295/base", ""}},
-		{"another port", "localhost:80", open, false, false, Caller{"curl", "http://localhost:80/base", " --server localhost:80"}},
-		{"no port", "localhost", open, false, false, Caller{"curl", "http://localhost/base", " --server localhost"}},
-		{"another host", "pawl.example:7295", open, false, false, Caller{"curl", "http://pawl.example:7295/base", " --server pawl.example:7295"}},
-		{"another address", "10.0.0.1:7295", open, false, false, Caller{"curl", "http://10.0.0.1:7295/base", " --server 10.0.0.1:7295"}},
-		{"TLS", "localhost:7295", open, true, false, Caller{"curl", "https://localhost:7295/base", " --server https://localhost:7295"}},
-		{"a proxy with TLS", "pawl.example", open, false, true, Caller{"curl", "https://pawl.example/base", " --server https://pawl.example"}},
-		{"with a token", "localhost:7295", token, false, false, Caller{"curl" + bearer, "http://localhost:7295/base", ""}},
-		{"with a certificate", "localhost:7295", &admin.Identity{TokenRequired: true, Certificate: "dns:x", Namespace: "default"}, false, false, Caller{"curl", "http://localhost:7295/base", ""}},
-		{"of one namespace", "localhost:7295", in(*token, "team", false), false, false, Caller{"curl" + bearer, "http://localhost:7295/base", ""}},
-		{"of all namespaces, in one", "localhost:7295", in(*token, "team", true), false, false, Caller{"curl" + bearer + " -H 'Pawl-Namespace: team'", "http://localhost:7295/base", " --namespace team"}},
-		{"without tokens, in a namespace", "localhost:7295", in(*open, "team", false), false, false, Caller{"curl -H 'Pawl-Namespace: team'", "http://localhost:7295/base", " --namespace team"}},
-		{"of all namespaces, in the default one", "localhost:7295", in(*token, "default", true), false, false, Caller{"curl" + bearer, "http://localhost:7295/base", ""}},
-		{"unknown", "localhost:7295", nil, false, false, Caller{"curl", "http://localhost:7295/base", ""}},
+		{"here", "localhost:7295", open, false, false, Caller{"curl", "http://localhost:7295/base", nil}},
+		{"by address", "127.0.0.1:7295", open, false, false, Caller{"curl", "http://127.0.0.1:7295/base", nil}},
+		{"by IPv6", "[::1]:7295", open, false, false, Caller{"curl", "http://[::1]:7295/base", nil}},
+		{"another port", "localhost:80", open, false, false, Caller{"curl", "http://localhost:80/base", []string{"--server=localhost:80"}}},
+		{"no port", "localhost", open, false, false, Caller{"curl", "http://localhost/base", []string{"--server=localhost"}}},
+		{"another host", "pawl.example:7295", open, false, false, Caller{"curl", "http://pawl.example:7295/base", []string{"--server=pawl.example:7295"}}},
+		{"another address", "10.0.0.1:7295", open, false, false, Caller{"curl", "http://10.0.0.1:7295/base", []string{"--server=10.0.0.1:7295"}}},
+		{"TLS", "localhost:7295", open, true, false, Caller{"curl", "https://localhost:7295/base", []string{"--server=https://localhost:7295"}}},
+		{"a proxy with TLS", "pawl.example", open, false, true, Caller{"curl", "https://pawl.example/base", []string{"--server=https://pawl.example"}}},
+		{"with a token", "localhost:7295", token, false, false, Caller{"curl" + bearer, "http://localhost:7295/base", nil}},
+		{"with a certificate", "localhost:7295", &admin.Identity{TokenRequired: true, Certificate: "dns:x", Namespace: "default"}, false, false, Caller{"curl", "http://localhost:7295/base", nil}},
+		{"of one namespace", "localhost:7295", in(*token, "team", false), false, false, Caller{"curl" + bearer, "http://localhost:7295/base", nil}},
+		{"of all namespaces, in one", "localhost:7295", in(*token, "team", true), false, false, Caller{"curl" + bearer + " -H 'Pawl-Namespace: team'", "http://localhost:7295/base", []string{"--namespace=team"}}},
+		{"without tokens, in a namespace", "localhost:7295", in(*open, "team", false), false, false, Caller{"curl -H 'Pawl-Namespace: team'", "http://localhost:7295/base", []string{"--namespace=team"}}},
+		{"of all namespaces, in the default one", "localhost:7295", in(*token, "default", true), false, false, Caller{"curl" + bearer, "http://localhost:7295/base", nil}},
+		{"unknown", "localhost:7295", nil, false, false, Caller{"curl", "http://localhost:7295/base", nil}},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		if r.Host = c.host; c.tls {
@@ -229,25 +230,25 @@ func TestCaller(t *testing.T) {
 		}
 		req := &Request{Links: Links{HTTP: r}, server: &Server{base: "/base"}, me: c.me}
 		got := req.Caller()
-		if got != c.want {
+		if !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", c.what, got, c.want)
 		}
 		facts := req.GettingStarted()
 		if login := strings.Contains(c.want.Curl, "PAWL_TOKEN"); len(facts) != 3 && !login || len(facts) != 4 && login || login != strings.HasPrefix(facts[0].Value, "read -rs PAWL_TOKEN") {
 			t.Errorf("%s: it begins with %+v", c.what, facts)
 		}
-		if last := facts[len(facts)-1].Value; !strings.HasPrefix(last, c.want.Curl+" -d ") || !strings.HasSuffix(facts[len(facts)-2].Value, c.want.CLI) {
+		if last := facts[len(facts)-1].Value; !strings.HasPrefix(last, c.want.Curl+" -d ") || !strings.HasSuffix(facts[len(facts)-2].Value, strings.Join(c.want.CLI, " ")) {
 			t.Errorf("%s: it begins with %+v", c.what, facts)
 		}
 	}
-	c := Caller{Curl: "curl", URL: "http://h", CLI: " --server h"}
+	c := Caller{Curl: "curl", URL: "http://h", CLI: []string{"--server=h"}}
 	if got, err := c.Enqueue("a", "", json.RawMessage(`{"it's":1}`)); err != nil || got != `curl -d '{"type":"a","payload":{"it'\''s":1}}' http://h/api/v1/tasks` {
 		t.Errorf("a call is %s, %v", got, err)
 	}
 	if _, err := c.Enqueue("a", "", json.RawMessage(`{`)); err == nil {
 		t.Error("a broken payload can be enqueued")
 	}
-	if got := c.Command("pawl ps"); got != "pawl ps --server h" {
+	if got := c.Command("task show", []string{"a b"}); got != "pawl task show 'a b' --server=h" {
 		t.Errorf("a command is %q", got)
 	}
 }

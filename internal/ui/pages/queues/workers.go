@@ -124,7 +124,7 @@ func showWorkers(req *web.Request) (*web.Screen, error) {
 	}
 	req.Lacks(page.Missing)
 	if len(view.Rows) == 0 {
-		view.GettingStarted = req.Caller().Command("pawl work --type mail.welcome --queue " + format.ShellWord(cmp.Or(view.Queue, "mail")) + " --exec cat")
+		view.GettingStarted = req.Caller().Command("work", nil, "--type=mail.welcome", "--queue="+cmp.Or(view.Queue, "mail"), "--exec=cat")
 	}
 	return &web.Screen{Title: "Workers", Data: view}, nil
 }

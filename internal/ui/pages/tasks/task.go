@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/internal/ui/live"
@@ -284,8 +285,8 @@ const maxCopied = 2 << 10
 func taskCommands(req *web.Request, t *pawltype.Task) []form.Fact {
 	c := req.Caller()
 	facts := []form.Fact{
-		{Name: "Show (curl)", Value: c.Curl + " " + format.ShellWord(c.URL+"/api/v1/tasks/"+t.ID)},
-		{Name: "Show (CLI)", Value: c.Command("pawl task show " + t.ID)},
+		{Name: "Show (curl)", Value: c.Curl + " " + humanize.ShellWord(c.URL+"/api/v1/tasks/"+t.ID)},
+		{Name: "Show (CLI)", Value: c.Command("task show", []string{t.ID})},
 	}
 	if isJSON(t.ContentType) && len(t.Payload) <= maxCopied {
 		payload := json.RawMessage(t.Payload)
@@ -294,7 +295,7 @@ func taskCommands(req *web.Request, t *pawltype.Task) []form.Fact {
 		}
 		if call, err := c.Enqueue(t.Type, t.Queue, payload); err == nil {
 			facts = append(facts, form.Fact{Name: "Enqueue a copy (curl)", Value: call},
-				form.Fact{Name: "Enqueue a copy (CLI)", Value: c.Command("pawl enqueue " + format.ShellWord(t.Type) + " " + format.ShellWord(string(payload)) + " --queue " + format.ShellWord(t.Queue))})
+				form.Fact{Name: "Enqueue a copy (CLI)", Value: c.Command("enqueue", []string{t.Type, string(payload)}, "--queue="+t.Queue)})
 		}
 	}
 	return facts
