@@ -81,7 +81,7 @@ func NewControl(cfg Config) *Control {
 	c.Queues = queues.New(queues.Config{Shard: shard, Shards: cfg.Shards, EnsureShare: c.Quotas.EnsureShare, Divide: c.Quotas.DivideQueue,
 		Divided: quotas.Divided, Renew: quotas.Renew, Undivide: quotas.ForgetQueue, Room: cfg.Room, Logger: cfg.Logger})
 	c.Namespaces = namespaces.New(namespaces.Config{Shard: shard, Confirm: c.Copies.Confirm, Divide: c.Quotas.Divide, Undivide: quotas.Forget, Erase: cfg.Shards.EraseNamespace,
-		Forget: []func(tx *store.Tx, ns string){schedules.Forget, webhooks.Forget, markers.Forget}})
+		Forget: []func(tx *store.Tx, ns string){schedules.Forget, webhooks.Forget, markers.Forget, c.Workers.Forget}})
 	return c
 }
 

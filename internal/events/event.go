@@ -84,6 +84,7 @@ func (e *Event) size() int {
 // Filter selects events of a namespace. Fields that are set must all match.
 type Filter struct {
 	Namespace string
+	Since     time.Time // when the namespace was added: events before that are of an earlier one of its name
 	Queue     string
 	Type      string
 	Task      task.ID
@@ -114,7 +115,7 @@ func (k Kind) covers(o Kind) bool {
 }
 
 func (f *Filter) matches(e *Event) bool {
-	return e.Namespace == f.Namespace && (f.Queue == "" || e.Queue == f.Queue) && (f.Type == "" || e.Type == f.Type) &&
+	return e.Namespace == f.Namespace && !e.At.Before(f.Since) && (f.Queue == "" || e.Queue == f.Queue) && (f.Type == "" || e.Type == f.Type) &&
 		(f.Task == task.ID{} || e.Task == f.Task) &&
 		(len(f.Kinds) == 0 || slices.ContainsFunc(f.Kinds, func(k Kind) bool { return k.covers(e.Kind) })) &&
 		(f.Scope.All() || e.Queue != "" && f.Scope.Sees(e.Queue))

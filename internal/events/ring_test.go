@@ -257,6 +257,12 @@ func TestFilter(t *testing.T) {
 			t.Errorf("%+v matches: %v, want %v", c.f, got, c.want)
 		}
 	}
+	e.At = time.Unix(7, 0)
+	for since, want := range map[int64]bool{6: true, 7: true, 8: false} {
+		if got := (&Filter{Namespace: "default", Since: time.Unix(since, 0)}).matches(&e); got != want {
+			t.Errorf("an event at second 7 matches a filter since %d: %v, want %v", since, got, want)
+		}
+	}
 	nowhere := Event{Kind: OperationDone, Namespace: "default"}
 	if (&Filter{Namespace: "default", Scope: task.Scope{Queues: []string{"*"}}}).matches(&nowhere) {
 		t.Error("an event without a queue is visible within a scope of queues")

@@ -37,7 +37,7 @@ type workerRegistryService struct {
 
 // workerQuery returns the query for what the caller may see.
 func workerQuery(ctx context.Context) registry.Query {
-	return registry.Query{Namespace: callinfo.Namespace(ctx), Scope: task.ScopeOf(ctx), Lost: true}
+	return registry.Query{Namespace: callinfo.Namespace(ctx), Began: callinfo.Of(ctx).Began, Scope: task.ScopeOf(ctx), Lost: true}
 }
 
 // ListWorkers returns a page of workers, sorted by name.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -486,6 +487,75 @@ func TestArchiveOfRemovedNamespace(t *testing.T) {
 		}
 		if back, err := inB.DeadLetters().Restore(t.Context(), theirs.Place); err != nil || len(back) != 1 || !errors.Is(back[0].Err, pawltype.ErrNotFound) {
 			t.Errorf("restoring the earlier namespace's task: %+v, %v, want not found", back, err)
+		}
+	})
+}
+
+// A namespace with the name of a removed one shows nothing of it, whatever is listed: its names, its errors, its workers, what was done in it.
+func TestRemovedNamespacesLeaveNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		operator := NewToken()
+		s := start(t, Config{InMemory: true, Tokens: TokensAlways, AdminToken: func() string { return operator }})
+		spaces, inB := admin.New(s.as(operator, "")).Namespaces(), admin.New(s.as(operator, "b"))
+		var token string
+		do := func(method, path, body string) string {
+			t.Helper()
+			w := s.web(token, method, "/api/v1/"+path, body)
+			if w.Code >= 300 {
+				t.Fatalf("%s %s: %d %s", method, path, w.Code, w.Body)
+			}
+			return w.Body.String()
+		}
+		create := func(owner string) {
+			t.Helper()
+			if _, err := spaces.Create(t.Context(), "b", admin.QuotaChange{}); err != nil {
+				t.Fatal(err)
+			}
+			made, err := inB.Access().CreateToken(t.Context(), admin.TokenSpec{Name: owner, Roles: []admin.Role{admin.RoleAdmin}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			token = made.Secret
+		}
+		field := func(text, name string) string {
+			_, value, _ := strings.Cut(text, `"`+name+`":"`)
+			value, _, _ = strings.Cut(value, `"`)
+			return value
+		}
+		create("theirs")
+		do("POST", "tasks", `{"type":"theirs","queue":"theirs","key":"theirs","payload":"theirs"}`)
+		claimed := do("POST", "claim", `{"queues":["theirs"],"worker":"theirs"}`)
+		id := field(claimed, "task_id")
+		do("POST", "tasks/"+id+"/fail", `{"claim_token":"`+field(claimed, "claim_token")+`","error":{"message":"theirs"},"outcome":"dead"}`)
+		do("POST", "queues/theirs/pause", `{"reason":"theirs"}`)
+		worker := field(do("GET", "workers", ""), "worker_id")
+		do("POST", "workers/"+url.PathEscape(worker)+"/quiet", `{"reason":"theirs"}`)
+		do("POST", "markers", `{"kind":"deploy","title":"theirs"}`)
+		do("POST", "tasks/"+id+"/discard", "")
+		do("DELETE", "queues/theirs", "")
+		if _, err := inB.Access().RevokeToken(t.Context(), admin.TokenName{Name: "theirs"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := spaces.Delete(t.Context(), "b"); err != nil {
+			t.Fatal(err)
+		}
+		pass(3 * time.Second)
+		create("ours")
+		for _, path := range []string{"stats", "stats?window=2m", "types", "types?window=5m", "types/theirs", "workers", "audit", "archive", "queues", "dead?group_by=error", "poisoned?group_by=error",
+			"tasks", "groups", "operations", "schedules", "markers", "tokens", "webhooks", "namespaces/b"} {
+			if found := do("GET", path, ""); strings.Contains(strings.Replace(found, `"type":"theirs"`, "", 1), "theirs") {
+				t.Errorf("%s of the new namespace: %s", path, found)
+			}
+		}
+		do("POST", "tasks", `{"type":"t","queue":"theirs"}`)
+		if claimed := do("POST", "claim", `{"queues":["theirs"],"worker":"theirs"}`); field(claimed, "task_id") == "" {
+			t.Errorf("a worker of the new namespace gets %s: it may be quiet", claimed)
+		}
+		if found := do("GET", "queues/theirs/stats", ""); !strings.Contains(found, `"enqueued":1,`) {
+			t.Errorf("the statistics of the new queue: %s", found)
+		}
+		if page, err := inB.Audit().ListPage(t.Context(), admin.AuditFilter{}, pawltype.PageRequest{}); err != nil || !slices.ContainsFunc(page.Items, func(e *admin.AuditEntry) bool { return e.Target == "theirs" }) {
+			t.Errorf("a token for all namespaces finds %d entries and none of the earlier namespace, %v", len(page.Items), err)
 		}
 	})
 }

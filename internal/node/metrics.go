@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -38,6 +39,22 @@ type collector struct {
 	dispatcher *webhooks.Dispatcher
 	// gateway returns the gateway; nil: there is none yet.
 	gateway func() *gateway.Gateway
+}
+
+// born says which queue or namespace of a name there is, for stats.Recorder.
+func (n *Node) born(q stats.Queue) (which int64, known bool) {
+	if q.Name != "" {
+		of, exists := n.copy.Queue(q.Namespace, q.Name)
+		if !exists {
+			return 0, n.copy.Version() > 0
+		}
+		return of.Config.CreatedAt.UnixNano(), true
+	}
+	if err := n.auth.CheckNamespace(q.Namespace); err != nil {
+		return 0, errors.Is(err, task.ErrNotFound)
+	}
+	began, err := n.auth.Began(q.Namespace)
+	return max(began.UnixNano(), 1), err == nil
 }
 
 // page returns the metrics page.

@@ -335,6 +335,7 @@ func (n *Node) assemble(context.Context) error {
 	n.heartbeat = &heartbeat{cfg: n.cfg, identity: n.dir.Identity, copy: n.copy, replicas: n.replicas, report: n.health.report, fail: n.fail}
 	n.auth = newAuthenticator(n.cfg, n.heartbeat.waitsForOwn.Load)
 	n.copy.OnAccess(n.auth.Replace)
+	n.stats.Recorder.Born = n.born
 	n.registry = registry.New()
 	n.copy.OnQuiet(workers.TellRegistry(n.registry))
 	n.broker = broker.New(broker.Config{Limits: task.DefaultLimits(), Archive: dead, Began: n.auth.Began, Logger: n.cfg.Logger,

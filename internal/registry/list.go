@@ -12,6 +12,7 @@ import (
 // Query selects workers of a namespace.
 type Query struct {
 	Namespace string
+	Began     time.Time  // when the namespace was added: workers that were last seen before were of an earlier one of its name
 	ID        string     // only this one, with everything that it runs
 	Queue     string     // only those that take tasks of it
 	Type      string     // only those that take tasks of it

@@ -78,7 +78,13 @@ func TestClaimersInLists(t *testing.T) {
 		if got := r.List(everybody()).Workers[0]; !got.SeenAt.Equal(time.Now()) {
 			t.Errorf("a claimer in a call was last seen at %v, want now", got.SeenAt)
 		}
+		earlier := everybody()
+		earlier.Began = time.Now().Add(time.Nanosecond)
+		is(t, "in a call that began before the namespace", names(r.List(earlier)), "w 0/0")
 		w.Done()
+		is(t, "of an earlier namespace", names(r.List(earlier)), "")
+		earlier.Began = time.Now()
+		is(t, "of the namespace", names(r.List(earlier)), "w 0/0")
 		h.Types = []string{"a"}
 		r.Begin(h).Done()
 		is(t, "what it takes now", names(r.List(Query{Namespace: "default", Type: "b", Limit: 1})), "")

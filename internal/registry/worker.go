@@ -282,13 +282,13 @@ func firstRuns(runs []Run, most int) []Run {
 	return runs[:min(most, len(runs)):min(most, len(runs))]
 }
 
-// takes reports whether the worker takes tasks of the queue and the type of a query, or any that its scope sees.
+// takes reports whether the worker takes tasks of the queue and the type of a query, or any that its scope sees, in the query's namespace.
 func (w *Worker) takes(q Query) bool {
-	if q.Queue == "" && q.Type == "" && q.Scope.All() {
-		return true
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.ContainsFunc(w.hello.Queues, func(s Share) bool { return (q.Queue == "" || s.Queue == q.Queue) && q.Scope.Sees(s.Queue) }) &&
+	if w.calls == 0 && w.seen.Before(q.Began) {
+		return false
+	}
+	return q.Queue == "" && q.Type == "" && q.Scope.All() || slices.ContainsFunc(w.hello.Queues, func(s Share) bool { return (q.Queue == "" || s.Queue == q.Queue) && q.Scope.Sees(s.Queue) }) &&
 		(q.Type == "" || len(w.hello.Types) == 0 || slices.Contains(w.hello.Types, q.Type))
 }

@@ -27,10 +27,15 @@ type Queue struct{ Namespace, Name string }
 
 // Recorder holds the figures of a node. Its methods may be called from any goroutine.
 //
+// A queue or namespace that was removed has no figures, and one that was created under its name has none of the earlier one.
+//
 // An event is first added to the figures of the current second. When that is over, they are added to all levels and to the namespace, so
 // that an event costs the same however much is kept of it.
 type Recorder struct {
-	began time.Time
+	// Born returns which queue of its name there is, or, with an empty name, which namespace: a number above 0 that grows with each, such as the
+	// time at which it was created in nanoseconds; 0: there is none. It is not known while the node has not heard which there are. Born may be nil,
+	// is set before the first event, and must not call the recorder.
+	Born func(Queue) (born int64, known bool)
 
 	mu        sync.Mutex
 	since     time.Time // start of what it knows, perhaps from what another process saved
@@ -48,10 +53,41 @@ type Recorder struct {
 	schedules map[string]*ticks
 }
 
+// named says whose figures something holds: those of a queue, or of a namespace, whose queue has no name.
+type named struct {
+	Queue
+	born int64 // which of its name; 0: it was not known when the last event happened
+	last int64 // second of the last event
+}
+
+// current reports whether figures are those of the queue or namespace that exists now, as far as is known.
+func (r *Recorder) current(n *named) bool {
+	of := n.Queue
+	if of.Name == Other {
+		of.Name = ""
+	}
+	born, known := int64(0), false
+	if r.Born != nil {
+		born, known = r.Born(of)
+	}
+	if n.born == 0 && n.last+clockBack >= born/int64(time.Second) {
+		n.born = born
+	}
+	return !known || n.born == born
+}
+
+// find returns the figures of a queue that exists; nil: it has none.
+func (r *Recorder) find(q Queue) *figures {
+	if f := r.queues[q]; f != nil && r.current(&f.named) {
+		return f
+	}
+	return nil
+}
+
 // figures holds the figures of a queue, or of a namespace as a whole.
 type figures struct {
-	Queue
-	last int64 // second of the last event
+	named
+	typeRoomAfter int64 // when to look for a place for a type again
 
 	// Of this second.
 	dirty             bool
@@ -88,7 +124,7 @@ type Failure struct {
 
 // New returns an empty recorder that begins at now.
 func New(now time.Time) *Recorder {
-	return &Recorder{began: now, since: now, queues: map[Queue]*figures{}, spaces: map[string]*figures{}, stale: map[[2]string]uint64{}, schedules: map[string]*ticks{}}
+	return &Recorder{since: now, queues: map[Queue]*figures{}, spaces: map[string]*figures{}, stale: map[[2]string]uint64{}, schedules: map[string]*ticks{}}
 }
 
 // Record counts events that have just happened. It does not retain the slice.
@@ -126,7 +162,7 @@ func (r *Recorder) advance(second int64) {
 }
 
 func (f *figures) dropAfter(second int64) {
-	f.last = min(f.last, second)
+	f.last, f.typeRoomAfter = min(f.last, second), 0
 	for i, l := range rateLevels {
 		f.rates[i].dropAfter(l.at(second))
 	}
@@ -141,15 +177,26 @@ func (f *figures) dropAfter(second int64) {
 
 // figures returns the figures of a queue, which it creates if there is room, or else those of Other.
 func (r *Recorder) figures(q Queue) *figures {
-	if f := r.queues[q]; f != nil {
+	f := r.queues[q]
+	if f != nil && (f.dirty || r.current(&f.named)) {
 		return f
+	}
+	if f != nil {
+		r.drop(f)
 	}
 	if len(r.queues) >= maxQueues && q.Name != Other && !r.makeRoom() {
 		return r.figures(Queue{q.Namespace, Other})
 	}
-	f := &figures{Queue: q, types: map[string]*typeFigures{}}
+	f = &figures{named: named{Queue: q, last: r.second}, types: map[string]*typeFigures{}}
+	r.current(&f.named)
 	r.queues[q] = f
 	return f
+}
+
+// drop forgets the figures of a queue, which have no events in this second.
+func (r *Recorder) drop(f *figures) {
+	r.types -= len(f.types)
+	delete(r.queues, f.Queue)
 }
 
 // makeRoom drops the queue that has had no events for longest, if that is long enough.
@@ -167,8 +214,7 @@ func (r *Recorder) makeRoom() bool {
 		r.roomAfter = r.second + int64(roomEvery/time.Second)
 		return false
 	}
-	r.types -= len(idle.types)
-	delete(r.queues, idle.Queue)
+	r.drop(idle)
 	return true
 }
 
@@ -228,8 +274,9 @@ const (
 func (r *Recorder) flush() {
 	for _, f := range r.dirty {
 		space := r.spaces[f.Namespace]
-		if space == nil {
-			space = &figures{Queue: Queue{Namespace: f.Namespace}}
+		if space == nil || !r.current(&space.named) {
+			space = &figures{named: named{Queue: Queue{Namespace: f.Namespace}, last: r.second}}
+			r.current(&space.named)
 			r.spaces[f.Namespace] = space
 		}
 		for _, to := range [...]*figures{f, space} {
@@ -262,15 +309,14 @@ func (r *Recorder) typeOf(f *figures, typ string) *typeFigures {
 	if f.lastType != nil && f.lastTypeName == typ {
 		return f.lastType
 	}
-	name := typ
-	t := f.types[name]
-	if t == nil && (len(f.types) >= maxTypes || r.types >= maxAllTypes && !r.makeTypeRoom()) {
-		name = Other
-		t = f.types[name]
+	t := f.types[typ]
+	if t == nil && !r.hasTypeRoom(f) {
+		typ = Other
+		t = f.types[typ]
 	}
 	if t == nil {
 		t = &typeFigures{}
-		f.types[name] = t
+		f.types[typ] = t
 		r.types++
 	}
 	f.lastType, f.lastTypeName = t, typ

@@ -205,16 +205,16 @@ func TestSave(t *testing.T) {
 	if err := later.Load(file, now); err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range []Window{Minutes5, Hour, Day} {
+	for _, w := range []Window{Minutes2, Minutes5, Hour, Day} {
 		for _, q := range []string{"", "q", "q3"} {
 			got, want := later.Report(now, Queue{"default", q}, w), b.Report(now, Queue{"default", q}, w)
-			if w == Minutes5 { // the steps of 30 s are too fine to be saved
-				want.Wait, want.Run = Histogram{}, Histogram{}
-			}
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("%q over %v: got %+v, want %+v", q, time.Duration(w), got, want)
 			}
 		}
+	}
+	if got, want := later.Briefs(now, "default", []string{"q3"}), b.Briefs(now, "default", []string{"q3"}); !reflect.DeepEqual(got, want) || got[0].Span != time.Minute {
+		t.Errorf("lately: got %+v, want %+v", got, want)
 	}
 	for at := 0; at < len(file); at += 1 + len(file)/300 {
 		bad := append([]byte(nil), file...)
@@ -225,6 +225,108 @@ func TestSave(t *testing.T) {
 		if err := New(now).Load(file[:at], now); !errors.Is(err, ErrFormat) {
 			t.Fatalf("truncated at %d of %d: %v, want ErrFormat", at, len(file), err)
 		}
+	}
+}
+
+// A queue or namespace that was removed has no figures, neither in memory nor in what is saved, and a later one of its name has none of them.
+func TestRemovedQueuesHaveNoFigures(t *testing.T) {
+	exist, known := map[Queue]int64{{"default", ""}: 1, {"default", "q"}: 5, {"default", "kept"}: 6, {"team", ""}: 7, {"team", "q"}: 8}, true
+	born := func(q Queue) (int64, bool) { return exist[q], known }
+	b, now := New(dawn), dawn
+	b.Born = born
+	happen := func() {
+		for _, q := range []Queue{{"default", "q"}, {"default", "kept"}, {"team", "q"}, {"team", Other}} {
+			e := event(q.Name, "t", Enqueued, Claimed, Failed)
+			e.Namespace, e.Error = q.Namespace, "boom"
+			b.Record(now, []Event{e})
+		}
+		b.Tick(now, Tick{Namespace: "team", Schedule: "s", Late: time.Hour})
+	}
+	enqueued := func(q Queue) int { return int(b.Report(now, q, Hour).Total().Enqueued) }
+	// seen counts what is shown of each queue and of the namespaces.
+	seen := func() string {
+		text := ""
+		for _, q := range []Queue{{"default", "q"}, {"default", "kept"}, {"team", "q"}, {"team", Other}} {
+			types := b.TypeCounts(now, q.Namespace, Hour, func(queue, _ string) bool { return queue == q.Name })
+			briefs := b.TypeBriefs(now, q.Namespace, Hour, []string{"t"}, func(queue string) bool { return queue == q.Name })
+			report := b.TypeReport(now, TypeQuery{Namespace: q.Namespace, Type: "t", Window: Hour}, func(queue string) bool { return queue == q.Name })
+			trend := uint32(0)
+			for _, f := range b.Trends(now, q.Namespace, []string{q.Name}, Hour)[0].Steps {
+				trend += f.In
+			}
+			total := 0
+			b.Totals(func(t *Totals) {
+				if t.Queue == q {
+					total = int(t.Types[0].Counts[Enqueued])
+				}
+			})
+			text += fmt.Sprint(enqueued(q), len(b.Report(now, q, Hour).Failing), b.Briefs(now, q.Namespace, []string{q.Name})[0].Rates.Enqueued, len(types.Counts),
+				len(briefs[0].Last.Error) > 0, report.Total().Enqueued, len(b.TypeQueues(q.Namespace, "t", func(queue string) bool { return queue == q.Name })), trend, total, "; ")
+		}
+		return text + fmt.Sprint(enqueued(Queue{"default", ""}), len(b.Report(now, Queue{"default", ""}, Hour).Failing), enqueued(Queue{"team", ""}),
+			len(b.Report(now, Queue{"team", ""}, Hour).Failing), len(b.Late(now, "team")))
+	}
+	// want is what seen returns if each of the queues has had so many rounds of events, and the namespaces so many enqueues.
+	want := func(defaultQ, kept, teamQ, other, inDefault, inTeam int) string {
+		text, failing := "", map[bool]int{}
+		for i, n := range []int{defaultQ, kept, teamQ, other} {
+			some := min(n, 1)
+			failing[i < 2] += some
+			text += fmt.Sprint(n, some, n, some, n > 0, n, some, n, n, "; ")
+		}
+		return text + fmt.Sprint(inDefault, failing[true], inTeam, failing[false], min(inTeam, 1))
+	}
+	check := func(what, want string) {
+		t.Helper()
+		if got := seen(); got != want {
+			t.Errorf("%s: the figures are\n%s, want\n%s", what, got, want)
+		}
+	}
+	happen()
+	check("at first", want(1, 1, 1, 1, 2, 2))
+	now = now.Add(30 * time.Second)
+	exist[Queue{"default", "q"}] = 0
+	check("queue removed", want(0, 1, 1, 1, 2, 2))
+	exist[Queue{"default", "q"}], exist[Queue{"team", ""}], exist[Queue{"team", "q"}] = 9e9, 0, 0
+	check("queue created, namespace removed", want(0, 1, 0, 0, 2, 0))
+	file, err := b.Save(now)
+	if err != nil || len(b.queues) != 1 || len(b.spaces) != 1 || b.types != 1 {
+		t.Errorf("after saving %d queues, %d namespaces and %d types are kept, %v", len(b.queues), len(b.spaces), b.types, err)
+	}
+	exist[Queue{"team", ""}], exist[Queue{"team", "q"}] = 10e9, 11e9
+	check("all created", want(0, 1, 0, 0, 2, 0))
+	b, known = New(now), false
+	b.Born = born
+	if err := b.Load(file, now); err != nil {
+		t.Fatal(err)
+	}
+	if got := enqueued(Queue{"default", "kept"}); got != 1 {
+		t.Errorf("a node that has not heard which queues there are shows %d enqueues of one, want 1", got)
+	}
+	known = true
+	happen()
+	if got := enqueued(Queue{"default", "q"}); got != 1 {
+		t.Errorf("the new queue has %d enqueues, want 1", got)
+	}
+	if got := enqueued(Queue{"default", "kept"}); got != 2 {
+		t.Errorf("the old queue has %d enqueues, want 2", got)
+	}
+	// A node may count events of a queue before it hears of it.
+	exist[Queue{"default", "late"}] = 0
+	e := event("late", "t", Enqueued)
+	b.Record(now, []Event{e})
+	exist[Queue{"default", "late"}] = now.UnixNano()
+	now = now.Add(time.Second)
+	b.Record(now, []Event{e})
+	if got := enqueued(Queue{"default", "late"}); got != 2 {
+		t.Errorf("a queue that the node heard of late has %d enqueues, want 2", got)
+	}
+	// What was counted long before a queue was created is of an earlier one.
+	exist[Queue{"default", "again"}] = 0
+	b.Record(now, []Event{event("again", "t", Enqueued)})
+	exist[Queue{"default", "again"}] = now.Add(time.Minute).UnixNano()
+	if got := enqueued(Queue{"default", "again"}); got != 0 {
+		t.Errorf("a queue has %d enqueues of a minute before it was created", got)
 	}
 }
 

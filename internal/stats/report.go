@@ -73,11 +73,11 @@ func (r *Recorder) Report(now time.Time, q Queue, w Window) Report {
 	rates, spans := w.levels()
 	l := rateLevels[rates]
 	out := Report{Last: l.at(r.second), Rates: make([]Rates, time.Duration(w)/l.step)}
-	f := r.queues[q]
+	f := r.find(q)
 	if q.Name == "" {
 		f = r.spaces[q.Namespace]
 	}
-	if f == nil {
+	if f == nil || !r.current(&f.named) {
 		return out
 	}
 	first := out.Last - int64(len(out.Rates)) + 1
@@ -96,7 +96,7 @@ func (r *Recorder) Report(now time.Time, q Queue, w Window) Report {
 // failing returns the failing types of a queue, or of all queues of a namespace.
 func (r *Recorder) failing(of Queue) (list []Failing) {
 	for q, f := range r.queues {
-		if q.Namespace != of.Namespace || of.Name != "" && q != of {
+		if q.Namespace != of.Namespace || of.Name != "" && q != of || !r.current(&f.named) {
 			continue
 		}
 		for typ, t := range f.types {
@@ -183,10 +183,10 @@ func (r *Recorder) Briefs(now time.Time, namespace string, names []string) []Bri
 	r.advance(now.Unix())
 	r.flush()
 	out := make([]Brief, len(names))
-	span := min(max(now.Sub(r.began), time.Second), briefSpan*time.Second)
+	span := min(max(now.Sub(r.since), time.Second), briefSpan*time.Second)
 	for i, name := range names {
 		out[i].Span = span
-		f := r.queues[Queue{namespace, name}]
+		f := r.find(Queue{namespace, name})
 		if f == nil {
 			continue
 		}

@@ -11,12 +11,10 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// What survives a restart: the steps of 10 s and longer, and the failures of types. Counts since the process began do not, as readers of
-// counters expect.
+// What survives a restart: all steps, and the failures of types. Counts since the process began do not, as readers of counters expect.
 
-// format is the start of saved statistics. The checksum of the rest follows, then the rest: the queues, and after them the types, which older
-// releases did not write.
-const format = "pawl stats 1\n"
+// format is the start of saved statistics. The checksum of the rest follows, then the rest: the queues, and after them the types.
+const format = "pawl stats 2\n"
 
 type saved struct {
 	_       struct{} `cbor:",toarray"`
@@ -27,11 +25,10 @@ type savedFigures struct {
 	_     struct{} `cbor:",toarray"`
 	Space bool     // for a namespace as a whole
 	Queue Queue
+	Born  int64
 	Last  int64
-	Tens  []slot[Rates]
-	Fives []slot[Rates]
-	Short []slot[times] // of 5 minutes
-	Long  []slot[times] // of an hour
+	Rates [len(rateLevels)][]slot[Rates]
+	Times [len(timeLevels)][]slot[times]
 	Types []savedType
 }
 
@@ -65,19 +62,31 @@ func (r *Recorder) saved(now time.Time) (s saved) {
 	defer r.mu.Unlock()
 	r.advance(now.Unix())
 	r.flush()
-	for _, f := range r.spaces {
+	for ns, f := range r.spaces {
+		if !r.current(&f.named) {
+			delete(r.spaces, ns)
+			continue
+		}
 		s.Figures = append(s.Figures, f.saved(r.second, true))
 	}
 	for _, f := range r.queues {
+		if !r.current(&f.named) {
+			r.drop(f)
+			continue
+		}
 		s.Figures = append(s.Figures, f.saved(r.second, false))
 	}
 	return s
 }
 
 func (f *figures) saved(second int64, space bool) savedFigures {
-	s := savedFigures{Space: space, Queue: f.Queue, Last: f.last,
-		Tens: kept(&f.rates[1], rateLevels[1], second), Fives: kept(&f.rates[2], rateLevels[2], second),
-		Short: kept(&f.times[1], timeLevels[1], second), Long: kept(&f.times[2], timeLevels[2], second)}
+	s := savedFigures{Space: space, Queue: f.Queue, Born: f.born, Last: f.last}
+	for i, l := range rateLevels {
+		s.Rates[i] = kept(&f.rates[i], l, second)
+	}
+	for i, l := range timeLevels {
+		s.Times[i] = kept(&f.times[i], l, second)
+	}
 	for name, t := range f.types {
 		if fails := kept(&t.fails, failLevel, second); len(fails) > 0 {
 			s.Types = append(s.Types, savedType{Name: name, Fails: fails, Last: t.last})
@@ -101,7 +110,7 @@ func (r *Recorder) Load(file []byte, now time.Time) error {
 	var s saved
 	var types []savedHistory
 	rest, err := cbor.UnmarshalFirst(body[8:], &s)
-	if err == nil && len(rest) > 0 {
+	if err == nil {
 		err = cbor.Unmarshal(rest, &types)
 	}
 	if err != nil {
@@ -119,9 +128,13 @@ func (r *Recorder) Load(file []byte, now time.Time) error {
 }
 
 func (r *Recorder) load(s *savedFigures, second int64) {
-	f := &figures{Queue: s.Queue, last: s.Last, types: map[string]*typeFigures{}}
-	f.rates[1].slots, f.rates[2].slots = s.Tens, s.Fives
-	f.times[1].slots, f.times[2].slots = s.Short, s.Long
+	f := &figures{named: named{s.Queue, s.Born, s.Last}, types: map[string]*typeFigures{}}
+	for i := range f.rates {
+		f.rates[i].slots = s.Rates[i]
+	}
+	for i := range f.times {
+		f.times[i].slots = s.Times[i]
+	}
 	f.dropAfter(second)
 	if fives := f.rates[2].slots; len(fives) > 0 {
 		if first := time.Unix(fives[0].At*int64(rateLevels[2].step/time.Second), 0); first.Before(r.since) {

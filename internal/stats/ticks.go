@@ -16,6 +16,7 @@ type Tick struct {
 
 // ticks holds the figures of a namespace's schedules.
 type ticks struct {
+	named
 	delay   Histogram         // since the process began
 	skipped map[string]uint64 // by reason
 	late    map[string]LateTick
@@ -43,10 +44,12 @@ func (r *Recorder) Tick(now time.Time, t Tick) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.schedules[t.Namespace]
-	if s == nil {
-		s = &ticks{skipped: map[string]uint64{}, late: map[string]LateTick{}}
+	if s == nil || !r.current(&s.named) {
+		s = &ticks{named: named{Queue: Queue{Namespace: t.Namespace}}, skipped: map[string]uint64{}, late: map[string]LateTick{}}
 		r.schedules[t.Namespace] = s
 	}
+	s.last = now.Unix()
+	r.current(&s.named)
 	if t.Skipped == 0 {
 		late := max(t.Late, 0)
 		s.delay.observe(bucketOf(late), late)
@@ -78,7 +81,7 @@ func (r *Recorder) Late(now time.Time, namespace string) (list []LateTick) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.schedules[namespace]
-	if s == nil {
+	if s == nil || !r.current(&s.named) {
 		return nil
 	}
 	s.forget(now)

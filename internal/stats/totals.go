@@ -38,7 +38,7 @@ func (r *Recorder) Totals(each func(*Totals)) {
 func (r *Recorder) totals(q Queue, t *Totals) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f := r.queues[q]
+	f := r.find(q)
 	if f == nil {
 		return false
 	}

@@ -46,7 +46,7 @@ func (r *Recorder) Trends(now time.Time, namespace string, names []string, w Win
 	out := make([]Trend, len(names))
 	for i, name := range names {
 		out[i] = Trend{Last: last, Steps: make([]Flow, count)}
-		f := r.queues[Queue{namespace, name}]
+		f := r.find(Queue{namespace, name})
 		if f == nil {
 			continue
 		}

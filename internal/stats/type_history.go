@@ -135,14 +135,26 @@ func (h *history) dropAfter(second int64) {
 // idleType is how long a type must have had no events before another may replace it: nothing is kept of it then.
 const idleType = 25 * time.Hour
 
-// makeTypeRoom drops the type that has had no events for longest, if that is long enough.
-func (r *Recorder) makeTypeRoom() bool {
-	if r.second < r.typeRoomAfter {
+// hasTypeRoom reports whether a queue may have figures of one more type, and makes room for it.
+func (r *Recorder) hasTypeRoom(f *figures) bool {
+	own := len(f.types)
+	if f.types[Other] != nil {
+		own--
+	}
+	if own >= maxTypes {
+		return r.makeTypeRoom(&f.typeRoomAfter, map[Queue]*figures{f.Queue: f})
+	}
+	return r.types < maxAllTypes || r.makeTypeRoom(&r.typeRoomAfter, r.queues)
+}
+
+// makeTypeRoom drops the type of some queues that has had no events for longest, if that is long enough. It looks no sooner than after.
+func (r *Recorder) makeTypeRoom(after *int64, among map[Queue]*figures) bool {
+	if r.second < *after {
 		return false
 	}
 	var of *figures
 	name, oldest := "", r.second-int64(idleType/time.Second)
-	for _, f := range r.queues {
+	for _, f := range among {
 		for typ, t := range f.types {
 			if seen := t.lastSeen() * 10; typ != Other && seen <= oldest {
 				of, name, oldest = f, typ, seen
@@ -150,7 +162,7 @@ func (r *Recorder) makeTypeRoom() bool {
 		}
 	}
 	if of == nil {
-		r.typeRoomAfter = r.second + int64(roomEvery/time.Second)
+		*after = r.second + int64(roomEvery/time.Second)
 		return false
 	}
 	delete(of.types, name)

@@ -45,7 +45,7 @@ func (r *Recorder) eachQueue(now time.Time, namespace string, wanted func(queue 
 	r.mu.Lock()
 	r.advance(now.Unix())
 	for q, f := range r.queues {
-		if q.Namespace == namespace && wanted(q.Name) {
+		if q.Namespace == namespace && wanted(q.Name) && r.current(&f.named) {
 			all = append(all, f)
 		}
 	}
@@ -57,13 +57,10 @@ func (r *Recorder) eachQueue(now time.Time, namespace string, wanted func(queue 
 	}
 }
 
-// known returns how much of a window the recorder covers. The steps of 10 s, which the shortest window uses, are not saved.
+// known returns how much of a window the recorder covers.
 func (r *Recorder) known(now time.Time, w Window) time.Duration {
-	since := r.since // it only changes when the recorder is loaded, before anybody reads it
-	if w == Minutes5 {
-		since = r.began
-	}
-	return min(max(now.Sub(since), time.Second), time.Duration(w))
+	// since only changes when the recorder is loaded, before anybody reads it.
+	return min(max(now.Sub(r.since), time.Second), time.Duration(w))
 }
 
 func (c *TypeCount) add(r Rates) {

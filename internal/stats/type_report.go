@@ -65,7 +65,7 @@ func (r *Recorder) TypeReport(now time.Time, q TypeQuery, wanted func(queue stri
 	before, after := periodsAround(q.Around, q.Asked)
 	for of, f := range r.queues {
 		t := f.types[q.Type]
-		if t == nil || of.Namespace != q.Namespace || !wanted(of.Name) {
+		if t == nil || of.Namespace != q.Namespace || !wanted(of.Name) || !r.current(&f.named) {
 			continue
 		}
 		t.flush(r)
@@ -88,7 +88,7 @@ func (r *Recorder) TypeQueues(namespace, typ string, wanted func(queue string) b
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for q, f := range r.queues {
-		if q.Namespace == namespace && f.types[typ] != nil && wanted(q.Name) {
+		if q.Namespace == namespace && f.types[typ] != nil && wanted(q.Name) && r.current(&f.named) {
 			list = append(list, q.Name)
 		}
 	}

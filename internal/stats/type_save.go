@@ -5,17 +5,15 @@ import (
 	"slices"
 )
 
-// savedHistory is what survives a restart of a type in a queue: the steps of 1 min and longer.
+// savedHistory is what survives a restart of a type in a queue.
 type savedHistory struct {
-	_        struct{} `cbor:",toarray"`
-	Queue    Queue
-	Type     string
-	Seen     int64
-	Minutes  []slot[Rates]
-	Quarters []slot[Rates] // of 15 minutes
-	Short    []slot[packed]
-	Long     []slot[packed]
-	Slow     []slot[[]Slow]
+	_     struct{} `cbor:",toarray"`
+	Queue Queue
+	Type  string
+	Seen  int64
+	Rates [len(typeRateLevels)][]slot[Rates]
+	Times [len(typeTimeLevels)][]slot[packed]
+	Slow  []slot[[]Slow]
 }
 
 // savedHistories copies the histories of all types. It holds the lock for one queue at a time.
@@ -32,18 +30,23 @@ func (r *Recorder) savedHistories() (list []savedHistory) {
 func (r *Recorder) appendHistories(list []savedHistory, q Queue) []savedHistory {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f := r.queues[q]
+	f := r.find(q)
 	if f == nil {
 		return list
 	}
 	for typ, t := range f.types {
 		t.flush(r)
-		s := savedHistory{Queue: q, Type: typ, Seen: t.seen, Minutes: kept(&t.rates[1], typeRateLevels[1], r.second), Quarters: kept(&t.rates[2], typeRateLevels[2], r.second),
-			Short: kept(&t.times[0], typeTimeLevels[0], r.second), Long: kept(&t.times[1], typeTimeLevels[1], r.second), Slow: kept(&t.slow, slowLevel, r.second)}
+		s := savedHistory{Queue: q, Type: typ, Seen: t.seen, Slow: kept(&t.slow, slowLevel, r.second)}
+		for i, l := range typeRateLevels {
+			s.Rates[i] = kept(&t.rates[i], l, r.second)
+		}
+		for i, l := range typeTimeLevels {
+			s.Times[i] = kept(&t.times[i], l, r.second)
+		}
 		for i := range s.Slow {
 			s.Slow[i].V = slices.Clone(s.Slow[i].V)
 		}
-		if len(s.Quarters) > 0 {
+		if len(s.Rates[len(s.Rates)-1]) > 0 {
 			list = append(list, s)
 		}
 	}
@@ -66,8 +69,12 @@ func (r *Recorder) loadHistory(s *savedHistory, second int64) {
 		r.types++
 	}
 	t.seen = s.Seen
-	t.rates[1].slots, t.rates[2].slots = s.Minutes, s.Quarters
-	t.times[0].slots, t.times[1].slots = s.Short, s.Long
+	for i := range t.rates {
+		t.rates[i].slots = s.Rates[i]
+	}
+	for i := range t.times {
+		t.times[i].slots = s.Times[i]
+	}
 	t.slow.slots = s.Slow
 	t.dropAfter(second)
 }

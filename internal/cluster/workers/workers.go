@@ -131,6 +131,23 @@ func (s *Workers) ResumeWorker(ctx context.Context, by task.Author, name Name) (
 	})
 }
 
+// Forget removes the rows of a removed namespace: a worker of a later one of its name is not quiet.
+func (s *Workers) Forget(tx *store.Tx, ns string) {
+	var names []Name
+	prefix := system.Key(system.QuietTable, ns, "")
+	tx.Scan(prefix, system.PrefixEnd(prefix), func(k, _ []byte) bool {
+		names = append(names, Name{ns, string(k[len(prefix):])})
+		return true
+	})
+	for _, name := range names {
+		tx.Delete(quietKey(name))
+		s.shard.Note(tx, system.Change{Kind: system.WorkerChanged, Name: name.changed()})
+	}
+	if len(names) > 0 {
+		countQuiet(tx, -len(names))
+	}
+}
+
 // roomForQuiet returns the rows that are void and have to be deleted to make room for one more, or an error if there is no room.
 func roomForQuiet(tx *store.Tx, name Name) (void []Quiet, err error) {
 	if system.GetNumber(tx, system.QuietsKey) < MaxQuietWorkers {

@@ -78,6 +78,30 @@ func (w world) announced(after uint64) (ids []string) {
 
 func (w world) now() uint64 { return w.State.Applied().Index }
 
+// The workers of a removed namespace are quiet no more, and nodes are told; those of others are.
+func TestForget(t *testing.T) {
+	inBubble(t, func(t *testing.T, w world) {
+		other := Name{"default2", "b"}
+		for _, name := range []Name{a, b, other} {
+			w.quiet(t, name, "host/1", "deploy")
+		}
+		before := w.now()
+		_, err := system.Update(bg, w.shard, func(tx *store.Tx) (struct{}, error) {
+			w.Forget(tx, "default")
+			return struct{}{}, nil
+		})
+		must(t, err)
+		if got := w.announced(before); !slices.Equal(got, []string{"a", "b"}) || w.counted() != 1 {
+			t.Errorf("nodes are told of %q, and %d workers are quiet, want a, b and 1", got, w.counted())
+		}
+		for name, want := range map[Name]bool{a: false, b: false, other: true} {
+			if _, quiet := w.row(t, name); quiet != want {
+				t.Errorf("worker %v is quiet: %v, want %v", name, quiet, want)
+			}
+		}
+	})
+}
+
 // A worker that is made quiet again for the same reason keeps who did it and when; only the end changes. For another reason, or after the
 // end, it is a new request.
 func TestRepeatedQuiet(t *testing.T) {

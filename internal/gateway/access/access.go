@@ -97,6 +97,9 @@ func (g *Guard) admit(ctx context.Context, c *callinfo.Call, n Need, s Credentia
 	if err == nil {
 		c.Namespace, err = g.namespace(v, s)
 	}
+	if err == nil {
+		c.Began, err = g.auth.Began(c.Namespace)
+	}
 	if err != nil {
 		g.refused(ctx, c, err, len(s.tokens) > 0)
 		return ctx, leave, err

@@ -26,6 +26,9 @@ import (
 // Call is the state of a call: its caller, and which state of which shards its answer reflects.
 type Call struct {
 	Namespace string
+	// Began is when the namespace was added: what happened in it before, happened in an earlier one of its name. Of the default one it is the
+	// time of the epoch.
+	Began     time.Time
 	Principal Principal
 	Web       *http.Request // nil: a gRPC call
 	// How the call is counted.

@@ -81,7 +81,7 @@ func digestOf(r *pawlv1.WatchEventsRequest) (time.Duration, error) {
 
 // filterOf reads and checks which events a request asks for.
 func filterOf(ctx context.Context, r *pawlv1.WatchEventsRequest, l task.Limits) (f events.Filter, err error) {
-	f = events.Filter{Namespace: callinfo.Namespace(ctx), Queue: r.GetQueue(), Type: r.GetType(), Scope: task.ScopeOf(ctx)}
+	f = events.Filter{Namespace: callinfo.Namespace(ctx), Since: callinfo.Of(ctx).Began, Queue: r.GetQueue(), Type: r.GetType(), Scope: task.ScopeOf(ctx)}
 	for _, n := range []struct{ field, value string }{{"queue", f.Queue}, {"type", f.Type}} {
 		if err := task.CheckName(n.field, n.value, l); err != nil {
 			return f, err

@@ -119,8 +119,8 @@ func TestFilterOfARequest(t *testing.T) {
 	id := task.NewID(1, 2, 3)
 	scope := task.Scope{Queues: []string{"mail*"}}
 	ctx, c := callinfo.Begin(task.WithScope(t.Context(), scope), "grpc", "test")
-	c.Namespace = "team"
-	want := events.Filter{Namespace: "team", Queue: "mail", Type: "send", Task: id, Kinds: []events.Kind{"task.*", "queue.paused"}, Scope: scope}
+	c.Namespace, c.Began = "team", time.Unix(7, 0)
+	want := events.Filter{Namespace: "team", Since: c.Began, Queue: "mail", Type: "send", Task: id, Kinds: []events.Kind{"task.*", "queue.paused"}, Scope: scope}
 	for field, value := range reflect.ValueOf(want).Fields() {
 		if value.IsZero() {
 			t.Errorf("the test does not cover %s", field.Name)

@@ -6,15 +6,15 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/humanize"
+	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/visitor"
 )
 
 // Caller describes how the visitor would call this server from a terminal: at what address, and as whom.
 type Caller struct {
-	Curl string // "curl" with its headers
-	URL  string // base URL of the API, up to /api/v1
+	Curl string   // "curl" with its headers
+	URL  string   // base URL of the API, up to /api/v1
 	CLI  []string // flags of pawl
 }
 
