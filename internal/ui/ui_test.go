@@ -577,33 +577,12 @@ func TestTaskFormHasEveryOption(t *testing.T) {
 	}
 }
 
-var filledField = regexp.MustCompile(`(?s)<(?:input|textarea)[^>]* name="([^"]+)"(?:[^>]* value="([^"]*)")?[^>]*>(?:([^<]*)</textarea>)?|<select[^>]* name="([^"]+)">(.*?)</select>`)
-
 // postAsFilled submits a form unchanged.
 func (w *world) postAsFilled(t testing.TB, path, body string) {
 	t.Helper()
 	if resp, body := w.post(t, path, filled(body)); resp.StatusCode != 303 {
 		t.Fatalf("submitting %s unchanged: status %d %s", path, resp.StatusCode, body)
 	}
-}
-
-// filled returns the values that a browser submits for an untouched form.
-func filled(body string) url.Values {
-	form := url.Values{}
-	_, body, _ = strings.Cut(body, `<form class="form`)
-	for _, m := range filledField.FindAllStringSubmatch(body, -1) {
-		name, value := m[1], m[2]+m[3]
-		if m[4] != "" {
-			name = m[4]
-			chosen := regexp.MustCompile(`value="([^"]*)" selected`).FindStringSubmatch(m[5])
-			if chosen == nil {
-				chosen = regexp.MustCompile(`value="([^"]*)"`).FindStringSubmatch(m[5])
-			}
-			value = chosen[1]
-		}
-		form.Set(html.UnescapeString(name), html.UnescapeString(value))
-	}
-	return form
 }
 
 func TestEmptyFiltersSayWhy(t *testing.T) {

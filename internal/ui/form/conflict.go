@@ -33,6 +33,16 @@ func hash(value string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:6])
 }
 
+// asSent returns what browsers submit for a value: they change line ends, and those of a single line are lost.
+func asSent(kind, value string) string {
+	value = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\x00", "\uFFFD").Replace(value)
+	switch kind {
+	case "area", "json", "hidden":
+		return value
+	}
+	return strings.ReplaceAll(value, "\n", "")
+}
+
 // shown returns what browsers submit for a field that nobody touches.
 func (f *Field) shown() string {
 	switch {
@@ -47,13 +57,13 @@ func (f *Field) shown() string {
 	case f.Kind == "choice" && len(f.Options) > 0 && !slices.ContainsFunc(f.Options, func(o Option) bool { return o.Value == f.Value }):
 		return f.Options[0].Value
 	}
-	return TidyValue(f.Value)
+	return asSent(f.Kind, f.Value)
 }
 
 // sent returns what was submitted for the field.
 func (f *Field) sent(filled url.Values) string {
 	if f.Kind != "ticks" {
-		return TidyValue(filled.Get(f.Name))
+		return asSent(f.Kind, filled.Get(f.Name))
 	}
 	var on []string
 	for _, t := range f.Checkboxes {
@@ -149,8 +159,13 @@ func (f *Form) ContentVersion() string {
 	return hash(all.String())
 }
 
+// touched reports whether the submitted value of a field differs from the one it shows. Browsers send nothing for an empty checkbox.
+func (f *Field) touched(filled url.Values) bool {
+	return f.Kind != "note" && (filled.Has(f.Name) || f.Kind == "tick" || f.Kind == "ticks") && f.sent(filled) != f.shown()
+}
+
 // Touched reports whether the submitted value of a field differs from the one it shows.
 func (f *Form) Touched(filled url.Values, name string) bool {
 	at := f.fieldOf(name)
-	return at != nil && at.sent(filled) != at.shown()
+	return at != nil && at.touched(filled)
 }

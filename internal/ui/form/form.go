@@ -109,7 +109,7 @@ func (f *Form) Refill(filled url.Values) {
 
 func (f *Form) fill(filled url.Values) {
 	for i := range f.Fields {
-		if f.Fields[i].Kind == "hidden" {
+		if f.Fields[i].Kind == "hidden" || f.Fields[i].Kind == "note" {
 			continue
 		}
 		f.Fields[i].Value = filled.Get(f.Fields[i].Name)

@@ -3,6 +3,7 @@ package form
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -20,14 +21,45 @@ type Reader struct {
 	Err    error // of one field, or errors.Join of several
 	values url.Values
 	now    time.Time
+	shown  *Form // what the values were entered into; nil: an empty form
 	wrong  []error
 }
 
 // NewReader returns a reader of a form's values. Delays are relative to now.
 func NewReader(values url.Values, now time.Time) *Reader { return &Reader{values: values, now: now} }
 
-// Text returns a value, trimmed and with LF line ends.
-func (r *Reader) Text(name string) string { return TidyValue(r.values.Get(name)) }
+// NewEdits returns a reader of the values of a form that showed others.
+func NewEdits(shown *Form, values url.Values, now time.Time) *Reader {
+	return &Reader{values: values, now: now, shown: shown}
+}
+
+// Text returns a value, trimmed and with LF line ends. What was shown, and not touched, or hidden, is returned as it is.
+func (r *Reader) Text(name string) string {
+	sent := r.values.Get(name)
+	if r.shown == nil {
+		return TidyValue(sent)
+	}
+	for i := range r.shown.Fields {
+		switch at := &r.shown.Fields[i]; {
+		case at.Name != name:
+		case at.Kind == "hidden":
+			return asSent(at.Kind, sent)
+		case at.Kind != "choice" && !at.touched(r.values):
+			return at.Value
+		}
+	}
+	return TidyValue(sent)
+}
+
+// Touched reports whether a value differs from the one that the form showed.
+func (r *Reader) Touched(name string) bool { return r.shown == nil || r.shown.Touched(r.values, name) }
+
+// Set reads a value that somebody touched. Others stay as they are, since a field need not show all of them.
+func Set[T any](r *Reader, to *T, read func(name string) T, name string) {
+	if r.Touched(name) {
+		*to = read(name)
+	}
+}
 
 // Fail records an error, unless its field has one already.
 func (r *Reader) Fail(err error) {
@@ -177,6 +209,89 @@ func DurationText(d time.Duration) string {
 		s = strings.TrimSuffix(s, "0m")
 	}
 	return s
+}
+
+// List parses a list that ListText formatted.
+func (r *Reader) List(name string) (all []string) {
+	for rest := strings.TrimSpace(r.Text(name)); rest != ""; rest = strings.TrimSpace(rest) {
+		item, after, _ := strings.Cut(rest, ",")
+		if quoted, err := strconv.QuotedPrefix(rest); err == nil {
+			item, _ = strconv.Unquote(quoted)
+			if after = strings.TrimSpace(rest[len(quoted):]); after != "" && after[0] != ',' {
+				r.Fail(problem.BadField(name, "%s is followed by neither a comma nor the end", format.Clip(quoted, 60)))
+				return nil
+			}
+			after = strings.TrimPrefix(after, ",")
+		} else {
+			item = strings.TrimSpace(item)
+		}
+		if rest = after; item != "" {
+			all = append(all, item)
+		}
+	}
+	return all
+}
+
+// ListText formats a list for a form field, with quotes where a comma or a space would be lost.
+func ListText(items []string) string {
+	words := make([]string, len(items))
+	for i, item := range items {
+		if words[i] = item; strings.Contains(item, ",") || needsQuotes(item) {
+			words[i] = strconv.Quote(item)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// needsQuotes reports whether a text would be read back as another without quotes.
+func needsQuotes(s string) bool {
+	return strings.TrimSpace(s) != s || strings.ContainsAny(s, "\r\n\x00") || strings.HasPrefix(s, `"`) || strings.HasPrefix(s, "`") || strings.HasPrefix(s, "'")
+}
+
+// HeadersText formats headers for a form field: a line for each, with quotes where a line end, a colon or a space would be lost.
+func HeadersText(headers map[string]string) string {
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		value := headers[name]
+		if needsQuotes(value) {
+			value = strconv.Quote(value)
+		}
+		if strings.Contains(name, ":") || needsQuotes(name) {
+			name = strconv.Quote(name)
+		}
+		lines = append(lines, name+": "+value)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Headers parses lines that HeadersText formatted.
+func (r *Reader) Headers(name string) map[string]string {
+	all := map[string]string{}
+	for line := range strings.SplitSeq(r.Text(name), "\n") {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		key, value, ok := strings.Cut(line, ":")
+		if quoted, err := strconv.QuotedPrefix(line); err == nil {
+			value, ok = strings.CutPrefix(strings.TrimSpace(line[len(quoted):]), ":")
+			key, _ = strconv.Unquote(quoted)
+		} else {
+			key = strings.TrimSpace(key)
+		}
+		if !ok || key == "" {
+			r.Fail(problem.BadField(name, "%q is not a name, a colon and a value", format.Clip(line, 60)))
+			return nil
+		}
+		if _, twice := all[key]; twice {
+			r.Fail(problem.BadField(name, "%q is given twice", format.Clip(key, 60)))
+		}
+		value = strings.TrimSpace(value)
+		if unquoted, err := strconv.Unquote(value); err == nil {
+			value = unquoted
+		}
+		all[key] = value
+	}
+	return all
 }
 
 // SplitList splits a comma-separated list.

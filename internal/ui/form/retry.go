@@ -21,13 +21,20 @@ func RetryTexts(p pawltype.RetryPolicy) (factor, jitter string) {
 	return factor, jitter
 }
 
-// RetryPolicy reads a retry policy; empty fields are 0.
-func (r *Reader) RetryPolicy(in string) pawltype.RetryPolicy {
-	p := pawltype.RetryPolicy{Initial: r.retrySpan(in + "initial"), Factor: r.Float(in + "factor"), Max: r.retrySpan(in + "max"), Jitter: r.Float(in + "jitter")}
-	if r.Text(in+"jitter") != "" && p.Jitter == 0 {
-		p.Jitter = pawltype.NoJitter
-	}
+// RetryPolicy reads a retry policy, from one whose values are in the form.
+func (r *Reader) RetryPolicy(in string, p pawltype.RetryPolicy) pawltype.RetryPolicy {
+	Set(r, &p.Initial, r.retrySpan, in+"initial")
+	Set(r, &p.Factor, r.Float, in+"factor")
+	Set(r, &p.Max, r.retrySpan, in+"max")
+	Set(r, &p.Jitter, r.jitter, in+"jitter")
 	return p
+}
+
+func (r *Reader) jitter(name string) float64 {
+	if jitter := r.Float(name); jitter > 0 || r.Text(name) == "" {
+		return jitter
+	}
+	return pawltype.NoJitter
 }
 
 // retrySpan parses a duration for which 0 and "" differ.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/pawlq/pawl/internal/ui/form"
@@ -58,8 +59,18 @@ func (req *Request) Value(name string) string {
 	return form.TidyValue(req.HTTP.PostForm.Get(name))
 }
 
-// Reader returns a reader of the submitted form.
+// Hidden returns the value of a hidden field, as the form had it.
+func (req *Request) Hidden(name string) string {
+	return strings.ReplaceAll(req.HTTP.PostForm.Get(name), "\r\n", "\n")
+}
+
+// Reader returns a reader of the submitted form, which showed no values.
 func (req *Request) Reader() *form.Reader { return form.NewReader(req.HTTP.PostForm, req.Now) }
+
+// Edits returns a reader of the submitted form, which showed those of f.
+func (req *Request) Edits(f *form.Form) *form.Reader {
+	return form.NewEdits(f, req.HTTP.PostForm, req.Now)
+}
 
 func (s *Server) showForm(req *Request, status int, f *form.Form) error {
 	if f.Action == "" {

@@ -235,14 +235,14 @@ func showArchive(req *web.Request) (*web.Screen, error) {
 func restoreForm(req *web.Request) (*form.Form, error) {
 	place := req.Query("place")
 	if req.HTTP.PostForm != nil {
-		place = req.Value("place")
+		place = req.Hidden("place")
 	}
 	return &form.Form{Title: "Restore from the archive", Text: "Enqueues the task again as a new task. Restoring it twice creates only one.", Button: "Restore", Back: "/archive",
 		Facts: []form.Fact{{Name: "Place", Value: place}}, Fields: []form.Field{{Name: "place", Kind: "hidden", Value: place}, form.Reason()}}, nil
 }
 
 func doRestore(req *web.Request) (web.Done, error) {
-	results, err := req.Admin().WithReason(req.Value("reason")).DeadLetters().Restore(req.Ctx, req.Value("place"))
+	results, err := req.Admin().WithReason(req.Value("reason")).DeadLetters().Restore(req.Ctx, req.Hidden("place"))
 	if err != nil {
 		return web.Done{}, err
 	}

@@ -60,14 +60,18 @@ func newMarkerForm(req *web.Request) (*form.Form, error) {
 			{Name: "version", Label: "Version", Kind: "text", Placeholder: "1.4.2", Fold: "Version, link, queues and types"},
 			{Name: "url", Label: "Link", Kind: "text", Placeholder: "https://ci.example.com/runs/42"},
 			{Name: "queues", Label: "Queues", Kind: "text", Value: req.Query("queues"), Placeholder: "all", Hint: "Comma-separated names. * matches any characters: mail*, reports"},
-			{Name: "types", Label: "Task types", Kind: "text", Value: req.Query("types"), Placeholder: "all", Hint: "Comma-separated names, as above."},
+			{Name: "types", Label: "Task types", Kind: "text", Value: form.ListText(req.HTTP.URL.Query()["types"]), Placeholder: "all", Hint: "Comma-separated names, as above."},
 		}}, nil
 }
 
 func doNewMarker(req *web.Request) (web.Done, error) {
-	r := req.Reader()
+	f, err := newMarkerForm(req)
+	if err != nil {
+		return web.Done{}, err
+	}
+	r := req.Edits(f)
 	spec := admin.MarkerSpec{Kind: admin.MarkerKind(r.Required("kind")), Title: r.Required("title"), Version: r.Text("version"), URL: r.Text("url"), Queues: r.Patterns("queues"),
-		Types: form.SplitList(r.Text("types")), At: r.Past("at"), EndedAt: r.Past("ended_at")}
+		Types: r.List("types"), At: r.Past("at"), EndedAt: r.Past("ended_at")}
 	if r.Err != nil {
 		return web.Done{}, r.Err
 	}

@@ -239,11 +239,16 @@ func pauseForm(req *web.Request) (*form.Form, error) {
 		}}, nil
 }
 
-// holdOf reads what to pause or resume.
-func holdOf(req *web.Request) (admin.PausedSubset, error) {
-	h := admin.PausedSubset{Reason: req.Value("reason")}
-	name := req.Value("name")
-	switch what := req.Value("what"); {
+// subsetOf reads what to pause or resume.
+func subsetOf(req *web.Request, ask func(*web.Request) (*form.Form, error)) (h admin.PausedSubset, err error) {
+	f, err := ask(req)
+	if err != nil {
+		return h, err
+	}
+	r := req.Edits(f)
+	h.Reason = r.Text("reason")
+	name := r.Text("name")
+	switch what := r.Text("what"); {
 	case what == "" && name != "":
 		return h, problem.BadField("name", "%q is given, but the whole queue is chosen", format.Clip(name, 60))
 	case what != "" && name == "":
@@ -259,17 +264,17 @@ func holdOf(req *web.Request) (admin.PausedSubset, error) {
 }
 
 func doPause(req *web.Request) (web.Done, error) {
-	h, err := holdOf(req)
+	h, err := subsetOf(req, pauseForm)
 	if err != nil {
 		return web.Done{}, err
 	}
 	if _, err := req.Admin().Queues().PauseSubset(req.Ctx, req.PathValue("queue"), h); err != nil {
 		return web.Done{}, err
 	}
-	return queueDone(req, "Paused %s.", holdWords(h)), nil
+	return queueDone(req, "Paused %s.", subsetWords(h)), nil
 }
 
-func holdWords(h admin.PausedSubset) string {
+func subsetWords(h admin.PausedSubset) string {
 	switch {
 	case h.Type != "":
 		return "type " + h.Type
@@ -300,14 +305,14 @@ func resumeForm(req *web.Request) (*form.Form, error) {
 }
 
 func doResume(req *web.Request) (web.Done, error) {
-	h, err := holdOf(req)
+	h, err := subsetOf(req, resumeForm)
 	if err != nil {
 		return web.Done{}, err
 	}
 	if _, err := req.Admin().Queues().ResumeSubset(req.Ctx, req.PathValue("queue"), h); err != nil {
 		return web.Done{}, err
 	}
-	return queueDone(req, "Resumed %s.", holdWords(h)), nil
+	return queueDone(req, "Resumed %s.", subsetWords(h)), nil
 }
 
 func purgeForm(req *web.Request) (*form.Form, error) {
@@ -368,7 +373,7 @@ func closeBreakerForm(req *web.Request) (*form.Form, error) {
 }
 
 func doCloseBreaker(req *web.Request) (web.Done, error) {
-	typ := req.Value("type")
+	typ := req.Hidden("type")
 	if typ == "" {
 		return web.Done{}, problem.BadField("type", "is required")
 	}

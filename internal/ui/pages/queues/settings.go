@@ -119,12 +119,16 @@ func settingsForm(req *web.Request) (*form.Form, error) {
 	if err != nil {
 		return nil, err
 	}
+	return settingsFormOf(q), nil
+}
+
+func settingsFormOf(q *admin.Queue) *form.Form {
 	s := q.Settings
 	f := &form.Form{Title: "Settings of " + q.Name, Wide: true, Button: "Save", Back: "/queues/" + q.Name, Version: strconv.FormatInt(q.Version, 10),
 		Text: "Empty fields take the default. Write durations as 30s, 1h30m or 14d."}
 	f.Fields = slices.Concat(commonFields(&s), retryFields(&s), orderFields(&s), keyFields(&s), keepFields(&s), breakerFields(&s))
 	f.Fields = append(f.Fields, form.Field{Heading: "Audit log", Name: "reason", Label: "Reason", Kind: "text", Placeholder: "Why? The audit log keeps it."})
-	return f, nil
+	return f
 }
 
 // settingsRateHint is the hint of fields for a rate with a burst.
@@ -214,7 +218,7 @@ func doSettings(req *web.Request) (web.Done, error) {
 	if err != nil {
 		return web.Done{}, err
 	}
-	s, err := readSettings(req, q.Settings.Breakers) // the form doesn't have the rules of single types: they are kept
+	s, err := readSettings(req.Edits(settingsFormOf(q)), q.Settings)
 	if err != nil {
 		return web.Done{}, err
 	}
@@ -232,26 +236,49 @@ func doSettings(req *web.Request) (web.Done, error) {
 	return queueDone(req, "Saved."), nil
 }
 
-// readSettings parses a queue's settings from a form.
-func readSettings(req *web.Request, breakers map[string]admin.Breaker) (s admin.QueueSettings, err error) {
-	r := req.Reader()
-	s = admin.QueueSettings{
-		MaxAttempts: r.Count("max_attempts"), Lease: r.Duration("lease"), Timeout: r.Duration("timeout"), MaxLength: r.Whole("max_length"), MaxWait: r.Duration("max_wait"),
-		Retry: r.RetryPolicy("retry."),
-		Retention: admin.Retention{Succeeded: r.Duration("retention.succeeded"), Discarded: r.Duration("retention.discarded"), Cancelled: r.Duration("retention.cancelled"),
-			Dead: r.Duration("retention.dead"), Poisoned: r.Duration("retention.poisoned")},
-		QueueLimits: admin.QueueLimits{MaxRunning: r.Count("max_running"), Rate: r.RateLimit("rate")},
-		PerKey:      admin.QueueLimits{MaxRunning: r.Count("per_key.max_running"), Rate: r.RateLimit("per_key.rate")},
-		Keys:        readKeys(r, "keys"),
-		Weights:     readWeights(r, "weights"),
-		KeyOrder:    admin.KeyOrder(r.Text("key_order")),
-		Breakers:    breakers,
-	}
-	if r.Text("breaker") != "" {
-		s.Breaker = &admin.Breaker{FailureRate: r.Count("breaker.failure_rate"), MinAttempts: r.Count("breaker.min_attempts"), Window: r.Duration("breaker.window"),
-			Hold: r.Duration("breaker.hold"), MaxHold: r.Duration("breaker.max_hold"), Probes: r.Count("breaker.probes")}
-	}
+// readSettings changes a queue's settings to those of a form. The rest, such as the breakers of single types, stays.
+func readSettings(r *form.Reader, s admin.QueueSettings) (admin.QueueSettings, error) {
+	form.Set(r, &s.MaxAttempts, r.Count, "max_attempts")
+	form.Set(r, &s.Timeout, r.Duration, "timeout")
+	form.Set(r, &s.MaxLength, r.Whole, "max_length")
+	form.Set(r, &s.MaxWait, r.Duration, "max_wait")
+	s.Retry = r.RetryPolicy("retry.", s.Retry)
+	form.Set(r, &s.Lease, r.Duration, "lease")
+	form.Set(r, &s.Retention.Succeeded, r.Duration, "retention.succeeded")
+	form.Set(r, &s.Retention.Discarded, r.Duration, "retention.discarded")
+	form.Set(r, &s.Retention.Cancelled, r.Duration, "retention.cancelled")
+	form.Set(r, &s.Retention.Dead, r.Duration, "retention.dead")
+	form.Set(r, &s.Retention.Poisoned, r.Duration, "retention.poisoned")
+	readLimits(r, "", &s.QueueLimits)
+	readLimits(r, "per_key.", &s.PerKey)
+	form.Set(r, &s.Keys, func(name string) map[string]admin.KeyLimits { return readKeys(r, name) }, "keys")
+	form.Set(r, &s.Weights, func(name string) *admin.PriorityWeights { return readWeights(r, name) }, "weights")
+	form.Set(r, &s.KeyOrder, func(name string) admin.KeyOrder { return admin.KeyOrder(r.Text(name)) }, "key_order")
+	s.Breaker = readBreaker(r, s.Breaker)
 	return s, r.Err
+}
+
+func readLimits(r *form.Reader, in string, l *admin.QueueLimits) {
+	form.Set(r, &l.MaxRunning, r.Count, in+"max_running")
+	form.Set(r, &l.Rate, r.RateLimit, in+"rate")
+}
+
+// readBreaker reads the breaker for each type, from one whose values are in the form; nil: none.
+func readBreaker(r *form.Reader, before *admin.Breaker) *admin.Breaker {
+	if r.Text("breaker") == "" {
+		return nil
+	}
+	var b admin.Breaker
+	if before != nil {
+		b = *before
+	}
+	form.Set(r, &b.FailureRate, r.Count, "breaker.failure_rate")
+	form.Set(r, &b.MinAttempts, r.Count, "breaker.min_attempts")
+	form.Set(r, &b.Window, r.Duration, "breaker.window")
+	form.Set(r, &b.Hold, r.Duration, "breaker.hold")
+	form.Set(r, &b.MaxHold, r.Duration, "breaker.max_hold")
+	form.Set(r, &b.Probes, r.Count, "breaker.probes")
+	return &b
 }
 
 func readWeights(r *form.Reader, name string) *admin.PriorityWeights {

@@ -255,13 +255,13 @@ func byWhom(o *admin.Actor) string {
 
 // operationOf reads an operation's spec from the form or, before it is submitted, from the URL.
 func operationOf(req *web.Request) (admin.OperationSpec, error) {
-	get := req.Query
+	get, hidden := req.Query, req.Query
 	if req.HTTP.PostForm != nil {
-		get = req.Value
+		get, hidden = req.Value, req.Hidden
 	}
 	r := req.Reader()
 	o := admin.OperationSpec{Action: admin.Action(get("action")), ToQueue: get("to_queue"), Priority: pawltype.Priority(get("priority")), Reason: get("reason")}
-	filter, _, err := parseFilter(get("q"), req.Now)
+	filter, _, err := parseFilter(hidden("q"), req.Now)
 	if err != nil {
 		return o, err
 	}
@@ -281,7 +281,10 @@ func newOperationForm(req *web.Request) (*form.Form, error) {
 	}
 	text := req.Query("q")
 	if req.HTTP.PostForm != nil {
-		text = req.Value("q")
+		text = req.Hidden("q")
+	}
+	if o.Filter != nil { // ages begin now: the operation applies to what the form counts
+		text = filterText(*o.Filter)
 	}
 	f := &form.Form{Title: word.label + " " + word.of + "tasks", Text: word.text, Danger: word.danger, Button: word.label, Back: "/tasks", Check: &form.Check{Label: "Update count"},
 		Facts: []form.Fact{{Name: "Filter", Value: orAll(text)}}, Fields: operationFields(o, text)}

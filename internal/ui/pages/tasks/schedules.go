@@ -178,46 +178,42 @@ func editScheduleForm(req *web.Request) (*form.Form, error) {
 	if err != nil {
 		return nil, err
 	}
+	return editScheduleFormOf(s), nil
+}
+
+func editScheduleFormOf(s *admin.Schedule) *form.Form {
 	return &form.Form{Title: "Edit " + s.Name, Wide: true, Button: "Save", Back: "/schedules/" + s.Name, Preview: "/schedule-preview", Version: s.ETag,
-		Text: "Task options that the form does not show, such as follow-up tasks, are kept.", Fields: scheduleFields(s)}, nil
+		Text: "Task options that the form does not show, such as follow-up tasks, are kept.", Fields: scheduleFields(s)}
 }
 
-// readSchedule reads a schedule from a form. Options that the form doesn't have are kept from before.
-func readSchedule(req *web.Request, name string, before *admin.ScheduledTask) (admin.ScheduleSpec, error) {
-	r := req.Reader()
-	args, opts := readTemplate(r, "task.", before)
-	unique := readUnique(r, "task.")
-	s := admin.ScheduleSpec{Name: name, Cron: r.Text("cron"), Every: r.Duration("every"), TimeZone: r.Text("time_zone"), Jitter: r.Duration("jitter"),
-		Missed: admin.Missed(r.Text("missed")), Overlap: admin.Overlap(r.Text("overlap")), Owner: r.Text("owner"), Options: opts}
-	s.Options = append(s.Options, restOptions(before)...)
-	if unique != nil {
-		if before.Unique != nil {
-			unique.States = before.Unique.States
-		}
-		s.Options = append(s.Options, pawl.Unique(*unique))
-	}
-	s.Task = args
-	return s, r.Err
+// readSchedule changes a schedule to the fields of a form, which showed it. The rest, such as follow-up tasks, stays.
+func readSchedule(r *form.Reader, s admin.Schedule) (admin.ScheduleSpec, error) {
+	form.Set(r, &s.Cron, r.Text, "cron")
+	form.Set(r, &s.Every, r.Duration, "every")
+	form.Set(r, &s.TimeZone, r.Text, "time_zone")
+	form.Set(r, &s.Jitter, r.Duration, "jitter")
+	form.Set(r, &s.Missed, func(name string) admin.Missed { return admin.Missed(r.Text(name)) }, "missed")
+	form.Set(r, &s.Overlap, func(name string) admin.Overlap { return admin.Overlap(r.Text(name)) }, "overlap")
+	form.Set(r, &s.Owner, r.Text, "owner")
+	t := readTemplate(r, "task.", s.Task)
+	return admin.ScheduleSpec{Name: s.Name, Cron: s.Cron, Every: s.Every, TimeZone: s.TimeZone, Jitter: s.Jitter, Missed: s.Missed, Overlap: s.Overlap, Owner: s.Owner,
+		Task: argsOf(&t), Options: allOptions(&t)}, r.Err
 }
 
-// restOptions returns a task's options that templateFields don't have.
-func restOptions(t *admin.ScheduledTask) (opts []pawl.Option) {
-	if t.Cost > 0 {
-		opts = append(opts, pawl.Cost(t.Cost))
-	}
-	for _, f := range t.Then {
-		opts = append(opts, pawl.Then(pawl.RawTask{Type: f.Type, Payload: f.Payload, ContentType: f.ContentType}, allOptions(&f)...))
-	}
-	return opts
+// argsOf returns a task without its options.
+func argsOf(t *admin.ScheduledTask) pawl.RawTask {
+	return pawl.RawTask{Type: t.Type, Payload: t.Payload, ContentType: t.ContentType}
 }
 
-// allOptions returns all options of a follow-up task.
-func allOptions(t *admin.ScheduledTask) []pawl.Option {
-	opts := restOptions(t)
+// allOptions returns all options of a task.
+func allOptions(t *admin.ScheduledTask) (opts []pawl.Option) {
 	set := func(is bool, o pawl.Option) {
 		if is {
 			opts = append(opts, o)
 		}
+	}
+	for _, f := range t.Then {
+		opts = append(opts, pawl.Then(argsOf(&f), allOptions(&f)...))
 	}
 	if t.Retry != nil {
 		opts = append(opts, pawl.Retry(*t.Retry))
@@ -231,6 +227,7 @@ func allOptions(t *admin.ScheduledTask) []pawl.Option {
 	for name, value := range t.Headers {
 		opts = append(opts, pawl.Header(name, value))
 	}
+	set(t.Cost > 0, pawl.Cost(t.Cost))
 	set(t.Queue != "", pawl.Queue(t.Queue))
 	set(t.Priority != "", pawl.Priority(t.Priority))
 	set(t.Key != "", pawl.Key(t.Key))
@@ -246,7 +243,7 @@ func allOptions(t *admin.ScheduledTask) []pawl.Option {
 }
 
 func doNewSchedule(req *web.Request) (web.Done, error) {
-	s, err := readSchedule(req, req.Value("name"), &admin.ScheduledTask{})
+	s, err := readSchedule(req.Reader(), admin.Schedule{Name: req.Value("name")})
 	if err != nil {
 		return web.Done{}, err
 	}
@@ -270,7 +267,7 @@ func doEditSchedule(req *web.Request) (web.Done, error) {
 	if err != nil {
 		return web.Done{}, err
 	}
-	s, err := readSchedule(req, before.Name, &before.Task)
+	s, err := readSchedule(req.Edits(editScheduleFormOf(before)), *before)
 	if err != nil {
 		return web.Done{}, err
 	}

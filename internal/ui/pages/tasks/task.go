@@ -348,6 +348,10 @@ func editTaskForm(req *web.Request) (*form.Form, error) {
 	if err != nil {
 		return nil, err
 	}
+	return editTaskFormOf(t), nil
+}
+
+func editTaskFormOf(t *pawltype.Task) *form.Form {
 	f := &form.Form{Title: "Edit this task", Text: "Only waiting tasks can be edited. Fields that you don't change keep their values.", Button: "Save", Back: "/tasks/" + t.ID, Version: t.ETag, Fields: []form.Field{
 		{Name: "priority", Label: "Priority", Kind: "choice", Options: form.Choices("", "high", "normal", "low"), Value: string(t.Priority)},
 		{Name: "max_attempts", Label: "Max attempts", Kind: "number", Value: strconv.Itoa(t.MaxAttempts)},
@@ -359,7 +363,7 @@ func editTaskForm(req *web.Request) (*form.Form, error) {
 		f.Fields = append(f.Fields, form.Field{Name: "payload-note", Label: "Payload", Kind: "note", Value: whyNoPayload(t)})
 	}
 	f.Fields = append(f.Fields, form.Reason())
-	return f, nil
+	return f
 }
 
 // dueText returns when a scheduled or retrying task is due.
@@ -418,23 +422,22 @@ func doEditTask(req *web.Request) (web.Done, error) {
 
 // readTaskChange returns the differences between the form and the task.
 func readTaskChange(req *web.Request, t *pawltype.Task) (change admin.TaskUpdate, err error) {
-	r := req.Reader()
-	if text := r.Text("run_at"); text != dueText(t) {
-		if change.RunAt = r.Time("run_at"); text == "" {
+	r := req.Edits(editTaskFormOf(t))
+	if r.Touched("run_at") {
+		if change.RunAt = r.Time("run_at"); r.Text("run_at") == "" {
 			change.RunAt = req.Now
 		}
 	}
-	if n := r.Count("max_attempts"); n != t.MaxAttempts {
-		change.MaxAttempts = n
-	}
-	if p := pawltype.Priority(r.Text("priority")); p != t.Priority {
-		change.Priority = p
-	}
-	if text := r.Text("payload"); text != "" && text != strings.TrimSpace(indented(t.Payload)) {
-		if wrong := notJSON([]byte(text)); wrong != "" {
-			r.Fail(problem.BadField("payload", "%s", wrong))
+	if r.Touched("max_attempts") && r.Required("max_attempts") != "" {
+		if change.MaxAttempts = r.Count("max_attempts"); change.MaxAttempts == 0 {
+			r.Fail(problem.BadField("max_attempts", "%q is not a whole number of 1 or more", r.Text("max_attempts")))
 		}
-		change.Payload = json.RawMessage(text)
+	}
+	if r.Touched("priority") {
+		change.Priority = pawltype.Priority(r.Text("priority"))
+	}
+	if r.Touched("payload") && r.Required("payload") != "" {
+		change.Payload = json.RawMessage(readPayload(r, "payload"))
 	}
 	return change, r.Err
 }

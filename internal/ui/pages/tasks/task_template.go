@@ -5,15 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
-	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/ui/form"
-	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -32,7 +29,7 @@ func templateFields(in string, t *admin.ScheduledTask) []form.Field {
 		{Name: in + "priority", Label: "Priority", Kind: "choice", Options: form.Choices("", "normal", "high", "low"), Value: string(t.Priority)},
 		payload,
 		{Name: in + "key", Label: "Key", Kind: "text", Value: t.Key, Hint: "Groups tasks for fairness and limits, for example by tenant."},
-		{Name: in + "tags", Label: "Tags", Kind: "text", Value: strings.Join(t.Tags, ", "), Hint: "Separated by commas."},
+		{Name: in + "tags", Label: "Tags", Kind: "text", Value: form.ListText(t.Tags), Hint: "Separated by commas. Quote a tag with a comma."},
 		{Name: in + "max_attempts", Label: "Max attempts", Kind: "number", Placeholder: "the queue's", Value: attempts},
 		{Name: in + "timeout", Label: "Run timeout", Kind: "text", Placeholder: "the queue's", Value: form.DurationText(t.Timeout)},
 		{Name: in + "expires_in", Label: "Expires in", Kind: "text", Placeholder: "never", Value: form.DurationText(t.ExpiresIn), Hint: "The task is discarded if it has not started by then."},
@@ -72,92 +69,71 @@ func foldedFields(in string, t *admin.ScheduledTask) []form.Field {
 		{Name: in + "unique.on_conflict", Label: "If the unique key is taken", Kind: "choice", Value: conflict,
 			Options: []form.Option{{Value: "", Label: "no unique key"}, {Value: "keep", Label: "keep the existing task"}, {Value: "replace", Label: "replace the existing task if it waits"}, {Value: "keep_last", Label: "keep the existing task with this payload"}, {Value: "reject", Label: "refuse this task"}}},
 		{Name: in + "unique.key", Label: "Unique key", Kind: "text", Placeholder: "type and payload", Value: unique.Key},
-		{Name: in + "headers", Label: "Headers", Kind: "area", Value: headersText(t.Headers), Placeholder: "tenant: 7", Hint: "One per line, as name: value."},
+		{Name: in + "headers", Label: "Headers", Kind: "area", Value: form.HeadersText(t.Headers), Placeholder: "tenant: 7", Hint: `One per line, as name: value. In quotes, spaces at its ends and line breaks (\n) are kept.`},
 	}
-}
-
-func headersText(headers map[string]string) string {
-	var lines []string
-	for _, name := range slices.Sorted(maps.Keys(headers)) {
-		lines = append(lines, name+": "+headers[name])
-	}
-	return strings.Join(lines, "\n")
 }
 
 // isJSON reports whether a payload of this content type is JSON.
 func isJSON(contentType string) bool { return contentType == "" || contentType == "application/json" }
 
-// readTemplate reads the fields of templateFields, which showed before. A payload that was not edited keeps its bytes.
-func readTemplate(r *form.Reader, in string, before *admin.ScheduledTask) (pawl.RawTask, []pawl.Option) {
-	args := pawl.RawTask{Type: r.Required(in + "type"), ContentType: before.ContentType}
-	switch text := r.Text(in + "payload"); {
-	case !isJSON(before.ContentType), text == strings.TrimSpace(indented(before.Payload)):
-		args.Payload = before.Payload
-	case text != "":
-		args.Payload = []byte(text)
-		if wrong := notJSON(args.Payload); wrong != "" {
-			r.Fail(problem.BadField(in+"payload", "%s", wrong))
-		}
+// readTemplate changes a task to the fields of templateFields, which showed it.
+func readTemplate(r *form.Reader, in string, t admin.ScheduledTask) admin.ScheduledTask {
+	t.Type = r.Required(in + "type")
+	form.Set(r, &t.Queue, r.Text, in+"queue")
+	form.Set(r, &t.Priority, func(name string) pawltype.Priority { return pawltype.Priority(r.Text(name)) }, in+"priority")
+	form.Set(r, &t.Key, r.Text, in+"key")
+	form.Set(r, &t.Tags, r.List, in+"tags")
+	form.Set(r, &t.MaxAttempts, r.Count, in+"max_attempts")
+	form.Set(r, &t.Timeout, r.Duration, in+"timeout")
+	form.Set(r, &t.ExpiresIn, r.Duration, in+"expires_in")
+	form.Set(r, &t.Headers, r.Headers, in+"headers")
+	if isJSON(t.ContentType) {
+		form.Set(r, &t.Payload, func(name string) []byte { return readPayload(r, name) }, in+"payload")
 	}
-	var opts []pawl.Option
-	set := func(is bool, o pawl.Option) {
-		if is {
-			opts = append(opts, o)
-		}
-	}
-	queue, priority, key := r.Text(in+"queue"), r.Text(in+"priority"), r.Text(in+"key")
-	attempts, timeout, expires := r.Count(in+"max_attempts"), r.Duration(in+"timeout"), r.Duration(in+"expires_in")
-	set(queue != "", pawl.Queue(queue))
-	set(priority != "", pawl.Priority(pawltype.Priority(priority)))
-	set(key != "", pawl.Key(key))
-	set(attempts > 0, pawl.MaxAttempts(attempts))
-	set(timeout > 0, pawl.Timeout(timeout))
-	set(expires > 0, pawl.ExpiresIn(expires))
-	for _, tag := range strings.Split(r.Text(in+"tags"), ",") {
-		tag = strings.TrimSpace(tag)
-		set(tag != "", pawl.Tags(tag))
-	}
-	if retry := r.RetryPolicy(in + "retry."); retry != (pawltype.RetryPolicy{}) {
-		opts = append(opts, pawl.Retry(retry))
-	}
-	set(r.Text(in+"retention") != "", pawl.Retention(r.Duration(in+"retention")))
-	for name, value := range readHeaders(r, in+"headers") {
-		opts = append(opts, pawl.Header(name, value))
-	}
-	return args, opts
-}
-
-// readUnique reads a unique key; nil: none. With only a key given, a conflict keeps the existing task.
-func readUnique(r *form.Reader, in string) *pawltype.UniqueOpts {
-	u := &pawltype.UniqueOpts{Key: r.Text(in + "unique.key"), OnConflict: pawltype.OnConflict(r.Text(in + "unique.on_conflict"))}
-	if u.Key == "" && u.OnConflict == "" {
-		return nil
-	}
-	return u
-}
-
-// readHeaders parses lines of names and values.
-func readHeaders(r *form.Reader, name string) map[string]string {
-	text := r.Text(name)
-	if text == "" {
-		return nil
-	}
-	all := map[string]string{}
-	for _, line := range strings.Split(text, "\n") {
-		if line = strings.TrimSpace(line); line == "" {
-			continue
-		}
-		key, value, ok := strings.Cut(line, ":")
-		if key = strings.TrimSpace(key); !ok || key == "" {
-			r.Fail(problem.BadField(name, "%q is not a name, a colon and a value", format.Clip(line, 60)))
+	form.Set(r, &t.Retention, func(name string) *time.Duration {
+		if r.Text(name) == "" {
 			return nil
 		}
-		if _, twice := all[key]; twice {
-			r.Fail(problem.BadField(name, "%q is given twice", format.Clip(key, 60)))
-		}
-		all[key] = strings.TrimSpace(value)
+		return new(r.Duration(name))
+	}, in+"retention")
+	var retry pawltype.RetryPolicy
+	if t.Retry != nil {
+		retry = *t.Retry
 	}
-	return all
+	if retry = r.RetryPolicy(in+"retry.", retry); retry != (pawltype.RetryPolicy{}) {
+		t.Retry = &retry
+	} else if t.Retry != nil && *t.Retry != retry {
+		t.Retry = nil
+	}
+	t.Unique = readUnique(r, in, t.Unique)
+	return t
+}
+
+// readPayload reads a payload, which stays as it was typed but for spaces at its ends; nil: none.
+func readPayload(r *form.Reader, name string) []byte {
+	text := []byte(r.Text(name))
+	if len(text) == 0 {
+		return nil
+	}
+	if wrong := notJSON(text); wrong != "" {
+		r.Fail(problem.BadField(name, "%s", wrong))
+	}
+	return text
+}
+
+// readUnique reads a unique key, from one that is in the form; nil: none. With only a key given, a conflict keeps the existing task.
+func readUnique(r *form.Reader, in string, before *pawltype.UniqueOpts) *pawltype.UniqueOpts {
+	key, conflict := in+"unique.key", in+"unique.on_conflict"
+	if none := r.Text(conflict) == ""; none && (r.Text(key) == "" || !r.Touched(key)) {
+		return nil
+	}
+	var u pawltype.UniqueOpts
+	if before != nil {
+		u = *before
+	}
+	form.Set(r, &u.Key, r.Text, key)
+	form.Set(r, &u.OnConflict, func(name string) pawltype.OnConflict { return pawltype.OnConflict(r.Text(name)) }, conflict)
+	return &u
 }
 
 // notJSON returns where and why a text is not JSON, at the first error; "": it is JSON.

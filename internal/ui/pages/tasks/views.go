@@ -123,7 +123,7 @@ func saveViewForm(req *web.Request) (*form.Form, error) {
 }
 
 func doSaveView(req *web.Request) (web.Done, error) {
-	w := savedView{Space: visitor.Namespace(req.HTTP), Name: req.Value("name"), Filter: req.Value("q")}
+	w := savedView{Space: visitor.Namespace(req.HTTP), Name: req.Value("name"), Filter: req.Hidden("q")}
 	if err := w.check(); err != nil {
 		return web.Done{}, err
 	}
@@ -153,7 +153,7 @@ func removeViewForm(req *web.Request) (*form.Form, error) {
 }
 
 func doRemoveView(req *web.Request) (web.Done, error) {
-	name := req.Value("name")
+	name := req.Hidden("name")
 	if err := keepViews(req, viewsWithout(req, name)); err != nil {
 		return web.Done{}, err
 	}
