@@ -3,6 +3,7 @@ package ui_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -244,6 +245,53 @@ func TestFocusReturns(t *testing.T) {
 		leave()
 		b.until(`document.querySelector("dialog[open]") === null && document.activeElement.matches('main a[href*="/pause"]')`)
 	}
+}
+
+// TestTypedTextIsKept: a dialog in which something was typed closes only by its Cancel button.
+func TestTypedTextIsKept(t *testing.T) {
+	b := startBrowser(t)
+	w := startWorld(t, "")
+	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{"cents":100}`, pawl.Queue("mail"), pawl.In(time.Hour)) })
+	b.visit(w.url + "/tasks/" + w.newest(t, admin.Filter{Queue: "mail"}))
+	edit := `main a[data-form][href*="/edit"]`
+	mouse := func(kind string, x, y int) {
+		b.call("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1}, nil)
+	}
+	open := func() {
+		t.Helper()
+		b.click(edit)
+		b.until(`document.querySelector("dialog[open] [name=payload]") !== null`)
+	}
+	closed := `document.querySelector("dialog[open]") === null`
+	drag := func() { // a selection that ends outside
+		t.Helper()
+		var x, y int
+		_, err := fmt.Sscan(b.eval(`(() => { const r = document.querySelector("dialog [name=payload]").getBoundingClientRect(); return Math.round(r.x + 20) + " " + Math.round(r.y + 20) })()`), &x, &y)
+		must(t, err)
+		mouse("mousePressed", x, y)
+		mouse("mouseMoved", 3, y)
+		mouse("mouseReleased", 3, y)
+	}
+	outside := func() { mouse("mousePressed", 3, 300); mouse("mouseReleased", 3, 300) }
+	escape := func() { b.key("Escape") }
+	open()
+	drag()
+	b.until(`document.querySelector("dialog[open] [name=payload]") !== null`)
+	outside()
+	b.until(closed)
+	open()
+	b.fill("payload", `{"cents":150}`)
+	for _, leave := range []func(){drag, outside, escape, escape} {
+		leave()
+		b.until(`document.querySelector("dialog[open] [name=payload]")?.value === '{"cents":150}'`)
+	}
+	b.until(`document.querySelector("dialog .buttons [role=status]").textContent.includes("Cancel discards it")`)
+	b.shoot("form-kept")
+	b.click("dialog [data-close]")
+	b.until(closed)
+	open()
+	escape()
+	b.until(closed)
 }
 
 // TestMissingResponseIsReported: a form whose response never arrives says so, keeps its input, and can be submitted again.

@@ -184,7 +184,23 @@
   setInterval(tick, 1000);
 
   // ---- Forms on top of the page. Links with data-form open in the dialog; without scripts their forms are separate pages.
+  // One in which something was typed closes only by its Cancel button: Escape, and a selection that is drawn out of it, would lose the text.
   const dialog = $("dialog");
+  let edited = false, pressed = null; // pressed: where the pointer went down
+  dialog.addEventListener("input", () => { edited = true; });
+  document.addEventListener("pointerdown", (e) => { pressed = e.target; });
+  function kept(e) {
+    if (!edited) return false;
+    e.preventDefault();
+    const place = dialog.querySelector(".buttons"), says = place.querySelector("[role=status]") ?? document.createElement("span");
+    says.className = "hint";
+    says.setAttribute("role", "status");
+    place.append(says);
+    says.textContent = "What you typed is kept. Cancel discards it.";
+    return true;
+  }
+  dialog.addEventListener("keydown", (e) => { if (e.key === "Escape") kept(e); });
+  dialog.addEventListener("cancel", kept); // as by a gesture
   document.addEventListener("click", (e) => {
     const link = e.target.closest("a[data-form]");
     if (link && !e.metaKey && !e.ctrlKey && !e.shiftKey) {
@@ -194,13 +210,14 @@
       return;
     }
     if (e.target.closest("dialog [data-close]")) { e.preventDefault(); dialog.close(); return; }
-    if (e.target === dialog || e.target === $("help")) e.target.close();
+    if (e.target === pressed && (e.target === $("help") || e.target === dialog && !kept(e))) e.target.close();
     const copy = e.target.closest("[data-copy], [data-copy-from]");
     if (copy) copyText(copy);
   });
   let opener = null; // gets the focus back when the dialog closes
   function openDialog() {
     if (!dialog.firstElementChild) return;
+    edited = false;
     if (!dialog.open) dialog.showModal();
     focusForm(dialog);
     checkJSON();
@@ -216,6 +233,7 @@
   });
   dialog.addEventListener("close", () => {
     dialog.replaceChildren();
+    edited = false;
     const back = opener?.isConnected ? opener : [...document.querySelectorAll("a[data-form]")].find((a) => a.href === opener?.href);
     opener = null;
     back?.focus({ preventScroll: true });
