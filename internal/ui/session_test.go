@@ -48,9 +48,11 @@ func TestUnauthenticatedVisitorsLogIn(t *testing.T) {
 	if got := resp.Header.Get("HX-Redirect"); got != "/login?next=%2Fqueues%3Fcursor%3Dx" {
 		t.Errorf("the refresh of an open page is redirected to %q", got)
 	}
-	resp, _ = w.post(t, "/enqueue", url.Values{"type": {"a"}})
-	if said := resp.Header.Get("Set-Cookie"); resp.Header.Get("Location") != "/login?next=%2Fenqueue" || !strings.Contains(said, "Nothing+was+changed") {
-		t.Errorf("a form without a session: status %d to %q, with the message %q", resp.StatusCode, resp.Header.Get("Location"), said)
+	for script, want := range map[string][]string{"false": {"reload this page", `href="/login"`}, "true": {"then send it again", `href="/login"`}} {
+		resp, body := w.send(t, "POST", "/enqueue", "type=a", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin", "HX-Request", script)
+		if resp.StatusCode != 401 || !strings.Contains(body, want[0]) || !strings.Contains(body, want[1]) || (resp.Header.Get("HX-Retarget") == "find .refusal") != (script == "true") {
+			t.Errorf("a form without a session, with scripts %s: status %d, target %q: %s", script, resp.StatusCode, resp.Header.Get("HX-Retarget"), body)
+		}
 	}
 	if resp, body := w.get(t, "/login"); resp.StatusCode != 200 || strings.Contains(body, `href="/queues"`) {
 		t.Errorf("the login page has status %d, or shows the menu", resp.StatusCode)
@@ -87,9 +89,9 @@ func TestUnauthenticatedFormsAreNotRead(t *testing.T) {
 		as     string
 		status int
 	}{
-		{"/enqueue", 3 << 20, "", 303},
-		{"/enqueue", 3 << 20, "nonsense", 303},
-		{"/in/team-a/queues/mail/pause", 3 << 20, "pawl_" + strings.Repeat("x", 49), 303},
+		{"/enqueue", 3 << 20, "", 401},
+		{"/enqueue", 3 << 20, "nonsense", 401},
+		{"/in/team-a/queues/mail/pause", 3 << 20, "pawl_" + strings.Repeat("x", 49), 401},
 		{"/in/nobodys/enqueue", 3 << 20, w.token, 404},
 		{"/enqueue", 5 << 20, w.token, 413},
 		{"/login", 5 << 10, "", 413},
@@ -239,6 +241,79 @@ func TestSessionInABrowser(t *testing.T) {
 	must(t, err)
 	b.until(`location.pathname === "/login"`) // a page that is still open gets redirected
 	b.check(w.url)
+}
+
+// TestSessionEndsBeforeSubmit: what was typed into a form outlasts the session.
+func TestSessionEndsBeforeSubmit(t *testing.T) {
+	b := startBrowser(t)
+	w := startGuarded(t)
+	_, err := admin.New(w.client).Queues().Put(t.Context(), "mail", admin.QueueSettings{})
+	must(t, err)
+	logIn := func() { // as in another tab
+		t.Helper()
+		b.eval(`fetch("/login", {method: "POST", body: new URLSearchParams({token: ` + jsString(w.tokenFor(t, "alice", admin.RoleOperate)) + `})}).then((r) => { window.loggedIn = r.ok })`)
+		b.until(`window.loggedIn`)
+	}
+	logOut := func() {
+		t.Helper()
+		_, err := admin.New(w.client).Access().RevokeToken(t.Context(), admin.TokenName{Name: "alice"})
+		must(t, err)
+	}
+	reason := func() string {
+		t.Helper()
+		q, err := admin.New(w.client).Queues().Get(t.Context(), "mail")
+		must(t, err)
+		return q.PausedReason
+	}
+	b.visit(w.url + "/login")
+	logIn()
+	b.visit(w.url + "/queues/mail/pause")
+	b.fill("reason", "it burns")
+	logOut()
+	b.refused(`document.querySelector(".refused a") !== null`)
+	b.shoot("form-session-ended")
+	logIn()
+	b.loading(func() { b.click(sendForm) })
+	if got := reason(); got != "it burns" {
+		t.Errorf("after logging in again the form paused with reason %q", got)
+	}
+	b.visit(w.url + "/queues/mail/pause")
+	b.fill("reason", "still")
+	logOut()
+	b.loading(func() { b.eval(`HTMLFormElement.prototype.submit.call(document.querySelector("#live form"))`) }) // as without scripts
+	b.until(`document.body.innerText.includes("reload this page")`)
+	b.shoot("session-ended")
+	logIn()
+	b.loading(func() { b.call("Page.reload", nil, nil) })
+	if got := reason(); got != "still" {
+		t.Errorf("the request that a reload repeats paused with reason %q, at %s", got, b.eval("location.href"))
+	}
+}
+
+// TestFormsOfOtherVisitors: nobody sends by accident what somebody else has typed.
+func TestFormsOfOtherVisitors(t *testing.T) {
+	w := startGuarded(t)
+	_, err := admin.New(w.client).Queues().Put(t.Context(), "mail", admin.QueueSettings{})
+	must(t, err)
+	alice, bob := as(w.tokenFor(t, "alice", admin.RoleOperate)), as(w.tokenFor(t, "bob", admin.RoleOperate))
+	for _, dialog := range [][]string{nil, {"HX-Request", "true", "HX-Target", "dialog"}} {
+		_, body := w.get(t, "/queues/mail/pause", append(dialog, alice...)...)
+		send := func(form url.Values) (*http.Response, string) {
+			t.Helper()
+			return w.send(t, "POST", "/queues/mail/pause", form.Encode(), append([]string{"Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin"}, bob...)...)
+		}
+		form := filled(body)
+		form.Set("reason", "it burns")
+		resp, body := send(form)
+		if q, err := admin.New(w.client).Queues().Get(t.Context(), "mail"); err != nil || q.Paused || resp.StatusCode < 400 || !strings.Contains(body, "you are logged in as &#34;bob&#34;") {
+			t.Fatalf("another visitor's form: status %d, paused %t, %v: %s", resp.StatusCode, q.Paused, err, body)
+		}
+		if resp, body := send(filled(body)); resp.StatusCode != 303 {
+			t.Errorf("the same form, sent as shown to its new visitor: status %d: %s", resp.StatusCode, body)
+		}
+		_, err = admin.New(w.client).Queues().Resume(t.Context(), "mail", "")
+		must(t, err)
+	}
 }
 
 // TestStartPageDependsOnRights: no visitor starts at a page that refuses them, or has such pages in the menu.

@@ -18,10 +18,12 @@ import (
 // of its fields as they were shown. When it comes back, fields that the visitor didn't touch have their current value; where both sides changed a
 // field, both values are shown.
 
-// Names of the hidden fields for this.
+// Names of hidden fields.
 const (
 	VersionField = "version"
 	seenField    = "seen"
+	// VisitorField says who filled in the form.
+	VisitorField = "visitor"
 )
 
 // changedByOthers is the problem shown when others have made changes.

@@ -29,6 +29,7 @@ type Form struct {
 
 	Refused *problem.Problem // why it was refused
 	Action  string           // where it is submitted
+	Visitor string           // who fills it in; "": visitors have no names
 }
 
 // ActTime is how long the calls of an action may take. The server gives a request 60 s.

@@ -76,6 +76,9 @@ func (s *Server) showForm(req *Request, status int, f *form.Form) error {
 	if f.Action == "" {
 		f.Action = req.Here()
 	}
+	if req.me != nil && req.me.TokenRequired {
+		f.Visitor = req.me.Name
+	}
 	return s.showPart(req, status, "form", &Screen{Title: f.Title, Data: f, NoRefresh: true})
 }
 

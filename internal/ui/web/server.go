@@ -109,7 +109,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, handle func(*Requ
 		err = s.answerAs(req, visitor.Of(r), handle)
 	}
 	if errors.Is(err, pawltype.ErrUnauthenticated) {
-		req.toLogin()
+		if r.Method == http.MethodPost {
+			s.askAgain(req)
+		} else {
+			req.toLogin()
+		}
 		return
 	}
 	if to := req.elsewhere(err); to != "" {
@@ -138,15 +142,15 @@ func (s *Server) newRequest(w http.ResponseWriter, r *http.Request) *Request {
 	return &Request{Links: Links{r, visitor.BasePath(s.base, visitor.Namespace(r))}, server: s, Writer: w, Ctx: r.Context(), Now: time.Now()}
 }
 
-// answer identifies the visitor if a whole page is requested or a form is submitted, and calls handle. It does not read the form of a visitor who is
+// answer identifies the visitor if a whole page or a form is requested, or a form is submitted, and calls handle. It does not read the form of a visitor who is
 // refused.
 func (s *Server) answer(req *Request, handle func(*Request) error) (err error) {
 	isPost := req.HTTP.Method == http.MethodPost
-	if !isPost && (req.partial() || req.HTTP.Method != http.MethodGet) {
+	if !isPost && (!req.byPerson() || req.HTTP.Method != http.MethodGet) {
 		return handle(req)
 	}
 	req.me, err = req.Admin().Access().WhoAmI(req.Ctx)
-	if isPost && problem.OutcomeUnknown(err) { // the input must be shown again
+	if req.partial() && !isPost || isPost && problem.OutcomeUnknown(err) { // the input must be shown again
 		return handle(req)
 	}
 	if err != nil {
@@ -199,7 +203,11 @@ func (s *Server) act(req *Request, a Action) error {
 	if err := req.readForm(); err != nil {
 		return err
 	}
-	d, err := a.Do(req)
+	var d Done
+	err := req.errOtherVisitor()
+	if err == nil {
+		d, err = a.Do(req)
+	}
 	if errors.Is(err, ErrShowAgain) {
 		f, err := formOf(req, a)
 		if err != nil {

@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,14 +16,37 @@ import (
 
 // toLogin redirects to the login form, which returns to the current page.
 func (req *Request) toLogin() {
-	next := req.path() // for an action this is its form
+	next := req.path()
 	if req.partial() {
 		next = pathOf(req.HTTP.Header.Get("HX-Current-URL"), req.base)
 	}
-	if req.HTTP.Method != http.MethodGet {
-		req.setFlash("Your session had ended. Nothing was changed.")
-	}
 	req.Redirect("/login?next=" + url.QueryEscape(next))
+}
+
+// askAgain answers a form that was sent after its session had ended. Its input stays where it is, in the browser, which sends it again
+// once the visitor has logged in: in the open form, or as the request that a reload repeats.
+func (s *Server) askAgain(req *Request) {
+	part, data := "layout", any(nil)
+	if req.partial() {
+		req.Writer.Header().Set("HX-Retarget", "find .refusal")
+		req.Writer.Header().Set("HX-Reswap", "innerHTML")
+		part = "ended"
+	} else {
+		page := s.frame(req, &Screen{Title: "Your session has ended", NoRefresh: true})
+		page.LoggedOut = true
+		data = page
+	}
+	if err := req.Render(http.StatusUnauthorized, "ended", part, data); err != nil {
+		s.fail(req, err)
+	}
+}
+
+// errOtherVisitor refuses a form that another visitor has filled in, in the same browser.
+func (req *Request) errOtherVisitor() error {
+	if as := req.Hidden(form.VisitorField); as != "" && req.me != nil && as != req.me.Name {
+		return &pawltype.Error{Code: "conflict", Message: fmt.Sprintf("%q opened this form, and you are logged in as %q: send it again to do this as %q", as, req.me.Name, req.me.Name)}
+	}
+	return nil
 }
 
 // pathOf returns the path of a URL below the base, whatever its host.
