@@ -106,6 +106,7 @@ func TestSentencesAreTidied(t *testing.T) {
 		"(250ms)":                             "(250 ms)",
 		`queue "a-5s" and "10s" wait, v1.2s5`: `queue "a-5s" and "10s" wait, v1.2s5`,
 		"replica 30 of 5s.":                   "replica 30 of 5 s.",
+		"wait 5s, or move it: pawl task set 7 --in 0s --at 2026-11-22T14:50:03Z": "wait 5 s, or move it: pawl task set 7 --in 0s --at 2026-11-22T14:50:03Z",
 	} {
 		if got := Tidy(said); got != want {
 			t.Errorf("Tidy(%q) = %q, want %q", said, got, want)
