@@ -1,11 +1,16 @@
 package ui_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
 	"github.com/pawlq/pawl/internal/ui/web"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // An unfinished search says how far it got, whether or not it found anything, and links to the rest.
@@ -35,5 +40,42 @@ func TestUnfinishedSearchShowsProgress(t *testing.T) {
 	}
 	if _, body = w.get(t, "/tasks?q=type:a"); strings.Contains(body, "Searched") {
 		t.Error("a full page says how far the search got")
+	}
+}
+
+// TestTimelineShowsOperators: a task's page says who replayed, edited and moved it, between its attempts.
+func TestTimelineShowsOperators(t *testing.T) {
+	w := startWorld(t, "")
+	operator := admin.New(w.client).WithActor("alice").WithReason("the bank is back")
+	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.MaxAttempts(1)) })
+	id := w.newest(t, admin.Filter{Queue: "mail"})
+	fail := func() {
+		t.Helper()
+		claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail"}, Max: 1, Worker: "w", Wait: time.Minute})
+		must(t, err)
+		_, err = claims.New(w.client).Fail(t.Context(), claimed[0], errors.New("no"))
+		must(t, err)
+	}
+	fail()
+	_, err := operator.Tasks().Retry(t.Context(), id)
+	must(t, err)
+	_, err = operator.Tasks().Update(t.Context(), id, admin.TaskUpdate{Priority: pawltype.High})
+	must(t, err)
+	fail()
+	o, err := operator.Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionReplay, Filter: &admin.Filter{Queue: "mail"}})
+	must(t, err)
+	_, err = operator.Operations().Wait(t.Context(), o.ID, nil)
+	must(t, err)
+	fail()
+	_, body := w.get(t, "/tasks/"+id)
+	_, timeline, _ := strings.Cut(body, `<ol class="timeline">`)
+	timeline, _, _ = strings.Cut(timeline, "</ol>")
+	at := 0
+	for _, want := range []string{"<b>Attempt 3", "<b>replayed</b>", "by an operation", "<b>Attempt 2", "<b>edited</b>", "priority", "by alice: the bank is back", "<b>replayed</b>", "by alice", "<b>Attempt 1", "<b>created"} {
+		next := strings.Index(timeline[at:], want)
+		if next < 0 {
+			t.Fatalf("the timeline lacks %q after %q: %s", want, timeline[:at], timeline[at:])
+		}
+		at += next + len(want)
 	}
 }

@@ -80,6 +80,8 @@ type attemptsView struct {
 	Newer string // URL of the attempts after those shown; "": none
 	Older string // URL of those before
 	Cut   int    // number of those before
+	// Before is what operators did before the first attempt.
+	Before []step
 }
 
 // Ended reports whether the task doesn't run again by itself.
@@ -118,6 +120,8 @@ type attemptRow struct {
 	Message string
 	Cut     bool // the message was shortened
 	Above   bool // the error is shown at the top of the page
+	// After is what operators did since it began, before the next one, newest first.
+	After []step
 }
 
 // maxAttempts is how many attempts a page shows; maxStack limits what it shows of each stack.
@@ -137,6 +141,7 @@ func showTask(req *web.Request) (*web.Screen, error) {
 	if view.Attempts, err = attemptsOf(req, t.AttemptLog); err != nil {
 		return nil, err
 	}
+	view.Attempts.addSteps(stepsOf(req, t), t.AttemptLog)
 	view.Headers = headerFacts(t.Headers)
 	if view.Why, err = req.Admin().Tasks().Explain(req.Ctx, t.ID); err != nil {
 		view.WhyError = problem.Of(err).Message
