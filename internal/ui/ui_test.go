@@ -694,3 +694,26 @@ func TestHealthyNodeNeedsNoAttention(t *testing.T) {
 		t.Errorf("the overview of one healthy node shows %s", regexp.MustCompile(`(?s)Needs attention.*?</section>`).FindString(body))
 	}
 }
+
+// TestDeadLettersAreCountedOnce: the title, the queues, the menu and the groups of the page count the same, right after a change.
+func TestDeadLettersAreCountedOnce(t *testing.T) {
+	w := startWorld(t, "")
+	w.get(t, "/dead") // the menu's counts are cached
+	total := 0
+	for queue, n := range map[string]int{"mail": 1, "billing": 2} {
+		w.enqueue(t, n, func(int) pawl.Item { return job("a", `{}`, pawl.Queue(queue), pawl.MaxAttempts(1)) })
+		w.finish(t, queue, n, func(*pawl.Claim, int) error { return errors.New("no") })
+		total += n
+		_, body := w.get(t, "/dead")
+		resp, _ := w.get(t, "/dead", "HX-Request", "true", "HX-Target", "live")
+		for _, want := range []string{fmt.Sprintf(`<h1>Dead letters</h1><span class="muted">%d</span>`, total), fmt.Sprintf(`<span>all queues</span> <span class="count">%d</span>`, total),
+			fmt.Sprintf(`data-count="/dead" title="dead letters">%d</b>`, total), fmt.Sprintf(`data-l="Count">%d</td>`, total)} {
+			if !strings.Contains(body, want) {
+				t.Errorf("with %d dead letters the page lacks %s", total, want)
+			}
+		}
+		if got := resp.Header.Get("Pawl-Menu"); !strings.Contains(got, fmt.Sprintf("/dead=%d", total)) {
+			t.Errorf("with %d dead letters a refresh has the counts %q", total, got)
+		}
+	}
+}

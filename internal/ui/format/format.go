@@ -96,6 +96,14 @@ func Rate(perSecond float64) string {
 	return Decimal(perSecond*60) + "/min"
 }
 
+// PerMinute formats a rate per second as a number per minute, for columns in which rates are compared.
+func PerMinute(perSecond float64) string {
+	if n := perSecond * 60; n >= 100 {
+		return ShortNumber(int64(n + 0.5))
+	}
+	return Decimal(perSecond * 60)
+}
+
 // Median formats the median of a duration; a dash if there is none.
 func Median(l admin.Latency) string {
 	if l.Count == 0 {

@@ -113,3 +113,17 @@ func TestSentencesAreTidied(t *testing.T) {
 		}
 	}
 }
+
+// TestShortForms: where there is little room, a duration has one unit, and rates are compared in one.
+func TestShortForms(t *testing.T) {
+	for d, want := range map[time.Duration]string{48700 * time.Millisecond: "48.7 s", 12*time.Minute + 5*time.Second: "12 min", 90 * time.Minute: "2 h", 60 * time.Hour: "3 days"} {
+		if got := Age(d); got != want {
+			t.Errorf("Age(%v) = %q, want %q", d, got, want)
+		}
+	}
+	for rate, want := range map[float64]string{0: "0", 0.004: "0.2", 0.4: "24", 1.5: "90", 1.99: "119", 55.0 / 60: "55", 20: "1,200", 900: "54k"} {
+		if got := PerMinute(rate); got != want {
+			t.Errorf("PerMinute(%v) = %q, want %q", rate, got, want)
+		}
+	}
+}

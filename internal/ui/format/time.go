@@ -63,6 +63,14 @@ func Coarse(d time.Duration) string {
 
 const day = 24 * time.Hour
 
+// Age formats a duration in one unit, for places with little room.
+func Age(d time.Duration) string {
+	if d < time.Minute {
+		return Duration(d)
+	}
+	return Coarse(d)
+}
+
 // Duration formats a duration in its two largest units: 3 ms, 48.7 s, 1 min 9 s, 2 h, 14 days.
 func Duration(d time.Duration) string {
 	switch {

@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -70,7 +71,9 @@ func (c *counts) menu(req *Request) (n map[string]int64, urgent bool) {
 	if req.Now.Sub(cached.at) >= countsFor {
 		cached.read(req)
 	}
-	return cached.n, cached.urgent
+	n = maps.Clone(cached.n)
+	maps.Copy(n, req.counted)
+	return n, cached.urgent
 }
 
 // read reads the counts. A count whose call fails keeps its last value.

@@ -29,6 +29,7 @@ func funcs(base string, assets *asset.Files) template.FuncMap {
 		"day":    format.Day,
 		"now":    time.Now,
 		"span":   format.Duration,
+		"age":    format.Age,
 		"offset": format.Offset,
 		"median": format.Median,
 		// Numbers.
@@ -36,6 +37,7 @@ func funcs(base string, assets *asset.Files) template.FuncMap {
 		"short":  format.ShortNumber, // 12.3k
 		"bytes":  format.Size,
 		"rate":   format.Rate,
+		"perMin": format.PerMinute,
 		"host":   format.Host, // of a URL
 		"failed": format.FailureRate,
 		"plural": format.Plural, // 1 task, 1,204 tasks

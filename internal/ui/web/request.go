@@ -26,6 +26,7 @@ type Request struct {
 	Now     time.Time
 	nav     string             // path of the menu's entry
 	missing []pawltype.Missing // what the answers lacked
+	counted map[string]int64   // counts of the menu that the page has read itself, by path
 }
 
 // Lacks notes that an answer lacked the part of some shards or nodes. The page names them.
@@ -35,6 +36,14 @@ func (req *Request) Lacks(missing []pawltype.Missing) {
 			req.missing = append(req.missing, m)
 		}
 	}
+}
+
+// Counted notes a count that the page shows, for the entry of the menu.
+func (req *Request) Counted(path string, n int64) {
+	if req.counted == nil {
+		req.counted = map[string]int64{}
+	}
+	req.counted[path] = n
 }
 
 // Admin returns the API's calls for operators, with the visitor's rights.

@@ -71,8 +71,9 @@ const (
 	// maxGroups is the maximum number of groups on a page, largest first, and recentDead that of single tasks.
 	maxGroups  = 50
 	recentDead = 10
-	// deadQueues is the maximum number of queues that a page links to.
+	// deadQueues is the maximum number of queues that a page links to, and deadAmong that of queues whose counts it sums.
 	deadQueues = 12
+	deadAmong  = 100
 	// trendTime is the period of a trend.
 	trendTime = 24 * time.Hour
 )
@@ -145,18 +146,21 @@ func (d *deadView) addQueues(req *web.Request) error {
 	if d.State == pawltype.StatePoisoned {
 		having = admin.QueuePoisoned
 	}
-	page, err := req.Admin().Queues().ListPage(req.Ctx, admin.QueueFilter{Having: having, Most: true}, pawltype.PageRequest{Limit: deadQueues})
+	page, err := req.Admin().Queues().ListPage(req.Ctx, admin.QueueFilter{Having: having, Most: true}, pawltype.PageRequest{Limit: deadAmong})
 	if err != nil {
 		return err
 	}
 	req.Lacks(page.Missing)
+	if d.Queue == "" {
+		d.sum(req, page)
+	}
 	d.Queues = []deadQueue{{Name: "all queues", N: d.Total, URL: req.Here("queue", ""), On: d.Queue == ""}}
 	if d.Queue != "" {
 		d.Queues[0].N = 0 // unknown
 	}
 	shown := d.Queue == ""
-	for _, q := range page.Items {
-		if n := d.ofState(q.Depth.Dead, q.Depth.Poisoned); n > 0 {
+	for i, q := range page.Items {
+		if n := d.ofState(q.Depth.Dead, q.Depth.Poisoned); n > 0 && i < deadQueues {
 			d.Queues = append(d.Queues, deadQueue{Name: q.Name, N: n, URL: req.Here("queue", q.Name), On: q.Name == d.Queue})
 			shown = shown || q.Name == d.Queue
 		}
@@ -164,10 +168,26 @@ func (d *deadView) addQueues(req *web.Request) error {
 	if !shown {
 		d.Queues = append(d.Queues, deadQueue{Name: d.Queue, N: d.Total, URL: req.Here(), On: true})
 	}
-	if len(page.Items) == deadQueues {
+	if len(page.Items) > deadQueues {
 		d.More = req.URL("queues", "?having="+string(having))
 	}
 	return nil
+}
+
+// sum counts what the page's queues have, for the page and its entry in the menu: the count in the statistics is some seconds old. If there
+// are more queues than were read, it is all there is.
+func (d *deadView) sum(req *web.Request, page pawltype.Page[*admin.Queue]) {
+	if page.NextCursor == "" {
+		d.Total = 0
+		for _, q := range page.Items {
+			d.Total += d.ofState(q.Depth.Dead, q.Depth.Poisoned)
+		}
+	}
+	path := "/dead"
+	if d.State == pawltype.StatePoisoned {
+		path = "/poison"
+	}
+	req.Counted(path, d.Total)
 }
 
 // addGroups groups them by error.
