@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"slices"
@@ -308,8 +309,8 @@ func (m *Map) holding(number uint32) (shards []uint32) {
 	return shards
 }
 
-// Presence is what a member reports about itself when it starts. One without a PeerAddress can't be reached by other nodes: it only reports its
-// version and levels, and its known addresses are kept.
+// Presence is what a member reports about itself when it starts. An empty address leaves the known one: a node that has always been alone has no
+// PeerAddress.
 type Presence struct {
 	Number                  uint32
 	PeerAddress, APIAddress string
@@ -343,11 +344,9 @@ func (p *Placement) Hello(ctx context.Context, who Presence) (Node, error) {
 		}
 		now := n
 		now.Version, now.MinLevel, now.MaxLevel = who.Version, who.MinLevel, who.MaxLevel
-		if who.PeerAddress != "" {
-			if err := checkAddresses(m, who.Number, who.PeerAddress, who.APIAddress); err != nil {
-				return Node{}, err
-			}
-			now.PeerAddress, now.APIAddress = who.PeerAddress, who.APIAddress
+		now.PeerAddress, now.APIAddress = cmp.Or(who.PeerAddress, n.PeerAddress), cmp.Or(who.APIAddress, n.APIAddress)
+		if err := checkAddresses(m, who.Number, now.PeerAddress, now.APIAddress); err != nil {
+			return Node{}, err
 		}
 		if now != n {
 			p.setNode(tx, now)

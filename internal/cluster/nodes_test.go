@@ -239,10 +239,18 @@ func TestHello(t *testing.T) {
 		_, err = c.Placement.Hello(bg, p)
 		is(t, err, task.ErrWrongState, "not known")
 		was := stateOf(t, c, 1)
-		n, err := c.Placement.Hello(bg, Presence{Number: 1, APIAddress: "nowhere", Version: "v3", MinLevel: 1, MaxLevel: 4})
+		n, err := c.Placement.Hello(bg, Presence{Number: 1, Version: "v3", MinLevel: 1, MaxLevel: 4})
 		if was.Version, was.MaxLevel = "v3", 4; err != nil || n != was || stateOf(t, c, 1) != was {
-			t.Errorf("Hello without a peer address = %+v, %v, want %+v", n, err, was)
+			t.Errorf("Hello without addresses = %+v, %v, want %+v", n, err, was)
 		}
+		alone := Presence{Number: 1, APIAddress: "10.0.1.1:9", Version: "v3", MinLevel: 1, MaxLevel: 4}
+		n, err = c.Placement.Hello(bg, alone)
+		if was.APIAddress = alone.APIAddress; err != nil || n != was || stateOf(t, c, 1) != was {
+			t.Errorf("Hello of a node that listens to no others = %+v, %v, want %+v", n, err, was)
+		}
+		alone.APIAddress = p.APIAddress
+		_, err = c.Placement.Hello(bg, alone)
+		is(t, err, task.ErrConflict, `that of node "n2"`)
 	})
 }
 

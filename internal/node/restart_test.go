@@ -56,7 +56,8 @@ func TestRestartKeepsTasks(t *testing.T) {
 	cluster := s.ClusterID()
 	s.end()
 
-	s = start(t, Config{Dir: dir})
+	const moved = "pawl.example:7295"
+	s = start(t, Config{Dir: dir, APIAddress: moved})
 	c = s.client()
 	if s.ClusterID() != cluster {
 		t.Errorf("after the restart it is of cluster %s, was of %s", s.ClusterID(), cluster)
@@ -78,5 +79,18 @@ func TestRestartKeepsTasks(t *testing.T) {
 	}
 	if err := claims.New(c).Ack(t.Context(), held); err != nil {
 		t.Errorf("ack of a claim from before the restart: %v", err)
+	}
+	for late, at := time.After(10*time.Second), ""; at != moved; {
+		changed := s.copy.Changed()
+		if at = s.copy.Map().Nodes[0].APIAddress; at != moved {
+			select {
+			case <-changed:
+			case <-late:
+				t.Fatalf("10 s after the restart its map has the address %s, want %s", at, moved)
+			}
+		}
+	}
+	if status, err := admin.New(c).Cluster().Status(t.Context()); err != nil || status.Nodes[0].APIAddress != moved {
+		t.Errorf("its status is %+v, %v, want the address %s", status, err, moved)
 	}
 }
