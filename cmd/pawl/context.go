@@ -20,20 +20,13 @@ the paths of token files, not tokens.`,
 		a.contextAdd(), a.contextUse(), a.contextLs(), a.contextShow(), a.contextRm())
 }
 
-// changeContexts reads the file, applies change and writes it back.
+// changeContexts changes the contexts in the file.
 func changeContexts(change func(all *contexts.Contexts) error) error {
 	path, err := contexts.Path()
 	if err != nil {
 		return err
 	}
-	all, err := contexts.Load(path)
-	if err != nil {
-		return err
-	}
-	if err := change(all); err != nil {
-		return err
-	}
-	return all.Save(path)
+	return contexts.Change(path, change)
 }
 
 func loadContexts() (*contexts.Contexts, error) {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"syscall"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -59,6 +60,29 @@ func Path() (string, error) {
 	return filepath.Join(dir, "pawl", "contexts.yaml"), nil
 }
 
+// Change reads the file, applies change and replaces the file, unless change fails. No other Change runs meanwhile, in whichever process.
+func Change(path string, change func(all *Contexts) error) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600) // the file itself is replaced, so a lock on it would be lost
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }() // which unlocks it
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return &fs.PathError{Op: "lock", Path: lock.Name(), Err: err}
+	}
+	all, err := Load(path)
+	if err != nil {
+		return err
+	}
+	if err := change(all); err != nil {
+		return err
+	}
+	return all.save(path)
+}
+
 // Load reads the file. If there is no file, there are no contexts.
 func Load(path string) (*Contexts, error) {
 	all := &Contexts{Contexts: map[string]Context{}}
@@ -89,16 +113,13 @@ func Load(path string) (*Contexts, error) {
 	return all, nil
 }
 
-// Save replaces the file, readable by its owner only. A concurrent reader sees the old file or the new one.
-func (all *Contexts) Save(path string) error {
+// save replaces the file, readable by its owner only. A concurrent reader sees the old file or the new one.
+func (all *Contexts) save(path string) error {
 	if len(all.Contexts) > maxContexts {
 		return fmt.Errorf("%d contexts, at most %d", len(all.Contexts), maxContexts)
 	}
 	text, err := yaml.Marshal(all)
 	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".contexts-") // its mode is 0600
