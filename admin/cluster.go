@@ -11,7 +11,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// ClusterStatus is the status of a cluster, as seen by the leader of its system shard.
+// ClusterStatus is the status of a cluster, as the leader of its system shard knows it. Which nodes answer is what the node that was asked has seen.
 type ClusterStatus struct {
 	Settings ClusterSettings
 	Nodes    []Node        // by name, without removed ones
@@ -19,6 +19,7 @@ type ClusterStatus struct {
 	Problems []string      // a sentence each
 	// SeenBy is set while no leader of the system shard answers: the status is then the view of this node alone.
 	SeenBy string
+	Node   string // that answers: it has just asked the others, and its view of them is this
 }
 
 // ClusterSettings holds the settings of a cluster as a whole.
@@ -35,9 +36,10 @@ type Node struct {
 	Name        string
 	Number      uint32        // never reused: a node that rejoins under its name after losing its disk gets a new number
 	State       string        // "active" or "draining"
-	Alive       bool          // it was heard from in the last 10 s; it should report every 2 s
-	Reported    bool          // it has reported since the current leader of the system shard was elected; until then the rest is unknown
-	Silent      time.Duration // since it was last heard from, or since that leader was elected
+	Answers     bool          // the node that was asked for the status has just got an answer from it
+	Alive       bool          // it answers, and has reported to the leader of the system shard in the last 10 s; it should every 2 s
+	Reported    bool          // what it reports about itself is known
+	Silent      time.Duration // since that leader last heard from it, or since that leader was elected
 	Version     string        // of its binary
 	PeerAddress string        // where other nodes reach it
 	APIAddress  string        // where clients reach it
@@ -48,13 +50,21 @@ type Node struct {
 	Leads       []uint32      // shards that it leads
 }
 
-// MissesReports reports whether the node still counts as alive, but has missed at least one of the reports that are due every 2 s.
-func (n Node) MissesReports() bool { return n.Alive && n.Silent >= 5*time.Second }
+// Health says in words whether the node is alive: "alive", "no answer" or "no report".
+func (n Node) Health() string {
+	switch {
+	case n.Alive:
+		return "alive"
+	case n.Answers:
+		return "no report"
+	}
+	return "no answer"
+}
 
 // ShardStatus is the status of a shard.
 type ShardStatus struct {
 	Shard   uint32
-	Leader  string // node; "": no recent answer, so Term, Applied and the state of Members are unknown
+	Leader  string // node; "": none answers, so Term, Applied and the lag of Members are unknown
 	Term    uint64
 	Applied uint64
 	Members []Replica
@@ -82,7 +92,7 @@ func (a Cluster) Status(ctx context.Context) (*ClusterStatus, error) {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	s := resp.GetSettings()
-	out := &ClusterStatus{Problems: resp.GetProblems(), SeenBy: resp.GetSeenBy(), Settings: ClusterSettings{Replication: int(s.GetReplication()), FeatureLevel: int(s.GetLevel()), DataShards: int(s.GetDataShards()), AuditRetention: s.GetAuditRetention().AsDuration()}}
+	out := &ClusterStatus{Problems: resp.GetProblems(), SeenBy: resp.GetSeenBy(), Node: resp.GetNode(), Settings: ClusterSettings{Replication: int(s.GetReplication()), FeatureLevel: int(s.GetLevel()), DataShards: int(s.GetDataShards()), AuditRetention: s.GetAuditRetention().AsDuration()}}
 	for _, p := range resp.GetNodes() {
 		out.Nodes = append(out.Nodes, nodeOf(p))
 	}
@@ -236,7 +246,7 @@ func (a Cluster) VerifyShard(ctx context.Context, shard uint32) (*Verification, 
 
 func nodeOf(p *pawlv1.ClusterNode) Node {
 	return Node{
-		Name: p.GetName(), Number: p.GetNumber(), State: p.GetState(), Alive: p.GetAlive(), Reported: p.GetReported(), Silent: convert.Seconds(p.GetSilentSeconds()),
+		Name: p.GetName(), Number: p.GetNumber(), State: p.GetState(), Answers: p.GetAnswers(), Alive: p.GetAlive(), Reported: p.GetReported(), Silent: convert.Seconds(p.GetSilentSeconds()),
 		Version: p.GetVersion(), PeerAddress: p.GetPeerAddress(), APIAddress: p.GetApiAddress(),
 		DiskFree: p.GetDiskFreeBytes(), DiskTotal: p.GetDiskTotalBytes(), ClockOffset: convert.Seconds(p.GetClockOffsetSeconds()),
 		Replicas: p.GetReplicas(), Leads: p.GetLeads(),

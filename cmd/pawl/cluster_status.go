@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -24,8 +23,9 @@ func newClusterStatus(a *app) *cobra.Command {
 		Long: `Show the state of the nodes, where each shard's replicas are and which one leads, and any problems. Shard 0 is
 the system shard, which keeps the list of nodes, shards and queues.
 
-A node reports to the leader of the system shard at least every 2 s, and counts as alive until it has been silent for
-10 s. Once it has missed a report, ALIVE also shows for how long it has been silent.`,
+The node that the command calls asks all others, and the first line names it. HEALTH is "no answer" if a node does not
+answer that one. It is "no report" if a node answers, but the leader of the system shard has not heard from it for 10 s.
+Both say how long ago that leader last heard from the node.`,
 		Example: "  pawl cluster status --watch\n  pawl cluster status -o json",
 	}
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
@@ -41,8 +41,8 @@ A node reports to the leader of the system shard at least every 2 s, and counts 
 
 func writeCluster(w io.Writer, info *admin.ClusterStatus) {
 	s := info.Settings
-	fmt.Fprintf(w, "%s, %s, replication %d, feature level %d, audit kept for %s\n\n", text.Count(int64(len(info.Nodes)), "node"), text.Count(int64(s.DataShards), "data shard"),
-		s.Replication, s.FeatureLevel, text.Days(s.AuditRetention))
+	fmt.Fprintf(w, "%s, %s, replication %d, feature level %d, audit kept for %s; node %s answered\n\n", text.Count(int64(len(info.Nodes)), "node"),
+		text.Count(int64(s.DataShards), "data shard"), s.Replication, s.FeatureLevel, text.Days(s.AuditRetention), info.Node)
 	writeNodes(w, info.Nodes)
 	fmt.Fprintln(w)
 	writeShards(w, info)
@@ -67,20 +67,17 @@ func writeNodes(w io.Writer, nodes []admin.Node) {
 		if n.Reported {
 			offset = fmt.Sprintf("%+.1fms", n.ClockOffset.Seconds()*1000)
 		}
-		rows[i] = []string{n.Name, state, aliveText(n), orDash(n.Version), orDash(n.APIAddress), orDash(n.PeerAddress), diskText(n), offset,
+		rows[i] = []string{n.Name, state, healthText(n), orDash(n.Version), orDash(n.APIAddress), orDash(n.PeerAddress), diskText(n), offset,
 			humanize.Counted(n.Replicas), humanize.Counted(n.Leads)}
 	}
-	text.Columns(w, "NODE|STATE|ALIVE|VERSION|CLIENTS AT|NODES AT|DISK FREE|CLOCK|REPLICAS|LEADS", rows)
+	text.Columns(w, "NODE|STATE|HEALTH|VERSION|CLIENTS AT|NODES AT|DISK FREE|CLOCK|REPLICAS|LEADS", rows)
 }
 
-func aliveText(n admin.Node) string {
-	switch {
-	case !n.Alive:
-		return "no, for " + text.Span(n.Silent)
-	case n.MissesReports():
-		return "yes, silent for " + text.Span(n.Silent)
+func healthText(n admin.Node) string {
+	if n.Alive {
+		return n.Health()
 	}
-	return "yes"
+	return n.Health() + " for " + text.Span(n.Silent)
 }
 
 func orDash(s string) string {
@@ -109,12 +106,7 @@ func shardNames(shards []uint32) string {
 	return "shards " + humanize.Ranges(shards)
 }
 
-// writeShards prints the shards as their leaders report them, or as one node found by asking the others. A leader needs some seconds to notice that
-// a node has died, so a replica on a node that doesn't answer is shown as silent.
 func writeShards(w io.Writer, info *admin.ClusterStatus) {
-	away := func(name string) bool {
-		return slices.ContainsFunc(info.Nodes, func(n admin.Node) bool { return n.Name == name && !n.Alive })
-	}
 	rows := make([][]string, len(info.Shards))
 	for i, s := range info.Shards {
 		leader, term, applied := "-", "-", "-"
@@ -126,22 +118,21 @@ func writeShards(w io.Writer, info *admin.ClusterStatus) {
 		}
 		members := make([]string, len(s.Members))
 		for j, m := range s.Members {
-			m.Answers = m.Answers && !away(m.Node)
-			members[j] = memberText(m, info.SeenBy != "" || s.Leader != "")
+			members[j] = memberText(m)
 		}
 		rows[i] = []string{strconv.FormatUint(uint64(s.Shard), 10), leader, term, applied, orDash(strings.Join(members, " ")), orDash(text.Short(s.LastStep, 60))}
 	}
 	text.Columns(w, "SHARD|LEADER|TERM|APPLIED|REPLICAS|LAST STEP", rows)
 }
 
-// memberText returns a replica: "n2", with anything notable in parentheses. If no node has been asked, only the planned placement is known.
-func memberText(m admin.Replica, known bool) string {
+// memberText returns a replica: "n2", with anything notable in parentheses.
+func memberText(m admin.Replica) string {
 	var notes []string
-	if known && !m.Voter {
+	if !m.Voter {
 		notes = append(notes, "learns")
 	}
-	if known && !m.Answers {
-		notes = append(notes, "silent")
+	if !m.Answers {
+		notes = append(notes, "no answer")
 	}
 	if m.Leaving {
 		notes = append(notes, "leaves")
@@ -151,9 +142,6 @@ func memberText(m admin.Replica, known bool) string {
 	}
 	if m.Lag > 0 {
 		notes = append(notes, strconv.FormatUint(m.Lag, 10)+" behind")
-	}
-	if !known {
-		notes = append(notes, "not known")
 	}
 	if len(notes) == 0 {
 		return m.Node

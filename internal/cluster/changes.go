@@ -44,7 +44,7 @@ type NoRoom struct {
 type ShardReport struct {
 	Shard   uint32
 	Applied uint64
-	Leads   bool
+	Leader  uint64 // the replica that leads it, as far as this one knows; 0: none
 	Term    uint64
 }
 

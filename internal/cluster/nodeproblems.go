@@ -29,21 +29,18 @@ func (o *Overview) nodeProblems() (list []Problem) {
 	return list
 }
 
-// away describes a node that is not alive. A new leader of the system shard has not had time to hear from all of them.
+// away describes a node that is not alive.
 func (n *NodeOverview) away() Problem {
-	silent := n.Silent.Truncate(time.Second)
-	switch p := (Problem{Kind: NodeAway, Node: n.Name, For: n.Silent}); {
+	p, silent := Problem{Kind: NodeAway, Node: n.Name, For: n.Silent, Text: "no answer from node " + n.Name}, n.Silent.Truncate(time.Second)
+	switch {
+	case n.Answers:
+		p.Text = fmt.Sprintf("no report from node %s for %s: it answers, but the leader of the system shard does not hear from it", n.Name, silent)
 	case n.Reported:
-		p.Text = fmt.Sprintf("node %s was last seen %s ago", n.Name, silent)
-		return p
-	case n.Silent >= aliveFor:
-		p.Text = fmt.Sprintf("node %s has not responded for at least %s", n.Name, silent)
-		return p
-	default:
-		p.Kind = NodeUnheard
-		p.Text = fmt.Sprintf("node %s has not been seen yet: the current leader took over %s ago", n.Name, silent)
-		return p
+		p.Text += fmt.Sprintf(", last heard from %s ago", silent)
+	case silent > 0:
+		p.Text += fmt.Sprintf(" for at least %s", silent)
 	}
+	return p
 }
 
 // clock compares a node's wall clock with those of the others. Each of two nodes reports its distance from the other, and only the first is

@@ -47,7 +47,7 @@ func TestProblemsOfNodes(t *testing.T) {
 			"the clock of node n1 is 1m0s behind that of node n2, and with only two nodes there is no telling which is wrong"},
 		{"and only the second tells", []NodeOverview{n1, node("n2", off(time.Minute))}, "the clock of node n2 is 1m0s ahead of that of node n1, and with only two nodes there is no telling which is wrong"},
 		{"and the first is away", []NodeOverview{node("n1", func(n *NodeOverview) { n.Alive, n.Silent, n.Report.ClockOffset = false, time.Minute, -time.Minute }), node("n2", off(time.Minute))},
-			"node n1 was last seen 1m0s ago | the clock of node n2 is 1m0s ahead of that of node n1, and with only two nodes there is no telling which is wrong"},
+			"no answer from node n1, last heard from 1m0s ago | the clock of node n2 is 1m0s ahead of that of node n1, and with only two nodes there is no telling which is wrong"},
 		{"a leader's disk is below its bound", []NodeOverview{node("n1", short(256*mib-1, 0, 2)), n2, n3},
 			"the disk of node n1 has 255.9MiB free, less than 256MiB (--min-free): new tasks are refused in the shards that it leads (shards 0, 2) until a node with room leads them"},
 		{"one that leads nothing", []NodeOverview{n1, node("n2", short(100*mib)), n3},
@@ -73,7 +73,7 @@ func TestProblemsOfNodes(t *testing.T) {
 		{"one has expired", []NodeOverview{node("n1", left("server", 0, "peer", day))}, "the server certificate (--tls-cert) of node n1 has expired"},
 		{"everything at once, before it went", []NodeOverview{n1, n2, node("n3", func(n *NodeOverview) {
 			n.Alive, n.Silent, n.Proof, n.Report = false, time.Minute, time.Minute, Report{ClockOffset: time.Hour, DiskShort: true, SlowDisk: true}
-		})}, "node n3 was last seen 1m0s ago"},
+		})}, "no answer from node n3, last heard from 1m0s ago"},
 	} {
 		o := Overview{Settings: system.Settings{Replication: 3}, Nodes: c.nodes}
 		var got []string

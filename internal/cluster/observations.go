@@ -77,7 +77,7 @@ func (o *observations) certainStatus(shard uint32) (Status, bool) {
 }
 
 // overview describes a shard.
-func (o *observations) overview(m *Map, s Shard) ShardOverview {
+func (o *observations) overview(s Shard) ShardOverview {
 	last, _, known := o.of(s.ID)
 	status := last.status
 	v := ShardOverview{Shard: s, Known: known && last.fresh(), Problem: last.problem, LastStep: last.step}
@@ -85,7 +85,6 @@ func (o *observations) overview(m *Map, s Shard) ShardOverview {
 		v.Problem = "not checked yet"
 	}
 	if !v.Known {
-		v.Under = true
 		return v
 	}
 	v.Leader, v.Term, v.Applied = status.Leader, status.Term, status.Applied
@@ -98,6 +97,5 @@ func (o *observations) overview(m *Map, s Shard) ShardOverview {
 		}
 		v.Members = append(v.Members, r)
 	}
-	v.Under = status.live(status.Voters) < m.wanted()
 	return v
 }

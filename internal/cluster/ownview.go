@@ -5,37 +5,43 @@ import (
 	"time"
 )
 
-// OwnView returns the state of the cluster as far as one node can tell while the system shard can't be asked: from its copy of the map, and
-// from the reports of the nodes that answer it. silent is how long the others have not answered, at least.
-func OwnView(by string, m *Map, reports map[uint32]Report, silent time.Duration) Overview {
+// OwnView returns the state of the cluster as far as one node can tell while the system shard can't be asked: from its copy of the map. The rest
+// is what it sees when it looks. silent is how long the others have not been heard from, at least.
+func OwnView(by string, m *Map, silent time.Duration) Overview {
 	o := Overview{By: by, Settings: m.Settings}
 	for _, s := range m.Shards {
-		o.Shards = append(o.Shards, ownShard(m, s, reports))
+		o.Shards = append(o.Shards, ShardOverview{Shard: s})
 	}
-	for _, n := range m.Nodes {
-		if n.State == Removed {
-			continue
-		}
-		report, answers := reports[n.Number]
-		v := NodeOverview{Node: n, Alive: answers, Reported: answers, Report: report, Replicas: m.holding(n.Number)}
-		if !answers {
-			v.Silent = max(silent, aliveFor) // it was asked a moment ago
-		}
-		o.Nodes = append(o.Nodes, v)
+	for _, n := range m.Members() {
+		o.Nodes = append(o.Nodes, NodeOverview{Node: n, Silent: silent, Replicas: m.holding(n.Number)})
 	}
-	o.lead()
 	return o
 }
 
-// ownShard describes a shard by the reports of the nodes with its replicas. A leader without a majority of them leads no longer, or won't
-// for long.
-func ownShard(m *Map, s Shard, reports map[uint32]Report) ShardOverview {
-	v := ShardOverview{Shard: s}
-	byReplica := map[uint64]ShardReport{} // by replica
-	answer := 0
+// Look completes the state of the cluster with what a node has just seen: the reports of all nodes that answered it. So a node that has died does not
+// answer from then on, and a shard's new leader is known, although the leader of the system shard notices both some seconds later.
+func (o *Overview) Look(reports map[uint32]Report) {
+	for i := range o.Nodes {
+		n := &o.Nodes[i]
+		report, answers := reports[n.Number]
+		n.Answers = answers
+		if n.Alive = answers && (n.Silent < aliveFor || o.By != ""); answers {
+			n.Report, n.Reported = report, true
+		}
+	}
+	for i := range o.Shards {
+		o.Shards[i].look(reports)
+	}
+	o.sum()
+}
+
+// look completes the state of a shard. What its leader said of it holds if that still leads by the reports; otherwise they are all that is known.
+// A leader without a majority of the replicas leads no longer, or won't for long.
+func (s *ShardOverview) look(reports map[uint32]Report) {
+	byReplica := map[uint64]ShardReport{}
+	leader, answer := ShardReport{}, 0
 	for _, r := range s.Replicas {
 		report, answers := reports[r.Node]
-		v.Members = append(v.Members, ReplicaOverview{ID: r.ID, Node: r.Node, Voter: true, Answers: answers, Leaving: s.leaves(r.ID)})
 		if answers {
 			answer++
 		}
@@ -44,29 +50,47 @@ func ownShard(m *Map, s Shard, reports map[uint32]Report) ShardOverview {
 			continue
 		}
 		byReplica[r.ID] = report.Shards[at]
-		if of := report.Shards[at]; of.Leads && of.Term >= v.Term {
-			v.Leader, v.Term, v.Applied = r.ID, of.Term, of.Applied
+		if of := report.Shards[at]; of.Leader == r.ID && of.Term >= leader.Term {
+			leader = of
 		}
 	}
-	if v.Known = v.Leader != 0 && answer > len(s.Replicas)/2; !v.Known {
-		v.Leader = 0
-	}
-	for i := range v.Members {
-		if of, ok := byReplica[v.Members[i].ID]; ok && v.Known && of.Applied < v.Applied {
-			v.Members[i].Lag = v.Applied - of.Applied
+	if s.Known && leader.Leader == s.Leader && leader.Term == s.Term {
+		for i := range s.Members {
+			m := &s.Members[i]
+			_, answers := reports[m.Node]
+			of := byReplica[m.ID] // a leader counts a replica as silent until it has heard from it
+			m.Answers = answers && (m.Answers || of.Leader == s.Leader && of.Term == s.Term)
 		}
+		return
 	}
-	v.Under = answer < m.wanted()
-	return v
+	*s = ShardOverview{Shard: s.Shard, LastStep: s.LastStep}
+	if s.Known = leader.Leader != 0 && answer > len(s.Replicas)/2; s.Known {
+		s.Leader, s.Term, s.Applied = leader.Leader, leader.Term, leader.Applied
+	}
+	for _, r := range s.Replicas {
+		_, answers := reports[r.Node]
+		v := ReplicaOverview{ID: r.ID, Node: r.Node, Voter: true, Answers: answers, Leaving: s.leaves(r.ID)}
+		if of, ok := byReplica[r.ID]; ok && of.Applied < s.Applied {
+			v.Lag = s.Applied - of.Applied
+		}
+		s.Members = append(s.Members, v)
+	}
 }
 
-// lead sets what each node leads.
-func (o *Overview) lead() {
-	for i := range o.Nodes {
-		for _, s := range o.Shards {
-			if s.Leader != 0 && NodeOf(s.Leader) == o.Nodes[i].Number {
-				o.Nodes[i].Leads = append(o.Nodes[i].Leads, s.ID)
+// sum sets what each node leads, and which shards have too few voters that answer.
+func (o *Overview) sum() {
+	leads := map[uint32][]uint32{} // by node
+	for i := range o.Shards {
+		s, answer := &o.Shards[i], 0
+		for _, m := range s.Members {
+			if m.Voter && m.Answers {
+				answer++
 			}
 		}
+		s.Under = answer < o.wanted()
+		leads[NodeOf(s.Leader)] = append(leads[NodeOf(s.Leader)], s.ID)
+	}
+	for i := range o.Nodes {
+		o.Nodes[i].Leads = leads[o.Nodes[i].Number]
 	}
 }

@@ -14,8 +14,7 @@ import (
 type ProblemKind uint8
 
 const (
-	NodeAway       ProblemKind = iota // a node was not heard from
-	NodeUnheard                       // a new leader of the system shard has not heard from a node yet
+	NodeAway       ProblemKind = iota // a node does not answer, or does not report
 	ClockWrong                        // a node's wall clock differs from the others'
 	DiskFull                          // a disk has less space than new tasks require
 	DiskLow                           // a disk is nearly full, or too full for a replica
@@ -43,7 +42,7 @@ type Problem struct {
 // Problems returns what is wrong: first with the nodes, then with the shards, one problem for all shards with the same.
 func (o *Overview) Problems() (list []Problem) {
 	if o.By != "" {
-		list = append(list, Problem{Kind: NoLeader, Shards: []uint32{0}, Text: fmt.Sprintf("the cluster's state is unavailable: this is what node %s can see by itself, and the cluster can't be changed now", o.By)})
+		list = append(list, Problem{Kind: NoLeader, Shards: []uint32{0}, Text: fmt.Sprintf("the cluster's state is unavailable: this is what node %s can see by itself, and through it the cluster can't be changed now", o.By)})
 	}
 	return append(append(list, o.nodeProblems()...), o.shardProblems(o.names())...)
 }
@@ -193,6 +192,7 @@ func (o *Overview) fewReplicas(s *ShardOverview, names map[uint32]string) string
 	return fmt.Sprintf("%d of %d replicas; more are being created", answer, o.wanted())
 }
 
+// wanted returns how many voters each shard should have: no more than there are nodes to take them.
 func (o *Overview) wanted() int {
 	takers := 0
 	for i := range o.Nodes {

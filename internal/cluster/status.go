@@ -18,9 +18,10 @@ type Overview struct {
 // NodeOverview is the state of a node. Report is its last report, if it was heard from.
 type NodeOverview struct {
 	Node
-	Alive    bool
-	Reported bool          // since the system shard got its current leader
-	Silent   time.Duration // since it was last heard from, or since this leader leads
+	Answers  bool          // the node that looked
+	Alive    bool          // it answers, and the leader of the system shard has heard from it lately
+	Reported bool          // Report is known
+	Silent   time.Duration // since the leader of the system shard last heard from it, or since it leads
 	Report   Report
 	Replicas []uint32 // shards of which it holds a replica
 	Leads    []uint32 // shards that it leads
@@ -65,17 +66,14 @@ func (p *Placement) Overview(ctx context.Context) (Overview, error) {
 	p.reconcileNow(ctx)
 	o := Overview{Settings: m.Settings}
 	for _, s := range m.Shards {
-		o.Shards = append(o.Shards, p.observations.overview(m, s))
+		o.Shards = append(o.Shards, p.observations.overview(s))
 	}
-	for _, n := range m.Nodes {
-		if n.State == Removed {
-			continue
-		}
+	for _, n := range m.Members() {
 		v := p.liveness.overview(n)
 		v.Replicas = m.holding(n.Number)
 		o.Nodes = append(o.Nodes, v)
 	}
-	o.lead()
+	o.sum()
 	return o, nil
 }
 
@@ -91,15 +89,4 @@ func (p *Placement) AwayNodes(ctx context.Context) (names []string, err error) {
 		}
 	}
 	return names, nil
-}
-
-// wanted returns how many voters each shard should have: no more than there are nodes to take them.
-func (m *Map) wanted() int {
-	takers := 0
-	for _, n := range m.Nodes {
-		if n.State == Active {
-			takers++
-		}
-	}
-	return min(m.Settings.Replication, takers)
 }

@@ -64,9 +64,9 @@ func newFakeAdmin() *fakeAdmin {
 	return &fakeAdmin{
 		overview: cluster.Overview{Settings: settings,
 			Nodes: []cluster.NodeOverview{
-				{Node: nodes[0], Alive: true, Reported: true, Silent: 500 * time.Millisecond, Replicas: []uint32{0, 1, 2}, Leads: []uint32{0, 1},
+				{Node: nodes[0], Answers: true, Alive: true, Reported: true, Silent: 500 * time.Millisecond, Replicas: []uint32{0, 1, 2}, Leads: []uint32{0, 1},
 					Report: cluster.Report{DiskFree: 10 << 30, DiskTotal: 40 << 30, ClockOffset: -1500 * time.Microsecond}},
-				{Node: nodes[1], Alive: true, Reported: true, Silent: time.Second, Replicas: []uint32{0, 1, 2}},
+				{Node: nodes[1], Answers: true, Alive: true, Reported: true, Silent: time.Second, Replicas: []uint32{0, 1, 2}},
 				{Node: nodes[2], Silent: 90 * time.Second},
 			},
 			Shards: []cluster.ShardOverview{

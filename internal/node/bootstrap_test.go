@@ -82,7 +82,7 @@ func TestReports(t *testing.T) {
 		t.Errorf("the node reports %+v", r)
 	}
 	for _, shard := range r.Shards {
-		if !shard.Leads || shard.Term == 0 || shard.Applied == 0 {
+		if shard.Leader == 0 || shard.Term == 0 || shard.Applied == 0 {
 			t.Errorf("the node, which is alone, reports %+v", shard)
 		}
 	}

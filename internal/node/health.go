@@ -53,7 +53,7 @@ func (h *health) report() cluster.Report {
 			continue
 		}
 		leader, term := rep.shard.Leader()
-		r.Shards = append(r.Shards, cluster.ShardReport{Shard: id, Applied: rep.state.Applied().Index, Leads: leader == rep.id, Term: term})
+		r.Shards = append(r.Shards, cluster.ShardReport{Shard: id, Applied: rep.state.Applied().Index, Leader: leader, Term: term})
 	}
 	r.CertsLeft = map[string]time.Duration{}
 	for of, end := range h.certs.Ends() {

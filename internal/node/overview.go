@@ -15,33 +15,34 @@ import (
 const (
 	// methodReport asks a node for its report.
 	methodReport = "report"
-	// overviewTime is how long to look for the leader of the system shard, reportTime how long a node may take for its report:
-	// together less than callers of the overview wait.
-	overviewTime = time.Second
-	reportTime   = 700 * time.Millisecond
+	// overviewTime is how long to look for the leader of the system shard, and how long a node may take for its report: less than callers of
+	// the overview wait.
+	overviewTime = 1500 * time.Millisecond
 )
 
-// Overview implements gateway.Admin. It matters most when most nodes are down and nobody leads the system shard: then it returns
-// this node's own view.
+// Overview implements gateway.Admin. Which nodes answer is what this node sees now. The rest is from the leader of the system shard, or from this
+// node's copy if nobody leads it.
 func (a *clusterAdmin) Overview(ctx context.Context) (cluster.Overview, error) {
 	brief, cancel := context.WithTimeout(ctx, overviewTime)
 	defer cancel()
+	seen := make(chan map[uint32]cluster.Report, 1)
+	m := a.copy.Map()
+	go func() { seen <- a.reports(brief, m) }()
 	o, err := cluster.GetOverview.Call(brief, a.router, cluster.Nothing{})
 	refused, isRefusal := task.AsError(err)
-	if err == nil || ctx.Err() != nil || isRefusal && refused.Code != task.CodeUnavailable || !isRefusal && !errors.Is(err, context.DeadlineExceeded) {
+	switch {
+	case err == nil:
+	case ctx.Err() != nil || isRefusal && refused.Code != task.CodeUnavailable || !isRefusal && !errors.Is(err, context.DeadlineExceeded) || len(m.Nodes) == 0:
 		return o, err
+	default:
+		o = cluster.OwnView(a.identity.Read().Name, m, a.routerMap.Age())
 	}
-	m := a.copy.Map()
-	if m == nil || len(m.Nodes) == 0 {
-		return o, err
-	}
-	return cluster.OwnView(a.identity.Read().Name, m, a.reports(ctx, m), a.routerMap.Age()), nil
+	o.Look(<-seen)
+	return o, nil
 }
 
 // reports returns the reports of the nodes that answer.
 func (a *clusterAdmin) reports(ctx context.Context, m *cluster.Map) map[uint32]cluster.Report {
-	ctx, cancel := context.WithTimeout(ctx, reportTime)
-	defer cancel()
 	var mu sync.Mutex
 	all := map[uint32]cluster.Report{}
 	var asked sync.WaitGroup

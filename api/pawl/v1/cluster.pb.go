@@ -66,6 +66,7 @@ type GetClusterResponse struct {
 	Problems []string               `protobuf:"bytes,4,rep,name=problems,proto3" json:"problems,omitempty"` // a sentence each
 	// Set while no leader of the system shard answers: the node whose view this is, from its copy of the map and the nodes that answer it.
 	SeenBy        string `protobuf:"bytes,5,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
+	Node          string `protobuf:"bytes,6,opt,name=node,proto3" json:"node,omitempty"` // that answers: it has just asked the others, and its view of them is this
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -131,6 +132,13 @@ func (x *GetClusterResponse) GetProblems() []string {
 func (x *GetClusterResponse) GetSeenBy() string {
 	if x != nil {
 		return x.SeenBy
+	}
+	return ""
+}
+
+func (x *GetClusterResponse) GetNode() string {
+	if x != nil {
+		return x.Node
 	}
 	return ""
 }
@@ -209,9 +217,9 @@ type ClusterNode struct {
 	Name               string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Number             uint32                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`                                     // never reused: a node that rejoins under its name after losing its disk gets a new number
 	State              string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`                                        // active, draining
-	Alive              bool                   `protobuf:"varint,4,opt,name=alive,proto3" json:"alive,omitempty"`                                       // it was heard from in the last 10 s; it should report every 2 s
-	Reported           bool                   `protobuf:"varint,5,opt,name=reported,proto3" json:"reported,omitempty"`                                 // it has reported since the current leader of the system shard was elected
-	SilentSeconds      float64                `protobuf:"fixed64,6,opt,name=silent_seconds,json=silentSeconds,proto3" json:"silent_seconds,omitempty"` // since it was last heard from, or since that leader was elected
+	Alive              bool                   `protobuf:"varint,4,opt,name=alive,proto3" json:"alive,omitempty"`                                       // it answers, and has reported to the leader of the system shard in the last 10 s; it should every 2 s
+	Reported           bool                   `protobuf:"varint,5,opt,name=reported,proto3" json:"reported,omitempty"`                                 // what it reports about itself is known
+	SilentSeconds      float64                `protobuf:"fixed64,6,opt,name=silent_seconds,json=silentSeconds,proto3" json:"silent_seconds,omitempty"` // since that leader last heard from it, or since that leader was elected
 	Version            string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`                                    // of its binary
 	PeerAddress        string                 `protobuf:"bytes,8,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`         // where other nodes reach it
 	ApiAddress         string                 `protobuf:"bytes,9,opt,name=api_address,json=apiAddress,proto3" json:"api_address,omitempty"`            // where clients reach it
@@ -220,6 +228,7 @@ type ClusterNode struct {
 	ClockOffsetSeconds float64                `protobuf:"fixed64,12,opt,name=clock_offset_seconds,json=clockOffsetSeconds,proto3" json:"clock_offset_seconds,omitempty"` // its wall clock minus that of most others
 	Replicas           []uint32               `protobuf:"varint,13,rep,packed,name=replicas,proto3" json:"replicas,omitempty"`                                           // shards of which it holds a replica
 	Leads              []uint32               `protobuf:"varint,14,rep,packed,name=leads,proto3" json:"leads,omitempty"`                                                 // shards that it leads
+	Answers            bool                   `protobuf:"varint,15,opt,name=answers,proto3" json:"answers,omitempty"`                                                    // the node that answers this call has just got an answer from it
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -352,10 +361,17 @@ func (x *ClusterNode) GetLeads() []uint32 {
 	return nil
 }
 
+func (x *ClusterNode) GetAnswers() bool {
+	if x != nil {
+		return x.Answers
+	}
+	return false
+}
+
 type ClusterShard struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Shard           uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
-	Leader          string                 `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"` // node; "": no recent answer, so term, applied and the state of members are unknown
+	Leader          string                 `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"` // node; "": none answers, so term, applied and the lag of members are unknown
 	Term            uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
 	Applied         uint64                 `protobuf:"varint,4,opt,name=applied,proto3" json:"applied,omitempty"`
 	Members         []*ShardMember         `protobuf:"bytes,5,rep,name=members,proto3" json:"members,omitempty"`
@@ -1830,19 +1846,20 @@ var File_pawl_v1_cluster_proto protoreflect.FileDescriptor
 const file_pawl_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"\x15pawl/v1/cluster.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x12pawl/v1/call.proto\"\x13\n" +
-	"\x11GetClusterRequest\"\xda\x01\n" +
+	"\x11GetClusterRequest\"\xee\x01\n" +
 	"\x12GetClusterResponse\x124\n" +
 	"\bsettings\x18\x01 \x01(\v2\x18.pawl.v1.ClusterSettingsR\bsettings\x12*\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x14.pawl.v1.ClusterNodeR\x05nodes\x12-\n" +
 	"\x06shards\x18\x03 \x03(\v2\x15.pawl.v1.ClusterShardR\x06shards\x12\x1a\n" +
 	"\bproblems\x18\x04 \x03(\tR\bproblems\x12\x17\n" +
-	"\aseen_by\x18\x05 \x01(\tR\x06seenBy\"\xae\x01\n" +
+	"\aseen_by\x18\x05 \x01(\tR\x06seenBy\x12\x12\n" +
+	"\x04node\x18\x06 \x01(\tR\x04node\"\xae\x01\n" +
 	"\x0fClusterSettings\x12 \n" +
 	"\vreplication\x18\x01 \x01(\x05R\vreplication\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\x05R\x05level\x12\x1f\n" +
 	"\vdata_shards\x18\x03 \x01(\x05R\n" +
 	"dataShards\x12B\n" +
-	"\x0faudit_retention\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x0eauditRetention\"\xbc\x03\n" +
+	"\x0faudit_retention\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x0eauditRetention\"\xd6\x03\n" +
 	"\vClusterNode\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\rR\x06number\x12\x14\n" +
@@ -1859,7 +1876,8 @@ const file_pawl_v1_cluster_proto_rawDesc = "" +
 	"\x10disk_total_bytes\x18\v \x01(\x03R\x0ediskTotalBytes\x120\n" +
 	"\x14clock_offset_seconds\x18\f \x01(\x01R\x12clockOffsetSeconds\x12\x1a\n" +
 	"\breplicas\x18\r \x03(\rR\breplicas\x12\x14\n" +
-	"\x05leads\x18\x0e \x03(\rR\x05leads\"\x9a\x02\n" +
+	"\x05leads\x18\x0e \x03(\rR\x05leads\x12\x18\n" +
+	"\aanswers\x18\x0f \x01(\bR\aanswers\"\x9a\x02\n" +
 	"\fClusterShard\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x12\n" +

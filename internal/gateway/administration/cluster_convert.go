@@ -33,7 +33,7 @@ func (g *ClusterService) namesOf(o cluster.Overview) nodeNames {
 
 func (g *ClusterService) overviewProto(o cluster.Overview) *pawlv1.GetClusterResponse {
 	names := g.namesOf(o)
-	out := &pawlv1.GetClusterResponse{SeenBy: o.By, Settings: &pawlv1.ClusterSettings{Replication: convert.Int32Of(o.Settings.Replication),
+	out := &pawlv1.GetClusterResponse{SeenBy: o.By, Node: g.Node, Settings: &pawlv1.ClusterSettings{Replication: convert.Int32Of(o.Settings.Replication),
 		Level: convert.Int32Of(o.Settings.Level), DataShards: convert.Int32Of(o.Settings.DataShards), AuditRetention: durationpb.New(o.Settings.AuditKeep())}}
 	for _, n := range o.Nodes {
 		out.Nodes = append(out.Nodes, nodeProto(n))
@@ -49,7 +49,7 @@ func (g *ClusterService) overviewProto(o cluster.Overview) *pawlv1.GetClusterRes
 }
 
 func nodeProto(n cluster.NodeOverview) *pawlv1.ClusterNode {
-	p := &pawlv1.ClusterNode{Name: n.Name, Number: n.Number, State: string(n.State), Alive: n.Alive, Reported: n.Reported, SilentSeconds: n.Silent.Seconds(),
+	p := &pawlv1.ClusterNode{Name: n.Name, Number: n.Number, State: string(n.State), Answers: n.Answers, Alive: n.Alive, Reported: n.Reported, SilentSeconds: n.Silent.Seconds(),
 		Version: n.Version, PeerAddress: n.PeerAddress, ApiAddress: n.APIAddress, Replicas: n.Replicas, Leads: n.Leads}
 	if n.Reported {
 		p.DiskFreeBytes, p.DiskTotalBytes, p.ClockOffsetSeconds = n.Report.DiskFree, n.Report.DiskTotal, n.Report.ClockOffset.Seconds()
@@ -64,11 +64,6 @@ func (name nodeNames) shard(s cluster.ShardOverview) *pawlv1.ClusterShard {
 	for _, r := range s.Members {
 		p.Members = append(p.Members, &pawlv1.ShardMember{Node: name(r.Node), Voter: r.Voter, Answers: r.Answers, Leaving: r.Leaving,
 			Snapshotting: r.Snapshotting, Lag: r.Lag})
-	}
-	if len(s.Members) == 0 { // its members are not known, so show where they should be
-		for _, r := range s.Replicas {
-			p.Members = append(p.Members, &pawlv1.ShardMember{Node: name(r.Node), Leaving: slices.Contains(s.Leaving, r.ID)})
-		}
 	}
 	slices.SortStableFunc(p.Members, func(a, b *pawlv1.ShardMember) int { return strings.Compare(a.GetNode(), b.GetNode()) })
 	return p

@@ -243,24 +243,22 @@ func (s *situation) ofCluster(f findings) {
 	s.ofShards(f)
 }
 
-// nodeProblems are the problems of nodes that need attention. A node that a new leader has not heard from yet may be fine.
+// nodeProblems are the problems of nodes that need attention.
 var nodeProblems = map[cluster.ProblemKind]*problem{cluster.ClockWrong: &clockWrong, cluster.DiskFull: &diskFull, cluster.DiskLow: &diskLow, cluster.DiskSlow: &diskSlow,
 	cluster.NodeRestart: &nodeRestarts, cluster.CertEnds: &certificateEnds, cluster.CertEndsSoon: &certificateEndsSoon}
 
-// ofNodes checks nodes: those that are away, those that did not answer just now, and those with problems.
+// ofNodes checks nodes: those that are away, and those with problems. If the overview is not known, those away are the ones that gave no statistics.
 func (s *situation) ofNodes(f findings) {
-	reported := map[string]bool{}
 	for _, p := range s.overview.Problems() {
 		if p.Kind == cluster.NodeAway {
 			f.add(&nodeAway, p.Node, p.For.Seconds(), "%s", p.Text)
-			reported[p.Node] = true
 		} else if m := nodeProblems[p.Kind]; m != nil {
 			f.add(m, p.Node, p.Value, "%s", p.Text)
 		}
 	}
 	for _, m := range s.missing {
-		if m.Node != "" && !reported[m.Node] {
-			f.add(&nodeAway, m.Node, 0, "node %s is not responding", m.Node)
+		if m.Node != "" && !s.known {
+			f.add(&nodeAway, m.Node, 0, "no answer from node %s", m.Node)
 		}
 	}
 }

@@ -72,9 +72,11 @@ func TestAttention(t *testing.T) {
 	}{
 		{"nothing", situation{known: true}, ""},
 		{"nobody to ask", situation{}, "critical shard 0"},
-		{"a node gives no answer", situation{known: true, missing: []verb.Missing{{Node: "n3"}, {Shard: 4}}}, "critical node n3"},
+		{"a node gives no answer either", situation{missing: []verb.Missing{{Node: "n3"}, {Shard: 4}}}, "critical shard 0, critical node n3"},
+		{"a node gives no statistics, but is alive", situation{known: true, missing: []verb.Missing{{Node: "n3"}, {Shard: 4}}}, ""},
 		{"a node is away", node(cluster.NodeOverview{Reported: true, Silent: time.Minute}), "critical node n2"},
-		{"a node was not heard of yet", node(cluster.NodeOverview{}), ""},
+		{"a node does not answer a new leader", node(cluster.NodeOverview{}), "critical node n2"},
+		{"a node answers, but does not report", node(cluster.NodeOverview{Answers: true, Silent: time.Minute}), "critical node n2"},
 		{"a clock is wrong", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{ClockOffset: -time.Hour}}), "critical clock n2"},
 		{"a disk is below its bound, which says all", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{DiskFree: 9, DiskTotal: 100, DiskShort: true, MinFree: 10}}), "critical disk n2"},
 		{"a disk is slow", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{SlowDisk: true}}), "warning disk n2"},

@@ -142,7 +142,7 @@ func (f *Forwarder) Ready() error {
 	}
 	for _, shard := range append([]uint32{SystemShard}, f.cfg.Map.Shards()...) {
 		if slices.Contains(f.cfg.Map.Replicas(shard), f.cfg.Node) && f.Leaders.here(shard) == 0 {
-			return task.Unavailable(time.Second, "shard %d: no leader is known", shard)
+			return task.Unavailable(time.Second, "%s: no leader answers", shardText(shard))
 		}
 	}
 	return nil

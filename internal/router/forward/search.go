@@ -197,11 +197,16 @@ func (s *search) noLeaderError(ctx context.Context) error {
 	return &NoLeader{refusal, since}
 }
 
-func (s *search) refusal(ctx context.Context) *task.Error {
-	shard := fmt.Sprintf("shard %d", s.shard)
-	if s.shard == SystemShard {
-		shard = "the system shard"
+// shardText names a shard in a message.
+func shardText(shard uint32) string {
+	if shard == SystemShard {
+		return "the system shard"
 	}
+	return fmt.Sprintf("shard %d", shard)
+}
+
+func (s *search) refusal(ctx context.Context) *task.Error {
+	shard := shardText(s.shard)
 	if len(s.answers) == 0 {
 		return task.Unavailable(NoLeaderRetry, "%s has no known leader, and no node could be asked%s", shard, s.whyEnded(ctx))
 	}

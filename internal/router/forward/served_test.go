@@ -325,10 +325,10 @@ func TestReady(t *testing.T) {
 		refusedWith(t, "older map", p.Ready(), task.ErrUnavailable, "the map of the cluster is 30s old")
 		p.age = 0
 		g.knows(1, 0)
-		refusedWith(t, "no leader", p.Ready(), task.ErrUnavailable, "shard 1: no leader is known")
+		refusedWith(t, "no leader", p.Ready(), task.ErrUnavailable, "shard 1: no leader answers")
 		g.knows(1, 2)
 		g.with(func() { p.system = 0 })
-		refusedWith(t, "no system shard", p.Ready(), task.ErrUnavailable, "shard 0: no leader is known")
+		refusedWith(t, "no system shard", p.Ready(), task.ErrUnavailable, "the system shard: no leader answers")
 		g.with(func() { p.replicas[forward.SystemShard] = []uint32{2} })
 		same(t, "ready without a replica of the system shard", text(p.Ready()), "")
 	})

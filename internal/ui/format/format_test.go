@@ -100,7 +100,7 @@ func TestFutureTimes(t *testing.T) {
 
 func TestSentencesAreTidied(t *testing.T) {
 	for said, want := range map[string]string{
-		"node n2 was last seen 1m53s ago":          "node n2 was last seen 1 min 53 s ago",
+		"no answer from node n2, last heard from 1m53s ago": "no answer from node n2, last heard from 1 min 53 s ago",
 		"for 10s at least":                         "for 10 s at least",
 		"due in 2h0m0s, at 2026-11-22T14:50:03.8Z": "due in 2 h, at 2026-11-22 14:50:03 UTC",
 		"(250ms)":                             "(250 ms)",

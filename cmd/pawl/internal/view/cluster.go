@@ -20,6 +20,7 @@ type Cluster struct {
 	Shards   []Shard         `json:"shards"`
 	Problems []string        `json:"problems,omitempty"`
 	SeenBy   string          `json:"seen_by,omitempty"`
+	Node     string          `json:"node,omitempty"`
 }
 
 // ClusterSettings are the settings of the whole cluster.
@@ -36,6 +37,7 @@ type Node struct {
 	Name        string   `json:"name"`
 	Number      uint32   `json:"number"`
 	State       string   `json:"state"`
+	Answers     bool     `json:"answers"`
 	Alive       bool     `json:"alive"`
 	Reported    bool     `json:"reported"`
 	Silent      float64  `json:"silent_seconds"`
@@ -76,7 +78,7 @@ type Member struct {
 func NewCluster(info *admin.ClusterStatus) Cluster {
 	s := info.Settings
 	v := Cluster{Settings: ClusterSettings{s.Replication, s.FeatureLevel, s.DataShards, text.Period(s.AuditRetention)}, Nodes: []Node{}, Shards: []Shard{},
-		Problems: info.Problems, SeenBy: info.SeenBy}
+		Problems: info.Problems, SeenBy: info.SeenBy, Node: info.Node}
 	for _, n := range info.Nodes {
 		v.Nodes = append(v.Nodes, NewNode(n))
 	}
@@ -93,7 +95,7 @@ func NewCluster(info *admin.ClusterStatus) Cluster {
 
 // NewNode converts a node.
 func NewNode(n admin.Node) Node {
-	v := Node{Name: n.Name, Number: n.Number, State: n.State, Alive: n.Alive, Reported: n.Reported, Silent: n.Silent.Round(time.Millisecond).Seconds(),
+	v := Node{Name: n.Name, Number: n.Number, State: n.State, Answers: n.Answers, Alive: n.Alive, Reported: n.Reported, Silent: n.Silent.Round(time.Millisecond).Seconds(),
 		Version: n.Version, PeerAddress: n.PeerAddress, APIAddress: n.APIAddress, DiskTotal: n.DiskTotal,
 		Replicas: append([]uint32{}, n.Replicas...), Leads: append([]uint32{}, n.Leads...)}
 	if n.DiskTotal > 0 {

@@ -3,7 +3,6 @@ package system
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,29 +37,19 @@ type nodeRow struct {
 	admin.Node
 	State       string // for its color
 	Word        string // state in words
-	SilentFor   string // how long it has been silent, if it should have reported
+	SilentFor   string // how long it has not been heard from, if it is not alive
 	DiskUsed    int64  // percent
 	HasReplicas string // number of replicas, and their shards
 	LeadsShards string // number of shards that it leads, and which
 }
 
-// silenceLimit is how long a node may be silent toward a new leader of the system shard before it counts as away. The leader hears of a node only when
-// the node asks. The time is the same as for a node that has been heard of.
-const silenceLimit = 10 * time.Second
-
 func nodeRowOf(n admin.Node) nodeRow {
 	row := nodeRow{Node: n, State: n.State, Word: n.State, HasReplicas: humanize.Counted(n.Replicas), LeadsShards: humanize.Counted(n.Leads)}
 	switch {
-	case n.Alive && n.State == "active":
-		row.State, row.Word = "alive", "alive"
-	case n.Alive:
-	case !n.Reported && n.Silent < silenceLimit:
-		row.State, row.Word = "waited-for", "not heard from yet"
-	default:
-		row.State, row.Word, row.SilentFor = "silent", "no answer", "for "+format.Duration(n.Silent.Round(time.Second))
-	}
-	if n.MissesReports() {
-		row.SilentFor = "silent for " + format.Duration(n.Silent.Round(time.Second))
+	case !n.Alive:
+		row.State, row.Word, row.SilentFor = "silent", n.Health(), "for "+format.Duration(n.Silent.Round(time.Second))
+	case n.State == "active":
+		row.State, row.Word = n.Health(), n.Health()
 	}
 	if n.DiskTotal > 0 {
 		row.DiskUsed = (n.DiskTotal - n.DiskFree) * 100 / n.DiskTotal
@@ -75,7 +64,7 @@ func (r nodeRow) DiskShort() bool { return r.DiskTotal > 0 && r.DiskFree < r.Dis
 type shardRow struct {
 	admin.ShardStatus
 	Replicas []replicaRow
-	Unheard  string // nodes with replicas that don't answer although the shard's leader doesn't report them yet
+	Silent   string // nodes with replicas that don't answer, of those that stay
 }
 
 // replicaRow is a replica. State is for its color.
@@ -84,25 +73,23 @@ type replicaRow struct {
 	State string
 }
 
-// shardRowOf shows a shard no healthier than it is known to be: its leader needs some seconds to notice that a node has died.
-func shardRowOf(s admin.ShardStatus, nodes []nodeRow) shardRow {
+func shardRowOf(s admin.ShardStatus) shardRow {
 	row := shardRow{ShardStatus: s}
-	var unheard []string
+	var silent []string
 	for _, m := range s.Members {
-		away := slices.ContainsFunc(nodes, func(n nodeRow) bool { return n.Name == m.Node && !n.Alive })
 		r := replicaRow{m, "alive"}
 		switch {
-		case !m.Answers || away:
+		case !m.Answers:
 			r.State = "silent"
 		case m.Lag > 0:
 			r.State = "behind"
 		}
-		if m.Answers && away {
-			unheard = append(unheard, m.Node)
+		if !m.Answers && !m.Leaving {
+			silent = append(silent, m.Node)
 		}
 		row.Replicas = append(row.Replicas, r)
 	}
-	row.Unheard = strings.Join(unheard, ", ")
+	row.Silent = strings.Join(silent, ", ")
 	return row
 }
 
@@ -120,7 +107,7 @@ func showCluster(req *web.Request) (*web.Screen, error) {
 		view.Nodes = append(view.Nodes, nodeRowOf(n))
 	}
 	for _, s := range c.Shards {
-		view.Shards = append(view.Shards, shardRowOf(s, view.Nodes))
+		view.Shards = append(view.Shards, shardRowOf(s))
 	}
 	return &web.Screen{Title: "Cluster", Data: view}, nil
 }
