@@ -19,7 +19,7 @@ func (o *Overview) nodeProblems() (list []Problem) {
 			list = append(list, n.away())
 			continue
 		}
-		for _, find := range []func(*NodeOverview) (Problem, bool){o.clock, disk, noRoom, slowDisk, restarts, certificates} {
+		for _, find := range []func(*NodeOverview) (Problem, bool){o.clock, DiskProblem, noRoom, slowDisk, restarts, certificates} {
 			if p, amiss := find(n); amiss {
 				p.Node = n.Name
 				list = append(list, p)
@@ -71,8 +71,8 @@ func (o *Overview) clock(n *NodeOverview) (p Problem, amiss bool) {
 	return p, true
 }
 
-// disk checks the free space on a node's disk.
-func disk(n *NodeOverview) (p Problem, amiss bool) {
+// DiskProblem checks the free space on a node's disk.
+func DiskProblem(n *NodeOverview) (p Problem, amiss bool) {
 	r := &n.Report
 	free := humanize.Bytes(r.DiskFree)
 	switch {

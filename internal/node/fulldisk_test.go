@@ -132,6 +132,11 @@ func TestFullLeaderHandsOver(t *testing.T) {
 		if p := w.problems(); len(p) != 1 || !strings.Contains(p[0], want) || !strings.Contains(p[0], "less than 1B (--min-free): it leads no shard") {
 			t.Errorf("one node is full: problems %q", p)
 		}
+		for name := range w.nodes {
+			if code, why := w.get(name, "/readyz", "status"); (code == 200) != (name != full) || name == full && why != w.problems()[0] {
+				t.Errorf("node %s is full, and the readiness of %s is %d %q, want the problem of the status", full, name, code, why)
+			}
+		}
 		why := fmt.Sprintf(`why="handed over: the disk of node %s has no room for new tasks"`, full)
 		if told := w.lines.about("the shard has a new leader", "from="+full+" ", why); len(told) != led {
 			t.Errorf("the log tells %d times that node %s handed over, want %d: %q", len(told), full, led, told)
@@ -144,6 +149,11 @@ func TestFullLeaderHandsOver(t *testing.T) {
 		pass(time.Minute)
 		if now := w.leaders(); !slices.Equal(now, before) {
 			t.Errorf("nobody has room, and leaders went from %v to %v", before, now)
+		}
+		for _, name := range before {
+			if code, why := w.get(name, "/readyz", "status"); code != 200 {
+				t.Errorf("nobody has room, and the readiness of %s, which leads, is %d %q", name, code, why)
+			}
 		}
 		if err := w.enqueueEverywhere("n1"); !errors.Is(err, pawltype.ErrUnavailable) {
 			t.Errorf("nobody has room: %v", err)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -79,13 +80,19 @@ func (n *Node) certificateEnds() certs.Ends {
 	return ends
 }
 
-// ready returns why the node should get no calls now. A node whose replicas are being filled does serve, but a rolling restart must
-// wait for it: while replicas of its former number have votes, the others can't lose another node.
+// ready returns why the node should get no calls now. A node whose disk is full leads no shards if others have room, and those get the
+// calls. A node whose replicas are being filled does serve, but a rolling restart must wait for it: while replicas of its former number have
+// votes, the others can't lose another node.
 func (h *health) ready() error {
 	if err := h.router.Ready(); err != nil {
 		return err
 	}
 	m := h.copy.Map()
+	me := cluster.NodeOverview{Node: cluster.Node{Name: h.cfg.Name}, Report: h.report()}
+	leads := slices.ContainsFunc(me.Report.Shards, func(s cluster.ShardReport) bool { return nodeOf(s.Leader) == me.Report.Node })
+	if p, amiss := cluster.DiskProblem(&me); amiss && p.Kind == cluster.DiskFull && hasPeers(m) && !leads {
+		return task.Unavailable(time.Second, "%s", p.Text)
+	}
 	for _, row := range m.Shards {
 		for _, r := range row.Replicas {
 			if of, _ := m.Node(r.Node); of.State == cluster.Removed && of.Name == h.cfg.Name {
