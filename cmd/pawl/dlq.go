@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,10 +29,10 @@ payload could not be read. Without --queue they cover all queues.`,
 		newDLQLs(a), newDLQGroups(a), newDLQShow(a),
 		newDLQBulk(a, deadVerb{use: "replay", done: "replayed", short: "Put dead letters back into their queue",
 			long:   "Put dead letters back into their queue with fresh attempts. They keep id, idempotency key and attempt log.",
-			action: admin.ActionReplay, do: admin.DeadLetters.Replay}),
+			action: admin.ActionReplay, do: admin.DeadLetters.Replay, one: retryOne}),
 		newDLQBulk(a, deadVerb{use: "discard", done: "discarded", short: "Discard dead letters",
 			long:   "Discard dead letters. Each is written to the archive first; \"pawl dlq archive restore\" restores it.",
-			action: admin.ActionDiscard, do: admin.DeadLetters.Discard}),
+			action: admin.ActionDiscard, do: admin.DeadLetters.Discard, one: discardOne}),
 		newArchive(a))
 }
 
@@ -79,11 +80,13 @@ func (a *app) deadTasks(ctx context.Context, client *pawl.Client, f admin.Filter
 		return all, err
 	}
 	all.Missing = missing
-	for _, name := range names {
+	var more []string // queues of which not all are listed
+	for i, name := range names {
 		one, rest := f, list
 		one.Queue = name
 		rest.Limit -= len(all.Items)
 		if rest.Limit < 1 {
+			more = append(more, names[i:]...)
 			break
 		}
 		some, err := cli.Collect(rest, a.withSearchProgress(func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
@@ -93,11 +96,30 @@ func (a *app) deadTasks(ctx context.Context, client *pawl.Client, f admin.Filter
 			return all, err
 		}
 		all.Items, all.Missing = append(all.Items, some.Items...), cli.JoinMissing(all.Missing, some.Missing)
-		if f.Queue != "" {
+		switch {
+		case f.Queue != "":
 			all.NextCursor = some.NextCursor
+		case some.NextCursor != "":
+			more = append(more, name)
 		}
 	}
+	if len(more) > 0 {
+		fmt.Fprintf(a.Err, "there may be more in %s: give --queue, or a higher --limit\n", someQueues(more))
+	}
 	return all, nil
+}
+
+// someQueues names a few queues: "queue mail", "queues a, b, c and 4 more".
+func someQueues(names []string) string {
+	const most = 3
+	if len(names) == 1 {
+		return "queue " + names[0]
+	}
+	rest := ""
+	if n := len(names) - most; n > 0 {
+		rest = fmt.Sprintf(" and %d more", n)
+	}
+	return "queues " + strings.Join(names[:min(len(names), most)], ", ") + rest
 }
 
 func writeDead(w io.Writer, tasks []*pawltype.Task) {
@@ -191,6 +213,21 @@ type deadVerb struct {
 	use, done, short, long string
 	action                 admin.Action
 	do                     func(admin.DeadLetters, context.Context, admin.DeadSelection) (admin.DeadCount, error)
+	// one tries again with a task that do has left as it was, and returns why that is refused.
+	one func(context.Context, admin.Client, admin.DeadSelection, string) error
+}
+
+func retryOne(ctx context.Context, c admin.Client, _ admin.DeadSelection, id string) error {
+	_, err := c.Tasks().Retry(ctx, id)
+	return err
+}
+
+func discardOne(ctx context.Context, c admin.Client, s admin.DeadSelection, id string) error {
+	s.TaskIDs = []string{id}
+	if n, err := c.DeadLetters().Discard(ctx, s); err != nil || n.Done == 1 {
+		return err
+	}
+	return fmt.Errorf("task %q: another call was faster", id)
 }
 
 func newDLQBulk(a *app, v deadVerb) *cobra.Command {
@@ -239,7 +276,7 @@ background even if this command is interrupted: see "pawl operation". ` + cli.Fi
 		if err != nil {
 			return err
 		}
-		return a.eachSelection(cmd.Context(), a.Admin(client).DeadLetters(), v, selections, flags.DryRun)
+		return a.eachSelection(cmd.Context(), client, v, selections, flags.DryRun)
 	})
 	return cmd
 }
@@ -272,16 +309,38 @@ func selectIDs(ctx context.Context, client *pawl.Client, base admin.DeadSelectio
 	return out, nil
 }
 
-// eachSelection replays or discards the selected tasks, or with dryRun counts them.
-func (a *app) eachSelection(ctx context.Context, letters admin.DeadLetters, v deadVerb, selections []admin.DeadSelection, dryRun bool) error {
+// eachSelection replays or discards the selected tasks, or with dryRun counts them. It returns why others were left as they are.
+func (a *app) eachSelection(ctx context.Context, client *pawl.Client, v deadVerb, selections []admin.DeadSelection, dryRun bool) error {
 	result := cli.CountView{DryRun: dryRun}
+	var refused error
 	for _, s := range selections {
 		s.DryRun = dryRun
-		n, err := v.do(letters, ctx, s)
-		if err != nil {
-			return fmt.Errorf("%d %s: %w", result.Done, v.done, err)
-		}
+		n, err := v.do(a.Admin(client).DeadLetters(), ctx, s)
 		result.Matched, result.Done = result.Matched+n.Matched, result.Done+n.Done
+		if err == nil && !dryRun && n.Done < int64(len(s.TaskIDs)) {
+			err = a.eachLeft(ctx, client, v, s, &result.Done, &refused)
+		}
+		if err != nil {
+			return errors.Join(refused, fmt.Errorf("%d %s: %w", result.Done, v.done, err))
+		}
 	}
-	return a.printCount(result, "task", v.done)
+	return errors.Join(a.printCount(result, "task", v.done), refused)
+}
+
+// eachLeft tries again with those of the selected tasks that are still dead letters, and adds up why they are refused.
+func (a *app) eachLeft(ctx context.Context, client *pawl.Client, v deadVerb, s admin.DeadSelection, done *int64, refused *error) error {
+	for _, id := range s.TaskIDs {
+		switch t, err := client.Task(ctx, id); {
+		case errors.Is(err, pawltype.ErrNotFound) || err == nil && t.State != pawltype.StateDead && t.State != pawltype.StatePoisoned:
+			continue
+		case err != nil:
+			return err
+		}
+		if err := v.one(ctx, a.Admin(client), s, id); err == nil {
+			*done++
+		} else {
+			*refused = errors.Join(*refused, err)
+		}
+	}
+	return nil
 }

@@ -99,7 +99,7 @@ func (a *app) operate(ctx context.Context, client *pawl.Client, o admin.Operatio
 		return err
 	}
 	if err = a.printOutcome(last, done); err != nil || last.State != admin.OperationPaused || last.StoppedBy != nil {
-		return errors.Join(err, incomplete(last))
+		return errors.Join(err, incomplete(last, done))
 	}
 	fmt.Fprintf(a.Err, "paused: %s. See 'pawl task ls --operation %s', then continue with 'pawl operation resume %[2]s'\n", last.StopReason, last.ID)
 	return nil
@@ -167,12 +167,15 @@ func (a *app) printOutcome(o *admin.Operation, done string) error {
 	})
 }
 
-// incomplete returns an error if an operation is not done.
-func incomplete(o *admin.Operation) error {
-	if o.State == admin.OperationDone {
-		return nil
+// incomplete returns an error if an operation is not done, or not for all tasks that it met. Tasks that were as it wants them count as done.
+func incomplete(o *admin.Operation, done string) error {
+	if o.State != admin.OperationDone {
+		return fmt.Errorf("operation %s is %s: %s", o.ID, o.State, o.StopReason)
 	}
-	return fmt.Errorf("operation %s is %s: %s", o.ID, o.State, o.StopReason)
+	if left := o.Counts.Matched - o.Counts.Done - o.Counts.Skipped["unchanged"]; left > 0 {
+		return fmt.Errorf("%d of %s not %s: see 'pawl operation show %s'", left, text.Count(o.Counts.Matched, "task"), done, o.ID)
+	}
+	return nil
 }
 
 // writeRest prints the outcomes of the tasks that were not changed.

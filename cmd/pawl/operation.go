@@ -67,7 +67,7 @@ func newOperationShow(a *app) *cobra.Command {
 
 func newOperationWait(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "wait ID", Short: "Wait until an operation has ended or is paused", Args: cobra.ExactArgs(1),
-		Long:    "Wait until an operation has ended or is paused, and show its progress. The exit status is 0 if it is done.",
+		Long:    "Wait until an operation has ended or is paused, and show its progress. The exit status is 0 if it is done for all tasks that it met.",
 		Example: "  pawl operation wait 0199f3c2-…"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		o, err := a.Admin(client).Operations().Get(cmd.Context(), args[0])
@@ -77,7 +77,7 @@ func newOperationWait(a *app) *cobra.Command {
 		if o, err = a.follow(cmd.Context(), client, o, "done"); err != nil {
 			return err
 		}
-		return errors.Join(a.printOutcome(o, "done"), incomplete(o))
+		return errors.Join(a.printOutcome(o, "done"), incomplete(o, "done"))
 	})
 	return cmd
 }
