@@ -103,7 +103,7 @@ var mayImport = map[string][]string{
 	"internal/engine/zonemap":          {"internal/engine/schema", "internal/store", "internal/task"},
 	"internal/events":                  {"internal/task"},
 	"internal/parallel":                {},
-	"internal/gateway":                 {"api/keda", "api/pawl/v1", "internal/admission", "internal/audit/trail", "internal/auth", "internal/broker", "internal/cluster/auditlog", "internal/cluster/queues", "internal/cluster/workers", "internal/contract", "internal/events", "internal/gateway/access", "internal/gateway/administration", "internal/gateway/callinfo", "internal/gateway/convert", "internal/gateway/fanout", "internal/gateway/listen", "internal/gateway/reads", "internal/gateway/receive", "internal/gateway/roundrobin", "internal/gateway/statistics", "internal/gateway/tracing", "internal/gateway/watch", "internal/parallel", "internal/registry", "internal/rest", "internal/sqs", "internal/stats", "internal/task", "internal/verb"},
+	"internal/gateway":                 {"api/keda", "api/pawl/v1", "internal/admission", "internal/audit/trail", "internal/auth", "internal/broker", "internal/cluster/auditlog", "internal/cluster/queues", "internal/cluster/workers", "internal/contract", "internal/events", "internal/gateway/access", "internal/gateway/administration", "internal/gateway/callinfo", "internal/gateway/convert", "internal/gateway/fanout", "internal/gateway/listen", "internal/gateway/reads", "internal/gateway/receive", "internal/gateway/roundrobin", "internal/gateway/send", "internal/gateway/statistics", "internal/gateway/tracing", "internal/gateway/watch", "internal/parallel", "internal/registry", "internal/rest", "internal/sqs", "internal/stats", "internal/task", "internal/verb"},
 	"internal/grpcpool":                {},
 	"internal/humanize":                {},
 	"internal/metrics":                 {"internal/stats"},
@@ -178,6 +178,7 @@ var mayImport = map[string][]string{
 	"internal/gateway/receive":         {"internal/admission", "internal/contract", "internal/gateway/listen", "internal/rest", "internal/task"},
 	"internal/gateway/reads":           {"api/pawl/v1", "internal/audit/trail", "internal/contract", "internal/gateway/callinfo"},
 	"internal/gateway/roundrobin":      {"internal/broker", "internal/engine/turns"},
+	"internal/gateway/send":            {"internal/admission", "internal/contract", "internal/gateway/callinfo", "internal/gateway/listen", "internal/grpcpool"},
 	"internal/gateway/statistics":      {"api/keda", "api/pawl/v1", "internal/broker", "internal/cluster", "internal/cluster/webhooks", "internal/contract", "internal/gateway/callinfo", "internal/gateway/convert", "internal/gateway/fanout", "internal/parallel", "internal/stats", "internal/task", "internal/verb"},
 	"internal/gateway/tracing":         {"api/pawl/v1", "internal/broker", "internal/contract", "internal/gateway/callinfo", "internal/registry", "internal/task"},
 	"internal/gateway/watch":           {"api/pawl/v1", "internal/admission", "internal/contract", "internal/events", "internal/gateway/callinfo", "internal/gateway/convert", "internal/gateway/fanout", "internal/parallel", "internal/task"},
@@ -196,7 +197,7 @@ var onlyIn = map[string][]string{
 	"github.com/netresearch/go-cron":     {"internal/cron"},
 	"go.opentelemetry.io/otel/sdk":       {"cmd/pawl/internal/tracing"}, // elsewhere only the API: users bring the exporters
 	"go.opentelemetry.io/otel/exporters": {"cmd/pawl/internal/tracing"},
-	"google.golang.org/grpc":             {"", "admin", "api/keda", "api/pawl/v1", "embedded", "internal/client", "internal/client/convert", "internal/client/encrypt", "internal/client/route", "internal/client/rpc", "internal/client/telemetry", "internal/client/work", "internal/contract", "internal/gateway", "internal/gateway/access", "internal/gateway/administration", "internal/gateway/callinfo", "internal/gateway/listen", "internal/gateway/reads", "internal/gateway/receive", "internal/gateway/statistics", "internal/gateway/watch", "internal/grpcpool", "internal/rest", "internal/transport", "pawltest"},
+	"google.golang.org/grpc":             {"", "admin", "api/keda", "api/pawl/v1", "embedded", "internal/client", "internal/client/convert", "internal/client/encrypt", "internal/client/route", "internal/client/rpc", "internal/client/telemetry", "internal/client/work", "internal/contract", "internal/gateway", "internal/gateway/access", "internal/gateway/administration", "internal/gateway/callinfo", "internal/gateway/listen", "internal/gateway/reads", "internal/gateway/receive", "internal/gateway/send", "internal/gateway/statistics", "internal/gateway/watch", "internal/grpcpool", "internal/rest", "internal/transport", "pawltest"},
 }
 
 // sourceFiles calls fn for every Go file that is not a test, parsed up to its imports.

@@ -119,3 +119,47 @@ func TestPoolIsWholeAfterCancelledWait(t *testing.T) {
 		}
 	})
 }
+
+// A caller may hold a quarter of the pool, which leaves its namespace as much again, and one that does not wait gets nothing before those
+// who do.
+func TestPoolIsSharedByCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewMemoryPool(100)
+		try := func(what, ns, caller string, n int64, want bool) *Reservation {
+			t.Helper()
+			h := r.TryReserveFor(ns, caller, n)
+			if got := h != nil; got != want {
+				t.Errorf("%s: granted = %v, want %v", what, got, want)
+			}
+			return h
+		}
+		one := try("a quarter", "a", "x", 25, true)
+		try("more than a quarter for one caller", "a", "x", 1, false)
+		two := try("another caller", "a", "y", 25, true)
+		try("more than half for one namespace", "a", "z", 1, false)
+		three := try("the caller of the same name of another namespace", "b", "x", 20, true)
+		if n, _ := r.InUse(); n != 70 || one.Size() != 25 {
+			t.Errorf("%d bytes in use, %d by the first, want 70 and 25", n, one.Size())
+		}
+		waiting := make(chan *Reservation, 1)
+		go func() {
+			h, err := r.ReserveFor(t.Context(), "a", "x", 10)
+			if err != nil {
+				t.Error(err)
+			}
+			waiting <- h
+		}()
+		synctest.Wait()
+		one.Shrink(20)
+		try("what another call of the caller waits for", "a", "x", 1, false)
+		two.Shrink(20)
+		one.Shrink(15)
+		four := <-waiting
+		for _, h := range []*Reservation{one, two, three, four} {
+			h.Release()
+		}
+		if n, _ := r.InUse(); n != 0 || len(r.of) != 0 {
+			t.Errorf("%d bytes and %d parts are still in use", n, len(r.of))
+		}
+	})
+}

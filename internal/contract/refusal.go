@@ -85,6 +85,11 @@ func NoRoom() error {
 	return task.Unavailable(noRoomRetryAfter, "too many large requests are being received by this server, in total or for this namespace")
 }
 
+// NoRoomToAnswer refuses a call whose answer has found no memory.
+func NoRoomToAnswer() error {
+	return task.Unavailable(noRoomRetryAfter, "too many large answers are being read or sent by this server, in total, for this namespace or for this caller")
+}
+
 // TooManyParts refuses a request that would take too much memory once decoded.
 func TooManyParts(field string) error {
 	return task.Invalid(field, "has so many small parts that decoding it would take more than %d bytes of memory beyond its length", MaxExtra)

@@ -3,12 +3,10 @@ package gateway
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
@@ -66,7 +64,7 @@ func (g *operatorService) RestoreArchive(ctx context.Context, r *pawlv1.RestoreA
 			one.Error = g.enqueuer.Item(err)
 			continue
 		}
-		size := proto.Size(spec) + of.bytes()
+		size := proto.Size(spec) + of.Bytes()
 		if back.bytes+size > contract.MaxMessage {
 			g.restore(ctx, back)
 			back = &restoring{by: by}
@@ -89,70 +87,37 @@ func (g *operatorService) restore(ctx context.Context, back *restoring) {
 type restoring struct {
 	by      task.Author
 	specs   []*pawlv1.TaskSpec
-	of      []origin               // one per spec
+	of      []convert.Origin       // one per spec
 	results []*pawlv1.RestoredTask // one per spec
 	bytes   int
 }
 
-// origin is the dead letter that a spec was made from.
-type origin struct {
-	id     task.ID
-	ended  time.Time
-	parent *task.Parent
-}
-
-// bytes returns the size of what is enqueued in addition to the spec.
-func (o *origin) bytes() int {
-	if o.parent == nil {
-		return 0
-	}
-	return len(o.parent.Result)
-}
-
 // complete sets the fields of a task that no producer can set.
 func (b *restoring) complete(s *task.Spec, ns string, i int) {
-	s.Restored, s.Parent = &b.by, b.of[i].parent
-	s.Restore(ns, b.of[i].id, b.of[i].ended)
+	s.Restored, s.Parent = &b.by, b.of[i].Parent
+	s.Restore(ns, b.of[i].ID, b.of[i].EndedAt)
 }
 
 // maxPlace bounds the name of a place in an archive: a node, a file and a byte of it.
 const maxPlace = 256
 
 // archivedSpec returns the spec of the archived task at a place, and the dead letter that it was.
-func (g *operatorService) archivedSpec(ctx context.Context, place string) (*pawlv1.TaskSpec, origin, error) {
+func (g *operatorService) archivedSpec(ctx context.Context, place string) (spec *pawlv1.TaskSpec, of convert.Origin, err error) {
 	if len(place) > maxPlace {
-		return nil, origin{}, task.Invalid("places", "%d bytes, at most %d are allowed", len(place), maxPlace)
+		return nil, of, task.Invalid("places", "%d bytes, at most %d are allowed", len(place), maxPlace)
 	}
 	a, err := g.broker.ArchivedAt(ctx, callinfo.Namespace(ctx), place)
 	if err != nil {
-		return nil, origin{}, err
+		return nil, of, err
 	}
 	if !task.ScopeOf(ctx).Sees(a.Queue) {
-		return nil, origin{}, task.NotFound("archived task", place)
+		return nil, of, task.NotFound("archived task", place)
 	}
-	of, err := archivedOrigin(a)
-	if err != nil {
-		return nil, origin{}, fmt.Errorf("archive %q: %w", place, err)
+	if of, err = convert.OriginOf(a); err == nil {
+		spec, err = convert.RestoredSpec(a)
 	}
-	spec, err := convert.RestoredSpec(a)
 	if err != nil {
-		return nil, origin{}, fmt.Errorf("archive %q: %w", place, err)
+		return nil, of, fmt.Errorf("archive %q: %w", place, err)
 	}
 	return spec, of, nil
-}
-
-func archivedOrigin(a *broker.ArchivedTask) (of origin, err error) {
-	of.ended = a.EndedAt
-	if of.id, err = task.ParseID(a.ID); err != nil || a.Parent == nil {
-		return of, err
-	}
-	p := &task.Parent{Result: a.Parent.Result, ContentType: a.Parent.ContentType, Omitted: a.Parent.Omitted}
-	if a.Parent.TaskID != "" {
-		p.ID, err = task.ParseID(a.Parent.TaskID)
-	}
-	if a.Parent.GroupID != "" && err == nil {
-		p.Group, err = task.ParseID(a.Parent.GroupID)
-	}
-	of.parent = p
-	return of, err
 }

@@ -3,13 +3,10 @@ package gateway
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 	"testing"
-	"time"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -37,23 +34,6 @@ func TestDeadLettersAreRestoredInPieces(t *testing.T) {
 	for i, r := range got.Results {
 		if refused := i == 1; (r.Error != nil) != refused || (r.TaskId == "") != refused || r.Place != places[i] {
 			t.Errorf("result %d is %v", i, r)
-		}
-	}
-}
-
-// A restored task takes over all that is known of what it followed.
-func TestOriginsOfRestoredTasks(t *testing.T) {
-	id := task.NewID(1, 2, 3)
-	a := &broker.ArchivedTask{ID: id.String(), EndedAt: time.Unix(1e9, 0)}
-	a.Parent = &broker.ArchivedParent{TaskID: id.String(), GroupID: id.String(), Result: []byte("1"), ContentType: "x/y", Omitted: true}
-	got, err := archivedOrigin(a)
-	want := origin{id: id, ended: a.EndedAt, parent: &task.Parent{ID: id, Group: id, Result: []byte("1"), ContentType: "x/y", Omitted: true}}
-	if err != nil || !reflect.DeepEqual(got, want) || got.bytes() != 1 {
-		t.Errorf("the origin of %+v is %+v, %d bytes, %v", a, got, got.bytes(), err)
-	}
-	for i := range reflect.ValueOf(*want.parent).NumField() {
-		if reflect.ValueOf(*want.parent).Field(i).IsZero() {
-			t.Errorf("the test has no value for %s", reflect.TypeFor[task.Parent]().Field(i).Name)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/gateway/roundrobin"
+	"github.com/pawlq/pawl/internal/gateway/send"
 	"github.com/pawlq/pawl/internal/gateway/tracing"
 	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/registry"
@@ -54,7 +55,9 @@ func (g *workerService) Claim(ctx context.Context, r *pawlv1.ClaimRequest) (*paw
 	if quiet != nil {
 		return &pawlv1.ClaimResponse{Quiet: true, QuietReason: quiet.Reason}, nil
 	}
-	got = g.fit(got)
+	if got, err = g.fit(ctx, got); err != nil {
+		return nil, err
+	}
 	now := time.Now()
 	me.Took(registryRuns(got, now), now)
 	g.spans.Claims(got)
@@ -190,20 +193,26 @@ func sizeOf(c *broker.Claimed) int {
 	return n
 }
 
-// fitting returns how many of the claims fit into one message, at least one.
-func fitting(claimed []broker.Claimed) int {
-	size := 0
+// fitting returns how many of the claims fit into one message, at least one, and their size.
+func fitting(claimed []broker.Claimed) (n, size int) {
 	for i := range claimed {
-		if size += sizeOf(&claimed[i]); size > maxFrame && i > 0 {
-			return i
+		more := sizeOf(&claimed[i])
+		if size+more > maxFrame && i > 0 {
+			return i, size
 		}
+		size += more
 	}
-	return len(claimed)
+	return len(claimed), size
 }
 
-// fit releases the claims that don't fit into one answer: the shard counts payloads, but headers and checkpoints may be large too.
-func (g *claims) fit(claimed []broker.Claimed) []broker.Claimed {
-	n := fitting(claimed)
+// fit releases the claims that don't fit into one answer: the shard counts payloads, but headers and checkpoints may be large too. It
+// releases all if there is no memory for the answer.
+func (g *claims) fit(ctx context.Context, claimed []broker.Claimed) ([]broker.Claimed, error) {
+	n, size := fitting(claimed)
+	err := send.Take(ctx, size)
+	if err != nil {
+		n = 0
+	}
 	g.giveBack(claimed[n:])
-	return claimed[:n]
+	return claimed[:n], err
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/gateway/receive"
+	"github.com/pawlq/pawl/internal/gateway/send"
 	"github.com/pawlq/pawl/internal/gateway/statistics"
 	"github.com/pawlq/pawl/internal/gateway/watch"
 	"github.com/pawlq/pawl/internal/registry"
@@ -92,6 +93,7 @@ type Gateway struct {
 	tracer   trace.Tracer // nil: no spans
 	access   *access.Guard
 	memory   *receive.Memory
+	answers  *send.Memory
 	claims   *claims
 	services *services
 
@@ -146,7 +148,7 @@ type (
 
 // New returns a gateway that does not serve yet.
 func New(cfg Config) *Gateway {
-	g := &Gateway{cfg: cfg, observer: callinfo.NewObserver(cfg.Meter, cfg.Trail), memory: receive.NewMemory(), claims: newClaims(), services: newServices()}
+	g := &Gateway{cfg: cfg, observer: callinfo.NewObserver(cfg.Meter, cfg.Trail), memory: receive.NewMemory(), answers: send.NewMemory(), claims: newClaims(), services: newServices()}
 	g.leaders = callinfo.Leaders{Elsewhere: g.leaderElsewhere, Name: cfg.NodeName}
 	g.access = access.NewGuard(cfg.Auth, cfg.Hosts, cfg.Limits.Payload, cfg.Logger, cfg.Trail)
 	if cfg.Tracers != nil {

@@ -17,13 +17,14 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/gateway/reads"
 	"github.com/pawlq/pawl/internal/gateway/receive"
+	"github.com/pawlq/pawl/internal/gateway/send"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 func (g *Gateway) newGRPC() *grpc.Server {
 	server := grpc.NewServer(append(listen.GRPCOptions(), grpc.StreamInterceptor(g.streaming), grpc.MaxSendMsgSize(contract.MaxMessage))...)
 	s := serving{server, g}
-	g.services.register(reads.Registrar(s, g.cfg.Trail))
+	g.services.register(g.answers.Registrar(reads.Registrar(s, g.cfg.Trail)))
 	keda.RegisterExternalScalerServer(s, &g.services.scaler)
 	g.health = health.NewServer()
 	grpc_health_v1.RegisterHealthServer(s, healthService{g.health, g})
@@ -55,7 +56,9 @@ func (g *Gateway) unary(method string, handle grpc.MethodHandler) grpc.MethodHan
 	rpc, wants := access.RPCName(method), access.NeedOfRPC(method)
 	return func(srv any, caller context.Context, _ func(any) error, _ grpc.UnaryServerInterceptor) (answer any, err error) {
 		began := time.Now()
-		ctx, c := callinfo.Begin(caller, task.InterfaceGRPC, rpc)
+		ctx, out := g.answers.Begin(caller)
+		defer out.Release()
+		ctx, c := callinfo.Begin(ctx, task.InterfaceGRPC, rpc)
 		defer func() {
 			if p := recover(); p != nil {
 				err = callinfo.Panicked(method, p)
@@ -79,12 +82,14 @@ func (g *Gateway) unary(method string, handle grpc.MethodHandler) grpc.MethodHan
 		if err != nil {
 			return nil, g.Status(caller, err)
 		}
-		return answer, nil
+		return out.Message(ctx, answer), nil
 	}
 }
 
 func (g *Gateway) streaming(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
-	ctx, c := callinfo.Begin(s.Context(), task.InterfaceGRPC, access.RPCName(info.FullMethod))
+	ctx, out := g.answers.Begin(s.Context())
+	defer out.Release()
+	ctx, c := callinfo.Begin(ctx, task.InterfaceGRPC, access.RPCName(info.FullMethod))
 	g.observer.Streams(c)
 	defer func() {
 		s.SetTrailer(g.leaders.Trailer(c))
@@ -106,7 +111,7 @@ func (g *Gateway) streaming(srv any, s grpc.ServerStream, info *grpc.StreamServe
 	}
 	defer in.Close()
 	c.Receiver = in
-	return callinfo.ErrorOf(ctx, handle(srv, &callStream{s, ctx, in, info.IsClientStream}))
+	return callinfo.ErrorOf(ctx, handle(srv, &callStream{s, ctx, in, out, info.IsClientStream}))
 }
 
 // callStream is a stream with its call.
@@ -114,10 +119,14 @@ type callStream struct {
 	grpc.ServerStream
 	ctx  context.Context
 	in   *receive.Receiver
+	out  *send.Answer
 	many bool // whether there may be many messages
 }
 
 func (s *callStream) Context() context.Context { return s.ctx }
+
+// SendMsg implements grpc.ServerStream.
+func (s *callStream) SendMsg(m any) error { return s.out.Send(s.ctx, s.ServerStream, m) }
 
 // RecvMsg implements grpc.ServerStream.
 func (s *callStream) RecvMsg(m any) error {

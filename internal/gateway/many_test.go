@@ -738,7 +738,7 @@ func TestClaimsFitIntoMessages(t *testing.T) {
 		claims []broker.Claimed
 		want   int
 	}{{nil, 0}, {of(maxFrame + 1), 1}, {of(maxFrame-2000, 2000), 2}, {of(maxFrame-2000, 2001), 1}, {of(maxFrame+1, 2000), 1}, {of(2000, 2000, maxFrame), 2}} {
-		if got := fitting(x.claims); got != x.want {
+		if got, _ := fitting(x.claims); got != x.want {
 			t.Errorf("%d of %d claims fit, want %d", got, len(x.claims), x.want)
 		}
 	}

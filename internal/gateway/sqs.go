@@ -33,11 +33,7 @@ func (g *Gateway) withSQS(next http.Handler) http.Handler {
 		posted.Method = http.MethodPost
 		return guard.Check(&posted)
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !sqs.Handles(r) {
-			next.ServeHTTP(w, r)
-			return
-		}
+	actions := g.answers.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(rest.BodyTimeout)) // not supported by in-memory connections
 		}
@@ -50,6 +46,13 @@ func (g *Gateway) withSQS(next http.Handler) http.Handler {
 			err = callinfo.Denied("pages of other origins can't call this server")
 		}
 		endpoint.Serve(w, r, err)
+	}))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if sqs.Handles(r) {
+			actions.ServeHTTP(w, r)
+		} else {
+			next.ServeHTTP(w, r)
+		}
 	})
 }
 
@@ -250,7 +253,9 @@ func (g *sqsCore) Claim(ctx context.Context, c broker.ClaimCall, wait time.Durat
 	if err != nil {
 		return nil, err
 	}
-	got = g.fit(got)
+	if got, err = g.fit(ctx, got); err != nil {
+		return nil, err
+	}
 	now := time.Now()
 	me.Took(registryRuns(got, now), now)
 	g.taskCommands.spans.Claims(got)

@@ -17,12 +17,14 @@ import (
 
 // newREST returns the handler of REST. It calls the same methods as gRPC, and its requests are calls like gRPC's.
 func (g *Gateway) newREST() http.Handler {
-	return rest.New(rest.Config{
-		Register: func(s grpc.ServiceRegistrar) { g.services.register(reads.Registrar(s, g.cfg.Trail)) }, Events: g.services.event.Watch,
+	return g.answers.Handler(rest.New(rest.Config{
+		Register: func(s grpc.ServiceRegistrar) {
+			g.services.register(g.answers.Registrar(reads.Registrar(s, g.cfg.Trail)))
+		}, Events: g.services.event.Watch,
 		Call: g.webCall, Ready: g.ready, Batch: g.cfg.Limits.Batch,
 		Large: g.memory.Large, Extra: g.memory.Extra, Namespace: callinfo.Namespace,
-		Misdirected: g.access.CheckHost, Pages: g.cfg.Pages, Metrics: g.cfg.Metrics, BasePath: g.cfg.BasePath,
-	})
+		Misdirected: g.access.CheckHost, Pages: g.answers.Pages(g.cfg.Pages), Metrics: g.cfg.Metrics, BasePath: g.cfg.BasePath,
+	}))
 }
 
 // webCall runs a REST request as a call, as unary does for gRPC.

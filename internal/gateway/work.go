@@ -13,6 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/gateway/send"
 	"github.com/pawlq/pawl/internal/gateway/tracing"
 	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/task"
@@ -285,7 +286,9 @@ func (w *work) push() error {
 		case err != nil:
 			return err
 		case len(got) > 0:
-			if err := w.deliver(got); err != nil {
+			if err := w.deliver(got); errors.Is(err, errNoRoom) {
+				w.pause(err)
+			} else if err != nil {
 				return err
 			}
 		}
@@ -327,6 +330,8 @@ func (w *work) pause(err error) {
 	}
 }
 
+var errNoRoom = errors.New("there is no memory to send the tasks")
+
 // deliver sends claims to the worker. They are watched before they are sent, and a notification can't overtake them, because both
 // hold the lock for sending.
 func (w *work) deliver(claimed []broker.Claimed) error {
@@ -335,6 +340,10 @@ func (w *work) deliver(claimed []broker.Claimed) error {
 	if w.pushing.Err() != nil || w.quiet.isQuiet() { // the worker or an operator has just quieted it
 		w.g.giveBack(claimed)
 		return nil
+	}
+	if _, size := fitting(claimed); send.Take(w.stream.Context(), size) != nil {
+		w.g.giveBack(claimed)
+		return errNoRoom
 	}
 	if word := w.quiet.takeNotice(); word != nil { // tasks are allowed again, and the worker must hear that first
 		if err := w.stream.Send(&pawlv1.WorkResponse{Quiet: word}); err != nil {
@@ -353,7 +362,7 @@ func (w *work) deliver(claimed []broker.Claimed) error {
 	}
 	w.g.spans.Held(&w.held, claimed)
 	for len(claimed) > 0 {
-		n := fitting(claimed)
+		n, _ := fitting(claimed)
 		frame := &pawlv1.WorkResponse{Tasks: make([]*pawlv1.ClaimedTask, n)}
 		for i := range n {
 			frame.Tasks[i] = convert.ClaimedProto(&claimed[i])

@@ -76,6 +76,10 @@ func (codec) Name() string { return proto.Name }
 
 // Marshal implements encoding.CodecV2.
 func (codec) Marshal(v any) (mem.BufferSlice, error) {
+	watched, ok := v.(*Watched)
+	if ok {
+		return watched.encode()
+	}
 	m, ok := v.(protobuf.Message)
 	if !ok {
 		return nil, fmt.Errorf("encode %T: not a message", v)

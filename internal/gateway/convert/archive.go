@@ -77,3 +77,35 @@ func RestoredSpec(a *broker.ArchivedTask) (*pawlv1.TaskSpec, error) {
 		Retention: periodProto(a.Retention), Cost: Int32Of(a.Cost), Key: textProto(a.Key), Tags: a.Tags, Headers: a.Headers,
 		Unique: restoredUnique(a.Unique), Then: then}, nil
 }
+
+// Origin is the dead letter that a task is restored from.
+type Origin struct {
+	ID      task.ID
+	EndedAt time.Time
+	Parent  *task.Parent
+}
+
+// OriginOf returns what an archived task was.
+func OriginOf(a *broker.ArchivedTask) (of Origin, err error) {
+	of.EndedAt = a.EndedAt
+	if of.ID, err = task.ParseID(a.ID); err != nil || a.Parent == nil {
+		return of, err
+	}
+	p := &task.Parent{Result: a.Parent.Result, ContentType: a.Parent.ContentType, Omitted: a.Parent.Omitted}
+	if a.Parent.TaskID != "" {
+		p.ID, err = task.ParseID(a.Parent.TaskID)
+	}
+	if a.Parent.GroupID != "" && err == nil {
+		p.Group, err = task.ParseID(a.Parent.GroupID)
+	}
+	of.Parent = p
+	return of, err
+}
+
+// Bytes returns the size of what is enqueued in addition to the task's spec.
+func (o *Origin) Bytes() int {
+	if o.Parent == nil {
+		return 0
+	}
+	return len(o.Parent.Result)
+}

@@ -97,3 +97,20 @@ func TestArchivedTasksAreShownAsBefore(t *testing.T) {
 		t.Errorf("the dead letter was shown as\n%v\nand is shown in the archive as\n%v", before, after)
 	}
 }
+
+// A restored task takes over all that is known of what it followed.
+func TestOriginsOfRestoredTasks(t *testing.T) {
+	id := task.NewID(1, 2, 3)
+	a := &broker.ArchivedTask{ID: id.String(), EndedAt: time.Unix(1e9, 0)}
+	a.Parent = &broker.ArchivedParent{TaskID: id.String(), GroupID: id.String(), Result: []byte("1"), ContentType: "x/y", Omitted: true}
+	got, err := OriginOf(a)
+	want := Origin{ID: id, EndedAt: a.EndedAt, Parent: &task.Parent{ID: id, Group: id, Result: []byte("1"), ContentType: "x/y", Omitted: true}}
+	if err != nil || !reflect.DeepEqual(got, want) || got.Bytes() != 1 {
+		t.Errorf("the origin of %+v is %+v, %d bytes, %v", a, got, got.Bytes(), err)
+	}
+	for i := range reflect.ValueOf(*want.Parent).NumField() {
+		if reflect.ValueOf(*want.Parent).Field(i).IsZero() {
+			t.Errorf("the test has no value for %s", reflect.TypeFor[task.Parent]().Field(i).Name)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
@@ -155,8 +156,9 @@ type sniffedConn struct {
 	raw      net.Conn // as accepted
 	acceptor *acceptor
 	prefix   [len(preface)]byte
-	head     []byte   // to be read again
-	framing  *framing // for HTTP/1.1; nil: it speaks gRPC
+	head     []byte                    // to be read again
+	framing  *framing                  // for HTTP/1.1; nil: it speaks gRPC
+	deadline atomic.Pointer[time.Time] // for writing; nil: none
 
 	state      *tls.ConnectionState // of TLS; nil: plaintext
 	clientCert *auth.Certificate    // the client's; nil: none
@@ -185,6 +187,37 @@ func (c *sniffedConn) Read(b []byte) (n int, err error) {
 		c.framing.read(b[:n])
 	}
 	return n, err
+}
+
+const (
+	// StallTime is how long a client may take to read a piece of an answer. Then it loses its connection.
+	StallTime = time.Minute
+	// stallPiece is the size of a piece over HTTP.
+	stallPiece = 256 << 10
+)
+
+// Write implements net.Conn. Over HTTP each piece that the client has read moves the deadline, so that a long answer may take its time.
+func (c *sniffedConn) Write(b []byte) (n int, err error) {
+	for c.framing != nil && len(b)-n > stallPiece {
+		m, err := c.Conn.Write(b[n : n+stallPiece])
+		if n += m; err != nil {
+			return n, err
+		}
+		if at := c.deadline.Load(); at != nil && time.Until(*at) < StallTime {
+			_ = c.SetWriteDeadline(time.Now().Add(StallTime)) // not supported by in-memory connections
+		}
+	}
+	m, err := c.Conn.Write(b[n:])
+	return n + m, err
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *sniffedConn) SetWriteDeadline(at time.Time) error {
+	c.deadline.Store(nil)
+	if !at.IsZero() {
+		c.deadline.Store(&at)
+	}
+	return c.Conn.SetWriteDeadline(at)
 }
 
 func (c *sniffedConn) Close() error {

@@ -110,17 +110,49 @@ func newHandshaken() credentials.TransportCredentials { return handshaken{insecu
 type ConnInfo struct {
 	clientCert  *auth.Certificate // the client's; nil: none
 	PublicCalls *atomic.Int32     // calls in progress that need no token
+	conn        *rpcConn          // nil: unknown
 }
 
 // AuthType implements credentials.AuthInfo.
 func (ConnInfo) AuthType() string { return "pawl" }
 
+// Close closes the connection.
+func (i ConnInfo) Close() {
+	if i.conn != nil {
+		_ = i.conn.Close() // its calls end in any case
+	}
+}
+
+// OnClose runs fn in its own goroutine once the connection is closed, unless forget is called before that.
+func (i ConnInfo) OnClose(fn func()) (forget func() bool) {
+	if i.conn == nil {
+		return func() bool { return false }
+	}
+	return context.AfterFunc(i.conn.open, fn)
+}
+
+// rpcConn is a connection of gRPC.
+type rpcConn struct {
+	net.Conn
+	open   context.Context // ends when the connection is closed
+	closed context.CancelFunc
+}
+
+// Close implements net.Conn.
+func (c *rpcConn) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}
+
 // ServerHandshake implements credentials.TransportCredentials.
 func (handshaken) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	rpc := &rpcConn{Conn: conn}
+	rpc.open, rpc.closed = context.WithCancel(context.Background())
+	info := ConnInfo{PublicCalls: new(atomic.Int32), conn: rpc}
 	if c, ok := conn.(*sniffedConn); ok {
-		return conn, ConnInfo{c.clientCert, new(atomic.Int32)}, nil
+		info.clientCert = c.clientCert
 	}
-	return conn, ConnInfo{nil, new(atomic.Int32)}, nil
+	return rpc, info, nil
 }
 
 // CertificateOfGRPC returns the certificate that the client of a call presented at its handshake.

@@ -1,0 +1,232 @@
+// Package send bounds the memory that large answers take, from when they are built until they are sent, and the time that a client may take
+// to read them. It reserves what a call is expected to read before the call reads it, and what its answer takes until the last byte has
+// been written.
+//
+// It finds the calls with large answers by their descriptions, and knows neither what they do nor who may make them.
+package send
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pawlq/pawl/internal/admission"
+	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/gateway/listen"
+	"github.com/pawlq/pawl/internal/grpcpool"
+)
+
+const (
+	// maxMemory bounds the memory, in bytes, that large answers of a node take. A namespace may have half of it, a caller a quarter.
+	maxMemory = 128 << 20
+	// waitTime is how long a call waits for memory.
+	waitTime = 30 * time.Second
+	// How often an answer is in memory while it is sent: over gRPC as a message and encoded, over REST also as JSON that grows.
+	copiesOfGRPC, copiesOfREST = 2, 3
+)
+
+// Memory is what the answers of a node may take. Its methods may be called from any goroutine.
+type Memory struct{ pool *admission.MemoryPool }
+
+// NewMemory returns the memory of a node.
+func NewMemory() *Memory { return &Memory{admission.NewMemoryPool(maxMemory)} }
+
+// InUse returns how many bytes are held now, and the most that ever were.
+func (m *Memory) InUse() (now, most int64) { return m.pool.InUse() }
+
+// Answer is the memory that the answer of one request takes, or the next message of a stream. It must not be used concurrently. Its zero
+// value and that of a context without one count nothing.
+type Answer struct {
+	memory *Memory
+	held   []*admission.Reservation
+}
+
+type answerKey struct{}
+
+// Begin returns the context of a request that is answered in bounded memory. The caller must call Release at its end.
+func (m *Memory) Begin(ctx context.Context) (context.Context, *Answer) {
+	a := &Answer{memory: m}
+	return context.WithValue(ctx, answerKey{}, a), a
+}
+
+func of(ctx context.Context) *Answer {
+	if a, ok := ctx.Value(answerKey{}).(*Answer); ok {
+		return a
+	}
+	return &Answer{}
+}
+
+// Handler returns a handler whose answers take bounded memory: over HTTP, where an answer has been sent when its handler returns.
+func (m *Memory) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, a := m.Begin(r.Context())
+		defer a.Release()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// Pages returns the handler of pages, which are built before they are written: a large one waits for memory, by the client's address.
+func (m *Memory) Pages(next http.Handler) http.Handler {
+	if next == nil {
+		return nil
+	}
+	return m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(&page{w, r}, r) }))
+}
+
+type page struct {
+	http.ResponseWriter
+	r *http.Request
+}
+
+// Unwrap is for http.ResponseController.
+func (p *page) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+
+// Write implements io.Writer.
+func (p *page) Write(b []byte) (int, error) {
+	if len(b) > contract.SmallMessage {
+		a := of(p.r.Context())
+		if err := a.reserve(p.r.Context(), "", callinfo.HostOf(p.r.RemoteAddr), int64(len(b))); err != nil {
+			return 0, err
+		}
+		defer a.Release()
+	}
+	return p.ResponseWriter.Write(b)
+}
+
+// Take reserves memory for n bytes that the call of a context has read and can give back, without waiting.
+func Take(ctx context.Context, n int) error {
+	a := of(ctx)
+	ns, caller, copies := callerOf(ctx)
+	if n <= contract.SmallMessage || a.try(ns, caller, int64(n)*copies) {
+		return nil
+	}
+	return contract.NoRoomToAnswer()
+}
+
+// callerOf returns who shares the memory of a call's answer, and how often the answer is in memory.
+func callerOf(ctx context.Context) (ns, caller string, copies int64) {
+	c := callinfo.Of(ctx)
+	copies = copiesOfGRPC
+	if c.Web != nil {
+		copies = copiesOfREST
+	}
+	if caller = c.Principal.Actor(); caller == "" {
+		_, caller = callinfo.Source(ctx, c)
+	}
+	return c.Namespace, caller, copies
+}
+
+// try reserves n bytes more if they are free.
+func (a *Answer) try(ns, caller string, n int64) bool {
+	if a.memory == nil {
+		return true
+	}
+	h := a.memory.pool.TryReserveFor(ns, caller, min(n, a.memory.pool.PerCaller()))
+	if h != nil {
+		a.held = append(a.held, h)
+	}
+	return h != nil
+}
+
+// reserve waits for n bytes more.
+func (a *Answer) reserve(ctx context.Context, ns, caller string, n int64) error {
+	if a.memory == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, waitTime)
+	defer cancel()
+	h, err := a.memory.pool.ReserveFor(ctx, ns, caller, min(n, a.memory.pool.PerCaller()))
+	if err != nil {
+		return contract.NoRoomToAnswer()
+	}
+	a.held = append(a.held, h)
+	return nil
+}
+
+// size returns how many bytes are held.
+func (a *Answer) size() (n int64) {
+	for _, h := range a.held {
+		n += h.Size()
+	}
+	return n
+}
+
+// shrink gives back all but n bytes.
+func (a *Answer) shrink(n int64) {
+	for over := a.size() - n; over > 0 && len(a.held) > 0; {
+		last := a.held[len(a.held)-1]
+		before := last.Size()
+		last.Shrink(before - over)
+		over -= before - last.Size()
+		if last.Size() == 0 {
+			last.Release()
+			a.held = a.held[:len(a.held)-1]
+		}
+	}
+}
+
+// Release gives back everything.
+func (a *Answer) Release() { a.shrink(0) }
+
+// Message returns what gRPC is to send for an answer. It holds the memory until the answer has been written or its connection is gone, and
+// closes the connection of a client that reads nothing of it for too long.
+func (a *Answer) Message(ctx context.Context, answer any) any {
+	m, ok := answer.(proto.Message)
+	if !ok || len(a.held) == 0 {
+		return answer
+	}
+	_ = grpc.SetSendCompressor(ctx, "identity") // a compressed copy would not be counted; fails once a stream's headers are sent
+	conn := listen.InfoOf(ctx)
+	s := &sending{answer: Answer{a.memory, a.held}}
+	a.held = nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stall = time.AfterFunc(listen.StallTime, conn.Close)
+	s.forget = conn.OnClose(func() { s.left(0) })
+	return &grpcpool.Watched{Message: m, Left: s.left}
+}
+
+// sending is a message that gRPC has been given.
+type sending struct {
+	mu     sync.Mutex
+	answer Answer
+	stall  *time.Timer
+	forget func() bool
+	ended  bool
+}
+
+// left notes how many bytes are still to be written.
+func (s *sending) left(bytes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch s.answer.shrink(int64(bytes)); {
+	case s.ended:
+	case bytes > 0:
+		s.stall.Reset(listen.StallTime)
+	default:
+		s.ended = true
+		s.stall.Stop()
+		s.forget()
+	}
+}
+
+// Send sends a message of a stream, a large one once there is memory for it. The context is that of the call.
+func (a *Answer) Send(ctx context.Context, s grpc.ServerStream, m any) error {
+	if answer, ok := m.(proto.Message); ok && a.memory != nil {
+		if n := proto.Size(answer); n > contract.SmallMessage {
+			ns, caller, copies := callerOf(ctx)
+			if len(a.held) == 0 {
+				if err := a.reserve(ctx, ns, caller, int64(n)*copies); err != nil {
+					return err
+				}
+			}
+			m = a.Message(ctx, m)
+		}
+	}
+	return s.SendMsg(m)
+}
