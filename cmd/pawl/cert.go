@@ -160,6 +160,11 @@ Other authorities publish their lists themselves: append the list to the file of
 		if err := checkGiven("ca", ca); err != nil {
 			return err
 		}
+		unlock, err := certs.Lock(ca) // or one of two lists that are written at the same time would be lost
+		if err != nil {
+			return fmt.Errorf("--ca %q: %w", ca, err)
+		}
+		defer unlock()
 		authority, err := readPair(ca, authorityName)
 		if err != nil {
 			return fmt.Errorf("--ca %q: %w", ca, err)

@@ -3,14 +3,17 @@ package main
 import (
 	"bytes"
 	"crypto/tls"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/internal/certs"
 )
 
 // cert runs "pawl cert ARGS...".
@@ -130,5 +133,36 @@ func TestCertRefusals(t *testing.T) {
 	}
 	if _, err := os.Stat("x"); err == nil {
 		t.Error("a refused command created a directory")
+	}
+}
+
+// Revocations at the same time lose none of each other.
+func TestCertRevokeAtTheSameTime(t *testing.T) {
+	const nodes = 8
+	dir := t.TempDir()
+	ca := filepath.Join(dir, "ca")
+	if text, status := cert(t, "ca", "--out", ca); status != cli.ExitDone {
+		t.Fatalf("pawl cert ca: status %d, %s", status, text)
+	}
+	for i := range nodes {
+		if text, status := cert(t, "node", fmt.Sprint("n", i), "--ca", ca, "--out", dir, "--host", "localhost"); status != cli.ExitDone {
+			t.Fatalf("pawl cert node: status %d, %s", status, text)
+		}
+	}
+	var revocations sync.WaitGroup
+	for i := range nodes {
+		revocations.Go(func() {
+			if text, status := cert(t, "revoke", filepath.Join(dir, fmt.Sprint("n", i, ".crt")), "--ca", ca); status != cli.ExitDone {
+				t.Errorf("pawl cert revoke: status %d, %s", status, text)
+			}
+		})
+	}
+	revocations.Wait()
+	file, err := os.ReadFile(filepath.Join(ca, "ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if trust, err := certs.ParseTrust(file); err != nil || trust.Revoked() != nodes {
+		t.Errorf("%d certificates are revoked, %v, want %d", trust.Revoked(), err, nodes)
 	}
 }

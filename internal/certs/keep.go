@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
@@ -33,6 +34,16 @@ func KeepServer(dir string, now time.Time, hosts []string) (file string, made bo
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", false, err
+	}
+	unlock, err := Lock(dir)
+	if err != nil {
+		return "", false, err
+	}
+	defer unlock()
+	current, err = os.ReadFile(file) // another process may have made them meanwhile
+	ca, caErr = os.ReadFile(filepath.Join(dir, authorityCert))
+	if err == nil && caErr == nil && serves(current, ca, now, hosts) {
+		return file, false, nil
 	}
 	authority, err := keptAuthority(dir, now)
 	if err != nil {
@@ -89,6 +100,25 @@ func keptAuthority(dir string, now time.Time) (p Pair, err error) {
 		return p, err
 	}
 	return p, Replace(cert, p.Cert, 0o644)
+}
+
+// lockFile is empty, and locked by the process that changes a directory.
+const lockFile = ".lock"
+
+// Lock waits until no other process changes the files of a directory, and keeps others from it until unlock is called.
+func Lock(dir string) (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX) // #nosec G115 -- a small number
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("lock %q: %w", f.Name(), err)
+	}
+	return func() { _ = f.Close() }, nil
 }
 
 // Replace writes a file that has its whole content as soon as it has its name.

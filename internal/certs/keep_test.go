@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -61,12 +63,12 @@ func TestKeepServer(t *testing.T) {
 	at = at.Add(3400 * day)
 	keep("near the end of the authority", true, hosts...)
 
-	for name, mode := range map[string]os.FileMode{"ca.crt": 0o644, "ca.key": 0o600, "server.pem": 0o600} {
+	for name, mode := range map[string]os.FileMode{"ca.crt": 0o644, "ca.key": 0o600, "server.pem": 0o600, lockFile: 0o600} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode() != mode {
 			t.Errorf("%s: %v, %v, want mode %v", name, info.Mode(), err, mode)
 		}
 	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 3 {
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 4 {
 		t.Errorf("the directory holds %v, %v", left, err)
 	}
 	at = at.Add(1000 * day)
@@ -133,4 +135,33 @@ func TestKeepServerOfAnotherAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	keep("no authority")
+}
+
+// Processes that start at the same time on an empty directory agree on one authority and one certificate.
+func TestKeepServerAtTheSameTime(t *testing.T) {
+	for range 5 {
+		dir, hosts := filepath.Join(t.TempDir(), "tls"), []string{"localhost"}
+		var made atomic.Int32
+		var starts sync.WaitGroup
+		for range 8 {
+			starts.Go(func() {
+				_, one, err := KeepServer(dir, now, hosts)
+				if err != nil {
+					t.Error(err)
+				}
+				if one {
+					made.Add(1)
+				}
+			})
+		}
+		starts.Wait()
+		current, _ := os.ReadFile(filepath.Join(dir, serverPair))
+		ca, _ := os.ReadFile(filepath.Join(dir, authorityCert))
+		if made.Load() != 1 || !serves(current, ca, now, hosts) {
+			t.Errorf("%d of 8 starts made a certificate, want 1; the authority signed it: %v", made.Load(), serves(current, ca, now, hosts))
+		}
+		if _, err := keptAuthority(dir, now); err != nil {
+			t.Error(err)
+		}
+	}
 }
