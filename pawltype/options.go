@@ -30,7 +30,7 @@ const NoWait time.Duration = -1
 // UniqueOpts describe how a task holds a unique key: from the enqueue until the task leaves States. By default the key is released the
 // instant the task ends, however it ends.
 type UniqueOpts struct {
-	// Key is at most 256 bytes; "": a key made of the task's type and payload, byte by byte.
+	// Key is at most 256 bytes; "": a key made of the task's type and payload, in whatever notation.
 	Key string
 	// States are those in which a task holds its key. They must include all that are not final, which is the default; final ones can
 	// be added with OnConflictKeep and OnConflictReject: then the key is held until retention removes the task.

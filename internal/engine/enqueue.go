@@ -47,7 +47,7 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	if q == nil {
 		return Accepted{}, ErrUnknownQueue
 	}
-	req := request{r: r, n: n, print: contentHash(n)}
+	req := request{r: r, n: n, print: r.l.contentHash(n)}
 	if a, err := req.earlier(); a.Duplicate || err != nil {
 		return a, err
 	}

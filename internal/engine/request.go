@@ -155,20 +155,13 @@ func reused(field, value string, id task.ID) error {
 }
 
 // contentHash hashes what must be the same when a key is used again.
-func contentHash(n *NewTask) uint64 {
-	var d xxhash.Digest
-	d.Reset()
-	_, _ = d.WriteString(n.Queue)
-	if n.AnyContent {
-		return d.Sum64()
+func (l *Leader) contentHash(n *NewTask) uint64 {
+	b := append(l.row[:0], n.Queue...)
+	if !n.AnyContent {
+		b = n.AppendContent(append(b, 0))
 	}
-	_, _ = d.Write([]byte{0})
-	_, _ = d.WriteString(n.Type)
-	_, _ = d.Write([]byte{0})
-	_, _ = d.WriteString(n.ContentType)
-	_, _ = d.Write([]byte{0})
-	_, _ = d.Write(n.Payload)
-	return d.Sum64()
+	l.row = b
+	return xxhash.Sum64(b)
 }
 
 // A key's deadline deletes the row without reading it, unless the key may have been renewed: then the row belongs to another task and has a later

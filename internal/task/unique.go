@@ -8,7 +8,7 @@ import (
 
 // Unique allows a queue only one task of a key at a time.
 type Unique struct {
-	Key        string     // "": derived from type, content type and payload, byte by byte
+	Key        string     // "": derived from type, content type and payload, in whatever notation
 	States     StateSet   // those in which a task holds the key; 0: Unfinished
 	OnConflict OnConflict // 0: Keep
 }
@@ -104,17 +104,8 @@ func (u Unique) filled(s *Spec) *Unique {
 
 // contentKey returns the unique key of a task that names none. A collision would lose a task, so it is not a short hash.
 func contentKey(s *Spec) string {
-	d := sha256.New()
-	content := s.ContentType
-	if content == "application/json" {
-		content = "" // which means the same
-	}
-	for _, part := range [...]string{s.Type, content} {
-		_, _ = d.Write([]byte(part))
-		_, _ = d.Write([]byte{0})
-	}
-	_, _ = d.Write(s.Payload)
-	return "sha256:" + hex.EncodeToString(d.Sum(nil))
+	sum := sha256.Sum256(s.AppendContent(nil))
+	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // check refuses sets with gaps. A task that left the set while it is claimed, for example, would return when it is released, and find

@@ -142,6 +142,14 @@ func TestOneTaskPerKeyAndRequest(t *testing.T) {
 			}
 			is(w, "what is stored", len(w.list(filter{})), 1)
 		}},
+		{name: "a payload in another notation is the same content", tell: func(w *world) {
+			first := w.enqueue(spec{Payload: `{"b":1.0,"a":"<"}`, IdempotencyKey: "k", RequestID: requestV7})
+			is(w, "with the key", w.enqueue(spec{Payload: `{"a":"\u003c","b":1}`, IdempotencyKey: "k"}).ID, first.ID)
+			is(w, "with the request id", w.enqueue(spec{Payload: `{"a":"<","b":10e-1}`, RequestID: requestV7}).ID, first.ID)
+			w.ack(w.claim())
+			is(w, "after its end", w.enqueue(spec{Payload: `{"a":"<","b":1}`, IdempotencyKey: "k"}).ID, first.ID)
+			is(w, "what is stored", len(w.list(filter{})), 1)
+		}},
 		{name: "a key lives for its TTL", tell: func(w *world) {
 			w.enqueue(spec{IdempotencyKey: "k", IdempotencyTTL: minute})
 			w.pass(minute - millisecond)

@@ -109,6 +109,7 @@ func TestUnique(t *testing.T) {
 			same := func(payload string) spec { return spec{Type: "job", Payload: payload, Unique: &unique{}} }
 			first := w.enqueue(same("1"))
 			is(w, "the same", w.enqueue(same("1")).ID, first.ID)
+			is(w, "in another notation", w.enqueue(same("1.0")).ID, first.ID)
 			is(w, "another payload", w.enqueue(same("2")).Duplicate, false)
 			is(w, "its key", strings.HasPrefix(w.get(first.ID).Unique.Key, "sha256:"), true)
 		}},

@@ -105,17 +105,23 @@ export function number(field: string, value: number): number {
   return value;
 }
 
-/** Encodes a value as JSON. undefined becomes null, like a missing argument. */
+/** Encodes a value as JSON. undefined becomes null, like a missing argument. Refuses what JSON does not have. */
 export function encode(field: string, value: unknown): Uint8Array {
   let json: string | undefined;
   try {
     json = JSON.stringify(value === undefined ? null : value);
     if (json?.includes("null")) JSON.stringify(value, finite);
+    if (json?.includes("\\ud") && !wellFormed(json)) throw new TypeError("it has half of a surrogate pair");
   } catch (err) {
     throw invalid(field, `cannot be encoded as JSON: ${messageOf(err)}`, err); // a cycle or a bigint, or what toJSON throws
   }
   if (json === undefined) throw invalid(field, `cannot be encoded as JSON: it is a ${typeof value}`);
   return utf8.encode(json);
+}
+
+/** Reports whether JSON has no escape of half a surrogate pair: JSON.stringify writes whole pairs without one. */
+function wellFormed(json: string): boolean {
+  return !/(?<!\\)(?:\\\\)*\\ud[89a-f]/.test(json);
 }
 
 /** Refuses the numbers and dates of which JSON.stringify makes null. */

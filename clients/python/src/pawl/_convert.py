@@ -101,7 +101,7 @@ def set_field(message: Any, name: str, value: Any) -> None:
 
 
 def encode(field: str, value: Any) -> bytes:
-    """Encodes a value as JSON, without spaces, as the Go SDK does: an idempotency key compares payloads byte by byte."""
+    """Encodes a value as JSON, without spaces. It refuses what JSON does not have: NaN, infinite numbers and lone surrogates."""
     try:
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as err:  # UnicodeEncodeError of a lone surrogate is a ValueError
