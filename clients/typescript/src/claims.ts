@@ -68,9 +68,14 @@ export class Claims {
     return this.#busy;
   }
 
+  /** All claims, from their push until the broker has confirmed their end. */
+  get all(): Held[] {
+    return [...this.#held.values()];
+  }
+
   /** The claims whose end the broker has not confirmed. */
   get unconfirmed(): Held[] {
-    return [...this.#held.values()].filter((held) => held.phase === "ended");
+    return this.all.filter((held) => held.phase === "ended");
   }
 
   /** Accepts tasks that the broker pushed. */

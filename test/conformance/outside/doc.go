@@ -41,4 +41,30 @@
 // When a run of the type job has ended, the gate "job ended" is open.
 //
 // "%uuid" stands for a UUID of the story, "%1MiB" for a text of that length, and "+1h" as run_at for the time an hour from now.
+//
+// # Vectors
+//
+// keyring.json and payloads.json have values that all SDKs must encrypt, or encode, so that the others and the broker take them for the same.
+//
+// # Traces
+//
+// traces.json has what the broker sends to a worker, how handlers end and how time passes; and what the worker must send and hold then. The tests
+// of each SDK play them in fake time, without a network, against the part of a worker that decides: trace_test.go in internal/client/work,
+// clients/python/tests/test_traces.py, clients/typescript/tests/traces.test.ts.
+//
+// A step waits until the second "at", if there is one, and then one thing happens:
+//
+//	{"open": true}, {"break": true}                    a stream opens, or breaks
+//	{"push": ["a"], "lease": 30, "timeout": 5}         the broker pushes tasks: these are the tokens of their claims
+//	{"answer": {"ack": ["a"], "code": "unavailable", "reason": "", "retry_after": 3}}   it confirms or, with a code, refuses what it was sent
+//	{"lost": ["a"], "reason": "cancelled"}             it says that claims are gone
+//	{"quiet": true}                                    an operator's order
+//	{"end": {"a": "returns"}}                          a handler ends: returns, fails, snoozes, stops (as it was told to), "returns what cannot
+//	                                                   be sent", "fails without words" (its error can't be read)
+//	{"progress": "a"}                                  a handler reports progress
+//	{"drain": true}, {"stop": true}, {"abandon": true} the worker takes no more tasks; it tells handlers to stop; it leaves them behind
+//
+// "sends" has what the worker sent in the step and in the wait before it, in one frame or several: without it, nothing. "holds" has the phases of
+// all claims, "stopped" why handlers were told to stop, "busy" the number of slots in use; they are compared if given. Pauses are random in part,
+// and sweeps have steps of 50 ms, so steps keep some distance from the times that they look at.
 package outside
