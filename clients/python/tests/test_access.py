@@ -27,6 +27,8 @@ def directory(binary: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"ca --out {out}/other",
         f"server n1 --ca {out}/ca --out {out} --host 127.0.0.1",
         f"client billing --ca {out}/ca --out {out}",
+        f"client payroll --ca {out}/ca --out {out}",
+        f"client stranger --ca {out}/ca --out {out}",
     ):
         subprocess.run([binary, "cert", *arguments.split()], check=True, capture_output=True)
     return out
@@ -107,6 +109,41 @@ def test_a_client_certificate_lets_in(secure: Callable[..., pawl.App], directory
     tls = pawl.TLS(f"{directory}/ca/ca.crt", f"{directory}/billing.crt", f"{directory}/billing.key")
     with secure(tls=tls) as app:
         assert app.call("t", queue=queue).enqueue().id
+
+
+def test_certificates_that_are_replaced_are_taken_up(secure: Callable[..., pawl.App], directory: Path, command: Pawl, queue: str) -> None:
+    command("token", "add", queue, "--role", "produce", "--role", "consume", "--certificate", "uri:pawl://client/payroll")
+    files = [directory / f"{queue}.{kind}" for kind in ("ca", "crt", "key")]
+
+    def put(*names: str) -> None:
+        for file, name in zip(files, names):
+            file.write_bytes((directory / name).read_bytes())
+
+    put("other/ca.crt", "stranger.crt", "stranger.key")
+    with secure(tls=pawl.TLS(*map(str, files))) as app:
+        with pytest.raises(pawl.UnavailableError):
+            app.call("t", queue=queue).enqueue()
+        put("ca/ca.crt")
+        with pytest.raises(pawl.UnauthenticatedError):
+            app.call("t", queue=queue).enqueue()
+        put("ca/ca.crt", "payroll.crt")  # not yet its key: the pair before is used
+        with pytest.raises(pawl.UnauthenticatedError):
+            app.call("t", queue=queue).enqueue()
+        put("ca/ca.crt", "payroll.crt", "payroll.key")
+        assert app.call("t", queue=queue).enqueue().id
+        channel, _ = app._caller.connection.channel()
+        files[2].unlink()
+        assert app.call("t", queue=queue).enqueue().id
+        assert app._caller.connection.channel()[0] is channel
+        ran = threading.Event()
+        app.task("t")(ran.set)
+        put("ca/ca.crt", "payroll.crt", "payroll.key")
+        with working(app, queue):
+            assert ran.wait(20)
+            put("ca/ca.crt", "payroll.crt", "payroll.key")  # the stream goes on
+            ran.clear()
+            app.call("t", queue=queue).enqueue()
+            assert ran.wait(20)
 
 
 def test_a_server_of_another_authority_is_not_trusted(secure: Callable[..., pawl.App], directory: Path, guarded: testing.Broker) -> None:

@@ -120,7 +120,7 @@ def test_a_call_that_succeeds_allows_another_repeat() -> None:
 def test_each_variable_of_the_environment_counts_unless_the_program_says_otherwise(
     variable: str, shown: Callable[[Any], bool], given: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_connection, "_check_files", lambda tls: None)
+    monkeypatch.setattr(_connection, "_read", lambda tls: None)
     (tmp_path / "token").write_text("from-file\n")
     values = {"PAWL_SERVER": "localhost:1", "PAWL_TOKEN": "t", "PAWL_TOKEN_FILE": str(tmp_path / "token"), "PAWL_NAMESPACE": "shop"}
     values |= {"PAWL_TLS_CA": "ca", "PAWL_CLIENT_CERT": "cert", "PAWL_CLIENT_KEY": "key"}

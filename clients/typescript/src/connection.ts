@@ -1,6 +1,6 @@
 /** Connects to a broker or to the nodes of a cluster. It knows addresses and channels, not calls. */
 
-import { readFileSync } from "node:fs";
+import { readFileSync, statSync } from "node:fs";
 import { isIPv4 } from "node:net";
 import { createSecureContext } from "node:tls";
 
@@ -17,7 +17,10 @@ const maxAddresses = 32; // more nodes than a client would ever try
 /** A token that identifies the caller. A function is called for every request, so that the token can change while the program runs. */
 export type Token = string | (() => string | Promise<string>);
 
-/** The PEM files for a TLS connection. Without caFile, the certificate authorities that Node trusts are used. */
+/**
+ * The PEM files for a TLS connection. Without caFile, the certificate authorities that Node trusts are used. Files that are replaced while the
+ * program runs are read again.
+ */
 export interface TLS {
   caFile?: string | undefined;
   certFile?: string | undefined;
@@ -70,12 +73,15 @@ function serverOf(addresses: readonly string[]): Server {
  */
 export class Connection {
   readonly #targets: string[];
-  readonly #credentials: ChannelCredentials;
+  readonly #tls: TLS | undefined;
+  #credentials: ChannelCredentials;
+  #stamps: string; // of the files that #credentials come from
   readonly #token: Token | undefined;
   readonly namespace: string;
   /** As given by the program, for spans; "" if there are several. */
   readonly server: Server;
   readonly #channels = new Map<string, Client>();
+  readonly #left: Client[] = []; // with earlier certificates: the streams of workers go on
   #turn = 0;
   #closed = false;
 
@@ -85,6 +91,8 @@ export class Connection {
     const { addresses, tls } = withTLS(given, options.tls ?? tlsOf(environment));
     this.#targets = shuffled(addresses.map((address) => target(address, tls !== undefined || options.plaintext === true)));
     this.server = serverOf(addresses);
+    this.#tls = tls;
+    this.#stamps = stampsOf(tls);
     this.#credentials = tls ? secure(tls) : credentials.createInsecure();
     this.#token = options.token ?? tokenOf(environment);
     this.namespace = options.namespace ?? environment["PAWL_NAMESPACE"] ?? "";
@@ -93,6 +101,7 @@ export class Connection {
   /** Returns the channel in use for calls, or for the streams of workers, and a number that identifies the choice for moveOn. */
   channel(use: keyof typeof pings = "calls"): { channel: Client; turn: number } {
     if (this.#closed) throw new ClientClosedError();
+    this.#renew();
     const address = this.#targets[this.#turn % this.#targets.length] ?? "";
     const key = `${use} ${address}`;
     let channel = this.#channels.get(key);
@@ -102,6 +111,23 @@ export class Connection {
       this.#channels.set(key, channel);
     }
     return { channel, turn: this.#turn };
+  }
+
+  /** Reads the certificates again if their files have changed. Calls in flight end on the channels on which they began. */
+  #renew(): void {
+    const stamps = stampsOf(this.#tls);
+    if (!this.#tls || stamps === this.#stamps) return;
+    try {
+      this.#credentials = secure(this.#tls);
+    } catch {
+      return; // they are being replaced: the next call looks again
+    }
+    this.#stamps = stamps;
+    for (const [key, channel] of this.#channels) {
+      if (key.startsWith("stream ")) this.#left.push(channel);
+      else channel.close();
+    }
+    this.#channels.clear();
   }
 
   /** Moves from an address that did not answer to the next one, unless another call has already done so. */
@@ -137,7 +163,7 @@ export class Connection {
   /** Ends the calls in flight, and closes the connections. */
   close(): void {
     this.#closed = true;
-    for (const channel of this.#channels.values()) channel.close();
+    for (const channel of [...this.#channels.values(), ...this.#left]) channel.close();
     this.#channels.clear();
   }
 }
@@ -203,6 +229,19 @@ function secure(tls: TLS): ChannelCredentials {
     const files = [tls.caFile, tls.certFile, tls.keyFile].filter((file) => file).join(", ");
     throw invalid("tls", `${files}: ${messageOf(err)}`, err);
   }
+}
+
+/** Returns what changes when a file is replaced or rewritten. */
+function stampsOf(tls: TLS | undefined): string {
+  const stampOf = (file: string | undefined) => {
+    try {
+      const is = file ? statSync(file, { bigint: true }) : undefined;
+      return is && `${is.ino} ${is.mtimeNs} ${is.size}`;
+    } catch {
+      return "unreadable";
+    }
+  };
+  return [tls?.caFile, tls?.certFile, tls?.keyFile].map(stampOf).join();
 }
 
 function tokenOf(environment: NodeJS.ProcessEnv): Token | undefined {

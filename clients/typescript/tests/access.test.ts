@@ -2,14 +2,14 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { copyFileSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 
 import * as pawl from "../src/index.js";
 import { Broker } from "../src/testing.js";
-import { newQueue, silent } from "./world.js";
+import { gate, newQueue, silent, working } from "./world.js";
 
 const binary = process.env["PAWL_BINARY"] || "pawl";
 const directory = mkdtempSync(join(tmpdir(), "pawl-access-"));
@@ -23,7 +23,7 @@ before(async () => {
     ["ca", "--out", file("ca")],
     ["ca", "--out", file("other")],
     ["server", "n1", "--ca", file("ca"), "--out", directory, "--host", "127.0.0.1"],
-    ["client", "billing", "--ca", file("ca"), "--out", directory],
+    ...["billing", "payroll", "stranger"].map((name) => ["client", name, "--ca", file("ca"), "--out", directory]),
   ];
   for (const args of certificates) execFileSync(binary, ["cert", ...args]);
   const tls = ["--tls-cert", file("n1.crt"), "--tls-key", file("n1.key"), "--client-ca", file("ca/ca.crt")];
@@ -85,6 +85,34 @@ test("a client certificate lets in", async () => {
   command("token", "add", newQueue(), "--role", "produce", "--certificate", "uri:pawl://client/billing");
   const tls = { caFile: file("ca/ca.crt"), certFile: file("billing.crt"), keyFile: file("billing.key") };
   await secure({ tls }).enqueue(task, null);
+});
+
+test("certificates that are replaced are taken up", async () => {
+  const queue = newQueue();
+  command("token", "add", queue, "--role", "produce", "--role", "consume", "--certificate", "uri:pawl://client/payroll");
+  const tls = { caFile: file("own.ca"), certFile: file("own.crt"), keyFile: file("own.key") };
+  const put = (...names: string[]) => names.forEach((name, at) => copyFileSync(file(name), Object.values(tls)[at]!));
+  put("other/ca.crt", "stranger.crt", "stranger.key");
+  const client = secure({ tls });
+  const enqueue = () => client.enqueue(task, null, { queue });
+  await assert.rejects(enqueue, pawl.UnavailableError);
+  put("ca/ca.crt");
+  await assert.rejects(enqueue, pawl.UnauthenticatedError);
+  put("ca/ca.crt", "payroll.crt"); // not yet its key: the pair before is used
+  await assert.rejects(enqueue, pawl.UnauthenticatedError);
+  put("ca/ca.crt", "payroll.crt", "payroll.key");
+  await enqueue();
+  rmSync(tls.keyFile);
+  await enqueue();
+  put("ca/ca.crt", "payroll.crt", "payroll.key");
+  let ran = gate();
+  await working(client, [pawl.handle(task, () => ran.open())], { queues: queue }, async () => {
+    await ran.opened;
+    ran = gate();
+    put("ca/ca.crt", "payroll.crt", "payroll.key"); // the stream goes on
+    await enqueue();
+    await ran.opened;
+  });
 });
 
 test("a server of another authority is not trusted", async () => {

@@ -46,7 +46,8 @@ _STREAM_PINGS = (("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms
 
 @dataclass(frozen=True)
 class TLS:
-    """The PEM files for a TLS connection. Without ca_file, the system's certificate authorities are trusted."""
+    """The PEM files for a TLS connection. Without ca_file, the system's certificate authorities are trusted. Files that are replaced
+    while the program runs are read again."""
 
     ca_file: str | None = None
     cert_file: str | None = None
@@ -62,8 +63,7 @@ class Connection:
         if len(addresses) > _MAX_ADDRESSES:
             raise errors.invalid("server", f"{len(addresses)} addresses, at most {_MAX_ADDRESSES} are allowed")
         self._tls = _tls_of(addresses, tls)
-        if self._tls is not None:
-            _check_files(self._tls)
+        self._pem = None if self._tls is None else _read(self._tls)
         self.server = _server(addresses)
         """As given by the program, for spans."""
         self._targets = [_target(address, encrypted=self._tls is not None or plaintext) for address in addresses]
@@ -79,6 +79,7 @@ class Connection:
         self._pid = os.getpid()
         self._turn = 0
         self._channels: dict[tuple[str, bool], Any] = {}
+        self._left: weakref.WeakSet[Any] = weakref.WeakSet()  # channels with earlier certificates
 
     def channel(self, *, stream: bool = False) -> tuple[Any, int]:
         """Returns the channel in use for calls, or for the streams of workers, and a number that identifies the choice for move_on."""
@@ -88,18 +89,30 @@ class Connection:
         with self._lock:
             if self._closed:
                 raise errors.ClientClosedError("the client was closed")
+            self._renew()
             target = self._targets[self._turn % len(self._targets)]
             channel = self._channels.get((target, stream))
             if channel is None:
                 channel = self._channels[target, stream] = self._open(target, _OPTIONS + (_STREAM_PINGS if stream else _CALL_PINGS))
             return channel, self._turn
 
+    def _renew(self) -> None:
+        """Reads the certificates again if their files have changed, and leaves the channels that use the earlier ones: these end
+        with the last call in flight. The caller holds the lock."""
+        if self._tls is None or self._pem is None or _stamps(self._tls) == self._pem.stamps:
+            return
+        with contextlib.suppress(errors.InvalidArgumentError):  # they are being replaced: the next call looks again
+            self._pem = _read(self._tls)
+            self._left.update(self._channels.values())
+            self._channels = {}
+
     def _open(self, target: str, options: tuple[tuple[str, int], ...]) -> Any:
         if _is_loopback(_split(target.removeprefix("dns:///"))[0]):
             options += (("grpc.enable_http_proxy", 0),)  # a proxy's own loopback is another machine
         if self._tls is None:
             return grpc.insecure_channel(target, options=options)
-        return grpc.secure_channel(target, _credentials(self._tls), options=options)
+        assert self._pem is not None
+        return grpc.secure_channel(target, _credentials(self._pem), options=options)
 
     def discard(self, channel: Any) -> None:
         """Closes a channel whose node hangs, which cancels what is in flight there. The next call opens another."""
@@ -148,9 +161,9 @@ class Connection:
         """Ends the calls in flight, and closes the connections."""
         with self._lock:
             self._closed = True
-            channels, self._channels = self._channels, {}
+            channels, self._channels = [*self._channels.values(), *self._left], {}
         if self._pid == os.getpid():
-            for channel in channels.values():
+            for channel in channels:
                 channel.close()
 
 
@@ -225,25 +238,51 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _check_files(tls: TLS) -> None:
-    """Refuses files that are missing or don't match: given a certificate without its key, gRPC aborts the process."""
+@dataclass(frozen=True)
+class _PEM:
+    """The contents of the files of a TLS."""
+
+    stamps: object
+    ca: bytes | None
+    cert: bytes | None
+    key: bytes | None
+
+
+def _stamps(tls: TLS) -> list[tuple[int, int, int] | None]:
+    """Returns what changes when a file is replaced or rewritten."""
+    out: list[tuple[int, int, int] | None] = []
+    for file in (tls.ca_file, tls.cert_file, tls.key_file):
+        try:
+            is_now = os.stat(file) if file else None
+        except OSError:
+            is_now = None
+        out.append(is_now and (is_now.st_ino, is_now.st_mtime_ns, is_now.st_size))
+    return out
+
+
+def _read(tls: TLS) -> _PEM:
+    """Reads the files. It refuses files that are missing or don't match: given a certificate without its key, gRPC aborts the
+    process."""
     if (tls.cert_file is None) != (tls.key_file is None):
         raise errors.invalid("tls", "cert_file and key_file must be given together")
+    files = (tls.ca_file, tls.cert_file, tls.key_file)
+    stamps = _stamps(tls)
     try:
         context = ssl.create_default_context(cafile=tls.ca_file)
         if tls.cert_file is not None:
             context.load_cert_chain(tls.cert_file, tls.key_file, password=lambda: "")
+        ca, cert, key = (Path(file).read_bytes() if file else None for file in files)
     except (OSError, ssl.SSLError) as err:
-        files = ", ".join(file for file in (tls.ca_file, tls.cert_file, tls.key_file) if file)
-        raise errors.invalid("tls", f"{files}: {err}") from err
+        raise errors.invalid("tls", f"{', '.join(file for file in files if file)}: {err}") from err
+    if _stamps(tls) != stamps:  # what was read need not be what was checked
+        raise errors.invalid("tls", f"{', '.join(file for file in files if file)}: they are being changed")
+    return _PEM(stamps, ca, cert, key)
 
 
-def _credentials(tls: TLS) -> Any:
-    ca_file = tls.ca_file or ssl.get_default_verify_paths().cafile
+def _credentials(pem: _PEM) -> Any:
+    system = ssl.get_default_verify_paths().cafile
     return grpc.ssl_channel_credentials(
-        root_certificates=Path(ca_file).read_bytes() if ca_file else None,
-        private_key=Path(tls.key_file).read_bytes() if tls.key_file else None,
-        certificate_chain=Path(tls.cert_file).read_bytes() if tls.cert_file else None,
+        root_certificates=pem.ca or (Path(system).read_bytes() if system else None), private_key=pem.key, certificate_chain=pem.cert
     )
 
 
