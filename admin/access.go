@@ -36,7 +36,7 @@ const AllNamespaces = "*"
 type TokenSpec struct {
 	Name          string   // letters, digits and . _ - :, up to 64; unique in its namespace
 	Roles         []Role   // at least one
-	Queues        []string // patterns, in which * matches any characters; nil: all queues
+	Queues        []string // patterns, at least one, in which * matches any characters; {"*"}: all queues
 	AllNamespaces bool
 	Life          time.Duration // at most 10 years, or NeverExpires; 0: 90 days, but NeverExpires with Certificate
 	// Certificate makes a token without a secret, for callers that present a client certificate with this name:

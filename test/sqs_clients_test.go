@@ -61,7 +61,7 @@ func newSQSServer(t *testing.T, home string) (s *server, env []string, broker st
 	admin := filepath.Join(home, "admin.token")
 	s = newServer(t, "--sqs", "--auth", "--admin-token-file", admin)
 	s.start()
-	key := command(t, "token", "add", "clients", "--role", "admin", "--sqs", "--server", s.addr, "--token-file", admin)
+	key := command(t, "token", "add", "clients", "--role", "admin", "--queue", "*", "--sqs", "--server", s.addr, "--token-file", admin)
 	out := &lockedBuffer{}
 	key.Stdout = out
 	if err := key.Run(); err != nil {

@@ -92,7 +92,7 @@ func newCertClient(a *app) *cobra.Command {
 server started with --client-ca identifies it as uri:pawl://client/NAME, as subject:CN=NAME, and for each --host as
 dns:HOST; it has the rights of a token created for one of these names.`
 	cmd.Example = `  pawl cert client billing --ca /etc/pawl/clients-ca --out billing
-  pawl token add billing --role produce --certificate uri:pawl://client/billing`
+  pawl token add billing --role produce --queue '*' --certificate uri:pawl://client/billing`
 	return cmd
 }
 

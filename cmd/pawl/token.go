@@ -87,7 +87,7 @@ func newTokenAdd(a *app) *cobra.Command {
 	var roles []string
 	var life lifeFlags
 	cmd := &cobra.Command{
-		Use: "add NAME --role ROLE", Short: "Create a token, and show it once", Args: cobra.ExactArgs(1),
+		Use: "add NAME --role ROLE --queue PATTERN", Short: "Create a token, and show it once", Args: cobra.ExactArgs(1),
 		Long: `Create a token, and show it once. It can't have more rights than the token that creates it.
 
   produce   enqueue tasks, wait for their results
@@ -104,13 +104,13 @@ With --sqs the token also gets an access key for Amazon SQS clients ("pawl serve
 environment file of three lines: PAWL_TOKEN, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.`,
 		Example: `  pawl token add shop --role produce --queue 'mail*'
   pawl token add mailer --role consume --queue mail --expires-in 365d
-  pawl token add billing --role produce --certificate uri:spiffe://example.com/billing
-  pawl token add celery --role produce,consume,operate --sqs > celery.env
-  pawl token add oncall --role operate --all-namespaces`,
+  pawl token add billing --role produce --queue 'billing*' --certificate uri:spiffe://example.com/billing
+  pawl token add celery --role produce,consume,operate --queue '*' --sqs > celery.env
+  pawl token add oncall --role operate --queue '*' --all-namespaces`,
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&roles, "role", nil, "produce, consume, observe, operate or admin; repeatable")
-	flags.StringSliceVar(&t.Queues, "queue", nil, "limit it to queues whose names match, where * stands for any characters; repeatable (default all)")
+	flags.StringSliceVar(&t.Queues, "queue", nil, "queues for which it is valid, where * stands for any characters: '*' for all; repeatable")
 	flags.StringVar(&t.Certificate, "certificate", "", "create it for the client certificate with this name, without a secret")
 	flags.BoolVar(&t.SQS, "sqs", false, "also create an access key, with which Amazon SQS clients sign their calls")
 	allVar(flags, &t.AllNamespaces, "valid in all namespaces, not only the one of --namespace")
@@ -119,6 +119,9 @@ environment file of three lines: PAWL_TOKEN, AWS_ACCESS_KEY_ID and AWS_SECRET_AC
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) (err error) {
 		if len(roles) == 0 {
 			return cli.Usage("--role is required")
+		}
+		if len(t.Queues) == 0 {
+			return cli.Usage("--queue is required: '*' stands for all queues")
 		}
 		if t.Life, err = life.life(cmd.Flags()); err != nil {
 			return err

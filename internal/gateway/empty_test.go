@@ -34,7 +34,7 @@ var mayBeEmpty = map[string]string{
 	"reason":       ofPeople, "message": ofPeople, "stack": ofPeople, "GroupService/CreateGroup name": ofPeople, "error.type": ofPeople,
 	"payload": asData, "result": asData, "checkpoint": asData, "payload.value": "a value to compare with",
 	"worker": noWorker, "host": noWorker, "version": noWorker, "instance": noWorker,
-	"types": asList, "kinds": asList, "states": asList, "queues": asList, "events": asList, "tags": asList, "headers": asList, "keys": asList, "breakers": asList,
+	"types": asList, "kinds": asList, "states": asList, "WebhookService/AddWebhook queues": asList, "WebhookService/SetWebhook queues": asList, "MarkerService/AddMarker queues": asList, "events": asList, "tags": asList, "headers": asList, "keys": asList, "breakers": asList,
 	"task_ids": "without ids, a filter is required",
 	"shards":   "without shards, parts is required",
 }
@@ -130,7 +130,8 @@ func firstAnswer(t *testing.T, conn *grpc.ClientConn, m protoreflect.MethodDescr
 var emptyInREST = map[string]string{
 	"cursor": mayBeEmpty["cursor"], "content_type": mayBeEmpty["content_type"], "payload": asData, "checkpoint": asData,
 	"reason": ofPeople, "message": ofPeople, "stack": ofPeople, "POST /api/v1/groups name": ofPeople, "error.type": ofPeople, "worker": noWorker,
-	"tags": "a task has none", "then": "a task has no follow-ups",
+	"POST /api/v1/groups tasks": "an open group begins without members",
+	"tags":                      "a task has none", "then": "a task has no follow-ups",
 }
 
 // REST refuses an empty string, list or item in each field of a body and in each parameter of a query that its description has.

@@ -110,7 +110,7 @@ func newStage(t testing.TB) *stage {
 	do("ScheduleService/PutSchedule", `{"spec":{"name":"daily","cron":"@daily","task":{"type":"a"}}}`)
 	group := do("GroupService/CreateGroup", `{"name":"g","open":true,"tasks":[{"type":"a"}]}`)
 	operation := do("OperationService/StartOperation", `{"spec":{"action":"ACTION_CANCEL","filter":{"queue":"mail"}}}`)
-	do("AccessService/AddToken", `{"name":"t","roles":["produce"]}`)
+	do("AccessService/AddToken", `{"name":"t","queues":["*"],"roles":["produce"]}`)
 	do("WebhookService/AddWebhook", `{"name":"w","url":"https://example.com/x","events":["task.dead"],"queues":["mail"]}`)
 	marker := do("MarkerService/AddMarker", `{"kind":"deploy","title":"v1"}`)
 	ctx, _ := callinfo.Begin(t.Context(), task.InterfaceGRPC, "test")
@@ -153,7 +153,7 @@ var goodCalls = map[string]string{
 	"AccessService/WhoAmI":                 `{}`,
 	"AccessService/ListTokens":             `{"pattern":"*"}`,
 	"AccessService/GetToken":               `{"name":"t"}`,
-	"AccessService/AddToken":               `{"name":"n","roles":["produce"]}`,
+	"AccessService/AddToken":               `{"name":"n","queues":["*"],"roles":["produce"]}`,
 	"AccessService/RotateToken":            `{"name":"t"}`,
 	"AccessService/RevokeToken":            `{"name":"t"}`,
 	"AccessService/ListNamespaces":         `{"pattern":"*"}`,
@@ -279,7 +279,7 @@ var moreCalls = [][2]string{
 	{"OperatorService/DiscardTask", `{"task_id":"$later","reason":"r"}`},
 	{"OperatorService/ListQueues", `{"limit":1}`},
 	{"AccessService/AddToken", `{"name":"n","roles":["produce"],"sqs":true,"never_expires":true,"queues":["a*"],"request_id":"$ready"}`},
-	{"AccessService/AddToken", `{"name":"n","roles":["produce"],"certificate":"dns:worker.example"}`},
+	{"AccessService/AddToken", `{"name":"n","queues":["*"],"roles":["produce"],"certificate":"dns:worker.example"}`},
 	{"AccessService/RotateToken", `{"name":"t","overlap":"60s","expires_in":"60s"}`},
 	{"AccessService/ListTokens", `{"all_namespaces":true}`},
 	{"AuditService/ListAudit", `{"filter":{"actor":"a","queue":"mail"},"limit":1}`},

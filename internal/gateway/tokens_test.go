@@ -117,22 +117,24 @@ func TestTokensOverREST(t *testing.T) {
 		{"lead", "GET", "/api/v1/me", "", `200 {"token_required":true,"name":"lead","roles":["produce","consume","observe","operate","admin"],"namespace":"team","all_namespaces":false,"queues":["mail*"]}`},
 		{"lead", "POST", "/api/v1/tokens", `{"name":"ci","roles":["consume","produce"],"queues":["mail.in"],"expires_in":"1h"}`,
 			`201 {"token":{"name":"ci","namespace":"team","roles":["produce","consume"],"queues":["mail.in"],"created_by":"lead","created_at":"1970-01-01T00:00:01Z","expires_at":"1970-01-01T01:00:01Z"},"secret":"…","unconfirmed_nodes":["n2"]}`},
-		{"boss", "POST", "/api/v1/tokens", `{"name":"oncall","roles":["operate"],"all_namespaces":true,"never_expires":true}`,
+		{"boss", "POST", "/api/v1/tokens", `{"name":"oncall","roles":["operate"],"queues":["*"],"all_namespaces":true,"never_expires":true}`,
 			`201 {"token":{"name":"oncall","namespace":"*","roles":["operate"],"created_by":"*/boss","created_at":"1970-01-01T00:00:01Z"},"secret":"…","unconfirmed_nodes":["n2"]}`},
-		{"boss", "POST", "/api/v1/tokens", `{"name":"bill","roles":["produce"],"certificate":"dns:billing"}`,
+		{"boss", "POST", "/api/v1/tokens", `{"name":"bill","roles":["produce"],"queues":["*"],"certificate":"dns:billing"}`,
 			`201 {"token":{"name":"bill","namespace":"default","roles":["produce"],"certificate":"dns:billing","created_by":"*/boss","created_at":"1970-01-01T00:00:01Z"},"unconfirmed_nodes":["n2"]}`},
-		{"boss", "POST", "/api/v1/tokens", `{"name":"bill","roles":["produce"],"certificate":"dns:billing","expires_in":"1h","never_expires":true}`, `400 never_expires: is given together with expires_in`},
-		{"boss", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"certificate":"billing"}`, `400 certificate: \"billing\" is not a certificate name`},
+		{"boss", "POST", "/api/v1/tokens", `{"name":"bill","roles":["produce"],"queues":["*"],"certificate":"dns:billing","expires_in":"1h","never_expires":true}`, `400 never_expires: is given together with expires_in`},
+		{"boss", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"queues":["*"],"certificate":"billing"}`, `400 certificate: \"billing\" is not a certificate name`},
 		{"lead", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"queues":["mail"],"certificate":"dns:billing"}`, `403 token \"lead\" is limited to a namespace or to queues, and can't make a token for a certificate`},
-		{"lead", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"]}`, `403 token \"lead\" is limited to the queues mail*, and can't make one that sees others`},
+		{"lead", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"queues":["*"]}`, `403 token \"lead\" is limited to the queues mail*, and can't make one that sees others`},
 		{"lead", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"queues":["mail","sms"]}`, `403 token \"lead\" is limited to the queues mail*, and can't make one that sees others`},
 		{"lead", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"queues":["sms","mail"]}`, `403 token \"lead\" is limited to the queues mail*, and can't make one that sees others`},
 		{"lead", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"queues":["mail"],"all_namespaces":true}`, `403 token \"lead\" is limited to namespace \"team\", and can't make one that is not`},
-		{"boss", "POST", "/api/v1/tokens", `{"name":"a b","roles":["produce"]}`, `400 name: \"a b\" has a character other than`},
-		{"boss", "POST", "/api/v1/tokens", `{"name":"admin-token-file","roles":["produce"]}`, `400 name: \"admin-token-file\" is reserved for the token in a server's --admin-token-file`},
+		{"boss", "POST", "/api/v1/tokens", `{"name":"a b","roles":["produce"],"queues":["*"]}`, `400 name: \"a b\" has a character other than`},
+		{"boss", "POST", "/api/v1/tokens", `{"name":"admin-token-file","roles":["produce"],"queues":["*"]}`, `400 name: \"admin-token-file\" is reserved for the token in a server's --admin-token-file`},
 		{"boss", "POST", "/api/v1/tokens", `{"name":"x"}`, `400 roles: is required`},
-		{"boss", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"expires_in":"0s"}`, `400 expires_in: 0s is not between 1s and`},
-		{"boss", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"namespace":"team"}`, `400 namespace: `},
+		{"boss", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"]}`, `400 queues: is required: patterns of queues, or * for all queues`},
+		{"boss", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"queues":[]}`, `400 queues: is required`},
+		{"boss", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"queues":["*"],"expires_in":"0s"}`, `400 expires_in: 0s is not between 1s and`},
+		{"boss", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"queues":["*"],"namespace":"team"}`, `400 namespace: `},
 		{"boss", "GET", "/api/v1/tokens?all_namespaces=true&limit=1", "", `200 {"items":[{"name":"oncall","namespace":"*","roles":["operate"],"created_by":"*/boss","created_at":"1970-01-01T00:00:01Z"}],"next_cursor":"AXgqAG9uY2FsbA"}`},
 		{"boss", "GET", "/api/v1/tokens?all_namespaces=true&cursor=AXgqAG9uY2FsbA", "", `"name":"ci"`},
 		{"boss", "GET", "/api/v1/tokens", "", `200 {"items":[{"name":"oncall",`},
@@ -199,7 +201,7 @@ func TestTokenLives(t *testing.T) {
 	conn := dialGateway(t, g)
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	ctx, c := with(t.Context(), k.secret["boss"], ""), pawlv1.NewAccessServiceClient(conn)
-	if _, err := c.AddToken(ctx, &pawlv1.AddTokenRequest{Name: "a", Roles: []string{"observe"}}); err != nil {
+	if _, err := c.AddToken(ctx, &pawlv1.AddTokenRequest{Name: "a", Roles: []string{"observe"}, Queues: []string{"*"}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.RotateToken(ctx, &pawlv1.RotateTokenRequest{Name: "a", NeverExpires: true}); err != nil {

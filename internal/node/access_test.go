@@ -55,7 +55,7 @@ func TestTokensOnThreeNodes(t *testing.T) {
 		if _, err := boss.Namespaces().Create(t.Context(), "team", admin.QuotaChange{}); err != nil {
 			t.Fatal(err)
 		}
-		made, err := admin.New(w.nodes["n2"].as(w.admin, "team")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "worker", Roles: []admin.Role{admin.RoleConsume, admin.RoleObserve}})
+		made, err := admin.New(w.nodes["n2"].as(w.admin, "team")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "worker", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleConsume, admin.RoleObserve}})
 		if err != nil || len(made.Unconfirmed) != 0 {
 			t.Fatalf("a token: %+v, %v", made, err)
 		}
@@ -88,7 +88,7 @@ func TestTokensOnThreeNodes(t *testing.T) {
 			t.Errorf("all that took %v", took)
 		}
 
-		kept, err := boss.Access().CreateToken(t.Context(), admin.TokenSpec{Name: "kept", Roles: []admin.Role{admin.RoleObserve}, AllNamespaces: true, Life: admin.NeverExpires})
+		kept, err := boss.Access().CreateToken(t.Context(), admin.TokenSpec{Name: "kept", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}, AllNamespaces: true, Life: admin.NeverExpires})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestSessionsOnThreeNodes(t *testing.T) {
 		w := newNetwork(t)
 		w.admin = NewToken()
 		dirs := w.grow()
-		made, err := admin.New(w.nodes["n1"].as(w.admin, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "oncall", Roles: []admin.Role{admin.RoleObserve}})
+		made, err := admin.New(w.nodes["n1"].as(w.admin, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "oncall", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +191,7 @@ func TestTokensWaitForSlowNodes(t *testing.T) {
 			pass(time.Second)
 			w.dropAnswers(slow, late)
 			began := time.Now()
-			made, err := admin.New(client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: slow, Roles: []admin.Role{admin.RoleObserve}})
+			made, err := admin.New(client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: slow, Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -228,7 +228,7 @@ func TestNodesAgreeOnTokens(t *testing.T) {
 			}
 			return nil
 		})
-		made, err := admin.New(w.nodes["n2"].as(w.admin, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "a", Roles: []admin.Role{admin.RoleObserve}})
+		made, err := admin.New(w.nodes["n2"].as(w.admin, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "a", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -392,6 +392,9 @@ func TestObjectsOfOtherNamespacesAreNotFound(t *testing.T) {
 		every := []admin.Role{admin.RoleAdmin}
 		cut := func(ns, name string, queues ...string) string {
 			t.Helper()
+			if len(queues) == 0 {
+				queues = []string{"*"}
+			}
 			made, err := boss(ns).Access().CreateToken(t.Context(), admin.TokenSpec{Name: name, Roles: every, Queues: queues})
 			if err != nil {
 				t.Fatal(err)
@@ -445,7 +448,7 @@ func TestArchiveOfRemovedNamespace(t *testing.T) {
 			if _, err := spaces.Create(t.Context(), "b", admin.QuotaChange{}); err != nil {
 				t.Fatal(err)
 			}
-			made, err := inB.Access().CreateToken(t.Context(), admin.TokenSpec{Name: "owner", Roles: []admin.Role{admin.RoleAdmin}})
+			made, err := inB.Access().CreateToken(t.Context(), admin.TokenSpec{Name: "owner", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleAdmin}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -570,7 +573,7 @@ func TestNamespacesAreIsolated(t *testing.T) {
 			if _, err := admin.New(s.as(operator, "")).Namespaces().Create(t.Context(), ns, admin.QuotaChange{}); err != nil {
 				t.Fatal(err)
 			}
-			made, err := admin.New(s.as(operator, ns)).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "owner", Roles: []admin.Role{admin.RoleAdmin}})
+			made, err := admin.New(s.as(operator, ns)).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "owner", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleAdmin}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -584,7 +587,7 @@ func TestNamespacesAreIsolated(t *testing.T) {
 			{"PUT", "/api/v1/queues/canary-q", `{"settings":{"max_length":5}}`},
 			{"PUT", "/api/v1/schedules/canary-s", `{"cron":"@hourly","task":{"type":"t","queue":"canary-q"}}`},
 			{"POST", "/api/v1/operations", `{"action":"discard","filter":{}}`},
-			{"POST", "/api/v1/tokens", `{"name":"more","roles":["admin"]}`},
+			{"POST", "/api/v1/tokens", `{"name":"more","queues":["*"],"roles":["admin"]}`},
 			{"DELETE", "/api/v1/tokens/more", ""},
 		})
 		seed := rand.Uint64()
@@ -630,7 +633,7 @@ func TestRefusedCallersAreCounted(t *testing.T) {
 		operator := NewToken()
 		s := start(t, Config{InMemory: true, Tokens: TokensAlways, AdminToken: func() string { return operator }})
 		pass(time.Second)
-		weak, err := admin.New(s.as(operator, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "weak", Roles: []admin.Role{admin.RoleProduce}, Life: 5 * time.Minute})
+		weak, err := admin.New(s.as(operator, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "weak", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleProduce}, Life: 5 * time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -667,11 +670,11 @@ func TestClaimTokensRevealNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		owner, err := admin.New(s.as(operator, "b")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "owner", Roles: []admin.Role{admin.RoleAdmin}})
+		owner, err := admin.New(s.as(operator, "b")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "owner", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleAdmin}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		thief, err := admin.New(s.as(operator, "a")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "thief", Roles: []admin.Role{admin.RoleAdmin}})
+		thief, err := admin.New(s.as(operator, "a")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "thief", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleAdmin}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -53,7 +53,7 @@ var rpcRows = []rpcRow{
 	{"AccessService/WhoAmI", "", `{}`},
 	{"AccessService/ListTokens", "s", `{}`},
 	{"AccessService/GetToken", "s", `{"name":"token$shard"}`},
-	{"AccessService/AddToken", "s", `{"name":"new$shard","roles":["produce"]}`},
+	{"AccessService/AddToken", "s", `{"name":"new$shard","queues":["*"],"roles":["produce"]}`},
 	{"AccessService/RotateToken", "s", `{"name":"token$shard"}`},
 	{"AccessService/RevokeToken", "s", `{"name":"token$shard"}`},
 	{"AccessService/ListNamespaces", "slm", `{}`},
@@ -267,7 +267,7 @@ func (s *faultyNode) addFixtures(queue string) {
 	s.enqueue(here, "later", `"delay":"3600s","queue":"`+queue+`"`, 12)
 	s.enqueue(fixture{}, "ready", `"queue":"`+queue+`"`, 60)
 	n := fmt.Sprint(shard)
-	for _, c := range [][2]string{{"AccessService/AddToken", `{"name":"token$n","roles":["produce"]}`}, {"AccessService/AddNamespace", `{"name":"space$n"}`},
+	for _, c := range [][2]string{{"AccessService/AddToken", `{"name":"token$n","queues":["*"],"roles":["produce"]}`}, {"AccessService/AddNamespace", `{"name":"space$n"}`},
 		{"WebhookService/AddWebhook", `{"name":"hook$n","url":"http://192.0.2.1/hook"}`},
 		{"ScheduleService/PutSchedule", `{"spec":{"name":"daily$n","cron":"0 3 * * *","task":{"type":"job","queue":"` + here["idle"][0] + `"}}}`}} {
 		s.must(c[0], strings.ReplaceAll(c[1], "$n", n))

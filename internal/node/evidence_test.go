@@ -24,11 +24,11 @@ func TestLoginsAreRecorded(t *testing.T) {
 		if _, err := admin.New(s.as(operator, "")).Namespaces().Create(t.Context(), "team", admin.QuotaChange{}); err != nil {
 			t.Fatal(err)
 		}
-		lena, err := admin.New(s.as(operator, "team")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "lena", Roles: []admin.Role{admin.RoleObserve}})
+		lena, err := admin.New(s.as(operator, "team")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "lena", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, err := admin.New(s.as(operator, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "lena", AllNamespaces: true, Roles: []admin.Role{admin.RoleObserve}})
+		all, err := admin.New(s.as(operator, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "lena", Queues: []string{"*"}, AllNamespaces: true, Roles: []admin.Role{admin.RoleObserve}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -55,7 +55,7 @@ func TestSQSAccessKeys(t *testing.T) {
 			}
 			return made
 		}
-		all := make(admin.TokenSpec{Name: "all", Roles: []admin.Role{admin.RoleAdmin}, SQS: true})
+		all := make(admin.TokenSpec{Name: "all", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleAdmin}, SQS: true})
 		if len(all.AccessKeyID) != 20 || len(all.SecretAccessKey) < 40 || strings.Contains(all.Secret, all.SecretAccessKey) {
 			t.Fatalf("the access key is %q, %q", all.AccessKeyID, all.SecretAccessKey)
 		}
@@ -76,11 +76,11 @@ func TestSQSAccessKeys(t *testing.T) {
 			_, err := c.ListQueues(ctx, &sqs.ListQueuesInput{})
 			wantCode(t, err, code)
 		}
-		plain := make(admin.TokenSpec{Name: "plain", Roles: []admin.Role{admin.RoleAdmin}})
+		plain := make(admin.TokenSpec{Name: "plain", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleAdmin}})
 		if plain.AccessKeyID != "" || plain.SecretAccessKey != "" {
 			t.Errorf("a token without --sqs has the access key %q", plain.AccessKeyID)
 		}
-		if _, err := a.Access().CreateToken(ctx, admin.TokenSpec{Name: "both", Roles: []admin.Role{admin.RoleObserve}, SQS: true, Certificate: "dns:a.example.com"}); err == nil || !strings.Contains(err.Error(), "sqs") {
+		if _, err := a.Access().CreateToken(ctx, admin.TokenSpec{Name: "both", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}, SQS: true, Certificate: "dns:a.example.com"}); err == nil || !strings.Contains(err.Error(), "sqs") {
 			t.Errorf("a token for a certificate got an access key: %v", err)
 		}
 		// An access key allows what its token allows.
@@ -120,7 +120,7 @@ func TestSQSAccessKeys(t *testing.T) {
 // A long poll ends when the token of its access key is revoked.
 func TestSQSLongPollOfARevokedToken(t *testing.T) {
 	inAccess(t, func(t *testing.T, s *server, a admin.Client) {
-		made, err := a.Access().CreateToken(t.Context(), admin.TokenSpec{Name: "all", Roles: []admin.Role{admin.RoleAdmin}, SQS: true})
+		made, err := a.Access().CreateToken(t.Context(), admin.TokenSpec{Name: "all", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleAdmin}, SQS: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -49,7 +49,7 @@ func TestPagesAreCompressed(t *testing.T) {
 // TestSecretsAreNotCompressed: the length of a response reveals nothing about a secret in it.
 func TestSecretsAreNotCompressed(t *testing.T) {
 	w := startWorld(t, "")
-	form := url.Values{"name": {"robot"}, "roles": {"observe"}}.Encode()
+	form := url.Values{"name": {"robot"}, "roles": {"observe"}, "queues": {"*"}}.Encode()
 	for _, more := range [][]string{nil, {"HX-Request", "true"}} {
 		resp, body := w.send(t, "POST", "/new-token", form, append([]string{"Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin", "Accept-Encoding", "gzip"}, more...)...)
 		if resp.StatusCode != 200 || resp.Header.Get("Content-Encoding") != "" || !strings.Contains(body, "pawl_") {

@@ -157,7 +157,7 @@ func TestStreamsAreBounded(t *testing.T) {
 		there, err := pawl.Dial(strings.TrimPrefix(w.url, "http://"), pawl.DialOptions{Token: w.token, Namespace: name})
 		must(t, err)
 		defer func() { must(t, there.Close()) }()
-		made, err := admin.New(there).Access().CreateToken(t.Context(), admin.TokenSpec{Name: name, Roles: []admin.Role{admin.RoleObserve}})
+		made, err := admin.New(there).Access().CreateToken(t.Context(), admin.TokenSpec{Name: name, Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}})
 		must(t, err)
 		return as(made.Secret)
 	}

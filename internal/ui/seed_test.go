@@ -190,7 +190,7 @@ func (w *world) rest(t testing.TB, operator admin.Client) {
 	}
 	_, err = operator.Webhooks().Create(ctx, admin.WebhookSpec{Name: "pager", URL: "https://pager.example.com/v1/pawl", Events: []admin.WebhookEvent{admin.WebhookTaskDead, admin.WebhookBreakerOpened}, Queues: []string{"billing*", "mail"}})
 	must(t, err)
-	for _, spec := range []admin.TokenSpec{{Name: "shop", Roles: []admin.Role{admin.RoleProduce}, Queues: []string{"mail", "billing*"}}, {Name: "oncall", Roles: []admin.Role{admin.RoleOperate}, AllNamespaces: true, Life: admin.NeverExpires},
+	for _, spec := range []admin.TokenSpec{{Name: "shop", Roles: []admin.Role{admin.RoleProduce}, Queues: []string{"mail", "billing*"}}, {Name: "oncall", Roles: []admin.Role{admin.RoleOperate}, Queues: []string{"*"}, AllNamespaces: true, Life: admin.NeverExpires},
 		{Name: "encoder", Roles: []admin.Role{admin.RoleConsume, admin.RoleObserve}, Queues: []string{"media"}, Life: 3 * 24 * time.Hour}} {
 		_, err := operator.Access().CreateToken(ctx, spec)
 		must(t, err)

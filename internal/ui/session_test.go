@@ -29,7 +29,7 @@ func as(token string) []string {
 // tokenFor creates a token.
 func (w *world) tokenFor(t testing.TB, name string, roles ...admin.Role) string {
 	t.Helper()
-	made, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: name, Roles: roles})
+	made, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: name, Queues: []string{"*"}, Roles: roles})
 	must(t, err)
 	return made.Secret
 }

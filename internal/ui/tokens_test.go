@@ -48,7 +48,7 @@ func TestTokenLifecycle(t *testing.T) {
 		t.Errorf("revoking has status %d, or the token is still valid", status)
 	}
 
-	_, body = w.sendAs(t, w.token, "/new-token", url.Values{"name": {"all"}, "roles": {"observe"}, "all_namespaces": {"yes"}, "expires_in": {"never"}})
+	_, body = w.sendAs(t, w.token, "/new-token", url.Values{"name": {"all"}, "roles": {"observe"}, "queues": {"*"}, "all_namespaces": {"yes"}, "expires_in": {"never"}})
 	if info, err = admin.New(w.client).Access().GetToken(t.Context(), admin.TokenName{Name: "all", AllNamespaces: true}); err != nil || !info.ExpiresAt.IsZero() {
 		t.Errorf("the token for all namespaces is %+v, %v: %s", info, err, body)
 	}
@@ -73,7 +73,7 @@ func TestTokensAreForAdmins(t *testing.T) {
 				t.Errorf("%s: POST %s has status %d, want 403", role, path, status)
 			}
 		}
-		if status, body := w.sendAs(t, token, "/new-token", url.Values{"name": {"x"}, "roles": {"observe"}}); status != 403 || shownSecret.MatchString(body) {
+		if status, body := w.sendAs(t, token, "/new-token", url.Values{"name": {"x"}, "roles": {"observe"}, "queues": {"*"}}); status != 403 || shownSecret.MatchString(body) {
 			t.Errorf("a token with role %s could create a token: status %d", role, status)
 		}
 		if resp, _ := w.get(t, "/tokens", as(token)...); resp.StatusCode != 403 {
@@ -82,13 +82,13 @@ func TestTokensAreForAdmins(t *testing.T) {
 	}
 	// An admin of one namespace can't create a token with more rights.
 	operator := w.tokenFor(t, "admin", admin.RoleAdmin)
-	if status, body := w.sendAs(t, operator, "/new-token", url.Values{"name": {"x"}, "roles": {"admin"}, "all_namespaces": {"yes"}}); status != 403 || shownSecret.MatchString(body) {
+	if status, body := w.sendAs(t, operator, "/new-token", url.Values{"name": {"x"}, "roles": {"admin"}, "queues": {"*"}, "all_namespaces": {"yes"}}); status != 403 || shownSecret.MatchString(body) {
 		t.Errorf("an admin of one namespace could create a token for all: status %d", status)
 	}
 	if _, body := w.get(t, "/new-token", as(operator)...); strings.Contains(body, "all_namespaces") {
 		t.Error("the form of an admin of one namespace offers tokens for all")
 	}
-	for form, field := range map[string]string{"name=&roles=observe": "name", "name=a/b&roles=observe": "name", "name=x": "roles", "name=x&roles=observe&queues=a%20b": "queues", "name=x&roles=observe&expires_in=soon": "expires_in"} {
+	for form, field := range map[string]string{"name=&roles=observe": "name", "name=a/b&roles=observe": "name", "name=x": "roles", "name=x&roles=observe": "queues", "name=x&roles=observe&queues=a%20b": "queues", "name=x&roles=observe&queues=*&expires_in=soon": "expires_in"} {
 		values, _ := url.ParseQuery(form)
 		if status, body := w.sendAs(t, w.token, "/new-token", values); status != 422 || !regexp.MustCompile(`(?s)wrong">\s*<label for="f-`+field+`"`).MatchString(body) {
 			t.Errorf("%s: status %d, or no error is shown at field %s", form, status, field)
@@ -134,7 +134,7 @@ func TestAddressesNameTheNamespace(t *testing.T) {
 func TestNamespacesOfOthers(t *testing.T) {
 	w := startGuarded(t)
 	shop := w.inShop(t)
-	token, err := admin.New(shop).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "clerk", Roles: []admin.Role{admin.RoleObserve}})
+	token, err := admin.New(shop).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "clerk", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}})
 	must(t, err)
 	for from, c := range map[string][2]string{"/queues?like=x": {token.Secret, "/in/shop/queues?like=x"}, "/in/default/queues?like=x": {w.token, "/queues?like=x"}, "/in/shop": {w.token, "/in/shop/"},
 		"/in/shop//queues": {w.token, "/in/shop/queues"}} {

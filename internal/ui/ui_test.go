@@ -670,7 +670,7 @@ func TestAuditOpens(t *testing.T) {
 // TestAuditTimes: a changed time is formatted like other times.
 func TestAuditTimes(t *testing.T) {
 	w := startWorld(t, "")
-	_, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "shop", Roles: []admin.Role{admin.RoleProduce}})
+	_, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "shop", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleProduce}})
 	must(t, err)
 	_, body := w.get(t, "/audit")
 	if !regexp.MustCompile(`<code>expires_at</code> \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC<`).MatchString(body) {

@@ -507,7 +507,7 @@ func (w *world) everywhere(t testing.TB) (task, group string) {
 	must(t, err)
 	_, err = operator.Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionReplay, Filter: &admin.Filter{Error: nasty, Queue: "x"}, Canary: 1, Reason: nasty})
 	must(t, err)
-	_, err = operator.Access().CreateToken(ctx, admin.TokenSpec{Name: "nasty", Roles: []admin.Role{admin.RoleObserve}})
+	_, err = operator.Access().CreateToken(ctx, admin.TokenSpec{Name: "nasty", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}})
 	must(t, err)
 	_, err = operator.Markers().Add(ctx, admin.MarkerSpec{Kind: admin.MarkerIncident, Title: nasty, Version: nasty[:90], URL: "https://ci.example.com/?" + url.QueryEscape(nasty), Types: []string{nasty}})
 	must(t, err)

@@ -96,7 +96,7 @@ func TestAccess(t *testing.T) {
 			is(w, "its life", made.Token.ExpiresAt.Sub(made.Token.CreatedAt), 30*day.std())
 			is(w, "the secret, and who does not know of it", []any{len(made.Secret) > 40, len(made.Unconfirmed)}, []any{true, 0})
 			is(w, "as it is shown", ok[keyInfo](w)(w.keys().Key(w.ctx(), "shop")), made.Token)
-			ok[newKey](w)(w.keys().AddKey(w.ctx(), keySpec{Name: "ops", Roles: []string{"operate"}}))
+			ok[newKey](w)(w.keys().AddKey(w.ctx(), keySpec{Name: "ops", Roles: []string{"operate"}, Queues: []string{"*"}}))
 			is(w, "the list", w.keyNames(), "ops shop")
 			w.pass(hour)
 			turned := ok[newKey](w)(w.keys().RotateKey(w.ctx(), "shop", 2*hour, ""))
@@ -113,7 +113,7 @@ func TestAccess(t *testing.T) {
 		}}),
 		ofTheGateway(story{name: "a repeated create or rotate whose answer was lost returns a new secret", tell: func(w *world) {
 			const first, again, other = "019c0000-0000-7000-8000-000000000001", "019c0000-0000-7000-8000-000000000002", "019c0000-0000-7000-8000-000000000003"
-			k := keySpec{Name: "shop", Roles: []string{"produce"}, Request: first}
+			k := keySpec{Name: "shop", Roles: []string{"produce"}, Queues: []string{"*"}, Request: first}
 			lost := ok[newKey](w)(w.keys().AddKey(w.ctx(), k))
 			w.pass(second)
 			made := ok[newKey](w)(w.keys().AddKey(w.ctx(), k))
@@ -122,10 +122,10 @@ func TestAccess(t *testing.T) {
 			is(w, "which ones are good", w.good(lost, made), []bool{false, true})
 			taken := refusal{Code: "conflict"}
 			for what, bad := range map[string]keySpec{
-				"with another role":       {Name: "shop", Roles: []string{"observe"}, Request: first},
-				"under another id":        {Name: "shop", Roles: []string{"produce"}, Request: other},
-				"without an id":           {Name: "shop", Roles: []string{"produce"}},
-				"with another expires_in": {Name: "shop", Roles: []string{"produce"}, Request: first, Expires: hour},
+				"with another role":       {Name: "shop", Roles: []string{"observe"}, Queues: []string{"*"}, Request: first},
+				"under another id":        {Name: "shop", Roles: []string{"produce"}, Queues: []string{"*"}, Request: other},
+				"without an id":           {Name: "shop", Roles: []string{"produce"}, Queues: []string{"*"}},
+				"with another expires_in": {Name: "shop", Roles: []string{"produce"}, Queues: []string{"*"}, Request: first, Expires: hour},
 			} {
 				_, err := w.keys().AddKey(w.ctx(), bad)
 				w.refused(what, err, taken)
@@ -153,21 +153,22 @@ func TestAccess(t *testing.T) {
 				spec  keySpec
 				field string
 			}{
-				"no name":         {keySpec{Roles: []string{"produce"}}, "name"},
-				"an odd name":     {keySpec{Name: "a b", Roles: []string{"produce"}}, "name"},
+				"no name":         {keySpec{Roles: []string{"produce"}, Queues: []string{"*"}}, "name"},
+				"an odd name":     {keySpec{Name: "a b", Roles: []string{"produce"}, Queues: []string{"*"}}, "name"},
 				"no role":         {keySpec{Name: "a"}, "roles"},
-				"an unknown role": {keySpec{Name: "a", Roles: []string{"king"}}, "roles"},
-				"a life too long": {keySpec{Name: "a", Roles: []string{"produce"}, Expires: 4000 * day}, "expires_in"},
+				"an unknown role": {keySpec{Name: "a", Roles: []string{"king"}, Queues: []string{"*"}}, "roles"},
+				"a life too long": {keySpec{Name: "a", Roles: []string{"produce"}, Queues: []string{"*"}, Expires: 4000 * day}, "expires_in"},
+				"no queues":       {keySpec{Name: "a", Roles: []string{"produce"}}, "queues"},
 			} {
 				_, err := w.keys().AddKey(w.ctx(), c.spec)
 				w.refused(what, err, refusal{Code: "invalid_argument", Field: c.field})
 			}
-			ok[newKey](w)(w.keys().AddKey(w.ctx(), keySpec{Name: "a", Roles: []string{"produce"}}))
-			_, err := w.keys().AddKey(w.ctx(), keySpec{Name: "a", Roles: []string{"observe"}})
+			ok[newKey](w)(w.keys().AddKey(w.ctx(), keySpec{Name: "a", Roles: []string{"produce"}, Queues: []string{"*"}}))
+			_, err := w.keys().AddKey(w.ctx(), keySpec{Name: "a", Roles: []string{"observe"}, Queues: []string{"*"}})
 			w.refused("a name that is taken", err, refusal{Code: "conflict"})
 			is(w, "what there is", w.keyNames(), "a")
-			ok[newKey](w)(w.keys().AddKey(w.ctx(), keySpec{Name: "shop.eu", Roles: []string{"produce"}}))
-			ok[newKey](w)(w.keys().AddKey(w.ctx(), keySpec{Name: "shop.us", Roles: []string{"produce"}}))
+			ok[newKey](w)(w.keys().AddKey(w.ctx(), keySpec{Name: "shop.eu", Roles: []string{"produce"}, Queues: []string{"*"}}))
+			ok[newKey](w)(w.keys().AddKey(w.ctx(), keySpec{Name: "shop.us", Roles: []string{"produce"}, Queues: []string{"*"}}))
 			for pattern, want := range map[string]string{"shop.*": "shop.eu shop.us", "*.us": "shop.us", "a": "a", "shop": "", "*": "a shop.eu shop.us"} {
 				is(w, "those like "+pattern, w.keysLike(pattern), want)
 			}

@@ -512,7 +512,7 @@ type AddTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Roles         []string               `protobuf:"bytes,2,rep,name=roles,proto3" json:"roles,omitempty"`                                       // at least one
-	Queues        []string               `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`                                     // patterns, at most 32; none: all queues
+	Queues        []string               `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`                                     // patterns, 1 to 32; *: all queues
 	AllNamespaces bool                   `protobuf:"varint,4,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // valid in all namespaces; else in the caller's
 	ExpiresIn     *durationpb.Duration   `protobuf:"bytes,5,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`              // at most 10 years; default 90 days, or never with certificate
 	NeverExpires  bool                   `protobuf:"varint,6,opt,name=never_expires,json=neverExpires,proto3" json:"never_expires,omitempty"`

@@ -189,11 +189,14 @@ func (g *AccessService) AddToken(ctx context.Context, r *pawlv1.AddTokenRequest)
 	if t.Roles, err = auth.ParseRoles("roles", r.GetRoles()); err != nil {
 		return nil, err
 	}
-	if t.Queues = r.GetQueues(); len(t.Queues) == 0 {
-		t.Queues = nil
+	if t.Queues = r.GetQueues(); len(t.Queues) == 0 { // such as a list that was not filled
+		return nil, task.Invalid("queues", "is required: patterns of queues, or * for all queues")
 	}
 	if err := t.Check(g.Limits); err != nil {
 		return nil, err
+	}
+	if slices.Contains(t.Queues, "*") {
+		t.Queues = nil
 	}
 	if !c.By.Covers(t.Rights) {
 		return nil, checkWithin(callinfo.Of(ctx).Principal, t.Rights)

@@ -96,7 +96,7 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 func (s *Server) askToken(req *Request, status int, refused error) {
 	f := &form.Form{Title: "Log in", Text: "Log in with an access token.", Button: "Log in", Action: req.Here("kept", ""),
 		Fields: []form.Field{{Name: "token", Label: "Token", Kind: "secret", Placeholder: "pawl_…",
-			Hint: "An admin creates one with pawl token add NAME --role operate. " +
+			Hint: "An admin creates one with pawl token add NAME --role operate --queue '*'. " +
 				"You stay logged in while you use the pages, at most 12 hours."}}}
 	if refused != nil {
 		f.Refuse(refused)

@@ -99,7 +99,7 @@ func newTokenForm(req *web.Request) (*form.Form, error) {
 	f := &form.Form{Title: "New token", Button: "Create token", Back: "/tokens", Text: "The token is shown once; Pawl keeps only its hash. It can do no more than you can.", Fields: []form.Field{
 		{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "shop", Hint: "Letters, digits and . _ - : The audit log records actions under this name."},
 		{Name: "roles", Label: "Roles", Kind: "ticks", Required: true, Checkboxes: slices.Clone(roleCheckboxes)},
-		{Name: "queues", Label: "Queues", Kind: "text", Placeholder: "all", Hint: "Comma-separated names. * matches any characters: mail*, reports"},
+		{Name: "queues", Label: "Queues", Kind: "text", Required: true, Hint: "Comma-separated names. * matches any characters: mail*, reports; * alone: all queues"},
 		lifeField(),
 	}}
 	if me.AllNamespaces {

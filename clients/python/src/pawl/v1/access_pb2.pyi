@@ -237,7 +237,7 @@ class AddTokenRequest(google.protobuf.message.Message):
         pass
     @property
     def queues(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
-        """patterns, at most 32; none: all queues"""
+        """patterns, 1 to 32; *: all queues"""
         pass
     all_namespaces: builtins.bool
     """valid in all namespaces; else in the caller's"""

@@ -311,7 +311,7 @@ export type AddTokenRequest = Message<"pawl.v1.AddTokenRequest"> & {
   roles: string[];
 
   /**
-   * patterns, at most 32; none: all queues
+   * patterns, 1 to 32; *: all queues
    *
    * @generated from field: repeated string queues = 3;
    */
