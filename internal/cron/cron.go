@@ -33,7 +33,8 @@ var parser = cron.MustNewParser(cron.SecondOptional | cron.Minute | cron.Hour | 
 
 // Parse parses a cron expression: five fields (minute, hour, day of month, month, day of week), or six with seconds first; names of
 // months and days; L, W and #; or @yearly, @monthly, @weekly, @daily, @hourly, or @every with a duration. If both kinds of days are
-// restricted, either may match, as in every cron. Zone is the name of an IANA time zone, "" for UTC.
+// restricted, either may match, but both must if the field of one begins with *, as in Vixie cron. Zone is the name of an IANA time
+// zone, "" for UTC.
 func Parse(expression, zone string) (When, error) {
 	if len(expression) > MaxExpression {
 		return When{}, fmt.Errorf("%d bytes, at most %d are allowed", len(expression), MaxExpression)
@@ -64,6 +65,10 @@ func Parse(expression, zone string) (When, error) {
 		return When{}, fmt.Errorf("%q is not a rule of times", expression)
 	}
 	spec.Location = time.UTC
+	if fields := strings.Fields(expression); len(fields) > 1 {
+		weekday, date := fields[len(fields)-1], fields[len(fields)-3]
+		spec.DowOrDom = !strings.HasPrefix(date, "*") && !strings.HasPrefix(weekday, "*")
+	}
 	w := When{spec: spec, zone: place, all: spec.Hour&allHours == allHours}
 	if w.nextOnWall(time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return When{}, errors.New("it is never due")

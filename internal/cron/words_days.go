@@ -34,7 +34,11 @@ func dayWords(spec *cron.SpecSchedule) string {
 	case dates.full():
 		return weekdayWords(weekdays, spec.DowConstraints, month, months, false)
 	}
-	return "on " + dateWords(dates, spec.DomConstraints, month) + " and " + weekdayWords(weekdays, spec.DowConstraints, month, months, true)
+	and := " and "
+	if !either {
+		and = ", but only "
+	}
+	return "on " + dateWords(dates, spec.DomConstraints, month) + and + weekdayWords(weekdays, spec.DowConstraints, month, months, true)
 }
 
 // dateWords returns days of a month by date: "the 1st, the 15th and the last day of the month".

@@ -57,6 +57,7 @@ func TestDescribe(t *testing.T) {
 		"*/10 * * jul,aug *":          "Every 10 minutes in July and August",
 		"0 9 * 6 mon-fri":             "At 09:00, Monday to Friday in June",
 		"0 0 13 * fri":                "At 00:00 on the 13th of the month and every Friday",
+		"0 0 */2 * mon":               "At 00:00 on every 2nd day from the 1st to the 31st of the month, but only every Monday",
 		"0 0 13 * mon-fri":            "At 00:00 on the 13th of the month and every Monday to Friday",
 		"0 0 1-31 * fri":              "At 00:00 every day",
 		"@hourly":                     "Every hour",
