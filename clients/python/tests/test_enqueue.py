@@ -99,6 +99,7 @@ def test_a_unique_key_is_one_task_at_a_time(app: pawl.App, queue: str) -> None:
         ({"max_attempts": 0}, "max_attempts"),
         ({"cost": 0}, "cost"),
         ({"idempotency_key": ""}, "idempotency_key"),
+        ({"request_id": ""}, "request_id"),
         ({"tags": "mail"}, "tags"),
         ({"tags": [1]}, "tags"),
         ({"headers": {"a": 1}}, "headers"),

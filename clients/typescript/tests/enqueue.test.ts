@@ -48,6 +48,7 @@ test("bad input is refused before the call, with the field of the API", async ()
     [{ cost: 0 }, "cost"],
     [{ maxAttempts: 0 }, "max_attempts"],
     [{ idempotencyKey: "" }, "idempotency_key"],
+    [{ requestId: "" }, "request_id"],
     [{ tags: "a" }, "tags"],
     [{ key: "\ud800" }, "key"],
     [{ unique: "" }, "unique"],
