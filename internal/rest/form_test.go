@@ -228,7 +228,7 @@ func TestDurations(t *testing.T) {
 		t.Errorf("the pattern is %q (%v), want %q", published.Components.Schemas.Duration.Pattern, err, spanForm)
 	}
 	for text, want := range map[string]time.Duration{"0": 0, "0s": 0, "1.5h": 90 * time.Minute, "1.s": time.Second, "1h30m": 90 * time.Minute, "1µs": time.Microsecond,
-		".5s": -1, "+1s": -1, "-1s": -1, "+0": -1, "1h.5m": -1, "1\u03bcs": -1, "1d": -1, "1": -1, " 1s": -1, "": -1, "9999999h": -1} {
+		".5s": -1, "+1s": -1, "--1s": -1, "-0s": -1, "-.5s": -1, "+0": -1, "1h.5m": -1, "1\u03bcs": -1, "1d": -1, "1": -1, " 1s": -1, "": -1, "9999999h": -1} {
 		d, err := spanText("delay", text)
 		if got := d.AsDuration(); want >= 0 && (err != nil || got != want) || want < 0 && err == nil {
 			t.Errorf("%q is read as %v, %v, want %v", text, got, err, want)

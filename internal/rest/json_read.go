@@ -374,13 +374,14 @@ func (r *jsonReader) float(path string) (float64, error) {
 	return f, nil
 }
 
-// spanForm is the form of durations, which the OpenAPI description publishes: Go accepts more.
+// spanForm is the form of durations, which the OpenAPI description publishes: Go accepts more. The calls refuse what is negative, with
+// their bounds.
 var spanForm = regexp.MustCompile(`^([0-9]+(\.[0-9]*)?(h|m|s|ms|us|µs|ns))+$|^0$`)
 
 // spanText parses a duration: 30s, 1h30m.
 func spanText(path, s string) (*durationpb.Duration, error) {
 	d, err := time.ParseDuration(s)
-	if err != nil || !spanForm.MatchString(s) {
+	if err != nil || !spanForm.MatchString(strings.TrimPrefix(s, "-")) || d == 0 && s[0] == '-' {
 		return nil, task.Invalid(path, `%q is not a duration such as "30s" or "1h30m"`, task.Cut(s, 64))
 	}
 	return durationpb.New(d), nil
