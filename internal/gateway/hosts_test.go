@@ -24,7 +24,10 @@ const ours = "http://localhost"
 
 // stray returns a request as a page sends it whose host name resolves to this address.
 func stray(method, path, host string) *http.Request {
-	r := httptest.NewRequest(method, path, strings.NewReader(`{"type":"x","queue":"stolen"}`))
+	r := httptest.NewRequest(method, path, nil)
+	if method != "GET" {
+		r = httptest.NewRequest(method, path, strings.NewReader(`{"type":"x","queue":"stolen"}`))
+	}
 	r.Host = host
 	r.Header.Set("Origin", "http://"+host)
 	return r

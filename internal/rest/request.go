@@ -239,9 +239,12 @@ func (x *exchange) ignored() error {
 	if x.on.RPC == "" {
 		return nil
 	}
-	if x.on.Method == "GET" || x.on.Method == "DELETE" {
-		if x.r.ContentLength != 0 {
-			return task.Invalid("body", "a %s request takes none: its parameters are in the query", x.on.Method)
+	if (x.on.Method == "GET" || x.on.Method == "DELETE") && x.r.ContentLength != 0 {
+		err := x.fields(func(_ *jsonReader, name string) error {
+			return task.Invalid(task.Cut(name, 64), "the body of a %s request has no fields: its parameters are in the query", x.on.Method)
+		})
+		if err != nil {
+			return err
 		}
 	}
 	for _, header := range []string{"If-Match", "If-Unmodified-Since"} {
