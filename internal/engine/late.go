@@ -34,6 +34,9 @@ func AckLate(r *Round, h Hold, result schema.Result) (Settled, error) {
 func ReleaseLate(r *Round, h Hold, delay time.Duration) (Settled, error) {
 	from, ok := h.last(r)
 	if !ok {
+		if _, _, err := r.Held("release", h); err != nil { // even a repeat, as others may have claimed it since
+			return Settled{}, err
+		}
 		return Release(r, h, delay)
 	}
 	if delay == 0 {

@@ -153,7 +153,7 @@ func (x *exchange) hideAgain(got []broker.Claimed, lease time.Duration) {
 // has the message now, or the next one of its group.
 func expired(err error, receipt string) error {
 	e, ok := task.AsError(err)
-	if ok && e.Code == task.CodeStaleClaim && (e.Reason == task.StaleExpired || e.Reason == task.StaleReclaimed) {
+	if ok && e.Code == task.CodeStaleClaim && !e.State.Ended() {
 		return wire.BadValue(receipt, "ReceiptHandle", "The receipt handle has expired.")
 	}
 	return deleted(err)

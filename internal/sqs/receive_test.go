@@ -172,3 +172,21 @@ func TestHandlesOfOtherQueues(t *testing.T) {
 		}
 	}
 }
+
+// A late delete in a FIFO queue is refused while the message is there, however the receive of the handle ended.
+func TestLateDeletesInFIFOQueues(t *testing.T) {
+	for _, reason := range []string{task.StaleExpired, task.StaleReclaimed, task.StaleCompleted, task.StaleCancelled} {
+		for state, refused := range map[task.State]bool{task.Ready: true, task.Scheduled: true, task.Claimed: true, task.Succeeded: false, task.Discarded: false, task.Cancelled: false, task.Dead: false} {
+			err := expired(&task.Error{Code: task.CodeStaleClaim, Reason: reason, State: state}, "handle")
+			if got := errorShown(err); (got != "<nil>") != refused || refused && got != "InvalidParameterValue: Value handle for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired." {
+				t.Errorf("%s, the message is %s: %s", reason, state, got)
+			}
+		}
+	}
+	if err := expired(task.ErrNotFound, "handle"); err != nil {
+		t.Errorf("a message that is gone: %v", err)
+	}
+	if err := expired(task.ErrUnavailable, "handle"); err == nil {
+		t.Error("a message that can't be reached is deleted")
+	}
+}
