@@ -5,7 +5,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// leaseEnds ends the claim of a worker that vanished.
+// leaseEnds ends the claim of a worker that vanished, or that wanted it to end then.
 func (c *Change) leaseEnds() {
 	r, x, to := c.r, c.From, c.To
 	orphaned := x.Claim.Orphaned || x.Claim.Until <= r.l.term.Began
@@ -23,6 +23,10 @@ func (c *Change) leaseEnds() {
 	case x.Claim.Orphaned:
 		outcome = task.OutcomeLeaderless
 		c.requeueInPlace()
+	case x.Claim.GivesBack:
+		outcome = task.OutcomeReleased
+		to.Releases++
+		c.requeueInPlace()
 	case x.Claim.Until >= x.Claim.RunUntil:
 		outcome = task.OutcomeTimedOut
 		c.retry(FailRequest{Failure: timedOut})
@@ -34,7 +38,7 @@ func (c *Change) leaseEnds() {
 			c.requeueInPlace()
 		}
 	}
-	c.endAttempt(outcome, failureOf(outcome))
+	c.endAttempt(outcome, failures[outcome])
 	c.noteLost(task.StaleExpired)
 }
 
@@ -49,12 +53,4 @@ var (
 	vanished = schema.Failure{Type: "lease_lost", Message: "the worker vanished: its lease ended"}
 )
 
-func failureOf(o task.Outcome) schema.Failure {
-	switch o {
-	case task.OutcomeTimedOut:
-		return timedOut
-	case task.OutcomeLeaseLost:
-		return vanished
-	}
-	return schema.Failure{}
-}
+var failures = map[task.Outcome]schema.Failure{task.OutcomeTimedOut: timedOut, task.OutcomeLeaseLost: vanished}

@@ -269,6 +269,7 @@ func (s *story) settleStep(d *datadriven.TestData) string {
 		if v := arg(d, "progress"); v != "" {
 			e.Progress = &engine.Progress{Percent: float64(number(v))}
 		}
+		e.Exact = d.HasArg("exact")
 		until, err := engine.Run(s.World, func(r *engine.Round) (time.Duration, error) {
 			until, err := engine.Extend(r, hold, e)
 			return until.Sub(s.Now), err
