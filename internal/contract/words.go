@@ -2,7 +2,9 @@ package contract
 
 import (
 	"math"
+	"mime"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pawlq/pawl/internal/task"
@@ -65,8 +67,22 @@ func NumberOf[N ~int32, W ~string](words []W, w W) N {
 	return 0
 }
 
-// IsJSON reports whether a content type denotes a JSON value.
-func IsJSON(contentType string) bool { return contentType == "" || contentType == "application/json" }
+// IsJSON reports whether a content type denotes a JSON value, which is UTF-8.
+func IsJSON(contentType string) bool {
+	if contentType == "" || contentType == "application/json" {
+		return true
+	}
+	media, with, err := mime.ParseMediaType(contentType)
+	return err == nil && media == "application/json" && (with["charset"] == "" || strings.EqualFold(with["charset"], "utf-8"))
+}
+
+// ContentType returns how a content type is stored: JSON in one way, so that every reader recognizes it.
+func ContentType(given string) string {
+	if given != "" && IsJSON(given) {
+		return "application/json"
+	}
+	return given
+}
 
 // SpanText formats a duration as the API does: 1h30m, not 1h30m0s.
 func SpanText(d time.Duration) string {

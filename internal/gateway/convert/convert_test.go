@@ -648,3 +648,20 @@ func TestListPositions(t *testing.T) {
 		t.Errorf("place of a task that was created at 5 s = %v", at)
 	}
 }
+
+// JSON is stored with one content type, however it was named.
+func TestContentTypesOfJSON(t *testing.T) {
+	const named = "application/json; charset=utf-8"
+	s, err := SpecOf(&pawlv1.TaskSpec{Type: "a", Payload: []byte("{}"), ContentType: named, Then: []*pawlv1.TaskSpec{{Type: "b", Payload: []byte("1"), ContentType: named}}}, task.DefaultLimits())
+	if err != nil || s.ContentType != "application/json" || s.Then[0].ContentType != "application/json" {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err := SpecOf(&pawlv1.TaskSpec{Type: "a", Payload: []byte("{"), ContentType: named}, task.DefaultLimits()); err == nil {
+		t.Error("a payload that is no JSON is accepted as such")
+	}
+	id, token := task.NewID(1, 1, 1), task.Token{Fence: 1, Nonce: 1}
+	a, err := AckOf("default", &pawlv1.AckRequest{TaskId: id.String(), ClaimToken: token.String(), Result: []byte("1"), ContentType: named}, task.DefaultLimits())
+	if err != nil || a.Result.ContentType != "application/json" {
+		t.Errorf("%+v, %v", a, err)
+	}
+}

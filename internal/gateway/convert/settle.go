@@ -7,6 +7,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -22,7 +23,7 @@ func HoldOf(ns, id, token string) (h broker.Hold, err error) {
 
 // AckOf decodes and validates an ack.
 func AckOf(ns string, r *pawlv1.AckRequest, l task.Limits) (s broker.Settle, err error) {
-	s = broker.Settle{Verb: broker.Ack, Result: broker.Result{Data: r.GetResult(), ContentType: r.GetContentType()}}
+	s = broker.Settle{Verb: broker.Ack, Result: broker.Result{Data: r.GetResult(), ContentType: contract.ContentType(r.GetContentType())}}
 	if s.Hold, err = HoldOf(ns, r.GetTaskId(), r.GetClaimToken()); err != nil {
 		return s, err
 	}

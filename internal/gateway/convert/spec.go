@@ -38,7 +38,7 @@ func decodeSpec(p *pawlv1.TaskSpec, l task.Limits) (s task.Spec, err error) {
 			return s, contract.Empty(f.name)
 		}
 	}
-	s = task.Spec{Type: p.GetType(), Payload: p.GetPayload(), ContentType: p.GetContentType(), Queue: p.GetQueue(),
+	s = task.Spec{Type: p.GetType(), Payload: p.GetPayload(), ContentType: contract.ContentType(p.GetContentType()), Queue: p.GetQueue(),
 		IdempotencyKey: p.GetIdempotencyKey(), MaxAttempts: int(p.GetMaxAttempts()), Key: p.GetKey(), Tags: p.GetTags(),
 		Headers: p.GetHeaders(), Cost: int(p.GetCost())}
 	if s.Priority, err = priorityOf(p.GetPriority()); err != nil {
