@@ -82,7 +82,7 @@ type QueueTotals struct {
 
 // Attention is a problem that an operator should look at.
 type Attention struct {
-	Kind     string  // "dead_letters", "oldest_wait", "no_worker", "breaker_open", "queue_paused", "failure_rate", "schedule_late", "webhook", "shard", "node", "clock", "disk", "certificate"
+	Kind     string  // "dead_letters", "poisoned", "oldest_wait", "no_worker", "breaker_open", "queue_paused", "failure_rate", "schedule_late", "webhook", "shard", "node", "clock", "disk", "certificate"
 	Severity string  // "critical", "warning"
 	Subject  string  // name of the queue, schedule, webhook, shard or node; of several, the most severe
 	Detail   string  // a sentence about all of them

@@ -89,18 +89,12 @@ func workersText(q *admin.Queue) string {
 	return strconv.Itoa(*q.Workers)
 }
 
-// sparklines draws how many tasks succeeded in each step, and how many attempts failed or were found to be poisonous, on a common scale. "-" means
-// none in the whole window.
+// sparklines draws how many tasks succeeded in each step, and how many attempts failed, on a common scale. "-" means none in the whole window.
 func sparklines(s *admin.QueueSeries) (succeeded, wrong string) {
 	if s == nil {
 		return "", ""
 	}
-	badly := slices.Clone(s.Failed)
-	for i := range min(len(badly), len(s.Poisoned)) { // Failed does not include them
-		badly[i] += s.Poisoned[i]
-	}
-	well := humanize.Series(s.Succeeded)
-	badly = humanize.Series(badly)
+	well, badly := humanize.Series(s.Succeeded), humanize.Series(s.Failed)
 	most := int64(1)
 	for _, n := range slices.Concat(well, badly) {
 		most = max(most, n)

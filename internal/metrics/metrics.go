@@ -316,10 +316,9 @@ func addUp(queues []Queue) (sums []Queue) {
 		s := &sums[at]
 		s.Scheduled, s.Ready, s.Claimed = s.Scheduled+q.Scheduled, s.Ready+q.Ready, s.Claimed+q.Claimed
 		s.Retrying, s.Dead, s.Poisoned, s.NewDead = s.Retrying+q.Retrying, s.Dead+q.Dead, s.Poisoned+q.Poisoned, s.NewDead+q.NewDead
-		if q.Looked && (!s.Looked || q.MaxWait < s.MaxWait) {
-			s.MaxWait = q.MaxWait
+		if q.Looked && (!s.Looked || q.OldestReady-q.MaxWait > s.OldestReady-s.MaxWait) { // an alert compares the two
+			s.Looked, s.OldestReady, s.MaxWait = true, q.OldestReady, q.MaxWait
 		}
-		s.Looked, s.OldestReady = s.Looked || q.Looked, max(s.OldestReady, q.OldestReady)
 		for why, n := range q.Blocked {
 			s.Blocked[why] += n
 		}

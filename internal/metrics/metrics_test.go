@@ -207,14 +207,15 @@ func TestPageIsBounded(t *testing.T) {
 	t.Logf("%d MB, %v", len(page)>>20, series)
 }
 
-// Queues without series of their own are summed in all respects; the longest acceptable wait is the shortest of theirs.
+// Queues without series of their own are summed in all respects; the oldest wait and the longest acceptable one are those of the queue that
+// exceeds its own by most.
 func TestQueuesAreAddedUp(t *testing.T) {
 	of := func(ns string, n int64, wait, most time.Duration) Queue {
 		return Queue{Namespace: ns, Name: fmt.Sprint(n), Scheduled: n, Ready: 10 * n, Claimed: 100 * n, Retrying: 1000 * n, Dead: 10_000 * n, Poisoned: 100_000 * n,
 			Looked: most > 0, OldestReady: wait, MaxWait: most, Blocked: map[string]int64{"paused": n}}
 	}
-	got := addUp([]Queue{of("a", 1, time.Second, time.Hour), of("b", 4, 0, 0), of("a", 2, time.Minute, time.Minute), of("a", 3, 0, 2*time.Hour), of("b", 1, 0, 0)})
-	want := []Queue{of("a", 6, time.Minute, time.Minute), of("b", 5, 0, 0)}
+	got := addUp([]Queue{of("a", 1, time.Second, time.Hour), of("b", 4, 0, 0), of("a", 2, time.Minute, time.Minute), of("a", 3, 0, 2*time.Hour), of("a", 4, time.Hour, 2*time.Hour), of("b", 1, 0, 0)})
+	want := []Queue{of("a", 10, time.Minute, time.Minute), of("b", 5, 0, 0)}
 	for i := range want {
 		want[i].Name = stats.Other
 	}

@@ -59,7 +59,7 @@ type Rates struct {
 	Enqueued  uint32 `cbor:"1,keyasint,omitempty"`
 	Claimed   uint32 `cbor:"2,keyasint,omitempty"`
 	Succeeded uint32 `cbor:"3,keyasint,omitempty"`
-	Failed    uint32 `cbor:"4,keyasint,omitempty"` // attempts, including those that timed out
+	Failed    uint32 `cbor:"4,keyasint,omitempty"` // attempts, including those that timed out or found poison
 	Crashed   uint32 `cbor:"5,keyasint,omitempty"` // attempts
 	Dead      uint32 `cbor:"6,keyasint,omitempty"`
 	Poisoned  uint32 `cbor:"7,keyasint,omitempty"`
@@ -86,6 +86,7 @@ func (r *Rates) count(c Counter) {
 		r.Dead++
 	case Poisoned:
 		r.Poisoned++
+		r.Failed++ // its attempt; that of a dead task is an event of its own
 	case Discarded, Expired, Moved:
 		r.Discarded++
 	case Cancelled:

@@ -267,7 +267,7 @@ func (r *Recorder) addRun(f *figures, t *typeFigures, e *Event) {
 
 const (
 	ended = Set(1)<<Succeeded | 1<<Failed | 1<<TimedOut | 1<<Poisoned | 1<<Discarded
-	bad   = Set(1)<<Failed | 1<<Crashed | 1<<TimedOut
+	bad   = Set(1)<<Failed | 1<<Crashed | 1<<TimedOut | 1<<Poisoned
 )
 
 // flush adds the events of this second to all levels.

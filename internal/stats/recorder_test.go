@@ -171,6 +171,21 @@ func TestRoom(t *testing.T) {
 	}
 }
 
+// An attempt that found poison is a failed one, with its error.
+func TestPoisonFails(t *testing.T) {
+	b := New(dawn)
+	e := event("q", "t", Poisoned)
+	e.Error = "unexpected end of JSON"
+	b.Record(dawn, []Event{e, event("q", "t", Failed, Dead), event("q", "t", Succeeded)})
+	r := b.Report(dawn, Queue{"default", "q"}, Hour)
+	if got, want := r.Total(), (Rates{Failed: 2, Poisoned: 1, Dead: 1, Succeeded: 1}); got != want || got.Bad() != 2 || got.Out() != 3 {
+		t.Errorf("the totals are %+v, %d failed attempts and %d ended tasks, want %+v, 2 and 3", got, got.Bad(), got.Out(), want)
+	}
+	if len(r.Failing) != 1 || r.Failing[0].Failures != 2 {
+		t.Errorf("the failing types are %+v, want 2 failures of t", r.Failing)
+	}
+}
+
 func TestFailing(t *testing.T) {
 	b := New(dawn)
 	for i := range 30 {

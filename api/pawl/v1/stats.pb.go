@@ -288,7 +288,7 @@ type Stats struct {
 	Start         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=start,proto3" json:"start,omitempty"`                                  // of the first step; the last step is the current one
 	Series        *Series                `protobuf:"bytes,4,opt,name=series,proto3" json:"series,omitempty"`                                // events per step
 	Totals        *EventCounts           `protobuf:"bytes,5,opt,name=totals,proto3" json:"totals,omitempty"`                                // of all steps
-	FailureRate   float64                `protobuf:"fixed64,6,opt,name=failure_rate,json=failureRate,proto3" json:"failure_rate,omitempty"` // share of ended attempts that failed, crashed or timed out, 0 to 1
+	FailureRate   float64                `protobuf:"fixed64,6,opt,name=failure_rate,json=failureRate,proto3" json:"failure_rate,omitempty"` // share of ended attempts that failed, crashed, timed out or found poison, 0 to 1
 	Wait          *Latency               `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`                                    // from ready to claimed
 	Run           *Latency               `protobuf:"bytes,8,opt,name=run,proto3" json:"run,omitempty"`                                      // from claimed to the end of the run
 	Failing       []*FailingType         `protobuf:"bytes,9,rep,name=failing,proto3" json:"failing,omitempty"`                              // in the last hour, most failures first; at most 20
@@ -403,7 +403,7 @@ type Series struct {
 	Enqueued      []int64                `protobuf:"varint,1,rep,packed,name=enqueued,proto3" json:"enqueued,omitempty"`
 	Claimed       []int64                `protobuf:"varint,2,rep,packed,name=claimed,proto3" json:"claimed,omitempty"`
 	Succeeded     []int64                `protobuf:"varint,3,rep,packed,name=succeeded,proto3" json:"succeeded,omitempty"`
-	Failed        []int64                `protobuf:"varint,4,rep,packed,name=failed,proto3" json:"failed,omitempty"`   // attempts, including those that timed out
+	Failed        []int64                `protobuf:"varint,4,rep,packed,name=failed,proto3" json:"failed,omitempty"`   // attempts, including those that timed out or found poison
 	Crashed       []int64                `protobuf:"varint,5,rep,packed,name=crashed,proto3" json:"crashed,omitempty"` // attempts whose lease was lost
 	Dead          []int64                `protobuf:"varint,6,rep,packed,name=dead,proto3" json:"dead,omitempty"`
 	Poisoned      []int64                `protobuf:"varint,7,rep,packed,name=poisoned,proto3" json:"poisoned,omitempty"`
@@ -713,7 +713,7 @@ type QueueRates struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	In            float64                `protobuf:"fixed64,1,opt,name=in,proto3" json:"in,omitempty"`         // enqueued or replayed
 	Out           float64                `protobuf:"fixed64,2,opt,name=out,proto3" json:"out,omitempty"`       // ended in any state
-	Failed        float64                `protobuf:"fixed64,3,opt,name=failed,proto3" json:"failed,omitempty"` // attempts that failed, crashed or timed out
+	Failed        float64                `protobuf:"fixed64,3,opt,name=failed,proto3" json:"failed,omitempty"` // attempts that failed, crashed, timed out or found poison
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -776,7 +776,7 @@ type QueueSeries struct {
 	Start         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start,proto3" json:"start,omitempty"`                 // of the first step; the last step is the current one
 	In            []int64                `protobuf:"varint,3,rep,packed,name=in,proto3" json:"in,omitempty"`               // enqueued or replayed
 	Out           []int64                `protobuf:"varint,4,rep,packed,name=out,proto3" json:"out,omitempty"`             // ended in any state
-	Failed        []int64                `protobuf:"varint,5,rep,packed,name=failed,proto3" json:"failed,omitempty"`       // attempts that failed, crashed or timed out
+	Failed        []int64                `protobuf:"varint,5,rep,packed,name=failed,proto3" json:"failed,omitempty"`       // attempts that failed, crashed, timed out or found poison
 	Succeeded     []int64                `protobuf:"varint,6,rep,packed,name=succeeded,proto3" json:"succeeded,omitempty"` // included in out
 	Poisoned      []int64                `protobuf:"varint,7,rep,packed,name=poisoned,proto3" json:"poisoned,omitempty"`   // included in out
 	unknownFields protoimpl.UnknownFields
@@ -1059,7 +1059,7 @@ func (x *QueueTotals) GetOldestReadyQueue() string {
 // Attention is a problem that an operator should look at.
 type Attention struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`         // dead_letters, oldest_wait, no_worker, breaker_open, queue_paused, failure_rate, schedule_late, webhook, shard, node, clock, disk, certificate
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`         // dead_letters, poisoned, oldest_wait, no_worker, breaker_open, queue_paused, failure_rate, schedule_late, webhook, shard, node, clock, disk, certificate
 	Severity      string                 `protobuf:"bytes,2,opt,name=severity,proto3" json:"severity,omitempty"` // critical, warning
 	Subject       string                 `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`   // name of the queue, schedule, webhook, shard or node; of several, the most severe
 	Detail        string                 `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`     // a sentence about all of them
@@ -1469,7 +1469,7 @@ type TypeSummary struct {
 	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`                                    // "_other": all types that are not counted separately
 	Queues        []string               `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"`                                // queues that recently had tasks of the type; at most 20
 	Rates         *QueueRates            `protobuf:"bytes,3,opt,name=rates,proto3" json:"rates,omitempty"`                                  // averages over the window, or over the part of it that is known
-	FailureRate   float64                `protobuf:"fixed64,4,opt,name=failure_rate,json=failureRate,proto3" json:"failure_rate,omitempty"` // share of ended attempts that failed, crashed or timed out, 0 to 1
+	FailureRate   float64                `protobuf:"fixed64,4,opt,name=failure_rate,json=failureRate,proto3" json:"failure_rate,omitempty"` // share of ended attempts that failed, crashed, timed out or found poison, 0 to 1
 	Totals        *EventCounts           `protobuf:"bytes,5,opt,name=totals,proto3" json:"totals,omitempty"`
 	Wait          *Latency               `protobuf:"bytes,6,opt,name=wait,proto3" json:"wait,omitempty"`     // from ready to claimed
 	Run           *Latency               `protobuf:"bytes,7,opt,name=run,proto3" json:"run,omitempty"`       // from claimed to the end of the run
@@ -1826,7 +1826,7 @@ type SlowRun struct {
 	Worker        string                 `protobuf:"bytes,2,opt,name=worker,proto3" json:"worker,omitempty"`
 	RunSeconds    float64                `protobuf:"fixed64,3,opt,name=run_seconds,json=runSeconds,proto3" json:"run_seconds,omitempty"`
 	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
-	Failed        bool                   `protobuf:"varint,5,opt,name=failed,proto3" json:"failed,omitempty"` // it failed or timed out
+	Failed        bool                   `protobuf:"varint,5,opt,name=failed,proto3" json:"failed,omitempty"` // it failed, timed out or found poison
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

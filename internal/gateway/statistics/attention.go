@@ -75,6 +75,7 @@ var (
 	certificateEnds = problem{severity: critical, kind: "certificate", least: true, sum: certificatesEnd}
 	rowsApart       = problem{severity: critical, kind: "shard"}
 	deadLetters     = problem{severity: critical, kind: "dead_letters"}
+	poison          = problem{severity: critical, kind: "poisoned"}
 	noWorker        = problem{severity: critical, kind: "no_worker", sum: func(n int64, total float64, most string) string {
 		return fmt.Sprintf("%s queues have %s, and no worker takes them; most: %s", grouped(n), ready(int64(total)), most)
 	}}
@@ -98,6 +99,7 @@ var (
 	}}
 	certificateEndsSoon = problem{severity: warning, kind: "certificate", least: true, sum: certificatesEnd}
 	deadLettersKept     = problem{severity: warning, kind: "dead_letters"}
+	poisonKept          = problem{severity: warning, kind: "poisoned"}
 	failureRates        = problem{severity: warning, kind: "failure_rate"}
 	fewReplicas         = problem{severity: warning, kind: "shard", sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("%s shards have fewer replicas that answer than they should: %s", grouped(n), most)
@@ -119,8 +121,8 @@ var (
 	}}
 
 	problems = []*problem{&noLeader, &replicaDiffers, &nodeAway, &clockWrong, &diskFull, &diskLow, &certificateEnds, &rowsApart,
-		&deadLetters, &noWorker, &noWorkerForType, &webhookDisabled, &webhookFails,
-		&webhookDrops, &nodeRestarts, &diskSlow, &certificateEndsSoon, &deadLettersKept, &failureRates,
+		&deadLetters, &poison, &noWorker, &noWorkerForType, &webhookDisabled, &webhookFails,
+		&webhookDrops, &nodeRestarts, &diskSlow, &certificateEndsSoon, &deadLettersKept, &poisonKept, &failureRates,
 		&fewReplicas, &replicaLags, &longWait, &breakerOpen, &queuePaused, &scheduleLate}
 )
 
@@ -319,6 +321,12 @@ func (s *situation) ofTasks(f findings) {
 		f.add(&deadLetters, "", float64(s.status.NewDead), "%s%s in the last hour, %s in all", least, plural(s.status.NewDead, "dead letter"), grouped(kept))
 	case kept > 0:
 		f.add(&deadLettersKept, "", float64(kept), "%s, none of them from the last hour", plural(kept, "dead letter"))
+	}
+	switch kept, found := s.status.Poisoned, int64(s.hour.Total().Poisoned); {
+	case kept > 0 && found > 0: // there are no more new ones than there are
+		f.add(&poison, "", float64(min(kept, found)), "%s in the last hour, %s in all", plural(min(kept, found), "poisoned task"), grouped(kept))
+	case kept > 0:
+		f.add(&poisonKept, "", float64(kept), "%s, none of them from the last hour", plural(kept, "poisoned task"))
 	}
 	if n := s.status.Apart; n > 0 {
 		f.add(&rowsApart, "", float64(n), "%s of the last day could not be handled and were set apart: `pawl verify` and the log name them",

@@ -41,6 +41,11 @@ func TestAttention(t *testing.T) {
 	hour := func(r stats.Rates) situation {
 		return situation{known: true, hour: stats.Report{Rates: []stats.Rates{r}, Failing: []stats.Failing{{Queue: "q", Type: "t", Failures: 9}}}}
 	}
+	with := func(s broker.NamespaceStatus, r stats.Rates) situation {
+		of := hour(r)
+		of.status = s
+		return of
+	}
 	// course returns an hour in which some attempts ended the given time ago, and others just now.
 	course := func(then stats.Rates, ago time.Duration, now stats.Rates) situation {
 		rates := make([]stats.Rates, 360)
@@ -99,6 +104,9 @@ func TestAttention(t *testing.T) {
 		{"new dead letters", situation{known: true, status: broker.NamespaceStatus{Dead: 9, NewDead: 2}}, "critical dead_letters "},
 		{"old ones", situation{known: true, status: broker.NamespaceStatus{Dead: 9}}, "warning dead_letters "},
 		{"one old one", situation{known: true, status: broker.NamespaceStatus{Dead: 1}}, "warning dead_letters "},
+		{"new poison", with(broker.NamespaceStatus{Poisoned: 9}, stats.Rates{Poisoned: 2}), "critical poisoned "},
+		{"old poison", with(broker.NamespaceStatus{Poisoned: 9}, stats.Rates{Dead: 1}), "warning poisoned "},
+		{"new poison, all retried or discarded", hour(stats.Rates{Poisoned: 2}), ""},
 		{"new ones, all replayed or discarded", hour(stats.Rates{Dead: 407, Succeeded: 5000, Replayed: 407}), ""},
 		{"few attempts fail", hour(stats.Rates{Failed: 9}), ""},
 		{"ten fail", hour(stats.Rates{Failed: 10}), "warning failure_rate "},

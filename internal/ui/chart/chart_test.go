@@ -22,7 +22,8 @@ func TestSparklines(t *testing.T) {
 		{"success", admin.QueueSeries{In: none, Out: []int64{1, 1000, 1000, 0, 500}, Failed: []int64{0, 2, 1, 0, 9}, Succeeded: []int64{1, 1000, 1000, 0, 500}, Poisoned: none},
 			Spark{Label: "0 enqueued, 2,501 succeeded, 12 attempts failed", Area: "M0 20v-1h1v-19h2v20h1v-10h1V20z", Failed: "M1 20h2v3h-2zM4 20h1v3h-1z"}},
 		{"arrivals alone", admin.QueueSeries{In: []int64{0, 100, 50, 0, 0}, Out: none, Failed: none, Succeeded: none, Poisoned: none}, Spark{Label: "150 enqueued, 0 succeeded", Came: "M0 20h1v-20h1v10h1v10h2"}},
-		{"poison", admin.QueueSeries{In: none, Out: []int64{0, 0, 7, 0, 0}, Failed: none, Succeeded: none, Poisoned: []int64{0, 0, 7, 0, 0}}, Spark{Label: "0 enqueued, 0 succeeded, 7 poisoned", Failed: "M2 20h1v3h-1z"}},
+		{"poison", admin.QueueSeries{In: none, Out: []int64{0, 0, 7, 0, 0}, Failed: []int64{0, 0, 7, 0, 0}, Succeeded: none, Poisoned: []int64{0, 0, 7, 0, 0}},
+			Spark{Label: "0 enqueued, 0 succeeded, 7 attempts failed, 7 poisoned", Failed: "M2 20h1v3h-1z"}},
 		{"cancelled", admin.QueueSeries{In: none, Out: []int64{0, 400, 0, 0, 0}, Failed: none, Succeeded: none, Poisoned: none}, Spark{Label: "0 enqueued, 0 succeeded, 400 ended another way"}},
 	} {
 		c.s.Step, c.want.Width = time.Minute, 5

@@ -31,11 +31,10 @@ func NewSpark(s *admin.QueueSeries) *Spark {
 	if s == nil || len(s.Out) == 0 {
 		return nil
 	}
-	came, succeeded, failed, poisoned := humanize.Series(s.In), humanize.Series(s.Succeeded), humanize.Series(s.Failed), humanize.Series(s.Poisoned)
-	wrong := make([]int64, len(humanize.Series(s.Out)))
+	came, succeeded, wrong := humanize.Series(s.In), humanize.Series(s.Succeeded), make([]int64, len(humanize.Series(s.Out)))
+	copy(wrong, humanize.Series(s.Failed))
 	top := int64(1)
 	for i := range wrong {
-		wrong[i] = valueAt(failed, i) + valueAt(poisoned, i) // Failed does not include attempts that found poison
 		top = max(top, valueAt(succeeded, i), valueAt(came, i))
 	}
 	out := &Spark{Width: len(wrong), Failed: marksOf(wrong), Label: sparkLabel(s)}

@@ -174,6 +174,8 @@ func alarmOf(req *web.Request, a admin.Attention) alarm {
 	switch a.Kind {
 	case "dead_letters":
 		out.URL = req.URL("dead")
+	case "poisoned":
+		out.URL = req.URL("poison")
 	case "failure_rate":
 		out.URL = req.URL("queues")
 	case "oldest_wait", "breaker_open", "queue_paused", "no_worker":

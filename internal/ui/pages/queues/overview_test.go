@@ -16,6 +16,7 @@ func TestAlarmLinks(t *testing.T) {
 		link, url string
 	}{
 		{admin.Attention{Kind: "dead_letters"}, "View: dead letters", "/dead"},
+		{admin.Attention{Kind: "poisoned"}, "View: poisoned", "/poison"},
 		{admin.Attention{Kind: "no_worker", Subject: "mail"}, "View: no worker, mail", "/queues/mail"},
 		{admin.Attention{Kind: "no_worker", Subject: "mail", More: 13_999}, "View: no worker, mail and 13,999 more", "/queues"},
 		{admin.Attention{Kind: "schedule_late", Subject: "nightly"}, "View: schedule late, nightly", "/schedules/nightly"},

@@ -152,7 +152,7 @@ export type Stats = Message<"pawl.v1.Stats"> & {
   totals?: EventCounts | undefined;
 
   /**
-   * share of ended attempts that failed, crashed or timed out, 0 to 1
+   * share of ended attempts that failed, crashed, timed out or found poison, 0 to 1
    *
    * @generated from field: double failure_rate = 6;
    */
@@ -216,7 +216,7 @@ export type Series = Message<"pawl.v1.Series"> & {
   succeeded: bigint[];
 
   /**
-   * attempts, including those that timed out
+   * attempts, including those that timed out or found poison
    *
    * @generated from field: repeated int64 failed = 4;
    */
@@ -388,7 +388,7 @@ export type QueueRates = Message<"pawl.v1.QueueRates"> & {
   out: number;
 
   /**
-   * attempts that failed, crashed or timed out
+   * attempts that failed, crashed, timed out or found poison
    *
    * @generated from field: double failed = 3;
    */
@@ -437,7 +437,7 @@ export type QueueSeries = Message<"pawl.v1.QueueSeries"> & {
   out: bigint[];
 
   /**
-   * attempts that failed, crashed or timed out
+   * attempts that failed, crashed, timed out or found poison
    *
    * @generated from field: repeated int64 failed = 5;
    */
@@ -581,7 +581,7 @@ export const QueueTotalsSchema: GenMessage<QueueTotals> = /*@__PURE__*/
  */
 export type Attention = Message<"pawl.v1.Attention"> & {
   /**
-   * dead_letters, oldest_wait, no_worker, breaker_open, queue_paused, failure_rate, schedule_late, webhook, shard, node, clock, disk, certificate
+   * dead_letters, poisoned, oldest_wait, no_worker, breaker_open, queue_paused, failure_rate, schedule_late, webhook, shard, node, clock, disk, certificate
    *
    * @generated from field: string kind = 1;
    */
@@ -845,7 +845,7 @@ export type TypeSummary = Message<"pawl.v1.TypeSummary"> & {
   rates?: QueueRates | undefined;
 
   /**
-   * share of ended attempts that failed, crashed or timed out, 0 to 1
+   * share of ended attempts that failed, crashed, timed out or found poison, 0 to 1
    *
    * @generated from field: double failure_rate = 4;
    */
@@ -1067,7 +1067,7 @@ export type SlowRun = Message<"pawl.v1.SlowRun"> & {
   endedAt?: Timestamp | undefined;
 
   /**
-   * it failed or timed out
+   * it failed, timed out or found poison
    *
    * @generated from field: bool failed = 5;
    */
