@@ -60,7 +60,7 @@ func BenchmarkGroupDead(b *testing.B) {
 func BenchmarkNormalize(b *testing.B) {
 	const message = "dial tcp 10.0.7.19:5432: connect: connection refused (order 01890a5d-ac96-774b-bcce-b302099a8057)"
 	for b.Loop() {
-		if fingerprint.Normalize(message) != "dial tcp *.*.*.*:*: connect: connection refused (order *)" {
+		if fingerprint.Normalize(message) != "dial tcp *: connect: connection refused (order *)" {
 			b.Fatal(fingerprint.Normalize(message))
 		}
 	}
