@@ -46,7 +46,7 @@ func TestQueueRows(t *testing.T) {
 			t.Errorf("the list lacks %q: %s", want, text)
 		}
 	}
-	for held, want := range map[int64]string{0: "363 ready 0 claimed", 350: "363 ready, 350 of them held 0 claimed"} {
+	for held, want := range map[int64]string{0: "363 ready 0 claimed", 350: "363 ready, 350 held 0 claimed"} {
 		q := &admin.Queue{Name: "q", Depth: admin.Depth{Ready: 363, Held: held}, OldestReady: 12*time.Minute + 5*time.Second}
 		if text, _ := rendered(t, "queue", queueView{queueRow: rowOf(q), Counts: chart.DepthCounts(q.Depth), Stats: &admin.Stats{}}); !strings.Contains(text, want) || !strings.Contains(text, "12 min oldest wait") {
 			t.Errorf("with %d held tasks, the page lacks %q or the oldest wait: %.600s", held, want, text)
