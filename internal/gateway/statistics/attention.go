@@ -310,15 +310,21 @@ func (s *situation) ofQueues(f findings) {
 	}
 }
 
+// manyDead is how many dead letters of an hour are critical, as in the alert rules: a single one can wait for office hours.
+const manyDead = 10
+
 // ofTasks checks the outcomes of tasks.
 func (s *situation) ofTasks(f findings) {
 	switch kept := max(s.status.Dead, s.status.NewDead, 0); {
 	case s.status.NewDead > 0:
-		least := ""
+		least, severity := "", &deadLettersKept
 		if s.status.MoreNewDead {
 			least = "at least "
 		}
-		f.add(&deadLetters, "", float64(s.status.NewDead), "%s%s in the last hour, %s in all", least, plural(s.status.NewDead, "dead letter"), grouped(kept))
+		if s.status.MoreNewDead || s.status.NewDead >= manyDead {
+			severity = &deadLetters
+		}
+		f.add(severity, "", float64(s.status.NewDead), "%s%s in the last hour, %s in all", least, plural(s.status.NewDead, "dead letter"), grouped(kept))
 	case kept > 0:
 		f.add(&deadLettersKept, "", float64(kept), "%s, none of them from the last hour", plural(kept, "dead letter"))
 	}
