@@ -214,7 +214,7 @@ func TestFormsAndKeys(t *testing.T) {
 		t.Errorf("after the refusal the field has the value %q", got)
 	}
 	b.shoot("form-refused")
-	b.key("Escape")
+	b.click("dialog [data-close]")
 	b.until(`document.querySelector("dialog[open]") === null`)
 
 	w.walkAChart(t, b)

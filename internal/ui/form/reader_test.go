@@ -1,6 +1,9 @@
 package form
 
 import (
+	"maps"
+	"net/url"
+	"slices"
 	"testing"
 	"time"
 
@@ -31,5 +34,35 @@ func TestFieldsRoundTrip(t *testing.T) {
 	}
 	if DurationText(0) != "" || DurationText(pawltype.NoWait) != "0s" {
 		t.Errorf("DurationText of 0 is %q and of NoWait %q, want an empty text and 0s", DurationText(0), DurationText(pawltype.NoWait))
+	}
+}
+
+// TestListsAndHeadersReadBack: what a field shows is read back as what it was, also when something else in it is changed.
+func TestListsAndHeadersReadBack(t *testing.T) {
+	read := func(text string) *Reader { return NewReader(url.Values{"f": {text}}, time.Time{}) }
+	for _, list := range [][]string{nil, {"a"}, {"a", "b c"}, {"a,b", " c ", `"q"`, "'s'", "`b`", `x"y`, "é\u2028"}} {
+		if got := read(ListText(list) + ", new").List("f"); !slices.Equal(got, append(slices.Clone(list), "new")) {
+			t.Errorf("the list %q, to which one was added, became %q", list, got)
+		}
+	}
+	if got := read(` a ,, b, `).List("f"); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("the list became %q", got)
+	}
+	headers := map[string]string{"a": "1", "b": "", "c:d": " x ", "e": "two\nlines\r", "f": `"q"`, `"g"`: "a: b", " h": "'s'"}
+	r := read(HeadersText(headers) + "\n new : a:b ")
+	want := maps.Clone(headers)
+	if want["new"] = "a:b"; !maps.Equal(r.Headers("f"), want) {
+		t.Errorf("the headers %q, to which one was added, became %q", headers, r.Headers("f"))
+	}
+	for _, text := range []string{`"a" b`, `"a" b, c`} {
+		if r := read(text); r.List("f") != nil || r.Err == nil {
+			t.Errorf("the list %s is not refused", text)
+		}
+	}
+	for _, text := range []string{"a", ": 1", `"": 1`, `"a" 1`, "a: 1\na: 2"} {
+		r := read(text)
+		if got := r.Headers("f"); r.Err == nil {
+			t.Errorf("the headers %q became %q, want a refusal", text, got)
+		}
 	}
 }

@@ -36,7 +36,7 @@ func TestLogin(t *testing.T) {
 	leads(t, "a page by a bad token", s.get("/queues", cookie, sessionOf("pawl_bad")), 303, "/base/login?next=%2Fqueues")
 	leads(t, "a page of a namespace", s.get("/in/team/queues"), 303, "/base/in/team/login?next=%2Fqueues")
 	leads(t, "a refresh", s.get("/raw", script, "true"), 200, "")
-	leads(t, "a form", s.post("/act", nil), 303, "/base/login?next=%2Fact")
+	expect(t, "a form", s.post("/act", nil), 401, "Your session has ended", `class="bare"`)
 	expect(t, "a page by a good token", s.get("/queues", cookie, good), 200, "Log out", "ci")
 
 	form := s.get("/login?next=%2Fqueues")
