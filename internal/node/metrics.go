@@ -37,6 +37,7 @@ type collector struct {
 	auth       *auth.Authenticator
 	registry   *registry.Registry
 	dispatcher *webhooks.Dispatcher
+	refused    metrics.Sum[refusals, uint32] // by shard, whose leaders count them
 	// gateway returns the gateway; nil: there is none yet.
 	gateway func() *gateway.Gateway
 }
@@ -55,6 +56,12 @@ func (n *Node) born(q stats.Queue) (which int64, known bool) {
 	}
 	began, err := n.auth.Began(q.Namespace)
 	return max(began.UnixNano(), 1), err == nil
+}
+
+// refusals are the requests that were refused because of a quota.
+type refusals struct {
+	namespace string
+	quota     task.Quota
 }
 
 // page returns the metrics page.
@@ -164,7 +171,7 @@ func (c *collector) quotaMetrics(ctx context.Context) (out []metrics.Namespace) 
 	all, errs := parallel.Ask(ctx, statusTime, len(led), func(ctx context.Context, i int) ([]task.Space, error) {
 		return broker.Spaces.Call(ctx, c.broker, broker.OnSpaces{Shard: led[i], Names: task.SpacesOf(names...)})
 	})
-	missing := slices.ContainsFunc(errs, func(err error) bool { return err != nil })
+	c.refused.Keep(func(r refusals) bool { return slices.Contains(names, r.namespace) })
 	for i := range out {
 		for f, quota := range task.ShareQuotas {
 			if _, is := out[i].Quotas[string(quota)]; !is {
@@ -173,12 +180,14 @@ func (c *collector) quotaMetrics(ctx context.Context) (out []metrics.Namespace) 
 			for _, spaces := range all {
 				if spaces != nil {
 					out[i].Usage[string(quota)] += *spaces[i].Use.Each()[f]
-					out[i].Refused[string(quota)] += int64(spaces[i].Refused[f]) // #nosec G115 -- far below
 				}
 			}
-			if missing {
-				delete(out[i].Refused, string(quota)) // a counter that falls would be taken for one that began anew
-			}
+			out[i].Refused[string(quota)] = int64(c.refused.Of(refusals{names[i], quota}, led, func(shard int) (uint64, bool) { // #nosec G115 -- far below
+				if errs[shard] != nil {
+					return 0, false
+				}
+				return all[shard][i].Refused[f], true
+			}))
 		}
 	}
 	return out
