@@ -224,9 +224,8 @@ func runCase(a *cli.App, cmd *cobra.Command, c benchmark, f flags) (err error) {
 			return err
 		}
 		defer own.stop()
-		defer func(server, ca string) { a.Server, a.TLSCA = server, ca }(a.Server, a.TLSCA)
-		a.TLSCA = "" // from PAWL_TLS_CA
-		a.Server, f.pid, line.Server = own.addr, own.cmd.Process.Pid, "own process on "+own.dir
+		a = a.Local(own.addr)
+		f.pid, line.Server = own.cmd.Process.Pid, "own process on "+own.dir
 	}
 	client, err := a.Dial()
 	if err != nil {
@@ -234,6 +233,7 @@ func runCase(a *cli.App, cmd *cobra.Command, c benchmark, f flags) (err error) {
 	}
 	defer client.Close()
 	r := &run{flags: f, app: a, own: line.Server != a.Server, client: client, queue: fmt.Sprintf("bench-%08x", rand.Uint32())}
+	defer r.tidy(ctx)
 	r.random = make([]byte, int64(f.payload)+manyPayloads)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(r.random) // never fails
 	bare, err := measureBare(ctx, r, time.Second/2)
@@ -251,12 +251,16 @@ func runCase(a *cli.App, cmd *cobra.Command, c benchmark, f flags) (err error) {
 	if got.MemoryMB == 0 {
 		got.MemoryMB = residentMB(f.pid)
 	}
-	r.tidy(ctx)
 	return json.NewEncoder(a.Out).Encode(got)
 }
 
-// tidy removes from the server what a case left there. It is best effort: retention removes the remaining tasks.
+// tidyTime bounds tidying up after an interrupt.
+const tidyTime = 30 * time.Second
+
+// tidy removes from the server what a case left there, even after an interrupt. It is best effort: retention removes the remaining tasks.
 func (r *run) tidy(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
+	defer cancel()
 	if _, err := r.app.Admin(r.client).Queues().Purge(ctx, r.queue, "pawl bench"); err == nil {
 		_ = r.app.Admin(r.client).Queues().Delete(ctx, r.queue)
 	}

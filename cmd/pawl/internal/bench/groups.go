@@ -41,7 +41,7 @@ func benchGroups(ctx context.Context, r *run) (*result, error) {
 	}
 	plain := *r
 	plain.queue += "-plain"
-	defer plain.tidy(context.WithoutCancel(ctx))
+	defer plain.tidy(ctx)
 	line := &groupResult{}
 	began := time.Now()
 	if err := plain.fill(ctx, r.tasks); err != nil {

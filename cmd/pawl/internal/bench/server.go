@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -34,6 +35,7 @@ func startServer(ctx context.Context, below string) (*ownServer, error) {
 	s := &ownServer{dir: dir}
 	s.cmd = exec.Command(exe, "serve", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--log-level", "warn", "--sqs")
 	s.cmd.Args[0] = os.Args[0]
+	s.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "PAWL_") }) // settings of another server
 	s.cmd.Stderr = &s.log
 	out, err := s.cmd.StdoutPipe()
 	if err == nil {

@@ -91,6 +91,11 @@ type App struct {
 	Tracers trace.TracerProvider // nil: none
 }
 
+// Local returns an App for a server that this process has started: the context, the environment and the credentials are for others.
+func (a *App) Local(server string) *App {
+	return &App{In: a.In, Out: a.Out, Err: a.Err, started: a.started, Server: server, noTokenOfEnv: true, actor: a.actor, Tracers: a.Tracers}
+}
+
 // Group returns a command that only holds subcommands.
 func Group(use, short, long string, commands ...*cobra.Command) *cobra.Command {
 	g := &cobra.Command{
