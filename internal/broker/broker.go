@@ -78,7 +78,7 @@ func New(cfg Config) *Broker {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Broker{Reader: archived.Reader{Files: cfg.Archive, Began: cfg.Began}, cfg: cfg, draining: make(chan struct{}), replicas: map[uint32]*replica{}}
+	b := &Broker{Reader: archived.NewReader(cfg.Archive, cfg.Began), cfg: cfg, draining: make(chan struct{}), replicas: map[uint32]*replica{}}
 	b.stopping, b.stop = context.WithCancel(context.Background())
 	return b
 }

@@ -69,6 +69,7 @@ var (
 	answers         = gather("pawl_shard_answers", "1 if the shard answered this scrape within a second, else 0: then its figures are missing, and those of its queues and namespaces. Reported by the leader of the shard.", "shard")
 	rowsApart       = gather("pawl_rows_set_apart", "Rows of the shard that could not be handled and were set apart in the last day. Reported by the leader of the shard.", "shard")
 	auditEvicted    = gather("pawl_audit_evicted_entries_total", "Entries of the shard's audit log removed before the end of their retention, because it was full. Reported by the leader of the shard.", "shard")
+	archiveDamaged  = gather("pawl_archive_damaged_records_total", "Records of this node's archive of dead letters that could not be read and were left out; one that is asked for again counts again.")
 	archiveEvicted  = gather("pawl_archive_evicted_bytes_total", "Bytes of this node's archive of dead letters removed before their 90 days, because it was full.")
 	storeBytes      = gather("pawl_store_bytes", "Size of a replica's state on disk, in bytes.", "shard")
 	logBytes        = gather("pawl_raft_log_bytes", "Size of the logs of all shards on disk, in bytes.")

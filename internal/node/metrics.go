@@ -223,7 +223,7 @@ func (c *collector) nodeMetrics() (m metrics.Node) {
 		m.MinFree = c.cfg.MinFree
 	}
 	m.ClockOffset = time.Duration(c.health.offset.Load())
-	m.LogBytes, m.ArchiveEvicted = c.replicas.log.DiskBytes(), c.broker.Files.Evicted()
+	m.LogBytes, m.ArchiveEvicted, m.ArchiveDamaged = c.replicas.log.DiskBytes(), c.broker.Files.Evicted(), c.broker.Damaged.Load()
 	if g := c.gateway(); g != nil {
 		m.Slowed = g.Slowed()
 	}

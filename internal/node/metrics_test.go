@@ -128,11 +128,12 @@ type fullFiles struct{ archived.Files }
 
 func (fullFiles) Evicted() uint64 { return 1 << 20 }
 
-// What the audit log of a shard and the archive have removed early is on the page.
+// What the audit log of a shard and the archive have removed early, and damaged records, are on the page.
 func TestMetricsOfEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, Config{InMemory: true, DataShards: 2})
 		s.broker.Files = fullFiles{s.broker.Files}
+		s.broker.Damaged.Add(7)
 		for id, n := range map[uint32]int{0: 3, 2: 5} {
 			if _, _, err := shard.Update(t.Context(), s.replicas.get(id).shard, func(tx *store.Tx) (struct{}, error) {
 				tx.Set([]byte{'A', 0, 'h'}, fmt.Appendf([]byte{1}, `{"evicted":%d}`, n)) // as package audit writes it
@@ -143,7 +144,7 @@ func TestMetricsOfEviction(t *testing.T) {
 		}
 		page := scrape(t, s)
 		for _, want := range []string{`pawl_audit_evicted_entries_total{shard="0"} 3`, `pawl_audit_evicted_entries_total{shard="1"} 0`, `pawl_audit_evicted_entries_total{shard="2"} 5`,
-			"pawl_archive_evicted_bytes_total 1.048576e+06"} {
+			"pawl_archive_evicted_bytes_total 1.048576e+06", "pawl_archive_damaged_records_total 7"} {
 			if !strings.Contains(page, want+"\n") {
 				t.Errorf("the page lacks %s", want)
 			}

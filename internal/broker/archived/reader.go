@@ -2,10 +2,12 @@ package archived
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawlq/pawl/internal/archive"
@@ -26,6 +28,13 @@ type Reader struct {
 	// Began returns when a namespace was added: what was archived before is of an earlier one of its name, and not shown; nil: all is
 	// shown.
 	Began func(ns string) (time.Time, error)
+	// Damaged counts the records that could not be read; one that is read again counts again.
+	Damaged *atomic.Uint64
+}
+
+// NewReader returns a reader of an archive.
+func NewReader(files Files, began func(ns string) (time.Time, error)) Reader {
+	return Reader{files, began, new(atomic.Uint64)}
 }
 
 func (r Reader) began(ns string) (time.Time, error) {
@@ -40,6 +49,8 @@ type Page struct {
 	Tasks  []Task
 	Places []string // one per task
 	Next   string   // the cursor to continue from; "": there are no more
+	// Damaged is the place of the first record that could not be read and was left out; "": none. The next page may name it again.
+	Damaged string
 }
 
 // MaxPageBytes bounds the tasks of a page, so that it fits into a message. A page has at least one if there is any.
@@ -57,7 +68,6 @@ func (r Reader) Archived(ctx context.Context, ns, queue, cursor string, limit in
 		return p, err
 	}
 	ofQueue := append([]byte(`"queue":`), name...)
-	var bad error
 	size, full := 0, false
 	p.Next, err = r.Files.List(ctx, ns, cursor, func(place string, line []byte) bool {
 		if queue != "" && !bytes.Contains(line, ofQueue) { // decoding it would cost much more
@@ -65,8 +75,9 @@ func (r Reader) Archived(ctx context.Context, ns, queue, cursor string, limit in
 		}
 		t, err := decode(place, line)
 		if err != nil {
-			bad = err
-			return false
+			r.Damaged.Add(1)
+			p.Damaged = cmp.Or(p.Damaged, place)
+			return true
 		}
 		if queue != "" && t.Queue != queue || t.ArchivedAt.Before(began) {
 			return true
@@ -81,11 +92,8 @@ func (r Reader) Archived(ctx context.Context, ns, queue, cursor string, limit in
 	if full {
 		p.Next = p.Places[len(p.Places)-1]
 	}
-	switch {
-	case errors.Is(err, archive.ErrPlace):
+	if errors.Is(err, archive.ErrPlace) {
 		err = task.Invalid("cursor", "was not returned by this call")
-	case err == nil:
-		err = bad
 	}
 	return p, err
 }
@@ -106,16 +114,20 @@ func (r Reader) ArchivedAt(ns, place string) (*Task, error) {
 		return nil, err
 	}
 	t, err := decode(place, line)
-	if err == nil && t.ArchivedAt.Before(began) {
+	if err != nil {
+		r.Damaged.Add(1)
+		return nil, err
+	}
+	if t.ArchivedAt.Before(began) {
 		return nil, task.NotFound("archived task", place)
 	}
-	return t, err
+	return t, nil
 }
 
 func decode(place string, line []byte) (*Task, error) {
 	t := &Task{}
 	if err := json.Unmarshal(line, t); err != nil {
-		return nil, fmt.Errorf("archive %s: %w", place, err)
+		return nil, &task.Error{Code: task.CodeNotFound, Field: "places", Message: fmt.Sprintf("the record %q of the archive is damaged: %v", place, err)}
 	}
 	return t, nil
 }

@@ -1,6 +1,7 @@
 package archived
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ func newReader(t *testing.T, cfg archive.Config, tasks ...Task) Reader {
 			t.Fatal(err)
 		}
 	}
-	return Reader{Files: files}
+	return NewReader(files, nil)
 }
 
 // A page ends with the task that fills it, and has at least one.
@@ -147,5 +148,41 @@ func TestBytes(t *testing.T) {
 	}
 	if one, two := (&Task{Attempts: make([]Attempt, 1)}).Bytes(), (&Task{Attempts: make([]Attempt, 2)}).Bytes(); two != one+attemptBytes {
 		t.Errorf("an attempt counts as %d bytes", two-one)
+	}
+}
+
+// A damaged record is left out of the list and counted, and all others are in it.
+func TestDamagedRecordsAreLeftOut(t *testing.T) {
+	r := newReader(t, archive.Config{}, Task{ID: "a"}, Task{ID: "b"})
+	files := r.Files.(*archive.Archive)
+	var places []string
+	for _, line := range []string{`{"task_id":"c"`, `]`} {
+		at, err := files.Append("team", [][]byte{[]byte(line)}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		places = append(places, at...)
+	}
+	if _, err := files.Append("team", [][]byte{[]byte(`{"task_id":"d"}`)}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	damaged := ""
+	for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
+		p, err := r.Archived(t.Context(), "team", "", cursor, 1)
+		if err != nil || len(p.Tasks) != len(p.Places) {
+			t.Fatalf("page %d: %v, %v", pages, p, err)
+		}
+		for _, x := range p.Tasks {
+			got = append(got, x.ID)
+		}
+		damaged, cursor = cmp.Or(damaged, p.Damaged), p.Next
+	}
+	if fmt.Sprint(got) != "[d b a]" || damaged != places[1] || r.Damaged.Load() != 2 {
+		t.Errorf("the list has %v, and says that %q is damaged; counted: %d", got, damaged, r.Damaged.Load())
+	}
+	_, err := r.ArchivedAt("team", places[0])
+	if e, ok := task.AsError(err); !ok || e.Code != task.CodeNotFound || !strings.Contains(e.Message, "damaged") || r.Damaged.Load() != 3 {
+		t.Errorf("reading a damaged record = %v, counted: %d", err, r.Damaged.Load())
 	}
 }

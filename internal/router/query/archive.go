@@ -87,6 +87,11 @@ func (a *Archive) Archived(ctx context.Context, ns, queue, cursor string, limit 
 	if err := page.CheckAny(len(parts)); err != nil {
 		return page, err
 	}
+	for _, p := range parts {
+		if p.Damaged != "" {
+			page.LacksNode(p.node.Name, task.Unavailable(0, "has damaged records in its archive, such as %q, which were left out", p.Damaged))
+		}
+	}
 	out, size := &page.Value, 0
 	for len(out.Tasks) < limit {
 		p := newest(parts)

@@ -63,6 +63,13 @@ func TestArchivesAreMerged(t *testing.T) {
 				t.Errorf("Archived after task %d = %v, %v", i, next, err)
 			}
 		}
+		// Damaged records are left out, and the answer says so.
+		f.Nodes[3].Dead = slices.Insert(f.Nodes[3].Dead, 1, broker.ArchivedTask{ID: "damaged"})
+		all, err := f.Nodes[2].Archived(ctx, routertest.Namespace, "", "", 20)
+		if err != nil || len(all.Value.Tasks) != 10 || len(all.Missing) != 1 || !strings.Contains(all.Missing[0].Why, `archive, such as "dead.jsonl:001"`) {
+			t.Errorf("Archived with a damaged record = %d tasks, missing %v, %v", len(all.Value.Tasks), all.Missing, err)
+		}
+		f.Nodes[3].Dead = slices.Delete(f.Nodes[3].Dead, 1, 2)
 		// A place without a node dates from when there was only one.
 		if one, err := f.Nodes[2].ArchivedAt(ctx, routertest.Namespace, "dead.jsonl:000"); err != nil || one.ID != "9" {
 			t.Errorf("ArchivedAt of a place without a node = %v, %v", one, err)

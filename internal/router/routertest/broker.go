@@ -346,6 +346,10 @@ func (b FakeBroker) Archived(_ context.Context, _, queue, cursor string, limit i
 		if place <= cursor {
 			continue
 		}
+		if t.ID == "damaged" {
+			p.Damaged = place
+			continue
+		}
 		if queue != "" && t.Queue != queue { // it reads one that does not match at a time
 			return broker.ArchivedPage{Next: place}, nil
 		}
