@@ -102,11 +102,14 @@ func (e peerHandler) admit(ctx context.Context, from transport.Peer, request []b
 	if err := cbor.Unmarshal(request, &r); err != nil {
 		return nil, err
 	}
-	if r.Name != from.Name {
-		return cbor.Marshal(admission{Refused: fmt.Sprintf("%v asked to join as %q", from, r.Name)})
-	}
 	if !e.n.member.Load() {
 		return cbor.Marshal(admission{Refused: errNoMember.Error(), Again: true})
+	}
+	if r.Name != from.Name {
+		reason := fmt.Errorf("%v asked to join as %q", from, r.Name)
+		proven, address := transport.CallerOf(ctx)
+		e.n.evidence.RefusedNode(r.Name, proven, address, reason)
+		return cbor.Marshal(admission{Refused: reason.Error()})
 	}
 	joined, err := e.n.system.join(ctx, r)
 	if err == nil {

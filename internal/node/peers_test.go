@@ -167,6 +167,9 @@ func TestRemovedNodeIsOut(t *testing.T) {
 		if lines := w.lines.about("node=n1", "a caller was refused", `has the certificate of node \"n3\"`, "actor=n3 interface=node", "object=n2"); len(lines) != 1 {
 			t.Errorf("recorded of the node as n2: %q", lines)
 		}
+		if lines := w.lines.about("node=n1", "a caller was refused", `asked to join as \"n2\"`, "actor=n3 interface=node address=", "object=n2"); len(lines) != 1 || strings.Contains(lines[0], "unverified") {
+			t.Errorf("recorded of the node that asked to join as n2: %q", lines)
+		}
 		if lines := w.lines.about("node=n1", "a peer was refused", "you were removed from the cluster"); len(lines) != 1 {
 			t.Errorf("logged: %q", lines)
 		}

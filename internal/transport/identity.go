@@ -86,8 +86,8 @@ func (t *Transport) refuse(ctx context.Context, v incoming, err error) error {
 	if t.logLimit.allow("refused " + v.from.String()) {
 		t.cfg.Logger.Warn("a peer was refused", "peer", v.from.Name, "number", v.from.Number, "address", remote(ctx), "reason", err)
 	}
-	proven, _ := provenName(ctx)
-	t.cfg.Refused(v.from, proven, remote(ctx), err)
+	proven, address := CallerOf(ctx)
+	t.cfg.Refused(v.from, proven, address, err)
 	return refusal(err.Error())
 }
 
@@ -204,6 +204,12 @@ func provenName(ctx context.Context) (string, bool) {
 func nameOf(p *grpcpeer.Peer) (string, bool) {
 	proof, ok := p.AuthInfo.(proof)
 	return proof.name, ok
+}
+
+// CallerOf returns the name that the certificate of a request's sender proves, "" if it has none, and the address.
+func CallerOf(ctx context.Context) (proven, address string) {
+	proven, _ = provenName(ctx)
+	return proven, remote(ctx)
 }
 
 func remote(ctx context.Context) string {

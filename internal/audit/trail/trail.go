@@ -119,8 +119,9 @@ type caller struct {
 // bucket limits the events of a caller.
 type bucket struct {
 	*rate.Limiter
-	leftOut int  // since the last record
-	pending bool // whether summarize will be called
+	actor   string // the caller, as its events name it; "": it is not known, or shares the rate with others
+	leftOut int    // since the last record
+	pending bool   // whether summarize will be called
 }
 
 // New returns a trail without events.
@@ -170,6 +171,9 @@ func (t *Trail) admit(e *Event) (leftOut int, ok bool) {
 		if e.Kind == Read {
 			b.Limiter = rate.NewLimiter(readsPerSecond, readsAtOnce)
 		}
+		if e.Token != "" && by.token == e.Token {
+			b.actor = e.Actor
+		}
 		t.callers[by] = b
 	}
 	if b.Allow() {
@@ -199,7 +203,10 @@ func (t *Trail) summarize(by caller, b *bucket) {
 	b.leftOut, b.pending = 0, false
 	t.mu.Unlock()
 	if n > 0 {
-		e := Event{Kind: by.kind, Actor: strings.Trim(by.token, "/"), Token: by.token}
+		e := Event{Kind: by.kind, Actor: b.actor, Token: by.token}
+		if ns, _, _ := strings.Cut(by.token, "/"); ns != "*" { // of a token for all of them
+			e.Namespace = ns
+		}
 		t.write(e.record("audit events were left out", n), by.token == "")
 	}
 }

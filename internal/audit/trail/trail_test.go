@@ -156,13 +156,26 @@ func TestRates(t *testing.T) {
 			t.Errorf("counts: %+v", n)
 		}
 		lines.Reset()
-		for range atOnce + 1 {
-			tr.Record(Event{Kind: Refusal, Actor: "n3", Token: "/n3"})
-		}
-		lines.Reset()
-		pass(summaryAfter)
-		if want := "level=WARN msg=\"audit events were left out\" event=refusals actor=n3 left_out=1\n"; lines.String() != want {
-			t.Errorf("after a flood of a node: %q, want %q", lines, want)
+		for who, want := range map[Event]string{
+			{Actor: "n3", Token: "/n3"}:                            "actor=n3",
+			{Actor: "lena", Token: "team/lena"}:                    "actor=lena namespace=team",
+			{Actor: "*/oncall", Token: "*/oncall"}:                 "actor=*/oncall",
+			{Actor: "x", Token: "team/x", Method: "of a few more"}: "namespace=team",
+		} {
+			if who.Kind = Refusal; who.Method != "" { // more callers than are tracked
+				for i := range mostCallers {
+					tr.Record(Event{Kind: Refusal, Token: fmt.Sprint("full/", i)})
+				}
+			}
+			for range atOnce + 1 {
+				tr.Record(who)
+			}
+			lines.Reset()
+			pass(summaryAfter)
+			if want := "level=WARN msg=\"audit events were left out\" event=refusals " + want + " left_out=1\n"; lines.String() != want {
+				t.Errorf("after a flood: %q, want %q", lines, want)
+			}
+			pass(time.Minute)
 		}
 		lines.Reset()
 		pass(2 * summaryAfter)
