@@ -13,9 +13,12 @@ import (
 
 var shownSecret = regexp.MustCompile(`<code tabindex="0">(pawl_[A-Za-z0-9_]+)</code>`)
 
-// sendAs submits a form in a session.
+// sendAs submits a form in a session, with the token where a form asks for it again.
 func (w *world) sendAs(t *testing.T, token, path string, form url.Values) (status int, body string) {
 	t.Helper()
+	if !form.Has("your_token") && (path == "/new-token" || strings.HasSuffix(path, "/rotate")) {
+		form.Set("your_token", token)
+	}
 	resp, body := w.send(t, "POST", path, form.Encode(), append(as(token), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")...)
 	return resp.StatusCode, body
 }
@@ -62,6 +65,28 @@ func TestTokenLifecycle(t *testing.T) {
 		}
 	}
 	t.Error("the audit log has no entry for the created token")
+}
+
+// A session gets no secret that outlives it: whoever wants one must have its token, too.
+func TestSessionsAloneMakeNoTokens(t *testing.T) {
+	w := startGuarded(t)
+	w.tokenFor(t, "shop", admin.RoleObserve)
+	other := w.tokenFor(t, "boss", admin.RoleAdmin)
+	for path, form := range map[string]url.Values{"/new-token": {"name": {"x"}, "roles": {"admin"}}, "/tokens/shop/rotate": {"overlap": {"1h"}}} {
+		if _, body := w.get(t, path, as(w.token)...); !strings.Contains(body, `name="your_token" type="password"`) || strings.Contains(body, w.token) {
+			t.Errorf("%s does not ask for the token, or has it", path)
+		}
+		for _, again := range []string{"", other, w.token[:len(w.token)-1], w.token + "x"} {
+			form.Set("your_token", again)
+			if status, body := w.sendAs(t, w.token, path, form); status != 422 || shownSecret.MatchString(body) || !strings.Contains(body, "is not the token that you logged in with") || again != "" && strings.Contains(body, again) {
+				t.Errorf("%s with the token %q: status %d, or it shows a secret", path, again, status)
+			}
+		}
+		form.Set("your_token", w.token)
+		if status, body := w.sendAs(t, w.token, path, form); status != 200 || !shownSecret.MatchString(body) {
+			t.Errorf("%s with the session's token: status %d", path, status)
+		}
+	}
 }
 
 func TestTokensAreForAdmins(t *testing.T) {
