@@ -14,6 +14,8 @@ type SessionKey struct {
 	ID     SessionID // finds the key. It is no secret
 	Secret [sha256.Size]byte
 	Ended  *EndedSessions // those that visitors have logged out of; nil: none
+	// CutOff: more of them may have ended, and the node has not heard of it. Only the sessions that it began since then are certain.
+	CutOff bool
 }
 
 // SessionID identifies a SessionKey.
@@ -82,15 +84,15 @@ func (d *Authenticator) FindSessionKey(id SessionID) (SessionKey, error) {
 	if !d.required(p) { // what is left of a session must not keep anybody out
 		return SessionKey{}, ErrNoSession
 	}
+	now := time.Now()
 	if d.cfg.Admin != nil {
 		if own, ok := d.cfg.Admin(); ok {
 			if k := SessionKeyOf(own); k.ID == id {
-				k.Ended = p.ended[id]
+				k.Ended, k.CutOff = p.ended[id], p.unloaded || d.stale(now)
 				return k, nil
 			}
 		}
 	}
-	now := time.Now()
 	switch v := p.sessions[id]; {
 	case v != nil && v.expired(now):
 	case v != nil:

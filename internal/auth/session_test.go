@@ -2,6 +2,7 @@ package auth
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +21,7 @@ func TestFindSessionKey(t *testing.T) {
 			t.Helper()
 			k := SessionKeyOf(h)
 			got, err := d.FindSessionKey(k.ID)
+			k.CutOff = strings.Contains(what, "cut off")
 			if !errors.Is(err, want) || want == nil && (err != nil || got != k) || want != nil && got != (SessionKey{}) {
 				t.Errorf("%s: %v, error %v, want %v", what, got == k, err, want)
 			}
@@ -27,11 +29,12 @@ func TestFindSessionKey(t *testing.T) {
 		finds("a token before anything was heard", secret, task.ErrUnavailable)
 		d.Refreshed(time.Now())
 		finds("a token when the cluster has answered, but the copy is not replaced", secret, task.ErrUnavailable)
-		finds("the node's own token", own, nil)
+		finds("the node's own token while it is cut off", own, nil)
 		now := store.TimeOf(time.Now())
 		d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Everything, Hash: secret, OldHash: before, OldUntil: now.Add(time.Hour)}, {Name: "c", Rights: Everything, Hash: cert, Certificate: "dns:billing"}}})
 		d.Refreshed(time.Now())
 		finds("a token", secret, nil)
+		finds("the node's own token", own, nil)
 		finds("the secret that it replaced", before, nil)
 		finds("an unknown token", HashOf("x"), ErrNoSession)
 		finds("a token of a certificate, whose hash can be guessed", cert, ErrNoSession)
@@ -43,6 +46,7 @@ func TestFindSessionKey(t *testing.T) {
 		finds("the token then", secret, nil)
 		time.Sleep(staleAfter + 1)
 		finds("an unknown token at a node that hears nothing", HashOf("x"), task.ErrUnavailable)
+		finds("the node's own token when it is cut off again", own, nil)
 		d.Replace(Access{Ended: []EndedSessions{{Key: SessionKeyOf(own).ID, Before: 7}}})
 		if k, err := d.FindSessionKey(SessionKeyOf(own).ID); err != nil || !k.Ended.Has(Session{Begun: 7}) {
 			t.Errorf("an ended session of the node's own token: %+v, %v", k.Ended, err)

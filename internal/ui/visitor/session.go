@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,6 +39,8 @@ const (
 	// and out as fast as it likes. maxEnding is how many tokens are told apart.
 	endsPerSecond, endsAtOnce = 1, 5
 	maxEnding                 = 1000
+	// maxOwn is how many sessions that began here are known while the node is cut off.
+	maxOwn = 100
 	// maxSkew is how far the clock of the node that wrote a cookie may be ahead.
 	maxSkew = time.Minute
 )
@@ -53,6 +56,7 @@ type Sessions struct {
 
 	mu   sync.Mutex
 	ends map[auth.SessionID]*rate.Limiter // calls of end
+	own  []uint64                         // numbers of the last sessions that began here while the node was cut off
 }
 
 // NewSessions returns sessions that end after some time without use; 0: DefaultIdle. find returns the key with an id, or auth.ErrNoSession;
@@ -131,7 +135,20 @@ func (s *Sessions) open(r *http.Request, now time.Time) (x session, err error) {
 	if s.ended(x, now) || key.Ended.Has(x.Session) || CheckToken(x.token) != nil {
 		return session{}, nil
 	}
+	if key.CutOff && !s.beganHere(x.Number) {
+		return session{}, errCutOff
+	}
 	return x, nil
+}
+
+// errCutOff is why a session can't be opened that another node may have ended.
+var errCutOff = &pawltype.Error{Code: pawltype.ErrUnavailable,
+	Message: "this node is cut off from its cluster and can't know whether you have logged out elsewhere: log in again here, at /login, or use another node"}
+
+func (s *Sessions) beganHere(number uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.own, number)
 }
 
 // Begin logs a visitor in by a token. Each session has a number of its own.
@@ -139,7 +156,13 @@ func (s *Sessions) Begin(w http.ResponseWriter, token string) {
 	var number [8]byte
 	_, _ = rand.Read(number[:]) // never fails: crypto/rand ends the process instead
 	now := time.Now().Unix()
-	setCookie(w, seal(session{token, auth.Session{Number: binary.BigEndian.Uint64(number[:]), Begun: now}, now}))
+	x := session{token, auth.Session{Number: binary.BigEndian.Uint64(number[:]), Begun: now}, now}
+	if key, err := s.find(auth.SessionKeyOf(auth.HashOf(token)).ID); err == nil && key.CutOff {
+		s.mu.Lock()
+		s.own = append(s.own[max(len(s.own)-maxOwn+1, 0):], x.Number)
+		s.mu.Unlock()
+	}
+	setCookie(w, seal(x))
 }
 
 // Renew notes that a person uses a session. Pages that refresh themselves must not call it: they would keep the session forever.
@@ -169,6 +192,9 @@ func (s *Sessions) End(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if o.err != nil || o.token == "" {
 		return o.err
 	}
+	s.mu.Lock()
+	s.own = slices.DeleteFunc(s.own, func(n uint64) bool { return n == o.Number })
+	s.mu.Unlock()
 	if s.limiter(o.Key).Wait(ctx) != nil {
 		return ErrManyEnd
 	}

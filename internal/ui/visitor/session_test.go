@@ -313,3 +313,46 @@ func TestLogOutsThatWait(t *testing.T) {
 		}
 	})
 }
+
+// A node that is cut off accepts the sessions that it began meanwhile, until they are logged out, and none that another node may have ended.
+func TestSessionsOfANodeThatIsCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cutOff := false
+		find := func(id auth.SessionID) (auth.SessionKey, error) {
+			k, err := keysOf("secret")(id)
+			k.CutOff = cutOff
+			return k, err
+		}
+		s := NewSessions(find, func(context.Context, auth.Session) error { return errors.New("no answer") }, 0)
+		var before, during, copied browser
+		before.login(s, "secret")
+		cutOff = true
+		during.login(s, "secret")
+		for range maxOwn - 1 {
+			new(browser).login(s, "secret")
+		}
+		copied = during
+		opens := func(what string, b *browser, want string) {
+			t.Helper()
+			x, err := s.open(b.request(), time.Now())
+			if x.token != want || (err != nil) == (want != "") {
+				t.Errorf("%s: the session has the token %q, %v, want %q", what, x.token, err, want)
+			}
+		}
+		opens("a session from before", &before, "")
+		opens("a session that began here", &during, "secret")
+		s.Open(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if err := s.End(t.Context(), w, r); err == nil {
+				t.Error("nobody was told that the session has ended, and logging out did not fail")
+			}
+		})).ServeHTTP(httptest.NewRecorder(), during.request())
+		opens("a copy of one that was logged out", &copied, "")
+		during.login(s, "secret")
+		for range maxOwn {
+			new(browser).login(s, "secret")
+		}
+		opens("one of too many", &during, "")
+		cutOff = false
+		opens("a session from before, later", &before, "secret")
+	})
+}
