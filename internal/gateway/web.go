@@ -11,6 +11,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/reads"
+	"github.com/pawlq/pawl/internal/gateway/send"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -22,7 +23,7 @@ func (g *Gateway) newREST() http.Handler {
 			g.services.register(g.answers.Registrar(reads.Registrar(s, g.cfg.Trail)))
 		}, Events: g.services.event.Watch,
 		Call: g.webCall, Ready: g.ready, Batch: g.cfg.Limits.Batch,
-		Large: g.memory.Large, Extra: g.memory.Extra, Namespace: callinfo.Namespace,
+		Large: g.memory.Large, Extra: g.memory.Extra, Namespace: callinfo.Namespace, Sends: send.Sends,
 		Misdirected: g.access.CheckHost, Pages: g.answers.Pages(g.cfg.Pages), Metrics: g.cfg.Metrics, BasePath: g.cfg.BasePath,
 	}))
 }

@@ -90,6 +90,9 @@ func (x *exchange) send(came Outcome) {
 	} else if len(h["Content-Type"]) == 0 {
 		h["Content-Type"] = []string{"application/json"}
 	}
+	if x.Sends != nil && x.ctx != nil {
+		x.Sends(x.ctx, len(x.b))
+	}
 	h["Content-Length"] = []string{strconv.Itoa(len(x.b))}
 	if x.status == 0 {
 		x.status = http.StatusOK

@@ -28,6 +28,8 @@ type Config struct {
 	// Large is the memory for large bodies, Extra that for bodies which take more than their length suggests. gRPC's messages share
 	// both.
 	Large, Extra *admission.MemoryPool
+	// Sends is called with the size of an answer once it is encoded, in the context of its call.
+	Sends func(ctx context.Context, bytes int)
 	// Namespace returns the namespace of a call.
 	Namespace func(context.Context) string
 

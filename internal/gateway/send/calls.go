@@ -99,7 +99,10 @@ func (r reading) unary(handle grpc.MethodHandler) grpc.MethodHandler {
 		if a.memory == nil {
 			return handle(srv, ctx, dec, i)
 		}
-		before := a.size()
+		before, pool := a.size(), a.memory.others
+		if r.repeats {
+			pool = a.memory.reads
+		}
 		var asked proto.Message
 		answer, err := handle(srv, ctx, func(into any) error {
 			if err := dec(into); err != nil {
@@ -108,7 +111,7 @@ func (r reading) unary(handle grpc.MethodHandler) grpc.MethodHandler {
 			asked, _ = into.(proto.Message)
 			if n := r.expects(asked.ProtoReflect()); n > 0 {
 				ns, caller, _ := callerOf(ctx)
-				return a.reserve(ctx, ns, caller, n)
+				return a.reserve(ctx, pool, ns, caller, n)
 			}
 			return nil
 		}, i)
@@ -127,14 +130,14 @@ func (r reading) unary(handle grpc.MethodHandler) grpc.MethodHandler {
 		case more <= 0:
 			a.shrink(before + size*copies)
 			return answer, nil
-		case a.try(ns, caller, more):
+		case a.try(pool, ns, caller, more):
 			return answer, nil
 		case !r.repeats:
-			return answer, a.reserve(ctx, ns, caller, more)
+			return answer, a.reserve(ctx, pool, ns, caller, more)
 		}
 		a.shrink(before)
 		answer, m = nil, nil
-		if err := a.reserve(ctx, ns, caller, size*copies); err != nil {
+		if err := a.reserve(ctx, pool, ns, caller, size*copies); err != nil {
 			return nil, err
 		}
 		return handle(srv, ctx, func(into any) error {

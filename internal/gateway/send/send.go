@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	// maxMemory bounds the memory, in bytes, that large answers of a node take. A namespace may have half of it, a caller a quarter.
+	// maxMemory bounds the memory, in bytes, that large answers of a node take: of calls that only read, and once more of all others, so
+	// that nobody who reads lists holds up producers and workers. A namespace may have half of it, a caller a quarter.
 	maxMemory = 128 << 20
 	// waitTime is how long a call waits for memory.
 	waitTime = 30 * time.Second
@@ -31,13 +32,19 @@ const (
 )
 
 // Memory is what the answers of a node may take. Its methods may be called from any goroutine.
-type Memory struct{ pool *admission.MemoryPool }
+type Memory struct{ reads, others *admission.MemoryPool }
 
 // NewMemory returns the memory of a node.
-func NewMemory() *Memory { return &Memory{admission.NewMemoryPool(maxMemory)} }
+func NewMemory() *Memory {
+	return &Memory{admission.NewMemoryPool(maxMemory), admission.NewMemoryPool(maxMemory)}
+}
 
-// InUse returns how many bytes are held now, and the most that ever were.
-func (m *Memory) InUse() (now, most int64) { return m.pool.InUse() }
+// InUse returns how many bytes are held now, and the most that ever were of calls that only read, and of others.
+func (m *Memory) InUse() (now, reads, others int64) {
+	now, reads = m.reads.InUse()
+	more, others := m.others.InUse()
+	return now + more, reads, others
+}
 
 // Answer is the memory that the answer of one request takes, or the next message of a stream. It must not be used concurrently. Its zero
 // value and that of a context without one count nothing.
@@ -90,7 +97,7 @@ func (p *page) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 func (p *page) Write(b []byte) (int, error) {
 	if len(b) > contract.SmallMessage {
 		a := of(p.r.Context())
-		if err := a.reserve(p.r.Context(), "", callinfo.HostOf(p.r.RemoteAddr), int64(len(b))); err != nil {
+		if err := a.reserve(p.r.Context(), a.memory.reads, "", callinfo.HostOf(p.r.RemoteAddr), int64(len(b))); err != nil {
 			return 0, err
 		}
 		defer a.Release()
@@ -101,12 +108,18 @@ func (p *page) Write(b []byte) (int, error) {
 // Take reserves memory for n bytes that the call of a context has read and can give back, without waiting.
 func Take(ctx context.Context, n int) error {
 	a := of(ctx)
-	ns, caller, copies := callerOf(ctx)
-	if n <= contract.SmallMessage || a.try(ns, caller, int64(n)*copies) {
+	if n <= contract.SmallMessage || a.memory == nil {
 		return nil
 	}
-	return contract.NoRoomToAnswer()
+	ns, caller, copies := callerOf(ctx)
+	if !a.try(a.memory.others, ns, caller, int64(n)*copies) {
+		return contract.NoRoomToAnswer()
+	}
+	return nil
 }
+
+// Sends notes that the answer over HTTP has been encoded, so that nothing else of it is in memory.
+func Sends(ctx context.Context, bytes int) { of(ctx).shrink(int64(bytes)) }
 
 // callerOf returns who shares the memory of a call's answer, and how often the answer is in memory.
 func callerOf(ctx context.Context) (ns, caller string, copies int64) {
@@ -122,11 +135,8 @@ func callerOf(ctx context.Context) (ns, caller string, copies int64) {
 }
 
 // try reserves n bytes more if they are free.
-func (a *Answer) try(ns, caller string, n int64) bool {
-	if a.memory == nil {
-		return true
-	}
-	h := a.memory.pool.TryReserveFor(ns, caller, min(n, a.memory.pool.PerCaller()))
+func (a *Answer) try(of *admission.MemoryPool, ns, caller string, n int64) bool {
+	h := of.TryReserveFor(ns, caller, min(n, of.PerCaller()))
 	if h != nil {
 		a.held = append(a.held, h)
 	}
@@ -134,13 +144,10 @@ func (a *Answer) try(ns, caller string, n int64) bool {
 }
 
 // reserve waits for n bytes more.
-func (a *Answer) reserve(ctx context.Context, ns, caller string, n int64) error {
-	if a.memory == nil {
-		return nil
-	}
+func (a *Answer) reserve(ctx context.Context, of *admission.MemoryPool, ns, caller string, n int64) error {
 	ctx, cancel := context.WithTimeout(ctx, waitTime)
 	defer cancel()
-	h, err := a.memory.pool.ReserveFor(ctx, ns, caller, min(n, a.memory.pool.PerCaller()))
+	h, err := of.ReserveFor(ctx, ns, caller, min(n, of.PerCaller()))
 	if err != nil {
 		return contract.NoRoomToAnswer()
 	}
@@ -221,7 +228,7 @@ func (a *Answer) Send(ctx context.Context, s grpc.ServerStream, m any) error {
 		if n := proto.Size(answer); n > contract.SmallMessage {
 			ns, caller, copies := callerOf(ctx)
 			if len(a.held) == 0 {
-				if err := a.reserve(ctx, ns, caller, int64(n)*copies); err != nil {
+				if err := a.reserve(ctx, a.memory.others, ns, caller, int64(n)*copies); err != nil {
 					return err
 				}
 			}
