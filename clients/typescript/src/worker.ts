@@ -79,10 +79,13 @@ export class Worker {
     const stop = () => this.stop();
     if (signal?.aborted) stop();
     signal?.addEventListener("abort", stop);
+    const termination = signal && terminations.get(signal);
+    termination?.use();
     try {
       await this.#run.do();
     } finally {
       signal?.removeEventListener("abort", stop);
+      termination?.leave();
     }
   }
 
@@ -94,18 +97,42 @@ export class Worker {
 
 /**
  * Returns a signal that is aborted by SIGTERM or SIGINT: await worker.run(terminated()). A second SIGTERM or SIGINT ends the process
- * immediately, as it would without this.
+ * immediately, as it would without this; so does the first, once the workers that run with the signal have ended.
  */
 export function terminated(): AbortSignal {
   const out = new AbortController();
-  const names = ["SIGTERM", "SIGINT"] as const;
-  const abort = () => {
-    for (const name of names) process.off(name, abort);
-    out.abort();
-  };
-  for (const name of names) process.on(name, abort);
+  terminations.set(out.signal, new Termination(out));
   return out.signal;
 }
+
+/** What aborts a signal of terminated: handlers of the process, while a worker uses it or may still do so. */
+class Termination {
+  readonly #names = ["SIGTERM", "SIGINT"] as const;
+  readonly #abort: () => void;
+  #users = 0;
+
+  constructor(out: AbortController) {
+    this.#abort = () => {
+      this.#listen(false);
+      out.abort();
+    };
+    this.#listen(true);
+  }
+
+  use(): void {
+    this.#users++;
+  }
+
+  leave(): void {
+    if (--this.#users === 0) this.#listen(false);
+  }
+
+  #listen(on: boolean): void {
+    for (const name of this.#names) on ? process.on(name, this.#abort) : process.off(name, this.#abort);
+  }
+}
+
+const terminations = new WeakMap<AbortSignal, Termination>();
 
 function handlersByType(handlers: Iterable<Handler>): Map<string, Handler> {
   const out = new Map<string, Handler>();

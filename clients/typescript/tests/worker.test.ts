@@ -300,3 +300,21 @@ test("a worker that the broker refuses ends with the refusal", async () => {
   gone.close();
   await assert.rejects(new pawl.Worker(gone, [pawl.handle(task, () => {})], { logger: silent }).run(), pawl.ClientClosedError);
 });
+
+test("the signal handlers of terminated go with the workers that run with it", async () => {
+  const listeners = () => [process.listenerCount("SIGTERM"), process.listenerCount("SIGINT")];
+  const more = (n: number) => none.map((count) => count + n);
+  const none = listeners();
+  const client = new pawl.Client(w.broker.address);
+  const handlers = [pawl.handle(pawl.defineTask("t"), () => {})];
+  const [a, b] = [1, 2].map(() => new pawl.Worker(client, handlers, { queues: newQueue(), logger: silent })) as [pawl.Worker, pawl.Worker];
+  const signal = pawl.terminated();
+  assert.deepEqual(listeners(), more(1));
+  const running = [a.run(signal), b.run(signal)] as const;
+  a.stop();
+  await running[0];
+  assert.deepEqual(listeners(), more(1)); // for the other
+  client.close();
+  await assert.rejects(running[1], pawl.PawlError);
+  assert.deepEqual(listeners(), none);
+});
