@@ -308,6 +308,8 @@ def test_exceptions_can_be_pickled() -> None:
         batch = again(pawl.BatchError([app.ref("a"), pawl.UnavailableError("away", retry_after=2)]))
     assert str(batch) == "unavailable: 1 of 2 tasks were not enqueued; item 1: unavailable: away"
     assert batch.code == "unavailable" and batch.results[0].id == "a" and batch.results[1].retry_after == 2
+    late = again(pawl.BatchTimeoutError([TimeoutError("no answer in time")]))
+    assert isinstance(late, TimeoutError) and isinstance(late, pawl.BatchError) and str(late.results[0]) == "no answer in time"
     with pytest.raises(pawl.ClientClosedError, match="use app.ref"):
         batch.results[0].info()
     incomplete = again(pawl.IncompleteError([pawl.errors.Missing("n1", 0, "is away")]))

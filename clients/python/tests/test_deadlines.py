@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 import pawl
-from pawl import _rpc, _telemetry
+from pawl import _gather, _rpc, _telemetry
 from pawl.v1 import producer_pb2, task_pb2
 
 from waiting import eventually
@@ -45,7 +45,10 @@ class Silent:
         self._note(request, context)
         out = producer_pb2.EnqueueBatchResponse()
         for each in request.tasks:
-            out.results.add().task.task_id = each.type
+            if each.type == "away":
+                out.results.add().error.code = "unavailable"
+            else:
+                out.results.add().task.task_id = each.type
         return out
 
     def _get(self, request: producer_pb2.GetTaskRequest, context: Any) -> producer_pb2.GetTaskResponse:
@@ -114,6 +117,23 @@ def test_within_limits_a_call_with_its_retries(silent: Silent, how: str) -> None
         for bad in (0, -1, float("nan")):
             with pytest.raises(pawl.InvalidArgumentError):
                 app.within(bad)
+
+
+@pytest.mark.filterwarnings("ignore:Exception in thread")  # of gRPC, which watches a channel for a moment after it was closed
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_batch_that_is_late_has_what_was_accepted(silent: Silent, is_async: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    silent.go.set()
+    monkeypatch.setattr(_gather, "MAX_TASKS", 2)
+    with pawl.App(silent.address) as app:
+        brief = app.within(0.3)
+        calls = [brief.call(type) for type in ("a", "b", "away", "c", "never asked")]
+        with pytest.raises(pawl.BatchTimeoutError, match="^timeout: 2 of 5 tasks were not enqueued; item 2: no answer in time: unavailable") as late:
+            asyncio.run(brief.aenqueue_many(calls)) if is_async else brief.enqueue_many(calls)
+        assert isinstance(late.value, TimeoutError)
+        a, b, away, c, last = late.value.results
+        assert [each.id for each in (a, b, c)] == ["a", "b", "c"]
+        assert isinstance(away, TimeoutError) and isinstance(last, TimeoutError)
+        assert "never asked" not in [task.type for request in silent.asked for task in request.tasks]
 
 
 @pytest.mark.parametrize("is_async", [False, True])

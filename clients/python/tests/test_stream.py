@@ -629,6 +629,38 @@ def test_the_log_is_written_without_the_lock(world: World, monkeypatch: pytest.M
         assert any(part in each for each in said), part
 
 
+class Broken(logging.Filter):
+    """A filter that raises."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        raise RuntimeError("it is broken")
+
+
+def test_a_filter_that_raises_ends_no_worker(world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    run = world.worker._run
+    caplog.set_level(logging.INFO, "pawl.worker")
+    stream = opened(world)
+    stream.push("a", "b")
+    assert world.began.acquire(timeout=20) and world.began.acquire(timeout=20)
+    assert ("_work.py", "_frames") in [(record.filename, record.funcName) for record in caplog.records]  # not where it is passed on
+    monkeypatch.setattr(logging.getLogger("pawl.worker"), "filters", [Broken()])
+    for due in ("a", "b"):  # a lapses, which is logged; b must still be extended
+        with run._lock:
+            run._claims["a"].lease_end = 0.0
+            run._claims["b"].due = 0.0
+            run._sweep_at(0.0)
+        assert [each.claim_token for each in stream.settles().extends] == ["b"], due
+    stream.answers.put(worker_pb2.WorkResponse(lost=[worker_pb2.LostClaim(claim_token="b", reason="expired")]))
+    eventually(lambda: run._claims["b"].cause)
+    world.go.set()
+    settles = stream.settles()
+    assert [each.claim_token for each in settles.acks] == ["a"]
+    stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(settles)))
+    world.worker.stop()
+    world.thread.join(20)
+    assert not world.thread.is_alive() and not world.raised
+
+
 def test_a_function_for_the_token_that_exits_ends_the_worker() -> None:
     raised: list[BaseException] = []
     with pawl.App("127.0.0.1:1", token=lambda: sys.exit("no token")) as app:

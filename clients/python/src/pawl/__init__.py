@@ -14,6 +14,7 @@ from pawl.call import Call
 from pawl.claim import Claim, current
 from pawl.errors import (
     BatchError,
+    BatchTimeoutError,
     ClientClosedError,
     ConflictError,
     IncompleteError,
@@ -43,6 +44,7 @@ __all__ = [
     "AsyncTask",
     "Attempt",
     "BatchError",
+    "BatchTimeoutError",
     "Call",
     "Cancelled",
     "Claim",

@@ -13,7 +13,7 @@ from pawl import _convert, _gather, _rpc, _telemetry, errors, models
 from pawl.ref import Ref
 from pawl.v1 import producer_pb2, task_pb2
 
-Answer = Union[Ref[Any], errors.PawlError]
+Answer = Union[Ref[Any], errors.PawlError, TimeoutError]
 Answers = TypeVar("Answers", bound=Sequence[Any])
 
 
@@ -99,15 +99,20 @@ def _send(caller: _rpc.Caller, tasks: Sequence[_gather.Waiting]) -> _rpc.Op[None
 
 
 def enqueue_many(caller: _rpc.Caller, tasks: Sequence[task_pb2.TaskSpec]) -> _rpc.Op[list[Ref[Any]]]:
-    """Enqueues tasks. If some are refused, the others are still enqueued, and BatchError has the result for each."""
+    """Enqueues tasks. If some are refused, the others are still enqueued, and BatchError has the result for each. If the caller's time
+    is up, BatchTimeoutError has it."""
     answers: list[Answer] = []
+    late: TimeoutError | None = None
     for chunk in _chunks([named(task) for task in tasks]):
-        last = answers[-1] if answers else None
-        if isinstance(last, errors.UnavailableError):  # the broker is gone: the rest would only wait as long again
+        last = late or (answers[-1] if answers else None)
+        if isinstance(last, (errors.UnavailableError, TimeoutError)):  # the broker is gone: the rest would only wait as long again
             answers.extend([last] * len(chunk))
-        else:
-            answers.extend((yield from traced(caller, chunk, _enqueue_chunk(caller, chunk))))
-    if any(isinstance(answer, errors.PawlError) for answer in answers):
+            continue
+        answers.extend((yield from traced(caller, chunk, _enqueue_chunk(caller, chunk))))
+        late = next((answer for answer in answers if isinstance(answer, TimeoutError)), None)
+    if late is not None:
+        raise errors.BatchTimeoutError(answers)
+    if any(isinstance(answer, Exception) for answer in answers):
         raise errors.BatchError(answers)
     return cast("list[Ref[Any]]", answers)
 
@@ -145,18 +150,19 @@ def _enqueue_chunk(caller: _rpc.Caller, chunk: list[task_pb2.TaskSpec]) -> _rpc.
     start = time.monotonic()
     try:
         sealed = yield from caller.sealed(producer_pb2.EnqueueBatchRequest(tasks=chunk))
-    except errors.PawlError as err:
+    except (errors.PawlError, TimeoutError) as err:
         return [err] * len(chunk)
     tasks = pending = [_gather.Waiting(task) for task in sealed.tasks]
     for attempt in itertools.count():
         try:
+            if attempt > 0:
+                last = cast(errors.PawlError, pending[-1].error)
+                yield _rpc.Pause(caller.pause(attempt - 1, last), after=last)
             yield from _send(caller, pending)
-        except errors.PawlError as err:
+        except (errors.PawlError, TimeoutError) as err:
             for each in pending:
                 each.end(None, err)
         pending = [each for each in pending if isinstance(each.error, errors.UnavailableError)]
         if not pending or time.monotonic() - start >= caller.retry_for:
             break
-        last = cast(errors.PawlError, pending[-1].error)
-        yield _rpc.Pause(caller.pause(attempt, last), after=last)
     return [ref_of(caller, each.answer) if each.answer is not None else cast(errors.PawlError, each.error) for each in tasks]

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import logging
 from dataclasses import dataclass, field
+from typing import Any
 
 from pawl import _ending, _telemetry, claim, outcome
 from pawl.v1 import task_pb2, worker_pb2
 
-log = logging.getLogger("pawl.worker")
+
+class _Log(logging.LoggerAdapter):  # type: ignore[type-arg]  # Python 3.10 has no LoggerAdapter[...]
+    """The log of workers. What a program plugs into logging, such as a filter, may raise, which must not end a worker."""
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Logs, as the methods for each level do. It runs the program's code, so no lock may be held."""
+        kwargs["stacklevel"] = 2  # the caller's place, not this one
+        with contextlib.suppress(Exception):
+            super().log(level, msg, *args, **kwargs)
+
+
+log = _Log(logging.getLogger("pawl.worker"), None)
 
 
 class Phase(enum.Enum):

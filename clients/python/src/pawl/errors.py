@@ -155,13 +155,19 @@ class BatchError(PawlError):
     """Some tasks of a batch were refused. results has a Ref or a PawlError for each task, in order."""
 
     def __init__(self, results: Sequence[Any]) -> None:
-        bad = [(at, result) for at, result in enumerate(results) if isinstance(result, PawlError)]
+        bad = [(at, result) for at, result in enumerate(results) if isinstance(result, Exception)]
         at, first = bad[0]
-        super().__init__(f"{len(bad)} of {len(results)} tasks were not enqueued; item {at}: {first}", code=first.code)
+        code = first.code if isinstance(first, PawlError) else "timeout"
+        super().__init__(f"{len(bad)} of {len(results)} tasks were not enqueued; item {at}: {first}", code=code)
         self.results = list(results)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.results,)
+
+
+class BatchTimeoutError(BatchError, TimeoutError):
+    """The limit of within was up before all tasks of a batch were answered. results has a Ref or a PawlError for each that was, and a
+    TimeoutError for each other one, which may have been enqueued."""
 
 
 _BY_CODE: dict[str, Callable[..., PawlError]] = {
