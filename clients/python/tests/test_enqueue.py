@@ -87,7 +87,9 @@ def test_a_unique_key_is_one_task_at_a_time(app: pawl.App, queue: str) -> None:
     ("options", "field"),
     [
         ({"priority": "urgent"}, "priority"),
-        ({"delay": "1h"}, "delay"),
+        ({"delay": "1d"}, "delay"),
+        ({"delay": "1h 30m"}, "delay"),
+        ({"delay": "1"}, "delay"),
         ({"delay": float("nan")}, "delay"),
         ({"delay": 1e300}, "delay"),
         ({"delay": True}, "delay"),
@@ -123,6 +125,84 @@ def test_an_unknown_option_is_refused_before_the_call(app: pawl.App) -> None:
         app.task(retries=3)  # type: ignore[call-overload]
     with pytest.raises(pawl.InvalidArgumentError, match="cannot be combined with delay"):
         app.call("t", delay=1, run_at=datetime.now(timezone.utc))
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"priority": 9}, "priority"),
+        ({"unique": True}, "unique"),
+        ({"retry": {"initial": 1}}, "retry"),
+        ({"retry": pawl.Retry(initial="soon")}, "retry.initial"),
+        ({"timeout": "1 hour"}, "timeout"),
+        ({"queue": 7}, "queue"),
+        ({"max_attempts": "3"}, "max_attempts"),
+        ({"headers": ["a"]}, "headers"),
+    ],
+)
+def test_bad_options_are_refused_where_the_task_is_defined(app: pawl.App, options: dict[str, Any], field: str) -> None:
+    with pytest.raises(pawl.InvalidArgumentError) as refused:
+        app.task(**cast(pawl.Options, options))
+    assert refused.value.field == field
+
+
+def test_durations_may_be_texts(app: pawl.App, queue: str) -> None:
+    spec = app.call("t", timeout="1h30m", expires_in="-2m", retry=pawl.Retry(initial="1.5s", max="250ms"))._spec()
+    assert [p.ToTimedelta() for p in (spec.timeout, spec.expires_in, spec.retry.initial, spec.retry.max)] == [
+        timedelta(hours=1, minutes=30),
+        timedelta(minutes=-2),
+        timedelta(seconds=1.5),
+        timedelta(milliseconds=250),
+    ]
+    info = app.call("t", queue=queue, delay="24h").enqueue().info()
+    assert info.state == "scheduled"
+    with pytest.raises(TimeoutError, match="after 0.01 s"):
+        app.ref(info.id).wait_ended("10ms")
+    with pytest.raises(pawl.InvalidArgumentError, match="timeout"):
+        app.within("-1s")
+    app.task("t")(lambda: None)
+    for settings in ({"lease": "999ms"}, {"lease": "13h"}, {"drain_timeout": "-1s"}):
+        with pytest.raises(pawl.InvalidArgumentError, match=next(iter(settings))):
+            pawl.Worker(app, **settings)  # type: ignore[arg-type]
+    pawl.Worker(app, lease="1s", drain_timeout="1m")
+
+
+def test_who_knows_celery_is_told_what_pawl_has(app: pawl.App) -> None:
+    @app.task
+    def add(a: int, b: int = 0) -> int:
+        return a + b
+
+    untyped: Any = add
+    guesses: list[tuple[Callable[[], Any], str]] = [
+        (lambda: untyped.delay(1), r"enqueue\(\.\.\.\)"),
+        (lambda: untyped.apply_async((1,), countdown=10), r"options\(delay=\.\.\.\)"),
+        (lambda: untyped.s(1), "then"),
+        (lambda: cast(Any, app.ref("a")).get(timeout=1), r"result\(timeout"),
+        (lambda: cast(Any, app).conf, "pawl.testing"),
+        (lambda: cast(Any, app).send_task("t"), r"app\.call"),
+        (lambda: cast(Any, pawl).chain, "then"),
+        (lambda: cast(Any, pawl).Celery("t"), r"pawl\.App"),
+    ]
+    for attempt, hint in guesses:
+        with pytest.raises(AttributeError, match=hint):
+            attempt()
+    for option, hint in (("bind", r"pawl\.current"), ("max_retries", "use max_attempts;"), ("rate_limit", "pawl queue set"), ("link_error", "on_death")):
+        with pytest.raises(TypeError, match=f"'{option}' is not an option of a task: .*{hint}"):
+            cast(Any, app).task(**{option: 1})
+    for wrong, hint in (("countdown", "delay"), ("eta", "run_at"), ("priority", "priority")):
+        with pytest.raises(TypeError, match=rf"options go before, add\.options\({hint}=\.\.\.\)\.enqueue"):
+            untyped.enqueue(1, **{wrong: 10})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'c'$"):
+        untyped.enqueue(1, c=10, countdown=1)
+    for name in ("nothing", "__wrapped_by__"):
+        for thing in (untyped, app, app.ref("a"), pawl):
+            with pytest.raises(AttributeError, match=f"has no attribute '{name}'$"):
+                getattr(thing, name)
+    with pytest.raises(TypeError, match=r"\(1, 2\) is not a mapping"):
+        untyped.enqueue_many([(1, 2)])
+    with pytest.raises(pawl.InvalidArgumentError, match="datetime is not JSON serializable") as refused:
+        untyped.enqueue(1, datetime.now())
+    assert refused.value.field == "payload.b"
 
 
 def test_delay_and_run_at_replace_each_other(app: pawl.App, queue: str) -> None:

@@ -6,13 +6,15 @@ import asyncio
 import functools
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import pawl
-from pawl import testing
+from pawl import _ending, _held, cli, testing
 from pawl.testing import working
+from pawl.v1 import worker_pb2
 
 from waiting import eventually
 
@@ -449,3 +451,24 @@ def test_an_awaitable_that_a_function_returns_is_awaited(app: pawl.App, queue: s
         assert wrapped.enqueue(1).result(10) == 2
         assert app.call("fails", queue=queue).enqueue().wait_ended(10).state == "dead"
         assert hangs.enqueue().wait_ended(10).state == "dead" and cancelled.is_set()
+
+
+def test_a_retry_that_a_handler_asks_for_is_logged_without_a_stack(caplog: pytest.LogCaptureFixture) -> None:
+    claim = worker_pb2.ClaimedTask(task_id="a", type="t", attempt=1)
+    held: Any = SimpleNamespace(task=claim, name=_ending.Name("a", "token"), cause=None)
+    _held.log_end(held, _held.Phase.RUNNING, pawl.RetryIn(5, "busy"))
+    try:
+        try:
+            raise ValueError("no such file")
+        except ValueError as err:
+            raise pawl.RetryIn("1m") from err
+    except pawl.RetryIn as err:
+        _held.log_end(held, _held.Phase.RUNNING, err)
+    plain, caused = caplog.records
+    assert (plain.getMessage(), plain.exc_info) == ("task a (t, attempt 1): failed, next attempt in 5 s: busy", None)
+    assert caused.getMessage().endswith("next attempt in 1m: no such file") and caused.exc_info and caused.exc_info[0] is ValueError
+
+
+def test_the_command_has_the_short_options_of_celery() -> None:
+    args = cli._parser().parse_args(["tasks:app", "-c", "3", "-Q", "a,b", "--loglevel", "INFO"])
+    assert (args.concurrency, args.queues, args.log_level) == (3, "a,b", "info")

@@ -133,7 +133,7 @@ def test_a_group_is_cancelled_with_its_members(app: pawl.App, queue: str) -> Non
 
 
 def test_a_bad_group_names_where(app: pawl.App, queue: str) -> None:
-    good, bad = app.call("t", queue=queue), app.call("t", queue=queue, delay="soon")  # type: ignore[arg-type]
+    good, bad = app.call("t", queue=queue), app.call("t", queue=queue, delay="soon")
     with pytest.raises(pawl.InvalidArgumentError) as refused:
         app.enqueue_group([good, bad])
     assert refused.value.field == "tasks[1].delay"

@@ -8,6 +8,9 @@
     welcome.enqueue(to="a@example.com").result()
 """
 
+from typing import TYPE_CHECKING
+
+from pawl import _hints
 from pawl._connection import TLS
 from pawl.app import App, AsyncTask, Task
 from pawl.call import Call
@@ -99,3 +102,8 @@ __all__ = [
     "WrongStateError",
     "current",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise _hints.missing("pawl", _hints.MODULE, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any, Protocol, Union
@@ -13,8 +14,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from pawl import errors
 
-Seconds = Union[float, timedelta]
-"""A duration: a number of seconds, or a timedelta."""
+Seconds = Union[float, timedelta, str]
+"""A duration: a number of seconds, a timedelta, or a text such as "90s", "1h30m" or "250ms". A day is "24h"."""
 
 JSON = "application/json"
 
@@ -49,17 +50,30 @@ def duration(field: str, value: Seconds) -> Duration:
         out = Duration()
         out.FromTimedelta(value)
         return out
+    if isinstance(value, str):
+        value = _parse(field, value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise errors.invalid(field, f"{value!r} is neither a number of seconds nor a timedelta")
+        raise errors.invalid(field, f'{value!r} is neither a number of seconds, nor a timedelta, nor a text such as "90s"')
     if not math.isfinite(value) or abs(value) > 10_000 * 366 * 86_400:
         raise errors.invalid(field, f"{value!r} seconds are beyond 10,000 years")
     whole = math.trunc(value)
     return Duration(seconds=whole, nanos=round((value - whole) * 1e9))
 
 
-def seconds(value: Seconds) -> float:
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
+
+
+def _parse(field: str, value: str) -> float:
+    if not re.fullmatch(rf"-?(?:{_PART.pattern})+", value):
+        raise errors.invalid(field, f'{value!r} is not a duration: want numbers followed by ms, s, m or h, such as "1h30m"')
+    total = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(value))
+    return -total if value.startswith("-") else total
+
+
+def seconds(field: str, value: Seconds) -> float:
     """Returns a duration as a number of seconds."""
-    return value.total_seconds() if isinstance(value, timedelta) else float(value)
+    return seconds_of(duration(field, value))
 
 
 def seconds_of(p: Duration) -> float:

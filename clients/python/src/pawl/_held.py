@@ -121,6 +121,10 @@ def title(held: Held) -> str:
     return f"task {held.name.task_id} ({held.task.type}, attempt {held.task.attempt})"
 
 
+def _shown(delay: object) -> object:
+    return f"{delay:g} s" if isinstance(delay, (int, float)) else delay
+
+
 def log_end(held: Held, phase: Phase, err: BaseException | None) -> None:
     """Logs how a handler ended. phase is the claim's phase before that."""
     if err is None:
@@ -128,6 +132,9 @@ def log_end(held: Held, phase: Phase, err: BaseException | None) -> None:
     elif isinstance(err, (outcome.Snooze, outcome.Discard)):
         log.info("%s: %s: %s", title(held), type(err).__name__, err)
     elif phase is Phase.RUNNING and not isinstance(held.cause, outcome.Draining):
+        if isinstance(err, outcome.RetryIn):  # as it was meant: without a stack, unless it has a cause
+            log.warning("%s: failed, next attempt in %s: %s", title(held), _shown(err.delay), _ending.text(err), exc_info=err.__cause__ or (None if err.__suppress_context__ else err.__context__))
+            return
         said = held.cause if isinstance(held.cause, outcome.TimedOut) and _is_stop(err) else err
         log.warning("%s: failed: %s", title(held), _ending.text(said), exc_info=err)
     else:

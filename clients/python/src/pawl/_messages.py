@@ -115,7 +115,7 @@ class _Enum:
         return [(value.name, value.number) for value in self._descriptor.values]
 
 
-def optional_duration(message: Any, name: str, value: float | timedelta | None) -> None:
+def optional_duration(message: Any, name: str, value: _convert.Seconds | None) -> None:
     """Sets an optional duration."""
     if value is not None:
         getattr(message, name).CopyFrom(_convert.duration(name, value))

@@ -24,7 +24,7 @@ from typing import Any, Callable, Generic, TypeVar, Union, cast
 import grpc
 from google.protobuf.message import Message
 
-from pawl import _messages, errors
+from pawl import _convert, _messages, errors
 from pawl._connection import Connection
 from pawl._encrypt import Encryption
 from pawl._gather import Gatherer
@@ -173,8 +173,9 @@ class Caller:
         other.gatherer = Gatherer()  # a request has one actor
         return other
 
-    def within(self, timeout: float) -> Caller:
-        """Returns a caller for the same connection each of whose operations raises TimeoutError after timeout seconds."""
+    def within(self, limit: _convert.Seconds) -> Caller:
+        """Returns a caller for the same connection each of whose operations raises TimeoutError after this time."""
+        timeout = math.inf if limit == math.inf else _convert.seconds("timeout", limit)
         if not timeout > 0:
             raise errors.invalid("timeout", f"is {timeout}, want more than 0 s")
         other = copy.copy(self)

@@ -77,7 +77,7 @@ def once(claim: Claimed, key: str, fn: Callable[[], Any], ttl: Seconds | None) -
 
 def _once(claim: Claimed, key: str, fn: Callable[[], Any], ttl: Seconds | None) -> _rpc.Op[Any]:
     _check_name("key", key)
-    if ttl is not None and not _MIN_TTL <= _convert.seconds(ttl) <= _MAX_TTL:
+    if ttl is not None and not _MIN_TTL <= _convert.seconds("ttl", ttl) <= _MAX_TTL:
         raise errors.invalid("ttl", f"{ttl} is not between 1 s and 365 days")
     yield from _enter(claim, f"once/{key}")
     try:

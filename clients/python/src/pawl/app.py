@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Callable, Generic, ParamSpec, TypeVar, cast, overload
 
-from pawl import _convert, _enqueue, _rpc, errors, group
+from pawl import _convert, _enqueue, _hints, _rpc, errors, group
 from pawl._connection import TLS, Token, from_environment
 from pawl._convert import Seconds
 from pawl._encrypt import Encryption
@@ -16,7 +16,7 @@ from pawl.admin import Admin
 from pawl.call import Call
 from pawl.group import Group
 from pawl.keyring import Keyring
-from pawl.options import Options, merge, spec
+from pawl.options import KNOWN, Options, check, merge, spec
 from pawl.outcome import Poison
 from pawl.ref import Ref
 from pawl.schedule import Schedules
@@ -85,7 +85,9 @@ class App:
         encoded Go struct. The return value becomes the task's result. The function may be a coroutine function, or one that
         returns an awaitable.
         """
-        decorate = _Decorator(self, "" if callable(what) else what, merge(Options(), cast(Options, options)))
+        own = merge(Options(), cast(Options, options))
+        check(own)  # here, and not when the first task is enqueued
+        decorate = _Decorator(self, "" if callable(what) else what, own)
         return decorate(what) if callable(what) else decorate
 
     def handler(self, type: str) -> Callable[[F], F]:
@@ -177,13 +179,18 @@ class App:
         """The operators' calls: queues, dead letters, operations, workers, statistics."""
         return Admin(self._caller)
 
-    def within(self, timeout: float) -> App:
+    def within(self, timeout: Seconds) -> App:
         """Returns the same app with a limit for each call, including its retries: app.within(2).call("mail.welcome").enqueue() raises
         TimeoutError after 2 seconds. The task may still have been accepted: if you may repeat the call, give it a request_id. The limit
         also applies to the app's references, groups, schedules and admin calls, but not to its workers and their claims."""
         out = copy.copy(self)
         out._caller = self._caller.within(timeout)
         return out
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise _hints.missing("an App", _hints.APP, name)
 
     def close(self) -> None:
         """Ends the calls in flight, and closes the connection. Stop workers first."""
@@ -248,9 +255,21 @@ class _Task(Generic[P, R]):
         self.__name__ = fn.__name__
         self.__wrapped__ = fn
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise _hints.missing("a task", _hints.TASK, name)
+
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """Describes a task with these arguments, to be enqueued with others. Raises TypeError if the arguments don't match."""
-        return Call(self.app._caller, self.type, _convert.encode("payload", self._payload(*args, **kwargs)), "", self._options)
+        given = self._payload(*args, **kwargs)
+        try:
+            payload = _convert.encode("payload", given)
+        except errors.InvalidArgumentError:
+            for name, value in given.items():
+                _convert.encode(f"payload.{name}", value)  # says which of them it is
+            raise
+        return Call(self.app._caller, self.type, payload, "", self._options)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
         """Enqueues a task with these arguments. When it returns, the task is on stable storage."""
@@ -269,10 +288,18 @@ class _Task(Generic[P, R]):
         return await self.app.aenqueue_many(self._call_with(each) for each in arguments)
 
     def _call_with(self, arguments: Mapping[str, Any]) -> Call[R]:
+        if not isinstance(arguments, Mapping):
+            raise TypeError(f"{_convert.cut(repr(arguments), 100)} is not a mapping of arguments by name, such as a dict")
         return cast("Callable[..., Call[R]]", self.call)(**arguments)
 
     def _payload(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        given = self._signature.bind(*args, **kwargs).arguments
+        try:
+            given = self._signature.bind(*args, **kwargs).arguments
+        except TypeError as err:
+            options = [_hints.RENAMED.get(name, name) for name in kwargs if name not in self._signature.parameters]
+            if options and KNOWN.issuperset(options):
+                raise TypeError(f"{err}: options go before, {self.__name__}.options({options[0]}=...).enqueue(...)") from None
+            raise
         for name, parameter in self._signature.parameters.items():
             if parameter.kind is parameter.VAR_KEYWORD:
                 given.update(given.pop(name, {}))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pawl import _enqueue, _rpc, errors
+from pawl._convert import Seconds
 from pawl.options import Options, merge, spec
 from pawl.ref import Ref
 from pawl.v1 import task_pb2
@@ -35,7 +36,7 @@ class Call(Generic[R_co]):
         """Returns the call with more options."""
         return replace(self, own_options=merge(self.own_options, options))
 
-    def within(self, timeout: float) -> Call[R_co]:
+    def within(self, timeout: Seconds) -> Call[R_co]:
         """Returns the call with a limit for its enqueue, like App.within: welcome.call("a@example.com").within(2).enqueue()."""
         return replace(self, caller=self.caller.within(timeout))
 

@@ -81,9 +81,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("app", help="the module and the variable of the App, such as tasks:app; without a variable, app")
     parser.add_argument(
-        "--queues", default="default", help="queues with weights, mail=7,default=3, or in strict order, urgent,default (default: default)"
+        "-Q", "--queues", default="default", help="queues with weights, mail=7,default=3, or in strict order, urgent,default (default: default)"
     )
-    parser.add_argument("--concurrency", type=int, default=10, help="tasks that each process may run at a time (default: 10)")
+    parser.add_argument("-c", "--concurrency", type=int, default=10, help="tasks that each process may run at a time (default: 10)")
     parser.add_argument(
         "--processes", type=int, default=1, help="number of processes, each with its own connection; a process that exits is restarted (default: 1)"
     )
@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--drain-timeout", type=float, default=25.0, help="seconds that running tasks may take to finish (default: 25)")
     parser.add_argument("--name", default="", help="name of the worker in attempt logs (default: host/pid)")
     parser.add_argument(
-        "--log-level", default="info", choices=["debug", "info", "warning", "error"], help="minimum level of log messages (default: info)"
+        "--log-level", "--loglevel", type=str.lower, default="info", choices=["debug", "info", "warning", "error"], help="minimum level of log messages (default: info)"
     )
     parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
     return parser

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypedDict, Union, cast
 
-from pawl import _convert, errors
+from pawl import _convert, _hints, errors
 from pawl._convert import Seconds
 from pawl._connection import MAX_MESSAGE
 from pawl.v1 import task_pb2
@@ -42,8 +42,8 @@ class Unique:
 
 
 class Options(TypedDict, total=False):
-    """The options of a task. Durations are seconds or timedeltas. For options that are left out, the settings of the queue apply.
-    """
+    """The options of a task. Durations are seconds, timedeltas or texts such as "90s". For options that are left out, the settings of
+    the queue apply."""
 
     queue: str
     """Default: "default". A queue is created by its first task."""
@@ -84,14 +84,15 @@ class Options(TypedDict, total=False):
     """Limits the queue to one task with this key at a time."""
 
 
-_KNOWN = frozenset(Options.__annotations__)
+KNOWN = frozenset(Options.__annotations__)
 
 
 def merge(base: Options, over: Options) -> Options:
     """Returns base with the options of over, which take precedence."""
     for name in over:
-        if name not in _KNOWN:
-            raise TypeError(f"{name!r} is not an option of a task: it takes {', '.join(sorted(_KNOWN))}")
+        if name not in KNOWN:
+            hint = f": {_hints.OPTIONS[name]}" if name in _hints.OPTIONS else ""
+            raise TypeError(f"{name!r} is not an option of a task{hint}; it takes {', '.join(sorted(KNOWN))}")
     if "delay" in over and "run_at" in over:
         raise errors.invalid("run_at", "cannot be combined with delay")
     out = base.copy()
@@ -103,8 +104,15 @@ def merge(base: Options, over: Options) -> Options:
     if "tags" in over:
         out["tags"] = [*base.get("tags", ()), *_convert.strings("tags", over["tags"])]
     if "headers" in over:
+        if not isinstance(over["headers"], Mapping):
+            raise errors.invalid("headers", f"{over['headers']!r} is not a mapping of strings")
         out["headers"] = {**base.get("headers", {}), **over["headers"]}
     return out
+
+
+def check(options: Options) -> None:
+    """Refuses values that no task could be enqueued with."""
+    spec("t", b"", "", options)
 
 
 def spec(type: str, payload: bytes, content_type: str, options: Options) -> task_pb2.TaskSpec:

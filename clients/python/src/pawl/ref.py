@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from pawl import _convert, _rpc, errors, models
+from pawl import _convert, _hints, _rpc, errors, models
+from pawl._convert import Seconds
 from pawl.models import TaskInfo
 from pawl.v1 import producer_pb2
 
@@ -32,6 +33,11 @@ class Ref(Generic[R_co]):
     def __repr__(self) -> str:
         return f"Ref({self.id!r})"
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise _hints.missing("a Ref", _hints.REF, name)
+
     def __deepcopy__(self, memo: object) -> Ref[R_co]:
         return self  # unlike a pickled one, it has its connection
 
@@ -49,20 +55,20 @@ class Ref(Generic[R_co]):
         """Async version of info."""
         return await self._caller.arun(_info(self._caller, self.id))
 
-    def wait_ended(self, timeout: float | None = None) -> TaskInfo:
-        """Waits until the task has ended, in whatever state. Raises TimeoutError after timeout seconds."""
+    def wait_ended(self, timeout: Seconds | None = None) -> TaskInfo:
+        """Waits until the task has ended, in whatever state. Raises TimeoutError after the timeout."""
         return self._caller.run(_wait(self._caller, self.id, timeout))
 
-    async def await_ended(self, timeout: float | None = None) -> TaskInfo:
+    async def await_ended(self, timeout: Seconds | None = None) -> TaskInfo:
         """Async version of wait_ended."""
         return await self._caller.arun(_wait(self._caller, self.id, timeout))
 
-    def result(self, timeout: float | None = None) -> R_co:
+    def result(self, timeout: Seconds | None = None) -> R_co:
         """Waits for the task and returns its function's result. TaskEndedError if the task did not succeed; ValueError if the
         result is not JSON: its bytes are in TaskInfo.result."""
         return cast(R_co, _result_of(self.wait_ended(timeout)))
 
-    async def aresult(self, timeout: float | None = None) -> R_co:
+    async def aresult(self, timeout: Seconds | None = None) -> R_co:
         """Async version of result."""
         return cast(R_co, _result_of(await self.await_ended(timeout)))
 
@@ -93,7 +99,8 @@ def _info(caller: _rpc.Caller, id: str) -> _rpc.Op[TaskInfo]:
     return models.task_info(response.task)
 
 
-def _wait(caller: _rpc.Caller, id: str, timeout: float | None) -> _rpc.Op[TaskInfo]:
+def _wait(caller: _rpc.Caller, id: str, limit: Seconds | None) -> _rpc.Op[TaskInfo]:
+    timeout = None if limit is None else _convert.seconds("timeout", limit)
     deadline = None if timeout is None else time.monotonic() + timeout
     attempt = 0
     while True:

@@ -12,6 +12,7 @@ from importlib import metadata
 from typing import Union
 
 from pawl import _convert, _rpc, _signals, errors
+from pawl._convert import Seconds
 from pawl._work import Run
 from pawl.app import App
 from pawl.v1 import worker_pb2
@@ -42,14 +43,15 @@ class Worker:
         queues: Queues = "default",
         *,
         concurrency: int = 10,
-        lease: float | None = None,
-        drain_timeout: float = 25.0,
+        lease: Seconds | None = None,
+        drain_timeout: Seconds = 25.0,
         max_bytes: int | None = None,
         name: str = "",
     ) -> None:
         if not 1 <= concurrency <= _MAX_CONCURRENCY:
             raise errors.invalid("concurrency", f"is {concurrency}, want 1 to {_MAX_CONCURRENCY}")
-        if drain_timeout < 0:
+        drain = _convert.seconds("drain_timeout", drain_timeout)
+        if drain < 0:
             raise errors.invalid("drain_timeout", f"is {drain_timeout}, want 0 or more")
         if not 1 <= len(app.handlers) <= _MAX_TYPES:
             raise errors.invalid("types", f"the app has handlers for {len(app.handlers)} types, want 1 to {_MAX_TYPES}")
@@ -66,7 +68,7 @@ class Worker:
         if len(hello.worker.encode()) > 256:
             raise errors.invalid("name", f"{hello.worker!r} has more than 256 bytes")
         if lease is not None:
-            if not _MIN_LEASE <= lease <= _MAX_LEASE:
+            if not _MIN_LEASE <= _convert.seconds("lease", lease) <= _MAX_LEASE:
                 raise errors.invalid("lease", f"is {lease}, want {_MIN_LEASE:g} to {_MAX_LEASE:g} s")
             hello.lease.CopyFrom(_convert.duration("lease", lease))
         if max_bytes is not None:
@@ -74,7 +76,7 @@ class Worker:
                 raise errors.invalid("max_bytes", f"is {max_bytes}, want 1 or more")
             hello.max_bytes = max_bytes
         caller = app._caller.within(math.inf)  # a worker reconnects for as long as it takes
-        self._run = Run(caller, hello, dict(app.handlers), concurrency=concurrency, drain_timeout=drain_timeout)
+        self._run = Run(caller, hello, dict(app.handlers), concurrency=concurrency, drain_timeout=drain)
         self._started = threading.Lock()
 
     def run(self) -> None:
