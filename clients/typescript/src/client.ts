@@ -1,8 +1,8 @@
 /** Client: enqueues tasks and follows them. */
 
 import { Admin } from "./admin.js";
-import { Connection, type ConnectionOptions } from "./connection.js";
-import { milliseconds, type Duration } from "./convert.js";
+import { Connection, type ConnectionOptions, type TLS } from "./connection.js";
+import { known, milliseconds, show, type Duration } from "./convert.js";
 import { Encryption } from "./encrypt.js";
 import { enqueue, enqueueMany } from "./enqueue.js";
 import { inside, invalid } from "./errors.js";
@@ -10,10 +10,10 @@ import { watchEvents, type EventFilter, type PawlEvent } from "./events.js";
 import { createGroup, Group, type GroupOptions } from "./group.js";
 import type { Keyring } from "./keyring.js";
 import type { TaskOptions } from "./options.js";
-import { Ref, type WaitOptions } from "./ref.js";
+import { checkWait, Ref, type WaitOptions } from "./ref.js";
 import { Caller } from "./rpc.js";
 import { Schedules } from "./schedule.js";
-import { Call, specOf, type Task } from "./task.js";
+import { Call, specOf, Task } from "./task.js";
 
 /** The options of a client. */
 export interface ClientOptions extends ConnectionOptions {
@@ -26,6 +26,16 @@ export interface ClientOptions extends ConnectionOptions {
   keyring?: Keyring;
 }
 
+const clientNames = {
+  server: 0,
+  token: 0,
+  namespace: 0,
+  tls: 0,
+  plaintext: 0,
+  retryFor: 0,
+  keyring: 0,
+} satisfies Record<keyof ClientOptions, 0>;
+const tlsNames = { caFile: 0, certFile: 0, keyFile: 0 } satisfies Record<keyof TLS, 0>;
 const callers = new WeakMap<Client, Caller>();
 
 /** Returns the caller of a client, for the other parts of this package. */
@@ -53,6 +63,8 @@ export class Client {
       return;
     }
     const given = typeof options === "string" ? { server: options } : options;
+    known("a client", given, clientNames, { connection: 'use server: "host:port"' });
+    if (given.tls) known("tls", given.tls, tlsNames);
     const connection = new Connection(given);
     const encryption = given.keyring && new Encryption(given.keyring, connection.namespace);
     this.#caller = new Caller(connection, milliseconds("retryFor", given.retryFor ?? 30_000), encryption);
@@ -65,6 +77,7 @@ export class Client {
    * carry out a call that was given up.
    */
   within(limits: WaitOptions): Client {
+    checkWait(limits);
     const timeout = limits.timeout === undefined ? undefined : milliseconds("timeout", limits.timeout);
     if (timeout !== undefined && timeout <= 0) throw invalid("timeout", `is ${timeout} ms, want more than 0`);
     return new (Client as new (caller: Caller) => Client)(this.#caller.bounded({ timeout, signal: limits.signal }));
@@ -74,7 +87,11 @@ export class Client {
   enqueue<Args, Result>(task: Task<Args, Result>, args: Args, options?: TaskOptions): Promise<Ref<Result>>;
   enqueue<Result>(call: Call<Result>): Promise<Ref<Result>>;
   async enqueue(what: Task<unknown, unknown> | Call, args?: unknown, options?: TaskOptions): Promise<Ref> {
-    return enqueue(this.#caller, specOf(what instanceof Call ? what : what.call(args, options)));
+    if (what instanceof Call) return enqueue(this.#caller, specOf(what));
+    if (!(what instanceof Task)) {
+      throw new TypeError(`enqueue takes a task and its arguments, enqueue(defineTask("mail"), args), or a call, not ${show(what)}`);
+    }
+    return enqueue(this.#caller, specOf(what.call(args, options)));
   }
 
   /**
@@ -106,6 +123,7 @@ export class Client {
 
   /** Returns a reference to a group by its id. */
   group(id: string): Group {
+    if (typeof id !== "string") throw new TypeError(`group takes the id of a group, not ${show(id)}: client.enqueueGroup creates one`);
     return new Group(this.#caller, id);
   }
 

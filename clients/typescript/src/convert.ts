@@ -93,6 +93,24 @@ export function string(field: string, value: string): string {
   return value;
 }
 
+type Names = Readonly<Record<string, 0>>;
+
+/**
+ * Checks that options are an object without other keys than known ones, because a misspelled option would be ignored. hints say what Pawl has
+ * instead of an option of another queue.
+ */
+export function known(what: string, options: object, names: Names, hints: Readonly<Record<string, string>> = {}): void {
+  const all = Object.keys(names).join(", ");
+  if (typeof options !== "object" || options === null || Array.isArray(options)) {
+    throw new TypeError(`the options of ${what} are ${show(options)}, want an object with ${all}`);
+  }
+  for (const name of Object.keys(options)) {
+    if (Object.hasOwn(names, name)) continue;
+    const hint = Object.hasOwn(hints, name) ? `: ${hints[name]}` : "";
+    throw new TypeError(`"${name}" is not an option of ${what}${hint}; it takes ${all}`);
+  }
+}
+
 /** Checks an integer that has 32 bits in the API. */
 export function integer(field: string, value: number): number {
   if (!Number.isInteger(value) || Math.abs(value) > 0x7fffffff) throw invalid(field, `${show(value)} is not an integer of 32 bits`);

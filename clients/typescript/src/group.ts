@@ -4,7 +4,7 @@ import { randomUUID } from "node:crypto";
 
 import { create } from "@bufbuild/protobuf";
 
-import { decodeAs, duration, string, timeOf, Words, type Duration } from "./convert.js";
+import { decodeAs, duration, known, string, timeOf, Words, type Duration } from "./convert.js";
 import { named, traced } from "./enqueue.js";
 import { BatchError, errorOf, inside, PawlError } from "./errors.js";
 import { CreateGroupRequestSchema, GroupService, GroupState as GroupStateEnum } from "./gen/pawl/v1/group_pb.js";
@@ -42,6 +42,16 @@ export interface GroupOptions {
   /** A UUID; a retry with it returns the first group again. */
   requestId?: string;
 }
+
+const groupNames = {
+  name: 0,
+  onComplete: 0,
+  onSuccess: 0,
+  onDeath: 0,
+  open: 0,
+  retention: 0,
+  requestId: 0,
+} satisfies Record<keyof GroupOptions, 0>;
 
 /** The number of members of a group by state. */
 export interface GroupCounts {
@@ -157,6 +167,7 @@ export class Group {
 
 /** Creates a group. */
 export async function createGroup(caller: Caller, calls: Iterable<Call>, options: GroupOptions): Promise<Group> {
+  known("a group", options, groupNames);
   const request = create(CreateGroupRequestSchema, {
     name: string("name", options.name ?? ""),
     open: options.open ?? false,

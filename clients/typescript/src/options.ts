@@ -3,7 +3,8 @@
 import { create } from "@bufbuild/protobuf";
 
 import { MAX_MESSAGE } from "./connection.js";
-import { duration, integer, JSON_TYPE, millisecondsOf, number, show, string, timeOf, timestamp, Words, type Duration } from "./convert.js";
+import { duration, integer, JSON_TYPE, known, millisecondsOf, number, show, string, timeOf, timestamp, Words } from "./convert.js";
+import type { Duration } from "./convert.js";
 import { invalid, PayloadTooLargeError } from "./errors.js";
 import { OnConflict, RetryPolicySchema, TaskSpecSchema, UniqueSchema } from "./gen/pawl/v1/task_pb.js";
 import type { RetryPolicy, TaskSpec, Unique as UniqueMessage } from "./gen/pawl/v1/task_pb.js";
@@ -73,8 +74,7 @@ export interface TaskOptions {
   unique?: Unique | string;
 }
 
-/** The names of all options. */
-export const OPTION_NAMES: readonly string[] = Object.keys({
+const optionNames = {
   queue: 0,
   priority: 0,
   delay: 0,
@@ -93,13 +93,27 @@ export const OPTION_NAMES: readonly string[] = Object.keys({
   headers: 0,
   groupId: 0,
   unique: 0,
-} satisfies Record<keyof TaskOptions, 0>);
+} satisfies Record<keyof TaskOptions, 0>;
+
+/** The names of all options. */
+export const OPTION_NAMES: readonly string[] = Object.keys(optionNames);
+
+const optionHints = { // for BullMQ's
+  attempts: "use maxAttempts",
+  backoff: "use retry: { initial, factor, max, jitter }",
+  deduplication: "use unique, or idempotencyKey",
+  jobId: "use idempotencyKey",
+  removeOnComplete: "use retention",
+  removeOnFail: "use retention",
+  repeat: "use client.schedules.put",
+};
+const retryNames = { initial: 0, factor: 0, max: 0, jitter: 0 } satisfies Record<keyof Retry, 0>;
+const retryHints = { delay: "use initial", type: "use factor: 1 for a fixed pause, more for an exponential one" };
+const uniqueNames = { key: 0, states: 0, onConflict: 0 } satisfies Record<keyof Unique, 0>;
 
 /** Returns base with the options of over, which take precedence. */
 export function merge(base: TaskOptions, over: TaskOptions): TaskOptions {
-  for (const name of Object.keys(over)) {
-    if (!OPTION_NAMES.includes(name)) throw new TypeError(`"${name}" is not an option of a task: it takes ${OPTION_NAMES.join(", ")}`);
-  }
+  known("a task", over, optionNames, optionHints);
   const given = Object.fromEntries(Object.entries(over).filter(([, value]) => value !== undefined)) as TaskOptions;
   if (given.delay !== undefined && given.runAt !== undefined) throw invalid("run_at", "cannot be combined with delay");
   const out: TaskOptions = { ...base, ...given };
@@ -184,6 +198,7 @@ function list(field: string, value: readonly string[]): readonly string[] {
 }
 
 function retry(policy: Retry): RetryPolicy {
+  known("retry", policy, retryNames, retryHints);
   const out = create(RetryPolicySchema);
   if (policy.initial !== undefined) out.initial = duration("retry.initial", policy.initial);
   if (policy.max !== undefined) out.max = duration("retry.max", policy.max);
@@ -203,6 +218,7 @@ function retryOf(p: RetryPolicy): Retry {
 
 function unique(value: Unique | string): UniqueMessage {
   if (value === "") throw invalid("unique", "is empty: {} makes type and payload the key");
+  if (typeof value !== "string") known("unique", value, uniqueNames);
   const { key, states: held = [], onConflict = "keep" } = typeof value === "string" ? { key: value } : value;
   return create(UniqueSchema, {
     ...(key !== undefined && { key: notEmpty("unique.key", key) }),

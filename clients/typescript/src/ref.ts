@@ -1,6 +1,6 @@
 /** Ref: a reference to an enqueued task, to wait for it or cancel it. */
 
-import { duration, milliseconds, timeOf, type Duration } from "./convert.js";
+import { duration, known, milliseconds, timeOf, type Duration } from "./convert.js";
 import { PawlError, TimeoutError } from "./errors.js";
 import { ProducerService, type Enqueued } from "./gen/pawl/v1/producer_pb.js";
 import { decodeResult, states, taskInfo, type State, type TaskInfo } from "./models.js";
@@ -25,6 +25,14 @@ export interface WaitOptions {
   timeout?: Duration;
   /** Ends the wait with the signal's reason. */
   signal?: AbortSignal;
+}
+
+const waitNames = { timeout: 0, signal: 0 } satisfies Record<keyof WaitOptions, 0>;
+
+/** Checks how long to wait. */
+export function checkWait(options: WaitOptions): void {
+  if (typeof options === "number") throw new TypeError(`the options of a wait are ${options}, want an object: { timeout: ${options} }`);
+  known("a wait", options, waitNames, { ttl: "use timeout" });
 }
 
 /** A reference to a task that was enqueued. */
@@ -52,6 +60,7 @@ export class Ref<Result = unknown> {
 
   /** Waits until the task has ended, in whatever state. */
   async waitEnded(options: WaitOptions = {}): Promise<TaskInfo> {
+    checkWait(options);
     const timeout = options.timeout === undefined ? Infinity : milliseconds("timeout", options.timeout);
     const deadline = performance.now() + timeout;
     const bounds = this.#caller.limits({ signal: options.signal, deadline: deadline === Infinity ? undefined : deadline + waitSlack });

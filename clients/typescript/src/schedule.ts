@@ -4,7 +4,7 @@ import { randomUUID } from "node:crypto";
 
 import { create } from "@bufbuild/protobuf";
 
-import { duration, millisecondsOf, string, timeOf, Words, type Duration } from "./convert.js";
+import { duration, known, millisecondsOf, show, string, timeOf, Words, type Duration } from "./convert.js";
 import { inside } from "./errors.js";
 import { Missed as MissedEnum, Overlap as OverlapEnum, ScheduleService, ScheduleSpecSchema, TickOutcome } from "./gen/pawl/v1/schedule_pb.js";
 import type { Schedule as ScheduleMessage, ScheduleSpec, Tick as TickMessage } from "./gen/pawl/v1/schedule_pb.js";
@@ -13,7 +13,7 @@ import { states } from "./models.js";
 import { optionsOf, type TaskOptions } from "./options.js";
 import { Ref } from "./ref.js";
 import { pages, type Caller } from "./rpc.js";
-import { specOf, type Call } from "./task.js";
+import { Call, specOf } from "./task.js";
 
 export type Missed = "once" | "skip" | "all";
 export type Overlap = "allow" | "skip";
@@ -45,6 +45,19 @@ export interface ScheduleOptions {
   /** ConflictError unless the schedule exists and still has this etag, or already matches. */
   ifEtag?: string;
 }
+
+const scheduleNames = {
+  cron: 0,
+  timeZone: 0,
+  every: 0,
+  jitter: 0,
+  missed: 0,
+  overlap: 0,
+  owner: 0,
+  createOnly: 0,
+  dryRun: 0,
+  ifEtag: 0,
+} satisfies Record<keyof ScheduleOptions, 0>;
 
 /** The task that every tick enqueues. */
 export interface ScheduledTask {
@@ -138,6 +151,10 @@ export class Schedules {
    * idempotency key or request id.
    */
   async put(name: string, call: Call, options: ScheduleOptions): Promise<ScheduleChange> {
+    if (!(call instanceof Call)) {
+      throw new TypeError(`put takes a name, a call and options: put("report", task.call(args), { cron: "@daily" }); ${show(call)} is not a call`);
+    }
+    known("a schedule", options, scheduleNames, { pattern: "use cron", tz: "use timeZone" });
     const { createOnly = false, dryRun = false, ifEtag } = options;
     const request = { spec: scheduleSpec(name, call, options), createOnly, dryRun, ...(ifEtag !== undefined && { ifEtag: string("if_etag", ifEtag) }) };
     const answer = await this.#caller.call(ScheduleService.method.putSchedule, request);

@@ -23,8 +23,9 @@ export interface Definition<Args> extends TaskOptions {
  */
 export function defineTask<Args = unknown, Result = unknown>(type: string, definition: Definition<Args> = {}): Task<Args, Result> {
   const { parse, contentType = "", ...options } = definition;
-  if (!type) throw invalid("type", "is empty");
-  return new Task<Args, Result>(type, merge({}, options), contentType, parse);
+  const own = merge({}, options);
+  spec(type, new Uint8Array(), contentType, own); // refuses wrong values here, and not when the first task is enqueued
+  return new Task<Args, Result>(type, own, contentType, parse);
 }
 
 /** A task type, as returned by defineTask. */
@@ -93,6 +94,7 @@ export class Call<Result = unknown> {
 
 /** Returns the request for a call. */
 export function specOf(call: Call): TaskSpec {
+  if (!(call instanceof Call)) throw new TypeError(`${show(call)} is not a call: task.call(args) makes one of a task`);
   const out = spec(call.type, call.payload, call.contentType, call.options);
   out.then = call.followers.map((follower, at) => inside(`then[${at}]`, () => specOf(follower)));
   return out;

@@ -5,8 +5,8 @@ import { hostname } from "node:os";
 
 import { create } from "@bufbuild/protobuf";
 
-import { callerOf, type Client } from "./client.js";
-import { bytesOf, cut, duration, milliseconds, show, string, type Duration } from "./convert.js";
+import { callerOf, Client } from "./client.js";
+import { bytesOf, cut, duration, known, milliseconds, show, string, type Duration } from "./convert.js";
 import { invalid } from "./errors.js";
 import { Order, WorkHelloSchema, type WorkHello } from "./gen/pawl/v1/worker_pb.js";
 import type { Handler } from "./handler.js";
@@ -45,6 +45,23 @@ export interface WorkerOptions {
   logger?: Logger;
 }
 
+const workerNames = {
+  queues: 0,
+  concurrency: 0,
+  lease: 0,
+  drainTimeout: 0,
+  maxBytes: 0,
+  name: 0,
+  logger: 0,
+} satisfies Record<keyof WorkerOptions, 0>;
+
+const workerHints = { // for BullMQ's options
+  connection: "it is the client's",
+  limiter: "it is a setting of the queue: client.admin.queues.put",
+  lockDuration: "use lease",
+  queue: "use queues",
+};
+
 /**
  * Claims tasks over one long-lived stream and runs their handlers. Leases are extended from the event loop while handlers run: a handler
  * that blocks it for longer than a third of a lease at a time may lose all leases.
@@ -54,6 +71,12 @@ export class Worker {
   #started = false;
 
   constructor(client: Client, handlers: Iterable<Handler>, options: WorkerOptions = {}) {
+    const called = 'want new Worker(client, [handle(task, fn)], { queues: "mail" })';
+    if (!(client instanceof Client)) throw new TypeError(`the first argument is ${show(client)}, not a Client: ${called}`);
+    if (typeof handlers !== "object" || handlers === null || !(Symbol.iterator in handlers)) {
+      throw new TypeError(`the second argument is ${show(handlers)}, not a list of handlers: ${called}`);
+    }
+    known("a worker", options, workerNames, workerHints);
     const { concurrency = 10, logger = stderrLogger("warn") } = options;
     if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > maxConcurrency) {
       throw invalid("concurrency", `is ${show(concurrency)}, want 1 to ${maxConcurrency}`);

@@ -10,11 +10,12 @@ import { create } from "@bufbuild/protobuf";
 
 import { Claim } from "../src/claim.js";
 import { Connection, type ConnectionOptions } from "../src/connection.js";
-import { InternalError, StaleClaimError, UnavailableError } from "../src/errors.js";
+import { InternalError, InvalidArgumentError, StaleClaimError, UnavailableError } from "../src/errors.js";
 import { OnceState } from "../src/gen/pawl/v1/once_pb.js";
 import { ClaimedTaskSchema } from "../src/gen/pawl/v1/worker_pb.js";
 import { AccessService } from "../src/gen/pawl/v1/access_pb.js";
 import { OPTION_NAMES, optionsOf, spec, type TaskOptions } from "../src/options.js";
+import { Client, defineTask, handle, Worker } from "../src/index.js";
 import { Caller } from "../src/rpc.js";
 
 /** Returns a caller that gives each call the next answer, or throws it, and the requests that were made. */
@@ -123,4 +124,45 @@ test("each option of a task comes back", () => {
     const oneTime = option === "requestId" || option === "groupId"; // of one enqueue, not of the task
     assert.deepEqual(optionsOf(spec("t", new Uint8Array(), "", given)), oneTime ? {} : given);
   }
+});
+
+test("options that nobody knows are refused where they are given, also in JavaScript, and Pawl's words are named", async () => {
+  const client = new Client("127.0.0.1:1") as any;
+  const task = defineTask("t") as any;
+  const handlers = [handle(task, () => {})];
+  const wrong: [() => unknown, RegExp][] = [
+    [() => defineTask("t", { attempts: 3 } as any), /"attempts" is not an option of a task: use maxAttempts; it takes queue, /],
+    [() => defineTask("t", { retry: { type: "exponential" } } as any), /"type" is not an option of retry: use factor/],
+    [() => task.call(null, { retry: { delay: 1000 } }) && client.enqueue(task, null, { retry: { delay: 1 } }), /"delay" is not an option of retry: use initial/],
+    [() => task.with({ unique: { keys: "a" } }) && client.enqueue(task, null, { unique: { keys: "a" } }), /"keys" is not an option of unique; it takes key/],
+    [() => client.ref("a").result(1000), /want an object: \{ timeout: 1000 \}/],
+    [() => client.ref("a").waitEnded({ ttl: 1000 }), /"ttl" is not an option of a wait: use timeout/],
+    [() => client.within(5), /want an object: \{ timeout: 5 \}/],
+    [() => client.group([task.call(null)]), /group takes the id of a group.*enqueueGroup creates one/],
+    [() => client.enqueueGroup([{ name: "t" }]), /is not a call/],
+    [() => client.enqueueGroup([task.call(null)], { toString: 1 }), /"toString" is not an option of a group; it takes name/],
+    [() => client.enqueue("mail", {}), /enqueue takes a task and its arguments/],
+    [() => client.schedules.put("daily", { cron: "@daily", task }), /put takes a name, a call and options/],
+    [() => client.schedules.put("daily", task.call(null), { pattern: "@daily" }), /"pattern" is not an option of a schedule: use cron/],
+    [() => new Client({ connection: {} } as any), /"connection" is not an option of a client: use server/],
+    [() => new Client({ tls: { ca: "x" } } as any), /"ca" is not an option of tls; it takes caFile/],
+    [() => new (Worker as any)("mail", async () => {}), /the first argument is "mail", not a Client: want new Worker\(client, /],
+    [() => new Worker(client, (async () => {}) as any), /the second argument is .*, not a list of handlers: want new Worker\(client, /],
+    [() => new Worker(client, handlers, { queue: "mail" } as any), /"queue" is not an option of a worker: use queues/],
+    [() => new Worker(client, handlers, { limiter: { max: 1 } } as any), /"limiter" is not an option of a worker: it is a setting of the queue/],
+  ];
+  for (const [attempt, message] of wrong) await assert.rejects(async () => attempt(), { name: "TypeError", message });
+  client.close();
+});
+
+test("wrong values are refused where a task is defined", () => {
+  const wrong: [object, string][] = [
+    [{ priority: 1 }, "priority"],
+    [{ unique: "" }, "unique"],
+    [{ retry: { initial: "soon" } }, "retry.initial"],
+    [{ timeout: "1 hour" }, "timeout"],
+    [{ queue: 7 }, "queue"],
+    [{ maxAttempts: 0 }, "max_attempts"],
+  ];
+  for (const [options, field] of wrong) assert.throws(() => defineTask("t", options), (err: unknown) => err instanceof InvalidArgumentError && err.field === field, field);
 });
