@@ -30,6 +30,7 @@ const defaultLease = 30_000;
 const sweepStep = 50;
 const sweepIdle = 3_600_000;
 const progressStep = 1000;
+const warnStep = 60_000; // between warnings of a blocked event loop
 
 /** Callbacks from the claims. */
 export interface Events {
@@ -54,6 +55,9 @@ export class Claims {
   #quietVersion = 0n; // of an operator's order; 0 if the worker takes tasks
   #timer: NodeJS.Timeout | undefined;
   #nextSweep = Infinity;
+  #block = { length: 0, end: -Infinity }; // the last time that the event loop is known to have been blocked for long
+  #nextWarning = -Infinity;
+  #yields = false; // a sweep waits until what has arrived is read
 
   constructor(
     readonly caller: Caller,
@@ -164,8 +168,9 @@ export class Claims {
     const held = this.#held.get(token);
     if (!held || held.phase === "ended" || held.phase === "lost") return; // the response to its ending says more
     held.phase = "lost";
-    interrupt(held, loss(reason));
-    this.log[reason === "cancelled" ? "info" : "warn"](`${title(held)}: claim lost: ${reason}`);
+    const why = reason === "cancelled" ? "" : this.#blocked(held, performance.now());
+    interrupt(held, loss(reason, why));
+    this.log[reason === "cancelled" ? "info" : "warn"](`${title(held)}: claim lost: ${reason}${why}`);
   }
 
   // Leases
@@ -178,15 +183,17 @@ export class Claims {
   }
 
   /**
-   * Queues the extensions and resends that are due, and stops handlers whose lease has expired or whose time is up, for all claims. Before the
-   * first lease expires, it yields once, so that confirmations are read that have arrived.
+   * Queues the extensions and resends that are due, and stops handlers whose lease has expired or whose time is up, for all claims. Before a
+   * lease expires, it yields once, so that confirmations are read that have arrived. It has yielded for the leases that had expired by then.
    */
-  #sweep(now: number, yielded = false): void {
+  #sweep(now: number, yielded = -Infinity): void {
+    if (yielded === -Infinity) this.#noteBlock(now);
+    this.#yields = false;
     const soon = now + sweepStep;
     let at = now + sweepIdle;
     let late = false;
     for (const held of this.#held.values()) {
-      if (held.phase === "running" && held.leaseEnd <= now && !yielded) late = true;
+      if (held.phase === "running" && held.leaseEnd <= now && held.leaseEnd > yielded) late = true;
       else if (held.phase === "running") at = Math.min(at, this.#sweepRunning(held, now, soon));
       else if (held.phase === "ended" && held.due > soon) at = Math.min(at, held.due);
       else if (held.phase === "ended" && held.due > 0) {
@@ -195,8 +202,9 @@ export class Claims {
       }
     }
     if (late) { // sockets are read between a timer and what it sets immediately
+      this.#yields = true;
       this.#nextSweep = now; // no other is set until then
-      this.#timer = setTimeout(() => setImmediate(() => this.#nextSweep > -Infinity && this.#sweep(performance.now(), true)));
+      this.#timer = setTimeout(() => setImmediate(() => this.#nextSweep > -Infinity && this.#sweep(performance.now(), now)));
     } else {
       this.#nextSweep = Infinity;
       this.#sweepAt(Math.max(at, soon));
@@ -204,11 +212,32 @@ export class Claims {
     this.events.flush();
   }
 
+  /** Warns if a sweep is so late that the event loop has been blocked for longer than leases can bear. */
+  #noteBlock(now: number): void {
+    const length = Math.round(now - this.#nextSweep);
+    const lease = Math.min(...this.all.filter((held) => held.phase === "running").map((held) => held.lease));
+    if (length < lease / 4) return;
+    this.#block = { length, end: now };
+    if (now < this.#nextWarning) return;
+    this.#nextWarning = now + warnStep;
+    this.log.warn(
+      `the event loop was blocked for ${length} ms or more, so leases of ${lease} ms were not extended: a handler that blocks it for more than a ` +
+        "third of a lease may lose the leases of all tasks here. Move such work to worker_threads, or give the worker a longer lease",
+    );
+  }
+
+  /** Returns the part of a message that says whether a lease was lost because the event loop had been blocked. */
+  #blocked(held: Held, now: number): string {
+    const { length, end } = this.#block;
+    return length >= held.lease / 4 && now - end < held.lease ? `, since the event loop was blocked for ${length} ms or more` : "";
+  }
+
   #sweepRunning(held: Held, now: number, soon: number): number {
     if (held.leaseEnd <= now) {
       held.phase = "lapsed";
-      interrupt(held, new LeaseLost("the lease ended without confirmation by the broker"));
-      this.log.warn(`${title(held)}: lease of ${held.lease} ms ended without confirmation by the broker`);
+      const why = this.#blocked(held, now);
+      interrupt(held, new LeaseLost(`the lease ended without confirmation by the broker${why}`));
+      this.log.warn(`${title(held)}: lease of ${held.lease} ms ended without confirmation by the broker${why}`);
       return Infinity;
     }
     if (held.deadline <= now) interrupt(held, new TimedOut(`timed out after ${millisecondsOf(held.task.timeout)} ms`));
@@ -312,6 +341,7 @@ export class Claims {
       held.span?.settled(verbOf(held.ending), held.task.queue, this.caller.connection.server, held.ended);
     }
     for (const each of answer.extends) this.#answeredExtension(each);
+    if (this.#yields && answer.extends.length > 0) this.#extendLate(now);
     this.events.ready();
     this.events.calmer();
   }
@@ -339,6 +369,14 @@ export class Claims {
     const code = answer.error?.code;
     if (code === "stale_claim" || code === "not_found") this.lose(answer.claimToken, answer.error?.reason ?? "");
     else if (held && code === undefined) this.#extended(held, sent ?? 0);
+  }
+
+  /** Queues the extensions that were due when the sweep yielded: a handler may block the event loop before the sweep goes on. */
+  #extendLate(now: number): void {
+    for (const held of this.#held.values()) {
+      if (held.phase === "running" && held.leaseEnd > now) this.#sweepRunning(held, now, now + sweepStep);
+    }
+    this.events.flush();
   }
 
   // The end

@@ -97,8 +97,8 @@ export function extension(held: Held, now: number): ExtendRequest {
 }
 
 /** Returns why a handler should stop whose claim was lost. */
-export function loss(reason: string): Interrupted {
-  return reason === "cancelled" ? new Cancelled("the task was cancelled") : new LeaseLost(`the claim is no longer valid: ${reason}`);
+export function loss(reason: string, why = ""): Interrupted {
+  return reason === "cancelled" ? new Cancelled("the task was cancelled") : new LeaseLost(`the claim is no longer valid: ${reason}${why}`);
 }
 
 /** Returns the name of a task in the log. */

@@ -51,7 +51,8 @@ export class Run {
     this.#worker = hello.worker;
     this.#stopped = new Promise((resolve) => (this.#stop = resolve));
     this.#claims = new Claims(caller, hello, settings.concurrency, settings.logger, {
-      start: (held) => void this.#run(held),
+      // Not at once: timers, and so the extensions that are due, run between this and what the handler sets immediately.
+      start: (held) => void setImmediate(() => this.#run(held)),
       ready: () => this.#link.ready(),
       flush: () => this.#link.flush(),
       calmer: () => this.#waiters.splice(0).forEach((wake) => wake()),

@@ -140,6 +140,94 @@ test("a confirmation that has arrived is read before a lease is declared to have
   claims.close();
 });
 
+test("blocks of six tenths of a lease lose none, even if a sweep that has yielded goes on after the next block", async (t) => {
+  let clock = 0;
+  t.mock.method(performance, "now", () => clock);
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  let held!: Held;
+  let sent = 0;
+  const flush = () => void (sent += claims.nextFrame(clock)?.settle?.extends.length ?? 0);
+  const claims = new Claims({} as Caller, create(WorkHelloSchema), 1, silent, { start: (of) => void (held = of), ready: () => {}, flush, calmer: () => {} });
+  t.after(() => claims.close());
+  const name = { taskId: "id-a", claimToken: "a" };
+  const block = (milliseconds: number) => {
+    clock += milliseconds;
+    t.mock.timers.tick(milliseconds);
+  };
+  const confirm = () => claims.settled(create(SettleResponseSchema, { extends: [name] }), clock);
+  claims.accept([create(ClaimedTaskSchema, { ...name, lease: { seconds: 30n } })], clock);
+  block(18_000);
+  assert.equal(sent, 1);
+  block(18_000); // the lease seems to have ended: the sweep yields
+  assert.deepEqual([sent, held.phase], [1, "running"]);
+  confirm();
+  assert.deepEqual([sent, held.leaseEnd], [2, 48_000]); // at once, because another block may follow
+  block(18_000); // the sweep would go on behind what the handler has set before
+  confirm();
+  assert.deepEqual([sent, held.leaseEnd], [3, 66_000]);
+  clock += 18_000;
+  await turn();
+  assert.equal(held.phase, "running"); // the sweep had not yielded for this lease
+  confirm();
+  assert.deepEqual([sent, held.leaseEnd], [4, 84_000]);
+  block(1);
+  await turn();
+  block(18_000); // this time, no confirmation comes
+  block(1);
+  await turn();
+  assert.equal(held.phase, "lapsed");
+});
+
+test("a blocked event loop is logged, and named as the cause of what it has lost", async (t) => {
+  let clock = 0;
+  t.mock.method(performance, "now", () => clock);
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const warnings: string[] = [];
+  const log = { ...silent, warn: (message: string) => void warnings.push(message) };
+  const held = new Map<string, Held>();
+  const start = (of: Held) => void held.set(of.name.claimToken, of);
+  const claims = new Claims({} as Caller, create(WorkHelloSchema), 9, log, { start, ready: () => {}, flush: () => {}, calmer: () => {} });
+  t.after(() => claims.close());
+  const push = (...tokens: string[]) =>
+    claims.accept(tokens.map((claimToken) => create(ClaimedTaskSchema, { taskId: claimToken, claimToken, lease: { seconds: 40n } })), clock);
+  const block = (milliseconds: number) => {
+    clock += milliseconds;
+    t.mock.timers.tick(milliseconds);
+  };
+  const confirm = () => claims.settled(create(SettleResponseSchema, { extends: [...held.keys()].map((taskId) => ({ taskId, claimToken: taskId })) }), clock);
+  const pass = (milliseconds: number) => {
+    for (const end = clock + milliseconds; clock < end; confirm()) {
+      block(Math.min(100, end - clock));
+      claims.nextFrame(clock);
+    }
+  };
+  push("a", "b", "c");
+  pass(70_000);
+  block(13_000); // before or after the sweep, it is late by less than a quarter of a lease
+  pass(1000);
+  assert.equal(warnings.join(), "");
+  const late = claims.all[0]!.due - clock;
+  block(late + 9_500);
+  assert.equal(warnings.join(), "");
+  pass(1000);
+  block(claims.all[0]!.due - clock + 10_500);
+  assert.match(warnings.join("\n"), /^the event loop was blocked for 10[5-7]\d\d ms or more, so leases of 40000 ms were not extended: .*worker_threads, or give/);
+  claims.lose("a", "expired");
+  claims.lose("b", "cancelled");
+  assert.match(held.get("a")?.cause?.message ?? "", /^the claim is no longer valid: expired, since the event loop was blocked for 10[5-7]\d\d ms or more$/);
+  assert.equal(held.get("b")?.cause?.message, "the task was cancelled");
+  block(50_000);
+  block(1);
+  await turn();
+  assert.equal(held.get("c")?.phase, "lapsed");
+  assert.match(held.get("c")?.cause?.message ?? "", /without confirmation by the broker, since the event loop was blocked for \d+ ms or more$/);
+  assert.equal(warnings.filter((each) => each.startsWith("the event loop")).length, 1); // one a minute
+  push("d");
+  pass(60_000);
+  claims.lose("d", "expired");
+  assert.equal(held.get("d")?.cause?.message, "the claim is no longer valid: expired");
+});
+
 test("a lease that seems to have ended holds up no extension of another", async (t) => {
   let clock = 0;
   t.mock.method(performance, "now", () => clock);
