@@ -113,7 +113,7 @@ def test_pause_trigger_and_resume(app: pawl.App, queue: str) -> None:
         ({"cron": "@daily", "time_zone": "Nowhere"}, "time_zone"),  # by the broker
         ({"cron": "@daily", "missed": "twice"}, "missed"),
         ({"cron": "@daily", "overlap": "some"}, "overlap"),
-        ({"every": "1h"}, "every"),
+        ({"every": "hourly"}, "every"),
         ({"every": 1.5}, "every"),  # by the broker
         ({"every": 60, "jitter": float("inf")}, "jitter"),
         ({"every": 60, "owner": 3}, "owner"),
