@@ -15,6 +15,10 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/internal/ui/pages/queues"
+	"github.com/pawlq/pawl/internal/ui/pages/system"
+	"github.com/pawlq/pawl/internal/ui/pages/tasks"
+	"github.com/pawlq/pawl/internal/ui/web"
 	"github.com/pawlq/pawl/pawltype"
 	"golang.org/x/net/html"
 )
@@ -100,8 +104,10 @@ var changes = map[string][]string{
 // TestFormsChangeWhatWasTouched: a form that is sent as it was shown changes nothing, and one with another value in a field only that.
 func TestFormsChangeWhatWasTouched(t *testing.T) {
 	w := startWorld(t, "")
+	walked := map[string]bool{}
 	for _, e := range w.editables(t) {
 		path := e.reset()
+		walked[regexp.MustCompile(`/tasks/[^/]+`).ReplaceAllString(path, "/tasks/ID")] = true
 		_, body := w.get(t, path)
 		before := filled(body)
 		stored := flat(t, e.get())
@@ -143,6 +149,27 @@ func TestFormsChangeWhatWasTouched(t *testing.T) {
 			})
 		}
 	}
+	all := w.editing(t, w.newest(t, admin.Filter{Type: "t "}))
+	if slices.Sort(all); !slices.Equal(all, slices.Sorted(maps.Keys(walked))) {
+		t.Errorf("the forms that edit something are %q, and those walked %q", all, slices.Sorted(maps.Keys(walked)))
+	}
+	resp, _ := w.send(t, "POST", "/settings/you", "name=+bob+&theme=dark", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin", "Cookie", "pawl-name=%20bob%20")
+	if cookies := fmt.Sprint(resp.Header["Set-Cookie"]); !strings.Contains(cookies, "pawl-name=+bob+;") {
+		t.Errorf("another theme changed the visitor's name: %s", cookies)
+	}
+}
+
+// editing are the forms that edit what is stored, which carry what they showed. TestFormsChangeWhatWasTouched must know them all.
+func (w *world) editing(t *testing.T, task string) (paths []string) {
+	names := strings.NewReplacer("{queue}", "mail", "{schedule}", "s", "{task}", task, "{webhook}", "hook", "{namespace}", "default")
+	for _, set := range []web.Set{queues.Pages, tasks.Pages, system.Pages(nil)} {
+		for _, a := range set.Actions {
+			if _, body := w.get(t, names.Replace(a.Path)); filled(body).Has("seen") {
+				paths = append(paths, strings.Replace(names.Replace(a.Path), task, "ID", 1))
+			}
+		}
+	}
+	return paths
 }
 
 // namesOf returns the fields that a form shows.

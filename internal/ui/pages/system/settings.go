@@ -100,7 +100,11 @@ func youForm(req *web.Request) (*form.Form, error) {
 }
 
 func doYou(req *web.Request) (web.Done, error) {
-	name, theme := req.Value("name"), req.Value("theme")
+	f, err := youForm(req)
+	if err != nil {
+		return web.Done{}, err
+	}
+	name, theme := req.Edits(f).Text("name"), req.Value("theme")
 	if err := visitor.CheckName(name); err != nil {
 		return web.Done{}, err
 	}
