@@ -98,7 +98,7 @@ var changes = map[string][]string{
 	"type": {"other"}, "queue": {"elsewhere"}, "priority": {"low"}, "payload": {`{"new":1}`}, "key": {"k2"}, "tags": {"x, y"}, "expires_in": {"3h"}, "retention": {"4h"},
 	"unique.on_conflict": {"reject"}, "unique.key": {"u2"}, "headers": {"h: 2"}, "run_at": {"2h"},
 	"url": {"https://example.org/b"}, "events": {"queue.over"}, "queues": {"mail"}, "depth_over": {"5"}, "wait_over": {"6m"},
-	"max_backlog": {"11"}, "max_backlog_bytes": {"12"}, "max_queues": {"14"}, "max_schedules": {"15"}, "max_requests_per_second": {"16"}, "max_bytes_per_second": {"17"},
+	"max_backlog": {"11"}, "max_backlog_bytes": {"12"}, "max_queues": {"14"}, "max_schedules": {"15"}, "max_requests_per_second": {"90000"}, "max_bytes_per_second": {"1000000"},
 }
 
 // TestFormsChangeWhatWasTouched: a form that is sent as it was shown changes nothing, and one with another value in a field only that.
