@@ -72,7 +72,7 @@ func TestNoRandomIDs(t *testing.T) {
 			return err
 		},
 		"start operation": func(string) error {
-			_, err := operator.Operations().Start(t.Context(), admin.OperationSpec{Filter: &admin.Filter{}})
+			_, err := operator.Operations().Start(t.Context(), admin.OperationSpec{Filter: admin.AllTasks()})
 			return err
 		},
 		"trigger": func(string) error { _, err := operator.Schedules().Trigger(t.Context(), "s"); return err },

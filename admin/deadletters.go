@@ -96,7 +96,7 @@ func (a DeadLetters) Groups(ctx context.Context, queue string, poisoned bool) (*
 type DeadSelection struct {
 	Queue    string   // required
 	TaskIDs  []string // at most 1,000
-	Filter   *Filter  // &Filter{} means all
+	Filter   *Filter  // AllTasks() means all of the queue
 	Max      int64    // 0: all that match
 	Rate     float64  // Replay only: tasks per second that become due; 0: all immediately
 	DryRun   bool     // count only
@@ -113,11 +113,11 @@ type DeadCount struct {
 func (s DeadSelection) filter() (*pawlv1.Filter, error) {
 	switch {
 	case s.Filter != nil:
-		return filterProto(*s.Filter)
+		return changeProto(s.Filter)
 	case len(s.TaskIDs) > 0:
 		return nil, nil
 	default:
-		return nil, convert.Invalid("filter", "set TaskIDs or Filter; &Filter{} means all")
+		return nil, convert.Invalid("filter", "set TaskIDs or Filter; AllTasks() means all")
 	}
 }
 

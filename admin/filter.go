@@ -291,7 +291,8 @@ func joinStates(states []pawltype.State, between string) string {
 	return strings.Join(words, between)
 }
 
-// Filter selects tasks. All fields that are set must match.
+// Filter selects tasks. All fields that are set must match. To change every task, use AllTasks: where it would change tasks, a filter without
+// conditions is refused, because its fields may have come from variables that are not set.
 type Filter struct {
 	Queue         string
 	States        []pawltype.State // any of these
@@ -306,7 +307,12 @@ type Filter struct {
 	CreatedBefore time.Time
 	Text          string         // substring of the payload
 	Payload       []PayloadField // all of these
+
+	all bool // see AllTasks
 }
+
+// AllTasks returns a filter that selects every task.
+func AllTasks() *Filter { return &Filter{all: true} }
 
 // PayloadField is a field of a JSON payload and the value it must have.
 type PayloadField struct {

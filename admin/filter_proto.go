@@ -16,7 +16,16 @@ func filterOf(p *pawlv1.Filter) *Filter {
 	for _, c := range p.GetPayload() {
 		f.Payload = append(f.Payload, PayloadField{c.GetPath(), c.GetValue()})
 	}
+	f.all = f.String() == ""
 	return f
+}
+
+// changeProto is filterProto for a call that changes the tasks.
+func changeProto(f *Filter) (*pawlv1.Filter, error) {
+	if !f.all && f.String() == "" {
+		return nil, convert.Invalid("filter", "is empty: AllTasks() selects every task")
+	}
+	return filterProto(*f)
 }
 
 func filterProto(f Filter) (*pawlv1.Filter, error) {

@@ -17,7 +17,7 @@ import (
 // OperationSpec describes a bulk operation: one action, applied to many tasks in the background. See docs/bulk-operations.md.
 type OperationSpec struct {
 	Action   Action
-	Filter   *Filter           // &Filter{} means every task that the action applies to
+	Filter   *Filter           // AllTasks() means every task that the action applies to
 	ToQueue  string            // ActionMove only
 	Priority pawltype.Priority // ActionSetPriority only
 	Max      int64             // maximum number of tasks; 0: all that match
@@ -146,9 +146,9 @@ func (a Operations) request(ctx context.Context, o OperationSpec, req *pawlv1.St
 		return nil, err
 	}
 	if o.Filter == nil {
-		return nil, convert.Invalid("filter", "is nil; &Filter{} means every task that the action applies to")
+		return nil, convert.Invalid("filter", "is nil; AllTasks() means every task that the action applies to")
 	}
-	f, err := filterProto(*o.Filter)
+	f, err := changeProto(o.Filter)
 	if err != nil {
 		return nil, err
 	}

@@ -432,7 +432,7 @@ func (x *experiment) run() {
 		return
 	}
 	workers = newWorkerPool(x.t, x.env...)
-	replayed, err := admin.New(x.client).DeadLetters().Replay(x.t.Context(), admin.DeadSelection{Queue: queueOf(x.layer), Filter: &admin.Filter{}, Reason: "the printer works again"})
+	replayed, err := admin.New(x.client).DeadLetters().Replay(x.t.Context(), admin.DeadSelection{Queue: queueOf(x.layer), Filter: admin.AllTasks(), Reason: "the printer works again"})
 	if err != nil {
 		x.t.Fatal(err)
 	}

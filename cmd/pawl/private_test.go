@@ -23,7 +23,7 @@ func TestFilesArePrivate(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", at("config"))
 	s := startServer(t, node.Config{Dir: at("data")})
 	s.dead("q")
-	if _, err := admin.New(s.client).DeadLetters().Discard(t.Context(), admin.DeadSelection{Queue: "q", Filter: &admin.Filter{}}); err != nil { // to the archive
+	if _, err := admin.New(s.client).DeadLetters().Discard(t.Context(), admin.DeadSelection{Queue: "q", Filter: admin.AllTasks()}); err != nil { // to the archive
 		t.Fatal(err)
 	}
 	if _, err := s.client.Enqueue(t.Context(), pawl.RawTask{Type: "job"}); err != nil {

@@ -198,6 +198,9 @@ func (f filter) sdk() admin.Filter {
 	for _, c := range f.fields() {
 		out.Payload = append(out.Payload, admin.PayloadField{Path: c[0], Value: c[1]})
 	}
+	if out.String() == "" {
+		return *admin.AllTasks()
+	}
 	return out
 }
 

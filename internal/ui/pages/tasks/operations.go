@@ -265,7 +265,9 @@ func operationOf(req *web.Request) (admin.OperationSpec, error) {
 	if err != nil {
 		return o, err
 	}
-	o.Filter = &filter
+	if o.Filter = &filter; filter.String() == "" { // the form says how many tasks that are
+		o.Filter = admin.AllTasks()
+	}
 	if req.HTTP.PostForm != nil {
 		o.Max, o.Rate, o.Canary = r.Whole("max"), r.PerSecond("rate"), r.Whole("canary")
 	}
