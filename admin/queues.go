@@ -83,6 +83,14 @@ type PausedSubset struct {
 	At        time.Time
 }
 
+// check refuses what would pause or resume the whole queue.
+func (s PausedSubset) check() error {
+	if s.Type == "" && s.Key == "" {
+		return convert.Invalid("type", "is empty, and so is the key: Pause and Resume are for the whole queue")
+	}
+	return nil
+}
+
 // PriorityWeights divides claims among the priorities that have tasks. Each weight is 1 to 1,000.
 type PriorityWeights struct{ High, Normal, Low int }
 
@@ -234,11 +242,18 @@ func (a Queues) Delete(ctx context.Context, name string) error {
 
 // Pause stops claims from a queue. New tasks are still accepted, and running tasks continue.
 func (a Queues) Pause(ctx context.Context, name, reason string) (*Queue, error) {
-	return a.PauseSubset(ctx, name, PausedSubset{Reason: reason})
+	return a.pause(ctx, name, PausedSubset{Reason: reason})
 }
 
-// PauseSubset is Pause for the tasks of one type or one key.
+// PauseSubset is Pause for the tasks of one type or one key, which must not be empty.
 func (a Queues) PauseSubset(ctx context.Context, queue string, of PausedSubset) (*Queue, error) {
+	if err := of.check(); err != nil {
+		return nil, fmt.Errorf("pause queue %q: %w", queue, err)
+	}
+	return a.pause(ctx, queue, of)
+}
+
+func (a Queues) pause(ctx context.Context, queue string, of PausedSubset) (*Queue, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).PauseQueue,
 		&pawlv1.PauseQueueRequest{Queue: queue, Reason: of.Reason, Type: convert.Text(of.Type), Key: convert.Text(of.Key)})
 	return queueAnswer("pause queue", queue, resp.GetQueue(), err)
@@ -246,11 +261,18 @@ func (a Queues) PauseSubset(ctx context.Context, queue string, of PausedSubset) 
 
 // Resume ends the pause of a queue. It is not an error if the queue is not paused.
 func (a Queues) Resume(ctx context.Context, name, reason string) (*Queue, error) {
-	return a.ResumeSubset(ctx, name, PausedSubset{Reason: reason})
+	return a.resume(ctx, name, PausedSubset{Reason: reason})
 }
 
-// ResumeSubset ends the pause of one type or one key.
+// ResumeSubset ends the pause of one type or one key, which must not be empty.
 func (a Queues) ResumeSubset(ctx context.Context, queue string, of PausedSubset) (*Queue, error) {
+	if err := of.check(); err != nil {
+		return nil, fmt.Errorf("resume queue %q: %w", queue, err)
+	}
+	return a.resume(ctx, queue, of)
+}
+
+func (a Queues) resume(ctx context.Context, queue string, of PausedSubset) (*Queue, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).ResumeQueue,
 		&pawlv1.ResumeQueueRequest{Queue: queue, Reason: of.Reason, Type: convert.Text(of.Type), Key: convert.Text(of.Key)})
 	return queueAnswer("resume queue", queue, resp.GetQueue(), err)

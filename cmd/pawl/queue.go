@@ -24,9 +24,9 @@ func newQueue(a *app) *cobra.Command {
 	return cli.Group("queue", "List and control queues", "List and control queues. A queue is created at its first use, or by \"queue set\".",
 		newQueueLs(a), newQueueShow(a), newQueueExplain(a), newQueueSet(a),
 		newQueueVerb(a, "pause", "Stop claims from a queue", "Stop claims from a queue. Tasks are still accepted, and running ones continue.",
-			admin.Queues.PauseSubset),
+			admin.Queues.Pause, admin.Queues.PauseSubset),
 		newQueueVerb(a, "resume", "Resume a paused queue", "Resume a paused queue: its tasks can be claimed again.",
-			admin.Queues.ResumeSubset),
+			admin.Queues.Resume, admin.Queues.ResumeSubset),
 		newQueueCloseBreaker(a), newQueueSpread(a), newQueuePurge(a), newQueueRm(a))
 }
 
@@ -180,7 +180,8 @@ func writeQueue(w io.Writer, q *admin.Queue, now time.Time) {
 	writeBreakers(w, q, now)
 }
 
-func newQueueVerb(a *app, verb, short, long string, do func(queues admin.Queues, ctx context.Context, name string, of admin.PausedSubset) (*admin.Queue, error)) *cobra.Command {
+func newQueueVerb(a *app, verb, short, long string, all func(queues admin.Queues, ctx context.Context, name, reason string) (*admin.Queue, error),
+	some func(queues admin.Queues, ctx context.Context, name string, of admin.PausedSubset) (*admin.Queue, error)) *cobra.Command {
 	var of admin.PausedSubset
 	cmd := &cobra.Command{
 		Use: verb + " QUEUE", Short: short, Long: long, Args: cobra.ExactArgs(1),
@@ -191,8 +192,12 @@ func newQueueVerb(a *app, verb, short, long string, do func(queues admin.Queues,
 	cmd.Flags().StringVar(&of.Key, "key", "", "only tasks of this `key`")
 	cmd.MarkFlagsMutuallyExclusive("type", "key")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		of.Reason = a.Reason
-		q, err := do(a.Admin(client).Queues(), cmd.Context(), args[0], of)
+		do := func() (*admin.Queue, error) { return all(a.Admin(client).Queues(), cmd.Context(), args[0], a.Reason) }
+		if of.Type != "" || of.Key != "" {
+			of.Reason = a.Reason
+			do = func() (*admin.Queue, error) { return some(a.Admin(client).Queues(), cmd.Context(), args[0], of) }
+		}
+		q, err := do()
 		if err != nil {
 			return err
 		}

@@ -198,7 +198,12 @@ var causes = map[task.Why]cause{
 }
 
 func (s *scene) pause(of admin.PausedSubset) string {
-	_, err := admin.New(s.client).Queues().PauseSubset(s.t.Context(), s.queue, of)
+	var err error
+	if queues := admin.New(s.client).Queues(); of.Type == "" && of.Key == "" {
+		_, err = queues.Pause(s.t.Context(), s.queue, of.Reason)
+	} else {
+		_, err = queues.PauseSubset(s.t.Context(), s.queue, of)
+	}
 	s.must(err)
 	return s.add()
 }

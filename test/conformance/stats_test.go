@@ -151,7 +151,7 @@ func TestStats(t *testing.T) {
 			q, err = admin.New(sdk.client).Queues().Get(w.ctx(), "default")
 			must(w.T, err)
 			is(w, "rates of a queue that empties", fmt.Sprint(q.Rates.In, q.Rates.Out, *q.Drain, q.Wait.Count > 0), "0 1 30s true")
-			_, err = admin.New(sdk.client).Queues().PauseSubset(w.ctx(), "default", admin.PausedSubset{Reason: "deploy"})
+			_, err = admin.New(sdk.client).Queues().Pause(w.ctx(), "default", "deploy")
 			must(w.T, err)
 			s, err = admin.New(sdk.client).Queues().Scale(w.ctx(), "default", 0, 0)
 			must(w.T, err)
@@ -205,7 +205,7 @@ func TestStats(t *testing.T) {
 			is(w, "they are due", scale("later"), "2 true 600 10 0s") // 10/s and 600 in a minute, of 1 s each
 
 			w.put("paused", settings{})
-			_, err := admin.New(newSDK(w.T, w.testNode).client).Queues().PauseSubset(w.ctx(), "paused", admin.PausedSubset{Reason: "deploy"})
+			_, err := admin.New(newSDK(w.T, w.testNode).client).Queues().Pause(w.ctx(), "paused", "deploy")
 			must(w.T, err)
 			w.fill(600, spec{Queue: "paused"})
 			is(w, "what comes while a queue is paused", scale("paused"), "0 false 0 0 0s")

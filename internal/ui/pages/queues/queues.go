@@ -268,7 +268,12 @@ func doPause(req *web.Request) (web.Done, error) {
 	if err != nil {
 		return web.Done{}, err
 	}
-	if _, err := req.Admin().Queues().PauseSubset(req.Ctx, req.PathValue("queue"), h); err != nil {
+	if h.Type == "" && h.Key == "" {
+		_, err = req.Admin().Queues().Pause(req.Ctx, req.PathValue("queue"), h.Reason)
+	} else {
+		_, err = req.Admin().Queues().PauseSubset(req.Ctx, req.PathValue("queue"), h)
+	}
+	if err != nil {
 		return web.Done{}, err
 	}
 	return queueDone(req, "Paused %s.", subsetWords(h)), nil
@@ -309,7 +314,12 @@ func doResume(req *web.Request) (web.Done, error) {
 	if err != nil {
 		return web.Done{}, err
 	}
-	if _, err := req.Admin().Queues().ResumeSubset(req.Ctx, req.PathValue("queue"), h); err != nil {
+	if h.Type == "" && h.Key == "" {
+		_, err = req.Admin().Queues().Resume(req.Ctx, req.PathValue("queue"), h.Reason)
+	} else {
+		_, err = req.Admin().Queues().ResumeSubset(req.Ctx, req.PathValue("queue"), h)
+	}
+	if err != nil {
 		return web.Done{}, err
 	}
 	return queueDone(req, "Resumed %s.", subsetWords(h)), nil
