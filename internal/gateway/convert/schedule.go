@@ -20,6 +20,9 @@ func ScheduleOf(p *pawlv1.ScheduleSpec, l task.Limits) (s task.Schedule, err err
 	if s.Every, err = SpanOf("every", p.GetEvery()); err != nil {
 		return s, err
 	}
+	if p.GetEvery() != nil && s.Every == 0 { // 0 internally stands for "not set"
+		return s, task.Invalid("every", "0s is not positive: leave it out if there is a cron expression")
+	}
 	if s.Jitter, err = SpanOf("jitter", p.GetJitter()); err != nil {
 		return s, err
 	}
