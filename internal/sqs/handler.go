@@ -207,15 +207,17 @@ func (x *exchange) run(w http.ResponseWriter, caller Caller) error {
 	if err != nil {
 		return err
 	}
-	_, _, ofQueue := splitPath(x.r.URL.Path)
 	switch {
 	case x.action == "" && !x.json:
 		return wire.ErrUnknownOperation
-	case actions[x.action] == nil, ofQueue && !x.json && (x.action == "CreateQueue" || x.action == "ListQueues"):
-		return wire.ErrInvalidAction.With("The action %s is not valid for this endpoint.", task.Cut(x.action, 100))
+	case actions[x.action] == nil:
+		return x.misplaced()
 	}
 	if x.ctx, err = caller.Authorize(x.action); err != nil {
 		return err
+	}
+	if _, _, ofQueue := splitPath(x.r.URL.Path); ofQueue && (x.action == "CreateQueue" || x.action == "ListQueues") {
+		return x.misplaced()
 	}
 	if x.json {
 		x.in, err = wire.ReadJSON(body)
@@ -227,6 +229,10 @@ func (x *exchange) run(w http.ResponseWriter, caller Caller) error {
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // or it would end a long poll
 	return actions[x.action](x)
+}
+
+func (x *exchange) misplaced() error {
+	return wire.ErrInvalidAction.With("The action %s is not valid for this endpoint.", task.Cut(x.action, 100))
 }
 
 // begin determines the action, and returns the fields of a form, which is in the body or in the query.
