@@ -35,7 +35,7 @@ var (
 	queueTasks    = gather("pawl_queue_tasks", "Tasks in a queue by state.", "namespace", "queue", "state")
 	newDead       = gather("pawl_queue_new_dead_letters", "Dead letters of the last hour that were neither replayed nor discarded since. In each shard, at most 10,000 are counted for a queue, and 50,000 in all.", "namespace", "queue")
 	queueCount    = gather("pawl_queues", "Queues that have ever had a task, in the shards that this node leads.")
-	maxWait       = gather("pawl_queue_max_wait_seconds", "How long a task of the queue may be ready before it needs attention, in seconds: the queue's max_wait; for _other the lowest. Only for the queues with the most ready tasks.", "namespace", "queue")
+	maxWait       = gather("pawl_queue_max_wait_seconds", "How long a task of the queue may be ready before it needs attention, in seconds: the queue's max_wait; for _other that of the queue whose oldest task exceeds its own by most, as for the age of that task. Only for the queues with the most ready tasks.", "namespace", "queue")
 	oldestReady   = gather("pawl_queue_oldest_ready_seconds", "How long the oldest ready task has been ready, in seconds. Only for the queues with the most ready tasks.", "namespace", "queue")
 	blockedTasks  = gather("pawl_blocked_tasks", "Ready tasks that wait for something other than their turn and a free worker, by reason as in explain. Queues beyond the 200 with the most ready tasks have only `no_worker` and `queue_paused`.", "namespace", "queue", "reason")
 	waitSeconds   = gather("pawl_task_wait_seconds", "Time from ready to claimed, in seconds.", "namespace", "queue")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/pawlq/pawl/internal/engine/lanes"
+	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/task"
@@ -42,16 +43,10 @@ func (e *explainer) countOrder() (n int64, more bool) {
 
 // whyBehind is the reason of a task that waits for the first task of its key.
 func whyBehind(queue string, id task.ID, first *schema.Exec, n int64, more bool) Reason {
-	w := Reason{Code: task.WhyKeyOrder, Key: first.Key, Count: n, More: more, Running: []Runner{{ID: id}},
+	w := Reason{Code: task.WhyKeyOrder, Key: first.Key, Count: n, More: more,
 		Change: "wait until they end, one after the other; why the first waits: " + taskCommand("explain", id)}
-	state := first.State.String()
-	switch first.State {
-	case task.Claimed:
-		w.Running = []Runner{runnerOf(id, first)}
-		state += " by " + worker(first.Claim.Worker)
-	case task.Scheduled, task.Retrying:
-		state += " until " + Clock(first.RunAt)
-	}
+	var state string
+	state, w.Running = firstOf(id, first)
 	w.Detail = fmt.Sprintf("queue %q runs the tasks of key %q one at a time, and %s%s before it %s not ended; the first is %s, %s",
 		queue, first.Key, over(more), humanize.Count(n, "task"), humanize.One(n, "has", "have"), id, state)
 	return w
@@ -65,11 +60,36 @@ func whyBeside(queue, key string, claimed int, running []Runner) Reason {
 		Change: "wait until they end or are released"}
 }
 
-// whyOrder is the reason of ready tasks of a queue that each wait for a predecessor.
-func whyOrder(queue string, n int64) Reason {
-	return Reason{Code: task.WhyKeyOrder, Count: n,
-		Detail: fmt.Sprintf("%s of queue %q %s for one before %s with the same key to end", humanize.Count(n, "task"), queue, humanize.One(n, "waits", "wait"), humanize.One(n, "it", "them")),
+// whyOrder is the reason of ready tasks that each wait for a predecessor. It names the one that the oldest of them waits for.
+func (e *queueExplainer) whyOrder(n int64, oldest query.Behind) Reason {
+	w := Reason{Code: task.WhyKeyOrder, Count: n, Since: oldest.Since, Key: oldest.Key,
+		Detail: fmt.Sprintf("%s of queue %q %s for one before %s with the same key to end", humanize.Count(n, "task"), e.name, humanize.One(n, "waits", "wait"), humanize.One(n, "it", "them")),
 		Change: "wait until those before them end; to run more at once, use more keys"}
+	first, ok := schema.ReadFirst(e.from, e.ns, e.name, oldest.Key)
+	if oldest.Since == 0 || !ok {
+		return w
+	}
+	x, err := schema.ReadExec(e.from, e.ns, first.ID)
+	if err != nil {
+		return w
+	}
+	var state string
+	state, w.Running = firstOf(first.ID, x)
+	w.Detail += fmt.Sprintf("; the oldest has been ready since %s, and waits for the first of key %q, %s, %s", Clock(oldest.Since), oldest.Key, first.ID, state)
+	w.Change = "wait until those before them end; why the first waits: " + taskCommand("explain", first.ID)
+	return w
+}
+
+// firstOf describes the first task of a key.
+func firstOf(id task.ID, x *schema.Exec) (state string, running []Runner) {
+	state = x.State.String()
+	switch x.State {
+	case task.Claimed:
+		return state + " by " + worker(x.Claim.Worker), []Runner{runnerOf(id, x)}
+	case task.Scheduled, task.Retrying:
+		state += " until " + Clock(x.RunAt)
+	}
+	return state, []Runner{{ID: id}}
 }
 
 // orders reports whether claimed tasks of a key hold the next one back.

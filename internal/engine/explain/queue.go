@@ -299,9 +299,9 @@ func (e *queueExplainer) whyKey(key string, k *keyState) (task.Why, store.Time) 
 }
 
 func (e *queueExplainer) explain() *QueueExplanation {
-	c := &e.counts
+	c, behind := &e.counts, query.OldestBehind(e.from, e.ns, e.name)
 	out := &QueueExplanation{Ready: c.Ready[0] + c.Ready[1] + c.Ready[2], Claimed: c.Claimed, Waiting: c.Scheduled + c.Retrying,
-		NextDue: e.nextDue(), OldestReady: e.oldest.Since(e.from, e.ns, e.name), MaxWait: e.config.Settings.MaxWait, Partial: e.partial}
+		NextDue: e.nextDue(), OldestReady: query.EarlierOf(e.oldest.Since(e.from, e.ns, e.name), behind.Since), MaxWait: e.config.Settings.MaxWait, Partial: e.partial}
 	breakers := e.ofBreakers()
 	out.Claimable = out.Ready - e.held - c.Parked
 	if out.Ready == 0 {
@@ -312,7 +312,7 @@ func (e *queueExplainer) explain() *QueueExplanation {
 		out.Reasons = append(out.Reasons, whyUnique(e.name, n))
 	}
 	if n := c.Behind + e.count[task.WhyKeyOrder]; n > 0 {
-		out.Reasons = append(out.Reasons, whyOrder(e.name, n))
+		out.Reasons = append(out.Reasons, e.whyOrder(n, behind))
 	}
 	for _, typ := range schema.SortedKeys(e.pausedTypes) {
 		hold, _ := e.config.HeldType(typ)

@@ -52,6 +52,23 @@ func ReadFirst(from store.Reader, ns, queue, key string) (FirstRow, bool) {
 	return Read(from, FirstKey(ns, queue, key), DecodeFirst)
 }
 
+// EachOrder calls fn for the keys of a queue that have tasks behind their first, with the place of the next, until it returns false.
+func EachOrder(from store.Reader, ns, queue string, fn func(key string, next uint64) bool) {
+	prefix := QueueKey(ns, TableOrder, queue)
+	lo, end := prefix, After(prefix)
+	for more := true; more; {
+		more = false
+		from.Scan(lo, end, func(k, _ []byte) bool {
+			if len(k) < len(prefix)+9 {
+				Damaged(fmt.Errorf("order row %q", k))
+			}
+			key := string(k[len(prefix) : len(k)-9])
+			lo, more = After(orderPrefix(ns, queue, key)), fn(key, binary.BigEndian.Uint64(k[len(k)-8:]))
+			return false
+		})
+	}
+}
+
 // ScanOrder calls fn for the tasks of a key behind a place, in order, until it returns false. The first task of the key is not among them.
 func ScanOrder(from store.Reader, ns, queue, key string, behind uint64, fn func(order uint64, id task.ID) bool) {
 	prefix := orderPrefix(ns, queue, key)
