@@ -205,10 +205,10 @@ func unchanged[T any](s *story, call func(r *engine.Round) (T, error)) (out T, e
 }
 
 // explainAll explains the waiting tasks of a queue, and the queue, and compares the result with the model. It returns the task that the next claim
-// gets according to the explanations.
-func (d *duel) explainAll(queue string) (next task.ID) {
+// of some types (none: any) gets according to the explanations.
+func (d *duel) explainAll(queue string, types []string) (next task.ID) {
 	takers := func(string) explain.Workers {
-		return explain.Workers{Polls: []explain.Poll{{Waiting: true, Last: d.Now}}}
+		return explain.Workers{Polls: []explain.Poll{{Types: types, Waiting: true, Last: d.Now}}}
 	}
 	explain := func(r *engine.Round) (struct{}, error) {
 		claimable, trials := int64(0), map[string]*trialSeen{}

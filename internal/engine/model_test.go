@@ -486,7 +486,7 @@ func (d *duel) claimStep() string {
 	var next task.ID
 	known := d.AllRead(queue) && !d.m.late
 	if known {
-		next = d.explainAll(queue)
+		next = d.explainAll(queue, types)
 	}
 	c := engine.ClaimRequest{Queues: []engine.Share{{Queue: queue}}, Types: types, Lease: lease, Worker: "w" + fmt.Sprint(d.rng.IntN(3)), ClaimKey: d.pick("", "i", "j", "k", "l"), Yields: d.rng.IntN(2) == 0}
 	d.m.unread = !d.AllRead(queue)
@@ -503,7 +503,7 @@ func (d *duel) claimStep() string {
 		return "claim while lanes are read"
 	}
 	weighted := d.m.rules[queue].Settings.Weighted()
-	if known && !weighted && types == nil && ((len(got) == 0) != (next == task.ID{}) || len(got) > 0 && got[0].ID != next) {
+	if known && !weighted && ((len(got) == 0) != (next == task.ID{}) || len(got) > 0 && got[0].ID != next) {
 		d.T.Fatalf("the claim of %q got %v, but %s was explained as next", queue, got, next)
 	}
 	if len(first) == 0 && len(got) == 0 {

@@ -85,6 +85,7 @@ func Task(r *engine.Round, ns string, id task.ID, workers func(queue string) Wor
 		return out, nil
 	}
 	e := &explainer{r: r, q: q, ns: ns, id: id, x: x, at: r.Position(q, x), config: q.Config(), workers: workers(x.Queue), reasons: out.Reasons}
+	e.at.Takes = e.workers.takenWith(x.Type, r.Now())
 	for _, blocks := range blockers {
 		blocks(e)
 	}
@@ -251,16 +252,17 @@ func (e *explainer) higherPriority() {
 	if !e.at.InLane() {
 		return
 	}
-	n := e.at.HigherPriority(e.q.Counts().Ready)
+	n, more := e.at.HigherPriority(e.q.Counts().Ready)
 	if n == 0 {
 		return
 	}
-	detail := fmt.Sprintf("%s of higher priority %s ready in queue %q and %s first", humanize.Count(n, "task"), humanize.One(n, "is", "are"), e.x.Queue, humanize.One(n, "runs", "run"))
+	tasks := over(more) + humanize.Count(n, "task")
+	detail := fmt.Sprintf("%s of higher priority %s ready in queue %q and %s first", tasks, humanize.One(n, "is", "are"), e.x.Queue, humanize.One(n, "runs", "run"))
 	if w := e.config.Settings.Weights; e.config.Settings.Weighted() {
 		detail = fmt.Sprintf("%s of higher priority %s ready in queue %q, where priorities share the claims by their weights: %d, %d, %d",
-			humanize.Count(n, "task"), humanize.One(n, "is", "are"), e.x.Queue, w[0], w[1], w[2])
+			tasks, humanize.One(n, "is", "are"), e.x.Queue, w[0], w[1], w[2])
 	}
-	e.add(Reason{Code: task.WhyHigherPriority, Count: n, Detail: detail,
+	e.add(Reason{Code: task.WhyHigherPriority, Count: n, More: more, Detail: detail,
 		Change: e.raise("wait until they have run, or start more workers")})
 }
 

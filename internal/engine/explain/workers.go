@@ -105,6 +105,31 @@ func (t *Workers) of(queue string, types []string, now store.Time) *workersOf {
 	return o
 }
 
+// takenWith returns which types the workers take that take a type; nil: any, or it is not known.
+func (t *Workers) takenWith(typ string, now store.Time) func(string) bool {
+	var taken [][]string
+	for i := range t.Polls {
+		if at, _ := t.Polls[i].again(t, now); t.Polls[i].Waiting || at != 0 {
+			taken = append(taken, t.Polls[i].Types)
+		}
+	}
+	for i := range t.Workers.Groups {
+		if g := &t.Workers.Groups[i]; g.Active() {
+			if g.Untold {
+				return nil
+			}
+			taken = append(taken, g.Types)
+		}
+	}
+	taken = slices.DeleteFunc(taken, func(types []string) bool { return !task.TakesType(types, typ) })
+	if len(taken) == 0 {
+		return nil
+	}
+	return func(other string) bool {
+		return slices.ContainsFunc(taken, func(types []string) bool { return task.TakesType(types, other) })
+	}
+}
+
 // code returns why no claim takes a task of the types now; "": a waiting claim does. Claimed is the number of claimed tasks of the queue.
 func (t *Workers) code(o *workersOf, claimed int64) task.Why {
 	switch {

@@ -2,6 +2,7 @@ package lanes
 
 import (
 	"math"
+	"slices"
 	"sort"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
@@ -13,10 +14,14 @@ const (
 	MaxBefore      = 1_000 // older tasks counted, and other keys examined
 	maxBeforeReads = 100   // lanes that are read to see which key's task is older, for keys that have used the same
 	maxBeforeLanes = 100   // types of a key whose older tasks are counted
+	maxHigher      = 1_000 // lanes whose tasks of higher priority are counted
 )
 
 // Position is the place of a waiting task in its queue, as claims see it. Reading it changes nothing; it is valid until the round writes.
 type Position struct {
+	// Takes says which types the workers take that may claim the task; nil: any. Tasks of other types do not come before it.
+	Takes func(typ string) bool
+
 	r    *Round
 	s    *Set
 	x    *schema.Exec
@@ -71,25 +76,55 @@ func (p *Position) IsProbe() bool {
 	return older == 0
 }
 
-// HigherPriority returns the number of ready tasks in those higher priorities that have runnable tasks. Ready holds the number of each priority.
-func (p *Position) HigherPriority(ready [3]int64) (n int64) {
+// HigherPriority returns the number of ready tasks in those higher priorities that have runnable tasks. Ready holds the number of each priority. If
+// the workers do not take all types, it is the number of runnable tasks of the types that they take; more is true if there are others.
+func (p *Position) HigherPriority(ready [3]int64) (n int64, more bool) {
 	for higher := range int(p.x.Priority - task.High) {
-		if p.s.waits(higher) {
+		switch {
+		case !p.s.waits(higher):
+		case p.Takes == nil:
 			n += ready[higher]
+		default:
+			k, cut := p.runnable(higher)
+			n, more = n+k, more || cut
 		}
 	}
-	return n
+	return n, more
 }
+
+// runnable returns the number of runnable tasks of a priority that the workers take.
+func (p *Position) runnable(priority int) (n int64, more bool) {
+	looked := 0
+	for typ, lanes := range p.s.byType[priority] {
+		if !p.Takes(typ) {
+			continue
+		}
+		for _, l := range lanes.items {
+			if looked++; looked > maxHigher {
+				return n, true
+			}
+			n += l.of.count
+		}
+	}
+	for typ, cold := range p.s.cold.byType[priority] {
+		if p.Takes(typ) && !cold.held {
+			n += cold.tasks
+		}
+	}
+	return n, false
+}
+
+func (p *Position) takes(typ string) bool { return p.Takes == nil || p.Takes(typ) }
 
 // KeysBefore returns the number of keys of its priority whose next task comes before the next of this task's key. More is true if there are more than
 // MaxBefore.
 func (p *Position) KeysBefore() (n int, more bool) {
 	f, at := p.flow, int(p.x.Priority-task.High)
-	inOrder := f != nil && f.place[at] >= 0 || p.cold != nil && !p.cold.of.held
+	inOrder := f != nil && f.place[at] >= 0 && p.takesOf(f, at) || p.cold != nil && !p.cold.of.held
 	if !p.InLane() || !inOrder {
 		return 0, false
 	}
-	return p.r.before(p.s, f, p.cold, at)
+	return p.before(at)
 }
 
 // TasksBefore returns the numbers of tasks of the same key and priority that became ready earlier, up to MaxBefore: those of its type, and all. They
@@ -117,7 +152,7 @@ func (p *Position) TasksBefore() (sameType, all int, more bool) {
 			more = true
 			return
 		}
-		if l := others[at].of; l != own {
+		if l := others[at].of; l != own && p.takes(l.Type) {
 			k, cut := p.r.countBefore(p.s, l, p.x.Seq, MaxBefore-n)
 			n, more = n+k, cut
 		}
@@ -128,16 +163,16 @@ func (p *Position) TasksBefore() (sameType, all int, more bool) {
 	return sameType, n, more
 }
 
-// before returns the number of keys that come before one in the order of a priority, examining no more than MaxBefore. The key is a flow or a cold
-// lane.
-func (r *Round) before(s *Set, f *Flow, c *coldLane, p int) (n int, more bool) {
+// before returns the number of keys that come before the task's in the order of its priority p, examining no more than MaxBefore.
+func (at *Position) before(p int) (n int, more bool) {
+	r, s, f, c := at.r, at.s, at.flow, at.cold
 	turnOf := func(g *Flow) float64 { return max(g.rank, turn(s.price(g, r.now))) } // as settle would compute it
 	reads := maxBeforeReads
 	var mine order
 	if c != nil {
 		mine = order{c.rank().rank, r.firstOfCold(s, c, &reads)}
 	} else {
-		mine = order{turnOf(f), r.firstOf(s, f, p, &reads)}
+		mine = order{turnOf(f), r.firstOf(s, f, p, at.takes, &reads)}
 	}
 	looked := 0
 	upTo := func(o order) bool {
@@ -149,11 +184,14 @@ func (r *Round) before(s *Set, f *Flow, c *coldLane, p int) (n int, more bool) {
 		return !more
 	}
 	s.order[p].walk(upTo, func(g *Flow) {
-		if its := turnOf(g); g != f && (its < mine.rank || its == mine.rank && r.firstOf(s, g, p, &reads) < mine.first) {
+		if its := turnOf(g); g != f && its <= mine.rank && at.takesOf(g, p) && (its < mine.rank || r.firstOf(s, g, p, at.takes, &reads) < mine.first) {
 			n++
 		}
 	})
 	s.cold.order[p].walk(upTo, func(t *coldType) {
+		if !at.takes(t.typ) {
+			return
+		}
 		t.lanes.walk(upTo, func(d *coldLane) {
 			if its := d.rank().rank; d != c && (its < mine.rank || its == mine.rank && r.firstOfCold(s, d, &reads) < mine.first) {
 				n++
@@ -184,16 +222,23 @@ func (r *Round) firstIn(s *Set, l *Lane, first uint64, reads *int) uint64 {
 	return first
 }
 
-// firstOf returns the first sequence number of a flow in a priority. For lanes with no task in memory it is read while reads are left; otherwise a
-// lower bound is used.
-func (r *Round) firstOf(s *Set, f *Flow, p int, reads *int) uint64 {
+// takesOf reports whether a flow has a lane in a priority that the workers take.
+func (at *Position) takesOf(f *Flow, p int) bool {
+	return slices.ContainsFunc(f.ready[p].items, func(l ranked[*Lane]) bool { return at.takes(l.of.Type) })
+}
+
+// firstOf returns the first sequence number of a flow in a priority, of the types that are taken. For lanes with no task in memory it is read while
+// reads are left; otherwise a lower bound is used.
+func (r *Round) firstOf(s *Set, f *Flow, p int, takes func(string) bool, reads *int) uint64 {
 	best, lanes := uint64(math.MaxUint64), f.ready[p].items
 	var look func(at int)
 	look = func(at int) {
 		if at >= len(lanes) || lanes[at].first >= best {
 			return
 		}
-		best = min(best, r.firstIn(s, lanes[at].of, lanes[at].first, reads))
+		if takes(lanes[at].of.Type) {
+			best = min(best, r.firstIn(s, lanes[at].of, lanes[at].first, reads))
+		}
 		look(2*at + 1)
 		look(2*at + 2)
 	}

@@ -281,16 +281,19 @@ func (w *listed) comparePositions(r *Round) {
 	for range min(len(w.tasks), 3) {
 		t := w.tasks[w.rng.IntN(len(w.tasks))]
 		p := r.Position(w.set, t.Exec)
+		if w.rng.IntN(2) == 0 {
+			p.Takes = func(typ string) bool { return typ == t.Type || typ == "x" }
+		}
 		same := w.count(func(x *schema.Exec) bool { return x.Lane() == t.Lane() && x.Seq < t.Seq })
 		all := same + w.count(func(x *schema.Exec) bool {
-			return x.Key == t.Key && x.Priority == t.Priority && x.Type != t.Type && x.Seq < t.Seq && w.inOrder(x)
+			return x.Key == t.Key && x.Priority == t.Priority && x.Type != t.Type && x.Seq < t.Seq && w.inOrder(x) && p.takes(x.Type)
 		})
 		if gotSame, gotAll, more := p.TasksBefore(); gotSame != same || gotAll != all || more {
 			w.t.Errorf("%+v has %d tasks of its type and %d in total before it (more: %t), want %d and %d", t, gotSame, gotAll, more, same, all)
 		}
 		firsts := map[string]uint64{} // of the keys of its priority
 		for _, o := range w.tasks {
-			if _, there := firsts[o.Key]; !there && o.Priority == t.Priority && w.mayRun(o.Exec) {
+			if _, there := firsts[o.Key]; !there && o.Priority == t.Priority && w.mayRun(o.Exec) && p.takes(o.Type) {
 				firsts[o.Key] = o.Seq
 			}
 		}
@@ -313,8 +316,11 @@ func (w *listed) comparePositions(r *Round) {
 				higher += n
 			}
 		}
-		if got := p.HigherPriority(ready); got != higher {
-			w.t.Errorf("%+v has %d tasks of higher priorities before it, want %d", t, got, higher)
+		if p.Takes != nil {
+			higher = int64(w.count(func(x *schema.Exec) bool { return x.Priority < t.Priority && w.mayRun(x) && p.takes(x.Type) }))
+		}
+		if got, more := p.HigherPriority(ready); got != higher || more {
+			w.t.Errorf("%+v has %d tasks of higher priorities before it (more: %t), want %d", t, got, more, higher)
 		}
 	}
 }
@@ -333,7 +339,7 @@ func TestFirstOfAFlow(t *testing.T) {
 			r.Leave(w.set, gone.Exec)
 		}
 		for reads, want := range []uint64{4, 5, 5, 7} {
-			if got := r.firstOf(w.set, w.set.flows["a"], 1, &reads); got != want {
+			if got := r.firstOf(w.set, w.set.flows["a"], 1, func(string) bool { return true }, &reads); got != want {
 				t.Errorf("the first task is at %d, want %d", got, want)
 			}
 		}
