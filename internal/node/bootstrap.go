@@ -136,7 +136,11 @@ func (b *bootstrap) run(ctx context.Context) error {
 		b.waits.set("the node waits for the nodes of --join: %d of %d answer", len(b.cfg.Join)-len(found.missing), len(b.cfg.Join))
 		if err == nil && found.member != "" {
 			b.waits.set("the node waits for its cluster to admit it")
-			err = b.joinInTime(ctx, found.member, began)
+			var refused string
+			if refused, err = b.joinInTime(ctx, found.member, began); refused != "" && time.Since(logged) > formLog {
+				logged = time.Now()
+				b.cfg.Logger.Warn("not admitted yet, and asks again every second", "address", found.member, "reason", refused)
+			}
 		}
 		switch {
 		case err != nil:
@@ -236,16 +240,11 @@ func names(fresh []introduction) (all []string) {
 var errRefused = errors.New("the cluster refuses this node")
 
 // joinInTime asks the member at an address to admit this node, and gives up if that is refused for too long.
-func (b *bootstrap) joinInTime(ctx context.Context, address string, began time.Time) error {
-	refused, err := b.join(ctx, address)
-	switch {
-	case err != nil || refused == "":
-		return err
-	case time.Since(began) > joinTime:
-		return fmt.Errorf("%w: %s", errRefused, refused)
+func (b *bootstrap) joinInTime(ctx context.Context, address string, began time.Time) (refused string, err error) {
+	if refused, err = b.join(ctx, address); err == nil && refused != "" && time.Since(began) > joinTime {
+		err = fmt.Errorf("%w: %s", errRefused, refused)
 	}
-	b.cfg.Logger.Info("not admitted yet", "address", address, "reason", refused)
-	return nil
+	return refused, err
 }
 
 // join asks the member at an address to admit this node. Refused is the reason why it doesn't yet. It is no error if the member

@@ -3,6 +3,7 @@ package node
 import (
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -86,4 +87,20 @@ func TestReports(t *testing.T) {
 			t.Errorf("the node, which is alone, reports %+v", shard)
 		}
 	}
+}
+
+// A node that is refused asks every second, and logs that once in ten.
+func TestRefusedJoinsAreLoggedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.lines = &logLines{}
+		w.grow()
+		w.crash("n3")
+		began := time.Now()
+		w.start("n3", t.TempDir(), "n1") // the node that had the name counts as running until it has been silent for long enough
+		took := time.Since(began)
+		if told := w.lines.about("node=n3", "not admitted yet"); took < 5*time.Second || len(told) < 1 || len(told) > 1+int(took/formLog) {
+			t.Errorf("it was refused for %s, and logged that %d times: %q", took, len(told), told)
+		}
+	})
 }
