@@ -146,6 +146,8 @@ func certificates(n *NodeOverview) (p Problem, amiss bool) {
 	switch {
 	case left <= 0:
 		p.Text = what + " has expired"
+	case left < time.Minute:
+		p.Text = what + " expires within a minute"
 	case left < 48*time.Hour:
 		p.Text = fmt.Sprintf("%s expires in %s", what, left.Truncate(time.Minute))
 	default:

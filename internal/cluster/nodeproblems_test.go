@@ -70,6 +70,8 @@ func TestProblemsOfNodes(t *testing.T) {
 		{"one ends soon", []NodeOverview{n1, node("n2", left("peer", 30*day-1, "peer_ca", 300*day)), n3}, "the peer certificate (--peer-cert) of node n2 expires in 29 days"},
 		{"two do, one first", []NodeOverview{node("n1", left("client_ca", 13*day, "peer_ca", 12*day, "server", 14*day))}, "the peer authority (--peer-ca) of node n1 expires in 12 days"},
 		{"two at once", []NodeOverview{node("n1", left("server", 47*time.Hour, "client_ca", 47*time.Hour))}, "the client authority (--client-ca) of node n1 expires in 47h0m0s"},
+		{"one expires at once", []NodeOverview{node("n1", left("server", time.Minute-1))}, "the server certificate (--tls-cert) of node n1 expires within a minute"},
+		{"and in a minute", []NodeOverview{node("n1", left("server", time.Minute))}, "the server certificate (--tls-cert) of node n1 expires in 1m0s"},
 		{"one has expired", []NodeOverview{node("n1", left("server", 0, "peer", day))}, "the server certificate (--tls-cert) of node n1 has expired"},
 		{"everything at once, before it went", []NodeOverview{n1, n2, node("n3", func(n *NodeOverview) {
 			n.Alive, n.Silent, n.Proof, n.Report = false, time.Minute, time.Minute, Report{ClockOffset: time.Hour, DiskShort: true, SlowDisk: true}
