@@ -95,7 +95,7 @@ func (a Tasks) Retry(ctx context.Context, id string) (*pawltype.Task, error) {
 // RunNow makes a scheduled or retrying task ready now.
 func (a Tasks) RunNow(ctx context.Context, id string) (*pawltype.Task, error) {
 	resp, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).RunTaskNow, &pawlv1.RunTaskNowRequest{TaskId: id})
-	return taskAnswer("run now", id, resp.GetTask(), err)
+	return taskAnswer("run", id, resp.GetTask(), err)
 }
 
 // Discard ends a waiting task, or deletes a dead letter.

@@ -291,7 +291,7 @@ func newClusterMove(a *app) *cobra.Command {
 func newClusterTransfer(a *app) *cobra.Command {
 	var to string
 	cmd := &cobra.Command{
-		Use: "transfer SHARD", Short: "Choose the node that leads a shard", Args: cobra.ExactArgs(1),
+		Use: "transfer SHARD [--to NODE]", Short: "Choose the node that leads a shard", Args: cobra.ExactArgs(1),
 		Long:    "Set the preferred leader of a shard. Without --to there is none, and leaders are balanced across nodes.",
 		Example: "  pawl cluster transfer 3 --to n2\n  pawl cluster transfer 3",
 	}
@@ -357,13 +357,23 @@ new ones go to the shards with the fewest queues.`,
 func newClusterReplication(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "replication N", Short: "Set the number of replicas of each shard", Args: cobra.ExactArgs(1),
-		Long:    "Set how many replicas each shard should have: 1, 3, 5 or 7. With fewer nodes, there are as many as the nodes can hold.",
+		Long:    "Set how many replicas each shard should have: 1, 3, 5 or 7. With fewer nodes, there are as many as the nodes can hold.\nA lower number deletes replicas, and asks for confirmation.",
 		Example: "  pawl cluster replication 5",
 	}
+	yes := yesFlag(cmd.Flags())
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		n, err := numberArg("N", args[0])
 		if err != nil {
 			return err
+		}
+		info, err := a.Admin(client).Cluster().Status(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if has := info.Settings.Replication; n < has {
+			if err := a.confirmIrreversible(cmd.Context(), *yes, "each shard will have %s instead of %d, and the others are deleted", text.Count(int64(n), "replica"), has); err != nil {
+				return err
+			}
 		}
 		if err := a.Admin(client).Cluster().SetReplication(cmd.Context(), n); err != nil {
 			return err

@@ -20,13 +20,26 @@ the paths of token files, not tokens.`,
 		a.contextAdd(), a.contextUse(), a.contextLs(), a.contextShow(), a.contextRm())
 }
 
-// changeContexts changes the contexts in the file.
-func changeContexts(change func(all *contexts.Contexts) error) error {
+// changeContexts changes the contexts in the file, and prints which one is current now.
+func (a *app) changeContexts(change func(all *contexts.Contexts) error) error {
 	path, err := contexts.Path()
 	if err != nil {
 		return err
 	}
-	return contexts.Change(path, change)
+	var name, server string // of the current one
+	if err := contexts.Change(path, func(all *contexts.Contexts) error {
+		err := change(all)
+		name, server = all.Current, all.Contexts[all.Current].Server
+		return err
+	}); err != nil {
+		return err
+	}
+	if name == "" {
+		fmt.Fprintf(a.Err, "there is no current context: commands call %s\n", cli.DefaultServer)
+		return nil
+	}
+	fmt.Fprintf(a.Err, "the current context is %s: commands call %s\n", name, server)
+	return nil
 }
 
 func loadContexts() (*contexts.Contexts, error) {
@@ -40,7 +53,7 @@ func loadContexts() (*contexts.Contexts, error) {
 func contextNamed(all *contexts.Contexts, name string) (contexts.Context, error) {
 	c, ok := all.Contexts[name]
 	if !ok {
-		return c, fmt.Errorf("context %q: not found: 'pawl context ls' lists the existing ones", name)
+		return c, cli.Usage("context %q: not found: 'pawl context ls' lists the existing ones", name)
 	}
 	return c, nil
 }
@@ -79,7 +92,7 @@ context becomes the current one.`,
 			return err
 		}
 		_ = client.Close()
-		return changeContexts(func(all *contexts.Contexts) error {
+		return a.changeContexts(func(all *contexts.Contexts) error {
 			all.Contexts[args[0]] = c
 			if use || all.Current == "" {
 				all.Current = args[0]
@@ -101,7 +114,7 @@ func (a *app) contextUse() *cobra.Command {
 		if none == (len(args) == 1) {
 			return cli.Usage("give a context, or --none")
 		}
-		return changeContexts(func(all *contexts.Contexts) error {
+		return a.changeContexts(func(all *contexts.Contexts) error {
 			if none {
 				all.Current = ""
 				return nil
@@ -178,7 +191,7 @@ func (a *app) contextRm() *cobra.Command {
 	return &cobra.Command{
 		Use: "rm NAME", Short: "Remove a context", Args: cobra.ExactArgs(1), Example: "  pawl context rm staging",
 		RunE: a.Run(func(_ *cobra.Command, args []string) error {
-			return changeContexts(func(all *contexts.Contexts) error {
+			return a.changeContexts(func(all *contexts.Contexts) error {
 				if _, err := contextNamed(all, args[0]); err != nil {
 					return err
 				}

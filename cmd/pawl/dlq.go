@@ -27,10 +27,10 @@ func newDLQ(a *app) *cobra.Command {
 them, or retention moves them to the archive. With --poisoned the same commands apply to tasks whose
 payload could not be read. Without --queue they cover all queues.`,
 		newDLQLs(a), newDLQGroups(a), newDLQShow(a),
-		newDLQBulk(a, deadVerb{use: "replay", done: "replayed", short: "Put dead letters back into their queue",
+		newDLQBulk(a, deadVerb{use: "replay", done: "replayed", like: []string{"retry", "requeue", "redrive"}, short: "Put dead letters back into their queue",
 			long:   "Put dead letters back into their queue with fresh attempts. They keep id, idempotency key and attempt log.",
 			action: admin.ActionReplay, do: admin.DeadLetters.Replay, one: retryOne}),
-		newDLQBulk(a, deadVerb{use: "discard", done: "discarded", short: "Discard dead letters",
+		newDLQBulk(a, deadVerb{use: "discard", done: "discarded", like: []string{"purge", "delete", "rm"}, short: "Discard dead letters",
 			long:   "Discard dead letters. Each is written to the archive first; \"pawl dlq archive restore\" restores it.",
 			action: admin.ActionDiscard, do: admin.DeadLetters.Discard, one: discardOne}),
 		newArchive(a))
@@ -211,6 +211,7 @@ func newDLQShow(a *app) *cobra.Command {
 // deadVerb is replay or discard: a call for tasks by id, an operation for a filter.
 type deadVerb struct {
 	use, done, short, long string
+	like                   []string // what people call it
 	action                 admin.Action
 	do                     func(admin.DeadLetters, context.Context, admin.DeadSelection) (admin.DeadCount, error)
 	// one tries again with a task that do has left as it was, and returns why that is refused.
@@ -239,7 +240,8 @@ func newDLQBulk(a *app, v deadVerb) *cobra.Command {
 		Long: v.long + `
 Give ids, a filter, or --all. With a filter or --all this starts an operation, which continues in the
 background even if this command is interrupted: see "pawl operation". ` + cli.FilterHelp,
-		Example: fmt.Sprintf("  pawl dlq %[1]s 0199f3c2-…\n  pawl dlq %[1]s --queue mail --error 'connection refused' --dry-run\n  pawl dlq %[1]s --all --rate 50/s --detach", v.use),
+		SuggestFor: v.like,
+		Example:    fmt.Sprintf("  pawl dlq %[1]s 0199f3c2-…\n  pawl dlq %[1]s --queue mail --error 'connection refused' --dry-run\n  pawl dlq %[1]s --all --rate 50/s --detach", v.use),
 	}
 	filter.Add(cmd.Flags(), false)
 	flags.add(a, cmd.Flags())

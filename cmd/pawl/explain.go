@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 
@@ -46,6 +47,13 @@ func writeRunners(w io.Writer, running []admin.TaskHolder) {
 	now, rows := time.Now(), make([][]string, len(running))
 	for i, t := range running {
 		rows[i] = []string{"  " + t.TaskID, t.Worker, text.Ago(t.Since, now), text.Ago(t.Until, now)}
+	}
+	if !slices.ContainsFunc(running, func(t admin.TaskHolder) bool { return t.Worker != "" || !t.Since.IsZero() }) {
+		for i := range rows {
+			rows[i] = rows[i][:1]
+		}
+		text.Columns(w, "  FIRST", rows) // it is not running, and must before the others
+		return
 	}
 	text.Columns(w, "  RUNNING|WORKER|SINCE|LEASE UNTIL", rows)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/serve"
 	"github.com/pawlq/pawl/cmd/pawl/internal/top"
 	"github.com/pawlq/pawl/cmd/pawl/internal/work"
+	"github.com/pawlq/pawl/internal/version"
 )
 
 // app is cli.App with what several commands of this package share.
@@ -67,6 +68,15 @@ Exit status: 0 success; 1 refused or failed, or a shard or an archive is missing
 	}
 	root.AddCommand(newVersion(a))
 	root.SetUsageTemplate(usage(root.UsageTemplate()))
+	root.Version = version.Version
+	root.SetVersionTemplate("pawl {{.Version}}\n")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 { // a flag of a command that does not exist
+			return cli.Commands(cmd, args)
+		}
+		return err
+	})
+	cli.NameArgs(root)
 	cli.HideIdle(root)
 	a.Complete(root)
 	return root

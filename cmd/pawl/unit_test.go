@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
@@ -107,5 +108,28 @@ func TestRecoveryOfShardsThatStartOver(t *testing.T) {
 		if writeRecovery(&out, &v); !strings.Contains(out.String(), want) {
 			t.Errorf("dry run %v: it says %q, want %q", dryRun, out.String(), want)
 		}
+	}
+}
+
+// A list of the tasks before another one shows no worker and no lease if none of them runs.
+func TestRunnersOrTheFirst(t *testing.T) {
+	var out bytes.Buffer
+	writeRunners(&out, []admin.TaskHolder{{TaskID: "t1"}})
+	if got := strings.Fields(out.String()); !slices.Equal(got, []string{"FIRST", "t1"}) {
+		t.Errorf("of a task that does not run it prints %q", got)
+	}
+	out.Reset()
+	writeRunners(&out, []admin.TaskHolder{{TaskID: "t1"}, {TaskID: "t2", Worker: "w"}})
+	if got := out.String(); !strings.Contains(got, "RUNNING") || !strings.Contains(got, "LEASE UNTIL") || strings.Contains(got, "FIRST") {
+		t.Errorf("of tasks of which one runs it prints %q", got)
+	}
+}
+
+// A lost worker runs nothing: it held tasks.
+func TestLostWorkersHeldTasks(t *testing.T) {
+	var out bytes.Buffer
+	writeWorkers(&out, []*admin.Worker{{Name: "a", Running: 3, Slots: 5}, {Name: "b", Running: 2, Slots: 5, LostAt: time.Now()}})
+	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, "a busy 3/5") || !strings.Contains(got, "b lost held 2") {
+		t.Errorf("it prints %q", got)
 	}
 }

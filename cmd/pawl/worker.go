@@ -67,7 +67,11 @@ func writeWorkers(w io.Writer, all []*admin.Worker) {
 	now := time.Now()
 	rows := make([][]string, len(all))
 	for i, x := range all {
-		rows[i] = []string{x.Name, workerState(x), fmt.Sprintf("%d/%d", x.Running, x.Slots), text.Short(view.QueueWords(x.Queues), 40), x.Node, x.Version,
+		running := fmt.Sprintf("%d/%d", x.Running, x.Slots)
+		if x.Lost() {
+			running = fmt.Sprintf("held %d", x.Running)
+		}
+		rows[i] = []string{x.Name, workerState(x), running, text.Short(view.QueueWords(x.Queues), 40), x.Node, x.Version,
 			text.Ago(x.SeenAt, now), text.Ago(x.ConnectedAt, now), x.ID}
 	}
 	text.Columns(w, "WORKER|STATE|RUNNING|QUEUES|NODE|VERSION|SEEN|SINCE|ID", rows)

@@ -123,6 +123,25 @@ func Commands(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
 }
 
+// NameArgs has all commands below one say what they take if the number of arguments is wrong.
+func NameArgs(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		NameArgs(c)
+		if check := c.Args; check != nil && !c.HasSubCommands() && strings.ContainsRune(c.Use, ' ') {
+			c.Args = func(cmd *cobra.Command, args []string) error {
+				if check(cmd, args) == nil {
+					return nil
+				}
+				given := "no argument"
+				if len(args) > 0 {
+					given = fmt.Sprintf("%q", args)
+				}
+				return fmt.Errorf("%s is given, want %s", given, strings.TrimSuffix(cmd.UseLine(), " [flags]"))
+			}
+		}
+	}
+}
+
 // NoArgs is the Args of a command that takes only flags: cobra's own NoArgs would report an unknown command.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
@@ -160,6 +179,8 @@ func (a *App) Admin(client *pawl.Client) admin.Client {
 func (a *App) transport(opts *pawl.DialOptions) error {
 	encrypted := a.TLSCA != "" || strings.Contains(a.Server, "https://")
 	switch {
+	case encrypted && strings.Contains(a.Server, "http://"):
+		return Usage("--server %q says http://, which is not encrypted: write https://", a.Server)
 	case a.plaintext && encrypted:
 		return Usage("--plaintext goes neither with --tls-ca nor with https:// in --server (%q)", a.Server)
 	case (a.cert == "") != (a.key == ""):

@@ -86,7 +86,18 @@ func (a *App) Dial(more ...pawl.DialOptions) (*pawl.Client, error) {
 		}
 		opts.Keyring = ring
 	}
-	return pawl.Dial(a.Server, append([]pawl.DialOptions{opts}, more...)...)
+	return pawl.Dial(withoutHTTP(a.Server), append([]pawl.DialOptions{opts}, more...)...)
+}
+
+// withoutHTTP removes http://, as in the address of a web page, from addresses. What is not encrypted needs no word for it.
+func withoutHTTP(addresses string) string {
+	all := strings.Split(addresses, ",")
+	for i, addr := range all {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(addr), "http://"); ok {
+			all[i] = strings.TrimSuffix(rest, "/")
+		}
+	}
+	return strings.Join(all, ",")
 }
 
 // ReadRoots reads the CA certificates by which servers are verified.

@@ -35,7 +35,11 @@ func (a *App) Fail(cmd *cobra.Command, err error) int {
 		return ExitUsage
 	}
 	if err != ErrSilent {
-		fmt.Fprintf(a.Err, "pawl: %s\n", a.explain(err))
+		msg := a.explain(err)
+		if ctx := cmd.Context(); ctx != nil && ctx.Err() != nil {
+			msg = strings.ReplaceAll(msg, context.Canceled.Error(), "interrupted")
+		}
+		fmt.Fprintf(a.Err, "pawl: %s\n", msg)
 	}
 	return ExitRefused
 }

@@ -204,8 +204,10 @@ var queueColumns = []column[queue]{
 		switch {
 		case q.ready == 0:
 			return "·", styleDim
-		case !q.drains:
+		case !q.drains && q.in > q.out:
 			return "grows", styleWarn
+		case !q.drains:
+			return "never", styleWarn
 		}
 		return text.Span(q.drain), stylePlain
 	}, nil, 13},
