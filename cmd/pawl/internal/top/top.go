@@ -119,7 +119,11 @@ func (s *shot) list(queues []*admin.Queue, workers []*admin.Worker) {
 		}
 	}
 	for _, q := range queues {
-		s.queues = append(s.queues, queueOf(q, takers[q.Name]))
+		workers := takers[q.Name]
+		if q.Workers != nil { // of all workers, while those listed may be the first of more
+			workers = *q.Workers
+		}
+		s.queues = append(s.queues, queueOf(q, workers))
 	}
 }
 

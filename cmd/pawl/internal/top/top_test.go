@@ -343,3 +343,13 @@ func TestDrains(t *testing.T) {
 		}
 	}
 }
+
+// A queue's workers are those that the server counts: the listed ones may be the first of many.
+func TestWorkersOfAllPages(t *testing.T) {
+	many := 1500
+	var s shot
+	s.list([]*admin.Queue{{Name: "mail", Workers: &many}, {Name: "sms"}}, []*admin.Worker{{Name: "w", Queues: pawl.Strict{"mail", "sms"}}})
+	if s.queues[0].workers != many || s.queues[1].workers != 1 {
+		t.Errorf("mail has %d workers and sms %d, want %d and 1", s.queues[0].workers, s.queues[1].workers, many)
+	}
+}
