@@ -48,6 +48,10 @@ def test_what_is_wrong_is_named(app: pawl.App, queue: str) -> None:
         list(app.admin.tasks.list(admin.Filter(states=["alive"])))
     with pytest.raises(pawl.InvalidArgumentError, match="not a list"):
         list(app.admin.tasks.list(admin.Filter(states="dead")))
+    with pytest.raises(pawl.InvalidArgumentError, match="type: is empty: leave it out"):
+        list(app.admin.tasks.list(admin.Filter(queue=queue, type="")))  # or it would select all types
+    with pytest.raises(pawl.InvalidArgumentError, match="key: is empty: leave it out"):
+        app.admin.queues.pause(queue, key="")
     with pytest.raises(pawl.NotFoundError):
         app.admin.queues.get(queue)
     for name in ("", "x" * 257, "zoë", "a\nb"):

@@ -41,6 +41,8 @@ test("what is wrong is named", async () => {
   await assert.rejects(w.client.admin.queues.put(queue, wrong), (err) => err instanceof InvalidArgumentError && err.field === "settings.key_order");
   await assert.rejects(w.client.admin.queues.put(queue, { maxAttempt: 3 } as QueueSettings), /settings.maxAttempt: is not known/);
   assert.throws(() => w.client.admin.tasks.list({ states: "dead" as unknown as [] }), /filter.states: "dead" is not an array/);
+  assert.throws(() => w.client.admin.tasks.list({ queue, type: "" }), /filter.type: is empty: leave it out/); // or it would select all types
+  await assert.rejects(w.client.admin.queues.pause(queue, "", { key: "" }), /key: is empty: leave it out/);
   await assert.rejects(w.client.admin.queues.get(queue), NotFoundError);
   for (const name of ["", "x".repeat(257), "zoë", "a\nb"]) assert.throws(() => w.client.admin.withActor(name), /is not 1 to 256 characters/);
 });
