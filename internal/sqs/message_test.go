@@ -80,6 +80,9 @@ func TestForeignPackedPayloads(t *testing.T) {
 			t.Errorf("%d bytes of %d: %q, %v", cut, len(whole), body, attributes)
 		}
 	}
+	if attributes, body, ok := unpack(pack(map[string]wire.Attribute{"a": value("v")}, "")); !ok || body != "" || len(attributes) != 1 {
+		t.Errorf("an empty body is unpacked as %q, %v, %t", body, attributes, ok)
+	}
 	for _, b := range [][]byte{nil, {0x80}, {1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}, {0, 0xff}} {
 		if body, attributes := bodyOf(b, packedBody, nil); len(attributes) > 0 || len(b) > 0 && body == "" {
 			t.Errorf("%x: %q, %v", b, body, attributes)
