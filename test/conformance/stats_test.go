@@ -286,7 +286,7 @@ func TestStats(t *testing.T) {
 				}
 				return fmt.Sprintln(q, "workers", workers, "in", sum(in), "out", sum(out), "failed", sum(failed), "succeeded", sum(succeeded), "poisoned", sum(poisoned), "of", len(in), len(out), len(failed), len(succeeded), len(poisoned), "steps of", step)
 			}
-			want := "mail workers 2 in 6 out 5 failed 1 succeeded 3 poisoned 1 of 60 60 60 60 60 steps of 1m0s\nvideo workers 1 in 2 out 0 failed 0 succeeded 0 poisoned 0 of 60 60 60 60 60 steps of 1m0s\n"
+			want := "mail workers 2 in 6 out 5 failed 2 succeeded 3 poisoned 1 of 60 60 60 60 60 steps of 1m0s\nvideo workers 1 in 2 out 0 failed 0 succeeded 0 poisoned 0 of 60 60 60 60 60 steps of 1m0s\n"
 
 			said := ""
 			page, err := admin.New(newSDK(w.T, w.testNode).client).Queues().ListPage(w.ctx(), admin.QueueFilter{Series: time.Hour}, pawltype.PageRequest{})
