@@ -16,13 +16,14 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/ui/visitor"
 )
 
 // as returns the headers of a request in a new session of a token.
 func as(token string) []string {
 	w := httptest.NewRecorder()
-	visitor.NewSessions(nil, nil, 0).Begin(w, token)
+	visitor.NewSessions(func(auth.SessionID) (auth.SessionKey, error) { return auth.SessionKey{}, auth.ErrNoSession }, nil, 0).Begin(w, token)
 	return []string{"Cookie", "__Host-pawl=" + w.Result().Cookies()[0].Value}
 }
 

@@ -230,7 +230,7 @@ var good = sessionOf("pawl_good")
 // sessionOf returns the cookie of a new session of a token.
 func sessionOf(token string) string {
 	w := httptest.NewRecorder()
-	visitor.NewSessions(nil, nil, 0).Begin(w, token)
+	visitor.NewSessions(func(auth.SessionID) (auth.SessionKey, error) { return auth.SessionKey{}, auth.ErrNoSession }, nil, 0).Begin(w, token)
 	return "__Host-pawl=" + w.Result().Cookies()[0].Value
 }
 
