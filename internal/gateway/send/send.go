@@ -1,8 +1,7 @@
-// Package send bounds the memory that large answers take, from when they are built until they are sent, and the time that a client may take
-// to read them. It reserves what a call is expected to read before the call reads it, and what its answer takes until the last byte has
-// been written.
+// Package send bounds the memory that large answers take until their last bytes have been written, and the time that a client may take to
+// read them.
 //
-// It finds the calls with large answers by their descriptions, and knows neither what they do nor who may make them.
+// It tells by the descriptions of calls which may be made again, and knows neither what they do nor who may make them.
 package send
 
 import (
