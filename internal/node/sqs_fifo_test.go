@@ -261,9 +261,9 @@ func TestSQSMoveTaskIsCancelled(t *testing.T) {
 		if got := c.moves(); len(got) != 1 || got[0].Status != "RUNNING" || got[0].TaskHandle != handle || got[0].DestinationArn != target || got[0].MaxNumberOfMessagesPerSecond != 1 {
 			t.Fatalf("the move tasks are %+v", got)
 		}
-		c.refused("StartMessageMoveTask", `{"SourceArn":"`+deadARN+`"}`, "AWS.SimpleQueueService.UnsupportedOperation", 400)
+		c.refused("StartMessageMoveTask", `{"SourceArn":"`+deadARN+`"}`, "InvalidParameterValue", 400)
 		c.refused("CancelMessageMoveTask", `{"TaskHandle":"junk"}`, "InvalidParameterValue", 400)
-		c.refused("CancelMessageMoveTask", `{"TaskHandle":"00112233445566778899aa"}`, "ResourceNotFoundException", 404)
+		c.refused("CancelMessageMoveTask", `{"TaskHandle":"eyJ0YXNrSWQiOiIwMDExMjIzMzQ0NTU2Njc3ODg5OWFhIiwic291cmNlQXJuIjoiYXJuOmF3czpzcXM6dXMtZWFzdC0xOjAwMDAwMDAwMDAwMDpkZWFkIn0="}`, "ResourceNotFoundException", 404)
 		c.does("CancelMessageMoveTask", fmt.Sprintf(`{"TaskHandle":%q}`, handle))
 		time.Sleep(20 * time.Second)
 		got := c.moves()
