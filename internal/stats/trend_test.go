@@ -29,7 +29,7 @@ func TestTrend(t *testing.T) {
 			t.Fatalf("%v: %d and %d steps of %v, want %d of %v", time.Duration(c.window), len(got[0].Steps), len(got[1].Steps), c.window.TrendStep(), c.steps, c.step)
 		}
 		want := make([]Flow, c.steps) // the first is too old
-		want[0], want[1], want[c.steps-1] = Flow{In: 1, Failed: 1}, Flow{Out: 2, Succeeded: 1, Poisoned: 1}, Flow{In: 1}
+		want[0], want[1], want[c.steps-1] = Flow{In: 1, Failed: 1}, Flow{Out: 2, Failed: 1, Succeeded: 1, Poisoned: 1}, Flow{In: 1}
 		if g, w := fmt.Sprint(got[0].Steps), fmt.Sprint(want); g != w {
 			t.Errorf("%v: %s, want %s", time.Duration(c.window), g, w)
 		}
