@@ -222,10 +222,10 @@ func (d *duel) explainAll(queue string, types []string) (next task.ID) {
 				d.T.Fatal(err)
 			}
 			switch x, _ := schema.Read(d.Store, schema.IDKey("default", schema.TableExec, t.id), schema.DecodeExec); {
-			case x == nil || x.State != task.Ready:
+			case x == nil || x.State != task.Ready || x.Role == schema.RoleNext:
 			case x.Behind:
 				behind = query.EarlierOf(behind, x.ReadyAt)
-			case !x.Parked() && x.Seq < oldest.Seq:
+			case x.Seq < oldest.Seq:
 				oldest = x
 			}
 			held := slices.ContainsFunc(e.Reasons, func(r explain.Reason) bool { return r.Code.Holds() })

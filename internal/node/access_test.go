@@ -514,7 +514,7 @@ func TestRemovedNamespacesLeaveNothing(t *testing.T) {
 			if _, err := spaces.Create(t.Context(), "b", admin.QuotaChange{}); err != nil {
 				t.Fatal(err)
 			}
-			made, err := inB.Access().CreateToken(t.Context(), admin.TokenSpec{Name: owner, Roles: []admin.Role{admin.RoleAdmin}})
+			made, err := inB.Access().CreateToken(t.Context(), admin.TokenSpec{Name: owner, Queues: []string{"*"}, Roles: []admin.Role{admin.RoleAdmin}})
 			if err != nil {
 				t.Fatal(err)
 			}

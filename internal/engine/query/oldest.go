@@ -63,7 +63,8 @@ func OldestBehind(from store.Reader, ns, queue string) (oldest Behind) {
 	for _, p := range keys {
 		tasks := 0
 		schema.ScanOrder(from, ns, queue, p.key, 0, func(_ uint64, id task.ID) bool {
-			if x, err := schema.ReadExec(from, ns, id); err == nil && x.State == task.Ready && (oldest.Since == 0 || x.ReadyAt < oldest.Since) {
+			if x, err := schema.ReadExec(from, ns, id); err == nil && x.State == task.Ready && x.Role != schema.RoleNext &&
+				(oldest.Since == 0 || x.ReadyAt < oldest.Since) {
 				oldest = Behind{x.ReadyAt, p.key}
 			}
 			tasks++
