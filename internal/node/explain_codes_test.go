@@ -56,7 +56,11 @@ func (s *scene) set(settings admin.QueueSettings) {
 
 func (s *scene) add(opts ...pawl.Option) (id string) {
 	s.t.Helper()
-	ref, err := s.client.Enqueue(s.t.Context(), pawl.RawTask{Type: "job"}, append([]pawl.Option{pawl.Queue(s.queue), pawl.Key(s.key)}, opts...)...)
+	own := []pawl.Option{pawl.Queue(s.queue)}
+	if s.key != "" {
+		own = append(own, pawl.Key(s.key))
+	}
+	ref, err := s.client.Enqueue(s.t.Context(), pawl.RawTask{Type: "job"}, append(own, opts...)...)
 	if err != nil {
 		s.t.Fatal(err)
 	}
