@@ -136,6 +136,9 @@ func (d *Authenticator) Began(ns string) (time.Time, error) {
 	return p.began[ns].Time(), nil
 }
 
+// BeganByCopy returns when a namespace was added according to this node's copy, however old. Zero: always, or not known.
+func (d *Authenticator) BeganByCopy(ns string) time.Time { return d.tokens.Load().began[ns].Time() }
+
 // Since returns the version since which a namespace exists, according to this node's copy. A call that was admitted is of that namespace,
 // or a later one.
 func (d *Authenticator) Since(ns string) uint64 { return d.tokens.Load().since[ns] }

@@ -97,13 +97,11 @@ func (g *Guard) admit(ctx context.Context, c *callinfo.Call, n Need, s Credentia
 	if err == nil {
 		c.Namespace, err = g.namespace(v, s)
 	}
-	if err == nil {
-		c.Began, err = g.auth.Began(c.Namespace)
-	}
 	if err != nil {
 		g.refused(ctx, c, err, len(s.tokens) > 0)
 		return ctx, leave, err
 	}
+	c.Began = g.auth.BeganByCopy(c.Namespace)
 	if n.countsAsRequest(v) {
 		if err := g.Rates.Take(c.Namespace, g.auth.Quotas(c.Namespace), 1, 0); err != nil {
 			return ctx, leave, err

@@ -144,6 +144,22 @@ func TestRefusalLogIsPaced(t *testing.T) {
 	})
 }
 
+// A node that is cut off from the system shard, and needs no tokens, goes on serving the namespaces that it knows.
+func TestCutOffNodeServesNamespaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler), nil)
+		added := time.Now()
+		g.auth.Replace(auth.Access{Namespaces: []string{"default", "team"}, Began: map[string]store.Time{"team": store.TimeOf(added)}})
+		g.auth.Refreshed(added)
+		pass(time.Hour)
+		ctx, c := callinfo.Begin(t.Context(), "grpc", "test")
+		_, leave, err := g.admit(ctx, c, Need{Reach: OfQueues}, Credentials{namespaces: []string{"team"}})
+		if leave(); err != nil || c.Namespace != "team" || !c.Began.Equal(added) {
+			t.Errorf("a call in namespace %q, which began at %v, was refused: %v", c.Namespace, c.Began, err)
+		}
+	})
+}
+
 // One namespace can't take all of a node's calls.
 func TestCallsAtOnce(t *testing.T) {
 	g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler), nil)
