@@ -11,8 +11,12 @@ import (
 	"unicode/utf8"
 )
 
+// maxDepth is how deeply JSON may be nested in canonical form. It bounds the stack, because a unique key is made before the payload is checked,
+// and the work, because each level copies all levels below it if its members must be sorted.
+const maxDepth = 64
+
 // AppendContent appends what tells a task from another for the keys that recognize a repeat: its type, its content type, and its payload in
-// canonical form.
+// canonical form. A payload that is nested more deeply than maxDepth stays as it is.
 func (s *Spec) AppendContent(b []byte) []byte {
 	b = append(append(b, s.Type...), 0)
 	if s.ContentType != "" && s.ContentType != "application/json" {
@@ -24,14 +28,16 @@ func (s *Spec) AppendContent(b []byte) []byte {
 	if w := (canonical{in: s.Payload, out: b}); w.value() && len(w.space()) == 0 {
 		return w.out
 	}
-	return append(b[:start], s.Payload...) // empty: the gateway accepts no payload that is not JSON
+	return append(b[:start], s.Payload...)
 }
 
 // canonical writes JSON in the form that all notations of a value share, whatever program, SDK or person has written it: no spaces, members in
 // the order of the bytes of their names, strings with few escapes, numbers as exact decimals. RFC 8785 would round numbers to 64-bit
 // floats, and take two ids of 19 digits for one. It reads as much as is needed to write valid JSON; what is not valid, it may reject or not.
 type canonical struct {
-	in, out []byte
+	in, out  []byte
+	unsorted []byte // buffer for sort
+	depth    int
 }
 
 // member is a member of an object in out: its name, and where it ends.
@@ -62,10 +68,19 @@ func (w *canonical) value() bool {
 		return false
 	}
 	switch w.in[0] {
-	case '{':
-		return w.object()
-	case '[':
-		return w.array()
+	case '{', '[':
+		if w.depth == maxDepth {
+			return false
+		}
+		w.depth++
+		ok := false
+		if w.in[0] == '{' {
+			ok = w.object()
+		} else {
+			ok = w.array()
+		}
+		w.depth--
+		return ok
 	case '"':
 		return w.text()
 	}
@@ -141,10 +156,10 @@ func (w *canonical) sort(start int, members []member) {
 		return
 	}
 	slices.SortStableFunc(members, byName)
-	unsorted := bytes.Clone(w.out[start:])
+	w.unsorted = append(w.unsorted[:0], w.out[start:]...)
 	w.out = w.out[:start]
 	for _, m := range members {
-		w.out = append(w.out, unsorted[m.start-start:m.end-start]...)
+		w.out = append(w.out, w.unsorted[m.start-start:m.end-start]...)
 	}
 }
 
@@ -216,6 +231,9 @@ func escape(in []byte) (rune, int) {
 	return rune(n), 6
 }
 
+// maxPower bounds the exponents that are computed with: with a payload's worth of digits, none overflows an int, also of 32 bits.
+const maxPower = 1 << 30
+
 // appendDecimal appends a JSON number as an integer that does not end with 0, and the power of ten by which it is multiplied: -1.50 is -15e-1,
 // and all zeros are 0.
 func appendDecimal(b, number []byte) []byte {
@@ -225,7 +243,7 @@ func appendDecimal(b, number []byte) []byte {
 			continue
 		}
 		var err error
-		if power, err = strconv.Atoi(string(number[i+1:])); err != nil || max(power, -power) > 1<<40 {
+		if power, err = strconv.Atoi(string(number[i+1:])); err != nil || power < -maxPower || power > maxPower {
 			return append(b, number...) // so far beyond any use that its notation may count
 		}
 		digits = number[:i]

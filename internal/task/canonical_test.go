@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math/big"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -79,6 +80,47 @@ func FuzzContent(f *testing.F) {
 			t.Errorf("%q is %q: it has another value", text, got)
 		}
 	})
+}
+
+// TestContentOfHugeExponents checks that no overflow makes one content of two numbers.
+func TestContentOfHugeExponents(t *testing.T) {
+	seen := map[string]string{}
+	for _, text := range []string{`1.5e-9223372036854775808`, `15e9223372036854775807`, `1.5e-2147483648`, `15e2147483647`, `10e9223372036854775807`, `1e-9223372036854775808`,
+		`1e1073741825`, `1e-1073741825`, `1e-1073741824`, `1e1099511627777`, `1e-1099511627777`, `1e999999999999999999999999`, `1e-999999999999999999999999`, `0e999999999999999999999999`} {
+		content := string((&Spec{Payload: []byte(text)}).AppendContent(nil))
+		if other, taken := seen[content]; taken {
+			t.Errorf("%s and %s are both %q", other, text, content)
+		}
+		seen[content] = text
+	}
+}
+
+// TestContentIsBounded checks what hostile JSON costs: nesting neither overflows the stack nor copies a payload once per level.
+func TestContentIsBounded(t *testing.T) {
+	nested := func(depth int, head, inner, tail string) string {
+		return strings.Repeat(head, depth) + inner + strings.Repeat(tail, depth)
+	}
+	for _, c := range []struct {
+		text  string
+		sorts bool
+	}{
+		{nested(maxDepth, `{"b":`, `[]`, `,"a":1}`), false},
+		{nested(maxDepth-1, `{"b":`, `[]`, `,"a":1}`), true},
+		{nested(maxDepth, "[", `{"b":1,"a":2}`, "]"), false},
+		{nested(maxDepth-1, "[", `[],{"b":1,"a":2}`, "]"), true},
+		{nested(1000, `{"b":`, `"`+strings.Repeat("x", 1<<20)+`"`, `,"a":1}`), false},
+		{strings.Repeat("[", 16<<20), false},
+		{strings.Repeat(`{"":`, 4<<20), false},
+	} {
+		content := (&Spec{Payload: []byte(c.text)}).AppendContent(nil)[2:]
+		if got := string(content) != c.text; got != c.sorts {
+			t.Errorf("%.20s, %d bytes: it is sorted: %t", c.text, len(c.text), got)
+		}
+	}
+	s := Spec{Payload: []byte(nested(maxDepth-1, `{"b":`, `"`+strings.Repeat("x", 1<<16)+`"`, `,"a":1}`))}
+	if n := testing.AllocsPerRun(10, func() { s.AppendContent(nil) }); n > maxDepth/2 {
+		t.Errorf("a payload whose members must be sorted at %d levels takes %v buffers", maxDepth-1, n)
+	}
 }
 
 func BenchmarkContent(b *testing.B) {
