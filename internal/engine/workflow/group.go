@@ -138,9 +138,9 @@ func digest(tasks ...*task.Spec) uint64 {
 		if s == nil {
 			s = &task.Spec{}
 		}
-		for _, text := range []string{s.Queue, s.Type, s.ContentType, string(s.Payload)} {
+		for _, text := range [][]byte{[]byte(s.Queue), s.AppendContent(nil)} {
 			_, _ = d.Write(binary.AppendUvarint(nil, uint64(len(text))))
-			_, _ = d.WriteString(text)
+			_, _ = d.Write(text)
 		}
 	}
 	return d.Sum64()

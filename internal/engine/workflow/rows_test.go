@@ -82,4 +82,10 @@ func TestDigestOfCalls(t *testing.T) {
 	if seen[c.digest()] != "the call" {
 		t.Error("the digest covers options")
 	}
+	c.Tasks[0].ContentType, c.Tasks[0].Payload = "", []byte(`{"b":1.0,"a":"<"}`)
+	sent := c.digest()
+	c.Tasks[0].ContentType, c.Tasks[0].Payload = "application/json", []byte(`{"a":"\u003c", "b":1}`)
+	if c.digest() != sent {
+		t.Error("the digest covers the notation of payloads")
+	}
 }
