@@ -232,12 +232,22 @@ export class Claims {
     return length >= held.lease / 4 && now - end < held.lease ? `, since the event loop was blocked for ${length} ms or more` : "";
   }
 
+  #lapse(held: Held, now: number): void {
+    held.phase = "lapsed";
+    const why = this.#blocked(held, now);
+    interrupt(held, new LeaseLost(`the lease ended without confirmation by the broker${why}`));
+    this.log.warn(`${title(held)}: lease of ${held.lease} ms ended without confirmation by the broker${why}`);
+  }
+
+  /** Reports whether the handler of a claim may begin: it may have been lost, or its lease may have ended, while others blocked the event loop. */
+  mayBegin(held: Held, now: number): boolean {
+    if (held.phase === "running" && held.leaseEnd <= now) this.#lapse(held, now);
+    return !held.cause;
+  }
+
   #sweepRunning(held: Held, now: number, soon: number): number {
     if (held.leaseEnd <= now) {
-      held.phase = "lapsed";
-      const why = this.#blocked(held, now);
-      interrupt(held, new LeaseLost(`the lease ended without confirmation by the broker${why}`));
-      this.log.warn(`${title(held)}: lease of ${held.lease} ms ended without confirmation by the broker${why}`);
+      this.#lapse(held, now);
       return Infinity;
     }
     if (held.deadline <= now) interrupt(held, new TimedOut(`timed out after ${millisecondsOf(held.task.timeout)} ms`));

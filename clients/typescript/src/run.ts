@@ -100,7 +100,9 @@ export class Run {
     this.#claims.finish(held, verdict);
   }
 
-  async #handle({ claim, unreadable }: Held): Promise<unknown> {
+  async #handle(held: Held): Promise<unknown> {
+    const { claim, unreadable } = held;
+    if (!this.#claims.mayBegin(held, performance.now())) throw held.cause;
     const handler = this.#handlers.get(claim.type);
     if (!handler) throw new Snooze(notOurs, `no handler for type "${claim.type}"`); // the broker pushed a type that the worker did not ask for
     if (unreadable instanceof Forged) throw new Poison(unreadable.message, { cause: unreadable });

@@ -178,6 +178,23 @@ test("blocks of six tenths of a lease lose none, even if a sweep that has yielde
   assert.equal(held.phase, "lapsed");
 });
 
+test("a handler does not begin whose claim was lost, or whose lease has ended", (t) => {
+  const held = new Map<string, Held>();
+  const start = (of: Held) => void held.set(of.name.claimToken, of);
+  const claims = new Claims({} as Caller, create(WorkHelloSchema), 9, silent, { start, ready: () => {}, flush: () => {}, calmer: () => {} });
+  t.after(() => claims.close());
+  const began = performance.now();
+  const tokens = ["ends", "lost", "cancelled", "lasts"];
+  claims.accept(tokens.map((claimToken) => create(ClaimedTaskSchema, { taskId: claimToken, claimToken, lease: { seconds: 30n } })), began);
+  claims.lose("lost", "expired");
+  claims.lose("cancelled", "cancelled");
+  held.get("lasts")!.leaseEnd++; // an extension was confirmed
+  assert.deepEqual(tokens.filter((token) => claims.mayBegin(held.get(token)!, began + 29_999)), ["ends", "lasts"]);
+  assert.deepEqual(tokens.filter((token) => claims.mayBegin(held.get(token)!, began + 30_000)), ["lasts"]);
+  for (const each of held.values()) if (each.cause) claims.finish(each, { ok: false, error: each.cause });
+  assert.deepEqual(claims.nextFrame(began)?.settle?.releases.map((each) => each.claimToken), ["ends"]); // it uses no attempt
+});
+
 test("a blocked event loop is logged, and named as the cause of what it has lost", async (t) => {
   let clock = 0;
   t.mock.method(performance, "now", () => clock);

@@ -55,6 +55,21 @@ test("tasks run side by side up to the concurrency", async () => {
   assert.equal(most, 4);
 });
 
+test("a handler does not begin whose lease ended while another blocked the event loop", async () => {
+  const queue = newQueue();
+  const task = pawl.defineTask<number>("block", { queue });
+  const began: number[] = [];
+  const handler = pawl.handle(task, (of) => {
+    began.push(of);
+    if (began.length === 1) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1600);
+  });
+  const refs = await w.client.enqueueMany(task, [0, 1]);
+  await working(w.client, [handler], { queues: [queue], concurrency: 2, lease: "1s" }, async () => {
+    for (const ref of refs) assert.equal((await ref.waitEnded({ timeout: 20_000 })).state, "succeeded");
+  });
+  assert.equal(began.filter((of) => of !== began[0]).length, 1);
+});
+
 test("a thousand handlers run at once", async () => {
   const task = pawl.defineTask<number, number>("sleep", { queue: newQueue() });
   const all = gate();
