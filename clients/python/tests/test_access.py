@@ -105,14 +105,14 @@ def test_the_environment_has_token_and_authority(
 
 
 def test_a_client_certificate_lets_in(secure: Callable[..., pawl.App], directory: Path, command: Pawl, queue: str) -> None:
-    command("token", "add", queue, "--role", "produce", "--certificate", "uri:pawl://client/billing")
+    command("token", "add", queue, "--queue", "*", "--role", "produce", "--certificate", "uri:pawl://client/billing")
     tls = pawl.TLS(f"{directory}/ca/ca.crt", f"{directory}/billing.crt", f"{directory}/billing.key")
     with secure(tls=tls) as app:
         assert app.call("t", queue=queue).enqueue().id
 
 
 def test_certificates_that_are_replaced_are_taken_up(secure: Callable[..., pawl.App], directory: Path, command: Pawl, queue: str) -> None:
-    command("token", "add", queue, "--role", "produce", "--role", "consume", "--certificate", "uri:pawl://client/payroll")
+    command("token", "add", queue, "--queue", "*", "--role", "produce", "--role", "consume", "--certificate", "uri:pawl://client/payroll")
     files = [directory / f"{queue}.{kind}" for kind in ("ca", "crt", "key")]
 
     def put(*names: str) -> None:
@@ -169,7 +169,7 @@ def test_a_worker_whose_token_is_revoked_ends(
     secure: Callable[..., pawl.App], command: Pawl, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_work, "_UNWANTED_FOR", 0.5)
-    token = command("token", "add", queue, "--role", "produce", "--role", "consume")
+    token = command("token", "add", queue, "--queue", "*", "--role", "produce", "--role", "consume")
     ran = threading.Event()
     with secure(token, retry_for=30) as app:
         app.task("t")(ran.set)

@@ -82,14 +82,14 @@ test("the environment has token and authority", async () => {
 });
 
 test("a client certificate lets in", async () => {
-  command("token", "add", newQueue(), "--role", "produce", "--certificate", "uri:pawl://client/billing");
+  command("token", "add", newQueue(), "--queue", "*", "--role", "produce", "--certificate", "uri:pawl://client/billing");
   const tls = { caFile: file("ca/ca.crt"), certFile: file("billing.crt"), keyFile: file("billing.key") };
   await secure({ tls }).enqueue(task, null);
 });
 
 test("certificates that are replaced are taken up", async () => {
   const queue = newQueue();
-  command("token", "add", queue, "--role", "produce", "--role", "consume", "--certificate", "uri:pawl://client/payroll");
+  command("token", "add", queue, "--queue", "*", "--role", "produce", "--role", "consume", "--certificate", "uri:pawl://client/payroll");
   const tls = { caFile: file("own.ca"), certFile: file("own.crt"), keyFile: file("own.key") };
   const put = (...names: string[]) => names.forEach((name, at) => copyFileSync(file(name), Object.values(tls)[at]!));
   put("other/ca.crt", "stranger.crt", "stranger.key");
