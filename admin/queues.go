@@ -52,7 +52,7 @@ func (o KeyOrder) proto() pawlv1.KeyOrder {
 	if o == KeyOrderStrict {
 		return pawlv1.KeyOrder_KEY_ORDER_STRICT
 	}
-	return pawlv1.KeyOrder_KEY_ORDER_UNSPECIFIED
+	return pawlv1.KeyOrder_KEY_ORDER_NONE // said, as a FIFO queue of Amazon SQS would keep its order otherwise
 }
 
 // QueueLimits limit what a queue, or a key within it, runs. Tasks beyond the limits wait, use no attempts, and are overtaken by others.

@@ -15,6 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/gateway/statistics"
 	"github.com/pawlq/pawl/internal/parallel"
+	"github.com/pawlq/pawl/internal/sqs"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -66,7 +67,11 @@ func (g *operatorService) PutQueue(ctx context.Context, r *pawlv1.PutQueueReques
 			return &task.Error{Code: task.CodeConflict, Field: "if_version",
 				Message: task.Invalid("if_version", "%d, but the settings of %q have version %d", r.GetIfVersion(), r.GetQueue(), c.Version).Message}
 		}
+		order := c.Settings.KeyOrder
 		c.Settings = settings // its maps are not shared
+		if r.GetSettings().GetKeyOrder() == pawlv1.KeyOrder_KEY_ORDER_UNSPECIFIED && sqs.IsFIFO(c) {
+			c.Settings.KeyOrder = order // its producers rely on it
+		}
 		return nil
 	})
 	return &pawlv1.PutQueueResponse{Queue: p}, err

@@ -420,3 +420,30 @@ func TestSQSBodiesAreApart(t *testing.T) {
 		all.Release()
 	})
 }
+
+// A FIFO queue keeps its order when its settings are replaced, unless the call says otherwise. Another queue gets the default.
+func TestSettingsOfFIFOQueues(t *testing.T) {
+	for _, c := range []struct {
+		attribute string
+		now       task.KeyOrder
+		asked     pawlv1.KeyOrder
+		want      task.KeyOrder
+	}{
+		{"sqs:FifoQueue", task.KeyOrderStrict, pawlv1.KeyOrder_KEY_ORDER_UNSPECIFIED, task.KeyOrderStrict},
+		{"sqs:FifoQueue", task.KeyOrderStrict, pawlv1.KeyOrder_KEY_ORDER_STRICT, task.KeyOrderStrict},
+		{"sqs:FifoQueue", task.KeyOrderStrict, pawlv1.KeyOrder_KEY_ORDER_NONE, task.KeyOrderNone},
+		{"sqs:FifoQueue", task.KeyOrderNone, pawlv1.KeyOrder_KEY_ORDER_UNSPECIFIED, task.KeyOrderNone},
+		{"sqs:DelaySeconds", task.KeyOrderStrict, pawlv1.KeyOrder_KEY_ORDER_UNSPECIFIED, task.KeyOrderNone},
+	} {
+		f := newFake()
+		q := queues.Queue{Namespace: "default", Name: "q.fifo", Shard: 1, Config: task.QueueConfig{Version: 1, Settings: task.DefaultSettings(), Annotations: map[string]string{c.attribute: "true"}}}
+		q.Config.Settings.KeyOrder = c.now
+		f.queues[q.Name] = q
+		ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
+		put := &pawlv1.PutQueueRequest{Queue: q.Name, Settings: &pawlv1.QueueSettings{KeyOrder: c.asked, MaxLength: 7}}
+		_, err := newGateway(f).services.operator.PutQueue(ctx, put)
+		if got := f.queues[q.Name].Config.Settings; err != nil || got.KeyOrder != c.want || got.MaxLength != 7 {
+			t.Errorf("a queue with %s and the order %q, put with %v: %q, %d, %v; want %q", c.attribute, c.now, c.asked, got.KeyOrder, got.MaxLength, err, c.want)
+		}
+	}
+}

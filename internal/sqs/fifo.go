@@ -22,8 +22,8 @@ const dedupTime = 5 * time.Minute
 // headerDedup holds the deduplication ID of a message.
 const headerDedup = "sqs-deduplication-id"
 
-// isFIFO reports whether a queue was created as a FIFO queue.
-func isFIFO(c *task.QueueConfig) bool { return c.Annotations[noteAttribute+"FifoQueue"] == "true" }
+// IsFIFO reports whether a queue was created as a FIFO queue.
+func IsFIFO(c *task.QueueConfig) bool { return c.Annotations[noteAttribute+"FifoQueue"] == "true" }
 
 // checkFIFOName rejects a name that doesn't match the type of the queue.
 func checkFIFOName(name string, fifo bool) error {
@@ -63,7 +63,7 @@ const (
 
 // checkFIFO rejects what a queue of this type does not accept.
 func (o *outgoing) checkFIFO(c *task.QueueConfig) error {
-	fifo := isFIFO(c)
+	fifo := IsFIFO(c)
 	switch {
 	case !fifo && o.dedup != "":
 		return wire.BadValue(task.Cut(o.dedup, maxQuoted), "MessageDeduplicationId", notOfThisType)
@@ -81,7 +81,7 @@ func (o *outgoing) checkFIFO(c *task.QueueConfig) error {
 // lacks returns an error if a message for a FIFO queue lacks what each must have; nil: it does not.
 func (o *outgoing) lacks(c *task.QueueConfig) *wire.Error {
 	switch {
-	case !isFIFO(c) || o.empty != "":
+	case !IsFIFO(c) || o.empty != "":
 		return nil
 	case o.group == "":
 		return wire.Missing("MessageGroupId")

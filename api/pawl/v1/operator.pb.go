@@ -190,7 +190,7 @@ type QueueSettings struct {
 	PerKey        *KeyRules              `protobuf:"bytes,10,opt,name=per_key,json=perKey,proto3" json:"per_key,omitempty"`                                                                 // for the tasks of each key; without a weight
 	Keys          map[string]*KeyRules   `protobuf:"bytes,11,rep,name=keys,proto3" json:"keys,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`         // for single keys, instead of per_key; at most 1,000
 	MaxWait       *durationpb.Duration   `protobuf:"bytes,12,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`                                                              // a task that is ready for longer needs attention; 1s to 365d; default 5m
-	KeyOrder      KeyOrder               `protobuf:"varint,13,opt,name=key_order,json=keyOrder,proto3,enum=pawl.v1.KeyOrder" json:"key_order,omitempty"`                                    // for tasks enqueued from now on; absent: none
+	KeyOrder      KeyOrder               `protobuf:"varint,13,opt,name=key_order,json=keyOrder,proto3,enum=pawl.v1.KeyOrder" json:"key_order,omitempty"`                                    // for tasks enqueued from now on; absent: none, but a FIFO queue of Amazon SQS keeps its order
 	Breaker       *Breaker               `protobuf:"bytes,20,opt,name=breaker,proto3" json:"breaker,omitempty"`                                                                             // for each type; absent: none
 	Breakers      map[string]*Breaker    `protobuf:"bytes,21,rep,name=breakers,proto3" json:"breakers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // for single types, instead of breaker; at most 1,000
 	unknownFields protoimpl.UnknownFields

@@ -203,7 +203,7 @@ class QueueSettings(google.protobuf.message.Message):
         """a task that is ready for longer needs attention; 1s to 365d; default 5m"""
         pass
     key_order: global___KeyOrder.ValueType
-    """for tasks enqueued from now on; absent: none"""
+    """for tasks enqueued from now on; absent: none, but a FIFO queue of Amazon SQS keeps its order"""
 
     @property
     def breaker(self) -> pawl.v1.breaker_pb2.Breaker:

@@ -111,7 +111,7 @@ export type QueueSettings = Message<"pawl.v1.QueueSettings"> & {
   maxWait?: Duration | undefined;
 
   /**
-   * for tasks enqueued from now on; absent: none
+   * for tasks enqueued from now on; absent: none, but a FIFO queue of Amazon SQS keeps its order
    *
    * @generated from field: pawl.v1.KeyOrder key_order = 13;
    */
