@@ -67,11 +67,7 @@ func (g *operatorService) PutQueue(ctx context.Context, r *pawlv1.PutQueueReques
 			return &task.Error{Code: task.CodeConflict, Field: "if_version",
 				Message: task.Invalid("if_version", "%d, but the settings of %q have version %d", r.GetIfVersion(), r.GetQueue(), c.Version).Message}
 		}
-		order := c.Settings.KeyOrder
-		c.Settings = settings // its maps are not shared
-		if r.GetSettings().GetKeyOrder() == pawlv1.KeyOrder_KEY_ORDER_UNSPECIFIED && sqs.IsFIFO(c) {
-			c.Settings.KeyOrder = order // its producers rely on it
-		}
+		c.Settings = sqs.NewSettings(c, settings, r.GetSettings().GetKeyOrder() != pawlv1.KeyOrder_KEY_ORDER_UNSPECIFIED) // its maps are not shared
 		return nil
 	})
 	return &pawlv1.PutQueueResponse{Queue: p}, err

@@ -150,7 +150,7 @@ func (x *exchange) checkRedrive(value string, fifo bool) error {
 	if ok {
 		target, err := x.named(name)
 		switch {
-		case err == nil && IsFIFO(&target.Config) != fifo:
+		case err == nil && isFIFO(&target.Config) != fifo:
 			return wire.BadValue(value, "RedrivePolicy", "Dead-letter queue must be same type of queue as the source.")
 		case err == nil:
 			return x.mayRedrive(&target, value)
@@ -193,7 +193,7 @@ func attributeOf(c *task.QueueConfig, name string) string {
 	if name == "SqsManagedSseEnabled" {
 		return "true"
 	}
-	if values, ok := fifoOnly[name]; ok && IsFIFO(c) {
+	if values, ok := fifoOnly[name]; ok && isFIFO(c) {
 		return values[0]
 	}
 	return ""
@@ -239,7 +239,7 @@ func setAttributes(x *exchange) error {
 		return wire.Missing("Attributes")
 	}
 	attributes := plain(x.in.Attributes)
-	if err := x.checkAttributes(attributes, IsFIFO(&q.Config), &q.Config); err != nil {
+	if err := x.checkAttributes(attributes, isFIFO(&q.Config), &q.Config); err != nil {
 		return err
 	}
 	return x.Core.PutQueue(x.ctx, q.Name, func(c *task.QueueConfig) error {

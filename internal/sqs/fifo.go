@@ -22,8 +22,16 @@ const dedupTime = 5 * time.Minute
 // headerDedup holds the deduplication ID of a message.
 const headerDedup = "sqs-deduplication-id"
 
-// IsFIFO reports whether a queue was created as a FIFO queue.
-func IsFIFO(c *task.QueueConfig) bool { return c.Annotations[noteAttribute+"FifoQueue"] == "true" }
+// isFIFO reports whether a queue was created as a FIFO queue.
+func isFIFO(c *task.QueueConfig) bool { return c.Annotations[noteAttribute+"FifoQueue"] == "true" }
+
+// NewSettings returns the settings of a queue once s have replaced them: a FIFO queue keeps its order, unless that is given.
+func NewSettings(c *task.QueueConfig, s task.Settings, orderGiven bool) task.Settings {
+	if isFIFO(c) && !orderGiven {
+		s.KeyOrder = c.Settings.KeyOrder
+	}
+	return s
+}
 
 // checkFIFOName rejects a name that doesn't match the type of the queue.
 func checkFIFOName(name string, fifo bool) error {
@@ -63,7 +71,7 @@ const (
 
 // checkFIFO rejects what a queue of this type does not accept.
 func (o *outgoing) checkFIFO(c *task.QueueConfig) error {
-	fifo := IsFIFO(c)
+	fifo := isFIFO(c)
 	switch {
 	case !fifo && o.dedup != "":
 		return wire.BadValue(task.Cut(o.dedup, maxQuoted), "MessageDeduplicationId", notOfThisType)
@@ -81,7 +89,7 @@ func (o *outgoing) checkFIFO(c *task.QueueConfig) error {
 // lacks returns an error if a message for a FIFO queue lacks what each must have; nil: it does not.
 func (o *outgoing) lacks(c *task.QueueConfig) *wire.Error {
 	switch {
-	case !IsFIFO(c) || o.empty != "":
+	case !isFIFO(c) || o.empty != "":
 		return nil
 	case o.group == "":
 		return wire.Missing("MessageGroupId")

@@ -233,7 +233,7 @@ func (x *exchange) moveSpecs(source *queues.Queue, from []string) (specs []broke
 			return nil, err
 		case target.Name == source.Name:
 			return nil, wire.ErrInvalidParameterValue.With("Source queue arn and destination queue arn cannot be the same.")
-		case IsFIFO(&target.Config) != IsFIFO(&source.Config):
+		case isFIFO(&target.Config) != isFIFO(&source.Config):
 			return nil, wire.ErrInvalidParameterValue.With("Source queue and destination queue must be of the same type.")
 		}
 		specs = append(specs, to(target.Name, ""))

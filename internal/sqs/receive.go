@@ -35,7 +35,7 @@ func receive(x *exchange) error {
 	if hide == 0 { // the message must be visible immediately: claim it, then release it
 		c.Lease = task.MinLease
 	}
-	fifo := IsFIFO(&q.Config)
+	fifo := isFIFO(&q.Config)
 	c.Runs, c.Yields = fifo, fifo
 	if err := x.attempt(&c, q.Name, fifo); err != nil {
 		return err

@@ -165,12 +165,12 @@ func (o *outgoing) spec(q *queues.Queue, trace string) (task.Spec, error) {
 	s := specOf(o.body, o.attributes, trace)
 	s.Queue, s.Key = q.Name, o.group
 	delay := numberOf(&q.Config, "DelaySeconds")
-	if o.delay != nil && !IsFIFO(&q.Config) { // there it may only be 0, which means nothing
+	if o.delay != nil && !isFIFO(&q.Config) { // there it may only be 0, which means nothing
 		delay = *o.delay
 	}
 	s.Delay = time.Duration(delay) * time.Second
 	retain(&s, q)
-	if IsFIFO(&q.Config) {
+	if isFIFO(&q.Config) {
 		o.deduplicate(&s, &q.Config)
 	}
 	s.Fill()

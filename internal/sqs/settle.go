@@ -32,7 +32,7 @@ func deleteMessage(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	fifo := IsFIFO(&q.Config)
+	fifo := isFIFO(&q.Config)
 	err = x.Core.Settle(x.ctx, []broker.Settle{{Verb: broker.Ack, Hold: hold, Late: !fifo}})[0].Err
 	if fifo {
 		return expired(err, x.in.ReceiptHandle)
@@ -55,7 +55,7 @@ func deleteBatch(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	fifo := IsFIFO(&q.Config)
+	fifo := isFIFO(&q.Config)
 	return x.settleBatch("DeleteMessageBatchRequestEntry",
 		func(_ *wire.Entry, hold broker.Hold) (broker.Settle, error) {
 			return broker.Settle{Verb: broker.Ack, Hold: hold, Late: !fifo}, nil
