@@ -15,8 +15,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// maxReceives is the number of receives after which a message becomes a dead letter of its own queue, if no redrive policy applies
-// first.
+// maxReceives is the number of visibility timeouts after whose end a message becomes a dead letter of its own queue, if no redrive policy
+// applies first. Receives that were given back do not count.
 const maxReceives = 1000
 
 // createQueue implements CreateQueue. It succeeds for an existing queue if the attributes are the same.
