@@ -216,7 +216,7 @@ func (x *exchange) run(w http.ResponseWriter, caller Caller) error {
 	if x.ctx, err = caller.Authorize(x.action); err != nil {
 		return err
 	}
-	if _, _, ofQueue := splitPath(x.r.URL.Path); ofQueue && (x.action == "CreateQueue" || x.action == "ListQueues") {
+	if _, _, ofQueue := splitPath(x.r.URL.Path); ofQueue && !x.json && (x.action == "CreateQueue" || x.action == "ListQueues") {
 		return x.misplaced()
 	}
 	if x.json {

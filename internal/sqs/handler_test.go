@@ -247,6 +247,13 @@ func TestActionsOfAURL(t *testing.T) {
 			t.Errorf("%s %s %s: %d %s, want %d %s", c.method, c.path, c.body, w.Code, w.Body, c.code, c.want)
 		}
 	}
+	// A client of the JSON protocol may send anything to any URL: a header names the action.
+	w, r := httptest.NewRecorder(), httptest.NewRequest("POST", "http://pawl/000000000000/mail", strings.NewReader("{}"))
+	r.Header.Set("Content-Type", jsonType)
+	r.Header.Set("X-Amz-Target", wire.TargetPrefix+"ListQueues")
+	if h.Serve(w, r, nil); w.Code != 200 || !strings.Contains(w.Body.String(), `"http://pawl/000000000000/mail"`) {
+		t.Errorf("ListQueues in JSON: %d %s", w.Code, w.Body)
+	}
 	if len(core.queues) != 2 {
 		t.Errorf("the queues are %v", core.queues)
 	}
