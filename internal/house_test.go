@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 	"admin":                            {"", "api/pawl/v1", "internal/client", "internal/client/convert", "internal/client/rpc", "internal/client/spec", "internal/humanize", "pawltype"},
 	"claims":                           {"", "api/pawl/v1", "internal/client", "internal/client/convert", "internal/client/lease", "internal/client/outcome", "internal/client/rpc", "internal/client/telemetry", "pawltype"},
 	"keyring":                          {"internal/client/convert"},
-	"outbox":                           {"", "api/pawl/v1", "internal/client/convert", "internal/client/spec", "internal/client/telemetry", "internal/rest", "internal/task", "pawltype"},
+	"outbox":                           {"", "api/pawl/v1", "internal/client/convert", "internal/client/spec", "internal/client/telemetry", "internal/contract", "internal/rest", "internal/task", "pawltype"},
 	"outbox/pgxoutbox":                 {"outbox"},
 	"pawltype":                         {},
 	"internal/client":                  {"internal/client/encrypt", "internal/client/route", "internal/client/rpc", "internal/client/telemetry", "keyring"},

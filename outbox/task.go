@@ -11,6 +11,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/pawltype"
@@ -53,9 +54,6 @@ type uniqueJSON struct {
 	OnConflict pawltype.OnConflict `json:"on_conflict,omitzero"`
 }
 
-// isJSON reports whether a payload of this content type is embedded in the task unchanged. Others are base64 strings.
-func isJSON(contentType string) bool { return contentType == "" || contentType == "application/json" }
-
 // appendTask appends a task as JSON. Its payload keeps every byte: a repeat of an idempotency key must have the same payload.
 func appendTask(out []byte, s *pawlv1.TaskSpec, path string) ([]byte, error) {
 	fields, err := json.Marshal(fieldsOf(s), json.Deterministic(true))
@@ -65,7 +63,7 @@ func appendTask(out []byte, s *pawlv1.TaskSpec, path string) ([]byte, error) {
 	out = append(out, fields[:len(fields)-1]...)
 	switch {
 	case len(s.Payload) == 0:
-	case !isJSON(s.ContentType):
+	case !contract.IsJSON(s.ContentType): // as the reader decides
 		out = append(append(out, `,"payload":"`...), base64.StdEncoding.EncodeToString(s.Payload)...)
 		out = append(out, '"')
 	case !jsontext.Value(s.Payload).IsValid(asWritten...):

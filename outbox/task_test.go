@@ -24,6 +24,7 @@ func everyOption() []pawl.Option {
 		pawl.Unique(pawl.UniqueOpts{Key: "u", States: []pawltype.State{pawltype.StateReady}, OnConflict: pawltype.OnConflictKeepLast}),
 		pawl.Then(pawl.RawTask{Type: "next", Payload: []byte("[1]")}, pawl.Queue("cpu"), pawl.At(time.Unix(1e9, 5)), pawl.Then(pawl.RawTask{Type: "last"})),
 		pawl.Then(pawl.RawTask{Type: "other", Payload: []byte{0, 255}, ContentType: "image/png"}),
+		pawl.Then(pawl.RawTask{Type: "named", Payload: []byte(`{ "a":1}`), ContentType: "application/json; charset=utf-8"}),
 	}
 }
 
