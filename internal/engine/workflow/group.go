@@ -130,15 +130,17 @@ func (n *Call) digest() uint64 {
 	return digest(tasks...)
 }
 
-// digest hashes what must be the same of tasks: not their options, as for a task without a group.
+// digest hashes what must be the same of tasks: not their options, nor the notation of their payloads, as for a task without a group.
 func digest(tasks ...*task.Spec) uint64 {
 	var d xxhash.Digest
 	d.Reset()
+	var content []byte
 	for _, s := range tasks {
 		if s == nil {
 			s = &task.Spec{}
 		}
-		for _, text := range [][]byte{[]byte(s.Queue), s.AppendContent(nil)} {
+		content = s.AppendContent(content[:0])
+		for _, text := range [][]byte{[]byte(s.Queue), content} {
 			_, _ = d.Write(binary.AppendUvarint(nil, uint64(len(text))))
 			_, _ = d.Write(text)
 		}

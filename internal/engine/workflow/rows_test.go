@@ -89,3 +89,16 @@ func TestDigestOfCalls(t *testing.T) {
 		t.Error("the digest covers the notation of payloads")
 	}
 }
+
+// A repeat may write the JSON of its payloads in another notation, and name JSON or not.
+func TestDigestOfNotations(t *testing.T) {
+	of := func(contentType, payload string) uint64 {
+		return digest(&task.Spec{Queue: "q", Type: "a", ContentType: contentType, Payload: []byte(payload)})
+	}
+	if want := of("", `{"a":1,"b":"<"}`); of("application/json", "{ \"b\": \"\\u003c\", \"a\": 1.0 }") != want {
+		t.Error("the same JSON in another notation has another digest")
+	}
+	if of("text/plain", "1") == of("text/plain", "1.0") {
+		t.Error("two texts have one digest")
+	}
+}
