@@ -36,6 +36,8 @@ func (m *message) repeats(name string) bool {
 // headers are the fields that a header can set.
 var headers = map[string]string{"idempotency_key": headerIdempotencyKey, "request_id": headerRequestID}
 
+var inHeaders = slices.Sorted(maps.Keys(headers))
+
 // request fills the request of the route's rpc: from the path, from the query (GET and DELETE) or the body (other methods), and
 // from headers. The route itself reads the parameters named in others.
 func (x *exchange) request(in proto.Message, others ...string) error {
@@ -252,7 +254,7 @@ func (x *exchange) ignored() error {
 			return task.Invalid(header, "no call takes this header: where a condition is possible, it is the field if_etag")
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(headers)) {
+	for _, name := range inHeaders {
 		if header := headers[name]; x.on.Method != "GET" && len(x.r.Header.Values(header)) > 0 && !x.on.takes.has(name) {
 			return task.Invalid(header, "this call has no %s for all that it does", name)
 		}
