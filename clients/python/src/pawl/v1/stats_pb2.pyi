@@ -150,7 +150,7 @@ class Stats(google.protobuf.message.Message):
         """of all steps"""
         pass
     failure_rate: builtins.float
-    """share of ended attempts that failed, crashed or timed out, 0 to 1"""
+    """share of ended attempts that failed, crashed, timed out or found poison, 0 to 1"""
 
     @property
     def wait(self) -> global___Latency:
@@ -206,7 +206,7 @@ class Series(google.protobuf.message.Message):
     def succeeded(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     @property
     def failed(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """attempts, including those that timed out"""
+        """attempts, including those that timed out or found poison"""
         pass
     @property
     def crashed(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -313,7 +313,7 @@ class QueueRates(google.protobuf.message.Message):
     """ended in any state"""
 
     failed: builtins.float
-    """attempts that failed, crashed or timed out"""
+    """attempts that failed, crashed, timed out or found poison"""
 
     def __init__(self,
         *,
@@ -347,7 +347,7 @@ class QueueSeries(google.protobuf.message.Message):
         pass
     @property
     def failed(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """attempts that failed, crashed or timed out"""
+        """attempts that failed, crashed, timed out or found poison"""
         pass
     @property
     def succeeded(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -451,7 +451,7 @@ class Attention(google.protobuf.message.Message):
     VALUE_FIELD_NUMBER: builtins.int
     MORE_FIELD_NUMBER: builtins.int
     kind: typing.Text
-    """dead_letters, oldest_wait, no_worker, breaker_open, queue_paused, failure_rate, schedule_late, webhook, shard, node, clock, disk, certificate"""
+    """dead_letters, poisoned, oldest_wait, no_worker, breaker_open, queue_paused, failure_rate, schedule_late, webhook, shard, node, clock, disk, certificate"""
 
     severity: typing.Text
     """critical, warning"""
@@ -648,7 +648,7 @@ class TypeSummary(google.protobuf.message.Message):
         """averages over the window, or over the part of it that is known"""
         pass
     failure_rate: builtins.float
-    """share of ended attempts that failed, crashed or timed out, 0 to 1"""
+    """share of ended attempts that failed, crashed, timed out or found poison, 0 to 1"""
 
     @property
     def totals(self) -> global___EventCounts: ...
@@ -809,7 +809,7 @@ class SlowRun(google.protobuf.message.Message):
     @property
     def ended_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     failed: builtins.bool
-    """it failed or timed out"""
+    """it failed, timed out or found poison"""
 
     def __init__(self,
         *,
