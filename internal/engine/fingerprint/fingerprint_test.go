@@ -80,7 +80,8 @@ func FuzzNormalize(f *testing.F) {
 
 func BenchmarkNormalize(b *testing.B) {
 	for name, message := range map[string]string{"usual": "dial tcp 10.0.0.7:5432: connect: connection refused (order 01890a5d-ac96-774b-bcce-b302099a8057) for req_4877840d",
-		"dots": strings.Repeat("a.", maxRead/2), "colons": strings.Repeat("a:", maxRead/2), "urls": strings.Repeat("://", maxRead/3), "quotes": strings.Repeat("a '", maxRead/3)} {
+		"dots": strings.Repeat("a.", maxRead/2), "colons": strings.Repeat("a:", maxRead/2), "urls": strings.Repeat("://", maxRead/3), "quotes": strings.Repeat("a '", maxRead/3),
+		"numbers": strings.Repeat("1.", maxRead/2)} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				Normalize(message)

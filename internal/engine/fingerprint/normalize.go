@@ -1,6 +1,7 @@
 package fingerprint
 
 import (
+	"bytes"
 	"net/netip"
 	"strings"
 
@@ -32,6 +33,10 @@ type normalizer struct {
 	url    int    // where the URL ends that it is in
 	before string // the last word
 	open   [3]bool
+
+	// Where runs of characters end that may be, or begin, an address. They are found once, so that a message costs no more than its length.
+	local, email int // what may stand before an @, and the e-mail address that it begins; 0: none
+	hexes        int // hexadecimal digits, colons and points
 }
 
 // next consumes a quoted value, an address, a word, or the characters between words.
@@ -43,8 +48,8 @@ func (n *normalizer) next() {
 	switch {
 	case quote >= 0 && starts:
 		n.quoted(rest, quote)
-	case starts && (isHex(c) || c == ':') && n.star(ipv6At(rest)):
-	case starts && isWord(c) && n.star(emailAt(rest)):
+	case starts && (isHex(c) || c == ':') && n.star(n.ipv6()):
+	case starts && isWord(c) && n.star(n.emailAddress()):
 	case isWord(c):
 		n.word(rest)
 	case c == '?' && n.at < n.url && n.url > n.at+1:
@@ -131,7 +136,7 @@ func (n *normalizer) keep(size int) {
 
 // isPodSuffix reports whether a part is what Kubernetes adds to the name of a pod: five characters without vowels, after another id.
 func (n *normalizer) isPodSuffix(part string) bool {
-	return len(part) == 5 && strings.HasSuffix(string(n.out), "*-") && span(part, func(c byte) bool { return strings.IndexByte("bcdfghjklmnpqrstvwxz2456789", c) >= 0 }) == 5
+	return len(part) == 5 && strings.Trim(part, "bcdfghjklmnpqrstvwxz2456789") == "" && bytes.HasSuffix(n.out, []byte("*-"))
 }
 
 // uuidAt returns the length of the UUID at the beginning of s if it is a word of its own, else 0.
@@ -152,14 +157,19 @@ func uuidAt(s string) int {
 	return size
 }
 
-// Bounds of what is looked at, so that a message costs no more than its length: of an IPv6 address, and of what is before the @ of an e-mail address.
+// maxAddress bounds an IPv6 address, maxLocal what is before the @ of an e-mail address.
 const maxAddress, maxLocal = 45, 64
 
-// ipv6At returns the length of the IPv6 or MAC address at the beginning of s, else 0.
-func ipv6At(s string) int {
-	size := span(s[:min(len(s), maxAddress+1)], func(c byte) bool { return isHex(c) || c == ':' || c == '.' })
-	text := strings.TrimRight(s[:size], ".")
-	if strings.Count(text, ":") < 2 || size > maxAddress || len(s) > size && isWord(s[size]) {
+// ipv6 returns the length of the IPv6 or MAC address that begins here, else 0.
+func (n *normalizer) ipv6() int {
+	if n.at >= n.hexes {
+		n.hexes = n.at + span(n.s[n.at:], func(c byte) bool { return isHex(c) || c == ':' || c == '.' })
+	}
+	if n.hexes-n.at > maxAddress || n.hexes < len(n.s) && isWord(n.s[n.hexes]) {
+		return 0
+	}
+	text := strings.TrimRight(n.s[n.at:n.hexes], ".")
+	if strings.Count(text, ":") < 2 {
 		return 0
 	}
 	if !strings.HasSuffix(text, "::") {
@@ -174,17 +184,29 @@ func ipv6At(s string) int {
 	return 0
 }
 
-// emailAt returns the length of the e-mail address at the beginning of s, else 0.
-func emailAt(s string) int {
-	local := span(s[:min(len(s), maxLocal+1)], func(c byte) bool { return isWord(c) || strings.IndexByte(".%+-", c) >= 0 })
-	if local == 0 || local > maxLocal || local == len(s) || s[local] != '@' {
+// emailAddress returns the length of the e-mail address that begins here, else 0.
+func (n *normalizer) emailAddress() int {
+	if n.at >= n.local {
+		n.local = n.at + span(n.s[n.at:], func(c byte) bool { return isWord(c) || strings.IndexByte(".%+-", c) >= 0 })
+		n.email = emailEnd(n.s, n.local)
+	}
+	if n.local-n.at > maxLocal || n.email == 0 {
 		return 0
 	}
-	host := strings.TrimRight(s[local+1:local+1+span(s[local+1:], func(c byte) bool { return isAlnum(c) || c == '.' || c == '-' })], ".-")
+	return n.email - n.at
+}
+
+// emailEnd returns where an e-mail address ends whose @ is at a place, or 0 if there is none.
+func emailEnd(s string, at int) int {
+	if at == len(s) || s[at] != '@' {
+		return 0
+	}
+	host := s[at+1:]
+	host = strings.TrimRight(host[:span(host, func(c byte) bool { return isAlnum(c) || c == '.' || c == '-' })], ".-")
 	if strings.IndexByte(host, '.') < 1 {
 		return 0
 	}
-	return local + 1 + len(host)
+	return at + 1 + len(host)
 }
 
 // names are words with digits that name something.
