@@ -34,9 +34,10 @@ type normalizer struct {
 	before string // the last word
 	open   [3]bool
 
-	// Where runs of characters end that may be, or begin, an address. They are found once, so that a message costs no more than its length.
+	// Where runs of characters end that may be, or begin, an address or an id. They are found once, so that a message costs no more than its length.
 	local, email int // what may stand before an @, and the e-mail address that it begins; 0: none
 	hexes        int // hexadecimal digits, colons and points
+	encoded      int // digits of base64
 }
 
 // next consumes a quoted value, an address, a word, or the characters between words.
@@ -75,7 +76,7 @@ func (n *normalizer) quoted(rest string, quote int) {
 
 // word replaces a word, or the ids and numbers in it, with stars.
 func (n *normalizer) word(rest string) {
-	if n.star(uuidAt(rest)) {
+	if n.star(uuidAt(rest)) || n.star(n.base64()) {
 		return
 	}
 	word := rest[:span(rest, isWord)]
@@ -155,6 +156,21 @@ func uuidAt(s string) int {
 		}
 	}
 	return size
+}
+
+// minBase64 is how long padded base64 must at least be to be an id, such as the host id of S3.
+const minBase64 = 24
+
+// base64 returns the length of the base64 with padding that begins here, else 0.
+func (n *normalizer) base64() int {
+	if n.at >= n.encoded {
+		n.encoded = n.at + span(n.s[n.at:], func(c byte) bool { return isAlnum(c) || c == '+' || c == '/' })
+	}
+	end := n.encoded + len(n.s[n.encoded:]) - len(strings.TrimLeft(n.s[n.encoded:], "="))
+	if size := end - n.at; end > n.encoded && size >= minBase64 && size%4 == 0 && (end == len(n.s) || !isWord(n.s[end])) {
+		return size
+	}
+	return 0
 }
 
 // maxAddress bounds an IPv6 address, maxLocal what is before the @ of an e-mail address.
