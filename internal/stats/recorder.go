@@ -76,6 +76,15 @@ func (r *Recorder) current(n *named) bool {
 	return !known || n.born == born
 }
 
+// exists reports whether there is a namespace, as far as is known.
+func (r *Recorder) exists(ns string) bool {
+	if r.Born == nil {
+		return true
+	}
+	born, known := r.Born(Queue{Namespace: ns})
+	return !known || born != 0
+}
+
 // find returns the figures of a queue that exists; nil: it has none.
 func (r *Recorder) find(q Queue) *figures {
 	if f := r.queues[q]; f != nil && r.current(&f.named) {

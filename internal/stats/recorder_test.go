@@ -256,6 +256,8 @@ func TestRemovedQueuesHaveNoFigures(t *testing.T) {
 			b.Record(now, []Event{e})
 		}
 		b.Tick(now, Tick{Namespace: "team", Schedule: "s", Late: time.Hour})
+		b.Stale("team", "expired")
+		b.Stale("default", "expired")
 	}
 	enqueued := func(q Queue) int { return int(b.Report(now, q, Hour).Total().Enqueued) }
 	// seen counts what is shown of each queue and of the namespaces.
@@ -279,7 +281,7 @@ func TestRemovedQueuesHaveNoFigures(t *testing.T) {
 				len(briefs[0].Last.Error) > 0, report.Total().Enqueued, len(b.TypeQueues(q.Namespace, "t", func(queue string) bool { return queue == q.Name })), trend, total, "; ")
 		}
 		return text + fmt.Sprint(enqueued(Queue{"default", ""}), len(b.Report(now, Queue{"default", ""}, Hour).Failing), enqueued(Queue{"team", ""}),
-			len(b.Report(now, Queue{"team", ""}, Hour).Failing), len(b.Late(now, "team")))
+			len(b.Report(now, Queue{"team", ""}, Hour).Failing), len(b.Late(now, "team")), len(b.TickTotals()))
 	}
 	// want is what seen returns if each of the queues has had so many rounds of events, and the namespaces so many enqueues.
 	want := func(defaultQ, kept, teamQ, other, inDefault, inTeam int) string {
@@ -289,7 +291,7 @@ func TestRemovedQueuesHaveNoFigures(t *testing.T) {
 			failing[i < 2] += some
 			text += fmt.Sprint(n, some, n, some, n > 0, n, some, n, n, "; ")
 		}
-		return text + fmt.Sprint(inDefault, failing[true], inTeam, failing[false], min(inTeam, 1))
+		return text + fmt.Sprint(inDefault, failing[true], inTeam, failing[false], min(inTeam, 1), min(inTeam, 1))
 	}
 	check := func(what, want string) {
 		t.Helper()
@@ -307,6 +309,9 @@ func TestRemovedQueuesHaveNoFigures(t *testing.T) {
 	file, err := b.Save(now)
 	if err != nil || len(b.queues) != 1 || len(b.spaces) != 1 || b.types != 1 {
 		t.Errorf("after saving %d queues, %d namespaces and %d types are kept, %v", len(b.queues), len(b.spaces), b.types, err)
+	}
+	if got := b.StaleTotals(); len(b.schedules) != 0 || len(got) != 1 || got[0].Namespace != "default" {
+		t.Errorf("after saving the ticks of %d namespaces and the refusals %v are kept, want only refusals of the default namespace", len(b.schedules), got)
 	}
 	exist[Queue{"team", ""}], exist[Queue{"team", "q"}] = 10e9, 11e9
 	check("all created", want(0, 1, 0, 0, 2, 0))

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -69,6 +70,8 @@ func (r *Recorder) saved(now time.Time) (s saved) {
 		}
 		s.Figures = append(s.Figures, f.saved(r.second, true))
 	}
+	maps.DeleteFunc(r.schedules, func(_ string, t *ticks) bool { return !r.current(&t.named) })
+	maps.DeleteFunc(r.stale, func(of [2]string, _ uint64) bool { return !r.exists(of[0]) })
 	for _, f := range r.queues {
 		if !r.current(&f.named) {
 			r.drop(f)

@@ -82,6 +82,9 @@ func (r *Recorder) TickTotals() (list []TickTotals) {
 	defer r.mu.Unlock()
 	for _, ns := range slices.Sorted(maps.Keys(r.schedules)) {
 		s := r.schedules[ns]
+		if !r.current(&s.named) {
+			continue
+		}
 		list = append(list, TickTotals{ns, s.delay, maps.Clone(s.skipped)})
 	}
 	return list
