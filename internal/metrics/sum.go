@@ -7,17 +7,27 @@ import (
 
 // Sum adds up counters of parts that begin anew at 0 now and then, as those of a shard do with each leader. It never falls.
 type Sum[Series, Part comparable] struct {
-	mu  sync.Mutex
-	all map[Series]*counted[Part]
+	mu    sync.Mutex
+	added uint64 // how often counters were added
+	all   map[Series]*counted[Part]
 }
 
 type counted[Part comparable] struct {
-	sum  uint64
-	last map[Part]uint64
+	sum   uint64
+	added uint64 // Sum.added when this series was last added to
+	last  map[Part]uint64
+}
+
+// Begin returns what to give to Of. Call it before the counters are read.
+func (s *Sum[Series, Part]) Begin() (began uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.added
 }
 
 // Of returns the sum of a series over its current parts, and what former ones had counted. value returns the counter of a part, if it is known.
-func (s *Sum[Series, Part]) Of(series Series, parts []Part, value func(i int) (n uint64, known bool)) uint64 {
+// Counters of which others were added since began are ignored: they may be older, and would pass for those of a part that began anew.
+func (s *Sum[Series, Part]) Of(began uint64, series Series, parts []Part, value func(i int) (n uint64, known bool)) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all == nil {
@@ -28,6 +38,11 @@ func (s *Sum[Series, Part]) Of(series Series, parts []Part, value func(i int) (n
 		of = &counted[Part]{}
 		s.all[series] = of
 	}
+	if of.added > began {
+		return of.sum
+	}
+	s.added++
+	of.added = s.added
 	for i, part := range parts {
 		n, known := value(i)
 		last, had := of.last[part]

@@ -22,17 +22,36 @@ func TestSum(t *testing.T) {
 		{[]int{3}, []uint64{unknown}, 19},
 		{[]int{3}, []uint64{4}, 23},
 	} {
-		got := s.Of("a", c.parts, func(i int) (uint64, bool) { return c.values[i], c.values[i] != unknown })
+		got := s.Of(s.Begin(), "a", c.parts, func(i int) (uint64, bool) { return c.values[i], c.values[i] != unknown })
 		if got != c.want {
 			t.Errorf("step %d: the sum is %d, want %d", i, got, c.want)
 		}
 	}
 	one := func(int) (uint64, bool) { return 1, true }
-	if got := s.Of("b", []int{3}, one); got != 1 {
+	if got := s.Of(s.Begin(), "b", []int{3}, one); got != 1 {
 		t.Errorf("another series begins with %d", got)
 	}
 	s.Keep(func(series string) bool { return series == "b" })
-	if a, b := s.Of("a", []int{3}, one), s.Of("b", []int{3}, one); a != 1 || b != 1 {
+	if a, b := s.Of(s.Begin(), "a", []int{3}, one), s.Of(s.Begin(), "b", []int{3}, one); a != 1 || b != 1 {
 		t.Errorf("of a series that was forgotten there are %d, and of one that was kept %d", a, b)
+	}
+}
+
+// Of scrapes at the same time one adds what it read: what the other read may be older, or newer.
+func TestSumsAtOnce(t *testing.T) {
+	var s Sum[string, int]
+	for i, c := range []struct {
+		began, value, want uint64
+	}{{s.Begin(), 5, 5}, {0, 4, 5}, {0, 6, 5}} {
+		if got := s.Of(c.began, "a", []int{1}, func(int) (uint64, bool) { return c.value, true }); got != c.want {
+			t.Errorf("step %d: the sum is %d, want %d", i, got, c.want)
+		}
+	}
+	began := s.Begin()
+	if got := s.Of(began, "b", []int{1}, func(int) (uint64, bool) { return 3, true }); got != 3 {
+		t.Errorf("another series is %d, want 3", got)
+	}
+	if got := s.Of(began, "a", []int{1}, func(int) (uint64, bool) { return 7, true }); got != 7 {
+		t.Errorf("after another series the sum is %d, want 7", got)
 	}
 }

@@ -167,7 +167,7 @@ func (c *collector) quotaMetrics(ctx context.Context) (out []metrics.Namespace) 
 	if len(names) == 0 {
 		return nil
 	}
-	led := c.broker.Led()
+	led, began := c.broker.Led(), c.refused.Begin()
 	all, errs := parallel.Ask(ctx, statusTime, len(led), func(ctx context.Context, i int) ([]task.Space, error) {
 		return broker.Spaces.Call(ctx, c.broker, broker.OnSpaces{Shard: led[i], Names: task.SpacesOf(names...)})
 	})
@@ -182,7 +182,7 @@ func (c *collector) quotaMetrics(ctx context.Context) (out []metrics.Namespace) 
 					out[i].Usage[string(quota)] += *spaces[i].Use.Each()[f]
 				}
 			}
-			out[i].Refused[string(quota)] = int64(c.refused.Of(refusals{names[i], quota}, led, func(shard int) (uint64, bool) { // #nosec G115 -- far below
+			out[i].Refused[string(quota)] = int64(c.refused.Of(began, refusals{names[i], quota}, led, func(shard int) (uint64, bool) { // #nosec G115 -- far below
 				if errs[shard] != nil {
 					return 0, false
 				}
