@@ -6,6 +6,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
 
@@ -56,9 +57,9 @@ func NewAuditLog(f *forward.Forwarder, b AuditBroker, c AuditControl) *AuditLog 
 const maxAuditBytes = 4 << 20
 
 // Audit returns up to limit entries of all shards after a place, newest first; nil: from the newest. More is where the list continues, nil
-// at its end. A page may be empty and yet not be the last.
+// at its end. A page may be empty and yet not be the last. What was done to a task is in the task's own shard, and only that one is asked.
 func (l *AuditLog) Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (list verb.Partial[broker.AuditList], at []broker.Stamp, err error) {
-	shards := append([]uint32{forward.SystemShard}, l.forward.Shards()...)
+	shards := l.shardsOf(q)
 	answers, err := verb.AskShards(ctx, shards, func(ctx context.Context, i int) (auditAnswer, error) {
 		m := l.shard
 		if shards[i] == forward.SystemShard {
@@ -80,4 +81,13 @@ func (l *AuditLog) Audit(ctx context.Context, q broker.AuditQuery, behind *broke
 	}
 	list.Value, list.Missing = broker.MergeAudit(pages, limit, maxAuditBytes), answers.Missing
 	return list, at, nil
+}
+
+// shardsOf returns the shards that may have entries for a query.
+func (l *AuditLog) shardsOf(q broker.AuditQuery) []uint32 {
+	all := l.forward.Shards()
+	if id, err := task.ParseID(q.Target.Name); err == nil && q.Target.Kind == task.OnTask && slices.Contains(all, id.Shard()) {
+		return []uint32{id.Shard()}
+	}
+	return append([]uint32{forward.SystemShard}, all...)
 }

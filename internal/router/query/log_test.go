@@ -108,6 +108,30 @@ func TestAuditOfAllShards(t *testing.T) {
 	})
 }
 
+// What was done to a task is in its own shard: no other is asked, so none can delay the answer. An id that names no shard has no entries.
+func TestAuditOfATask(t *testing.T) {
+	inLogs(t, func(f *routertest.Fleet, _ map[uint32]*logs) {
+		f.With(func() { f.Shards[1].Leader = 0 })
+		of := func(kind task.TargetKind, shard byte) broker.AuditQuery {
+			return broker.AuditQuery{Target: task.Target{Kind: kind, Name: task.ID{6: 0x70, 7: shard, 8: 0x80}.String()}}
+		}
+		for _, c := range []struct {
+			query   broker.AuditQuery
+			records int
+			missing string
+		}{{of(task.OnTask, 2), 1, "[]"}, {of(task.OnGroup, 2), 2, "[shard 1]"}, {of(task.OnTask, 9), 2, "[shard 1]"}, {of(task.OnTask, 0), 2, "[shard 1]"}} {
+			began := time.Now()
+			list, at, err := f.Nodes[1].Audit(context.Background(), c.query, nil, 10)
+			if err != nil || len(list.Value.Records) != c.records || len(at) != c.records || fmt.Sprint(list.Missing) != c.missing {
+				t.Errorf("the audit log of %v has %+v, at %v, %v, want %d entries and missing %s", c.query.Target, list, at, err, c.records, c.missing)
+			}
+			if took := time.Since(began); c.missing == "[]" && took >= verb.PartTime {
+				t.Errorf("the audit log of %v takes %s", c.query.Target, took)
+			}
+		}
+	})
+}
+
 // The events of a shard are read where it is led, those of queues where the system shard is led.
 func TestEventsOfAnyShard(t *testing.T) {
 	inLogs(t, func(f *routertest.Fleet, _ map[uint32]*logs) {
