@@ -3,6 +3,7 @@ package ui_test
 import (
 	"errors"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -87,4 +88,46 @@ func TestMenusOnAPhone(t *testing.T) {
 	}
 	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": false}, nil)
 	b.check(w.url)
+}
+
+// TestPagesAskForWhatVisitorsMay: pages make no calls that their visitor has no right to. Each would count as a refusal in the audit log.
+func TestPagesAskForWhatVisitorsMay(t *testing.T) {
+	w := startGuarded(t)
+	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.MaxAttempts(1)) })
+	w.finish(t, "mail", 1, func(*pawl.Claim, int) error { return errors.New("no") })
+	id := w.newest(t, admin.Filter{Queue: "mail"})
+	refused := func() string {
+		t.Helper()
+		_, body := w.get(t, "/metrics", "Authorization", "Bearer "+w.token)
+		return regexp.MustCompile(`pawl_access_refused_total\{[^}]*reason="denied"\} (\d+)`).FindString(body)
+	}
+	before := refused()
+	for name, spec := range map[string]admin.TokenSpec{
+		"observer": {Roles: []admin.Role{admin.RoleObserve}, Queues: []string{"*"}}, "operator": {Roles: []admin.Role{admin.RoleObserve, admin.RoleOperate}, Queues: []string{"*"}},
+		"of-some": {Roles: []admin.Role{admin.RoleObserve, admin.RoleOperate}, Queues: []string{"mail"}}, "watches-some": {Roles: []admin.Role{admin.RoleObserve}, Queues: []string{"mail"}},
+	} {
+		spec.Name = name
+		token, err := admin.New(w.client).Access().CreateToken(t.Context(), spec)
+		must(t, err)
+		_, menu := w.getAs(t, token.Secret, "/queues")
+		paths := []string{"/queues/mail", "/tasks/" + id, "/types/a"}
+		menu, _, _ = strings.Cut(menu[strings.Index(menu, `<nav class="menu"`):], "</nav>")
+		for _, m := range regexp.MustCompile(`href="(/[a-z]*)"`).FindAllStringSubmatch(menu, -1) {
+			paths = append(paths, m[1])
+		}
+		if len(paths) < 10 {
+			t.Fatalf("the menu of %s has only %q", name, paths)
+		}
+		for _, path := range paths {
+			for _, script := range []string{"false", "true"} {
+				if resp, body := w.getAs(t, token.Secret, path, "HX-Request", script); resp.StatusCode != 200 {
+					t.Errorf("%s of %s has status %d: %s", path, name, resp.StatusCode, body)
+				}
+				if now := refused(); now != before {
+					t.Errorf("%s of %s, with scripts %s, makes calls that are refused: %s, before %s", path, name, script, now, before)
+					before = now
+				}
+			}
+		}
+	}
 }

@@ -84,23 +84,39 @@ func (m *menuCounts) read(req *Request) {
 	for path, of := range m.n {
 		n[path] = of
 	}
-	if stats, err := req.Admin().Stats(ctx, countedWindow); err == nil {
-		m.urgent = false
-		n["/"], n["/dead"], n["/poison"] = 0, stats.Queues.Dead, stats.Queues.Poisoned
-		for _, a := range stats.Attention {
-			n["/"] += 1 + a.More
-			m.urgent = m.urgent || a.Severity == "critical"
-		}
+	if req.MayOpen("/") {
+		m.readAttention(ctx, req, n)
 	}
-	if page, err := req.Admin().Operations().ListPage(ctx, pawltype.PageRequest{Limit: countedOperations}); err == nil {
-		n["/operations"] = 0
-		for _, o := range page.Items {
-			if !o.State.Ended() {
-				n["/operations"]++
-			}
-		}
+	if req.MayOpen("/operations") {
+		readOperations(ctx, req, n)
 	}
 	m.n, m.at = n, req.Now
+}
+
+func (m *menuCounts) readAttention(ctx context.Context, req *Request, n map[string]int64) {
+	stats, err := req.Admin().Stats(ctx, countedWindow)
+	if err != nil {
+		return
+	}
+	m.urgent = false
+	n["/"], n["/dead"], n["/poison"] = 0, stats.Queues.Dead, stats.Queues.Poisoned
+	for _, a := range stats.Attention {
+		n["/"] += 1 + a.More
+		m.urgent = m.urgent || a.Severity == "critical"
+	}
+}
+
+func readOperations(ctx context.Context, req *Request, n map[string]int64) {
+	page, err := req.Admin().Operations().ListPage(ctx, pawltype.PageRequest{Limit: countedOperations})
+	if err != nil {
+		return
+	}
+	n["/operations"] = 0
+	for _, o := range page.Items {
+		if !o.State.Ended() {
+			n["/operations"]++
+		}
+	}
 }
 
 // counted names what each count is of.

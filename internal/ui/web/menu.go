@@ -60,6 +60,13 @@ func (req *Request) menu() (items []navItem) {
 	return items
 }
 
+// MayOpen reports whether the API would let the visitor see a page of the menu. Pages ask it before calls that would be refused, since the
+// audit log counts refusals.
+func (req *Request) MayOpen(path string) bool {
+	at := slices.IndexFunc(entries, func(e navItem) bool { return e.Path == path })
+	return mayGo(req.Identity(), entries[at])
+}
+
 // mayGo reports whether the API would let the visitor see a page. If the visitor is unknown it returns true: the API decides.
 func mayGo(me *admin.Identity, e navItem) bool {
 	if me == nil || !me.TokenRequired || e.needs == "-" {

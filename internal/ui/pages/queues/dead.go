@@ -1,7 +1,6 @@
 package queues
 
 import (
-	"errors"
 	"time"
 
 	"github.com/pawlq/pawl/admin"
@@ -106,10 +105,10 @@ func (d *deadView) ofState(dead, poisoned int64) int64 {
 func (d *deadView) addTrend(req *web.Request) error {
 	var lately *admin.Stats
 	if d.Queue == "" {
-		all, err := req.Admin().Stats(req.Ctx, trendTime)
-		if errors.Is(err, pawltype.ErrPermissionDenied) { // a visitor limited to some queues can see groups, but not the statistics of all queues
+		if !req.MayOpen("/") { // a visitor limited to some queues can see groups, but not the statistics of all queues
 			return nil
 		}
+		all, err := req.Admin().Stats(req.Ctx, trendTime)
 		if err != nil {
 			return err
 		}

@@ -141,7 +141,8 @@ func showTask(req *web.Request) (*web.Screen, error) {
 	if view.Attempts, err = attemptsOf(req, t.AttemptLog); err != nil {
 		return nil, err
 	}
-	view.Attempts.addSteps(stepsOf(req, t), t.AttemptLog)
+	steps, all := stepsOf(req, t)
+	view.Attempts.addSteps(steps, all, t.AttemptLog)
 	view.Headers = headerFacts(t.Headers)
 	if view.Why, err = req.Admin().Tasks().Explain(req.Ctx, t.ID); err != nil {
 		view.WhyError = problem.Of(err).Message

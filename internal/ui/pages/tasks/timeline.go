@@ -17,6 +17,7 @@ import (
 type step struct {
 	Word    string
 	At      time.Time // zero: unknown
+	Many    bool      // together with other tasks
 	By      string    // "": unknown
 	Reason  string
 	Changes string // the names of what an edit changed
@@ -28,12 +29,15 @@ const maxSteps = 20
 // stepWords are the audit log's actions on a task.
 var stepWords = map[string]string{"task.retry": "replayed", "task.run_now": "run now", "task.edit": "edited", "task.cancel": "cancelled", "task.discard": "discarded"}
 
-// stepsOf returns what operators did to a task, newest first. A visitor who may not read the audit log sees none; it may be too long to find
-// all.
-func stepsOf(req *web.Request, t *pawltype.Task) (steps []step) {
+// stepsOf returns what operators did to a task, newest first, and whether that is all: a visitor who may not read the audit log sees none,
+// and it may be too long to find all.
+func stepsOf(req *web.Request, t *pawltype.Task) (steps []step, all bool) {
+	if !req.MayOpen("/audit") {
+		return nil, false
+	}
 	page, err := req.Admin().Audit().ListPage(req.Ctx, admin.AuditFilter{TargetKind: "task", Target: t.ID, Since: t.CreatedAt}, pawltype.PageRequest{Limit: maxSteps})
 	if err != nil {
-		return nil
+		return nil, false
 	}
 	req.Lacks(page.Missing)
 	for _, e := range page.Items {
@@ -48,12 +52,12 @@ func stepsOf(req *web.Request, t *pawltype.Task) (steps []step) {
 		}
 		steps = append(steps, one)
 	}
-	return steps
+	return steps, page.NextCursor == "" && len(page.Missing) == 0
 }
 
 // addSteps puts what operators did between the attempts: after the one that had begun last. A replay of many tasks at once has no entry for
-// each: it follows from an attempt after the last one.
-func (v *attemptsView) addSteps(steps []step, log []pawltype.Attempt) {
+// each: it follows from an attempt after the last one. If not all steps are known, that may also be one that is missing.
+func (v *attemptsView) addSteps(steps []step, all bool, log []pawltype.Attempt) {
 	in := func(from, until time.Time) []step {
 		return slices.Collect(func(yield func(step) bool) {
 			for _, s := range steps {
@@ -74,7 +78,7 @@ func (v *attemptsView) addSteps(steps []step, log []pawltype.Attempt) {
 		}
 		after := in(a.StartedAt, next)
 		if !next.IsZero() && wasLast(a) && !slices.ContainsFunc(after, func(s step) bool { return s.Word == "replayed" }) {
-			after = append([]step{{Word: "replayed"}}, after...)
+			after = append([]step{{Word: "replayed", Many: all}}, after...)
 		}
 		v.Rows[at].After = after
 	}

@@ -24,6 +24,9 @@ func TestStepsBetweenAttempts(t *testing.T) {
 		var all []string
 		for _, s := range steps {
 			word := s.Word
+			if s.Many {
+				word += " with others"
+			}
 			if !s.At.IsZero() {
 				word += fmt.Sprint(" ", s.At.Minute())
 			}
@@ -31,12 +34,12 @@ func TestStepsBetweenAttempts(t *testing.T) {
 		}
 		return strings.Join(all, ", ")
 	}
-	for shown, want := range map[int]string{5: "cancelled 51 | | replayed | replayed 25, edited 20 | | edited 5", 2: "cancelled 51 | | "} {
+	for shown, want := range map[int]string{5: "cancelled 51 | | replayed with others | replayed 25, edited 20 | | edited 5", 2: "cancelled 51 | | "} {
 		view := attemptsView{Rows: attemptRows(log[len(log)-shown:], at(59))}
 		if shown < len(log) {
 			view.Older = "/older"
 		}
-		view.addSteps(steps, log)
+		view.addSteps(steps, true, log)
 		var got []string
 		for _, r := range view.Rows {
 			got = append(got, words(r.After))
@@ -45,8 +48,12 @@ func TestStepsBetweenAttempts(t *testing.T) {
 			t.Errorf("with %d attempts the timeline has %q, want %q", shown, text, want)
 		}
 	}
+	some := attemptsView{Rows: attemptRows(log, at(59))}
+	if some.addSteps(nil, false, log); words(some.Rows[2].After) != "replayed" || words(some.Rows[3].After) != "replayed" {
+		t.Errorf("without the audit log the timeline has %q and %q, want replays of which nothing is known", words(some.Rows[2].After), words(some.Rows[3].After))
+	}
 	var none attemptsView
-	if none.addSteps(steps, nil); words(none.Before) != words(steps) {
+	if none.addSteps(steps, true, nil); words(none.Before) != words(steps) {
 		t.Errorf("before the first attempt there are %q, want all steps", words(none.Before))
 	}
 }
