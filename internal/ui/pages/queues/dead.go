@@ -151,7 +151,7 @@ func (d *deadView) addQueues(req *web.Request) error {
 	}
 	req.Lacks(page.Missing)
 	if d.Queue == "" {
-		d.sum(req, page)
+		d.sum(req, page.Items)
 	}
 	d.Queues = []deadQueue{{Name: "all queues", N: d.Total, URL: req.Here("queue", ""), On: d.Queue == ""}}
 	if d.Queue != "" {
@@ -173,14 +173,15 @@ func (d *deadView) addQueues(req *web.Request) error {
 	return nil
 }
 
-// sum counts what the page's queues have, for the page and its entry in the menu: the count in the statistics is some seconds old. If there
-// are more queues than were read, it is all there is.
-func (d *deadView) sum(req *web.Request, page pawltype.Page[*admin.Queue]) {
-	if page.NextCursor == "" {
-		d.Total = 0
-		for _, q := range page.Items {
-			d.Total += d.ofState(q.Depth.Dead, q.Depth.Poisoned)
-		}
+// sum counts what the queues have, for the page and its entry in the menu: the count in the statistics is some seconds old. If there may be
+// more queues, it is all there is, unless the visitor can't see it.
+func (d *deadView) sum(req *web.Request, queues []*admin.Queue) {
+	n := int64(0)
+	for _, q := range queues {
+		n += d.ofState(q.Depth.Dead, q.Depth.Poisoned)
+	}
+	if len(queues) < deadAmong || n > d.Total {
+		d.Total = n
 	}
 	path := "/dead"
 	if d.State == pawltype.StatePoisoned {
