@@ -299,21 +299,25 @@ func TestFormsOfOtherVisitors(t *testing.T) {
 	alice, bob := as(w.tokenFor(t, "alice", admin.RoleOperate)), as(w.tokenFor(t, "bob", admin.RoleOperate))
 	for _, dialog := range [][]string{nil, {"HX-Request", "true", "HX-Target", "dialog"}} {
 		_, body := w.get(t, "/queues/mail/pause", append(dialog, alice...)...)
-		send := func(form url.Values) (*http.Response, string) {
+		send := func(path string, form url.Values) (*http.Response, string) {
 			t.Helper()
-			return w.send(t, "POST", "/queues/mail/pause", form.Encode(), append([]string{"Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin"}, bob...)...)
+			return w.send(t, "POST", path, form.Encode(), append([]string{"Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin"}, bob...)...)
 		}
 		form := filled(body)
 		form.Set("reason", "it burns")
-		resp, body := send(form)
+		resp, body := send("/queues/mail/pause", form)
 		if q, err := admin.New(w.client).Queues().Get(t.Context(), "mail"); err != nil || q.Paused || resp.StatusCode < 400 || !strings.Contains(body, "you are logged in as &#34;bob&#34;") {
 			t.Fatalf("another visitor's form: status %d, paused %t, %v: %s", resp.StatusCode, q.Paused, err, body)
 		}
-		if resp, body := send(filled(body)); resp.StatusCode != 303 {
+		if resp, body := send("/queues/mail/pause", filled(body)); resp.StatusCode != 303 {
 			t.Errorf("the same form, sent as shown to its new visitor: status %d: %s", resp.StatusCode, body)
 		}
 		_, err = admin.New(w.client).Queues().Resume(t.Context(), "mail", "")
 		must(t, err)
+		_, body = w.get(t, "/queues/mail/settings", append(dialog, alice...)...)
+		if _, body = send("/queues/mail/settings", filled(body)); !strings.Contains(body, "you are logged in as &#34;bob&#34;") || strings.Contains(body, "someone else has changed this") {
+			t.Errorf("another visitor's form that edits something does not say whose it is: %s", regexp.MustCompile(`class="refused".*`).FindString(body))
+		}
 	}
 }
 
