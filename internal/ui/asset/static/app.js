@@ -190,9 +190,10 @@
   dialog.addEventListener("input", () => { edited = true; });
   document.addEventListener("pointerdown", (e) => { pressed = e.target; });
   function kept(e) {
-    if (!edited) return false;
+    const place = dialog.querySelector(".buttons");
+    if (!edited || !place) return false;
     e.preventDefault();
-    const place = dialog.querySelector(".buttons"), says = place.querySelector("[role=status]") ?? document.createElement("span");
+    const says = place.querySelector("[role=status]") ?? document.createElement("span");
     says.className = "hint";
     says.setAttribute("role", "status");
     place.append(says);
