@@ -371,6 +371,13 @@ func TestOperationsApplyToWhatWasCounted(t *testing.T) {
 	if o.Filter.CreatedBefore.Sub(f.CreatedBefore).Abs() >= time.Microsecond || f.CreatedBefore.Before(shown) || !slices.Equal(o.Filter.Payload, []admin.PayloadField{{Path: "a", Value: " b "}}) {
 		t.Errorf("the form has the filter %q, the operation %+v", form.Get("q"), o.Filter)
 	}
+	path = "/operations/new?action=run_now&q=" + url.QueryEscape("payload.a:\"a\rb\"")
+	_, body = w.get(t, path)
+	resp, _ = w.post(t, path, filled(body))
+	_, id, _ = strings.Cut(resp.Header.Get("Location"), "/operations/")
+	if o, err = admin.New(w.client).Operations().Get(t.Context(), id); err != nil || o.Filter.Payload[0].Value != "a\rb" {
+		t.Errorf("the operation has the filter %+v, %v, want its carriage return", o.Filter, err)
+	}
 }
 
 // TestEnqueueSentAgain: a form that is sent again, as after a lost answer, adds no task and says so, whatever was changed in it.

@@ -45,6 +45,24 @@ func asSent(kind, value string) string {
 	return strings.ReplaceAll(value, "\n", "")
 }
 
+// Hidden returns the value of a hidden field as the page has it: browsers change carriage returns, and HTML has no NUL.
+func (f Field) Hidden() string {
+	if strings.HasPrefix(f.Value, "%") || strings.ContainsAny(f.Value, "\r\x00") {
+		return "%" + url.QueryEscape(f.Value)
+	}
+	return f.Value
+}
+
+// HiddenValue returns the value of a hidden field from what was submitted for it.
+func HiddenValue(sent string) string {
+	if escaped, ok := strings.CutPrefix(sent, "%"); ok {
+		if value, err := url.QueryUnescape(escaped); err == nil {
+			return value
+		}
+	}
+	return strings.ReplaceAll(sent, "\r\n", "\n")
+}
+
 // shown returns what browsers submit for a field that nobody touches.
 func (f *Field) shown() string {
 	switch {

@@ -18,7 +18,7 @@ func Fallback(filled url.Values, back string) *Form {
 		at := Field{Name: name, Label: strings.NewReplacer("_", " ", ".", " ").Replace(name), Kind: "text", Value: asSent("area", values[0])}
 		switch {
 		case slices.Contains(hiddenFields, name):
-			at.Kind = "hidden"
+			at.Kind, at.Value = "hidden", HiddenValue(values[0])
 		case len(values) > 1:
 			at.Kind, at.Value = "ticks", ""
 			for _, value := range values {

@@ -43,7 +43,7 @@ func (r *Reader) Text(name string) string {
 		switch at := &r.shown.Fields[i]; {
 		case at.Name != name:
 		case at.Kind == "hidden":
-			return asSent(at.Kind, sent)
+			return HiddenValue(sent)
 		case at.Kind != "choice" && !at.touched(r.values):
 			return at.Value
 		}
@@ -215,8 +215,8 @@ func DurationText(d time.Duration) string {
 func (r *Reader) List(name string) (all []string) {
 	for rest := strings.TrimSpace(r.Text(name)); rest != ""; rest = strings.TrimSpace(rest) {
 		item, after, _ := strings.Cut(rest, ",")
-		if quoted, err := strconv.QuotedPrefix(rest); err == nil {
-			item, _ = strconv.Unquote(quoted)
+		if quoted, text, ok := quotedPrefix(rest); ok {
+			item = text
 			if after = strings.TrimSpace(rest[len(quoted):]); after != "" && after[0] != ',' {
 				r.Fail(problem.BadField(name, "%s is followed by neither a comma nor the end", format.Clip(quoted, 60)))
 				return nil
@@ -245,7 +245,20 @@ func ListText(items []string) string {
 
 // needsQuotes reports whether a text would be read back as another without quotes.
 func needsQuotes(s string) bool {
-	return strings.TrimSpace(s) != s || strings.ContainsAny(s, "\r\n\x00") || strings.HasPrefix(s, `"`) || strings.HasPrefix(s, "`") || strings.HasPrefix(s, "'")
+	return strings.TrimSpace(s) != s || strings.ContainsAny(s, "\r\n\x00") || strings.HasPrefix(s, `"`)
+}
+
+// quotedPrefix returns what a text begins with in double quotes, and what that stands for. Others mean nothing.
+func quotedPrefix(s string) (quoted, text string, ok bool) {
+	if !strings.HasPrefix(s, `"`) {
+		return "", "", false
+	}
+	quoted, err := strconv.QuotedPrefix(s)
+	if err != nil {
+		return "", "", false
+	}
+	text, err = strconv.Unquote(quoted)
+	return quoted, text, err == nil
 }
 
 // HeadersText formats headers for a form field: a line for each, with quotes where a line end, a colon or a space would be lost.
@@ -272,9 +285,9 @@ func (r *Reader) Headers(name string) map[string]string {
 			continue
 		}
 		key, value, ok := strings.Cut(line, ":")
-		if quoted, err := strconv.QuotedPrefix(line); err == nil {
+		if quoted, text, found := quotedPrefix(line); found {
 			value, ok = strings.CutPrefix(strings.TrimSpace(line[len(quoted):]), ":")
-			key, _ = strconv.Unquote(quoted)
+			key = text
 		} else {
 			key = strings.TrimSpace(key)
 		}
@@ -286,8 +299,8 @@ func (r *Reader) Headers(name string) map[string]string {
 			r.Fail(problem.BadField(name, "%q is given twice", format.Clip(key, 60)))
 		}
 		value = strings.TrimSpace(value)
-		if unquoted, err := strconv.Unquote(value); err == nil {
-			value = unquoted
+		if quoted, text, found := quotedPrefix(value); found && quoted == value {
+			value = text
 		}
 		all[key] = value
 	}

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,6 +38,18 @@ func TestFieldsRoundTrip(t *testing.T) {
 	}
 }
 
+// TestHiddenFieldsReadBack: a hidden field is read as what it was, whatever browsers do to it, also by way of a form that shows what was sent.
+func TestHiddenFieldsReadBack(t *testing.T) {
+	ofBrowser := strings.NewReplacer("\r\n", "\r\n", "\r", "\r\n", "\n", "\r\n", "\x00", "\uFFFD")
+	for _, value := range []string{"", " a ", "a\nb", "a\rb\r\n", "\x00", "%", "%41", "a%zz", "%\r"} {
+		sent := ofBrowser.Replace(Field{Kind: "hidden", Value: value}.Hidden())
+		again := Fallback(url.Values{"q": {sent}}, "").Fields[0]
+		if got := HiddenValue(sent); got != value || again.Value != value {
+			t.Errorf("%q became %q and, sent again, %q", value, got, again.Value)
+		}
+	}
+}
+
 // TestListsAndHeadersReadBack: what a field shows is read back as what it was, also when something else in it is changed.
 func TestListsAndHeadersReadBack(t *testing.T) {
 	read := func(text string) *Reader { return NewReader(url.Values{"f": {text}}, time.Time{}) }
@@ -47,6 +60,12 @@ func TestListsAndHeadersReadBack(t *testing.T) {
 	}
 	if got := read(` a ,, b, `).List("f"); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("the list became %q", got)
+	}
+	if got := read("'7', `x`").List("f"); !slices.Equal(got, []string{"'7'", "`x`"}) {
+		t.Errorf("other quotes than double ones became %q", got)
+	}
+	if got := read("etag: '7'\n'a': `x`").Headers("f"); !maps.Equal(got, map[string]string{"etag": "'7'", "'a'": "`x`"}) {
+		t.Errorf("headers with other quotes than double ones became %q", got)
 	}
 	headers := map[string]string{"a": "1", "b": "", "c:d": " x ", "e": "two\nlines\r", "f": `"q"`, `"g"`: "a: b", " h": "'s'"}
 	r := read(HeadersText(headers) + "\n new : a:b ")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/pawlq/pawl/internal/ui/form"
@@ -61,7 +60,7 @@ func (req *Request) Value(name string) string {
 
 // Hidden returns the value of a hidden field, as the form had it.
 func (req *Request) Hidden(name string) string {
-	return strings.ReplaceAll(req.HTTP.PostForm.Get(name), "\r\n", "\n")
+	return form.HiddenValue(req.HTTP.PostForm.Get(name))
 }
 
 // Reader returns a reader of the submitted form, which showed no values.
