@@ -2,6 +2,7 @@ package ui_test
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -77,5 +78,29 @@ func TestTimelineShowsOperators(t *testing.T) {
 			t.Fatalf("the timeline lacks %q after %q: %s", want, timeline[:at], timeline[at:])
 		}
 		at += next + len(want)
+	}
+}
+
+// TestQueueShowsWhatHeldTasksWaitFor: the pages of queues show for how long tasks have waited for one before them with the same key, and link to it.
+func TestQueueShowsWhatHeldTasksWaitFor(t *testing.T) {
+	w := startWorld(t, "")
+	_, err := admin.New(w.client).Queues().Put(t.Context(), "mail", admin.QueueSettings{KeyOrder: admin.KeyOrderStrict})
+	must(t, err)
+	w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.Key("k")) })
+	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail"}, Max: 3, Worker: "w"})
+	must(t, err)
+	if len(claimed) != 1 {
+		t.Fatalf("%d tasks were claimed, want the first of the key", len(claimed))
+	}
+	_, list := w.get(t, "/queues")
+	_, page := w.get(t, "/queues/mail")
+	age := regexp.MustCompile(`<span title="[^"]+">\d[^<]*s</span>(</b><span>oldest wait|</td>)`)
+	if !age.MatchString(list) || !age.MatchString(page) {
+		t.Errorf("the oldest wait of held tasks is missing in the list, %t, or on the page, %t", !age.MatchString(list), !age.MatchString(page))
+	}
+	behind := w.newest(t, admin.Filter{Queue: "mail", States: []pawltype.State{pawltype.StateReady}})
+	_, waiting := w.get(t, "/tasks/"+behind)
+	if want := `<a href="/tasks/` + claimed[0].ID + `">Show that task</a>`; !strings.Contains(page, want) || !strings.Contains(waiting, want) {
+		t.Errorf("the page of the queue, or of a task that waits, lacks %s: %s", want, regexp.MustCompile(`(?s)why-detail.{0,400}`).FindString(page))
 	}
 }
