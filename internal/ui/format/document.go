@@ -33,10 +33,9 @@ func DocumentOf(data []byte, kind string) *Document {
 	text := data
 	if kind == "" || kind == "application/json" {
 		d.Kind = "application/json"
-		var b bytes.Buffer
-		if json.Indent(&b, data, "", "  ") == nil {
+		if long, ok := Indent(data); ok {
 			var read bool
-			if text, read = decodeEscapes(b.Bytes()); read {
+			if text, read = decodeEscapes(long); read {
 				d.Raw = shownOf(data)
 			}
 		}
@@ -44,6 +43,36 @@ func DocumentOf(data []byte, kind string) *Document {
 	d.Cut = len(text) > maxShown
 	d.Text = shownOf(text)
 	return d
+}
+
+// maxIndented bounds indented JSON, in bytes: with deep nesting, indentation takes thousands of times the space of the rest.
+const maxIndented = 4 << 20
+
+// Indent returns JSON with indentation, and false if data is not JSON or would become too long.
+func Indent(data []byte) (indented []byte, ok bool) {
+	size, depth, quoted := len(data), 0, false
+	for i := 0; i < len(data) && size <= maxIndented; i++ {
+		switch c := data[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+			size += 1 + 2*depth
+		case c == '}' || c == ']':
+			depth--
+			size += 1 + 2*depth
+		case c == ',':
+			size += 1 + 2*depth
+		}
+	}
+	var b bytes.Buffer
+	if size > maxIndented || json.Indent(&b, data, "", "  ") != nil {
+		return nil, false
+	}
+	return b.Bytes(), true
 }
 
 // shownOf returns as much of a document as a page shows.

@@ -1,6 +1,8 @@
 package format
 
 import (
+	"bytes"
+	"strings"
 	"testing"
 	"time"
 
@@ -125,5 +127,21 @@ func TestShortForms(t *testing.T) {
 		if got := PerMinute(rate); got != want {
 			t.Errorf("PerMinute(%v) = %q, want %q", rate, got, want)
 		}
+	}
+}
+
+// TestIndentIsBounded: JSON that indentation would blow up stays as it is.
+func TestIndentIsBounded(t *testing.T) {
+	for data, want := range map[string]string{`{"a":["]\\\"[,",{}]}`: "{\n  \"a\": [\n    \"]\\\\\\\"[,\",\n    {}\n  ]\n}", `[1`: "", `]]`: "", "1": "1", strings.Repeat("[", 9000) + strings.Repeat("]", 9000): ""} {
+		if got, ok := Indent([]byte(data)); string(got) != want || ok != (want != "") {
+			t.Errorf("Indent(%.40s) = %.80q, %t, want %q", data, got, ok, want)
+		}
+	}
+	wide := []byte("[" + strings.Repeat("[", 50) + strings.Repeat("1,", 40_000) + "1" + strings.Repeat("]", 50) + "]")
+	if long, ok := Indent(wide); ok {
+		t.Errorf("%d bytes became %d", len(wide), len(long))
+	}
+	if long, ok := Indent(bytes.Replace(wide, []byte("1,"), nil, 30_000)); !ok || len(long) > maxIndented {
+		t.Errorf("a fourth of it is indented: %t, to %d bytes", ok, len(long))
 	}
 }

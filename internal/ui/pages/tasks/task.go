@@ -1,7 +1,6 @@
 package tasks
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"maps"
@@ -393,11 +392,10 @@ func whyNoPayload(t *pawltype.Task) string {
 const maxEdited = 64 << 10
 
 func indented(data []byte) string {
-	var b bytes.Buffer
-	if json.Indent(&b, data, "", "  ") != nil {
-		return string(data)
+	if long, ok := format.Indent(data); ok {
+		return string(long)
 	}
-	return b.String()
+	return string(data)
 }
 
 func doEditTask(req *web.Request) (web.Done, error) {
