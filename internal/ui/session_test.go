@@ -374,7 +374,7 @@ func TestCommandsNameThisServer(t *testing.T) {
 			}
 		}
 		_, body = guarded.get(t, "/in/team-a"+path, append(cookie, "X-Forwarded-Proto", "https")...)
-		for _, want := range []string{`curl -H "Authorization: Bearer $PAWL_TOKEN" -H 'Pawl-Namespace: team-a' -d`, "--server https://" + host(guarded) + " --namespace team-a", "https://" + host(guarded) + "/api/v1/tasks<", "PAWL_TOKEN; export"} {
+		for _, want := range []string{`curl -H "Authorization: Bearer $PAWL_TOKEN" -H 'Pawl-Namespace: team-a' -d`, "--server=https://" + host(guarded) + " --namespace=team-a", "https://" + host(guarded) + "/api/v1/tasks<", "PAWL_TOKEN; export"} {
 			if !strings.Contains(html.UnescapeString(body), want) {
 				t.Errorf("%s of a guarded server lacks the command %s", path, want)
 			}
