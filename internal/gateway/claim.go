@@ -184,6 +184,9 @@ const maxFrame = 15 << 20
 // sizeOf estimates the size of a claim in a message.
 func sizeOf(c *broker.Claimed) int {
 	n := 1024 + len(c.Payload) + len(c.Checkpoint) + len(c.IdempotencyKey)
+	if c.Parent != nil {
+		n += len(c.Parent.Result)
+	}
 	for name, value := range c.Headers {
 		n += len(name) + len(value) + 8
 	}

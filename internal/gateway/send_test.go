@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/rest"
 )
@@ -210,6 +211,57 @@ func TestUnreadStreamTakesBoundedMemory(t *testing.T) {
 		pass(2 * listen.StallTime)
 		if now, _, _ := g.answers.InUse(); now != 0 || !isClosed(c.closed) {
 			t.Errorf("%d bytes are still in use, closed: %v", now, isClosed(c.closed))
+		}
+	})
+}
+
+// The largest claim over REST is answered at once, though its copies take more than a caller may hold.
+func TestLargestClaimOverREST(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		g, _ := serve(t, f)
+		withLargeTasks(t, f, g)
+		withLargeTasks(t, f, g)
+		began := time.Now()
+		w := serveChecked(t, g.Handler(), requestOf("POST", "/api/v1/claim", fmt.Sprintf(`{"queues":["mail"],"worker":"w","max":20,"max_bytes":%d}`, contract.MaxClaimBytes)), nil)
+		if n := strings.Count(w.Body.String(), `"claim_token"`); w.Code != http.StatusOK || n < 13 || time.Since(began) > 0 {
+			t.Errorf("status %d with %d tasks after %v, want 200 with at least 13 at once", w.Code, n, time.Since(began))
+		}
+		if now, _, _ := g.answers.InUse(); now != 0 {
+			t.Errorf("%d bytes are still in use", now)
+		}
+	})
+}
+
+// Frames of small tasks hold no memory once they are sent, though they are estimated as large.
+func TestSmallFramesOfAStreamHoldNoMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		g, l := serve(t, f)
+		s, err := pawlv1.NewWorkerServiceClient(dial(t, l)).Work(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Send(&pawlv1.WorkRequest{Hello: hello("mail"), Grant: 100}); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			items := strings.Repeat(`{"type":"a","queue":"mail"},`, 30)
+			w := serveChecked(t, g.Handler(), requestOf("POST", "/api/v1/tasks/batch", `{"tasks":[`+items[:len(items)-1]+`]}`), nil)
+			if w.Code >= 300 {
+				t.Fatalf("enqueue: %d %.300s", w.Code, w.Body)
+			}
+			for n := 0; n < 30; {
+				frame, err := s.Recv()
+				if err != nil {
+					t.Fatal(err)
+				}
+				n += len(frame.GetTasks())
+			}
+		}
+		synctest.Wait()
+		if now, _, _ := g.answers.InUse(); now != 0 {
+			t.Errorf("%d bytes are in use for frames that were sent", now)
 		}
 	})
 }

@@ -341,15 +341,15 @@ func (w *work) deliver(claimed []broker.Claimed) error {
 		w.g.giveBack(claimed)
 		return nil
 	}
-	if _, size := fitting(claimed); send.Take(w.stream.Context(), size) != nil {
-		w.g.giveBack(claimed)
-		return errNoRoom
-	}
 	if word := w.quiet.takeNotice(); word != nil { // tasks are allowed again, and the worker must hear that first
 		if err := w.stream.Send(&pawlv1.WorkResponse{Quiet: word}); err != nil {
 			w.g.giveBack(claimed)
 			return err
 		}
+	}
+	if _, size := fitting(claimed); send.Take(w.stream.Context(), size) != nil {
+		w.g.giveBack(claimed)
+		return errNoRoom
 	}
 	w.mu.Lock()
 	w.slots -= len(claimed)

@@ -40,8 +40,8 @@ func (r registrar) RegisterService(d *grpc.ServiceDesc, service any) {
 	r.ServiceRegistrar.RegisterService(&with, service)
 }
 
-// unary returns a handler that keeps memory for its answer. An answer that finds no memory at once is
-// dropped, and read again when there is some: or any number of calls would wait with theirs.
+// unary returns a handler that keeps memory for its answer. An answer that finds no memory at once is dropped, and read again when there is
+// some: or any number of calls would wait with theirs.
 func (r reading) unary(handle grpc.MethodHandler) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, dec func(any) error, i grpc.UnaryServerInterceptor) (any, error) {
 		a := of(ctx)
@@ -61,23 +61,22 @@ func (r reading) unary(handle grpc.MethodHandler) grpc.MethodHandler {
 		if err != nil || !ok {
 			return answer, err
 		}
-		ns, caller, copies := callerOf(ctx)
 		size := int64(proto.Size(m))
 		if size <= contract.SmallMessage {
 			a.shrink(before)
 			return answer, nil
 		}
-		more := before + size*copies - a.size()
-		switch {
-		case more <= 0:
+		ns, caller, copies := callerOf(ctx)
+		if a.size() > before { // by Take, for an estimate: that must do, since what the call has changed can't wait for more
 			a.shrink(before + size*copies)
 			return answer, nil
-		case a.try(pool, ns, caller, more):
+		}
+		switch {
+		case a.try(pool, ns, caller, size*copies):
 			return answer, nil
 		case !bool(r):
-			return answer, a.reserve(ctx, pool, ns, caller, more)
+			return answer, a.reserve(ctx, pool, ns, caller, size*copies)
 		}
-		a.shrink(before)
 		answer, m = nil, nil
 		if err := a.reserve(ctx, pool, ns, caller, size*copies); err != nil {
 			return nil, err

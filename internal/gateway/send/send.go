@@ -221,18 +221,23 @@ func (s *sending) left(bytes int) {
 	}
 }
 
-// Send sends a message of a stream, a large one once there is memory for it. The context is that of the call.
+// Send sends a message of a stream, a large one once there is memory for it. What was taken for a message that turns out to be small is given
+// back. The context is that of the call.
 func (a *Answer) Send(ctx context.Context, s grpc.ServerStream, m any) error {
-	if answer, ok := m.(proto.Message); ok && a.memory != nil {
-		if n := proto.Size(answer); n > contract.SmallMessage {
-			ns, caller, copies := callerOf(ctx)
-			if len(a.held) == 0 {
-				if err := a.reserve(ctx, a.memory.others, ns, caller, int64(n)*copies); err != nil {
-					return err
-				}
-			}
-			m = a.Message(ctx, m)
+	answer, ok := m.(proto.Message)
+	if !ok || a.memory == nil {
+		return s.SendMsg(m)
+	}
+	n := proto.Size(answer)
+	if n <= contract.SmallMessage {
+		a.Release()
+		return s.SendMsg(m)
+	}
+	if len(a.held) == 0 {
+		ns, caller, copies := callerOf(ctx)
+		if err := a.reserve(ctx, a.memory.others, ns, caller, int64(n)*copies); err != nil {
+			return err
 		}
 	}
-	return s.SendMsg(m)
+	return s.SendMsg(a.Message(ctx, m))
 }
