@@ -212,7 +212,7 @@ func fitting(claimed []broker.Claimed) (n, size int) {
 // releases all if there is no memory for the answer.
 func (g *claims) fit(ctx context.Context, claimed []broker.Claimed) ([]broker.Claimed, error) {
 	n, size := fitting(claimed)
-	err := send.Take(ctx, size)
+	err := send.Take(ctx, size, nil)
 	if err != nil {
 		n = 0
 	}

@@ -265,3 +265,51 @@ func TestSmallFramesOfAStreamHoldNoMemory(t *testing.T) {
 		}
 	})
 }
+
+// A stream whose tasks find no memory claims them again only when there is some, and stops waiting when the server shuts down.
+func TestStreamsWaitForMemory(t *testing.T) {
+	for _, drains := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake()
+			g, l := serve(t, f)
+			for range 4 {
+				withLargeTasks(t, f, g)
+			}
+			c := newRudeClient(t, l.dial)
+			for range 5 {
+				c.send(c.call("/pawl.v1.WorkerService/Claim", ""), &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "mail"}}, Worker: "w", Max: 6, MaxBytes: 12 << 20}, true)
+				pass(time.Second)
+			}
+			s, err := pawlv1.NewWorkerServiceClient(dial(t, l)).Work(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			first := &pawlv1.WorkRequest{Hello: hello("mail"), Grant: 6}
+			first.Hello.MaxBytes = 12 << 20
+			if err := s.Send(first); err != nil {
+				t.Fatal(err)
+			}
+			pass(20 * time.Second)
+			f.set(func() {
+				if len(f.claims) != 5+1 || len(f.released) != 6 {
+					t.Errorf("%d claims, %d tasks were released, want 6 and 6", len(f.claims), len(f.released))
+				}
+			})
+			if drains {
+				close(f.draining)
+			} else {
+				c.close()
+			}
+			began := time.Now()
+			frame, err := s.Recv()
+			if err != nil || time.Since(began) > 0 || frame.GetDraining() != drains || (len(frame.GetTasks()) == 6) == drains {
+				t.Errorf("%d tasks, draining %v, %v after %v", len(frame.GetTasks()), frame.GetDraining(), err, time.Since(began))
+			}
+			c.close()
+			pass(time.Second)
+			if now, _, _ := g.answers.InUse(); now != 0 {
+				t.Errorf("%d bytes are still in use", now)
+			}
+		})
+	}
+}

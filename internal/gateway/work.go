@@ -268,31 +268,60 @@ func (w *work) grant(n int32) error {
 // push claims tasks for the free slots and sends them, one claim at a time: slots that become free meanwhile make the next claim
 // larger.
 func (w *work) push() error {
+	lacking := 0
 	for {
 		slots := w.free()
 		if slots == 0 {
 			return nil
 		}
-		c := w.claim
-		c.Max = min(slots, task.MaxClaim)
-		ctx, done := w.quiet.claiming(w.pushing)
-		got, err := w.g.take(ctx, c, workWait)
-		hushed := ctx.Err() != nil
-		done()
-		switch {
-		case err != nil && hushed: // free decides whether to continue
-		case errors.Is(err, task.ErrUnavailable) && !errors.Is(err, task.ErrNotReady): // a worker of a node that is not ready goes to another one
-			w.pause(err)
-		case err != nil:
+		var err error
+		if lacking, err = w.pushTo(slots, lacking); err != nil {
 			return err
-		case len(got) > 0:
-			if err := w.deliver(got); errors.Is(err, errNoRoom) {
-				w.pause(err)
-			} else if err != nil {
-				return err
-			}
 		}
 	}
+}
+
+// pushTo makes one claim and sends its tasks. It returns the bytes of tasks that it has released because there was no memory to send them;
+// lacked is what it returned last.
+func (w *work) pushTo(slots, lacked int) (lacking int, err error) {
+	c := w.claim
+	c.Max = min(slots, task.MaxClaim)
+	ctx, done := w.quiet.claiming(w.pushing)
+	got, room, err := w.take(ctx, c, lacked)
+	defer room.Release()
+	hushed := ctx.Err() != nil
+	done()
+	switch {
+	case err != nil && hushed: // free decides whether to continue
+	case errors.Is(err, task.ErrUnavailable) && !errors.Is(err, task.ErrNotReady): // a worker of a node that is not ready goes to another one
+		w.pause(err)
+	case err != nil:
+		return 0, err
+	case len(got) > 0:
+		if err := w.deliver(got, room); !errors.Is(err, errNoRoom) {
+			return 0, err
+		}
+		_, lacking = fitting(got)
+	}
+	return lacking, nil
+}
+
+// take claims tasks. After some found no memory it waits for as much, and then claims what there is at once: a claim that waits must hold no
+// memory, and one that is repeated without it would claim and release the same tasks again and again.
+func (w *work) take(ctx context.Context, c broker.ClaimCall, lacked int) ([]broker.Claimed, *send.Answer, error) {
+	room, err := send.Await(ctx, lacked, w.g.broker.Draining())
+	if err != nil {
+		return nil, room, err
+	}
+	wait := workWait
+	if lacked > 0 {
+		wait = 0
+	}
+	got, err := w.g.take(ctx, c, wait)
+	if err != nil {
+		room.Release()
+	}
+	return got, room, err
 }
 
 // free waits for free slots; 0 when nothing should be pushed any more.
@@ -333,8 +362,8 @@ func (w *work) pause(err error) {
 var errNoRoom = errors.New("there is no memory to send the tasks")
 
 // deliver sends claims to the worker. They are watched before they are sent, and a notification can't overtake them, because both
-// hold the lock for sending.
-func (w *work) deliver(claimed []broker.Claimed) error {
+// hold the lock for sending. room is the memory that was awaited for them.
+func (w *work) deliver(claimed []broker.Claimed, room *send.Answer) error {
 	w.sending.Lock()
 	defer w.sending.Unlock()
 	if w.pushing.Err() != nil || w.quiet.isQuiet() { // the worker or an operator has just quieted it
@@ -347,7 +376,7 @@ func (w *work) deliver(claimed []broker.Claimed) error {
 			return err
 		}
 	}
-	if _, size := fitting(claimed); send.Take(w.stream.Context(), size) != nil {
+	if _, size := fitting(claimed); send.Take(w.stream.Context(), size, room) != nil {
 		w.g.giveBack(claimed)
 		return errNoRoom
 	}

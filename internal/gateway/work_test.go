@@ -691,7 +691,7 @@ func TestLateClaimsAreGivenBack(t *testing.T) {
 		w.pushing, w.stopPush = context.WithCancel(ctx)
 		w.watch, w.quiet.me = f.WatchClaims(func(broker.Lost) {}), f.registry.Join(registry.Hello{Namespace: "default", Name: "w"}, "", 0, func() {})
 		c.change(w)
-		if err := w.deliver(got); !errors.Is(err, c.err) {
+		if err := w.deliver(got, nil); !errors.Is(err, c.err) {
 			t.Errorf("%s: deliver = %v", what, err)
 		}
 		w.stopPush()

@@ -104,14 +104,40 @@ func (p *page) Write(b []byte) (int, error) {
 	return p.ResponseWriter.Write(b)
 }
 
-// Take reserves memory for n bytes that the call of a context has read and can give back, without waiting.
-func Take(ctx context.Context, n int) error {
+// Await waits for memory for n bytes that the call of a context is going to read, until stop is closed at the latest. The caller must call
+// Release, also after Take.
+func Await(ctx context.Context, n int, stop <-chan struct{}) (*Answer, error) {
+	a := &Answer{memory: of(ctx).memory}
+	if n <= contract.SmallMessage || a.memory == nil {
+		return a, nil
+	}
+	waiting, end := context.WithCancel(ctx)
+	defer end()
+	go func() {
+		select {
+		case <-stop:
+			end()
+		case <-waiting.Done():
+		}
+	}()
+	ns, caller, copies := callerOf(ctx)
+	return a, a.reserve(waiting, a.memory.others, ns, caller, int64(n)*copies)
+}
+
+// Take reserves memory for n bytes that the call of a context has read and can give back. It does not wait, and uses what was awaited first;
+// nil: nothing was.
+func Take(ctx context.Context, n int, awaited *Answer) error {
 	a := of(ctx)
 	if n <= contract.SmallMessage || a.memory == nil {
 		return nil
 	}
+	if awaited != nil {
+		a.held, awaited.held = append(a.held, awaited.held...), nil
+	}
 	ns, caller, copies := callerOf(ctx)
-	if !a.try(a.memory.others, ns, caller, int64(n)*copies) {
+	pool := a.memory.others
+	if more := min(int64(n)*copies, pool.PerCaller()) - a.size(); more > 0 && !a.try(pool, ns, caller, more) {
+		a.Release()
 		return contract.NoRoomToAnswer()
 	}
 	return nil
