@@ -3,6 +3,8 @@ package grpcpool
 import (
 	"bytes"
 	"fmt"
+	"runtime"
+	"slices"
 	"sync"
 	"testing"
 
@@ -66,6 +68,38 @@ func TestCodec(t *testing.T) {
 func split(data mem.BufferSlice) mem.BufferSlice {
 	b := data.Materialize()
 	return mem.BufferSlice{mem.SliceBuffer(b[:len(b)/3]), mem.SliceBuffer(b[len(b)/3:])}
+}
+
+// A watched message is written in pieces, and reports what is left after each, until nothing is; also if nobody frees the pieces.
+func TestWatched(t *testing.T) {
+	m := &pawlv1.TaskSpec{Type: "t", Payload: bytes.Repeat([]byte("pawl"), 2*pieceSize/4)}
+	size := protobuf.Size(m)
+	var left []int
+	data, err := codec{}.Marshal(&Watched{Message: m, Left: func(n int) { left = append(left, n) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := &pawlv1.TaskSpec{}
+	if err := protobuf.Unmarshal(data.Materialize(), got); err != nil || !protobuf.Equal(got, m) {
+		t.Errorf("the message has changed, %v", err)
+	}
+	data[0].Ref()
+	data.Free()
+	data[0].Free()
+	if want := []int{size, size - (size - size/2), 0}; !slices.Equal(left, want) {
+		t.Errorf("left = %v of %d bytes, want %v", left, size, want)
+	}
+	dropped := make(chan int, 2)
+	if _, err := (codec{}).Marshal(&Watched{Message: m, Left: func(n int) { dropped <- n }}); err != nil {
+		t.Fatal(err)
+	}
+	runtime.GC()
+	if all, none := <-dropped, <-dropped; all != size || none != 0 {
+		t.Errorf("%d and then %d bytes are left of a message that was dropped, want %d and 0", all, none, size)
+	}
+	if _, err := (codec{}).Marshal(&Watched{Message: &pawlv1.TaskSpec{Type: "\xff"}, Left: func(n int) { dropped <- n }}); err == nil || <-dropped != 0 {
+		t.Errorf("a message that can't be encoded: %v", err)
+	}
 }
 
 func TestCodecRefuses(t *testing.T) {

@@ -1,6 +1,7 @@
 package grpcpool
 
 import (
+	"runtime"
 	"sync/atomic"
 
 	"google.golang.org/grpc/mem"
@@ -13,8 +14,9 @@ const pieceSize = 256 << 10
 // Watched is a large message to be sent, which is not in memory any more once gRPC has written all of it. It can be sent once.
 type Watched struct {
 	Message protobuf.Message
-	// Left is called with the bytes that are still in memory: 0 at the end, also if they will never be written. gRPC does not call it
-	// for what waits in a connection that is closed. It may be called from any goroutine.
+	// Left is called with the bytes that are still in memory: 0 at the end, also if they will never be written. That of what gRPC
+	// drops without freeing it, like what waits in a connection that is closed, comes from the garbage collector. It may be called from any
+	// goroutine.
 	Left func(bytes int)
 }
 
@@ -37,7 +39,8 @@ func (w *Watched) encode() (mem.BufferSlice, error) {
 		piece := b[from:to:to]
 		out[i] = mem.NewBuffer(&piece, p)
 	}
-	w.Left(n) // the message itself is not needed any more
+	runtime.AddCleanup(p, w.Left, 0) // gRPC does not free what it is given for a call that has just been canceled
+	w.Left(n)                        // the message itself is not needed any more
 	return out, nil
 }
 
