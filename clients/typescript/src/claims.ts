@@ -239,7 +239,7 @@ export class Claims {
     this.log.warn(`${title(held)}: lease of ${held.lease} ms ended without confirmation by the broker${why}`);
   }
 
-  /** Reports whether the handler of a claim may begin: it may have been lost, or its lease may have ended, while others blocked the event loop. */
+  /** Reports whether the handler of a claim may begin. While others blocked the event loop, its lease may have ended, or it was lost. */
   mayBegin(held: Held, now: number): boolean {
     if (held.phase === "running" && held.leaseEnd <= now) this.#lapse(held, now);
     return !held.cause;
