@@ -178,6 +178,23 @@ test("blocks of six tenths of a lease lose none, even if a sweep that has yielde
   assert.equal(held.phase, "lapsed");
 });
 
+test("a confirmation of one claim that is read while a sweep yields ends no lease of another", (t) => {
+  let clock = 0;
+  t.mock.method(performance, "now", () => clock);
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const held: Held[] = [];
+  const claims = new Claims({} as Caller, create(WorkHelloSchema), 2, silent, { start: (of) => void held.push(of), ready: () => {}, flush: () => {}, calmer: () => {} });
+  t.after(() => claims.close());
+  const names = ["a", "b"].map((claimToken) => ({ taskId: claimToken, claimToken }));
+  claims.accept(names.map((name) => create(ClaimedTaskSchema, { ...name, lease: { seconds: 30n } })), clock);
+  t.mock.timers.tick((clock = 18_000));
+  claims.nextFrame(clock);
+  clock += 18_000;
+  t.mock.timers.tick(18_000); // both leases seem to have ended: the sweep yields
+  for (const name of names) claims.settled(create(SettleResponseSchema, { extends: [name] }), clock);
+  assert.deepEqual(held.map((each) => [each.phase, each.leaseEnd]), [["running", 48_000], ["running", 48_000]]);
+});
+
 test("a handler does not begin whose claim was lost, or whose lease has ended", (t) => {
   const held = new Map<string, Held>();
   const start = (of: Held) => void held.set(of.name.claimToken, of);
