@@ -10,9 +10,10 @@ import (
 
 // emptyFlags are the flags that may be empty, and why.
 var emptyFlags = map[string]string{
-	"cursor":      "a loop over pages begins with it, and it selects nothing",
-	"log-headers": "the only way to log none",
-	"reason":      "a text for people",
+	"audit-events": "the only way to record none",
+	"cursor":       "a loop over pages begins with it, and it selects nothing",
+	"log-headers":  "the only way to log none",
+	"reason":       "a text for people",
 }
 
 // TestEmptyFlagsAreRefused: a flag of any command, or an argument, that is given but empty, such as an unset variable of a script, is refused before
@@ -38,7 +39,14 @@ func TestEmptyFlagsAreRefused(t *testing.T) {
 		}
 		_ = prepare(cmd) // adds the flags of all commands
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			if emptyFlags[f.Name] != "" || f.Value.Type() == "bool" {
+			if f.Value.Type() == "bool" {
+				return
+			}
+			if emptyFlags[f.Name] != "" || strings.Contains(f.Usage, "''") {
+				if err := prepare(cmd, "--"+f.Name, ""); err != nil && strings.Contains(err.Error(), "--"+f.Name+" is empty") {
+					t.Errorf("%s --%s '', which its help or the list above allows: %v", cmd.CommandPath(), f.Name, err)
+				}
+				f.Changed = false
 				return
 			}
 			values := []string{""}

@@ -11,9 +11,10 @@ import (
 
 // mayBeEmpty are the flags that may be given empty, and what that means.
 var mayBeEmpty = map[string]string{
-	"cursor":      "the first page",
-	"log-headers": "no header is logged",
-	"reason":      "no reason is recorded",
+	"audit-events": "no event is recorded",
+	"cursor":       "the first page",
+	"log-headers":  "no header is logged",
+	"reason":       "no reason is recorded",
 }
 
 // RefuseEmpty rejects flags and arguments that are given but empty. Most often, a variable of a script is not set: the command would then concern
