@@ -103,8 +103,10 @@ func TestPagesAskForWhatVisitorsMay(t *testing.T) {
 	}
 	before := refused()
 	for name, spec := range map[string]admin.TokenSpec{
-		"observer": {Roles: []admin.Role{admin.RoleObserve}, Queues: []string{"*"}}, "operator": {Roles: []admin.Role{admin.RoleObserve, admin.RoleOperate}, Queues: []string{"*"}},
-		"of-some": {Roles: []admin.Role{admin.RoleObserve, admin.RoleOperate}, Queues: []string{"mail"}}, "watches-some": {Roles: []admin.Role{admin.RoleObserve}, Queues: []string{"mail"}},
+		"observer":     {Roles: []admin.Role{admin.RoleObserve}, Queues: []string{"*"}},
+		"operator":     {Roles: []admin.Role{admin.RoleObserve, admin.RoleOperate}, Queues: []string{"*"}},
+		"of-some":      {Roles: []admin.Role{admin.RoleObserve, admin.RoleOperate}, Queues: []string{"mail"}},
+		"watches-some": {Roles: []admin.Role{admin.RoleObserve}, Queues: []string{"mail"}},
 	} {
 		spec.Name = name
 		token, err := admin.New(w.client).Access().CreateToken(t.Context(), spec)

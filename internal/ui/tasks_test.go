@@ -81,7 +81,8 @@ func TestTimelineShowsOperators(t *testing.T) {
 	}
 }
 
-// TestQueueShowsWhatHeldTasksWaitFor: the pages of queues show for how long tasks have waited for one before them with the same key, and link to it.
+// TestQueueShowsWhatHeldTasksWaitFor: the pages of queues show for how long tasks have waited for one before them with the same key, and
+// link to it.
 func TestQueueShowsWhatHeldTasksWaitFor(t *testing.T) {
 	w := startWorld(t, "")
 	_, err := admin.New(w.client).Queues().Put(t.Context(), "mail", admin.QueueSettings{KeyOrder: admin.KeyOrderStrict})
@@ -101,6 +102,7 @@ func TestQueueShowsWhatHeldTasksWaitFor(t *testing.T) {
 	behind := w.newest(t, admin.Filter{Queue: "mail", States: []pawltype.State{pawltype.StateReady}})
 	_, waiting := w.get(t, "/tasks/"+behind)
 	if want := `<a href="/tasks/` + claimed[0].ID + `">Show that task</a>`; !strings.Contains(page, want) || !strings.Contains(waiting, want) {
-		t.Errorf("the page of the queue, or of a task that waits, lacks %s: %s", want, regexp.MustCompile(`(?s)why-detail.{0,400}`).FindString(page))
+		t.Errorf("the page of the queue, or of a task that waits, lacks %s: %s", want,
+			regexp.MustCompile(`(?s)why-detail.{0,400}`).FindString(page))
 	}
 }
