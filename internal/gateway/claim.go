@@ -178,40 +178,10 @@ func (g *claims) giveBack(claimed []broker.Claimed) {
 	}
 }
 
-// maxFrame bounds the claims in one message, below the limit of a message.
-const maxFrame = 15 << 20
-
-// sizeOf estimates the size of a claim in a message.
-func sizeOf(c *broker.Claimed) int {
-	n := 1024 + len(c.Payload) + len(c.Checkpoint) + len(c.IdempotencyKey)
-	if c.Parent != nil {
-		n += len(c.Parent.Result)
-	}
-	for name, value := range c.Headers {
-		n += len(name) + len(value) + 8
-	}
-	for _, tag := range c.Tags {
-		n += len(tag) + 4
-	}
-	return n
-}
-
-// fitting returns how many of the claims fit into one message, at least one, and their size.
-func fitting(claimed []broker.Claimed) (n, size int) {
-	for i := range claimed {
-		more := sizeOf(&claimed[i])
-		if size+more > maxFrame && i > 0 {
-			return i, size
-		}
-		size += more
-	}
-	return len(claimed), size
-}
-
 // fit releases the claims that don't fit into one answer: the shard counts payloads, but headers and checkpoints may be large too. It
 // releases all if there is no memory for the answer.
 func (g *claims) fit(ctx context.Context, claimed []broker.Claimed) ([]broker.Claimed, error) {
-	n, size := fitting(claimed)
+	n, size := convert.Fitting(claimed)
 	err := send.Take(ctx, size, nil)
 	if err != nil {
 		n = 0

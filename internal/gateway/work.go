@@ -301,7 +301,7 @@ func (w *work) pushTo(slots, lacked int) (lacking int, err error) {
 		if err := w.deliver(got, room); !errors.Is(err, errNoRoom) {
 			return 0, err
 		}
-		_, lacking = fitting(got)
+		_, lacking = convert.Fitting(got)
 	}
 	return lacking, nil
 }
@@ -376,7 +376,7 @@ func (w *work) deliver(claimed []broker.Claimed, room *send.Answer) error {
 			return err
 		}
 	}
-	if _, size := fitting(claimed); send.Take(w.stream.Context(), size, room) != nil {
+	if _, size := convert.Fitting(claimed); send.Take(w.stream.Context(), size, room) != nil {
 		w.g.giveBack(claimed)
 		return errNoRoom
 	}
@@ -391,7 +391,7 @@ func (w *work) deliver(claimed []broker.Claimed, room *send.Answer) error {
 	}
 	w.g.spans.Held(&w.held, claimed)
 	for len(claimed) > 0 {
-		n, _ := fitting(claimed)
+		n, _ := convert.Fitting(claimed)
 		frame := &pawlv1.WorkResponse{Tasks: make([]*pawlv1.ClaimedTask, n)}
 		for i := range n {
 			frame.Tasks[i] = convert.ClaimedProto(&claimed[i])

@@ -126,3 +126,33 @@ func ClaimedProto(c *broker.Claimed) *pawlv1.ClaimedTask {
 	}
 	return t
 }
+
+// maxFrame bounds the claims in one message, below the limit of a message.
+const maxFrame = 15 << 20
+
+// sizeOf estimates the size of a claim in a message.
+func sizeOf(c *broker.Claimed) int {
+	n := 1024 + len(c.Payload) + len(c.Checkpoint) + len(c.IdempotencyKey)
+	if c.Parent != nil {
+		n += len(c.Parent.Result)
+	}
+	for name, value := range c.Headers {
+		n += len(name) + len(value) + 8
+	}
+	for _, tag := range c.Tags {
+		n += len(tag) + 4
+	}
+	return n
+}
+
+// Fitting returns how many of the claims fit into one message, at least one, and an estimate of their size.
+func Fitting(claimed []broker.Claimed) (n, size int) {
+	for i := range claimed {
+		more := sizeOf(&claimed[i])
+		if size+more > maxFrame && i > 0 {
+			return i, size
+		}
+		size += more
+	}
+	return len(claimed), size
+}
