@@ -72,7 +72,7 @@ func TestSessionsAloneMakeNoTokens(t *testing.T) {
 	w := startGuarded(t)
 	w.tokenFor(t, "shop", admin.RoleObserve)
 	other := w.tokenFor(t, "boss", admin.RoleAdmin)
-	for path, form := range map[string]url.Values{"/new-token": {"name": {"x"}, "roles": {"admin"}}, "/tokens/shop/rotate": {"overlap": {"1h"}}} {
+	for path, form := range map[string]url.Values{"/new-token": {"name": {"x"}, "roles": {"admin"}, "queues": {"*"}}, "/tokens/shop/rotate": {"overlap": {"1h"}}} {
 		if _, body := w.get(t, path, as(w.token)...); !strings.Contains(body, `name="your_token" type="password"`) || strings.Contains(body, w.token) {
 			t.Errorf("%s does not ask for the token, or has it", path)
 		}

@@ -33,6 +33,7 @@ type deadView struct {
 	Trend  chart.Chart // over the last 24 h
 	// Partial: there are more than one call reads.
 	Partial bool
+	counted bool             // Total is exact: the groups contain all
 	Recent  []*pawltype.Task // of one queue
 	All     tasks.BulkLinks
 	Ticked  []tasks.BulkLink // for the ticked ones
@@ -84,7 +85,7 @@ func showDead(state pawltype.State) func(*web.Request) (*web.Screen, error) {
 		if state == pawltype.StatePoisoned {
 			title = "Poison"
 		}
-		for _, add := range []func(*web.Request) error{view.addTrend, view.addQueues, view.addGroups, view.addRecent} {
+		for _, add := range []func(*web.Request) error{view.addTrend, view.addGroups, view.addQueues, view.addRecent} {
 			if err := add(req); err != nil {
 				return nil, err
 			}
@@ -151,7 +152,14 @@ func (d *deadView) addQueues(req *web.Request) error {
 	}
 	req.Lacks(page.Missing)
 	if d.Queue == "" {
-		d.sum(req, page.Items)
+		if !d.counted {
+			d.sum(page.Items)
+		}
+		path := "/dead"
+		if d.State == pawltype.StatePoisoned {
+			path = "/poison"
+		}
+		req.Counted(path, d.Total)
 	}
 	d.Queues = []deadQueue{{Name: "all queues", N: d.Total, URL: req.Here("queue", ""), On: d.Queue == ""}}
 	if d.Queue != "" {
@@ -173,9 +181,9 @@ func (d *deadView) addQueues(req *web.Request) error {
 	return nil
 }
 
-// sum counts what the queues have, for the page and its entry in the menu: the count in the statistics is some seconds old. If there may be
-// more queues, it is all there is, unless the visitor can't see it.
-func (d *deadView) sum(req *web.Request, queues []*admin.Queue) {
+// sum counts what the queues have: the count in the statistics is some seconds old. If there may be more queues, it is all there is, unless
+// the visitor can't see it.
+func (d *deadView) sum(queues []*admin.Queue) {
 	n := int64(0)
 	for _, q := range queues {
 		n += d.ofState(q.Depth.Dead, q.Depth.Poisoned)
@@ -183,11 +191,6 @@ func (d *deadView) sum(req *web.Request, queues []*admin.Queue) {
 	if len(queues) < deadAmong || n > d.Total {
 		d.Total = n
 	}
-	path := "/dead"
-	if d.State == pawltype.StatePoisoned {
-		path = "/poison"
-	}
-	req.Counted(path, d.Total)
 }
 
 // addGroups groups them by error.
@@ -205,7 +208,10 @@ func (d *deadView) addGroups(req *web.Request) error {
 	for _, g := range groups.Groups {
 		counted += g.Count
 	}
-	d.Total = max(d.Total, counted) // the count over all queues may be some seconds older
+	if d.counted = !groups.Partial && len(groups.Missing) == 0; d.counted {
+		d.Total = counted
+	}
+	d.Total = max(d.Total, counted) // the statistics may be some seconds old
 	for _, g := range groups.Groups[:min(len(groups.Groups), maxGroups)] {
 		f := filter
 		f.Type, f.Fingerprint = g.Type, g.Fingerprint
