@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
-	"github.com/pawlq/pawl/cmd/pawl/internal/contexts"
-	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/contexts"
+	"github.com/pawlq/pawl/cmd/internal/text"
 )
 
 func newContext(a *app) *cobra.Command {

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/internal/node"
 	"github.com/pawlq/pawl/outbox"
 )

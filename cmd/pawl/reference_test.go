@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )

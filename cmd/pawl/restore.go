@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
-	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/text"
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/node"
 	"github.com/pawlq/pawl/internal/version"

@@ -6,10 +6,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/pawlq/pawl/cmd/pawl/internal/bench"
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/bench"
+	"github.com/pawlq/pawl/cmd/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/outbox"
 	"github.com/pawlq/pawl/cmd/pawl/internal/demo"
-	"github.com/pawlq/pawl/cmd/pawl/internal/outbox"
 	"github.com/pawlq/pawl/cmd/pawl/internal/serve"
 	"github.com/pawlq/pawl/cmd/pawl/internal/top"
 	"github.com/pawlq/pawl/cmd/pawl/internal/work"

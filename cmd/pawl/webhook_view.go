@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/internal/text"
 )
 
 // webhookState summarizes the state of a webhook.

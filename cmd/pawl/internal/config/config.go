@@ -5,7 +5,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 )

@@ -10,7 +10,7 @@ import (
 	"go/build"
 	"image"
 
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/pawltype"
 
 	_ "image/gif"

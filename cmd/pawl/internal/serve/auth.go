@@ -8,7 +8,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/internal/node"
 	"github.com/spf13/pflag"
 )

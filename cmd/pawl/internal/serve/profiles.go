@@ -6,7 +6,7 @@ import (
 	"net/http/pprof"
 	"runtime"
 
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/internal/node"
 )
 

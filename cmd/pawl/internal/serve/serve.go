@@ -12,9 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/tracing"
 	"github.com/pawlq/pawl/cmd/pawl/internal/config"
-	"github.com/pawlq/pawl/cmd/pawl/internal/tracing"
 	"github.com/pawlq/pawl/internal/audit/trail"
 	"github.com/pawlq/pawl/internal/node"
 	"github.com/pawlq/pawl/internal/ui"

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/internal/certs"
 	"github.com/pawlq/pawl/internal/node"
 	"github.com/spf13/pflag"

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/clipperhouse/displaywidth"
-	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/internal/text"
 )
 
 // shot is what pawl top shows: the broker's answers of one moment.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/clipperhouse/displaywidth"
-	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/internal/text"
 )
 
 // The tables of pawl top.

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/internal/text"
 )
 
 // Breaker is a breaker's rule as in the REST API.

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/internal/text"
 )
 
 // Stats is what -o json and yaml print: the REST API's answer, with the steps as a list.

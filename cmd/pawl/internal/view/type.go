@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/internal/text"
 )
 
 // Type is a task type in a list, as -o json and yaml print it.

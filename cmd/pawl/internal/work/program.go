@@ -18,8 +18,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/pawlq/pawl"
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
-	"github.com/pawlq/pawl/cmd/pawl/internal/tracing"
+	"github.com/pawlq/pawl/cmd/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/tracing"
 	"github.com/pawlq/pawl/internal/rest"
 )
 

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"io"
 
-	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/internal/text"
 )
 
 // CheckFormat rejects an unknown value of --output.

@@ -3,7 +3,7 @@
 package outbox
 
 import (
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/spf13/cobra"
 )
 

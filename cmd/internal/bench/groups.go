@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/pawltype"
 )
 

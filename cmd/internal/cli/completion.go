@@ -13,7 +13,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/cmd/pawl/internal/contexts"
+	"github.com/pawlq/pawl/cmd/internal/contexts"
 	"github.com/pawlq/pawl/pawltype"
 )
 

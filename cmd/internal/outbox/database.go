@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite" // "sqlite"
 
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/outbox"
 	"github.com/pawlq/pawl/outbox/pgxoutbox"
 	"github.com/spf13/pflag"

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/cli"
 )
 
 // OpenTelemetry's packages ignore invalid settings, most of them silently, and proceed as if they were not set. So these settings are checked first,

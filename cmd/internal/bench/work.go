@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/claims"
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/cli"
 )
 
 // benchWork measures everything after the enqueue, until the server has confirmed the last ack.

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/pawlq/pawl"
-	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/internal/text"
 	"github.com/pawlq/pawl/pawltype"
 )
 

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
-	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/text"
 	"github.com/pawlq/pawl/outbox"
 	"github.com/spf13/cobra"
 )

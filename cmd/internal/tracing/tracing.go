@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/internal/version"
 	"github.com/spf13/cobra"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/outbox"
 	"github.com/spf13/cobra"
 )

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
-	"github.com/pawlq/pawl/cmd/pawl/internal/tracing"
+	"github.com/pawlq/pawl/cmd/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/tracing"
 	"github.com/pawlq/pawl/outbox"
 	"github.com/spf13/cobra"
 )

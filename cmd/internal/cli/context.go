@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawlq/pawl/cmd/pawl/internal/contexts"
+	"github.com/pawlq/pawl/cmd/internal/contexts"
 )
 
 // useContext sets the connection flags from a context; flags on the command line take precedence. A context named by --context or PAWL_CONTEXT
