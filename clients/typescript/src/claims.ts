@@ -10,6 +10,7 @@ import { create, isMessage } from "@bufbuild/protobuf";
 
 import { Claim } from "./claim.js";
 import type { Holder } from "./claimed.js";
+import { clock } from "./clock.js";
 import { millisecondsOf } from "./convert.js";
 import { fallback, MAX_ITEMS, release, sendable, verbOf, type Ending } from "./ending.js";
 import { errorOf, InternalError, InvalidArgumentError, PayloadTooLargeError, RateLimitedError, UnavailableError, type PawlError } from "./errors.js";
@@ -19,6 +20,7 @@ import type { WorkHello, WorkRequest } from "./gen/pawl/v1/worker_pb.js";
 import { endingFor, interrupt, logEnd, loss, title, type Held, type Verdict } from "./held.js";
 import { isWrapped } from "./kept.js";
 import { Unreadable } from "./keyring.js";
+import type { Keeper } from "./keeper.js";
 import type { Logger } from "./log.js";
 import { Draining, LeaseLost, TimedOut } from "./outcome.js";
 import { Outbox } from "./outbox.js";
@@ -58,6 +60,8 @@ export class Claims {
   #block = { length: 0, end: -Infinity }; // the last time that the event loop is known to have been blocked for long
   #nextWarning = -Infinity;
   #yields = false; // a sweep waits until what has arrived is read
+  /** What extends leases while the event loop is blocked, if there is something. */
+  keeper: Keeper | undefined;
 
   constructor(
     readonly caller: Caller,
@@ -94,6 +98,7 @@ export class Claims {
         continue;
       }
       this.#busy++;
+      this.#keep(held, now);
       this.#sweepAt(Math.min(held.due, held.deadline));
       this.events.start(held);
     }
@@ -136,12 +141,35 @@ export class Claims {
     return held;
   }
 
+  #forget(held: Held): void {
+    this.#held.delete(held.name.claimToken);
+    this.keeper?.drop(held.name.claimToken);
+  }
+
+  /** Has the lease of a claim kept until its handler is told to stop, or the broker has confirmed its end. */
+  #keep(held: Held, now: number): void {
+    if (!this.keeper) return;
+    const offset = clock() - now;
+    this.keeper.hold({ ...held.name, length: held.lease, from: offset + now, until: offset + held.deadline });
+    held.abort.signal.addEventListener("abort", () => this.keeper?.drop(held.name.claimToken), { once: true });
+  }
+
+  /** Takes note of what the keeper has heard from the broker. */
+  hear(): void {
+    const offset = clock() - performance.now();
+    for (const report of this.keeper?.reports() ?? []) {
+      const held = this.#held.get(report.claimToken);
+      if ("lost" in report) this.lose(report.claimToken, report.lost);
+      else if (held) this.#extended(held, report.at - offset);
+    }
+  }
+
   /** Frees the slot of a handler that has ended, and queues the ending for the broker. */
   finish(held: Held, verdict: Verdict): void {
     this.#busy--;
     const { phase } = held;
     if (phase === "running" || phase === "lapsed") this.#end(held, sendable(held.name, () => this.#endingFor(held, verdict)));
-    else if (phase === "lost") this.#held.delete(held.name.claimToken);
+    else if (phase === "lost") this.#forget(held);
     const { ending } = held;
     if (verdict.ok && isMessage(ending, FailRequestSchema)) this.log.warn(`${title(held)}: failed, its result cannot be sent: ${ending.error?.message}`);
     else logEnd(this.log, held, phase, verdict);
@@ -188,6 +216,7 @@ export class Claims {
    */
   #sweep(now: number, yielded = -Infinity): void {
     if (yielded === -Infinity) this.#noteBlock(now);
+    this.hear();
     this.#yields = false;
     const soon = now + sweepStep;
     let at = now + sweepIdle;
@@ -218,7 +247,7 @@ export class Claims {
     const lease = Math.min(...this.all.filter((held) => held.phase === "running").map((held) => held.lease));
     if (length < lease / 4) return;
     this.#block = { length, end: now };
-    if (now < this.#nextWarning) return;
+    if (now < this.#nextWarning || this.keeper?.works) return;
     this.#nextWarning = now + warnStep;
     this.log.warn(
       `the event loop was blocked for ${length} ms or more, so leases of ${lease} ms were not extended: a handler that blocks it for more than a ` +
@@ -241,6 +270,7 @@ export class Claims {
 
   /** Reports whether the handler of a claim may begin. While others blocked the event loop, its lease may have ended, or it was lost. */
   mayBegin(held: Held, now: number): boolean {
+    this.hear();
     if (held.phase === "running" && held.leaseEnd <= now) this.#lapse(held, now);
     return !held.cause;
   }
@@ -272,6 +302,7 @@ export class Claims {
     if (held.phase !== "running") return;
     held.leaseEnd = Math.max(held.leaseEnd, sent + held.lease);
     held.due = Math.max(held.due, sent + held.lease / 3);
+    this.keeper?.extended(held.name.claimToken, sent + clock() - performance.now());
   }
 
   // The stream
@@ -347,7 +378,7 @@ export class Claims {
         this.#refused(held, errorOf(each.error), now);
         continue;
       }
-      this.#held.delete(each.claimToken);
+      this.#forget(held);
       held.span?.settled(verbOf(held.ending), held.task.queue, this.caller.connection.server, held.ended);
     }
     for (const each of answer.extends) this.#answeredExtension(each);
@@ -366,7 +397,7 @@ export class Claims {
       held.isFallback = true;
       this.#end(held, fallback(held.name, held.ending, err));
     } else {
-      this.#held.delete(held.name.claimToken); // stale or not found: the claim ended some other way, and its handler has worked in vain
+      this.#forget(held); // stale or not found: the claim ended some other way, and its handler has worked in vain
       interrupt(held, loss(err.reason || err.code));
     }
   }
@@ -424,6 +455,7 @@ export class Claims {
   close(): void {
     clearTimeout(this.#timer);
     this.#nextSweep = -Infinity;
+    this.keeper?.close();
   }
 }
 

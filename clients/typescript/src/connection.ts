@@ -78,6 +78,8 @@ export class Connection {
   #stamps: string; // of the files that #credentials come from
   readonly #token: Token | undefined;
   readonly namespace: string;
+  /** What another connection to the same place needs, without the token. */
+  readonly options: ConnectionOptions;
   /** As given by the program, for spans; "" if there are several. */
   readonly server: Server;
   readonly #channels = new Map<string, Client>();
@@ -96,6 +98,7 @@ export class Connection {
     this.#credentials = tls ? secure(tls) : credentials.createInsecure();
     this.#token = options.token ?? tokenOf(environment);
     this.namespace = options.namespace ?? environment["PAWL_NAMESPACE"] ?? "";
+    this.options = { server: given.join(","), namespace: this.namespace, plaintext: options.plaintext === true, ...(tls && { tls }) };
   }
 
   /** Returns the channel in use for calls, or for the streams of workers, and a number that identifies the choice for moveOn. */
@@ -145,14 +148,18 @@ export class Connection {
   async metadata(): Promise<Metadata> {
     const out = new Metadata();
     if (this.namespace) out.set("pawl-namespace", this.namespace);
-    let token: string | undefined;
+    const token = await this.token();
+    if (token) out.set("authorization", `Bearer ${token}`);
+    return out;
+  }
+
+  /** Returns the token that identifies the caller, if there is one. */
+  async token(): Promise<string | undefined> {
     try {
-      token = typeof this.#token === "function" ? await this.#token() : this.#token;
+      return typeof this.#token === "function" ? await this.#token() : this.#token;
     } catch (err) {
       throw new UnauthenticatedError(`no token: ${messageOf(err)}`, { cause: err }); // for example, the file is gone; a worker retries
     }
-    if (token) out.set("authorization", `Bearer ${token}`);
-    return out;
   }
 
   /** Reports whether close was called. */

@@ -15,6 +15,7 @@ import { WorkerService, type WorkHello } from "./gen/pawl/v1/worker_pb.js";
 import type { Handler } from "./handler.js";
 import { outcomeOf, type Held, type Verdict } from "./held.js";
 import { encryptedWith, Forged, Unreadable } from "./keyring.js";
+import { Keeper } from "./keeper.js";
 import { Link } from "./link.js";
 import type { Logger } from "./log.js";
 import { DeadLetter, Poison, Snooze } from "./outcome.js";
@@ -67,6 +68,7 @@ export class Run {
 
   /** Works until stop is called, and then drains. Throws if the broker refuses the worker. */
   async do(): Promise<void> {
+    this.#claims.keeper = new Keeper(this.#caller.connection, this.#claims.log, () => this.#claims.hear());
     const link = this.#link.run().catch((err: unknown) => {
       this.#claims.log.error("the worker has failed:", err);
       return new InternalError(`the worker has failed: ${messageOf(err)}`, { cause: err });

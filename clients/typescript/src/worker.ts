@@ -63,8 +63,8 @@ const workerHints = { // for BullMQ's options
 };
 
 /**
- * Claims tasks over one long-lived stream and runs their handlers. Leases are extended from the event loop while handlers run: a handler
- * that blocks it for longer than a third of a lease at a time may lose all leases.
+ * Claims tasks over one long-lived stream and runs their handlers. Leases are extended while handlers run, also by a thread while they block
+ * the event loop.
  */
 export class Worker {
   readonly #run: Run;

@@ -1,6 +1,9 @@
 import assert from "node:assert/strict";
+import { cpSync, rmSync } from "node:fs";
+import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
 
 import * as pawl from "../src/index.js";
 import { Broker } from "../src/testing.js";
@@ -68,6 +71,66 @@ test("a handler does not begin whose lease ended while another blocked the event
     for (const ref of refs) assert.equal((await ref.waitEnded({ timeout: 20_000 })).state, "succeeded");
   });
   assert.equal(began.filter((of) => of !== began[0]).length, 1);
+});
+
+test("handlers that block the event loop for three leases keep them", async () => {
+  const queue = newQueue();
+  const task = pawl.defineTask<number>("block", { queue, maxAttempts: 1 });
+  const began: number[] = [];
+  const warnings: string[] = [];
+  const handler = pawl.handle(task, (of) => {
+    began.push(of);
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 3000);
+  });
+  const kept = gate();
+  const logger = { ...silent, warn: (message: string) => void warnings.push(message), debug: (message: string) => message.includes("thread") && kept.open() };
+  await working(w.client, [handler], { queues: [queue], concurrency: 2, lease: "1s", logger }, async () => {
+    await kept.opened;
+    const refs = await w.client.enqueueMany(task, [0, 1]); // the second one waits behind the first
+    await eventually(() => began.length === 2);
+    for (const ref of refs) {
+      const { state, attempts } = await ref.waitEnded({ timeout: 20_000 });
+      assert.deepEqual([state, attempts], ["succeeded", 1]);
+    }
+  });
+  assert.deepEqual([began.sort(), warnings], [[0, 1], []]);
+});
+
+test("a worker without the module of its thread works, and says so once", async () => {
+  const here = fileURLToPath(new URL("../", import.meta.url));
+  cpSync(join(here, "src"), join(here, "bundled"), { recursive: true });
+  rmSync(join(here, "bundled/keeper_thread.js"));
+  const bundled = (await import(join(here, "bundled/index.js"))) as typeof pawl;
+  const task = bundled.defineTask<null, number>("plain", { queue: newQueue() });
+  const warnings: string[] = [];
+  const logger = { ...silent, warn: (message: string) => void warnings.push(message) };
+  const client = new bundled.Client(w.broker.address);
+  const worker = new bundled.Worker(client, [bundled.handle(task, () => 7)], { queues: task.options.queue!, logger });
+  const running = worker.run();
+  assert.equal(await (await client.enqueue(task, null)).result({ timeout: "20s" }), 7);
+  await eventually(() => warnings.length > 0);
+  worker.stop();
+  await running;
+  client.close();
+  assert.equal(warnings.length, 1);
+  assert.match(warnings[0]!, /^no thread extends leases while handlers block the event loop: Cannot find module/);
+});
+
+test("a task that times out while the event loop is blocked is not kept", async () => {
+  const queue = newQueue();
+  const task = pawl.defineTask<null>("block", { queue, maxAttempts: 1, timeout: "1s" });
+  const reasons: unknown[] = [];
+  const handler = pawl.handle(task, async (_, claim) => {
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 3500);
+    await sleep(200);
+    reasons.push((claim.signal.reason as Error).name);
+    claim.signal.throwIfAborted();
+  });
+  const ref = await w.client.enqueue(task, null);
+  await working(w.client, [handler], { queues: [queue], concurrency: 1, lease: "1s" }, async () => {
+    assert.equal((await ref.waitEnded({ timeout: 20_000 })).state, "dead");
+    await eventually(() => reasons.length === 1);
+  });
 });
 
 test("a thousand handlers run at once", async () => {
