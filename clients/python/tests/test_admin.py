@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import pawl
-from pawl import _operate, _rpc, admin
+from pawl import _convert, _operate, _rpc, admin
 from pawl.v1 import call_pb2
 
 SETTINGS = admin.QueueSettings(
@@ -38,6 +39,34 @@ def test_settings_come_back_as_they_were_put(app: pawl.App, queue: str) -> None:
     assert again.settings == replace(SETTINGS, max_attempts=4)
     with pytest.raises(pawl.ConflictError):
         app.admin.queues.put(queue, SETTINGS, if_version=put.version)
+
+
+RATES = {"50": (50, 1), "50/s": (50, 1), "30/m": (30, 60), "1,000/h": (1000, 3600), "100/10s": (100, 10), "10/1m": (10, 60), "5 / 1d": (5, 86_400)}
+
+
+def test_rates_are_texts_too(app: pawl.App, queue: str) -> None:
+    for text, (limit, period) in RATES.items():
+        put = app.admin.queues.put(queue, admin.QueueSettings(rate=text, keys={"vip": admin.KeyRules(rate=text)}))
+        want = admin.Rate(limit, float(period), limit)
+        assert (put.settings.rate, put.settings.keys["vip"].rate) == (want, want)
+        assert _convert.per_second("rate", text) == limit / period
+    assert app.admin.queues.put(queue, admin.QueueSettings(rate="none")).settings.rate is None
+    assert app.admin.dead_letters.replay(queue, filter=admin.Filter(), rate="0.5/s").matched == 0
+    spec = admin.OperationSpec("cancel", admin.Filter(queue=queue), rate="30/m")
+    assert app.admin.operations.start(spec).spec.rate == 0.5
+    for text in ("", "abc", "/s", "5/", "5/0s", "0/s", "-1/s", "NaN", "Inf/s", "5/s/s", "5/week", "1_0/s", "1e16/s"):
+        calls: tuple[tuple[str, Callable[[str], object]], ...] = (
+            ("settings.rate", lambda text: app.admin.queues.put(queue, admin.QueueSettings(rate=text or " "))),
+            ("rate", lambda text: app.admin.dead_letters.replay(queue, filter=admin.Filter(), rate=text)),
+        )
+        for field, call in calls:
+            with pytest.raises(pawl.InvalidArgumentError, match="is not a rate such as 50/s, 30/m, 1000/h or 100/10s") as refused:
+                call(text)
+            assert refused.value.field == field
+    with pytest.raises(pawl.InvalidArgumentError, match="a limit is a whole number of tasks; use a longer period"):
+        app.admin.queues.put(queue, admin.QueueSettings(rate="0.5/s"))
+    with pytest.raises(pawl.InvalidArgumentError, match="settings.retry: 'fast' is a text"):
+        app.admin.queues.put(queue, admin.QueueSettings(retry="fast"))  # type: ignore[arg-type]
 
 
 def test_what_is_wrong_is_named(app: pawl.App, queue: str) -> None:

@@ -120,7 +120,7 @@ export class DeadLetters extends Calls {
   }
 
   /** Runs dead letters again. rate: tasks per second. */
-  async replay(queue: string, selection: DeadSelection & { rate?: number }): Promise<{ matched: number; replayed: number }> {
+  async replay(queue: string, selection: DeadSelection & { rate?: number | string }): Promise<{ matched: number; replayed: number }> {
     const request = write(ReplayDeadRequestSchema, { ...selection, queue });
     const { matched, replayed } = await this.caller.call(OperatorService.method.replayDead, request, { repeat: selection.dryRun === true });
     return { matched: Number(matched), replayed: Number(replayed) };

@@ -51,13 +51,41 @@ export function milliseconds(field: string, value: Duration): number {
   return ms;
 }
 
+const durationText = /^-?(\d+(\.\d+)?(ms|s|m|h))+$/;
+
 function parse(field: string, value: string): number {
-  if (!/^-?(\d+(\.\d+)?(ms|s|m|h))+$/.test(value)) {
+  if (!durationText.test(value)) {
     throw invalid(field, `${show(value)} is not a duration: want numbers followed by ms, s, m or h, such as "1h30m"`);
   }
   let ms = 0;
   for (const [, number, unit] of value.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)/g)) ms += Number(number) * (units[unit ?? ""] ?? 0);
   return value.startsWith("-") ? -ms : ms;
+}
+
+/** Parses a rate as the command line does: how many in how many milliseconds. A number alone is per second. */
+export function rate(field: string, text: string): { n: number; per: number } {
+  const [, number = "", given = "s"] = /^([^/]*)(?:\/(.+))?$/.exec(text.replaceAll(" ", "")) ?? [];
+  const unit = /^\d/.test(given) ? given : `1${given}`;
+  const n = /^[\d,.]+$/.test(number) ? Number(number.replaceAll(",", "")) : NaN;
+  let per = 0;
+  if (/^[\d.]+d$/.test(unit)) per = Number(unit.slice(0, -1)) * 86_400_000;
+  else if (durationText.test(unit)) per = parse(field, unit);
+  if (!(n > 0 && n <= 1e15 && per > 0 && per <= maxMilliseconds)) throw invalid(field, `${show(text)} is not a rate such as 50/s, 30/m, 1000/h or 100/10s`);
+  return { n, per };
+}
+
+/** Returns a rate as a number per second. */
+export function perSecond(field: string, value: number | string): number {
+  if (typeof value !== "string") return value;
+  const { n, per } = rate(field, value);
+  return (n / per) * 1000;
+}
+
+/** Parses the rate of a limit, which is a whole number in some milliseconds. */
+export function rateLimit(field: string, text: string): { limit: number; period: number } {
+  const { n, per } = rate(field, text);
+  if (Number.isInteger(n) && n < 2 ** 31) return { limit: n, period: per };
+  throw invalid(field, `${show(text)}: a limit is a whole number of tasks; use a longer period for few tasks, such as 1/10s`);
 }
 
 /** Returns a duration for protobuf. */

@@ -4,7 +4,7 @@ import { create, isMessage, type DescEnum, type DescField, type DescMessage, typ
 import { DurationSchema, FeatureSet_FieldPresence, TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { reflect } from "@bufbuild/protobuf/reflect";
 
-import { duration, integer, millisecondsOf, number, show, string, timeOf, timestamp, Words, type Duration } from "./convert.js";
+import { duration, integer, millisecondsOf, number, perSecond, rateLimit, show, string, timeOf, timestamp, Words, type Duration } from "./convert.js";
 import { invalid } from "./errors.js";
 
 type Fields = Record<string, unknown>;
@@ -61,10 +61,11 @@ export function write<S extends DescMessage>(schema: S, given: object, path = ""
 function writeValue(field: DescField, value: unknown, at: string): unknown {
   if (field.message?.typeName === DurationSchema.typeName) return duration(at, value as Duration);
   if (field.message?.typeName === TimestampSchema.typeName) return timestamp(at, value as Date);
+  if (field.message?.typeName === "pawl.v1.Rate" && typeof value === "string") return value === "none" ? undefined : write(field.message, rateLimit(at, value), `${at}.`);
   if (field.message) return write(field.message, value as object, `${at}.`);
   if (field.enum) return wordsOf(field.enum).number(at, value as string);
   if (typeof value === "boolean") return value;
-  if (typeof value === "string") return string(at, value);
+  if (typeof value === "string") return "scalar" in field && field.scalar === 1 ? perSecond(at, value) : string(at, value); // 1: double
   const whole = "scalar" in field && field.scalar !== undefined && field.scalar !== 1 && field.scalar !== 2; // neither double nor float
   if (!whole) return number(at, value as number);
   if (!isLong(field)) return integer(at, value as number);

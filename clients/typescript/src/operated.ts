@@ -15,7 +15,8 @@ export interface Rate {
 /** The limits of a key, and its weight among other keys. */
 export interface KeyRules {
   maxRunning?: number;
-  rate?: Rate;
+  /** Or a text such as "10/1m"; in results, a Rate. */
+  rate?: Rate | string;
   weight?: number;
 }
 
@@ -57,7 +58,8 @@ export interface QueueSettings {
   maxLength?: number;
   /** Tasks that run at the same time; 0: no limit. */
   maxRunning?: number;
-  rate?: Rate;
+  /** Or a text such as "10/1m"; in results, a Rate. */
+  rate?: Rate | string;
   perKey?: KeyRules;
   /** For single keys, instead of perKey. */
   keys?: Readonly<Record<string, KeyRules>>;
@@ -176,7 +178,7 @@ export interface OperationSpec {
   /** Maximum number of tasks; 0: all that match. */
   max?: number;
   /** Tasks per second at most; 0: as fast as possible without delaying other work. */
-  rate?: number;
+  rate?: number | string;
   /** The operation pauses itself after this many tasks; 0: it does not. */
   canary?: number;
 }

@@ -35,6 +35,27 @@ test("settings come back as they were put", async () => {
   await assert.rejects(w.client.admin.queues.put(queue, settings, { ifVersion: put.version }), ConflictError);
 });
 
+test("rates are texts too", async () => {
+  const queue = newQueue();
+  const put = async (rate: string) => (await w.client.admin.queues.put(queue, { rate, keys: { vip: { rate } } })).settings;
+  const seconds = { "50": 1, "50/s": 1, "50/m": 60, "1,000/h": 3600, "100/10s": 10, "10/1m": 60, "5 / 1d": 86_400 };
+  for (const [text, period] of Object.entries(seconds)) {
+    const limit = Number(text.split("/")[0]!.replace(",", ""));
+    const want = { limit, period: period * 1000, burst: limit };
+    const { rate, keys } = await put(text);
+    assert.deepEqual([rate, keys?.["vip"]?.rate], [want, want]);
+  }
+  assert.equal((await put("none")).rate, undefined);
+  const started = await w.client.admin.operations.start({ action: "cancel", filter: { queue }, rate: "30/m" });
+  assert.equal(started.spec.rate, 0.5);
+  for (const text of [" ", "abc", "/s", "5/", "5/0s", "0/s", "-1/s", "NaN", "Inf/s", "5/s/s", "5/week", "1_0/s", "1,0,00000000000000000/s"]) {
+    const wants = (field: string) => (err: unknown) => err instanceof InvalidArgumentError && err.field === field && /is not a rate such as 50\/s, 30\/m, 1000\/h or 100\/10s/.test(err.message);
+    await assert.rejects(put(text), wants("settings.rate"));
+    await assert.rejects(w.client.admin.deadLetters.replay(queue, { filter: {}, rate: text }), wants("rate"));
+  }
+  await assert.rejects(put("0.5/s"), /a limit is a whole number of tasks; use a longer period/);
+});
+
 test("what is wrong is named", async () => {
   const queue = newQueue();
   const wrong = { keyOrder: "random" } as unknown as QueueSettings;

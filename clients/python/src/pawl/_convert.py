@@ -71,6 +71,40 @@ def _parse(field: str, value: str) -> float:
     return -total if value.startswith("-") else total
 
 
+_RATE_FORMS = "50/s, 30/m, 1000/h or 100/10s"
+
+
+def rate(field: str, text: str) -> tuple[float, float]:
+    """Parses a rate as the command line does, such as "100/1m": how many in how many seconds. A number alone is per second."""
+    number, slash, unit = text.replace(" ", "").partition("/")
+    unit = unit if slash else "s"
+    unit = unit if unit[:1].isdecimal() else f"1{unit}"
+    try:
+        n = float(number.replace(",", "").replace("_", "?"))
+        per = float(unit[:-1]) * 86_400 if unit.endswith("d") else _parse(field, unit)
+    except ValueError:
+        n = per = 0.0
+    if not (0 < n <= 1e15 and 0 < per < math.inf):
+        raise errors.invalid(field, f"{text!r:.64} is not a rate such as {_RATE_FORMS}")
+    return n, per
+
+
+def per_second(field: str, value: float | str) -> float:
+    """Returns a rate as a number per second."""
+    if not isinstance(value, str):
+        return value
+    n, per = rate(field, value)
+    return n / per
+
+
+def rate_limit(field: str, text: str) -> tuple[int, float]:
+    """Parses the rate of a limit, which is a whole number in some seconds."""
+    n, per = rate(field, text)
+    if n != math.trunc(n) or n >= 2**31:
+        raise errors.invalid(field, f"{text!r:.64}: a limit is a whole number of tasks; use a longer period for few tasks, such as 1/10s")
+    return int(n), per
+
+
 def seconds(field: str, value: Seconds) -> float:
     """Returns a duration as a number of seconds."""
     return seconds_of(duration(field, value))

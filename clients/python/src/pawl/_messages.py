@@ -14,7 +14,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from pawl import _convert
+from pawl import _convert, errors
 
 T = TypeVar("T")
 
@@ -94,11 +94,18 @@ def _write_field(given: Any, message: Any, name: str, path: str) -> None:
         getattr(message, name).CopyFrom(_convert.duration(path, given))
     elif field.message_type is Timestamp.DESCRIPTOR:
         getattr(message, name).CopyFrom(_convert.timestamp(path, given))
+    elif field.message_type is not None and isinstance(given, str):
+        if field.message_type.name != "Rate":
+            raise errors.invalid(path, f"{given!r:.64} is a text")
+        if given != "none":
+            limit, period = _convert.rate_limit(path, given)
+            getattr(message, name).limit = limit
+            getattr(message, name).period.CopyFrom(_convert.duration(path, period))
     elif field.message_type is not None:
         getattr(message, name).SetInParent()
         write(given, getattr(message, name), f"{path}.")
     else:
-        _convert.set_field(message, name, given)
+        _convert.set_field(message, name, _convert.per_second(path, given) if field.cpp_type == field.CPPTYPE_DOUBLE else given)
 
 
 @functools.cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
-from pawl import _messages, _rpc
+from pawl import _convert, _messages, _rpc
 from pawl._convert import Seconds
 from pawl._operated import DeadGroup, Discarded, Explanation, Filter, Operation, OperationSpec, Queue, QueueSettings, Replayed, Stats, WorkerInfo
 from pawl.models import TaskInfo, task_info
@@ -119,14 +119,14 @@ def replay(
     task_ids: Sequence[str],
     filter: Filter | None,
     max: int,
-    rate: float,
+    rate: float | str,
     dry_run: bool,
     poisoned: bool,
     reason: str,
 ) -> _rpc.Op[Replayed]:
     """Runs dead letters again."""
     request = operator_pb2.ReplayDeadRequest(
-        queue=queue, task_ids=task_ids, max=max, rate=rate, dry_run=dry_run, poisoned=poisoned, reason=reason
+        queue=queue, task_ids=task_ids, max=max, rate=_convert.per_second("rate", rate), dry_run=dry_run, poisoned=poisoned, reason=reason
     )
     if filter is not None:
         request.filter.CopyFrom(_filter(filter))

@@ -45,7 +45,8 @@ class KeyRules:
     """The limits of a key, and its weight among other keys."""
 
     max_running: int = 0
-    rate: Rate | None = None
+    rate: Rate | str | None = None
+    """Or a text such as "10/1m"; in results, a Rate."""
     weight: int = 0
 
 
@@ -81,7 +82,8 @@ class QueueSettings:
     """Maximum number of waiting tasks; 0: no limit."""
     max_running: int = 0
     """Tasks that run at the same time; 0: no limit."""
-    rate: Rate | None = None
+    rate: Rate | str | None = None
+    """Or a text such as "10/1m"; in results, a Rate."""
     per_key: KeyRules | None = None
     keys: Mapping[str, KeyRules] = field(default_factory=dict)
     """For single keys, instead of per_key."""
@@ -225,7 +227,7 @@ class OperationSpec:
     """For set_priority only."""
     max: int = 0
     """Maximum number of tasks; 0: all that match."""
-    rate: float = 0.0
+    rate: float | str = 0.0
     """Tasks per second at most; 0: as fast as possible without delaying other work."""
     canary: int = 0
     """The operation pauses itself after this many tasks; 0: it does not."""
