@@ -55,6 +55,37 @@ def test_an_address_that_does_not_answer_is_left(broker: testing.Broker, queue: 
                 assert app.call("t", queue=queue).enqueue().id
 
 
+@pytest.mark.parametrize("use", ["call", "coroutine", "worker"])
+def test_a_client_that_is_closed_while_it_connects_is_silent(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    raised: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: raised.append(args.exc_value))
+    before = set(threading.enumerate())
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, but not listening
+        app = pawl.App(f"127.0.0.1:{taken.getsockname()[1]}")
+        call = app.call("t")
+        app.handler("t")(lambda claim: None)
+        uses: dict[str, Callable[[], object]] = {
+            "call": call.enqueue,
+            "coroutine": lambda: asyncio.run(call.aenqueue()),
+            "worker": lambda: pawl.Worker(app, "q").run(),
+        }
+        ends: list[BaseException] = []
+
+        def run() -> None:
+            with pytest.raises(pawl.ClientClosedError) as closed:
+                uses[use]()
+            ends.append(closed.value)
+
+        running = threading.Thread(target=run)
+        running.start()
+        eventually(lambda: app._caller.connection._pausing)
+        app.close()
+        for thread in set(threading.enumerate()) - before:
+            thread.join(20)
+    assert (len(ends), raised) == (1, [])
+
+
 def test_a_node_that_hangs_is_left(binary: str, broker: testing.Broker, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("random.shuffle", lambda targets: None)
     with testing.Broker(binary) as hung, pawl.App(f"{hung.address},{broker.address}") as app:

@@ -22,6 +22,7 @@ from pawl import errors
 DEFAULT_SERVER = "127.0.0.1:7295"
 DEFAULT_PORT = "7295"
 MAX_MESSAGE = 16 << 20
+HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 _MAX_ADDRESSES = 32  # more nodes than a client would ever try
 
 Token = Union[str, Callable[[], str], None]
@@ -54,6 +55,13 @@ class TLS:
     key_file: str | None = None
 
 
+class _Pausing:
+    """The callers that pause before they use a channel again, and the call that keeps it connecting meanwhile."""
+
+    callers = 0
+    call: Any = None
+
+
 class Connection:
     """The channels to the addresses of one broker or cluster. Calls use one address until it can't be reached; any node of a
     cluster accepts any call. The first call opens the channels, and opens them again in a forked process."""
@@ -79,6 +87,7 @@ class Connection:
         self._pid = os.getpid()
         self._turn = 0
         self._channels: dict[tuple[str, bool], Any] = {}
+        self._pausing: dict[Any, _Pausing] = {}  # by channel
         self._left: weakref.WeakSet[Any] = weakref.WeakSet()  # channels with earlier certificates
 
     def channel(self, *, stream: bool = False) -> tuple[Any, int]:
@@ -128,15 +137,24 @@ class Connection:
 
     @contextlib.contextmanager
     def reconnecting(self, *, stream: bool = False) -> Iterator[None]:
-        """Keeps gRPC connecting while the caller pauses. Without a call in flight, its sockets are polled only by a fallback,
-        every 5 seconds."""
+        """Keeps gRPC connecting while the caller pauses: it polls its sockets only while a call waits, or every 5 seconds. A
+        subscription to the state of the channel would do, too, but if the channel is closed, its thread ends with a traceback."""
         channel, _ = self.channel(stream=stream)
-        callback = lambda _: None  # noqa: E731
-        channel.subscribe(callback, try_to_connect=True)
+        with self._lock:
+            pausing = self._pausing.setdefault(channel, _Pausing())
+            pausing.callers += 1
+            if pausing.call is None or pausing.call.done():
+                with contextlib.suppress(ValueError):  # the channel has been closed
+                    pausing.call = channel.unary_unary(HEALTH_CHECK).future(b"", wait_for_ready=True)
         try:
             yield
         finally:
-            channel.unsubscribe(callback)
+            with self._lock:
+                pausing.callers -= 1
+                if pausing.callers == 0:
+                    self._pausing.pop(channel, None)
+            if pausing.callers == 0 and pausing.call is not None:
+                pausing.call.cancel()
 
     def metadata(self) -> Sequence[tuple[str, str]]:
         """Returns the metadata that identifies the caller. A token that changes while the program runs is used from the next call

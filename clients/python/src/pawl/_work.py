@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Callable
 import grpc
 
 from pawl import _convert, _ending, _rpc, _signals, _telemetry, claim, errors, outcome
+from pawl._connection import HEALTH_CHECK
 from pawl._held import Held, Phase, extension, log, log_end, loss, outcome_of, title, verdict
 from pawl._slots import Loop, Threads
 from pawl.v1 import task_pb2, worker_pb2
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from pawl.app import Handler
 
 _WORK = "/pawl.v1.WorkerService/Work"
-_CHECK = "/grpc.health.v1.Health/Check"
 
 _MAX_FRAMES = 2  # unanswered frames of endings, beyond which endings are gathered for the next frame
 # A stream that is silent for this long is reopened, so that both sides start afresh with their view of each other's slots. If the
@@ -540,7 +540,7 @@ class Run:
         stopped and has not read it yet: the next probe will show."""
         began = time.monotonic()
         try:
-            session.channel.unary_unary(_CHECK)(b"", timeout=_PROBE_TIMEOUT)
+            session.channel.unary_unary(HEALTH_CHECK)(b"", timeout=_PROBE_TIMEOUT)
         except grpc.RpcError as err:
             late = time.monotonic() - began > _PROBE_TIMEOUT + 0.5
             with self._lock:
