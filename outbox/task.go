@@ -10,9 +10,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/apijson"
 	"github.com/pawlq/pawl/internal/client/convert"
 	"github.com/pawlq/pawl/internal/contract"
-	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -121,7 +121,7 @@ func durationText(d *durationpb.Duration) *string {
 // readTask reads the column task, as REST reads the body of an enqueue.
 func readTask(text []byte) (*pawlv1.TaskSpec, error) {
 	s := &pawlv1.TaskSpec{}
-	if err := rest.Decode("task", text, s); err != nil {
+	if err := apijson.Decode("task", text, s); err != nil {
 		refusal, _ := task.AsError(err)
 		return nil, &pawltype.Error{Code: pawltype.ErrorCode(refusal.Code), Field: refusal.Field, Message: refusal.Message}
 	}

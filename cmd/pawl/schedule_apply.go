@@ -19,7 +19,7 @@ import (
 	"github.com/pawlq/pawl/cmd/internal/text"
 	"github.com/pawlq/pawl/cmd/pawl/internal/config"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
-	"github.com/pawlq/pawl/internal/rest"
+	"github.com/pawlq/pawl/internal/apijson"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -86,7 +86,7 @@ func (a *app) readSchedules(name string) (file scheduleFile, err error) {
 	if err != nil {
 		return file, cli.Usage("%s: %v", name, err)
 	}
-	if file.owner, file.schedules, err = rest.DecodeSchedules(plain); err != nil {
+	if file.owner, file.schedules, err = apijson.DecodeSchedules(plain); err != nil {
 		return file, cli.Usage("%s: %w", name, err)
 	}
 	return file, nil

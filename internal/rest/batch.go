@@ -4,6 +4,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/apijson"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -21,9 +22,9 @@ func (b *batch[T]) read(x *exchange) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
-	err := x.fields(func(r *jsonReader, name string) error {
+	err := x.fields(func(r *apijson.Reader, name string) error {
 		if name != b.field {
-			return unknown("", name)
+			return apijson.Unknown("", name)
 		}
 		return b.items(r)
 	})
@@ -33,25 +34,18 @@ func (b *batch[T]) read(x *exchange) error {
 	return err
 }
 
-func (b *batch[T]) items(r *jsonReader) error {
-	return r.items(b.field, func(i int) error {
-		if i == b.most {
-			return task.Invalid(b.field, "more than %d items", b.most)
-		}
-		depth := r.json.StackDepth()
+func (b *batch[T]) items(r *apijson.Reader) error {
+	next := func() proto.Message {
 		var none T
-		item := none.ProtoReflect().New()
-		err := r.object(messageOf(item.Descriptor()), item, "")
-		if err != nil && r.malformed != nil {
-			return err
+		item := none.ProtoReflect().New().Interface()
+		b.all = append(b.all, item.(T))
+		return item
+	}
+	return r.Items(b.field, b.most, next, func(err error) {
+		b.refused = append(b.refused, nil)
+		if err != nil {
+			b.refused[len(b.refused)-1] = contract.ErrorProto(b.refusal(err))
 		}
-		b.all = append(b.all, item.Interface().(T))
-		if err == nil {
-			b.refused = append(b.refused, nil)
-			return nil
-		}
-		b.refused = append(b.refused, contract.ErrorProto(b.refusal(err)))
-		return r.skip(depth, int64(i))
 	})
 }
 
@@ -75,21 +69,21 @@ func (b *batch[T]) good() (good []T) {
 
 // results writes the results of all items in order: the answers for the good ones, the refusals for the others.
 func (b *batch[T]) results(x *exchange, good, refused func(i int)) {
-	x.open('{')
-	x.within("results", '[')
+	x.Open('{')
+	x.Within("results", '[')
 	n := 0
 	for i := range b.all {
-		x.open('{')
+		x.Open('{')
 		if b.refused[i] != nil {
 			refused(i)
 		} else {
 			good(n)
 			n++
 		}
-		x.close('}')
+		x.Close('}')
 	}
-	x.close(']')
-	x.close('}')
+	x.Close(']')
+	x.Close('}')
 }
 
 // enqueueBatch refuses bad tasks individually, including those that cannot be decoded.
@@ -109,8 +103,8 @@ func enqueueBatch(x *exchange) error {
 			return err
 		}
 	}
-	b.results(x, func(i int) { x.fieldsOf(got.GetResults()[i]) },
-		func(i int) { x.fieldsOf(&pawlv1.EnqueueResult{Error: b.refused[i]}) })
+	b.results(x, func(i int) { x.Fields(got.GetResults()[i]) },
+		func(i int) { x.Fields(&pawlv1.EnqueueResult{Error: b.refused[i]}) })
 	return nil
 }
 
@@ -152,12 +146,12 @@ func settle[T settled](x *exchange, field string, put func(*pawlv1.SettleRequest
 	b.results(x, func(i int) {
 		s := answers(got)[i]
 		if field == "extends" && s.GetError() == nil {
-			x.fieldsOf(&pawlv1.ExtendResponse{TaskId: s.GetTaskId(), LeaseExpiresAt: s.GetLeaseExpiresAt()})
+			x.Fields(&pawlv1.ExtendResponse{TaskId: s.GetTaskId(), LeaseExpiresAt: s.GetLeaseExpiresAt()})
 			return
 		}
-		x.fieldsOf(s)
+		x.Fields(s)
 	}, func(i int) {
-		x.fieldsOf(&pawlv1.Settled{TaskId: b.all[i].GetTaskId(), Error: b.refused[i]})
+		x.Fields(&pawlv1.Settled{TaskId: b.all[i].GetTaskId(), Error: b.refused[i]})
 	})
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/admission"
+	"github.com/pawlq/pawl/internal/apijson"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -159,16 +160,16 @@ func (x *exchange) reserve(held **admission.Reservation, room *admission.MemoryP
 }
 
 // budget returns how much memory may be used to decode a body.
-func (x *exchange) budget(size int) *budget {
-	return &budget{left: bodyMemory(max(size, contract.SmallMessage)) - size, more: func() error {
+func (x *exchange) budget(size int) *apijson.Budget {
+	return &apijson.Budget{Left: bodyMemory(max(size, contract.SmallMessage)) - size, More: func() error {
 		return x.reserve(&x.extra, x.Extra, contract.MaxExtra)
 	}}
 }
 
 // keep gives back the memory that decoding a body did not use.
-func (x *exchange) keep(size int, made *budget) {
-	x.held.Shrink(int64(size + made.spent))
-	x.extra.Shrink(int64(size + made.spent - bodyMemory(size)))
+func (x *exchange) keep(size int, made *apijson.Budget) {
+	x.held.Shrink(int64(size + made.Spent))
+	x.extra.Shrink(int64(size + made.Spent - bodyMemory(size)))
 }
 
 // releaseMemory gives back the request's memory.

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/apijson"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -283,7 +284,7 @@ func TestBodiesOfManyPartsAreRefused(t *testing.T) {
 		x := exchange{server: &server{Config: Config{Extra: extra, Namespace: anyNamespace}}, ctx: t.Context()}
 		made := x.budget(len(body))
 		m := batch[*pawlv1.TaskSpec]{field: "tasks", most: 1000}
-		err := readBody([]byte(body), made, maxListed, func(r *jsonReader, name string) error { return m.items(r) })
+		err := apijson.Read([]byte(body), made, apijson.MaxListed, func(r *apijson.Reader, name string) error { return m.items(r) })
 		for _, refused := range m.refused {
 			if refused != nil {
 				err = errors.New(refused.GetMessage())

@@ -21,18 +21,18 @@ func listAll[T proto.Message](x *exchange, of func(*pawlv1.GetClusterResponse) [
 	if err != nil {
 		return err
 	}
-	x.open('{')
+	x.Open('{')
 	list(x, "items", of(got))
-	x.str("next_cursor", "")
-	x.close('}')
+	x.Str("next_cursor", "")
+	x.Close('}')
 	return nil
 }
 
 // list writes messages as a list.
 func list[T proto.Message](x *exchange, name string, items []T) {
-	x.within(name, '[')
+	x.Within(name, '[')
 	for _, it := range items {
-		x.message(it)
+		x.Message(it)
 	}
-	x.close(']')
+	x.Close(']')
 }

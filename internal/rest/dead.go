@@ -1,13 +1,11 @@
 package rest
 
 import (
-	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -38,25 +36,6 @@ func groupDead(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	x.message(got)
+	x.Message(got)
 	return nil
-}
-
-// rate parses tasks per second: "50/s", "30/m", "1000/h". Other intervals, as in 100/10s, are for people: the command line parses
-// them.
-func (r *jsonReader) rate(path string) (float64, error) {
-	s, err := r.str(path)
-	if err != nil {
-		return 0, err
-	}
-	number, per, _ := strings.Cut(s, "/")
-	f, err := strconv.ParseFloat(number, 64)
-	seconds := map[string]float64{"s": 1, "m": 60, "h": 3600}[per]
-	switch {
-	case err != nil || seconds == 0 || !(f > 0):
-		return 0, task.Invalid(path, `%q is not a rate such as "50/s", "30/m" or "1000/h": a number above 0, in a second, a minute or an hour`, task.Cut(s, 64))
-	case f/seconds > contract.MaxRate:
-		return 0, task.Invalid(path, "%q is more than %d/s", task.Cut(s, 64), int(contract.MaxRate))
-	}
-	return f / seconds, nil
 }

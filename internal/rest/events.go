@@ -49,24 +49,24 @@ func (x *exchange) openEvents() {
 // sendEvents writes a frame: each event as an object on one line, since strings in JSON contain no newlines. A frame without events
 // consists of the cursor, which browsers store silently, and a comment.
 func (x *exchange) sendEvents(frame *pawlv1.WatchEventsResponse) error {
-	x.b = x.b[:0]
+	x.B = x.B[:0]
 	for _, e := range frame.GetEvents() {
 		if e.GetCursor() != "" {
-			x.b = append(append(append(x.b, "id: "...), e.GetCursor()...), '\n')
+			x.B = append(append(append(x.B, "id: "...), e.GetCursor()...), '\n')
 		}
-		x.b = append(x.b, "event: "...)
-		x.b = append(append(x.b, e.GetKind()...), "\ndata:"...)
-		x.message(e)
-		x.b = append(x.b, "\n\n"...)
+		x.B = append(x.B, "event: "...)
+		x.B = append(append(x.B, e.GetKind()...), "\ndata:"...)
+		x.Message(e)
+		x.B = append(x.B, "\n\n"...)
 	}
 	if len(frame.GetEvents()) == 0 {
 		if frame.GetCursor() != "" {
-			x.b = append(append(append(x.b, "id: "...), frame.GetCursor()...), '\n')
+			x.B = append(append(append(x.B, "id: "...), frame.GetCursor()...), '\n')
 		}
-		x.b = append(x.b, ": nothing\n\n"...)
+		x.B = append(x.B, ": nothing\n\n"...)
 	}
 	_ = x.conn.SetWriteDeadline(time.Now().Add(eventWriteTime)) // not supported by in-memory connections
-	if _, err := x.w.Write(x.b); err != nil {
+	if _, err := x.w.Write(x.B); err != nil {
 		return err
 	}
 	return x.conn.Flush()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/admission"
+	"github.com/pawlq/pawl/internal/apijson"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -28,7 +29,7 @@ const (
 
 // exchange is one request and its answer.
 type exchange struct {
-	jsonWriter // of the answer
+	apijson.Writer // of the answer
 
 	*server
 	on     *Route
@@ -53,11 +54,11 @@ const maxPooled = 64 << 10
 // exchange runs a route's handler as a call, and sends its answer.
 func (f *server) exchange(w http.ResponseWriter, r *http.Request, on *Route) {
 	buffer := buffers.Get().(*[]byte)
-	x := &exchange{server: f, on: on, jsonWriter: jsonWriter{(*buffer)[:0]}, r: r, w: w, conn: http.NewResponseController(w)}
+	x := &exchange{server: f, on: on, Writer: apijson.Writer{B: (*buffer)[:0]}, r: r, w: w, conn: http.NewResponseController(w)}
 	defer x.releaseMemory()
 	defer func() {
-		if cap(x.b) <= maxPooled {
-			*buffer = x.b
+		if cap(x.B) <= maxPooled {
+			*buffer = x.B
 			buffers.Put(buffer)
 		}
 	}()
@@ -91,14 +92,14 @@ func (x *exchange) send(came Outcome) {
 		h["Content-Type"] = []string{"application/json"}
 	}
 	if x.Sends != nil && x.ctx != nil {
-		x.Sends(x.ctx, len(x.b))
+		x.Sends(x.ctx, len(x.B))
 	}
-	h["Content-Length"] = []string{strconv.Itoa(len(x.b))}
+	h["Content-Length"] = []string{strconv.Itoa(len(x.B))}
 	if x.status == 0 {
 		x.status = http.StatusOK
 	}
 	x.w.WriteHeader(x.status)
-	_, _ = x.w.Write(x.b) // if this fails, the caller is gone
+	_, _ = x.w.Write(x.B) // if this fails, the caller is gone
 }
 
 // problem writes the answer to a refused request.
@@ -115,38 +116,38 @@ func (x *exchange) problem(e *task.Error) {
 	if e.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}
-	x.b = x.b[:0]
-	x.open('{')
-	x.str("type", "urn:pawl:error:"+string(e.Code))
-	x.str("title", looks.Title)
-	x.num("status", int64(x.status))
-	x.str("detail", task.Cut(e.Message, contract.MaxErrorText))
+	x.B = x.B[:0]
+	x.Open('{')
+	x.Str("type", "urn:pawl:error:"+string(e.Code))
+	x.Str("title", looks.Title)
+	x.Num("status", int64(x.status))
+	x.Str("detail", task.Cut(e.Message, contract.MaxErrorText))
 	x.refusalFields(e)
-	x.close('}')
+	x.Close('}')
 }
 
 // refusalFields writes the machine-readable fields of a refusal.
 func (x *exchange) refusalFields(e *task.Error) {
-	x.str("code", string(e.Code))
-	x.opt("reason", e.Reason)
-	x.opt("field", e.Field)
-	x.opt("holder", e.Holder)
+	x.Str("code", string(e.Code))
+	x.Opt("reason", e.Reason)
+	x.Opt("field", e.Field)
+	x.Opt("holder", e.Holder)
 	if e.State != 0 {
-		x.str("state", e.State.String())
+		x.Str("state", e.State.String())
 	}
 	if e.RetryAfter > 0 {
-		x.str("retry_after", contract.SpanText(e.RetryAfter))
+		x.Str("retry_after", contract.SpanText(e.RetryAfter))
 	}
 }
 
 // fields reads a body that is one object.
-func (x *exchange) fields(field func(r *jsonReader, name string) error) error {
+func (x *exchange) fields(field func(r *apijson.Reader, name string) error) error {
 	body, err := x.body()
 	if err != nil {
 		return err
 	}
 	made := x.budget(len(body))
-	if err := readBody(body, made, max(x.Batch, maxListed), field); err != nil {
+	if err := apijson.Read(body, made, max(x.Batch, apijson.MaxListed), field); err != nil {
 		return err
 	}
 	x.keep(len(body), made)

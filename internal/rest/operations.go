@@ -15,13 +15,13 @@ func startOperation(x *exchange) error {
 		return err
 	}
 	if p := got.GetPreview(); p != nil {
-		x.open('{')
-		x.boolean("dry_run", true)
-		x.fieldsOf(p)
-		x.close('}')
+		x.Open('{')
+		x.Boolean("dry_run", true)
+		x.Fields(p)
+		x.Close('}')
 		return nil
 	}
 	x.status = http.StatusAccepted
-	x.message(got.GetOperation())
+	x.Message(got.GetOperation())
 	return nil
 }

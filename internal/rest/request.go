@@ -2,9 +2,7 @@ package rest
 
 import (
 	"maps"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -12,6 +10,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/pawlq/pawl/internal/apijson"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -24,13 +23,7 @@ const (
 
 // repeats reports whether a query may repeat a parameter.
 func (r *Route) repeats(name string) bool {
-	return r.takes != nil && r.takes.repeats(name)
-}
-
-func (m *message) repeats(name string) bool {
-	return slices.ContainsFunc(m.fields, func(f *field) bool {
-		return f.inline && f.inner.repeats(name) || f.name == name && f.d.IsList()
-	})
+	return r.takes != nil && r.takes.Repeats(name)
 }
 
 // headers are the fields that a header can set.
@@ -41,7 +34,7 @@ var inHeaders = slices.Sorted(maps.Keys(headers))
 // request fills the request of the route's rpc: from the path, from the query (GET and DELETE) or the body (other methods), and
 // from headers. The route itself reads the parameters named in others.
 func (x *exchange) request(in proto.Message, others ...string) error {
-	m, to := x.on.takes, in.ProtoReflect()
+	to := in.ProtoReflect()
 	if err := x.fromPath(to); err != nil {
 		return err
 	}
@@ -55,9 +48,9 @@ func (x *exchange) request(in proto.Message, others ...string) error {
 		return err
 	}
 	if name := x.on.spec.GetSet(); name != "" {
-		to.Set(named(to.Descriptor().Fields(), name), protoreflect.ValueOfBool(true))
+		to.Set(to.Descriptor().Fields().ByName(protoreflect.Name(name)), protoreflect.ValueOfBool(true))
 	}
-	if err := x.fromHeaders(m, to); err != nil {
+	if err := x.fromHeaders(to); err != nil {
 		return err
 	}
 	if d := x.on.extraTime(to); d > 0 {
@@ -68,20 +61,11 @@ func (x *exchange) request(in proto.Message, others ...string) error {
 
 func (x *exchange) fromPath(to protoreflect.Message) error {
 	for name, f := range x.on.inPath {
-		text := x.r.PathValue(name)
-		switch {
-		case f == nil: // the route reads it
-		case f.inline:
-			in := to.Mutable(f.d).Message()
-			in.Set(f.inner.byName[name].d, protoreflect.ValueOfString(text))
-		case f.kind == unsigned:
-			n, err := strconv.ParseUint(text, 10, 32)
-			if err != nil {
-				return task.Invalid(name, "%q is not the number of a %s", task.Cut(text, 64), name)
-			}
-			to.Set(f.d, protoreflect.ValueOfUint32(uint32(n)))
-		default:
-			to.Set(f.d, protoreflect.ValueOfString(text))
+		if f == nil {
+			continue // the route reads it
+		}
+		if err := f.FromPath(to, name, x.r.PathValue(name)); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -92,17 +76,19 @@ func (x *exchange) fromBody(to protoreflect.Message) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
-	m := x.on.takes
 	err := x.readFields(to, x.on.reads)
 	if err == nil {
 		err = x.idInPath()
 	}
-	for _, f := range m.fields {
-		if err == nil && f.needed != "" && !to.Has(f.d) {
-			err = task.Invalid(f.name, "is required; %s", f.needed)
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	return x.on.takes.Each(to, func(in protoreflect.Message, f *apijson.Field) error {
+		if hint := f.Needed(); hint != "" && !in.Has(f.D) {
+			return task.Invalid(f.Name(), "is required; %s", hint)
+		}
+		return nil
+	})
 }
 
 // readInto reads a body that is a message.
@@ -112,12 +98,11 @@ func (x *exchange) readInto(p proto.Message) error {
 
 // readFields reads the fields of a message from the body, except for those that but refuses.
 func (x *exchange) readFields(to protoreflect.Message, but func(name string) bool) error {
-	m := messageOf(to.Descriptor())
-	return x.fields(func(r *jsonReader, name string) error {
+	return x.fields(func(r *apijson.Reader, name string) error {
 		if but(name) {
-			return unknown("", name)
+			return apijson.Unknown("", name)
 		}
-		return r.field(m, to, "", name)
+		return r.Field(to, name)
 	})
 }
 
@@ -127,7 +112,7 @@ func (r *Route) reads(name string) bool {
 		return true
 	}
 	for in, f := range r.inPath {
-		if f != nil && (f.inline && in == name || !f.inline && f.name == name) {
+		if f != nil && f.InPath(in, name) {
 			return true
 		}
 	}
@@ -136,104 +121,14 @@ func (r *Route) reads(name string) bool {
 
 // fromQuery reads the parameters of a request without a body.
 func (x *exchange) fromQuery(to protoreflect.Message, others []string) error {
-	q, err := x.query(append(x.on.takes.parameters(x.on), others...)...)
+	q, err := x.query(append(x.on.takes.Parameters(x.on.reads), others...)...)
 	if err == nil {
-		err = x.on.takes.fromQuery(to, q)
+		err = x.on.takes.FromQuery(to, q)
 	}
 	if err == nil {
 		err = x.idInPath()
 	}
 	return err
-}
-
-// parameters returns the names that a query may have.
-func (m *message) parameters(on *Route) (names []string) {
-	for _, f := range m.fields {
-		switch {
-		case f.inline:
-			names = append(names, f.inner.parameters(on)...)
-		case !f.hidden && !on.reads(f.name):
-			names = append(names, f.name)
-		}
-	}
-	return names
-}
-
-func (m *message) fromQuery(to protoreflect.Message, q url.Values) error {
-	for _, f := range m.fields {
-		var err error
-		switch {
-		case f.inline:
-			err = f.inner.fromQuery(to.Mutable(f.d).Message(), q)
-		case !f.hidden && q.Has(f.name):
-			err = f.fromParameter(to, q[f.name])
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// fromParameter reads a parameter. One that is a list may be repeated, and may have several items separated by commas.
-func (f *field) fromParameter(to protoreflect.Message, values []string) error {
-	if f.colon {
-		for _, s := range values {
-			if err := f.addPair(to.Mutable(f.d).List(), f.name, s); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if f.d.IsList() {
-		list := to.Mutable(f.d).List()
-		for s := range strings.SplitSeq(strings.Join(values, ","), ",") {
-			v, err := f.fromText(f.name, s)
-			if err == nil {
-				err = f.notEmpty(s == "", f.name)
-			}
-			if err != nil {
-				return err
-			}
-			list.Append(v)
-		}
-		return nil
-	}
-	v, err := f.fromWord(values[0])
-	if err == nil {
-		err = f.notEmpty(f.isText() && values[0] == "", f.name)
-	}
-	if err == nil && v.IsValid() {
-		to.Set(f.d, v)
-	}
-	return err
-}
-
-func (f *field) fromWord(s string) (v protoreflect.Value, err error) {
-	switch f.kind {
-	case booleans:
-		on, err := flagText(f.name, s)
-		return protoreflect.ValueOfBool(on), err
-	case integers, unsigned:
-		least, most := f.bounds()
-		n, err := strconv.ParseInt(s, 10, 64)
-		if err != nil || n < least || n > most {
-			return v, task.Invalid(f.name, "%q is not between %d and %d", task.Cut(s, 64), least, most)
-		}
-		return f.number(n), nil
-	}
-	return f.fromText(f.name, s)
-}
-
-// flagText parses a boolean parameter.
-func flagText(name, s string) (bool, error) {
-	switch s {
-	case "false":
-		return false, nil
-	case "true":
-		return true, nil
-	}
-	return false, task.Invalid(name, "%q is neither true nor false", task.Cut(s, 64))
 }
 
 // ignored refuses what the call would ignore: whoever sends it relies on its effect.
@@ -242,7 +137,7 @@ func (x *exchange) ignored() error {
 		return nil
 	}
 	if (x.on.Method == "GET" || x.on.Method == "DELETE") && x.r.ContentLength != 0 {
-		err := x.fields(func(_ *jsonReader, name string) error {
+		err := x.fields(func(_ *apijson.Reader, name string) error {
 			return task.Invalid(task.Cut(name, 64), "the body of a %s request has no fields: its parameters are in the query", x.on.Method)
 		})
 		if err != nil {
@@ -255,7 +150,7 @@ func (x *exchange) ignored() error {
 		}
 	}
 	for _, name := range inHeaders {
-		if header := headers[name]; x.on.Method != "GET" && len(x.r.Header.Values(header)) > 0 && !x.on.takes.has(name) {
+		if header := headers[name]; x.on.Method != "GET" && len(x.r.Header.Values(header)) > 0 && !x.on.takes.Has(name) {
 			return task.Invalid(header, "this call has no %s for all that it does", name)
 		}
 	}
@@ -263,30 +158,24 @@ func (x *exchange) ignored() error {
 }
 
 // fromHeaders sets fields from headers. It refuses a header that contradicts the body.
-func (x *exchange) fromHeaders(m *message, to protoreflect.Message) error {
-	for _, f := range m.fields {
-		if f.inline && !f.d.IsList() {
-			if err := x.fromHeaders(f.inner, to.Mutable(f.d).Message()); err != nil {
-				return err
-			}
-			continue
-		}
-		header := headers[f.name]
+func (x *exchange) fromHeaders(to protoreflect.Message) error {
+	return x.on.takes.Each(to, func(in protoreflect.Message, f *apijson.Field) error {
+		header := headers[f.Name()]
 		values := x.r.Header.Values(header)
 		if header == "" || len(values) == 0 {
-			continue
+			return nil
 		}
-		switch inBody := to.Get(f.d).String(); {
+		switch inBody := in.Get(f.D).String(); {
 		case len(values) > 1:
-			return task.Invalid(f.name, "the header %s is given %d times", header, len(values))
+			return task.Invalid(f.Name(), "the header %s is given %d times", header, len(values))
 		case values[0] == "":
-			return task.Invalid(f.name, "the header %s is empty: leave it out for none", header)
+			return task.Invalid(f.Name(), "the header %s is empty: leave it out for none", header)
 		case inBody != "" && inBody != values[0] && !(header == headerRequestID && strings.EqualFold(inBody, values[0])):
-			return task.Invalid(f.name, "%q differs from the header %s", task.Cut(inBody, 64), header)
+			return task.Invalid(f.Name(), "%q differs from the header %s", task.Cut(inBody, 64), header)
 		}
-		to.Set(f.d, protoreflect.ValueOfString(values[0]))
-	}
-	return nil
+		in.Set(f.D, protoreflect.ValueOfString(values[0]))
+		return nil
+	})
 }
 
 // foundByID names what an id in a path stands for: a malformed id there means that it is not found.
@@ -294,11 +183,11 @@ var foundByID = map[string]string{"group_id": "group", "operation_id": "operatio
 
 func (x *exchange) idInPath() error {
 	f := x.on.inPath["id"]
-	if f == nil || foundByID[f.name] == "" {
+	if f == nil || foundByID[f.Name()] == "" {
 		return nil
 	}
 	if _, err := task.ParseID(x.r.PathValue("id")); err != nil {
-		return task.NotFound(foundByID[f.name], x.r.PathValue("id"))
+		return task.NotFound(foundByID[f.Name()], x.r.PathValue("id"))
 	}
 	return nil
 }
@@ -308,15 +197,12 @@ func (r *Route) extraTime(to protoreflect.Message) time.Duration {
 	if r.spec.GetSlow() {
 		return slowTime
 	}
-	if f := r.takes.byName["wait"]; f != nil && to.Has(f.d) {
-		return min(spanOf(to.Get(f.d).Message()), contract.MaxWait) // the call refuses a longer one
+	if f := r.takes.Field("wait"); f != nil && to.Has(f.D) {
+		wait := to.Get(f.D).Message().Interface().(*durationpb.Duration)
+		return min(wait.AsDuration(), contract.MaxWait) // the call refuses a longer one
 	}
 	return 0
 }
 
 // slowTime is how long a call on many tasks may take.
 const slowTime = 10 * time.Minute
-
-func spanOf(m protoreflect.Message) time.Duration {
-	return m.Interface().(*durationpb.Duration).AsDuration()
-}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/apijson"
 	"github.com/pawlq/pawl/internal/contract"
 )
 
@@ -23,9 +24,9 @@ type Route struct {
 	handle func(*exchange) error
 
 	spec  *pawlv1.Route
-	takes *message // the type of the request
+	takes *apijson.Message // the type of the request
 	// inPath are the fields of the request in the path, by their names there.
-	inPath map[string]*field
+	inPath map[string]*apijson.Field
 	// fixed are the fields of the request that the path of this or another route of the call determines.
 	fixed []string
 }
@@ -74,7 +75,7 @@ var special = map[string]func(*exchange) error{
 }
 
 func newRoute(call *contract.Call, spec *pawlv1.Route) *Route {
-	r := &Route{RPC: call.Name, spec: spec, takes: messageOf(call.Method.Input()), inPath: map[string]*field{}}
+	r := &Route{RPC: call.Name, spec: spec, takes: apijson.Of(call.Method.Input()), inPath: map[string]*apijson.Field{}}
 	r.Method, r.Path = contract.MethodAndPath(spec)
 	for _, other := range call.GetRest() {
 		r.fixed = append(r.fixed, other.GetSet())
@@ -86,27 +87,10 @@ func newRoute(call *contract.Call, spec *pawlv1.Route) *Route {
 	for _, part := range strings.Split(r.Path, "/") {
 		if name, ok := strings.CutPrefix(part, "{"); ok {
 			name = strings.TrimSuffix(name, "}")
-			r.inPath[name] = r.takes.pathField(name)
+			r.inPath[name] = r.takes.PathField(name)
 		}
 	}
 	return r
-}
-
-// pathField returns the field that a path parameter stands for: the one of that name, with or without _id, or for {id} the first
-// field. Nil: a special route reads the parameter.
-func (m *message) pathField(name string) *field {
-	for _, f := range m.fields {
-		if f.name == name || f.name == name+"_id" {
-			return f
-		}
-		if f.inline && f.inner.byName[name] != nil {
-			return f
-		}
-	}
-	if name == "id" {
-		return m.fields[0]
-	}
-	return nil
 }
 
 // methods are the rpcs of services, which register as with a gRPC server.
@@ -151,7 +135,7 @@ func (x *exchange) answer(got proto.Message) {
 		v = v.Get(v.Descriptor().Fields().ByName(protoreflect.Name(name))).Message()
 	}
 	x.status = int(x.on.spec.GetStatus())
-	x.object(messageOf(v.Descriptor()), v)
+	x.Message(v.Interface())
 }
 
 const fieldSecret = "secret"

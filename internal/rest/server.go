@@ -15,15 +15,15 @@ var serverRoutes = []*Route{
 }
 
 func openAPI(x *exchange) error {
-	x.b = append(x.b, OpenAPI()...)
+	x.B = append(x.B, OpenAPI()...)
 	return nil
 }
 
 // health reports that the process is alive.
 func health(x *exchange) error {
-	x.open('{')
-	x.str("status", "ok")
-	x.close('}')
+	x.Open('{')
+	x.Str("status", "ok")
+	x.Close('}')
 	return nil
 }
 
@@ -36,12 +36,12 @@ func ready(x *exchange) error {
 	if !is.OK {
 		x.status = http.StatusServiceUnavailable
 	}
-	x.open('{')
-	x.str("status", is.Status)
+	x.Open('{')
+	x.Str("status", is.Status)
 	if is.Shards != nil {
 		list(x, "shards", is.Shards)
 	}
-	x.close('}')
+	x.Close('}')
 	return nil
 }
 

@@ -2,6 +2,7 @@ package rest
 
 import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/apijson"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -52,7 +53,7 @@ func updateTask(x *exchange) error {
 			return nil
 		})
 		if err == nil {
-			in.Payload, err = dataOf("payload", in.GetPayload(), was.GetTask().GetContentType())
+			in.Payload, err = apijson.Data("payload", in.GetPayload(), was.GetTask().GetContentType())
 		}
 		return err
 	})

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/apijson"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
-	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -156,7 +156,7 @@ func CheckData(field string, data []byte, contentType string, l task.Limits) err
 	if len(data) == 0 || !contract.IsJSON(contentType) {
 		return nil
 	}
-	if err := rest.CheckJSON(data); err != nil {
+	if err := apijson.CheckJSON(data); err != nil {
 		return task.Invalid(field, "not a JSON value: %v; other bytes need a content_type", err)
 	}
 	return nil

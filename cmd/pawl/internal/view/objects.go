@@ -12,9 +12,9 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
+	"github.com/pawlq/pawl/internal/apijson"
 	"github.com/pawlq/pawl/internal/client/convert"
 	"github.com/pawlq/pawl/internal/client/spec"
-	"github.com/pawlq/pawl/internal/rest"
 )
 
 // REST API objects that users write in a flag or a file. They are decoded as REST decodes them.
@@ -28,7 +28,7 @@ func ReadObject(flag, arg string, to proto.Message) error {
 			return err
 		}
 	}
-	if err := rest.Decode(strings.TrimLeft(flag, "-"), data, to); err != nil {
+	if err := apijson.Decode(strings.TrimLeft(flag, "-"), data, to); err != nil {
 		return cli.Usage("%s %s: %w", flag, text.Short(arg, 60), err)
 	}
 	return nil

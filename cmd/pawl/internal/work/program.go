@@ -20,7 +20,7 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/tracing"
-	"github.com/pawlq/pawl/internal/rest"
+	"github.com/pawlq/pawl/internal/apijson"
 )
 
 // Exit statuses of a handler program; every other one but 0 is a failure to be retried. They follow sysexits.h and qmail's delivery programs where
@@ -140,7 +140,7 @@ func taskEnv(c *pawl.Claim) []string {
 // contentTypeOf guesses the content type of a program's output.
 func contentTypeOf(data []byte) string {
 	switch {
-	case rest.CheckJSON(data) == nil: // the server would refuse what it does not take for JSON
+	case apijson.CheckJSON(data) == nil: // the server would refuse what it does not take for JSON
 		return "application/json"
 	case utf8.Valid(data):
 		return "text/plain; charset=utf-8"

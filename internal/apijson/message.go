@@ -1,4 +1,4 @@
-package rest
+package apijson
 
 import (
 	"strings"
@@ -7,21 +7,21 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// message describes how JSON represents a message of the API.
-type message struct {
+// Message describes how JSON represents a message of the API.
+type Message struct {
 	name   string   // without its package
-	fields []*field // in the order of the proto file
-	byName map[string]*field
+	fields []*Field // in the order of the proto file
+	byName map[string]*Field
 }
 
-// field describes how JSON represents a field of a message.
-type field struct {
+// Field describes how JSON represents a field of a message.
+type Field struct {
 	form
-	d     protoreflect.FieldDescriptor
+	D     protoreflect.FieldDescriptor
 	kind  kind // of one value
 	words []string
 	// inner is the message type of a field's values, or of a map's; nil: they are not messages.
-	inner *message
+	inner *Message
 	// contentType is the content type field of typed bytes; condition is the field that with or unless names.
 	contentType, condition protoreflect.FieldDescriptor
 }
@@ -45,11 +45,11 @@ const (
 // messages caches the message types used so far, by descriptor. Each is built when first needed.
 var messages struct {
 	mu  sync.RWMutex
-	all map[protoreflect.FullName]*message
+	all map[protoreflect.FullName]*Message
 }
 
-// messageOf returns how JSON represents a message.
-func messageOf(d protoreflect.MessageDescriptor) *message {
+// Of returns how JSON represents messages of a type.
+func Of(d protoreflect.MessageDescriptor) *Message {
 	messages.mu.RLock()
 	m := messages.all[d.FullName()]
 	messages.mu.RUnlock()
@@ -59,17 +59,17 @@ func messageOf(d protoreflect.MessageDescriptor) *message {
 	messages.mu.Lock()
 	defer messages.mu.Unlock()
 	if messages.all == nil {
-		messages.all = map[protoreflect.FullName]*message{}
+		messages.all = map[protoreflect.FullName]*Message{}
 	}
 	return makeMessage(d)
 }
 
 // makeMessage builds a message and those within it; some are recursive.
-func makeMessage(d protoreflect.MessageDescriptor) *message {
+func makeMessage(d protoreflect.MessageDescriptor) *Message {
 	if m := messages.all[d.FullName()]; m != nil {
 		return m
 	}
-	m := &message{name: strings.TrimPrefix(string(d.FullName()), "pawl.v1."), byName: map[string]*field{}}
+	m := &Message{name: strings.TrimPrefix(string(d.FullName()), "pawl.v1."), byName: map[string]*Field{}}
 	messages.all[d.FullName()] = m
 	for i := range d.Fields().Len() {
 		f := makeField(m, d.Fields().Get(i))
@@ -81,8 +81,8 @@ func makeMessage(d protoreflect.MessageDescriptor) *message {
 	return m
 }
 
-func makeField(in *message, d protoreflect.FieldDescriptor) *field {
-	f := &field{d: d}
+func makeField(in *Message, d protoreflect.FieldDescriptor) *Field {
+	f := &Field{D: d}
 	var ok bool
 	if f.form, ok = forms[in.name+"."+string(d.Name())]; !ok {
 		f.form = forms[string(d.Name())]
@@ -160,7 +160,7 @@ func wordsOf(d protoreflect.EnumDescriptor) []string {
 }
 
 // word returns the word for a value; "": there is none.
-func (f *field) word(n protoreflect.EnumNumber) string {
+func (f *Field) word(n protoreflect.EnumNumber) string {
 	if n < 0 || int(n) >= len(f.words) {
 		return ""
 	}

@@ -1,8 +1,9 @@
-package rest
+package apijson
 
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -10,10 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/contract"
 )
 
 // Every form belongs to an existing field. When a name in the proto files changes, its form must change too, or this test fails.
@@ -38,54 +37,14 @@ func TestFormsMatchFields(t *testing.T) {
 	}
 }
 
-// A path parameter is a field of the request, so that no value of a path gets lost. A field that the path determines is a boolean.
-func TestPathsFillRequests(t *testing.T) {
-	for _, r := range Routes() {
-		if r.RPC == "" {
-			continue
-		}
-		for name, f := range r.inPath {
-			if f == nil && special[r.String()] == nil && name != "queue" {
-				t.Errorf("%s: the request of %s has no field for {%s}", r, r.RPC, name)
-			}
-		}
-		d := contract.Calls()[r.RPC].Method
-		for _, name := range r.fixed {
-			if f := d.Input().Fields().ByName(protoreflect.Name(name)); name != "" && (f == nil || f.Kind() != protoreflect.BoolKind) {
-				t.Errorf("%s determines %q, which is not a boolean field of its request", r, name)
-			}
-		}
-		if name := r.spec.GetAnswer(); name != "" && d.Output().Fields().ByName(protoreflect.Name(name)) == nil {
-			t.Errorf("%s responds with %q, which is not a field of its response", r, name)
-		}
-	}
-}
-
-// Every special route exists, and none hides another.
-func TestSpecialRoutes(t *testing.T) {
-	routes := map[string]bool{}
-	for _, r := range Routes() {
-		if routes[r.String()] {
-			t.Errorf("route %s is defined twice", r)
-		}
-		routes[r.String()] = true
-	}
-	for name := range special {
-		if !routes[name] {
-			t.Errorf("special has %s, which is not a route", name)
-		}
-	}
-}
-
 func written(p proto.Message) string {
-	w := &jsonWriter{}
-	w.message(p)
-	return string(w.b)
+	w := &Writer{}
+	w.Message(p)
+	return string(w.B)
 }
 
 func read(p proto.Message, body string) error {
-	m, to := messageOf(p.ProtoReflect().Descriptor()), p.ProtoReflect()
-	return readBody([]byte(body), &budget{left: 1 << 20}, maxListed, func(r *jsonReader, name string) error { return r.field(m, to, "", name) })
+	return Read([]byte(body), &Budget{Left: 1 << 20}, MaxListed, func(r *Reader, name string) error { return r.Field(p.ProtoReflect(), name) })
 }
 
 // How each form is written.
@@ -148,54 +107,6 @@ func TestMapsOfManyEntries(t *testing.T) {
 	}
 }
 
-// What the path determines is not allowed in the body.
-func TestPathFieldsAreNotInBody(t *testing.T) {
-	checked := 0
-	for _, r := range Routes() {
-		if r.String() == "POST /api/v1/cluster/nodes/{node}/drain" {
-			checked++
-			for _, name := range []string{"node", "undo"} {
-				if !r.reads(name) {
-					t.Errorf("%s reads %s from the body", r, name)
-				}
-			}
-		}
-		if r.String() == "POST /api/v1/queues/{queue}/dead/replay" {
-			if checked++; !r.reads("poisoned") || r.reads("filter") {
-				t.Errorf("%s reads poisoned from the body, or does not read filter from it", r)
-			}
-		}
-	}
-	if checked != 2 {
-		t.Errorf("%d of the 2 routes exist", checked)
-	}
-}
-
-// A call on many tasks may take minutes, one that waits may take that long in addition, and others may take no longer than usual.
-func TestExtraTime(t *testing.T) {
-	checked := 0
-	for _, r := range Routes() {
-		var got, want time.Duration
-		checked++
-		switch r.String() {
-		case "POST /api/v1/queues/{queue}/purge", "POST /api/v1/queues/{queue}/poisoned/replay":
-			got, want = r.extraTime((&pawlv1.PurgeQueueRequest{}).ProtoReflect()), slowTime
-		case "POST /api/v1/claim":
-			got, want = r.extraTime((&pawlv1.ClaimRequest{Wait: durationpb.New(20 * time.Second)}).ProtoReflect()), 20*time.Second
-		case "GET /api/v1/queues/{queue}":
-			got = r.extraTime((&pawlv1.GetQueueRequest{}).ProtoReflect())
-		default:
-			checked--
-		}
-		if got != want {
-			t.Errorf("extra time of %s = %v, want %v", r, got, want)
-		}
-	}
-	if checked != 4 {
-		t.Errorf("%d of the 4 routes exist", checked)
-	}
-}
-
 // A number whose bounds are checked elsewhere is read unchanged. A list without a limit of its own has the default limit.
 func TestBoundsOfRequests(t *testing.T) {
 	hook := &pawlv1.AddWebhookRequest{}
@@ -207,11 +118,11 @@ func TestBoundsOfRequests(t *testing.T) {
 	}
 	tags := func(n int) string { return `{"tags":[` + strings.TrimSuffix(strings.Repeat(`"a",`, n), ",") + `]}` }
 	spec := &pawlv1.TaskSpec{}
-	if err := read(spec, tags(maxListed)); err != nil || len(spec.GetTags()) != maxListed {
-		t.Errorf("%d tags of %d were read (%v)", len(spec.GetTags()), maxListed, err)
+	if err := read(spec, tags(MaxListed)); err != nil || len(spec.GetTags()) != MaxListed {
+		t.Errorf("%d tags of %d were read (%v)", len(spec.GetTags()), MaxListed, err)
 	}
-	if err := read(&pawlv1.TaskSpec{}, tags(maxListed+1)); err == nil || !strings.Contains(err.Error(), "tags: more than 1000 items") {
-		t.Errorf("%d tags: %v, want an error", maxListed+1, err)
+	if err := read(&pawlv1.TaskSpec{}, tags(MaxListed+1)); err == nil || !strings.Contains(err.Error(), "tags: more than 1000 items") {
+		t.Errorf("%d tags: %v, want an error", MaxListed+1, err)
 	}
 }
 
@@ -224,6 +135,10 @@ func TestDurations(t *testing.T) {
 			}
 		}
 	}
+	document, err := os.ReadFile("../rest/openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := json.Unmarshal(document, &published); err != nil || published.Components.Schemas.Duration.Pattern != spanForm.String() {
 		t.Errorf("the pattern is %q (%v), want %q", published.Components.Schemas.Duration.Pattern, err, spanForm)
 	}
@@ -232,21 +147,6 @@ func TestDurations(t *testing.T) {
 		d, err := spanText("delay", text)
 		if got := d.AsDuration(); want >= 0 && (err != nil || got != want) || want < 0 && err == nil {
 			t.Errorf("%q is read as %v, %v, want %v", text, got, err, want)
-		}
-	}
-}
-
-// TestLongWaitGetsAnAnswer: a wait that the call refuses does not move the deadline of its answer into the past.
-func TestLongWaitGetsAnAnswer(t *testing.T) {
-	for text, want := range map[string]time.Duration{"1s": time.Second, "2562047h47m16s": contract.MaxWait} {
-		m := &pawlv1.GetTaskRequest{}
-		var err error
-		if m.Wait, err = spanText("wait", text); err != nil {
-			t.Fatal(err)
-		}
-		r := &Route{takes: messageOf(m.ProtoReflect().Descriptor())}
-		if got := r.extraTime(m.ProtoReflect()); got != want {
-			t.Errorf("a call that waits for %s has %v, want %v", text, got, want)
 		}
 	}
 }

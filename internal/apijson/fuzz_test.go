@@ -1,4 +1,4 @@
-package rest
+package apijson
 
 import (
 	"encoding/json"
@@ -16,7 +16,7 @@ func FuzzFilter(f *testing.F) {
 		if err != nil {
 			return
 		}
-		_ = messageOf((&pawlv1.Filter{}).ProtoReflect().Descriptor()).fromQuery((&pawlv1.Filter{}).ProtoReflect(), q)
+		_ = Of((&pawlv1.Filter{}).ProtoReflect().Descriptor()).FromQuery((&pawlv1.Filter{}).ProtoReflect(), q)
 	})
 }
 
@@ -36,9 +36,7 @@ func FuzzReader(f *testing.F) {
 	f.Add(`{"type":"a","payload":[1,{"x":null}],"delay":"1s","tags":["\u00e9"],"max_attempts":3}`)
 	f.Fuzz(func(t *testing.T, body string) {
 		spec := &pawlv1.TaskSpec{}
-		to := spec.ProtoReflect()
-		m := messageOf(to.Descriptor())
-		if readBody([]byte(body), &budget{left: 1 << 20}, maxListed, func(r *jsonReader, name string) error { return r.field(m, to, "", name) }) != nil {
+		if read(spec, body) != nil {
 			return
 		}
 		var want map[string]any

@@ -1,4 +1,4 @@
-package rest
+package apijson
 
 import (
 	"maps"
@@ -13,37 +13,37 @@ import (
 	"github.com/pawlq/pawl/internal/contract"
 )
 
-// message writes a message as an object.
-func (w *jsonWriter) message(p proto.Message) {
+// Message writes a message as an object.
+func (w *Writer) Message(p proto.Message) {
 	v := p.ProtoReflect()
-	w.object(messageOf(v.Descriptor()), v)
+	w.object(Of(v.Descriptor()), v)
 }
 
-// fieldsOf writes the fields of a message into the open object.
-func (w *jsonWriter) fieldsOf(p proto.Message) {
+// Fields writes the fields of a message into the open object.
+func (w *Writer) Fields(p proto.Message) {
 	v := p.ProtoReflect()
-	w.fields(messageOf(v.Descriptor()), v)
+	w.fields(Of(v.Descriptor()), v)
 }
 
-func (w *jsonWriter) object(m *message, v protoreflect.Message) {
-	w.open('{')
+func (w *Writer) object(m *Message, v protoreflect.Message) {
+	w.Open('{')
 	w.fields(m, v)
-	w.close('}')
+	w.Close('}')
 }
 
-func (w *jsonWriter) fields(m *message, v protoreflect.Message) {
+func (w *Writer) fields(m *Message, v protoreflect.Message) {
 	for _, f := range m.fields {
 		if f.hidden || f.condition != nil && v.Has(f.condition) != (f.with != "") {
 			continue
 		}
 		switch {
-		case f.d.IsMap():
-			w.mapped(f, v.Get(f.d).Map())
-		case f.d.IsList():
-			w.list(f, v.Get(f.d).List())
+		case f.D.IsMap():
+			w.mapped(f, v.Get(f.D).Map())
+		case f.D.IsList():
+			w.list(f, v.Get(f.D).List())
 		case f.inline:
-			if v.Has(f.d) {
-				w.fields(f.inner, v.Get(f.d).Message())
+			if v.Has(f.D) {
+				w.fields(f.inner, v.Get(f.D).Message())
 			}
 		default:
 			w.single(f, v)
@@ -52,8 +52,8 @@ func (w *jsonWriter) fields(m *message, v protoreflect.Message) {
 }
 
 // single writes a field that has one value.
-func (w *jsonWriter) single(f *field, v protoreflect.Message) {
-	value := v.Get(f.d)
+func (w *Writer) single(f *Field, v protoreflect.Message) {
+	value := v.Get(f.D)
 	if !w.shown(f, v, value) {
 		return
 	}
@@ -65,7 +65,7 @@ func (w *jsonWriter) single(f *field, v protoreflect.Message) {
 	case f.json:
 		w.data(f.name, []byte(value.String()), "")
 	case f.rate:
-		w.str(f.name, contract.RateText(value.Float()))
+		w.Str(f.name, contract.RateText(value.Float()))
 	default:
 		w.name(f.name)
 		w.value(f, value)
@@ -73,48 +73,48 @@ func (w *jsonWriter) single(f *field, v protoreflect.Message) {
 }
 
 // shown reports whether an answer includes a field.
-func (w *jsonWriter) shown(f *field, v protoreflect.Message, value protoreflect.Value) bool {
+func (w *Writer) shown(f *Field, v protoreflect.Message, value protoreflect.Value) bool {
 	switch f.kind {
 	case booleans, integers, unsigned, floats:
 		switch {
 		case f.above != 0:
 			return value.Int() > f.above
-		case f.nonzero || f.rate || f.d.HasPresence():
-			return v.Has(f.d)
+		case f.nonzero || f.rate || f.D.HasPresence():
+			return v.Has(f.D)
 		}
 		return true
 	}
-	return f.always || v.Has(f.d)
+	return f.always || v.Has(f.D)
 }
 
-func (w *jsonWriter) value(f *field, value protoreflect.Value) {
+func (w *Writer) value(f *Field, value protoreflect.Value) {
 	switch f.kind {
 	case texts:
-		w.b = appendQuoted(w.b, value.String())
+		w.B = appendQuoted(w.B, value.String())
 	case blobs:
 		w.base64(value.Bytes())
 	case booleans:
-		w.b = strconv.AppendBool(w.b, value.Bool())
+		w.B = strconv.AppendBool(w.B, value.Bool())
 	case integers:
-		w.b = strconv.AppendInt(w.b, value.Int(), 10)
+		w.B = strconv.AppendInt(w.B, value.Int(), 10)
 	case unsigned:
-		w.b = strconv.AppendUint(w.b, value.Uint(), 10)
+		w.B = strconv.AppendUint(w.B, value.Uint(), 10)
 	case floats:
 		w.number(value.Float())
 	case enums:
-		w.b = appendQuoted(w.b, f.word(value.Enum()))
+		w.B = appendQuoted(w.B, f.word(value.Enum()))
 	case spans:
-		w.b = append(append(append(w.b, '"'), contract.SpanText(spanOf(value.Message()))...), '"')
+		w.B = append(append(append(w.B, '"'), contract.SpanText(spanOf(value.Message()))...), '"')
 	case times:
-		w.b = append(value.Message().Interface().(*timestamppb.Timestamp).AsTime().AppendFormat(append(w.b, '"'), time.RFC3339Nano), '"')
+		w.B = append(value.Message().Interface().(*timestamppb.Timestamp).AsTime().AppendFormat(append(w.B, '"'), time.RFC3339Nano), '"')
 	case objects:
-		w.b = append(w.b, '{')
+		w.B = append(w.B, '{')
 		w.fields(f.inner, value.Message())
-		w.b = append(w.b, '}')
+		w.B = append(w.B, '}')
 	}
 }
 
-func (w *jsonWriter) list(f *field, list protoreflect.List) {
+func (w *Writer) list(f *Field, list protoreflect.List) {
 	if list.Len() == 0 && (f.nonzero || f.kind == texts || f.kind == enums) {
 		return
 	}
@@ -122,35 +122,35 @@ func (w *jsonWriter) list(f *field, list protoreflect.List) {
 		w.pairs(f, list)
 		return
 	}
-	w.within(f.name, '[')
+	w.Within(f.name, '[')
 	for i := range list.Len() {
 		w.comma()
 		if f.colon {
 			pair := list.Get(i).Message()
-			w.b = appendQuoted(w.b, pair.Get(f.inner.fields[0].d).String()+":"+pair.Get(f.inner.fields[1].d).String())
+			w.B = appendQuoted(w.B, pair.Get(f.inner.fields[0].D).String()+":"+pair.Get(f.inner.fields[1].D).String())
 			continue
 		}
 		w.value(f, list.Get(i))
 	}
-	w.close(']')
+	w.Close(']')
 }
 
 // pairs writes a list of pairs as an object: the first field of each is the name, the second the value.
-func (w *jsonWriter) pairs(f *field, list protoreflect.List) {
+func (w *Writer) pairs(f *Field, list protoreflect.List) {
 	name, value := f.inner.fields[0], f.inner.fields[1]
-	w.within(f.name, '{')
+	w.Within(f.name, '{')
 	for i := range list.Len() {
 		pair := list.Get(i).Message()
 		w.comma()
-		w.value(name, pair.Get(name.d))
-		w.b = append(w.b, ':')
-		w.value(value, pair.Get(value.d))
+		w.value(name, pair.Get(name.D))
+		w.B = append(w.B, ':')
+		w.value(value, pair.Get(value.D))
 	}
-	w.close('}')
+	w.Close('}')
 }
 
 // mapped writes a map as an object, sorted by key.
-func (w *jsonWriter) mapped(f *field, m protoreflect.Map) {
+func (w *Writer) mapped(f *Field, m protoreflect.Map) {
 	if m.Len() == 0 {
 		return
 	}
@@ -159,11 +159,11 @@ func (w *jsonWriter) mapped(f *field, m protoreflect.Map) {
 		values[k.String()] = v
 		return true
 	})
-	w.within(f.name, '{')
+	w.Within(f.name, '{')
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		w.comma()
-		w.b = append(appendQuoted(w.b, key), ':')
+		w.B = append(appendQuoted(w.B, key), ':')
 		w.value(f, values[key])
 	}
-	w.close('}')
+	w.Close('}')
 }

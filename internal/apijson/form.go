@@ -1,4 +1,4 @@
-package rest
+package apijson
 
 import (
 	"math"
@@ -28,7 +28,7 @@ type form struct {
 	least    int64  // bounds of a number in a request; both 0: those of its type, and not below 0
 	most     int64
 	negative bool   // whether decoding accepts a number below 0
-	items    int    // how many items a request may have; 0: maxListed
+	items    int    // how many items a request may have; 0: MaxListed
 	needed   string // required in a request: the hint if it is missing
 	empty    bool   // a list in a request that may be empty; others may only be left out
 	full     string // the hint if a list or an optional string is empty; "": leave it out
@@ -222,8 +222,8 @@ var forms = map[string]form{
 const (
 	// maxConditions is more than the conditions that a filter may have on fields of the payload: the gateway refuses the ninth.
 	maxConditions = 9
-	// maxListed bounds the items of a list in a request. Limits specific to a field are lower.
-	maxListed = 1000
+	// MaxListed bounds the items of a list in a request. Limits specific to a field are lower.
+	MaxListed = 1000
 	// maxEvents bounds a webhook's list of event kinds: more than there are.
 	maxEvents = 32
 )

@@ -1,4 +1,4 @@
-package rest
+package apijson
 
 import (
 	"strconv"
@@ -19,7 +19,7 @@ func TestRate(t *testing.T) {
 		{"50", "is not a rate", 0}, {"50/", "is not a rate", 0}, {"/s", "is not a rate", 0}, {"", "is not a rate", 0}, {"0/s", "is not a rate", 0},
 		{"-1/s", "is not a rate", 0}, {"NaN/s", "is not a rate", 0}, {"5/d", "is not a rate", 0}, {"many/s", "is not a rate", 0},
 	} {
-		r := newReader([]byte(strconv.Quote(c.text)), &budget{left: 1 << 10})
+		r := newReader([]byte(strconv.Quote(c.text)), &Budget{Left: 1 << 10})
 		got, err := r.rate("rate")
 		if c.says == "" && (err != nil || got != c.want) || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("rate %q = %v, %v, want %v %s", c.text, got, err, c.want, c.says)

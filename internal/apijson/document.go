@@ -1,4 +1,4 @@
-package rest
+package apijson
 
 import (
 	"bytes"
@@ -16,8 +16,7 @@ import (
 
 // Decode reads a document, which is one JSON object, into a message. what names the document in a refusal that is about all of it.
 func Decode(what string, text []byte, to proto.Message) error {
-	m := messageOf(to.ProtoReflect().Descriptor())
-	return decode(what, text, func(r *jsonReader, name string) error { return r.field(m, to.ProtoReflect(), "", name) })
+	return decode(what, text, func(r *Reader, name string) error { return r.Field(to.ProtoReflect(), name) })
 }
 
 // MaxFileSchedules bounds the schedules of a file.
@@ -25,7 +24,7 @@ const MaxFileSchedules = 10_000
 
 // DecodeSchedules reads a file of schedules: an object with their owner and a list of them.
 func DecodeSchedules(text []byte) (owner string, all []*pawlv1.ScheduleSpec, err error) {
-	err = decode("file", text, func(r *jsonReader, name string) (err error) {
+	err = decode("file", text, func(r *Reader, name string) (err error) {
 		switch name {
 		case "owner":
 			owner, err = r.str(name)
@@ -37,10 +36,10 @@ func DecodeSchedules(text []byte) (owner string, all []*pawlv1.ScheduleSpec, err
 				}
 				s := &pawlv1.ScheduleSpec{}
 				all = append(all, s)
-				return r.object(messageOf(s.ProtoReflect().Descriptor()), s.ProtoReflect(), contract.Item(name, i))
+				return r.object(Of(s.ProtoReflect().Descriptor()), s.ProtoReflect(), contract.Item(name, i))
 			})
 		}
-		return unknown("", name)
+		return Unknown("", name)
 	})
 	if err == nil && len(all) == 0 {
 		err = task.Invalid("schedules", "is required, with 1 to %d schedules", MaxFileSchedules)
@@ -48,11 +47,11 @@ func DecodeSchedules(text []byte) (owner string, all []*pawlv1.ScheduleSpec, err
 	return owner, all, err
 }
 
-func decode(what string, text []byte, field func(r *jsonReader, name string) error) error {
+func decode(what string, text []byte, field func(r *Reader, name string) error) error {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return task.Invalid(what, "is empty, want a JSON object")
 	}
-	err := readBody(text, &budget{left: bodyMemory(len(text)) + contract.MaxExtra}, maxListed, field)
+	err := Read(text, &Budget{Left: len(text) + contract.MemoryFor(len(text)) + contract.MaxExtra}, MaxListed, field)
 	if e, ok := task.AsError(err); ok && e.Field == "body" {
 		return task.Invalid(what, "%s", strings.TrimPrefix(e.Message, "body: "))
 	}

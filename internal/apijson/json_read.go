@@ -1,4 +1,4 @@
-package rest
+package apijson
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -21,7 +22,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The readers of REST's bodies, built on jsontext's decoder. Unmarshalling into structs would accept field names that differ in
+// The readers of bodies, built on jsontext's decoder. Unmarshalling into structs would accept field names that differ in
 // case, and could not name the field with a wrong value.
 
 const (
@@ -35,11 +36,11 @@ const (
 // own names and strings the reader refuses them.
 var asWritten = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
-// jsonReader reads a body value by value. Every refusal names the field by its path.
-type jsonReader struct {
+// Reader reads a body value by value. Every refusal names the field by its path.
+type Reader struct {
 	body []byte
 	json *jsontext.Decoder
-	made *budget
+	made *Budget
 	// most bounds the items of a list that has no limit of its own.
 	most  int
 	typed typedBytes // of the message being read
@@ -47,14 +48,14 @@ type jsonReader struct {
 	malformed error
 }
 
-func newReader(body []byte, made *budget) *jsonReader {
-	return &jsonReader{body: body, json: jsontext.NewDecoder(bytes.NewBuffer(body), asWritten...), made: made}
+func newReader(body []byte, made *Budget) *Reader {
+	return &Reader{body: body, json: jsontext.NewDecoder(bytes.NewBuffer(body), asWritten...), made: made}
 }
 
-// budget is how much memory may be used to decode a body, in bytes.
-type budget struct {
-	left, spent int
-	more        func() error // waits for contract.MaxExtra more; nil: there is no more
+// Budget is how much memory may be used to decode a body, in bytes.
+type Budget struct {
+	Left, Spent int
+	More        func() error // waits for contract.MaxExtra more; nil: there is no more
 }
 
 // Approximate sizes of what a body is decoded to: a task is the largest object.
@@ -64,23 +65,23 @@ const (
 )
 
 // spend accounts for memory used to decode the body.
-func (b *budget) spend(n int) error {
-	if n <= b.left {
-		b.left, b.spent = b.left-n, b.spent+n
+func (b *Budget) spend(n int) error {
+	if n <= b.Left {
+		b.Left, b.Spent = b.Left-n, b.Spent+n
 		return nil
 	}
-	if b.more == nil {
+	if b.More == nil {
 		return contract.TooManyParts("body")
 	}
-	if err := b.more(); err != nil {
+	if err := b.More(); err != nil {
 		return err
 	}
-	b.left, b.more = b.left+contract.MaxExtra, nil
+	b.Left, b.More = b.Left+contract.MaxExtra, nil
 	return b.spend(n)
 }
 
-// readBody reads a body that is one object, calling field for each of its fields. An empty body is an empty object.
-func readBody(body []byte, made *budget, most int, field func(r *jsonReader, name string) error) error {
+// Read reads a body that is one object, calling field for each of its fields. An empty body is an empty object.
+func Read(body []byte, made *Budget, most int, field func(r *Reader, name string) error) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil
 	}
@@ -103,7 +104,7 @@ func readBody(body []byte, made *budget, most int, field func(r *jsonReader, nam
 }
 
 // end refuses anything after the body's value.
-func (r *jsonReader) end(at int64) error {
+func (r *Reader) end(at int64) error {
 	if _, err := r.json.ReadToken(); !errors.Is(err, io.EOF) {
 		return task.Invalid("body", "not JSON: there is data after the object, which ends at byte %d", at)
 	}
@@ -111,7 +112,7 @@ func (r *jsonReader) end(at int64) error {
 }
 
 // notJSON returns the refusal for a syntax error.
-func (r *jsonReader) notJSON(err error) error {
+func (r *Reader) notJSON(err error) error {
 	r.malformed = task.Invalid("body", "not JSON: %s", syntaxText(err))
 	return r.malformed
 }
@@ -133,7 +134,7 @@ func syntaxText(err error) string {
 }
 
 // raw reads a value and returns its bytes, which alias the body.
-func (r *jsonReader) raw() ([]byte, error) {
+func (r *Reader) raw() ([]byte, error) {
 	value, err := r.json.ReadValue()
 	if err != nil {
 		return nil, r.notJSON(err)
@@ -143,7 +144,7 @@ func (r *jsonReader) raw() ([]byte, error) {
 }
 
 // token reads a token. It refuses brackets that are nested too deeply.
-func (r *jsonReader) token(path string) (jsontext.Token, error) {
+func (r *Reader) token(path string) (jsontext.Token, error) {
 	t, err := r.json.ReadToken()
 	switch {
 	case err != nil:
@@ -155,7 +156,7 @@ func (r *jsonReader) token(path string) (jsontext.Token, error) {
 }
 
 // skip reads to the end of the list item in which decoding stopped: until the list at a depth has more than n items.
-func (r *jsonReader) skip(depth int, n int64) error {
+func (r *Reader) skip(depth int, n int64) error {
 	for {
 		if r.json.StackDepth() == depth {
 			if _, items := r.json.StackIndex(depth); items > n {
@@ -175,12 +176,12 @@ func (r *jsonReader) skip(depth int, n int64) error {
 }
 
 // fields reads an object. A name may occur once.
-func (r *jsonReader) fields(path string, field func(name string) error) error {
+func (r *Reader) fields(path string, field func(name string) error) error {
 	return r.upTo(maxFields, path, field)
 }
 
 // upTo reads an object of at most the given number of fields.
-func (r *jsonReader) upTo(most int, path string, field func(name string) error) error {
+func (r *Reader) upTo(most int, path string, field func(name string) error) error {
 	if r.json.PeekKind() != '{' {
 		return r.wrong(path, "an object")
 	}
@@ -206,7 +207,7 @@ func (r *jsonReader) upTo(most int, path string, field func(name string) error) 
 const maxFields = 200
 
 // name reads the name of a field, and refuses a duplicate.
-func (r *jsonReader) name(path string, seen []string, most int) (string, error) {
+func (r *Reader) name(path string, seen []string, most int) (string, error) {
 	quoted, err := r.raw()
 	if err == nil {
 		err = r.made.spend(partCost)
@@ -226,8 +227,8 @@ func (r *jsonReader) name(path string, seen []string, most int) (string, error) 
 	return name, nil
 }
 
-// unknown refuses an unknown field.
-func unknown(path, name string) error {
+// Unknown refuses an unknown field.
+func Unknown(path, name string) error {
 	return task.Invalid(join(path, task.Cut(name, 64)), "unknown field")
 }
 
@@ -259,7 +260,7 @@ func unquote(quoted []byte) (string, error) {
 }
 
 // wrong refuses the next value.
-func (r *jsonReader) wrong(path, want string) error {
+func (r *Reader) wrong(path, want string) error {
 	value, err := r.any()
 	if err != nil {
 		return err
@@ -268,7 +269,7 @@ func (r *jsonReader) wrong(path, want string) error {
 }
 
 // any reads a value of any kind and returns its bytes.
-func (r *jsonReader) any() ([]byte, error) {
+func (r *Reader) any() ([]byte, error) {
 	value, err := r.raw()
 	if err != nil {
 		return nil, err
@@ -283,7 +284,7 @@ func (r *jsonReader) any() ([]byte, error) {
 }
 
 // items reads an array.
-func (r *jsonReader) items(path string, item func(i int) error) error {
+func (r *Reader) items(path string, item func(i int) error) error {
 	if r.json.PeekKind() != '[' {
 		return r.wrong(path, "a list")
 	}
@@ -300,7 +301,7 @@ func (r *jsonReader) items(path string, item func(i int) error) error {
 	return err
 }
 
-func (r *jsonReader) str(path string) (string, error) {
+func (r *Reader) str(path string) (string, error) {
 	if r.json.PeekKind() != '"' {
 		return "", r.wrong(path, "a string")
 	}
@@ -315,7 +316,7 @@ func (r *jsonReader) str(path string) (string, error) {
 	return s, nil
 }
 
-func (r *jsonReader) strs(path string, most int) (list []string, err error) {
+func (r *Reader) strs(path string, most int) (list []string, err error) {
 	list = []string{}
 	err = r.items(path, func(i int) error {
 		if i == most {
@@ -328,7 +329,7 @@ func (r *jsonReader) strs(path string, most int) (list []string, err error) {
 	return list, err
 }
 
-func (r *jsonReader) boolean(to *bool, path string) error {
+func (r *Reader) boolean(to *bool, path string) error {
 	if kind := r.json.PeekKind(); kind != 't' && kind != 'f' {
 		return r.wrong(path, "true or false")
 	}
@@ -341,7 +342,7 @@ func (r *jsonReader) boolean(to *bool, path string) error {
 }
 
 // integer reads an integer between least and most.
-func (r *jsonReader) integer(path string, least, most int64) (int64, error) {
+func (r *Reader) integer(path string, least, most int64) (int64, error) {
 	if r.json.PeekKind() != '0' {
 		return 0, r.wrong(path, "a whole number")
 	}
@@ -359,7 +360,7 @@ func (r *jsonReader) integer(path string, least, most int64) (int64, error) {
 	return n, nil
 }
 
-func (r *jsonReader) float(path string) (float64, error) {
+func (r *Reader) float(path string) (float64, error) {
 	if r.json.PeekKind() != '0' {
 		return 0, r.wrong(path, "a number")
 	}
@@ -372,6 +373,25 @@ func (r *jsonReader) float(path string) (float64, error) {
 		return 0, task.Invalid(path, "%s is out of range", task.Cut(string(text), 64))
 	}
 	return f, nil
+}
+
+// rate parses tasks per second: "50/s", "30/m", "1000/h". Other intervals, as in 100/10s, are for people: the command line parses
+// them.
+func (r *Reader) rate(path string) (float64, error) {
+	s, err := r.str(path)
+	if err != nil {
+		return 0, err
+	}
+	number, per, _ := strings.Cut(s, "/")
+	f, err := strconv.ParseFloat(number, 64)
+	seconds := map[string]float64{"s": 1, "m": 60, "h": 3600}[per]
+	switch {
+	case err != nil || seconds == 0 || !(f > 0):
+		return 0, task.Invalid(path, `%q is not a rate such as "50/s", "30/m" or "1000/h": a number above 0, in a second, a minute or an hour`, task.Cut(s, 64))
+	case f/seconds > contract.MaxRate:
+		return 0, task.Invalid(path, "%q is more than %d/s", task.Cut(s, 64), int(contract.MaxRate))
+	}
+	return f / seconds, nil
 }
 
 // spanForm is the form of durations, which the OpenAPI description publishes: Go accepts more. The calls refuse what is negative, with
@@ -405,8 +425,8 @@ func blobText(path, s string) ([]byte, error) {
 	return b, nil
 }
 
-// dataOf returns the data of a payload or result: the value itself, or the decoded base64 if the content type is not JSON.
-func dataOf(path string, value []byte, contentType string) ([]byte, error) {
+// Data returns the data of a payload or result: the value itself, or the decoded base64 if the content type is not JSON.
+func Data(path string, value []byte, contentType string) ([]byte, error) {
 	if value == nil || contract.IsJSON(contentType) {
 		return value, nil
 	}
@@ -418,4 +438,9 @@ func dataOf(path string, value []byte, contentType string) ([]byte, error) {
 		return nil, task.Invalid(path, "%v", err)
 	}
 	return blobText(path, text)
+}
+
+// spanOf returns the duration in a message.
+func spanOf(m protoreflect.Message) time.Duration {
+	return m.Interface().(*durationpb.Duration).AsDuration()
 }

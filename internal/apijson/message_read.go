@@ -1,18 +1,44 @@
-package rest
+package apijson
 
 import (
 	"maps"
 	"math"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
+// Field reads the named field of a body into a message.
+func (r *Reader) Field(to protoreflect.Message, name string) error {
+	return r.field(Of(to.Descriptor()), to, "", name)
+}
+
+// Items reads a list whose items can be refused individually: into returns the message for the next one, and done is called when it has been
+// read, or with what is wrong with it.
+func (r *Reader) Items(path string, limit int, into func() proto.Message, done func(error)) error {
+	return r.items(path, func(i int) error {
+		if i == limit {
+			return task.Invalid(path, "more than %d items", limit)
+		}
+		depth := r.json.StackDepth()
+		item := into().ProtoReflect()
+		err := r.object(Of(item.Descriptor()), item, "")
+		if err != nil && r.malformed != nil {
+			return err
+		}
+		if done(err); err != nil {
+			return r.skip(depth, int64(i))
+		}
+		return nil
+	})
+}
+
 // object reads an object into a message. Every refusal names the field by its path.
-func (r *jsonReader) object(m *message, to protoreflect.Message, path string) error {
+func (r *Reader) object(m *Message, to protoreflect.Message, path string) error {
 	outer := r.typed
 	r.typed = typedBytes{}
 	err := r.fields(path, func(name string) error { return r.field(m, to, path, name) })
@@ -25,7 +51,7 @@ func (r *jsonReader) object(m *message, to protoreflect.Message, path string) er
 
 // typedBytes holds a message's bytes until its content type, which may come later, is known. A request has at most one such field.
 type typedBytes struct {
-	of    *field
+	of    *Field
 	to    protoreflect.Message
 	value []byte // as in the body
 }
@@ -34,23 +60,23 @@ func (t *typedBytes) done(path string) error {
 	if t.of == nil {
 		return nil
 	}
-	b, err := dataOf(join(path, t.of.name), t.value, t.to.Get(t.of.contentType).String())
+	b, err := Data(join(path, t.of.name), t.value, t.to.Get(t.of.contentType).String())
 	if err == nil {
-		t.to.Set(t.of.d, protoreflect.ValueOfBytes(b))
+		t.to.Set(t.of.D, protoreflect.ValueOfBytes(b))
 	}
 	return err
 }
 
 // field reads the named field into a message, or into one whose fields are inlined in it.
-func (r *jsonReader) field(m *message, to protoreflect.Message, path, name string) error {
+func (r *Reader) field(m *Message, to protoreflect.Message, path, name string) error {
 	f := m.byName[name]
 	if f == nil {
 		for _, in := range m.fields {
-			if in.inline && !in.d.IsList() && in.inner.has(name) {
-				return r.field(in.inner, to.Mutable(in.d).Message(), path, name)
+			if in.inline && !in.D.IsList() && in.inner.Has(name) {
+				return r.field(in.inner, to.Mutable(in.D).Message(), path, name)
 			}
 		}
-		return unknown(path, name)
+		return Unknown(path, name)
 	}
 	at := join(path, name)
 	switch {
@@ -60,36 +86,36 @@ func (r *jsonReader) field(m *message, to protoreflect.Message, path, name strin
 		return err
 	case f.shares:
 		return r.shares(f, to, at)
-	case f.d.IsMap():
+	case f.D.IsMap():
 		return r.mapped(f, to, at)
-	case f.d.IsList():
+	case f.D.IsList():
 		return r.list(f, to, at)
 	case f.inner != nil:
-		return r.object(f.inner, to.Mutable(f.d).Message(), at)
+		return r.object(f.inner, to.Mutable(f.D).Message(), at)
 	}
 	v, err := r.value(f, at)
 	if err == nil {
 		err = f.notEmpty(f.isText() && v.String() == "", at)
 	}
 	if err == nil {
-		to.Set(f.d, v)
+		to.Set(f.D, v)
 	}
 	return err
 }
 
-// has reports whether the object of a message may have a field with the name.
-func (m *message) has(name string) bool {
+// Has reports whether the object of a message may have a field with the name.
+func (m *Message) Has(name string) bool {
 	if m.byName[name] != nil {
 		return true
 	}
-	return slices.ContainsFunc(m.fields, func(f *field) bool { return f.inline && f.inner.has(name) })
+	return slices.ContainsFunc(m.fields, func(f *Field) bool { return f.inline && f.inner.Has(name) })
 }
 
 // isText reports whether a field is a string that may be left out.
-func (f *field) isText() bool { return f.kind == texts && f.d.HasPresence() }
+func (f *Field) isText() bool { return f.kind == texts && f.D.HasPresence() }
 
 // notEmpty refuses what is given but empty, such as an unset variable: a filter would select all, a token cover all queues.
-func (f *field) notEmpty(empty bool, path string) error {
+func (f *Field) notEmpty(empty bool, path string) error {
 	switch {
 	case !empty || f.empty:
 		return nil
@@ -100,7 +126,7 @@ func (f *field) notEmpty(empty bool, path string) error {
 }
 
 // value reads one value that is not an object.
-func (r *jsonReader) value(f *field, path string) (v protoreflect.Value, err error) {
+func (r *Reader) value(f *Field, path string) (v protoreflect.Value, err error) {
 	switch {
 	case f.json && f.kind == blobs:
 		b, err := r.any()
@@ -133,10 +159,10 @@ func (r *jsonReader) value(f *field, path string) (v protoreflect.Value, err err
 }
 
 // bounds returns the bounds of an integer in a request.
-func (f *field) bounds() (least, most int64) {
+func (f *Field) bounds() (least, most int64) {
 	least, most = f.least, f.most
 	if most == 0 {
-		switch f.d.Kind() {
+		switch f.D.Kind() {
 		case protoreflect.Int32Kind:
 			most = math.MaxInt32
 		case protoreflect.Uint32Kind:
@@ -152,8 +178,8 @@ func (f *field) bounds() (least, most int64) {
 }
 
 // number converts an integer within the bounds of a field to the field's type.
-func (f *field) number(n int64) protoreflect.Value {
-	switch f.d.Kind() {
+func (f *Field) number(n int64) protoreflect.Value {
+	switch f.D.Kind() {
 	case protoreflect.Int32Kind:
 		return protoreflect.ValueOfInt32(int32(n)) // #nosec G115 -- within bounds
 	case protoreflect.Uint32Kind:
@@ -165,7 +191,7 @@ func (f *field) number(n int64) protoreflect.Value {
 }
 
 // fromText returns the value of a string in a body or in a query.
-func (f *field) fromText(path, s string) (v protoreflect.Value, err error) {
+func (f *Field) fromText(path, s string) (v protoreflect.Value, err error) {
 	switch f.kind {
 	case texts:
 		return protoreflect.ValueOfString(s), nil
@@ -182,17 +208,17 @@ func (f *field) fromText(path, s string) (v protoreflect.Value, err error) {
 		if n := slices.Index(f.words, s); n > 0 {
 			return protoreflect.ValueOfEnum(protoreflect.EnumNumber(n)), nil // #nosec G115 -- a few
 		}
-		if f.d.Enum().Name() == "State" {
+		if f.D.Enum().Name() == "State" {
 			return v, task.Invalid(path, "%q is not a state", task.Cut(s, 64))
 		}
 		return v, task.NoneOf(path, s, f.words[1:])
 	}
-	panic("no text is read for " + string(f.d.FullName()))
+	panic("no text is read for " + string(f.D.FullName()))
 }
 
 // list reads a list, or a single item where that may replace it.
-func (r *jsonReader) list(f *field, to protoreflect.Message, path string) error {
-	list := to.Mutable(f.d).List()
+func (r *Reader) list(f *Field, to protoreflect.Message, path string) error {
+	list := to.Mutable(f.D).List()
 	add := func(i int) error {
 		if f.colon {
 			s, err := r.str(path)
@@ -230,7 +256,7 @@ func (r *jsonReader) list(f *field, to protoreflect.Message, path string) error 
 }
 
 // addPair adds a pair written as "path:value". The first colon not preceded by a \ ends the path.
-func (f *field) addPair(list protoreflect.List, path, s string) error {
+func (f *Field) addPair(list protoreflect.List, path, s string) error {
 	end := 0
 	for end < len(s) && s[end] != ':' {
 		if s[end] == '\\' {
@@ -242,8 +268,8 @@ func (f *field) addPair(list protoreflect.List, path, s string) error {
 		return task.Invalid(path, "%q is not a path and a value such as customer.id:42", task.Cut(s, 64))
 	}
 	pair := list.AppendMutable().Message()
-	pair.Set(f.inner.fields[0].d, protoreflect.ValueOfString(s[:end]))
-	pair.Set(f.inner.fields[1].d, protoreflect.ValueOfString(s[end+1:]))
+	pair.Set(f.inner.fields[0].D, protoreflect.ValueOfString(s[:end]))
+	pair.Set(f.inner.fields[1].D, protoreflect.ValueOfString(s[end+1:]))
 	return nil
 }
 
@@ -251,8 +277,8 @@ func (f *field) addPair(list protoreflect.List, path, s string) error {
 const maxEntries = 1000
 
 // mapped reads an object whose names are the keys of a map.
-func (r *jsonReader) mapped(f *field, to protoreflect.Message, path string) error {
-	m := to.Mutable(f.d).Map()
+func (r *Reader) mapped(f *Field, to protoreflect.Message, path string) error {
+	m := to.Mutable(f.D).Map()
 	return r.upTo(maxEntries, path, func(name string) error {
 		at := join(path, name)
 		key := protoreflect.ValueOfString(name).MapKey()
@@ -266,12 +292,12 @@ func (r *jsonReader) mapped(f *field, to protoreflect.Message, path string) erro
 }
 
 // shares reads queues: a list of names, or an object of names and weights, which it sorts by name.
-func (r *jsonReader) shares(f *field, to protoreflect.Message, path string) error {
-	list := to.Mutable(f.d).List()
+func (r *Reader) shares(f *Field, to protoreflect.Message, path string) error {
+	list := to.Mutable(f.D).List()
 	add := func(queue string, weight int64) {
 		m := list.AppendMutable().Message()
-		m.Set(f.inner.byName["queue"].d, protoreflect.ValueOfString(queue))
-		m.Set(f.inner.byName["weight"].d, protoreflect.ValueOfInt32(int32(weight))) // #nosec G115 -- within bounds
+		m.Set(f.inner.byName["queue"].D, protoreflect.ValueOfString(queue))
+		m.Set(f.inner.byName["weight"].D, protoreflect.ValueOfInt32(int32(weight))) // #nosec G115 -- within bounds
 	}
 	if r.json.PeekKind() != '{' {
 		names, err := r.strs(path, task.MaxClaimQueues)
