@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/ui/web"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -308,7 +309,7 @@ func curlOf(o *apiOperation, example string) string {
 	if o.Method != http.MethodPost {
 		method = " -X " + o.Method
 	}
-	return fmt.Sprintf("curl%s http://127.0.0.1:7295%s \\\n  -d '%s'", method, o.Path, strings.ReplaceAll(short.String(), "'", `'\''`))
+	return fmt.Sprintf("curl%s http://127.0.0.1:7295%s \\\n  -d %s", method, o.Path, humanize.ShellWord(short.String()))
 }
 
 func showAPI(read func() (*apiDocument, error)) (*web.Screen, error) {
