@@ -120,28 +120,33 @@ func newCertOf(a *app, kind string, make func(authority certs.Pair, now time.Tim
 		if errors.Is(err, certs.ErrOutlives) {
 			return fmt.Errorf("--days %d: %w", days, err)
 		}
+		copied := ""
 		if err == nil {
-			err = keepIssued(ca, name, pair.Cert)
+			copied, err = keepIssued(ca, name, pair.Cert)
 		}
 		if err != nil {
 			return fmt.Errorf("--ca %q: %w", ca, err)
 		}
-		return a.keepPair(out, name, pair)
+		if err := a.keepPair(out, name, pair); err != nil {
+			return errors.Join(err, os.Remove(copied))
+		}
+		return nil
 	})
 	return cmd
 }
 
-// keepIssued keeps a copy of a certificate with its authority, so that it can be revoked even if all other copies are lost.
-func keepIssued(ca, name string, cert []byte) error {
+// keepIssued keeps a copy of a certificate with its authority, so that it can be revoked even if all other copies are lost. It returns its path.
+func keepIssued(ca, name string, cert []byte) (path string, err error) {
 	c, err := certs.Parse(cert)
 	if err != nil {
-		return err
+		return "", err
 	}
 	dir := filepath.Join(ca, issuedDir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+		return "", err
 	}
-	return certs.Replace(filepath.Join(dir, fmt.Sprintf("%s-%x.crt", name, c.SerialNumber)), cert, 0o644)
+	path = filepath.Join(dir, fmt.Sprintf("%s-%x.crt", name, c.SerialNumber))
+	return path, certs.Replace(path, cert, 0o644)
 }
 
 func newCertRevoke(a *app) *cobra.Command {
@@ -327,11 +332,16 @@ func readPair(dir, name string) (p certs.Pair, err error) {
 // keepPair writes NAME.key, readable by its owner only, and NAME.crt, and prints their paths.
 func (a *app) keepPair(dir, name string, p certs.Pair) error {
 	cert, key := filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
-	if _, err := os.Lstat(cert); err == nil {
-		return errThere(dir, cert)
-	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("--out %q: %w", dir, err)
+	}
+	unlock, err := certs.Lock(dir) // or one of two that are made at the same time could get the key of the other
+	if err != nil {
+		return fmt.Errorf("--out %q: %w", dir, err)
+	}
+	defer unlock()
+	if _, err := os.Lstat(cert); err == nil {
+		return errThere(dir, cert)
 	}
 	if err := writeNew(dir, key, p.Key, 0o600); err != nil {
 		return err

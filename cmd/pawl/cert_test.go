@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"crypto/tls"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -164,5 +168,89 @@ func TestCertRevokeAtTheSameTime(t *testing.T) {
 	}
 	if trust, err := certs.ParseTrust(file); err != nil || trust.Revoked() != nodes {
 		t.Errorf("%d certificates are revoked, %v, want %d", trust.Revoked(), err, nodes)
+	}
+}
+
+// filesOf lists the files below a directory, with their sizes.
+func filesOf(t *testing.T, dir string) (files []string) {
+	t.Helper()
+	err := filepath.Walk(dir, func(path string, info fs.FileInfo, err error) error {
+		files = append(files, fmt.Sprintf("%s %d", path, info.Size()))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// A refused command leaves all files as they were, and no others.
+func TestRefusedCertsLeaveNoFiles(t *testing.T) {
+	dir := t.TempDir()
+	ca, other, empty, out := filepath.Join(dir, "ca"), filepath.Join(dir, "other"), filepath.Join(dir, "empty"), filepath.Join(dir, "out")
+	if err := os.Mkdir(empty, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{"ca --out " + ca, "ca --out " + other, "node n1 --out " + out + " --ca " + ca, "server s1 --host h --out " + out + " --ca " + ca} {
+		if text, status := cert(t, strings.Fields(args)...); status != cli.ExitDone {
+			t.Fatalf("pawl cert %s: status %d, %s", args, status, text)
+		}
+	}
+	before := filesOf(t, dir)
+	n1 := filepath.Join(out, "n1.crt")
+	for _, args := range []string{
+		"revoke " + n1 + " --ca " + empty,
+		"revoke " + n1 + " --ca " + other,
+		"revoke " + n1 + " --ca " + filepath.Join(dir, "missing"),
+		"revoke " + filepath.Join(dir, "missing.crt") + " --ca " + ca,
+		"revoke " + n1 + " " + filepath.Join(out, "s1.crt") + " --ca " + ca,
+		"revoke " + filepath.Join(out, "n1.key") + " --ca " + ca,
+		"node n1 --out " + out + " --ca " + ca,
+		"node n2 --out " + out + " --ca " + empty,
+		"ca --out " + ca,
+	} {
+		if text, status := cert(t, strings.Fields(args)...); status != cli.ExitRefused {
+			t.Errorf("pawl cert %s: status %d, %s, want it refused", args, status, text)
+		}
+		if after := filesOf(t, dir); !slices.Equal(after, before) {
+			t.Fatalf("pawl cert %s left the files %q, before there were %q", args, after, before)
+		}
+	}
+	if text, status := cert(t, "revoke", n1, "--ca", ca); status != cli.ExitDone {
+		t.Errorf("pawl cert revoke: status %d, %s", status, text)
+	}
+	if files := filesOf(t, dir); len(files) != len(before) {
+		t.Errorf("a revocation left the files %q, before there were %q", files, before)
+	}
+}
+
+// Of authorities that are made in the same directory at the same time, also by a server for itself, one is kept, with its own key.
+func TestCertCAAtTheSameTime(t *testing.T) {
+	for range 20 {
+		dir := filepath.Join(t.TempDir(), "ca")
+		var made atomic.Int64
+		var runs sync.WaitGroup
+		for range 4 {
+			runs.Go(func() {
+				switch text, status := cert(t, "ca", "--out", dir); {
+				case status == cli.ExitDone:
+					made.Add(1)
+				case status != cli.ExitRefused || !strings.Contains(text, "already exists"):
+					t.Errorf("pawl cert ca: status %d, %s", status, text)
+				}
+			})
+		}
+		runs.Go(func() {
+			if _, _, err := certs.KeepServer(dir, time.Now(), []string{"localhost"}); err != nil {
+				t.Errorf("KeepServer: %v", err)
+			}
+		})
+		runs.Wait()
+		if made.Load() > 1 {
+			t.Errorf("%d authorities were made, want at most one", made.Load())
+		}
+		if _, err := tls.LoadX509KeyPair(filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key")); err != nil {
+			t.Fatalf("the authority does not fit its key: %v", err)
+		}
 	}
 }

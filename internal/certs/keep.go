@@ -102,12 +102,9 @@ func keptAuthority(dir string, now time.Time) (p Pair, err error) {
 	return p, Replace(cert, p.Cert, 0o644)
 }
 
-// lockFile is empty, and locked by the process that changes a directory.
-const lockFile = ".lock"
-
-// Lock waits until no other process changes the files of a directory, and keeps others from it until unlock is called.
+// Lock waits until no other process changes the files of a directory, and keeps others from it until unlock is called. It leaves no file.
 func Lock(dir string) (unlock func(), err error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}

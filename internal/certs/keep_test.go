@@ -63,12 +63,12 @@ func TestKeepServer(t *testing.T) {
 	at = at.Add(3400 * day)
 	keep("near the end of the authority", true, hosts...)
 
-	for name, mode := range map[string]os.FileMode{"ca.crt": 0o644, "ca.key": 0o600, "server.pem": 0o600, lockFile: 0o600} {
+	for name, mode := range map[string]os.FileMode{"ca.crt": 0o644, "ca.key": 0o600, "server.pem": 0o600} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode() != mode {
 			t.Errorf("%s: %v, %v, want mode %v", name, info.Mode(), err, mode)
 		}
 	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 4 {
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 3 {
 		t.Errorf("the directory holds %v, %v", left, err)
 	}
 	at = at.Add(1000 * day)
