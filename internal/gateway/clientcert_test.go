@@ -164,6 +164,7 @@ func TestClientCertificates(t *testing.T) {
 		g.is("a token that was sent decides", g.me(billing, secret), "oncall by ")
 		g.is("also if it is nobody's", g.me(billing, auth.NewSecret()), "the token is not known")
 		g.is("also if it is none", g.me(billing, "x"), "malformed token")
+		g.is("also if it is empty", g.me(billing, " "), "the scheme Bearer has no token")
 		g.is("one without a token", g.me(certify(g.t, g.ca, "nobody"), ""), "no token exists for the certificate (uri:pawl://client/nobody subject:CN=nobody)")
 		g.is("that of two tokens", g.me(certify(g.t, g.ca, "plain", "mail.example.com"), ""), `is that of two tokens, "host" and "subject"`)
 		g.is("a token that has expired", g.me(certify(g.t, g.ca, "late"), ""), `token "late", of the certificate "uri:pawl://client/late": it expired`)

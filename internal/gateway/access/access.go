@@ -35,7 +35,7 @@ const (
 )
 
 // bearer precedes the token in headerToken; its case does not matter.
-const bearer = "bearer "
+const bearer = "Bearer"
 
 // Credentials is the credentials that a call carries.
 type Credentials struct {
@@ -58,10 +58,16 @@ func (s Credentials) token() (string, error) {
 	if err != nil || len(s.tokens) == 0 {
 		return "", err
 	}
-	if len(header) < len(bearer) || !strings.EqualFold(header[:len(bearer)], bearer) {
-		return "", &task.Error{Code: task.CodeUnauthenticated, Field: "authorization", Message: "authorization: the scheme is not Bearer: send \"Authorization: Bearer pawl_…\""}
+	scheme, token, _ := strings.Cut(strings.TrimSpace(header), " ")
+	if token = strings.TrimSpace(token); token != "" && strings.EqualFold(scheme, bearer) {
+		return token, nil
 	}
-	return strings.TrimSpace(header[len(bearer):]), nil
+	wrong := "the scheme is not Bearer"
+	if strings.EqualFold(scheme, bearer) {
+		wrong = "the scheme Bearer has no token"
+	}
+	return "", &task.Error{Code: task.CodeUnauthenticated, Field: "authorization",
+		Message: "authorization: " + wrong + ": send \"Authorization: Bearer pawl_…\""}
 }
 
 // Guard admits the calls of a node. Its methods may be called from any goroutine.

@@ -65,9 +65,15 @@ func TestRefusalsAreCounted(t *testing.T) {
 	if _, err := (Credentials{tokens: []string{"Bearer a", "Bearer b"}}).token(); err == nil || !strings.Contains(err.Error(), "is given 2 times") {
 		t.Errorf("two tokens: %v, want an error", err)
 	}
-	for said, want := range map[string]string{"Basic pawl_x": "", "Bear": "", "Bearer": "", "Bearer  a ": "a", "bEARER b": "b"} {
-		if token, err := (Credentials{tokens: []string{said}}).token(); token != want || (err == nil) != (want != "") || err != nil && !strings.Contains(err.Error(), "the scheme is not Bearer") {
-			t.Errorf("token of %q = %q, %v", said, token, err)
+	const scheme, none = "the scheme is not Bearer", "the scheme Bearer has no token"
+	for said, c := range map[string]struct{ token, refused string }{
+		"": {refused: scheme}, "Basic pawl_x": {refused: scheme}, "Bear": {refused: scheme}, "Bearerpawl_x": {refused: scheme}, "pawl_x": {refused: scheme},
+		"Bearer": {refused: none}, "bearer ": {refused: none}, " Bearer  ": {refused: none}, "Bearer  a ": {token: "a"}, "bEARER b": {token: "b"},
+	} {
+		token, err := (Credentials{tokens: []string{said}}).token()
+		e, _ := task.AsError(err)
+		if token != c.token || (err == nil) != (c.refused == "") || err != nil && (e.Code != task.CodeUnauthenticated || !strings.Contains(e.Message, c.refused)) {
+			t.Errorf("token of %q = %q, %v, want %+v", said, token, err, c)
 		}
 	}
 	k := newTokenSet()
