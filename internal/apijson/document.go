@@ -27,7 +27,9 @@ func DecodeSchedules(text []byte) (owner string, all []*pawlv1.ScheduleSpec, err
 	err = decode("file", text, func(r *Reader, name string) (err error) {
 		switch name {
 		case "owner":
-			owner, err = r.str(name)
+			if owner, err = r.str(name); err == nil && owner == "" {
+				err = task.Invalid(name, "is empty: leave it out for none")
+			}
 			return err
 		case "schedules":
 			return r.items(name, func(i int) error {

@@ -52,6 +52,7 @@ func TestDecodeSchedules(t *testing.T) {
 		``:                         "file: is empty",
 		`[{"name":"a"}]`:           "file: is not a JSON object",
 		`{"owner":null,"schedules":[{"name":"a"}]}`:               "owner: null is not a string",
+		`{"owner":"","schedules":[{"name":"a"}]}`:                 "owner: is empty: leave it out for none",
 		`{"schedules":null}`:                                      "schedules: null is not a list",
 		`{"schedules":[null]}`:                                    "schedules[0]: null is not an object",
 		`{"schedules":[{"name":"a"}],"schedules":[{"name":"b"}]}`: "schedules: is given twice",
