@@ -14,8 +14,10 @@ type SessionKey struct {
 	ID     SessionID // finds the key. It is no secret
 	Secret [sha256.Size]byte
 	Ended  *EndedSessions // those that visitors have logged out of; nil: none
-	// CutOff: more of them may have ended, and the node has not heard of it. Only the sessions that it began since then are certain.
+	// CutOff: more of them may have ended since Heard, and the node has not heard of it. Only those that it has begun itself since then are
+	// certain.
 	CutOff bool
+	Heard  time.Time // set if it is cut off; zero: it has never heard
 }
 
 // SessionID identifies a SessionKey.
@@ -89,6 +91,9 @@ func (d *Authenticator) FindSessionKey(id SessionID) (SessionKey, error) {
 		if own, ok := d.cfg.Admin(); ok {
 			if k := SessionKeyOf(own); k.ID == id {
 				k.Ended, k.CutOff = p.ended[id], p.unloaded || d.stale(now)
+				if heard := d.refreshed.Load(); k.CutOff && heard != nil {
+					k.Heard = *heard
+				}
 				return k, nil
 			}
 		}

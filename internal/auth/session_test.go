@@ -17,17 +17,22 @@ func TestFindSessionKey(t *testing.T) {
 		own, secret, before := HashOf(NewSecret()), HashOf(NewSecret()), HashOf(NewSecret())
 		cert := HashOfCertificate("dns:billing")
 		d := NewAuthenticator(Config{Mode: Always, Admin: func() (Hash, bool) { return own, own != Hash{} }})
+		var heard time.Time
 		finds := func(what string, h Hash, want error) {
 			t.Helper()
 			k := SessionKeyOf(h)
 			got, err := d.FindSessionKey(k.ID)
-			k.CutOff = strings.Contains(what, "cut off")
+			if k.CutOff = strings.Contains(what, "cut off"); k.CutOff {
+				k.Heard = heard
+			}
 			if !errors.Is(err, want) || want == nil && (err != nil || got != k) || want != nil && got != (SessionKey{}) {
 				t.Errorf("%s: %v, error %v, want %v", what, got == k, err, want)
 			}
 		}
 		finds("a token before anything was heard", secret, task.ErrUnavailable)
-		d.Refreshed(time.Now())
+		finds("the node's own token while it is cut off and has never heard", own, nil)
+		heard = time.Now()
+		d.Refreshed(heard)
 		finds("a token when the cluster has answered, but the copy is not replaced", secret, task.ErrUnavailable)
 		finds("the node's own token while it is cut off", own, nil)
 		now := store.TimeOf(time.Now())
@@ -41,7 +46,8 @@ func TestFindSessionKey(t *testing.T) {
 		time.Sleep(time.Hour - 1)
 		finds("the secret that it replaced, just before the overlap is over", before, nil)
 		time.Sleep(time.Nanosecond)
-		d.Refreshed(time.Now())
+		heard = time.Now()
+		d.Refreshed(heard)
 		finds("the secret that it replaced, after the overlap", before, ErrNoSession)
 		finds("the token then", secret, nil)
 		time.Sleep(staleAfter + 1)

@@ -39,7 +39,7 @@ const (
 	// and out as fast as it likes. maxEnding is how many tokens are told apart.
 	endsPerSecond, endsAtOnce = 1, 5
 	maxEnding                 = 1000
-	// maxOwn is how many sessions that began here are known while the node is cut off.
+	// maxOwn is how many of the last sessions that began here are known, for when the node is cut off.
 	maxOwn = 100
 	// maxSkew is how far the clock of the node that wrote a cookie may be ahead.
 	maxSkew = time.Minute
@@ -56,7 +56,13 @@ type Sessions struct {
 
 	mu   sync.Mutex
 	ends map[auth.SessionID]*rate.Limiter // calls of end
-	own  []uint64                         // numbers of the last sessions that began here while the node was cut off
+	own  []ownSession                     // the last that began here
+}
+
+// ownSession is a session that began here: its number, and when.
+type ownSession struct {
+	number uint64
+	begun  time.Time
 }
 
 // NewSessions returns sessions that end after some time without use; 0: DefaultIdle. find returns the key with an id, or auth.ErrNoSession;
@@ -135,7 +141,7 @@ func (s *Sessions) open(r *http.Request, now time.Time) (x session, err error) {
 	if s.ended(x, now) || key.Ended.Has(x.Session) || CheckToken(x.token) != nil {
 		return session{}, nil
 	}
-	if key.CutOff && !s.beganHere(x.Number) {
+	if key.CutOff && !s.beganHere(x.Number, key.Heard) {
 		return session{}, errCutOff
 	}
 	return x, nil
@@ -145,23 +151,22 @@ func (s *Sessions) open(r *http.Request, now time.Time) (x session, err error) {
 var errCutOff = &pawltype.Error{Code: pawltype.ErrUnavailable,
 	Message: "this node is cut off from its cluster and can't know whether you have logged out elsewhere: log in again here, at /login, or use another node"}
 
-func (s *Sessions) beganHere(number uint64) bool {
+// beganHere reports whether a session began here, at some time or later.
+func (s *Sessions) beganHere(number uint64, since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Contains(s.own, number)
+	return slices.ContainsFunc(s.own, func(o ownSession) bool { return o.number == number && !o.begun.Before(since) })
 }
 
 // Begin logs a visitor in by a token. Each session has a number of its own.
 func (s *Sessions) Begin(w http.ResponseWriter, token string) {
 	var number [8]byte
 	_, _ = rand.Read(number[:]) // never fails: crypto/rand ends the process instead
-	now := time.Now().Unix()
-	x := session{token, auth.Session{Number: binary.BigEndian.Uint64(number[:]), Begun: now}, now}
-	if key, err := s.find(auth.SessionKeyOf(auth.HashOf(token)).ID); err == nil && key.CutOff {
-		s.mu.Lock()
-		s.own = append(s.own[max(len(s.own)-maxOwn+1, 0):], x.Number)
-		s.mu.Unlock()
-	}
+	now := time.Now()
+	x := session{token, auth.Session{Number: binary.BigEndian.Uint64(number[:]), Begun: now.Unix()}, now.Unix()}
+	s.mu.Lock()
+	s.own = append(s.own[max(len(s.own)-maxOwn+1, 0):], ownSession{x.Number, now})
+	s.mu.Unlock()
 	setCookie(w, seal(x))
 }
 
@@ -193,7 +198,7 @@ func (s *Sessions) End(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return o.err
 	}
 	s.mu.Lock()
-	s.own = slices.DeleteFunc(s.own, func(n uint64) bool { return n == o.Number })
+	s.own = slices.DeleteFunc(s.own, func(own ownSession) bool { return own.number == o.Number })
 	s.mu.Unlock()
 	if s.limiter(o.Key).Wait(ctx) != nil {
 		return ErrManyEnd

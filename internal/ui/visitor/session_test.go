@@ -314,21 +314,28 @@ func TestLogOutsThatWait(t *testing.T) {
 	})
 }
 
-// A node that is cut off accepts the sessions that it began meanwhile, until they are logged out, and none that another node may have ended.
+// A node that is cut off accepts the sessions that it began since it last heard of the others, until they are logged out, and none that another
+// node may have ended.
 func TestSessionsOfANodeThatIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cutOff := false
+		cutOff, heard := false, time.Time{}
 		find := func(id auth.SessionID) (auth.SessionKey, error) {
 			k, err := keysOf("secret")(id)
-			k.CutOff = cutOff
+			if k.CutOff = cutOff; cutOff {
+				k.Heard = heard
+			}
 			return k, err
 		}
 		s := NewSessions(find, func(context.Context, auth.Session) error { return errors.New("no answer") }, 0)
-		var before, during, copied browser
+		var before, unnoticed, during, copied browser
 		before.login(s, "secret")
+		time.Sleep(time.Second)
+		heard = time.Now()
+		unnoticed.login(s, "secret") // the node is cut off, and will notice it when it has heard nothing for a while
+		time.Sleep(time.Second)
 		cutOff = true
 		during.login(s, "secret")
-		for range maxOwn - 1 {
+		for range maxOwn - 2 {
 			new(browser).login(s, "secret")
 		}
 		copied = during
@@ -340,6 +347,7 @@ func TestSessionsOfANodeThatIsCutOff(t *testing.T) {
 			}
 		}
 		opens("a session from before", &before, "")
+		opens("a session that began here before this was noticed", &unnoticed, "secret")
 		opens("a session that began here", &during, "secret")
 		s.Open(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := s.End(t.Context(), w, r); err == nil {
@@ -352,7 +360,13 @@ func TestSessionsOfANodeThatIsCutOff(t *testing.T) {
 			new(browser).login(s, "secret")
 		}
 		opens("one of too many", &during, "")
+		during.login(s, "secret")
 		cutOff = false
 		opens("a session from before, later", &before, "secret")
+		time.Sleep(time.Second)
+		cutOff, heard = true, time.Now()
+		opens("a session that began here when the node was cut off before, and that may have ended at another node since", &during, "")
+		heard = time.Time{}
+		opens("a session that began here, at a node that has never heard of the others", &during, "secret")
 	})
 }
