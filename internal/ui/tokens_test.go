@@ -16,7 +16,7 @@ var shownSecret = regexp.MustCompile(`<code tabindex="0">(pawl_[A-Za-z0-9_]+)</c
 // sendAs submits a form in a session, with the token where a form asks for it again.
 func (w *world) sendAs(t *testing.T, token, path string, form url.Values) (status int, body string) {
 	t.Helper()
-	if !form.Has("your_token") && (path == "/new-token" || strings.HasSuffix(path, "/rotate")) {
+	if !form.Has("your_token") {
 		form.Set("your_token", token)
 	}
 	resp, body := w.send(t, "POST", path, form.Encode(), append(as(token), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")...)
@@ -67,27 +67,42 @@ func TestTokenLifecycle(t *testing.T) {
 	t.Error("the audit log has no entry for the created token")
 }
 
-// A session gets no secret that outlives it: whoever wants one must have its token, too.
-func TestSessionsAloneMakeNoTokens(t *testing.T) {
+// A session gets nothing that outlasts it, neither a secret nor a webhook's URL: whoever wants one must have its token, too.
+func TestSessionsAloneMakeNothingLasting(t *testing.T) {
 	w := startGuarded(t)
 	w.tokenFor(t, "shop", admin.RoleObserve)
 	other := w.tokenFor(t, "boss", admin.RoleAdmin)
-	for path, form := range map[string]url.Values{"/new-token": {"name": {"x"}, "roles": {"admin"}, "queues": {"*"}}, "/tokens/shop/rotate": {"overlap": {"1h"}}} {
-		if _, body := w.get(t, path, as(w.token)...); !strings.Contains(body, `name="your_token" type="password"`) || strings.Contains(body, w.token) {
+	_, err := admin.New(w.client).Webhooks().Create(t.Context(), admin.WebhookSpec{Name: "oncall", URL: "https://ops.example.com/pawl"})
+	must(t, err)
+	for path, form := range map[string]url.Values{
+		"/new-token":              {"name": {"x"}, "roles": {"admin"}, "queues": {"*"}},
+		"/tokens/shop/rotate":     {"overlap": {"1h"}},
+		"/new-webhook":            {"name": {"mine"}, "url": {"https://mine.example.com"}},
+		"/webhooks/oncall/edit":   {"url": {"https://mine.example.com"}, "queues": {"*"}},
+		"/webhooks/oncall/rotate": {"overlap": {"1h"}},
+	} {
+		_, page := w.get(t, path, as(w.token)...)
+		if !strings.Contains(page, `name="your_token" type="password"`) || strings.Contains(page, w.token) {
 			t.Errorf("%s does not ask for the token, or has it", path)
+		}
+		if version := hiddenVersion.FindStringSubmatch(page); version != nil {
+			form.Set("version", version[1])
 		}
 		for _, again := range []string{"", other, w.token[:len(w.token)-1], w.token + "x"} {
 			form.Set("your_token", again)
-			if status, body := w.sendAs(t, w.token, path, form); status != 422 || shownSecret.MatchString(body) || !strings.Contains(body, "is not the token that you logged in with") || again != "" && strings.Contains(body, again) {
-				t.Errorf("%s with the token %q: status %d, or it shows a secret", path, again, status)
+			status, body := w.sendAs(t, w.token, path, form)
+			if status != 422 || !strings.Contains(body, "is not the token that you logged in with") || again != "" && strings.Contains(body, again) {
+				t.Errorf("%s with the token %q has status %d, or shows it", path, again, status)
 			}
 		}
 		form.Set("your_token", w.token)
-		if status, body := w.sendAs(t, w.token, path, form); status != 200 || !shownSecret.MatchString(body) {
-			t.Errorf("%s with the session's token: status %d", path, status)
+		if status, body := w.sendAs(t, w.token, path, form); status != map[bool]int{true: 303, false: 200}[strings.HasSuffix(path, "/edit")] {
+			t.Errorf("%s with the session's token has status %d: %s", path, status, body)
 		}
 	}
 }
+
+var hiddenVersion = regexp.MustCompile(`name="version" value="([^"]*)"`)
 
 func TestTokensAreForAdmins(t *testing.T) {
 	w := startGuarded(t)

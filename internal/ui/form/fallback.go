@@ -17,6 +17,8 @@ func Fallback(filled url.Values, back string) *Form {
 		values := filled[name]
 		at := Field{Name: name, Label: strings.NewReplacer("_", " ", ".", " ").Replace(name), Kind: "text", Value: asSent("area", values[0])}
 		switch {
+		case name == TokenField:
+			at = Token()
 		case slices.Contains(hiddenFields, name):
 			at.Kind, at.Value = "hidden", HiddenValue(values[0])
 		case len(values) > 1:

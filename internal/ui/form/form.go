@@ -47,7 +47,7 @@ type Check struct{ Label string }
 // Field is an input of a form. It is named as in the API, so that errors find their field.
 type Field struct {
 	Name, Label, Hint, Value, Placeholder string
-	Kind                                  string   // "text", "area", "json", "choice", "tick", "ticks", "hidden", "number", "note" (a remark instead of an input)
+	Kind                                  string   // "text", "area", "json", "choice", "tick", "ticks", "hidden", "number", "secret", "note" (no input)
 	Options                               []Option // of a choice; of a text: suggestions while typing
 	Checkboxes                            []Checkbox
 	Required                              bool
@@ -89,6 +89,12 @@ func Choices(first string, values ...string) []Option {
 		all = append(all, Option{v, strings.ReplaceAll(v, "_", " ")})
 	}
 	return all
+}
+
+// Token asks for the visitor's token again.
+func Token() Field {
+	return Field{Name: TokenField, Label: "Your token", Kind: "secret", Required: true, Placeholder: "pawl_…",
+		Hint: "The one you logged in with, since this outlasts your session."}
 }
 
 // Reason asks for the reason, which the server records in the audit log.

@@ -44,6 +44,8 @@ type Action struct {
 	Nav  string
 	Form func(*Request) (*form.Form, error)
 	Do   func(*Request) (Done, error)
+	// Outlasting: what it gives outlasts the session, so the visitor must enter the token again: a stolen session must not be enough.
+	Outlasting bool
 }
 
 // Done is the outcome of an action: a message, and the next page, below the base.

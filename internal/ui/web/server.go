@@ -191,10 +191,13 @@ func (s *Server) ask(req *Request, a Action) error {
 // formOf returns an action's form without any input.
 func formOf(req *Request, a Action) (*form.Form, error) {
 	f, err := a.Form(req)
-	if err == nil {
-		err = f.AddVersion()
+	if err != nil {
+		return nil, err
 	}
-	return f, err
+	if a.Outlasting && visitor.Token(req.HTTP) != "" {
+		f.Fields = append([]form.Field{form.Token()}, f.Fields...)
+	}
+	return f, f.AddVersion()
 }
 
 // act performs an action. If the API refuses it, the error is shown in the form, with the input.
@@ -205,6 +208,9 @@ func (s *Server) act(req *Request, a Action) error {
 	}
 	var d Done
 	err := req.errOtherVisitor()
+	if err == nil && a.Outlasting {
+		err = req.errNoToken()
+	}
 	if err == nil {
 		d, err = a.Do(req)
 	}

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/ui/form"
+	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/internal/ui/visitor"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -45,6 +47,14 @@ func (s *Server) askAgain(req *Request) {
 func (req *Request) errOtherVisitor() error {
 	if as := req.Hidden(form.VisitorField); as != "" && req.me != nil && as != req.me.Name {
 		return &pawltype.Error{Code: "other_visitor", Message: fmt.Sprintf("%q opened this form, and you are logged in as %q: send it again to do this as %q", as, req.me.Name, req.me.Name)}
+	}
+	return nil
+}
+
+// errNoToken fails unless the visitor has entered the token of the session. Without a session there is none to enter.
+func (req *Request) errNoToken() error {
+	if token := visitor.Token(req.HTTP); token != "" && subtle.ConstantTimeCompare([]byte(req.Value(form.TokenField)), []byte(token)) != 1 {
+		return problem.BadField(form.TokenField, "is not the token that you logged in with")
 	}
 	return nil
 }

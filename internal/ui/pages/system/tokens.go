@@ -1,7 +1,6 @@
 package system
 
 import (
-	"crypto/subtle"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/internal/ui/problem"
-	"github.com/pawlq/pawl/internal/ui/visitor"
 	"github.com/pawlq/pawl/internal/ui/web"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -19,8 +17,8 @@ import (
 var tokenPages = []web.Page{{Path: "/tokens", Template: "tokens", Nav: "/tokens", Show: showTokens}}
 
 var tokenActions = []web.Action{
-	{Path: "/new-token", Nav: "/tokens", Form: newTokenForm, Do: doNewToken},
-	{Path: "/tokens/{token}/rotate", Nav: "/tokens", Form: rotateForm, Do: doRotate},
+	{Path: "/new-token", Nav: "/tokens", Form: newTokenForm, Do: doNewToken, Outlasting: true},
+	{Path: "/tokens/{token}/rotate", Nav: "/tokens", Form: rotateForm, Do: doRotate, Outlasting: true},
 	{Path: "/tokens/{token}/revoke", Nav: "/tokens", Form: revokeForm, Do: doRevoke},
 }
 
@@ -93,33 +91,17 @@ func lifeField() form.Field {
 	return form.Field{Name: "expires_in", Label: "Valid for", Kind: "text", Placeholder: "90d", Hint: "At most 10 years, or never."}
 }
 
-// againField asks for the visitor's token again, since a new secret outlives the session: a stolen session must not get one. Without a session
-// there is nothing to ask for.
-func againField(req *web.Request) []form.Field {
-	if visitor.Token(req.HTTP) == "" {
-		return nil
-	}
-	return []form.Field{{Name: "your_token", Label: "Your token", Kind: "secret", Required: true, Placeholder: "pawl_…", Hint: "The one you logged in with: the new secret outlives your session."}}
-}
-
-// askedAgain fails unless the visitor has entered the token of the session.
-func askedAgain(req *web.Request, r *form.Reader) {
-	if token := visitor.Token(req.HTTP); subtle.ConstantTimeCompare([]byte(r.Text("your_token")), []byte(token)) != 1 && token != "" {
-		r.Fail(problem.BadField("your_token", "is not the token that you logged in with"))
-	}
-}
-
 func newTokenForm(req *web.Request) (*form.Form, error) {
 	me, err := req.Admin().Access().WhoAmI(req.Ctx)
 	if err != nil {
 		return nil, err
 	}
-	f := &form.Form{Title: "New token", Button: "Create token", Back: "/tokens", Text: "The token is shown once; Pawl keeps only its hash. It can do no more than you can.", Fields: append(againField(req), []form.Field{
+	f := &form.Form{Title: "New token", Button: "Create token", Back: "/tokens", Text: "The token is shown once; Pawl keeps only its hash. It can do no more than you can.", Fields: []form.Field{
 		{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "shop", Hint: "Letters, digits and . _ - : The audit log records actions under this name."},
 		{Name: "roles", Label: "Roles", Kind: "ticks", Required: true, Checkboxes: slices.Clone(roleCheckboxes)},
 		{Name: "queues", Label: "Queues", Kind: "text", Required: true, Hint: "Comma-separated names. * matches any characters: mail*, reports; * alone: all queues"},
 		lifeField(),
-	}...)}
+	}}
 	if me.AllNamespaces {
 		f.Fields = append(f.Fields, form.Field{Name: "all_namespaces", Label: "Valid in all namespaces", Kind: "tick", Hint: "Otherwise only in " + me.Namespace + "."})
 	}
@@ -144,7 +126,6 @@ func doNewToken(req *web.Request) (web.Done, error) {
 	if len(t.Roles) == 0 {
 		r.Fail(problem.BadField("roles", "select at least one"))
 	}
-	askedAgain(req, r)
 	if r.Err != nil {
 		return web.Done{}, r.Err
 	}
@@ -206,7 +187,8 @@ func agoText(t, now time.Time) string {
 
 func rotateForm(req *web.Request) (*form.Form, error) {
 	return tokenForm(req, &form.Form{Title: "Rotate", Button: "Create new secret", Text: "Pawl creates a new secret and shows it once. The old one stays valid for a while.",
-		Fields: append(againField(req), []form.Field{{Name: "overlap", Label: "Keep the old one valid for", Kind: "text", Placeholder: "24h", Hint: "At most 30 days. 0s revokes it immediately."}, lifeField(), form.Reason()}...)})
+		Fields: []form.Field{{Name: "overlap", Label: "Keep the old one valid for", Kind: "text", Placeholder: "24h",
+			Hint: "At most 30 days. 0s revokes it immediately."}, lifeField(), form.Reason()}})
 }
 
 func doRotate(req *web.Request) (web.Done, error) {
@@ -216,7 +198,6 @@ func doRotate(req *web.Request) (web.Done, error) {
 		overlap := r.Duration("overlap")
 		how.Overlap = &overlap
 	}
-	askedAgain(req, r)
 	if r.Err != nil {
 		return web.Done{}, r.Err
 	}

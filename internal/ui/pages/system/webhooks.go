@@ -18,13 +18,13 @@ var webhookPages = []web.Page{
 }
 
 var webhookActions = []web.Action{
-	{Path: "/new-webhook", Nav: "/webhooks", Form: newWebhookForm, Do: doNewWebhook},
-	{Path: "/webhooks/{webhook}/edit", Nav: "/webhooks", Form: editWebhookForm, Do: doEditWebhook},
+	{Path: "/new-webhook", Nav: "/webhooks", Form: newWebhookForm, Do: doNewWebhook, Outlasting: true},
+	{Path: "/webhooks/{webhook}/edit", Nav: "/webhooks", Form: editWebhookForm, Do: doEditWebhook, Outlasting: true},
 	{Path: "/webhooks/{webhook}/test", Nav: "/webhooks", Form: webhookForm("Test", "Send test", "Pawl sends one webhook.test notification now.", false), Do: doTestWebhook},
 	{Path: "/webhooks/{webhook}/pause", Nav: "/webhooks", Form: webhookForm("Pause", "Pause", "Nothing is sent until you resume. Notifications queue up and are sent then.", false, form.Reason()), Do: doPauseWebhook},
 	{Path: "/webhooks/{webhook}/resume", Nav: "/webhooks", Form: webhookForm("Resume", "Resume", "Pending notifications are sent now.", false, form.Reason()), Do: doResumeWebhook},
 	{Path: "/webhooks/{webhook}/rotate", Nav: "/webhooks", Form: webhookForm("Rotate the secret of", "Create new secret", "Pawl creates a new secret and shows it once. For a while, notifications are signed with the old secret too.", false,
-		form.Field{Name: "overlap", Label: "Keep signing with the old one for", Kind: "text", Placeholder: "24h", Hint: "At most 30 days. 0s stops immediately."}, form.Reason()), Do: doRotateWebhook},
+		form.Field{Name: "overlap", Label: "Keep signing with the old one for", Kind: "text", Placeholder: "24h", Hint: "At most 30 days. 0s stops immediately."}, form.Reason()), Do: doRotateWebhook, Outlasting: true},
 	{Path: "/webhooks/{webhook}/remove", Nav: "/webhooks", Form: webhookForm("Remove", "Remove webhook", "Pending notifications are dropped.", true, form.Reason()), Do: doRemoveWebhook},
 }
 
