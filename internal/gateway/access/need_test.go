@@ -19,7 +19,7 @@ func TestTokenHeaders(t *testing.T) {
 		want    string
 		bad     task.Code
 	}{
-		{nil, "", ""}, {[]string{"Bearer pawl_x"}, "pawl_x", ""}, {[]string{"bearer  pawl_x "}, "pawl_x", ""}, {[]string{"Bearer "}, "", ""},
+		{nil, "", ""}, {[]string{"Bearer pawl_x"}, "pawl_x", ""}, {[]string{"bearer  pawl_x "}, "pawl_x", ""}, {[]string{"Bearer "}, "", task.CodeUnauthenticated},
 		{[]string{"Basic x"}, "", task.CodeUnauthenticated}, {[]string{""}, "", task.CodeUnauthenticated}, {[]string{"Bear"}, "", task.CodeUnauthenticated}, {[]string{"Bearer a", "Bearer b"}, "", task.CodeInvalidArgument},
 	} {
 		got, err := Credentials{tokens: c.headers}.token()
