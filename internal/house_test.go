@@ -179,7 +179,7 @@ var mayImport = map[string][]string{
 	"internal/gateway/receive":         {"internal/admission", "internal/contract", "internal/gateway/listen", "internal/rest", "internal/task"},
 	"internal/gateway/reads":           {"api/pawl/v1", "internal/audit/trail", "internal/contract", "internal/gateway/callinfo"},
 	"internal/gateway/roundrobin":      {"internal/broker", "internal/engine/turns"},
-	"internal/gateway/send":            {"api/pawl/v1", "internal/admission", "internal/contract", "internal/gateway/callinfo", "internal/gateway/listen", "internal/grpcpool"},
+	"internal/gateway/send":            {"api/pawl/v1", "internal/admission", "internal/contract", "internal/gateway/callinfo", "internal/gateway/listen", "internal/grpcpool", "internal/task"},
 	"internal/gateway/statistics":      {"api/keda", "api/pawl/v1", "internal/broker", "internal/cluster", "internal/cluster/webhooks", "internal/contract", "internal/gateway/callinfo", "internal/gateway/convert", "internal/gateway/fanout", "internal/parallel", "internal/stats", "internal/task", "internal/verb"},
 	"internal/gateway/tracing":         {"api/pawl/v1", "internal/broker", "internal/contract", "internal/gateway/callinfo", "internal/registry", "internal/task"},
 	"internal/gateway/watch":           {"api/pawl/v1", "internal/admission", "internal/contract", "internal/events", "internal/gateway/callinfo", "internal/gateway/convert", "internal/gateway/fanout", "internal/parallel", "internal/task"},

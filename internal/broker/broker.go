@@ -214,7 +214,7 @@ func changeOf[T any](ctx context.Context, r *replica, ns string, fn func(*engine
 // read runs a call against the state at some moment during the call.
 func read[T any](ctx context.Context, r *replica, fn func(store.Reader) (T, error)) (T, Stamp, error) {
 	for tries := 0; ; tries++ {
-		out, at, err := shard.View(ctx, r.shard, fn)
+		out, at, err := shard.View(ctx, r.shard, func(from store.Reader) (T, error) { return fn(schema.Limit(from, task.RoomOf(ctx))) })
 		if tries == maxDamages || !r.setDamageApart(ctx, err) {
 			return out, at, r.refusal(err)
 		}

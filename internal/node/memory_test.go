@@ -110,8 +110,12 @@ func largeNode(t *testing.T) (s *server, paths []string) {
 	return s, paths
 }
 
-// unreadBytes bounds what a node holds for one caller who reads no answers: a quarter of gateway/send's memory, and what the connections take.
-const unreadBytes = 48 << 20
+const (
+	// unreadBytes bounds what a node holds for one caller who reads no answers: a quarter of gateway/send's memory, and what the connections take.
+	unreadBytes = 48 << 20
+	// waitingBytes bounds what a call may allocate that finds no memory for its answer. Measured: 0.4 MB.
+	waitingBytes = 1 << 20
+)
 
 // readNothing checks that a caller who sends requests and reads no answers makes a node hold a bounded part of them, whatever the calls, and
 // loses the connections.
@@ -128,12 +132,18 @@ func readNothing(t *testing.T, s *server, paths []string) {
 		}
 	}
 	before := heldBytes()
+	var allocated, now runtime.MemStats
+	runtime.ReadMemStats(&allocated)
 	for i, c := range conns {
 		_, _ = fmt.Fprintf(c, "GET %s%s HTTP/1.1\r\nHost: localhost\r\n\r\n", paths[i/20], []string{"?limit=300", "?limit=300&fields=payload"}[i%2])
 	}
 	pass(time.Second)
+	runtime.ReadMemStats(&now)
 	if n := heldBytes() - before; n > unreadBytes {
 		t.Errorf("%d unread answers take %d bytes, want at most %d", len(conns), n, unreadBytes)
+	}
+	if n, most := int(now.TotalAlloc-allocated.TotalAlloc), answerFactor*unreadBytes+len(conns)*waitingBytes; n > most {
+		t.Errorf("%d calls without memory for their answers allocate %d bytes, want at most %d", len(conns), n, most)
 	}
 	pass(5 * time.Minute)
 	for _, c := range conns {

@@ -78,14 +78,14 @@ func SelectStep(from store.Reader, ns string, c *StepCall) (s Selection, err err
 	if c.Count == 0 || c.Swept || known.away >= maxAway {
 		return s, nil
 	}
-	m := &schema.Counted{Reader: from}
+	m := schema.Count(from)
 	reach, err := c.Filter.Walk(from, ns, c.Cursor, stepEffort, func(id task.ID, x *schema.Exec) bool {
 		t := Selected{ID: id, State: x.State, Ended: x.EndedAt, Queue: x.Queue}
 		if x.State == task.Dead || x.State == task.Poisoned || c.Action == task.Move {
 			t.View = query.ShowFrom(m, ns, id, x)
 		}
 		s.Tasks = append(s.Tasks, t)
-		return len(s.Tasks) < c.Count && m.Bytes < schema.PageBytes
+		return len(s.Tasks) < c.Count && !m.Full()
 	})
 	s.Next, s.Swept = reach.Next, reach.Next == nil
 	return s, err

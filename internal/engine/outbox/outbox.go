@@ -115,11 +115,11 @@ func List(from store.Reader, ns string, behind task.ID, limit int) (messages []S
 	if behind != (task.ID{}) {
 		lo = append(schema.IDKey(ns, schema.TableOutbox, behind), 0)
 	}
-	m := &schema.Counted{Reader: from}
+	m := schema.Count(from)
 	m.Scan(lo, hi, func(k, row []byte) bool {
 		row = bytes.Clone(row) // it is valid only during the scan
 		messages = append(messages, Stored{schema.IDAt(k), DecodeAddress(row), row})
-		return len(messages) < limit && m.Bytes < schema.PageBytes
+		return len(messages) < limit && !m.Full()
 	})
 	return messages
 }

@@ -92,10 +92,10 @@ func List(from store.Reader, ns string, f Filter, cursor []byte, limit int) (Pag
 
 // ReadPage is List with the caller's budget.
 func ReadPage(from store.Reader, ns string, f Filter, cursor []byte, limit int, most Budget) (p Page, err error) {
-	m := &schema.Counted{Reader: from}
+	m := schema.Count(from)
 	p.Reach, err = f.Walk(from, ns, cursor, most, func(id task.ID, x *schema.Exec) bool {
 		p.Tasks = append(p.Tasks, ShowFrom(m, ns, id, x))
-		return len(p.Tasks) < limit && m.Bytes < schema.PageBytes
+		return len(p.Tasks) < limit && !m.Full()
 	})
 	return p, err
 }
@@ -103,14 +103,14 @@ func ReadPage(from store.Reader, ns string, f Filter, cursor []byte, limit int, 
 // ToArchive reads dead letters whose retention is over, up to limit, or roughly 8 MiB.
 func ToArchive(from store.Reader, ns string, limit int) (views []*View) {
 	lo, hi := schema.TableBounds(ns, schema.TableArchive)
-	m := &schema.Counted{Reader: from}
+	m := schema.Count(from)
 	m.Scan(lo, hi, func(k, _ []byte) bool {
 		schema.Blame(k, func() {
 			if v, err := Show(m, ns, schema.IDAt(k)); err == nil {
 				views = append(views, v)
 			}
 		})
-		return len(views) < limit && m.Bytes < schema.PageBytes
+		return len(views) < limit && !m.Full()
 	})
 	return views
 }

@@ -409,9 +409,9 @@ func List(from store.Reader, ns string, s task.Scope, behind string, limit int) 
 	if behind != "" {
 		lo = append(schema.NameKey(ns, schema.TablePlan, behind), 0)
 	}
-	m := &schema.Counted{Reader: from}
+	m := schema.Count(from)
 	m.Scan(lo, hi, func(_, row []byte) bool {
-		if page.More = len(page.Schedules) == limit || m.Bytes >= schema.PageBytes && len(page.Schedules) > 0; page.More {
+		if page.More = len(page.Schedules) == limit || m.Full() && len(page.Schedules) > 0; page.More {
 			return false
 		}
 		if p, c := decodeSchedule(m, ns, row); s.Sees(p.Task.Queue) {

@@ -63,9 +63,9 @@ func List(from store.Reader, ns string, s task.Scope, before task.ID, limit int)
 	if before != (task.ID{}) {
 		hi = schema.IDKey(ns, schema.TableGroup, before)
 	}
-	m := &schema.Counted{Reader: from}
+	m := schema.Count(from)
 	m.ScanBack(lo, hi, func(k, row []byte) bool {
-		if more = len(groups) == limit || m.Bytes >= schema.PageBytes && len(groups) > 0; more {
+		if more = len(groups) == limit || m.Full() && len(groups) > 0; more {
 			return false
 		}
 		g := schema.Must(decodeGroup(schema.IDAt(k), row))
@@ -83,8 +83,8 @@ func Members(from store.Reader, ns string, id, behind task.ID, limit int) (list 
 	if g, ok := readGroup(from, ns, id); !ok || g.expired {
 		return nil, false, task.NotFound("group", id.String())
 	}
-	meter := &schema.Counted{Reader: from}
-	for len(list) < limit && meter.Bytes < schema.PageBytes {
+	meter := schema.Count(from)
+	for len(list) < limit && !meter.Full() {
 		chunk := min(limit-len(list), 100)
 		refs, members := membersOf(meter, ns, id, behind, chunk)
 		for i, m := range members {

@@ -4,12 +4,15 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // reading is whether a call reads only, so that it may be made again.
@@ -40,50 +43,110 @@ func (r registrar) RegisterService(d *grpc.ServiceDesc, service any) {
 	r.ServiceRegistrar.RegisterService(&with, service)
 }
 
-// unary returns a handler that keeps memory for its answer. An answer that finds no memory at once is dropped, and read again when there is
-// some: or any number of calls would wait with theirs.
+// unary returns a handler that keeps memory for its answer. A call that reads takes it while it reads, and its pages end early when there is
+// none. An answer that finds too little at once is dropped, and read again when there is some: or any number of calls would wait with theirs.
 func (r reading) unary(handle grpc.MethodHandler) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, dec func(any) error, i grpc.UnaryServerInterceptor) (any, error) {
 		a := of(ctx)
 		if a.memory == nil {
 			return handle(srv, ctx, dec, i)
 		}
-		before, pool := a.size(), a.memory.others
-		if r {
-			pool = a.memory.reads
-		}
 		var asked proto.Message
-		answer, err := handle(srv, ctx, func(into any) error {
+		first := func(into any) error {
 			asked, _ = into.(proto.Message)
 			return dec(into)
-		}, i)
-		m, ok := answer.(proto.Message)
-		if err != nil || !ok {
+		}
+		if !r {
+			return a.changed(ctx, func() (any, error) { return handle(srv, ctx, first, i) })
+		}
+		before := a.size()
+		answer, lacks, err := a.read(ctx, 0, func(ctx context.Context) (any, error) { return handle(srv, ctx, first, i) })
+		if lacks == 0 {
 			return answer, err
 		}
-		size := int64(proto.Size(m))
-		if size <= contract.SmallMessage {
-			a.shrink(before)
-			return answer, nil
-		}
-		ns, caller, copies := callerOf(ctx)
-		if a.size() > before { // by Take, for an estimate: that must do, since what the call has changed can't wait for more
-			a.shrink(before + size*copies)
-			return answer, nil
-		}
-		switch {
-		case a.try(pool, ns, caller, size*copies):
-			return answer, nil
-		case !bool(r):
-			return answer, a.reserve(ctx, pool, ns, caller, size*copies)
-		}
-		answer, m = nil, nil
-		if err := a.reserve(ctx, pool, ns, caller, size*copies); err != nil {
+		a.shrink(before)
+		ns, caller, _ := callerOf(ctx)
+		if err := a.reserve(ctx, a.memory.reads, ns, caller, lacks); err != nil {
 			return nil, err
 		}
-		return handle(srv, ctx, func(into any) error {
+		again := func(into any) error {
 			proto.Merge(into.(proto.Message), asked)
 			return nil
-		}, i)
+		}
+		answer, _, err = a.read(ctx, a.size()-before, func(ctx context.Context) (any, error) { return handle(srv, ctx, again, i) })
+		return answer, err
 	}
+}
+
+// read makes a call that only reads, within the bytes that are held for it already, and more if they are free. lacks is how many its answer
+// takes if they are not free: then there is no answer.
+func (a *Answer) read(ctx context.Context, held int64, call func(context.Context) (any, error)) (answer any, lacks int64, err error) {
+	before := a.size() - held
+	b := &building{spare: held}
+	answer, err = call(task.WithRoom(ctx, func(n int) bool { return b.take(ctx, a.memory.reads, int64(n)) }))
+	a.held = append(a.held, b.end()...)
+	m, ok := answer.(proto.Message)
+	if err != nil || !ok {
+		a.shrink(before)
+		return answer, 0, err
+	}
+	ns, caller, copies := callerOf(ctx)
+	need := int64(proto.Size(m)) * copies
+	if need <= contract.SmallMessage*copies {
+		need = 0
+	}
+	if more := min(need, a.memory.reads.PerCaller()) - (a.size() - before); held == 0 && more > 0 && !a.try(a.memory.reads, ns, caller, more) {
+		return nil, need, nil
+	}
+	a.shrink(before + need)
+	return answer, 0, nil
+}
+
+// changed makes a call that changes something: its answer waits for memory.
+func (a *Answer) changed(ctx context.Context, call func() (any, error)) (any, error) {
+	before := a.size()
+	answer, err := call()
+	m, ok := answer.(proto.Message)
+	if err != nil || !ok {
+		return answer, err
+	}
+	size := int64(proto.Size(m))
+	ns, caller, copies := callerOf(ctx)
+	switch {
+	case size <= contract.SmallMessage:
+		a.shrink(before)
+	case a.size() > before: // by Take, for an estimate: that must do, since what the call has changed can't wait for more
+		a.shrink(before + size*copies)
+	case !a.try(a.memory.others, ns, caller, size*copies):
+		return answer, a.reserve(ctx, a.memory.others, ns, caller, size*copies)
+	}
+	return answer, nil
+}
+
+// building is the memory of an answer while it is read, also by goroutines that the call no longer waits for.
+type building struct {
+	mu    sync.Mutex
+	spare int64 // reserved before, and not used yet
+	taken Answer
+	ended bool
+}
+
+// take takes memory for n bytes that were read, if it is free.
+func (b *building) take(ctx context.Context, pool *admission.MemoryPool, n int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ns, caller, copies := callerOf(ctx)
+	if n *= copies; b.ended || n <= b.spare {
+		b.spare -= n
+		return !b.ended
+	}
+	return b.taken.try(pool, ns, caller, n)
+}
+
+// end returns what was taken. No more can be.
+func (b *building) end() []*admission.Reservation {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = true
+	return b.taken.held
 }

@@ -74,3 +74,65 @@ func TestAnswersWaitForMemory(t *testing.T) {
 		})
 	}
 }
+
+// What a call reads is counted while it reads, and ends when there is no memory for more. Its answer takes over what was taken; what is read
+// too late is not counted. A call that is made again has what its first answer lacked.
+func TestReadsEndWithoutMemory(t *testing.T) {
+	const step = 64 << 10
+	for _, c := range []struct {
+		what  string
+		free  int64 // of what a caller may have
+		reads int   // steps that a call wants to read
+		want  int   // steps of its answer
+		calls int
+	}{
+		{"a small page", 32 << 20, 2, 2, 1},
+		{"a large page", 32 << 20, 100, 100, 1},
+		{"a page that ends early", 10 * copiesOfGRPC * step, 100, 10, 1},
+		{"a page without memory for its first item", 0, 100, 1, 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m := NewMemory()
+			other, err := m.reads.ReserveFor(t.Context(), "default", "", m.reads.PerCaller()-c.free)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(time.Second, other.Release)
+			ctx, a := m.Begin(t.Context())
+			ctx, _ = callinfo.Begin(ctx, task.InterfaceGRPC, "test")
+			calls, late := 0, func(int) bool { return true }
+			got, err := reading(true).unary(func(_ any, ctx context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+				calls++
+				n := 1
+				late = task.RoomOf(ctx)
+				for room := late(step); room && n < c.reads; {
+					if now, _, _ := m.InUse(); calls == 1 && now != other.Size()+int64(n*step*copiesOfGRPC) {
+						t.Errorf("%s: %d bytes are in use when %d were read", c.what, now, n*step)
+					}
+					if room = late(step); room {
+						n++
+					}
+				}
+				if calls == 1 && n > c.want {
+					t.Errorf("%s: it reads %d steps, want %d", c.what, n, c.want)
+				}
+				return &pawlv1.Task{Payload: make([]byte, n*step-100)}, dec(&pawlv1.GetTaskRequest{})
+			})(nil, ctx, func(any) error { return nil }, nil)
+			n := (len(got.(*pawlv1.Task).GetPayload()) + 100) / step
+			if err != nil || calls != c.calls || calls == 1 && n != c.want || n < c.want {
+				t.Errorf("%s: %d steps by %d calls, %v, want %d by %d", c.what, n, calls, err, c.want, c.calls)
+			}
+			if held := a.size(); held < int64(n*step*copiesOfGRPC-1000) || held > int64(n*step*copiesOfGRPC) {
+				t.Errorf("%s: the answer holds %d bytes, want those of %d steps", c.what, held, n)
+			}
+			if late(step) {
+				t.Errorf("%s: a read goes on after the call", c.what)
+			}
+			a.Release()
+			time.Sleep(2 * time.Second)
+			if now, _, _ := m.InUse(); now != 0 {
+				t.Errorf("%s: %d bytes are in use in the end", c.what, now)
+			}
+		})
+	}
+}
