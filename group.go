@@ -157,6 +157,21 @@ func (c *Client) Group(ctx context.Context, id string) (*pawltype.Group, error) 
 	return convert.Group(resp.GetGroup()), nil
 }
 
+var errGroupRuns = errors.New("it has not ended")
+
+// WaitGroup waits until a group has ended: it is complete, or it was cancelled and all its members have ended. It asks the broker repeatedly.
+func (c *Client) WaitGroup(ctx context.Context, id string) (*pawltype.Group, error) {
+	for try := 0; ; try++ {
+		g, err := c.Group(ctx, id)
+		if err != nil || !g.EndedAt.IsZero() {
+			return g, err
+		}
+		if err := c.core.Sleep(ctx, rpc.Backoff(try, 50*time.Millisecond, time.Second), errGroupRuns); err != nil {
+			return nil, fmt.Errorf("group %q: %w", id, err)
+		}
+	}
+}
+
 // CloseGroup lets an open group complete once all its members have ended. It is idempotent.
 func (c *Client) CloseGroup(ctx context.Context, id string) (*pawltype.Group, error) {
 	resp, err := rpc.Call(ctx, c.core.Caller, true, c.group.CloseGroup, &pawlv1.CloseGroupRequest{GroupId: id})

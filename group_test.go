@@ -1,12 +1,16 @@
 package pawl_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -92,6 +96,32 @@ func TestGroupCalls(t *testing.T) {
 			t.Errorf("%s of a missing group: %v, want ErrNotFound with %s", what, err, x.fails)
 		}
 	}
+}
+
+// WaitGroup asks until the group has ended, whatever its state, or until its context does.
+func TestWaitGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		asked, last := 0, pawlv1.GroupState_GROUP_STATE_CANCELLED
+		f.set(func() {
+			f.operator = func(string, any) (any, bool) {
+				asked++
+				g := &pawlv1.Group{GroupId: "g", State: last}
+				if asked == 5 {
+					g.EndedAt = timestamppb.Now()
+				}
+				return &pawlv1.GetGroupResponse{Group: g}, true
+			}
+		})
+		if g, err := client.WaitGroup(t.Context(), "g"); err != nil || g.State != pawltype.GroupCancelled || asked != 5 {
+			t.Errorf("WaitGroup = %+v, %v after %d calls, want the group at the fifth", g, err, asked)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := client.WaitGroup(ctx, "g"); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), `group "g": `) || asked < 60 || asked > 150 {
+			t.Errorf("WaitGroup of a group that runs: %v after %d calls", err, asked)
+		}
+	})
 }
 
 // An invalid group is refused before it is sent, and the error names the invalid field.

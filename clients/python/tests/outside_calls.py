@@ -161,6 +161,7 @@ CALLS: dict[str, Callable[[pawl.App, dict[str, Any]], Any]] = {
     "cancel": lambda app, g: task(app.ref(g["task"]).cancel(g.get("reason", ""))),
     "create_group": _create_group,
     "get_group": lambda app, g: group(app.group(g["group"]).info()),
+    "wait_group": lambda app, g: group(app.group(g["group"]).wait_ended()),
     "add_to_group": lambda app, g: _many(lambda: app.group(g["group"]).add(calls(app, g["tasks"]))),
     "close_group": lambda app, g: group(app.group(g["group"]).close()),
     "cancel_group": lambda app, g: group(app.group(g["group"]).cancel(g.get("reason", ""))),

@@ -83,8 +83,8 @@ def test_a_group_counts_and_enqueues_what_completes_it(app: pawl.App, queue: str
     assert (info.name, info.state, info.open, info.counts.members, info.counts.pending) == ("squares", "running", False, 5, 5)
     assert info.on_complete is not None and info.on_complete.state == "waiting"
     with working(app, queue):
-        eventually(lambda: group.info().state == "complete")
-        info = group.info()
+        info = group.wait_ended(20)
+        assert info.state == "complete"
         assert (info.counts.succeeded, info.counts.dead, info.counts.pending) == (4, 1, 0)
         assert info.on_complete is not None and info.on_death is not None and info.on_success is not None
         assert (info.on_complete.state, info.on_death.state, info.on_success.state) == ("created", "created", "dropped")
@@ -118,7 +118,10 @@ def test_a_group_takes_members_until_it_is_complete(app: pawl.App, queue: str) -
     with working(app, queue):
         go.set()
         eventually(lambda: group.info().counts.succeeded == 4)
-        assert group.info().state == "running"
+        with pytest.raises(TimeoutError, match="has not ended after 0.1 s: 0 tasks are pending"):
+            group.wait_ended("100ms")
+        with pytest.raises(TimeoutError, match="has not ended"):
+            group.wait_ended(0)
         assert group.close().state == "complete"
     with pytest.raises(pawl.BatchError) as late:
         group.add([part.call(1)])
@@ -128,7 +131,7 @@ def test_a_group_takes_members_until_it_is_complete(app: pawl.App, queue: str) -
 def test_a_group_is_cancelled_with_its_members(app: pawl.App, queue: str) -> None:
     group = app.enqueue_group([app.call("t", n, queue=queue) for n in range(150)], retention=3600)
     assert group.cancel("wrong file").state == "cancelled"
-    eventually(lambda: group.info().counts.cancelled == 150)
+    assert asyncio.run(group.await_ended("20s")).counts.cancelled == 150
     assert [member.state for member in group.members()] == ["cancelled"] * 150
 
 

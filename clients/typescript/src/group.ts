@@ -4,15 +4,15 @@ import { randomUUID } from "node:crypto";
 
 import { create } from "@bufbuild/protobuf";
 
-import { decodeAs, duration, known, string, timeOf, Words, type Duration } from "./convert.js";
+import { decodeAs, duration, known, milliseconds, string, timeOf, Words, type Duration } from "./convert.js";
 import { named, traced } from "./enqueue.js";
-import { BatchError, errorOf, inside, PawlError } from "./errors.js";
+import { BatchError, errorOf, inside, PawlError, TimeoutError } from "./errors.js";
 import { CreateGroupRequestSchema, GroupService, GroupState as GroupStateEnum } from "./gen/pawl/v1/group_pb.js";
 import type { Group as GroupMessage, GroupCounts as CountsMessage, GroupMember as MemberMessage } from "./gen/pawl/v1/group_pb.js";
 import type { EnqueueResult } from "./gen/pawl/v1/producer_pb.js";
 import { follower, states, type Follower, type State } from "./models.js";
-import { refOf, type Ref } from "./ref.js";
-import { pages, type Caller } from "./rpc.js";
+import { checkWait, refOf, waitSlack, type Ref, type WaitOptions } from "./ref.js";
+import { backoff, pages, type Caller } from "./rpc.js";
 import { specOf, type Call } from "./task.js";
 
 export type GroupState = "running" | "complete" | "cancelled";
@@ -124,6 +124,23 @@ export class Group {
   /** Returns what the broker knows about the group; NotFoundError if it is gone. */
   async info(): Promise<GroupInfo> {
     return groupInfo((await this.#caller.call(GroupService.method.getGroup, { groupId: this.id })).group);
+  }
+
+  /**
+   * Waits until the group has ended: it is complete, or it was cancelled and all its members have ended. It asks the broker repeatedly.
+   */
+  async waitEnded(options: WaitOptions = {}): Promise<GroupInfo> {
+    checkWait(options);
+    const timeout = options.timeout === undefined ? Infinity : milliseconds("timeout", options.timeout);
+    const deadline = performance.now() + timeout;
+    const limits = this.#caller.limits({ signal: options.signal, deadline: deadline === Infinity ? undefined : deadline + waitSlack });
+    for (let attempt = 0; ; attempt++) {
+      const info = groupInfo((await this.#caller.call(GroupService.method.getGroup, { groupId: this.id }, limits)).group);
+      if (info.endedAt) return info;
+      const left = deadline - performance.now();
+      if (left <= 0) throw new TimeoutError(`group ${this.id} has not ended after ${timeout} ms: ${info.counts.pending} tasks are pending`);
+      await this.#caller.sleep(Math.min(backoff(attempt, 50, 1000), left), limits.signal);
+    }
   }
 
   /**

@@ -7,7 +7,7 @@ import { decodeResult, states, taskInfo, type State, type TaskInfo } from "./mod
 import { backoff, type Caller } from "./rpc.js";
 
 const waitStep = 30_000; // how long one call waits for the end of a task
-const waitSlack = 5000; // how long after the timeout the response may come that the task has not ended
+export const waitSlack = 5000; // how long after the timeout the response may come that the task has not ended
 
 /** The task ended without success: it is dead, poisoned, discarded or cancelled. task has the details. */
 export class TaskEndedError extends PawlError {

@@ -154,6 +154,7 @@ export const calls: Record<string, CallOf> = {
   create_group: createGroup,
   get_group: async (client, g) => groupOf(await group(client, g).info()),
   add_to_group: (client, g) => answers(group(client, g).add(callsOf(g["tasks"]))),
+  wait_group: async (client, g) => groupOf(await group(client, g).waitEnded()),
   close_group: async (client, g) => groupOf(await group(client, g).close()),
   cancel_group: async (client, g) => groupOf(await group(client, g).cancel(reason(g))),
   group_members: members,

@@ -71,8 +71,8 @@ test("a group counts, and enqueues what completes it", async () => {
   assert.deepEqual([info.name, info.state, info.open, info.counts.members, info.counts.pending], ["squares", "running", false, 5, 5]);
   assert.equal(info.onComplete?.state, "waiting");
   await working(w.client, handlers, { queues: queue }, async () => {
-    await eventually(async () => (await group.info()).state === "complete");
-    info = await group.info();
+    info = await group.waitEnded({ timeout: "20s" });
+    assert.equal(info.state, "complete");
     assert.deepEqual([info.counts.succeeded, info.counts.dead, info.counts.pending], [4, 1, 0]);
     await eventually(async () => (await group.info()).onComplete?.state === "created");
     info = await group.info();
@@ -98,8 +98,10 @@ test("a group takes members until it is complete", async () => {
   assert.equal((await group.info()).counts.members, 2);
   await working(w.client, [pawl.handle(part, () => {})], { queues: part.options.queue! }, async () => {
     await eventually(async () => (await group.info()).counts.succeeded === 2);
+    for (const timeout of ["100ms", 0]) await assert.rejects(group.waitEnded({ timeout }), /has not ended after \d+ ms: 0 tasks are pending/);
+    await assert.rejects(group.waitEnded({ signal: AbortSignal.abort(new RangeError("enough")) }), RangeError);
     assert.equal((await group.close()).open, false);
-    await eventually(async () => (await group.info()).state === "complete");
+    assert.equal((await group.waitEnded()).state, "complete");
   });
   const other = await w.client.enqueueGroup([part.call(0, { delay: "1h" })], { retention: "2h" });
   assert.equal((await other.cancel("wrong file")).state, "cancelled");

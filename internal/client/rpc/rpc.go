@@ -95,6 +95,11 @@ func (c *Caller) Pause(ctx context.Context, try int, err error) error {
 	if try >= freeTries || rest > 0 || try > 0 && !convert.DidNotRun(err) {
 		wait = max(wait, c.budget.take(time.Now()))
 	}
+	return c.Sleep(ctx, wait, err)
+}
+
+// Sleep waits before the next try of a call that failed with err.
+func (c *Caller) Sleep(ctx context.Context, wait time.Duration, err error) error {
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {

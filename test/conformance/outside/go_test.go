@@ -213,6 +213,8 @@ func (f *goDriver) make(ctx context.Context, do string, with map[string]any) (an
 		return f.createGroup(ctx, with)
 	case "get_group":
 		return goGroup(f.client.Group(ctx, group))
+	case "wait_group":
+		return goGroup(f.client.WaitGroup(ctx, group))
 	case "close_group":
 		return goGroup(f.client.CloseGroup(ctx, group))
 	case "cancel_group":

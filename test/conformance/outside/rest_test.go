@@ -31,7 +31,7 @@ func newRESTDriver(t *testing.T, addr string) *restDriver {
 // restCalls maps the calls of stories to a method and a path, with the names of arguments in it. The remaining arguments are the body.
 var restCalls = map[string][2]string{
 	"enqueue": {"POST", "/tasks"}, "enqueue_many": {"POST", "/tasks/batch"}, "get": {"GET", "/tasks/{task}"}, "cancel": {"DELETE", "/tasks/{task}"},
-	"create_group": {"POST", "/groups"}, "get_group": {"GET", "/groups/{group}"}, "add_to_group": {"POST", "/groups/{group}/tasks"},
+	"create_group": {"POST", "/groups"}, "get_group": {"GET", "/groups/{group}"}, "wait_group": {"GET", "/groups/{group}"}, "add_to_group": {"POST", "/groups/{group}/tasks"},
 	"close_group": {"POST", "/groups/{group}/close"}, "cancel_group": {"POST", "/groups/{group}/cancel"}, "group_members": {"GET", "/groups/{group}/members"},
 	"put_schedule": {"PUT", "/schedules/{name}"}, "get_schedule": {"GET", "/schedules/{name}"}, "delete_schedule": {"DELETE", "/schedules/{name}"},
 	"pause_schedule": {"POST", "/schedules/{name}/pause"}, "resume_schedule": {"POST", "/schedules/{name}/resume"}, "trigger_schedule": {"POST", "/schedules/{name}/trigger"},
@@ -98,7 +98,7 @@ func (f *restDriver) answer(got map[string]any, err error) func(do string) (any,
 		switch do {
 		case "group_members":
 			return got["items"], nil
-		case "enqueue_many", "add_to_group":
+		case "enqueue_many", "wait_group": {"GET", "/groups/{group}"}, "add_to_group":
 			return refusals(got["results"]), nil
 		case "get", "wait", "cancel":
 			if point, ok := got["checkpoint"].(string); ok { // bytes, in REST

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Union
 
 from pawl import _convert, _enqueue, _rpc, _telemetry, errors, models
+from pawl._convert import Seconds
 from pawl.call import Call
 from pawl.models import Follower
-from pawl.ref import Ref
+from pawl.ref import WAIT_SLACK, Ref
 from pawl.v1 import group_pb2, producer_pb2
 
 _STATES = _convert.Words(group_pb2.GroupState, "GROUP_STATE_")
@@ -100,6 +104,15 @@ class Group:
         """Async version of info."""
         return await self._caller.arun(_info(self._caller, self.id))
 
+    def wait_ended(self, timeout: Seconds | None = None) -> GroupInfo:
+        """Waits until the group has ended: it is complete, or it was cancelled and all its members have ended. Raises TimeoutError after
+        the timeout. It asks the broker repeatedly."""
+        return self._caller.run(_wait(self._caller, self.id, timeout))
+
+    async def await_ended(self, timeout: Seconds | None = None) -> GroupInfo:
+        """Async version of wait_ended."""
+        return await self._caller.arun(_wait(self._caller, self.id, timeout))
+
     def add(self, calls: Iterable[Call[Any]]) -> Sequence[Made]:
         """Enqueues up to 1,000 further members, as long as the group is not complete. If some are refused, the others still
         become members, and BatchError has the result for each."""
@@ -155,9 +168,23 @@ def _made(caller: _rpc.Caller, p: producer_pb2.EnqueueResult) -> Made:
     return _enqueue.ref_of(caller, p.task) if p.task.task_id else None
 
 
-def _info(caller: _rpc.Caller, id: str) -> _rpc.Op[GroupInfo]:
-    response = yield from caller.call(_rpc.GET_GROUP, group_pb2.GetGroupRequest(group_id=id))
+def _info(caller: _rpc.Caller, id: str, deadline: float | None = None) -> _rpc.Op[GroupInfo]:
+    response = yield from caller.call(_rpc.GET_GROUP, group_pb2.GetGroupRequest(group_id=id), deadline)
     return _group(response.group)
+
+
+def _wait(caller: _rpc.Caller, id: str, limit: Seconds | None) -> _rpc.Op[GroupInfo]:
+    timeout = math.inf if limit is None else _convert.seconds("timeout", limit)
+    deadline = time.monotonic() + timeout
+    for attempt in itertools.count():
+        info = yield from _info(caller, id, deadline + WAIT_SLACK)
+        if info.ended_at is not None:
+            return info
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"group {id} has not ended after {timeout:g} s: {info.counts.pending} tasks are pending")
+        yield _rpc.Pause(min(_rpc.backoff(attempt, 0.05, 1.0), left))
+    raise AssertionError("unreachable")
 
 
 def _add(caller: _rpc.Caller, id: str, calls: Iterable[Call[Any]]) -> _rpc.Op[Sequence[Made]]:

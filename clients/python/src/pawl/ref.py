@@ -14,7 +14,7 @@ from pawl.v1 import producer_pb2
 R_co = TypeVar("R_co", covariant=True)
 
 _WAIT_STEP = 30.0  # how long one call waits for the end of a task
-_WAIT_SLACK = 5.0  # how long after the timeout the response may come that the task has not ended
+WAIT_SLACK = 5.0  # how long after the timeout the response may come that the task has not ended
 
 
 class Ref(Generic[R_co]):
@@ -107,7 +107,7 @@ def _wait(caller: _rpc.Caller, id: str, limit: Seconds | None) -> _rpc.Op[TaskIn
         start = time.monotonic()
         step = _WAIT_STEP if deadline is None else max(min(_WAIT_STEP, deadline - start), 0.0)
         request = producer_pb2.GetTaskRequest(task_id=id, wait=_convert.duration("timeout", step))
-        response = yield from caller.call(_rpc.GET_TASK, request, None if deadline is None else deadline + _WAIT_SLACK)
+        response = yield from caller.call(_rpc.GET_TASK, request, None if deadline is None else deadline + WAIT_SLACK)
         info = models.task_info(response.task)
         if info.ended:
             return info
