@@ -35,7 +35,10 @@ func Extend(r *Round, h Hold, e Extension) (leaseUntil store.Time, err error) {
 	if e.Exact {
 		to.Claim.Until = from.Claim.LeaseEnd(r.now, e.Lease)
 	}
-	to.Claim.Orphaned, to.Claim.GivesBack = false, to.Claim.Until < from.Claim.Until
+	to.Claim.Orphaned, to.Claim.GivesBack = false, 0
+	if to.Claim.Until < from.Claim.Until || e.Exact && e.Lease <= from.Claim.GivesBack {
+		to.Claim.GivesBack = e.Lease
+	}
 	if r.now >= from.Claim.RunUntil {
 		return 0, &task.Error{Code: task.CodeWrongState, State: from.State,
 			Message: fmt.Sprintf("extend %q: the run began at %s and can't be extended any further", h.ID, from.Claim.At.Time().Format(time.RFC3339))}

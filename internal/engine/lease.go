@@ -23,7 +23,7 @@ func (c *Change) leaseEnds() {
 	case x.Claim.Orphaned:
 		outcome = task.OutcomeLeaderless
 		c.requeueInPlace()
-	case x.Claim.GivesBack:
+	case x.Claim.GivesBack > 0:
 		outcome = task.OutcomeReleased
 		to.Releases++
 		c.requeueInPlace()

@@ -71,8 +71,8 @@ type Claim struct {
 	Orphaned bool
 	// Repeated means that the claim call was repeated and answered again, so that a lost answer proves nothing.
 	Repeated bool
-	// GivesBack means that the holder has shortened its lease: it returns the task at the lease's end.
-	GivesBack bool
+	// GivesBack means that the holder has shortened its lease to this long, and has not asked for longer since: it returns the task at the lease's end.
+	GivesBack time.Duration
 	// Yields means that earlier tasks of its key that come back may be claimed meanwhile.
 	Yields bool
 }
@@ -206,7 +206,7 @@ func (x *Exec) fields(f *Fields) {
 	f.Flag(46, &x.HasResult)
 	f.Flag(47, &x.Claim.Yields)
 	f.Flag(48, &x.ExpiresAlways)
-	f.Flag(49, &x.Claim.GivesBack)
+	Num(f, 49, &x.Claim.GivesBack)
 }
 
 func (x *Exec) uniqueFields(f *Fields) {
