@@ -120,7 +120,7 @@ type Queue struct {
 	Rates     *QueueRates    // in the last minute; nil: not reported
 	Wait      Latency        // from ready to claimed, in the last 5 minutes
 	Run       Latency        // from claimed to the end of the run, in the last 5 minutes
-	Drain     *time.Duration // until no task is ready or claimed, at the current rates; nil: the backlog is not shrinking
+	Drain     *time.Duration // until no task is ready, at the rates of the last minute; nil: the ready tasks do not become fewer
 	Workers   *int           // that take its tasks, without quiet and draining ones; nil: not reported
 	Series    *QueueSeries   // set by List; nil: not requested
 	Settings  QueueSettings

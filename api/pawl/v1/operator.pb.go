@@ -690,7 +690,7 @@ type Queue struct {
 	Rates         *QueueRates  `protobuf:"bytes,23,opt,name=rates,proto3" json:"rates,omitempty"`                                           // in the last minute
 	Wait          *Latency     `protobuf:"bytes,24,opt,name=wait,proto3" json:"wait,omitempty"`                                             // from ready to claimed, in the last 5 minutes
 	Run           *Latency     `protobuf:"bytes,25,opt,name=run,proto3" json:"run,omitempty"`                                               // from claimed to the end of the run, in the last 5 minutes
-	DrainSeconds  *float64     `protobuf:"fixed64,26,opt,name=drain_seconds,json=drainSeconds,proto3,oneof" json:"drain_seconds,omitempty"` // until no task is ready or claimed, at the current rates; absent: the backlog is not shrinking
+	DrainSeconds  *float64     `protobuf:"fixed64,26,opt,name=drain_seconds,json=drainSeconds,proto3,oneof" json:"drain_seconds,omitempty"` // until no task is ready, at the rates of the last minute; absent: the ready tasks do not become fewer
 	Workers       *int64       `protobuf:"varint,27,opt,name=workers,proto3,oneof" json:"workers,omitempty"`                                // that take its tasks, without quiet and draining ones
 	Series        *QueueSeries `protobuf:"bytes,28,opt,name=series,proto3" json:"series,omitempty"`                                         // set by ListQueues if requested
 	Missing       []*Missing   `protobuf:"bytes,29,rep,name=missing,proto3" json:"missing,omitempty"`                                       // shards and nodes whose part of the numbers is missing, and why

@@ -106,7 +106,7 @@ export interface Queue {
   readonly wait: Latency | undefined;
   /** From claimed to the end of the run, in the last 5 minutes. */
   readonly run: Latency | undefined;
-  /** Until no task is ready or claimed, at the current rates; undefined: the backlog is not shrinking. */
+  /** Until no task is ready, at the rates of the last minute; undefined: the ready tasks do not become fewer. */
   readonly drainSeconds: number | undefined;
   /** The number of workers that take its tasks. */
   readonly workers: number | undefined;

@@ -266,12 +266,12 @@ func setRates(q *pawlv1.Queue, b *stats.Brief) {
 	span := b.Span.Seconds()
 	q.Rates = &pawlv1.QueueRates{In: float64(b.Rates.In()) / span, Out: float64(b.Rates.Out()) / span, Failed: float64(b.Rates.Bad()) / span}
 	q.Wait, q.Run = latencyProto(&b.Wait), latencyProto(&b.Run)
-	left := float64(q.GetDepth().GetReady() + q.GetDepth().GetClaimed())
-	switch gain := q.Rates.Out - q.Rates.In; {
-	case left == 0:
+	// Tasks that come for later, or that wait to be retried, count once they become ready.
+	switch ready, gain := float64(q.GetDepth().GetReady()), float64(b.Rates.Claimed)-float64(b.Rates.Readied); {
+	case ready == 0:
 		q.DrainSeconds = new(float64)
 	case gain > 0:
-		seconds := left / gain
+		seconds := ready * span / gain
 		q.DrainSeconds = &seconds
 	}
 }

@@ -137,7 +137,7 @@ class Queue:
     run: Latency | None
     """From claimed to the end of the run, in the last 5 minutes."""
     drain_seconds: float | None
-    """Until no task is ready or claimed, at the current rates; None: the backlog is not shrinking."""
+    """Until no task is ready, at the rates of the last minute; None: the ready tasks do not become fewer."""
     workers: int | None
     """The number of workers that take its tasks."""
     breakers_open: int

@@ -204,8 +204,6 @@ var queueColumns = []column[queue]{
 		switch {
 		case q.ready == 0:
 			return "·", styleDim
-		case !q.drains && q.in > q.out:
-			return "grows", styleWarn
 		case !q.drains:
 			return "never", styleWarn
 		}

@@ -203,10 +203,10 @@ func (q *queueView) addStats(req *web.Request) error {
 	return err
 }
 
-// drainText returns when no task will be ready or claimed any more, at the rates of the last minute.
+// drainText returns when no task will be ready any more, at the rates of the last minute.
 func drainText(q *admin.Queue) string {
 	switch {
-	case q.Depth.Ready+q.Depth.Claimed == 0:
+	case q.Depth.Ready == 0:
 		return "now"
 	case q.Rates == nil:
 		return "unknown"

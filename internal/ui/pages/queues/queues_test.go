@@ -21,7 +21,8 @@ func TestWhenAQueueIsEmpty(t *testing.T) {
 		{0, 0, rates, new(time.Duration(0)), "now"},
 		{1, 0, nil, nil, "unknown"},
 		{1, 0, rates, nil, "never at this rate"},
-		{0, 5, rates, new(time.Minute), "about 1 min"},
+		{0, 5, rates, new(time.Duration(0)), "now"},
+		{1, 5, rates, new(time.Minute), "about 1 min"},
 		{50, 5, rates, new(5 * time.Second), "about 5 s"},
 	} {
 		q := &admin.Queue{Rates: c.rates, Drain: c.drain}

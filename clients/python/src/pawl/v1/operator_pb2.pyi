@@ -445,7 +445,7 @@ class Queue(google.protobuf.message.Message):
         """from claimed to the end of the run, in the last 5 minutes"""
         pass
     drain_seconds: builtins.float
-    """until no task is ready or claimed, at the current rates; absent: the backlog is not shrinking"""
+    """until no task is ready, at the rates of the last minute; absent: the ready tasks do not become fewer"""
 
     workers: builtins.int
     """that take its tasks, without quiet and draining ones"""

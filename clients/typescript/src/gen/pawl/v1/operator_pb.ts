@@ -441,7 +441,7 @@ export type Queue = Message<"pawl.v1.Queue"> & {
   run?: Latency | undefined;
 
   /**
-   * until no task is ready or claimed, at the current rates; absent: the backlog is not shrinking
+   * until no task is ready, at the rates of the last minute; absent: the ready tasks do not become fewer
    *
    * @generated from field: optional double drain_seconds = 26;
    */
