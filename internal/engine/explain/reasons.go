@@ -39,7 +39,8 @@ func explained(id task.ID, x *schema.Exec, last *schema.Attempt, most int) *Expl
 
 func whyRunning(id task.ID, x *schema.Exec, most int) Reason {
 	c := x.Claim
-	detail := fmt.Sprintf("%s has been running it since %s, attempt %d of %d; its lease ends at %s unless extended", worker(c.Worker), Clock(c.At), x.Attempt(), most, Clock(c.Until))
+	detail := fmt.Sprintf("%s has been running it since %s, %s; its lease ends at %s unless extended",
+		worker(c.Worker), Clock(c.At), attemptOf(x, x.Attempt(), most), Clock(c.Until))
 	if x.Progress != 0 || x.ProgressText != "" {
 		detail += fmt.Sprintf("; progress is %g %%", x.Progress)
 	}
@@ -89,9 +90,19 @@ func whyNotDue(id task.ID, x *schema.Exec, last *schema.Attempt, most int) Reaso
 		r.Detail = fmt.Sprintf("%s snoozed it at %s; it is due again at %s", worker(last.Worker), Clock(last.EndedAt), Clock(x.RunAt))
 	default:
 		r.Cause, r.Error = last.Outcome.String(), task.Cut(last.Failure.Message, maxErrorShown)
-		r.Detail = fmt.Sprintf("attempt %d of %d %s; the next one is due at %s", last.Number, most, outcome(last), Clock(x.RunAt))
+		r.Detail = fmt.Sprintf("%s %s; the next one is due at %s", attemptOf(x, last.Number, most), outcome(last), Clock(x.RunAt))
 	}
 	return r
+}
+
+// attemptOf returns the number of an attempt and that of the last possible one. Replays do not start from 1 again, so
+// both may be above the task's maximum: then it says why.
+func attemptOf(x *schema.Exec, n, most int) string {
+	text := fmt.Sprintf("attempt %d of %d", n, most)
+	if x.Exhausted > 0 {
+		text += fmt.Sprintf(" (%d of them before its last replay)", x.Exhausted)
+	}
+	return text
 }
 
 // outcome describes how an attempt ended.

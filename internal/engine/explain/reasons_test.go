@@ -6,6 +6,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/engine/breaker"
 	"github.com/pawlq/pawl/internal/engine/outbox"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -41,6 +42,24 @@ func TestCommandsQuoteNames(t *testing.T) {
 	} {
 		if !strings.HasSuffix(r.change, r.want) {
 			t.Errorf("advice %q, want it to end with %q", r.change, r.want)
+		}
+	}
+}
+
+// Attempts are numbered on after a replay. What is above the task's maximum is explained.
+func TestAttemptsBeforeAReplayAreNamed(t *testing.T) {
+	fresh := &schema.Exec{State: task.Claimed, Failures: 1}
+	replayed := &schema.Exec{State: task.Claimed, Failures: 2, Crashes: 1, Exhausted: 2}
+	failed := &schema.Attempt{Number: 3, Outcome: task.OutcomeFailed, Then: task.Retrying}
+	for _, c := range []struct{ got, want string }{
+		{whyRunning(task.ID{}, fresh, 2).Detail, ", attempt 2 of 2; "},
+		{whyRunning(task.ID{}, replayed, 4).Detail, ", attempt 4 of 4 (2 of them before its last replay); "},
+		{whyNotDue(task.ID{}, &schema.Exec{State: task.Retrying, Failures: 3, Exhausted: 2}, failed, 4).Detail,
+			"attempt 3 of 4 (2 of them before its last replay) failed"},
+		{whyNotDue(task.ID{}, &schema.Exec{State: task.Retrying, Failures: 3}, failed, 4).Detail, "attempt 3 of 4 failed"},
+	} {
+		if !strings.Contains(c.got, c.want) {
+			t.Errorf("%q lacks %q", c.got, c.want)
 		}
 	}
 }
