@@ -16,8 +16,9 @@ const (
 	maxOldestRows = 100_000
 	// maxOldestLanes bounds the lanes that are searched for it: the ones that may begin first.
 	maxOldestLanes = 16
-	// maxOldestKeys bounds the keys whose tasks wait for one before them, maxOldestBehind the tasks of each, of up to maxOldestLanes, that are read.
-	maxOldestKeys, maxOldestBehind = 1_000, 16
+	// maxOldestKeys bounds the keys whose tasks wait for one before them, maxOldestSeeks the seeks by which they are
+	// found, and maxOldestBehind the tasks of each, of up to maxOldestLanes, that are read.
+	maxOldestKeys, maxOldestSeeks, maxOldestBehind = 1_000, 50, 16
 )
 
 // OldestReady returns since when the oldest ready task of a queue has been ready, held or not; 0: there is none. With many keys it takes long, so it
@@ -52,7 +53,7 @@ func OldestBehind(from store.Reader, ns, queue string) (oldest Behind) {
 	}
 	var keys []place
 	read := 0
-	schema.EachOrder(from, ns, queue, func(key string, next uint64) bool {
+	schema.EachOrder(from, ns, queue, maxOldestSeeks, func(key string, next uint64) bool {
 		at, _ := slices.BinarySearchFunc(keys, next, func(p place, next uint64) int { return cmp.Compare(p.next, next) })
 		if at < maxOldestLanes {
 			keys = slices.Insert(keys[:min(len(keys), maxOldestLanes-1)], at, place{next, key})
