@@ -44,7 +44,7 @@ func newServices() *services {
 // wire gives each service what it needs of the gateway.
 func (g *Gateway) wire() {
 	cfg, v := &g.cfg, g.services
-	verbs, scoped := callinfo.Recorder{Runner: cfg.Broker}, fanout.Scoped{Cluster: cfg.Cluster}
+	verbs, scoped, sharing := callinfo.Recorder{Runner: cfg.Broker}, fanout.Scoped{Cluster: cfg.Cluster}, &statistics.Sharing{}
 	g.Errors.Log = cfg.Logger
 	g.claims.broker, g.claims.cluster, g.claims.registry, g.claims.log = cfg.Broker, scoped, cfg.Registry, cfg.Logger
 	spans := tracing.Spans{Tracer: g.tracer, Registry: cfg.Registry, Batch: cfg.Limits.Batch}
@@ -54,15 +54,15 @@ func (g *Gateway) wire() {
 
 	v.producer = producerService{enqueuer: enqueuer, taskCommands: commands, queues: queues, limits: cfg.Limits, observer: g.observer, leaders: g.leaders}
 	v.worker = workerService{claims: g.claims, spans: spans, Errors: g.Errors, registry: cfg.Registry, limits: cfg.Limits, nodes: cfg.Admin, node: cfg.Node}
-	v.operator = operatorService{Queues: queues, Recent: statistics.Recent{Stats: cfg.Stats, Workers: cfg.Workers}, taskCommands: commands, enqueuer: enqueuer, broker: cfg.Broker,
-		cluster: scoped, verbs: verbs, limits: cfg.Limits, leaders: g.leaders, log: cfg.Logger, version: cfg.Version, clusterID: cfg.ClusterID, node: cfg.Node}
+	v.operator = operatorService{Queues: queues, Recent: statistics.Recent{Stats: cfg.Stats, Workers: cfg.Workers, Sharing: sharing},
+		taskCommands: commands, enqueuer: enqueuer, broker: cfg.Broker, cluster: scoped, verbs: verbs, limits: cfg.Limits, leaders: g.leaders, log: cfg.Logger, version: cfg.Version, clusterID: cfg.ClusterID, node: cfg.Node}
 	v.schedule = scheduleService{schedules: cfg.Schedules, verbs: verbs, limits: cfg.Limits, log: cfg.Logger}
 	v.group = groupService{spans: spans, Errors: g.Errors, groups: cfg.Groups, access: g.access, verbs: verbs, limits: cfg.Limits, log: cfg.Logger}
 	v.operation = operationService{operations: cfg.Operations, verbs: verbs, limits: cfg.Limits, log: cfg.Logger}
 	v.workerRegistry = workerRegistryService{workers: cfg.Workers, limits: cfg.Limits, log: cfg.Logger}
-
 	v.event = watch.Service{Source: cfg.Events, Broker: cfg.Broker, Cluster: scoped, Limits: cfg.Limits, Streams: v.event.Streams, Observer: g.observer, Log: cfg.Logger}
-	v.stats = statistics.Service{Queues: queues, Source: cfg.Stats, Nodes: cfg.Admin, Webhooks: cfg.Webhooks != nil, Limits: cfg.Limits}
+	v.stats = statistics.Service{Queues: queues, Source: cfg.Stats, Sharing: sharing, Nodes: cfg.Admin, Webhooks: cfg.Webhooks != nil,
+		Limits: cfg.Limits}
 	v.scaler = statistics.Scaler{Stats: &v.stats, Broker: cfg.Broker}
 
 	total, perAddress := listen.Limits(cfg.MaxConns, cfg.MaxConnsPerAddress)

@@ -6,6 +6,7 @@ package statistics
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -43,6 +44,7 @@ type Service struct {
 	pawlv1.UnimplementedStatsServiceServer
 	fanout.Queues
 	Source   Stats
+	Sharing  *Sharing  // nil: each caller has its own reads
 	Nodes    overviews // nil: this node is alone
 	Webhooks bool      // whether there are any
 	Limits   task.Limits
@@ -74,6 +76,12 @@ func (g *Service) GetStats(ctx context.Context, r *pawlv1.GetStatsRequest) (*paw
 	if err != nil {
 		return nil, err
 	}
+	return share(ctx, g.Sharing, fmt.Sprintf("namespace %d", w), func(ctx context.Context) (*pawlv1.GetStatsResponse, error) {
+		return g.statsOfAll(ctx, w)
+	})
+}
+
+func (g *Service) statsOfAll(ctx context.Context, w stats.Window) (*pawlv1.GetStatsResponse, error) {
 	ns := callinfo.Namespace(ctx)
 	s := situation{narrow: !callinfo.Of(ctx).Principal.InAll()}
 	var happened, hour verb.Partial[stats.Report]
@@ -112,8 +120,10 @@ func (g *Service) GetQueueStats(ctx context.Context, r *pawlv1.GetQueueStatsRequ
 	if err != nil {
 		return nil, err
 	}
-	report := g.Source.Stats(ctx, stats.Queue{Namespace: callinfo.Namespace(ctx), Name: q.Name}, w)
-	return &pawlv1.GetQueueStatsResponse{Queue: q.Name, Stats: statsProto(&report.Value, w, report.Missing)}, nil
+	return share(ctx, g.Sharing, fmt.Sprintf("queue %q %d", q.Name, w), func(ctx context.Context) (*pawlv1.GetQueueStatsResponse, error) {
+		report := g.Source.Stats(ctx, stats.Queue{Namespace: callinfo.Namespace(ctx), Name: q.Name}, w)
+		return &pawlv1.GetQueueStatsResponse{Queue: q.Name, Stats: statsProto(&report.Value, w, report.Missing)}, nil
+	})
 }
 
 func statsProto(r *stats.Report, w stats.Window, missing []verb.Missing) *pawlv1.Stats {
@@ -206,6 +216,30 @@ type overviews interface {
 type Recent struct {
 	Stats   Stats
 	Workers workerCounts
+	Sharing *Sharing // nil: each caller has its own reads
+}
+
+// lately is what nodes answer about some queues, in their order.
+type lately struct {
+	briefs  verb.Partial[[]stats.Brief]
+	trends  verb.Partial[[]stats.Trend]
+	workers verb.Partial[[]int64]
+}
+
+func (g Recent) ask(ctx context.Context, series stats.Window, names []string) (all lately, err error) {
+	ns := callinfo.Namespace(ctx)
+	errs := parallel.Each(3, func(i int) error {
+		switch {
+		case i == 0:
+			all.briefs = g.Stats.Briefs(ctx, ns, names)
+		case i == 1 && series != 0:
+			all.trends = g.Stats.Trends(ctx, ns, names, series)
+		case i == 2:
+			all.workers = g.Workers.CountWorkers(ctx, ns, names)
+		}
+		return nil
+	})
+	return all, parallel.FirstError(errs)
 }
 
 // SetLately adds to queues their recent rates, their series over a window unless it is 0, and their workers if all of these are known. It returns
@@ -214,38 +248,27 @@ func (g Recent) SetLately(ctx context.Context, series stats.Window, queues ...*p
 	if len(queues) == 0 {
 		return nil, nil
 	}
-	ns, names := callinfo.Namespace(ctx), make([]string, len(queues))
+	names := make([]string, len(queues))
 	for i, q := range queues {
 		names[i] = q.GetQueue()
 	}
-	var briefs verb.Partial[[]stats.Brief]
-	var trends verb.Partial[[]stats.Trend]
-	var workers verb.Partial[[]int64]
-	errs := parallel.Each(3, func(i int) error {
-		switch {
-		case i == 0:
-			briefs = g.Stats.Briefs(ctx, ns, names)
-		case i == 1 && series != 0:
-			trends = g.Stats.Trends(ctx, ns, names, series)
-		case i == 2:
-			workers = g.Workers.CountWorkers(ctx, ns, names)
-		}
-		return nil
+	all, err := share(ctx, g.Sharing, fmt.Sprintf("queues %q %d", names, series), func(ctx context.Context) (lately, error) {
+		return g.ask(ctx, series, names)
 	})
-	missing := verb.JoinMissing(briefs.Missing, trends.Missing, workers.Missing)
+	missing := verb.JoinMissing(all.briefs.Missing, all.trends.Missing, all.workers.Missing)
 	for i, q := range queues {
-		if i < len(briefs.Value) {
-			setRates(q, &briefs.Value[i])
+		if i < len(all.briefs.Value) {
+			setRates(q, &all.briefs.Value[i])
 		}
-		if i < len(trends.Value) {
-			q.Series = seriesOfTrend(&trends.Value[i], series.TrendStep())
+		if i < len(all.trends.Value) {
+			q.Series = seriesOfTrend(&all.trends.Value[i], series.TrendStep())
 		}
-		if i < len(workers.Value) && len(workers.Missing) == 0 {
-			q.Workers = &workers.Value[i]
+		if i < len(all.workers.Value) && len(all.workers.Missing) == 0 {
+			q.Workers = &all.workers.Value[i]
 		}
 		q.Missing = append(convert.MissingProto(missing), q.GetMissing()...)
 	}
-	return missing, parallel.FirstError(errs)
+	return missing, err
 }
 
 func seriesOfTrend(t *stats.Trend, step time.Duration) *pawlv1.QueueSeries {

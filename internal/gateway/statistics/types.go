@@ -3,6 +3,7 @@ package statistics
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -95,20 +96,26 @@ func (g *Service) ListTypes(ctx context.Context, r *pawlv1.ListTypesRequest) (*p
 	if err := g.checkTypeQueue(ctx, q.queue); err != nil {
 		return nil, err
 	}
+	return share(ctx, g.Sharing, fmt.Sprintf("types %#v", q), func(ctx context.Context) (*pawlv1.ListTypesResponse, error) {
+		return g.types(ctx, q), nil
+	})
+}
+
+func (g *Service) types(ctx context.Context, q typeList) *pawlv1.ListTypesResponse {
 	ns := callinfo.Namespace(ctx)
 	all := g.Source.TypeCounts(ctx, ns, q.queue, q.pattern, q.window)
 	names, next := q.page(all.Value.Counts)
 	out := &pawlv1.ListTypesResponse{Window: durationpb.New(time.Duration(q.window)), Missing: convert.MissingProto(all.Missing),
 		Items: make([]*pawlv1.TypeSummary, len(names)), NextCursor: convert.NextCursor(convert.TypeCursor, next)}
 	if len(names) == 0 {
-		return out, nil
+		return out
 	}
 	briefs := g.Source.TypeBriefs(ctx, ns, q.queue, names, q.window)
 	for i, b := range briefs.Value {
 		out.Items[i] = summaryProto(names[i], &b, q.window, all.Value.Span)
 	}
 	out.Missing = convert.MissingProto(verb.JoinMissing(all.Missing, briefs.Missing))
-	return out, nil
+	return out
 }
 
 // checkTypeQueue refuses a queue that does not exist, or that the caller may not see; "": none is asked for.
@@ -181,9 +188,16 @@ func (g *Service) GetTypeStats(ctx context.Context, r *pawlv1.GetTypeStatsReques
 	if err := g.checkTypeQueue(ctx, r.GetQueue()); err != nil {
 		return nil, err
 	}
-	all := g.Source.TypeStats(ctx, q, r.GetQueue())
+	what := fmt.Sprintf("type %q %q %d %d", q.Type, r.GetQueue(), w, q.Around.UnixNano())
+	return share(ctx, g.Sharing, what, func(ctx context.Context) (*pawlv1.GetTypeStatsResponse, error) {
+		return g.typeStats(ctx, q, r.GetQueue()), nil
+	})
+}
+
+func (g *Service) typeStats(ctx context.Context, q stats.TypeQuery, queue string) *pawlv1.GetTypeStatsResponse {
+	all, w := g.Source.TypeStats(ctx, q, queue), q.Window
 	report, queues := all.Value, all.Value.Queues
-	p := &pawlv1.GetTypeStatsResponse{Type: q.Type, Queue: r.GetQueue(), Queues: queues[:min(len(queues), contract.MaxPage)],
+	p := &pawlv1.GetTypeStatsResponse{Type: q.Type, Queue: queue, Queues: queues[:min(len(queues), contract.MaxPage)],
 		Stats: typeStatsProto(&report, w, all.Missing), Rates: ratesProto(report.Total(), report.Span),
 		WaitHistogram: histogramProto(&report.Wait), RunHistogram: histogramProto(&report.Run)}
 	for _, s := range report.Slowest {
@@ -193,7 +207,7 @@ func (g *Service) GetTypeStats(ctx context.Context, r *pawlv1.GetTypeStatsReques
 	if report.Before != nil { // After comes with it
 		p.Comparison = &pawlv1.Comparison{Around: timestamppb.New(q.Around), Before: typePeriodProto(report.Before), After: typePeriodProto(report.After)}
 	}
-	return p, nil
+	return p
 }
 
 // aroundOf returns the time to compare around; zero: none.

@@ -1,0 +1,78 @@
+package statistics
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/internal/gateway/callinfo"
+	"github.com/pawlq/pawl/internal/parallel"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Sharing has figures that all nodes are asked for read once for all viewers who want them at the same time. The pages
+// of the web UI refresh themselves, so they also get what was read up to sharedFor ago. Other callers do not: they may
+// have changed something since.
+type Sharing struct {
+	mu    sync.Mutex
+	reads map[string]*sharedRead
+}
+
+// sharedFor is how long a page may show what was read for another.
+const sharedFor = time.Second
+
+type sharedRead struct {
+	done  chan struct{} // closed when value and err are set
+	until time.Time     // for how long pages show it; zero: it is still being read. Guarded by Sharing.mu
+	value any
+	err   error
+}
+
+// share returns what read returns, or has returned to another viewer with the same rights. What identifies the figures
+// within a namespace. A read that has begun is completed even if its viewer goes away.
+func share[T any](ctx context.Context, s *Sharing, what string, read func(context.Context) (T, error)) (T, error) {
+	if s == nil {
+		return read(ctx)
+	}
+	call := callinfo.Of(ctx)
+	iface, _ := callinfo.Source(ctx, call)
+	key := fmt.Sprintf("%q %d %t %q %s", call.Namespace, call.Began.UnixNano(), call.Principal.InAll(), call.Principal.Queues, what)
+	s.mu.Lock()
+	r := s.reads[key]
+	if r == nil || !r.until.IsZero() && (iface != task.InterfaceUI || !time.Now().Before(r.until)) {
+		if s.reads == nil {
+			s.reads = map[string]*sharedRead{}
+		}
+		r = &sharedRead{done: make(chan struct{})}
+		s.reads[key] = r
+		s.mu.Unlock()
+		r.err = parallel.Safely(func() (err error) {
+			r.value, err = read(context.WithoutCancel(ctx))
+			return err
+		})
+		s.end(key, r)
+	} else {
+		s.mu.Unlock()
+		<-r.done
+	}
+	value, _ := r.value.(T)
+	return value, r.err
+}
+
+// end lets the others have what was read, and forgets it when it is too old.
+func (s *Sharing) end(key string, r *sharedRead) {
+	s.mu.Lock()
+	if r.until = time.Now().Add(sharedFor); r.err != nil {
+		r.until = time.Now()
+	}
+	s.mu.Unlock()
+	close(r.done)
+	time.AfterFunc(sharedFor, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.reads[key] == r {
+			delete(s.reads, key)
+		}
+	})
+}
