@@ -10,14 +10,15 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// List iterates over the groups, newest first.
+// List iterates over the groups, newest first by the time in their ids. If a group has a request id, its id takes the
+// time from there: one that is not a UUIDv7 has none, so such a group may be anywhere in the list.
 func (a Groups) List(ctx context.Context) iter.Seq2[*pawltype.Group, error] {
 	return convert.Pages(func(cursor string) (pawltype.Page[*pawltype.Group], error) {
 		return a.ListPage(ctx, pawltype.PageRequest{Cursor: cursor})
 	})
 }
 
-// ListPage returns one page of groups, newest first.
+// ListPage returns one page of groups, in the order of List.
 func (a Groups) ListPage(ctx context.Context, page pawltype.PageRequest) (pawltype.Page[*pawltype.Group], error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewGroupServiceClient(a.rpc).ListGroups, &pawlv1.ListGroupsRequest{Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {

@@ -78,6 +78,8 @@ func newGroupLs(a *app) *cobra.Command {
 	var list cli.ListFlags
 	cmd := &cobra.Command{
 		Use: "ls", Short: "List groups, newest first", Args: cli.NoArgs,
+		Long: `List groups, newest first by the time in their ids. If a group was created with a request id, its id
+takes the time from there: one that is not a UUIDv7 has none, so such a group may be anywhere in the list.`,
 		Example: "  pawl group ls --watch",
 	}
 	list.Add(cmd)

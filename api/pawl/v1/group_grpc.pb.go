@@ -40,7 +40,7 @@ type GroupServiceClient interface {
 	// added. Temporary obstacles, such as a full queue or a key that another task holds, are reported per task.
 	AddGroupTasks(ctx context.Context, in *AddGroupTasksRequest, opts ...grpc.CallOption) (*AddGroupTasksResponse, error)
 	GetGroup(ctx context.Context, in *GetGroupRequest, opts ...grpc.CallOption) (*GetGroupResponse, error)
-	// ListGroups returns a page of groups, newest first.
+	// ListGroups returns a page of groups, newest first by the time in their ids. If a group has a request_id, its id takes the time from there.
 	ListGroups(ctx context.Context, in *ListGroupsRequest, opts ...grpc.CallOption) (*ListGroupsResponse, error)
 	// ListGroupMembers returns a page of members in the order they were added. Follow-up tasks of members, and tasks added with a request_id,
 	// come after them.
@@ -141,7 +141,7 @@ type GroupServiceServer interface {
 	// added. Temporary obstacles, such as a full queue or a key that another task holds, are reported per task.
 	AddGroupTasks(context.Context, *AddGroupTasksRequest) (*AddGroupTasksResponse, error)
 	GetGroup(context.Context, *GetGroupRequest) (*GetGroupResponse, error)
-	// ListGroups returns a page of groups, newest first.
+	// ListGroups returns a page of groups, newest first by the time in their ids. If a group has a request_id, its id takes the time from there.
 	ListGroups(context.Context, *ListGroupsRequest) (*ListGroupsResponse, error)
 	// ListGroupMembers returns a page of members in the order they were added. Follow-up tasks of members, and tasks added with a request_id,
 	// come after them.

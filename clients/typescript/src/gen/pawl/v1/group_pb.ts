@@ -655,7 +655,7 @@ export const GroupService: GenService<{
     output: typeof GetGroupResponseSchema;
   },
   /**
-   * ListGroups returns a page of groups, newest first.
+   * ListGroups returns a page of groups, newest first by the time in their ids. If a group has a request_id, its id takes the time from there.
    *
    * @generated from rpc pawl.v1.GroupService.ListGroups
    */
