@@ -42,9 +42,9 @@ var mayImport = map[string][]string{
 	"internal/version":                 {},
 	"api/keda":                         {},
 	"api/pawl/v1":                      {},
-	"cmd/pawl":                         {"", "admin", "api/pawl/v1", "cmd/internal/bench", "cmd/internal/cli", "cmd/pawl/internal/config", "cmd/internal/contexts", "cmd/pawl/internal/demo", "cmd/internal/outbox", "cmd/pawl/internal/serve", "cmd/internal/text", "cmd/pawl/internal/top", "cmd/internal/tracing", "cmd/pawl/internal/view", "cmd/pawl/internal/work", "internal/apijson", "internal/backup", "internal/certs", "internal/humanize", "internal/node", "internal/version", "keyring", "pawltype"},
+	"cmd/pawl":                         {"", "admin", "api/pawl/v1", "cmd/internal/bench", "cmd/internal/cli", "cmd/internal/contexts", "cmd/internal/outbox", "cmd/internal/text", "cmd/internal/tracing", "cmd/pawl/internal/config", "cmd/pawl/internal/demo", "cmd/pawl/internal/serve", "cmd/pawl/internal/top", "cmd/pawl/internal/view", "cmd/pawl/internal/work", "internal/apijson", "internal/auth/bearer", "internal/backup", "internal/certs", "internal/humanize", "internal/node", "internal/version", "keyring", "pawltype"},
 	"cmd/internal/bench":               {"", "admin", "claims", "cmd/internal/cli", "internal/version", "pawltype"},
-	"cmd/internal/cli":                 {"", "admin", "cmd/internal/contexts", "cmd/internal/text", "internal/certs", "internal/humanize", "internal/node", "keyring", "pawltype"},
+	"cmd/internal/cli":                 {"", "admin", "cmd/internal/contexts", "cmd/internal/text", "internal/auth/bearer", "internal/certs", "internal/humanize", "keyring", "pawltype"},
 	"cmd/internal/contexts":            {},
 	"cmd/pawl/internal/config":         {"cmd/internal/cli"},
 	"cmd/pawl/internal/demo":           {"", "admin", "cmd/internal/cli", "cmd/internal/text", "cmd/pawl/internal/view", "embedded", "pawltype"},
@@ -63,7 +63,8 @@ var mayImport = map[string][]string{
 	"internal/archive":                 {},
 	"internal/audit":                   {"internal/store", "internal/task"},
 	"internal/audit/trail":             {"internal/task"},
-	"internal/auth":                    {"internal/store", "internal/task"},
+	"internal/auth":                    {"internal/auth/bearer", "internal/store", "internal/task"},
+	"internal/auth/bearer":             {},
 	"internal/backup":                  {},
 	"internal/certs":                   {},
 	"internal/broker/archived":         {"internal/archive", "internal/engine/query", "internal/task"},
@@ -131,8 +132,8 @@ var mayImport = map[string][]string{
 	"test/conformance":                 {},
 	"test/conformance/outside":         {},
 	"test/docs":                        {},
-	"test/history":                     {},
 	"test/mutants":                     {},
+	"test/history":                     {},
 	"test/pictures":                    {},
 	"internal/testdb":                  {},
 	"internal/transport":               {"internal/certs", "internal/grpcpool"},
@@ -171,7 +172,7 @@ var mayImport = map[string][]string{
 	"internal/router/workers":          {"internal/broker", "internal/cluster/workers", "internal/registry", "internal/router/forward", "internal/task", "internal/verb"},
 	"internal/router/routertest":       {"internal/broker", "internal/broker/archived", "internal/cluster", "internal/cluster/auditlog", "internal/cluster/queues", "internal/engine/schema", "internal/registry", "internal/router", "internal/router/claims", "internal/router/forward", "internal/stats", "internal/task", "internal/verb", "internal/verb/verbtest"},
 	"internal/gateway/access":          {"api/pawl/v1", "internal/admission", "internal/audit/trail", "internal/auth", "internal/contract", "internal/gateway/callinfo", "internal/gateway/listen", "internal/rest", "internal/sqs", "internal/sqs/sigv4", "internal/task"},
-	"internal/gateway/administration":  {"api/pawl/v1", "internal/auth", "internal/broker", "internal/cluster", "internal/cluster/markers", "internal/cluster/namespaces", "internal/cluster/tokens", "internal/cluster/webhooks", "internal/contract", "internal/gateway/callinfo", "internal/gateway/convert", "internal/gateway/fanout", "internal/gateway/listen", "internal/parallel", "internal/task", "internal/verb", "internal/webhook"},
+	"internal/gateway/administration":  {"api/pawl/v1", "internal/auth", "internal/auth/bearer", "internal/broker", "internal/cluster", "internal/cluster/markers", "internal/cluster/namespaces", "internal/cluster/tokens", "internal/cluster/webhooks", "internal/contract", "internal/gateway/callinfo", "internal/gateway/convert", "internal/gateway/fanout", "internal/gateway/listen", "internal/parallel", "internal/task", "internal/verb", "internal/webhook"},
 	"internal/gateway/callinfo":        {"api/pawl/v1", "internal/audit/trail", "internal/auth", "internal/broker", "internal/contract", "internal/gateway/convert", "internal/gateway/listen", "internal/gateway/receive", "internal/task", "internal/verb"},
 	"internal/gateway/convert":         {"api/pawl/v1", "internal/apijson", "internal/broker", "internal/cluster/queues", "internal/contract", "internal/task", "internal/verb"},
 	"internal/gateway/fanout":          {"api/pawl/v1", "internal/broker", "internal/cluster/auditlog", "internal/cluster/queues", "internal/gateway/callinfo", "internal/gateway/convert", "internal/parallel", "internal/task", "internal/verb"},
@@ -201,36 +202,46 @@ var onlyIn = map[string][]string{
 	"google.golang.org/grpc":             {"", "admin", "api/keda", "api/pawl/v1", "embedded", "internal/client", "internal/client/convert", "internal/client/encrypt", "internal/client/route", "internal/client/rpc", "internal/client/telemetry", "internal/client/work", "internal/contract", "internal/gateway", "internal/gateway/access", "internal/gateway/administration", "internal/gateway/callinfo", "internal/gateway/listen", "internal/gateway/reads", "internal/gateway/receive", "internal/gateway/send", "internal/gateway/statistics", "internal/gateway/watch", "internal/grpcpool", "internal/rest", "internal/transport", "pawltest"},
 }
 
-// sourceFiles calls fn for every Go file that is not a test, parsed up to its imports.
-func sourceFiles(t *testing.T, fn func(pkg, path string, f *ast.File)) {
+// walk calls fn for every Go file of this module and of those in tools/.
+func walk(t *testing.T, fn func(path string)) {
 	root := ".."
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && d.Name() != ".." || d.Name() == "testdata" || d.Name() == "build" || d.Name() == "node_modules") {
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && d.Name() != ".." || d.Name() == "testdata" || d.Name() == "build" ||
+			d.Name() == "node_modules") {
 			return filepath.SkipDir
 		}
-		if d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-			return nil
+		if !d.IsDir() && strings.HasSuffix(path, ".go") {
+			fn(path)
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.ImportsOnly)
-		if err != nil {
-			return err
-		}
-		pkg, err := filepath.Rel(root, filepath.Dir(path))
-		if err != nil {
-			return err
-		}
-		if pkg = filepath.ToSlash(pkg); pkg == "." {
-			pkg = ""
-		}
-		fn(pkg, path, f)
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// sourceFiles calls fn for every Go file of the product that is not a test, parsed up to its imports.
+func sourceFiles(t *testing.T, fn func(pkg, path string, f *ast.File)) {
+	walk(t, func(path string) {
+		if strings.HasSuffix(path, "_test.go") || strings.HasPrefix(filepath.ToSlash(path), "../tools/") {
+			return
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pkg, err := filepath.Rel("..", filepath.Dir(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pkg = filepath.ToSlash(pkg); pkg == "." {
+			pkg = ""
+		}
+		fn(pkg, path, f)
+	})
 }
 
 func TestImports(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
-	"github.com/pawlq/pawl/internal/node"
+	"github.com/pawlq/pawl/internal/auth/bearer"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -304,7 +304,7 @@ func newTokenGenerate(a *app) *cobra.Command {
 "pawl serve --admin-token-file". That token has all rights.`,
 		Example: "  (umask 077 && pawl token generate > /etc/pawl/admin.token)"}
 	cmd.RunE = a.Run(func(*cobra.Command, []string) error {
-		_, err := fmt.Fprintln(a.Out, node.NewToken())
+		_, err := fmt.Fprintln(a.Out, bearer.New())
 		return err
 	})
 	return cmd

@@ -6,6 +6,8 @@ import (
 	"encoding/base32"
 	"math/big"
 	"time"
+
+	"github.com/pawlq/pawl/internal/auth/bearer"
 )
 
 // AccessKey is what clients of Amazon SQS sign their requests with. Verifying a signature takes the secret itself, but of a token
@@ -23,7 +25,7 @@ const (
 func AccessKeyOf(h Hash) AccessKey {
 	id := base32.StdEncoding.EncodeToString(derive(h, "pawl sqs access key id"))
 	secret := new(big.Int).SetBytes(derive(h, "pawl sqs secret access key"))
-	return AccessKey{ID: (accessKeyPrefix + id)[:accessKeyID], Secret: base62(secret, accessKeySecret)}
+	return AccessKey{ID: (accessKeyPrefix + id)[:accessKeyID], Secret: bearer.Base62(secret, accessKeySecret)}
 }
 
 func derive(h Hash, purpose string) []byte {

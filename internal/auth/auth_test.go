@@ -14,47 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/internal/auth/bearer"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
-
-func TestSecret(t *testing.T) {
-	seen := map[string]bool{}
-	for range 1000 {
-		s := NewSecret()
-		if seen[s] || len(s) != secretLen || CheckSecret(s) != nil {
-			t.Fatalf("NewSecret = %q: seen before %v, length %d, check %v", s, seen[s], len(s), CheckSecret(s))
-		}
-		seen[s] = true
-	}
-	s := NewSecret()
-	for i := range s { // each character is covered by the checksum
-		other := byte('x')
-		if s[i] == other {
-			other = 'y'
-		}
-		if CheckSecret(s[:i]+string(other)+s[i+1:]) == nil {
-			t.Errorf("CheckSecret accepted %q with %q at %d", s, other, i)
-		}
-	}
-	for _, bad := range []string{"", "pawl_", s + "0", s[1:], strings.ToUpper(s), strings.Repeat("\xff", secretLen)} {
-		if err := CheckSecret(bad); err == nil || bad != "" && len(bad) > 6 && strings.Contains(err.Error(), bad) {
-			t.Errorf("CheckSecret(%q) = %v, want an error that does not repeat it", bad, err)
-		}
-	}
-}
-
-// A secret that was issued stays valid, however the code changes: "pawl_", 43 letters and digits, and 6 for their checksum.
-func TestSecretFormatIsStable(t *testing.T) {
-	given := "pawl_skTOpymqTmcAw0XZZtfMq0jnv9I3qmxrPZyJg4wcH5x21S59m"
-	if err := CheckSecret(given); err != nil || len(NewSecret()) != len(given) {
-		t.Errorf("CheckSecret of an issued secret: %v; new ones have %d bytes, want %d", err, len(NewSecret()), len(given))
-	}
-	other := "pawn_" + given[len(Prefix):secretLen-sumLen]
-	if CheckSecret(other+checksum(other)) == nil {
-		t.Error("a secret with another prefix was accepted")
-	}
-}
 
 func TestHashFormat(t *testing.T) {
 	h := HashOf("x")
@@ -116,7 +79,7 @@ func TestRightsCover(t *testing.T) {
 // An authenticator in fake time: which tokens it accepts, for how long, and which calls it ends.
 func TestAuthenticator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		secret, operator := NewSecret(), NewSecret()
+		secret, operator := bearer.New(), bearer.New()
 		var inFile atomic.Value
 		inFile.Store(operator)
 		d := NewAuthenticator(Config{Mode: Always, Admin: func() (Hash, bool) { s := inFile.Load().(string); return HashOf(s), s != "" }})
@@ -158,10 +121,10 @@ func TestAuthenticator(t *testing.T) {
 		}
 		enters("no token", "", task.CodeUnauthenticated)
 		enters("no token's form", "secret", task.CodeUnauthenticated)
-		enters("nobody's token", NewSecret(), task.CodeUnauthenticated)
+		enters("nobody's token", bearer.New(), task.CodeUnauthenticated)
 
 		work := stays(v)
-		hear(one, Token{Name: "two", Rights: Everything, Hash: HashOf(NewSecret())})
+		hear(one, Token{Name: "two", Rights: Everything, Hash: HashOf(bearer.New())})
 		if err := work(); !errors.Is(err, context.Canceled) {
 			t.Errorf("a call ended when another token was created: %v", err)
 		}
@@ -195,7 +158,7 @@ func TestAuthenticator(t *testing.T) {
 		enters("an expired token", secret, task.CodeUnauthenticated)
 
 		work = stays(enters("the node's own token", operator, ""))
-		inFile.Store(NewSecret())
+		inFile.Store(bearer.New())
 		time.Sleep(checkInterval)
 		if err := work(); err != ErrRevoked {
 			t.Errorf("cause after the node's own admin token changed: %v, want ErrRevoked", err)
@@ -210,7 +173,7 @@ func TestAuthenticator(t *testing.T) {
 func TestAuthenticatorRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := NewAuthenticator(Config{Mode: Always})
-		before, after := NewSecret(), NewSecret()
+		before, after := bearer.New(), bearer.New()
 		now := store.TimeOf(time.Now())
 		d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(after), OldHash: HashOf(before), OldUntil: now.Add(time.Hour)}}})
 		good := func() (old, new bool) {
@@ -261,7 +224,7 @@ func TestAuthenticatorModes(t *testing.T) {
 
 func TestUses(t *testing.T) {
 	d := NewAuthenticator(Config{Mode: Always})
-	secret := NewSecret()
+	secret := bearer.New()
 	d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Rights{"team", Consume, nil}, Hash: HashOf(secret)}}})
 	d.Refreshed(time.Now())
 	if uses, _ := d.Uses(); len(uses) != 0 {
@@ -287,7 +250,7 @@ func TestUses(t *testing.T) {
 
 func BenchmarkAdmit(b *testing.B) {
 	d := NewAuthenticator(Config{Mode: Always})
-	secret := NewSecret()
+	secret := bearer.New()
 	d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Rights{"team", Consume, nil}, Hash: HashOf(secret)}}})
 	d.Refreshed(time.Now())
 	for b.Loop() {
@@ -324,7 +287,7 @@ func TestBegan(t *testing.T) {
 // Until the first copy has arrived, an authenticator in mode AsCluster neither admits nor rejects anybody, whether the caller has a
 // token or the cluster turns out to require none.
 func TestAuthenticatorBeforeFirstCopy(t *testing.T) {
-	secret := NewSecret()
+	secret := bearer.New()
 	cert := &Certificate{Names: []string{"dns:worker"}, Good: func(time.Time) error { return nil }}
 	asks := map[string]func(d *Authenticator) error{
 		"no token":      func(d *Authenticator) error { _, err := d.Admit(""); return err },

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pawlq/pawl/internal/auth/bearer"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -233,9 +234,9 @@ func (d *Authenticator) Admit(secret string) (*Principal, error) {
 		return nil, errNotLoaded
 	}
 	if secret == "" {
-		return nil, d.refuse(FailedNone, "a token is required: send one as \"Authorization: Bearer %s…\"", Prefix)
+		return nil, d.refuse(FailedNone, "a token is required: send one as \"Authorization: Bearer %s…\"", bearer.Prefix)
 	}
-	if err := CheckSecret(secret); err != nil {
+	if err := bearer.Check(secret); err != nil {
 		return nil, d.refuse(FailedForm, "malformed token: %v", err)
 	}
 	if d.stale(now) {

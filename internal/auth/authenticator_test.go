@@ -10,6 +10,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/pawlq/pawl/internal/auth/bearer"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -36,7 +37,7 @@ func TestStale(t *testing.T) {
 				d.Refreshed(time.Now())
 			}
 			time.Sleep(c.age)
-			if _, err := d.Admit(NewSecret()); (err == errStale) != c.stale {
+			if _, err := d.Admit(bearer.New()); (err == errStale) != c.stale {
 				t.Errorf("%s: Admit = %v", what, err)
 			}
 		})
@@ -56,7 +57,7 @@ func TestStaleByEitherClock(t *testing.T) {
 		"the wall clock was set back":      {staleAfter + time.Second, -9 * time.Hour, true},
 		"and the copy is still new enough": {0, -9 * time.Hour, false},
 	} {
-		secret, cert := NewSecret(), certified("dns:one")
+		secret, cert := bearer.New(), certified("dns:one")
 		d := NewAuthenticator(Config{Mode: Always})
 		d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(secret), SQS: true}, {Name: "b", Rights: Everything, Hash: HashOfCertificate("dns:one"), Certificate: "dns:one"}}})
 		d.Refreshed(time.Now())
@@ -118,9 +119,9 @@ func TestOldSecretEndsWithItsToken(t *testing.T) {
 		{time.Hour, 2 * time.Hour, time.Hour}, {2 * time.Hour, time.Hour, time.Hour}, {0, time.Hour, time.Hour},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			before := NewSecret()
+			before := bearer.New()
 			now := store.TimeOf(time.Now())
-			rotated := Token{Name: "a", Rights: Everything, Hash: HashOf(NewSecret()), OldHash: HashOf(before), OldUntil: now.Add(c.overlap)}
+			rotated := Token{Name: "a", Rights: Everything, Hash: HashOf(bearer.New()), OldHash: HashOf(before), OldUntil: now.Add(c.overlap)}
 			if c.expires > 0 {
 				rotated.ExpiresAt = now.Add(c.expires)
 			}
@@ -141,7 +142,7 @@ func TestOldSecretEndsWithItsToken(t *testing.T) {
 
 // When anything in a token changes, its long calls end, and new calls have the new rights.
 func TestChangedToken(t *testing.T) {
-	secret := NewSecret()
+	secret := bearer.New()
 	was := func() Token {
 		return Token{Name: "a", Rights: Rights{"team", Consume, []string{"mail"}}, Hash: HashOf(secret), OldHash: HashOf("b"), OldUntil: 5e18, ExpiresAt: 6e18, CreatedAt: 1}
 	}
@@ -187,7 +188,7 @@ func TestChangedToken(t *testing.T) {
 // After a cluster has required no tokens for a while and then does again, long calls are still checked.
 func TestTokensAreRequiredAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		secret := NewSecret()
+		secret := bearer.New()
 		d := NewAuthenticator(Config{Current: func() bool { return true }})
 		access := Access{Required: true, Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(secret), ExpiresAt: store.TimeOf(time.Now()).Add(time.Hour)}}}
 		d.Replace(access)
@@ -214,7 +215,7 @@ func TestTokensAreRequiredAgain(t *testing.T) {
 
 // A change does not end unrelated calls: those by the node's own admin token and, where no tokens are required, any.
 func TestUnrelatedCallsContinue(t *testing.T) {
-	secret, operator := NewSecret(), NewSecret()
+	secret, operator := bearer.New(), bearer.New()
 	d := NewAuthenticator(Config{Admin: func() (Hash, bool) { return HashOf(operator), true }})
 	d.Replace(Access{Required: true, Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(secret)}}})
 	d.Refreshed(time.Now())
@@ -278,7 +279,7 @@ func TestCertificateExpiresWhileACallLasts(t *testing.T) {
 
 // An authenticator that always requires tokens reports that it has no copy yet, not that it doesn't know whether tokens are required.
 func TestRequiredTokensBeforeFirstCopy(t *testing.T) {
-	if _, err := NewAuthenticator(Config{Mode: Always}).Admit(NewSecret()); err != errStale {
+	if _, err := NewAuthenticator(Config{Mode: Always}).Admit(bearer.New()); err != errStale {
 		t.Error(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/internal/auth/bearer"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -14,7 +15,7 @@ import (
 // Every node finds the key of a token's sessions, until the token is revoked or its replaced secret is no longer good.
 func TestFindSessionKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		own, secret, before := HashOf(NewSecret()), HashOf(NewSecret()), HashOf(NewSecret())
+		own, secret, before := HashOf(bearer.New()), HashOf(bearer.New()), HashOf(bearer.New())
 		cert := HashOfCertificate("dns:billing")
 		d := NewAuthenticator(Config{Mode: Always, Admin: func() (Hash, bool) { return own, own != Hash{} }})
 		var heard time.Time

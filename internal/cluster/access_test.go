@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/auth/bearer"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/queues"
@@ -23,7 +24,7 @@ var boss = task.Author{Name: "boss", Interface: task.InterfaceREST}
 // newToken is the call that adds a token for a namespace, by a caller with all rights.
 func newToken(ns, name string) tokens.Call {
 	return tokens.Call{By: auth.Everything, Author: boss, Life: time.Hour, Token: auth.Token{Name: name,
-		Rights: auth.Rights{Namespace: ns, Roles: auth.Consume, Queues: []string{"mail*"}}, Hash: auth.HashOf(auth.NewSecret())}}
+		Rights: auth.Rights{Namespace: ns, Roles: auth.Consume, Queues: []string{"mail*"}}, Hash: auth.HashOf(bearer.New())}}
 }
 
 func TestNamespaces(t *testing.T) {

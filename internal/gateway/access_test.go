@@ -25,6 +25,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/auth/bearer"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/gateway/access"
@@ -48,7 +49,7 @@ func newTokenSet() *tokenSet {
 
 // add creates a token with the given name.
 func (k *tokenSet) add(name string, r auth.Rights) string {
-	s := auth.NewSecret()
+	s := bearer.New()
 	k.secret[name] = s
 	k.tokens = append(k.tokens, auth.Token{Name: name, Rights: r, Hash: auth.HashOf(s), CreatedAt: store.TimeOf(time.Now())})
 	k.publish()

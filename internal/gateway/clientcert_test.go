@@ -20,6 +20,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/auth/bearer"
 	"github.com/pawlq/pawl/internal/certs"
 	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/store"
@@ -162,7 +163,7 @@ func TestClientCertificates(t *testing.T) {
 		g.is("by a host", g.me(certify(g.t, g.ca, "other", "mail.example.com"), ""), "host by dns:mail.example.com")
 		g.is("by its subject", g.me(certify(g.t, g.ca, "plain"), ""), "subject by subject:CN=plain")
 		g.is("a token that was sent decides", g.me(billing, secret), "oncall by ")
-		g.is("also if it is nobody's", g.me(billing, auth.NewSecret()), "the token is not known")
+		g.is("also if it is nobody's", g.me(billing, bearer.New()), "the token is not known")
 		g.is("also if it is none", g.me(billing, "x"), "malformed token")
 		g.is("also if it is empty", g.me(billing, " "), "the scheme Bearer has no token")
 		g.is("one without a token", g.me(certify(g.t, g.ca, "nobody"), ""), "no token exists for the certificate (uri:pawl://client/nobody subject:CN=nobody)")

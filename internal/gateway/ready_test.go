@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/auth/bearer"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -16,7 +17,7 @@ func TestReadinessDetailsNeedRights(t *testing.T) {
 	k.add("of all", auth.Rights{Namespace: "*", Roles: auth.Observe})
 	k.add("of one", auth.Rights{Namespace: "team", Roles: auth.Admin})
 	k.add("of queues", auth.Rights{Namespace: "*", Roles: auth.Admin, Queues: []string{"mail*"}})
-	k.secret["of nobody"], k.secret["none"] = auth.NewSecret(), ""
+	k.secret["of nobody"], k.secret["none"] = bearer.New(), ""
 	g := lockedGateway(t, k)
 	var why error
 	g.cfg.Ready = func() error { return why }

@@ -27,6 +27,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/auth/bearer"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/rest"
 )
@@ -183,7 +184,7 @@ func TestHeadersAreEnoughToRefuse(t *testing.T) {
 		c, began := newRudeClient(t, l.dial), time.Now()
 		for _, method := range []string{rpcEnqueue, rpcWork, rpcWatch} {
 			c.wants(method+" without a token", c.call(method, ""), codes.Unauthenticated, "token", 0, began)
-			c.wants(method+" with an unknown one", c.call(method, auth.NewSecret()), codes.Unauthenticated, "", 0, began)
+			c.wants(method+" with an unknown one", c.call(method, bearer.New()), codes.Unauthenticated, "", 0, began)
 			if method != rpcWork {
 				c.wants(method+" without the role", c.call(method, worker), codes.PermissionDenied, "this call needs", 0, began)
 			}

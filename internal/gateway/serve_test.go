@@ -27,6 +27,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/auth/bearer"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
@@ -673,7 +674,7 @@ func TestReadinessHidesDetails(t *testing.T) {
 		g := lockedGateway(t, k)
 		secret := k.secret[name]
 		if name == "nobody" {
-			secret = auth.NewSecret()
+			secret = bearer.New()
 		}
 		w := knock(g, "GET", "/readyz", secret, "")
 		if w.Code != http.StatusOK || strings.Contains(w.Body.String(), "shard") != knows {

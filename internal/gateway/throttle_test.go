@@ -14,6 +14,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/auth/bearer"
 )
 
 // dialInside connects to the gateway in the process, as the web UI does for a browser on a host.
@@ -66,7 +67,7 @@ func TestGoodTokensDoNotWait(t *testing.T) {
 				}
 			}
 			for range wrongFree / 2 {
-				is("an unknown token", auth.NewSecret(), codes.Unauthenticated, 0)
+				is("an unknown token", bearer.New(), codes.Unauthenticated, 0)
 				is("none", "", codes.Unauthenticated, 0)
 				is("what is no token", "nonsense", codes.Unauthenticated, 0)
 			}
@@ -81,7 +82,7 @@ func TestGoodTokensDoNotWait(t *testing.T) {
 				}
 			}
 			slowed := g.Slowed()
-			is("one too many", auth.NewSecret(), codes.Unauthenticated, wrongPause)
+			is("one too many", bearer.New(), codes.Unauthenticated, wrongPause)
 			is("a good one", good, codes.OK, 0)
 			is("none", "", codes.Unauthenticated, 0)
 			is("what is no token", "nonsense", codes.Unauthenticated, wrongPause)
@@ -102,7 +103,7 @@ func TestPublicRoutesDoNotWait(t *testing.T) {
 		k.publish()
 		get := func(path string) (code int, took time.Duration) {
 			r, began := httptest.NewRequest("GET", ours+path, nil), time.Now()
-			r.Header.Set("Authorization", "Bearer "+auth.NewSecret())
+			r.Header.Set("Authorization", "Bearer "+bearer.New())
 			w := httptest.NewRecorder()
 			g.Handler().ServeHTTP(w, r)
 			return w.Code, time.Since(began)

@@ -11,6 +11,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/auth/bearer"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/tokens"
@@ -174,7 +175,7 @@ func TestTokensOverREST(t *testing.T) {
 			got = fmt.Sprintf("%d %s", w.Code, detail)
 		}
 		if head, rest, ok := strings.Cut(got, `"secret":"`); ok {
-			if auth.CheckSecret(rest[:54]) != nil || w.Header().Get("Cache-Control") != "no-store" {
+			if bearer.Check(rest[:54]) != nil || w.Header().Get("Cache-Control") != "no-store" {
 				t.Errorf("%s: secret %q is invalid or may be cached: %v", c.path, rest, w.Header())
 			}
 			got = head + `"secret":"…` + rest[54:]

@@ -21,6 +21,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/audit/trail"
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/auth/bearer"
 	"github.com/pawlq/pawl/internal/store"
 )
 
@@ -79,7 +80,7 @@ func dialPages(t *testing.T, g *Gateway, from string) *grpc.ClientConn {
 func TestRefusalsAreRecordedOnce(t *testing.T) {
 	k := newTokenSet()
 	k.addAll()
-	k.secret["old"] = auth.NewSecret()
+	k.secret["old"] = bearer.New()
 	k.tokens = append(k.tokens, auth.Token{Name: "old", Rights: auth.Rights{Namespace: "team", Roles: auth.Admin}, Hash: auth.HashOf(k.secret["old"]),
 		ExpiresAt: store.TimeOf(time.Now().Add(-time.Hour))})
 	k.publish()
@@ -87,7 +88,7 @@ func TestRefusalsAreRecordedOnce(t *testing.T) {
 	conn := dialGateway(t, g)
 	pages := dialPages(t, g, "192.0.2.7")
 	const malformed = "pawl_malformed_secret"
-	unknown := auth.NewSecret()
+	unknown := bearer.New()
 	overGRPC := func(conn *grpc.ClientConn) func(string, string, string) {
 		return func(token, namespace, queue string) {
 			ctx := with(t.Context(), token, namespace)

@@ -20,6 +20,7 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/internal/auth/bearer"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -49,7 +50,7 @@ func (s *server) web(token, method, path, body string) *httptest.ResponseRecorde
 func TestTokensOnThreeNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
-		w.admin = NewToken()
+		w.admin = bearer.New()
 		w.form()
 		boss := admin.New(w.nodes["n1"].as(w.admin, ""))
 		if _, err := boss.Namespaces().Create(t.Context(), "team", admin.QuotaChange{}); err != nil {
@@ -120,7 +121,7 @@ func TestTokensOnThreeNodes(t *testing.T) {
 func TestSessionsOnThreeNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
-		w.admin = NewToken()
+		w.admin = bearer.New()
 		dirs := w.grow()
 		made, err := admin.New(w.nodes["n1"].as(w.admin, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "oncall", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}})
 		if err != nil {
@@ -176,7 +177,7 @@ func TestTokensWaitForSlowNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const late = 400 * time.Millisecond
 		w := newNetwork(t)
-		w.admin = NewToken()
+		w.admin = bearer.New()
 		w.form()
 		pass(10 * time.Second) // leaders are balanced
 		leader := w.leaderOf(systemShard)
@@ -220,7 +221,7 @@ func TestNodesAgreeOnTokens(t *testing.T) {
 		if _, err := admin.New(n1.client()).Cluster().Server(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		w.admin = NewToken()
+		w.admin = bearer.New()
 		w.start("n2", t.TempDir(), "n1")
 		w.until("n1 wants tokens, too", func() error {
 			if _, err := admin.New(n1.as("", "")).Cluster().Server(t.Context()); !errors.Is(err, pawltype.ErrUnauthenticated) {
@@ -386,7 +387,7 @@ func (e *estate) stranger(who, token string) {
 // With another namespace, or other queues, a caller finds nothing by ids, names, claim tokens or lists, whatever its roles.
 func TestObjectsOfOtherNamespacesAreNotFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		operator := NewToken()
+		operator := bearer.New()
 		s := start(t, Config{InMemory: true, DataShards: 2, Tokens: TokensAlways, AdminToken: func() string { return operator }})
 		boss := func(ns string) admin.Client { return admin.New(s.as(operator, ns)) }
 		every := []admin.Role{admin.RoleAdmin}
@@ -440,7 +441,7 @@ func TestObjectsOfOtherNamespacesAreNotFound(t *testing.T) {
 // A namespace with the name of a removed one has nothing of its archive.
 func TestArchiveOfRemovedNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		operator := NewToken()
+		operator := bearer.New()
 		s := start(t, Config{InMemory: true, DataShards: 2, Tokens: TokensAlways, AdminToken: func() string { return operator }})
 		spaces, inB := admin.New(s.as(operator, "")).Namespaces(), admin.New(s.as(operator, "b"))
 		die := func() {
@@ -497,7 +498,7 @@ func TestArchiveOfRemovedNamespace(t *testing.T) {
 // A namespace with the name of a removed one shows nothing of it, whatever is listed: its names, its errors, its workers, what was done in it.
 func TestRemovedNamespacesLeaveNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		operator := NewToken()
+		operator := bearer.New()
 		s := start(t, Config{InMemory: true, Tokens: TokensAlways, AdminToken: func() string { return operator }})
 		spaces, inB := admin.New(s.as(operator, "")).Namespaces(), admin.New(s.as(operator, "b"))
 		var token string
@@ -566,7 +567,7 @@ func TestRemovedNamespacesLeaveNothing(t *testing.T) {
 // Whatever is done in one namespace, in any order, changes nothing in another with the same names.
 func TestNamespacesAreIsolated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		operator := NewToken()
+		operator := bearer.New()
 		s := start(t, Config{InMemory: true, Tokens: TokensAlways, AdminToken: func() string { return operator }})
 		token := map[string]string{}
 		for _, ns := range []string{"a", "b"} {
@@ -630,14 +631,14 @@ func TestNamespacesAreIsolated(t *testing.T) {
 // Refused callers are counted by reason, and recorded in the audit log once a minute.
 func TestRefusedCallersAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		operator := NewToken()
+		operator := bearer.New()
 		s := start(t, Config{InMemory: true, Tokens: TokensAlways, AdminToken: func() string { return operator }})
 		pass(time.Second)
 		weak, err := admin.New(s.as(operator, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "weak", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleProduce}, Life: 5 * time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, token := range []string{NewToken(), NewToken(), "guess", weak.Secret} {
+		for _, token := range []string{bearer.New(), bearer.New(), "guess", weak.Secret} {
 			s.web(token, "GET", "/api/v1/queues", "")
 		}
 		for range 31 {
@@ -663,7 +664,7 @@ func TestRefusedCallersAreCounted(t *testing.T) {
 // copied or guessed token reveals nothing.
 func TestClaimTokensRevealNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		operator := NewToken()
+		operator := bearer.New()
 		s := start(t, Config{InMemory: true, Tokens: TokensAlways, AdminToken: func() string { return operator }})
 		for _, ns := range []string{"a", "b"} {
 			if _, err := admin.New(s.as(operator, "")).Namespaces().Create(t.Context(), ns, admin.QuotaChange{}); err != nil {

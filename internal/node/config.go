@@ -129,12 +129,6 @@ type Hosts = listen.Hosts
 // ParseHosts parses names such as pawl.example.com, and .example.com for that name and all below it.
 func ParseHosts(texts []string) (Hosts, error) { return listen.ParseHosts(texts) }
 
-// NewToken generates a token that is in no table, for Config.AdminToken.
-func NewToken() string { return auth.NewSecret() }
-
-// CheckToken rejects what cannot be a token.
-func CheckToken(token string) error { return auth.CheckSecret(token) }
-
 // ParseNetworks parses networks such as shop=10.1.0.0/16; see webhook.ParseNetworks.
 func ParseNetworks(texts []string) (webhook.Networks, error) { return webhook.ParseNetworks(texts) }
 

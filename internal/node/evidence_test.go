@@ -11,12 +11,13 @@ import (
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/audit/trail"
+	"github.com/pawlq/pawl/internal/auth/bearer"
 )
 
 // A login to the web UI, and one that is refused, are each recorded once, with the visitor's address. Pages that are opened later are not.
 func TestLoginsAreRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		operator, lines := NewToken(), &logLines{}
+		operator, lines := bearer.New(), &logLines{}
 		seen := 0 // lines
 		s := start(t, Config{InMemory: true, Tokens: TokensAlways, AdminToken: func() string { return operator },
 			Trail: trail.New(trail.Config{Kinds: trail.Usual(), Log: slog.New(slog.NewTextHandler(lines, nil))})})
@@ -32,7 +33,7 @@ func TestLoginsAreRecorded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wrong := NewToken()
+		wrong := bearer.New()
 		for _, c := range []struct{ token, want string }{
 			{lena.Secret, `msg="a visitor logged in" event=logins code=ok actor=lena namespace=team interface=ui address=192.0.2.1`},
 			{all.Secret, `msg="a visitor logged in" event=logins code=ok actor=*/lena namespace=default interface=ui address=192.0.2.1`},

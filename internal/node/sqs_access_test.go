@@ -17,6 +17,7 @@ import (
 	"github.com/aws/smithy-go"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/auth/bearer"
 )
 
 // aws returns a client of the AWS SDK that signs with the access key of a token.
@@ -38,7 +39,7 @@ func wantCode(t *testing.T, err error, code string) {
 // inAccess runs a story on a node that requires tokens, with the admin's own client.
 func inAccess(t *testing.T, story func(t *testing.T, s *server, a admin.Client)) {
 	synctest.Test(t, func(t *testing.T) {
-		operator := NewToken()
+		operator := bearer.New()
 		s := start(t, Config{InMemory: true, SQS: true, Tokens: TokensAlways, AdminToken: func() string { return operator }})
 		story(t, s, admin.New(s.as(operator, "")))
 	})

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pawlq/pawl/internal/node"
+	"github.com/pawlq/pawl/internal/auth/bearer"
 )
 
 const (
@@ -79,7 +79,7 @@ func readToken(path string) (string, error) {
 		return "", fmt.Errorf("token file %q: %w", path, err)
 	}
 	token := strings.TrimSpace(text)
-	if err := node.CheckToken(token); err != nil {
+	if err := bearer.Check(token); err != nil {
 		return "", fmt.Errorf("token file %q: its content is not a token: %w", path, err)
 	}
 	return token, nil
@@ -96,7 +96,7 @@ func MakeTokenFile(path string) (made bool, err error) {
 		return false, fmt.Errorf("%q can't be created: %w", path, err)
 	}
 	defer func() { _ = os.Remove(file.Name()) }()
-	_, err = file.WriteString(node.NewToken() + "\n")
+	_, err = file.WriteString(bearer.New() + "\n")
 	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return false, err
 	}

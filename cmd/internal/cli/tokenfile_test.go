@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/auth/bearer"
 )
 
 // A token file is complete as soon as it exists. A program that starts a server and waits for the file never reads part of a token.
@@ -25,7 +25,7 @@ func TestTokenFileIsWrittenAtomically(t *testing.T) {
 		if made, err := MakeTokenFile(path); !made || err != nil {
 			t.Fatal(made, err)
 		}
-		if got := <-read; auth.CheckSecret(strings.TrimSuffix(got, "\n")) != nil || !strings.HasSuffix(got, "\n") {
+		if got := <-read; bearer.Check(strings.TrimSuffix(got, "\n")) != nil || !strings.HasSuffix(got, "\n") {
 			t.Fatalf("the token file has %q, want a whole token", got)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/auth/bearer"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/tokens"
@@ -222,7 +223,7 @@ func (g *AccessService) AddToken(ctx context.Context, r *pawlv1.AddTokenRequest)
 // go to this namespace.
 func (g *AccessService) proofOf(ctx context.Context, t *auth.Token, certificate string) (secret string, err error) {
 	if certificate == "" {
-		secret = auth.NewSecret()
+		secret = bearer.New()
 		t.Hash = auth.HashOf(secret)
 		return secret, nil
 	}
@@ -274,7 +275,7 @@ func (g *AccessService) RotateToken(ctx context.Context, r *pawlv1.RotateTokenRe
 	if c.Overlap, err = overlapOf(r.GetOverlap()); err != nil {
 		return nil, err
 	}
-	secret := auth.NewSecret()
+	secret := bearer.New()
 	c.Token.Hash = auth.HashOf(secret)
 	done, err := cluster.RotateToken.Call(ctx, g.Verbs, c)
 	if err != nil {
