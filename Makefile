@@ -49,7 +49,7 @@ test-go test-python test-typescript: export PAWL_BINARY := $(CURDIR)/.cache/bin/
 
 .PHONY: pawl-binary
 pawl-binary:
-	$(SELDOM) $(GO) build -ldflags "-s -w" -o .cache/bin/pawl ./cmd/pawl
+	$(SELDOM) $(GO) build -ldflags "-s -w" -o .cache/bin/ ./cmd/pawl ./cmd/pawl-outbox
 
 # Of the three packages tested at a time, one is usually ./test, which mostly waits. The output of the benchmarks is shown if one fails.
 .PHONY: test-go

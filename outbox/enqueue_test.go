@@ -161,14 +161,14 @@ func TestOpenChecksTheSchema(t *testing.T) {
 				t.Errorf("Open returned %v, want an error with %q", err, text)
 			}
 		}
-		wants("run what \"pawl outbox schema --dialect " + string(d) + "\" prints")
+		wants("run what \"pawl-outbox schema --dialect " + string(d) + "\" prints")
 		newBox(t, d, db)
 		exec(t, db, "UPDATE pawl_outbox_schema SET version = 2")
 		wants("schema version 2, this program supports 1: run a newer version")
 		exec(t, db, "UPDATE pawl_outbox_schema SET version = 0")
-		wants("schema version 0, this program needs 1; run what \"pawl outbox schema --dialect " + string(d) + " --from 0\"")
+		wants("schema version 0, this program needs 1; run what \"pawl-outbox schema --dialect " + string(d) + " --from 0\"")
 		exec(t, db, "DELETE FROM pawl_outbox_schema")
-		wants("pawl outbox schema")
+		wants("pawl-outbox schema")
 	})
 	if _, err := outbox.Open(t.Context(), nil, "oracle"); err == nil || !strings.Contains(err.Error(), `dialect "oracle" is not postgres, mysql or sqlite`) {
 		t.Error(err)

@@ -21,9 +21,10 @@ import (
 	"github.com/pawlq/pawl/outbox"
 )
 
-// TestOutboxThroughKills: two applications commit orders with their tasks, roll others back and book them, while they, the relays, the server and
-// the database are killed with -9 at random. In the end each committed order has one task, in the order of its key, one booking and one receipt, and
-// no other order has any. PAWL_OUTBOX_SECONDS sets the duration.
+// TestOutboxThroughKills: two applications commit orders with their tasks, roll others back and book them, while they,
+// the relays, the server and the database are killed with -9 at random. In the end each committed order has one task,
+// in the order of its key, one booking and one receipt, and no other order has any. PAWL_OUTBOX_SECONDS sets the
+// duration.
 func TestOutboxThroughKills(t *testing.T) {
 	for d, relays := range map[outbox.Dialect]int{outbox.Postgres: 10, outbox.MySQL: 2, outbox.SQLite: 2} {
 		t.Run(string(d), func(t *testing.T) {
@@ -168,19 +169,22 @@ func (s *shop) exec(query string) {
 
 func (s *shop) count(query string) (n int) {
 	s.t.Helper()
-	eventually(s.t, "the database answers "+query, 30*time.Second, func() bool { return s.db.QueryRowContext(s.t.Context(), query).Scan(&n) == nil })
+	eventually(s.t, "the database answers "+query, 30*time.Second, func() bool {
+		return s.db.QueryRowContext(s.t.Context(),
+			query).Scan(&n) == nil
+	})
 	return n
 }
 
 // relay starts a relay in a separate process.
 func (s *shop) relay(addr string) *victim {
 	s.t.Helper()
-	path, err := binary()
+	path, err := relayBinary()
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	return s.run("relay", func() *exec.Cmd {
-		return exec.Command(path, "outbox", "relay", "--dsn-file", s.file, "--server", addr, "--lease", "1s")
+		return exec.Command(path, "relay", "--dsn-file", s.file, "--server", addr, "--lease", "1s")
 	})
 }
 
@@ -224,7 +228,8 @@ func (s *shop) settle(apps []*victim) {
 	})
 	eventually(s.t, "all orders are booked, and all rows enqueued", 2*time.Minute, func() bool {
 		time.Sleep(20 * time.Millisecond)
-		rows, orders, booked = s.count("SELECT count(*) FROM pawl_outbox"), s.count("SELECT count(*) FROM orders"), s.count("SELECT count(*) FROM booked")
+		rows, orders, booked = s.count("SELECT count(*) FROM pawl_outbox"), s.count("SELECT count(*) FROM orders"),
+			s.count("SELECT count(*) FROM booked")
 		return rows == 0 && orders == booked
 	})
 	for _, a := range apps {

@@ -31,16 +31,25 @@ var binary = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("PAWL_BINARY"); path != "" {
 		return path, nil
 	}
-	return build("pawl")
+	return build("pawl", "pawl")
+})
+
+// relayBinary returns the path of pawl-outbox, beside that of pawl, or built likewise.
+var relayBinary = sync.OnceValues(func() (string, error) {
+	beside := filepath.Join(filepath.Dir(os.Getenv("PAWL_BINARY")), "pawl-outbox")
+	if _, err := os.Stat(beside); err == nil {
+		return beside, nil
+	}
+	return build("pawl-outbox", "pawl-outbox")
 })
 
 // nextBinary builds, once, a pawl that supports one more feature level, as the next release may.
 var nextBinary = sync.OnceValues(func() (string, error) {
-	return build("pawl-next", "-tags", "pawl_next_level,"+tags())
+	return build("pawl-next", "pawl", "-tags", "pawl_next_level,"+tags())
 })
 
-// tags returns the build tags of this test program. -tags overrides GOFLAGS, and without Pebble's tag everything that depends on Pebble would be
-// recompiled.
+// tags returns the build tags of this test program. -tags overrides GOFLAGS, and without Pebble's tag everything that
+// depends on Pebble would be recompiled.
 func tags() string {
 	info, _ := debug.ReadBuildInfo()
 	for _, s := range info.Settings {
@@ -51,13 +60,14 @@ func tags() string {
 	return ""
 }
 
-func build(name string, flags ...string) (string, error) {
+// build builds a program of cmd/ under another name.
+func build(name, program string, flags ...string) (string, error) {
 	dir, err := binaries()
 	if err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, name)
-	args := append(append([]string{"build", "-ldflags", "-s -w"}, flags...), "-o", path, "../cmd/pawl")
+	args := append(append([]string{"build", "-ldflags", "-s -w"}, flags...), "-o", path, "../cmd/"+program)
 	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
@@ -172,8 +182,8 @@ func notable(log string) string {
 // givenAddrs are the results of freeAddr: the caller may not listen yet.
 var givenAddrs sync.Map
 
-// freeAddr returns an unused address on this machine. The port is outside the range for outgoing connections, one of which might otherwise take it
-// while the server is down.
+// freeAddr returns an unused address on this machine. The port is outside the range for outgoing connections, one of
+// which might otherwise take it while the server is down.
 func freeAddr(t testing.TB) string {
 	t.Helper()
 	for range 100 {

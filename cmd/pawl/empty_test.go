@@ -19,12 +19,11 @@ var emptyFlags = map[string]string{
 // TestEmptyFlagsAreRefused: a flag of any command, or an argument, that is given but empty, such as an unset variable of a script, is refused before
 // anything is called.
 func TestEmptyFlagsAreRefused(t *testing.T) {
-	root := tree(t)
 	prepare := func(cmd *cobra.Command, line ...string) error {
 		if err := cmd.ParseFlags(line); err != nil {
 			return err
 		}
-		return root.PersistentPreRunE(cmd, cmd.Flags().Args())
+		return cmd.Root().PersistentPreRunE(cmd, cmd.Flags().Args())
 	}
 	var each func(cmd *cobra.Command)
 	each = func(cmd *cobra.Command) {
@@ -61,5 +60,7 @@ func TestEmptyFlagsAreRefused(t *testing.T) {
 			}
 		})
 	}
-	each(root)
+	for _, root := range trees(t) {
+		each(root)
+	}
 }

@@ -19,21 +19,27 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the reference of the command line anew")
 
-func tree(t *testing.T) *cobra.Command {
+// trees returns the commands of all programs by their names.
+func trees(t *testing.T) map[string]*cobra.Command {
 	t.Helper()
 	for _, name := range []string{"SERVER", "TLS_CA", "CLIENT_CERT", "CLIENT_KEY", "NAMESPACE", "PAYLOAD_KEYS", "ACTOR"} {
 		t.Setenv("PAWL_"+name, "") // so that they don't become defaults of flags
 	}
-	root := newRoot(&app{&cli.App{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}})
-	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd()
-	return root
+	all := map[string]*cobra.Command{}
+	for name, program := range programs {
+		root := program(&cli.App{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard})
+		root.InitDefaultHelpCmd()
+		root.InitDefaultCompletionCmd()
+		all[name] = root
+	}
+	return all
 }
 
 // TestReference: docs/cli.md and docs/configuration.md are generated from the commands. "make generate" rewrites them.
 func TestReference(t *testing.T) {
-	root := tree(t)
-	for file, want := range map[string]string{"cli.md": commandReference(root), "configuration.md": settingsReference(root)} {
+	all := trees(t)
+	want := map[string]string{"cli.md": commandReference(all["pawl"], all["pawl-outbox"], all["pawl-bench"]), "configuration.md": settingsReference(all["pawl"])}
+	for file, want := range want {
 		path := filepath.Join("../../docs", file)
 		if *rewrite {
 			if err := os.WriteFile(path, []byte(want), 0o644); err != nil { // #nosec G306 -- a page
@@ -47,8 +53,8 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// commandReference returns a page with every command, its flags and examples.
-func commandReference(root *cobra.Command) string {
+// commandReference returns a page with every command of the programs, its flags and examples.
+func commandReference(root *cobra.Command, others ...*cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("# Command line\n\n<!-- Generated from the commands by \"make generate\". -->\n\n")
 	fmt.Fprintf(&b, "%s\n\n", paragraphs(root.Long))
@@ -61,7 +67,11 @@ func commandReference(root *cobra.Command) string {
 		}
 		b.WriteString("\n\n")
 	}
-	b.WriteString("## Flags of all commands\n\nA command rejects those that would have no effect.\n\n")
+	b.WriteString("Programs beside it, with the same flags, environment and contexts:\n\n")
+	for _, program := range others {
+		fmt.Fprintf(&b, "- [%s](#%s): %s\n", program.Name(), program.Name(), lower(program.Short))
+	}
+	b.WriteString("\n## Flags of all commands\n\nA command rejects those that would have no effect.\n\n")
 	flagTable(&b, root.PersistentFlags())
 	b.WriteString("What flags don't set comes from the environment, then from the current [context](#pawl-context).\n" +
 		"Completion for your shell: `source <(pawl completion bash)`, or `zsh`, `fish` and `powershell`.\nIt completes commands and flags, and asks the server for the names of queues, types, schedules, workers and others.\n")
@@ -70,9 +80,9 @@ func commandReference(root *cobra.Command) string {
 		if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" {
 			return
 		}
-		depth := "##"
-		if cmd.Parent() != root {
-			depth = "###"
+		depth := "###"
+		if cmd.Parent() == root || !cmd.HasParent() {
+			depth = "##"
 		}
 		fmt.Fprintf(&b, "\n%s %s\n\n%s.\n", depth, cmd.CommandPath(), cmd.Short)
 		if cmd.Long != "" {
@@ -92,7 +102,7 @@ func commandReference(root *cobra.Command) string {
 			each(c)
 		}
 	}
-	for _, c := range root.Commands() {
+	for _, c := range slices.Concat(root.Commands(), others) {
 		each(c)
 	}
 	return tidy(b.String())
@@ -164,6 +174,9 @@ func cell(s string) string {
 	return strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`, "\n", " ").Replace(s)
 }
 
+// lower returns a description within a sentence.
+func lower(short string) string { return strings.ToLower(short[:1]) + short[1:] }
+
 // paragraphs converts a help text to Markdown: indented lines become code, and every sentence gets a line of its own.
 func paragraphs(help string) string {
 	var out []string
@@ -208,7 +221,7 @@ func TestCommandsInDocsExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checked := 0
+	checked, all := 0, trees(t)
 	for _, page := range append(pages, "../../README.md", "../../CONTRIBUTING.md") {
 		text, err := os.ReadFile(page)
 		if err != nil {
@@ -216,7 +229,7 @@ func TestCommandsInDocsExist(t *testing.T) {
 		}
 		for _, line := range commandsOf(text) {
 			checked++
-			if err := exists(tree(t), line); err != nil {
+			if err := exists(all, line); err != nil {
 				t.Errorf("%s: %s: %v", filepath.Base(page), line, err)
 			}
 		}
@@ -227,11 +240,11 @@ func TestCommandsInDocsExist(t *testing.T) {
 }
 
 var (
-	inlineCommand = regexp.MustCompile("`(pawl [a-z][^`]*)`")
-	shellCommand  = regexp.MustCompile(`(?m)(?:^|[|;(] *|&& *)(pawl (?:[^#|;()\n'"]|'[^']*'|"[^"]*")*)`)
+	inlineCommand = regexp.MustCompile("`(pawl(?:-bench|-outbox)? [a-z][^`]*)`")
+	shellCommand  = regexp.MustCompile(`(?m)(?:^|[|;(] *|&& *)(pawl(?:-bench|-outbox)? (?:[^#|;()\n'"]|'[^']*'|"[^"]*")*)`)
 )
 
-// commandsOf finds the invocations of pawl in a page.
+// commandsOf finds the invocations of the programs in a page.
 func commandsOf(text []byte) (out []string) {
 	text = bytes.ReplaceAll(text, []byte("\\\n"), []byte(" "))
 	for _, m := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllSubmatch(text, -1) {
@@ -247,10 +260,11 @@ func commandsOf(text []byte) (out []string) {
 }
 
 // exists returns an error if the command or a flag of a command line doesn't exist.
-func exists(root *cobra.Command, line string) error {
+func exists(programs map[string]*cobra.Command, line string) error {
 	line = regexp.MustCompile(`'[^']*'|"[^"]*"`).ReplaceAllString(line, "x")
 	line, _, _ = strings.Cut(line, " | ")
-	words := strings.Fields(line)[1:]
+	words := strings.Fields(line)
+	root, words := programs[words[0]], words[1:]
 	cmd, rest, err := root.Find(words)
 	if err != nil {
 		return err

@@ -1,19 +1,14 @@
 package main
 
 import (
-	"strings"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/pawlq/pawl/cmd/internal/bench"
 	"github.com/pawlq/pawl/cmd/internal/cli"
-	"github.com/pawlq/pawl/cmd/internal/outbox"
 	"github.com/pawlq/pawl/cmd/pawl/internal/demo"
 	"github.com/pawlq/pawl/cmd/pawl/internal/serve"
 	"github.com/pawlq/pawl/cmd/pawl/internal/top"
 	"github.com/pawlq/pawl/cmd/pawl/internal/work"
-	"github.com/pawlq/pawl/internal/version"
 )
 
 // app is cli.App with what several commands of this package share.
@@ -39,23 +34,13 @@ succeeds or ends in a state that says why it did not.
   pawl queue ls                              see what waits
 
 Exit status: 0 success; 1 refused or failed, or a shard or an archive is missing in what is shown; 2 wrong usage.`,
-		Args:              cli.Commands,
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
-		PersistentPreRunE: a.Prepare,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetIn(a.In)
-	root.SetOut(a.Out)
-	root.SetErr(a.Err)
-	a.AddFlags(root.PersistentFlags())
 	for _, of := range []struct {
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Run it", []*cobra.Command{demo.New(a.App), serve.New(a.App), work.New(a.App), bench.New(a.App)}},
-		{"Tasks", []*cobra.Command{newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newSchedule(a), newGroup(a), newOperation(a), outbox.New(a.App)}},
+		{"Run it", []*cobra.Command{demo.New(a.App), serve.New(a.App), work.New(a.App)}},
+		{"Tasks", []*cobra.Command{newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newSchedule(a), newGroup(a), newOperation(a)}},
 		{"Watch", []*cobra.Command{newStats(a), top.New(a.App), newType(a), newWorker(a), newEvents(a), newMarker(a), newAudit(a)}},
 		{"Access", []*cobra.Command{newContext(a), newToken(a), newNamespace(a), newWebhook(a), newCert(a), newPayloadKey(a)}},
 		{"Cluster", []*cobra.Command{newCluster(a), newVerify(a), newBackup(a), newRestore(a), newRecover(a)}},
@@ -67,24 +52,5 @@ Exit status: 0 success; 1 refused or failed, or a shard or an archive is missing
 		root.AddCommand(of.commands...)
 	}
 	root.AddCommand(newVersion(a))
-	root.SetUsageTemplate(usage(root.UsageTemplate()))
-	root.Version = version.Version
-	root.SetVersionTemplate("pawl {{.Version}}\n")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 { // a flag of a command that does not exist
-			return cli.Commands(cmd, args)
-		}
-		return err
-	})
-	cli.NameArgs(root)
-	cli.HideIdle(root)
-	a.Complete(root)
-	return root
-}
-
-// usage returns cobra's template without the flags that all commands share: they would fill half a screen in every help text.
-func usage(template string) string {
-	const flags = "Global Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}"
-	cobra.AddTemplateFunc("sharedFlags", cli.SharedFlags)
-	return strings.Replace(template, flags, "{{sharedFlags .}}", 1)
+	return a.Program(root)
 }

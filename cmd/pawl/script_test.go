@@ -15,9 +15,33 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl/cmd/internal/bench"
+	"github.com/pawlq/pawl/cmd/internal/cli"
+	"github.com/pawlq/pawl/cmd/internal/outbox"
 )
 
-func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"pawl": main}) }
+func TestMain(m *testing.M) {
+	commands := map[string]func(){}
+	for name := range programs {
+		commands[name] = func() { os.Exit(runProgram(name, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+	}
+	testscript.Main(m, commands)
+}
+
+// programs are this one and those beside it, which are tested and described together.
+var programs = map[string]func(*cli.App) *cobra.Command{
+	"pawl":        func(a *cli.App) *cobra.Command { return newRoot(&app{a}) },
+	"pawl-bench":  bench.New,
+	"pawl-outbox": outbox.New,
+}
+
+// runProgram executes a command line of a program and returns the exit status.
+func runProgram(name string, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	a := &cli.App{In: stdin, Out: stdout, Err: stderr}
+	return a.Execute(programs[name](a), args)
+}
 
 // TestScripts runs testdata/*.txt, each with the real binary and, after "serve", a real server on a directory of its own.
 //

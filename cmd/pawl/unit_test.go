@@ -8,19 +8,28 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
 	"github.com/pawlq/pawl/internal/node"
 )
 
+// everyCommand returns the commands of all programs, except those that cobra adds.
+func everyCommand() (all []*cobra.Command) {
+	for _, program := range programs {
+		all = append(all, program(&cli.App{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}).Commands()...)
+	}
+	for i := 0; i < len(all); i++ {
+		all = append(all, all[i].Commands()...)
+	}
+	return all
+}
+
 // TestHelp: every command has a description and an example.
 func TestHelp(t *testing.T) {
-	root := newRoot(&app{&cli.App{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}})
-	todo := slices.Clone(root.Commands())
-	for len(todo) > 0 {
-		cmd := todo[0]
-		todo = append(todo[1:], cmd.Commands()...)
+	for _, cmd := range everyCommand() {
 		if cmd.Short == "" || len(cmd.Commands()) == 0 && cmd.Example == "" {
 			t.Errorf("%s: the short description is %q and the example is %q", cmd.CommandPath(), cmd.Short, cmd.Example)
 		}
@@ -29,11 +38,7 @@ func TestHelp(t *testing.T) {
 
 // TestExamplesCanBeCopied: a continued line in an example ends with one backslash, as a shell requires.
 func TestExamplesCanBeCopied(t *testing.T) {
-	root := newRoot(&app{&cli.App{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}})
-	todo := slices.Clone(root.Commands())
-	for len(todo) > 0 {
-		cmd := todo[0]
-		todo = append(todo[1:], cmd.Commands()...)
+	for _, cmd := range everyCommand() {
 		if strings.Contains(cmd.Example, `\\`) {
 			t.Errorf("%s: the example has two backslashes\n%s", cmd.CommandPath(), cmd.Example)
 		}
@@ -43,11 +48,16 @@ func TestExamplesCanBeCopied(t *testing.T) {
 // TestIdleFlags: the commands in IdleFlags exist, reject those flags, and hide them in their help.
 func TestIdleFlags(t *testing.T) {
 	does := func(words ...string) (status int, said string) {
+		program := "pawl"
+		if programs[words[0]] != nil {
+			program, words = words[0], words[1:]
+		}
 		var out bytes.Buffer
-		status = run(words, strings.NewReader(""), &out, &out)
+		status = runProgram(program, words, strings.NewReader(""), &out, &out)
 		return status, out.String()
 	}
-	argument := map[string]string{"cert": "ca", "completion": "bash", "restore": "file", "payload-key": "k1", "bench": "enqueue"}
+	argument := map[string]string{"cert": "ca", "completion": "bash", "restore": "file", "payload-key": "k1", "pawl-bench": "enqueue",
+		"pawl-bench completion": "bash", "pawl-outbox completion": "bash"}
 	for name, flags := range cli.IdleFlags {
 		_, help := does(append(strings.Fields(name), "--help")...)
 		_, help, _ = strings.Cut(help, "\nFlags:")
@@ -69,11 +79,8 @@ func TestIdleFlags(t *testing.T) {
 
 // TestListsWatch: every list can be watched, except for events, which are followed anyway.
 func TestListsWatch(t *testing.T) {
-	root := newRoot(&app{&cli.App{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}})
-	todo, lists := slices.Clone(root.Commands()), 0
-	for len(todo) > 0 {
-		cmd := todo[0]
-		todo = append(todo[1:], cmd.Commands()...)
+	lists := 0
+	for _, cmd := range everyCommand() {
 		if cmd.CommandPath() == "pawl context ls" { // a local file of the user
 			continue
 		}

@@ -13,7 +13,7 @@ import (
 
 const deploy = "../../deploy/"
 
-// relayMetrics is the file with the metrics of "pawl outbox relay".
+// relayMetrics is the file with the metrics of "pawl-outbox relay".
 const relayMetrics = "../../cmd/internal/outbox/metrics.go"
 
 // ofPage returns the names on the page, including those of parts of histograms, and those of a relay's page.
@@ -195,7 +195,8 @@ func TestCompose(t *testing.T) {
 			}
 		}
 	}
-	if _, err := os.Stat(filepath.Join(deploy, "compose", compose.Services["pawl"].Build.Context, compose.Services["pawl"].Build.Dockerfile)); err != nil {
+	if _, err := os.Stat(filepath.Join(deploy, "compose", compose.Services["pawl"].Build.Context,
+		compose.Services["pawl"].Build.Dockerfile)); err != nil {
 		t.Error(err)
 	}
 	var prometheus struct {

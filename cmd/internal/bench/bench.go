@@ -1,4 +1,4 @@
-// Package bench implements "pawl bench", which measures a server's throughput and latency, and their cost in CPU time and memory.
+// Package bench implements the program pawl-bench: it measures a server's throughput and latency, and their cost in CPU time and memory.
 package bench
 
 import (
@@ -99,19 +99,19 @@ var benchmarks = []benchmark{
 	}, benchDepth},
 }
 
-// New returns the command "pawl bench".
+// New returns the root command of pawl-bench.
 func New(a *cli.App) *cobra.Command {
-	cmd := cli.Group("bench", "Measure a server",
+	cmd := cli.Group("pawl-bench", "Measure a server",
 		`Measure a server. Each case prints one line of JSON with its rate, latency percentiles, and the CPU
 time per task of the server and of this process, in microseconds. For comparison it also has what the
 bare machine does: an empty gRPC call, and one synced write of 1.4 KiB.
 
-Without --server (or PAWL_SERVER) a case starts a server of its own: this binary, in a separate
-process, on a temporary directory below --dir and a free local port. All numbers include syncing to
+Without --server (or PAWL_SERVER) a case starts a server of its own: the pawl beside this program, or
+else on the PATH, on a temporary directory below --dir and a free local port. All numbers include syncing to
 disk before every answer; a --dir in memory (tmpfs) makes them meaningless.
 
 With --server the tasks go to a queue named bench-…, which is purged afterwards.`)
-	cmd.Example = "  pawl bench all\n  pawl bench enqueue-parallel --producers 128 --duration 30s\n  pawl bench work --server 10.0.0.5:7295 --plaintext"
+	cmd.Example = "  pawl-bench all\n  pawl-bench enqueue-parallel --producers 128 --duration 30s\n  pawl-bench work --server 10.0.0.5:7295 --plaintext"
 	for _, c := range benchmarks {
 		cmd.AddCommand(newBenchmark(a, c.use, c.short, c.flags, c))
 	}
@@ -120,12 +120,12 @@ With --server the tasks go to a queue named bench-…, which is purged afterward
 	}
 	cmd.AddCommand(newBenchmark(a, "sqs", "All Amazon SQS cases", nil, sqsBenchmarks...))
 	cmd.AddCommand(newBenchmark(a, "all", "All cases except SQS, one after the other, with their defaults", nil, benchmarks...))
-	return cmd
+	return a.Program(cmd)
 }
 
 func newBenchmark(a *cli.App, use, short string, own func(*cobra.Command, *flags), cases ...benchmark) *cobra.Command {
 	var f flags
-	cmd := &cobra.Command{Use: use, Short: short, Long: short + ".", Args: cli.NoArgs, Example: "  pawl bench " + use}
+	cmd := &cobra.Command{Use: use, Short: short, Long: short + ".", Args: cli.NoArgs, Example: "  pawl-bench " + use}
 	f.payload = 1 << 10
 	cmd.Flags().Var(&f.payload, "payload", "bytes in a payload")
 	cmd.Flags().StringVar(&f.dir, "dir", os.TempDir(), "directory for the benchmark's own server, on the disk to measure")
@@ -261,7 +261,7 @@ const tidyTime = 30 * time.Second
 func (r *run) tidy(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
 	defer cancel()
-	if _, err := r.app.Admin(r.client).Queues().Purge(ctx, r.queue, "pawl bench"); err == nil {
+	if _, err := r.app.Admin(r.client).Queues().Purge(ctx, r.queue, "pawl-bench"); err == nil {
 		_ = r.app.Admin(r.client).Queues().Delete(ctx, r.queue)
 	}
 }

@@ -22,19 +22,18 @@ type ownServer struct {
 	log       bytes.Buffer
 }
 
-// startServer runs this binary as a server.
+// startServer runs pawl as a server.
 func startServer(ctx context.Context, below string) (*ownServer, error) {
+	exe, err := program()
+	if err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp(below, "pawl-bench-")
 	if err != nil {
 		return nil, err
 	}
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
 	s := &ownServer{dir: dir}
 	s.cmd = exec.Command(exe, "serve", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--log-level", "warn", "--sqs")
-	s.cmd.Args[0] = os.Args[0]
 	s.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "PAWL_") }) // settings of another server
 	s.cmd.Stderr = &s.log
 	out, err := s.cmd.StdoutPipe()
@@ -53,6 +52,20 @@ func startServer(ctx context.Context, below string) (*ownServer, error) {
 	}
 	s.stop()
 	return nil, fmt.Errorf("the server did not start: %s", strings.TrimSpace(s.log.String()))
+}
+
+// program returns the path of pawl: beside this program, or else on the PATH.
+func program() (string, error) {
+	if own, err := os.Executable(); err == nil {
+		if beside, err := exec.LookPath(filepath.Join(filepath.Dir(own), "pawl")); err == nil {
+			return beside, nil
+		}
+	}
+	path, err := exec.LookPath("pawl")
+	if err != nil {
+		return "", errors.New("pawl is neither beside this program nor on the PATH: install it, or name a server with --server")
+	}
+	return path, nil
 }
 
 // stopTimeout is for a server that has nothing to wait for.

@@ -89,7 +89,7 @@ func callsServer(cmd *cobra.Command) bool {
 			return false
 		}
 	}
-	return !strings.HasPrefix(cmd.CommandPath(), "pawl context") && !strings.HasPrefix(cmd.CommandPath(), "pawl help")
+	return cmd.Name() != "help" && !strings.HasPrefix(cmd.CommandPath(), "pawl context")
 }
 
 // Prepare runs before every command: it rejects flags that would have no effect or are empty, and applies the context.

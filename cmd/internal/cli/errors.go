@@ -31,7 +31,7 @@ var ErrSilent = errors.New("")
 func (a *App) Fail(cmd *cobra.Command, err error) int {
 	var wrong UsageError
 	if !a.started || errors.As(err, &wrong) {
-		fmt.Fprintf(a.Err, "pawl: %s (see '%s --help')\n", OneLine(err), cmd.CommandPath())
+		fmt.Fprintf(a.Err, "%s: %s (see '%s --help')\n", cmd.Root().Name(), OneLine(err), cmd.CommandPath())
 		return ExitUsage
 	}
 	if err != ErrSilent {
@@ -39,7 +39,7 @@ func (a *App) Fail(cmd *cobra.Command, err error) int {
 		if ctx := cmd.Context(); ctx != nil && ctx.Err() != nil {
 			msg = strings.ReplaceAll(msg, context.Canceled.Error(), "interrupted")
 		}
-		fmt.Fprintf(a.Err, "pawl: %s\n", msg)
+		fmt.Fprintf(a.Err, "%s: %s\n", cmd.Root().Name(), msg)
 	}
 	return ExitRefused
 }

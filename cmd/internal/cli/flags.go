@@ -16,7 +16,8 @@ import (
 // clientFlags are the flags for connecting to a server, and for the calls made there.
 var clientFlags = []string{"server", "tls-ca", "client-cert", "client-key", "plaintext", "context", "token", "token-file", "namespace", "payload-keys", "actor", "reason"}
 
-// IdleFlags are the root's flags that have no effect, by command. An entry also applies to subcommands that have none of their own.
+// IdleFlags are the root's flags that have no effect, by command: a command of pawl, or another program with its command. An entry also applies to
+// subcommands that have none of their own.
 var IdleFlags = map[string][]string{
 	"serve":       slices.Concat(clientFlags, []string{"output"}),
 	"demo":        clientFlags,
@@ -27,12 +28,16 @@ var IdleFlags = map[string][]string{
 	"completion":  slices.Concat(clientFlags, []string{"output"}),
 	"version":     clientFlags,
 	"work":        {"output"},
-	"bench":       {"output"},
 
-	"outbox schema":  clientFlags,
-	"outbox status":  clientFlags,
-	"outbox relay":   {"output"},
 	"token generate": clientFlags,
+
+	"pawl-bench":             {"output"},
+	"pawl-bench completion":  slices.Concat(clientFlags, []string{"output"}),
+	"pawl-outbox completion": slices.Concat(clientFlags, []string{"output"}),
+	"pawl-outbox relay":      {"output"},
+	"pawl-outbox retry":      clientFlags,
+	"pawl-outbox schema":     clientFlags,
+	"pawl-outbox status":     clientFlags,
 }
 
 // RefuseIdle rejects flags that have no effect on cmd.
@@ -46,9 +51,8 @@ func RefuseIdle(cmd *cobra.Command) error {
 }
 
 func idleFlagsOf(cmd *cobra.Command) []string {
-	for ; cmd.HasParent(); cmd = cmd.Parent() {
-		path := strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
-		if flags, ok := IdleFlags[path]; ok {
+	for ; cmd != nil; cmd = cmd.Parent() {
+		if flags, ok := IdleFlags[strings.TrimPrefix(cmd.CommandPath(), "pawl ")]; ok {
 			return flags
 		}
 	}
@@ -61,9 +65,9 @@ func SharedFlags(cmd *cobra.Command) string {
 		return "It also takes -o, --output: table, json or yaml."
 	}
 	if slices.Contains(idleFlagsOf(cmd), "output") {
-		return "It also takes the flags of all commands, such as --server and --namespace: see 'pawl --help'."
+		return "It also takes the flags of all commands, such as --server and --namespace: see '" + cmd.Root().Name() + " --help'."
 	}
-	return "It also takes the flags of all commands, such as --server, --namespace and --output: see 'pawl --help'."
+	return "It also takes the flags of all commands, such as --server, --namespace and --output: see '" + cmd.Root().Name() + " --help'."
 }
 
 // HideIdle hides those flags from the help. It modifies the flags themselves, so the process must exit after printing it.

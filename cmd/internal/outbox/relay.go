@@ -20,7 +20,7 @@ func newRelay(a *cli.App) *cobra.Command {
 for one database: one is active, and another takes over when it stops or dies. While the server or the
 database is unavailable, the relay waits. Rows that the server refuses are kept in pawl_outbox_dead.`,
 		Example: `  (umask 077 && echo 'postgres://relay:secret@db/shop' > shop.dsn)
-  pawl outbox relay --dsn-file shop.dsn`,
+  pawl-outbox relay --dsn-file shop.dsn`,
 		RunE: a.Run(func(cmd *cobra.Command, _ []string) error {
 			log, err := cli.NewLogger(a.Err, logFormat, logLevel)
 			if err != nil {

@@ -25,11 +25,11 @@ func newRetry(a *cli.App) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use: "retry --dsn-file FILE SEQ... | --all", Short: "Retry dead rows of an outbox",
-		Long: `Retry dead rows of an outbox: all, or those whose numbers you give ("pawl outbox status" shows them). They keep
+		Long: `Retry dead rows of an outbox: all, or those whose numbers you give ("pawl-outbox status" shows them). They keep
 their ids and are enqueued after the waiting rows. A row that is refused again is dead again, so first fix the
 cause, on the server or in the column task of pawl_outbox_dead.`,
-		Example: `  pawl outbox retry --dsn-file shop.dsn 42 43
-  pawl outbox retry --dsn-file shop.dsn --all`,
+		Example: `  pawl-outbox retry --dsn-file shop.dsn 42 43
+  pawl-outbox retry --dsn-file shop.dsn --all`,
 		RunE: a.Run(func(cmd *cobra.Command, args []string) error {
 			seqs, err := seqsOf(args)
 			switch {

@@ -24,9 +24,9 @@ func newSchema(a *cli.App) *cobra.Command {
 		Long: `Print the SQL that creates the tables of an outbox. It doesn't connect to a database: run the statements with
 your own migrations, or pipe them into the database's client. With --from it prints the statements that upgrade
 tables of an earlier version.`,
-		Example: `  pawl outbox schema --dialect postgres | psql -1 -v ON_ERROR_STOP=1 shop
-  pawl outbox schema --dialect mysql | mariadb shop
-  pawl outbox schema --dialect sqlite | sqlite3 shop.db`,
+		Example: `  pawl-outbox schema --dialect postgres | psql -1 -v ON_ERROR_STOP=1 shop
+  pawl-outbox schema --dialect mysql | mariadb shop
+  pawl-outbox schema --dialect sqlite | sqlite3 shop.db`,
 		RunE: a.Run(func(*cobra.Command, []string) error {
 			d, err := outbox.ParseDialect(dialect)
 			if err != nil {

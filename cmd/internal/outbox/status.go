@@ -39,8 +39,8 @@ func newStatus(a *cli.App) *cobra.Command {
 		Use: "status --dsn-file FILE", Short: "Show the state of an outbox", Args: cli.NoArgs,
 		Long: `Show the state of an outbox: how many rows wait, which ones the server has refused for good and why,
 and which relay is active. This reads the database, not the server.`,
-		Example: `  pawl outbox status --dsn-file shop.dsn
-  pawl outbox status --dsn-file shop.dsn -o json | jq .dead`,
+		Example: `  pawl-outbox status --dsn-file shop.dsn
+  pawl-outbox status --dsn-file shop.dsn -o json | jq .dead`,
 		RunE: a.Run(func(cmd *cobra.Command, _ []string) error {
 			db, err := open(file)
 			if err != nil {
