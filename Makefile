@@ -12,11 +12,11 @@ AXE := .cache/axe-$(AXE_VERSION)/node_modules/axe-core/axe.min.js
 # C code would take 40 s to compile, and 40 s more for the race detector. No debugger runs on these programs: without DWARF the compiler uses an
 # eighth less CPU, and stack traces are the same.
 CI_FLAGS := -tags=pebblegozstd -gcflags=all=-dwarf=false
-test check race lint planted: export GOFLAGS := $(CI_FLAGS) $(filter-out $(CI_FLAGS),$(GOFLAGS))
+test check race lint planted tools-check: export GOFLAGS := $(CI_FLAGS) $(filter-out $(CI_FLAGS),$(GOFLAGS))
 
 # The tests' programs are built without cgo, as a release is. They also link in three quarters of the time, without a C compiler.
 # The race detector needs cgo.
-test check lint planted: export CGO_ENABLED := 0
+test check lint planted tools-check: export CGO_ENABLED := 0
 race: export CGO_ENABLED := 1
 
 .PHONY: help
@@ -84,7 +84,7 @@ $(AXE):
 
 .PHONY: check
 check: generate-check ## what CI runs besides the tests
-	$(MAKE) $(BESIDE) race fmt-check alerts lint
+	$(MAKE) $(BESIDE) race fmt-check alerts licenses lint tools-check
 
 .PHONY: fmt-check
 fmt-check: ## check that the code is formatted
@@ -146,7 +146,12 @@ planted: ## plant each known bug in the storage and around Raft, and check that 
 .PHONY: mutants
 mutants: ## change a package in small ways, one at a time, and check that its tests fail (PKG=./internal/task; SAMPLE=200 for a random sample; ARGS=-again for survivors)
 	@test -n "$(PKG)" || { echo "which package? make mutants PKG=./internal/task"; exit 1; }
-	$(GO) run ./test/mutants $(if $(SAMPLE),-sample $(SAMPLE)) $(ARGS) $(PKG)
+	$(GO) build -C tools/mutants -o $(CURDIR)/.cache/bin/mutants .
+	.cache/bin/mutants $(if $(SAMPLE),-sample $(SAMPLE)) $(ARGS) $(PKG)
+
+.PHONY: tools-check
+tools-check: ## test what is in tools/, and that each entry of the list of equivalent mutants names a mutant
+	for tool in mutants; do $(SELDOM) $(GO) vet -C tools/$$tool . && $(SELDOM) $(GO) test -C tools/$$tool -timeout 30m . || exit 1; done
 
 # promtool is extracted from Debian's package without installing it, so that no service starts.
 PROMTOOL := .cache/prometheus/usr/bin/promtool
@@ -175,12 +180,16 @@ drawing: ## draw only the diagrams of docs/ (needs Graphviz)
 	$(GO) run ./test/pictures drawings
 
 .PHONY: build
-build: ## build bin/pawl as in a release
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o bin/pawl ./cmd/pawl
+build: ## build the programs in bin/ as in a release
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o bin/ ./cmd/...
+
+.PHONY: licenses
+licenses: ## copy the licenses of the libraries in the programs to bin/licenses/, as a release ships them, and check that they are allowed
+	@deploy/licenses.sh bin/licenses
 
 .PHONY: sbom
-sbom: ## print a bill of materials of the binary (CycloneDX, JSON)
-	@$(GO) run ./deploy/thirdparty -sbom
+sbom: build ## print a bill of materials of pawl (CycloneDX, JSON; needs the internet; without it, see go version -m bin/pawl)
+	@$(GO) run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@latest bin -json bin/pawl
 
 # Builds two copies of HEAD in different directories with separate caches: a difference must come from the directory or the time.
 .PHONY: reproducible

@@ -36,7 +36,8 @@ func report(p *pkg, mutants []*mutant, last string, all bool) (passed bool, err 
 	if counted > 0 {
 		score = 100 * float64(dead) / float64(counted)
 	}
-	fmt.Printf("\n| package | mutants | killed | equivalent | survived | of 100 killed |\n|---|---|---|---|---|---|\n| `%s` | %d | %d | %d | %d | %.1f |\n",
+	fmt.Printf("\n| package | mutants | killed | equivalent | survived | of 100 killed |\n|---|---|---|---|---|---|\n| `%s` | %d | %d | %d "+
+		"| %d | %.1f |\n",
 		p.Name, counted+equivalent, dead, equivalent, len(alive), score)
 	if count[timedOut] > 0 {
 		fmt.Printf("%d of the killed ran out of time.\n", count[timedOut])
@@ -70,8 +71,8 @@ func readSurvivors(path string) (map[string]bool, error) {
 // judged are the mutants of a package that no test can detect, with the reasons.
 type judged map[string]string
 
-// readEquivalents reads the list of equivalent mutants, by package. A package starts with a line with its directory, followed by the mutants' names,
-// each followed by the reason on a line that starts with a tab.
+// readEquivalents reads the list of equivalent mutants, by package. A package starts with a line with its directory,
+// followed by the mutants' names, each followed by the reason on a line that starts with a tab.
 func readEquivalents(path string) (map[string]judged, error) {
 	f, err := os.Open(path)
 	if err != nil {

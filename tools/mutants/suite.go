@@ -49,8 +49,8 @@ func (s *suite) of(m *mutant) []*oneTest {
 	return slices.DeleteFunc(slices.Clone(s.all), func(t *oneTest) bool { return !t.lines.has(m) })
 }
 
-// batchTime is the maximum duration of a batch of more than one test: a mutant that a fast test detects must not wait for a slow one, and starting a
-// process for each test would take longer than most tests.
+// batchTime is the maximum duration of a batch of more than one test: a mutant that a fast test detects must not wait
+// for a slow one, and starting a process for each test would take longer than most tests.
 const batchTime = time.Second
 
 func (s *suite) batches(m *mutant) (all []batch) {
@@ -141,7 +141,8 @@ func readCoverage(profile string) (coverage, error) {
 		file, span, _ := strings.Cut(filepath.Base(at), ":")
 		var lines [2]int
 		var column, statements, times int
-		if n, _ := fmt.Sscanf(span+" "+counts, "%d.%d,%d.%d %d %d", &lines[0], &column, &lines[1], &column, &statements, &times); found && n == 6 && times > 0 {
+		if n, _ := fmt.Sscanf(span+" "+counts, "%d.%d,%d.%d %d %d", &lines[0], &column, &lines[1], &column, &statements, &times); found &&
+			n == 6 && times > 0 {
 			c[file] = append(c[file], lines)
 		}
 	}

@@ -294,7 +294,8 @@ func (v *finder) sides(b *ast.BinaryExpr) {
 
 // order moves the boundary of a comparison, and makes < and > to !=, <= and >= to ==.
 func (v *finder) order(b *ast.BinaryExpr) {
-	names := map[token.Token][3]string{token.LSS: {"mutantLess", "< becomes <=", "< becomes !="}, token.GTR: {"mutantGreater", "> becomes >=", "> becomes !="},
+	names := map[token.Token][3]string{token.LSS: {"mutantLess", "< becomes <=", "< becomes !="}, token.GTR: {"mutantGreater",
+		"> becomes >=", "> becomes !="},
 		token.LEQ: {"mutantAtMost", "<= becomes <", "<= becomes =="}, token.GEQ: {"mutantAtLeast", ">= becomes >", ">= becomes =="}}[b.Op]
 	first := v.add(b, names[1])
 	second := v.add(b, names[2])
@@ -646,8 +647,9 @@ func (v *finder) add(n ast.Node, what string) (id int) {
 	return m.id
 }
 
-// reached returns the position at which a coverage profile shows whether tests execute a node: the start of its statement. A profile shows nothing
-// about what follows a function literal in a statement. It counts a case once its body runs; the condition of a case counts with the statement around it.
+// reached returns the position at which a coverage profile shows whether tests execute a node: the start of its
+// statement. A profile shows nothing about what follows a function literal in a statement. It counts a case once its
+// body runs; the condition of a case counts with the statement around it.
 func (v *finder) reached(n ast.Node) token.Pos {
 	for i := len(v.path) - 1; i > 1; i-- {
 		var colon token.Pos

@@ -51,11 +51,12 @@ type listed struct {
 	DepOnly                 bool
 }
 
-// load returns the packages that match the patterns, in the order of their import paths.
-func load(ctx context.Context, patterns ...string) ([]*pkg, error) {
+// load returns the packages that match the patterns in the module of a directory, in the order of their import paths.
+func load(ctx context.Context, dir string, patterns ...string) ([]*pkg, error) {
 	args := []string{"list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,Module,DepOnly"}
-	cmd := exec.CommandContext(ctx, "go", append(args, patterns...)...) // #nosec G204 -- packages that a test, or whoever runs this program, names
-	cmd.Stderr = os.Stderr
+	cmd := exec.CommandContext(ctx, "go", append(args,
+		patterns...)...) // #nosec G204 -- packages that a test, or whoever runs this program, names
+	cmd.Dir, cmd.Stderr = dir, os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list %s: %w", strings.Join(patterns, " "), err)
@@ -95,8 +96,8 @@ func load(ctx context.Context, patterns ...string) ([]*pkg, error) {
 }
 
 // loadOne returns the only package that matches the pattern.
-func loadOne(ctx context.Context, pattern string) (*pkg, error) {
-	all, err := load(ctx, pattern)
+func loadOne(ctx context.Context, dir, pattern string) (*pkg, error) {
+	all, err := load(ctx, dir, pattern)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +133,8 @@ func (p *pkg) parse(path string) error {
 
 // check type-checks the package, with imports from the compiler's export data.
 func (p *pkg) check(path string, exports map[string]string) error {
-	p.info = &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}}
+	p.info = &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{},
+		Selections: map[*ast.SelectorExpr]*types.Selection{}}
 	conf := types.Config{Importer: importer.ForCompiler(p.fset, "gc", func(path string) (io.ReadCloser, error) {
 		if exports[path] == "" {
 			return nil, fmt.Errorf("no export data of %s", path)

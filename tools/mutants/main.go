@@ -1,7 +1,8 @@
-// Package main tests the tests: it plants small faults, called mutants, in a package one at a time and reports which of them the package's tests do
-// not detect. It knows the syntax and the types of Go, and nothing of the package's purpose.
+// Package main tests the tests: it plants small faults, called mutants, in a package one at a time and reports which of
+// them the package's tests do not detect. It knows the syntax and the types of Go, and nothing of the package's
+// purpose.
 //
-// Usage: go run ./test/mutants [-match REGEXP] [-again] [-sample N [-seed N]] [-by ./internal/engine [-skip REGEXP]] ./internal/engine/limit
+// Usage: mutants [-match REGEXP] [-again] [-sample N [-seed N]] [-by ./internal/engine [-skip REGEXP]] ./internal/engine/limit
 package main
 
 import (
@@ -18,7 +19,7 @@ import (
 )
 
 // equivalents lists the mutants that no test can detect, and why, relative to the module's root.
-const equivalents = "test/mutants/equivalent.txt"
+const equivalents = "tools/mutants/equivalent.txt"
 
 func main() {
 	match := flag.String("match", "", "only mutants whose names match this regular `expression`")
@@ -31,12 +32,14 @@ func main() {
 	without := flag.String("skip", "^$", "no tests whose names match this regular `expression`")
 	flag.Parse()
 	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: mutants [-match regexp] [-again] [-sample n [-seed n]] [-list] [-p n] [-by package] [-skip regexp] package")
+		fmt.Fprintln(os.Stderr, "usage: mutants [-match regexp] [-again] [-sample n [-seed n]] [-list] [-p n] [-by package] [-skip "+
+			"regexp] package")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	passed, err := test(ctx, options{pkg: flag.Arg(0), by: *by, without: *without, match: *match, again: *again, list: *list, sample: *sample, seed: *seed, atOnce: *atOnce})
+	passed, err := test(ctx, options{pkg: flag.Arg(0), by: *by, without: *without, match: *match, again: *again, list: *list, sample: *sample,
+		seed: *seed, atOnce: *atOnce})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(2)
@@ -58,7 +61,7 @@ type options struct {
 
 // test runs the mutants of a package and prints their outcomes. It passes if at least 95 of 100 that are not equivalent are killed.
 func test(ctx context.Context, o options) (passed bool, err error) {
-	p, err := loadOne(ctx, o.pkg)
+	p, err := loadOne(ctx, ".", o.pkg)
 	if err != nil {
 		return false, err
 	}

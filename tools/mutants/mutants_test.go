@@ -61,7 +61,7 @@ weak.go Put: Y: 4: not set: killed
 `
 
 func TestOutcomes(t *testing.T) {
-	p, err := loadOne(t.Context(), "./testdata/weak")
+	p, err := loadOne(t.Context(), ".", "./testdata/weak")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,16 +105,19 @@ func TestEquivalents(t *testing.T) {
 		}
 		return readEquivalents(path)
 	}
-	all, err := read("# Comment\n\ninternal/b\nx.go F: a: never\n\treason\ninternal/a\nx.go G: b: never\nx.go G: b: always\n\tneither can be seen\n")
+	all, err := read("# Comment\n\ninternal/b\nx.go F: a: never\n\treason\ninternal/a\nx.go G: b: never\nx.go G: b: always\n\tneither " +
+		"can be seen\n")
 	j := all["internal/a"]
 	if err != nil || len(all) != 2 || len(all["internal/b"]) != 1 || len(j) != 2 || j["x.go G: b: always"] != "neither can be seen" {
 		t.Errorf("got %v, %v", all, err)
 	}
 	mutants := []*mutant{{name: "x.go G: b: never"}, {name: "x.go G: c: never"}}
-	if err := j.mark(mutants); err == nil || !strings.Contains(err.Error(), `"x.go G: b: always"`) || !mutants[0].equivalent || mutants[1].equivalent {
+	if err := j.mark(mutants); err == nil || !strings.Contains(err.Error(), `"x.go G: b: always"`) || !mutants[0].equivalent ||
+		mutants[1].equivalent {
 		t.Errorf("the mutants were marked %t and %t, %v", mutants[0].equivalent, mutants[1].equivalent, err)
 	}
-	for _, bad := range []string{"internal/a\nx.go G: b: never\n", "internal/a\n\treason\n", "x.go G: b: never\n\treason\n", "internal/a\ninternal/b\ninternal/a\n"} {
+	for _, bad := range []string{"internal/a\nx.go G: b: never\n", "internal/a\n\treason\n", "x.go G: b: never\n\treason\n",
+		"internal/a\ninternal/b\ninternal/a\n"} {
 		if all, err := read(bad); err == nil {
 			t.Errorf("%q was parsed as %v, want an error", bad, all)
 		}
@@ -132,9 +135,9 @@ func TestNoEquivalentIsStale(t *testing.T) {
 	}
 	var patterns []string
 	for name := range all {
-		patterns = append(patterns, "../../"+name)
+		patterns = append(patterns, "./"+name)
 	}
-	packages, err := load(t.Context(), patterns...)
+	packages, err := load(t.Context(), "../..", patterns...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +168,8 @@ func TestHangIsTimedOut(t *testing.T) {
 		if err := os.WriteFile(program, []byte("#!/bin/sh\n"+c.script+"\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if end, err := c.r.tests(t.Context(), program, 1); end.passed || !end.timedOut || c.r.limit > 0 && end.used < time.Second/2 || err != nil {
+		if end, err := c.r.tests(t.Context(), program, 1); end.passed || !end.timedOut || c.r.limit > 0 && end.used < time.Second/2 ||
+			err != nil {
 			t.Errorf("%s: passed %t, timed out %t after %v of processor time, %v", name, end.passed, end.timedOut, end.used, err)
 		}
 	}

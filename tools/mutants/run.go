@@ -27,8 +27,9 @@ const (
 	refused    outcome = "refused"     // rejected by the compiler: not a mutant
 )
 
-// A mutant's tests may use a multiple of the CPU time of those without it, and some more; also of wall-clock time, as the machine may be busy. Tests
-// that wait forever use next to no CPU time: they are ended when they have used less than idleShare for idleTime.
+// A mutant's tests may use a multiple of the CPU time of those without it, and some more; also of wall-clock time, as
+// the machine may be busy. Tests that wait forever use next to no CPU time: they are ended when they have used less
+// than idleShare for idleTime.
 const (
 	timeFactor = 5
 	timeMore   = 5 * time.Second
@@ -98,8 +99,8 @@ func (r *runner) tests(ctx context.Context, binary string, id int, flags ...stri
 	return end, err
 }
 
-// endIdle calls end when the processes of a group have used next to no CPU time for a while. On systems that don't report CPU time, only the wall
-// clock ends them.
+// endIdle calls end when the processes of a group have used next to no CPU time for a while. On systems that don't
+// report CPU time, only the wall clock ends them.
 func (r *runner) endIdle(ctx context.Context, group int, end func()) {
 	for before, known := processorTime(group); known; {
 		select {
@@ -118,8 +119,8 @@ func (r *runner) endIdle(ctx context.Context, group int, end func()) {
 	}
 }
 
-// processorTime returns the CPU time that the processes of a group have used so far, including children that they waited for. It is known only on
-// Linux.
+// processorTime returns the CPU time that the processes of a group have used so far, including children that they
+// waited for. It is known only on Linux.
 func processorTime(group int) (used time.Duration, known bool) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, stat := range stats {
@@ -127,8 +128,8 @@ func processorTime(group int) (used time.Duration, known bool) {
 		if err != nil {
 			continue // it has just exited
 		}
-		// After the name in parentheses, the 3rd field of the rest is the group, and the 12th to 15th are the times in user and system mode of the
-		// process and of its children, in hundredths of a second (proc_pid_stat(5)).
+		// After the name in parentheses, the 3rd field of the rest is the group, and the 12th to 15th are the times in user
+		// and system mode of the process and of its children, in hundredths of a second (proc_pid_stat(5)).
 		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 		if len(fields) < 15 || fields[2] != strconv.Itoa(group) {
 			continue

@@ -1,0 +1,3 @@
+module github.com/pawlq/pawl/tools/mutants
+
+go 1.26
