@@ -86,9 +86,17 @@ $(AXE):
 check: generate-check ## what CI runs besides the tests
 	$(MAKE) $(BESIDE) race fmt-check alerts licenses lint tools-check
 
+GO_FILES = $$(git ls-files '*.go' | grep -v '\.pb\.go$$')
+
+.PHONY: fmt
+fmt: ## format the code: gofmt, and no line of more than 140 characters (FILES=... for a few)
+	$(GO) build -C tools/lines -o $(CURDIR)/.cache/bin/lines .
+	gofmt -w $(or $(FILES),$(GO_FILES))
+	.cache/bin/lines -w $(or $(FILES),$(GO_FILES))
+
 .PHONY: fmt-check
 fmt-check: ## check that the code is formatted
-	@files=$$(gofmt -l $$(git ls-files '*.go' | grep -v '\.pb\.go$$')); \
+	@files=$$(gofmt -l $(GO_FILES)); \
 	if [ -n "$$files" ]; then echo "gofmt would change: $$files"; exit 1; fi
 
 .PHONY: lint
@@ -151,7 +159,7 @@ mutants: ## change a package in small ways, one at a time, and check that its te
 
 .PHONY: tools-check
 tools-check: ## test what is in tools/, and that each entry of the list of equivalent mutants names a mutant
-	for tool in mutants; do $(SELDOM) $(GO) vet -C tools/$$tool . && $(SELDOM) $(GO) test -C tools/$$tool -timeout 30m . || exit 1; done
+	for tool in lines mutants; do $(SELDOM) $(GO) vet -C tools/$$tool . && $(SELDOM) $(GO) test -C tools/$$tool -timeout 30m . || exit 1; done
 
 # promtool is extracted from Debian's package without installing it, so that no service starts.
 PROMTOOL := .cache/prometheus/usr/bin/promtool

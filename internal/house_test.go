@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"go/ast"
 	"go/parser"
+	"go/scanner"
 	"go/token"
 	"io/fs"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 const module = "github.com/pawlq/pawl"
@@ -385,6 +387,64 @@ func TestNoFileIsTooLong(t *testing.T) {
 			t.Errorf("%s has %d lines, more than %d: split it", path, lines, most)
 		}
 	})
+}
+
+// maxWidth is the width of a line in characters.
+const maxWidth = 140
+
+// TestLinesAreNotTooWide: "make fmt" breaks lines that are. Texts of several lines are data. wide.txt lists the
+// packages that are not formatted yet.
+func TestLinesAreNotTooWide(t *testing.T) {
+	list, err := os.ReadFile("wide.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	notYet := strings.Fields(string(list))
+	wide := 0
+	walk(t, func(path string) {
+		pkg, err := filepath.Rel("..", filepath.Dir(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		src, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(notYet, filepath.ToSlash(pkg)) || strings.HasPrefix(string(src), "// Code generated") {
+			return
+		}
+		data := dataLines(src)
+		for i, line := range strings.Split(string(src), "\n") {
+			if n := utf8.RuneCountInString(line); n > maxWidth && !data[i+1] {
+				if wide++; wide <= 20 {
+					t.Errorf("%s:%d has %d characters, more than %d: run make fmt", path, i+1, n, maxWidth)
+				}
+			}
+		}
+	})
+	if wide > 20 {
+		t.Errorf("and %d more", wide-20)
+	}
+}
+
+// dataLines returns the lines that are a part of a text of several lines.
+func dataLines(src []byte) map[int]bool {
+	data := map[int]bool{}
+	fset := token.NewFileSet()
+	file := fset.AddFile("", -1, len(src))
+	var s scanner.Scanner
+	s.Init(file, src, nil, 0)
+	for {
+		pos, tok, text := s.Scan()
+		if tok == token.EOF {
+			return data
+		}
+		if n := strings.Count(text, "\n"); tok == token.STRING && n > 0 {
+			for i := range n + 1 {
+				data[file.Line(pos)+i] = true
+			}
+		}
+	}
 }
 
 // mostLines bounds the packages of internal/ without tests, and mostMethods the methods of a type, so that each can be read by itself.

@@ -1,0 +1,3 @@
+module github.com/pawlq/pawl/tools/lines
+
+go 1.26
