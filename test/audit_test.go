@@ -10,8 +10,8 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// TestAuditThroughCrashes kills the server repeatedly while an operator pauses, edits and cancels. Every acknowledged action is in the audit log
-// exactly once, however often it was repeated, and every unanswered one at most once.
+// TestAuditThroughCrashes kills the server repeatedly while an operator pauses, edits and cancels. Every acknowledged
+// action is in the audit log exactly once, however often it was repeated, and every unanswered one at most once.
 func TestAuditThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--shards", "2")

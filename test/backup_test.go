@@ -52,8 +52,8 @@ func (s *server) backUp(file string, to *os.File) (cmd *exec.Cmd) {
 	return cmd
 }
 
-// TestBackupDiskFull backs up a server to a disk that is too small. Nothing is left there, or, of a backup through standard output, nothing that can
-// be restored; the server keeps working; and once there is room the backup succeeds.
+// TestBackupDiskFull backs up a server to a disk that is too small. Nothing is left there, or, of a backup through
+// standard output, nothing that can be restored; the server keeps working; and once there is room the backup succeeds.
 func TestBackupDiskFull(t *testing.T) {
 	t.Parallel()
 	d := mountDisk(t, 4)
@@ -104,8 +104,8 @@ func (d *disk) has(want ...string) {
 	}
 }
 
-// TestRestoreDiskFull fills the disk while a backup is being restored to it. No server starts on the result, and the restore can be repeated:
-// without room it is refused, and with room everything is restored.
+// TestRestoreDiskFull fills the disk while a backup is being restored to it. No server starts on the result, and the
+// restore can be repeated: without room it is refused, and with room everything is restored.
 func TestRestoreDiskFull(t *testing.T) {
 	t.Parallel()
 	d := mountDisk(t, 2*minFree)
@@ -186,8 +186,8 @@ func restoringIn(data string) bool {
 	return err == nil
 }
 
-// TestRestoreWithoutInodes restores to disks with an increasing number of inodes: after each failure no server starts on the result, and the next
-// restore starts over. Then it does the same with the server.
+// TestRestoreWithoutInodes restores to disks with an increasing number of inodes: after each failure no server starts
+// on the result, and the next restore starts over. Then it does the same with the server.
 func TestRestoreWithoutInodes(t *testing.T) {
 	t.Parallel()
 	d := mountDisk(t, 2*minFree)
@@ -231,8 +231,8 @@ func TestRestoreWithoutInodes(t *testing.T) {
 	w.check()
 }
 
-// startWithoutRoom starts a server that may not have enough inodes for its files: then it must say so, and the refusal is counted. It may have
-// enough, if it deletes other files first.
+// startWithoutRoom starts a server that may not have enough inodes for its files: then it must say so, and the refusal
+// is counted. It may have enough, if it deletes other files first.
 func (s *server) startWithoutRoom() (refused int) {
 	s.t.Helper()
 	from := s.mark()

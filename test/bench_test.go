@@ -14,8 +14,8 @@ import (
 	"github.com/pawlq/pawl/internal/node"
 )
 
-// The benchmarks run client and server in one process, over TCP and a real disk, so that one profile covers both. What users can expect is what pawl
-// bench prints, with a server in a separate process.
+// The benchmarks run client and server in one process, over TCP and a real disk, so that one profile covers both. What
+// users can expect is what pawl bench prints, with a server in a separate process.
 
 func benchClient(b *testing.B) *pawl.Client {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -20,9 +20,9 @@ const (
 	goodTasks   = 300 // of another type in the same queue
 )
 
-// TestBreakerThroughCrashes kills the server repeatedly while the tasks of a type fail: its breaker stays open, no more than one of them is tried at
-// a time, and no more often than the hold allows; tasks of another type pass. When the type works again, all of its tasks run, and none is held any
-// more.
+// TestBreakerThroughCrashes kills the server repeatedly while the tasks of a type fail: its breaker stays open, no more
+// than one of them is tried at a time, and no more often than the hold allows; tasks of another type pass. When the
+// type works again, all of its tasks run, and none is held any more.
 func TestBreakerThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -30,7 +30,8 @@ func TestBreakerThroughCrashes(t *testing.T) {
 	client := s.dial(pawl.DialOptions{RetryFor: startLimit})
 	operator := admin.New(client)
 	settings := admin.QueueSettings{MaxAttempts: 1000, Lease: 2 * time.Second,
-		Breaker: &admin.Breaker{MinAttempts: 4, FailureRate: 75, Hold: brokenHold, MaxHold: brokenHold, Probes: 2}, Breakers: map[string]admin.Breaker{"good": {Off: true}}}
+		Breaker:  &admin.Breaker{MinAttempts: 4, FailureRate: 75, Hold: brokenHold, MaxHold: brokenHold, Probes: 2},
+		Breakers: map[string]admin.Breaker{"good": {Off: true}}}
 	if _, err := operator.Queues().Put(t.Context(), brokenQueue, settings); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,8 @@ func TestBreakerThroughCrashes(t *testing.T) {
 	kills := count(t, "PAWL_KILLS", 12) / 2
 	for range kills {
 		s.killOften(1)
-		if q, err := operator.Queues().Get(ctx, brokenQueue); err != nil || q.BreakersOpen != 1 || q.Breakers[0].Type != "bad" || q.Depth.Held == 0 {
+		if q, err := operator.Queues().Get(ctx, brokenQueue); err != nil || q.BreakersOpen != 1 || q.Breakers[0].Type != "bad" ||
+			q.Depth.Held == 0 {
 			t.Errorf("after a crash the queue is %+v, %v, want one open breaker and held tasks", q, err)
 		}
 	}

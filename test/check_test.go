@@ -27,7 +27,8 @@ const (
 	readers = 8
 )
 
-// check finishes all tasks, reads the final state of each, and checks the history. The load must have ended. It returns the number of tasks.
+// check finishes all tasks, reads the final state of each, and checks the history. The load must have ended. It returns
+// the number of tasks.
 func (w *workload) check() int {
 	w.t.Helper()
 	w.drain()

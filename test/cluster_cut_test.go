@@ -12,8 +12,8 @@ const (
 	cutMore = 3 * time.Second
 )
 
-// TestClusterCut cuts the leader off in several ways, and heals the cut, under load: writes continue elsewhere, and the leader's answers meanwhile
-// must not be stale. PAWL_CLUSTER_CUTS sets how often each way is tried.
+// TestClusterCut cuts the leader off in several ways, and heals the cut, under load: writes continue elsewhere, and the
+// leader's answers meanwhile must not be stale. PAWL_CLUSTER_CUTS sets how often each way is tried.
 func TestClusterCut(t *testing.T) {
 	t.Parallel()
 	v := newNetwork(t)
@@ -40,7 +40,8 @@ func TestClusterCut(t *testing.T) {
 			c.whole()
 			w.flow(&w.acked)
 			names = append(names, way.name)
-			t.Logf("%s cut of %s (the other: %s): from term %d to %d; now %s leads", way.name, leader.name, other.name, before, c.term(), c.leader().name)
+			t.Logf("%s cut of %s (the other: %s): from term %d to %d; now %s leads", way.name, leader.name, other.name, before,
+				c.term(), c.leader().name)
 		}
 	}
 	for i, gap := range cuts.gaps() {

@@ -33,9 +33,9 @@ var damages = []struct {
 	{"the name of the list of tables", func(n *member) { n.lose("shard-0001*/marker.manifest.*") }},
 }
 
-// TestClusterDamage makes one server after the other lose a part of its directory while it is down, every other time with no CPU to spare. It comes back
-// by itself, under its name, and is refilled by the others: the cluster is whole again within 30 s, and no shard has fewer than three voters in
-// between. PAWL_CLUSTER_DAMAGES sets how often.
+// TestClusterDamage makes one server after the other lose a part of its directory while it is down, every other time
+// with no CPU to spare. It comes back by itself, under its name, and is refilled by the others: the cluster is whole
+// again within 30 s, and no shard has fewer than three voters in between. PAWL_CLUSTER_DAMAGES sets how often.
 func TestClusterDamage(t *testing.T) {
 	c := newCluster(t)
 	w := c.work()
@@ -62,7 +62,8 @@ func TestClusterDamage(t *testing.T) {
 		n.ready()
 		watched()
 		idle()
-		t.Logf("%s lost %s: it rejoined after %s, and the cluster was complete after %s", n.name, damage.name, joined.Round(time.Millisecond), whole.Round(time.Millisecond))
+		t.Logf("%s lost %s: it rejoined after %s, and the cluster was complete after %s", n.name, damage.name, joined.Round(time.Millisecond),
+			whole.Round(time.Millisecond))
 		budget(t, "whole after damage", whole, refillBudget)
 		if said := n.logSince(from); !strings.Contains(said, "damaged: this node rejoins") {
 			t.Errorf("%s lost %s, but its log does not report the damage", n.name, damage.name)
@@ -74,8 +75,8 @@ func TestClusterDamage(t *testing.T) {
 	w.check()
 }
 
-// TestClusterDamageFoundLater makes a server lose what it has open: the first read of it ends the process, and the next start has it refilled by the
-// others. Reopening it and failing in the same way again would be no use.
+// TestClusterDamageFoundLater makes a server lose what it has open: the first read of it ends the process, and the next
+// start has it refilled by the others. Reopening it and failing in the same way again would be no use.
 func TestClusterDamageFoundLater(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -90,7 +91,8 @@ func TestClusterDamageFoundLater(t *testing.T) {
 	if status := n.exit(); status <= 0 {
 		t.Errorf("%s exited with status %d, want one above 0", n.name, status)
 	}
-	if said := n.logSince(from); !strings.Contains(said, "is damaged") || !strings.Contains(said, ".sst") || !strings.Contains(said, "start it again, and the other nodes will fill it") {
+	if said := n.logSince(from); !strings.Contains(said, "is damaged") || !strings.Contains(said, ".sst") ||
+		!strings.Contains(said, "start it again, and the other nodes will fill it") {
 		t.Errorf("the log of %s does not say what is damaged and what to do", n.name)
 	}
 	began := time.Now()
@@ -141,8 +143,8 @@ func (s *server) spoil(pattern string) {
 	}
 }
 
-// flipBit flips a bit of the byte at an offset, if the file is long enough. It writes in place: a process that has the file open never sees it
-// truncated.
+// flipBit flips a bit of the byte at an offset, if the file is long enough. It writes in place: a process that has the
+// file open never sees it truncated.
 func flipBit(name string, at int64) error {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {

@@ -20,7 +20,8 @@ import (
 	"github.com/pawlq/pawl/test/history"
 )
 
-// TestClusterKill repeatedly kills one of three servers with -9, usually the leader, and restarts it, under load. PAWL_CLUSTER_KILLS sets how often.
+// TestClusterKill repeatedly kills one of three servers with -9, usually the leader, and restarts it, under load.
+// PAWL_CLUSTER_KILLS sets how often.
 func TestClusterKill(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -108,8 +109,8 @@ const (
 	shortTime  = 3 * time.Second
 )
 
-// TestClusterTwoLost kills two of three servers: calls fail within the caller's timeout, and say why. When the two are back, everything continues by
-// itself.
+// TestClusterTwoLost kills two of three servers: calls fail within the caller's timeout, and say why. When the two are
+// back, everything continues by itself.
 func TestClusterTwoLost(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -19,8 +19,9 @@ const (
 	roomMiB, diskMiB = 64, 192
 )
 
-// TestClusterFullDisk fills the disk of a leader of three servers up to --min-free, under load: it hands everything that it leads to servers with
-// room, so that new tasks are accepted through any server, and it is reported as a problem.
+// TestClusterFullDisk fills the disk of a leader of three servers up to --min-free, under load: it hands everything
+// that it leads to servers with room, so that new tasks are accepted through any server, and it is reported as a
+// problem.
 func TestClusterFullDisk(t *testing.T) {
 	t.Parallel()
 	var disks []*disk
@@ -52,7 +53,8 @@ func TestClusterFullDisk(t *testing.T) {
 		t.Errorf("the disk of %s is full, but the reported problems are %q", full.name, said)
 	}
 	why := `from=` + full.name + ` `
-	if said := c.logLines(marks, "the shard has a new leader", why, "handed over: the disk of node "+full.name+" has no room for new tasks"); len(said) == 0 {
+	if said := c.logLines(marks, "the shard has a new leader", why, "handed over: the disk of node "+full.name+
+		" has no room for new tasks"); len(said) == 0 {
 		t.Errorf("no log says that %s handed over, or why", full.name)
 	}
 	disk.empty()
@@ -61,8 +63,8 @@ func TestClusterFullDisk(t *testing.T) {
 	w.check()
 }
 
-// TestClusterTransferToTheDead kills a server, and pauses another for a while. Others then lead their shards and are to give some back: no shard
-// stops serving because of a handover to an unreachable server.
+// TestClusterTransferToTheDead kills a server, and pauses another for a while. Others then lead their shards and are to
+// give some back: no shard stops serving because of a handover to an unreachable server.
 func TestClusterTransferToTheDead(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -91,14 +93,16 @@ func TestClusterTransferToTheDead(t *testing.T) {
 			n.signal(syscall.SIGCONT)
 		}
 		n.ready()
-		said := slices.DeleteFunc(c.logLines(marks, "leadership was not handed over", "to="+n.name+" ", "did not take over"), func(line string) bool {
-			at := loggedAt(t, line)
-			return at.Before(gone) || at.After(back)
-		})
+		said := slices.DeleteFunc(c.logLines(marks, "leadership was not handed over", "to="+n.name+" ", "did not take over"),
+			func(line string) bool {
+				at := loggedAt(t, line)
+				return at.Before(gone) || at.After(back)
+			})
 		if len(said) > 0 {
 			t.Errorf("after %s of %s, shards stopped serving for handovers to it: %s", how, n.name, strings.Join(said, "\n"))
 		}
-		t.Logf("after %s of %s: %d handovers to it were abandoned before they began", how, n.name, len(c.logLines(marks, "leadership was not handed over", "to="+n.name+" ", "it did not answer")))
+		t.Logf("after %s of %s: %d handovers to it were abandoned before they began", how, n.name,
+			len(c.logLines(marks, "leadership was not handed over", "to="+n.name+" ", "it did not answer")))
 		c.whole()
 		w.flow(&w.acked)
 	}
@@ -107,7 +111,8 @@ func TestClusterTransferToTheDead(t *testing.T) {
 	w.check()
 }
 
-// begunBefore is how long a handover may take that had begun when its target went away: three election timeouts, since the machine may be busy.
+// begunBefore is how long a handover may take that had begun when its target went away: three election timeouts, since
+// the machine may be busy.
 const begunBefore = 3 * time.Second
 
 // loggedAt returns when a log line was written.

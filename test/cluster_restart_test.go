@@ -16,8 +16,9 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// TestClusterRollingRestart stops each server in turn as an update does, with SIGTERM, and restarts it when it has gone. SDK clients that know all
-// addresses see no error, and workers run all tasks. PAWL_CLUSTER_ROUNDS sets how often each is restarted.
+// TestClusterRollingRestart stops each server in turn as an update does, with SIGTERM, and restarts it when it has
+// gone. SDK clients that know all addresses see no error, and workers run all tasks. PAWL_CLUSTER_ROUNDS sets how often
+// each is restarted.
 func TestClusterRollingRestart(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -151,8 +152,8 @@ func (s *stream) check() {
 	s.t.Logf("%d tasks for the SDK's workers, %d ran more than once", len(s.refs), more)
 }
 
-// TestClusterReplaceDisk takes away the disk of one server. It comes back empty, under its name, and is refilled by the others: then it can stand in
-// for the next one that is lost.
+// TestClusterReplaceDisk takes away the disk of one server. It comes back empty, under its name, and is refilled by the
+// others: then it can stand in for the next one that is lost.
 func TestClusterReplaceDisk(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -167,7 +168,8 @@ func TestClusterReplaceDisk(t *testing.T) {
 	joined := time.Since(began)
 	c.whole()
 	whole := time.Since(began)
-	t.Logf("the server rejoined %s after it was lost, and the cluster was complete after %s", joined.Round(time.Millisecond), whole.Round(time.Millisecond))
+	t.Logf("the server rejoined %s after it was lost, and the cluster was complete after %s", joined.Round(time.Millisecond),
+		whole.Round(time.Millisecond))
 
 	next := c.leader()
 	if next == lost {

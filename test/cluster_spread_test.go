@@ -14,8 +14,9 @@ import (
 // spreadShards is the number of data shards over which TestClusterSpread spreads its queues.
 const spreadShards = 4
 
-// TestClusterSpread respreads two queues every second or two, over shards some of which lose their leader: one of three servers is repeatedly killed
-// with -9 under load, each time soon after a move has begun. PAWL_CLUSTER_KILLS sets how often.
+// TestClusterSpread respreads two queues every second or two, over shards some of which lose their leader: one of three
+// servers is repeatedly killed with -9 under load, each time soon after a move has begun. PAWL_CLUSTER_KILLS sets how
+// often.
 func TestClusterSpread(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -241,7 +241,8 @@ type outages struct {
 
 func (o *outages) begin() { o.began = append(o.began, o.w.rec.Now()) }
 
-// gaps returns for each outage the longest time without an answer to a call that changed something, from the outage's start to that of the next.
+// gaps returns for each outage the longest time without an answer to a call that changed something, from the outage's
+// start to that of the next.
 func (o *outages) gaps() []time.Duration {
 	var gaps []time.Duration
 	changed := o.w.changes()

@@ -105,8 +105,8 @@ const logRoom = 160
 // others is the size, in MiB, of other files on the disk that can be removed to make room: the tasks that fill the disk stay.
 const others = 64
 
-// TestDiskFull fills the disk by enqueues, and then by other files. New tasks are refused while there is still room; everything else continues,
-// through kill -9 too; and the same process accepts new tasks again once there is room.
+// TestDiskFull fills the disk by enqueues, and then by other files. New tasks are refused while there is still room;
+// everything else continues, through kill -9 too; and the same process accepts new tasks again once there is room.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	d := mountDisk(t, 2*minFree+logRoom+others)
@@ -131,7 +131,8 @@ func TestDiskFull(t *testing.T) {
 	}
 	var tasks [2]string // to be cancelled
 	for i := range tasks {
-		tasks[i] = w.enqueue(w.clients[0], history.Record{Queue: "a", Args: history.Args{DelayUS: time.Hour.Microseconds()}}, fmt.Sprintf(`"cancel %d"`, i))
+		tasks[i] = w.enqueue(w.clients[0], history.Record{Queue: "a", Args: history.Args{DelayUS: time.Hour.Microseconds()}},
+			fmt.Sprintf(`"cancel %d"`, i))
 	}
 
 	err := fillByEnqueues(t, client, 2*minFree+logRoom)
@@ -170,8 +171,8 @@ func (d *disk) refuses(client *pawl.Client) {
 	})
 }
 
-// refusesToStart fills the disk until a server does not start for lack of space. What a start removes frees some room, so that it may become ready
-// at first.
+// refusesToStart fills the disk until a server does not start for lack of space. What a start removes frees some room,
+// so that it may become ready at first.
 func (d *disk) refusesToStart(s *server) {
 	d.t.Helper()
 	for range 5 {
@@ -252,12 +253,14 @@ func checkRefusalOverHTTP(t *testing.T, addr string) {
 	if err := json.NewDecoder(resp.Body).Decode(&problem); err != nil {
 		t.Fatal(err)
 	}
-	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || problem.Code != "unavailable" || !strings.Contains(problem.Detail, "disk") {
+	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || problem.Code != "unavailable" ||
+		!strings.Contains(problem.Detail, "disk") {
 		t.Errorf("an enqueue on a full disk returned %s, Retry-After %q, %+v", resp.Status, resp.Header.Get("Retry-After"), problem)
 	}
 }
 
-// goesOn checks that while no new tasks are accepted, a paused queue can be resumed, its tasks claimed and acked, and a task cancelled and read.
+// goesOn checks that while no new tasks are accepted, a paused queue can be resumed, its tasks claimed and acked, and a
+// task cancelled and read.
 func goesOn(t *testing.T, w *workload, client *pawl.Client, queue, cancel string) {
 	t.Helper()
 	if _, err := admin.New(client).Queues().Resume(t.Context(), queue, "by the test"); err != nil {

@@ -16,9 +16,9 @@ import (
 // exitBudget is how soon the process must be gone after its disk failed.
 const exitBudget = time.Second
 
-// TestDiskFails makes one call to the disk fail while the server works, and lets all later ones succeed. A disk that has failed to sync has dropped
-// the data, so a later successful sync proves nothing: the process must exit immediately, answer nothing more, and have everything that it has
-// acknowledged when it starts again.
+// TestDiskFails makes one call to the disk fail while the server works, and lets all later ones succeed. A disk that
+// has failed to sync has dropped the data, so a later successful sync proves nothing: the process must exit
+// immediately, answer nothing more, and have everything that it has acknowledged when it starts again.
 func TestDiskFails(t *testing.T) {
 	t.Parallel()
 	needStrace(t)
@@ -30,7 +30,8 @@ func TestDiskFails(t *testing.T) {
 		says  string // what the log tells the operator
 	}{
 		{name: "sync of the log", fault: syncFails, file: "raft/log/*.log", says: "input/output error"},
-		{name: "write of the log", fault: fault{calls: "write,pwrite64", does: "error=ENOSPC:when=1"}, file: "raft/log/*.log", says: "no space left on device"},
+		{name: "write of the log", fault: fault{calls: "write,pwrite64", does: "error=ENOSPC:when=1"}, file: "raft/log/*.log",
+			says: "no space left on device"},
 		{name: "sync of the marks", fault: syncFails, file: "raft/marks", says: "input/output error"},
 		{name: "sync of the state's list of files", fault: syncFails, file: "shard-0001/MANIFEST-*", fill: true, says: "input/output error"},
 		{name: "open of a file", fault: fault{calls: "openat", does: "error=EIO:when=1"}, fill: true, says: "input/output error"},
@@ -109,8 +110,8 @@ func fill(s *server) (stop func()) {
 	return func() { cancel(); filling.Wait() }
 }
 
-// TestDiskFailsAtStart makes a sync fail while the server starts on a directory with tasks: one sync after the other, from the first one of a start.
-// The server must not start after a failed sync, and the next start has everything.
+// TestDiskFailsAtStart makes a sync fail while the server starts on a directory with tasks: one sync after the other,
+// from the first one of a start. The server must not start after a failed sync, and the next start has everything.
 func TestDiskFailsAtStart(t *testing.T) {
 	t.Parallel()
 	needStrace(t)
@@ -147,9 +148,9 @@ func TestDiskFailsAtStart(t *testing.T) {
 	w.check()
 }
 
-// TestDiskHangs delays the syncs of the log, as if the disk had stopped responding: nothing is acknowledged meanwhile. Then the disk recovers soon
-// and everything continues; or late, when the server has given up by itself; or the process is killed before that. After a restart everything that
-// was acknowledged is there.
+// TestDiskHangs delays the syncs of the log, as if the disk had stopped responding: nothing is acknowledged meanwhile.
+// Then the disk recovers soon and everything continues; or late, when the server has given up by itself; or the process
+// is killed before that. After a restart everything that was acknowledged is there.
 func TestDiskHangs(t *testing.T) {
 	t.Parallel()
 	needStrace(t)
@@ -205,8 +206,8 @@ func TestDiskHangs(t *testing.T) {
 	}
 }
 
-// TestKillAtSync kills the server at each sync of its first start: initializing a directory can always be completed later. PAWL_SYNC_STEP is the
-// number of syncs between two kills.
+// TestKillAtSync kills the server at each sync of its first start: initializing a directory can always be completed
+// later. PAWL_SYNC_STEP is the number of syncs between two kills.
 func TestKillAtSync(t *testing.T) {
 	t.Parallel()
 	needStrace(t)

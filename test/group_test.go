@@ -15,9 +15,9 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// TestGroupsThroughCrashes kills the server repeatedly while groups are created whose members are in two shards, fail, and have follow-up tasks,
-// some in the other shard: each group counts each member once, completes, and enqueues its last task once; a group that is cancelled between two
-// kills ends all its members and enqueues nothing.
+// TestGroupsThroughCrashes kills the server repeatedly while groups are created whose members are in two shards, fail,
+// and have follow-up tasks, some in the other shard: each group counts each member once, completes, and enqueues its
+// last task once; a group that is cancelled between two kills ends all its members and enqueues nothing.
 func TestGroupsThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--shards", "2")
@@ -34,8 +34,8 @@ func TestGroupsThroughCrashes(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var workers sync.WaitGroup
 	workers.Go(func() {
-		worker := pawl.NewWorker(client, groupMux(), pawl.WorkerConfig{Queues: pawl.Weighted{"one": 1, "two": 1}, Concurrency: 8, Lease: 5 * time.Second,
-			Logger: slog.New(slog.DiscardHandler)})
+		worker := pawl.NewWorker(client, groupMux(), pawl.WorkerConfig{Queues: pawl.Weighted{"one": 1, "two": 1}, Concurrency: 8,
+			Lease: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)})
 		if err := worker.Run(ctx); err != nil {
 			t.Error(err)
 		}
@@ -103,7 +103,8 @@ func groupMux() *pawl.Mux {
 func makeSomeGroup(ctx context.Context, client *pawl.Client, n, i int) (id string, cancelled bool, err error) {
 	queue := func(i int) pawl.Option { return pawl.Queue([]string{"one", "two"}[i%2]) }
 	retry := pawl.Retry(pawltype.RetryPolicy{Initial: 10 * time.Millisecond})
-	g := pawl.GroupSpec{Name: strconv.Itoa(n) + "/" + strconv.Itoa(i), OnComplete: &pawl.Item{Args: pawl.RawTask{Type: "done"}, Options: []pawl.Option{queue(i / 2), retry}}}
+	g := pawl.GroupSpec{Name: strconv.Itoa(n) + "/" + strconv.Itoa(i), OnComplete: &pawl.Item{Args: pawl.RawTask{Type: "done"},
+		Options: []pawl.Option{queue(i / 2), retry}}}
 	cancelled = i%4 == 3
 	for m := range 6 {
 		opts := []pawl.Option{queue(m + i), retry, pawl.Then(pawl.RawTask{Type: "next"}, queue(m/2), retry)}

@@ -25,8 +25,9 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// The experiment of docs/idempotency.md: tasks that each pay once, workers that are killed with -9 in a loop while producers continue, and a payment
-// provider that keeps its own books. The workers and the provider are separate processes: this test binary in the role named by playEnv.
+// The experiment of docs/idempotency.md: tasks that each pay once, workers that are killed with -9 in a loop while
+// producers continue, and a payment provider that keeps its own books. The workers and the provider are separate
+// processes: this test binary in the role named by playEnv.
 const (
 	playEnv     = "PAWL_TEST_PLAY"
 	serverEnv   = "PAWL_TEST_SERVER"
@@ -80,7 +81,8 @@ type payment struct {
 
 func (payment) TaskType() string { return "pay" }
 
-// playProvider accepts payments, counts how often each was made, and reports the counts. A request with a known Idempotency-Key makes no payment.
+// playProvider accepts payments, counts how often each was made, and reports the counts. A request with a known
+// Idempotency-Key makes no payment.
 func playProvider() error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -135,7 +137,8 @@ func playWorker() error {
 		}
 		return nil
 	})
-	return pawl.NewWorker(client, mux, pawl.WorkerConfig{Queues: pawl.Strict{queueOf(layer)}, Concurrency: paySlots, Lease: payLease}).Run(context.Background())
+	return pawl.NewWorker(client, mux, pawl.WorkerConfig{Queues: pawl.Strict{queueOf(layer)}, Concurrency: paySlots,
+		Lease: payLease}).Run(context.Background())
 }
 
 func payOnce(ctx context.Context, t *pawl.Task[payment], p *provider, layer string) error {
@@ -328,8 +331,8 @@ func (s *workerPool) endAll() {
 	}
 }
 
-// TestIdempotency counts payments that are made twice, and missing ones, with and without layers between task and effect. PAWL_PAYMENTS sets how
-// many there are for each.
+// TestIdempotency counts payments that are made twice, and missing ones, with and without layers between task and
+// effect. PAWL_PAYMENTS sets how many there are for each.
 func TestIdempotency(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -369,7 +372,8 @@ func TestIdempotency(t *testing.T) {
 				more += times - 1
 			}
 		}
-		t.Logf("layer %q: %d payments by %d tasks, %d workers killed, %d replays: %d payments were made more than once (%d too many), %d are missing; %s",
+		t.Logf("layer %q: %d payments by %d tasks, %d workers killed, %d replays: %d payments were made more than once (%d too many), %d "+
+			"are missing; %s",
 			layer, n, x.tasks, x.kills, x.replayed, doubled[layer], more, missing, time.Since(began).Round(100*time.Millisecond))
 		if missing > 0 {
 			t.Errorf("layer %q: %d payments are missing", layer, missing)
@@ -432,7 +436,8 @@ func (x *experiment) run() {
 		return
 	}
 	workers = newWorkerPool(x.t, x.env...)
-	replayed, err := admin.New(x.client).DeadLetters().Replay(x.t.Context(), admin.DeadSelection{Queue: queueOf(x.layer), Filter: admin.AllTasks(), Reason: "the printer works again"})
+	replayed, err := admin.New(x.client).DeadLetters().Replay(x.t.Context(), admin.DeadSelection{Queue: queueOf(x.layer),
+		Filter: admin.AllTasks(), Reason: "the printer works again"})
 	if err != nil {
 		x.t.Fatal(err)
 	}

@@ -35,9 +35,10 @@ const (
 	shortIdle = time.Second
 )
 
-// BenchmarkIdleWorkers connects PAWL_IDLE_WORKERS workers (10,000 are the goal, 500 the default, few with -short), each with a connection and a
-// stream of its own, to a server in a process of its own, in plaintext and over TLS. It prints what they cost the server while
-// they wait, and while they also ping, and how long a task takes from its enqueue to one of them, beside the same with 100 workers.
+// BenchmarkIdleWorkers connects PAWL_IDLE_WORKERS workers (10,000 are the goal, 500 the default, few with -short), each
+// with a connection and a stream of its own, to a server in a process of its own, in plaintext and over TLS. It prints
+// what they cost the server while they wait, and while they also ping, and how long a task takes from its enqueue to
+// one of them, beside the same with 100 workers.
 func BenchmarkIdleWorkers(b *testing.B) {
 	n := 500
 	if testing.Short() {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestKill repeatedly kills the only node with -9 under load, also while it starts, and checks the history: nothing acknowledged is lost, no task is
-// held twice, no stale holder changes anything. PAWL_KILLS sets how often.
+// TestKill repeatedly kills the only node with -9 under load, also while it starts, and checks the history: nothing
+// acknowledged is lost, no task is held twice, no stale holder changes anything. PAWL_KILLS sets how often.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

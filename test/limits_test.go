@@ -29,14 +29,15 @@ type limited struct{ N int }
 // TaskType implements pawl.Args.
 func (limited) TaskType() string { return "limited" }
 
-// TestLimitsThroughCrashes kills the server repeatedly while workers run tasks of a few keys: they never hold more of one key, or of all, than the
-// limits allow, and in the end no slot is lost.
+// TestLimitsThroughCrashes kills the server repeatedly while workers run tasks of a few keys: they never hold more of
+// one key, or of all, than the limits allow, and in the end no slot is lost.
 func TestLimitsThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	s.start()
 	client := s.dial(pawl.DialOptions{RetryFor: startLimit})
-	settings := admin.QueueSettings{MaxAttempts: 100, Lease: 3 * time.Second, QueueLimits: admin.QueueLimits{MaxRunning: mostRunning}, PerKey: admin.QueueLimits{MaxRunning: mostOfAKey}}
+	settings := admin.QueueSettings{MaxAttempts: 100, Lease: 3 * time.Second, QueueLimits: admin.QueueLimits{MaxRunning: mostRunning},
+		PerKey: admin.QueueLimits{MaxRunning: mostOfAKey}}
 	if _, err := admin.New(client).Queues().Put(t.Context(), limitedQueue, settings); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +80,8 @@ type limitedWork struct {
 
 func (w *limitedWork) run(ctx context.Context) {
 	for ctx.Err() == nil && !w.all() {
-		got, err := w.claims.Claim(ctx, claims.Request{Queues: pawl.Strict{limitedQueue}, Max: 1 + rand.IntN(3), Wait: 200 * time.Millisecond, Worker: "w"})
+		got, err := w.claims.Claim(ctx, claims.Request{Queues: pawl.Strict{limitedQueue}, Max: 1 + rand.IntN(3), Wait: 200 * time.Millisecond,
+			Worker: "w"})
 		if err != nil {
 			continue // the server is down; what it may have handed out comes back with the lease
 		}

@@ -19,12 +19,12 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// mostOfRequests is the maximum memory of large requests, including everything written for them, in MiB, as docs/limits.md says. It includes what a
-// busy machine flushes and collects late.
+// mostOfRequests is the maximum memory of large requests, including everything written for them, in MiB, as
+// docs/limits.md says. It includes what a busy machine flushes and collects late.
 const mostOfRequests = 640
 
-// TestMemoryOfLargeRequests sends many concurrent requests of maximum size, each in a different way, to a server of its own: the server serves all
-// of them, and uses no more memory than documented.
+// TestMemoryOfLargeRequests sends many concurrent requests of maximum size, each in a different way, to a server of its
+// own: the server serves all of them, and uses no more memory than documented.
 func TestMemoryOfLargeRequests(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -92,7 +92,8 @@ func largeRPC(t *testing.T, addr string, opts ...grpc.CallOption) func() error {
 }
 
 // enqueueRPC makes a call on a connection of its own.
-func enqueueRPC(t *testing.T, addr string, batch *pawlv1.EnqueueBatchRequest, opts ...grpc.CallOption) (*pawlv1.EnqueueBatchResponse, error) {
+func enqueueRPC(t *testing.T, addr string, batch *pawlv1.EnqueueBatchRequest, opts ...grpc.CallOption) (*pawlv1.EnqueueBatchResponse,
+	error) {
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, err

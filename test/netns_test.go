@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// network is a separate network for the servers of a cluster: each has a network namespace with one address, on a bridge on which this machine has
-// an address for clients.
+// network is a separate network for the servers of a cluster: each has a network namespace with one address, on a
+// bridge on which this machine has an address for clients.
 type network struct {
 	t      *testing.T
 	subnet string // "10.77.3"

@@ -48,7 +48,8 @@ func TestOperationsThroughKills(t *testing.T) {
 	if _, err := operator.Queues().Spread(t.Context(), "to", admin.SpreadOptions{Shards: []int{2}}, "test"); err != nil {
 		t.Fatal(err)
 	}
-	o, err := operator.Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionMove, Filter: &admin.Filter{Queue: "from"}, ToQueue: "to", Rate: float64(many) / 5})
+	o, err := operator.Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionMove, Filter: &admin.Filter{Queue: "from"},
+		ToQueue: "to", Rate: float64(many) / 5})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,8 +76,8 @@ func TestOperationsThroughKills(t *testing.T) {
 	}
 }
 
-// TestOperationBesideProducers reports how fast an operation is, how long an enqueue takes meanwhile, how long the count before it takes, and the
-// server's memory. The measurements decide nothing.
+// TestOperationBesideProducers reports how fast an operation is, how long an enqueue takes meanwhile, how long the
+// count before it takes, and the server's memory. The measurements decide nothing.
 func TestOperationBesideProducers(t *testing.T) {
 	s := newServer(t)
 	s.start()
@@ -108,7 +109,8 @@ func TestOperationBesideProducers(t *testing.T) {
 	if o == nil || o.Counts.Done != int64(many) {
 		t.Fatalf("the operation ended with %+v, want %d done", o, many)
 	}
-	t.Logf("%d tasks cancelled in %s: %.0f/s; p99 of an enqueue %s, without it %s", many, took.Round(time.Millisecond), float64(many)/took.Seconds(), beside, alone)
+	t.Logf("%d tasks cancelled in %s: %.0f/s; p99 of an enqueue %s, without it %s", many, took.Round(time.Millisecond),
+		float64(many)/took.Seconds(), beside, alone)
 	t.Logf("resident memory %d MiB before the operation, %d MiB after it, %d MiB at its peak", filled, s.memory("VmRSS"), s.memory("VmHWM"))
 }
 

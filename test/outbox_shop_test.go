@@ -16,9 +16,9 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// The application of TestOutboxThroughKills, a separate process: it commits orders with their tasks, rolls others back, and handles the tasks. Each
-// order has a task that is only counted, in the order of its key, and one that books it: an effect in the database, with a receipt as the next task.
-// Whatever fails is retried.
+// The application of TestOutboxThroughKills, a separate process: it commits orders with their tasks, rolls others back,
+// and handles the tasks. Each order has a task that is only counted, in the order of its key, and one that books it: an
+// effect in the database, with a receipt as the next task. Whatever fails is retried.
 const (
 	shopDialectEnv = "PAWL_TEST_DIALECT"
 	shopDriverEnv  = "PAWL_TEST_DRIVER"

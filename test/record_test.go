@@ -36,7 +36,8 @@ type stamp struct {
 type outcomeKey struct{}
 
 // intercept reads the stamps of an answer.
-func intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+	opts ...grpc.CallOption) error {
 	f, ok := ctx.Value(outcomeKey{}).(*outcome)
 	if !ok {
 		return invoke(ctx, method, req, reply, cc, opts...)
@@ -95,8 +96,10 @@ func dialRecorded(t *testing.T, addr string, opts ...pawl.DialOptions) *pawl.Cli
 // calls numbers the calls.
 var calls atomic.Int64
 
-// recorded makes a call and returns its record without adding it to the history: a claim becomes one record for each task. do fills in the answer.
-func (w *workload) recorded(r history.Record, limit time.Duration, do func(ctx context.Context, r *history.Record) error) (history.Record, *outcome, error) {
+// recorded makes a call and returns its record without adding it to the history: a claim becomes one record for each
+// task. do fills in the answer.
+func (w *workload) recorded(r history.Record, limit time.Duration, do func(ctx context.Context, r *history.Record) error) (history.Record,
+	*outcome, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	f := new(outcome)
@@ -119,14 +122,15 @@ func (w *workload) recorded(r history.Record, limit time.Duration, do func(ctx c
 }
 
 // call is recorded for a call about at most one task: it adds the record to the history.
-func (w *workload) call(r history.Record, limit time.Duration, do func(ctx context.Context, r *history.Record) error) (history.Record, error) {
+func (w *workload) call(r history.Record, limit time.Duration, do func(ctx context.Context, r *history.Record) error) (history.Record,
+	error) {
 	r, _, err := w.recorded(r, limit, do)
 	w.rec.Add(r)
 	return r, err
 }
 
-// classify returns the code of a call by its error. Only what a task's state justifies is a refusal; all other errors may have come after the call took
-// effect.
+// classify returns the code of a call by its error. Only what a task's state justifies is a refusal; all other errors
+// may have come after the call took effect.
 func classify(err error) (history.Code, history.Reason) {
 	var refusal *pawltype.Error
 	switch {

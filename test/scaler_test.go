@@ -14,8 +14,8 @@ import (
 	"github.com/pawlq/pawl/api/keda"
 )
 
-// TestScalerByCertificate: with access control, KEDA's requests have the rights of its certificate's token (caCert, tlsClientCert and tlsClientKey
-// of its trigger), for the queues of that token, until it is revoked.
+// TestScalerByCertificate: with access control, KEDA's requests have the rights of its certificate's token (caCert,
+// tlsClientCert and tlsClientKey of its trigger), for the queues of that token, until it is revoked.
 func TestScalerByCertificate(t *testing.T) {
 	ours, dir := newTrust(t), t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
@@ -53,7 +53,8 @@ func TestScalerByCertificate(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	ref := func(queue string) *keda.ScaledObjectRef {
-		return &keda.ScaledObjectRef{Name: "workers", Namespace: "prod", ScalerMetadata: map[string]string{"scalerAddress": s.addr, "queue": queue}}
+		return &keda.ScaledObjectRef{Name: "workers", Namespace: "prod", ScalerMetadata: map[string]string{"scalerAddress": s.addr,
+			"queue": queue}}
 	}
 	asked := scaler("keda")
 	stream, err := asked.StreamIsActive(ctx, ref("mail"))
@@ -63,7 +64,8 @@ func TestScalerByCertificate(t *testing.T) {
 	if got, err := stream.Recv(); err != nil || !got.GetResult() {
 		t.Errorf("Recv on the stream of a queue with a task: %v, %v", got, err)
 	}
-	if got, err := asked.GetMetrics(ctx, &keda.GetMetricsRequest{ScaledObjectRef: ref("mail"), MetricName: "pawl-slots-mail"}); err != nil || got.GetMetricValues()[0].GetMetricValueFloat() < 1 {
+	if got, err := asked.GetMetrics(ctx, &keda.GetMetricsRequest{ScaledObjectRef: ref("mail"), MetricName: "pawl-slots-mail"}); err != nil ||
+		got.GetMetricValues()[0].GetMetricValueFloat() < 1 {
 		t.Errorf("GetMetrics for a queue with one task: %v, %v", got, err)
 	}
 	for queue, want := range map[string]codes.Code{"mail": codes.OK, "mail-no-task-yet": codes.OK, "video": codes.PermissionDenied} {

@@ -11,8 +11,8 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// TestSchedulesThroughCrashes kills the server repeatedly while two schedules tick, one of which sends its tasks to another shard: every second is
-// in each history once, and has one task.
+// TestSchedulesThroughCrashes kills the server repeatedly while two schedules tick, one of which sends its tasks to
+// another shard: every second is in each history once, and has one task.
 func TestSchedulesThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--shards", "2")
@@ -20,7 +20,8 @@ func TestSchedulesThroughCrashes(t *testing.T) {
 	client := s.dial(pawl.DialOptions{RetryFor: startLimit})
 	operator := admin.New(client)
 	for _, name := range []string{"here", "away"} {
-		if _, err := operator.Schedules().Put(t.Context(), admin.ScheduleSpec{Name: name, Every: time.Second, Task: pawl.RawTask{Type: "tick"}, Options: []pawl.Option{pawl.Queue(name)}}); err != nil {
+		if _, err := operator.Schedules().Put(t.Context(), admin.ScheduleSpec{Name: name, Every: time.Second, Task: pawl.RawTask{Type: "tick"},
+			Options: []pawl.Option{pawl.Queue(name)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -69,7 +70,8 @@ func wholeHistory(t *testing.T, client *pawl.Client, name string) error {
 	slices.Reverse(ticks)
 	tasks := map[string]bool{}
 	for i, tick := range ticks {
-		if i > 0 && tick.PlannedAt.Sub(ticks[i-1].PlannedAt) != time.Second || tick.Outcome != admin.TickFired || tick.TaskID == "" || tasks[tick.TaskID] {
+		if i > 0 && tick.PlannedAt.Sub(ticks[i-1].PlannedAt) != time.Second || tick.Outcome != admin.TickFired || tick.TaskID == "" ||
+			tasks[tick.TaskID] {
 			return fmt.Errorf("after %+v comes %+v", ticks[max(i-1, 0)], tick)
 		}
 		tasks[tick.TaskID] = true

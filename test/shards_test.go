@@ -56,8 +56,9 @@ func shardsOf(t *testing.T, s *server, want int) []admin.ServerShard {
 	return info.Shards
 }
 
-// TestOtherShards starts a server with fewer shards than its directory has: it must refuse, since tasks would be unreachable, and report both
-// numbers. With a larger number it adds shards, and without a number it keeps the existing ones.
+// TestOtherShards starts a server with fewer shards than its directory has: it must refuse, since tasks would be
+// unreachable, and report both numbers. With a larger number it adds shards, and without a number it keeps the existing
+// ones.
 func TestOtherShards(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--shards", "4")

@@ -20,8 +20,8 @@ import (
 // startBudget is the time in which a server with a million tasks must serve again after kill -9.
 const startBudget = 5 * time.Second
 
-// TestStartWithManyTasks kills a server with many tasks of 1 KiB on its disk, and measures the time until the next one serves, and its memory.
-// PAWL_TASKS sets how many. Like TestIdle it measures, and so runs alone.
+// TestStartWithManyTasks kills a server with many tasks of 1 KiB on its disk, and measures the time until the next one
+// serves, and its memory. PAWL_TASKS sets how many. Like TestIdle it measures, and so runs alone.
 func TestStartWithManyTasks(t *testing.T) {
 	const batch = 1000
 	n := count(t, "PAWL_TASKS", 50_000)
@@ -56,7 +56,8 @@ func enqueueMany(t *testing.T, s *server, n, batch int) {
 	client := s.dial()
 	items := make([]pawl.Item, batch)
 	for i := range items {
-		items[i] = pawl.Item{Args: pawl.RawTask{Type: "job", Payload: payload(i), ContentType: "application/octet-stream"}, Options: []pawl.Option{pawl.Queue("many")}}
+		items[i] = pawl.Item{Args: pawl.RawTask{Type: "job", Payload: payload(i), ContentType: "application/octet-stream"},
+			Options: []pawl.Option{pawl.Queue("many")}}
 	}
 	batches := make(chan struct{}, n/batch)
 	for range n / batch {
@@ -90,8 +91,8 @@ func payload(n int) []byte {
 	return b
 }
 
-// TestIdle keeps many claims waiting on empty queues: an idle server makes no rounds, and uses next to no CPU time. PAWL_IDLE_SECONDS sets the
-// duration.
+// TestIdle keeps many claims waiting on empty queues: an idle server makes no rounds, and uses next to no CPU time.
+// PAWL_IDLE_SECONDS sets the duration.
 func TestIdle(t *testing.T) {
 	const polls, streams = 50, 50
 	window := time.Duration(count(t, "PAWL_IDLE_SECONDS", 3)) * time.Second
@@ -113,7 +114,8 @@ func TestIdle(t *testing.T) {
 	mux.HandleFunc("job", func(context.Context, *pawl.Claim) error { ran <- struct{}{}; return nil })
 	for range streams {
 		waiting.Go(func() {
-			_ = pawl.NewWorker(client, mux, pawl.WorkerConfig{Queues: pawl.Strict{"pushed"}, Concurrency: 1, Logger: slog.New(slog.DiscardHandler)}).Run(ctx)
+			_ = pawl.NewWorker(client, mux, pawl.WorkerConfig{Queues: pawl.Strict{"pushed"}, Concurrency: 1,
+				Logger: slog.New(slog.DiscardHandler)}).Run(ctx)
 		})
 	}
 	// A task that runs shows that the streams are open, and its effects have settled when the index stops changing.

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestSQSClients runs Amazon SQS clients as users would, against a server that verifies their signatures. Those that are not installed are skipped:
-// make test installs them.
+// TestSQSClients runs Amazon SQS clients as users would, against a server that verifies their signatures. Those that
+// are not installed are skipped: make test installs them.
 func TestSQSClients(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
@@ -30,7 +30,8 @@ func TestSQSClients(t *testing.T) {
 	}
 	client("awscli", []string{"aws", "--version"}, "sh", "testdata/sqs/awscli.sh")
 	client("perl", []string{"perl", "-MAmazon::SQS::Simple", "-e", "1"}, "perl", "testdata/sqs/simple.pl")
-	client("php", []string{"php", "-r", "exit(file_exists('/usr/share/php/AsyncAws/Sqs/autoload.php') && file_exists('/usr/share/php/Symfony/Component/HttpClient/autoload.php') ? 0 : 1);"}, "php", "testdata/sqs/async.php")
+	client("php", []string{"php", "-r", "exit(file_exists('/usr/share/php/AsyncAws/Sqs/autoload.php') && " +
+		"file_exists('/usr/share/php/Symfony/Component/HttpClient/autoload.php') ? 0 : 1);"}, "php", "testdata/sqs/async.php")
 	t.Run("sqs-consumer", func(t *testing.T) {
 		wants(t, "node", "--version")
 		runs(t, append(env, "NODE_HOME="+nodeModules(t)), "node", "testdata/sqs/consumer.mjs")
@@ -41,15 +42,16 @@ func TestSQSClients(t *testing.T) {
 	})
 }
 
-// TestSQSGoCDK runs the conformance suite of the Go CDK, 14 cases. One of them, TestSendReceiveTwo, needs two subscriptions of one topic, which SQS
-// supports only through SNS, and skips itself. The suite is in a separate module.
+// TestSQSGoCDK runs the conformance suite of the Go CDK, 14 cases. One of them, TestSendReceiveTwo, needs two
+// subscriptions of one topic, which SQS supports only through SNS, and skips itself. The suite is in a separate module.
 func TestSQSGoCDK(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
 	const module = "testdata/sqs/gocdk"
 	wants(t, "go", "-C", module, "list", "-deps", "-test", "./...")
 	suite := filepath.Join(t.TempDir(), "suite")
-	if out, err := exec.CommandContext(t.Context(), "go", "test", "-C", module, "-c", "-o", suite, ".").CombinedOutput(); err != nil { // #nosec G204 -- ours
+	if out, err := exec.CommandContext(t.Context(), "go", "test", "-C", module, "-c", "-o", suite,
+		".").CombinedOutput(); err != nil { // #nosec G204 -- ours
 		t.Fatalf("go test -c: %v\n%s", err, out)
 	}
 	_, env, _ := newSQSServer(t, t.TempDir())
@@ -67,7 +69,8 @@ func newSQSServer(t *testing.T, home string) (s *server, env []string, broker st
 	if err := key.Run(); err != nil {
 		t.Fatalf("token add: %v: %s", err, key.Stderr)
 	}
-	env = append(os.Environ(), "HOME="+home, "SQS_URL=http://"+s.addr, "AWS_EC2_METADATA_DISABLED=true", "AWS_REGION=us-east-1", "AWS_CA_BUNDLE=")
+	env = append(os.Environ(), "HOME="+home, "SQS_URL=http://"+s.addr, "AWS_EC2_METADATA_DISABLED=true", "AWS_REGION=us-east-1",
+		"AWS_CA_BUNDLE=")
 	var id, secret string
 	for line := range strings.Lines(out.String()) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
@@ -148,7 +151,8 @@ func npmPackages(t *testing.T, name string, packages ...string) (home string, er
 
 // celeryWorker returns the command of a worker.
 func celeryWorker(name string) []string {
-	return []string{debianPython, "-m", "celery", "-A", "jobs", "worker", "-n", name, "--concurrency", "2", "--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING"}
+	return []string{debianPython, "-m", "celery", "-A", "jobs", "worker", "-n", name, "--concurrency", "2", "--without-gossip",
+		"--without-mingle", "--without-heartbeat", "-l", "WARNING"}
 }
 
 // celery runs a Celery application while its workers, and once the server, are killed: nothing is lost.

@@ -21,16 +21,18 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestSQSEdges plays the edge cases of each action against the server, in both forms of the protocol, and against an independent emulator: fauxqs,
-// which is maintained, and supports 17 of the 23 actions in JSON. A line in testdata/sqs/edges is what our server answers. A line that begins with
-// "emulator" follows if the emulator answers differently, and the comment of the case says which source is right. A line that begins with "query"
-// would mean that the two forms differ. Without the emulator, its lines are taken as they are.
+// TestSQSEdges plays the edge cases of each action against the server, in both forms of the protocol, and against an
+// independent emulator: fauxqs, which is maintained, and supports 17 of the 23 actions in JSON. A line in
+// testdata/sqs/edges is what our server answers. A line that begins with "emulator" follows if the emulator answers
+// differently, and the comment of the case says which source is right. A line that begins with "query" would mean that
+// the two forms differ. Without the emulator, its lines are taken as they are.
 func TestSQSEdges(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
 	s := newServer(t, "--sqs")
 	s.start()
-	players := []*edgePlayer{{name: "ours", url: "http://" + s.addr}, {name: "query", url: "http://" + s.addr, query: true}, {name: "emulator", url: emulator(t)}}
+	players := []*edgePlayer{{name: "ours", url: "http://" + s.addr}, {name: "query", url: "http://" + s.addr, query: true},
+		{name: "emulator", url: emulator(t)}}
 	datadriven.Walk(t, "testdata/sqs/edges", func(t *testing.T, path string) {
 		n := 0
 		why := commented(t, path)
@@ -91,8 +93,9 @@ var (
 	remembered = regexp.MustCompile(`\$[RM]\d+`)
 )
 
-// play makes the calls of a case, one per line: an action and its JSON. $Q is the URL of a queue of this case, $F that of a FIFO queue, $N and $G
-// are their names, $a5 is aaaaa, $R2 is the receipt handle of the second message that was received, and $M2 its id.
+// play makes the calls of a case, one per line: an action and its JSON. $Q is the URL of a queue of this case, $F that
+// of a FIFO queue, $N and $G are their names, $a5 is aaaaa, $R2 is the receipt handle of the second message that was
+// received, and $M2 its id.
 func (p *edgePlayer) play(t *testing.T, name string, d *datadriven.TestData) (answers []string) {
 	t.Helper()
 	p.got = map[string]string{}
@@ -104,7 +107,8 @@ func (p *edgePlayer) play(t *testing.T, name string, d *datadriven.TestData) (an
 	}
 	queueURL := func(name string) string { return p.base + "/" + name }
 	for line := range strings.Lines(d.Input) {
-		line = strings.NewReplacer("$Q", queueURL(name), "$F", queueURL(name+".fifo"), "$N", name, "$G", name+".fifo").Replace(strings.TrimSpace(line))
+		line = strings.NewReplacer("$Q", queueURL(name), "$F", queueURL(name+".fifo"), "$N", name, "$G",
+			name+".fifo").Replace(strings.TrimSpace(line))
 		line = longText.ReplaceAllStringFunc(line, func(s string) string {
 			n, _ := strconv.Atoi(s[2:])
 			return strings.Repeat("a", n)
@@ -183,7 +187,8 @@ func (p *edgePlayer) readJSON(t *testing.T, resp *http.Response, b []byte) strin
 }
 
 // changing are the fields whose values differ between servers or runs.
-var changing = []string{"MessageId", "ReceiptHandle", "SequenceNumber", "SenderId", "SentTimestamp", "ApproximateFirstReceiveTimestamp", "CreatedTimestamp", "LastModifiedTimestamp", "NextToken", "TaskHandle", "StartedTimestamp"}
+var changing = []string{"MessageId", "ReceiptHandle", "SequenceNumber", "SenderId", "SentTimestamp", "ApproximateFirstReceiveTimestamp",
+	"CreatedTimestamp", "LastModifiedTimestamp", "NextToken", "TaskHandle", "StartedTimestamp"}
 
 // mask replaces the values of changing fields with a word, and reduces an entry's error to its code.
 func mask(answer map[string]any) {
@@ -276,8 +281,8 @@ func withoutMessage(answer string) string {
 	return before
 }
 
-// kindOf returns what is compared with the emulator: the status, and the answer or the type of the error. Some of the emulator's types are not the
-// model's, and its Query codes are its own.
+// kindOf returns what is compared with the emulator: the status, and the answer or the type of the error. Some of the
+// emulator's types are not the model's, and its Query codes are its own.
 func kindOf(answer string) string {
 	if strings.HasPrefix(answer, "200") {
 		return answer
@@ -303,8 +308,9 @@ func queryForm(t *testing.T, action, body string) url.Values {
 }
 
 // flattened maps members that are lists or maps to their names in a form.
-var flattened = map[string]string{"Attributes": "Attribute", "MessageAttributes": "MessageAttribute", "MessageSystemAttributes": "MessageSystemAttribute", "tags": "Tag", "Tags": "Tag",
-	"TagKeys": "TagKey", "AttributeNames": "AttributeName", "MessageAttributeNames": "MessageAttributeName", "MessageSystemAttributeNames": "MessageSystemAttributeName",
+var flattened = map[string]string{"Attributes": "Attribute", "MessageAttributes": "MessageAttribute",
+	"MessageSystemAttributes": "MessageSystemAttribute", "tags": "Tag", "Tags": "Tag", "TagKeys": "TagKey", "AttributeNames": "AttributeName",
+	"MessageAttributeNames": "MessageAttributeName", "MessageSystemAttributeNames": "MessageSystemAttributeName",
 	"AWSAccountIds": "AWSAccountId", "Actions": "ActionName"}
 
 func addForm(form url.Values, prefix, action string, in map[string]any) {

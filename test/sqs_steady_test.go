@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TestSQSSteady runs a Celery application and an sqs-consumer worker at a low rate for PAWL_SQS_MINUTES, while the server and the workers are
-// repeatedly killed with -9: every accepted task runs. TestSQSClients does that for seconds, so without the variable this test is skipped. 600
-// minutes are a night.
+// TestSQSSteady runs a Celery application and an sqs-consumer worker at a low rate for PAWL_SQS_MINUTES, while the
+// server and the workers are repeatedly killed with -9: every accepted task runs. TestSQSClients does that for seconds,
+// so without the variable this test is skipped. 600 minutes are a night.
 func TestSQSSteady(t *testing.T) {
 	if os.Getenv("PAWL_SQS_MINUTES") == "" {
 		t.Skip("set PAWL_SQS_MINUTES=60 to run Celery and sqs-consumer under kills for an hour")
@@ -73,7 +73,8 @@ func newSteadyWorld(t *testing.T, nodeHome string) *steadyWorld {
 			t.Fatal(err)
 		}
 	}
-	env = append(env, "BROKER="+broker, "RESULTS="+filepath.Join(home, "results"), "RUNS="+w.runs, "SENT="+w.sent, "NODE_HOME="+nodeHome, "RATE=5", "PYTHONDONTWRITEBYTECODE=1")
+	env = append(env, "BROKER="+broker, "RESULTS="+filepath.Join(home, "results"), "RUNS="+w.runs, "SENT="+w.sent, "NODE_HOME="+nodeHome,
+		"RATE=5", "PYTHONDONTWRITEBYTECODE=1")
 	process := func(name, dir string, args func() []string) *steady {
 		log, err := os.Create(filepath.Join(home, name+".log"))
 		if err != nil {
@@ -187,7 +188,8 @@ func (w *steadyWorld) report(length time.Duration) {
 		for _, n := range ran {
 			again += n - 1
 		}
-		w.t.Logf("%s, %s: %d tasks were accepted and ran, %d ran again", length, map[string]string{"slow": "Celery", "node": "sqs-consumer"}[kind], len(sent), again)
+		w.t.Logf("%s, %s: %d tasks were accepted and ran, %d ran again", length, map[string]string{"slow": "Celery",
+			"node": "sqs-consumer"}[kind], len(sent), again)
 		if rate := length / time.Second; len(sent) < int(rate)/2 {
 			w.t.Errorf("%s: only %d tasks were accepted in %s", kind, len(sent), length)
 		}

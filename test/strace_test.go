@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// fault is what strace does to a process's system calls: it changes their results as the kernel would, so that the real binary sees a real disk's
-// failures without a broken disk.
+// fault is what strace does to a process's system calls: it changes their results as the kernel would, so that the real
+// binary sees a real disk's failures without a broken disk.
 type fault struct {
 	calls string // "fsync,fdatasync"
 	does  string // "error=EIO:when=1"; when counts each thread's calls separately
@@ -68,7 +68,8 @@ func (i *injected) lift() {
 	}
 }
 
-// startsUnder makes the server start with a fault. The tracer is a grandchild (-D), so that the server is still our child, and ends with it.
+// startsUnder makes the server start with a fault. The tracer is a grandchild (-D), so that the server is still our
+// child, and ends with it.
 func (s *server) startsUnder(f fault) *injected {
 	i := &injected{t: s.t, report: filepath.Join(s.t.TempDir(), "calls")}
 	s.under = append([]string{"strace", "-D"}, f.args(i.report)...)

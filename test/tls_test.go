@@ -38,7 +38,8 @@ func newTrust(t testing.TB) *trust {
 			t.Fatalf("pawl %s: %v, %s", args, err, out)
 		}
 	}
-	own := &trust{ca: filepath.Join(dir, "ca.crt"), cert: filepath.Join(dir, "s1.crt"), key: filepath.Join(dir, "s1.key"), roots: x509.NewCertPool()}
+	own := &trust{ca: filepath.Join(dir, "ca.crt"), cert: filepath.Join(dir, "s1.crt"), key: filepath.Join(dir, "s1.key"),
+		roots: x509.NewCertPool()}
 	file, err := os.ReadFile(own.ca)
 	if err != nil || !own.roots.AppendCertsFromPEM(file) {
 		t.Fatal("the CA certificate can't be read:", err)
@@ -121,12 +122,14 @@ func TestTLS(t *testing.T) {
 		}
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if err != nil || resp.StatusCode != 200 || resp.Proto != "HTTP/1.1" || resp.TLS.Version != tls.VersionTLS13 || !strings.Contains(string(body), want) {
+		if err != nil || resp.StatusCode != 200 || resp.Proto != "HTTP/1.1" || resp.TLS.Version != tls.VersionTLS13 ||
+			!strings.Contains(string(body), want) {
 			t.Errorf("%s: %s %s with %s: %s, %v, want %q", path, resp.Proto, resp.Status, tls.VersionName(resp.TLS.Version), body, err, want)
 		}
 	}
 	body := bytes.NewBufferString(`{"type":"a","payload":1}`)
-	if resp, err := ours.web(t, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }).Post("https://"+s.addr+"/api/v1/tasks", "application/json", body); err != nil || resp.StatusCode != 202 {
+	if resp, err := ours.web(t, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }).Post("https://"+s.addr+"/api/v1/tasks",
+		"application/json", body); err != nil || resp.StatusCode != 202 {
 		t.Errorf("enqueue over REST with TLS 1.2: %v, %v", resp, err)
 	}
 	if err := enqueueOne(s.dial(ours.options()...)); err != nil {
@@ -149,11 +152,13 @@ func TestTLS(t *testing.T) {
 		}
 		cfg := ours.config()
 		c.change(cfg)
-		if err := enqueueOne(s.dial(pawl.DialOptions{TLS: cfg})); !errors.Is(err, pawltype.ErrUnavailable) || !strings.Contains(err.Error(), c.want) {
+		if err := enqueueOne(s.dial(pawl.DialOptions{TLS: cfg})); !errors.Is(err, pawltype.ErrUnavailable) ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("gRPC with %s: %v, want %q", name, err, c.want)
 		}
 	}
-	if out, err := pawlOutput(t, "queue ls --tls-ca "+foreign.ca+" --server "+s.addr); err == nil || !strings.Contains(out, "give the CA with --tls-ca") {
+	if out, err := pawlOutput(t, "queue ls --tls-ca "+foreign.ca+" --server "+s.addr); err == nil ||
+		!strings.Contains(out, "give the CA with --tls-ca") {
 		t.Errorf("pawl queue ls with another CA: %v, %s", err, out)
 	}
 
@@ -166,7 +171,8 @@ func TestTLS(t *testing.T) {
 	if resp.StatusCode != 400 || !strings.Contains(string(said), "this port requires TLS: use https://") {
 		t.Errorf("REST without TLS: %s, %s", resp.Status, said)
 	}
-	if err := enqueueOne(s.dial()); !errors.Is(err, pawltype.ErrUnavailable) || !strings.Contains(err.Error(), "if it requires TLS, use https:// or DialOptions.TLS") {
+	if err := enqueueOne(s.dial()); !errors.Is(err, pawltype.ErrUnavailable) || !strings.Contains(err.Error(),
+		"if it requires TLS, use https:// or DialOptions.TLS") {
 		t.Errorf("gRPC without TLS: %v", err)
 	}
 }

@@ -31,14 +31,16 @@ type version struct {
 // TaskType implements pawl.Args.
 func (version) TaskType() string { return "version" }
 
-// TestUniqueThroughCrashes kills the server repeatedly while each of a few keys gets new data faster than workers process it, with keep_last: no key
-// ever runs twice at the same time, its data never gets older, its last version is processed, and in the end no key is held.
+// TestUniqueThroughCrashes kills the server repeatedly while each of a few keys gets new data faster than workers
+// process it, with keep_last: no key ever runs twice at the same time, its data never gets older, its last version is
+// processed, and in the end no key is held.
 func TestUniqueThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	s.start()
 	client := s.dial(pawl.DialOptions{RetryFor: startLimit})
-	if _, err := admin.New(client).Queues().Put(t.Context(), uniqueQueue, admin.QueueSettings{MaxAttempts: 1000, Lease: 3 * time.Second}); err != nil {
+	if _, err := admin.New(client).Queues().Put(t.Context(), uniqueQueue, admin.QueueSettings{MaxAttempts: 1000,
+		Lease: 3 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	w := &uniqueWork{t: t, claims: claims.New(client), killed: make(chan struct{}),
@@ -53,7 +55,8 @@ func TestUniqueThroughCrashes(t *testing.T) {
 		all.Go(func() { w.run(ctx) })
 	}
 	s.killOften(count(t, "PAWL_KILLS", 12) / 2)
-	eventually(t, "some versions never run, and some runs are replaced by a newer version", startLimit, w.replacedBoth) // on a busy machine, not yet
+	// on a busy machine, not yet
+	eventually(t, "some versions never run, and some runs are replaced by a newer version", startLimit, w.replacedBoth)
 	close(w.killed)
 	all.Wait()
 	if ctx.Err() != nil {
@@ -66,7 +69,8 @@ func TestUniqueThroughCrashes(t *testing.T) {
 	}
 	for n := range uniqueKeys {
 		key := fmt.Sprint("k", n)
-		if _, err := client.Enqueue(t.Context(), version{key, 0}, pawl.Queue(uniqueQueue), pawl.Unique(pawltype.UniqueOpts{Key: key, OnConflict: pawltype.OnConflictReject})); err != nil {
+		if _, err := client.Enqueue(t.Context(), version{key, 0}, pawl.Queue(uniqueQueue),
+			pawl.Unique(pawltype.UniqueOpts{Key: key, OnConflict: pawltype.OnConflictReject})); err != nil {
 			t.Errorf("at the end a key is still held: %v", err)
 		}
 	}
@@ -98,7 +102,8 @@ func (w *uniqueWork) produce(ctx context.Context, client *pawl.Client, key strin
 			w.mu.Unlock()
 		default:
 		}
-		_, err := client.Enqueue(ctx, version{key, n}, pawl.Queue(uniqueQueue), pawl.Unique(pawltype.UniqueOpts{Key: key, OnConflict: pawltype.OnConflictKeepLast}))
+		_, err := client.Enqueue(ctx, version{key, n}, pawl.Queue(uniqueQueue),
+			pawl.Unique(pawltype.UniqueOpts{Key: key, OnConflict: pawltype.OnConflictKeepLast}))
 		if err != nil && ctx.Err() == nil {
 			w.t.Errorf("version %d of %s: %v", n, key, err)
 		}
@@ -108,7 +113,8 @@ func (w *uniqueWork) produce(ctx context.Context, client *pawl.Client, key strin
 
 func (w *uniqueWork) run(ctx context.Context) {
 	for ctx.Err() == nil && !w.all() {
-		got, err := w.claims.Claim(ctx, claims.Request{Queues: pawl.Strict{uniqueQueue}, Max: 1 + rand.IntN(3), Wait: 200 * time.Millisecond, Worker: "w"})
+		got, err := w.claims.Claim(ctx, claims.Request{Queues: pawl.Strict{uniqueQueue}, Max: 1 + rand.IntN(3), Wait: 200 * time.Millisecond,
+			Worker: "w"})
 		if err != nil {
 			continue // the server is down; what it may have handed out comes back with the lease
 		}

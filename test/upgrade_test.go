@@ -20,8 +20,9 @@ const (
 	tooOld    = "works at feature levels 1 to 1, but the cluster is at 2: use another version of the program"
 )
 
-// TestClusterUpgrade upgrades three servers to the next release, in turn and under load, and downgrades one of them again. The level stays until
-// it is raised; afterwards no server of this release works. SDK clients that know all addresses see no error.
+// TestClusterUpgrade upgrades three servers to the next release, in turn and under load, and downgrades one of them
+// again. The level stays until it is raised; afterwards no server of this release works. SDK clients that know all
+// addresses see no error.
 func TestClusterUpgrade(t *testing.T) {
 	t.Parallel()
 	c := newClusterOf(t, binary)
@@ -49,7 +50,8 @@ func TestClusterUpgrade(t *testing.T) {
 		if err := limit(t, operator, name); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := operator.Queues().Spread(t.Context(), name, admin.SpreadOptions{Shards: []int{dataShard, dataShard + 1}}, "test"); err != nil {
+		if _, err := operator.Queues().Spread(t.Context(), name, admin.SpreadOptions{Shards: []int{dataShard, dataShard + 1}},
+			"test"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -132,7 +134,8 @@ func raise(t *testing.T, operator admin.Client) {
 
 // unique enqueues a task with a unique key, which no worker runs.
 func unique(t *testing.T, client *pawl.Client) error {
-	_, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "unique", Payload: []byte("1")}, pawl.Queue("unique"), pawl.Unique(pawltype.UniqueOpts{Key: "k"}))
+	_, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "unique", Payload: []byte("1")}, pawl.Queue("unique"),
+		pawl.Unique(pawltype.UniqueOpts{Key: "k"}))
 	return err
 }
 
@@ -155,8 +158,8 @@ func limit(t *testing.T, operator admin.Client, queue string) error {
 	return err
 }
 
-// TestUpgrade upgrades a single server, and tries to downgrade it: until the level is raised that works, afterwards it is refused, whether or not
-// the server's copy of the map is lost.
+// TestUpgrade upgrades a single server, and tries to downgrade it: until the level is raised that works, afterwards it
+// is refused, whether or not the server's copy of the map is lost.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--shards", "2")

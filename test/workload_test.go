@@ -48,8 +48,8 @@ type load struct {
 	probe time.Duration
 	// faultless: the servers are disturbed only in ways that an SDK client with its own retries does not notice.
 	faultless bool
-	// scattered: the queues are in several shards. Then the answer to a claim has the latest stamp of each shard that was queried, which need not be
-	// that of the claim: its records have no stamp.
+	// scattered: the queues are in several shards. Then the answer to a claim has the latest stamp of each shard that was
+	// queried, which need not be that of the claim: its records have no stamp.
 	scattered bool
 }
 
@@ -58,8 +58,8 @@ const (
 	workers    = 4
 	disrupters = 3
 	testLease  = 2 * time.Second
-	// callTime is how long a call may take. A disrupter's call gets more, so that it is answered even though the server was paused: such answers must
-	// not be stale.
+	// callTime is how long a call may take. A disrupter's call gets more, so that it is answered even though the server
+	// was paused: such answers must not be stale.
 	callTime    = 3 * time.Second
 	disruptTime = 8 * time.Second
 	// repeatTime is for how long an unanswered call is repeated, and repeatPause the pause before.
@@ -198,7 +198,8 @@ func (w *workload) probe() {
 const maxAttempts = 20
 
 func retries() []pawl.Option {
-	return []pawl.Option{pawl.MaxAttempts(maxAttempts), pawl.Retry(pawltype.RetryPolicy{Initial: 50 * time.Millisecond, Factor: 1, Max: time.Second})}
+	return []pawl.Option{pawl.MaxAttempts(maxAttempts), pawl.Retry(pawltype.RetryPolicy{Initial: 50 * time.Millisecond, Factor: 1,
+		Max: time.Second})}
 }
 
 // enqueue enqueues a task as a record says. The task is "" if there was no answer.
@@ -255,7 +256,8 @@ func (w *workload) backlog(queue string, n int) {
 		items[i] = pawl.Item{Args: pawl.RawTask{Type: "job", Payload: value},
 			Options: append(retries(), pawl.Queue(queue), pawl.RequestID(records[i].RequestID))}
 	}
-	all, _, err := w.recorded(history.Record{Op: history.Enqueue, Queue: queue}, faultlessTime, func(ctx context.Context, _ *history.Record) error {
+	all, _, err := w.recorded(history.Record{Op: history.Enqueue, Queue: queue}, faultlessTime, func(ctx context.Context,
+		_ *history.Record) error {
 		answers, err := w.clients[0].EnqueueBatch(ctx, items)
 		for i, a := range answers {
 			if err = errors.Join(err, a.Err); err == nil {
@@ -288,7 +290,8 @@ func (w *workload) claim(id int, c *pawl.Client, wait time.Duration, most int) (
 	ask := history.Record{Client: id, Op: history.Claim, Queue: strings.Join(queues, ","), Args: history.Args{ClaimKey: uuid.NewString()}}
 	for again := true; again; {
 		r, f, err := w.recorded(ask, w.limit(wait+callTime), func(ctx context.Context, _ *history.Record) (err error) {
-			claimed, err = claims.New(c).Claim(ctx, claims.Request{Queues: queues, Max: most, Lease: testLease, Wait: wait, Worker: "w", Key: ask.ClaimKey})
+			claimed, err = claims.New(c).Claim(ctx, claims.Request{Queues: queues, Max: most, Lease: testLease, Wait: wait, Worker: "w",
+				Key: ask.ClaimKey})
 			return err
 		})
 		again = r.Code == history.Unknown && !w.troubled(r, err) && rand.IntN(4) > 0 && w.rest(repeatPause)
@@ -297,9 +300,10 @@ func (w *workload) claim(id int, c *pawl.Client, wait time.Duration, most int) (
 	return claimed
 }
 
-// given records what a claim got: a record for each task, with the stamp of its shard, or one record if it got none. A waiting claim with an empty
-// answer may have got something after all, which the broker returned because the wait was over or it was about to stop. If its leader was replaced at
-// that time, the lease has to end first. So the checker treats it as an unanswered claim.
+// given records what a claim got: a record for each task, with the stamp of its shard, or one record if it got none. A
+// waiting claim with an empty answer may have got something after all, which the broker returned because the wait was
+// over or it was about to stop. If its leader was replaced at that time, the lease has to end first. So the checker
+// treats it as an unanswered claim.
 func (w *workload) given(r history.Record, f *outcome, claimed []*pawl.Claim) {
 	if len(claimed) == 0 {
 		r.Answer = history.Answer{Code: history.Unknown}
@@ -435,7 +439,8 @@ func (w *workload) forget(task string) {
 }
 
 func (w *workload) cancel(id int, c *pawl.Client, task string) (history.Record, error) {
-	return w.call(history.Record{Client: id, Op: history.Cancel, Task: task}, w.limit(disruptTime), func(ctx context.Context, r *history.Record) error {
+	return w.call(history.Record{Client: id, Op: history.Cancel, Task: task}, w.limit(disruptTime), func(ctx context.Context,
+		r *history.Record) error {
 		info, err := c.Cancel(ctx, task, "by the test")
 		if err == nil {
 			see(r, info)
@@ -446,7 +451,8 @@ func (w *workload) cancel(id int, c *pawl.Client, task string) (history.Record, 
 
 // get reads a task. The record is not recorded yet.
 func (w *workload) get(id int, c *pawl.Client, task string) (history.Record, error) {
-	r, _, err := w.recorded(history.Record{Client: id, Op: history.Get, Task: task}, w.limit(disruptTime), func(ctx context.Context, r *history.Record) error {
+	r, _, err := w.recorded(history.Record{Client: id, Op: history.Get, Task: task}, w.limit(disruptTime), func(ctx context.Context,
+		r *history.Record) error {
 		info, err := c.Task(ctx, task)
 		if err == nil {
 			see(r, info)

@@ -23,14 +23,19 @@ func TestNext(t *testing.T) {
 		want                   []string
 	}{
 		{"five fields", "30 9 * * mon-fri", "", "2026-11-20T10:00:00Z", []string{"2026-11-23T09:30:00Z", "2026-11-24T09:30:00Z"}},
-		{"six fields", "*/20 * * * * *", "", "2026-01-01T00:00:01Z", []string{"2026-01-01T00:00:20Z", "2026-01-01T00:00:40Z", "2026-01-01T00:01:00Z"}},
+		{"six fields", "*/20 * * * * *", "", "2026-01-01T00:00:01Z", []string{"2026-01-01T00:00:20Z", "2026-01-01T00:00:40Z",
+			"2026-01-01T00:01:00Z"}},
 		{"strictly after", "0 0 * * *", "", "2026-01-01T00:00:00Z", []string{"2026-01-02T00:00:00Z"}},
 		{"a descriptor", "@monthly", "", "2026-01-31T23:59:59Z", []string{"2026-02-01T00:00:00Z"}},
 		{"an interval", "@every 90s", "", "2026-01-01T00:02:00Z", []string{"2026-01-01T00:03:00Z", "2026-01-01T00:04:30Z"}},
-		{"both days, if one begins with *", "0 0 */2 * mon", "", "2026-02-01T00:00:00Z", []string{"2026-02-09T00:00:00Z", "2026-02-23T00:00:00Z", "2026-03-09T00:00:00Z"}},
-		{"both days, if the day of the week begins with *", "0 0 0 1-7 * */3", "", "2026-02-01T00:00:00Z", []string{"2026-02-04T00:00:00Z", "2026-02-07T00:00:00Z", "2026-03-01T00:00:00Z"}},
-		{"either day, if * comes later", "0 0 13,*/28 * fri", "", "2026-02-13T00:00:00Z", []string{"2026-02-20T00:00:00Z", "2026-02-27T00:00:00Z", "2026-03-01T00:00:00Z"}},
-		{"either day", "0 0 13 * fri", "", "2026-02-01T00:00:00Z", []string{"2026-02-06T00:00:00Z", "2026-02-13T00:00:00Z", "2026-02-20T00:00:00Z"}},
+		{"both days, if one begins with *", "0 0 */2 * mon", "", "2026-02-01T00:00:00Z", []string{"2026-02-09T00:00:00Z", "2026-02-23T00:00:00Z",
+			"2026-03-09T00:00:00Z"}},
+		{"both days, if the day of the week begins with *", "0 0 0 1-7 * */3", "", "2026-02-01T00:00:00Z", []string{"2026-02-04T00:00:00Z",
+			"2026-02-07T00:00:00Z", "2026-03-01T00:00:00Z"}},
+		{"either day, if * comes later", "0 0 13,*/28 * fri", "", "2026-02-13T00:00:00Z", []string{"2026-02-20T00:00:00Z", "2026-02-27T00:00:00Z",
+			"2026-03-01T00:00:00Z"}},
+		{"either day", "0 0 13 * fri", "", "2026-02-01T00:00:00Z", []string{"2026-02-06T00:00:00Z", "2026-02-13T00:00:00Z",
+			"2026-02-20T00:00:00Z"}},
 		{"last day", "0 0 L * *", "", "2028-02-01T00:00:00Z", []string{"2028-02-29T00:00:00Z", "2028-03-31T00:00:00Z"}},
 		{"third friday", "0 12 * * fri#3", "", "2026-11-01T00:00:00Z", []string{"2026-11-20T12:00:00Z", "2026-12-18T12:00:00Z"}},
 		{"a leap day", "0 0 29 2 *", "", "2096-03-01T00:00:00Z", []string{"2104-02-29T00:00:00Z"}},
@@ -69,7 +74,8 @@ func TestNext(t *testing.T) {
 			[]string{"2026-04-05T01:45:00+11:00", "2026-04-06T01:45:00+10:30"}},
 		{"no midnight", "0 0 * * *", "America/Santiago", "2026-09-05T12:00:00Z",
 			[]string{"2026-09-06T01:00:00-03:00", "2026-09-07T00:00:00-03:00"}},
-		{"past the end of a leap year", "30 * 1 1 *", "Europe/Berlin", "2044-05-01T00:00:00Z", []string{"2045-01-01T00:30:00+01:00", "2045-01-01T01:30:00+01:00"}},
+		{"past the end of a leap year", "30 * 1 1 *", "Europe/Berlin", "2044-05-01T00:00:00Z", []string{"2045-01-01T00:30:00+01:00",
+			"2045-01-01T01:30:00+01:00"}},
 		// A whole day was skipped at the date line.
 		{"no 30th of December", "0 12 30 * *", "Pacific/Apia", "2011-12-01T00:00:00Z",
 			[]string{"2011-12-31T00:00:00+14:00", "2012-01-30T12:00:00+14:00"}},
@@ -205,7 +211,8 @@ func TestNewestOfACentury(t *testing.T) {
 	began := at(t, "1926-01-01T00:00:00Z")
 	upto := began.AddDate(100, 0, 0)
 	for _, n := range []int{1, 60, 61} {
-		if got := w.Newest(began, began, upto, n); len(got) != n || !got[n-1].Equal(upto) || !got[0].Equal(upto.Add(time.Second*time.Duration(1-n))) {
+		if got := w.Newest(began, began, upto, n); len(got) != n || !got[n-1].Equal(upto) ||
+			!got[0].Equal(upto.Add(time.Second*time.Duration(1-n))) {
 			t.Errorf("Newest(%d) returned %d times, or the wrong ones", n, len(got))
 		}
 	}
@@ -249,8 +256,10 @@ func TestNewest(t *testing.T) {
 // FuzzNext: the next time by the local clock is found in one step, from any moment, and is that of a search through all that the clock has
 // shown.
 func FuzzNext(f *testing.F) {
-	for _, zone := range []string{"Europe/Berlin", "Australia/Lord_Howe", "Africa/Casablanca", "America/Santiago", "Pacific/Apia", "Antarctica/Troll", ""} {
-		for _, change := range []string{"2026-03-29T01:00:00Z", "2026-10-25T01:00:00Z", "2026-04-04T15:00:00Z", "2026-02-15T02:00:00Z", "2026-09-06T04:00:00Z", "2011-12-30T10:00:00Z"} {
+	for _, zone := range []string{"Europe/Berlin", "Australia/Lord_Howe", "Africa/Casablanca", "America/Santiago", "Pacific/Apia",
+		"Antarctica/Troll", ""} {
+		for _, change := range []string{"2026-03-29T01:00:00Z", "2026-10-25T01:00:00Z", "2026-04-04T15:00:00Z", "2026-02-15T02:00:00Z",
+			"2026-09-06T04:00:00Z", "2011-12-30T10:00:00Z"} {
 			at, err := time.Parse(time.RFC3339, change)
 			if err != nil {
 				f.Fatal(err)
@@ -353,8 +362,8 @@ func TestCheck(t *testing.T) {
 			t.Errorf("Check(%q) = %v, want it to reject %s %s", c.rule, err, c.field, c.part)
 		}
 	}
-	for _, rule := range []string{"* * * * *", "1,2,4 5-5 1-31/3 jan-dec sat-sun", "0 0 L-3 * 5-7", "*/20 * * * * 1-fri", "@daily", "@every 90s", "",
-		"* * * * 7-sun", "* * * * sun-mon", "* * * 1-feb *", "* * * 2-feb *", "* * * feb-2 *",
+	for _, rule := range []string{"* * * * *", "1,2,4 5-5 1-31/3 jan-dec sat-sun", "0 0 L-3 * 5-7", "*/20 * * * * 1-fri",
+		"@daily", "@every 90s", "", "* * * * 7-sun", "* * * * sun-mon", "* * * 1-feb *", "* * * 2-feb *", "* * * feb-2 *",
 		"* * * * * * *", "@daily,", "5-x * * * *", "99999999999999999999-3 * * * *", // Parse rejects these
 	} {
 		if err := Check(rule); err != nil {

@@ -76,7 +76,8 @@ func backwards(entry string) bool {
 }
 
 // names are the names of months and days, each in order.
-var names = []string{"jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "sun", "mon", "tue", "wed", "thu", "fri", "sat"}
+var names = []string{"jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "sun", "mon", "tue", "wed",
+	"thu", "fri", "sat"}
 
 const months = 12
 

@@ -80,7 +80,8 @@ func timeWords(seconds, minutes, hours set) (at string, daily bool) {
 		case hours.full():
 			return often, false
 		case through:
-			return fmt.Sprintf("%s from %s to %s", often, clock(from, minutes.first(), seconds), clock(to, minutes.last(), set{bits: 1 << seconds.last()})), true
+			return fmt.Sprintf("%s from %s to %s", often, clock(from, minutes.first(), seconds), clock(to, minutes.last(),
+				set{bits: 1 << seconds.last()})), true
 		}
 	}
 	exact := seconds.is(0)

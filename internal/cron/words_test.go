@@ -132,9 +132,12 @@ func same(a, b When) bool {
 // randomRule makes rules from few different parts, so that many mean the same.
 func randomRule(r *rand.Rand) string {
 	pick := func(some ...string) string { return some[r.IntN(len(some))] }
-	fields := []string{pick("0", "0", "0", "30", "*", "*/30", "0,30", "1"), pick("*", "0", "0", "30", "*/30", "0,30", "*/15", "0-59", "15-45/15", "7,9"),
-		pick("*", "0-23", "9", "9-17", "*/2", "1,2,3", "1-3", "22-23,0"), pick("*", "*", "1", "13", "1-31", "L", "L-1", "15W", "1,L", "*/2", "1-7"),
-		pick("*", "*", "*", "1", "1-12", "2,3", "jan-mar", "*/3"), pick("*", "*", "*", "fri", "1-5", "0-6", "sat,sun", "fri-mon", "5,6,0", "fri#1", "fri#L,mon", "7", "0")}
+	fields := []string{pick("0", "0", "0", "30", "*", "*/30", "0,30", "1"), pick("*", "0", "0", "30", "*/30", "0,30", "*/15", "0-59",
+		"15-45/15", "7,9"),
+		pick("*", "0-23", "9", "9-17", "*/2", "1,2,3", "1-3", "22-23,0"), pick("*", "*", "1", "13", "1-31", "L", "L-1", "15W",
+			"1,L", "*/2", "1-7"),
+		pick("*", "*", "*", "1", "1-12", "2,3", "jan-mar", "*/3"), pick("*", "*", "*", "fri", "1-5", "0-6", "sat,sun", "fri-mon", "5,6,0",
+			"fri#1", "fri#L,mon", "7", "0")}
 	return strings.Join(fields, " ")
 }
 

@@ -47,8 +47,9 @@ const (
 
 // Kinds lists every kind.
 var Kinds = []Kind{TaskEnqueued, TaskClaimed, TaskSucceeded, TaskFailed, TaskLeaseLost, TaskReleased, TaskRetrying, TaskDead, TaskPoisoned,
-	TaskDiscarded, TaskCancelled, TaskReplayed, QueueCreated, QueueChanged, QueuePaused, QueueResumed, QueueDeleted, BreakerOpened, BreakerClosed,
-	ScheduleMissed, OperationStarted, OperationPaused, OperationResumed, OperationDone, OperationAborted, OperationFailed}
+	TaskDiscarded, TaskCancelled, TaskReplayed, QueueCreated, QueueChanged, QueuePaused, QueueResumed, QueueDeleted,
+	BreakerOpened, BreakerClosed, ScheduleMissed, OperationStarted, OperationPaused, OperationResumed, OperationDone,
+	OperationAborted, OperationFailed}
 
 // Event is something that happened in a shard. Fields that do not apply to its kind are zero.
 type Event struct {
@@ -115,8 +116,8 @@ func (k Kind) covers(o Kind) bool {
 }
 
 func (f *Filter) matches(e *Event) bool {
-	return e.Namespace == f.Namespace && !e.At.Before(f.Since) && (f.Queue == "" || e.Queue == f.Queue) && (f.Type == "" || e.Type == f.Type) &&
-		(f.Task == task.ID{} || e.Task == f.Task) &&
+	return e.Namespace == f.Namespace && !e.At.Before(f.Since) && (f.Queue == "" || e.Queue == f.Queue) &&
+		(f.Type == "" || e.Type == f.Type) && (f.Task == task.ID{} || e.Task == f.Task) &&
 		(len(f.Kinds) == 0 || slices.ContainsFunc(f.Kinds, func(k Kind) bool { return k.covers(e.Kind) })) &&
 		(f.Scope.All() || e.Queue != "" && f.Scope.Sees(e.Queue))
 }

@@ -18,7 +18,8 @@ const (
 	maxAge   = 15 * time.Minute
 	// keptFor is how long a ring without readers keeps collecting: a reader may come back for what it missed.
 	keptFor = 2 * time.Minute
-	// gatherTime is how long a reader that waited lets more events arrive, so that a busy shard wakes each reader at most fifty times a second.
+	// gatherTime is how long a reader that waited lets more events arrive, so that a busy shard wakes each reader at most
+	// fifty times a second.
 	gatherTime = 20 * time.Millisecond
 	// pageEvents and pageBytes bound a page, pageLook the events that one read examines.
 	pageEvents = 1000
@@ -65,8 +66,8 @@ type Page struct {
 // ErrClosed is returned where the ring is not fed.
 var ErrClosed = errors.New("events: the shard is not led here")
 
-// Ring holds the events of one shard while it is led here. Committed and Add must be called from the shard's loop; the rest may be called from
-// any goroutine.
+// Ring holds the events of one shard while it is led here. Committed and Add must be called from the shard's loop; the
+// rest may be called from any goroutine.
 type Ring struct {
 	committed     atomic.Uint64 // index of the last entry
 	armed         atomic.Bool   // there is a reader, or was one lately
@@ -260,7 +261,8 @@ func (r *Ring) entriesAfter(page *Page) (entries []entry, more <-chan struct{}, 
 		return nil, nil, true, nil
 	}
 	at := sort.Search(len(r.entries), func(i int) bool { return r.entries[i].index >= page.Next.Index })
-	if entries = r.entries[at:]; len(entries) > 0 && page.Next.before(entries[len(entries)-1].index, uint32(len(entries[len(entries)-1].events))) { // #nosec G115
+	if entries = r.entries[at:]; len(entries) > 0 && page.Next.before(entries[len(entries)-1].index,
+		uint32(len(entries[len(entries)-1].events))) { // #nosec G115
 		return entries, nil, false, nil
 	}
 	page.Next = r.end()

@@ -248,9 +248,11 @@ func TestFilter(t *testing.T) {
 		f    Filter
 		want bool
 	}{
-		{Filter{}, true}, {Filter{Queue: "mail"}, true}, {Filter{Queue: "sms"}, false}, {Filter{Type: "welcome"}, true}, {Filter{Type: "x"}, false},
-		{Filter{Task: e.Task}, true}, {Filter{Task: task.NewID(1, 1, 2)}, false}, {Filter{Kinds: []Kind{TaskDead}}, true}, {Filter{Kinds: []Kind{"task.*"}}, true},
-		{Filter{Kinds: []Kind{"queue.*", TaskClaimed}}, false}, {Filter{Scope: task.Scope{Queues: []string{"m*"}}}, true}, {Filter{Scope: task.Scope{Queues: []string{"s*"}}}, false},
+		{Filter{}, true}, {Filter{Queue: "mail"}, true}, {Filter{Queue: "sms"}, false}, {Filter{Type: "welcome"}, true},
+		{Filter{Type: "x"}, false}, {Filter{Task: e.Task}, true}, {Filter{Task: task.NewID(1, 1, 2)}, false}, {Filter{Kinds: []Kind{TaskDead}},
+			true}, {Filter{Kinds: []Kind{"task.*"}}, true},
+		{Filter{Kinds: []Kind{"queue.*", TaskClaimed}}, false}, {Filter{Scope: task.Scope{Queues: []string{"m*"}}}, true},
+		{Filter{Scope: task.Scope{Queues: []string{"s*"}}}, false},
 	} {
 		c.f.Namespace = "default"
 		if got := c.f.matches(&e); got != c.want {
@@ -267,7 +269,8 @@ func TestFilter(t *testing.T) {
 	if (&Filter{Namespace: "default", Scope: task.Scope{Queues: []string{"*"}}}).matches(&nowhere) {
 		t.Error("an event without a queue is visible within a scope of queues")
 	}
-	for kind, ok := range map[Kind]bool{"task.dead": true, "task.*": true, "*": false, "task.": false, "task.d*": false, "": false, "x.*": false} {
+	for kind, ok := range map[Kind]bool{"task.dead": true, "task.*": true, "*": false, "task.": false, "task.d*": false,
+		"": false, "x.*": false} {
 		if err := CheckKinds("kind", []Kind{kind}); (err == nil) != ok {
 			t.Errorf("CheckKinds(%q) = %v", kind, err)
 		}
@@ -283,7 +286,8 @@ func TestCursor(t *testing.T) {
 	if err != nil || fmt.Sprint(got) != fmt.Sprint(p) {
 		t.Errorf("%v was decoded as %v, %v", p, got, err)
 	}
-	for _, bad := range [][]byte{{1}, {1, 0, 0, 0, 1}, {0xff}, {1, 0, 0, 0, 0, 1, 1}, slices.Concat(Places{1: {3, 1, 1}}.Encode(), Places{1: {3, 1, 1}}.Encode())} {
+	for _, bad := range [][]byte{{1}, {1, 0, 0, 0, 1}, {0xff}, {1, 0, 0, 0, 0, 1, 1}, slices.Concat(Places{1: {3, 1, 1}}.Encode(),
+		Places{1: {3, 1, 1}}.Encode())} {
 		if _, err := DecodePlaces(bad); err == nil {
 			t.Errorf("DecodePlaces accepted %v", bad)
 		}

@@ -97,7 +97,8 @@ func TestWatched(t *testing.T) {
 	if all, none := <-dropped, <-dropped; all != size || none != 0 {
 		t.Errorf("%d and then %d bytes are left of a message that was dropped, want %d and 0", all, none, size)
 	}
-	if _, err := (codec{}).Marshal(&Watched{Message: &pawlv1.TaskSpec{Type: "\xff"}, Left: func(n int) { dropped <- n }}); err == nil || <-dropped != 0 {
+	if _, err := (codec{}).Marshal(&Watched{Message: &pawlv1.TaskSpec{Type: "\xff"}, Left: func(n int) { dropped <- n }}); err == nil ||
+		<-dropped != 0 {
 		t.Errorf("a message that can't be encoded: %v", err)
 	}
 }
@@ -123,7 +124,8 @@ func BenchmarkCodec(b *testing.B) {
 	for _, tasks := range []int{1, 40, 1000} {
 		frame := &pawlv1.WorkResponse{}
 		for range tasks {
-			frame.Tasks = append(frame.Tasks, &pawlv1.ClaimedTask{TaskId: "0199f3c2-9bd3-7001-a53e-e7987e9fb3ca", Type: "bench", Payload: make([]byte, 1024)})
+			frame.Tasks = append(frame.Tasks, &pawlv1.ClaimedTask{TaskId: "0199f3c2-9bd3-7001-a53e-e7987e9fb3ca", Type: "bench",
+				Payload: make([]byte, 1024)})
 		}
 		for _, c := range []struct {
 			name string

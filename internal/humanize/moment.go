@@ -23,5 +23,6 @@ func Past(s string, now time.Time) (time.Time, error) {
 	if d, err := Duration(s); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
-	return time.Time{}, fmt.Errorf("%s is neither a day such as 2026-01-31, a time such as 2026-01-31T12:00:00Z nor an age such as 2h or 7d", quote(s))
+	return time.Time{}, fmt.Errorf("%s is neither a day such as 2026-01-31, a time such as 2026-01-31T12:00:00Z nor an age such as 2h or 7d",
+		quote(s))
 }

@@ -47,8 +47,8 @@ func hidden(c rune) bool {
 	return !strconv.IsPrint(c) || c == utf8.RuneError || unicode.In(c, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// Command returns a command line of pawl that is safe to paste into a shell, whatever the arguments and the values of flags are. The verb, and
-// flags up to their "=", are written as they are.
+// Command returns a command line of pawl that is safe to paste into a shell, whatever the arguments and the values of
+// flags are. The verb, and flags up to their "=", are written as they are.
 func Command(verb string, args []string, flags ...string) string {
 	words := []string{"pawl " + verb}
 	options := make([]string, len(flags))

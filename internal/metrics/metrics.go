@@ -136,7 +136,8 @@ func New(src Sources) *Page {
 	if src.Logger == nil {
 		src.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Page{src: src, requests: newRequests(), duration: newCallTimes(requestSeconds), polls: newCallTimes(pollSeconds), streams: newStreams(), commit: newShardTimes(commitSeconds), fsync: newShardTimes(fsyncSeconds)}
+	p := &Page{src: src, requests: newRequests(), duration: newCallTimes(requestSeconds), polls: newCallTimes(pollSeconds),
+		streams: newStreams(), commit: newShardTimes(commitSeconds), fsync: newShardTimes(fsyncSeconds)}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(p, p.requests, p.duration, p.polls, p.streams, p.commit, p.fsync)
 	if src.Process {
@@ -226,7 +227,8 @@ func (p *Page) collectWebhooks(ctx context.Context, to chan<- prometheus.Metric)
 // before they have counted anything: always lists the events that are present from the first event of a type on, staleReasons the reasons
 // for refusing acks and other verbs on claims (in all namespaces that had tasks), and missed the one for ticks (in all namespaces).
 const (
-	always = stats.Set(1)<<stats.Enqueued | 1<<stats.Claimed | 1<<stats.Succeeded | 1<<stats.Failed | 1<<stats.Crashed | 1<<stats.TimedOut | 1<<stats.Dead
+	always = stats.Set(1)<<stats.Enqueued | 1<<stats.Claimed | 1<<stats.Succeeded | 1<<stats.Failed | 1<<stats.Crashed |
+		1<<stats.TimedOut | 1<<stats.Dead
 	missed = "missed"
 )
 
@@ -332,7 +334,8 @@ func collectQueue(to chan<- prometheus.Metric, q *Queue) {
 	for _, s := range []struct {
 		state string
 		n     int64
-	}{{"scheduled", q.Scheduled}, {"ready", q.Ready}, {"claimed", q.Claimed}, {"retrying", q.Retrying}, {"dead", q.Dead}, {"poisoned", q.Poisoned}} {
+	}{{"scheduled", q.Scheduled}, {"ready", q.Ready}, {"claimed", q.Claimed}, {"retrying", q.Retrying}, {"dead", q.Dead},
+		{"poisoned", q.Poisoned}} {
 		queueTasks.gauge(to, float64(s.n), q.Namespace, q.Name, s.state)
 	}
 	newDead.gauge(to, float64(q.NewDead), q.Namespace, q.Name)

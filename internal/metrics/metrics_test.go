@@ -24,24 +24,30 @@ var update = flag.Bool("update", false, "write testdata/page.txt and the table o
 func sources(recorder *stats.Recorder) Sources {
 	return Sources{Version: "v1", Stats: recorder,
 		Queues: func(context.Context) ([]Queue, error) {
-			return []Queue{{Namespace: "default", Name: "mail", Ready: 3, Claimed: 2, Dead: 5, NewDead: 1, Looked: true, OldestReady: 90 * time.Second, MaxWait: time.Minute,
-				Blocked: map[string]int64{"queue_paused": 3, "no_worker": 1}},
+			return []Queue{{Namespace: "default", Name: "mail", Ready: 3, Claimed: 2, Dead: 5, NewDead: 1, Looked: true,
+				OldestReady: 90 * time.Second, MaxWait: time.Minute, Blocked: map[string]int64{"queue_paused": 3, "no_worker": 1}},
 				{Namespace: "default", Name: `od"d\`, Scheduled: 1}}, nil
 		},
 		Shards: func(context.Context) []Shard {
-			return []Shard{{ID: 0, Leads: true, Answers: true, HasLeader: true, LeaderChanges: 1, Applied: 90, Bytes: 4096, Lag: map[string]uint64{"n2": 0, "n3": 12}, Differs: map[string]bool{"n1": false, "n2": false, "n3": true}},
-				{ID: 1, HasLeader: true, LeaderChanges: 4, Applied: 1000, Bytes: 1 << 20}, {ID: 2, Leads: true, HasLeader: true, Applied: 7, Bytes: 1 << 10}}
+			return []Shard{{ID: 0, Leads: true, Answers: true, HasLeader: true, LeaderChanges: 1, Applied: 90, Bytes: 4096,
+				Lag: map[string]uint64{"n2": 0, "n3": 12}, Differs: map[string]bool{"n1": false, "n2": false, "n3": true}},
+				{ID: 1, HasLeader: true, LeaderChanges: 4, Applied: 1000, Bytes: 1 << 20}, {ID: 2, Leads: true, HasLeader: true,
+					Applied: 7, Bytes: 1 << 10}}
 		},
 		Spaces: func() []string { return []string{"default", "team-a"} },
 		Namespaces: func(context.Context) []Namespace {
-			return []Namespace{{Name: "team-a", Quotas: map[string]int64{"max_backlog": 1000, "max_running": 5}, Usage: map[string]int64{"max_backlog": 850, "max_running": 5},
-				Refused: map[string]int64{"max_backlog": 3, "max_requests_per_second": 12}}}
+			return []Namespace{{Name: "team-a", Quotas: map[string]int64{"max_backlog": 1000, "max_running": 5},
+				Usage: map[string]int64{"max_backlog": 850, "max_running": 5}, Refused: map[string]int64{"max_backlog": 3,
+					"max_requests_per_second": 12}}}
 		},
 		Workers: func() []Workers {
 			return []Workers{{Namespace: "default", Queues: map[string]int{"mail": 2, "video": 1}, Busy: 7, Free: 13}}
 		},
 		Node: func() Node {
-			return Node{DiskFree: 5 << 30, DiskTotal: 10 << 30, MinFree: 256 << 20, ClockOffset: -1500 * time.Millisecond, LogBytes: 1 << 20, CertificateEnds: map[string]time.Time{"server": time.Unix(1_800_000_000, 0), "peer": time.Unix(1_900_000_000, 0)}, Refused: map[string]uint64{"none": 0, "malformed": 0, "unknown": 7, "expired": 0, "denied": 1}, Events: map[string]Events{"logins": {3, 0}, "refusals": {100, 20}}, EventsLost: 2}
+			return Node{DiskFree: 5 << 30, DiskTotal: 10 << 30, MinFree: 256 << 20, ClockOffset: -1500 * time.Millisecond, LogBytes: 1 << 20,
+				CertificateEnds: map[string]time.Time{"server": time.Unix(1_800_000_000, 0), "peer": time.Unix(1_900_000_000, 0)},
+				Refused:         map[string]uint64{"none": 0, "malformed": 0, "unknown": 7, "expired": 0, "denied": 1}, Events: map[string]Events{
+					"logins": {3, 0}, "refusals": {100, 20}}, EventsLost: 2}
 		},
 		Webhooks: func(context.Context) Webhooks {
 			return Webhooks{Delivered: 12, Failed: 3, Dropped: 1, Oldest: 90 * time.Second, Leads: true,
@@ -129,7 +135,8 @@ func TestSeriesBeginAtZero(t *testing.T) {
 	p := New(src)
 	p.Shard(1)
 	fresh := p.read(t)
-	recorder.Record(time.Now(), []stats.Event{{Namespace: "default", Queue: "mail", Type: "welcome", Counts: stats.Set(0).With(stats.Enqueued), Ran: -1}})
+	recorder.Record(time.Now(), []stats.Event{{Namespace: "default", Queue: "mail", Type: "welcome", Counts: stats.Set(0).With(stats.Enqueued),
+		Ran: -1}})
 	began := p.read(t)
 	for _, c := range []struct{ page, series string }{
 		{fresh, `pawl_cron_skipped_total{namespace="team-a",reason="missed"} 0`},
@@ -162,7 +169,8 @@ func whole() *Page {
 	recorder := stats.New(time.Now())
 	for i := range 1100 {
 		for j := range 10 {
-			e := stats.Event{Namespace: "default", Queue: fmt.Sprintf("queue-%04d", i), Type: fmt.Sprintf("type-%d", j), Waited: time.Second, Ran: time.Second}
+			e := stats.Event{Namespace: "default", Queue: fmt.Sprintf("queue-%04d", i), Type: fmt.Sprintf("type-%d", j), Waited: time.Second,
+				Ran: time.Second}
 			for _, c := range []stats.Counter{stats.Enqueued, stats.Claimed, stats.Succeeded, stats.Failed} {
 				e.Counts = e.Counts.With(c)
 			}
@@ -211,10 +219,11 @@ func TestPageIsBounded(t *testing.T) {
 // exceeds its own by most.
 func TestQueuesAreAddedUp(t *testing.T) {
 	of := func(ns string, n int64, wait, most time.Duration) Queue {
-		return Queue{Namespace: ns, Name: fmt.Sprint(n), Scheduled: n, Ready: 10 * n, Claimed: 100 * n, Retrying: 1000 * n, Dead: 10_000 * n, Poisoned: 100_000 * n,
-			Looked: most > 0, OldestReady: wait, MaxWait: most, Blocked: map[string]int64{"paused": n}}
+		return Queue{Namespace: ns, Name: fmt.Sprint(n), Scheduled: n, Ready: 10 * n, Claimed: 100 * n, Retrying: 1000 * n, Dead: 10_000 * n,
+			Poisoned: 100_000 * n, Looked: most > 0, OldestReady: wait, MaxWait: most, Blocked: map[string]int64{"paused": n}}
 	}
-	got := addUp([]Queue{of("a", 1, time.Second, time.Hour), of("b", 4, 0, 0), of("a", 2, time.Minute, time.Minute), of("a", 3, 0, 2*time.Hour), of("a", 4, time.Hour, 2*time.Hour), of("b", 1, 0, 0)})
+	got := addUp([]Queue{of("a", 1, time.Second, time.Hour), of("b", 4, 0, 0), of("a", 2, time.Minute, time.Minute),
+		of("a", 3, 0, 2*time.Hour), of("a", 4, time.Hour, 2*time.Hour), of("b", 1, 0, 0)})
 	want := []Queue{of("a", 10, time.Minute, time.Minute), of("b", 5, 0, 0)}
 	for i := range want {
 		want[i].Name = stats.Other
@@ -247,7 +256,8 @@ func TestSourcesAreAskedAtTheSameTime(t *testing.T) {
 		src.Webhooks = func(context.Context) Webhooks { time.Sleep(time.Second); return Webhooks{Dropped: 5} }
 		began := time.Now()
 		page := New(src).read(t)
-		if took := time.Since(began); took != time.Second || !strings.Contains(page, `shard="7"`) || !strings.Contains(page, "pawl_webhook_dropped_total 5") {
+		if took := time.Since(began); took != time.Second || !strings.Contains(page, `shard="7"`) ||
+			!strings.Contains(page, "pawl_webhook_dropped_total 5") {
 			t.Errorf("four sources that take a second each gave this page after %v: %s", took, page)
 		}
 	})

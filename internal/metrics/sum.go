@@ -25,8 +25,9 @@ func (s *Sum[Series, Part]) Begin() (began uint64) {
 	return s.added
 }
 
-// Of returns the sum of a series over its current parts, and what former ones had counted. value returns the counter of a part, if it is known.
-// Counters of which others were added since began are ignored: they may be older, and would pass for those of a part that began anew.
+// Of returns the sum of a series over its current parts, and what former ones had counted. value returns the counter of
+// a part, if it is known. Counters of which others were added since began are ignored: they may be older, and would
+// pass for those of a part that began anew.
 func (s *Sum[Series, Part]) Of(began uint64, series Series, parts []Part, value func(i int) (n uint64, known bool)) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -48,7 +48,8 @@ const OptionsPrefix = "OPTIONS-"
 func CheckFormat(fs vfs.FS, dir string) error {
 	if value, err := atomicfs.ReadMarker(fs, dir, "format-version"); err == nil && value != "" {
 		if v, err := strconv.ParseUint(value, 10, 64); err == nil && v > uint64(Format) {
-			return fmt.Errorf("%q has format %d, and this version of the program knows formats up to %d: use the newer one that wrote it", dir, v, uint64(Format))
+			return fmt.Errorf("%q has format %d, and this version of the program knows formats up to %d: use the newer one that wrote it",
+				dir, v, uint64(Format))
 		}
 	}
 	return nil

@@ -36,7 +36,8 @@ func TestFailStop(t *testing.T) {
 	if err := errors.Join(f.Sync(), s.MkdirAll("d", 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	for what, missing := range map[string]error{"remove": NewFailStop(mem).Remove("x"), "rename": s.Rename("x", "y"), "link": s.Link("a", "a")} {
+	for what, missing := range map[string]error{"remove": NewFailStop(mem).Remove("x"), "rename": s.Rename("x", "y"),
+		"link": s.Link("a", "a")} {
 		if missing == nil || s.Err() != nil {
 			t.Errorf("%s of what is not there, or to what is: %v, failed is %v", what, missing, s.Err())
 		}
@@ -48,8 +49,8 @@ func TestFailStop(t *testing.T) {
 	}
 	full.Off() // too late
 	write(f, "after")
-	for what, err := range map[string]error{"sync": f.Sync(), "data": f.SyncData(), "close": f.Close(), "remove": s.Remove("a"), "all": s.RemoveAll("d"),
-		"rename": s.Rename("a", "b"), "link": s.Link("a", "b"), "mkdir": s.MkdirAll("e", 0o700)} {
+	for what, err := range map[string]error{"sync": f.Sync(), "data": f.SyncData(), "close": f.Close(), "remove": s.Remove("a"),
+		"all": s.RemoveAll("d"), "rename": s.Rename("a", "b"), "link": s.Link("a", "b"), "mkdir": s.MkdirAll("e", 0o700)} {
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -17,7 +17,8 @@ func TestOverlay(t *testing.T) {
 		t.Fatal(err)
 	}
 	long := strings.Repeat("long ", 10)
-	for name, text := range map[string]string{"dir/empty": "", "dir/short": "short", "dir/sub/1": long + "1", "dir/sub/2": long + "2", "dir/sub/3": long + "3"} {
+	for name, text := range map[string]string{"dir/empty": "", "dir/short": "short", "dir/sub/1": long + "1", "dir/sub/2": long + "2",
+		"dir/sub/3": long + "3"} {
 		put(t, below, name, text)
 	}
 	before := below.String()
@@ -40,7 +41,8 @@ func TestOverlay(t *testing.T) {
 		got, err := io.ReadAll(f)
 		info, err2 := f.Stat()
 		named, err3 := o.Stat(name)
-		if err := errors.Join(err, err2, err3, f.Close()); err != nil || string(got) != want || info.Size() != int64(len(want)) || named.Size() != info.Size() {
+		if err := errors.Join(err, err2, err3, f.Close()); err != nil || string(got) != want || info.Size() != int64(len(want)) ||
+			named.Size() != info.Size() {
 			t.Errorf("%s is %q, %v, want %q", name, got, err, want)
 		}
 	}

@@ -62,7 +62,8 @@ func EachUntilLate(ctx context.Context, n int, fn func(ctx context.Context, i in
 	})
 }
 
-// Ask calls ask for 0 … n-1 concurrently, all at once, and gives all of them patience to answer. It returns an answer and an error for each.
+// Ask calls ask for 0 … n-1 concurrently, all at once, and gives all of them patience to answer. It returns an answer
+// and an error for each.
 func Ask[R any](ctx context.Context, patience time.Duration, n int, ask func(ctx context.Context, i int) (R, error)) ([]R, []error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -32,7 +32,8 @@ func TestPartsAreLate(t *testing.T) {
 		late  string
 	}{
 		{"one that hangs", []time.Duration{0, hangs, 10 * time.Millisecond}, 810 * time.Millisecond, "1"},
-		{"several that hang, and slow ones", []time.Duration{hangs, 1300 * time.Millisecond, hangs, 600 * time.Millisecond}, 2100 * time.Millisecond, "02"},
+		{"several that hang, and slow ones", []time.Duration{hangs, 1300 * time.Millisecond, hangs, 600 * time.Millisecond},
+			2100 * time.Millisecond, "02"},
 		{"the last a moment too late", []time.Duration{0, 800*time.Millisecond - 1, 1600 * time.Millisecond}, 1600*time.Millisecond - 1, "2"},
 		{"one that fails, and slow ones", []time.Duration{-1, 5 * time.Second, 5800*time.Millisecond - 1}, 5800*time.Millisecond - 1, ""},
 		{"one that fails among those that are late", []time.Duration{0, hangs, -500 * time.Millisecond}, 800 * time.Millisecond, "1"},
@@ -40,7 +41,8 @@ func TestPartsAreLate(t *testing.T) {
 		{"all slow", []time.Duration{5 * time.Second, 5 * time.Second}, 5 * time.Second, ""},
 		{"one alone", []time.Duration{5 * time.Second}, 5 * time.Second, ""},
 		{"none", nil, 0, ""},
-		{"more than run at a time", append(slices.Repeat([]time.Duration{hangs}, fanLimit-1), slices.Repeat([]time.Duration{300 * time.Millisecond}, 10)...), 3800 * time.Millisecond, allBut1},
+		{"more than run at a time", append(slices.Repeat([]time.Duration{hangs}, fanLimit-1),
+			slices.Repeat([]time.Duration{300 * time.Millisecond}, 10)...), 3800 * time.Millisecond, allBut1},
 		{"all but one hang", append(slices.Repeat([]time.Duration{hangs}, 64), 0), stragglerTime, allBut1},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -104,7 +104,8 @@ func TestCopyOfRemovedShard(t *testing.T) {
 	d.close()
 }
 
-// What happens to a log before its old entries are copied, or while the copy is synced, stays: no old entry comes back, in memory or at the next start.
+// What happens to a log before its old entries are copied, or while the copy is synced, stays: no old entry comes back,
+// in memory or at the next start.
 func TestCopyOfReplacedEntries(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(log *Log, s *ShardLog) error
@@ -196,7 +197,8 @@ func TestCheckpoint(t *testing.T) {
 	l := &Log{shards: map[uint32]*shardIndex{8: {}, 9: {start: position{4, 2}}}, rotated: make(chan struct{}, 1)}
 	content, _ := l.checkpoint(1)
 	l.shards = map[uint32]*shardIndex{7: {}, 8: {}}
-	if err := l.applyCheckpoint(content); err != nil || len(l.shards) != 2 || l.shards[8] == nil || l.shards[9] == nil || l.shards[9].start != (position{4, 2}) {
+	if err := l.applyCheckpoint(content); err != nil || len(l.shards) != 2 || l.shards[8] == nil || l.shards[9] == nil ||
+		l.shards[9].start != (position{4, 2}) {
 		t.Errorf("%v; after a checkpoint of the shards 8 and 9 there are %v", err, l.shards)
 	}
 	l.shards = map[uint32]*shardIndex{}
@@ -232,7 +234,8 @@ func TestWhatIsCopied(t *testing.T) {
 				synctest.Wait()
 				old, size := d.log.entriesBefore(2)
 				_, last := d.log.wal.Segments()
-				if many := last <= 9 || more > 0; many && index > 16 && (len(old) != 2 || size != d.config().SegmentSize/4+more) || !many && len(old) > 0 {
+				if many := last <= 9 || more > 0; many && index > 16 && (len(old) != 2 || size != d.config().SegmentSize/4+more) ||
+					!many && len(old) > 0 {
 					t.Fatalf("with %d segments, %d shards have %d bytes in the first", last, len(old), size)
 				}
 				if last > 10 {

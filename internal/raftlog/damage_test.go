@@ -289,7 +289,8 @@ func TestLostVoteIsNoticed(t *testing.T) {
 		b := d.read(file)
 		b[bytes.Index(b, appendNumbers(append(appendHead(nil, recordSave, 7), 1), 5, 2, 3))] ^= 1
 		d.write(file, b)
-		if _, err := d.open().Shard(7, at); !errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), "had voted for replica 2 in term 5") {
+		if _, err := d.open().Shard(7, at); !errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(),
+			"had voted for replica 2 in term 5") {
 			t.Errorf("the vote is lost (snapshot: %v), and Shard returned %v", at.FromSnapshot, err)
 		}
 		d.close()
@@ -303,7 +304,8 @@ func TestLostVoteIsNoticed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if hs, _, _ := s.InitialState(); hs.GetTerm() != 6 || hs.GetVote() != 0 || s.Epoch() != 1 {
-			t.Errorf("when the loss is accepted, the log opens with term %d, vote %d and epoch %d; want 6, 0 and 1", hs.GetTerm(), hs.GetVote(), s.Epoch())
+			t.Errorf("when the loss is accepted, the log opens with term %d, vote %d and epoch %d; want 6, 0 and 1", hs.GetTerm(),
+				hs.GetVote(), s.Epoch())
 		}
 		if err := log.Close(); err != nil {
 			t.Fatal(err)
@@ -342,8 +344,8 @@ func TestMarkOfAFailedSync(t *testing.T) {
 	}
 }
 
-// TestMarksAreRewrittenAsTheyAre: a start writes the marks over themselves. If it changed their order, a power loss that keeps a part of that would
-// leave only the marks before them, which the log may be shorter than on purpose.
+// TestMarksAreRewrittenAsTheyAre: a start writes the marks over themselves. If it changed their order, a power loss
+// that keeps a part of that would leave only the marks before them, which the log may be shorter than on purpose.
 func TestMarksAreRewrittenAsTheyAre(t *testing.T) {
 	d := newDisk(t)
 	log := d.open()

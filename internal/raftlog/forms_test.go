@@ -26,8 +26,14 @@ func TestRecordsAreReadToTheirEnd(t *testing.T) {
 	long := slices.Repeat([]byte{0xff}, 11)
 	for what, read := range map[string]func(*reader){
 		"byte": func(r *reader) { r.byte() }, "number": func(r *reader) { r.number() }, "shard": func(r *reader) { r.shard() },
-		"entry": func(r *reader) { r.entry() }, "long number": func(r *reader) { r.rest = long; r.number() }, "cut number": func(r *reader) { r.rest = long[:1]; r.number() },
-		"data": func(r *reader) { r.rest = []byte{1, 1, 0, 9, 'a'}; r.entry() }, "unknown type": func(r *reader) { r.rest = []byte{1, 1, 9, 0}; r.entry() },
+		"entry": func(r *reader) { r.entry() }, "long number": func(r *reader) { r.rest = long; r.number() }, "cut number": func(r *reader) {
+			r.rest = long[:1]
+			r.number()
+		},
+		"data": func(r *reader) { r.rest = []byte{1, 1, 0, 9, 'a'}; r.entry() }, "unknown type": func(r *reader) {
+			r.rest = []byte{1, 1, 9, 0}
+			r.entry()
+		},
 		"version": func(r *reader) { r.rest = []byte{2}; r.version() }, "too long": func(r *reader) { r.rest = []byte{0}; _ = r.end() },
 	} {
 		r := &reader{}
@@ -272,7 +278,8 @@ func TestEntriesFit(t *testing.T) {
 	}
 	s.index.places[1].term--
 	s.index.places[1].offset, s.index.places[2].offset = s.index.places[2].offset, s.index.places[1].offset
-	if _, err := s.Entries(1, 4, 1<<20); err == nil || !strings.Contains(err.Error(), "entry 3 of shard 7 is stored where entry 2 of term 1 should be") {
+	if _, err := s.Entries(1, 4, 1<<20); err == nil || !strings.Contains(err.Error(),
+		"entry 3 of shard 7 is stored where entry 2 of term 1 should be") {
 		t.Errorf("swapped entries were read: %v", err)
 	}
 	s.index.places[1].offset, s.index.places[2].offset = s.index.places[2].offset, s.index.places[1].offset

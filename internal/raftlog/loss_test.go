@@ -113,7 +113,8 @@ func TestLossIsRefusedWhenOpened(t *testing.T) {
 		}
 		cfg := d.config()
 		cfg.MustExist = c.must
-		if log, err := Open(cfg); !errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "slot 2") {
+		if log, err := Open(cfg); !errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), c.says) ||
+			strings.Contains(err.Error(), "slot 2") {
 			t.Fatalf("%s: Open returned %v, %v, want damage with %q", name, log, err, c.says)
 		}
 		var out bytes.Buffer
@@ -197,9 +198,11 @@ func TestDamagedLogIsSetAside(t *testing.T) {
 		return nil
 	}))
 	if _, err := Open(fails); !errors.Is(err, errDisk) || !maps.Equal(d.in("/data/raft/log"), whole) {
-		t.Fatalf("Open returned %v when the log can't be set aside; the log has the files %q", err, slices.Sorted(maps.Keys(d.in("/data/raft/log"))))
+		t.Fatalf("Open returned %v when the log can't be set aside; the log has the files %q", err,
+			slices.Sorted(maps.Keys(d.in("/data/raft/log"))))
 	}
-	if names, err := d.mem.List("/data/raft"); err != nil || slices.Contains(names, "log.damaged-1") || strings.Contains(out.String(), "set aside") {
+	if names, err := d.mem.List("/data/raft"); err != nil || slices.Contains(names, "log.damaged-1") ||
+		strings.Contains(out.String(), "set aside") {
 		t.Errorf("after a copy that failed, the directory has the files %q (%v), and the log says: %s", names, err, out.String())
 	}
 	before := d.copy()
@@ -303,7 +306,8 @@ func TestOwnerOfTheLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(d.config()); !errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), "identity of 1 bytes: unknown format") {
+	if _, err := Open(d.config()); !errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(),
+		"identity of 1 bytes: unknown format") {
 		t.Errorf("Open of a log whose owner can't be read returned %v, want ErrDamaged", err)
 	}
 }

@@ -223,7 +223,8 @@ func (m *modelLog) check(t *testing.T, rng *rand.Rand, id uint32) {
 	for i := max(m.start.index, 1) - 1; i <= m.last()+1; i++ {
 		term, err := m.log.Term(i)
 		switch {
-		case i < m.start.index && (term != 0 || !errors.Is(err, raft.ErrCompacted)), i > m.last() && (term != 0 || !errors.Is(err, raft.ErrUnavailable)),
+		case i < m.start.index && (term != 0 || !errors.Is(err, raft.ErrCompacted)), i > m.last() &&
+			(term != 0 || !errors.Is(err, raft.ErrUnavailable)),
 			i >= m.start.index && i <= m.last() && (err != nil || term != m.term(i)):
 			t.Errorf("shard %d: Term(%d) = %d, %v; it has the entries after %d up to %d", id, i, term, err, m.start.index, m.last())
 		}

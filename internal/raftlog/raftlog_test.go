@@ -203,7 +203,8 @@ func TestConflictReplacesSuffix(t *testing.T) {
 	d.close()
 }
 
-// A log that is truncated, or that starts over in favor of a snapshot of fewer entries, is shorter on purpose, at whatever moment the power goes.
+// A log that is truncated, or that starts over in favor of a snapshot of fewer entries, is shorter on purpose, at
+// whatever moment the power goes.
 func TestTruncationAtEveryCrash(t *testing.T) {
 	for what, c := range map[string]struct {
 		again Start
@@ -323,7 +324,8 @@ func TestBlankLogBeginsAtItsState(t *testing.T) {
 	s := d.openShard(Start{Index: 9, Term: 4})
 	wantLog(t, s, "")
 	wantHard(t, s, 4, 0, 9)
-	rn, err := raft.NewRawNode(&raft.Config{ID: 1, ElectionTick: 10, HeartbeatTick: 1, Storage: s, Applied: 9, MaxInflightMsgs: 1, Logger: &raft.DefaultLogger{Logger: log.New(io.Discard, "", 0)}})
+	rn, err := raft.NewRawNode(&raft.Config{ID: 1, ElectionTick: 10, HeartbeatTick: 1, Storage: s, Applied: 9, MaxInflightMsgs: 1,
+		Logger: &raft.DefaultLogger{Logger: log.New(io.Discard, "", 0)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,10 +367,12 @@ func TestLogFromBeforeItsStateIsRefused(t *testing.T) {
 	if err := log.Check(8, Start{}); err != nil {
 		t.Errorf("a new shard: %v", err)
 	}
-	if err := log.Check(8, Start{Index: 3, Term: 1, Ran: true}); !errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), "no mark of shard 8") {
+	if err := log.Check(8, Start{Index: 3, Term: 1, Ran: true}); !errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(),
+		"no mark of shard 8") {
 		t.Errorf("a shard that has run, without a log: %v", err)
 	}
-	if err := errors.Join(log.Create(8), log.Check(8, Start{Index: 3, Term: 1, Ran: true})); err != nil || !log.Has(8) || log.Holds(8) || !log.Holds(7) {
+	if err := errors.Join(log.Create(8), log.Check(8, Start{Index: 3, Term: 1, Ran: true})); err != nil || !log.Has(8) ||
+		log.Holds(8) || !log.Holds(7) {
 		t.Errorf("a shard whose log was created: %v", err)
 	}
 	d.close()
@@ -422,7 +426,8 @@ func TestLoadChangesNothing(t *testing.T) {
 				t.Errorf("%s, accept %t: %v", what, accept, err)
 			}
 			if after := d.contents(); !maps.Equal(before, after) {
-				t.Errorf("%s, accept %t: it has changed the files %q, which were %q", what, accept, slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(before)))
+				t.Errorf("%s, accept %t: it has changed the files %q, which were %q", what, accept, slices.Sorted(maps.Keys(after)),
+					slices.Sorted(maps.Keys(before)))
 			}
 			if lost {
 				continue
@@ -607,7 +612,8 @@ func TestOwner(t *testing.T) {
 func TestConf(t *testing.T) {
 	d := newDisk(t)
 	for _, conf := range []*pb.ConfState{nil, {Voters: []uint64{3, 4}}} {
-		if _, got, err := d.openShard(Start{Conf: conf}).InitialState(); got == nil || err != nil || !slices.Equal(got.GetVoters(), conf.GetVoters()) {
+		if _, got, err := d.openShard(Start{Conf: conf}).InitialState(); got == nil || err != nil || !slices.Equal(got.GetVoters(),
+			conf.GetVoters()) {
 			t.Errorf("InitialState returned the membership %v, %v, want %v", got, err, conf)
 		}
 		d.close()

@@ -157,9 +157,11 @@ func (s *ShardLog) compare(start Start) (lost *ondisk.DamageError, err error) {
 	case !known && (start.Ran || !s.blank()):
 		return damaged(s.log.marks.path, "it has no mark of shard %d", s.shard), nil
 	case k.term > term:
-		return damaged(s.log.path(), "shard %d had reached entry %d in term %d, but now ends at entry %d in term %d", s.shard, k.index, k.term, end, term), nil
+		return damaged(s.log.path(), "shard %d had reached entry %d in term %d, but now ends at entry %d in term %d", s.shard, k.index,
+			k.term, end, term), nil
 	case k.term == term && k.vote != 0 && k.vote != s.hard.GetVote():
-		return damaged(s.log.path(), "shard %d had voted for replica %d in term %d, and now has the vote %d", s.shard, k.vote, k.term, s.hard.GetVote()), nil
+		return damaged(s.log.path(), "shard %d had voted for replica %d in term %d, and now has the vote %d", s.shard, k.vote, k.term,
+			s.hard.GetVote()), nil
 	case snapshot:
 	case k.term == term && k.index > end:
 		return damaged(s.log.path(), "entries %d to %d of shard %d are lost", end+1, k.index, s.shard), nil
@@ -505,7 +507,8 @@ func (s *ShardLog) read(index, hi uint64) (out []*pb.Entry, err error) {
 		r := &reader{rest: content[p.offset:]}
 		e := r.entry()
 		if r.err != nil || e.GetIndex() != index+uint64(i) || e.GetTerm() != p.term {
-			return nil, damaged(s.log.path(), "entry %d of shard %d is stored where entry %d of term %d should be: %v", e.GetIndex(), s.shard, index+uint64(i), p.term, r.err)
+			return nil, damaged(s.log.path(), "entry %d of shard %d is stored where entry %d of term %d should be: %v", e.GetIndex(), s.shard,
+				index+uint64(i), p.term, r.err)
 		}
 		out = append(out, e)
 	}

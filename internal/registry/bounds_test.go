@@ -12,9 +12,11 @@ import (
 // The memory that a node uses for its workers does not grow unnoticed.
 func TestLimitsAreStable(t *testing.T) {
 	for name, c := range map[string]struct{ is, was int }{
-		"claimers": {maxClaimers, 10_000}, "counted queues": {maxCountedQueues, 1000}, "tasks in a list": {listRuns, 10}, "tasks of one": {oneRuns, 1000},
-		"lost workers": {maxLost, 1000}, "tasks of a lost one": {maxLostRuns, 100}, "types of a lost one": {maxLostTypes, 100}, "who ended": {maxLeft, 10_000},
-		"claims": {maxHeld, 100_000}, "callers in a tally": {maxTallied, 20_000}, "sets of types": {maxTypeSets, 1000}, "types in sets": {maxTypesOfSets, 20_000}, "groups": {maxGroups, 20_000},
+		"claimers": {maxClaimers, 10_000}, "counted queues": {maxCountedQueues, 1000}, "tasks in a list": {listRuns, 10},
+		"tasks of one": {oneRuns, 1000}, "lost workers": {maxLost, 1000}, "tasks of a lost one": {maxLostRuns, 100},
+		"types of a lost one": {maxLostTypes, 100}, "who ended": {maxLeft, 10_000}, "claims": {maxHeld, 100_000},
+		"callers in a tally": {maxTallied, 20_000}, "sets of types": {maxTypeSets, 1000}, "types in sets": {maxTypesOfSets, 20_000},
+		"groups": {maxGroups, 20_000},
 	} {
 		if c.is != c.was {
 			t.Errorf("the limit of %s is %d, want %d", name, c.is, c.was)
@@ -67,7 +69,8 @@ func TestClaimsAreCountedOnce(t *testing.T) {
 	count := func(what string, want, of int) {
 		t.Helper()
 		if n := r.heldOf["default"]; n != want || len(r.heldBy) != want || len(r.heldOf) != of {
-			t.Errorf("%s: %d of %d tasks are counted for the namespace, want %d; tasks are counted for %d namespaces", what, n, len(r.heldBy), want, len(r.heldOf))
+			t.Errorf("%s: %d of %d tasks are counted for the namespace, want %d; tasks are counted for %d namespaces", what, n, len(r.heldBy),
+				want, len(r.heldOf))
 		}
 	}
 	a.Took([]Run{one, two}, a.since)
@@ -129,7 +132,8 @@ func TestUnknownOutcomesAreBounded(t *testing.T) {
 		for i, want := range []int{1, 0} {
 			_, old := r.unwatched(time.Now().Add(unclearFor + time.Duration(i)))
 			if len(r.unclear) != want || len(old) != 1-want {
-				t.Errorf("%v and %dns after the lease %d unclear claims are kept and %d are old, want %d", unclearFor, i, len(r.unclear), len(old), want)
+				t.Errorf("%v and %dns after the lease %d unclear claims are kept and %d are old, want %d", unclearFor, i, len(r.unclear), len(old),
+					want)
 			}
 		}
 	})
@@ -146,7 +150,8 @@ func TestSizeOfLostWorkers(t *testing.T) {
 	if l.add(of("b", 1)); len(l.byKey) != 1 || l.byKey[key{"default", "b"}] == nil || l.size != 1 {
 		t.Errorf("%d lost workers are kept, with a size of %d", len(l.byKey), l.size)
 	}
-	w := &Worker{r: New(), hello: Hello{Name: "1", Host: "22", Version: "333", Queues: []Share{{Queue: "4444"}}, Types: []string{"55555"}}, running: map[task.ID]Run{{}: {Type: "666666", Queue: "7777777"}}}
+	w := &Worker{r: New(), hello: Hello{Name: "1", Host: "22", Version: "333", Queues: []Share{{Queue: "4444"}}, Types: []string{"55555"}},
+		running: map[task.ID]Run{{}: {Type: "666666", Queue: "7777777"}}}
 	if w.lose(Lost{}); w.weight != 300+1+2+3+40+4+16+5+250+6+7 {
 		t.Errorf("the weight is %d", w.weight)
 	}

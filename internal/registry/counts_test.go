@@ -20,7 +20,8 @@ func TestCounts(t *testing.T) {
 		r.Join(other, "D", 0, nil)
 		all := r.Counts()
 		c := all["default"]
-		is(t, "the counts", fmt.Sprint(len(all), c.Workers, c.Busy, c.Free, c.Quiet, all["other"].Workers), "2 map[mail:2 sms:1] 0 8 1 map[mail:1]")
+		is(t, "the counts", fmt.Sprint(len(all), c.Workers, c.Busy, c.Free, c.Quiet, all["other"].Workers),
+			"2 map[mail:2 sms:1] 0 8 1 map[mail:1]")
 		for i := range maxCountedQueues + 5 {
 			r.Join(helloOf("x", fmt.Sprintf("q%d", i)), fmt.Sprint(i), 0, nil)
 		}

@@ -13,7 +13,8 @@ import (
 
 // A page ends when its workers fill a message.
 func TestPagesAreBounded(t *testing.T) {
-	i := Info{Hello: Hello{Name: "1", Host: "22", Version: "333", Queues: []Share{{Queue: "4444"}}, Types: []string{"55555"}}, Running: make([]Run, 2)}
+	i := Info{Hello: Hello{Name: "1", Host: "22", Version: "333", Queues: []Share{{Queue: "4444"}}, Types: []string{"55555"}},
+		Running: make([]Run, 2)}
 	if got := i.size(); got != 300+1+2+3+4+8+5+2+400 {
 		t.Errorf("the size is %d", got)
 	}
@@ -131,7 +132,8 @@ func TestMergeListsWorkersOnce(t *testing.T) {
 	now := time.Now()
 	quiet, other := &Quiet{Version: 1}, &Quiet{Version: 2}
 	info := func(name string, seen time.Duration) Info {
-		return Info{Hello: Hello{Name: name, Capacity: 1}, ID: name, SeenAt: now.Add(seen), ConnectedAt: now, Slots: 1, RunningNow: 1, Node: seen.String()}
+		return Info{Hello: Hello{Name: name, Capacity: 1}, ID: name, SeenAt: now.Add(seen), ConnectedAt: now, Slots: 1, RunningNow: 1,
+			Node: seen.String()}
 	}
 	with := func(i Info, say func(*Info)) Info { say(&i); return i }
 	for what, c := range map[string]struct {
@@ -143,16 +145,22 @@ func TestMergeListsWorkersOnce(t *testing.T) {
 			with(info("w", 1), func(i *Info) { i.Hidden = true })},
 		"hidden at the second": {[]Info{info("w", 1), with(info("w", 0), func(i *Info) { i.Hidden = true })},
 			with(info("w", 1), func(i *Info) { i.Hidden = true })},
-		"quiet at the first": {[]Info{with(info("w", 1), func(i *Info) { i.Quiet = quiet }), with(info("w", 0), func(i *Info) { i.Quiet = other })},
+		"quiet at the first": {[]Info{with(info("w", 1), func(i *Info) { i.Quiet = quiet }), with(info("w", 0), func(i *Info) {
+			i.Quiet = other
+		})},
 			with(info("w", 1), func(i *Info) { i.Quiet = quiet })},
 		"quiet at the second": {[]Info{info("w", 1), with(info("w", 0), func(i *Info) { i.Quiet = quiet })},
 			with(info("w", 1), func(i *Info) { i.Quiet = quiet })},
 		"it was known before": {[]Info{info("w", 1), with(info("w", 0), func(i *Info) { i.ConnectedAt = now.Add(-1) })},
 			with(info("w", 1), func(i *Info) { i.ConnectedAt = now.Add(-1) })},
 		"and later": {[]Info{info("w", 1), with(info("w", 0), func(i *Info) { i.ConnectedAt = now.Add(1) })}, info("w", 1)},
-		"a stream came when it came": {[]Info{with(info("w", 1), func(i *Info) { i.Stream = true }), with(info("w", 0), func(i *Info) { i.ConnectedAt = now.Add(-1) })},
+		"a stream came when it came": {[]Info{with(info("w", 1), func(i *Info) { i.Stream = true }), with(info("w", 0), func(i *Info) {
+			i.ConnectedAt = now.Add(-1)
+		})},
 			with(info("w", 1), func(i *Info) { i.Stream = true })},
-		"one that runs nothing": {[]Info{with(info("w", 1), func(i *Info) { i.RunningNow = 0 }), with(info("w", 0), func(i *Info) { i.RunningNow = 0 })},
+		"one that runs nothing": {[]Info{with(info("w", 1), func(i *Info) { i.RunningNow = 0 }), with(info("w", 0), func(i *Info) {
+			i.RunningNow = 0
+		})},
 			with(info("w", 1), func(i *Info) { i.RunningNow = 0 })},
 		"it says no slots": {[]Info{with(info("w", 1), func(i *Info) { i.Capacity = 0 }), info("w", 0)},
 			with(info("w", 1), func(i *Info) { i.Capacity, i.Slots, i.RunningNow = 0, 2, 2 })},

@@ -170,7 +170,8 @@ func (w *Worker) runs() []Run {
 	return runs
 }
 
-// takeBack removes a worker that has come back from the lost ones, and returns it; nil: it was not lost. It is called with Registry.mu held.
+// takeBack removes a worker that has come back from the lost ones, and returns it; nil: it was not lost. It is called
+// with Registry.mu held.
 func (r *Registry) takeBack(k key, stream bool) *Worker {
 	if w := r.lost.byKey[k]; w == nil || w.stream != stream { // an id that a worker chose may equal that of one without a stream
 		return nil
@@ -244,8 +245,8 @@ func (r *Registry) review(ctx context.Context, to Links) {
 	}
 }
 
-// unwatched returns the claims whose leases have ended lately, and forgets those whose outcome stayed unknown for too long: another node may
-// go on extending them.
+// unwatched returns the claims whose leases have ended lately, and forgets those whose outcome stayed unknown for too
+// long: another node may go on extending them.
 func (r *Registry) unwatched(now time.Time) (fresh []unclearClaim, old []task.ClaimID) {
 	r.heldMu.Lock()
 	defer r.heldMu.Unlock()
@@ -309,7 +310,8 @@ func (r *Registry) missed(now time.Time) (missed []Absence) {
 			r.lost.remove(k).unlist()
 			continue
 		}
-		missed = append(missed, Absence{Namespace: k.namespace, ID: k.id, Name: w.hello.Name, Address: w.hello.Address, Stream: w.stream, Since: since})
+		missed = append(missed, Absence{Namespace: k.namespace, ID: k.id, Name: w.hello.Name, Address: w.hello.Address,
+			Stream: w.stream, Since: since})
 	}
 	return missed
 }

@@ -358,22 +358,27 @@ func TestLostClaimer(t *testing.T) {
 		ends [2]string
 		want string
 	}{
-		"both leases end":      {ends: [2]string{task.StaleExpired, task.StaleExpired}, want: "w 2 lost lease_lost #1 #2"},
-		"one lease ends":       {ends: [2]string{task.StaleExpired, ""}, want: "w 1 lost lease_lost #1"},
-		"both end elsewhere":   {ends: [2]string{task.StaleCompleted, ""}, want: "w 0"},
-		"one is cancelled":     {ends: [2]string{task.StaleCancelled, ""}, want: "w 0"},
-		"it calls in time":     {acts: []act{sleep(20 * time.Second), again(0)}, ends: [2]string{task.StaleExpired, ""}, want: "w 1 lost lease_lost #1"},
+		"both leases end":    {ends: [2]string{task.StaleExpired, task.StaleExpired}, want: "w 2 lost lease_lost #1 #2"},
+		"one lease ends":     {ends: [2]string{task.StaleExpired, ""}, want: "w 1 lost lease_lost #1"},
+		"both end elsewhere": {ends: [2]string{task.StaleCompleted, ""}, want: "w 0"},
+		"one is cancelled":   {ends: [2]string{task.StaleCancelled, ""}, want: "w 0"},
+		"it calls in time": {acts: []act{sleep(20 * time.Second), again(0)}, ends: [2]string{task.StaleExpired, ""},
+			want: "w 1 lost lease_lost #1"},
 		"it calls afterwards":  {acts: []act{sleep(31 * time.Second), again(0)}, ends: [2]string{task.StaleExpired, ""}, want: "w 0"},
 		"it calls another one": {acts: []act{sleep(40 * time.Second), again(1)}, ends: [2]string{task.StaleExpired, ""}, want: "w 0"},
-		"it calls late":        {acts: []act{sleep(80 * time.Second), again(0)}, ends: [2]string{task.StaleExpired, task.StaleExpired}, want: "w 0"},
-		"it waits elsewhere": {acts: []act{sleep(20 * time.Second), func(rs *registries, _ *Worker, _, _ Run) { rs.nodes[1].Begin(helloOf("w", "mail")) }},
+		"it calls late": {acts: []act{sleep(80 * time.Second), again(0)}, ends: [2]string{task.StaleExpired, task.StaleExpired},
+			want: "w 0"},
+		"it waits elsewhere": {acts: []act{sleep(20 * time.Second), func(rs *registries, _ *Worker, _, _ Run) {
+			rs.nodes[1].Begin(helloOf("w", "mail"))
+		}},
 			ends: [2]string{task.StaleExpired, ""}, want: "w 0"},
 		"it had called another one": {acts: []act{again(1)}, ends: [2]string{task.StaleExpired, ""}, want: "w 1 lost lease_lost #1"},
 		"it tells in time": {acts: []act{func(rs *registries, _ *Worker, one, two Run) {
 			rs.nodes[0].Ended(one.Task, one.Token)
 			rs.nodes[0].Ended(two.Task, two.Token)
 		}}, ends: [2]string{task.StaleExpired, task.StaleExpired}, want: "w 0"},
-		"it waits in a call": {acts: []act{func(rs *registries, _ *Worker, _, _ Run) { rs.nodes[0].Begin(helloOf("w", "mail")) }}, ends: [2]string{task.StaleExpired, task.StaleExpired}, want: "w 0"},
+		"it waits in a call": {acts: []act{func(rs *registries, _ *Worker, _, _ Run) { rs.nodes[0].Begin(helloOf("w", "mail")) }},
+			ends: [2]string{task.StaleExpired, task.StaleExpired}, want: "w 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -405,7 +410,8 @@ func TestLostClaimer(t *testing.T) {
 						t.Errorf("the worker was lost after %v, want the end of its lease", i.Lost.At.Sub(began))
 					}
 				}
-				if sum := Sum([]Tally{rs.nodes[0].Tally([]QueueName{{"default", "mail"}})}, 1)[0]; strings.Contains(c.want, "lost") && sum.Workers != 0 {
+				if sum := Sum([]Tally{rs.nodes[0].Tally([]QueueName{{"default", "mail"}})}, 1)[0]; strings.Contains(c.want, "lost") &&
+					sum.Workers != 0 {
 					t.Errorf("a lost worker counts as a worker of its queue: %+v", sum)
 				}
 				time.Sleep(LostFor + KeptFor)

@@ -11,8 +11,8 @@ type QuietChange struct {
 	Quiet         *Quiet
 }
 
-// SetQuiet sets which workers are quiet: all of them, or those whose state has changed. version is how new the caller's knowledge is. It does
-// not block.
+// SetQuiet sets which workers are quiet: all of them, or those whose state has changed. version is how new the caller's
+// knowledge is. It does not block.
 func (r *Registry) SetQuiet(version uint64, all bool, words []QuietChange) {
 	now := time.Now()
 	r.mu.Lock()
@@ -127,8 +127,9 @@ func (r *Registry) quietOf(k key, now time.Time) *Quiet {
 	return nil
 }
 
-// quietChanges finds the workers whose order has changed. The function that it returns sends them the new one, and must be called without the lock.
-// A worker that connected with a Quiet unknown here keeps it until this node's knowledge is as new.
+// quietChanges finds the workers whose order has changed. The function that it returns sends them the new one, and must
+// be called without the lock. A worker that connected with a Quiet unknown here keeps it until this node's knowledge is
+// as new.
 func (r *Registry) quietChanges(words []QuietChange, all bool, now time.Time) func() {
 	var hear []func()
 	consider := func(w *Worker, named bool) {

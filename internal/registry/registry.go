@@ -39,7 +39,8 @@ type Registry struct {
 	heldMu sync.Mutex
 	heldBy map[task.ID]*Worker // what claimers hold: the caller that reports how a task ended knows only its token
 	heldOf map[string]int      // their number, by namespace
-	// Claims of claimers whose leases have ended: toWatch have yet to be asked about, unclear were asked about, expired were not settled in time.
+	// Claims of claimers whose leases have ended: toWatch have yet to be asked about, unclear were asked about, expired
+	// were not settled in time.
 	toWatch []unclearClaim
 	unclear map[task.ClaimID]unclearClaim
 	expired []unclearClaim
@@ -50,8 +51,9 @@ type claimerKey struct{ namespace, name, address string }
 
 // New returns an empty registry.
 func New() *Registry {
-	return &Registry{streams: map[key]*Worker{}, claimers: newClaimers(), lost: newLostWorkers(), left: map[key]time.Time{}, quiet: map[key]Quiet{}, remembers: time.Now(),
-		heldBy: map[task.ID]*Worker{}, heldOf: map[string]int{}, unclear: map[task.ClaimID]unclearClaim{}, wake: make(chan struct{}, 1)}
+	return &Registry{streams: map[key]*Worker{}, claimers: newClaimers(), lost: newLostWorkers(), left: map[key]time.Time{},
+		quiet: map[key]Quiet{}, remembers: time.Now(), heldBy: map[task.ID]*Worker{}, heldOf: map[string]int{},
+		unclear: map[task.ClaimID]unclearClaim{}, wake: make(chan struct{}, 1)}
 }
 
 // Join adds a worker with a stream. id is what the worker calls itself on all its streams; "": it has no such name. version is that of the
@@ -61,7 +63,8 @@ func (r *Registry) Join(hello Hello, id string, version uint64, onQuiet func()) 
 		id = rand.Text()
 	}
 	now := time.Now()
-	w := &Worker{r: r, key: key{hello.Namespace, id}, stream: true, onQuiet: onQuiet, hello: hello, since: now, seen: now, running: map[task.ID]Run{}}
+	w := &Worker{r: r, key: key{hello.Namespace, id}, stream: true, onQuiet: onQuiet, hello: hello, since: now, seen: now,
+		running: map[task.ID]Run{}}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if was := r.takeBack(w.key, true); was != nil {

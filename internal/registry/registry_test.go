@@ -42,7 +42,8 @@ func names(p Page) string {
 func everybody() Query { return Query{Namespace: "default", Limit: 100} }
 
 func run(n uint64, lease time.Duration) Run {
-	return Run{Task: task.NewID(1, 1, n), Token: task.Token{Fence: n}, Type: "a", Queue: "mail", Attempt: 1, Since: time.Now(), LeaseUntil: time.Now().Add(lease)}
+	return Run{Task: task.NewID(1, 1, n), Token: task.Token{Fence: n}, Type: "a", Queue: "mail", Attempt: 1, Since: time.Now(),
+		LeaseUntil: time.Now().Add(lease)}
 }
 
 func is(t *testing.T, what, got, want string) {

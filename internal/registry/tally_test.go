@@ -233,7 +233,8 @@ func TestTallyOfMany(t *testing.T) {
 		r.Join(h, fmt.Sprint("t", i), 0, nil)
 	}
 	tally = r.Tally(queueNames("default", "sets"))
-	if w := Sum([]Tally{tally}, 1)[0]; len(tally.Types) != maxTypeSets || w.Workers != maxTypeSets+1 || !w.Groups[0].Untold || w.Groups[0].Connected != 1 {
+	if w := Sum([]Tally{tally}, 1)[0]; len(tally.Types) != maxTypeSets || w.Workers != maxTypeSets+1 || !w.Groups[0].Untold ||
+		w.Groups[0].Connected != 1 {
 		t.Errorf("%d sets of types for %d workers, the first group is %+v", len(tally.Types), w.Workers, w.Groups[0])
 	}
 }
@@ -279,7 +280,8 @@ func TestBoundsOfTally(t *testing.T) {
 		}
 		return all
 	}
-	for _, c := range []struct{ first, second, third, at int }{{maxTypesOfSets, 1, 0, 0}, {maxTypesOfSets - 1, 1, 1, 2}, {maxTypesOfSets + 1, 1, 1, 1}} {
+	for _, c := range []struct{ first, second, third, at int }{{maxTypesOfSets, 1, 0, 0}, {maxTypesOfSets - 1, 1, 1, 2},
+		{maxTypesOfSets + 1, 1, 1, 1}} {
 		tl := &tallier{sets: map[string]int{}}
 		one := tl.set(types(c.first, 0))
 		if again := tl.set(types(c.first, 0)); again != one {
@@ -320,7 +322,8 @@ func TestBoundsOfTally(t *testing.T) {
 func TestSumsOfForeignTallies(t *testing.T) {
 	quiet := func(id string) Tally { return Tally{Queues: [][]Group{{{QuietID: id, Named: id, MoreCallers: 1}}}} }
 	sum := Sum([]Tally{quiet("b"), quiet("a"), quiet("c"), quiet(""), {}}, 2)
-	if g := sum[0].Groups; len(g) != 1 || g[0].QuietID != "a" || g[0].Named != "a" || g[0].Callers != 4 || sum[0].Workers != 4 || sum[1].Groups != nil {
+	if g := sum[0].Groups; len(g) != 1 || g[0].QuietID != "a" || g[0].Named != "a" || g[0].Callers != 4 || sum[0].Workers != 4 ||
+		sum[1].Groups != nil {
 		t.Errorf("got %+v", sum)
 	}
 	sum = Sum([]Tally{{Queues: [][]Group{{{Types: 2}}}, Types: [][]string{{"x"}}}}, 1)

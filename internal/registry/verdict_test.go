@@ -58,14 +58,17 @@ func TestLostWorkersAreBounded(t *testing.T) {
 		}
 		all := func() int { return len(r.lost.byKey) }
 		if n := inside(r, all); n != maxLost || !kept("small", "s") || kept("default", "50") || !kept("default", "51") {
-			t.Errorf("%d lost workers are kept; in the small namespace: %v, 50: %v, 51: %v", n, kept("small", "s"), kept("default", "50"), kept("default", "51"))
+			t.Errorf("%d lost workers are kept; in the small namespace: %v, 50: %v, 51: %v", n, kept("small", "s"), kept("default", "50"),
+				kept("default", "51"))
 		}
 
 		lose("default", "much", 3*maxLostRuns, 3*maxLostTypes)
 		time.Sleep(lostGrace + sweepEvery)
 		got := r.List(Query{Namespace: "default", ID: "much", Limit: 1, Lost: true}).Workers[0]
-		if got.RunningNow != 3*maxLostRuns || len(got.Running) != maxLostRuns || got.Running[0].Token.Fence != 0 || len(got.Types) != maxLostTypes {
-			t.Errorf("the worker held %d tasks, %d of them are listed from fence %d on, and %d types", got.RunningNow, len(got.Running), got.Running[0].Token.Fence, len(got.Types))
+		if got.RunningNow != 3*maxLostRuns || len(got.Running) != maxLostRuns || got.Running[0].Token.Fence != 0 ||
+			len(got.Types) != maxLostTypes {
+			t.Errorf("the worker held %d tasks, %d of them are listed from fence %d on, and %d types", got.RunningNow, len(got.Running),
+				got.Running[0].Token.Fence, len(got.Types))
 		}
 		for i := range 900 {
 			lose("default", fmt.Sprint("much", i), maxLostRuns, maxLostTypes)
@@ -76,7 +79,8 @@ func TestLostWorkersAreBounded(t *testing.T) {
 			}
 			return size
 		})
-		if counted := inside(r, func() int { return r.lost.size }); size != counted || size > maxLostBytes || size < maxLostBytes/2 || !kept("small", "s") {
+		if counted := inside(r, func() int { return r.lost.size }); size != counted || size > maxLostBytes || size < maxLostBytes/2 ||
+			!kept("small", "s") {
 			t.Errorf("the lost workers have a size of %d, but %d is counted", size, counted)
 		}
 	})

@@ -289,6 +289,8 @@ func (w *Worker) takes(q Query) bool {
 	if w.calls == 0 && w.seen.Before(q.Began) {
 		return false
 	}
-	return q.Queue == "" && q.Type == "" && q.Scope.All() || slices.ContainsFunc(w.hello.Queues, func(s Share) bool { return (q.Queue == "" || s.Queue == q.Queue) && q.Scope.Sees(s.Queue) }) &&
+	return q.Queue == "" && q.Type == "" && q.Scope.All() || slices.ContainsFunc(w.hello.Queues, func(s Share) bool {
+		return (q.Queue == "" || s.Queue == q.Queue) && q.Scope.Sees(s.Queue)
+	}) &&
 		(q.Type == "" || len(w.hello.Types) == 0 || slices.Contains(w.hello.Types, q.Type))
 }

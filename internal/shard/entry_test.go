@@ -23,7 +23,8 @@ func TestParseEntry(t *testing.T) {
 		{"of the last time", whole(math.MaxInt64), ""},
 		{"of no time", whole(math.MaxInt64 + 1), "entry has time 9223372036854775808 out of range"},
 		{"cut short", whole(5)[:headerLen-1], "entry of 24 bytes is cut short"},
-		{"of another form", append([]byte{entryVersion + 1}, whole(5)[1:]...), "entry has version 2, this release knows 1: it was written by a newer one"},
+		{"of another form", append([]byte{entryVersion + 1}, whole(5)[1:]...),
+			"entry has version 2, this release knows 1: it was written by a newer one"},
 	} {
 		h, body, err := parseEntry(c.data)
 		switch {

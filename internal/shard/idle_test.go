@@ -36,7 +36,8 @@ func TestIdleReplicaSleeps(t *testing.T) {
 		}
 		// A replica that no longer belongs to the group asks for a vote in a later term, which ends the leadership.
 		_, term := l.shard.Leader()
-		if err := l.shard.Step(&pb.Message{Type: pb.MsgVote.Enum(), From: new(uint64(2)), To: new(l.id), Term: new(term + 5), Context: []byte("CampaignTransfer")}); err != nil {
+		if err := l.shard.Step(&pb.Message{Type: pb.MsgVote.Enum(), From: new(uint64(2)), To: new(l.id), Term: new(term + 5),
+			Context: []byte("CampaignTransfer")}); err != nil {
 			t.Fatal(err)
 		}
 		w.wait(10 * time.Second)
@@ -104,7 +105,8 @@ func TestBuffersOfLargeRoundAreDropped(t *testing.T) {
 			b.onLoop(func(l *loop) {
 				for buffer, got := range map[string]int{"shard's": cap(l.sealed), "store's": l.cfg.State.BufferedBytes(), "both": l.buffered() / 2} {
 					if (got >= size) != holds {
-						t.Errorf("%s a round of %d bytes, the %s buffers have %d bytes; that they hold the round should be %v", what, size, buffer, got, holds)
+						t.Errorf("%s a round of %d bytes, the %s buffers have %d bytes; that they hold the round should be %v", what, size,
+							buffer, got, holds)
 					}
 				}
 				if got, want := l.needsTicks(), what == "after"; got != want {

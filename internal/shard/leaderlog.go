@@ -29,8 +29,8 @@ func (l *loop) logLeader() {
 	if l.previous.id != 0 {
 		from = l.cfg.Node(l.previous.id)
 	}
-	l.cfg.Logger.Info("the shard has a new leader", "shard", l.cfg.ID, "from", from, "to", l.cfg.Node(l.cfg.Replica), "replica", l.cfg.replicaName(l.cfg.Replica),
-		"why", l.whyLeads(), "term", l.term)
+	l.cfg.Logger.Info("the shard has a new leader", "shard", l.cfg.ID, "from", from, "to", l.cfg.Node(l.cfg.Replica), "replica",
+		l.cfg.replicaName(l.cfg.Replica), "why", l.whyLeads(), "term", l.term)
 }
 
 // whyLeads returns the reason why this replica leads.

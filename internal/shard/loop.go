@@ -387,7 +387,8 @@ func (l *loop) observe(rd raft.Ready) {
 	}
 	if l.leading != nil && (l.soft.RaftState != raft.StateLeader || l.term != l.leading.Term) {
 		if l.term == l.leading.Term { // no vote was requested: Raft stepped down by itself
-			l.cfg.Logger.Warn("this replica stepped down: it lost contact with most voters", "shard", l.cfg.ID, "replica", l.cfg.replicaName(l.cfg.Replica))
+			l.cfg.Logger.Warn("this replica stepped down: it lost contact with most voters", "shard", l.cfg.ID, "replica",
+				l.cfg.replicaName(l.cfg.Replica))
 		}
 		l.stepDown(&NotLeader{l.soft.Lead})
 	}

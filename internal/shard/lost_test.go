@@ -58,8 +58,8 @@ func TestContradiction(t *testing.T) {
 		}
 		return out
 	}
-	l.step(&pb.Message{Type: pb.MsgApp.Enum(), From: new(uint64(1)), To: new(uint64(3)), Term: new(uint64(5)), Index: new(uint64(1)), LogTerm: new(uint64(1)), Commit: new(uint64(3)),
-		Entries: entries(4, 4, 4, 5)})
+	l.step(&pb.Message{Type: pb.MsgApp.Enum(), From: new(uint64(1)), To: new(uint64(3)), Term: new(uint64(5)), Index: new(uint64(1)),
+		LogTerm: new(uint64(1)), Commit: new(uint64(3)), Entries: entries(4, 4, 4, 5)})
 	l.handleAll(t)
 	for _, c := range []struct {
 		what string
@@ -87,7 +87,8 @@ func TestContradiction(t *testing.T) {
 		{"another, from an old leader", pb.MsgApp, 4, 3, 3, nil, false},
 		{"a vote", pb.MsgVote, 9, 99, 9, nil, false},
 	} {
-		m := &pb.Message{Type: c.kind.Enum(), From: new(uint64(2)), To: new(uint64(3)), Term: new(c.term), Index: new(c.index), Entries: c.entries}
+		m := &pb.Message{Type: c.kind.Enum(), From: new(uint64(2)), To: new(uint64(3)), Term: new(c.term), Index: new(c.index),
+			Entries: c.entries}
 		if c.kind == pb.MsgHeartbeat {
 			m.Commit = new(c.other)
 		} else {
@@ -98,12 +99,14 @@ func TestContradiction(t *testing.T) {
 		}
 	}
 	// Raft has replaced entries 4 and 5, and committed what replaced them, before anything of that is saved.
-	l.step(&pb.Message{Type: pb.MsgApp.Enum(), From: new(uint64(2)), To: new(uint64(3)), Term: new(uint64(6)), Index: new(uint64(3)), LogTerm: new(uint64(4)), Commit: new(uint64(5)),
-		Entries: []*pb.Entry{{Index: new(uint64(4)), Term: new(uint64(6)), Type: pb.EntryNormal.Enum()}, {Index: new(uint64(5)), Term: new(uint64(6)), Type: pb.EntryNormal.Enum()}}})
+	l.step(&pb.Message{Type: pb.MsgApp.Enum(), From: new(uint64(2)), To: new(uint64(3)), Term: new(uint64(6)), Index: new(uint64(3)),
+		LogTerm: new(uint64(4)), Commit: new(uint64(5)), Entries: []*pb.Entry{{Index: new(uint64(4)), Term: new(uint64(6)),
+			Type: pb.EntryNormal.Enum()}, {Index: new(uint64(5)), Term: new(uint64(6)), Type: pb.EntryNormal.Enum()}}})
 	if committed := l.raft.BasicStatus().GetCommit(); committed != 5 {
 		t.Fatalf("Raft has committed %d entries, want 5", committed)
 	}
-	next := &pb.Message{Type: pb.MsgApp.Enum(), From: new(uint64(2)), To: new(uint64(3)), Term: new(uint64(6)), Index: new(uint64(5)), LogTerm: new(uint64(6))}
+	next := &pb.Message{Type: pb.MsgApp.Enum(), From: new(uint64(2)), To: new(uint64(3)), Term: new(uint64(6)), Index: new(uint64(5)),
+		LogTerm: new(uint64(6))}
 	if err := contradiction(l, next); err != nil {
 		t.Errorf("entries after some that are not saved yet: %v", err)
 	}
@@ -176,7 +179,8 @@ func TestOnlyVoterIsNotLed(t *testing.T) {
 	l.soft.RaftState = raft.StateFollower
 	check("it may have voted", l.term, false)
 	check("it follows, in a later term", l.term+1, true)
-	if err := l.log.Save(nil, []*pb.Entry{{Index: new(l.cfg.State.Applied().Index + 1), Term: new(l.term), Type: pb.EntryNormal.Enum()}}); err != nil {
+	if err := l.log.Save(nil, []*pb.Entry{{Index: new(l.cfg.State.Applied().Index + 1), Term: new(l.term),
+		Type: pb.EntryNormal.Enum()}}); err != nil {
 		t.Fatal(err)
 	}
 	check("its log has more", l.term+1, false)

@@ -240,7 +240,8 @@ func (l *loop) status() Status {
 	last, _ := l.log.LastIndex()
 	st := Status{Replica: l.cfg.Replica, Leader: l.soft.Lead, Term: l.term, Leading: l.leading != nil,
 		Applied: l.cfg.State.Applied().Index, First: first, Last: last, Epoch: l.epoch,
-		Voters: slices.Clone(l.members.Voters), VotersOutgoing: slices.Clone(l.members.VotersOutgoing), Learners: slices.Clone(l.members.Learners)}
+		Voters: slices.Clone(l.members.Voters), VotersOutgoing: slices.Clone(l.members.VotersOutgoing),
+		Learners: slices.Clone(l.members.Learners)}
 	if l.leading == nil {
 		return st
 	}

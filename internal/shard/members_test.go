@@ -273,7 +273,8 @@ func TestBytesInFlight(t *testing.T) {
 		}
 	}
 	turn(r.Campaign())
-	turn(r.Step(&pb.Message{Type: pb.MsgAppResp.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(r.BasicStatus().HardState.GetTerm()), Index: new(uint64(2))}))
+	turn(r.Step(&pb.Message{Type: pb.MsgAppResp.Enum(), From: new(uint64(2)), To: new(uint64(1)),
+		Term: new(r.BasicStatus().HardState.GetTerm()), Index: new(uint64(2))}))
 	for range 2 * maxInflight * maxMessage / len(large) {
 		turn(r.Propose(large))
 	}
@@ -282,7 +283,8 @@ func TestBytesInFlight(t *testing.T) {
 	}
 }
 
-// A snapshot that arrives while the replica's state is read is installed when the read has ended, and until then the read sees the old state.
+// A snapshot that arrives while the replica's state is read is installed when the read has ended, and until then the
+// read sees the old state.
 func TestSnapshotWaitsForReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		some := new(sometimes)
@@ -384,8 +386,8 @@ func (w *world) endAll() {
 func TestMembership(t *testing.T) {
 	whats := []string{
 		"snapshot installed", "snapshot cut", "snapshot damaged", "snapshot refused", "replica added", "replica promoted", "voter replaced",
-		"leader removed", "replica removed", "leadership handed over", "disk lost", "disk of a voter lost", "lost replica removed", "unknown outcome", "all lose power",
-		"isolated", "disk fails", "disk hangs", "clock jump",
+		"leader removed", "replica removed", "leadership handed over", "disk lost", "disk of a voter lost", "lost replica removed",
+		"unknown outcome", "all lose power", "isolated", "disk fails", "disk hangs", "clock jump",
 	}
 	if reshapes < 40 {
 		whats = nil // too few seeds to see everything
@@ -656,7 +658,8 @@ func TestBar(t *testing.T) {
 	})
 }
 
-// A message from the leader counts only once all entries that it announced are applied. Older messages, those from other replicas and empty ones never count.
+// A message from the leader counts only once all entries that it announced are applied. Older messages, those from
+// other replicas and empty ones never count.
 func TestAnnouncedEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startBench(t, fixture{})
@@ -682,9 +685,11 @@ func TestAnnouncedEntries(t *testing.T) {
 				{"still more", pb.MsgApp, 1, 300, at + 9, 300, 100},
 				{"again", pb.MsgApp, 1, 300, at, 300, 100},
 			} {
-				l.freshness.noteCommit(&pb.Message{Type: c.kind.Enum(), From: new(c.from), Commit: new(c.commit), Context: binary.BigEndian.AppendUint64(nil, c.said)})
+				l.freshness.noteCommit(&pb.Message{Type: c.kind.Enum(), From: new(c.from), Commit: new(c.commit),
+					Context: binary.BigEndian.AppendUint64(nil, c.said)})
 				if n := l.freshness; n.latest.sent != c.told || n.applied.sent != c.fresh {
-					t.Errorf("%s: latest message sent at %d, applied up to one sent at %d, want %d and %d", c.what, n.latest.sent, n.applied.sent, c.told, c.fresh)
+					t.Errorf("%s: latest message sent at %d, applied up to one sent at %d, want %d and %d", c.what, n.latest.sent, n.applied.sent, c.told,
+						c.fresh)
 				}
 			}
 		})
@@ -760,7 +765,8 @@ func TestUnneededMembershipChanges(t *testing.T) {
 func TestUnreadableMembershipChange(t *testing.T) {
 	b := startBench(t, fixture{})
 	b.onLoop(func(l *loop) {
-		if err := l.changeConf(&pb.Entry{Index: new(uint64(7)), Data: []byte("what is this")}); err == nil || !strings.HasPrefix(err.Error(), "entry 7: change of membership: ") {
+		if err := l.changeConf(&pb.Entry{Index: new(uint64(7)), Data: []byte("what is this")}); err == nil || !strings.HasPrefix(err.Error(),
+			"entry 7: change of membership: ") {
 			t.Errorf("the change returned %v", err)
 		}
 	})
@@ -814,7 +820,8 @@ func TestChangeStartsAfterARound(t *testing.T) {
 	})
 }
 
-// A hash of a range says where the next one begins, and the ranges have all rows. A hash entry keeps its range, and a shorter one is refused.
+// A hash of a range says where the next one begins, and the ranges have all rows. A hash entry keeps its range, and a
+// shorter one is refused.
 func TestHashesOfRanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startBench(t, fixture{})

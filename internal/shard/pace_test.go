@@ -46,7 +46,8 @@ func TestSlowDisk(t *testing.T) {
 					w.wait(10 * time.Second)
 				}
 				if stays := w.leader() == first; stays != c.stays || first.shard.SlowDisk() == c.stays {
-					t.Errorf("the first leader still leads: %v, and reports its disk as slow: %v; want it still leading: %v", stays, first.shard.SlowDisk(), c.stays)
+					t.Errorf("the first leader still leads: %v, and reports its disk as slow: %v; want it still leading: %v", stays,
+						first.shard.SlowDisk(), c.stays)
 				}
 				if !c.stays {
 					w.wait(90 * time.Second) // to see that it does not lead again
@@ -120,14 +121,18 @@ func TestFasterReplica(t *testing.T) {
 		peers map[uint64]peer
 		want  uint64
 	}{
-		{"slow for just long enough", []time.Duration{slowSave, slowSave, slowSave, slowSave - 1, slowSave - 1}, map[uint64]peer{2: {5, 5 * ms}}, 2},
+		{"slow for just long enough", []time.Duration{slowSave, slowSave, slowSave, slowSave - 1, slowSave - 1}, map[uint64]peer{2: {5, 5 * ms}},
+			2},
 		{"slow half of the time", []time.Duration{500 * ms, 500 * ms, 500 * ms, 1, 1, 1}, map[uint64]peer{2: {6, ms}}, 0},
 		{"slow in too few saves", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms}, map[uint64]peer{2: {4, ms}}, 0},
-		{"ten times as slow as the other", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms}, map[uint64]peer{2: {6, 50 * ms}}, 2},
+		{"ten times as slow as the other", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms},
+			map[uint64]peer{2: {6, 50 * ms}}, 2},
 		{"not quite so slow", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms}, map[uint64]peer{2: {6, 51 * ms}}, 0},
-		{"the other has half of the entries", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms}, map[uint64]peer{2: {3, ms}}, 2},
+		{"the other has half of the entries", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms},
+			map[uint64]peer{2: {3, ms}}, 2},
 		{"the other has less", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms}, map[uint64]peer{2: {2, ms}}, 0},
-		{"two others", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms}, map[uint64]peer{2: {5, 9 * ms}, 3: {5, 8 * ms}, 4: {5, 10 * ms}}, 3},
+		{"two others", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms}, map[uint64]peer{2: {5, 9 * ms}, 3: {5, 8 * ms},
+			4: {5, 10 * ms}}, 3},
 		{"one that may not lead", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms}, map[uint64]peer{9: {5, ms}}, 0},
 	} {
 		var p pace

@@ -48,8 +48,8 @@ func row(r store.Reader, key string) string {
 	return string(v)
 }
 
-// Recover applies entries of every kind in the log, and makes the replica its group's only voter, durably, even if power is lost and Recover
-// is repeated.
+// Recover applies entries of every kind in the log, and makes the replica its group's only voter, durably, even if
+// power is lost and Recover is repeated.
 func TestRecover(t *testing.T) {
 	once := sync.Once{}
 	b := startBench(t, fixture{beforeSeal: func(b *bench, tx *store.Tx) {
@@ -163,7 +163,8 @@ func TestRecoverRefuses(t *testing.T) {
 	stop()
 }
 
-// The state of a founder that is lost is made again from its log, if that is complete. Check says so before, and refuses a state that nobody can make.
+// The state of a founder that is lost is made again from its log, if that is complete. Check says so before, and
+// refuses a state that nobody can make.
 func TestCheckOfALostState(t *testing.T) {
 	b := startBench(t, fixture{})
 	if _, err := b.set("k", "v"); err != nil {

@@ -50,8 +50,8 @@ type fixture struct {
 	beforeSeal func(*bench, *store.Tx)
 }
 
-// smallSegment is the segment size of a node in memory. Segments of the Raft log are filled with zeros up front: at the size used on disk, that would
-// cost more than most tests.
+// smallSegment is the segment size of a node in memory. Segments of the Raft log are filled with zeros up front: at the
+// size used on disk, that would cost more than most tests.
 const smallSegment = 256 << 10
 
 func startBench(t *testing.T, f fixture) *bench {
@@ -79,7 +79,8 @@ func startBench(t *testing.T, f fixture) *bench {
 	if f.voters == nil {
 		f.voters = []uint64{1}
 	}
-	cfg := Config{ID: 1, Replica: 1, Voters: f.voters, Log: b.log, State: b.state, Fatal: fatal, Limits: f.limits, Time: f.time, Logger: f.logger}
+	cfg := Config{ID: 1, Replica: 1, Voters: f.voters, Log: b.log, State: b.state, Fatal: fatal, Limits: f.limits,
+		Time: f.time, Logger: f.logger}
 	cfg.Hooks = Hooks{
 		Elected: func(o LeaderTerm) { b.note("elected %d", o.Term) },
 		BeforeSeal: func(tx *store.Tx) {
@@ -294,7 +295,8 @@ func TestMisbehavingCall(t *testing.T) {
 			t.Errorf("a write was kept from a call that %s", how)
 		}
 		b.close()
-		if text := strings.Join(lines.lines, ""); strings.Contains(text, "on purpose") != (how == "panics") || strings.Contains(text, "TestMisbehavingCall.func") != (how == "panics") {
+		if text := strings.Join(lines.lines, ""); strings.Contains(text, "on purpose") != (how == "panics") ||
+			strings.Contains(text, "TestMisbehavingCall.func") != (how == "panics") {
 			t.Errorf("after a call that %s the log has %s, want its stack if it panics", how, text)
 		}
 	}
@@ -342,7 +344,8 @@ func TestCallThatSpoilsTheEndOfItsRound(t *testing.T) {
 		t.Errorf("writes were kept of a round whose end panicked")
 	}
 	b.close()
-	if text := strings.Join(lines.lines, ""); !strings.Contains(text, "the end, on purpose") || !strings.Contains(text, "TestCallThatSpoils") || strings.Contains(text, "RunAgain") {
+	if text := strings.Join(lines.lines, ""); !strings.Contains(text, "the end, on purpose") ||
+		!strings.Contains(text, "TestCallThatSpoils") || strings.Contains(text, "RunAgain") {
 		t.Errorf("the log has %s, want the panic with its stack", text)
 	}
 }
@@ -399,7 +402,8 @@ func TestReadThatPanics(t *testing.T) {
 		t.Errorf("a read of a state that has failed returned %v, want its failure", err)
 	}
 	b.close()
-	if text := strings.Join(lines.lines, ""); !strings.Contains(text, "nobody can read this") || !strings.Contains(text, "TestReadThatPanics") {
+	if text := strings.Join(lines.lines, ""); !strings.Contains(text, "nobody can read this") ||
+		!strings.Contains(text, "TestReadThatPanics") {
 		t.Errorf("the log has %s, want the panic with its stack", text)
 	}
 }
@@ -586,7 +590,8 @@ func TestStartFails(t *testing.T) {
 			if err == nil {
 				s.Stop()
 			}
-			if err == nil || !strings.HasPrefix(err.Error(), "shard 1: ") || !strings.Contains(err.Error(), c.want) || errors.Is(err, ondisk.ErrDamaged) != (what == "a state is behind") {
+			if err == nil || !strings.HasPrefix(err.Error(), "shard 1: ") || !strings.Contains(err.Error(), c.want) ||
+				errors.Is(err, ondisk.ErrDamaged) != (what == "a state is behind") {
 				t.Errorf("%s: %v, want %q", what, err, c.want)
 			}
 		}
@@ -624,7 +629,8 @@ func TestEpochOfTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	elected := make(chan LeaderTerm, 1)
-	s, err := Start(Config{ID: 1, Replica: 1, Log: log, State: state, Fatal: fatal, Hooks: Hooks{Elected: func(o LeaderTerm) { elected <- o }}})
+	s, err := Start(Config{ID: 1, Replica: 1, Log: log, State: state, Fatal: fatal,
+		Hooks: Hooks{Elected: func(o LeaderTerm) { elected <- o }}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -673,7 +679,8 @@ func TestFailingSnapshots(t *testing.T) {
 		old := l.cfg.Transport
 		l.cfg.Transport = brokenTransport{}
 		snap := l.cfg.State.Snapshot()
-		if err := l.outgoing.write(context.Background(), &pb.Message{}, 0, snap); err == nil || !strings.Contains(err.Error(), "panic: no way there") {
+		if err := l.outgoing.write(context.Background(), &pb.Message{}, 0, snap); err == nil || !strings.Contains(err.Error(),
+			"panic: no way there") {
 			t.Errorf("a transport that panics: %v", err)
 		}
 		snap.Close()
@@ -683,7 +690,8 @@ func TestFailingSnapshots(t *testing.T) {
 		if err := matches(m, at); err != nil {
 			t.Errorf("a snapshot with its own position was refused: %v", err)
 		}
-		for i, other := range []store.Position{{Index: at.Index + 1, Term: at.Term, Conf: at.Conf}, {Index: at.Index, Term: at.Term + 1, Conf: at.Conf}, {Index: at.Index, Term: at.Term}} {
+		for i, other := range []store.Position{{Index: at.Index + 1, Term: at.Term, Conf: at.Conf}, {Index: at.Index, Term: at.Term + 1,
+			Conf: at.Conf}, {Index: at.Index, Term: at.Term}} {
 			if err := matches(m, other); err == nil {
 				t.Errorf("a snapshot with position %d of another state was accepted", i)
 			}
@@ -704,7 +712,8 @@ func TestUnneededSnapshot(t *testing.T) {
 		t.Errorf("a snapshot of what the replica has returned %v", err)
 	}
 	m.Snapshot.Metadata.Index = new(at.Index + 1)
-	if err := b.Receive(t.Context(), m, iotest.ErrReader(errors.New("it was read"))); err == nil || !strings.Contains(err.Error(), "it was read") {
+	if err := b.Receive(t.Context(), m, iotest.ErrReader(errors.New("it was read"))); err == nil ||
+		!strings.Contains(err.Error(), "it was read") {
 		t.Errorf("a newer snapshot whose body can't be read returned %v", err)
 	}
 	if m.To = new(uint64(2)); b.Receive(t.Context(), m, strings.NewReader("")) == nil {

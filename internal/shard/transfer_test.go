@@ -92,7 +92,8 @@ func TestNoTransferToUnresponsiveReplica(t *testing.T) {
 				asking.Go(func() {
 					began := time.Now()
 					err := l.shard.Transfer(t.Context(), to.id, "test")
-					if took := time.Since(began); !errors.Is(err, ErrNoTransfer) || !strings.Contains(err.Error(), fmt.Sprintf("node %d", to.num)) || took > time.Second {
+					if took := time.Since(began); !errors.Is(err, ErrNoTransfer) || !strings.Contains(err.Error(), fmt.Sprintf("node %d", to.num)) ||
+						took > time.Second {
 						t.Errorf("Transfer returned after %v with %v, want ErrNoTransfer for node %d within 1 s", took, err, to.num)
 					}
 				})
@@ -101,7 +102,8 @@ func TestNoTransferToUnresponsiveReplica(t *testing.T) {
 				if err != nil || gap > 200*time.Millisecond || w.leader() != l {
 					t.Errorf("calls were not answered for %v, errors %v", gap, err)
 				}
-				if said := lines.about("was not handed over"); len(said) != 1 || !strings.Contains(said[0], fmt.Sprintf("to=%d ", to.num)) || !strings.Contains(said[0], "replica=1.0") {
+				if said := lines.about("was not handed over"); len(said) != 1 || !strings.Contains(said[0], fmt.Sprintf("to=%d ", to.num)) ||
+					!strings.Contains(said[0], "replica=1.0") {
 					t.Errorf("the log has %q, want one line with both nodes", said)
 				}
 				w.heal()
@@ -152,7 +154,8 @@ func TestHowTransfersEnd(t *testing.T) {
 			t.Errorf("the calls took %v, want no time", took)
 		}
 		w.loses(func(m *pb.Message) bool { return m.GetType() == pb.MsgTimeoutNow })
-		if err := l.shard.Transfer(t.Context(), to.id, "test"); !errors.Is(err, ErrNoTransfer) || !strings.HasSuffix(err.Error(), "it did not take over in an election timeout") {
+		if err := l.shard.Transfer(t.Context(), to.id, "test"); !errors.Is(err, ErrNoTransfer) || !strings.HasSuffix(err.Error(),
+			"it did not take over in an election timeout") {
 			t.Errorf("Transfer to a replica that never receives the request returned %v", err)
 		}
 		w.loses(nil)
@@ -167,7 +170,8 @@ func TestHowTransfersEnd(t *testing.T) {
 		if err := l.shard.Transfer(ctx, third.id, "test"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Transfer whose context ended returned %v", err)
 		}
-		if err := <-other; !errors.Is(err, ErrNoTransfer) || !strings.Contains(err.Error(), fmt.Sprintf("it is being handed to the replica on node %d", third.num)) {
+		if err := <-other; !errors.Is(err, ErrNoTransfer) || !strings.Contains(err.Error(),
+			fmt.Sprintf("it is being handed to the replica on node %d", third.num)) {
 			t.Errorf("Transfer during another transfer returned %v", err)
 		}
 		if n := len(lines.about("new leader")); n != 1 {

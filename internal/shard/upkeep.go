@@ -113,12 +113,12 @@ func (u *upkeep) tick() error {
 	return nil
 }
 
-// needsTicks reports whether Raft or the log has anything to do as time passes. A leader without other replicas has nobody to hear from
-// or to send heartbeats to, so after an entry it needs one more tick, to cut its log, and a few after a large one, to drop its buffers. An idle node
-// of a one-node cluster sleeps.
+// needsTicks reports whether Raft or the log has anything to do as time passes. A leader without other replicas has
+// nobody to hear from or to send heartbeats to, so after an entry it needs one more tick, to cut its log, and a few
+// after a large one, to drop its buffers. An idle node of a one-node cluster sleeps.
 func (l *loop) needsTicks() bool {
-	return l.leading == nil || !l.alone || l.buffered() > idleBuffers || len(l.members.Learners) > 0 || l.changes.current != nil || l.transfers.current != nil ||
-		l.cfg.State.Applied().Index != l.upkeep.checked
+	return l.leading == nil || !l.alone || l.buffered() > idleBuffers || len(l.members.Learners) > 0 || l.changes.current != nil ||
+		l.transfers.current != nil || l.cfg.State.Applied().Index != l.upkeep.checked
 }
 
 // buffered returns the size of the buffers that are kept for the next rounds, in bytes.

@@ -24,7 +24,8 @@ func (b *bench) onLoop(fn func(*loop)) {
 func TestDefaults(t *testing.T) {
 	var c Config
 	c.setDefaults()
-	want := Limits{RoundBytes: 4 << 20, RoundCalls: 4096, CallBytes: 16 << 20, ReplayBytes: 64 << 20, ReplayEntries: 100_000, KeepBytes: 256 << 20}
+	want := Limits{RoundBytes: 4 << 20, RoundCalls: 4096, CallBytes: 16 << 20, ReplayBytes: 64 << 20, ReplayEntries: 100_000,
+		KeepBytes: 256 << 20}
 	if c.Limits != want || c.TickInterval != 100*time.Millisecond || c.ElectionTicks != 10 {
 		t.Errorf("the defaults are %+v, %v, %d", c.Limits, c.TickInterval, c.ElectionTicks)
 	}
@@ -50,7 +51,8 @@ func TestTrail(t *testing.T) {
 	for i, c := range []struct {
 		bytes int
 		want  []uint64
-	}{{99, nil}, {1, []uint64{2}}, {100, []uint64{2, 3}}, {50, []uint64{2, 3}}, {500, []uint64{2, 3, 5}}, {99, []uint64{2, 3, 5}}, {1, []uint64{2, 3, 5, 7}}} {
+	}{{99, nil}, {1, []uint64{2}}, {100, []uint64{2, 3}}, {50, []uint64{2, 3}}, {500, []uint64{2, 3, 5}}, {99, []uint64{2, 3, 5}},
+		{1, []uint64{2, 3, 5, 7}}} {
 		if tr.add(uint64(i+1), c.bytes); !slices.Equal(tr.from, c.want) { // #nosec G115 -- small
 			t.Errorf("after entry %d the trail is %v, want %v", i+1, tr.from, c.want)
 		}

@@ -36,7 +36,8 @@ func wornShelf(t *testing.T) *shelf {
 	w := &shelf{t: t, files: map[string][]byte{}, rows: []string{""}}
 	for i := range 6 {
 		for k := range 12 {
-			round(t, s, fmt.Sprintf("%c%02d=%d%s", 'a'+rune(k%3), (i*5+k)%17, i, strings.Repeat(string(rune('a'+k)), 300)), fmt.Sprintf("-b%02d", (i+k)%17))
+			round(t, s, fmt.Sprintf("%c%02d=%d%s", 'a'+rune(k%3), (i*5+k)%17, i, strings.Repeat(string(rune('a'+k)), 300)),
+				fmt.Sprintf("-b%02d", (i+k)%17))
 			w.rows = append(w.rows, strings.Join(rows(s), " "))
 		}
 		if err := s.Flush(); err != nil {
@@ -157,7 +158,8 @@ func (s *Store) readAll() (all string, err error) {
 func (w *shelf) mustBeDamage(what string, err error) {
 	w.t.Helper()
 	var damage *ondisk.DamageError
-	if !errors.Is(err, ondisk.ErrDamaged) || !errors.As(err, &damage) || !strings.HasPrefix(damage.File, "state") || damage.Reason == "" || strings.Contains(err.Error(), "\n") {
+	if !errors.Is(err, ondisk.ErrDamaged) || !errors.As(err, &damage) || !strings.HasPrefix(damage.File, "state") || damage.Reason == "" ||
+		strings.Contains(err.Error(), "\n") {
 		w.t.Errorf("%s: %v, want one line that names what is damaged", what, err)
 	}
 }

@@ -207,15 +207,17 @@ func TestFormsOfOwnRows(t *testing.T) {
 	for what, c := range map[string]struct{ got, want []byte }{
 		"position": {encodePosition(p), []byte("\x01\x01\xac\x02\x05c")},
 		"epoch":    {encodeEpoch(300), []byte("\x01\xac\x02")},
-		"identity": {encodeIdentity(Identity{Cluster: [16]byte{7}, Replica: 8, Shard: 9}), []byte("\x01\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x08\x00\x00\x00\x09")},
+		"identity": {encodeIdentity(Identity{Cluster: [16]byte{7}, Replica: 8, Shard: 9}),
+			[]byte("\x01\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x08\x00\x00\x00\x09")},
 	} {
 		if !bytes.Equal(c.got, c.want) {
 			t.Errorf("%s: %q, want %q", what, c.got, c.want)
 		}
 	}
 	const latest = "\xff\xff\xff\xff\xff\xff\xff\xff\x7f" // math.MaxInt64
-	for row, want := range map[string]string{"": "unknown format", "\x01": "cut short", "\x02\x01\x01\x01": "unknown format", "\x01\x01\x01": "cut short", "\x01\x01\x01\xff": "cut short",
-		"\x01\x01\x01\x01": "", "\x01\x01\x01" + latest: "", "\x01\x01\x01\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01": "out of range"} {
+	for row, want := range map[string]string{"": "unknown format", "\x01": "cut short", "\x02\x01\x01\x01": "unknown format",
+		"\x01\x01\x01": "cut short", "\x01\x01\x01\xff": "cut short", "\x01\x01\x01\x01": "", "\x01\x01\x01" + latest: "",
+		"\x01\x01\x01\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01": "out of range"} {
 		if _, err := decodePosition([]byte(row)); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("position %q: %v, want %q", row, err, want)
 		}
@@ -258,7 +260,8 @@ func TestStatesWithoutIdentity(t *testing.T) {
 	if _, err := Open(Config{Dir: "state", FS: after, Identity: other}); !errors.Is(err, ErrIdentity) {
 		t.Errorf("a new state that lost power was opened with another identity: %v", err)
 	}
-	for what, key := range map[string][]byte{"nothing": nil, "a row": []byte("a"), "a row of the store": positionKey, "the last row": {0xfe, 0xff}} {
+	for what, key := range map[string][]byte{"nothing": nil, "a row": []byte("a"), "a row of the store": positionKey,
+		"the last row": {0xfe, 0xff}} {
 		mem := vfs.NewCrashableMem()
 		bare := &Store{cfg: Config{Dir: "state", FS: mem, MemTableSize: 1 << 20}}
 		if err := ondisk.Prepare(mem, "state"); err != nil {
@@ -375,7 +378,8 @@ func TestOpenErrors(t *testing.T) {
 	if err := errors.Join(s.db.Set(identityKey, []byte("\x02..."), pebble.NoSync), s.db.Flush(), s.db.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(Config{Dir: "state", FS: mem, Identity: me}); err == nil || errors.Is(err, ErrIdentity) || !strings.Contains(err.Error(), "unknown format") {
+	if _, err := Open(Config{Dir: "state", FS: mem, Identity: me}); err == nil || errors.Is(err, ErrIdentity) || !strings.Contains(err.Error(),
+		"unknown format") {
 		t.Errorf("Open with an identity of an unknown format: %v", err)
 	}
 	mem = vfs.NewMem()

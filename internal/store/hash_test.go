@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// The ranges of a state cover each row once, and end where the bytes do, not in the middle of a row. Equal states have equal ranges, and a change of
-// one byte changes exactly the range that has it.
+// The ranges of a state cover each row once, and end where the bytes do, not in the middle of a row. Equal states have
+// equal ranges, and a change of one byte changes exactly the range that has it.
 func TestRangesOfRows(t *testing.T) {
 	ranges := func(s *Store, most int64) (all []RowHash) {
 		snap := s.Snapshot()

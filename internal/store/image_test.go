@@ -234,8 +234,8 @@ func (f smallDiskFile) Write(b []byte) (int, error) {
 	return f.File.Write(b)
 }
 
-// A state that does not fit on the disk is an error that says so, wherever the disk is full, and nothing else: the store goes on, and takes the state
-// once there is room.
+// A state that does not fit on the disk is an error that says so, wherever the disk is full, and nothing else: the
+// store goes on, and takes the state once there is room.
 func TestStageOnFullDisk(t *testing.T) {
 	big := open(t, vfs.NewMem(), me)
 	defer big.Close()
@@ -252,7 +252,9 @@ func TestStageOnFullDisk(t *testing.T) {
 		left := new(atomic.Int64)
 		left.Store(1 << 40)
 		mem := vfs.NewMem()
-		s, err := Open(Config{Dir: "state", FS: smallDisk{mem, left}, Identity: peer, MemTableSize: 64 << 10, Fatal: func(err error) { t.Errorf("fatal: %v", err) }})
+		s, err := Open(Config{Dir: "state", FS: smallDisk{mem, left}, Identity: peer, MemTableSize: 64 << 10, Fatal: func(err error) {
+			t.Errorf("fatal: %v", err)
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -292,7 +294,8 @@ func TestStageUnsynced(t *testing.T) {
 		hit = false
 		var syncs atomic.Int64
 		p := open(t, errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-			if strings.HasPrefix(op.Path, "state.staged") && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) && syncs.Add(1) == int64(k) {
+			if strings.HasPrefix(op.Path, "state.staged") && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) &&
+				syncs.Add(1) == int64(k) {
 				hit = true
 				return syscall.EIO
 			}

@@ -60,7 +60,9 @@ func TestPeek(t *testing.T) {
 			t.Errorf("%s: it has changed %q to %q", what, before, after)
 		}
 	}
-	if _, err := Peek(Config{Dir: "state", FS: put(t, w.files), Identity: Identity{Replica: 99}}, func(*Store) error { return nil }); !errors.Is(err, ErrIdentity) {
+	if _, err := Peek(Config{Dir: "state", FS: put(t, w.files), Identity: Identity{Replica: 99}}, func(*Store) error {
+		return nil
+	}); !errors.Is(err, ErrIdentity) {
 		t.Errorf("another's state: %v", err)
 	}
 	mem := put(t, w.files)
@@ -68,7 +70,8 @@ func TestPeek(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := contents(t, mem)
-	if found, err := Peek(Config{Dir: "state", FS: mem, Identity: me, MustExist: true}, func(*Store) error { return nil }); !found || err != nil {
+	if found, err := Peek(Config{Dir: "state", FS: mem, Identity: me, MustExist: true}, func(*Store) error { return nil }); !found ||
+		err != nil {
 		t.Errorf("a state that is ready: %t, %v", found, err)
 	}
 	if after := contents(t, mem); !maps.Equal(before, after) {
@@ -128,7 +131,8 @@ func TestPeekAfterACrash(t *testing.T) {
 			s, err := Open(cfg)
 			if err == nil {
 				if at := s.Applied(); peekErr == nil && at.Index != seen.Index {
-					t.Errorf("crash before operation %d (kind %d of %s): Peek sees entry %d (found: %t), Open %d", n, op.Kind, op.Path, seen.Index, found, at.Index)
+					t.Errorf("crash before operation %d (kind %d of %s): Peek sees entry %d (found: %t), Open %d", n, op.Kind, op.Path,
+						seen.Index, found, at.Index)
 				}
 				err = s.Close()
 			}

@@ -50,7 +50,8 @@ type Config struct {
 	// MustExist: the state existed before, so if it is missing now it is damaged.
 	MustExist bool
 
-	// MemTableSize is how many bytes of writes are collected in memory before they are flushed, 8 MiB if 0. There may be up to four such tables.
+	// MemTableSize is how many bytes of writes are collected in memory before they are flushed, 8 MiB if 0. There may be
+	// up to four such tables.
 	MemTableSize int
 	// NoCompactions leaves the files as they are, for a state that is opened only to look at it, or to write a little.
 	NoCompactions bool
@@ -347,8 +348,8 @@ func (s *Store) Apply(pos Position, entry []byte) error {
 	return s.commit(pos, append(s.buffers.takeEntry(len(entry)+positionRoom), entry...))
 }
 
-// ApplyTx applies the writes of a round that was computed on this store. It has the same effect as Apply with the result of Seal. The state must not
-// have changed since Begin.
+// ApplyTx applies the writes of a round that was computed on this store. It has the same effect as Apply with the
+// result of Seal. The state must not have changed since Begin.
 func (s *Store) ApplyTx(pos Position, t *Tx) error {
 	if pos.Index != t.entry {
 		return fmt.Errorf("apply at index %d: the round was made for %d", pos.Index, t.entry)

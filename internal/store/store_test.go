@@ -151,7 +151,8 @@ func TestApplyTx(t *testing.T) {
 	leader, follower := open(t, vfs.NewMem(), me), open(t, vfs.NewMem(), me)
 	defer leader.Close()
 	defer follower.Close()
-	for i, writes := range [][]string{{"a1=1", "a2=2", "b=3"}, {"a2=20", "-b", "-a1", "a1=4", "c="}, {}, {"-c", "c=5"}, {"a9=6", "-a1:a9", "a2=7"}, {"-a:a3"}} {
+	for i, writes := range [][]string{{"a1=1", "a2=2", "b=3"}, {"a2=20", "-b", "-a1", "a1=4", "c="}, {}, {"-c", "c=5"},
+		{"a9=6", "-a1:a9", "a2=7"}, {"-a:a3"}} {
 		at := Position{Index: uint64(i) + 1, Term: 3, Time: TimeOf(noon), Conf: []byte("conf")}
 		tx := leader.Begin(TimeOf(noon), at.Index)
 		write(tx, writes...)
@@ -351,7 +352,8 @@ func TestIdentity(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, other := range []Identity{{Cluster: [16]byte{2}, Replica: 1, Shard: 7}, {Cluster: [16]byte{1}, Replica: 2, Shard: 7}, {Cluster: [16]byte{1}, Replica: 1, Shard: 8}} {
+	for _, other := range []Identity{{Cluster: [16]byte{2}, Replica: 1, Shard: 7}, {Cluster: [16]byte{1}, Replica: 2, Shard: 7},
+		{Cluster: [16]byte{1}, Replica: 1, Shard: 8}} {
 		if _, err := Open(Config{Dir: "state", FS: fs, Identity: other}); !errors.Is(err, ErrIdentity) {
 			t.Errorf("Open as %+v: %v, want ErrIdentity", other, err)
 		}

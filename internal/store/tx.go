@@ -51,8 +51,9 @@ func (t *Tx) Index() uint64 { return t.entry }
 // seqBits leaves room for a million sequence numbers in one round.
 const seqBits = 20
 
-// NextSeq returns a number greater than all that it has returned in the shard: rounds are ordered by their index in the log, and the calls of a round
-// share that index. So it identifies a call, a version or a place in an order, and Index does not.
+// NextSeq returns a number greater than all that it has returned in the shard: rounds are ordered by their index in the
+// log, and the calls of a round share that index. So it identifies a call, a version or a place in an order, and Index
+// does not.
 func (t *Tx) NextSeq() uint64 {
 	t.seqs++
 	if t.seqs >= 1<<seqBits {
@@ -78,8 +79,8 @@ func (t *Tx) Delete(key []byte) {
 // RangeFrom is the number of rows from which DeleteRange costs less than deleting them one by one. Tests lower it.
 var RangeFrom = 64
 
-// DeleteRange removes the rows in [lo, hi), which must be of one table. For a few rows it costs more than deleting them: until it is compacted, every
-// read near it has to pass over it.
+// DeleteRange removes the rows in [lo, hi), which must be of one table. For a few rows it costs more than deleting
+// them: until it is compacted, every read near it has to pass over it.
 func (t *Tx) DeleteRange(lo, hi []byte) {
 	if lo[0] != hi[0] {
 		panic(fmt.Sprintf("range from %q to %q: it spans tables", lo, hi))
@@ -138,8 +139,9 @@ func (t *Tx) First(lo, hi []byte) (key []byte, cost int, ok bool) {
 	return key, cost, ok
 }
 
-// GetRuns is like GetEach, for keys most of which have no other rows between them. apart is true if there are other rows between a row and the previous
-// one, or the first key. GetRuns is cheaper than GetEach if there are none, and more expensive if there are some.
+// GetRuns is like GetEach, for keys most of which have no other rows between them. apart is true if there are other
+// rows between a row and the previous one, or the first key. GetRuns is cheaper than GetEach if there are none, and
+// more expensive if there are some.
 func (t *Tx) GetRuns(keys [][]byte, fn func(i int, value []byte, apart bool)) {
 	if len(keys) == 0 {
 		return

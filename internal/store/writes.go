@@ -8,8 +8,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/batchrepr"
 )
 
-// writes are the writes of one round, kept by table: a memtable inserts neighboring rows fastest one after the other, and a read of other tables can
-// ignore them.
+// writes are the writes of one round, kept by table: a memtable inserts neighboring rows fastest one after the other,
+// and a read of other tables can ignore them.
 type writes struct {
 	tables []tableWrites
 	at     [256]uint16 // by table: its index in tables, plus one

@@ -12,15 +12,17 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Rounds read their own writes on top of the state, whatever they read before and in whichever order they write. They leave the same state on the leader
-// and on a follower. Rounds of all sizes follow one another, so that buffers are used again, and Pebble keeps some.
+// Rounds read their own writes on top of the state, whatever they read before and in whichever order they write. They
+// leave the same state on the leader and on a follower. Rounds of all sizes follow one another, so that buffers are
+// used again, and Pebble keeps some.
 func TestReadsBetweenWrites(t *testing.T) {
 	for seed := range seeds(60) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		var stores [2]*Store
 		for i := range stores {
 			var err error
-			stores[i], err = Open(Config{Dir: "state", FS: vfs.NewMem(), Identity: me, MemTableSize: 64 << 10, Fatal: func(err error) { t.Error(err) }})
+			stores[i], err = Open(Config{Dir: "state", FS: vfs.NewMem(), Identity: me, MemTableSize: 64 << 10,
+				Fatal: func(err error) { t.Error(err) }})
 			if err != nil {
 				t.Fatal(err)
 			}

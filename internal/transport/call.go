@@ -54,7 +54,8 @@ func (t *Transport) CallAddress(ctx context.Context, address, method string, req
 	return who, result, err
 }
 
-func (t *Transport) invoke(ctx context.Context, l *link, to uint32, method string, request []byte, opts ...grpc.CallOption) (*frame, error) {
+func (t *Transport) invoke(ctx context.Context, l *link, to uint32, method string, request []byte, opts ...grpc.CallOption) (*frame,
+	error) {
 	if len(request) > MaxCall {
 		return nil, fmt.Errorf("%w: request has %d bytes, at most %d", ErrNotSent, len(request), MaxCall)
 	}

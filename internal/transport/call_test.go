@@ -192,7 +192,8 @@ func TestDeadline(t *testing.T) {
 		began := time.Now()
 		_, err = a.Call(ctx, 2, "wait", nil)
 		s = <-handled
-		if !errors.Is(err, context.Canceled) || errors.Is(err, ErrNotSent) || !errors.Is(s.err, context.Canceled) || s.at.Sub(began) != time.Second {
+		if !errors.Is(err, context.Canceled) || errors.Is(err, ErrNotSent) || !errors.Is(s.err, context.Canceled) ||
+			s.at.Sub(began) != time.Second {
 			t.Errorf("call = %v, its handler %v after %v, want cancelled after 1s", err, s.err, s.at.Sub(began))
 		}
 	})
@@ -208,11 +209,13 @@ func TestCallAddress(t *testing.T) {
 			t.Errorf("join = %v, %q, %v", who, answer, err)
 		}
 		who, answer, err = a.CallAddress(t.Context(), "n2", "join", nil)
-		if !errors.Is(err, ErrNotSent) || who != (Peer{}) || answer != nil || !strings.Contains(err.Error(), `this node, "n2", belongs to no cluster yet`) {
+		if !errors.Is(err, ErrNotSent) || who != (Peer{}) || answer != nil || !strings.Contains(err.Error(),
+			`this node, "n2", belongs to no cluster yet`) {
 			t.Errorf("a call to a node without a cluster = %v, %q, %v", who, answer, err)
 		}
 		for _, method := range []string{"claim", ""} {
-			if _, _, err = fresh.CallAddress(t.Context(), "n1", method, nil); !errors.Is(err, ErrNotSent) || !strings.Contains(err.Error(), "may join ours") {
+			if _, _, err = fresh.CallAddress(t.Context(), "n1", method, nil); !errors.Is(err, ErrNotSent) ||
+				!strings.Contains(err.Error(), "may join ours") {
 				t.Errorf("call %q from a node without a cluster = %v, want a refusal", method, err)
 			}
 		}

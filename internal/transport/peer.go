@@ -58,7 +58,8 @@ func (p *peer) close() {
 	p.running.Wait()
 }
 
-// cutLinks cuts the connections of a peer that doesn't answer. The small link is cut only if it was established: dialling has its own time limit.
+// cutLinks cuts the connections of a peer that doesn't answer. The small link is cut only if it was established:
+// dialling has its own time limit.
 func (p *peer) cutLinks(made bool) {
 	p.big.reset()
 	p.calls.reset()

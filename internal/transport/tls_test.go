@@ -121,7 +121,8 @@ func TestTooMuchBeforeHandshake(t *testing.T) {
 		for size := 0; size < 128<<10; size += len(cert.Certificate[0]) { // less than the library accepts
 			cert.Certificate = append(cert.Certificate, cert.Certificate[0])
 		}
-		stranger := &tls.Config{Certificates: []tls.Certificate{cert}, InsecureSkipVerify: true, MinVersion: tls.VersionTLS13} // #nosec G402 -- a stranger
+		stranger := &tls.Config{Certificates: []tls.Certificate{cert}, InsecureSkipVerify: true,
+			MinVersion: tls.VersionTLS13} // #nosec G402 -- a stranger
 
 		conn, err := net.dial(t.Context(), "n2")
 		if err != nil {

@@ -5,8 +5,9 @@ import (
 	"net"
 )
 
-// maxUnproven bounds what is read from a connection until the other side has proved its identity. Certificates and their chain take a few KiB; the
-// library accepts up to 256 KiB of them, in a buffer that doubles. With 32 KiB here, no allocation exceeds the 64 KiB that a stranger may cost us.
+// maxUnproven bounds what is read from a connection until the other side has proved its identity. Certificates and
+// their chain take a few KiB; the library accepts up to 256 KiB of them, in a buffer that doubles. With 32 KiB here, no
+// allocation exceeds the 64 KiB that a stranger may cost us.
 const maxUnproven = 64 << 10 / 2
 
 var errUnproven = fmt.Errorf("it sent more than %d bytes before it proved its identity", maxUnproven)

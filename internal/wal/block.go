@@ -2,8 +2,9 @@ package wal
 
 import "unsafe"
 
-// blockSize is the unit in which records are written: direct writes require multiples of it for offsets, lengths and memory addresses, on the disks and
-// file systems in use. The last block of a write may be partly filled. The next write repeats it, with more records.
+// blockSize is the unit in which records are written: direct writes require multiples of it for offsets, lengths and
+// memory addresses, on the disks and file systems in use. The last block of a write may be partly filled. The next
+// write repeats it, with more records.
 const blockSize = 4096
 
 func blockStart(offset int) int { return offset &^ (blockSize - 1) }

@@ -156,21 +156,31 @@ func TestDamageByHand(t *testing.T) {
 		from, to int
 		reason   string
 	}{
-		{"the first record is not one of a segment", []*file{segmentFile(1).record("short", 0).record("a", 1<<32|segmentHead+8)}, 1, segmentHead, segmentHead + 32, "first record can't be read"},
-		{"it needs a segment that is yet to come", []*file{segmentFile(1).checkpoint(0, 2).record("a", 1<<32|segmentHead+8)}, 1, segmentHead, segmentHead + 40, "first record can't be read"},
-		{"it needs no segment", []*file{segmentFile(1).checkpoint(0, 0).record("a", 1<<32|segmentHead+8)}, 1, segmentHead, segmentHead + 40, "first record can't be read"},
-		{"it is gone", []*file{segmentFile(1).gap(40).record("a", 1<<32|segmentHead+8)}, 1, segmentHead, segmentHead + 40, "first record can't be read"},
+		{"the first record is not one of a segment", []*file{segmentFile(1).record("short", 0).record("a", 1<<32|segmentHead+8)}, 1, segmentHead,
+			segmentHead + 32, "first record can't be read"},
+		{"it needs a segment that is yet to come", []*file{segmentFile(1).checkpoint(0, 2).record("a", 1<<32|segmentHead+8)}, 1, segmentHead,
+			segmentHead + 40, "first record can't be read"},
+		{"it needs no segment", []*file{segmentFile(1).checkpoint(0, 0).record("a", 1<<32|segmentHead+8)}, 1, segmentHead, segmentHead + 40,
+			"first record can't be read"},
+		{"it is gone", []*file{segmentFile(1).gap(40).record("a", 1<<32|segmentHead+8)}, 1, segmentHead, segmentHead + 40,
+			"first record can't be read"},
 		{"the head is damaged", []*file{segmentFile(1).checkpoint(0, 1).headless()}, 1, 0, segmentHead, "head can't be read"},
 		{"the head is that of another version", []*file{segmentFile(1).checkpoint(0, 1).version(2)}, 1, 0, segmentHead, "head can't be read"},
 		{"the head is that of another segment", []*file{segmentFile(1).checkpoint(0, 1).named(7, "us")}, 1, 0, segmentHead, "head can't be read"},
-		{"the head of a segment in the middle is damaged", []*file{segmentFile(1).checkpoint(0, 1).record("a", 0).headless(), segmentFile(2).checkpoint(whole.lsn(), 1)}, 1, 0, segmentHead, "head can't be read"},
-		{"the head of a segment that has not begun is damaged", []*file{whole, segmentFile(2).headless()}, 2, 0, segmentHead, "head can't be read"},
-		{"the head of a segment that has not begun is that of another", []*file{whole, segmentFile(2).named(9, "us")}, 2, 0, segmentHead, "head can't be read"},
-		{"the first record of a segment in the middle is not one of a segment", []*file{segmentFile(1).record("short", 0), segmentFile(2).checkpoint(segmentFile(1).record("short", 0).lsn(), 1)},
+		{"the head of a segment in the middle is damaged", []*file{segmentFile(1).checkpoint(0, 1).record("a", 0).headless(),
+			segmentFile(2).checkpoint(whole.lsn(), 1)}, 1, 0, segmentHead, "head can't be read"},
+		{"the head of a segment that has not begun is damaged", []*file{whole, segmentFile(2).headless()}, 2, 0, segmentHead,
+			"head can't be read"},
+		{"the head of a segment that has not begun is that of another", []*file{whole, segmentFile(2).named(9, "us")}, 2, 0, segmentHead,
+			"head can't be read"},
+		{"the first record of a segment in the middle is not one of a segment", []*file{segmentFile(1).record("short", 0),
+			segmentFile(2).checkpoint(segmentFile(1).record("short", 0).lsn(), 1)},
 			1, segmentHead, segmentHead, "unknown form"},
 		{"a segment is missing", []*file{whole, segmentFile(3).checkpoint(2<<32|segmentHead, 1)}, 2, 0, 0, "missing"},
-		{"an empty record at the end of the file is the witness", []*file{atEnd()}, 1, segmentHead + 40, testSegment - recordHead, "later ones say that it was synced"},
-		{"records are lost in the middle", []*file{segmentFile(1).checkpoint(0, 1).gap(32).record("b", 1<<32|segmentHead+72), segmentFile(2).checkpoint(1<<32|segmentHead+104, 1)},
+		{"an empty record at the end of the file is the witness", []*file{atEnd()}, 1, segmentHead + 40, testSegment - recordHead,
+			"later ones say that it was synced"},
+		{"records are lost in the middle", []*file{segmentFile(1).checkpoint(0, 1).gap(32).record("b", 1<<32|segmentHead+72),
+			segmentFile(2).checkpoint(1<<32|segmentHead+104, 1)},
 			1, segmentHead + 40, segmentHead + 104, "the next segment follows"},
 	} {
 		_, err := replayed(on(t, c.files...), false)
@@ -179,7 +189,8 @@ func TestDamageByHand(t *testing.T) {
 			t.Errorf("%s: Open returned %v, want a DamageError", c.name, err)
 			continue
 		}
-		if damage.What != "log" || damage.File != "/wal/"+fileName(c.segment) || damage.From != int64(c.from) || damage.To != int64(c.to) || !strings.Contains(damage.Reason, c.reason) {
+		if damage.What != "log" || damage.File != "/wal/"+fileName(c.segment) || damage.From != int64(c.from) || damage.To != int64(c.to) ||
+			!strings.Contains(damage.Reason, c.reason) {
 			t.Errorf("%s: %v; want segment %d, bytes %d to %d, %q", c.name, damage, c.segment, c.from, c.to, c.reason)
 		}
 	}
@@ -191,12 +202,16 @@ func TestNoDamage(t *testing.T) {
 		name, want string
 		files      []*file
 	}{
-		{"a part of the last write is gone, in its middle", "a", []*file{segmentFile(1).checkpoint(0, 1).record("a", 1<<32|segmentHead+40).gap(64).record("b", 1<<32|segmentHead+40)}},
+		{"a part of the last write is gone, in its middle", "a", []*file{segmentFile(1).checkpoint(0, 1).record("a", 1<<32|segmentHead+
+			40).gap(64).record("b", 1<<32|segmentHead+40)}},
 		{"the first write is gone but for a record", "", []*file{segmentFile(1).gap(40).record("a", 0)}},
 		{"the first record needs no segment, and nothing was synced behind it", "", []*file{segmentFile(1).checkpoint(0, 0)}},
-		{"another life of a file has left a record at the end", "a", []*file{segmentFile(1).checkpoint(0, 1).record("a", 0).seeded(0).record("b", 0)}},
-		{"another life of a file has left a record that claims to be synced", "a", []*file{segmentFile(1).checkpoint(0, 1).record("a", 0).seeded(0).record("b", 2<<32)}},
-		{"another life of a file has left all its records", "a", []*file{segmentFile(1).checkpoint(0, 1).record("a", 0), segmentFile(2).seeded(0).checkpoint(1<<32|segmentHead+72, 1).record("b", 3<<32)}},
+		{"another life of a file has left a record at the end", "a", []*file{segmentFile(1).checkpoint(0, 1).record("a", 0).seeded(0).record("b",
+			0)}},
+		{"another life of a file has left a record that claims to be synced", "a", []*file{segmentFile(1).checkpoint(0, 1).record("a",
+			0).seeded(0).record("b", 2<<32)}},
+		{"another life of a file has left all its records", "a", []*file{segmentFile(1).checkpoint(0, 1).record("a", 0),
+			segmentFile(2).seeded(0).checkpoint(1<<32|segmentHead+72, 1).record("b", 3<<32)}},
 	} {
 		fs := on(t, c.files...)
 		for range 2 {

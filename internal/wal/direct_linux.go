@@ -5,8 +5,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openDirect opens a segment's file for writes that bypass the page cache. A sync then only has to flush the disk's cache, without searching for dirty
-// pages. It returns nil if the file is in memory, or if its file system does not support direct writes.
+// openDirect opens a segment's file for writes that bypass the page cache. A sync then only has to flush the disk's
+// cache, without searching for dirty pages. It returns nil if the file is in memory, or if its file system does not
+// support direct writes.
 func (c *Config) openDirect(s *segment) (vfs.File, error) {
 	if s.file.Fd() == vfs.InvalidFd {
 		return nil, nil

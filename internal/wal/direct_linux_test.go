@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noDirectFS allows files to be switched to direct access, and then refuses to read them in blocks of 4 KiB, like a disk with larger blocks.
+// noDirectFS allows files to be switched to direct access, and then refuses to read them in blocks of 4 KiB, like a
+// disk with larger blocks.
 type noDirectFS struct{ vfs.FS }
 
 func (fs noDirectFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {

@@ -202,7 +202,8 @@ func (w *world) use(rng *rand.Rand) error {
 	return err
 }
 
-// TestErrorAtAnyOperation: any single disk error, while a log is opened after a crash or later, is reported, no file stays open, and nothing is lost.
+// TestErrorAtAnyOperation: any single disk error, while a log is opened after a crash or later, is reported, no file
+// stays open, and nothing is lost.
 func TestErrorAtAnyOperation(t *testing.T) {
 	for seed := range seeds(12) {
 		synctest.Test(t, func(t *testing.T) {
@@ -459,7 +460,8 @@ func TestFailedIsCalledOnce(t *testing.T) {
 				t.Errorf("Append on a broken disk returned %v (sync: %v)", err, sync)
 			}
 			time.Sleep(2 * time.Second)
-			if err := w.log.Append(8, sync, func(LSN, []byte) { t.Error("a record was added to a log that has failed") }); !errors.Is(err, errBroken) {
+			if err := w.log.Append(8, sync, func(LSN, []byte) { t.Error("a record was added to a log that has failed") }); !errors.Is(err,
+				errBroken) {
 				t.Errorf("Append to a log that has failed returned %v", err)
 			}
 			if err := w.log.Close(); !errors.Is(err, errBroken) || reports != 1 || written != writes {
@@ -472,7 +474,8 @@ func TestFailedIsCalledOnce(t *testing.T) {
 // TestSpareFiles: of the files that are no longer needed, a log keeps some.
 func TestSpareFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mem := on(t, segmentFile(1), segmentFile(2), segmentFile(3), segmentFile(4), segmentFile(5).checkpoint(4<<32|segmentHead, 5), segmentFile(6))
+		mem := on(t, segmentFile(1), segmentFile(2), segmentFile(3), segmentFile(4), segmentFile(5).checkpoint(4<<32|segmentHead, 5),
+			segmentFile(6))
 		log, _ := opened(t, mem)
 		synctest.Wait()
 		if names, err := mem.List("/wal"); err != nil || len(names) != 2+maxFree {

@@ -101,7 +101,8 @@ func TestFullDisk(t *testing.T) {
 				for range 10 {
 					err = errors.Join(err, w.add(make([]byte, 1000), true))
 				}
-				if failed := errors.Is(err, syscall.ENOSPC); failed != c.fails || failed != errors.Is(w.failed, syscall.ENOSPC) || !failed && err != nil {
+				if failed := errors.Is(err, syscall.ENOSPC); failed != c.fails || failed != errors.Is(w.failed, syscall.ENOSPC) ||
+					!failed && err != nil {
 					t.Errorf("Append returned %v and the log reported %v; want a failure: %t", err, w.failed, c.fails)
 				}
 				if took := time.Since(start); took != 0 {

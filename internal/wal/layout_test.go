@@ -69,7 +69,8 @@ func TestRecordsHaveSyncedPosition(t *testing.T) {
 // TestFormat: later releases must read what is on disk now, and this one what earlier releases wrote.
 func TestFormat(t *testing.T) {
 	head := "7061776c77616c01" + "07000000" + "0102030405060708" + "02000000" + "7573"
-	if got := hex.EncodeToString(encodeHead(7, testSeed, []byte("us"))); len(got) != 2*4096 || !strings.HasPrefix(got, head) || strings.Trim(got[len(head)+8:], "0") != "" {
+	if got := hex.EncodeToString(encodeHead(7, testSeed, []byte("us"))); len(got) != 2*4096 || !strings.HasPrefix(got, head) ||
+		strings.Trim(got[len(head)+8:], "0") != "" {
 		t.Errorf("a segment begins with %s", strings.TrimRight(got, "0"))
 	}
 	for content, want := range map[string]string{
@@ -85,7 +86,8 @@ func TestFormat(t *testing.T) {
 		}
 	}
 	f := on(t, segmentFile(7).record("\x09\x10\x00\x00\x06\x00\x00\x00"+"\x07\x00\x00\x00"+"what is needed", 0))
-	log, err := Open(Config{Dir: "/wal", FS: f, Owner: []byte("us"), SegmentSize: testSegment}, func(at LSN, content []byte, checkpoint bool) error {
+	log, err := Open(Config{Dir: "/wal", FS: f, Owner: []byte("us"), SegmentSize: testSegment}, func(at LSN, content []byte,
+		checkpoint bool) error {
 		if at != 7<<32|4096 || string(content) != "what is needed" || !checkpoint {
 			t.Errorf("the record at %s is %q (checkpoint: %t)", at, content, checkpoint)
 		}
@@ -99,8 +101,8 @@ func TestFormat(t *testing.T) {
 	}
 }
 
-// TestNextSegmentNameIsDurable: if a process ends after naming a file but before the name is durable, the next process makes the name durable
-// before it writes records to the file.
+// TestNextSegmentNameIsDurable: if a process ends after naming a file but before the name is durable, the next process
+// makes the name durable before it writes records to the file.
 func TestNextSegmentNameIsDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 100)

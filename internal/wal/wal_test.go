@@ -313,7 +313,8 @@ func TestRead(t *testing.T) {
 	})
 	got, err := w.log.Read(last.at, len(last.content))
 	var damage *ondisk.DamageError
-	if from := int64(last.at.Offset()); !errors.As(err, &damage) || damage.From != from || damage.To != from+int64(recordHead+len(last.content)) {
+	if from := int64(last.at.Offset()); !errors.As(err, &damage) || damage.From != from ||
+		damage.To != from+int64(recordHead+len(last.content)) {
 		t.Errorf("Read of the damaged record at %s returned %d bytes, %v, want a DamageError with its bytes", last.at, len(got), err)
 	}
 	w.close()

@@ -17,7 +17,8 @@ import (
 )
 
 // accessCalls are the calls on tokens, namespaces, webhooks and markers, whose answers have no shard stamp.
-var accessCalls = regexp.MustCompile(` /(tokens|namespaces|me|webhooks|markers)\b|(Token|Tokens|Namespace|Namespaces|WhoAmI|Webhook|Webhooks|WebhookSecret|WebhookDeliveries|Marker|Markers)Request$`)
+var accessCalls = regexp.MustCompile(` /(tokens|namespaces|me|webhooks|markers)\b|(Token|Tokens|Namespace|Namespaces|WhoAmI|Webhook|` +
+	`Webhooks|WebhookSecret|WebhookDeliveries|Marker|Markers)Request$`)
 
 // keyInfo is a token as the API shows it.
 type keyInfo struct {
@@ -87,10 +88,12 @@ func TestAccess(t *testing.T) {
 	tellAll(t, []story{
 		ofTheGateway(story{name: "without authentication every caller is an admin", tell: func(w *world) {
 			me := ok[identity](w)(w.keys().WhoAmI(w.ctx()))
-			is(w, "who", []any{me.Required, me.Name, me.Namespace, me.All, len(me.Queues), slices.Contains(me.Roles, "admin")}, []any{false, "", "default", true, 0, true})
+			is(w, "who", []any{me.Required, me.Name, me.Namespace, me.All, len(me.Queues), slices.Contains(me.Roles, "admin")},
+				[]any{false, "", "default", true, 0, true})
 		}}),
 		ofTheGateway(story{name: "a token is created, shown, listed, rotated and revoked", tell: func(w *world) {
-			made := ok[newKey](w)(w.keys().AddKey(w.ctx(), keySpec{Name: "shop", Roles: []string{"produce", "observe"}, Queues: []string{"mail", "shop-*"}, Expires: 30 * day}))
+			made := ok[newKey](w)(w.keys().AddKey(w.ctx(), keySpec{Name: "shop", Roles: []string{"produce", "observe"}, Queues: []string{"mail",
+				"shop-*"}, Expires: 30 * day}))
 			is(w, "the token", []any{made.Token.Name, made.Token.Namespace, made.Token.Roles, made.Token.Queues, made.Token.CreatedBy},
 				[]any{"shop", "default", []string{"produce", "observe"}, []string{"mail", "shop-*"}, actor})
 			is(w, "its life", made.Token.ExpiresAt.Sub(made.Token.CreatedAt), 30*day.std())
@@ -112,12 +115,14 @@ func TestAccess(t *testing.T) {
 			w.refused("a second revocation", w.keys().RevokeKey(w.ctx(), "shop"), refusal{Code: "not_found"})
 		}}),
 		ofTheGateway(story{name: "a repeated create or rotate whose answer was lost returns a new secret", tell: func(w *world) {
-			const first, again, other = "019c0000-0000-7000-8000-000000000001", "019c0000-0000-7000-8000-000000000002", "019c0000-0000-7000-8000-000000000003"
+			const first, again, other = "019c0000-0000-7000-8000-000000000001", "019c0000-0000-7000-8000-000000000002",
+				"019c0000-0000-7000-8000-000000000003"
 			k := keySpec{Name: "shop", Roles: []string{"produce"}, Queues: []string{"*"}, Request: first}
 			lost := ok[newKey](w)(w.keys().AddKey(w.ctx(), k))
 			w.pass(second)
 			made := ok[newKey](w)(w.keys().AddKey(w.ctx(), k))
-			is(w, "another secret, of the same token", []any{made.Secret != lost.Secret, made.Token.CreatedAt, made.Token.RotatedAt, made.Token.OldUntil},
+			is(w, "another secret, of the same token", []any{made.Secret != lost.Secret, made.Token.CreatedAt, made.Token.RotatedAt,
+				made.Token.OldUntil},
 				[]any{true, lost.Token.CreatedAt, w.now(), time.Time{}})
 			is(w, "which ones are good", w.good(lost, made), []bool{false, true})
 			taken := refusal{Code: "conflict"}
@@ -169,7 +174,8 @@ func TestAccess(t *testing.T) {
 			is(w, "what there is", w.keyNames(), "a")
 			ok[newKey](w)(w.keys().AddKey(w.ctx(), keySpec{Name: "shop.eu", Roles: []string{"produce"}, Queues: []string{"*"}}))
 			ok[newKey](w)(w.keys().AddKey(w.ctx(), keySpec{Name: "shop.us", Roles: []string{"produce"}, Queues: []string{"*"}}))
-			for pattern, want := range map[string]string{"shop.*": "shop.eu shop.us", "*.us": "shop.us", "a": "a", "shop": "", "*": "a shop.eu shop.us"} {
+			for pattern, want := range map[string]string{"shop.*": "shop.eu shop.us", "*.us": "shop.us", "a": "a", "shop": "",
+				"*": "a shop.eu shop.us"} {
 				is(w, "those like "+pattern, w.keysLike(pattern), want)
 			}
 			_, err = w.keys().Keys(w.ctx(), "shop us")
@@ -264,14 +270,17 @@ func (d *rest) Spaces(ctx context.Context, pattern string) (names []string, err 
 
 func (d *rpc) WhoAmI(ctx context.Context) (identity, error) {
 	p, err := ask(ctx, d.access.WhoAmI, &pawlv1.WhoAmIRequest{})
-	return identity{p.GetTokenRequired(), p.GetName(), p.GetRoles(), p.GetNamespace(), p.GetAllNamespaces(), p.GetQueues(), timeOf(p.GetExpiresAt())}, err
+	return identity{p.GetTokenRequired(), p.GetName(), p.GetRoles(), p.GetNamespace(), p.GetAllNamespaces(), p.GetQueues(),
+		timeOf(p.GetExpiresAt())}, err
 }
 func (d *rpc) AddKey(ctx context.Context, k keySpec) (newKey, error) {
-	p, err := ask(ctx, d.access.AddToken, &pawlv1.AddTokenRequest{Name: k.Name, Roles: k.Roles, Queues: k.Queues, ExpiresIn: spanProto(k.Expires), RequestId: text(k.Request)})
+	p, err := ask(ctx, d.access.AddToken, &pawlv1.AddTokenRequest{Name: k.Name, Roles: k.Roles, Queues: k.Queues,
+		ExpiresIn: spanProto(k.Expires), RequestId: text(k.Request)})
 	return newKey{keyProto(p.GetToken()), p.GetSecret(), p.GetUnconfirmedNodes()}, err
 }
 func (d *rpc) RotateKey(ctx context.Context, name string, overlap span, request string) (newKey, error) {
-	p, err := ask(ctx, d.access.RotateToken, &pawlv1.RotateTokenRequest{Name: name, Overlap: durationpb.New(overlap.std()), RequestId: text(request)})
+	p, err := ask(ctx, d.access.RotateToken, &pawlv1.RotateTokenRequest{Name: name, Overlap: durationpb.New(overlap.std()),
+		RequestId: text(request)})
 	return newKey{keyProto(p.GetToken()), p.GetSecret(), p.GetUnconfirmedNodes()}, err
 }
 func (d *rpc) RevokeKey(ctx context.Context, name string) error {
@@ -306,8 +315,8 @@ func (d *rpc) Spaces(ctx context.Context, pattern string) (names []string, err e
 }
 
 func keyProto(p *pawlv1.Token) keyInfo {
-	return keyInfo{p.GetName(), p.GetNamespace(), p.GetRoles(), p.GetQueues(), p.GetCreatedBy(), timeOf(p.GetCreatedAt()), timeOf(p.GetExpiresAt()),
-		timeOf(p.GetRotatedAt()), timeOf(p.GetOldUntil()), timeOf(p.GetUsedAt())}
+	return keyInfo{p.GetName(), p.GetNamespace(), p.GetRoles(), p.GetQueues(), p.GetCreatedBy(), timeOf(p.GetCreatedAt()),
+		timeOf(p.GetExpiresAt()), timeOf(p.GetRotatedAt()), timeOf(p.GetOldUntil()), timeOf(p.GetUsedAt())}
 }
 
 func (d *sdk) WhoAmI(ctx context.Context) (identity, error) {

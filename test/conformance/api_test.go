@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// api is one way to call the node. Each method makes one call and does not modify its arguments. A refused call returns a *refusal, whatever form the
-// refusal came in. Other errors are the test's own.
+// api is one way to call the node. Each method makes one call and does not modify its arguments. A refused call returns
+// a *refusal, whatever form the refusal came in. Other errors are the test's own.
 type api interface {
 	producer
 	worker
@@ -78,9 +78,11 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Text) }
 
-// stamped adds to err what is wrong with the stamp of an answer: shard, log index and time. An answer may have no stamp if no shard was asked.
+// stamped adds to err what is wrong with the stamp of an answer: shard, log index and time. An answer may have no stamp
+// if no shard was asked.
 func stamped(call string, err error, field func(name string) string) error {
-	shardless := mayAskNoShard[call] || strings.HasPrefix(call, "DELETE /queues/") || strings.Contains(call, " /workers") || accessCalls.MatchString(call)
+	shardless := mayAskNoShard[call] || strings.HasPrefix(call, "DELETE /queues/") || strings.Contains(call, " /workers") ||
+		accessCalls.MatchString(call)
 	if r, refused := errors.AsType[*refusal](err); refused {
 		shardless = shardless || !decidedByShard[r.Code]
 	}
@@ -99,12 +101,13 @@ func stamped(call string, err error, field func(name string) string) error {
 	return err
 }
 
-// mayAskNoShard are the calls that may not need a shard. Missing here: the deletion of a queue, whose answer has no stamp although a shard was
-// asked.
+// mayAskNoShard are the calls that may not need a shard. Missing here: the deletion of a queue, whose answer has no
+// stamp although a shard was asked.
 var mayAskNoShard = map[string]bool{
 	"GET /queues": true, "*pawlv1.ListQueuesRequest": true, "POST /tasks/batch": true, "*pawlv1.EnqueueBatchRequest": true,
 	"*pawlv1.DeleteQueueRequest": true,
-	"*pawlv1.ListWorkersRequest": true, "*pawlv1.GetWorkerRequest": true, "*pawlv1.QuietWorkerRequest": true, "*pawlv1.ResumeWorkerRequest": true,
+	"*pawlv1.ListWorkersRequest": true, "*pawlv1.GetWorkerRequest": true, "*pawlv1.QuietWorkerRequest": true,
+	"*pawlv1.ResumeWorkerRequest": true,
 }
 
 // decidedByShard are the refusals that only a shard can decide on.

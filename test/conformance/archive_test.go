@@ -18,11 +18,11 @@ var notRestored = []protoreflect.Name{"delay", "run_at", "request_id", "group_id
 // archivedSpec is a task with all options set.
 func archivedSpec(w *world) *pawlv1.TaskSpec {
 	jitter := 0.5
-	s := &pawlv1.TaskSpec{Type: "job", Payload: []byte(`{"n":1}`), ContentType: "application/json", Queue: new("default"), Priority: pawlv1.Priority_PRIORITY_HIGH,
-		IdempotencyKey: new("k"), IdempotencyTtl: durationpb.New(48 * time.Hour), MaxAttempts: 7,
+	s := &pawlv1.TaskSpec{Type: "job", Payload: []byte(`{"n":1}`), ContentType: "application/json", Queue: new("default"),
+		Priority: pawlv1.Priority_PRIORITY_HIGH, IdempotencyKey: new("k"), IdempotencyTtl: durationpb.New(48 * time.Hour), MaxAttempts: 7,
 		Retry:   &pawlv1.RetryPolicy{Initial: durationpb.New(2 * time.Second), Factor: 3, Max: durationpb.New(time.Minute), Jitter: &jitter},
-		Timeout: durationpb.New(90 * time.Second), ExpiresIn: durationpb.New(5 * time.Hour), Retention: durationpb.New(3 * time.Hour), Key: new("customer"),
-		Tags: []string{"a", "b"}, Headers: map[string]string{"x-request-id": "r1"}, Cost: 3,
+		Timeout: durationpb.New(90 * time.Second), ExpiresIn: durationpb.New(5 * time.Hour), Retention: durationpb.New(3 * time.Hour),
+		Key: new("customer"), Tags: []string{"a", "b"}, Headers: map[string]string{"x-request-id": "r1"}, Cost: 3,
 		Unique: &pawlv1.Unique{Key: new("u"), States: []pawlv1.State{pawlv1.State_STATE_SCHEDULED, pawlv1.State_STATE_READY,
 			pawlv1.State_STATE_CLAIMED, pawlv1.State_STATE_RETRYING, pawlv1.State_STATE_DEAD}, OnConflict: pawlv1.OnConflict_ON_CONFLICT_REJECT},
 		Then: []*pawlv1.TaskSpec{{Type: "next", Queue: new("default")}}}
@@ -37,9 +37,10 @@ func archivedSpec(w *world) *pawlv1.TaskSpec {
 
 // asSaid returns the fields that a task and its restored copy have in common.
 func asSaid(t *pawlv1.Task) *pawlv1.Task {
-	p := &pawlv1.Task{Type: t.GetType(), Payload: t.GetPayload(), ContentType: t.GetContentType(), Queue: t.GetQueue(), Priority: t.GetPriority(), IdempotencyKey: t.GetIdempotencyKey(),
-		MaxAttempts: t.GetMaxAttempts(), Retry: t.GetRetry(), Timeout: t.GetTimeout(), Retention: t.GetRetention(), Key: t.GetKey(), Tags: t.GetTags(), Headers: t.GetHeaders(),
-		Cost: t.GetCost(), Unique: t.GetUnique(), Parent: t.GetParent()}
+	p := &pawlv1.Task{Type: t.GetType(), Payload: t.GetPayload(), ContentType: t.GetContentType(), Queue: t.GetQueue(),
+		Priority: t.GetPriority(), IdempotencyKey: t.GetIdempotencyKey(), MaxAttempts: t.GetMaxAttempts(), Retry: t.GetRetry(),
+		Timeout: t.GetTimeout(), Retention: t.GetRetention(), Key: t.GetKey(), Tags: t.GetTags(), Headers: t.GetHeaders(), Cost: t.GetCost(),
+		Unique: t.GetUnique(), Parent: t.GetParent()}
 	for _, f := range t.GetThen() {
 		p.Then = append(p.Then, &pawlv1.Follower{Type: f.GetType(), Queue: f.GetQueue()})
 	}
@@ -75,17 +76,20 @@ func TestArchive(t *testing.T) {
 			is(w, "the repeat", repeat.GetTaskId() == back.GetTaskId() && repeat.GetDuplicate(), true)
 			both, err := rpc.operator.RestoreArchive(w.ctx(), &pawlv1.RestoreArchiveRequest{Places: []string{place, place}})
 			must(w.T, err)
-			is(w, "two in one call", []string{both.GetResults()[0].GetTaskId(), both.GetResults()[1].GetTaskId()}, []string{back.GetTaskId(), back.GetTaskId()})
+			is(w, "two in one call", []string{both.GetResults()[0].GetTaskId(), both.GetResults()[1].GetTaskId()},
+				[]string{back.GetTaskId(), back.GetTaskId()})
 
 			// The idempotency key belongs to the new task, for its full TTL.
 			w.pass(47 * 60 * minute)
-			dup, err := ask(w.ctx(), rpc.producer.Enqueue, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "job", Payload: []byte(`{"n":1}`), ContentType: "application/json", IdempotencyKey: new("k")}})
+			dup, err := ask(w.ctx(), rpc.producer.Enqueue, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "job", Payload: []byte(`{"n":1}`),
+				ContentType: "application/json", IdempotencyKey: new("k")}})
 			must(w.T, err)
 			is(w, "who repeats the enqueue gets", dup.GetTask().GetTaskId(), back.GetTaskId())
 		}}),
 		ofTheGateway(story{name: "a follow-up task is restored with its parent's result", tell: func(w *world) {
 			rpc := newRPC(w.T, w.testNode)
-			_, err := ask(w.ctx(), rpc.producer.Enqueue, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "parent", Then: []*pawlv1.TaskSpec{{Type: "child"}}}})
+			_, err := ask(w.ctx(), rpc.producer.Enqueue, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "parent",
+				Then: []*pawlv1.TaskSpec{{Type: "child"}}}})
 			must(w.T, err)
 			parent := w.claim()
 			w.ackWith(parent, `{"sum":42}`)
@@ -114,8 +118,9 @@ func TestArchive(t *testing.T) {
 			rpc := newRPC(w.T, w.testNode)
 			w.enqueue(spec{})
 			place, _ := w.buried(rpc)
-			for _, bad := range []string{"", "x", "a:1", "dead-x.jsonl", "dead-\x00.jsonl:1", "\x00:" + place, place + "\x00", "\x00" + place, place + "\n", "dead-../../etc/passwd.jsonl:1",
-				"dead-/.jsonl:1", "dead-x.jsonl:0", "dead-x.jsonl:-1", "dead-x.jsonl:+1", "dead-x.jsonl:01", "dead-x.jsonl:1e3", "dead-x.jsonl:99999999999999999999", " " + place, "é:" + place} {
+			for _, bad := range []string{"", "x", "a:1", "dead-x.jsonl", "dead-\x00.jsonl:1", "\x00:" + place, place + "\x00", "\x00" + place,
+				place + "\n", "dead-../../etc/passwd.jsonl:1", "dead-/.jsonl:1", "dead-x.jsonl:0", "dead-x.jsonl:-1", "dead-x.jsonl:+1",
+				"dead-x.jsonl:01", "dead-x.jsonl:1e3", "dead-x.jsonl:99999999999999999999", " " + place, "é:" + place} {
 				got := w.restore(rpc, bad).GetError()
 				is(w, bad, []string{got.GetCode(), got.GetField()}, []string{"invalid_argument", "places"})
 			}

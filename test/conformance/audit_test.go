@@ -29,40 +29,52 @@ const (
 
 // actionOf maps every call of the API to its action in the audit.
 var actionOf = map[string]task.Action{
-	"ProducerService.Enqueue": work, "ProducerService.EnqueueBatch": work, "ProducerService.Produce": work, "ProducerService.GetTask": read, "ProducerService.ListTasks": read,
-	"ProducerService.ExplainTask": read, "ProducerService.CancelTask": task.TaskCancelled, "ProducerService.UpdateTask": task.TaskEdited,
+	"ProducerService.Enqueue": work, "ProducerService.EnqueueBatch": work, "ProducerService.Produce": work, "ProducerService.GetTask": read,
+	"ProducerService.ListTasks": read, "ProducerService.ExplainTask": read, "ProducerService.CancelTask": task.TaskCancelled,
+	"ProducerService.UpdateTask": task.TaskEdited,
 
-	"OperatorService.ListQueues": read, "OperatorService.GetQueue": read, "OperatorService.ExplainQueue": read, "OperatorService.ListDead": read,
-	"OperatorService.ListPoisoned": read, "OperatorService.GroupDead": read, "OperatorService.ListArchive": read, "OperatorService.GetServer": read,
-	"OperatorService.PutQueue": task.QueuePut, "OperatorService.DeleteQueue": task.QueueDeleted, "OperatorService.PauseQueue": task.QueuePaused,
-	"OperatorService.ResumeQueue": task.QueueResumed, "OperatorService.SpreadQueue": task.QueueSpread, "OperatorService.PurgeQueue": task.QueuePurged, "OperatorService.CloseBreaker": task.BreakerClosed,
-	"OperatorService.ReplayDead": task.DeadReplayed, "OperatorService.DiscardDead": task.DeadDiscarded, "OperatorService.RestoreArchive": task.ArchiveRestored,
-	"OperatorService.RetryTask": task.TaskRetried, "OperatorService.RunTaskNow": task.TaskRunNow, "OperatorService.DiscardTask": task.TaskDiscarded,
+	"OperatorService.ListQueues": read, "OperatorService.GetQueue": read, "OperatorService.ExplainQueue": read,
+	"OperatorService.ListDead": read, "OperatorService.ListPoisoned": read, "OperatorService.GroupDead": read,
+	"OperatorService.ListArchive": read, "OperatorService.GetServer": read, "OperatorService.PutQueue": task.QueuePut,
+	"OperatorService.DeleteQueue": task.QueueDeleted, "OperatorService.PauseQueue": task.QueuePaused,
+	"OperatorService.ResumeQueue": task.QueueResumed, "OperatorService.SpreadQueue": task.QueueSpread,
+	"OperatorService.PurgeQueue": task.QueuePurged, "OperatorService.CloseBreaker": task.BreakerClosed,
+	"OperatorService.ReplayDead": task.DeadReplayed, "OperatorService.DiscardDead": task.DeadDiscarded,
+	"OperatorService.RestoreArchive": task.ArchiveRestored, "OperatorService.RetryTask": task.TaskRetried,
+	"OperatorService.RunTaskNow": task.TaskRunNow, "OperatorService.DiscardTask": task.TaskDiscarded,
 
 	"ScheduleService.ListSchedules": read, "ScheduleService.GetSchedule": read, "ScheduleService.ListScheduleHistory": read,
-	"ScheduleService.PutSchedule": task.SchedulePut, "ScheduleService.DeleteSchedule": task.ScheduleDeleted, "ScheduleService.PauseSchedule": task.SchedulePaused,
-	"ScheduleService.ResumeSchedule": task.ScheduleResumed, "ScheduleService.TriggerSchedule": task.ScheduleTriggered,
+	"ScheduleService.PutSchedule": task.SchedulePut, "ScheduleService.DeleteSchedule": task.ScheduleDeleted,
+	"ScheduleService.PauseSchedule": task.SchedulePaused, "ScheduleService.ResumeSchedule": task.ScheduleResumed,
+	"ScheduleService.TriggerSchedule": task.ScheduleTriggered,
 
 	// Package node tests these, on several nodes.
-	"ClusterService.GetCluster": read, "ClusterService.GetMap": read, "ClusterService.VerifyShard": read, "ClusterService.DrainNode": task.NodeDrained,
-	"ClusterService.RemoveNode": task.NodeRemoved, "ClusterService.MoveReplica": task.ReplicaMoved, "ClusterService.TransferLeader": task.LeaderTransferred,
-	"ClusterService.AddShards": task.ShardsAdded, "ClusterService.SetReplication": task.ReplicationSet, "ClusterService.SetAuditRetention": task.AuditRetentionSet, "ClusterService.RaiseLevel": task.LevelRaised,
+	"ClusterService.GetCluster": read, "ClusterService.GetMap": read, "ClusterService.VerifyShard": read,
+	"ClusterService.DrainNode": task.NodeDrained, "ClusterService.RemoveNode": task.NodeRemoved,
+	"ClusterService.MoveReplica": task.ReplicaMoved, "ClusterService.TransferLeader": task.LeaderTransferred,
+	"ClusterService.AddShards": task.ShardsAdded, "ClusterService.SetReplication": task.ReplicationSet,
+	"ClusterService.SetAuditRetention": task.AuditRetentionSet, "ClusterService.RaiseLevel": task.LevelRaised,
 	"ClusterService.Backup": task.BackupTaken,
 
 	"AuditService.ListAudit": read,
 
 	// Package node tests these, with tokens.
-	"AccessService.WhoAmI": read, "AccessService.ListTokens": read, "AccessService.GetToken": read, "AccessService.ListNamespaces": read, "AccessService.GetNamespace": read, "AccessService.GetLimits": read,
-	"AccessService.AddToken": task.TokenAdded, "AccessService.RotateToken": task.TokenRotated, "AccessService.RevokeToken": task.TokenRevoked,
-	"AccessService.AddNamespace": task.NamespaceAdded, "AccessService.SetQuotas": task.QuotasSet, "AccessService.RemoveNamespace": task.NamespaceRemoved,
+	"AccessService.WhoAmI": read, "AccessService.ListTokens": read, "AccessService.GetToken": read, "AccessService.ListNamespaces": read,
+	"AccessService.GetNamespace": read, "AccessService.GetLimits": read, "AccessService.AddToken": task.TokenAdded,
+	"AccessService.RotateToken": task.TokenRotated, "AccessService.RevokeToken": task.TokenRevoked,
+	"AccessService.AddNamespace": task.NamespaceAdded, "AccessService.SetQuotas": task.QuotasSet,
+	"AccessService.RemoveNamespace": task.NamespaceRemoved,
 
-	"WebhookService.ListWebhooks": read, "WebhookService.GetWebhook": read, "WebhookService.ListWebhookDeliveries": read, "WebhookService.AddWebhook": task.WebhookAdded,
-	"WebhookService.SetWebhook": task.WebhookSet, "WebhookService.RemoveWebhook": task.WebhookRemoved, "WebhookService.PauseWebhook": task.WebhookPaused,
-	"WebhookService.ResumeWebhook": task.WebhookResumed, "WebhookService.TestWebhook": task.WebhookTested, "WebhookService.RotateWebhookSecret": task.WebhookRotated,
+	"WebhookService.ListWebhooks": read, "WebhookService.GetWebhook": read, "WebhookService.ListWebhookDeliveries": read,
+	"WebhookService.AddWebhook": task.WebhookAdded, "WebhookService.SetWebhook": task.WebhookSet,
+	"WebhookService.RemoveWebhook": task.WebhookRemoved, "WebhookService.PauseWebhook": task.WebhookPaused,
+	"WebhookService.ResumeWebhook": task.WebhookResumed, "WebhookService.TestWebhook": task.WebhookTested,
+	"WebhookService.RotateWebhookSecret": task.WebhookRotated,
 
-	"WorkerRegistryService.ListWorkers": read, "WorkerRegistryService.GetWorker": read, "WorkerRegistryService.QuietWorker": task.WorkerQuieted, "WorkerRegistryService.ResumeWorker": task.WorkerResumed,
-	"EventService.WatchEvents": read,
-	"StatsService.GetStats":    read, "StatsService.GetQueueStats": read, "StatsService.GetQueueScale": read, "StatsService.ListTypes": read, "StatsService.GetTypeStats": read,
+	"WorkerRegistryService.ListWorkers": read, "WorkerRegistryService.GetWorker": read,
+	"WorkerRegistryService.QuietWorker": task.WorkerQuieted, "WorkerRegistryService.ResumeWorker": task.WorkerResumed,
+	"EventService.WatchEvents": read, "StatsService.GetStats": read, "StatsService.GetQueueStats": read, "StatsService.GetQueueScale": read,
+	"StatsService.ListTypes": read, "StatsService.GetTypeStats": read,
 
 	"OperationService.StartOperation": task.OperationStarted, "OperationService.PauseOperation": task.OperationPaused,
 	"OperationService.ResumeOperation": task.OperationResumed, "OperationService.AbortOperation": task.OperationAborted,
@@ -75,9 +87,11 @@ var actionOf = map[string]task.Action{
 // A new call of the API must have an action in the audit, or be known to need none.
 func TestEachCallHasAnAction(t *testing.T) {
 	known := map[string]bool{}
-	for _, file := range []protoreflect.FileDescriptor{pawlv1.File_pawl_v1_producer_proto, pawlv1.File_pawl_v1_worker_proto, pawlv1.File_pawl_v1_operator_proto,
-		pawlv1.File_pawl_v1_schedule_proto, pawlv1.File_pawl_v1_cluster_proto, pawlv1.File_pawl_v1_audit_proto, pawlv1.File_pawl_v1_group_proto, pawlv1.File_pawl_v1_operation_proto,
-		pawlv1.File_pawl_v1_worker_registry_proto, pawlv1.File_pawl_v1_access_proto, pawlv1.File_pawl_v1_webhook_proto, pawlv1.File_pawl_v1_event_proto, pawlv1.File_pawl_v1_stats_proto} {
+	for _, file := range []protoreflect.FileDescriptor{pawlv1.File_pawl_v1_producer_proto, pawlv1.File_pawl_v1_worker_proto,
+		pawlv1.File_pawl_v1_operator_proto, pawlv1.File_pawl_v1_schedule_proto, pawlv1.File_pawl_v1_cluster_proto,
+		pawlv1.File_pawl_v1_audit_proto, pawlv1.File_pawl_v1_group_proto, pawlv1.File_pawl_v1_operation_proto,
+		pawlv1.File_pawl_v1_worker_registry_proto, pawlv1.File_pawl_v1_access_proto, pawlv1.File_pawl_v1_webhook_proto,
+		pawlv1.File_pawl_v1_event_proto, pawlv1.File_pawl_v1_stats_proto} {
 		for i := range file.Services().Len() {
 			s := file.Services().Get(i)
 			for j := range s.Methods().Len() {
@@ -265,7 +279,8 @@ func TestAudit(t *testing.T) {
 				is(w, "what "+c.query+" finds", strings.Join(r.audit(w, c.query), " "), c.want)
 			}
 			is(w, "the pages", strings.Join(r.auditPages(w, 1), " "), "task.cancel queue.pause queue.create")
-			for _, bad := range []string{"action=queue", "action=queue.x", "action=*", "target_kind=x", "since=now", "cursor=x", "limit=0", "actor=%00"} {
+			for _, bad := range []string{"action=queue", "action=queue.x", "action=*", "target_kind=x", "since=now", "cursor=x",
+				"limit=0", "actor=%00"} {
 				_, err := r.auditPage(w, bad)
 				is(w, "a refusal of "+bad, err != nil, true)
 			}

@@ -67,14 +67,15 @@ func TestBreakers(t *testing.T) {
 			c := w.claims(claimCall{Queues: []string{"default"}, Types: []string{"mail"}, Max: 2})
 			w.ack(c[0])
 			w.fail(c[1], failing{Message: "no route", Outcome: "dead"})
-			open := broken{Type: "mail", State: "open", Reason: `1 of 2 attempts failed within 1m0s, the last with "no route"`, Since: w.now(), Until: w.at(10 * second),
-				Attempts: 2, Failed: 1, Window: minute, Error: "no route", Opened: 1, Probes: 2}
+			open := broken{Type: "mail", State: "open", Reason: `1 of 2 attempts failed within 1m0s, the last with "no route"`, Since: w.now(),
+				Until: w.at(10 * second), Attempts: 2, Failed: 1, Window: minute, Error: "no route", Opened: 1, Probes: 2}
 			q := w.queue("default")
 			is(w, "the breaker", q.Breakers, []broken{open})
 			is(w, "how many are open", q.BreakersOpen, 1)
 			is(w, "the depth", q.Depth, depth{Ready: 4, Held: 3, Dead: 1})
 			is(w, "what runs", typesOf(w.claims(from("default").most(9))), []string{"sms"})
-			why := []reason{{Code: "breaker_open", Queue: "default", Type: "mail", Cause: open.Reason, Error: "no route", Since: open.Since, Until: open.Until}}
+			why := []reason{{Code: "breaker_open", Queue: "default", Type: "mail", Cause: open.Reason, Error: "no route", Since: open.Since,
+				Until: open.Until}}
 			ids := w.list(filter{Queue: "default", States: []string{"ready"}})
 			is(w, "why not", facts(w.explain(ids[0].ID).Reasons)[:1], why)
 			why[0].Count = 3
@@ -105,7 +106,8 @@ func TestBreakers(t *testing.T) {
 			got := w.claimBeside(call).answer(10 * second)
 			is(w, "the probe", len(got), 1)
 			w.fail(got[0], failing{Outcome: "dead", Message: "still down"})
-			is(w, "after the probe", reasonsOf(w.queue("default")), []string{`2 of 2 attempts failed within 1m0s, then 1 probe, the last with "still down"`})
+			is(w, "after the probe", reasonsOf(w.queue("default")),
+				[]string{`2 of 2 attempts failed within 1m0s, then 1 probe, the last with "still down"`})
 		}},
 		{name: "an operator closes a breaker", tell: func(w *world) {
 			w.put("default", settings{Breaker: quick})
@@ -124,8 +126,9 @@ func TestBreakers(t *testing.T) {
 	})
 }
 
-// TestOnlyListedTypes: a task is never given to a worker that does not list its type, whether by a claim, a waiting claim, a claim repeated with its
-// claim key, or a claim on several queues; and whether all types run, or one is held or being probed.
+// TestOnlyListedTypes: a task is never given to a worker that does not list its type, whether by a claim, a waiting
+// claim, a claim repeated with its claim key, or a claim on several queues; and whether all types run, or one is held
+// or being probed.
 func TestOnlyListedTypes(t *testing.T) {
 	tellAll(t, []story{{name: "claims get only the types that they list", tell: func(w *world) {
 		w.put("a", settings{Breaker: &breaker{FailureRate: 100, MinAttempts: 1, Hold: 10 * second, Probes: 3}})
@@ -178,7 +181,8 @@ func TestStreamOfListedTypes(t *testing.T) {
 			must(t, err)
 			stream, err := d.worker.Work(ctx)
 			must(t, err)
-			must(t, stream.Send(&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Types: []string{"x", "y"}, Worker: "w"}, Grant: 100}))
+			must(t, stream.Send(&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Types: []string{"x", "y"},
+				Worker: "w"}, Grant: 100}))
 			for i := range 30 {
 				_, err := d.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Queue: new("q"), Type: []string{"x", "z", "y"}[i%3]}})
 				must(t, err)
@@ -224,14 +228,16 @@ func typesOf(claimed []claim) (types []string) {
 }
 
 func (d *direct) CloseBreaker(ctx context.Context, queue, typ, _ string) (queueInfo, error) {
-	if _, err := broker.CloseBreakers.Call(ctx, d.broker, broker.BreakersOf{OnQueue: onQueue(queue), Type: typ, Authored: broker.Authored{By: directly}}); err != nil {
+	if _, err := broker.CloseBreakers.Call(ctx, d.broker, broker.BreakersOf{OnQueue: onQueue(queue), Type: typ, Authored: broker.Authored{
+		By: directly}}); err != nil {
 		return queueInfo{}, refused(err)
 	}
 	return d.Queue(ctx, queue)
 }
 
 func (d *rest) CloseBreaker(ctx context.Context, queue, typ, reason string) (q queueInfo, err error) {
-	err = d.call(ctx, "POST", queuePath(queue, "/breakers/close"), fields{}.with(typ != "", "type", typ).with(reason != "", "reason", reason), &q)
+	err = d.call(ctx, "POST", queuePath(queue, "/breakers/close"), fields{}.with(typ != "", "type", typ).with(reason != "", "reason", reason),
+		&q)
 	return q, err
 }
 
@@ -253,7 +259,8 @@ func (b *breaker) task() (out task.Breaker) {
 	if b == nil || b.Off {
 		return out
 	}
-	out = task.Breaker{FailureRate: b.FailureRate, Window: b.Window.std(), MinAttempts: b.MinAttempts, Hold: b.Hold.std(), MaxHold: b.MaxHold.std(), Probes: b.Probes}
+	out = task.Breaker{FailureRate: b.FailureRate, Window: b.Window.std(), MinAttempts: b.MinAttempts, Hold: b.Hold.std(),
+		MaxHold: b.MaxHold.std(), Probes: b.Probes}
 	out.Fill()
 	return out
 }
@@ -262,7 +269,8 @@ func breakerOf(b task.Breaker) *breaker {
 	if !b.IsSet() {
 		return &breaker{Off: true}
 	}
-	return &breaker{FailureRate: b.FailureRate, Window: span(b.Window), MinAttempts: b.MinAttempts, Hold: span(b.Hold), MaxHold: span(b.MaxHold), Probes: b.Probes}
+	return &breaker{FailureRate: b.FailureRate, Window: span(b.Window), MinAttempts: b.MinAttempts, Hold: span(b.Hold),
+		MaxHold: span(b.MaxHold), Probes: b.Probes}
 }
 
 // breakersOf adds the rules as the broker has them.
@@ -295,8 +303,8 @@ func (s *settings) taskBreakers(out *task.Settings) {
 
 func brokenOf(infos []broker.BreakerInfo) (out []broken) {
 	for _, i := range infos {
-		b := broken{Type: i.Type, State: i.State.String(), Reason: i.Reason(), Since: when(i.Since), Until: when(i.Until), Attempts: i.Attempts, Failed: i.Failed,
-			Window: span(i.Window), Error: i.Error, Opened: i.Opened, Passed: i.Passed, Probes: i.Probes}
+		b := broken{Type: i.Type, State: i.State.String(), Reason: i.Reason(), Since: when(i.Since), Until: when(i.Until), Attempts: i.Attempts,
+			Failed: i.Failed, Window: span(i.Window), Error: i.Error, Opened: i.Opened, Passed: i.Passed, Probes: i.Probes}
 		if i.Probe != (task.ID{}) {
 			b.Probe = i.Probe.String()
 		}
@@ -309,8 +317,8 @@ func (b *breaker) proto() *pawlv1.Breaker {
 	if b == nil {
 		return nil
 	}
-	return &pawlv1.Breaker{Off: b.Off, FailureRate: int32(b.FailureRate), Window: spanProto(b.Window), MinAttempts: int32(b.MinAttempts), Hold: spanProto(b.Hold),
-		MaxHold: spanProto(b.MaxHold), Probes: int32(b.Probes)}
+	return &pawlv1.Breaker{Off: b.Off, FailureRate: int32(b.FailureRate), Window: spanProto(b.Window), MinAttempts: int32(b.MinAttempts),
+		Hold: spanProto(b.Hold), MaxHold: spanProto(b.MaxHold), Probes: int32(b.Probes)}
 }
 
 func (s *settings) protoBreakers(p *pawlv1.QueueSettings) {
@@ -324,8 +332,9 @@ func (s *settings) protoBreakers(p *pawlv1.QueueSettings) {
 }
 
 func breakerProto(p *pawlv1.Breaker) breaker {
-	return breaker{Off: p.GetOff(), FailureRate: int(p.GetFailureRate()), Window: span(p.GetWindow().AsDuration()), MinAttempts: int(p.GetMinAttempts()),
-		Hold: span(p.GetHold().AsDuration()), MaxHold: span(p.GetMaxHold().AsDuration()), Probes: int(p.GetProbes())}
+	return breaker{Off: p.GetOff(), FailureRate: int(p.GetFailureRate()), Window: span(p.GetWindow().AsDuration()),
+		MinAttempts: int(p.GetMinAttempts()), Hold: span(p.GetHold().AsDuration()), MaxHold: span(p.GetMaxHold().AsDuration()),
+		Probes: int(p.GetProbes())}
 }
 
 // breakersProto adds the breakers in a gRPC answer.
@@ -337,8 +346,9 @@ func (q *queueInfo) breakersProto(p *pawlv1.Queue) {
 		q.Settings.breakerOf(typ, breakerProto(rule))
 	}
 	for _, b := range p.GetBreakers() {
-		q.Breakers = append(q.Breakers, broken{b.GetType(), b.GetState(), b.GetReason(), timeOf(b.GetSince()), timeOf(b.GetUntil()), int(b.GetAttempts()),
-			int(b.GetFailed()), span(b.GetWindow().AsDuration()), b.GetError(), int(b.GetOpened()), int(b.GetPassed()), int(b.GetProbes()), b.GetProbeTaskId()})
+		q.Breakers = append(q.Breakers, broken{b.GetType(), b.GetState(), b.GetReason(), timeOf(b.GetSince()), timeOf(b.GetUntil()),
+			int(b.GetAttempts()), int(b.GetFailed()), span(b.GetWindow().AsDuration()), b.GetError(), int(b.GetOpened()), int(b.GetPassed()),
+			int(b.GetProbes()), b.GetProbeTaskId()})
 	}
 	q.BreakersOpen = int(p.GetBreakersOpen())
 }
@@ -347,8 +357,8 @@ func (b *breaker) sdk() *admin.Breaker {
 	if b == nil {
 		return nil
 	}
-	return &admin.Breaker{Off: b.Off, FailureRate: b.FailureRate, Window: b.Window.std(), MinAttempts: b.MinAttempts, Hold: b.Hold.std(), MaxHold: b.MaxHold.std(),
-		Probes: b.Probes}
+	return &admin.Breaker{Off: b.Off, FailureRate: b.FailureRate, Window: b.Window.std(), MinAttempts: b.MinAttempts, Hold: b.Hold.std(),
+		MaxHold: b.MaxHold.std(), Probes: b.Probes}
 }
 
 func (s *settings) sdkBreakers(out *admin.QueueSettings) {
@@ -374,8 +384,8 @@ func (q *queueInfo) breakersSDK(p *admin.Queue) {
 		q.Settings.breakerOf(typ, breakerSDK(rule))
 	}
 	for _, b := range p.Breakers {
-		q.Breakers = append(q.Breakers, broken{b.Type, string(b.State), b.Reason, b.Since, b.Until, b.Attempts, b.Failed, span(b.Window), b.Error, b.Opened,
-			b.Passed, b.Probes, b.Probe})
+		q.Breakers = append(q.Breakers, broken{b.Type, string(b.State), b.Reason, b.Since, b.Until, b.Attempts, b.Failed, span(b.Window), b.Error,
+			b.Opened, b.Passed, b.Probes, b.Probe})
 	}
 	q.BreakersOpen = p.BreakersOpen
 }

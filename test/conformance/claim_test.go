@@ -320,7 +320,10 @@ func TestWaitForATask(t *testing.T) {
 		}),
 		woken("an enqueue wakes a waiting claim", func(w *world) func() { return func() { w.enqueue(spec{}) } }),
 		woken("a batch wakes a waiting claim", func(w *world) func() { return func() { w.fill(3, spec{}) } }),
-		woken("a delayed task that becomes due wakes a waiting claim", func(w *world) func() { w.enqueue(spec{Delay: 5 * second}); return func() {} }),
+		woken("a delayed task that becomes due wakes a waiting claim", func(w *world) func() {
+			w.enqueue(spec{Delay: 5 * second})
+			return func() {}
+		}),
 		woken("a release wakes a waiting claim", func(w *world) func() {
 			w.enqueue(spec{})
 			c := w.claim()

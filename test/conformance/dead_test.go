@@ -58,8 +58,10 @@ func TestDeadLetters(t *testing.T) {
 			is(w, "the letter", v, w.get(id))
 			is(w, "its payload", v.Payload, `{"to":1}`)
 			is(w, "its log", v.Log, []attempt{
-				{Attempt: 1, Fence: 1, Worker: "w1", StartedAt: w.at(-2 * second), EndedAt: w.at(-2 * second), Outcome: "failed", Error: failure{"first", failureType}, NextRunAt: w.at(-second)},
-				{Attempt: 2, Fence: 2, Worker: "w1", StartedAt: w.at(-second), EndedAt: w.at(-second), Outcome: "failed", Error: failure{"second", failureType}}})
+				{Attempt: 1, Fence: 1, Worker: "w1", StartedAt: w.at(-2 * second), EndedAt: w.at(-2 * second), Outcome: "failed",
+					Error: failure{"first", failureType}, NextRunAt: w.at(-second)},
+				{Attempt: 2, Fence: 2, Worker: "w1", StartedAt: w.at(-second), EndedAt: w.at(-second), Outcome: "failed",
+					Error: failure{"second", failureType}}})
 		}},
 		{name: "pages of dead letters are ordered by time of death", tell: func(w *world) {
 			all := w.makeDead("a", "b", "c", "d", "e")
@@ -90,8 +92,10 @@ func TestDeadLetters(t *testing.T) {
 			is(w, "those of neither", len(w.dead(filter{Queue: "mail", Type: "other", Fingerprint: got[1].Fingerprint})), 0)
 			got[0].Fingerprint, got[1].Fingerprint = "", ""
 			is(w, "the groups", got, []group{
-				{Type: "send", Message: got[0].Message, Count: 2, FirstAt: w.at(-3 * second), LastAt: w.at(-second), Sample: all[2], Queues: 1, Queue: "mail", Trend: justNow(2)},
-				{Type: "send", Message: "timeout", Count: 1, FirstAt: w.at(-2 * second), LastAt: w.at(-2 * second), Sample: all[1], Queues: 1, Queue: "mail", Trend: justNow(1)}})
+				{Type: "send", Message: got[0].Message, Count: 2, FirstAt: w.at(-3 * second), LastAt: w.at(-second), Sample: all[2], Queues: 1,
+					Queue: "mail", Trend: justNow(2)},
+				{Type: "send", Message: "timeout", Count: 1, FirstAt: w.at(-2 * second), LastAt: w.at(-2 * second), Sample: all[1], Queues: 1,
+					Queue: "mail", Trend: justNow(1)}})
 		}},
 		{name: "a replay keeps id, key and history, and resets the attempts", tell: func(w *world) {
 			id := w.id(spec{Type: "send", Queue: "mail", Payload: `1`, IdempotencyKey: "k", MaxAttempts: 1})

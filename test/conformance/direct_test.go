@@ -15,8 +15,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// direct calls the router as the gateway does. What the broker expects to be checked already, this API checks with package task; rules that only
-// the gateway has do not apply here.
+// direct calls the router as the gateway does. What the broker expects to be checked already, this API checks with
+// package task; rules that only the gateway has do not apply here.
 type direct struct {
 	broker *router.Router
 	queues *directory.Directory
@@ -85,7 +85,8 @@ func (d *direct) EnqueueMany(ctx context.Context, specs []spec) ([]accepted, err
 func (s spec) task() (task.Spec, error) {
 	t := task.Spec{Type: s.Type, Payload: []byte(s.Payload), ContentType: s.ContentType, Queue: s.Queue, Delay: s.Delay.std(), RunAt: s.RunAt,
 		IdempotencyKey: s.IdempotencyKey, IdempotencyTTL: s.IdempotencyTTL.std(), MaxAttempts: s.MaxAttempts, Timeout: s.Timeout.std(),
-		ExpiresIn: s.ExpiresIn.std(), Retention: (*time.Duration)(s.Retention), Key: s.Key, Cost: s.Cost, Tags: s.Tags, Headers: s.Headers, Unique: s.Unique.task()}
+		ExpiresIn: s.ExpiresIn.std(), Retention: (*time.Duration)(s.Retention), Key: s.Key, Cost: s.Cost, Tags: s.Tags, Headers: s.Headers,
+		Unique: s.Unique.task()}
 	if s.Priority != "" {
 		p, ok := task.ParsePriority(s.Priority)
 		if !ok {
@@ -208,7 +209,8 @@ func (d *direct) Update(ctx context.Context, id string, e edit) (view, error) {
 }
 
 func (d *direct) List(ctx context.Context, f filter, p part) (page, error) {
-	got, err := broker.ListTasks.Call(ctx, d.broker, broker.TaskList{OnShard: onShard(), Filter: f.broker(), Cursor: cursorOf(p), Limit: limitOf(p)})
+	got, err := broker.ListTasks.Call(ctx, d.broker, broker.TaskList{OnShard: onShard(), Filter: f.broker(), Cursor: cursorOf(p),
+		Limit: limitOf(p)})
 	if err != nil {
 		return page{}, refused(err)
 	}
@@ -216,7 +218,8 @@ func (d *direct) List(ctx context.Context, f filter, p part) (page, error) {
 }
 
 func (f filter) broker() broker.Filter {
-	out := broker.Filter{Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint, Text: f.Text}
+	out := broker.Filter{Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint,
+		Text: f.Text}
 	if f.Operation != "" {
 		out.Operation, _ = task.ParseID(f.Operation)
 	}
@@ -404,9 +407,10 @@ func (d *direct) Queue(ctx context.Context, name string) (queueInfo, error) {
 	for _, h := range q.Config.Holds {
 		holds = append(holds, held{pause{h.Reason, h.Type, h.Key}, h.By, h.At})
 	}
-	return queueInfo{Queue: name, Holds: holds, Breakers: brokenOf(info.Breakers), BreakersOpen: info.BreakersOpen, Paused: q.Config.Paused, PausedReason: q.Config.PausedReason, PausedBy: q.Config.PausedBy, PausedAt: q.Config.PausedAt,
-		Depth: depth{Scheduled: info.Scheduled, Ready: info.Ready[0] + info.Ready[1] + info.Ready[2], Claimed: info.Claimed,
-			Retrying: info.Retrying, Held: info.Held, Dead: info.Dead, Poisoned: info.Poisoned},
+	return queueInfo{Queue: name, Holds: holds, Breakers: brokenOf(info.Breakers), BreakersOpen: info.BreakersOpen, Paused: q.Config.Paused,
+		PausedReason: q.Config.PausedReason, PausedBy: q.Config.PausedBy, PausedAt: q.Config.PausedAt, Depth: depth{Scheduled: info.Scheduled,
+			Ready: info.Ready[0] + info.Ready[1] + info.Ready[2], Claimed: info.Claimed, Retrying: info.Retrying, Held: info.Held, Dead: info.Dead,
+			Poisoned: info.Poisoned},
 		Ready:       byPrio{info.Ready[0], info.Ready[1], info.Ready[2]},
 		OldestReady: info.OldestReady.Seconds(), Settings: settingsOf(q.Config.Settings),
 		Version: int64(q.Config.Version), CreatedAt: q.Config.CreatedAt}, nil
@@ -482,11 +486,13 @@ func (d *direct) PutQueue(ctx context.Context, name string, s settings) (queueIn
 // task returns the settings with their defaults.
 func (s settings) task() task.Settings {
 	out := task.DefaultSettings()
-	out.Weights, out.MaxLength, out.Timeout, out.Retry = [3]int{s.Weights.High, s.Weights.Normal, s.Weights.Low}, s.MaxLength, s.Timeout.std(), s.Retry.task()
+	out.Weights, out.MaxLength, out.Timeout, out.Retry = [3]int{s.Weights.High, s.Weights.Normal, s.Weights.Low}, s.MaxLength,
+		s.Timeout.std(), s.Retry.task()
 	if s.MaxAttempts != 0 {
 		out.MaxAttempts = s.MaxAttempts
 	}
-	for to, from := range map[*time.Duration]span{&out.Lease: s.Lease, &out.MaxWait: s.MaxWait, &out.Retention.Succeeded: s.Retention.Succeeded, &out.Retention.Discarded: s.Retention.Discarded,
+	for to, from := range map[*time.Duration]span{&out.Lease: s.Lease, &out.MaxWait: s.MaxWait,
+		&out.Retention.Succeeded: s.Retention.Succeeded, &out.Retention.Discarded: s.Retention.Discarded,
 		&out.Retention.Cancelled: s.Retention.Cancelled, &out.Retention.Dead: s.Retention.Dead, &out.Retention.Poisoned: s.Retention.Poisoned} {
 		if from != 0 {
 			*to = from.std()
@@ -609,8 +615,8 @@ func viewOf(v *broker.View, withPayload bool) view {
 		Failures: x.Failures, Crashes: x.Crashes, Releases: x.Releases, Snoozes: x.Snoozes, Fence: int64(x.Fence),
 		Progress: progress{x.Progress, x.ProgressText}, Worker: x.Claim.Worker, CreatedAt: when(x.CreatedAt), RunAt: when(x.RunAt),
 		ClaimedAt: when(x.Claim.At), EndedAt: when(x.EndedAt), ExpiresAt: when(x.ExpiresAt), KeptUntil: when(x.KeptUntil),
-		IdempotencyKey: v.IdempotencyKey, Key: v.Key, Tags: v.Tags, Headers: v.Headers, Retry: retryOf(v.Settings.Retry), Timeout: span(v.Settings.Timeout),
-		Unique: uniqueOf(x.Unique), Parent: parentOf(v.Parent), Then: followersOf(v.Then)}
+		IdempotencyKey: v.IdempotencyKey, Key: v.Key, Tags: v.Tags, Headers: v.Headers, Retry: retryOf(v.Settings.Retry),
+		Timeout: span(v.Settings.Timeout), Unique: uniqueOf(x.Unique), Parent: parentOf(v.Parent), Then: followersOf(v.Then)}
 	if x.Links != nil && x.Links.Group != (task.ID{}) {
 		out.GroupID = x.Links.Group.String()
 	}
@@ -621,8 +627,9 @@ func viewOf(v *broker.View, withPayload bool) view {
 		out.Payload, out.Result, out.Checkpoint, out.ETag = string(v.Payload), string(v.Result.Data), v.Checkpoint, v.ETag()
 	}
 	for _, a := range v.Attempts {
-		out.Log = append(out.Log, attempt{Attempt: a.Number, Fence: int64(a.Fence), Worker: a.Worker, StartedAt: when(a.StartedAt), EndedAt: when(a.EndedAt),
-			Outcome: a.Outcome.String(), Error: failure{a.Failure.Message, a.Failure.Type}, Waited: span(a.Waited), NextRunAt: when(a.NextRunAt)})
+		out.Log = append(out.Log, attempt{Attempt: a.Number, Fence: int64(a.Fence), Worker: a.Worker, StartedAt: when(a.StartedAt),
+			EndedAt: when(a.EndedAt), Outcome: a.Outcome.String(), Error: failure{a.Failure.Message, a.Failure.Type}, Waited: span(a.Waited),
+			NextRunAt: when(a.NextRunAt)})
 	}
 	if x.State == task.Claimed {
 		out.LeaseExpiresAt = when(x.Claim.Until)

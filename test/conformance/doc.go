@@ -7,6 +7,6 @@
 //
 // Package outside, below, has stories that the SDKs of other languages run as well, over the network.
 //
-// It knows how a node is assembled and what the API's contract says, and nothing of how the promises are kept. Time is fake, and the disk and the
-// network are in memory.
+// It knows how a node is assembled and what the API's contract says, and nothing of how the promises are kept. Time is
+// fake, and the disk and the network are in memory.
 package conformance

@@ -7,7 +7,8 @@ var endStates = []string{"succeeded", "discarded", "cancelled", "dead", "poisone
 func TestRetention(t *testing.T) {
 	tellAll(t, []story{
 		{name: "a finished task is kept for the queue's retention of its state", tell: func(w *world) {
-			w.put("default", settings{Retention: retention{Succeeded: hour, Discarded: 2 * hour, Cancelled: 3 * hour, Dead: 4 * hour, Poisoned: 5 * hour}})
+			w.put("default", settings{Retention: retention{Succeeded: hour, Discarded: 2 * hour, Cancelled: 3 * hour, Dead: 4 * hour,
+				Poisoned: 5 * hour}})
 			var all []string
 			for i, state := range endStates {
 				id := w.id(spec{})
@@ -39,7 +40,8 @@ func TestRetention(t *testing.T) {
 			}
 		}},
 		{name: "a short retention is kept, to the end of its second", tell: func(w *world) {
-			for keep, kept := range map[span]span{millisecond: second, second: second, second + millisecond: 2 * second, 10*minute - second: 10*minute - second} {
+			for keep, kept := range map[span]span{millisecond: second, second: second, second + millisecond: 2 * second,
+				10*minute - second: 10*minute - second} {
 				id := w.id(spec{Retention: &keep})
 				w.end("succeeded")
 				is(w, "until when", w.get(id).KeptUntil, w.at(kept))
@@ -66,7 +68,8 @@ func TestRetention(t *testing.T) {
 			}
 			keyed := w.enqueue(spec{IdempotencyKey: "k"})
 			w.pass(day - millisecond)
-			is(w, "the key before its end", w.enqueue(spec{IdempotencyKey: "k"}), accepted{ID: keyed.ID, State: "ready", CreatedAt: keyed.CreatedAt, Duplicate: true})
+			is(w, "the key before its end", w.enqueue(spec{IdempotencyKey: "k"}), accepted{ID: keyed.ID, State: "ready", CreatedAt: keyed.CreatedAt,
+				Duplicate: true})
 			for i, id := range all {
 				is(w, "before its end", w.get(id).State, endStates[i])
 			}

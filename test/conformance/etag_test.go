@@ -107,7 +107,8 @@ func TestConcurrentEdits(t *testing.T) {
 				for j := range got {
 					is(w, "the answer to each", got[j].After.Cron, fmt.Sprintf("0 %d * * *", j))
 				}
-				is(w, "one was there before the other", got[0].Change+got[1].Change == "createdupdated" || got[0].Change+got[1].Change == "updatedcreated", true)
+				is(w, "one was there before the other", got[0].Change+got[1].Change == "createdupdated" ||
+					got[0].Change+got[1].Change == "updatedcreated", true)
 			}
 		}},
 	})

@@ -111,7 +111,8 @@ func TestEvents(t *testing.T) {
 			ok[queueInfo](w)(w.api.Resume(w.ctx(), "mail", pause{Key: "acme"}))
 			w.put("mail", settings{MaxLength: 9})
 			s.hears("a queue's settings", "queue.paused mail deploy", "queue.resumed mail",
-				"queue.paused mail welcome", "queue.paused mail acme unpaid", "queue.resumed mail welcome", "queue.resumed mail acme", "queue.changed mail")
+				"queue.paused mail welcome", "queue.paused mail acme unpaid", "queue.resumed mail welcome", "queue.resumed mail acme",
+				"queue.changed mail")
 			w.put("new", settings{})
 			must(w.T, w.api.DeleteQueue(w.ctx(), "new"))
 			s.hears("a queue's life", "queue.created new", "queue.deleted new")
@@ -136,7 +137,8 @@ func TestEvents(t *testing.T) {
 			w.put("a", settings{MaxLength: 100})
 			id := w.id(spec{Queue: "b", Type: "z"})
 			s = w.watch(watching{Kinds: []string{"task.*"}, After: behind})
-			s.hears("behind the cursor", "task.enqueued a y", "task.enqueued b y", "task.enqueued c y", "task.enqueued d y", "task.enqueued e y", "task.enqueued b z")
+			s.hears("behind the cursor", "task.enqueued a y", "task.enqueued b y", "task.enqueued c y", "task.enqueued d y", "task.enqueued e y",
+				"task.enqueued b z")
 			s.stop()
 			for _, c := range []struct {
 				f    watching
@@ -197,7 +199,8 @@ func TestEvents(t *testing.T) {
 
 func (d *rest) Watch(ctx context.Context, f watching) (<-chan happened, error) {
 	q := url.Values{}
-	for name, value := range map[string]string{"queue": f.Queue, "type": f.Type, "task": f.Task, "kind": strings.Join(f.Kinds, ","), "cursor": f.After} {
+	for name, value := range map[string]string{"queue": f.Queue, "type": f.Type, "task": f.Task, "kind": strings.Join(f.Kinds, ","),
+		"cursor": f.After} {
 		if value != "" {
 			q.Set(name, value)
 		}
@@ -264,8 +267,9 @@ func (d *rpc) Watch(ctx context.Context, f watching) (<-chan happened, error) {
 				return
 			}
 			for _, e := range frame.GetEvents() {
-				h := happened{Kind: e.GetKind(), Queue: e.GetQueue(), Type: e.GetType(), Key: e.GetKey(), TaskID: e.GetTaskId(), State: word(e.GetState(), "STATE_"), Worker: e.GetWorker(),
-					Reason: e.GetReason(), Error: e.GetError(), Name: e.GetName(), Cursor: e.GetCursor()}
+				h := happened{Kind: e.GetKind(), Queue: e.GetQueue(), Type: e.GetType(), Key: e.GetKey(), TaskID: e.GetTaskId(),
+					State: word(e.GetState(), "STATE_"), Worker: e.GetWorker(), Reason: e.GetReason(), Error: e.GetError(), Name: e.GetName(),
+					Cursor: e.GetCursor()}
 				select {
 				case out <- h:
 				case <-ctx.Done():
@@ -289,8 +293,8 @@ func (d *sdk) Watch(ctx context.Context, f watching) (<-chan happened, error) {
 				failed <- err
 				return
 			}
-			h := happened{Kind: string(e.Kind), Queue: e.Queue, Type: e.Type, Key: e.Key, TaskID: e.TaskID, State: string(e.State), Worker: e.Worker, Reason: e.Reason,
-				Error: e.Error, Name: e.Name, Cursor: e.Cursor}
+			h := happened{Kind: string(e.Kind), Queue: e.Queue, Type: e.Type, Key: e.Key, TaskID: e.TaskID, State: string(e.State),
+				Worker: e.Worker, Reason: e.Reason, Error: e.Error, Name: e.Name, Cursor: e.Cursor}
 			select {
 			case out <- h:
 			case <-ctx.Done():

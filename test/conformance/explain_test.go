@@ -99,13 +99,16 @@ func TestExplain(t *testing.T) {
 			id := w.id(spec{})
 			w.claimBy("w1")
 			until := w.at(30 * second)
-			is(w, "of one that runs", facts(w.explain(id).Reasons), []reason{{Code: "running", Since: w.now(), Until: until, Running: []runner{{id, "w1", w.now(), until}}}})
+			is(w, "of one that runs", facts(w.explain(id).Reasons), []reason{{Code: "running", Since: w.now(), Until: until,
+				Running: []runner{{id, "w1", w.now(), until}}}})
 			id = w.id(spec{Retry: retry{Initial: minute, Jitter: noJitter}})
 			c := w.claimBy("w2")
 			w.fail(c, failing{Message: "boom"})
-			is(w, "of one that failed", facts(w.explain(id).Reasons), []reason{{Code: "not_due", Cause: "failed", Error: "boom", Until: w.at(minute)}})
+			is(w, "of one that failed", facts(w.explain(id).Reasons), []reason{{Code: "not_due", Cause: "failed", Error: "boom",
+				Until: w.at(minute)}})
 			ok[view](w)(w.api.Cancel(w.ctx(), id))
-			is(w, "of one that was cancelled", facts(w.explain(id).Reasons), []reason{{Code: "ended", Cause: "caller", Since: w.now(), Error: "boom"}})
+			is(w, "of one that was cancelled", facts(w.explain(id).Reasons),
+				[]reason{{Code: "ended", Cause: "caller", Since: w.now(), Error: "boom"}})
 		}},
 		{name: "explain: a follow-up task waits until its queue has room", tell: func(w *world) {
 			w.put("mail", settings{MaxLength: 1})
@@ -119,7 +122,8 @@ func TestExplain(t *testing.T) {
 				w.Fatalf("the reasons are %+v, want two, the first with code ended", all)
 			}
 			r := all[1]
-			is(w, "what is on its way", []any{r.Code, r.Queue, r.Type, r.Since, r.Count > 1, strings.Contains(r.Error, `queue "mail"`)}, []any{"on_its_way", "mail", "next", sent, true, true})
+			is(w, "what is on its way", []any{r.Code, r.Queue, r.Type, r.Since, r.Count > 1, strings.Contains(r.Error, `queue "mail"`)},
+				[]any{"on_its_way", "mail", "next", sent, true, true})
 			is(w, "how it reads", strings.Contains(r.Detail, fmt.Sprintf("; %d attempts failed: ", r.Count)), true)
 			w.ack(w.one(from("mail")))
 			w.pass(minute)
@@ -134,7 +138,8 @@ func TestExplain(t *testing.T) {
 			ok[queueInfo](w)(w.api.Pause(w.ctx(), "default", pause{Reason: "deploy"}))
 			since := w.now()
 			w.nothing()
-			paused := []reason{{Code: "queue_paused", Queue: "default", Cause: "deploy", Since: since}, {Code: "type_paused", Queue: "default", Type: "report", Since: since},
+			paused := []reason{{Code: "queue_paused", Queue: "default", Cause: "deploy", Since: since}, {Code: "type_paused", Queue: "default",
+				Type: "report", Since: since},
 				{Code: "key_paused", Queue: "default", Key: "acme", Cause: "debt", Since: since}}
 			is(w, "of the task", facts(w.explain(id).Reasons), paused)
 			q := w.explainQueue("default")
@@ -142,7 +147,8 @@ func TestExplain(t *testing.T) {
 			paused[2] = reason{Code: "key_paused", Queue: "default", Count: 1}
 			is(w, "of the queue", facts(q.Reasons), paused)
 			q.Reasons = nil
-			is(w, "the numbers", q, queueExplanation{Queue: "default", Ready: 1, Keys: []heldKey{{Key: "acme", Code: "key_paused", Tasks: 1}}, OldestReady: since})
+			is(w, "the numbers", q, queueExplanation{Queue: "default", Ready: 1, Keys: []heldKey{{Key: "acme", Code: "key_paused", Tasks: 1}},
+				OldestReady: since})
 		}},
 		{name: "explain: limits of a queue and of a key, and which tasks use them", tell: func(w *world) {
 			w.put("default", settings{limits: limits{MaxRunning: 2, Rate: &rate{Limit: 2, Period: 10 * second, Burst: 2}},
@@ -174,7 +180,8 @@ func TestExplain(t *testing.T) {
 			q := w.explainQueue("default")
 			is(w, "of the queue", facts(q.Reasons), []reason{
 				{Code: "queue_max_running", Queue: "default", Limit: 2, Running: running, Count: 1},
-				{Code: "queue_rate", Queue: "default", Rate: &rate{Limit: 2, Period: 10 * second, Burst: 2}, Until: began.Add(5 * time.Second), Count: 1},
+				{Code: "queue_rate", Queue: "default", Rate: &rate{Limit: 2, Period: 10 * second, Burst: 2}, Until: began.Add(5 * time.Second),
+					Count: 1},
 				{Code: "key_max_running", Queue: "default", Count: 1}})
 			is(w, "the keys", q.Keys, []heldKey{{Key: "a", Code: "key_max_running", Tasks: 1}})
 			is(w, "the numbers", []int64{q.Ready, q.Claimable, q.Claimed}, []int64{1, 0, 2})
@@ -194,11 +201,13 @@ func TestExplain(t *testing.T) {
 		{name: "explain: workers that claim, take other types, are busy, or wait", tell: func(w *world) {
 			id := w.id(spec{Type: "report"})
 			is(w, "its claims", len(w.claims(claimCall{Queues: []string{"default"}, Types: []string{"sms", "mail"}})), 0)
-			is(w, "other types", facts(w.explain(id).Reasons), []reason{{Code: "no_worker_for_type", Queue: "default", Type: "report", Types: []string{"mail", "sms"}}})
+			is(w, "other types", facts(w.explain(id).Reasons), []reason{{Code: "no_worker_for_type", Queue: "default", Type: "report",
+				Types: []string{"mail", "sms"}}})
 			is(w, "of the queue", w.explainQueue("default").IdleTypes, []idleType{{"report", 1}})
 
 			got := w.claimBeside(claimCall{Queues: []string{"default"}, Types: []string{"pdf"}, Wait: minute})
-			is(w, "one that waits for another type", facts(w.explain(id).Reasons), []reason{{Code: "no_worker_for_type", Queue: "default", Type: "report", Types: []string{"mail", "pdf", "sms"}}})
+			is(w, "one that waits for another type", facts(w.explain(id).Reasons), []reason{{Code: "no_worker_for_type", Queue: "default",
+				Type: "report", Types: []string{"mail", "pdf", "sms"}}})
 			is(w, "its claims", len(got.answer(minute)), 0)
 
 			c := w.one(claimCall{Queues: []string{"default"}, Types: []string{"report"}, Lease: hour})
@@ -228,7 +237,8 @@ func TestExplain(t *testing.T) {
 			w.enqueue(spec{Queue: "a"})
 			id := w.id(spec{Queue: "b", Type: "report"})
 			got := w.claimBeside(claimCall{Queues: []string{"a", "b"}, Types: []string{"mail"}, Wait: 10 * second})
-			is(w, "the reasons", facts(w.explain(id).Reasons), []reason{{Code: "no_worker_for_type", Queue: "b", Type: "report", Types: []string{"mail"}}})
+			is(w, "the reasons", facts(w.explain(id).Reasons), []reason{{Code: "no_worker_for_type", Queue: "b", Type: "report",
+				Types: []string{"mail"}}})
 			is(w, "its claims", len(got.answer(10*second)), 0)
 		}}),
 		ofTheGateway(story{name: "explain: a queue in several shards is explained as one", shards: 2, tell: func(w *world) {
@@ -241,7 +251,8 @@ func TestExplain(t *testing.T) {
 				w.enqueue(spec{Queue: "hot", Key: key})
 			}
 			q := w.explainQueue("hot")
-			is(w, "the reasons, which are those of both shards", facts(q.Reasons), []reason{{Code: "queue_paused", Queue: "hot", Cause: "deploy", Since: since, Count: 8},
+			is(w, "the reasons, which are those of both shards", facts(q.Reasons), []reason{{Code: "queue_paused", Queue: "hot", Cause: "deploy",
+				Since: since, Count: 8},
 				{Code: "no_worker", Queue: "hot", Count: 8}})
 			is(w, "the tasks", []int64{q.Ready, q.Claimable}, []int64{8, 0})
 		}}),
@@ -258,7 +269,8 @@ func (w *world) explainQueue(name string) queueExplanation {
 	return ok[queueExplanation](w)(w.api.ExplainQueue(w.ctx(), name))
 }
 
-// facts returns reasons without their sentences, of which each must have two, and with times to the millisecond, since tokens are late by rounding.
+// facts returns reasons without their sentences, of which each must have two, and with times to the millisecond, since
+// tokens are late by rounding.
 func facts(reasons []reason) []reason {
 	for i := range reasons {
 		r := &reasons[i]
@@ -284,7 +296,8 @@ func (d *direct) Explain(ctx context.Context, id string) (explanation, error) {
 	if err != nil {
 		return explanation{}, refused(err)
 	}
-	return explanation{ID: id, State: e.State.String(), Status: e.State.Status(), Queue: e.Queue, Type: e.Type, Key: e.Key, Reasons: reasonsDirect(e.Reasons, e.Queue)}, nil
+	return explanation{ID: id, State: e.State.String(), Status: e.State.Status(), Queue: e.Queue, Type: e.Type, Key: e.Key,
+		Reasons: reasonsDirect(e.Reasons, e.Queue)}, nil
 }
 
 func (d *direct) ExplainQueue(ctx context.Context, name string) (queueExplanation, error) {
@@ -292,8 +305,8 @@ func (d *direct) ExplainQueue(ctx context.Context, name string) (queueExplanatio
 	if err != nil {
 		return queueExplanation{}, refused(err)
 	}
-	out := queueExplanation{Queue: name, Ready: e.Ready, Claimable: e.Claimable, Claimed: e.Claimed, Waiting: e.Waiting, Reasons: reasonsDirect(e.Reasons, name),
-		NextDue: when(e.NextDue), OldestReady: when(e.OldestReady), Partial: e.Partial}
+	out := queueExplanation{Queue: name, Ready: e.Ready, Claimable: e.Claimable, Claimed: e.Claimed, Waiting: e.Waiting,
+		Reasons: reasonsDirect(e.Reasons, name), NextDue: when(e.NextDue), OldestReady: when(e.OldestReady), Partial: e.Partial}
 	for _, k := range e.Keys {
 		out.Keys = append(out.Keys, heldKey{k.Key, string(k.Code), k.Tasks, when(k.Until)})
 	}
@@ -305,8 +318,8 @@ func (d *direct) ExplainQueue(ctx context.Context, name string) (queueExplanatio
 
 func reasonsDirect(list []broker.Reason, queue string) (out []reason) {
 	for _, r := range list {
-		one := reason{Code: string(r.Code), Detail: r.Detail, Change: r.Change, Since: when(r.Since), Until: when(r.Until), Type: r.Type, Key: r.Key,
-			Cause: r.Cause, Error: r.Error, Limit: r.Limit, Types: r.Types, Count: r.Count, More: r.More}
+		one := reason{Code: string(r.Code), Detail: r.Detail, Change: r.Change, Since: when(r.Since), Until: when(r.Until),
+			Type: r.Type, Key: r.Key, Cause: r.Cause, Error: r.Error, Limit: r.Limit, Types: r.Types, Count: r.Count, More: r.More}
 		switch r.Code {
 		case task.WhyOnItsWay:
 			one.Queue = r.Queue
@@ -350,8 +363,8 @@ func (d *rpc) Explain(ctx context.Context, id string) (explanation, error) {
 	if err != nil {
 		return explanation{}, err
 	}
-	return explanation{ID: a.GetTaskId(), State: task.State(a.GetState()).String(), Status: task.State(a.GetState()).Status(), Queue: a.GetQueue(), Type: a.GetType(),
-		Key: a.GetKey(), Reasons: reasonsRPC(a.GetReasons())}, nil
+	return explanation{ID: a.GetTaskId(), State: task.State(a.GetState()).String(), Status: task.State(a.GetState()).Status(),
+		Queue: a.GetQueue(), Type: a.GetType(), Key: a.GetKey(), Reasons: reasonsRPC(a.GetReasons())}, nil
 }
 
 func (d *rpc) ExplainQueue(ctx context.Context, name string) (queueExplanation, error) {
@@ -359,8 +372,9 @@ func (d *rpc) ExplainQueue(ctx context.Context, name string) (queueExplanation, 
 	if err != nil {
 		return queueExplanation{}, err
 	}
-	out := queueExplanation{Queue: a.GetQueue(), Ready: a.GetReady(), Claimable: a.GetClaimable(), Claimed: a.GetClaimed(), Waiting: a.GetWaiting(),
-		Reasons: reasonsRPC(a.GetReasons()), NextDue: timeOf(a.GetNextDue()), OldestReady: timeOf(a.GetOldestReadyAt()), Partial: a.GetPartial()}
+	out := queueExplanation{Queue: a.GetQueue(), Ready: a.GetReady(), Claimable: a.GetClaimable(), Claimed: a.GetClaimed(),
+		Waiting: a.GetWaiting(), Reasons: reasonsRPC(a.GetReasons()), NextDue: timeOf(a.GetNextDue()), OldestReady: timeOf(a.GetOldestReadyAt()),
+		Partial: a.GetPartial()}
 	for _, k := range a.GetKeys() {
 		out.Keys = append(out.Keys, heldKey{k.GetKey(), k.GetCode(), k.GetTasks(), timeOf(k.GetUntil())})
 	}
@@ -372,9 +386,9 @@ func (d *rpc) ExplainQueue(ctx context.Context, name string) (queueExplanation, 
 
 func reasonsRPC(list []*pawlv1.Reason) (out []reason) {
 	for _, r := range list {
-		one := reason{Code: r.GetCode(), Detail: r.GetDetail(), Change: r.GetChange(), Since: timeOf(r.GetSince()), Until: timeOf(r.GetUntil()), Queue: r.GetQueue(),
-			Type: r.GetType(), Key: r.GetKey(), Cause: r.GetCause(), Error: r.GetError(), Limit: int(r.GetLimit()), Types: r.GetTypes(), Count: r.GetCount(),
-			More: r.GetMore(), Shard: r.GetShard()}
+		one := reason{Code: r.GetCode(), Detail: r.GetDetail(), Change: r.GetChange(), Since: timeOf(r.GetSince()), Until: timeOf(r.GetUntil()),
+			Queue: r.GetQueue(), Type: r.GetType(), Key: r.GetKey(), Cause: r.GetCause(), Error: r.GetError(), Limit: int(r.GetLimit()),
+			Types: r.GetTypes(), Count: r.GetCount(), More: r.GetMore(), Shard: r.GetShard()}
 		if rt := r.GetRate(); rt != nil {
 			one.Rate = &rate{int(rt.GetLimit()), span(rt.GetPeriod().AsDuration()), int(rt.GetBurst())}
 		}
@@ -391,7 +405,8 @@ func (d *sdk) Explain(ctx context.Context, id string) (explanation, error) {
 	if err != nil {
 		return explanation{}, refusedBySDK(err)
 	}
-	return explanation{ID: e.TaskID, State: string(e.State), Status: string(e.Status), Queue: e.Queue, Type: e.Type, Key: e.Key, Reasons: reasonsSDK(e.Reasons)}, nil
+	return explanation{ID: e.TaskID, State: string(e.State), Status: string(e.Status), Queue: e.Queue, Type: e.Type, Key: e.Key,
+		Reasons: reasonsSDK(e.Reasons)}, nil
 }
 
 func (d *sdk) ExplainQueue(ctx context.Context, name string) (queueExplanation, error) {
@@ -399,8 +414,8 @@ func (d *sdk) ExplainQueue(ctx context.Context, name string) (queueExplanation, 
 	if err != nil {
 		return queueExplanation{}, refusedBySDK(err)
 	}
-	out := queueExplanation{Queue: e.Queue, Ready: e.Ready, Claimable: e.Claimable, Claimed: e.Claimed, Waiting: e.Waiting, Reasons: reasonsSDK(e.Reasons),
-		NextDue: e.NextDue, OldestReady: e.OldestReadyAt, Partial: e.Partial}
+	out := queueExplanation{Queue: e.Queue, Ready: e.Ready, Claimable: e.Claimable, Claimed: e.Claimed, Waiting: e.Waiting,
+		Reasons: reasonsSDK(e.Reasons), NextDue: e.NextDue, OldestReady: e.OldestReadyAt, Partial: e.Partial}
 	for _, k := range e.Keys {
 		out.Keys = append(out.Keys, heldKey{k.Key, string(k.Code), k.Tasks, k.Until})
 	}
@@ -412,8 +427,8 @@ func (d *sdk) ExplainQueue(ctx context.Context, name string) (queueExplanation, 
 
 func reasonsSDK(list []admin.Reason) (out []reason) {
 	for _, r := range list {
-		one := reason{Code: string(r.Code), Detail: r.Detail, Change: r.Change, Since: r.Since, Until: r.Until, Queue: r.Queue, Type: r.Type, Key: r.Key,
-			Cause: r.Cause, Error: r.Error, Limit: r.Limit, Types: r.Types, Count: r.Count, More: r.More, Shard: r.Shard}
+		one := reason{Code: string(r.Code), Detail: r.Detail, Change: r.Change, Since: r.Since, Until: r.Until, Queue: r.Queue,
+			Type: r.Type, Key: r.Key, Cause: r.Cause, Error: r.Error, Limit: r.Limit, Types: r.Types, Count: r.Count, More: r.More, Shard: r.Shard}
 		if r.Rate != (admin.RateLimit{}) {
 			one.Rate = &rate{r.Rate.Limit, span(r.Rate.Period), r.Rate.Burst}
 		}

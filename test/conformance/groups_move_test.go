@@ -17,8 +17,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// grouping runs groups and chains whose queues keep moving between shards, while workers fail, operators replay, and every call that creates a group
-// is made twice.
+// grouping runs groups and chains whose queues keep moving between shards, while workers fail, operators replay, and
+// every call that creates a group is made twice.
 type grouping struct {
 	*world
 	rpc  *rpc
@@ -40,7 +40,8 @@ func TestGroupsMove(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := build(t, 4, dir)
 			rpc := newRPC(t, h)
-			m := &grouping{world: &world{T: t, testNode: h, api: rpc}, rpc: rpc, seed: seed, groups: map[string]int{}, ran: map[string]int{}, behind: map[string]int{}, kept: map[string]string{}}
+			m := &grouping{world: &world{T: t, testNode: h, api: rpc}, rpc: rpc, seed: seed, groups: map[string]int{}, ran: map[string]int{},
+				behind: map[string]int{}, kept: map[string]string{}}
 			working, stop := context.WithCancel(t.Context())
 			defer stop()
 			moving, rest := context.WithTimeout(working, groupingFor)
@@ -83,7 +84,8 @@ func (m *grouping) make(ctx context.Context) {
 	defer repeats.Wait()
 	queue := func() string { return []string{"hot", "warm", "cold"}[rnd.IntN(3)] }
 	for ctx.Err() == nil {
-		req := &pawlv1.CreateGroupRequest{RequestId: new(uuid.Must(uuid.NewV7()).String()), OnComplete: &pawlv1.TaskSpec{Type: "done", Queue: new(queue())}}
+		req := &pawlv1.CreateGroupRequest{RequestId: new(uuid.Must(uuid.NewV7()).String()), OnComplete: &pawlv1.TaskSpec{Type: "done",
+			Queue: new(queue())}}
 		members := 0
 		for range 1 + rnd.IntN(6) {
 			t := &pawlv1.TaskSpec{Type: "job", Queue: new(queue()), MaxAttempts: 1}
@@ -127,8 +129,8 @@ func (m *grouping) made(req *pawlv1.CreateGroupRequest) string {
 func (m *grouping) work(ctx context.Context) {
 	rnd := rand.New(rand.NewPCG(m.seed, 4))
 	for ctx.Err() == nil {
-		r, err := m.rpc.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}, {Queue: "warm"}, {Queue: "cold"}}, Max: 20,
-			Wait: durationpb.New(5 * time.Second), Worker: "w"})
+		r, err := m.rpc.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}, {Queue: "warm"}, {Queue: "cold"}},
+			Max: 20, Wait: durationpb.New(5 * time.Second), Worker: "w"})
 		if err != nil {
 			continue
 		}

@@ -198,8 +198,8 @@ func groupOfProto(p *pawlv1.Group) groupInfo {
 		return groupInfo{}
 	}
 	c := p.GetCounts()
-	return groupInfo{p.GetGroupId(), p.GetName(), word(p.GetState(), "GROUP_STATE_"), p.GetOpen(), groupCounts{c.GetMembers(), c.GetPending(), c.GetSucceeded(),
-		c.GetDead(), c.GetPoisoned(), c.GetDiscarded(), c.GetCancelled(), c.GetRefused()},
+	return groupInfo{p.GetGroupId(), p.GetName(), word(p.GetState(), "GROUP_STATE_"), p.GetOpen(), groupCounts{c.GetMembers(),
+		c.GetPending(), c.GetSucceeded(), c.GetDead(), c.GetPoisoned(), c.GetDiscarded(), c.GetCancelled(), c.GetRefused()},
 		timeOf(p.GetCreatedAt()), timeOf(p.GetEndedAt()), timeOf(p.GetKeptUntil()), followerOfProto(p.GetOnComplete())}
 }
 
@@ -298,7 +298,8 @@ func groupBySDK(g *pawltype.Group, err error) (groupInfo, error) {
 		return groupInfo{}, refusedBySDK(err)
 	}
 	c := g.Counts
-	return groupInfo{g.ID, g.Name, string(g.State), g.Open, groupCounts{c.Members, c.Pending, c.Succeeded, c.Dead, c.Poisoned, c.Discarded, c.Cancelled, c.Refused},
+	return groupInfo{g.ID, g.Name, string(g.State), g.Open, groupCounts{c.Members, c.Pending, c.Succeeded, c.Dead, c.Poisoned, c.Discarded,
+		c.Cancelled, c.Refused},
 		g.CreatedAt, g.EndedAt, g.KeptUntil, followerOfSDK(g.OnComplete)}, nil
 }
 
@@ -392,8 +393,8 @@ func groupOf(v *broker.GroupView, err error) (groupInfo, error) {
 		return groupInfo{}, refused(err)
 	}
 	c := v.Counts
-	out := groupInfo{ID: v.ID.String(), Name: v.Name, State: v.State.String(), Open: v.Open, Counts: groupCounts(c), CreatedAt: when(v.CreatedAt),
-		EndedAt: when(v.EndedAt), KeptUntil: when(v.KeptUntil)}
+	out := groupInfo{ID: v.ID.String(), Name: v.Name, State: v.State.String(), Open: v.Open, Counts: groupCounts(c),
+		CreatedAt: when(v.CreatedAt), EndedAt: when(v.EndedAt), KeptUntil: when(v.KeptUntil)}
 	if points := followersOf(v.Points); len(points) > 0 {
 		out.OnComplete = &points[0]
 	}
@@ -500,7 +501,8 @@ func (d *direct) Members(ctx context.Context, id string, p part) (list []groupMe
 		return nil, "", err
 	}
 	behind := cursorID(p.Cursor)
-	out, err := broker.GroupMembers.Call(ctx, d.broker, broker.MemberList{OnGroup: broker.OnGroup{Namespace: namespace, ID: group}, Behind: behind, Limit: p.Limit})
+	out, err := broker.GroupMembers.Call(ctx, d.broker, broker.MemberList{OnGroup: broker.OnGroup{Namespace: namespace, ID: group},
+		Behind: behind, Limit: p.Limit})
 	page := out.Members
 	for _, m := range page.Members {
 		o := groupMember{Type: m.Type, Queue: m.Queue, Result: m.Result.Data}
@@ -556,8 +558,10 @@ func (w *world) ackWith(c claim, data string) {
 func TestChains(t *testing.T) {
 	tellAll(t, []story{
 		{name: "a follow-up task is created when its parent succeeds, with the result", tell: func(w *world) {
-			id := w.id(spec{Type: "first", Then: []spec{{Type: "second", Delay: minute, Then: []spec{{Type: "third"}}}, {Type: "beside", Queue: "other"}}})
-			is(w, "what follows", w.get(id).Then, []follower{{Type: "second", Queue: "default", State: "waiting"}, {Type: "beside", Queue: "other", State: "waiting"}})
+			id := w.id(spec{Type: "first", Then: []spec{{Type: "second", Delay: minute, Then: []spec{{Type: "third"}}},
+				{Type: "beside", Queue: "other"}}})
+			is(w, "what follows", w.get(id).Then, []follower{{Type: "second", Queue: "default", State: "waiting"}, {Type: "beside", Queue: "other",
+				State: "waiting"}})
 			w.ackWith(w.claim(), `{"n":7}`)
 			w.pass(second) // the other queue is new: the leader's sender delivers its tasks
 			then := w.get(id).Then
@@ -596,9 +600,10 @@ func TestChains(t *testing.T) {
 func TestGroups(t *testing.T) {
 	tellAll(t, []story{
 		{name: "a group is complete when all its members have ended, and enqueues a task once", tell: func(w *world) {
-			g, tasks := w.group(groupSpec{Name: "import", Tasks: []spec{{Type: "a"}, {Type: "b"}, {Type: "c", MaxAttempts: 1}}, OnComplete: &spec{Type: "done"}})
-			is(w, "at first", g, groupInfo{ID: g.ID, Name: "import", State: "running", Counts: groupCounts{Members: 3, Pending: 3}, CreatedAt: w.now(),
-				OnComplete: &follower{Type: "done", Queue: "default", State: "waiting"}})
+			g, tasks := w.group(groupSpec{Name: "import", Tasks: []spec{{Type: "a"}, {Type: "b"}, {Type: "c", MaxAttempts: 1}},
+				OnComplete: &spec{Type: "done"}})
+			is(w, "at first", g, groupInfo{ID: g.ID, Name: "import", State: "running", Counts: groupCounts{Members: 3, Pending: 3},
+				CreatedAt: w.now(), OnComplete: &follower{Type: "done", Queue: "default", State: "waiting"}})
 			is(w, "the group of a member", w.get(tasks[0].ID).GroupID, g.ID)
 			claimed := w.claims(from("default").most(9))
 			is(w, "the group of a claim", claimed[0].GroupID, g.ID)
@@ -607,7 +612,8 @@ func TestGroups(t *testing.T) {
 			is(w, "in between", w.groupNow(g.ID).Counts, groupCounts{Members: 3, Pending: 1, Succeeded: 2})
 			w.fail(claimed[2], failing{Message: "boom"})
 			now := w.groupNow(g.ID)
-			is(w, "at the end", []any{now.State, now.Counts, now.EndedAt, now.KeptUntil}, []any{"complete", groupCounts{Members: 3, Succeeded: 2, Dead: 1}, w.now(), w.at(14 * day)})
+			is(w, "at the end", []any{now.State, now.Counts, now.EndedAt, now.KeptUntil}, []any{"complete", groupCounts{Members: 3, Succeeded: 2,
+				Dead: 1}, w.now(), w.at(14 * day)})
 			done := w.claim()
 			is(w, "what it enqueues", []string{done.ID, done.Type, done.Parent.GroupID}, []string{now.OnComplete.TaskID, "done", g.ID})
 			var said struct {
@@ -658,7 +664,8 @@ func TestGroups(t *testing.T) {
 			w.refused("the queue of members that there are not", err, refusal{Code: "not_found"})
 		}},
 		{name: "cancelling a group ends all members and enqueues nothing", tell: func(w *world) {
-			g, tasks := w.group(groupSpec{Tasks: []spec{{Type: "a"}, {Type: "b", Queue: "new"}, {Type: "c", Delay: hour}}, OnComplete: &spec{Type: "done"}})
+			g, tasks := w.group(groupSpec{Tasks: []spec{{Type: "a"}, {Type: "b", Queue: "new"}, {Type: "c", Delay: hour}},
+				OnComplete: &spec{Type: "done"}})
 			held := w.claim()
 			ok[groupInfo](w)(w.api.CancelGroup(w.ctx(), g.ID))
 			w.pass(second)
@@ -666,7 +673,8 @@ func TestGroups(t *testing.T) {
 			now := w.groupNow(g.ID)
 			is(w, "the end", []any{now.Counts, now.OnComplete.State}, []any{groupCounts{Members: 3, Cancelled: 3}, "dropped"})
 			is(w, "a member", w.get(tasks[2].ID).State, "cancelled")
-			w.refused("the ack of one that ran", w.api.Ack(w.ctx(), held.hold(), result{}), refusal{Code: "stale_claim", Reason: "cancelled", State: "cancelled"})
+			w.refused("the ack of one that ran", w.api.Ack(w.ctx(), held.hold(), result{}), refusal{Code: "stale_claim", Reason: "cancelled",
+				State: "cancelled"})
 			w.nothing()
 		}},
 		{name: "a group is created once, listed, and deleted after its retention", tell: func(w *world) {

@@ -18,8 +18,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// keyed does random things with tasks that have keys, one after the other or several at once, while the slots of their queues move back and forth. It
-// judges what it sees after each step.
+// keyed does random things with tasks that have keys, one after the other or several at once, while the slots of their
+// queues move back and forth. It judges what it sees after each step.
 type keyed struct {
 	*testing.T
 	h    *testNode
@@ -42,8 +42,8 @@ const (
 	keyedSteps  = 130
 )
 
-// Whoever makes a task and wherever slots move: a unique key has one holder, an idempotency key one task, and the tasks of a key start in their
-// order, as far as they are in one shard.
+// Whoever makes a task and wherever slots move: a unique key has one holder, an idempotency key one task, and the tasks
+// of a key start in their order, as far as they are in one shard.
 func TestKeysWhileSlotsMove(t *testing.T) {
 	dir := t.TempDir()
 	seen := map[string]int{}
@@ -66,8 +66,9 @@ func TestKeysWhileSlotsMove(t *testing.T) {
 			}
 		})
 	}
-	for _, what := range []string{"tick", "follow-up", "member", "trigger", "move of slots", "task that waits behind another", "duplicate by idempotency key", "replay",
-		"operation", "keys in different slots", "move of slots, at once", "follow-up, at once", "pause"} {
+	for _, what := range []string{"tick", "follow-up", "member", "trigger", "move of slots", "task that waits behind another",
+		"duplicate by idempotency key", "replay", "operation", "keys in different slots", "move of slots, at once", "follow-up, at once",
+		"pause"} {
 		if seen[what] == 0 && !t.Failed() {
 			t.Errorf("%s: was never seen", what)
 		}
@@ -87,7 +88,8 @@ func (m *keyed) begin() {
 	for i, s := range []*pawlv1.ScheduleSpec{
 		{Overlap: pawlv1.Overlap_OVERLAP_SKIP, Task: &pawlv1.TaskSpec{Type: "tick"}},
 		{Task: &pawlv1.TaskSpec{Type: "tick", Unique: &pawlv1.Unique{Key: new("{a}u")}}},
-		{Task: &pawlv1.TaskSpec{Type: "tick", Key: new("b"), Unique: &pawlv1.Unique{Key: new("{b}u"), OnConflict: pawlv1.OnConflict_ON_CONFLICT_KEEP_LAST}}},
+		{Task: &pawlv1.TaskSpec{Type: "tick", Key: new("b"), Unique: &pawlv1.Unique{Key: new("{b}u"),
+			OnConflict: pawlv1.OnConflict_ON_CONFLICT_KEEP_LAST}}},
 	} {
 		s.Name, s.Every, s.Task.Queue = fmt.Sprint("s", i), durationpb.New(time.Duration(20+7*i)*time.Minute), new("hot")
 		_, err := m.rpc.schedule.PutSchedule(m.Context(), &pawlv1.PutScheduleRequest{Spec: s})
@@ -140,8 +142,9 @@ func (m *keyed) atOnce() {
 	var calls sync.WaitGroup
 	all := make([]*keyed, 2+m.rnd.IntN(4))
 	for i := range all {
-		one := &keyed{T: m.T, h: m.h, rpc: m.rpc, seed: m.seed, rnd: rand.New(rand.NewPCG(m.seed, m.rnd.Uint64())), parents: m.parents, // #nosec G404
-			first: map[string]*pawlv1.Enqueued{}, order: map[string]int{}, seen: map[string]int{}}
+		one := &keyed{T: m.T, h: m.h, rpc: m.rpc, seed: m.seed, rnd: rand.New(rand.NewPCG(m.seed, m.rnd.Uint64())),
+			parents: m.parents, // #nosec G404
+			first:   map[string]*pawlv1.Enqueued{}, order: map[string]int{}, seen: map[string]int{}}
 		all[i] = one
 		calls.Go(func() {
 			time.Sleep(time.Duration(one.rnd.IntN(3)) * time.Millisecond)
@@ -287,7 +290,8 @@ func (m *keyed) enqueued(s *pawlv1.TaskSpec, got *pawlv1.Enqueued, refused *pawl
 	case refused.GetCode() == "invalid_argument":
 		m.seen["keys in different slots"]++
 	case refused.GetCode() == "conflict":
-	case refused.GetCode() == "unavailable" && s.GetUnique() != nil && s.GetIdempotencyKey() != "": // the shard that its slot has left has the holder
+	// the shard that its slot has left has the holder
+	case refused.GetCode() == "unavailable" && s.GetUnique() != nil && s.GetIdempotencyKey() != "":
 	case refused != nil:
 		m.Errorf("seed %d: %v is refused: %v", m.seed, s, refused)
 	case live && (got.GetTaskId() != first.GetTaskId() || !got.GetDuplicate()):
@@ -323,7 +327,8 @@ func (m *keyed) follow() {
 // group creates a group in some shard whose members go to the queues that move, and their follow-ups too.
 func (m *keyed) group() {
 	home := &pawlv1.TaskSpec{Type: "member", Queue: new(m.parents[m.rnd.IntN(keyedShards)])}
-	_, err := m.rpc.group.CreateGroup(m.Context(), &pawlv1.CreateGroupRequest{Tasks: []*pawlv1.TaskSpec{home, m.spec(), m.spec()}, OnDeath: m.spec()})
+	_, err := m.rpc.group.CreateGroup(m.Context(), &pawlv1.CreateGroupRequest{Tasks: []*pawlv1.TaskSpec{home, m.spec(), m.spec()},
+		OnDeath: m.spec()})
 	m.note("member", err)
 }
 
@@ -341,8 +346,8 @@ func (m *keyed) spread() {
 }
 
 func (m *keyed) claim() {
-	got, err := m.rpc.worker.Claim(m.Context(), &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}, {Queue: "warm"}}, Max: int32(1 + m.rnd.IntN(4)),
-		Worker: "w", Lease: durationpb.New(time.Duration(1+m.rnd.IntN(200)) * time.Minute)})
+	got, err := m.rpc.worker.Claim(m.Context(), &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}, {Queue: "warm"}},
+		Max: int32(1 + m.rnd.IntN(4)), Worker: "w", Lease: durationpb.New(time.Duration(1+m.rnd.IntN(200)) * time.Minute)})
 	must(m.T, err)
 	for _, c := range got.GetTasks() {
 		m.start(c)
@@ -379,8 +384,8 @@ func (m *keyed) settle() {
 		case 2:
 			_, _ = m.rpc.worker.Release(ctx, &pawlv1.ReleaseRequest{TaskId: c.GetTaskId(), ClaimToken: c.GetClaimToken()})
 		default:
-			_, _ = m.rpc.worker.Fail(ctx, &pawlv1.FailRequest{TaskId: c.GetTaskId(), ClaimToken: c.GetClaimToken(), Outcome: pawlv1.FailOutcome(1 + m.rnd.IntN(3)),
-				Error: &pawlv1.TaskError{Message: "boom"}})
+			_, _ = m.rpc.worker.Fail(ctx, &pawlv1.FailRequest{TaskId: c.GetTaskId(), ClaimToken: c.GetClaimToken(),
+				Outcome: pawlv1.FailOutcome(1 + m.rnd.IntN(3)), Error: &pawlv1.TaskError{Message: "boom"}})
 		}
 	}
 }
@@ -427,7 +432,8 @@ func (m *keyed) operate() {
 func (m *keyed) list(states []pawlv1.State) (items []*pawlv1.Task) {
 	for _, queue := range []string{"hot", "warm"} {
 		for cursor, more := "", true; more; more = cursor != "" {
-			page, err := m.rpc.producer.ListTasks(m.Context(), &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: text(queue), States: states}, Limit: 1000, Cursor: cursor})
+			page, err := m.rpc.producer.ListTasks(m.Context(), &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: text(queue), States: states},
+				Limit: 1000, Cursor: cursor})
 			must(m.T, err)
 			items, cursor = append(items, page.GetItems()...), page.GetNextCursor()
 		}
@@ -441,7 +447,8 @@ func (m *keyed) judge(step int) {
 		m.judgeIdempotency()
 	}
 	holders, next := map[string]*pawlv1.Task{}, map[string]*pawlv1.Task{}
-	for _, t := range m.list([]pawlv1.State{pawlv1.State_STATE_SCHEDULED, pawlv1.State_STATE_READY, pawlv1.State_STATE_CLAIMED, pawlv1.State_STATE_RETRYING}) {
+	for _, t := range m.list([]pawlv1.State{pawlv1.State_STATE_SCHEDULED, pawlv1.State_STATE_READY, pawlv1.State_STATE_CLAIMED,
+		pawlv1.State_STATE_RETRYING}) {
 		if t.GetUnique() == nil {
 			continue
 		}

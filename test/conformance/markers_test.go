@@ -63,7 +63,8 @@ func TestMarkers(t *testing.T) {
 	const deploy, request = "deploy", "0198c2f4-8a5b-7c3e-9d10-2f6b1c0a4e77"
 	tellAll(t, []story{
 		{gateway: true, name: "a marker is created once, shown, listed by time, queue and type, removed, and audited", tell: func(w *world) {
-			spec := markerSpec{Kind: deploy, Title: "web 1.4.2", Version: "1.4.2", URL: "https://ci.example.com/runs/42", Queues: []string{"mail*"}, Types: []string{"mail.*"}, Request: request}
+			spec := markerSpec{Kind: deploy, Title: "web 1.4.2", Version: "1.4.2", URL: "https://ci.example.com/runs/42", Queues: []string{"mail*"},
+				Types: []string{"mail.*"}, Request: request}
 			made := ok[markerInfo](w)(w.markers().AddMarker(w.ctx(), spec))
 			want := markerInfo{request, deploy, "web 1.4.2", "1.4.2", spec.URL, spec.Queues, spec.Types, w.now(), time.Time{}, actor, w.now()}
 			is(w, "what was set", made, want)
@@ -99,7 +100,8 @@ func TestMarkers(t *testing.T) {
 		}},
 		{gateway: true, name: "an incident is open until it ends, and covers all the time between", tell: func(w *world) {
 			began := w.now()
-			open := ok[markerInfo](w)(w.markers().AddMarker(w.ctx(), markerSpec{Kind: "incident", Title: "provider down", At: began.Add(-time.Hour)}))
+			open := ok[markerInfo](w)(w.markers().AddMarker(w.ctx(), markerSpec{Kind: "incident", Title: "provider down",
+				At: began.Add(-time.Hour)}))
 			w.pass(hour)
 			is(w, "open, and so here now", len(w.listMarkers(markerQuery{Since: w.now()})), 1)
 			ended := ok[markerInfo](w)(w.markers().EndMarker(w.ctx(), open.ID, began))
@@ -195,8 +197,8 @@ func stampOrNone(t time.Time) *timestamppb.Timestamp {
 }
 
 func (d *rpc) AddMarker(ctx context.Context, m markerSpec) (markerInfo, error) {
-	p, err := ask(ctx, d.marker.AddMarker, &pawlv1.AddMarkerRequest{Kind: m.Kind, Title: m.Title, Version: text(m.Version), Url: text(m.URL), Queues: m.Queues, Types: m.Types,
-		At: stampOrNone(m.At), EndedAt: stampOrNone(m.EndedAt), RequestId: text(m.Request)})
+	p, err := ask(ctx, d.marker.AddMarker, &pawlv1.AddMarkerRequest{Kind: m.Kind, Title: m.Title, Version: text(m.Version), Url: text(m.URL),
+		Queues: m.Queues, Types: m.Types, At: stampOrNone(m.At), EndedAt: stampOrNone(m.EndedAt), RequestId: text(m.Request)})
 	return markerProto(p.GetMarker()), err
 }
 
@@ -211,8 +213,8 @@ func (d *rpc) RemoveMarker(ctx context.Context, id string) error {
 }
 
 func (d *rpc) Markers(ctx context.Context, q markerQuery) (list []markerInfo, next string, err error) {
-	a, err := ask(ctx, d.marker.ListMarkers, &pawlv1.ListMarkersRequest{Since: stampOrNone(q.Since), Until: stampOrNone(q.Until), Kind: text(q.Kind), Queue: text(q.Queue), Type: text(q.Type),
-		Limit: int32(q.Limit), Cursor: q.Cursor})
+	a, err := ask(ctx, d.marker.ListMarkers, &pawlv1.ListMarkersRequest{Since: stampOrNone(q.Since), Until: stampOrNone(q.Until),
+		Kind: text(q.Kind), Queue: text(q.Queue), Type: text(q.Type), Limit: int32(q.Limit), Cursor: q.Cursor})
 	for _, m := range a.GetItems() {
 		list = append(list, markerProto(m))
 	}
@@ -220,7 +222,8 @@ func (d *rpc) Markers(ctx context.Context, q markerQuery) (list []markerInfo, ne
 }
 
 func markerProto(p *pawlv1.Marker) markerInfo {
-	return markerInfo{p.GetId(), p.GetKind(), p.GetTitle(), p.GetVersion(), p.GetUrl(), p.GetQueues(), p.GetTypes(), timeOf(p.GetAt()), timeOf(p.GetEndedAt()), p.GetCreatedBy(), timeOf(p.GetCreatedAt())}
+	return markerInfo{p.GetId(), p.GetKind(), p.GetTitle(), p.GetVersion(), p.GetUrl(), p.GetQueues(), p.GetTypes(), timeOf(p.GetAt()),
+		timeOf(p.GetEndedAt()), p.GetCreatedBy(), timeOf(p.GetCreatedAt())}
 }
 
 // The SDK
@@ -233,8 +236,8 @@ func markerSDK(m *admin.Marker, err error) (markerInfo, error) {
 }
 
 func (d *sdk) AddMarker(ctx context.Context, m markerSpec) (markerInfo, error) {
-	return markerSDK(d.admin().Markers().Add(ctx, admin.MarkerSpec{Kind: admin.MarkerKind(m.Kind), Title: m.Title, Version: m.Version, URL: m.URL, Queues: m.Queues, Types: m.Types,
-		At: m.At, EndedAt: m.EndedAt, RequestID: m.Request}))
+	return markerSDK(d.admin().Markers().Add(ctx, admin.MarkerSpec{Kind: admin.MarkerKind(m.Kind), Title: m.Title, Version: m.Version,
+		URL: m.URL, Queues: m.Queues, Types: m.Types, At: m.At, EndedAt: m.EndedAt, RequestID: m.Request}))
 }
 
 func (d *sdk) EndMarker(ctx context.Context, id string, at time.Time) (markerInfo, error) {
@@ -246,7 +249,8 @@ func (d *sdk) RemoveMarker(ctx context.Context, id string) error {
 }
 
 func (d *sdk) Markers(ctx context.Context, q markerQuery) (list []markerInfo, next string, err error) {
-	got, err := d.admin().Markers().ListPage(ctx, admin.MarkerFilter{Since: q.Since, Until: q.Until, Kind: admin.MarkerKind(q.Kind), Queue: q.Queue, Type: q.Type},
+	got, err := d.admin().Markers().ListPage(ctx, admin.MarkerFilter{Since: q.Since, Until: q.Until, Kind: admin.MarkerKind(q.Kind),
+		Queue: q.Queue, Type: q.Type},
 		pawltype.PageRequest{Limit: q.Limit, Cursor: q.Cursor})
 	for _, m := range got.Items {
 		shown, _ := markerSDK(m, nil)

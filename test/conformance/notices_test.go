@@ -110,7 +110,8 @@ func TestNoticeContents(t *testing.T) {
 			w.pass(10 * second)
 			n = only(w, "notices", w.received("/a"))
 			held := only(w, "breakers", n.Data.Breakers)
-			is(w, "closed", []any{n.Type, n.Data.Queue, n.Data.Count, held.Type, held.Reason != "", held.At}, []any{"breaker.closed", "mail", int64(1), "welcome", true, closed})
+			is(w, "closed", []any{n.Type, n.Data.Queue, n.Data.Count, held.Type, held.Reason != "", held.At}, []any{"breaker.closed", "mail",
+				int64(1), "welcome", true, closed})
 			is(w, "who hears of openings alone", only(w, "notices", w.received("/opened")).Type, "breaker.opened")
 		}},
 		{name: "skipped and late ticks are notified", tell: func(w *world) {
@@ -144,7 +145,8 @@ func TestNoticeContents(t *testing.T) {
 				w.die(q, 1)
 			}
 			w.pass(10 * second)
-			for path, want := range map[string]string{"/exact": "mail", "/begins": "mail mail-eu", "/one-of": "mail-eu sms", "/none": "", "/any": "mail mail-eu sms"} {
+			for path, want := range map[string]string{"/exact": "mail", "/begins": "mail mail-eu", "/one-of": "mail-eu sms", "/none": "",
+				"/any": "mail mail-eu sms"} {
 				var got []string
 				for _, n := range w.received(path) {
 					got = append(got, n.Data.Queue)
@@ -185,7 +187,8 @@ func TestNoticeContents(t *testing.T) {
 			w.pass(25 * second)
 			over := w.received("/wait")
 			slices.SortFunc(over, func(a, b notice) int { return strings.Compare(a.Data.Queue, b.Data.Queue) })
-			is(w, "over", []any{len(over), over[0].Type, over[0].Data.Queue, over[1].Data.Queue, over[0].Data.WaitOver}, []any{2, "queue.over", "mail", "sms", 30.0})
+			is(w, "over", []any{len(over), over[0].Type, over[0].Data.Queue, over[1].Data.Queue, over[0].Data.WaitOver}, []any{2, "queue.over",
+				"mail", "sms", 30.0})
 			w.ack(w.one(from("mail")))
 			ok[int64](w)(w.api.Purge(w.ctx(), "sms"))
 			w.done(w.api.DeleteQueue(w.ctx(), "sms"))
@@ -201,31 +204,32 @@ func TestNoticeContents(t *testing.T) {
 // The section "Receiving" of docs/webhooks.md.
 func TestDelivery(t *testing.T) {
 	tellAll(t, []story{
-		{name: "a notification is retried after 5 s, 15 s, 45 s and so on, or up to a quarter sooner, with the same id and body", tell: func(w *world) {
-			w.receives()
-			w.hookTo(hookSpec{Name: "a"}, "/a/500")
-			w.die("mail", 1)
-			for range 6 {
-				w.pass(2 * minute)
-			}
-			tries := w.refusedRequests("/a/500")
-			is(w, "attempts", len(tries), 6)
-			for i, got := range waits(tries) {
-				want := []time.Duration{5, 15, 45, 135, 405}[i] * time.Second
-				if got < want*3/4 || got > want+time.Second {
-					w.Errorf("attempt %d came %v after the previous one, want %v or up to a quarter less", i+2, got, want)
+		{name: "a notification is retried after 5 s, 15 s, 45 s and so on, or up to a quarter sooner, with the same id and body",
+			tell: func(w *world) {
+				w.receives()
+				w.hookTo(hookSpec{Name: "a"}, "/a/500")
+				w.die("mail", 1)
+				for range 6 {
+					w.pass(2 * minute)
 				}
-			}
-			for _, l := range tries {
-				is(w, "the notice", []any{l.ID, l.Body}, []any{tries[0].ID, tries[0].Body})
-			}
-			h := w.hookInfo("a")
-			is(w, "the webhook", []any{h.Failures, h.Failed, h.Delivered, h.LastStatus}, []any{int64(6), int64(6), int64(0), 500})
-			is(w, "when it goes on", h.NextAttemptAt.After(w.now()) && h.NextAttemptAt.Before(w.now().Add(time.Hour)), true)
-			is(w, "what is said of it", strings.Contains(h.LastError, "500 Internal Server Error: no"), true)
-			p := only(w, "deliveries", ok[[]posted](w)(w.hooks().Posted(w.ctx(), "a")))
-			is(w, "the delivery", []any{p.ID, p.Event, p.Outcome, p.Attempts}, []any{tries[0].ID, "task.dead", "retrying", 6})
-		}},
+				tries := w.refusedRequests("/a/500")
+				is(w, "attempts", len(tries), 6)
+				for i, got := range waits(tries) {
+					want := []time.Duration{5, 15, 45, 135, 405}[i] * time.Second
+					if got < want*3/4 || got > want+time.Second {
+						w.Errorf("attempt %d came %v after the previous one, want %v or up to a quarter less", i+2, got, want)
+					}
+				}
+				for _, l := range tries {
+					is(w, "the notice", []any{l.ID, l.Body}, []any{tries[0].ID, tries[0].Body})
+				}
+				h := w.hookInfo("a")
+				is(w, "the webhook", []any{h.Failures, h.Failed, h.Delivered, h.LastStatus}, []any{int64(6), int64(6), int64(0), 500})
+				is(w, "when it goes on", h.NextAttemptAt.After(w.now()) && h.NextAttemptAt.Before(w.now().Add(time.Hour)), true)
+				is(w, "what is said of it", strings.Contains(h.LastError, "500 Internal Server Error: no"), true)
+				p := only(w, "deliveries", ok[[]posted](w)(w.hooks().Posted(w.ctx(), "a")))
+				is(w, "the delivery", []any{p.ID, p.Event, p.Outcome, p.Attempts}, []any{tries[0].ID, "task.dead", "retrying", 6})
+			}},
 		{name: "notifications for an unreachable receiver are merged and sent when it is back", tell: func(w *world) {
 			w.receives()
 			w.hookTo(hookSpec{Name: "a"}, "/a/502")
@@ -247,7 +251,8 @@ func TestDelivery(t *testing.T) {
 			}
 			is(w, "all of it", count, int64(8))
 			h := w.hookInfo("a")
-			is(w, "then", []any{h.Pending, h.Failures, h.PendingSince, h.NextAttemptAt, h.Delivered}, []any{int64(0), int64(0), time.Time{}, time.Time{}, int64(len(seen))})
+			is(w, "then", []any{h.Pending, h.Failures, h.PendingSince, h.NextAttemptAt, h.Delivered}, []any{int64(0), int64(0), time.Time{},
+				time.Time{}, int64(len(seen))})
 		}},
 		{name: "Retry-After delays the next attempt, by an hour at most", tell: func(w *world) {
 			w.receives()
@@ -255,16 +260,19 @@ func TestDelivery(t *testing.T) {
 				status string
 				after  string
 				rest   time.Duration
-			}{{"429", "90", 90 * time.Second}, {"503", "60", time.Minute}, {"503", "7200", time.Hour}, {"500", "600", 5 * time.Second}, {"429", "soon", 5 * time.Second}} {
+			}{{"429", "90", 90 * time.Second}, {"503", "60", time.Minute}, {"503", "7200", time.Hour}, {"500", "600", 5 * time.Second},
+				{"429", "soon", 5 * time.Second}} {
 				name := "s" + c.status + "-" + c.after
 				w.hookTo(hookSpec{Name: name}, "/"+name+"/"+c.status+"?after="+c.after)
 			}
 			w.die("mail", 1)
 			w.pass(6 * second)
-			for name, rest := range map[string]time.Duration{"s429-90": 90 * time.Second, "s503-60": time.Minute, "s503-7200": time.Hour, "s500-600": 5 * time.Second, "s429-soon": 5 * time.Second} {
+			for name, rest := range map[string]time.Duration{"s429-90": 90 * time.Second, "s503-60": time.Minute, "s503-7200": time.Hour,
+				"s500-600": 5 * time.Second, "s429-soon": 5 * time.Second} {
 				h := w.hookInfo(name)
 				next := h.NextAttemptAt.Sub(h.FailedAt)
-				is(w, name, []any{h.Failures, next <= rest && (next == rest || strings.HasPrefix(name, "s500") || strings.HasSuffix(name, "soon")) && next >= rest*3/4}, []any{int64(1), true})
+				is(w, name, []any{h.Failures, next <= rest && (next == rest || strings.HasPrefix(name, "s500") || strings.HasSuffix(name, "soon")) &&
+					next >= rest*3/4}, []any{int64(1), true})
 			}
 			w.pass(2 * minute)
 			is(w, "who said nothing of a minute", len(w.refusedRequests("/s500-600/500")) > 2, true)

@@ -55,7 +55,8 @@ func (d *direct) once(ctx context.Context, h hold, c broker.OnceCall) (broker.On
 	return a, nil
 }
 
-var onceStates = map[broker.OnceState]string{broker.OnceRun: "run", broker.OnceDone: "done", broker.OnceHeld: "held", broker.OnceFree: "free"}
+var onceStates = map[broker.OnceState]string{broker.OnceRun: "run", broker.OnceDone: "done", broker.OnceHeld: "held",
+	broker.OnceFree: "free"}
 
 func (d *direct) Begin(ctx context.Context, h hold, key string) (onceAnswer, error) {
 	a, err := d.once(ctx, h, broker.OnceCall{Verb: broker.OnceBegin, Key: key})
@@ -125,7 +126,8 @@ func (d *rpc) Begin(ctx context.Context, h hold, key string) (onceAnswer, error)
 }
 
 func (d *rpc) Finish(ctx context.Context, h hold, key, result string, ttl span) (time.Time, error) {
-	a, err := ask(ctx, d.worker.FinishOnce, &pawlv1.FinishOnceRequest{TaskId: h.ID, ClaimToken: h.Token, Key: key, Result: []byte(result), Ttl: spanProto(ttl)})
+	a, err := ask(ctx, d.worker.FinishOnce, &pawlv1.FinishOnceRequest{TaskId: h.ID, ClaimToken: h.Token, Key: key, Result: []byte(result),
+		Ttl: spanProto(ttl)})
 	return timeOf(a.GetKeptUntil()), err
 }
 
@@ -139,7 +141,8 @@ func (d *rpc) Abandon(ctx context.Context, h hold, key string) (string, error) {
 
 func (d *sdk) Begin(ctx context.Context, h hold, key string) (onceAnswer, error) {
 	a, err := claims.New(d.client).BeginOnce(ctx, h.claim(), key)
-	return onceAnswer{string(a.State), string(a.Result), a.KeptUntil, a.Holder.TaskID, a.Holder.Worker, a.Holder.Fence, span(a.RetryAfter)}, refusedBySDK(err)
+	return onceAnswer{string(a.State), string(a.Result), a.KeptUntil, a.Holder.TaskID, a.Holder.Worker, a.Holder.Fence, span(a.RetryAfter)},
+		refusedBySDK(err)
 }
 
 func (d *sdk) Finish(ctx context.Context, h hold, key, result string, ttl span) (time.Time, error) {
@@ -287,8 +290,8 @@ type effects struct {
 	moves    int
 }
 
-// Wherever the slots of keys and tasks move, and however claims end, no key is finished twice, none is begun while another live claim has it, and
-// none is begun again after it is done.
+// Wherever the slots of keys and tasks move, and however claims end, no key is finished twice, none is begun while
+// another live claim has it, and none is begun again after it is done.
 func TestOnceWhileSlotsMove(t *testing.T) {
 	const keys, leastMoves = 20, 5
 	dir := t.TempDir()
@@ -304,7 +307,8 @@ func TestOnceWhileSlotsMove(t *testing.T) {
 			_, err = h.router.Queues.Spread(ctx, task.Author{}, namespace, "hot", queues.SpreadTarget{Shards: []uint32{1, 2, 3}})
 			must(t, err)
 			for n := range 3 * keys {
-				_, err := m.rpc.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("hot"), Payload: fmt.Append(nil, n%keys), MaxAttempts: 1000}})
+				_, err := m.rpc.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("hot"),
+					Payload: fmt.Append(nil, n%keys), MaxAttempts: 1000}})
 				must(t, err)
 			}
 			var others sync.WaitGroup
@@ -324,7 +328,8 @@ func TestOnceWhileSlotsMove(t *testing.T) {
 			time.Sleep(10 * time.Minute) // late tasks find the key done
 			stop()
 			others.Wait()
-			t.Logf("seed %d: %d moves, %d of %d keys finished; found done %d times, held %d times", seed, e.moves, len(e.finished), keys, e.found, e.held)
+			t.Logf("seed %d: %d moves, %d of %d keys finished; found done %d times, held %d times", seed, e.moves, len(e.finished),
+				keys, e.found, e.held)
 			if len(e.finished) != keys || e.found == 0 || e.moves < leastMoves {
 				t.Errorf("seed %d: the test did too little, or not all keys were finished", seed)
 			}

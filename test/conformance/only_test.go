@@ -33,12 +33,14 @@ func (m onlyMap) Age() time.Duration    { return 0 }
 type lateShards struct{ h *testNode }
 
 func (l lateShards) CopyQueues(ctx context.Context, shard uint32, ns string, since uint64, configs map[string]task.QueueConfig) error {
-	_, err := broker.CopyQueues.Call(ctx, l.h.router, broker.QueueCopies{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Since: since, Configs: configs})
+	_, err := broker.CopyQueues.Call(ctx, l.h.router, broker.QueueCopies{OnShard: broker.OnShard{Shard: shard, Namespace: ns},
+		Since: since, Configs: configs})
 	return err
 }
 
 func (l lateShards) DropQueue(ctx context.Context, shard uint32, ns, name string, version uint64) error {
-	_, err := broker.DropCopy.Call(ctx, l.h.router, broker.CopyOf{OnQueue: broker.OnQueue{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Queue: name}, Version: version})
+	_, err := broker.DropCopy.Call(ctx, l.h.router, broker.CopyOf{OnQueue: broker.OnQueue{OnShard: broker.OnShard{Shard: shard, Namespace: ns},
+		Queue: name}, Version: version})
 	return err
 }
 
@@ -47,7 +49,8 @@ func (l lateShards) CopyWatches(ctx context.Context, shard uint32, watches map[s
 }
 
 func (l lateShards) OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (store.Time, error) {
-	return broker.OnceUntil.Call(ctx, l.h.router, broker.OnSlots{OnQueue: broker.OnQueue{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Queue: name}, Slots: slots})
+	return broker.OnceUntil.Call(ctx, l.h.router, broker.OnSlots{OnQueue: broker.OnQueue{OnShard: broker.OnShard{Shard: shard, Namespace: ns},
+		Queue: name}, Slots: slots})
 }
 
 func (l lateShards) KeysUntil(ctx context.Context, shard uint32, ns, name string) (store.Time, error) {
@@ -60,7 +63,8 @@ func (l lateShards) CheckKeys(ctx context.Context, shard uint32, ns, name string
 }
 
 func (l lateShards) HoldsUnique(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (bool, error) {
-	return broker.HoldsUnique.Call(ctx, l.h.router, broker.OnSlots{OnQueue: broker.OnQueue{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Queue: name}, Slots: slots})
+	return broker.HoldsUnique.Call(ctx, l.h.router, broker.OnSlots{OnQueue: broker.OnQueue{OnShard: broker.OnShard{Shard: shard,
+		Namespace: ns}, Queue: name}, Slots: slots})
 }
 
 func (l lateShards) Spaces(ctx context.Context, shard uint32, names []task.SpaceName) ([]task.Space, error) {
@@ -73,6 +77,7 @@ func (l lateShards) PutShare(ctx context.Context, shard uint32, name task.SpaceN
 }
 
 func (l lateShards) EraseNamespace(ctx context.Context, shard uint32, ns string, removed uint64) error {
-	_, err := broker.EraseNamespace.Call(ctx, l.h.router, broker.Removal{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Version: removed})
+	_, err := broker.EraseNamespace.Call(ctx, l.h.router, broker.Removal{OnShard: broker.OnShard{Shard: shard, Namespace: ns},
+		Version: removed})
 	return err
 }

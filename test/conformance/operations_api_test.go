@@ -183,13 +183,15 @@ func (d *rest) Steer(ctx context.Context, verb, id, reason string) (operationInf
 // gRPC
 
 func (o operation) proto() *pawlv1.OperationSpec {
-	return &pawlv1.OperationSpec{Action: number[pawlv1.Action](pawlv1.Action_value, "ACTION_", o.Action), Filter: o.Filter.proto(), ToQueue: text(o.ToQueue),
-		Priority: number[pawlv1.Priority](pawlv1.Priority_value, "PRIORITY_", o.Priority), Max: o.Max, Canary: o.Canary, Rate: o.Rate}
+	return &pawlv1.OperationSpec{Action: number[pawlv1.Action](pawlv1.Action_value, "ACTION_", o.Action), Filter: o.Filter.proto(),
+		ToQueue: text(o.ToQueue), Priority: number[pawlv1.Priority](pawlv1.Priority_value, "PRIORITY_", o.Priority), Max: o.Max,
+		Canary: o.Canary, Rate: o.Rate}
 }
 
 func filterOfProto(p *pawlv1.Filter) filter {
-	f := filter{Queue: p.GetQueue(), Type: p.GetType(), Tag: p.GetTag(), Key: p.GetKey(), Worker: p.GetWorker(), Error: p.GetError(), Fingerprint: p.GetFingerprint(), Operation: p.GetOperation(), Text: p.GetQ(),
-		CreatedAfter: timeOf(p.GetCreatedAfter()), CreatedBefore: timeOf(p.GetCreatedBefore())}
+	f := filter{Queue: p.GetQueue(), Type: p.GetType(), Tag: p.GetTag(), Key: p.GetKey(), Worker: p.GetWorker(), Error: p.GetError(),
+		Fingerprint: p.GetFingerprint(), Operation: p.GetOperation(), Text: p.GetQ(), CreatedAfter: timeOf(p.GetCreatedAfter()),
+		CreatedBefore: timeOf(p.GetCreatedBefore())}
 	for _, s := range p.GetStates() {
 		f.States = append(f.States, word(s, "STATE_"))
 	}
@@ -201,10 +203,11 @@ func filterOfProto(p *pawlv1.Filter) filter {
 
 func operationOfProto(p *pawlv1.Operation) operationInfo {
 	s := p.GetSpec()
-	o := operationInfo{operation: operation{Action: word(s.GetAction(), "ACTION_"), Filter: filterOfProto(s.GetFilter()), ToQueue: s.GetToQueue(),
-		Max: s.GetMax(), Canary: s.GetCanary(), Rate: s.GetRate(), Reason: p.GetAuthor().GetReason()},
-		ID: p.GetOperationId(), State: word(p.GetState(), "OPERATION_STATE_"), Why: p.GetWhy(), CreatedAt: timeOf(p.GetCreatedAt()), PausedAt: timeOf(p.GetPausedAt()),
-		EndedAt: timeOf(p.GetEndedAt()), Total: p.GetTotal(), Matched: p.GetMatched(), Done: p.GetDone(), Failed: p.GetFailed()}
+	o := operationInfo{operation: operation{Action: word(s.GetAction(), "ACTION_"), Filter: filterOfProto(s.GetFilter()),
+		ToQueue: s.GetToQueue(), Max: s.GetMax(), Canary: s.GetCanary(), Rate: s.GetRate(), Reason: p.GetAuthor().GetReason()},
+		ID: p.GetOperationId(), State: word(p.GetState(), "OPERATION_STATE_"), Why: p.GetWhy(), CreatedAt: timeOf(p.GetCreatedAt()),
+		PausedAt: timeOf(p.GetPausedAt()), EndedAt: timeOf(p.GetEndedAt()), Total: p.GetTotal(), Matched: p.GetMatched(), Done: p.GetDone(),
+		Failed: p.GetFailed()}
 	if s.GetPriority() != 0 {
 		o.Priority = word(s.GetPriority(), "PRIORITY_")
 	}
@@ -272,8 +275,8 @@ func (d *rpc) Steer(ctx context.Context, verb, id, reason string) (operationInfo
 
 func (o operation) sdk() admin.OperationSpec {
 	f := o.Filter.sdk()
-	return admin.OperationSpec{Action: admin.Action(o.Action), Filter: &f, ToQueue: o.ToQueue, Priority: pawltype.Priority(o.Priority), Max: o.Max, Canary: o.Canary,
-		Rate: o.Rate, Reason: o.Reason}
+	return admin.OperationSpec{Action: admin.Action(o.Action), Filter: &f, ToQueue: o.ToQueue, Priority: pawltype.Priority(o.Priority),
+		Max: o.Max, Canary: o.Canary, Rate: o.Rate, Reason: o.Reason}
 }
 
 func operationBySDK(o *admin.Operation, err error) (operationInfo, error) {
@@ -284,7 +287,8 @@ func operationBySDK(o *admin.Operation, err error) (operationInfo, error) {
 }
 
 func operationOfSDK(o *admin.Operation) operationInfo {
-	f := filter{Queue: o.Filter.Queue, Type: o.Filter.Type, Tag: o.Filter.Tag, Key: o.Filter.Key, Worker: o.Filter.Worker, Error: o.Filter.Error, Fingerprint: o.Filter.Fingerprint, Operation: o.Filter.Operation, Text: o.Filter.Text,
+	f := filter{Queue: o.Filter.Queue, Type: o.Filter.Type, Tag: o.Filter.Tag, Key: o.Filter.Key, Worker: o.Filter.Worker,
+		Error: o.Filter.Error, Fingerprint: o.Filter.Fingerprint, Operation: o.Filter.Operation, Text: o.Filter.Text,
 		CreatedAfter: o.Filter.CreatedAfter, CreatedBefore: o.Filter.CreatedBefore}
 	for _, s := range o.Filter.States {
 		f.States = append(f.States, string(s))
@@ -292,9 +296,10 @@ func operationOfSDK(o *admin.Operation) operationInfo {
 	for _, c := range o.Filter.Payload {
 		f.Payload = append(f.Payload, c.Path+":"+c.Value)
 	}
-	return operationInfo{operation: operation{Action: string(o.Action), Filter: f, ToQueue: o.ToQueue, Priority: string(o.Priority), Max: o.Max, Canary: o.Canary,
-		Rate: o.Rate, Reason: o.Reason}, ID: o.ID, State: string(o.State), Stopping: string(o.Stopping), Why: o.StopReason, CreatedAt: o.CreatedAt, PausedAt: o.PausedAt,
-		EndedAt: o.EndedAt, Total: o.Counts.Total, Matched: o.Counts.Matched, Done: o.Counts.Done, Skipped: o.Counts.Skipped, Failed: o.Counts.Failed}
+	return operationInfo{operation: operation{Action: string(o.Action), Filter: f, ToQueue: o.ToQueue, Priority: string(o.Priority),
+		Max: o.Max, Canary: o.Canary, Rate: o.Rate, Reason: o.Reason}, ID: o.ID, State: string(o.State), Stopping: string(o.Stopping),
+		Why: o.StopReason, CreatedAt: o.CreatedAt, PausedAt: o.PausedAt, EndedAt: o.EndedAt, Total: o.Counts.Total, Matched: o.Counts.Matched,
+		Done: o.Counts.Done, Skipped: o.Counts.Skipped, Failed: o.Counts.Failed}
 }
 
 func (d *sdk) StartOperation(ctx context.Context, o operation) (operationInfo, error) {

@@ -39,7 +39,8 @@ func TestOperations(t *testing.T) {
 			w.fill(3, spec{Queue: "a", Key: "other"})
 			o := w.operate(operation{Action: "cancel", Filter: filter{Key: "mail"}, Reason: "wrong template"})
 			is(w, "the counts", o.counts(), "done: 453 of 453, 453 done")
-			is(w, "it", o, operationInfo{operation: operation{Action: "cancel", Filter: filter{Key: "mail", States: []string{"scheduled", "ready", "claimed", "retrying"}},
+			is(w, "it", o, operationInfo{operation: operation{Action: "cancel", Filter: filter{Key: "mail", States: []string{"scheduled", "ready",
+				"claimed", "retrying"}},
 				Reason: "wrong template"}, ID: o.ID, State: "done", CreatedAt: o.CreatedAt, EndedAt: o.EndedAt, Total: 453, Matched: 453, Done: 453})
 			is(w, "as it is read", ok[operationInfo](w)(w.operations().Operation(w.ctx(), o.ID, 0)), o)
 			is(w, "what is left in a", w.queue("a").Depth, depth{Ready: 3})
@@ -92,7 +93,8 @@ func TestOperations(t *testing.T) {
 			is(w, "the other", w.state(other), "ready")
 		}},
 		{name: "tasks are moved to another queue, and both tasks refer to each other", tell: func(w *world) {
-			id := w.id(spec{Type: "send", Queue: "a", Payload: `{"to":1}`, Key: "k", Tags: []string{"t"}, IdempotencyKey: "order-7", Headers: map[string]string{"h": "v"}})
+			id := w.id(spec{Type: "send", Queue: "a", Payload: `{"to":1}`, Key: "k", Tags: []string{"t"}, IdempotencyKey: "order-7",
+				Headers: map[string]string{"h": "v"}})
 			w.id(spec{Queue: "b"})
 			o := w.operate(operation{Action: "move", Filter: filter{Queue: "a"}, ToQueue: "b"})
 			is(w, "the counts", o.counts(), "done: 1 of 1, 1 done")

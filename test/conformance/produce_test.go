@@ -13,11 +13,13 @@ func TestEnqueue(t *testing.T) {
 			keep := 48 * hour
 			a := w.enqueue(spec{Type: "mail.welcome", Payload: `{"to":"a@example.com"}`, Queue: "mail", Priority: "high", Delay: minute,
 				IdempotencyKey: "welcome-42", MaxAttempts: 3, Retry: retry{Initial: 10 * second, Factor: 3, Max: hour, Jitter: noJitter},
-				Timeout: 5 * minute, ExpiresIn: hour, Retention: &keep, Key: "tenant-7", Tags: []string{"signup", "eu"}, Headers: map[string]string{"traceparent": "00-1"}})
+				Timeout: 5 * minute, ExpiresIn: hour, Retention: &keep, Key: "tenant-7", Tags: []string{"signup", "eu"}, Headers: map[string]string{
+					"traceparent": "00-1"}})
 			is(w, "the answer", a, accepted{ID: a.ID, State: "scheduled", CreatedAt: w.now()})
-			is(w, "the task", w.get(a.ID), view{ID: a.ID, Type: "mail.welcome", Queue: "mail", Status: "queued", State: "scheduled", Priority: "high",
-				Payload: `{"to":"a@example.com"}`, MaxAttempts: 3, CreatedAt: w.now(), RunAt: w.at(minute), ExpiresAt: w.at(hour), IdempotencyKey: "welcome-42",
-				Key: "tenant-7", Tags: []string{"signup", "eu"}, Headers: map[string]string{"traceparent": "00-1"},
+			is(w, "the task", w.get(a.ID), view{ID: a.ID, Type: "mail.welcome", Queue: "mail", Status: "queued",
+				State: "scheduled", Priority: "high", Payload: `{"to":"a@example.com"}`, MaxAttempts: 3, CreatedAt: w.now(), RunAt: w.at(minute),
+				ExpiresAt: w.at(hour), IdempotencyKey: "welcome-42", Key: "tenant-7", Tags: []string{"signup", "eu"}, Headers: map[string]string{
+					"traceparent": "00-1"},
 				Retry: retry{Initial: 10 * second, Factor: 3, Max: hour}, Timeout: 5 * minute, Retention: keep, ETag: w.get(a.ID).ETag})
 		}},
 		{name: "omitted fields have their defaults", tell: func(w *world) {
@@ -36,9 +38,10 @@ func TestEnqueue(t *testing.T) {
 				Key: "tenant-7", Tags: []string{"eu"}, Headers: map[string]string{"traceparent": "00-1"}})
 			w.pass(2 * second)
 			c := w.claim()
-			is(w, "the claim", c, claim{ID: a.ID, Type: "mail.welcome", Queue: "default", Payload: `[1,2]`, Priority: "low", Attempt: 1, MaxAttempts: 3,
-				Token: c.Token, Fence: 1, LeaseExpiresAt: w.at(30 * second), Lease: 30 * second, Timeout: 5 * minute, Headers: map[string]string{"traceparent": "00-1"},
-				CreatedAt: a.CreatedAt, ReadyAt: a.CreatedAt, Key: "tenant-7", Tags: []string{"eu"}, IdempotencyKey: "k"})
+			is(w, "the claim", c, claim{ID: a.ID, Type: "mail.welcome", Queue: "default", Payload: `[1,2]`, Priority: "low",
+				Attempt: 1, MaxAttempts: 3, Token: c.Token, Fence: 1, LeaseExpiresAt: w.at(30 * second), Lease: 30 * second, Timeout: 5 * minute,
+				Headers: map[string]string{"traceparent": "00-1"}, CreatedAt: a.CreatedAt, ReadyAt: a.CreatedAt, Key: "tenant-7", Tags: []string{"eu"},
+				IdempotencyKey: "k"})
 			is(w, "a token", c.Token != "", true)
 		}},
 		{name: "an invalid task does not fail the rest of a batch", tell: func(w *world) {
@@ -124,7 +127,8 @@ func TestOneTaskPerKeyAndRequest(t *testing.T) {
 		{name: "a repeated idempotency key returns the first task", tell: func(w *world) {
 			first := w.enqueue(spec{Payload: `1`, IdempotencyKey: "k"})
 			w.pass(minute)
-			is(w, "the repeat", w.enqueue(spec{Payload: `1`, IdempotencyKey: "k"}), accepted{ID: first.ID, State: "ready", CreatedAt: first.CreatedAt, Duplicate: true})
+			is(w, "the repeat", w.enqueue(spec{Payload: `1`, IdempotencyKey: "k"}), accepted{ID: first.ID, State: "ready",
+				CreatedAt: first.CreatedAt, Duplicate: true})
 			w.ack(w.claim())
 			again := w.enqueue(spec{Payload: `1`, IdempotencyKey: "k"})
 			is(w, "a repeat after its end", again, accepted{ID: first.ID, State: "succeeded", CreatedAt: first.CreatedAt, Duplicate: true})
@@ -166,7 +170,8 @@ func TestOneTaskPerKeyAndRequest(t *testing.T) {
 			for _, id := range []string{requestV7, requestV4} {
 				first := w.enqueue(spec{Payload: `1`, RequestID: id})
 				w.pass(10*minute - millisecond)
-				is(w, "the repeat of "+id, w.enqueue(spec{Payload: `1`, RequestID: id}), accepted{ID: first.ID, State: "ready", CreatedAt: first.CreatedAt, Duplicate: true})
+				is(w, "the repeat of "+id, w.enqueue(spec{Payload: `1`, RequestID: id}), accepted{ID: first.ID, State: "ready",
+					CreatedAt: first.CreatedAt, Duplicate: true})
 				_, err := w.api.Enqueue(w.ctx(), spec{Type: "job", Payload: `2`, RequestID: id})
 				w.refused("other content of "+id, err, refusal{Code: "conflict", Field: "request_id"})
 			}
@@ -179,7 +184,8 @@ func TestOneTaskPerKeyAndRequest(t *testing.T) {
 				w.ack(w.claim())
 				w.pass(10*minute - millisecond)
 				w.gone(a.ID)
-				is(w, "the repeat of "+id, w.enqueue(spec{RequestID: id}), accepted{ID: a.ID, State: "succeeded", CreatedAt: a.CreatedAt, Duplicate: true})
+				is(w, "the repeat of "+id, w.enqueue(spec{RequestID: id}), accepted{ID: a.ID, State: "succeeded", CreatedAt: a.CreatedAt,
+					Duplicate: true})
 				_, err := w.api.Enqueue(w.ctx(), spec{Type: "job", Payload: `2`, RequestID: id})
 				w.refused("other content of "+id, err, refusal{Code: "conflict", Field: "request_id"})
 				w.pass(millisecond)
@@ -246,10 +252,12 @@ func TestList(t *testing.T) {
 			w.fail(w.one(claimCall{Queues: []string{"mail"}, Worker: "w7"}), failing{Message: "no such mailbox"})
 			for _, f := range []filter{{Queue: "mail"}, {States: []string{"dead", "retrying"}}, {Type: "mail"}, {Tag: "signup"}, {Key: "tenant-7"},
 				{Worker: "w7"}, {Error: "such mail"}, {CreatedAfter: w.at(-millisecond)}, {Text: "needle"}, {Payload: []string{"to:needle"}},
-				{Queue: "mail", States: []string{"retrying"}, Type: "mail", Tag: "eu", Key: "tenant-7", Worker: "w7", Error: "no", CreatedAfter: before, CreatedBefore: w.at(second), Text: "to", Payload: []string{"to:needle", "n.0:1"}}} {
+				{Queue: "mail", States: []string{"retrying"}, Type: "mail", Tag: "eu", Key: "tenant-7", Worker: "w7", Error: "no", CreatedAfter: before,
+					CreatedBefore: w.at(second), Text: "to", Payload: []string{"to:needle", "n.0:1"}}} {
 				is(w, fmt.Sprintf("what %+v selects", f), ids(w.list(f)), []string{id})
 			}
-			for _, f := range []filter{{Queue: "nowhere"}, {States: []string{"ready"}, Queue: "mail"}, {Type: "Mail"}, {Tag: "sign"}, {CreatedBefore: before}, {Text: "Needle"}, {Payload: []string{"to:needl"}}, {Payload: []string{"to:needle", "n.1:1"}}} {
+			for _, f := range []filter{{Queue: "nowhere"}, {States: []string{"ready"}, Queue: "mail"}, {Type: "Mail"}, {Tag: "sign"},
+				{CreatedBefore: before}, {Text: "Needle"}, {Payload: []string{"to:needl"}}, {Payload: []string{"to:needle", "n.1:1"}}} {
 				is(w, fmt.Sprintf("what %+v selects", f), len(w.list(f)), 0)
 			}
 		}},

@@ -11,11 +11,12 @@ func TestQueue(t *testing.T) {
 			_, err := w.api.Queue(w.ctx(), "mail")
 			w.refused("before", err, refusal{Code: "not_found"})
 			w.enqueue(spec{Queue: "mail"})
-			is(w, "the queue", w.queue("mail"), queueInfo{Queue: "mail", Depth: depth{Ready: 1}, Ready: byPrio{Normal: 1}, Settings: defaultSettings, Version: 1, CreatedAt: w.now()})
+			is(w, "the queue", w.queue("mail"), queueInfo{Queue: "mail", Depth: depth{Ready: 1}, Ready: byPrio{Normal: 1}, Settings: defaultSettings,
+				Version: 1, CreatedAt: w.now()})
 		}},
 		{name: "settings are replaced as a whole", tell: func(w *world) {
-			all := settings{Weights: weights{7, 2, 1}, Retry: retry{Initial: second, Factor: 3, Max: hour, Jitter: 0.5}, MaxAttempts: 7, Lease: minute, Timeout: hour,
-				Retention: retention{hour, 2 * hour, 3 * hour, 4 * hour, 5 * hour}, MaxLength: 1000, MaxWait: hour}
+			all := settings{Weights: weights{7, 2, 1}, Retry: retry{Initial: second, Factor: 3, Max: hour, Jitter: 0.5}, MaxAttempts: 7,
+				Lease: minute, Timeout: hour, Retention: retention{hour, 2 * hour, 3 * hour, 4 * hour, 5 * hour}, MaxLength: 1000, MaxWait: hour}
 			made := w.put("mail", all)
 			is(w, "the queue", made, queueInfo{Queue: "mail", Settings: all, Version: made.Version, CreatedAt: w.now()})
 			is(w, "as it is read", w.queue("mail"), made)
@@ -85,7 +86,8 @@ func TestQueue(t *testing.T) {
 			w.fill(3, spec{})
 			running, dead := w.claim(), w.claim()
 			w.fail(dead, failing{Outcome: "dead"})
-			waits := []string{only(w, "ready tasks", w.list(filter{States: []string{"ready"}})).ID, w.id(spec{Delay: hour}), w.id(spec{Type: "again", Priority: "high"})}
+			waits := []string{only(w, "ready tasks", w.list(filter{States: []string{"ready"}})).ID, w.id(spec{Delay: hour}),
+				w.id(spec{Type: "again", Priority: "high"})}
 			w.fail(w.claim(), failing{RetryIn: hour})
 			is(w, "the answer", ok[int64](w)(w.api.Purge(w.ctx(), "default")), 3)
 			for _, id := range waits {

@@ -82,21 +82,22 @@ func TestQuotas(t *testing.T) {
 			}
 			is(w, "why it does not run", slices.Contains(codes, "namespace_max_running"), true)
 		}},
-		{name: "dead letters do not count, and are replayed even when the namespace is full, and an edit counts what it adds", tell: func(w *world) {
-			full := refusal{Code: "queue_full", Reason: "max_backlog", RetryAfter: second}
-			dead := w.id(spec{})
-			w.kill("default", "broken")
-			w.quota(task.QuotaChange{task.QuotaBacklog: 1, task.QuotaBacklogBytes: 20})
-			long := w.id(spec{Payload: `"123456"`})
-			_, err := w.api.Enqueue(w.ctx(), spec{Type: "a"})
-			w.refused("another", err, full)
-			ok[view](w)(w.api.Retry(w.ctx(), dead))
-			is(w, "the dead letter", w.state(dead), "ready")
-			ok[view](w)(w.api.Update(w.ctx(), long, edit{Payload: []byte(`"12345678"`)}))
-			_, err = w.api.Update(w.ctx(), long, edit{Payload: []byte(`"1234567890123456789"`)})
-			w.refused("an edit that is too long", err, refusal{Code: "queue_full", Reason: "max_backlog_bytes", RetryAfter: second})
-			is(w, "its payload", w.get(long).Payload, `"12345678"`)
-		}},
+		{name: "dead letters do not count, and are replayed even when the namespace is full, and an edit counts what it adds",
+			tell: func(w *world) {
+				full := refusal{Code: "queue_full", Reason: "max_backlog", RetryAfter: second}
+				dead := w.id(spec{})
+				w.kill("default", "broken")
+				w.quota(task.QuotaChange{task.QuotaBacklog: 1, task.QuotaBacklogBytes: 20})
+				long := w.id(spec{Payload: `"123456"`})
+				_, err := w.api.Enqueue(w.ctx(), spec{Type: "a"})
+				w.refused("another", err, full)
+				ok[view](w)(w.api.Retry(w.ctx(), dead))
+				is(w, "the dead letter", w.state(dead), "ready")
+				ok[view](w)(w.api.Update(w.ctx(), long, edit{Payload: []byte(`"12345678"`)}))
+				_, err = w.api.Update(w.ctx(), long, edit{Payload: []byte(`"1234567890123456789"`)})
+				w.refused("an edit that is too long", err, refusal{Code: "queue_full", Reason: "max_backlog_bytes", RetryAfter: second})
+				is(w, "its payload", w.get(long).Payload, `"12345678"`)
+			}},
 		{name: "a group is created completely or not at all", tell: func(w *world) {
 			w.quota(task.QuotaChange{task.QuotaBacklog: 2})
 			members := []spec{{Type: "a"}, {Type: "b"}, {Type: "c"}}

@@ -23,8 +23,8 @@ import (
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// receiver is a program that receives webhooks: a server in memory. A path that ends in a number is answered with that status (3xx with a redirect),
-// and one that ends in "hangs" never. A query of "after" is sent as Retry-After.
+// receiver is a program that receives webhooks: a server in memory. A path that ends in a number is answered with that
+// status (3xx with a redirect), and one that ends in "hangs" never. A query of "after" is sent as Retry-After.
 type receiver struct {
 	pipe *bufconn.Listener
 
@@ -123,7 +123,8 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 func (r *receiver) take(q *http.Request, body []byte, err error) (code int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	got := webhookRequest{ID: q.Header.Get("webhook-id"), Path: q.URL.Path, At: time.Now(), Signatures: len(strings.Fields(q.Header.Get("webhook-signature")))}
+	got := webhookRequest{ID: q.Header.Get("webhook-id"), Path: q.URL.Path, At: time.Now(),
+		Signatures: len(strings.Fields(q.Header.Get("webhook-signature")))}
 	if at := fmt.Sprint(got.At.Unix()); q.Header.Get("webhook-timestamp") != at {
 		err = errors.Join(err, fmt.Errorf("sent at %s it says %s", at, q.Header.Get("webhook-timestamp")))
 	}
@@ -263,14 +264,15 @@ func (o onlyHooks) TestWebhook(ctx context.Context, by task.Author, ns, name str
 	return o.Dispatcher.Test(ctx, by, ns, name)
 }
 
-// openPost creates the sender of notices, with a receiver in memory. It may send plain HTTP, as to an allowed network. Only stories that expect
-// notices run it, since it has timers.
+// openPost creates the sender of notices, with a receiver in memory. It may send plain HTTP, as to an allowed network.
+// Only stories that expect notices run it, since it has timers.
 func (h *testNode) openPost(t *testing.T, log *slog.Logger) {
 	allow, err := webhook.ParseNetworks([]string{"*=10.0.0.0/8"})
 	must(t, err)
 	h.receiver = &receiver{pipe: bufconn.Listen(pipeBuffer), secrets: map[string][]string{}}
 	sender := webhook.NewSender(webhook.Config{Allow: allow, Version: "test", Dial: h.receiver.dial})
-	h.hooks = onlyHooks{h.control.Webhooks, webhooks.NewDispatcher(webhooks.DispatcherConfig{Webhooks: h.control.Webhooks, Send: sender.Send, Depths: h.depths, Logger: log}), sender}
+	h.hooks = onlyHooks{h.control.Webhooks, webhooks.NewDispatcher(webhooks.DispatcherConfig{Webhooks: h.control.Webhooks, Send: sender.Send,
+		Depths: h.depths, Logger: log}), sender}
 }
 
 // depths returns the depths of the queues that match patterns.

@@ -109,7 +109,8 @@ func TestBadTasks(t *testing.T) {
 
 // bad makes a badCall of a call with an answer.
 func bad[T any](field, says string, call func(w *world) (T, error)) badCall {
-	return badCall{field + " " + says, func(w *world) error { _, err := call(w); return err }, refusal{Code: "invalid_argument", Field: field}, says}
+	return badCall{field + " " + says, func(w *world) error { _, err := call(w); return err }, refusal{Code: "invalid_argument", Field: field},
+		says}
 }
 
 func claiming(field, says string, c claimCall) badCall {
@@ -146,10 +147,13 @@ func TestBadCalls(t *testing.T) {
 			putting("settings.max_attempts", "1001 is not between 1 and 1000", settings{MaxAttempts: 1001}),
 			putting("settings.max_length", "-1 is", settings{MaxLength: -1}),
 			putting("settings.max_running", "-1 is", settings{limits: limits{MaxRunning: -1}}),
-			putting("settings.rate.limit", "2000000 is not between 1 and 1000000", settings{limits: limits{Rate: &rate{Limit: 2_000_000, Period: second, Burst: 1}}}),
-			putting("settings.rate.period", "25h0m0s is not between 1s and 24h", settings{limits: limits{Rate: &rate{Limit: 1, Period: 25 * hour, Burst: 1}}}),
+			putting("settings.rate.limit", "2000000 is not between 1 and 1000000",
+				settings{limits: limits{Rate: &rate{Limit: 2_000_000, Period: second, Burst: 1}}}),
+			putting("settings.rate.period", "25h0m0s is not between 1s and 24h",
+				settings{limits: limits{Rate: &rate{Limit: 1, Period: 25 * hour, Burst: 1}}}),
 			putting("settings.breaker.failure_rate", "101 is not between 1 and 100", settings{Breaker: &breaker{FailureRate: 101}}),
-			putting("settings.breakers.sms.window", "500ms is not between 1s and 1h", settings{Breakers: map[string]breaker{"sms": {Window: second / 2}}}),
+			putting("settings.breakers.sms.window", "500ms is not between 1s and 1h",
+				settings{Breakers: map[string]breaker{"sms": {Window: second / 2}}}),
 			putting("settings.per_key.max_running", "2000000 is not between 0 and 1000000", settings{PerKey: &limits{MaxRunning: 2_000_000}}),
 			putting("settings.keys.vip.weight", "1001 is not between 1 and 1000", settings{Keys: map[string]keyRules{"vip": {Weight: 1001}}}),
 			putting("settings.lease", "1ms is not between 1s and 12h", settings{Lease: millisecond}),
@@ -193,11 +197,16 @@ func TestBadCalls(t *testing.T) {
 			w.enqueue(spec{})
 			c := w.claim()
 			for _, b := range []badCall{
-				bad("lease", "13h0m0s is not between 1s and 12h", func(w *world) (any, error) { return w.api.Extend(w.ctx(), c.hold(), extension{Lease: 13 * hour}) }),
+				bad("lease", "13h0m0s is not between 1s and 12h", func(w *world) (any, error) {
+					return w.api.Extend(w.ctx(), c.hold(),
+						extension{Lease: 13 * hour})
+				}),
 				bad("progress.percent", "101 is not between 0 and 100", func(w *world) (any, error) {
 					return w.api.Extend(w.ctx(), c.hold(), extension{Progress: &progress{Percent: 101}})
 				}),
-				bad("retry_in", "8784h0m0s is not between 0 and 8760h", func(w *world) (any, error) { return w.api.Fail(w.ctx(), c.hold(), failing{RetryIn: 366 * day}) }),
+				bad("retry_in", "8784h0m0s is not between 0 and 8760h", func(w *world) (any, error) {
+					return w.api.Fail(w.ctx(), c.hold(), failing{RetryIn: 366 * day})
+				}),
 				bad("delay", "8784h0m0s is not between 0 and 8760h", func(w *world) (any, error) { return w.api.Release(w.ctx(), c.hold(), 366*day) }),
 			} {
 				err := b.call(w)
@@ -255,7 +264,8 @@ func TestWrongState(t *testing.T) {
 	}{
 		{"cancel", func(w *world, id string) error { _, err := w.api.Cancel(w.ctx(), id); return err }, "succeeded discarded dead poisoned"},
 		{"retry", func(w *world, id string) error { _, err := w.api.Retry(w.ctx(), id); return err }, "scheduled ready claimed succeeded"},
-		{"run now", func(w *world, id string) error { _, err := w.api.RunNow(w.ctx(), id); return err }, "claimed succeeded discarded dead poisoned cancelled"},
+		{"run now", func(w *world, id string) error { _, err := w.api.RunNow(w.ctx(), id); return err },
+			"claimed succeeded discarded dead poisoned cancelled"},
 		{"discard", func(w *world, id string) error { _, err := w.api.Discard(w.ctx(), id); return err }, "claimed succeeded cancelled"},
 		{"update", func(w *world, id string) error {
 			_, err := w.api.Update(w.ctx(), id, edit{Priority: "high"})

@@ -129,8 +129,8 @@ func refusedByREST(resp *http.Response, b []byte) error {
 	if p.RetryAfter > 0 {
 		after = strconv.Itoa(int((p.RetryAfter + second - 1) / second))
 	}
-	if resp.Header.Get("Content-Type") != "application/problem+json" || resp.StatusCode != httpStatuses[p.Code] || p.Status != resp.StatusCode ||
-		p.Type == "" || p.Title == "" || p.Detail == "" || resp.Header.Get("Retry-After") != after {
+	if resp.Header.Get("Content-Type") != "application/problem+json" || resp.StatusCode != httpStatuses[p.Code] ||
+		p.Status != resp.StatusCode || p.Type == "" || p.Title == "" || p.Detail == "" || resp.Header.Get("Retry-After") != after {
 		return fmt.Errorf("status %d with %v and the problem %s", resp.StatusCode, resp.Header, b)
 	}
 	r := p.refusal
@@ -200,8 +200,8 @@ func (d *rest) Enqueue(ctx context.Context, s spec) (accepted, error) {
 
 // sameStatus checks the coarse status against the exact state.
 func sameStatus(status, state string) error {
-	want := map[string]string{"scheduled": "queued", "ready": "queued", "retrying": "queued", "claimed": "processing", "succeeded": "completed",
-		"dead": "failed", "discarded": "failed", "poisoned": "failed", "cancelled": "cancelled"}[state]
+	want := map[string]string{"scheduled": "queued", "ready": "queued", "retrying": "queued", "claimed": "processing",
+		"succeeded": "completed", "dead": "failed", "discarded": "failed", "poisoned": "failed", "cancelled": "cancelled"}[state]
 	if status != want {
 		return fmt.Errorf("the status of state %q is %q", state, status)
 	}
@@ -298,8 +298,8 @@ func (d *rest) List(ctx context.Context, f filter, p part) (page, error) {
 // query returns the filter without its queue, and the part of the list.
 func (f filter) query(p part) url.Values {
 	q := url.Values{}
-	for name, value := range map[string]string{"type": f.Type, "tag": f.Tag, "key": f.Key, "worker": f.Worker, "error": f.Error, "fingerprint": f.Fingerprint, "operation": f.Operation, "q": f.Text,
-		"state": strings.Join(f.States, ","), "cursor": p.Cursor} {
+	for name, value := range map[string]string{"type": f.Type, "tag": f.Tag, "key": f.Key, "worker": f.Worker, "error": f.Error,
+		"fingerprint": f.Fingerprint, "operation": f.Operation, "q": f.Text, "state": strings.Join(f.States, ","), "cursor": p.Cursor} {
 		if value != "" {
 			q.Set(name, value)
 		}
@@ -338,8 +338,10 @@ func (d *rest) Claim(ctx context.Context, c claimCall) ([]claim, error) {
 	if c.Weights != nil {
 		queues = c.Weights
 	}
-	body := fields{"queues": queues}.with(c.Types != nil, "types", c.Types).with(c.Max != 0, "max", c.Max).with(c.MaxBytes != 0, "max_bytes", c.MaxBytes).
-		with(c.Lease != 0, "lease", c.Lease).with(c.Wait != 0, "wait", c.Wait).with(c.Worker != "", "worker", c.Worker).with(c.Key != "", "claim_key", c.Key).with(c.Runs, "runs", c.Runs)
+	body := fields{"queues": queues}.with(c.Types != nil, "types", c.Types).with(c.Max != 0, "max", c.Max).with(c.MaxBytes != 0,
+		"max_bytes", c.MaxBytes).
+		with(c.Lease != 0, "lease", c.Lease).with(c.Wait != 0, "wait", c.Wait).with(c.Worker != "", "worker", c.Worker).with(c.Key != "",
+		"claim_key", c.Key).with(c.Runs, "runs", c.Runs)
 	var a struct {
 		Tasks []struct {
 			claim
@@ -383,7 +385,8 @@ func (r result) body() fields {
 }
 
 func (f failing) body() fields {
-	return fields{"error": failure{f.Message, failureType}}.with(f.Outcome != "", "outcome", f.Outcome).with(f.RetryIn != 0, "retry_in", f.RetryIn)
+	return fields{"error": failure{f.Message, failureType}}.with(f.Outcome != "", "outcome", f.Outcome).with(f.RetryIn != 0,
+		"retry_in", f.RetryIn)
 }
 
 func (d *rest) Ack(ctx context.Context, h hold, r result) error {

@@ -53,19 +53,24 @@ func newRPC(t *testing.T, h *testNode) *rpc { return newRPCIn(t, h, "") }
 // newRPCIn names the namespace ns in each call, unless it is "".
 func newRPCIn(t *testing.T, h *testNode, ns string) *rpc {
 	t.Helper()
-	say := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	say := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker,
+		opts ...grpc.CallOption) error {
 		if ns != "" {
 			ctx = metadata.AppendToOutgoingContext(ctx, "pawl-namespace", ns)
 		}
 		return call(ctx, method, req, reply, cc, opts...)
 	}
-	conn, err := grpc.NewClient("passthrough:///pawl", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry(), grpc.WithUnaryInterceptor(say),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return h.pipe.DialContext(ctx) }))
+	conn, err := grpc.NewClient("passthrough:///pawl", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry(),
+		grpc.WithUnaryInterceptor(say), grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return h.pipe.DialContext(ctx)
+		}))
 	must(t, err)
 	closeAtEnd(t, conn)
 	return &rpc{pawlv1.NewProducerServiceClient(conn), pawlv1.NewWorkerServiceClient(conn), pawlv1.NewOperatorServiceClient(conn),
-		pawlv1.NewScheduleServiceClient(conn), pawlv1.NewGroupServiceClient(conn), pawlv1.NewOperationServiceClient(conn), pawlv1.NewWorkerRegistryServiceClient(conn), pawlv1.NewEventServiceClient(conn),
-		pawlv1.NewStatsServiceClient(conn), pawlv1.NewAccessServiceClient(conn), pawlv1.NewWebhookServiceClient(conn), pawlv1.NewMarkerServiceClient(conn), keda.NewExternalScalerClient(conn), conn}
+		pawlv1.NewScheduleServiceClient(conn), pawlv1.NewGroupServiceClient(conn), pawlv1.NewOperationServiceClient(conn),
+		pawlv1.NewWorkerRegistryServiceClient(conn), pawlv1.NewEventServiceClient(conn), pawlv1.NewStatsServiceClient(conn),
+		pawlv1.NewAccessServiceClient(conn), pawlv1.NewWebhookServiceClient(conn), pawlv1.NewMarkerServiceClient(conn),
+		keda.NewExternalScalerClient(conn), conn}
 }
 
 // ask makes one call, converts its refusal to the suite's terms, and checks the outer form of both against the contract.
@@ -83,9 +88,9 @@ func ask[Q, A any](ctx context.Context, method func(context.Context, Q, ...grpc.
 
 // statuses are the gRPC codes of the contract's codes.
 var statuses = map[string]codes.Code{
-	"invalid_argument": codes.InvalidArgument, "not_found": codes.NotFound, "conflict": codes.AlreadyExists, "stale_claim": codes.FailedPrecondition,
-	"wrong_state": codes.FailedPrecondition, "payload_too_large": codes.InvalidArgument, "queue_full": codes.ResourceExhausted,
-	"rate_limited": codes.ResourceExhausted, "unavailable": codes.Unavailable,
+	"invalid_argument": codes.InvalidArgument, "not_found": codes.NotFound, "conflict": codes.AlreadyExists,
+	"stale_claim": codes.FailedPrecondition, "wrong_state": codes.FailedPrecondition, "payload_too_large": codes.InvalidArgument,
+	"queue_full": codes.ResourceExhausted, "rate_limited": codes.ResourceExhausted, "unavailable": codes.Unavailable,
 }
 
 func refusedByRPC(err error) error {
@@ -155,10 +160,11 @@ func timeOf(p *timestamppb.Timestamp) time.Time {
 }
 
 func (s spec) proto() *pawlv1.TaskSpec {
-	p := &pawlv1.TaskSpec{Type: s.Type, Payload: []byte(s.Payload), ContentType: s.ContentType, Queue: text(s.Queue), Priority: priorityOf(s.Priority),
-		Delay: spanProto(s.Delay), RunAt: timeProto(s.RunAt), IdempotencyKey: text(s.IdempotencyKey), IdempotencyTtl: spanProto(s.IdempotencyTTL),
-		RequestId: text(s.RequestID), MaxAttempts: int32(s.MaxAttempts), Retry: s.Retry.proto(), Timeout: spanProto(s.Timeout),
-		ExpiresIn: spanProto(s.ExpiresIn), Key: text(s.Key), Cost: int32(s.Cost), Tags: s.Tags, Headers: s.Headers, Unique: s.Unique.proto(), Then: specsProto(s.Then)}
+	p := &pawlv1.TaskSpec{Type: s.Type, Payload: []byte(s.Payload), ContentType: s.ContentType, Queue: text(s.Queue),
+		Priority: priorityOf(s.Priority), Delay: spanProto(s.Delay), RunAt: timeProto(s.RunAt), IdempotencyKey: text(s.IdempotencyKey),
+		IdempotencyTtl: spanProto(s.IdempotencyTTL), RequestId: text(s.RequestID), MaxAttempts: int32(s.MaxAttempts), Retry: s.Retry.proto(),
+		Timeout: spanProto(s.Timeout), ExpiresIn: spanProto(s.ExpiresIn), Key: text(s.Key), Cost: int32(s.Cost), Tags: s.Tags, Headers: s.Headers,
+		Unique: s.Unique.proto(), Then: specsProto(s.Then)}
 	if s.Retention != nil {
 		p.Retention = durationpb.New(s.Retention.std())
 	}
@@ -210,13 +216,15 @@ func (d *rpc) WaitResult(ctx context.Context, id string, wait span) (view, error
 }
 
 func (d *rpc) List(ctx context.Context, f filter, p part) (page, error) {
-	a, err := ask(ctx, d.producer.ListTasks, &pawlv1.ListTasksRequest{Filter: f.proto(), Limit: int32(p.Limit), Cursor: p.Cursor, WithPayload: p.WithPayload})
+	a, err := ask(ctx, d.producer.ListTasks, &pawlv1.ListTasksRequest{Filter: f.proto(), Limit: int32(p.Limit), Cursor: p.Cursor,
+		WithPayload: p.WithPayload})
 	return pageProto(a.GetItems(), a.GetNextCursor()), err
 }
 
 func (f filter) proto() *pawlv1.Filter {
-	p := &pawlv1.Filter{Queue: text(f.Queue), Type: text(f.Type), Tag: text(f.Tag), Key: text(f.Key), Worker: text(f.Worker), Error: text(f.Error), Fingerprint: text(f.Fingerprint), Operation: text(f.Operation),
-		CreatedAfter: timeProto(f.CreatedAfter), CreatedBefore: timeProto(f.CreatedBefore), Q: text(f.Text)}
+	p := &pawlv1.Filter{Queue: text(f.Queue), Type: text(f.Type), Tag: text(f.Tag), Key: text(f.Key), Worker: text(f.Worker),
+		Error: text(f.Error), Fingerprint: text(f.Fingerprint), Operation: text(f.Operation), CreatedAfter: timeProto(f.CreatedAfter),
+		CreatedBefore: timeProto(f.CreatedBefore), Q: text(f.Text)}
 	for _, s := range f.States {
 		p.States = append(p.States, number[pawlv1.State](pawlv1.State_value, "STATE_", s))
 	}
@@ -240,14 +248,14 @@ func (d *rpc) Cancel(ctx context.Context, id string) (view, error) {
 }
 
 func (d *rpc) Update(ctx context.Context, id string, e edit) (view, error) {
-	a, err := ask(ctx, d.producer.UpdateTask, &pawlv1.UpdateTaskRequest{TaskId: id, RunAt: timeProto(e.RunAt), Priority: priorityOf(e.Priority),
-		Payload: e.Payload, MaxAttempts: int32(e.MaxAttempts), IfEtag: text(e.IfETag)})
+	a, err := ask(ctx, d.producer.UpdateTask, &pawlv1.UpdateTaskRequest{TaskId: id, RunAt: timeProto(e.RunAt),
+		Priority: priorityOf(e.Priority), Payload: e.Payload, MaxAttempts: int32(e.MaxAttempts), IfEtag: text(e.IfETag)})
 	return viewProto(a.GetTask()), err
 }
 
 func (d *rpc) Claim(ctx context.Context, c claimCall) ([]claim, error) {
-	q := &pawlv1.ClaimRequest{Types: c.Types, Max: int32(c.Max), MaxBytes: int64(c.MaxBytes), Lease: spanProto(c.Lease), Wait: spanProto(c.Wait),
-		Worker: c.Worker, ClaimKey: text(c.Key), Runs: c.Runs}
+	q := &pawlv1.ClaimRequest{Types: c.Types, Max: int32(c.Max), MaxBytes: int64(c.MaxBytes), Lease: spanProto(c.Lease),
+		Wait: spanProto(c.Wait), Worker: c.Worker, ClaimKey: text(c.Key), Runs: c.Runs}
 	for _, name := range c.Queues {
 		q.Queues = append(q.Queues, &pawlv1.QueueShare{Queue: name})
 	}
@@ -258,12 +266,12 @@ func (d *rpc) Claim(ctx context.Context, c claimCall) ([]claim, error) {
 	a, err := ask(ctx, d.worker.Claim, q)
 	var out []claim
 	for _, p := range a.GetTasks() {
-		out = append(out, claim{ID: p.GetTaskId(), Type: p.GetType(), Queue: p.GetQueue(), Payload: string(p.GetPayload()), ContentType: p.GetContentType(),
-			Priority: word(p.GetPriority(), "PRIORITY_"), Attempt: int(p.GetAttempt()), MaxAttempts: int(p.GetMaxAttempts()),
-			Token: p.GetClaimToken(), Fence: p.GetFence(), LeaseExpiresAt: timeOf(p.GetLeaseExpiresAt()), Lease: span(p.GetLease().AsDuration()),
-			Timeout: span(p.GetTimeout().AsDuration()), Headers: p.GetHeaders(), Checkpoint: p.GetCheckpoint(), CreatedAt: timeOf(p.GetCreatedAt()),
-			ReadyAt: timeOf(p.GetReadyAt()), Key: p.GetKey(), Tags: p.GetTags(), IdempotencyKey: p.GetIdempotencyKey(),
-			GroupID: p.GetGroupId(), Parent: parentOfProto(p.GetParent())})
+		out = append(out, claim{ID: p.GetTaskId(), Type: p.GetType(), Queue: p.GetQueue(), Payload: string(p.GetPayload()),
+			ContentType: p.GetContentType(), Priority: word(p.GetPriority(), "PRIORITY_"), Attempt: int(p.GetAttempt()),
+			MaxAttempts: int(p.GetMaxAttempts()), Token: p.GetClaimToken(), Fence: p.GetFence(), LeaseExpiresAt: timeOf(p.GetLeaseExpiresAt()),
+			Lease: span(p.GetLease().AsDuration()), Timeout: span(p.GetTimeout().AsDuration()), Headers: p.GetHeaders(),
+			Checkpoint: p.GetCheckpoint(), CreatedAt: timeOf(p.GetCreatedAt()), ReadyAt: timeOf(p.GetReadyAt()), Key: p.GetKey(), Tags: p.GetTags(),
+			IdempotencyKey: p.GetIdempotencyKey(), GroupID: p.GetGroupId(), Parent: parentOfProto(p.GetParent())})
 	}
 	return out, err
 }
@@ -279,7 +287,8 @@ func (f failing) proto(h hold) *pawlv1.FailRequest {
 
 func (d *rpc) Ack(ctx context.Context, h hold, r result) error {
 	a, err := ask(ctx, d.worker.Ack, r.proto(h))
-	if err == nil && (a.GetTaskId() != h.ID || a.GetState() != pawlv1.State_STATE_SUCCEEDED || a.GetStatus() != pawlv1.Status_STATUS_COMPLETED) {
+	if err == nil && (a.GetTaskId() != h.ID || a.GetState() != pawlv1.State_STATE_SUCCEEDED ||
+		a.GetStatus() != pawlv1.Status_STATUS_COMPLETED) {
 		return fmt.Errorf("acked, and %v", a)
 	}
 	return err
@@ -373,8 +382,9 @@ func keyOrderProto(s string) pawlv1.KeyOrder {
 
 func (d *rpc) PutQueue(ctx context.Context, name string, s settings) (queueInfo, error) {
 	r := s.Retention
-	p := &pawlv1.QueueSettings{Retry: s.Retry.proto(), MaxAttempts: int32(s.MaxAttempts), Lease: spanProto(s.Lease), Timeout: spanProto(s.Timeout), MaxLength: s.MaxLength, MaxWait: spanProto(s.MaxWait),
-		Retention: &pawlv1.Retention{Succeeded: spanProto(r.Succeeded), Discarded: spanProto(r.Discarded), Cancelled: spanProto(r.Cancelled),
+	p := &pawlv1.QueueSettings{Retry: s.Retry.proto(), MaxAttempts: int32(s.MaxAttempts), Lease: spanProto(s.Lease),
+		Timeout: spanProto(s.Timeout), MaxLength: s.MaxLength, MaxWait: spanProto(s.MaxWait), Retention: &pawlv1.Retention{
+			Succeeded: spanProto(r.Succeeded), Discarded: spanProto(r.Discarded), Cancelled: spanProto(r.Cancelled),
 			Dead: spanProto(r.Dead), Poisoned: spanProto(r.Poisoned)}}
 	if s.Weights != (weights{}) {
 		p.Weights = &pawlv1.PriorityWeights{High: int32(s.Weights.High), Normal: int32(s.Weights.Normal), Low: int32(s.Weights.Low)}
@@ -418,12 +428,14 @@ func (d *rpc) DeleteQueue(ctx context.Context, name string) error {
 }
 
 func (d *rpc) Pause(ctx context.Context, name string, of pause) (queueInfo, error) {
-	a, err := ask(ctx, d.operator.PauseQueue, &pawlv1.PauseQueueRequest{Queue: name, Reason: of.Reason, Type: text(of.Type), Key: text(of.Key)})
+	a, err := ask(ctx, d.operator.PauseQueue, &pawlv1.PauseQueueRequest{Queue: name, Reason: of.Reason, Type: text(of.Type),
+		Key: text(of.Key)})
 	return queueProto(a.GetQueue()), err
 }
 
 func (d *rpc) Resume(ctx context.Context, name string, of pause) (queueInfo, error) {
-	a, err := ask(ctx, d.operator.ResumeQueue, &pawlv1.ResumeQueueRequest{Queue: name, Reason: of.Reason, Type: text(of.Type), Key: text(of.Key)})
+	a, err := ask(ctx, d.operator.ResumeQueue, &pawlv1.ResumeQueueRequest{Queue: name, Reason: of.Reason, Type: text(of.Type),
+		Key: text(of.Key)})
 	return queueProto(a.GetQueue()), err
 }
 
@@ -447,7 +459,8 @@ func (d *rpc) DeadGroups(ctx context.Context, queue string) ([]group, error) {
 	var out []group
 	for _, g := range a.GetGroups() {
 		out = append(out, group{Fingerprint: g.GetFingerprint(), Type: g.GetType(), Message: g.GetMessage(), Count: g.GetCount(),
-			FirstAt: timeOf(g.GetFirstAt()), LastAt: timeOf(g.GetLastAt()), Sample: g.GetSampleTaskId(), Queues: int(g.GetQueues()), Queue: g.GetQueue(), Trend: g.GetTrend()})
+			FirstAt: timeOf(g.GetFirstAt()), LastAt: timeOf(g.GetLastAt()), Sample: g.GetSampleTaskId(), Queues: int(g.GetQueues()),
+			Queue: g.GetQueue(), Trend: g.GetTrend()})
 	}
 	return out, err
 }
@@ -486,20 +499,23 @@ func (d *rpc) Discard(ctx context.Context, id string) (view, error) {
 }
 
 func viewProto(p *pawlv1.Task) view {
-	v := view{ID: p.GetTaskId(), Type: p.GetType(), Queue: p.GetQueue(), Status: word(p.GetStatus(), "STATUS_"), State: word(p.GetState(), "STATE_"),
-		Reason: p.GetReason(), Priority: word(p.GetPriority(), "PRIORITY_"), Payload: string(p.GetPayload()), ContentType: p.GetContentType(),
-		Result: string(p.GetResult()), ResultType: p.GetResultContentType(), Attempts: int(p.GetAttempts()), MaxAttempts: int(p.GetMaxAttempts()),
-		Failures: int(p.GetFailures()), Crashes: int(p.GetCrashes()), Releases: int(p.GetReleases()), Snoozes: int(p.GetSnoozes()), Fence: p.GetFence(),
-		Progress: progress{p.GetProgress().GetPercent(), p.GetProgress().GetMessage()}, Checkpoint: p.GetCheckpoint(), Worker: p.GetWorker(),
-		CreatedAt: timeOf(p.GetCreatedAt()), RunAt: timeOf(p.GetRunAt()), ClaimedAt: timeOf(p.GetClaimedAt()), LeaseExpiresAt: timeOf(p.GetLeaseExpiresAt()),
-		EndedAt: timeOf(p.GetEndedAt()), ExpiresAt: timeOf(p.GetExpiresAt()), KeptUntil: timeOf(p.GetKeptUntil()), IdempotencyKey: p.GetIdempotencyKey(),
-		Key: p.GetKey(), Tags: p.GetTags(), Headers: p.GetHeaders(), Retry: retryProto(p.GetRetry()), Timeout: span(p.GetTimeout().AsDuration()),
-		Retention: span(p.GetRetention().AsDuration()), Unique: uniqueProto(p.GetUnique()), WaitsFor: p.GetWaitsFor(),
-		GroupID: p.GetGroupId(), Parent: parentOfProto(p.GetParent()), Then: followersOfProto(p.GetThen()), MovedTo: p.GetMovedTo(), MovedFrom: p.GetMovedFrom(), ETag: p.GetEtag()}
+	v := view{ID: p.GetTaskId(), Type: p.GetType(), Queue: p.GetQueue(), Status: word(p.GetStatus(), "STATUS_"),
+		State: word(p.GetState(), "STATE_"), Reason: p.GetReason(), Priority: word(p.GetPriority(), "PRIORITY_"), Payload: string(p.GetPayload()),
+		ContentType: p.GetContentType(), Result: string(p.GetResult()), ResultType: p.GetResultContentType(), Attempts: int(p.GetAttempts()),
+		MaxAttempts: int(p.GetMaxAttempts()), Failures: int(p.GetFailures()), Crashes: int(p.GetCrashes()), Releases: int(p.GetReleases()),
+		Snoozes: int(p.GetSnoozes()), Fence: p.GetFence(), Progress: progress{p.GetProgress().GetPercent(), p.GetProgress().GetMessage()},
+		Checkpoint: p.GetCheckpoint(), Worker: p.GetWorker(), CreatedAt: timeOf(p.GetCreatedAt()), RunAt: timeOf(p.GetRunAt()),
+		ClaimedAt: timeOf(p.GetClaimedAt()), LeaseExpiresAt: timeOf(p.GetLeaseExpiresAt()), EndedAt: timeOf(p.GetEndedAt()),
+		ExpiresAt: timeOf(p.GetExpiresAt()), KeptUntil: timeOf(p.GetKeptUntil()), IdempotencyKey: p.GetIdempotencyKey(), Key: p.GetKey(),
+		Tags: p.GetTags(), Headers: p.GetHeaders(), Retry: retryProto(p.GetRetry()), Timeout: span(p.GetTimeout().AsDuration()),
+		Retention: span(p.GetRetention().AsDuration()), Unique: uniqueProto(p.GetUnique()), WaitsFor: p.GetWaitsFor(), GroupID: p.GetGroupId(),
+		Parent: parentOfProto(p.GetParent()), Then: followersOfProto(p.GetThen()), MovedTo: p.GetMovedTo(), MovedFrom: p.GetMovedFrom(),
+		ETag: p.GetEtag()}
 	for _, a := range p.GetAttemptLog() {
-		v.Log = append(v.Log, attempt{Attempt: int(a.GetAttempt()), Fence: a.GetFence(), Worker: a.GetWorker(), StartedAt: timeOf(a.GetStartedAt()),
-			EndedAt: timeOf(a.GetEndedAt()), Outcome: word(a.GetOutcome(), "OUTCOME_"), Error: failure{a.GetError().GetMessage(), a.GetError().GetType()},
-			Waited: span(a.GetWaited().AsDuration()), NextRunAt: timeOf(a.GetNextRunAt())})
+		v.Log = append(v.Log, attempt{Attempt: int(a.GetAttempt()), Fence: a.GetFence(), Worker: a.GetWorker(),
+			StartedAt: timeOf(a.GetStartedAt()), EndedAt: timeOf(a.GetEndedAt()), Outcome: word(a.GetOutcome(), "OUTCOME_"),
+			Error: failure{a.GetError().GetMessage(), a.GetError().GetType()}, Waited: span(a.GetWaited().AsDuration()),
+			NextRunAt: timeOf(a.GetNextRunAt())})
 	}
 	return v
 }
@@ -511,14 +527,16 @@ func retryProto(p *pawlv1.RetryPolicy) retry {
 func queueProto(p *pawlv1.Queue) queueInfo {
 	d, r, s := p.GetDepth(), p.GetReadyByPriority(), p.GetSettings()
 	k, w := s.GetRetention(), s.GetWeights()
-	out := queueInfo{Queue: p.GetQueue(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedBy: p.GetPausedBy(), PausedAt: timeOf(p.GetPausedAt()),
-		Depth:       depth{d.GetScheduled(), d.GetReady(), d.GetClaimed(), d.GetRetrying(), d.GetHeld(), d.GetDead(), d.GetPoisoned()},
+	out := queueInfo{Queue: p.GetQueue(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedBy: p.GetPausedBy(),
+		PausedAt: timeOf(p.GetPausedAt()), Depth: depth{d.GetScheduled(), d.GetReady(), d.GetClaimed(), d.GetRetrying(), d.GetHeld(),
+			d.GetDead(), d.GetPoisoned()},
 		Ready:       byPrio{r.GetHigh(), r.GetNormal(), r.GetLow()},
 		OldestReady: p.GetOldestReadyAgeSeconds(), Version: p.GetVersion(), CreatedAt: timeOf(p.GetCreatedAt()),
 		Settings: settings{Weights: weights{int(w.GetHigh()), int(w.GetNormal()), int(w.GetLow())}, Retry: retryProto(s.GetRetry()),
-			MaxAttempts: int(s.GetMaxAttempts()), Lease: span(s.GetLease().AsDuration()), Timeout: span(s.GetTimeout().AsDuration()), MaxLength: s.GetMaxLength(), MaxWait: span(s.GetMaxWait().AsDuration()),
-			Retention: retention{span(k.GetSucceeded().AsDuration()), span(k.GetDiscarded().AsDuration()), span(k.GetCancelled().AsDuration()),
-				span(k.GetDead().AsDuration()), span(k.GetPoisoned().AsDuration())}, limits: limitsProto(s.GetMaxRunning(), s.GetRate())}}
+			MaxAttempts: int(s.GetMaxAttempts()), Lease: span(s.GetLease().AsDuration()), Timeout: span(s.GetTimeout().AsDuration()),
+			MaxLength: s.GetMaxLength(), MaxWait: span(s.GetMaxWait().AsDuration()), Retention: retention{span(k.GetSucceeded().AsDuration()),
+				span(k.GetDiscarded().AsDuration()), span(k.GetCancelled().AsDuration()), span(k.GetDead().AsDuration()),
+				span(k.GetPoisoned().AsDuration())}, limits: limitsProto(s.GetMaxRunning(), s.GetRate())}}
 	if o := s.GetKeyOrder(); o != 0 {
 		out.Settings.KeyOrder = word(o, "KEY_ORDER_")
 	}

@@ -11,13 +11,15 @@ func TestSuccess(t *testing.T) {
 			w.pass(2 * second)
 			c := w.claim()
 			running := w.get(a.ID)
-			is(w, "while it runs", running, view{ID: a.ID, Type: "job", Queue: "default", Status: "processing", State: "claimed", Priority: "normal", Payload: `1`,
-				Attempts: 1, MaxAttempts: 5, Fence: 1, Worker: "w1", CreatedAt: a.CreatedAt, RunAt: a.CreatedAt, ClaimedAt: w.now(), LeaseExpiresAt: w.at(30 * second),
-				Retry: defaultRetry, Log: []attempt{{Attempt: 1, Fence: 1, Worker: "w1", StartedAt: w.now(), Waited: 2 * second}}, ETag: running.ETag})
+			is(w, "while it runs", running, view{ID: a.ID, Type: "job", Queue: "default", Status: "processing", State: "claimed",
+				Priority: "normal", Payload: `1`, Attempts: 1, MaxAttempts: 5, Fence: 1, Worker: "w1", CreatedAt: a.CreatedAt, RunAt: a.CreatedAt,
+				ClaimedAt: w.now(), LeaseExpiresAt: w.at(30 * second), Retry: defaultRetry, Log: []attempt{{Attempt: 1, Fence: 1, Worker: "w1",
+					StartedAt: w.now(), Waited: 2 * second}}, ETag: running.ETag})
 			w.pass(3 * second)
 			must(w.T, w.api.Ack(w.ctx(), c.hold(), result{Data: `{"sent":true}`}))
 			want := running
-			want.Status, want.State, want.Result, want.EndedAt, want.KeptUntil, want.Retention = "completed", "succeeded", `{"sent":true}`, w.now(), w.at(day), day
+			want.Status, want.State, want.Result, want.EndedAt, want.KeptUntil, want.Retention = "completed", "succeeded", `{"sent":true}`,
+				w.now(), w.at(day), day
 			want.LeaseExpiresAt = view{}.LeaseExpiresAt
 			want.Log[0].EndedAt, want.Log[0].Outcome = w.now(), "succeeded"
 			is(w, "in the end", w.get(a.ID), want)
@@ -127,7 +129,8 @@ func TestFailure(t *testing.T) {
 			v := w.get(id)
 			is(w, "the end", v.State+" "+v.Reason+" "+v.Status, "dead attempts_exhausted failed")
 			is(w, "its failures", v.Failures, 4)
-			is(w, "its last attempt", v.Log[3], attempt{Attempt: 4, Fence: 4, Worker: "w1", StartedAt: w.now(), EndedAt: w.now(), Outcome: "failed", Error: broken})
+			is(w, "its last attempt", v.Log[3], attempt{Attempt: 4, Fence: 4, Worker: "w1", StartedAt: w.now(), EndedAt: w.now(),
+				Outcome: "failed", Error: broken})
 		}},
 		{name: "a retry delay has up to a quarter of jitter, the same in all answers", tell: func(w *world) {
 			w.enqueue(spec{})
@@ -156,13 +159,15 @@ func TestFailure(t *testing.T) {
 		}},
 		{name: "a failure can end its task", tell: func(w *world) {
 			for _, c := range []struct{ outcome, state, recorded, reason string }{
-				{"dead", "dead", "dead", "not_retryable"}, {"discard", "discarded", "discarded", "handler"}, {"poison", "poisoned", "poisoned", "unreadable"},
+				{"dead", "dead", "dead", "not_retryable"}, {"discard", "discarded", "discarded", "handler"}, {"poison", "poisoned",
+					"poisoned", "unreadable"},
 			} {
 				id := w.id(spec{})
 				is(w, "the answer", w.fail(w.claim(), failing{Message: "broken", Outcome: c.outcome}), settled{State: c.state})
 				v := w.get(id)
 				is(w, "the end", v.State+" "+v.Reason+" "+v.Status, c.state+" "+c.reason+" failed")
-				is(w, "its log", v.Log, []attempt{{Attempt: 1, Fence: 1, Worker: "w1", StartedAt: w.now(), EndedAt: w.now(), Outcome: c.recorded, Error: broken}})
+				is(w, "its log", v.Log, []attempt{{Attempt: 1, Fence: 1, Worker: "w1", StartedAt: w.now(), EndedAt: w.now(), Outcome: c.recorded,
+					Error: broken}})
 				w.nothing()
 			}
 		}},
@@ -197,7 +202,8 @@ func TestReleaseAndSnooze(t *testing.T) {
 			c := w.claim()
 			is(w, "the answer", w.release(c, minute), settled{State: "scheduled", NextRunAt: w.at(minute)})
 			v := w.get(c.ID)
-			is(w, "its log", v.Log, []attempt{{Attempt: 1, Fence: 1, Worker: "w1", StartedAt: w.now(), EndedAt: w.now(), Outcome: "snoozed", NextRunAt: w.at(minute)}})
+			is(w, "its log", v.Log, []attempt{{Attempt: 1, Fence: 1, Worker: "w1", StartedAt: w.now(), EndedAt: w.now(), Outcome: "snoozed",
+				NextRunAt: w.at(minute)}})
 			is(w, "snoozes", v.Snoozes, 1)
 			w.pass(minute - millisecond)
 			w.nothing()
@@ -281,7 +287,8 @@ func TestLostLease(t *testing.T) {
 			v := w.get(c.ID)
 			is(w, "the state", v.State, "ready")
 			is(w, "crashes", v.Crashes, 1)
-			is(w, "its log", v.Log, []attempt{{Attempt: 1, Fence: 1, Worker: "w1", StartedAt: w.at(-30 * second), EndedAt: w.now(), Outcome: "lease_lost", Error: vanished, NextRunAt: c.CreatedAt}})
+			is(w, "its log", v.Log, []attempt{{Attempt: 1, Fence: 1, Worker: "w1", StartedAt: w.at(-30 * second), EndedAt: w.now(),
+				Outcome: "lease_lost", Error: vanished, NextRunAt: c.CreatedAt}})
 			again := w.claim()
 			is(w, "the claim", again.ID, c.ID)
 			is(w, "its attempt", again.Attempt, 2)
@@ -320,8 +327,8 @@ func TestLostLease(t *testing.T) {
 			v := w.get(id)
 			is(w, "the state", v.State, "retrying")
 			is(w, "failures", v.Failures, 1)
-			is(w, "its log", v.Log, []attempt{{Attempt: 1, Fence: 1, Worker: "w1", StartedAt: w.at(-70 * second), EndedAt: w.now(), Outcome: "timed_out",
-				Error: failure{"the run exceeded its timeout", "timeout"}, NextRunAt: w.at(10 * second)}})
+			is(w, "its log", v.Log, []attempt{{Attempt: 1, Fence: 1, Worker: "w1", StartedAt: w.at(-70 * second), EndedAt: w.now(),
+				Outcome: "timed_out", Error: failure{"the run exceeded its timeout", "timeout"}, NextRunAt: w.at(10 * second)}})
 		}},
 	})
 }
@@ -346,7 +353,8 @@ func TestCancel(t *testing.T) {
 			w.pass(second)
 			v := ok[view](w)(w.api.Cancel(w.ctx(), c.ID))
 			is(w, "the state", v.State+" "+v.Reason, "cancelled caller")
-			is(w, "its log", v.Log, []attempt{{Attempt: 1, Fence: 1, Worker: "w1", StartedAt: w.at(-second), EndedAt: w.now(), Outcome: "cancelled"}})
+			is(w, "its log", v.Log, []attempt{{Attempt: 1, Fence: 1, Worker: "w1", StartedAt: w.at(-second), EndedAt: w.now(),
+				Outcome: "cancelled"}})
 			_, err := w.api.Extend(w.ctx(), c.hold(), extension{})
 			w.refused("extend", err, refusal{Code: "stale_claim", Reason: "cancelled", State: "cancelled"})
 		}},

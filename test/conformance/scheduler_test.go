@@ -220,15 +220,15 @@ func (d *rest) History(ctx context.Context, name string, p part) (ticks []tick, 
 // gRPC
 
 func (s schedule) proto() *pawlv1.ScheduleSpec {
-	return &pawlv1.ScheduleSpec{Name: s.Name, Cron: text(s.Cron), Every: spanProto(s.Every), TimeZone: text(s.TimeZone), Jitter: spanProto(s.Jitter),
-		Missed: number[pawlv1.Missed](pawlv1.Missed_value, "MISSED_", s.Missed), Overlap: number[pawlv1.Overlap](pawlv1.Overlap_value, "OVERLAP_", s.Overlap),
-		Owner: text(s.Owner), Task: s.Task.proto()}
+	return &pawlv1.ScheduleSpec{Name: s.Name, Cron: text(s.Cron), Every: spanProto(s.Every), TimeZone: text(s.TimeZone),
+		Jitter: spanProto(s.Jitter), Missed: number[pawlv1.Missed](pawlv1.Missed_value, "MISSED_", s.Missed),
+		Overlap: number[pawlv1.Overlap](pawlv1.Overlap_value, "OVERLAP_", s.Overlap), Owner: text(s.Owner), Task: s.Task.proto()}
 }
 
 func specOfProto(p *pawlv1.TaskSpec) spec {
-	s := spec{Type: p.GetType(), Payload: string(p.GetPayload()), ContentType: p.GetContentType(), Queue: p.GetQueue(), Priority: word(p.GetPriority(), "PRIORITY_"),
-		MaxAttempts: int(p.GetMaxAttempts()), Timeout: span(p.GetTimeout().AsDuration()), ExpiresIn: span(p.GetExpiresIn().AsDuration()),
-		Key: p.GetKey(), Cost: int(p.GetCost()), Tags: p.GetTags(), Headers: p.GetHeaders()}
+	s := spec{Type: p.GetType(), Payload: string(p.GetPayload()), ContentType: p.GetContentType(), Queue: p.GetQueue(),
+		Priority: word(p.GetPriority(), "PRIORITY_"), MaxAttempts: int(p.GetMaxAttempts()), Timeout: span(p.GetTimeout().AsDuration()),
+		ExpiresIn: span(p.GetExpiresIn().AsDuration()), Key: p.GetKey(), Cost: int(p.GetCost()), Tags: p.GetTags(), Headers: p.GetHeaders()}
 	if p.GetRetry() != nil {
 		s.Retry = retryProto(p.GetRetry())
 	}
@@ -240,10 +240,12 @@ func specOfProto(p *pawlv1.TaskSpec) spec {
 
 func scheduleOfProto(p *pawlv1.Schedule) scheduleInfo {
 	s := p.GetSpec()
-	out := scheduleInfo{schedule: schedule{Name: s.GetName(), Cron: s.GetCron(), Every: span(s.GetEvery().AsDuration()), TimeZone: s.GetTimeZone(),
-		Jitter: span(s.GetJitter().AsDuration()), Missed: word(s.GetMissed(), "MISSED_"), Overlap: word(s.GetOverlap(), "OVERLAP_"), Owner: s.GetOwner(),
-		Task: specOfProto(s.GetTask())}, ID: p.GetScheduleId(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedBy: p.GetPausedBy(), PausedAt: timeOf(p.GetPausedAt()),
-		CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: timeOf(p.GetUpdatedAt()), NextRunAt: timeOf(p.GetNextRunAt()), PlannedAt: timeOf(p.GetNextPlannedAt()), ETag: p.GetEtag(), InWords: p.GetInWords()}
+	out := scheduleInfo{schedule: schedule{Name: s.GetName(), Cron: s.GetCron(), Every: span(s.GetEvery().AsDuration()),
+		TimeZone: s.GetTimeZone(), Jitter: span(s.GetJitter().AsDuration()), Missed: word(s.GetMissed(), "MISSED_"), Overlap: word(s.GetOverlap(),
+			"OVERLAP_"), Owner: s.GetOwner(),
+		Task: specOfProto(s.GetTask())}, ID: p.GetScheduleId(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(),
+		PausedBy: p.GetPausedBy(), PausedAt: timeOf(p.GetPausedAt()), CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: timeOf(p.GetUpdatedAt()),
+		NextRunAt: timeOf(p.GetNextRunAt()), PlannedAt: timeOf(p.GetNextPlannedAt()), ETag: p.GetEtag(), InWords: p.GetInWords()}
 	for _, at := range p.GetComing() {
 		out.Coming = append(out.Coming, timeOf(at))
 	}
@@ -254,8 +256,9 @@ func scheduleOfProto(p *pawlv1.Schedule) scheduleInfo {
 }
 
 func tickOfProto(p *pawlv1.Tick) tick {
-	return tick{Seq: p.GetSeq(), PlannedAt: timeOf(p.GetPlannedAt()), Until: timeOf(p.GetUntil()), Count: int(p.GetCount()), DecidedAt: timeOf(p.GetDecidedAt()),
-		Outcome: word(p.GetOutcome(), "TICK_OUTCOME_"), Reason: p.GetReason(), TaskID: p.GetTaskId(), Late: span(p.GetLate().AsDuration())}
+	return tick{Seq: p.GetSeq(), PlannedAt: timeOf(p.GetPlannedAt()), Until: timeOf(p.GetUntil()), Count: int(p.GetCount()),
+		DecidedAt: timeOf(p.GetDecidedAt()), Outcome: word(p.GetOutcome(), "TICK_OUTCOME_"), Reason: p.GetReason(), TaskID: p.GetTaskId(),
+		Late: span(p.GetLate().AsDuration())}
 }
 
 func (d *rpc) put(ctx context.Context, r *pawlv1.PutScheduleRequest) (putAnswer, error) {
@@ -335,17 +338,18 @@ func (d *rpc) History(ctx context.Context, name string, p part) (ticks []tick, n
 
 func (s schedule) sdk() admin.ScheduleSpec {
 	item := s.Task.item()
-	return admin.ScheduleSpec{Name: s.Name, Cron: s.Cron, Every: s.Every.std(), TimeZone: s.TimeZone, Jitter: s.Jitter.std(), Missed: admin.Missed(s.Missed),
-		Overlap: admin.Overlap(s.Overlap), Owner: s.Owner, Task: item.Args, Options: item.Options}
+	return admin.ScheduleSpec{Name: s.Name, Cron: s.Cron, Every: s.Every.std(), TimeZone: s.TimeZone, Jitter: s.Jitter.std(),
+		Missed: admin.Missed(s.Missed), Overlap: admin.Overlap(s.Overlap), Owner: s.Owner, Task: item.Args, Options: item.Options}
 }
 
 func scheduleOfSDK(s *admin.Schedule) scheduleInfo {
 	t := s.Task
-	out := scheduleInfo{schedule: schedule{Name: s.Name, Cron: s.Cron, Every: span(s.Every), TimeZone: s.TimeZone, Jitter: span(s.Jitter), Missed: string(s.Missed),
-		Overlap: string(s.Overlap), Owner: s.Owner, Task: spec{Type: t.Type, Payload: string(t.Payload), ContentType: t.ContentType, Queue: t.Queue,
-			Priority: string(t.Priority), MaxAttempts: t.MaxAttempts, Timeout: span(t.Timeout), ExpiresIn: span(t.ExpiresIn), Retention: (*span)(t.Retention),
-			Key: t.Key, Cost: t.Cost, Tags: t.Tags, Headers: t.Headers}},
-		ID: s.ID, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, NextRunAt: s.NextRunAt, PlannedAt: s.PlannedAt, Coming: s.Coming, ETag: s.ETag, InWords: s.InWords}
+	out := scheduleInfo{schedule: schedule{Name: s.Name, Cron: s.Cron, Every: span(s.Every), TimeZone: s.TimeZone, Jitter: span(s.Jitter),
+		Missed: string(s.Missed), Overlap: string(s.Overlap), Owner: s.Owner, Task: spec{Type: t.Type, Payload: string(t.Payload),
+			ContentType: t.ContentType, Queue: t.Queue, Priority: string(t.Priority), MaxAttempts: t.MaxAttempts, Timeout: span(t.Timeout),
+			ExpiresIn: span(t.ExpiresIn), Retention: (*span)(t.Retention), Key: t.Key, Cost: t.Cost, Tags: t.Tags, Headers: t.Headers}},
+		ID: s.ID, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, NextRunAt: s.NextRunAt, PlannedAt: s.PlannedAt, Coming: s.Coming, ETag: s.ETag,
+		InWords: s.InWords}
 	if t.Retry != nil {
 		out.Task.Retry = retryPolicy(*t.Retry)
 	}
@@ -359,8 +363,8 @@ func scheduleOfSDK(s *admin.Schedule) scheduleInfo {
 }
 
 func tickOfSDK(t *admin.Tick) tick {
-	return tick{Seq: t.Seq, PlannedAt: t.PlannedAt, Until: t.Until, Count: t.Count, DecidedAt: t.DecidedAt, Outcome: string(t.Outcome), Reason: t.Reason,
-		TaskID: t.TaskID, Late: span(t.Late)}
+	return tick{Seq: t.Seq, PlannedAt: t.PlannedAt, Until: t.Until, Count: t.Count, DecidedAt: t.DecidedAt, Outcome: string(t.Outcome),
+		Reason: t.Reason, TaskID: t.TaskID, Late: span(t.Late)}
 }
 
 func scheduleBySDK(s *admin.Schedule, err error) (scheduleInfo, error) {
@@ -441,8 +445,8 @@ func (d *sdk) History(ctx context.Context, name string, p part) (ticks []tick, n
 
 // task returns the schedule, filled in and checked, as the router expects it.
 func (s schedule) task() (task.Schedule, error) {
-	out := task.Schedule{Name: s.Name, Cron: s.Cron, Every: s.Every.std(), TimeZone: s.TimeZone, Jitter: s.Jitter.std(), Missed: task.Missed(s.Missed),
-		Overlap: task.Overlap(s.Overlap), Owner: s.Owner}
+	out := task.Schedule{Name: s.Name, Cron: s.Cron, Every: s.Every.std(), TimeZone: s.TimeZone, Jitter: s.Jitter.std(),
+		Missed: task.Missed(s.Missed), Overlap: task.Overlap(s.Overlap), Owner: s.Owner}
 	t, err := s.Task.task()
 	if e, refused := task.AsError(err); refused && e.Field == "request_id" { // an invalid id never gets this far
 		return out, task.Invalid("task.request_id", "%s", e.Message)
@@ -454,12 +458,13 @@ func (s schedule) task() (task.Schedule, error) {
 
 func scheduleOf(v *broker.ScheduleView) scheduleInfo {
 	s, t := &v.Schedule, &v.Task
-	out := scheduleInfo{schedule: schedule{Name: s.Name, Cron: s.Cron, Every: span(s.Every), TimeZone: s.TimeZone, Jitter: span(s.Jitter), Missed: string(s.Missed),
-		Overlap: string(s.Overlap), Owner: s.Owner, Task: spec{Type: t.Type, Payload: string(t.Payload), ContentType: t.ContentType, Queue: t.Queue,
-			Priority: t.Priority.String(), MaxAttempts: t.MaxAttempts, Timeout: span(t.Timeout), ExpiresIn: span(t.ExpiresIn), Retention: (*span)(t.Retention),
-			Key: t.Key, Cost: t.Cost, Tags: t.Tags, Headers: t.Headers}},
-		ID: v.ID.String(), Paused: v.PausedAt != 0, PausedReason: v.Reason, PausedBy: v.PausedBy, PausedAt: when(v.PausedAt), CreatedAt: when(v.CreatedAt), UpdatedAt: when(v.UpdatedAt),
-		NextRunAt: when(v.Next), PlannedAt: when(v.Planned), ETag: v.ETag(), InWords: broker.ScheduleWords(&v.Schedule)}
+	out := scheduleInfo{schedule: schedule{Name: s.Name, Cron: s.Cron, Every: span(s.Every), TimeZone: s.TimeZone, Jitter: span(s.Jitter),
+		Missed: string(s.Missed), Overlap: string(s.Overlap), Owner: s.Owner, Task: spec{Type: t.Type, Payload: string(t.Payload),
+			ContentType: t.ContentType, Queue: t.Queue, Priority: t.Priority.String(), MaxAttempts: t.MaxAttempts, Timeout: span(t.Timeout),
+			ExpiresIn: span(t.ExpiresIn), Retention: (*span)(t.Retention), Key: t.Key, Cost: t.Cost, Tags: t.Tags, Headers: t.Headers}},
+		ID: v.ID.String(), Paused: v.PausedAt != 0, PausedReason: v.Reason, PausedBy: v.PausedBy, PausedAt: when(v.PausedAt),
+		CreatedAt: when(v.CreatedAt), UpdatedAt: when(v.UpdatedAt), NextRunAt: when(v.Next), PlannedAt: when(v.Planned), ETag: v.ETag(),
+		InWords: broker.ScheduleWords(&v.Schedule)}
 	for _, at := range v.Coming {
 		out.Coming = append(out.Coming, when(at))
 	}
@@ -473,7 +478,8 @@ func scheduleOf(v *broker.ScheduleView) scheduleInfo {
 }
 
 func tickOf(e *broker.Tick) tick {
-	t := tick{Seq: int64(e.Seq), PlannedAt: when(e.Planned), Until: when(e.Until), Count: e.Count, DecidedAt: when(e.At), Outcome: e.Outcome.String(), Reason: e.Reason}
+	t := tick{Seq: int64(e.Seq), PlannedAt: when(e.Planned), Until: when(e.Until), Count: e.Count, DecidedAt: when(e.At),
+		Outcome: e.Outcome.String(), Reason: e.Reason}
 	if e.Task != (task.ID{}) {
 		t.TaskID = e.Task.String()
 	}
@@ -546,11 +552,13 @@ func (d *direct) DeleteSchedule(ctx context.Context, name string) error {
 }
 
 func (d *direct) PauseSchedule(ctx context.Context, name, reason string) (scheduleInfo, error) {
-	return onSchedule(broker.PauseSchedule.Call(ctx, d.broker, broker.ScheduleCommand{AtHome: atHome(name), Authored: broker.Authored{By: directly}, Reason: reason}))
+	return onSchedule(broker.PauseSchedule.Call(ctx, d.broker, broker.ScheduleCommand{AtHome: atHome(name), Authored: broker.Authored{
+		By: directly}, Reason: reason}))
 }
 
 func (d *direct) ResumeSchedule(ctx context.Context, name string) (scheduleInfo, error) {
-	return onSchedule(broker.ResumeSchedule.Call(ctx, d.broker, broker.ScheduleCommand{AtHome: atHome(name), Authored: broker.Authored{By: directly}}))
+	return onSchedule(broker.ResumeSchedule.Call(ctx, d.broker, broker.ScheduleCommand{AtHome: atHome(name),
+		Authored: broker.Authored{By: directly}}))
 }
 
 func (d *direct) Trigger(ctx context.Context, name string) (taskID, state string, err error) {
@@ -568,7 +576,8 @@ func (d *direct) History(ctx context.Context, name string, p part) (ticks []tick
 			return nil, "", err
 		}
 	}
-	out, err := broker.ScheduleHistory.Call(ctx, d.broker, broker.ScheduleHistoryList{AtHome: atHome(name), Below: below, Limit: limitOf(p) + 1})
+	out, err := broker.ScheduleHistory.Call(ctx, d.broker, broker.ScheduleHistoryList{AtHome: atHome(name), Below: below,
+		Limit: limitOf(p) + 1})
 	got := out.Entries
 	if len(got) > limitOf(p) {
 		got = slices.Delete(got, limitOf(p), len(got))

@@ -16,8 +16,8 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/queues"
 )
 
-// ticking runs schedules whose tasks keep changing shards: their queue moves, and they are given other queues, while operators trigger them, each
-// with two calls.
+// ticking runs schedules whose tasks keep changing shards: their queue moves, and they are given other queues, while
+// operators trigger them, each with two calls.
 type ticking struct {
 	*world
 	rpc  *rpc
@@ -40,7 +40,8 @@ func TestTicksMove(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := build(t, 4, dir)
 			rpc := newRPC(t, h)
-			m := &ticking{world: &world{T: t, testNode: h, api: rpc}, rpc: rpc, seed: seed, ran: map[string]map[string]string{}, answered: map[string]bool{}}
+			m := &ticking{world: &world{T: t, testNode: h, api: rpc}, rpc: rpc, seed: seed, ran: map[string]map[string]string{},
+				answered: map[string]bool{}}
 			for i := range tickingSchedules {
 				m.schedule(m.named(i, "hot"))
 			}
@@ -176,14 +177,16 @@ func (m *ticking) judge() {
 				triggers++
 				continue
 			}
-			if !planned.IsZero() && !t.PlannedAt.Equal(planned.Add(s.Every.std())) || t.Outcome != "fired" || headers["pawl-scheduled-at"] != tickTime(t.PlannedAt) {
+			if !planned.IsZero() && !t.PlannedAt.Equal(planned.Add(s.Every.std())) || t.Outcome != "fired" ||
+				headers["pawl-scheduled-at"] != tickTime(t.PlannedAt) {
 				m.Errorf("seed %d: entry %+v of %s does not follow the tick of %v", m.seed, t, s.Name, planned)
 			}
 			planned = t.PlannedAt
 		}
 	}
 	if len(m.ran) > 0 || triggers != len(m.answered) || triggers < 10 || elsewhere < 50 {
-		m.Errorf("seed %d: %d tasks are in no history; %d triggers, %d of them in the history; %d ticks went to another shard", m.seed, len(m.ran), len(m.answered), triggers, elsewhere)
+		m.Errorf("seed %d: %d tasks are in no history; %d triggers, %d of them in the history; %d ticks went to another shard", m.seed,
+			len(m.ran), len(m.answered), triggers, elsewhere)
 	}
 }
 

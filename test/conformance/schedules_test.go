@@ -90,16 +90,19 @@ func tickTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 func TestSchedulesPersist(t *testing.T) {
 	tellAll(t, []story{
 		{name: "a schedule is returned as it was put", tell: func(w *world) {
-			all := schedule{Name: "nightly", Cron: "30 2 * * *", TimeZone: "Europe/Berlin", Jitter: 5 * minute, Missed: "all", Overlap: "skip", Owner: "billing",
-				Task: spec{Type: "report", Payload: `{"kind":"day"}`, ContentType: "application/json", Queue: "reports", Priority: "high", MaxAttempts: 3,
-					Retry: retry{Initial: second, Factor: 2, Max: minute, Jitter: 0.5}, Timeout: hour, ExpiresIn: 2 * hour, Retention: new(3 * hour), Key: "k", Cost: 2,
-					Tags: []string{"night"}, Headers: map[string]string{"a": "b"}}}
+			all := schedule{Name: "nightly", Cron: "30 2 * * *", TimeZone: "Europe/Berlin", Jitter: 5 * minute, Missed: "all",
+				Overlap: "skip", Owner: "billing", Task: spec{Type: "report", Payload: `{"kind":"day"}`, ContentType: "application/json",
+					Queue: "reports", Priority: "high", MaxAttempts: 3, Retry: retry{Initial: second, Factor: 2, Max: minute, Jitter: 0.5}, Timeout: hour,
+					ExpiresIn: 2 * hour, Retention: new(3 * hour), Key: "k", Cost: 2, Tags: []string{"night"}, Headers: map[string]string{"a": "b"}}}
 			a := w.schedule(all)
 			is(w, "the change", a.Change, "created")
 			is(w, "what was there", a.Before, nil)
-			is(w, "the answer", a.After, scheduleInfo{schedule: all, ID: a.After.ID, ETag: a.After.ETag, CreatedAt: a.After.CreatedAt, UpdatedAt: a.After.CreatedAt,
-				InWords: "At 02:30 every day", NextRunAt: a.After.NextRunAt, PlannedAt: time.Date(2000, 1, 1, 1, 30, 0, 0, time.UTC), // winter in Berlin
-				Coming: []time.Time{time.Date(2000, 1, 2, 1, 30, 0, 0, time.UTC), time.Date(2000, 1, 3, 1, 30, 0, 0, time.UTC), time.Date(2000, 1, 4, 1, 30, 0, 0, time.UTC), time.Date(2000, 1, 5, 1, 30, 0, 0, time.UTC)}})
+			is(w, "the answer", a.After, scheduleInfo{schedule: all, ID: a.After.ID, ETag: a.After.ETag, CreatedAt: a.After.CreatedAt,
+				// winter in Berlin
+				UpdatedAt: a.After.CreatedAt, InWords: "At 02:30 every day", NextRunAt: a.After.NextRunAt, PlannedAt: time.Date(2000, 1, 1, 1,
+					30, 0, 0, time.UTC),
+				Coming: []time.Time{time.Date(2000, 1, 2, 1, 30, 0, 0, time.UTC), time.Date(2000, 1, 3, 1, 30, 0, 0, time.UTC), time.Date(2000, 1, 4, 1,
+					30, 0, 0, time.UTC), time.Date(2000, 1, 5, 1, 30, 0, 0, time.UTC)}})
 			jitter := a.After.NextRunAt.Sub(a.After.PlannedAt)
 			is(w, "the jitter", jitter >= 0 && jitter <= 5*time.Minute, true)
 			is(w, "as it is read", w.shown("nightly"), a.After)
@@ -204,7 +207,8 @@ func TestTicks(t *testing.T) {
 				is(w, "its headers", c.Headers, map[string]string{"a": "b", "pawl-schedule": "s", "pawl-scheduled-at": tickTime(planned)})
 				w.ack(c)
 				last := w.shown("s").Last
-				is(w, "the history", *last, tick{Seq: int64(n) + 1, PlannedAt: planned, Count: 1, DecidedAt: last.DecidedAt, Outcome: "fired", TaskID: c.ID, Late: last.Late})
+				is(w, "the history", *last, tick{Seq: int64(n) + 1, PlannedAt: planned, Count: 1, DecidedAt: last.DecidedAt, Outcome: "fired",
+					TaskID: c.ID, Late: last.Late})
 				is(w, "the next", w.shown("s").NextRunAt, planned.Add(10*time.Second))
 			}
 		}},
@@ -241,7 +245,8 @@ func TestTicks(t *testing.T) {
 			s := w.schedule(schedule{Name: "s", Every: 10 * second}).After
 			w.until(s.NextRunAt)
 			p := ok[scheduleInfo](w)(w.api.PauseSchedule(w.ctx(), "s", "holidays"))
-			is(w, "the pause", []any{p.Paused, p.PausedReason, p.PausedBy, p.PausedAt.Sub(w.now()).Round(time.Millisecond), p.NextRunAt.IsZero(), p.PlannedAt.IsZero()},
+			is(w, "the pause", []any{p.Paused, p.PausedReason, p.PausedBy, p.PausedAt.Sub(w.now()).Round(time.Millisecond), p.NextRunAt.IsZero(),
+				p.PlannedAt.IsZero()},
 				[]any{true, "holidays", actor, time.Duration(0), true, true})
 			is(w, "as it is read", w.shown("s"), p)
 			is(w, "again", ok[scheduleInfo](w)(w.api.PauseSchedule(w.ctx(), "s", "holidays")), p)
@@ -250,7 +255,8 @@ func TestTicks(t *testing.T) {
 			s.Task.Payload = "2"
 			is(w, "a change ends no pause", w.schedule(s.schedule).After.Paused, true)
 			r := ok[scheduleInfo](w)(w.api.ResumeSchedule(w.ctx(), "s"))
-			is(w, "the resume", []any{r.Paused, r.PausedReason, r.PausedAt.IsZero(), r.NextRunAt}, []any{false, "", true, s.NextRunAt.Add(40 * time.Second)})
+			is(w, "the resume", []any{r.Paused, r.PausedReason, r.PausedAt.IsZero(), r.NextRunAt}, []any{false, "", true,
+				s.NextRunAt.Add(40 * time.Second)})
 			is(w, "again", ok[scheduleInfo](w)(w.api.ResumeSchedule(w.ctx(), "s")), r)
 			w.until(r.NextRunAt)
 			is(w, "the history", historyText(w.history("s")), []string{"fired", "skipped: paused ×3", "fired"})
@@ -263,7 +269,8 @@ func TestTicks(t *testing.T) {
 				must(w.T, err)
 				is(w, "the state", state, "ready")
 				c := w.claim()
-				is(w, "the task", []string{c.ID, c.Type, c.Payload, c.Headers["pawl-schedule"], c.Headers["pawl-scheduled-at"]}, []string{id, "job", "1", "s", tickTime(w.now())})
+				is(w, "the task", []string{c.ID, c.Type, c.Payload, c.Headers["pawl-schedule"], c.Headers["pawl-scheduled-at"]},
+					[]string{id, "job", "1", "s", tickTime(w.now())})
 				return c
 			}
 			first := trigger()
@@ -475,7 +482,8 @@ func scheduling(field, says string, s schedule) badCall {
 
 func TestBadSchedules(t *testing.T) {
 	long := strings.Repeat("x", 257)
-	large := scheduling("task.payload", "1048577 bytes, at most 1048576", schedule{Task: spec{Payload: `"` + strings.Repeat("x", 1<<20-1) + `"`}})
+	large := scheduling("task.payload", "1048577 bytes, at most 1048576",
+		schedule{Task: spec{Payload: `"` + strings.Repeat("x", 1<<20-1) + `"`}})
 	large.want.Code = "payload_too_large"
 	none := func(w *world) {
 		names, _ := w.scheduleNames(part{})
@@ -503,7 +511,8 @@ func TestBadSchedules(t *testing.T) {
 		scheduling("task.type", "type", schedule{}),
 		scheduling("task.queue", `"a/b" has a character other than`, schedule{Task: spec{Queue: "a/b"}}),
 		scheduling("task.delay", "1s is given, but the schedule determines when tasks run", schedule{Task: spec{Delay: second}}),
-		scheduling("task.run_at", "2000-01-01T00:00:00Z is given, but the schedule determines when tasks run", schedule{Task: spec{RunAt: started}}),
+		scheduling("task.run_at", "2000-01-01T00:00:00Z is given, but the schedule determines when tasks run",
+			schedule{Task: spec{RunAt: started}}),
 		scheduling("task.idempotency_key", `"k" would let only the first tick create a task`, schedule{Task: spec{IdempotencyKey: "k"}}),
 		scheduling("task.request_id", requestV7+" would let only the first tick create a task", schedule{Task: spec{RequestID: requestV7}}),
 		scheduling("task.max_attempts", "1001 is not between 1 and 1000", schedule{Task: spec{MaxAttempts: 1001}}),

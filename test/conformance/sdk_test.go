@@ -24,7 +24,10 @@ func newSDK(t *testing.T, h *testNode) *sdk { return newSDKIn(t, h, "") }
 func newSDKIn(t *testing.T, h *testNode, ns string) *sdk {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	client, err := pawl.Dial("house", pawl.DialOptions{Logger: log, Namespace: ns, Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return h.pipe.DialContext(ctx) }})
+	client, err := pawl.Dial("house", pawl.DialOptions{Logger: log, Namespace: ns, Dialer: func(ctx context.Context, _ string) (net.Conn,
+		error) {
+		return h.pipe.DialContext(ctx)
+	}})
 	must(t, err)
 	closeAtEnd(t, client)
 	return &sdk{client}
@@ -35,9 +38,9 @@ func (d *sdk) admin() admin.Client { return admin.New(d.client).WithActor(actor)
 
 // sentinels are the errors that programs test with errors.Is.
 var sentinels = map[string]error{
-	"invalid_argument": pawltype.ErrInvalidArgument, "not_found": pawltype.ErrNotFound, "conflict": pawltype.ErrConflict, "stale_claim": pawltype.ErrStaleClaim,
-	"wrong_state": pawltype.ErrWrongState, "payload_too_large": pawltype.ErrPayloadTooLarge, "queue_full": pawltype.ErrQueueFull,
-	"rate_limited": pawltype.ErrRateLimited, "unavailable": pawltype.ErrUnavailable,
+	"invalid_argument": pawltype.ErrInvalidArgument, "not_found": pawltype.ErrNotFound, "conflict": pawltype.ErrConflict,
+	"stale_claim": pawltype.ErrStaleClaim, "wrong_state": pawltype.ErrWrongState, "payload_too_large": pawltype.ErrPayloadTooLarge,
+	"queue_full": pawltype.ErrQueueFull, "rate_limited": pawltype.ErrRateLimited, "unavailable": pawltype.ErrUnavailable,
 }
 
 func refusedBySDK(err error) error {
@@ -48,7 +51,8 @@ func refusedBySDK(err error) error {
 	case !errors.Is(err, sentinels[string(e.Code)]):
 		return fmt.Errorf("%w is not the sentinel of its code %q", err, e.Code)
 	}
-	return &refusal{Code: string(e.Code), Reason: e.Reason, Field: e.Field, Holder: e.Holder, State: string(e.State), RetryAfter: span(e.RetryAfter), Text: e.Message}
+	return &refusal{Code: string(e.Code), Reason: e.Reason, Field: e.Field, Holder: e.Holder, State: string(e.State),
+		RetryAfter: span(e.RetryAfter), Text: e.Message}
 }
 
 // item converts the spec to the SDK's arguments.
@@ -190,8 +194,8 @@ func (d *sdk) List(ctx context.Context, f filter, p part) (page, error) {
 }
 
 func (f filter) sdk() admin.Filter {
-	out := admin.Filter{Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint, Operation: f.Operation,
-		CreatedAfter: f.CreatedAfter, CreatedBefore: f.CreatedBefore, Text: f.Text}
+	out := admin.Filter{Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint,
+		Operation: f.Operation, CreatedAfter: f.CreatedAfter, CreatedBefore: f.CreatedBefore, Text: f.Text}
 	for _, s := range f.States {
 		out.States = append(out.States, pawltype.State(s))
 	}
@@ -228,10 +232,10 @@ func (d *sdk) Claim(ctx context.Context, c claimCall) ([]claim, error) {
 	}
 	out := make([]claim, len(got))
 	for i, g := range got {
-		out[i] = claim{ID: g.ID, Type: g.Type, Queue: g.Queue, Payload: string(g.Payload), ContentType: g.ContentType, Priority: string(g.Priority),
-			Attempt: g.Attempt, MaxAttempts: g.MaxAttempts, Token: g.Token, Fence: g.Fence, LeaseExpiresAt: g.LeaseExpiresAt, Lease: span(g.Lease),
-			Timeout: span(g.Timeout), Headers: g.Headers, CreatedAt: g.CreatedAt, ReadyAt: g.ReadyAt, Key: g.Key, Tags: g.Tags, IdempotencyKey: g.IdempotencyKey,
-			GroupID: g.GroupID, Parent: parentOfSDK(g.Parent)}
+		out[i] = claim{ID: g.ID, Type: g.Type, Queue: g.Queue, Payload: string(g.Payload), ContentType: g.ContentType,
+			Priority: string(g.Priority), Attempt: g.Attempt, MaxAttempts: g.MaxAttempts, Token: g.Token, Fence: g.Fence,
+			LeaseExpiresAt: g.LeaseExpiresAt, Lease: span(g.Lease), Timeout: span(g.Timeout), Headers: g.Headers, CreatedAt: g.CreatedAt,
+			ReadyAt: g.ReadyAt, Key: g.Key, Tags: g.Tags, IdempotencyKey: g.IdempotencyKey, GroupID: g.GroupID, Parent: parentOfSDK(g.Parent)}
 		var checkpoint json.RawMessage
 		if _, err := g.LastCheckpoint(&checkpoint); err != nil {
 			return nil, err
@@ -321,10 +325,11 @@ func (d *sdk) queue(q *admin.Queue, err error) (queueInfo, error) {
 		return queueInfo{}, refusedBySDK(err)
 	}
 	s := q.Settings
-	out := queueInfo{Queue: q.Name, Paused: q.Paused, PausedReason: q.PausedReason, PausedBy: q.PausedBy, PausedAt: q.PausedAt, Depth: depth(q.Depth), Ready: byPrio(q.ReadyByPriority),
-		OldestReady: q.OldestReady.Seconds(), Version: q.Version, CreatedAt: q.CreatedAt,
-		Settings: settings{Retry: retryPolicy(s.Retry), MaxAttempts: s.MaxAttempts, Lease: span(s.Lease), Timeout: span(s.Timeout), MaxLength: s.MaxLength, MaxWait: span(s.MaxWait), KeyOrder: string(s.KeyOrder),
-			Retention: retention{span(s.Retention.Succeeded), span(s.Retention.Discarded), span(s.Retention.Cancelled), span(s.Retention.Dead), span(s.Retention.Poisoned)}}}
+	out := queueInfo{Queue: q.Name, Paused: q.Paused, PausedReason: q.PausedReason, PausedBy: q.PausedBy, PausedAt: q.PausedAt,
+		Depth: depth(q.Depth), Ready: byPrio(q.ReadyByPriority), OldestReady: q.OldestReady.Seconds(), Version: q.Version, CreatedAt: q.CreatedAt,
+		Settings: settings{Retry: retryPolicy(s.Retry), MaxAttempts: s.MaxAttempts, Lease: span(s.Lease), Timeout: span(s.Timeout),
+			MaxLength: s.MaxLength, MaxWait: span(s.MaxWait), KeyOrder: string(s.KeyOrder), Retention: retention{span(s.Retention.Succeeded),
+				span(s.Retention.Discarded), span(s.Retention.Cancelled), span(s.Retention.Dead), span(s.Retention.Poisoned)}}}
 	if s.Weights != nil {
 		out.Settings.Weights = weights(*s.Weights)
 	}
@@ -375,8 +380,9 @@ func (d *sdk) Queues(ctx context.Context, p part) (names []string, next string, 
 
 func (d *sdk) PutQueue(ctx context.Context, name string, s settings) (queueInfo, error) {
 	r := s.Retention
-	out := admin.QueueSettings{Retry: s.Retry.policy(), MaxAttempts: s.MaxAttempts, Lease: s.Lease.std(), Timeout: s.Timeout.std(), MaxLength: s.MaxLength, MaxWait: s.MaxWait.std(),
-		Retention: admin.Retention{Succeeded: r.Succeeded.std(), Discarded: r.Discarded.std(), Cancelled: r.Cancelled.std(), Dead: r.Dead.std(), Poisoned: r.Poisoned.std()}}
+	out := admin.QueueSettings{Retry: s.Retry.policy(), MaxAttempts: s.MaxAttempts, Lease: s.Lease.std(), Timeout: s.Timeout.std(),
+		MaxLength: s.MaxLength, MaxWait: s.MaxWait.std(), Retention: admin.Retention{Succeeded: r.Succeeded.std(), Discarded: r.Discarded.std(),
+			Cancelled: r.Cancelled.std(), Dead: r.Dead.std(), Poisoned: r.Poisoned.std()}}
 	if s.Weights != (weights{}) {
 		out.Weights = new(admin.PriorityWeights(s.Weights))
 	}
@@ -432,7 +438,8 @@ func (d *sdk) DeadGroups(ctx context.Context, queue string) ([]group, error) {
 	}
 	var out []group
 	for _, g := range got.Groups {
-		out = append(out, group{Fingerprint: g.Fingerprint, Type: g.Type, Message: g.Message, Count: g.Count, FirstAt: g.FirstAt, LastAt: g.LastAt, Sample: g.SampleTaskID, Queues: g.Queues, Queue: g.Queue, Trend: g.Trend})
+		out = append(out, group{Fingerprint: g.Fingerprint, Type: g.Type, Message: g.Message, Count: g.Count, FirstAt: g.FirstAt,
+			LastAt: g.LastAt, Sample: g.SampleTaskID, Queues: g.Queues, Queue: g.Queue, Trend: g.Trend})
 	}
 	return out, nil
 }
@@ -456,16 +463,17 @@ func (d *sdk) DiscardDead(ctx context.Context, s selection) (counted, error) {
 }
 
 func viewInfo(t *pawltype.Task) view {
-	v := view{ID: t.ID, Type: t.Type, Queue: t.Queue, Status: string(t.Status), State: string(t.State), Reason: t.Reason, Priority: string(t.Priority),
-		Payload: string(t.Payload), ContentType: t.ContentType, Result: string(t.Result), ResultType: t.ResultContentType, Attempts: t.Attempts,
-		MaxAttempts: t.MaxAttempts, Failures: t.Failures, Crashes: t.Crashes, Releases: t.Releases, Snoozes: t.Snoozes, Fence: t.Fence,
-		Progress: progress(t.Progress), Checkpoint: t.Checkpoint, Worker: t.Worker, CreatedAt: t.CreatedAt, RunAt: t.RunAt, ClaimedAt: t.ClaimedAt,
-		LeaseExpiresAt: t.LeaseExpiresAt, EndedAt: t.EndedAt, ExpiresAt: t.ExpiresAt, KeptUntil: t.KeptUntil, IdempotencyKey: t.IdempotencyKey,
-		Key: t.Key, Tags: t.Tags, Headers: t.Headers, Retry: retryPolicy(t.Retry), Timeout: span(t.Timeout), Retention: span(t.Retention),
-		Unique: uniqueSDK(t.Unique), WaitsFor: t.WaitsFor, GroupID: t.GroupID, Parent: parentOfSDK(t.Parent), Then: followersOfSDK(t.Then), MovedTo: t.MovedTo, MovedFrom: t.MovedFrom, ETag: t.ETag}
+	v := view{ID: t.ID, Type: t.Type, Queue: t.Queue, Status: string(t.Status), State: string(t.State), Reason: t.Reason,
+		Priority: string(t.Priority), Payload: string(t.Payload), ContentType: t.ContentType, Result: string(t.Result),
+		ResultType: t.ResultContentType, Attempts: t.Attempts, MaxAttempts: t.MaxAttempts, Failures: t.Failures, Crashes: t.Crashes,
+		Releases: t.Releases, Snoozes: t.Snoozes, Fence: t.Fence, Progress: progress(t.Progress), Checkpoint: t.Checkpoint, Worker: t.Worker,
+		CreatedAt: t.CreatedAt, RunAt: t.RunAt, ClaimedAt: t.ClaimedAt, LeaseExpiresAt: t.LeaseExpiresAt, EndedAt: t.EndedAt,
+		ExpiresAt: t.ExpiresAt, KeptUntil: t.KeptUntil, IdempotencyKey: t.IdempotencyKey, Key: t.Key, Tags: t.Tags, Headers: t.Headers,
+		Retry: retryPolicy(t.Retry), Timeout: span(t.Timeout), Retention: span(t.Retention), Unique: uniqueSDK(t.Unique), WaitsFor: t.WaitsFor,
+		GroupID: t.GroupID, Parent: parentOfSDK(t.Parent), Then: followersOfSDK(t.Then), MovedTo: t.MovedTo, MovedFrom: t.MovedFrom, ETag: t.ETag}
 	for _, a := range t.AttemptLog {
-		line := attempt{Attempt: a.Attempt, Fence: a.Fence, Worker: a.Worker, StartedAt: a.StartedAt, EndedAt: a.EndedAt, Outcome: string(a.Outcome),
-			Waited: span(a.Waited), NextRunAt: a.NextRunAt}
+		line := attempt{Attempt: a.Attempt, Fence: a.Fence, Worker: a.Worker, StartedAt: a.StartedAt, EndedAt: a.EndedAt,
+			Outcome: string(a.Outcome), Waited: span(a.Waited), NextRunAt: a.NextRunAt}
 		if a.Error != nil {
 			line.Error = failure{a.Error.Message, a.Error.Type}
 		}

@@ -217,8 +217,8 @@ func (m *moving) judge() {
 	}
 }
 
-// A node whose map is two moves old sends a task to a shard that has its slot again: an earlier result of the request in another shard is found all
-// the same.
+// A node whose map is two moves old sends a task to a shard that has its slot again: an earlier result of the request
+// in another shard is found all the same.
 func TestSlotsReturn(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -235,8 +235,8 @@ func TestSlotsReturn(t *testing.T) {
 		}
 		old := cluster.NewCopy(nil)
 		old.Learned(move(here))
-		behind := router.New(router.Config{Node: 1, Broker: router.Local(h.broker), Control: newRouterControl(h.control), Map: onlyMap{old, []uint32{1, 2, 3}},
-			SystemLeader: func() uint32 { return 1 }})
+		behind := router.New(router.Config{Node: 1, Broker: router.Local(h.broker), Control: newRouterControl(h.control),
+			Map: onlyMap{old, []uint32{1, 2, 3}}, SystemLeader: func() uint32 { return 1 }})
 		defer behind.Close()
 
 		request, err := task.ParseID(uuid.Must(uuid.NewV7()).String())
@@ -266,16 +266,19 @@ func TestLimitsInParts(t *testing.T) {
 		h := build(t, 3, dir)
 		r := newRPC(t, h)
 		ctx := t.Context()
-		_, err := r.operator.PutQueue(ctx, &pawlv1.PutQueueRequest{Queue: "hot", Settings: &pawlv1.QueueSettings{PerKey: &pawlv1.KeyRules{MaxRunning: 1}}})
+		_, err := r.operator.PutQueue(ctx, &pawlv1.PutQueueRequest{Queue: "hot", Settings: &pawlv1.QueueSettings{
+			PerKey: &pawlv1.KeyRules{MaxRunning: 1}}})
 		must(t, err)
 		_, err = r.operator.SpreadQueue(ctx, &pawlv1.SpreadQueueRequest{Queue: "hot", Parts: 3})
 		must(t, err)
 		for range 2 {
-			_, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("hot"), Key: new("k"), Payload: []byte("1")}})
+			_, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("hot"), Key: new("k"),
+				Payload: []byte("1")}})
 			must(t, err)
 		}
 		claim := func(wait time.Duration) []*pawlv1.ClaimedTask {
-			got, err := r.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}}, Max: 5, Wait: durationpb.New(wait), Worker: "w"})
+			got, err := r.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}}, Max: 5, Wait: durationpb.New(wait),
+				Worker: "w"})
 			must(t, err)
 			return got.GetTasks()
 		}
@@ -307,13 +310,15 @@ func TestLimitsOfSpreadQueue(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		limit := func(n int32) {
-			_, err := r.operator.PutQueue(ctx, &pawlv1.PutQueueRequest{Queue: "hot", Settings: &pawlv1.QueueSettings{MaxRunning: n, MaxLength: tasks}})
+			_, err := r.operator.PutQueue(ctx, &pawlv1.PutQueueRequest{Queue: "hot", Settings: &pawlv1.QueueSettings{MaxRunning: n,
+				MaxLength: tasks}})
 			must(t, err)
 		}
 		limit(3)
 		enqueue := func(n int) (refused int) {
 			for i := range n {
-				_, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("hot"), Key: new(fmt.Sprint(i)), Payload: []byte("1")}})
+				_, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("hot"), Key: new(fmt.Sprint(i)),
+					Payload: []byte("1")}})
 				if status.Code(err) == codes.ResourceExhausted {
 					refused++
 				} else {
@@ -329,7 +334,8 @@ func TestLimitsOfSpreadQueue(t *testing.T) {
 		for range workers {
 			all.Go(func() {
 				for ctx.Err() == nil {
-					got, err := r.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}}, Max: 2, Wait: durationpb.New(20 * time.Second), Worker: "w"})
+					got, err := r.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}}, Max: 2,
+						Wait: durationpb.New(20 * time.Second), Worker: "w"})
 					if err != nil {
 						continue
 					}
@@ -393,7 +399,8 @@ func TestQueueInParts(t *testing.T) {
 
 		const tasks = 60
 		for i := range tasks {
-			_, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("hot"), Key: new(fmt.Sprint(i)), Payload: []byte("1")}})
+			_, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("hot"), Key: new(fmt.Sprint(i)),
+				Payload: []byte("1")}})
 			must(t, err)
 		}
 		queue := func() *pawlv1.Queue {
@@ -457,8 +464,8 @@ func killSome(t *testing.T, r *rpc, n int) (ids []string) {
 		got, err := r.worker.Claim(t.Context(), &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}}, Worker: "w"})
 		must(t, err)
 		c := got.GetTasks()[0]
-		_, err = r.worker.Fail(t.Context(), &pawlv1.FailRequest{TaskId: c.GetTaskId(), ClaimToken: c.GetClaimToken(), Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_DEAD,
-			Error: &pawlv1.TaskError{Message: fmt.Sprintf("boom %d", i)}})
+		_, err = r.worker.Fail(t.Context(), &pawlv1.FailRequest{TaskId: c.GetTaskId(), ClaimToken: c.GetClaimToken(),
+			Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_DEAD, Error: &pawlv1.TaskError{Message: fmt.Sprintf("boom %d", i)}})
 		must(t, err)
 		ids = append(ids, c.GetTaskId())
 		time.Sleep(time.Second)
@@ -470,7 +477,8 @@ func killSome(t *testing.T, r *rpc, n int) (ids []string) {
 // listDead reads the dead letters in small pages.
 func listDead(t *testing.T, r *rpc) (ids []string) {
 	for cursor := ""; ; {
-		page, err := r.operator.ListDead(t.Context(), &pawlv1.ListDeadRequest{Filter: &pawlv1.Filter{Queue: new("hot")}, Limit: 7, Cursor: cursor})
+		page, err := r.operator.ListDead(t.Context(), &pawlv1.ListDeadRequest{Filter: &pawlv1.Filter{Queue: new("hot")},
+			Limit: 7, Cursor: cursor})
 		must(t, err)
 		for _, item := range page.GetItems() {
 			ids = append(ids, item.GetTaskId())
@@ -491,14 +499,16 @@ func wakesAll(t *testing.T, r *rpc) {
 			got <- resp
 		}()
 		synctest.Wait()
-		made, err := r.producer.Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("hot"), Key: new(fmt.Sprint(slot)), Payload: []byte("1")}})
+		made, err := r.producer.Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("hot"),
+			Key: new(fmt.Sprint(slot)), Payload: []byte("1")}})
 		must(t, err)
 		began := time.Now()
 		resp := <-got
 		if len(resp.GetTasks()) != 1 || time.Since(began) > time.Second {
 			t.Fatalf("after %s the waiting worker got %v, want task %s", time.Since(began), resp, made.GetTask().GetTaskId())
 		}
-		_, err = r.worker.Ack(t.Context(), &pawlv1.AckRequest{TaskId: resp.GetTasks()[0].GetTaskId(), ClaimToken: resp.GetTasks()[0].GetClaimToken()})
+		_, err = r.worker.Ack(t.Context(), &pawlv1.AckRequest{TaskId: resp.GetTasks()[0].GetTaskId(),
+			ClaimToken: resp.GetTasks()[0].GetClaimToken()})
 		must(t, err)
 	}
 }

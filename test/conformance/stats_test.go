@@ -73,21 +73,25 @@ func TestStats(t *testing.T) {
 			var mail, all figures
 			rest.tally(w, "/queues/mail/stats?window=5m", &mail)
 			rest.tally(w, "/stats", &all)
-			is(w, "the totals", fmt.Sprint(mail.Totals), "map[cancelled:0 claimed:4 crashed:0 dead:1 discarded:0 enqueued:6 failed:1 poisoned:0 replayed:0 succeeded:3]")
+			is(w, "the totals", fmt.Sprint(mail.Totals), "map[cancelled:0 claimed:4 crashed:0 dead:1 discarded:0 enqueued:6 failed:1 poisoned:0 "+
+				"replayed:0 succeeded:3]")
 			is(w, "the steps", fmt.Sprint(mail.Step, len(mail.Series["enqueued"])), "10s30")
 			is(w, "the failure rate", mail.Rate, 0.25)
 			is(w, "the waits", mail.Wait.Count, 4)
 			is(w, "the median wait", mail.Wait.P50 > 0.025 && mail.Wait.P50 <= 0.05, true)
 			is(w, "what fails", fmt.Sprint(mail.Failing), "[{mail 4 1 no such address}]")
-			is(w, "all queues", fmt.Sprint(all.Totals["enqueued"], all.Queues["queues"], all.Queues["ready"], all.Queues["dead"], len(all.Series["dead"])), "8 2 4 1 360")
+			is(w, "all queues", fmt.Sprint(all.Totals["enqueued"], all.Queues["queues"], all.Queues["ready"], all.Queues["dead"],
+				len(all.Series["dead"])), "8 2 4 1 360")
 			is(w, "what needs attention", all.kinds(), []string{"dead_letters", "no_worker video"})
 
 			got, err := rpc.stats.GetQueueStats(w.ctx(), &pawlv1.GetQueueStatsRequest{Queue: "mail", Window: durationpb.New(5 * time.Minute)})
 			must(w.T, err)
-			is(w, "gRPC", fmt.Sprint(got.GetStats().GetTotals().GetClaimed(), got.GetStats().GetSeries().GetClaimed()), fmt.Sprint(4, mail.Series["claimed"]))
+			is(w, "gRPC", fmt.Sprint(got.GetStats().GetTotals().GetClaimed(), got.GetStats().GetSeries().GetClaimed()),
+				fmt.Sprint(4, mail.Series["claimed"]))
 			whole, err := admin.New(sdk.client).Stats(w.ctx(), 24*time.Hour)
 			must(w.T, err)
-			is(w, "the SDK", fmt.Sprint(whole.Totals.Enqueued, len(whole.Series), whole.Step, len(whole.Attention), whole.Queues.Ready), "8 288 5m0s 2 4")
+			is(w, "the SDK", fmt.Sprint(whole.Totals.Enqueued, len(whole.Series), whole.Step, len(whole.Attention), whole.Queues.Ready),
+				"8 288 5m0s 2 4")
 			part, err := admin.New(sdk.client).Queues().Stats(w.ctx(), "video", 2*time.Minute)
 			must(w.T, err)
 			is(w, "another queue", fmt.Sprint(part.Totals.Enqueued, part.Totals.Claimed, len(part.Series)), "2 0 120")
@@ -164,37 +168,39 @@ func TestStats(t *testing.T) {
 			must(w.T, err)
 			is(w, "of a queue that has had no task", fmt.Sprint(s.Workers, s.Slots, s.Active, s.Backlog, s.Running), "0 0 false 0 0")
 		}}),
-		ofTheGateway(story{name: "a queue needs no more workers than its limits allow, and no fewer than its running tasks", tell: func(w *world) {
-			scale := func() string {
-				w.Helper()
-				s, err := admin.New(newSDK(w.T, w.testNode).client).Queues().Scale(w.ctx(), "default", second.std(), 2)
-				must(w.T, err)
-				var said struct {
-					Queue   string  `json:"queue"`
-					Workers int64   `json:"workers"`
-					Slots   float64 `json:"slots"`
-					Active  bool    `json:"active"`
-					Backlog int64   `json:"backlog"`
-					Running int64   `json:"running"`
+		ofTheGateway(story{name: "a queue needs no more workers than its limits allow, and no fewer than its running tasks",
+			tell: func(w *world) {
+				scale := func() string {
+					w.Helper()
+					s, err := admin.New(newSDK(w.T, w.testNode).client).Queues().Scale(w.ctx(), "default", second.std(), 2)
+					must(w.T, err)
+					var said struct {
+						Queue   string  `json:"queue"`
+						Workers int64   `json:"workers"`
+						Slots   float64 `json:"slots"`
+						Active  bool    `json:"active"`
+						Backlog int64   `json:"backlog"`
+						Running int64   `json:"running"`
+					}
+					is(w, "REST", newREST(w.T, w.testNode).tally(w, "/queues/default/scale?target=1s&slots=2", &said), 200)
+					is(w, "what it says", fmt.Sprint(said.Workers, said.Slots, said.Active, said.Backlog, said.Running), fmt.Sprint(s.Workers, s.Slots,
+						s.Active, s.Backlog, s.Running))
+					return fmt.Sprint(s.Workers, s.Slots, s.Active, s.Backlog, s.Running)
 				}
-				is(w, "REST", newREST(w.T, w.testNode).tally(w, "/queues/default/scale?target=1s&slots=2", &said), 200)
-				is(w, "what it says", fmt.Sprint(said.Workers, said.Slots, said.Active, said.Backlog, said.Running), fmt.Sprint(s.Workers, s.Slots, s.Active, s.Backlog, s.Running))
-				return fmt.Sprint(s.Workers, s.Slots, s.Active, s.Backlog, s.Running)
-			}
-			w.put("default", settings{limits: limits{MaxRunning: 5}})
-			w.fill(40, spec{})
-			is(w, "many wait, and 5 may run", scale(), "3 5 true 40 0")
-			claimed := w.claims(claimCall{Queues: []string{"default"}, Max: 9, Lease: hour})
-			is(w, "5 run", fmt.Sprint(len(claimed))+" "+scale(), "5 3 5 true 0 5")
-			w.put("default", settings{limits: limits{MaxRunning: 1}})
-			is(w, "5 run, and 1 may", scale(), "3 5 true 0 5")
-			for _, c := range claimed[:4] {
-				w.ack(c)
-			}
-			ok[int64](w)(w.api.Purge(w.ctx(), "default"))
-			w.pass(3 * minute)
-			is(w, "one runs, and nothing comes", scale(), "1 1 true 0 1")
-		}}),
+				w.put("default", settings{limits: limits{MaxRunning: 5}})
+				w.fill(40, spec{})
+				is(w, "many wait, and 5 may run", scale(), "3 5 true 40 0")
+				claimed := w.claims(claimCall{Queues: []string{"default"}, Max: 9, Lease: hour})
+				is(w, "5 run", fmt.Sprint(len(claimed))+" "+scale(), "5 3 5 true 0 5")
+				w.put("default", settings{limits: limits{MaxRunning: 1}})
+				is(w, "5 run, and 1 may", scale(), "3 5 true 0 5")
+				for _, c := range claimed[:4] {
+					w.ack(c)
+				}
+				ok[int64](w)(w.api.Purge(w.ctx(), "default"))
+				w.pass(3 * minute)
+				is(w, "one runs, and nothing comes", scale(), "1 1 true 0 1")
+			}}),
 		ofTheGateway(story{name: "a scaler counts the work that workers could do now", tell: func(w *world) {
 			scale := func(queue string) string {
 				w.Helper()
@@ -251,7 +257,8 @@ func TestStats(t *testing.T) {
 			}
 			groups, err := sdk.DeadLetters().Groups(w.ctx(), "", false)
 			must(w.T, err)
-			is(w, "dead letters of all queues", fmt.Sprint(len(groups.Groups), groups.Groups[0].Count, groups.Groups[0].Queues, groups.Groups[0].Queue, groups.Partial), "2 2 2mail-defalse")
+			is(w, "dead letters of all queues", fmt.Sprint(len(groups.Groups), groups.Groups[0].Count, groups.Groups[0].Queues,
+				groups.Groups[0].Queue, groups.Partial), "2 2 2mail-defalse")
 			var said struct {
 				Groups []struct {
 					Count, Queues int
@@ -265,10 +272,12 @@ func TestStats(t *testing.T) {
 			is(w, "a list of them", newREST(w.T, w.testNode).tally(w, "/dead", &said), 400)
 			first, err := sdk.Queues().ListPage(w.ctx(), admin.QueueFilter{Having: admin.QueueDead}, pawltype.PageRequest{Limit: 1})
 			must(w.T, err)
-			second, err := sdk.Queues().ListPage(w.ctx(), admin.QueueFilter{Having: admin.QueueDead}, pawltype.PageRequest{Limit: 1, Cursor: first.NextCursor})
+			second, err := sdk.Queues().ListPage(w.ctx(), admin.QueueFilter{Having: admin.QueueDead}, pawltype.PageRequest{Limit: 1,
+				Cursor: first.NextCursor})
 			must(w.T, err)
 			is(w, "page by page", first.Items[0].Name+" "+second.Items[0].Name+second.NextCursor, "mail-de video")
-			for _, bad := range []string{"pattern=a/b", "pattern=*********", "having=nothing", "order=least", "order=most&having=paused", "order=most&cursor=" + first.NextCursor} {
+			for _, bad := range []string{"pattern=a/b", "pattern=*********", "having=nothing", "order=least", "order=most&having=paused",
+				"order=most&cursor=" + first.NextCursor} {
 				is(w, "a refusal of "+bad, newREST(w.T, w.testNode).tally(w, "/queues?"+bad, &struct{}{}), 400)
 			}
 		}}),
@@ -288,12 +297,15 @@ func TestStats(t *testing.T) {
 					}
 					return n
 				}
-				return fmt.Sprintln(q, "workers", workers, "in", sum(in), "out", sum(out), "failed", sum(failed), "succeeded", sum(succeeded), "poisoned", sum(poisoned), "of", len(in), len(out), len(failed), len(succeeded), len(poisoned), "steps of", step)
+				return fmt.Sprintln(q, "workers", workers, "in", sum(in), "out", sum(out), "failed", sum(failed), "succeeded", sum(succeeded),
+					"poisoned", sum(poisoned), "of", len(in), len(out), len(failed), len(succeeded), len(poisoned), "steps of", step)
 			}
-			want := "mail workers 2 in 6 out 5 failed 2 succeeded 3 poisoned 1 of 60 60 60 60 60 steps of 1m0s\nvideo workers 1 in 2 out 0 failed 0 succeeded 0 poisoned 0 of 60 60 60 60 60 steps of 1m0s\n"
+			want := "mail workers 2 in 6 out 5 failed 2 succeeded 3 poisoned 1 of 60 60 60 60 60 steps of 1m0s\nvideo workers 1 in 2 out 0 failed " +
+				"0 succeeded 0 poisoned 0 of 60 60 60 60 60 steps of 1m0s\n"
 
 			said := ""
-			page, err := admin.New(newSDK(w.T, w.testNode).client).Queues().ListPage(w.ctx(), admin.QueueFilter{Series: time.Hour}, pawltype.PageRequest{})
+			page, err := admin.New(newSDK(w.T, w.testNode).client).Queues().ListPage(w.ctx(), admin.QueueFilter{Series: time.Hour},
+				pawltype.PageRequest{})
 			must(w.T, err)
 			for _, q := range page.Items {
 				said += tell(q.Name, *q.Workers, q.Series.Step, q.Series.In, q.Series.Out, q.Series.Failed, q.Series.Succeeded, q.Series.Poisoned)
@@ -315,7 +327,8 @@ func TestStats(t *testing.T) {
 			is(w, "the answer of REST", newREST(w.T, w.testNode).tally(w, "/queues?series=1h", &list), 200)
 			said = ""
 			for _, q := range list.Items {
-				said += tell(q.Queue, *q.Workers, q.Series.Step.std(), q.Series.In, q.Series.Out, q.Series.Failed, q.Series.Succeeded, q.Series.Poisoned)
+				said += tell(q.Queue, *q.Workers, q.Series.Step.std(), q.Series.In, q.Series.Out, q.Series.Failed,
+					q.Series.Succeeded, q.Series.Poisoned)
 			}
 			is(w, "REST", said, want)
 			is(w, "where it begins", list.Items[0].Series.Start, w.now().Truncate(minute.std()).Add(-59*time.Minute))
@@ -325,7 +338,8 @@ func TestStats(t *testing.T) {
 			must(w.T, err)
 			for _, q := range got.GetItems() {
 				s := q.GetSeries()
-				said += tell(q.GetQueue(), q.GetWorkers(), s.GetStep().AsDuration(), s.GetIn(), s.GetOut(), s.GetFailed(), s.GetSucceeded(), s.GetPoisoned())
+				said += tell(q.GetQueue(), q.GetWorkers(), s.GetStep().AsDuration(), s.GetIn(), s.GetOut(), s.GetFailed(),
+					s.GetSucceeded(), s.GetPoisoned())
 			}
 			is(w, "gRPC", said, want)
 
@@ -417,16 +431,19 @@ func TestStats(t *testing.T) {
 
 			s, err := scaler.GetMetricSpec(w.ctx(), mail)
 			must(w.T, err)
-			is(w, "the metric", fmt.Sprint(s.GetMetricSpecs()[0].GetMetricName(), s.GetMetricSpecs()[0].GetTargetSize(), s.GetMetricSpecs()[0].GetTargetSizeFloat()), "pawl-slots-default4 4")
+			is(w, "the metric", fmt.Sprint(s.GetMetricSpecs()[0].GetMetricName(), s.GetMetricSpecs()[0].GetTargetSize(),
+				s.GetMetricSpecs()[0].GetTargetSizeFloat()), "pawl-slots-default4 4")
 			m, err := scaler.GetMetrics(w.ctx(), &keda.GetMetricsRequest{ScaledObjectRef: mail, MetricName: "pawl-slots-default"})
 			must(w.T, err)
 			plain, err := admin.New(newSDK(w.T, w.testNode).client).Queues().Scale(w.ctx(), "default", 10*time.Second, 4)
 			must(w.T, err)
 			value := m.GetMetricValues()[0]
-			is(w, "its value is that of REST", fmt.Sprint(value.GetMetricValueFloat(), value.GetMetricValue()), fmt.Sprint(plain.Slots, math.Ceil(plain.Slots)))
+			is(w, "its value is that of REST", fmt.Sprint(value.GetMetricValueFloat(), value.GetMetricValue()), fmt.Sprint(plain.Slots,
+				math.Ceil(plain.Slots)))
 			is(w, "it is enough for 99 tasks of 1s in 10s, and what comes in", plain.Slots > 9.9 && plain.Slots < 20, true)
 
-			for _, bad := range []*keda.ScaledObjectRef{ref(), ref("queue", "no\nqueue"), ref("queue", "default", "slotsPerWorker", "0"), ref("queue", "default", "targetSeconds", "soon")} {
+			for _, bad := range []*keda.ScaledObjectRef{ref(), ref("queue", "no\nqueue"), ref("queue", "default", "slotsPerWorker", "0"),
+				ref("queue", "default", "targetSeconds", "soon")} {
 				_, err := scaler.IsActive(w.ctx(), bad)
 				is(w, fmt.Sprintf("a refusal of %v", bad.GetScalerMetadata()), err != nil, true)
 			}

@@ -97,8 +97,8 @@ func (w *world) ctx() context.Context { return w.Context() }
 // awake is how much of a long time passes without sleep: the broker looks at its clock twice in it.
 const awake = minute
 
-// pass lets time pass, and everything happen that is due. For most of a long time the machine sleeps, since each second awake triggers the timers of
-// three storage engines thirty times. What is due while it sleeps happens late.
+// pass lets time pass, and everything happen that is due. For most of a long time the machine sleeps, since each second
+// awake triggers the timers of three storage engines thirty times. What is due while it sleeps happens late.
 func (w *world) pass(d span) {
 	if d > 2*awake {
 		w.testNode.slept.Add(int64(d - awake))

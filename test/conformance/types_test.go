@@ -104,7 +104,8 @@ func TestTypes(t *testing.T) {
 		is(w, "the next", fmt.Sprint(list.names(), list.Next), "[welcome]")
 
 		typ("/welcome?window=5m&around=" + url.QueryEscape(deploy.Format(time.RFC3339Nano)))
-		is(w, "the totals", fmt.Sprint(one.Totals["enqueued"], one.Totals["succeeded"], one.Totals["failed"], one.Totals["dead"], one.Step, len(one.Series["dead"])), "5 3 1 110s30")
+		is(w, "the totals", fmt.Sprint(one.Totals["enqueued"], one.Totals["succeeded"], one.Totals["failed"], one.Totals["dead"], one.Step,
+			len(one.Series["dead"])), "5 3 1 110s30")
 		is(w, "the share of failures", one.Rate, 0.25)
 		is(w, "how long its runs took", fmt.Sprint(len(one.Runs) > 1, one.RunCount.Count), "true 4")
 		var slowest []string
@@ -113,7 +114,8 @@ func TestTypes(t *testing.T) {
 		}
 		is(w, "the slowest", slowest, []string{"true true true", "false false false", "false false false", "false false false"})
 		if is(w, "a comparison", one.Comparison != nil, true); one.Comparison != nil {
-			is(w, "before and after", fmt.Sprint(one.Comparison.Before.Length, one.Comparison.After.Length, one.Comparison.After.Rates["out"]), "2m2m0")
+			is(w, "before and after", fmt.Sprint(one.Comparison.Before.Length, one.Comparison.After.Length, one.Comparison.After.Rates["out"]),
+				"2m2m0")
 		}
 		typ("/welcome?queue=mail")
 		is(w, "in one queue", fmt.Sprint(one.Totals["enqueued"], one.Totals["failed"], one.Rate, one.Queues, one.Step), "3 0 0 [bulk mail]1m")
@@ -124,16 +126,19 @@ func TestTypes(t *testing.T) {
 
 		got, err := rpc.stats.GetTypeStats(w.ctx(), &pawlv1.GetTypeStatsRequest{Type: "welcome", Window: durationpb.New(24 * time.Hour)})
 		must(w.T, err)
-		is(w, "gRPC", fmt.Sprint(got.GetStats().GetTotals().GetEnqueued(), len(got.GetStats().GetSeries().GetDead()), len(got.GetSlowest())), "5 96 4")
+		is(w, "gRPC", fmt.Sprint(got.GetStats().GetTotals().GetEnqueued(), len(got.GetStats().GetSeries().GetDead()), len(got.GetSlowest())),
+			"5 96 4")
 		s, err := admin.New(sdk.client).Types().Stats(w.ctx(), "welcome", admin.TypeQuery{Around: deploy})
 		must(w.T, err)
-		is(w, "the SDK", fmt.Sprint(s.Totals.Enqueued, s.Step, s.Slowest[0].Failed, s.Comparison != nil, s.Comparison.Before.Totals.Failed), "5 1m0s true true 0")
+		is(w, "the SDK", fmt.Sprint(s.Totals.Enqueued, s.Step, s.Slowest[0].Failed, s.Comparison != nil, s.Comparison.Before.Totals.Failed),
+			"5 1m0s true true 0")
 		page, err := admin.New(sdk.client).Types().ListPage(w.ctx(), admin.TypeFilter{Order: admin.TypesMost}, pawltype.PageRequest{Limit: 1})
 		must(w.T, err)
 		is(w, "a list of the SDK", fmt.Sprint(len(page.Items), page.Items[0].Name, page.Items[0].Totals.Dead, page.NextCursor), "1welcome1")
 
-		for _, bad := range []string{"?window=2m", "?window=x", "?order=x", "?limit=0", "?limit=1001", "?pattern=*********", "?cursor=x", "?order=most&cursor=" + list.Next + "x", "?since=1",
-			"/welcome?window=2m", "/welcome?around=x", "/welcome?around=2020-01-01T00:00:00Z", "/" + url.PathEscape("a\nb")} {
+		for _, bad := range []string{"?window=2m", "?window=x", "?order=x", "?limit=0", "?limit=1001", "?pattern=*********", "?cursor=x",
+			"?order=most&cursor=" + list.Next + "x", "?since=1", "/welcome?window=2m", "/welcome?around=x", "/welcome?around=2020-01-01T00:00:00Z",
+			"/" + url.PathEscape("a\nb")} {
 			is(w, "a refusal of "+bad, rest.tally(w, "/types"+bad, &one), 400)
 		}
 		for _, none := range []string{"?queue=none", "/welcome?queue=none"} {

@@ -55,7 +55,8 @@ func (u *unique) proto() *pawlv1.Unique {
 	if u == nil {
 		return nil
 	}
-	out := &pawlv1.Unique{Key: text(u.Key), OnConflict: pawlv1.OnConflict(pawlv1.OnConflict_value["ON_CONFLICT_"+strings.ToUpper(u.OnConflict)])}
+	out := &pawlv1.Unique{Key: text(u.Key), OnConflict: pawlv1.OnConflict(pawlv1.OnConflict_value["ON_CONFLICT_"+
+		strings.ToUpper(u.OnConflict)])}
 	for _, name := range u.States {
 		out.States = append(out.States, pawlv1.State(pawlv1.State_value["STATE_"+strings.ToUpper(name)]))
 	}
@@ -149,7 +150,8 @@ func TestUnique(t *testing.T) {
 			is(w, "what runs", w.one(from("default")).ID, second.ID)
 		}},
 		{name: "unique keys are checked within a batch", tell: func(w *world) {
-			got := w.batch([]spec{{Type: "job", Unique: &unique{Key: "k"}}, {Type: "job", Unique: &unique{Key: "k"}}, {Type: "job", Unique: &unique{Key: "k", OnConflict: "reject"}}})
+			got := w.batch([]spec{{Type: "job", Unique: &unique{Key: "k"}}, {Type: "job", Unique: &unique{Key: "k"}},
+				{Type: "job", Unique: &unique{Key: "k", OnConflict: "reject"}}})
 			is(w, "the second", got[1].ID == got[0].ID && got[1].Duplicate, true)
 			w.refused("the third", got[2].Err, refusal{Code: "conflict", Field: "unique.key"})
 		}},
@@ -277,7 +279,8 @@ func (u *movingUnique) end(ctx context.Context, c *pawlv1.ClaimedTask) {
 // judge checks that all keys are free again in every shard, and that moves met tasks.
 func (u *movingUnique) judge() {
 	for id := uint32(dataShard); id < dataShard+movingShards; id++ {
-		held, err := broker.HoldsUnique.Call(u.Context(), u.h.router, broker.OnSlots{OnQueue: broker.OnQueue{OnShard: broker.OnShard{Shard: id, Namespace: namespace}, Queue: "hot"}, Slots: task.AllSlots})
+		held, err := broker.HoldsUnique.Call(u.Context(), u.h.router, broker.OnSlots{OnQueue: broker.OnQueue{OnShard: broker.OnShard{Shard: id,
+			Namespace: namespace}, Queue: "hot"}, Slots: task.AllSlots})
 		if must(u.T, err); held {
 			u.Errorf("seed %d: a unique key is still held in shard %d after all tasks have ended", u.seed, id)
 		}
@@ -299,8 +302,8 @@ func TestUniqueKeyStaysWithHolder(t *testing.T) {
 		q, err := h.router.Queues.Place(ctx, namespace, "hot")
 		must(t, err)
 		enqueue := func(mode pawlv1.OnConflict) task.ID {
-			got, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("hot"), Delay: durationpb.New(48 * time.Hour),
-				Unique: &pawlv1.Unique{Key: new("k"), OnConflict: mode}}})
+			got, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("hot"),
+				Delay: durationpb.New(48 * time.Hour), Unique: &pawlv1.Unique{Key: new("k"), OnConflict: mode}}})
 			must(t, err)
 			id, err := task.ParseID(got.GetTask().GetTaskId())
 			must(t, err)

@@ -172,19 +172,20 @@ func (d *rest) Posted(ctx context.Context, name string) ([]posted, error) {
 // gRPC
 
 func (d *rpc) AddHook(ctx context.Context, h hookSpec) (newHook, error) {
-	p, err := ask(ctx, d.webhook.AddWebhook, &pawlv1.AddWebhookRequest{Name: h.Name, Url: h.URL, Events: h.Events, Queues: h.Queues, DepthOver: h.DepthOver,
-		WaitOver: spanProto(h.WaitOver), Secret: text(h.Secret)})
+	p, err := ask(ctx, d.webhook.AddWebhook, &pawlv1.AddWebhookRequest{Name: h.Name, Url: h.URL, Events: h.Events, Queues: h.Queues,
+		DepthOver: h.DepthOver, WaitOver: spanProto(h.WaitOver), Secret: text(h.Secret)})
 	return newHook{hookProto(p.GetWebhook()), p.GetSecret(), p.GetUnconfirmedShards()}, err
 }
 
 func (d *rpc) SetHook(ctx context.Context, name string, to hookChange) (hookInfo, error) {
-	p, err := ask(ctx, d.webhook.SetWebhook, &pawlv1.SetWebhookRequest{Name: name, Url: text(to.URL), Events: to.Events, Queues: to.Queues, DepthOver: to.DepthOver,
-		WaitOver: spanOrNone(to.WaitOver)})
+	p, err := ask(ctx, d.webhook.SetWebhook, &pawlv1.SetWebhookRequest{Name: name, Url: text(to.URL), Events: to.Events, Queues: to.Queues,
+		DepthOver: to.DepthOver, WaitOver: spanOrNone(to.WaitOver)})
 	return hookProto(p.GetWebhook()), err
 }
 
 func (d *rpc) RotateHook(ctx context.Context, name, secret string, overlap *span) (newHook, error) {
-	p, err := ask(ctx, d.webhook.RotateWebhookSecret, &pawlv1.RotateWebhookSecretRequest{Name: name, Secret: text(secret), Overlap: spanOrNone(overlap)})
+	p, err := ask(ctx, d.webhook.RotateWebhookSecret, &pawlv1.RotateWebhookSecretRequest{Name: name, Secret: text(secret),
+		Overlap: spanOrNone(overlap)})
 	return newHook{Hook: hookProto(p.GetWebhook()), Secret: p.GetSecret()}, err
 }
 
@@ -238,27 +239,29 @@ func spanOrNone(s *span) *durationpb.Duration {
 }
 
 func hookProto(p *pawlv1.Webhook) hookInfo {
-	return hookInfo{p.GetName(), p.GetUrl(), p.GetEvents(), p.GetQueues(), p.GetDepthOver(), span(p.GetWaitOver().AsDuration()), p.GetCreatedBy(), timeOf(p.GetCreatedAt()),
-		timeOf(p.GetChangedAt()), timeOf(p.GetRotatedAt()), timeOf(p.GetOldUntil()), p.GetState(), p.GetPaused(), p.GetPausedReason(), p.GetPausedBy(), timeOf(p.GetPausedAt()),
-		p.GetDisabledReason(), timeOf(p.GetDisabledAt()), p.GetPending(), timeOf(p.GetPendingSince()), timeOf(p.GetNextAttemptAt()), p.GetFailures(), timeOf(p.GetFailingSince()), p.GetDelivered(),
-		p.GetFailed(), p.GetDropped(), timeOf(p.GetDeliveredAt()), int(p.GetLastStatus()), p.GetLastError(), timeOf(p.GetFailedAt()), timeOf(p.GetDroppedAt())}
+	return hookInfo{p.GetName(), p.GetUrl(), p.GetEvents(), p.GetQueues(), p.GetDepthOver(), span(p.GetWaitOver().AsDuration()),
+		p.GetCreatedBy(), timeOf(p.GetCreatedAt()), timeOf(p.GetChangedAt()), timeOf(p.GetRotatedAt()), timeOf(p.GetOldUntil()), p.GetState(),
+		p.GetPaused(), p.GetPausedReason(), p.GetPausedBy(), timeOf(p.GetPausedAt()), p.GetDisabledReason(), timeOf(p.GetDisabledAt()),
+		p.GetPending(), timeOf(p.GetPendingSince()), timeOf(p.GetNextAttemptAt()), p.GetFailures(), timeOf(p.GetFailingSince()), p.GetDelivered(),
+		p.GetFailed(), p.GetDropped(), timeOf(p.GetDeliveredAt()), int(p.GetLastStatus()), p.GetLastError(), timeOf(p.GetFailedAt()),
+		timeOf(p.GetDroppedAt())}
 }
 
 func postedProto(p *pawlv1.WebhookDelivery) posted {
-	return posted{p.GetId(), p.GetEvent(), p.GetQueue(), p.GetCount(), timeOf(p.GetCreatedAt()), timeOf(p.GetAt()), int(p.GetAttempts()), p.GetOutcome(), int(p.GetStatus()),
-		p.GetError(), span(p.GetTook().AsDuration())}
+	return posted{p.GetId(), p.GetEvent(), p.GetQueue(), p.GetCount(), timeOf(p.GetCreatedAt()), timeOf(p.GetAt()), int(p.GetAttempts()),
+		p.GetOutcome(), int(p.GetStatus()), p.GetError(), span(p.GetTook().AsDuration())}
 }
 
 // The SDK
 
 func (d *sdk) AddHook(ctx context.Context, h hookSpec) (newHook, error) {
-	return newHookSDK(d.admin().Webhooks().Create(ctx, admin.WebhookSpec{Name: h.Name, URL: h.URL, Events: eventsSDK(h.Events), Queues: h.Queues, DepthOver: h.DepthOver,
-		WaitOver: h.WaitOver.std(), Secret: h.Secret}))
+	return newHookSDK(d.admin().Webhooks().Create(ctx, admin.WebhookSpec{Name: h.Name, URL: h.URL, Events: eventsSDK(h.Events),
+		Queues: h.Queues, DepthOver: h.DepthOver, WaitOver: h.WaitOver.std(), Secret: h.Secret}))
 }
 
 func (d *sdk) SetHook(ctx context.Context, name string, to hookChange) (hookInfo, error) {
-	h, _, err := d.admin().Webhooks().Update(ctx, name, admin.WebhookChange{URL: to.URL, Events: eventsSDK(to.Events), Queues: to.Queues, DepthOver: to.DepthOver,
-		WaitOver: (*time.Duration)(to.WaitOver)})
+	h, _, err := d.admin().Webhooks().Update(ctx, name, admin.WebhookChange{URL: to.URL, Events: eventsSDK(to.Events), Queues: to.Queues,
+		DepthOver: to.DepthOver, WaitOver: (*time.Duration)(to.WaitOver)})
 	return hookSDK(h, err)
 }
 
@@ -332,9 +335,10 @@ func hookSDK(h *admin.Webhook, err error) (hookInfo, error) {
 	for _, e := range h.Events {
 		events = append(events, string(e))
 	}
-	return hookInfo{h.Name, h.URL, events, h.Queues, h.DepthOver, span(h.WaitOver), h.CreatedBy, h.CreatedAt, h.ChangedAt, h.RotatedAt, h.OldUntil, string(h.State), h.Paused, h.PausedReason,
-		h.PausedBy, h.PausedAt, h.DisabledReason, h.DisabledAt, h.Pending, h.PendingSince, h.NextAttemptAt, h.Failures, h.FailingSince, h.Delivered, h.Failed, h.Dropped, h.DeliveredAt,
-		h.LastStatus, h.LastError, h.FailedAt, h.DroppedAt}, nil
+	return hookInfo{h.Name, h.URL, events, h.Queues, h.DepthOver, span(h.WaitOver), h.CreatedBy, h.CreatedAt, h.ChangedAt, h.RotatedAt,
+		h.OldUntil, string(h.State), h.Paused, h.PausedReason, h.PausedBy, h.PausedAt, h.DisabledReason, h.DisabledAt, h.Pending, h.PendingSince,
+		h.NextAttemptAt, h.Failures, h.FailingSince, h.Delivered, h.Failed, h.Dropped, h.DeliveredAt, h.LastStatus, h.LastError,
+		h.FailedAt, h.DroppedAt}, nil
 }
 
 func postedSDK(p *admin.WebhookDelivery) posted {
@@ -365,7 +369,8 @@ func (d *direct) SetHook(ctx context.Context, name string, to hookChange) (hookI
 	if err != nil {
 		return hookInfo{}, refused(err)
 	}
-	c.Change = webhooks.Change{URL: to.URL, Events: events, Queues: to.Queues, DepthOver: to.DepthOver, WaitOver: (*time.Duration)(to.WaitOver)}
+	c.Change = webhooks.Change{URL: to.URL, Events: events, Queues: to.Queues, DepthOver: to.DepthOver,
+		WaitOver: (*time.Duration)(to.WaitOver)}
 	done, err := d.hooks.SetWebhook(ctx, c)
 	return hookDirect(done.Hook), refused(err)
 }
@@ -443,14 +448,16 @@ func hookDirect(h webhooks.View) hookInfo {
 	for _, e := range h.Events {
 		events = append(events, string(e))
 	}
-	return hookInfo{h.Name, h.URL, events, h.Queues, h.DepthOver, span(h.WaitOver), h.CreatedBy, timeDirect(h.CreatedAt), timeDirect(h.ChangedAt), timeDirect(h.RotatedAt),
-		timeDirect(h.OldUntil), string(h.State()), h.Paused, h.PausedReason, h.PausedBy, timeDirect(h.PausedAt), h.DisabledReason, timeDirect(h.DisabledAt), h.Pending, timeDirect(h.PendingSince),
-		timeDirect(h.NextAttempt), int64(h.Failures), timeDirect(h.FailsSince), h.Delivered, h.Failed, h.Dropped, timeDirect(h.DeliveredAt), h.LastStatus, h.LastError, timeDirect(h.FailedAt),
-		timeDirect(h.DroppedAt)}
+	return hookInfo{h.Name, h.URL, events, h.Queues, h.DepthOver, span(h.WaitOver), h.CreatedBy, timeDirect(h.CreatedAt),
+		timeDirect(h.ChangedAt), timeDirect(h.RotatedAt), timeDirect(h.OldUntil), string(h.State()), h.Paused, h.PausedReason, h.PausedBy,
+		timeDirect(h.PausedAt), h.DisabledReason, timeDirect(h.DisabledAt), h.Pending, timeDirect(h.PendingSince), timeDirect(h.NextAttempt),
+		int64(h.Failures), timeDirect(h.FailsSince), h.Delivered, h.Failed, h.Dropped, timeDirect(h.DeliveredAt), h.LastStatus, h.LastError,
+		timeDirect(h.FailedAt), timeDirect(h.DroppedAt)}
 }
 
 func postedDirect(p webhooks.Delivery) posted {
-	return posted{p.ID, string(p.Kind), p.Queue, p.Count, timeDirect(p.CreatedAt), timeDirect(p.At), p.Attempts, string(p.Outcome), p.Status, p.Error, span(p.Took)}
+	return posted{p.ID, string(p.Kind), p.Queue, p.Count, timeDirect(p.CreatedAt), timeDirect(p.At), p.Attempts, string(p.Outcome), p.Status,
+		p.Error, span(p.Took)}
 }
 
 // Each in turn

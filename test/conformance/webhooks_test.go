@@ -49,14 +49,17 @@ func TestWebhooks(t *testing.T) {
 	secret := webhook.NewSecret()
 	tellAll(t, []story{
 		{name: "a webhook is created, shown, listed, changed, removed, and audited", tell: func(w *world) {
-			made := w.hook(hookSpec{Name: "oncall", Events: []string{"task.*", "queue.over"}, Queues: []string{"mail", "shop-*"}, DepthOver: 10, WaitOver: 90 * second})
-			want := hookInfo{Name: "oncall", URL: hookURL("/oncall"), State: "active", Events: []string{"task.dead", "task.poisoned", "queue.over"}, Queues: []string{"mail", "shop-*"}, DepthOver: 10,
-				WaitOver: 90 * second, CreatedBy: actor, CreatedAt: w.now(), ChangedAt: w.now()}
+			made := w.hook(hookSpec{Name: "oncall", Events: []string{"task.*", "queue.over"}, Queues: []string{"mail", "shop-*"}, DepthOver: 10,
+				WaitOver: 90 * second})
+			want := hookInfo{Name: "oncall", URL: hookURL("/oncall"), State: "active", Events: []string{"task.dead", "task.poisoned", "queue.over"},
+				Queues: []string{"mail", "shop-*"}, DepthOver: 10, WaitOver: 90 * second, CreatedBy: actor, CreatedAt: w.now(), ChangedAt: w.now()}
 			is(w, "what was made", made.Hook, want)
-			is(w, "its secret, and which shards don't know of it", []any{webhook.CheckSecret("secret", made.Secret), len(made.Unconfirmed)}, []any{error(nil), 0})
+			is(w, "its secret, and which shards don't know of it", []any{webhook.CheckSecret("secret", made.Secret), len(made.Unconfirmed)},
+				[]any{error(nil), 0})
 			is(w, "as it is shown", w.hookInfo("oncall"), want)
 			w.hook(hookSpec{Name: "all"})
-			is(w, "by itself", w.hookInfo("all").Events, []string{"task.dead", "task.poisoned", "breaker.opened", "breaker.closed", "schedule.missed"})
+			is(w, "by itself", w.hookInfo("all").Events, []string{"task.dead", "task.poisoned", "breaker.opened", "breaker.closed",
+				"schedule.missed"})
 			is(w, "by itself", w.hookInfo("all").Queues, []string{"*"})
 			is(w, "the list", w.hookNames(), "all oncall")
 			w.pass(minute)
@@ -64,7 +67,8 @@ func TestWebhooks(t *testing.T) {
 			want.URL, want.Queues, want.ChangedAt = hookURL("/elsewhere"), []string{"*"}, w.now()
 			is(w, "what was changed", set, want)
 			ok[hookInfo](w)(w.hooks().SetHook(w.ctx(), "oncall", hookChange{Queues: []string{"*"}})) // unchanged
-			set = ok[hookInfo](w)(w.hooks().SetHook(w.ctx(), "oncall", hookChange{Events: []string{"breaker.opened"}, DepthOver: &zero, WaitOver: &none}))
+			set = ok[hookInfo](w)(w.hooks().SetHook(w.ctx(), "oncall", hookChange{Events: []string{"breaker.opened"},
+				DepthOver: &zero, WaitOver: &none}))
 			is(w, "without thresholds", []any{set.DepthOver, set.WaitOver, set.Events}, []any{int64(0), span(0), []string{"breaker.opened"}})
 			w.done(w.hooks().RemoveHook(w.ctx(), "oncall"))
 			is(w, "the list after", w.hookNames(), "all")
@@ -119,7 +123,8 @@ func TestWebhooks(t *testing.T) {
 			w.testNode.receiver.requireSignatures("/a", last.Secret)
 			ok[posted](w)(w.hooks().TestHook(w.ctx(), "a"))
 			is(w, "what the last one signs", len(w.received("/a")), 1)
-			is(w, "the audit", w.audited(), []string{"webhook.add", "webhook.rotate", "webhook.rotate", "webhook.test", "webhook.rotate", "webhook.test"})
+			is(w, "the audit", w.audited(), []string{"webhook.add", "webhook.rotate", "webhook.rotate", "webhook.test",
+				"webhook.rotate", "webhook.test"})
 		}},
 		{name: "a paused webhook gets its notifications later", tell: func(w *world) {
 			w.receives()
@@ -162,15 +167,18 @@ func TestNotices(t *testing.T) {
 			died := w.now()
 			w.pass(10 * second)
 			n := only(w, "notices", w.received("/all"))
-			is(w, "the notice", []any{n.Type, n.Data.Namespace, n.Data.Webhook, n.Data.Queue, n.Data.Count, len(n.Data.Fingerprint)}, []any{"task.dead", namespace, "all", "mail", int64(1), 16})
+			is(w, "the notice", []any{n.Type, n.Data.Namespace, n.Data.Webhook, n.Data.Queue, n.Data.Count, len(n.Data.Fingerprint)},
+				[]any{"task.dead", namespace, "all", "mail", int64(1), 16})
 			is(w, "when", []time.Time{n.Timestamp, n.Data.FirstAt, n.Data.LastAt}, []time.Time{died, died, died})
 			is(w, "the task", n.Data.Tasks, []deadNotice{{id, "welcome", "not_retryable", "no such mailbox", 1, died}})
 			is(w, "its group", ok[[]group](w)(w.api.DeadGroups(w.ctx(), "mail"))[0].Fingerprint, n.Data.Fingerprint)
 			is(w, "who hears of others", len(w.received("/shop"))+len(w.received("/breakers")), 0)
 			p := ok[[]posted](w)(w.hooks().Posted(w.ctx(), "all"))[0]
-			is(w, "the delivery", []any{p.Event, p.Queue, p.Count, p.Outcome, p.Status, p.Attempts}, []any{"task.dead", "mail", int64(1), "delivered", 204, 1})
+			is(w, "the delivery", []any{p.Event, p.Queue, p.Count, p.Outcome, p.Status, p.Attempts}, []any{"task.dead", "mail", int64(1),
+				"delivered", 204, 1})
 			h := w.hookInfo("all")
-			is(w, "the webhook", []any{h.Delivered, h.Failed, h.Dropped, h.Pending, h.DeliveredAt.After(began)}, []any{int64(1), int64(0), int64(0), int64(0), true})
+			is(w, "the webhook", []any{h.Delivered, h.Failed, h.Dropped, h.Pending, h.DeliveredAt.After(began)}, []any{int64(1), int64(0),
+				int64(0), int64(0), true})
 			w.pass(2 * minute)
 			is(w, "what came later", len(w.received("/all")), 0)
 		}},
@@ -183,7 +191,8 @@ func TestNotices(t *testing.T) {
 			w.kill("default", "broken")
 			w.pass(20 * second)
 			h := w.hookInfo("a")
-			is(w, "after failures", []any{h.State, h.Pending, h.Failures > 1, h.Failed == h.Failures, h.LastStatus, h.NextAttemptAt.After(w.now()), h.FailingSince.Before(h.FailedAt)},
+			is(w, "after failures", []any{h.State, h.Pending, h.Failures > 1, h.Failed == h.Failures, h.LastStatus, h.NextAttemptAt.After(w.now()),
+				h.FailingSince.Before(h.FailedAt)},
 				[]any{"failing", int64(1), true, true, 503, true, true})
 			failed := ok[[]posted](w)(w.hooks().Posted(w.ctx(), "a"))[0]
 			is(w, "the last attempt", []any{failed.Outcome, failed.Status, failed.Error != ""}, []any{"retrying", 503, true})
@@ -220,7 +229,8 @@ func TestNotices(t *testing.T) {
 			w.kill("default", "broken")
 			w.pass(10 * second)
 			h := w.hookInfo("a")
-			is(w, "then", []any{h.State, h.DisabledReason != "", h.DisabledAt.IsZero(), h.Failures, h.Pending, h.NextAttemptAt}, []any{"disabled", true, false, int64(1), int64(1), time.Time{}})
+			is(w, "then", []any{h.State, h.DisabledReason != "", h.DisabledAt.IsZero(), h.Failures, h.Pending, h.NextAttemptAt},
+				[]any{"disabled", true, false, int64(1), int64(1), time.Time{}})
 			is(w, "what waits", w.posts("a"), []string{"task.dead: held after 1 with 410"})
 			w.pass(minute)
 			is(w, "later", w.hookInfo("a").Failures, int64(1))
@@ -325,7 +335,10 @@ func TestBadWebhooks(t *testing.T) {
 	negative, much := int64(-1), int64(1_000_000_001)
 	short, long, never := 999*millisecond, 721*hour, 31*day
 	rotating := func(field, says, secret string, overlap *span) badCall {
-		return bad("rotate: "+field, says, func(w *world) (newHook, error) { return w.hooks().RotateHook(w.ctx(), "good", secret, overlap) }).of(field)
+		return bad("rotate: "+field, says, func(w *world) (newHook, error) {
+			return w.hooks().RotateHook(w.ctx(), "good", secret,
+				overlap)
+		}).of(field)
 	}
 	listing := func(field, says string, p part) badCall {
 		return bad("list: "+field, says, func(w *world) (any, error) { _, _, err := w.hooks().Hooks(w.ctx(), p); return nil, err }).of(field)
@@ -336,14 +349,16 @@ func TestBadWebhooks(t *testing.T) {
 		hooking("name", "129 bytes, at most 128", hookSpec{Name: strings.Repeat("x", 129)}),
 		hooking("url", "is required", hookSpec{}),
 		hooking("url", "at most 2048 are allowed", hookSpec{URL: "https://example.com/" + strings.Repeat("x", 2048)}),
-		hooking("url", `it begins with "ftp", and must begin with https, or with http to go to a network of --webhook-allow-network`, hookSpec{URL: "ftp://example.com/x"}),
+		hooking("url", `it begins with "ftp", and must begin with https, or with http to go to a network of --webhook-allow-network`,
+			hookSpec{URL: "ftp://example.com/x"}),
 		hooking("url", "a user or password", hookSpec{URL: "https://lena:hidden@example.com/x"}),
 		hooking("url", "a fragment after #", hookSpec{URL: "https://example.com/x#y"}),
 		hooking("url", "it has no host", hookSpec{URL: "https:///x"}),
 		hooking("url", `port "0" is not between 1 and 65535`, hookSpec{URL: "https://example.com:0/"}),
 		hooking("url", "127.0.0.1 is not an address of the public internet", hookSpec{URL: "https://127.0.0.1/x"}),
 		hooking("url", "169.254.169.254 is not an address of the public internet", hookSpec{URL: "http://[::ffff:169.254.169.254]/x"}),
-		hooking("url", "8.8.8.8 is in no network of --webhook-allow-network for this namespace: only https may go there", hookSpec{URL: "http://8.8.8.8/x"}),
+		hooking("url", "8.8.8.8 is in no network of --webhook-allow-network for this namespace: only https may go there",
+			hookSpec{URL: "http://8.8.8.8/x"}),
 		hooking("events", `"task.made" is not one of`, hookSpec{Events: []string{"task.made"}}),
 		hooking("events", "8 kinds, at most 7", hookSpec{Events: slices.Repeat([]string{"task.*"}, 8)}),
 		hooking("events", "need a threshold: give depth_over or wait_over", hookSpec{Events: []string{"queue.over"}}),
@@ -351,13 +366,15 @@ func TestBadWebhooks(t *testing.T) {
 		hooking("queues", `"a b" is not a pattern of queue names`, hookSpec{Queues: []string{"a b"}}),
 		hooking("depth_over", "-1 is not between 0 and 1000000000", hookSpec{DepthOver: -1}),
 		hooking("depth_over", "1000000001 is not between 0 and 1000000000", hookSpec{DepthOver: much}),
-		hooking("depth_over", "5 is given, and events has neither queue.over nor queue.under", hookSpec{DepthOver: 5, Events: []string{"task.*"}}),
+		hooking("depth_over", "5 is given, and events has neither queue.over nor queue.under", hookSpec{DepthOver: 5,
+			Events: []string{"task.*"}}),
 		hooking("wait_over", "999ms is not between 1s and", hookSpec{WaitOver: short}),
 		hooking("wait_over", "is not between 1s and 720h0m0s (30 days)", hookSpec{WaitOver: never}),
 		hooking("wait_over", "1m0s is given, and events has neither", hookSpec{WaitOver: minute, Events: []string{"task.*"}}),
 		hooking("secret", "it is not whsec_ followed by 24 to 64 bytes", hookSpec{Secret: "hidden"}),
 		hooking("secret", "it has 5 bytes, 24 to 64 are allowed", hookSpec{Secret: "whsec_c2hvcnQ="}),
-		setting("url", `it begins with "ftp", and must begin with https, or with http to go to a network of --webhook-allow-network`, hookChange{URL: "ftp://example.com/x"}),
+		setting("url", `it begins with "ftp", and must begin with https, or with http to go to a network of --webhook-allow-network`,
+			hookChange{URL: "ftp://example.com/x"}),
 		setting("events", `"task.made" is not one of`, hookChange{Events: []string{"task.made"}}),
 		setting("events", "need a threshold", hookChange{Events: []string{"queue.under"}}),
 		setting("queues", `"a b" is not a pattern of queue names`, hookChange{Queues: []string{"a b"}}),

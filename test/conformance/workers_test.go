@@ -65,26 +65,28 @@ func (w *world) workers() workerAPI { return w.api.(workerAPI) }
 
 func TestWorkers(t *testing.T) {
 	tellAll(t, []story{
-		ofTheGateway(story{name: "workers that claim are listed with their running tasks until they have been silent for long", tell: func(w *world) {
-			w.fill(3, spec{Queue: "mail"})
-			c := w.claims(claimCall{Queues: []string{"mail"}, Max: 2, Worker: "w1"})
-			all := ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), ""))
-			is(w, "how many there are", len(all), 1)
-			one := all[0]
-			is(w, "the worker", []any{one.Name, one.Node, one.Stream, one.Running, one.Slots, one.Quiet == nil}, []any{"w1", "n1", false, 2, 2, true})
-			is(w, "what it runs", []any{one.Tasks[0].Queue, one.Tasks[0].Attempt}, []any{"mail", 1})
-			is(w, "one by its id", ok[workerInfo](w)(w.workers().Worker(w.ctx(), one.ID)), one)
-			is(w, "of another queue", len(ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), "sms"))), 0)
-			w.ack(c[0])
-			is(w, "after an ack", ok[workerInfo](w)(w.workers().Worker(w.ctx(), one.ID)).Running, 1)
-			w.ack(c[1])
-			for range 6 {
-				w.pass(minute)
-			}
-			is(w, "long after", len(ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), ""))), 0)
-			_, err := w.workers().Worker(w.ctx(), one.ID)
-			w.refused("one that is gone", err, refusal{Code: "not_found"})
-		}}),
+		ofTheGateway(story{name: "workers that claim are listed with their running tasks until they have been silent for long",
+			tell: func(w *world) {
+				w.fill(3, spec{Queue: "mail"})
+				c := w.claims(claimCall{Queues: []string{"mail"}, Max: 2, Worker: "w1"})
+				all := ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), ""))
+				is(w, "how many there are", len(all), 1)
+				one := all[0]
+				is(w, "the worker", []any{one.Name, one.Node, one.Stream, one.Running, one.Slots, one.Quiet == nil},
+					[]any{"w1", "n1", false, 2, 2, true})
+				is(w, "what it runs", []any{one.Tasks[0].Queue, one.Tasks[0].Attempt}, []any{"mail", 1})
+				is(w, "one by its id", ok[workerInfo](w)(w.workers().Worker(w.ctx(), one.ID)), one)
+				is(w, "of another queue", len(ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), "sms"))), 0)
+				w.ack(c[0])
+				is(w, "after an ack", ok[workerInfo](w)(w.workers().Worker(w.ctx(), one.ID)).Running, 1)
+				w.ack(c[1])
+				for range 6 {
+					w.pass(minute)
+				}
+				is(w, "long after", len(ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), ""))), 0)
+				_, err := w.workers().Worker(w.ctx(), one.ID)
+				w.refused("one that is gone", err, refusal{Code: "not_found"})
+			}}),
 		ofTheGateway(story{name: "a worker whose leases expire is lost, and listed for an hour", tell: func(w *world) {
 			w.fill(3, spec{Queue: "mail"})
 			c := w.claims(claimCall{Queues: []string{"mail"}, Max: 3, Worker: "w1", Lease: minute})
@@ -94,14 +96,16 @@ func TestWorkers(t *testing.T) {
 			w.pass(minute)
 			one := ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), ""))[0]
 			is(w, "the worker", []any{one.Name, one.Stream, one.Running, one.Lost, one.LostAt.UTC()}, []any{"w1", false, 2, "lease_lost", ends})
-			is(w, "what it held", []any{len(one.Tasks), slices.Contains([]string{c[0].ID, c[1].ID}, one.Tasks[0].ID), one.Tasks[0].Queue}, []any{2, true, "mail"})
+			is(w, "what it held", []any{len(one.Tasks), slices.Contains([]string{c[0].ID, c[1].ID}, one.Tasks[0].ID), one.Tasks[0].Queue},
+				[]any{2, true, "mail"})
 			is(w, "one by its id", ok[workerInfo](w)(w.workers().Worker(w.ctx(), one.ID)), one)
 			is(w, "those that are lost", ok[[]workerInfo](w)(w.workers().LostWorkers(w.ctx(), true)), []workerInfo{one})
 			is(w, "those that are not", len(ok[[]workerInfo](w)(w.workers().LostWorkers(w.ctx(), false))), 0)
 			is(w, "of another queue", len(ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), "sms"))), 0)
 			_, err := w.workers().Quiet(w.ctx(), one.ID, "deploy")
 			w.refused("to make it quiet", err, refusal{Code: "not_found"})
-			is(w, "workers of the queue, as explain counts them", w.testNode.registry.Tally([]registry.QueueName{{Namespace: namespace, Name: "mail"}}).Queues[0] == nil, true)
+			is(w, "workers of the queue, as explain counts them", w.testNode.registry.Tally([]registry.QueueName{{Namespace: namespace,
+				Name: "mail"}}).Queues[0] == nil, true)
 			for range 57 {
 				w.pass(minute)
 			}
@@ -248,7 +252,8 @@ func TestSDKWorkerIsLost(t *testing.T) {
 		all := ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), ""))
 		is(w, "how many are told of", len(all), 1)
 		one := all[0]
-		is(w, "the one that died", []any{one.Name, one.Stream, one.Lost, one.LostAt.UTC(), one.Running, one.Tasks[0].ID}, []any{"dies", false, "disconnected", at, 1, id})
+		is(w, "the one that died", []any{one.Name, one.Stream, one.Lost, one.LostAt.UTC(), one.Running, one.Tasks[0].ID},
+			[]any{"dies", false, "disconnected", at, 1, id})
 	}})})
 }
 
@@ -336,8 +341,8 @@ func (d *rpc) ResumeWorker(ctx context.Context, id string) (workerInfo, error) {
 }
 
 func workerProto(p *pawlv1.Worker) (w workerInfo) {
-	w = workerInfo{ID: p.GetWorkerId(), Name: p.GetWorker(), Node: p.GetNode(), Stream: p.GetConnected(), PID: int(p.GetPid()), Slots: int(p.GetSlots()),
-		Running: int(p.GetRunning()), Draining: p.GetDraining(), Lost: p.GetLostReason()}
+	w = workerInfo{ID: p.GetWorkerId(), Name: p.GetWorker(), Node: p.GetNode(), Stream: p.GetConnected(), PID: int(p.GetPid()),
+		Slots: int(p.GetSlots()), Running: int(p.GetRunning()), Draining: p.GetDraining(), Lost: p.GetLostReason()}
 	if at := p.GetLostAt(); at != nil {
 		w.LostAt = at.AsTime()
 	}
@@ -389,8 +394,8 @@ func workerSDK(i *admin.Worker) (w workerInfo) {
 	if i == nil {
 		return w
 	}
-	w = workerInfo{ID: i.ID, Name: i.Name, Node: i.Node, Stream: i.Connected, PID: i.PID, Slots: i.Slots, Running: i.Running, Draining: i.Draining,
-		LostAt: i.LostAt, Lost: i.LostReason}
+	w = workerInfo{ID: i.ID, Name: i.Name, Node: i.Node, Stream: i.Connected, PID: i.PID, Slots: i.Slots, Running: i.Running,
+		Draining: i.Draining, LostAt: i.LostAt, Lost: i.LostReason}
 	for _, t := range i.Tasks {
 		w.Tasks = append(w.Tasks, runningTask{t.ID, t.Queue, t.Attempt})
 	}

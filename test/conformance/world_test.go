@@ -35,13 +35,14 @@ const (
 	dataShard = 1
 	// pipeBuffer is the buffer of each direction of an in-memory connection, in bytes.
 	pipeBuffer = 256 << 10
-	// segmentSize is the size of log segments in memory. Segments are zero-filled from the start: with the size used on disk they would cost more
-	// than a story.
+	// segmentSize is the size of log segments in memory. Segments are zero-filled from the start: with the size used on
+	// disk they would cost more than a story.
 	segmentSize = 256 << 10
 )
 
-// testNode is a node in memory, in the fake time of the bubble in which it was built: a system shard, data shards, the broker and the gateway.
-// Package node would assemble the same, but does not expose the broker, which the direct API needs.
+// testNode is a node in memory, in the fake time of the bubble in which it was built: a system shard, data shards, the
+// broker and the gateway. Package node would assemble the same, but does not expose the broker, which the direct API
+// needs.
 type testNode struct {
 	broker     *broker.Broker
 	control    *cluster.Control
@@ -63,7 +64,8 @@ func (h *testNode) time() time.Time { return time.Now().Add(time.Duration(h.slep
 // build starts a node that ends with its test. The archive needs a real directory.
 func build(t *testing.T, shards int, archiveDir string) *testNode {
 	t.Helper()
-	h := &testNode{pipe: bufconn.Listen(pipeBuffer), registry: registry.New(), systemCopy: cluster.NewCopy(nil), authn: auth.NewAuthenticator(auth.Config{Mode: auth.Never})}
+	h := &testNode{pipe: bufconn.Listen(pipeBuffer), registry: registry.New(), systemCopy: cluster.NewCopy(nil),
+		authn: auth.NewAuthenticator(auth.Config{Mode: auth.Never})}
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
 	fatal := func(err error) { t.Errorf("fatal error of the node: %v", err) }
 	fs := vfs.NewMem()
@@ -74,7 +76,8 @@ func build(t *testing.T, shards int, archiveDir string) *testNode {
 	began := h.time()
 	clock := store.TimeSource{Wall: h.time, Elapsed: func() time.Duration { return h.time().Sub(began) }}
 	start := func(id uint32, hooks shard.Hooks) (*shard.Shard, error) {
-		return startShard(t, store.Config{Dir: fmt.Sprintf("shard-%d", id), FS: fs, Identity: store.Identity{Replica: 1, Shard: id}, Logger: log, Fatal: fatal},
+		return startShard(t, store.Config{Dir: fmt.Sprintf("shard-%d", id), FS: fs, Identity: store.Identity{Replica: 1, Shard: id},
+			Logger: log, Fatal: fatal},
 			shard.Config{ID: id, Replica: 1, Voters: []uint64{1}, Log: logs, Hooks: hooks, Time: clock, Logger: log, Fatal: fatal})
 	}
 	dead, err := archive.Open(archive.Config{Dir: archiveDir})
@@ -111,16 +114,17 @@ func build(t *testing.T, shards int, archiveDir string) *testNode {
 		data = append(data, id)
 	}
 	t.Cleanup(h.broker.Stop)
-	h.router = router.New(router.Config{Node: 1, Broker: router.Local(h.broker), Control: newRouterControl(h.control), Map: onlyMap{h.copy, data}, Registry: h.registry, Stats: recorder, Logger: log,
-		SystemLeader: func() uint32 { return 1 }})
+	h.router = router.New(router.Config{Node: 1, Broker: router.Local(h.broker), Control: newRouterControl(h.control),
+		Map: onlyMap{h.copy, data}, Registry: h.registry, Stats: recorder, Logger: log, SystemLeader: func() uint32 { return 1 }})
 	t.Cleanup(h.router.Close)
 	must(t, h.control.Placement.Found(t.Context(), cluster.FirstNode{Name: "n1", Version: "test", MinLevel: 1, MaxLevel: 3}, shards))
 	h.broker.Start()
 	h.hear(t)
 	h.openPost(t, log)
 
-	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Queues, Schedules: h.router.Schedules, Groups: h.router.Groups, Operations: h.router.Operations, Workers: h.router.Workers, Events: h.router.Events, Registry: h.registry, Stats: h.router.Stats, Webhooks: h.hooks, Auth: h.authn, Ready: h.router.Ready,
-		Limits: task.DefaultLimits(), Logger: log, Node: "n1"})
+	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Queues, Schedules: h.router.Schedules, Groups: h.router.Groups,
+		Operations: h.router.Operations, Workers: h.router.Workers, Events: h.router.Events, Registry: h.registry, Stats: h.router.Stats,
+		Webhooks: h.hooks, Auth: h.authn, Ready: h.router.Ready, Limits: task.DefaultLimits(), Logger: log, Node: "n1"})
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := g.Serve(h.pipe); err != nil {

@@ -56,7 +56,8 @@ func TestAPIExamples(t *testing.T) {
 	s.play()
 
 	for op := range s.ops {
-		if _, ok := s.said[op]; !ok && !slices.Contains([]string{"getOpenAPI", "metrics", "watchEvents"}, op) { // responses that are not JSON, or are this document
+		// responses that are not JSON, or are this document
+		if _, ok := s.said[op]; !ok && !slices.Contains([]string{"getOpenAPI", "metrics", "watchEvents"}, op) {
 			t.Errorf("%s has no example", op)
 		}
 	}
@@ -108,7 +109,8 @@ func (s *session) play() {
 
 	// The life of a task, and everything that workers do.
 	s.do("putQueue", `{"settings":{"lease":"1m","max_attempts":5,"max_running":50,"rate":{"limit":100,"period":"1s"}}}`)
-	s.do("enqueue", `{"type":"mail.welcome","queue":"mail","payload":{"to":"a@example.com"},"priority":"high","tags":["signup"],"idempotency_key":"welcome-42"}`, "id=task_id")
+	s.do("enqueue", `{"type":"mail.welcome","queue":"mail","payload":{"to":"a@example.com"},"priority":"high","tags":["signup"],`+
+		`"idempotency_key":"welcome-42"}`, "id=task_id")
 	s.do("explainTask", "")
 	s.do("claim", `{"queues":["mail"],"types":["mail.welcome"],"wait":"20s","worker":"web-1/4711"}`, "token=tasks.0.claim_token")
 	s.do("extend", `{"claim_token":"$token","progress":{"percent":40,"message":"rendered"}}`)
@@ -118,14 +120,17 @@ func (s *session) play() {
 	s.do("abandonOnce", `{"claim_token":"$token","key":"payment/43"}`)
 	s.do("ack", `{"claim_token":"$token","result":{"sent":true}}`)
 	s.do("getTask", "")
-	s.do("enqueueBatch", `{"tasks":[{"type":"mail.welcome","queue":"mail","payload":{"to":"b@example.com"}},{"type":"mail.welcome","queue":"mail","payload":{"to":"c@example.com"}}]}`)
-	s.quietly("claim", `{"queues":["mail"],"max":2}`, "id=tasks.0.task_id", "token=tasks.0.claim_token", "id2=tasks.1.task_id", "token2=tasks.1.claim_token")
+	s.do("enqueueBatch", `{"tasks":[{"type":"mail.welcome","queue":"mail","payload":{"to":"b@example.com"}},{"type":"mail.welcome",`+
+		`"queue":"mail","payload":{"to":"c@example.com"}}]}`)
+	s.quietly("claim", `{"queues":["mail"],"max":2}`, "id=tasks.0.task_id", "token=tasks.0.claim_token", "id2=tasks.1.task_id",
+		"token2=tasks.1.claim_token")
 	s.do("release", `{"claim_token":"$token","delay":"5s"}`)
 	s.do("runTaskNow", "")
 	s.do("updateTask", `{"priority":"low","payload":{"to":"bb@example.com"}}`)
 	s.do("extendMany", `{"extends":[{"task_id":"$id2","claim_token":"$token2"}]}`)
 	s.do("releaseMany", `{"releases":[{"task_id":"$id2","claim_token":"$token2"}]}`)
-	s.quietly("claim", `{"queues":["mail"],"max":2}`, "id=tasks.0.task_id", "token=tasks.0.claim_token", "id2=tasks.1.task_id", "token2=tasks.1.claim_token")
+	s.quietly("claim", `{"queues":["mail"],"max":2}`, "id=tasks.0.task_id", "token=tasks.0.claim_token", "id2=tasks.1.task_id",
+		"token2=tasks.1.claim_token")
 	s.do("ackMany", `{"acks":[{"task_id":"$id2","claim_token":"$token2","result":{"sent":true}}]}`)
 	s.do("fail", `{"claim_token":"$token","error":{"type":"SMTPError","message":"mailbox is full"},"retry_in":"10m"}`)
 	s.do("retryTask", "")
@@ -146,7 +151,8 @@ func (s *session) play() {
 	s.do("discardTask", `{"reason":"sent by hand"}`)
 	s.do("resumeQueue", "")
 	s.quietly("enqueue", `{"type":"mail.welcome","queue":"mail"}`)
-	s.do("startOperation", `{"action":"set_priority","filter":{"queue":"mail","type":"mail.welcome"},"priority":"low","reason":"make room"}`, "op=operation_id")
+	s.do("startOperation", `{"action":"set_priority","filter":{"queue":"mail","type":"mail.welcome"},"priority":"low","reason":"make room"}`,
+		"op=operation_id")
 	s.vars["id"] = s.vars["op"]
 	s.do("getOperation?wait=10s", "")
 	s.do("listOperations", "")
@@ -167,14 +173,16 @@ func (s *session) play() {
 	s.do("getTypeStats?window=5m&queue=mail", "")
 
 	// Groups and schedules.
-	s.do("createGroup", `{"name":"import of Monday","tasks":[{"type":"part","payload":1},{"type":"part","payload":2}],"on_complete":{"type":"report"},"open":true}`, "id=group_id")
+	s.do("createGroup", `{"name":"import of `+
+		`Monday","tasks":[{"type":"part","payload":1},{"type":"part","payload":2}],"on_complete":{"type":"report"},"open":true}`, "id=group_id")
 	s.do("addGroupTasks", `{"tasks":[{"type":"part","payload":3}]}`)
 	s.do("listGroupMembers?limit=1", "")
 	s.do("closeGroup", "")
 	s.do("getGroup", "")
 	s.do("listGroups", "")
 	s.do("cancelGroup", `{"reason":"wrong file"}`)
-	s.do("createSchedule", `{"name":"nightly","cron":"30 2 * * *","time_zone":"Europe/Berlin","jitter":"5m","task":{"type":"report","queue":"mail","payload":{"kind":"day"}}}`)
+	s.do("createSchedule", `{"name":"nightly","cron":"30 2 * * `+
+		`*","time_zone":"Europe/Berlin","jitter":"5m","task":{"type":"report","queue":"mail","payload":{"kind":"day"}}}`)
 	s.do("putSchedule", `{"cron":"30 3 * * *","time_zone":"Europe/Berlin","task":{"type":"report","queue":"mail","payload":{"kind":"day"}}}`)
 	s.do("triggerSchedule", "")
 	s.do("listScheduleHistory", "")
@@ -397,7 +405,8 @@ func shorten(text []byte) (json.RawMessage, error) {
 	var out bytes.Buffer
 	from, to := jsontext.NewDecoder(bytes.NewReader(text)), jsontext.NewEncoder(&out)
 	for {
-		if kind, n := from.StackIndex(from.StackDepth()); kind == '[' && (n >= most && from.PeekKind() == '{' || n >= 24 && from.PeekKind() != ']') {
+		if kind, n := from.StackIndex(from.StackDepth()); kind == '[' && (n >= most && from.PeekKind() == '{' || n >= 24 &&
+			from.PeekKind() != ']') {
 			if err := from.SkipValue(); err != nil {
 				return nil, err
 			}
@@ -454,7 +463,8 @@ func outline(raw json.RawMessage) string {
 }
 
 // vary are fields that a response may or may not have, depending on timing.
-var vary = []string{"commit_seconds", "disk_free_bytes", "disk_total_bytes", "problems", "attention", "oldest_ready", "oldest_ready_age", "wait", "run"}
+var vary = []string{"commit_seconds", "disk_free_bytes", "disk_total_bytes", "problems", "attention", "oldest_ready",
+	"oldest_ready_age", "wait", "run"}
 
 func (s *session) write() {
 	// One operation per line.

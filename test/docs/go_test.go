@@ -44,8 +44,8 @@ func TestGoPrograms(t *testing.T) {
 	}
 }
 
-// asPackage returns an overlay in which a file is the whole package in testdata/page. Its imports resolve in the repository's module, and tests that
-// read the repository meanwhile do not see it.
+// asPackage returns an overlay in which a file is the whole package in testdata/page. Its imports resolve in the
+// repository's module, and tests that read the repository meanwhile do not see it.
 func asPackage(t *testing.T, name, text string) (overlay string) {
 	t.Helper()
 	here, err := os.Getwd()

@@ -16,9 +16,10 @@ import (
 	"time"
 )
 
-// run lists the pages whose commands are all run. Other pages need containers, several machines or a database, or name tasks that only the reader
-// has: cmd/pawl checks that their commands exist.
-var run = []string{"docs/coming-from-sidekiq.md", "docs/fairness.md", "docs/get-started.md", "docs/order.md", "docs/schedules.md", "docs/workers-in-any-language.md"}
+// run lists the pages whose commands are all run. Other pages need containers, several machines or a database, or name
+// tasks that only the reader has: cmd/pawl checks that their commands exist.
+var run = []string{"docs/coming-from-sidekiq.md", "docs/fairness.md", "docs/get-started.md", "docs/order.md", "docs/schedules.md",
+	"docs/workers-in-any-language.md"}
 
 // binary returns the path of pawl. PAWL_BINARY names it; without, it is built once for all tests of the package.
 var binary = sync.OnceValues(func() (string, error) {

@@ -65,7 +65,8 @@ var anomalies = []anomaly{
 	{"retried task early", Early, "lossy", on(Fail, func(s *scene, l *life, i int) bool {
 		e, next := &l.events[i], l.next(i, Claim)
 		before, _ := l.stateAt(i)
-		if before.in != claimed || before.token != e.Token || e.State != "retrying" || next == nil || next.Fence != before.fence+1 || l.has(RunNow, Retry) {
+		if before.in != claimed || before.token != e.Token || e.State != "retrying" || next == nil || next.Fence != before.fence+1 ||
+			l.has(RunNow, Retry) {
 			return false
 		}
 		for j := range l.events {
@@ -195,7 +196,9 @@ var anomalies = []anomaly{
 	{"claim before the enqueue", Unexpected, "lossy", func(s *scene) string {
 		return somewhere(s, s.whole, func(l *life, i int) bool {
 			e, next := &l.events[0], l.next(0, Claim)
-			if i > 0 || next == nil || next != &l.events[1] || e.Op != Enqueue || slices.ContainsFunc(l.events[1:], func(e event) bool { return e.Op == Enqueue }) {
+			if i > 0 || next == nil || next != &l.events[1] || e.Op != Enqueue || slices.ContainsFunc(l.events[1:], func(e event) bool {
+				return e.Op == Enqueue
+			}) {
 				return false
 			}
 			e.CallNS, e.ReturnNS, e.Index, e.TimeUS = next.ReturnNS+1, next.ReturnNS+2, next.Index+1, next.TimeUS+1
@@ -270,7 +273,10 @@ var anomalies = []anomaly{
 	{"open task: current token refused", GoodToken, "lossy", func(s *scene) string {
 		return somewhere(s, s.open, func(l *life, i int) bool {
 			e := &l.events[i]
-			return l.liveClaim(i) && l.calmTokens(e.Token) && put(s, l, i, func(r *Record) { r.Op, r.Token, r.Code, r.Reason = Ack, e.Token, Refused, Reclaimed })
+			return l.liveClaim(i) && l.calmTokens(e.Token) && put(s, l, i, func(r *Record) {
+				r.Op, r.Token, r.Code, r.Reason = Ack, e.Token,
+					Refused, Reclaimed
+			})
 		})
 	}, false, true},
 	{"open task: completed twice", TwoEnds, "lossy", func(s *scene) string {

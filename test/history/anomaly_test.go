@@ -74,8 +74,8 @@ func somewhere(s *scene, lives []*life, spoil func(l *life, i int) bool) string 
 	return ""
 }
 
-// after returns the response to a call made right after the i-th event of a task, before any other call on it; ok is false if there was no such
-// moment.
+// after returns the response to a call made right after the i-th event of a task, before any other call on it; ok is
+// false if there was no such moment.
 func (l *life) after(i int) (r Record, ok bool) {
 	at := &l.events[i]
 	for j := range l.events {
@@ -207,8 +207,8 @@ func sees(r *Report, task string, rule Invariant) bool {
 	})
 }
 
-// byLog checks by replay, and reports whether it detected the anomaly. Where calls shared an entry in a way that the replay could not resolve, the
-// task is searched with the log, which may describe the violation differently.
+// byLog checks by replay, and reports whether it detected the anomaly. Where calls shared an entry in a way that the
+// replay could not resolve, the task is searched with the log, which may describe the violation differently.
 func byLog(s *scene, task string, rule Invariant) bool {
 	b := newBook(s.records, s.o)
 	b.facts()
@@ -263,7 +263,8 @@ func TestClock(t *testing.T) {
 func TestUndecided(t *testing.T) {
 	records := timed(enqueue())
 	for i := range maxUnknown + 1 {
-		records = append(records, Record{Seq: i, CallNS: int64(i+3) * 1e9, Op: []Op{Cancel, Retry, Discard}[i%3], Task: "t", Answer: Answer{Code: Unknown}})
+		records = append(records, Record{Seq: i, CallNS: int64(i+3) * 1e9, Op: []Op{Cancel, Retry, Discard}[i%3], Task: "t",
+			Answer: Answer{Code: Unknown}})
 	}
 	if r := Check(records, Options{}); r.OK() || len(r.Undecided) != 1 {
 		t.Errorf("a history with %d unanswered calls must be undecided: %s", maxUnknown+1, r)

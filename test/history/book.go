@@ -83,8 +83,8 @@ func (b *book) lifeOf(id string) *life {
 
 // enter files an event and sets its times.
 //
-// A call that was sent more than once is treated as an unanswered call and an answered one. Claims are an exception: the answer to the last sending
-// is also that to the first.
+// A call that was sent more than once is treated as an unanswered call and an answered one. Claims are an exception:
+// the answer to the last sending is also that to the first.
 func (b *book) enter(l *life, e event) {
 	if e.Retried && e.Op != Claim {
 		first, last := *e.Record, *e.Record

@@ -56,8 +56,9 @@ func happened(t *testing.T, records []Record) {
 			seen["duplicate"]++
 		}
 	}
-	for _, what := range []string{"duplicate", "ack refused expired", "ack refused reclaimed", "ack refused cancelled", "ack refused completed",
-		"enqueue refused conflict", "cancel refused wrong_state", "retry ok", "retry refused wrong_state", "run_now ok", "discard ok", "extend ok", "release ok"} {
+	for _, what := range []string{"duplicate", "ack refused expired", "ack refused reclaimed", "ack refused cancelled",
+		"ack refused completed", "enqueue refused conflict", "cancel refused wrong_state", "retry ok", "retry refused wrong_state", "run_now ok",
+		"discard ok", "extend ok", "release ok"} {
 		if seen[what] == 0 {
 			t.Errorf("no call had the outcome %q: %v", what, seen)
 		}
@@ -92,7 +93,8 @@ func newClientSet(t *testing.T, loss float64) *clientSet {
 }
 
 // intercept reads the stamps of a response, and decides randomly whether to lose it, after a delay.
-func (c *clientSet) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (c *clientSet) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+	opts ...grpc.CallOption) error {
 	var trailer metadata.MD
 	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
 	err := invoke(ctx, method, req, reply, cc, append(opts, grpc.Trailer(&trailer))...)
@@ -136,8 +138,8 @@ func (c *clientSet) begin(r Record) (Record, *outcome) {
 func (c *clientSet) judge(t *testing.T, r Record, f *outcome, err error) Record {
 	r.ReturnNS = c.rec.Now()
 	if f.lost {
-		return Record{Client: r.Client, Seq: r.Seq, CallNS: r.CallNS, ReturnNS: r.ReturnNS, Op: r.Op, Task: r.Task, Token: r.Token, Fence: r.Fence,
-			Queue: r.Queue, Payload: r.Payload, Args: r.Args, Answer: Answer{Code: Unknown}}
+		return Record{Client: r.Client, Seq: r.Seq, CallNS: r.CallNS, ReturnNS: r.ReturnNS, Op: r.Op, Task: r.Task,
+			Token: r.Token, Fence: r.Fence, Queue: r.Queue, Payload: r.Payload, Args: r.Args, Answer: Answer{Code: Unknown}}
 	}
 	r.Shard, r.Index, r.TimeUS, r.Code = f.shard, f.index, f.time, OK
 	var refusal *pawltype.Error

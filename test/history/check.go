@@ -10,8 +10,8 @@ import (
 
 // Options say what is known apart from the records, and how much to check.
 type Options struct {
-	// Final is an authoritative read of each task (Get), made after all other calls were answered or given up and the faults were over. Nil: none,
-	// so that lost tasks can't be detected.
+	// Final is an authoritative read of each task (Get), made after all other calls were answered or given up and the
+	// faults were over. Nil: none, so that lost tasks can't be detected.
 	Final []Record
 	// Drained: all tasks had been finished before the final reads.
 	Drained bool
@@ -19,8 +19,8 @@ type Options struct {
 	Overdue time.Duration
 	// DeadLetters are the ids in a listing of all dead letters made with the final reads. Nil: none.
 	DeadLetters []string
-	// Began is the wall clock at CallNS 0, and ClockBound the maximum difference between shard time and wall clock. They check shard times, and
-	// replace those that records lack. ClockBound 0: neither.
+	// Began is the wall clock at CallNS 0, and ClockBound the maximum difference between shard time and wall clock. They
+	// check shard times, and replace those that records lack. ClockBound 0: neither.
 	Began      time.Time
 	ClockBound time.Duration
 	// Sample is how many of the replayed tasks are also searched, without the log; 0: defaultSample; -1: none.

@@ -6,12 +6,13 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// maxUnknown is the maximum number of unanswered calls of one task: the search for an illegal history takes about twice as long with each (12: a
-// tenth of a second, 15: a second).
+// maxUnknown is the maximum number of unanswered calls of one task: the search for an illegal history takes about twice
+// as long with each (12: a tenth of a second, 15: a second).
 const maxUnknown = 15
 
-// search looks, task by task, for any order in which all answers make sense: one in which no call comes before another that had returned when it was
-// made. With the log, an order must also follow the known indexes. It returns how many tasks it searched.
+// search looks, task by task, for any order in which all answers make sense: one in which no call comes before another
+// that had returned when it was made. With the log, an order must also follow the known indexes. It returns how many
+// tasks it searched.
 func (b *book) search(lives []*life, withLog bool) int {
 	side(lives, func(l *life) { b.searchOne(l, withLog) })
 	return len(lives)

@@ -1,7 +1,7 @@
 package history
 
-// facts checks what does not depend on the order of events: each request created one task (I9), accepted tasks exist at the end (I1) and have ended
-// (I16), and dead letters are listed once (I18).
+// facts checks what does not depend on the order of events: each request created one task (I9), accepted tasks exist at
+// the end (I1) and have ended (I16), and dead letters are listed once (I18).
 func (b *book) facts() {
 	b.requests()
 	if b.o.Final != nil {

@@ -1,7 +1,7 @@
 package history
 
-// guess is the step of an unanswered call: it takes effect if it could. That it had no effect is covered by the guess that it took effect after
-// everything else.
+// guess is the step of an unanswered call: it takes effect if it could. That it had no effect is covered by the guess
+// that it took effect after everything else.
 func (s state) guess(e *event) state {
 	switch e.Op {
 	case Enqueue:

@@ -9,8 +9,8 @@ import (
 
 // resolve assigns unanswered calls to the tasks that they may have moved, and determines which tasks they leave open.
 //
-// An enqueue is found by its request id or key if a repeat was answered, else by its payload. A claim is found by its claim key; the remaining
-// claims explain fences that no answer mentioned.
+// An enqueue is found by its request id or key if a repeat was answered, else by its payload. A claim is found by its
+// claim key; the remaining claims explain fences that no answer mentioned.
 func (b *book) resolve() {
 	enqueues, claimed := b.unanswered()
 	b.giveEnqueues(enqueues)
@@ -51,8 +51,9 @@ func (b *book) unanswered() (enqueues, claimed []*Record) {
 	return enqueues, claimed
 }
 
-// outlived reports whether a claim took longer to be answered than its lease lasts. A broker that lost the round of a claim asks the next leader for
-// it by its key; but a key is forgotten when its lease is over, and then the claim takes other tasks.
+// outlived reports whether a claim took longer to be answered than its lease lasts. A broker that lost the round of a
+// claim asks the next leader for it by its key; but a key is forgotten when its lease is over, and then the claim takes
+// other tasks.
 func (r *Record) outlived() bool {
 	return r.Code == OK && r.LeaseUntilUS > 0 && r.ReturnNS-r.CallNS >= (r.LeaseUntilUS-r.TimeUS)*1000
 }
@@ -174,8 +175,8 @@ func (b *book) give(l *life, r Record) {
 	b.enter(l, event{Record: &r})
 }
 
-// giveClaims explains what the answers to claims leave open: a claim that was repeated after its first answer was lost took effect earlier, and a
-// fence that no answer mentioned went to a claim whose answer was lost.
+// giveClaims explains what the answers to claims leave open: a claim that was repeated after its first answer was lost
+// took effect earlier, and a fence that no answer mentioned went to a claim whose answer was lost.
 func (b *book) giveClaims(l *life, claimed []*Record, first map[string]*Record) {
 	known, highest := map[int64]bool{}, map[int64]int64{} // fences; the highest one in each epoch
 	for i := range l.events {
@@ -220,7 +221,8 @@ func (b *book) giveClaims(l *life, claimed []*Record, first map[string]*Record) 
 	}
 }
 
-// epochBits is how many of a fence's bits count claims within an epoch. A restore or a recovery begins an epoch, and the next fence is the first in it.
+// epochBits is how many of a fence's bits count claims within an epoch. A restore or a recovery begins an epoch, and
+// the next fence is the first in it.
 const epochBits = 20
 
 func epochOf(fence int64) int64 { return fence >> epochBits }

@@ -80,8 +80,8 @@ type span struct{ least, most int }
 // has reports whether n is within the span; 0 is a number that was not seen.
 func (s span) has(n int) bool { return n == 0 || s.least <= n && n <= s.most }
 
-// state is all that is known of one task: a set of cases, if time or a lost answer leaves more than one open. Changes by time alone are not steps of
-// their own: the next answer shows whether they happened.
+// state is all that is known of one task: a set of cases, if time or a lost answer leaves more than one open. Changes
+// by time alone are not steps of their own: the next answer shows whether they happened.
 //
 // States are values: a step returns a new one and changes nothing.
 type state struct {
@@ -198,14 +198,14 @@ func (s *state) end(how outcomes, then places, due int64) {
 // holds reports whether the event has the token of a claim that may be live.
 func (s *state) holds(e *event) bool { return s.in&claimed != 0 && s.token != "" && e.Token == s.token }
 
-// mayLapse reports whether the shard may have put a claimed task back by the time of the event: a lease has ended, or an undelivered answer was
-// taken back.
+// mayLapse reports whether the shard may have put a claimed task back by the time of the event: a lease has ended, or
+// an undelivered answer was taken back.
 func (s *state) mayLapse(e *event) bool {
 	return s.in&claimed != 0 && (e.to >= s.until || s.token == "")
 }
 
-// lapsed is the state after the lease was lost. What the broker did then shows later: a crash uses up an attempt, a loss without a leader does not,
-// and a run beyond its timeout is retried after a pause.
+// lapsed is the state after the lease was lost. What the broker did then shows later: a crash uses up an attempt, a
+// loss without a leader does not, and a run beyond its timeout is retried after a pause.
 func (s state) lapsed() state {
 	then := ready | retrying
 	if s.attempt.most++; s.canExhaust() {
@@ -264,7 +264,8 @@ func (s *state) equal(o *state) bool {
 
 func (a *attempt) equal(b *attempt) bool {
 	for ; a != b; a, b = a.before, b.before {
-		if a == nil || b == nil || a.hash != b.hash || a.token != b.token || a.fence != b.fence || a.how != b.how || a.then != b.then || a.due != b.due {
+		if a == nil || b == nil || a.hash != b.hash || a.token != b.token || a.fence != b.fence || a.how != b.how ||
+			a.then != b.then || a.due != b.due {
 			return false
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// queue is a small correct task queue of one shard: histories made with it must pass. It is written from the API's contract, and shares no code with
-// the model.
+// queue is a small correct task queue of one shard: histories made with it must pass. It is written from the API's
+// contract, and shares no code with the model.
 type queue struct {
 	shard  uint32
 	rng    *rand.Rand
@@ -59,7 +59,8 @@ const (
 )
 
 func newQueue(shard uint32, rng *rand.Rand) *queue {
-	return &queue{shard: shard, rng: rng, index: qIndexStep, tasks: map[string]*qTask{}, byReq: map[string]*qTask{}, claims: map[string][]grant{}}
+	return &queue{shard: shard, rng: rng, index: qIndexStep, tasks: map[string]*qTask{}, byReq: map[string]*qTask{},
+		claims: map[string][]grant{}}
 }
 
 func (t *qTask) attempt() int { return t.failures + t.crashes + 1 }
@@ -201,7 +202,8 @@ func (q *queue) enqueue(r *Record) {
 		r.Task, r.State, r.Duplicate = t.id, t.state, true
 		return
 	}
-	t = &qTask{id: fmt.Sprintf("s%d-t%d", q.shard, len(q.tasks)), queue: r.Queue, payload: r.Payload, max: r.MaxAttempts, log: map[string]*qAttempt{}}
+	t = &qTask{id: fmt.Sprintf("s%d-t%d", q.shard, len(q.tasks)), queue: r.Queue, payload: r.Payload, max: r.MaxAttempts,
+		log: map[string]*qAttempt{}}
 	q.tasks[t.id], q.byReq[r.RequestID] = t, t
 	q.order = append(q.order, t)
 	if r.Key != "" {

@@ -341,7 +341,8 @@ func (w *world) anyHost() *host { return w.shards[w.rng.IntN(len(w.shards))] }
 func (w *world) produce(c *client, then func()) {
 	h := w.anyHost()
 	n := w.made*64 + c.id
-	r := Record{Op: Enqueue, Queue: "q", Payload: uint64(n)*2654435761 + 1, Args: Args{RequestID: fmt.Sprint("r", n), MaxAttempts: 1 + w.rng.IntN(4)}}
+	r := Record{Op: Enqueue, Queue: "q", Payload: uint64(n)*2654435761 + 1, Args: Args{RequestID: fmt.Sprint("r", n),
+		MaxAttempts: 1 + w.rng.IntN(4)}}
 	if w.chance(0.3) {
 		r.DelayUS = w.upTo(300_000)
 	}

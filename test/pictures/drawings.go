@@ -62,7 +62,8 @@ func drawAll(ctx context.Context, dir string) error {
 
 // shades returns a drawing for light and for dark pages.
 func shades(svg string) (light, dark string, err error) {
-	svg = regexp.MustCompile(`(?s)<!--.*?-->\n?|<!DOCTYPE.*?>\n?|<title>.*?</title>\n?`).ReplaceAllString(svg, "") // versions, and names that would show as tooltips
+	// versions, and names that would show as tooltips
+	svg = regexp.MustCompile(`(?s)<!--.*?-->\n?|<!DOCTYPE.*?>\n?|<title>.*?</title>\n?`).ReplaceAllString(svg, "")
 	svg = strings.ReplaceAll(svg, `fill="white" stroke="transparent"`, `fill="none" stroke="none"`)
 	svg = strings.ReplaceAll(svg, `fill="white" stroke="none"`, `fill="none" stroke="none"`) // the background is the page's
 	svg = strings.ReplaceAll(svg, `"Helvetica,sans-Serif"`, `"Helvetica,Arial,sans-serif"`)

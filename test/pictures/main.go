@@ -1,5 +1,6 @@
-// Command pictures makes the pictures of the README and of docs/ with the product itself: it starts the real binary, creates a stuck queue, takes
-// screenshots of its page, records a terminal, and draws the diagrams from their sources. It imports no package of Pawl.
+// Command pictures makes the pictures of the README and of docs/ with the product itself: it starts the real binary,
+// creates a stuck queue, takes screenshots of its page, records a terminal, and draws the diagrams from their sources.
+// It imports no package of Pawl.
 //
 //	go run ./test/pictures           # all of them: needs chromium and Graphviz
 //	go run ./test/pictures drawings  # only the diagrams: needs Graphviz
@@ -74,7 +75,8 @@ func withServer(ctx context.Context, base, name string, f func(*server) error) e
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	cmd := exec.CommandContext(ctx, filepath.Join(base, "pawl"), "serve", "--data", filepath.Join(s.dir, "data"), "--listen", "127.0.0.1:0") // #nosec G204 -- ours
+	cmd := exec.CommandContext(ctx, filepath.Join(base, "pawl"), "serve", "--data", filepath.Join(s.dir, "data"), "--listen",
+		"127.0.0.1:0") // #nosec G204 -- ours
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()

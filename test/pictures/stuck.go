@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// stick creates a queue that is stuck for several reasons at the same time: two tasks of a customer fill the slots of its key, one type is paused,
-// and no worker takes another.
+// stick creates a queue that is stuck for several reasons at the same time: two tasks of a customer fill the slots of
+// its key, one type is paused, and no worker takes another.
 func (s *server) stick(ctx context.Context) error {
 	for _, line := range []string{
 		`pawl queue set mail --max-running 20`,
@@ -28,7 +28,8 @@ func (s *server) stick(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.background(ctx, `pawl work --type mail.welcome --type mail.digest --queue mail --concurrency 4 --drain-timeout 1s --grace 1s --name web-1/4711 --exec 'sleep 300'`)
+	return s.background(ctx, `pawl work --type mail.welcome --type mail.digest --queue mail --concurrency 4 --drain-timeout 1s --grace 1s `+
+		`--name web-1/4711 --exec 'sleep 300'`)
 }
 
 // photograph takes screenshots of a page, light and dark, as NAME-light.png and NAME-dark.png.
@@ -40,7 +41,8 @@ func photograph(ctx context.Context, s *server, page, name string) error {
 	time.Sleep(3 * time.Second) // the worker connects, and what the page shows of queues is some seconds old
 	for scheme, theme := range []string{"dark", "light"} {
 		to := name + "-" + theme + ".png"
-		cmd := exec.CommandContext(ctx, chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", // #nosec G204 -- ours
+		cmd := exec.CommandContext(ctx, chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
+			"--no-first-run", // #nosec G204 -- ours
 			"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions", "--hide-scrollbars",
 			"--user-data-dir="+filepath.Join(s.dir, "chromium-"+theme), fmt.Sprintf("--blink-settings=preferredColorScheme=%d", scheme),
 			"--window-size=1200,1290", "--timeout=6000", "--screenshot="+to, "http://"+s.address+page)

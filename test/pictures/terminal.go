@@ -97,8 +97,8 @@ func wrapped(output string) (out []string) {
 	return out
 }
 
-// animation returns an SVG without scripts: rows appear at their times, commands letter by letter, and it starts over at the end. For readers who
-// prefer reduced motion, it shows the last screen only.
+// animation returns an SVG without scripts: rows appear at their times, commands letter by letter, and it starts over
+// at the end. For readers who prefer reduced motion, it shows the last screen only.
 func animation(lines []shown, total float64) string {
 	var style, body strings.Builder
 	at := func(seconds float64) string { return fmt.Sprintf("%.2f%%", 100*seconds/total) }
@@ -115,9 +115,11 @@ func animation(lines []shown, total float64) string {
 		fmt.Fprintf(&body, `<g class="l" style="animation-name:l%d"><text x="%g" y="%.1f" xml:space="preserve">%s</text>`, i, left, y, text)
 		if line.command {
 			n := len([]rune(line.text))
-			fmt.Fprintf(&style, "@keyframes t%d{0%%,%s{transform:translateX(0);animation-timing-function:steps(%d,end)}%s,100%%{transform:translateX(%.1fpx)}}\n",
+			fmt.Fprintf(&style, "@keyframes t%d{0%%,%s{transform:translateX(0);animation-timing-function:steps(%d,end)}%s,"+
+				"100%%{transform:translateX(%.1fpx)}}\n",
 				i, at(line.at), n, at(line.at+typing*float64(n)), float64(n)*charWidth)
-			fmt.Fprintf(&body, `<rect class="t" style="animation-name:t%d" x="%.1f" y="%.1f" width="%g" height="%g"/>`, i, left+2*charWidth, y-14, width, lineHeight)
+			fmt.Fprintf(&body, `<rect class="t" style="animation-name:t%d" x="%.1f" y="%.1f" width="%g" height="%g"/>`, i, left+2*charWidth,
+				y-14, width, lineHeight)
 		}
 		body.WriteString("</g>\n")
 		if over := i + 1 - rows; over > 0 {

@@ -29,12 +29,14 @@ type Breaker struct {
 	Dirty     bool   // its row must be written
 
 	// Zero if it is closed.
-	Since  store.Time // when it first opened
-	Until  store.Time // the deadline at which an open breaker starts probing, or one that waits for a probe is forgotten; 0: a probe is running
-	Opened int        // how often it opened without closing in between
-	Passed int        // probes that succeeded since it last opened
-	Probe  task.ID    // the task that is let through; zero: the next one will be
-	Cause  Tally      // the attempts that first opened it
+	Since store.Time // when it first opened
+	// the deadline at which an open breaker starts probing, or one that waits for a probe is forgotten; 0: a probe is
+	// running
+	Until  store.Time
+	Opened int     // how often it opened without closing in between
+	Passed int     // probes that succeeded since it last opened
+	Probe  task.ID // the task that is let through; zero: the next one will be
+	Cause  Tally   // the attempts that first opened it
 	Over   time.Duration
 }
 

@@ -15,8 +15,9 @@ import (
 // A breaker survives encoding and decoding: a closed one with its window, and any other with its state.
 func TestRows(t *testing.T) {
 	for what, b := range map[string]Breaker{
-		"closed":  {Seen: Window{newest: 13, parts: [windowParts]Tally{{1, 0}, {2, 1}, {3, 3}, 9: {200, 100}}}, LastError: "down"},
-		"open":    {State: Open, LastError: strings.Repeat("down", maxError/4), Since: 5, Until: 9, Opened: 2, Cause: Tally{4, 3}, Over: time.Minute},
+		"closed": {Seen: Window{newest: 13, parts: [windowParts]Tally{{1, 0}, {2, 1}, {3, 3}, 9: {200, 100}}}, LastError: "down"},
+		"open": {State: Open, LastError: strings.Repeat("down", maxError/4), Since: 5, Until: 9, Opened: 2, Cause: Tally{4, 3},
+			Over: time.Minute},
 		"probing": {State: Probing, Since: 5, Opened: 2, Passed: 1, Probe: task.ID{1}, Cause: Tally{4, 3}, Over: time.Minute},
 	} {
 		b.Type = "t"
@@ -65,9 +66,12 @@ func TestInvalidRows(t *testing.T) {
 
 func TestReason(t *testing.T) {
 	for want, i := range map[string]Info{
-		"3 of 4 attempts failed within 1m0s":                                              {Failed: 3, Attempts: 4, Window: time.Minute, Opened: 1},
-		"1 of 1 attempt failed within 1m0s, then 1 probe":                                 {Failed: 1, Attempts: 1, Window: time.Minute, Opened: 2},
-		`3 of 4 attempts failed within 1m0s, then 2 probes, the last with "out of paper"`: {Failed: 3, Attempts: 4, Window: time.Minute, Opened: 3, Error: "out of paper"},
+		"3 of 4 attempts failed within 1m0s": {Failed: 3, Attempts: 4, Window: time.Minute,
+			Opened: 1},
+		"1 of 1 attempt failed within 1m0s, then 1 probe": {Failed: 1, Attempts: 1, Window: time.Minute,
+			Opened: 2},
+		`3 of 4 attempts failed within 1m0s, then 2 probes, the last with "out of paper"`: {Failed: 3, Attempts: 4, Window: time.Minute,
+			Opened: 3, Error: "out of paper"},
 	} {
 		if got := i.Reason(); got != want {
 			t.Errorf("got %q, want %q", got, want)

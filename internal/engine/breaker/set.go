@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// MaxTypes bounds the types of a queue that have a breaker at a time. Other types are not judged until some breakers were idle for a window.
+	// MaxTypes bounds the types of a queue that have a breaker at a time. Other types are not judged until some breakers
+	// were idle for a window.
 	MaxTypes = 10_000
 	// MaxListed bounds the breakers that are reported for a queue: those that have been open longest.
 	MaxListed = 100
@@ -94,8 +95,8 @@ const (
 	failure
 )
 
-// verdictOf returns the verdict of an outcome. An unreadable payload, a release, a snooze, a discard and a cancel say nothing, and neither does a
-// lease that ended because the shard had no leader.
+// verdictOf returns the verdict of an outcome. An unreadable payload, a release, a snooze, a discard and a cancel say
+// nothing, and neither does a lease that ended because the shard had no leader.
 func verdictOf(o task.Outcome) verdict {
 	switch o {
 	case task.OutcomeSucceeded:
@@ -261,8 +262,8 @@ func setUntil(h Host, b *Breaker, at store.Time) {
 	touch(h, b)
 }
 
-// Follow applies changed rules. A breaker whose rule was removed closes; a closed one starts over if its window has changed, and is otherwise judged
-// by the new rule immediately; any other adopts the new hold and number of probes.
+// Follow applies changed rules. A breaker whose rule was removed closes; a closed one starts over if its window has
+// changed, and is otherwise judged by the new rule immediately; any other adopts the new hold and number of probes.
 func (s *Set) Follow(h Host, was *task.Settings) {
 	for _, typ := range schema.SortedKeys(s.byType) {
 		b, before, rule := s.byType[typ], was.BreakerOf(typ), h.Rule(typ)

@@ -6,8 +6,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Ahead holds rows of tasks that will be claimed later. They are read on another goroutine, from the state as it was when ReadAhead was called.
-// Rounds go on meanwhile; tasks that they touch are not taken.
+// Ahead holds rows of tasks that will be claimed later. They are read on another goroutine, from the state as it was
+// when ReadAhead was called. Rounds go on meanwhile; tasks that they touch are not taken.
 type Ahead struct {
 	// Owned by the reading goroutine until Take.
 	tasks map[task.ID]entry
@@ -27,8 +27,8 @@ const (
 	maxTouched = 1 << 16
 )
 
-// ReadAhead starts a read-ahead. It returns nil if there is no room, or if the last one is not over. Read must be given the state as the rounds so
-// far have left it.
+// ReadAhead starts a read-ahead. It returns nil if there is no room, or if the last one is not over. Read must be given
+// the state as the rounds so far have left it.
 func (h *Tasks) ReadAhead() *Ahead {
 	if h.ahead != nil || h.bytes > maxBytes-maxAhead {
 		return nil

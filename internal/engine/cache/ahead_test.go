@@ -25,7 +25,8 @@ func stored(t *testing.T, n, size int) (*store.Store, []schema.ReadyTask) {
 		id := task.NewID(1, 1, uint64(n-i)) // not in the order of their keys
 		tasks[i] = schema.ReadyTask{Seq: uint64(i + 1), ID: id}
 		tx.Set(schema.IDKey("ns", schema.TableExec, id), (&schema.Exec{State: task.Ready, Queue: "q"}).Encode())
-		tx.Set(schema.IDKey("ns", schema.TableEnvelope, id), (&schema.Envelope{ID: id, Queue: "q", Type: "t", Payload: make([]byte, size)}).Encode())
+		tx.Set(schema.IDKey("ns", schema.TableEnvelope, id), (&schema.Envelope{ID: id, Queue: "q", Type: "t",
+			Payload: make([]byte, size)}).Encode())
 	}
 	if err := s.Apply(store.Position{Index: 1, Term: 1, Time: 1}, tx.Seal(nil)); err != nil {
 		t.Fatal(err)
@@ -50,7 +51,8 @@ func TestReadAhead(t *testing.T) {
 	if !h.Take(a) {
 		t.Fatal("Take discarded the tasks")
 	}
-	if n, _ := h.Size(); n != len(tasks)-2 || h.Exec("ns", tasks[0].ID).State != task.Claimed || h.Knows(tasks[1].ID) || h.Knows(tasks[2].ID) || !h.Knows(tasks[3].ID) {
+	if n, _ := h.Size(); n != len(tasks)-2 || h.Exec("ns", tasks[0].ID).State != task.Claimed || h.Knows(tasks[1].ID) ||
+		h.Knows(tasks[2].ID) || !h.Knows(tasks[3].ID) {
 		t.Errorf("the cache has %d tasks", n)
 	}
 	if h.Take(a) {

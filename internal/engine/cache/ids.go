@@ -6,8 +6,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// IDs detects, without a read, ids derived from a request that can't have been used: such ids begin with the producer's time, so most are greater
-// than all before.
+// IDs detects, without a read, ids derived from a request that can't have been used: such ids begin with the producer's
+// time, so most are greater than all before.
 type IDs struct {
 	from int64 // every stored id of this or a later millisecond is in seen
 	last int64 // the latest millisecond of a stored id

@@ -14,9 +14,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Keys detects, without a read, idempotency keys that belong to no task. Most keys are new, and each look-up would read another block of a table that
-// no cache holds. It consists of Bloom filters. The keys of a filter last about equally long, and the filter is dropped when the last of them has
-// expired.
+// Keys detects, without a read, idempotency keys that belong to no task. Most keys are new, and each look-up would read
+// another block of a table that no cache holds. It consists of Bloom filters. The keys of a filter last about equally
+// long, and the filter is dropped when the last of them has expired.
 type Keys struct {
 	filters []keyFilter
 	size    int // of all filters
@@ -39,8 +39,8 @@ type keyFilter struct {
 const (
 	// One new key in a thousand is a false positive.
 	bitsPerKey, hashes = 15, 10
-	// minFilter and maxFilter bound how many keys a filter holds. In between, it is a quarter of the keys of its class: there are never many filters,
-	// and little memory is kept for expired keys.
+	// minFilter and maxFilter bound how many keys a filter holds. In between, it is a quarter of the keys of its class:
+	// there are never many filters, and little memory is kept for expired keys.
 	minFilter, maxFilter = 1 << 12, 1 << 20
 	// readAtOnce is how many rows of earlier leaders each look-up reads, until all are known.
 	readAtOnce = 64
@@ -88,8 +88,8 @@ func (k *Keys) Add(key []byte, now, until store.Time) {
 	f.until = max(f.until, until)
 }
 
-// lifeOf returns the class of a key by how long it lasts. Each class spans twice as long as the one before, so that a few long-lived keys do not keep
-// the filter of many short-lived ones.
+// lifeOf returns the class of a key by how long it lasts. Each class spans twice as long as the one before, so that a
+// few long-lived keys do not keep the filter of many short-lived ones.
 func lifeOf(left time.Duration) int {
 	return bits.Len64(uint64(max(left/time.Second, 0))) // #nosec G115 -- not negative
 }
@@ -114,7 +114,8 @@ func (k *Keys) withRoom(life int) *keyFilter {
 		k.drop(first)
 	}
 	k.size += size
-	k.filters = append(k.filters, keyFilter{keys: bloom.New(uint(size*bitsPerKey), hashes), size: size, room: size, life: life}) // #nosec G115 -- bounded
+	k.filters = append(k.filters, keyFilter{keys: bloom.New(uint(size*bitsPerKey), hashes), size: size, room: size,
+		life: life}) // #nosec G115 -- bounded
 	return &k.filters[len(k.filters)-1]
 }
 

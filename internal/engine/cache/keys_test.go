@@ -113,7 +113,8 @@ func TestKeys(t *testing.T) {
 		r.end(now)
 		k.End(now)
 		if told := check(); told != 1000 || len(k.filters) != 0 || k.size != 0 {
-			t.Errorf("seed %d: after all keys expired, of 1,000 new keys %d are reported as new, with %d filters for %d keys", seed, told, len(k.filters), k.size)
+			t.Errorf("seed %d: after all keys expired, of 1,000 new keys %d are reported as new, with %d filters for %d keys", seed, told,
+				len(k.filters), k.size)
 		}
 	}
 }
@@ -169,7 +170,8 @@ func TestFiltersAreBounded(t *testing.T) {
 				size += f.size
 			}
 			if last := k.filters[len(k.filters)-1]; k.size != size || size > maxKeys || len(k.filters) > 24 || last.size > maxKeys/4 {
-				t.Fatalf("%s: %d filters for %d keys, counted as %d, after %d keys, the last filter is for %d", name, len(k.filters), size, k.size, i+1, last.size)
+				t.Fatalf("%s: %d filters for %d keys, counted as %d, after %d keys, the last filter is for %d", name, len(k.filters), size,
+					k.size, i+1, last.size)
 			}
 			if told := k.IsNew(r.store, 0, keyOf(all)); told != (k.missing == 0) {
 				t.Fatalf("%s: after %d keys another one is reported as new: %t", name, i+1, told)
@@ -198,7 +200,8 @@ func TestFiltersAreBounded(t *testing.T) {
 	}
 }
 
-// A few long-lived keys do not keep the filters of many short-lived ones, and the filters that are dropped to make room are those that expire first.
+// A few long-lived keys do not keep the filters of many short-lived ones, and the filters that are dropped to make room
+// are those that expire first.
 func TestFiltersOfLongLivedKeys(t *testing.T) {
 	defer func(was int) { maxKeys = was }(maxKeys)
 	maxKeys = 8 * minFilter

@@ -6,10 +6,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// In a backup, a message may be in the outbox of its sender and already taken by its shard, which remembers its request. After the restore the sender
-// repeats it, and by the clock the shard may have forgotten it long ago: the backup may be old, and the restored shard may be started later. So
-// MarkRestored leaves a row, the first leader notes when its shard serves again, and the requests that were remembered at the time of the backup live for
-// a whole window from then on. Their rows are not rewritten before they would end: there may be millions.
+// In a backup, a message may be in the outbox of its sender and already taken by its shard, which remembers its
+// request. After the restore the sender repeats it, and by the clock the shard may have forgotten it long ago: the
+// backup may be old, and the restored shard may be started later. So MarkRestored leaves a row, the first leader notes
+// when its shard serves again, and the requests that were remembered at the time of the backup live for a whole window
+// from then on. Their rows are not rewritten before they would end: there may be millions.
 
 // Restored says which requests live longer since the shard was restored from a backup.
 type Restored struct {
@@ -21,7 +22,8 @@ type Restored struct {
 // MarkRestored marks the state of a shard as restored from a backup.
 func MarkRestored(tx *store.Tx) {
 	row := schema.Restored{Backup: tx.Now()}
-	if before, ok := schema.ReadRestored(tx); ok && before.Began.Add(task.MessageWindow) > tx.Now() { // the backup was taken soon after another restore
+	// the backup was taken soon after another restore
+	if before, ok := schema.ReadRestored(tx); ok && before.Began.Add(task.MessageWindow) > tx.Now() {
 		row.Backup = before.Backup
 	}
 	tx.Set(schema.RestoredKey(), row.Encode())

@@ -9,8 +9,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Tasks caches rows that a leader wrote lately and will need soon: live claims, and tasks of short queues. It saves the reads of a typical task's
-// life; what it does not hold is read from the store.
+// Tasks caches rows that a leader wrote lately and will need soon: live claims, and tasks of short queues. It saves the
+// reads of a typical task's life; what it does not hold is read from the store.
 type Tasks struct {
 	tasks map[task.ID]entry
 	bytes int
@@ -119,8 +119,8 @@ func (h *Tasks) Warm(from *store.Tx, ns string, tasks []schema.ReadyTask) {
 	readTasks(from, ns, ids, h.put)
 }
 
-// readTasks reads states and envelopes of tasks in one batch, in the order of their keys. It sorts ids. It leaves out tasks with a row that can't be
-// understood: only a call that needs one of them fails.
+// readTasks reads states and envelopes of tasks in one batch, in the order of their keys. It sorts ids. It leaves out
+// tasks with a row that can't be understood: only a call that needs one of them fails.
 func readTasks(from store.Reader, ns string, ids []task.ID, keep func(task.ID, entry)) {
 	slices.SortFunc(ids, task.ID.Compare)
 	execs := make([]*schema.Exec, len(ids))

@@ -2,8 +2,8 @@ package lanes
 
 import "github.com/pawlq/pawl/internal/store"
 
-// accounts tracks what the flows of a queue have used. When tasks begin to wait after none did, a new accounting period starts and every flow's usage
-// is zero.
+// accounts tracks what the flows of a queue have used. When tasks begin to wait after none did, a new accounting period
+// starts and every flow's usage is zero.
 type accounts struct {
 	period int        // number of the period: incremented when a task waits after none did
 	opened store.Time // when the period began

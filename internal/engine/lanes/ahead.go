@@ -7,8 +7,8 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// headsAhead is how many heads' worth of tasks are read ahead at a time. When fewer than lowAhead of them are left, the next are read. Few large
-// reads cost less than many small ones: each begins with a block of every table and level.
+// headsAhead is how many heads' worth of tasks are read ahead at a time. When fewer than lowAhead of them are left, the
+// next are read. Few large reads cost less than many small ones: each begins with a block of every table and level.
 const (
 	headsAhead = 4
 	lowAhead   = 2

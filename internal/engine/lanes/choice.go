@@ -11,8 +11,8 @@ type choice struct {
 
 func (s *Set) in(r *Round, p task.Priority) choice { return choice{r, s, int(p - task.High)} }
 
-// maxReprice bounds how many flows are reordered for one task: the price of every flow with running tasks grows all the time, and with thousands of
-// them the order is only approximate.
+// maxReprice bounds how many flows are reordered for one task: the price of every flow with running tasks grows all the
+// time, and with thousands of them the order is only approximate.
 const maxReprice = 8
 
 // next returns the lane of the priority's next task of the types, with that task in its head, or nil if there is none.

@@ -9,12 +9,12 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A key with waiting tasks only needs little memory: its place in the order, and its next task. With a million such keys, flows and lanes would take
-// 2 GB. So beyond Bounds.Warm flows of a queue, a key is kept as a cold lane: one small struct, which becomes a flow and a lane again when something
-// happens to the key or its turn comes.
+// A key with waiting tasks only needs little memory: its place in the order, and its next task. With a million such
+// keys, flows and lanes would take 2 GB. So beyond Bounds.Warm flows of a queue, a key is kept as a cold lane: one
+// small struct, which becomes a flow and a lane again when something happens to the key or its turn comes.
 //
-// Cold lanes preserve the order of flows exactly: they remember what the key has used. There is one heap for each priority and type, so that a type
-// is held or released as a whole.
+// Cold lanes preserve the order of flows exactly: they remember what the key has used. There is one heap for each
+// priority and type, so that a type is held or released as a whole.
 
 // coldLane is the only lane of a key that has no running tasks and is not held.
 type coldLane struct {
@@ -72,8 +72,8 @@ type coldLanes struct {
 	byKey  map[string]*coldLane
 	byType [3]map[string]*coldType
 	order  [3]ranking[*coldType] // of those not held, by their first lanes
-	// released are types that are no longer held, with the lanes that are still to be put in order. Doing that in one go would take a second with a
-	// million lanes.
+	// released are types that are no longer held, with the lanes that are still to be put in order. Doing that in one go
+	// would take a second with a million lanes.
 	released [3][]*coldType
 
 	heads map[*coldLane][]schema.ReadyTask // the first tasks of lanes with more than one in memory

@@ -7,12 +7,13 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// The tasks of one key in a queue form a flow; so do those without a key. Within a priority, flows share the workers' time by their weights: the next
-// task comes from the flow that has used the least of it, running tasks included. So a million tasks of one key delay another key's first task no
-// longer than until the next task ends, and a key with long tasks gets no more time than one with short ones.
+// The tasks of one key in a queue form a flow; so do those without a key. Within a priority, flows share the workers'
+// time by their weights: the next task comes from the flow that has used the least of it, running tasks included. So a
+// million tasks of one key delay another key's first task no longer than until the next task ends, and a key with long
+// tasks gets no more time than one with short ones.
 //
-// A flow that had nothing to run starts level with the first of the others and saves no credit. When tasks begin to wait after none did, all usage is
-// reset: a flow that used much while no other needed it owes nothing.
+// A flow that had nothing to run starts level with the first of the others and saves no credit. When tasks begin to
+// wait after none did, all usage is reset: a flow that used much while no other needed it owes nothing.
 
 // Flow is the leader's memory of one key of a queue with ready or claimed tasks.
 type Flow struct {
@@ -34,8 +35,8 @@ type Flow struct {
 // leastRun is the minimum cost of a task to its flow, in microseconds, so that flows take turns when tasks are claimed at the same moment.
 const leastRun = 1000
 
-// turn returns a price rounded for the order of flows. Flows that are about even are ordered by the age of their tasks, so that tasks claimed in
-// succession are mostly adjacent on disk.
+// turn returns a price rounded for the order of flows. Flows that are about even are ordered by the age of their tasks,
+// so that tasks claimed in succession are mostly adjacent on disk.
 func turn(price float64) float64 { return math.Floor(price/leastRun) * leastRun }
 
 // shared reports whether there is more than one flow. Otherwise usage is not tracked: a new flow starts level with the only one.
@@ -134,7 +135,8 @@ func (s *Set) Hold(f *Flow, now store.Time) {
 	s.setHeld(f, s.rules.Held(f.Key, &f.Use, now), now)
 }
 
-// Refresh is Hold for the flow of a key, after something has changed that may hold it, such as a new token. A key without a flow is not held.
+// Refresh is Hold for the flow of a key, after something has changed that may hold it, such as a new token. A key
+// without a flow is not held.
 func (s *Set) Refresh(r *Round, key string) {
 	if f := s.flows[key]; f != nil {
 		s.Hold(f, r.now)

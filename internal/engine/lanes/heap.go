@@ -1,7 +1,8 @@
 package lanes
 
-// ranking is a heap whose elements know their places in it, so that each can be moved or removed. Their sort keys are stored next to them: with a
-// hundred thousand keys, looking them up in the elements would be most of the cost of a claim.
+// ranking is a heap whose elements know their places in it, so that each can be moved or removed. Their sort keys are
+// stored next to them: with a hundred thousand keys, looking them up in the elements would be most of the cost of a
+// claim.
 type ranking[T any] struct {
 	items []ranked[T]
 	order func(T) order

@@ -23,8 +23,8 @@ func (s *Set) HeldTasks() (n int64) {
 	return n
 }
 
-// countHeld updates heldTasks after the length of a lane, or what may hold it, has changed. Counting all of them when asked would hold up a round
-// with many keys.
+// countHeld updates heldTasks after the length of a lane, or what may hold it, has changed. Counting all of them when
+// asked would hold up a round with many keys.
 func (s *Set) countHeld(l *Lane) {
 	s.heldTasks -= l.held
 	if l.held = 0; l.flow.Held != 0 || s.held[l.Type] {

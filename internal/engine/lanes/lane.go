@@ -7,14 +7,15 @@ import (
 	"github.com/pawlq/pawl/internal/engine/schema"
 )
 
-// Ready tasks are kept in lanes: one for each priority, key and type of a queue that has any. Within a lane they are ordered by the sequence number
-// they got when they became ready; a claim merges the heads of the lanes that it may take, fairly among keys (flow.go). So a rare type or a held key
-// never makes a claim scan past other tasks.
+// Ready tasks are kept in lanes: one for each priority, key and type of a queue that has any. Within a lane they are
+// ordered by the sequence number they got when they became ready; a claim merges the heads of the lanes that it may
+// take, fairly among keys (flow.go). So a rare type or a held key never makes a claim scan past other tasks.
 //
-// The simple idea, one ordered list per queue, fails twice: a claim for one type would read past all others, and a list read from its start walks
-// over the tombstones of everything already claimed. A lane is read from a moving head.
+// The simple idea, one ordered list per queue, fails twice: a claim for one type would read past all others, and a list
+// read from its start walks over the tombstones of everything already claimed. A lane is read from a moving head.
 
-// Lane is the leader's memory of one lane that is not empty. Head holds, in order, all its tasks before scan; those from scan on have not been read.
+// Lane is the leader's memory of one lane that is not empty. Head holds, in order, all its tasks before scan; those
+// from scan on have not been read.
 type Lane struct {
 	schema.LaneName
 	count int64
@@ -90,7 +91,8 @@ func (l *Lane) encode() []byte {
 // laneTable holds the lanes that are in memory and not cold.
 type laneTable struct {
 	byName map[schema.LaneName]*Lane
-	// ofType holds the lanes of each type, held ones included, for breakers, which hold many types one after the other. nil: there are no breakers.
+	// ofType holds the lanes of each type, held ones included, for breakers, which hold many types one after the other.
+	// nil: there are no breakers.
 	ofType map[string][]*Lane
 }
 

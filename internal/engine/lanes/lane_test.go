@@ -9,8 +9,8 @@ import (
 	"github.com/pawlq/pawl/internal/engine/schema"
 )
 
-// Tasks are added to a lane, mostly at the end, and removed. Its head holds the first of them, all before scan, and nothing behind needs to be read
-// twice.
+// Tasks are added to a lane, mostly at the end, and removed. Its head holds the first of them, all before scan, and
+// nothing behind needs to be read twice.
 func TestLaneHead(t *testing.T) {
 	was := Bounds
 	defer func() { Bounds = was }()

@@ -76,8 +76,9 @@ func (p *Position) IsProbe() bool {
 	return older == 0
 }
 
-// HigherPriority returns the number of ready tasks in those higher priorities that have runnable tasks. Ready holds the number of each priority. If
-// the workers do not take all types, it is the number of runnable tasks of the types that they take; more is true if there are others.
+// HigherPriority returns the number of ready tasks in those higher priorities that have runnable tasks. Ready holds the
+// number of each priority. If the workers do not take all types, it is the number of runnable tasks of the types that
+// they take; more is true if there are others.
 func (p *Position) HigherPriority(ready [3]int64) (n int64, more bool) {
 	for higher := range int(p.x.Priority - task.High) {
 		switch {
@@ -116,8 +117,8 @@ func (p *Position) runnable(priority int) (n int64, more bool) {
 
 func (p *Position) takes(typ string) bool { return p.Takes == nil || p.Takes(typ) }
 
-// KeysBefore returns the number of keys of its priority whose next task comes before the next of this task's key. More is true if there are more than
-// MaxBefore.
+// KeysBefore returns the number of keys of its priority whose next task comes before the next of this task's key. More
+// is true if there are more than MaxBefore.
 func (p *Position) KeysBefore() (n int, more bool) {
 	f, at := p.flow, int(p.x.Priority-task.High)
 	inOrder := f != nil && f.place[at] >= 0 && p.takesOf(f, at) || p.cold != nil && !p.cold.of.held
@@ -127,8 +128,8 @@ func (p *Position) KeysBefore() (n int, more bool) {
 	return p.before(at)
 }
 
-// TasksBefore returns the numbers of tasks of the same key and priority that became ready earlier, up to MaxBefore: those of its type, and all. They
-// come first in claims that take their types.
+// TasksBefore returns the numbers of tasks of the same key and priority that became ready earlier, up to MaxBefore:
+// those of its type, and all. They come first in claims that take their types.
 func (p *Position) TasksBefore() (sameType, all int, more bool) {
 	own := p.s.byName[p.x.Lane()]
 	if p.cold != nil {
@@ -184,7 +185,8 @@ func (at *Position) before(p int) (n int, more bool) {
 		return !more
 	}
 	s.order[p].walk(upTo, func(g *Flow) {
-		if its := turnOf(g); g != f && its <= mine.rank && at.takesOf(g, p) && (its < mine.rank || r.firstOf(s, g, p, at.takes, &reads) < mine.first) {
+		if its := turnOf(g); g != f && its <= mine.rank && at.takesOf(g, p) &&
+			(its < mine.rank || r.firstOf(s, g, p, at.takes, &reads) < mine.first) {
 			n++
 		}
 	})
@@ -201,8 +203,8 @@ func (at *Position) before(p int) (n int, more bool) {
 	return n, more
 }
 
-// firstOfCold returns the sequence number of a cold lane's first task. If that is not in memory, it is read while reads are left; otherwise a lower
-// bound is returned.
+// firstOfCold returns the sequence number of a cold lane's first task. If that is not in memory, it is read while reads
+// are left; otherwise a lower bound is returned.
 func (r *Round) firstOfCold(s *Set, c *coldLane, reads *int) uint64 {
 	if c.first.ID != (task.ID{}) {
 		return c.first.Seq
@@ -227,8 +229,8 @@ func (at *Position) takesOf(f *Flow, p int) bool {
 	return slices.ContainsFunc(f.ready[p].items, func(l ranked[*Lane]) bool { return at.takes(l.of.Type) })
 }
 
-// firstOf returns the first sequence number of a flow in a priority, of the types that are taken. For lanes with no task in memory it is read while
-// reads are left; otherwise a lower bound is used.
+// firstOf returns the first sequence number of a flow in a priority, of the types that are taken. For lanes with no
+// task in memory it is read while reads are left; otherwise a lower bound is used.
 func (r *Round) firstOf(s *Set, f *Flow, p int, takes func(string) bool, reads *int) uint64 {
 	best, lanes := uint64(math.MaxUint64), f.ready[p].items
 	var look func(at int)

@@ -11,12 +11,12 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A new leader reads the lanes of a queue bit by bit. Reading those of a million keys takes seconds, during which the shard would not answer. So a
-// queue begins with the first lanes of each priority; Tick reads the others, a bounded number in each round. A verb that needs the lane of an unread
-// key reads that key's rows.
+// A new leader reads the lanes of a queue bit by bit. Reading those of a million keys takes seconds, during which the
+// shard would not answer. So a queue begins with the first lanes of each priority; Tick reads the others, a bounded
+// number in each round. A verb that needs the lane of an unread key reads that key's rows.
 //
-// Until all lanes are read, only the keys read so far take turns. A claim never gets a task of a lower priority while a higher one might have a task
-// for it: it finds nothing, and is woken when more is read.
+// Until all lanes are read, only the keys read so far take turns. A claim never gets a task of a lower priority while a
+// higher one might have a task for it: it finds nothing, and is woken when more is read.
 
 // rows are the stored lanes of a queue.
 type rows struct {
@@ -117,8 +117,8 @@ func (r *Round) readKey(s *Set, p task.Priority, key string) {
 	r.placeLanes(s, ofKey)
 }
 
-// placeLanes adds lanes of one key and priority, except those already in memory, which may have changed in this round. Their tasks were waiting when
-// the leader began, so they count as having used nothing.
+// placeLanes adds lanes of one key and priority, except those already in memory, which may have changed in this round.
+// Their tasks were waiting when the leader began, so they count as having used nothing.
 func (r *Round) placeLanes(s *Set, ofKey []*Lane) {
 	s.reading = true
 	defer func() { s.reading = false }()

@@ -44,8 +44,9 @@ type Set struct {
 
 // New returns an empty Set for a queue.
 func New(ns, queue string, rules Rules) *Set {
-	return &Set{rows: rows{ns: ns, queue: queue}, flowTable: flowTable{rules: rules, flows: map[string]*Flow{}}, laneTable: laneTable{byName: map[schema.LaneName]*Lane{}},
-		types: types{held: map[string]bool{}}, orders: newOrders(), cold: newColdLanes()}
+	return &Set{rows: rows{ns: ns, queue: queue}, flowTable: flowTable{rules: rules, flows: map[string]*Flow{}},
+		laneTable: laneTable{byName: map[schema.LaneName]*Lane{}}, types: types{held: map[string]bool{}}, orders: newOrders(),
+		cold: newColdLanes()}
 }
 
 func (s *Set) add(l *Lane, f *Flow, now store.Time) {
@@ -136,8 +137,8 @@ func (s *Set) open(now store.Time) {
 // waits reports whether a priority has a runnable task.
 func (s *Set) waits(p int) bool { return s.order[p].Len() > 0 || s.cold.order[p].Len() > 0 }
 
-// start returns what the first of the waiting flows has used, rounded by turn, so that flows that enter at the same moment start level, whichever of
-// them is first.
+// start returns what the first of the waiting flows has used, rounded by turn, so that flows that enter at the same
+// moment start level, whichever of them is first.
 func (s *Set) start(now store.Time) float64 {
 	least := math.Inf(1)
 	for p := range s.order {

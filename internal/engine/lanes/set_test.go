@@ -17,15 +17,17 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// TestLanes adds and removes tasks while keys and types are held and tried and leaders change, and compares what claims and explanations see with a
-// list of the tasks. No worker time is used, so keys are ordered by their tasks; the engine's TestFairness checks how they share.
+// TestLanes adds and removes tasks while keys and types are held and tried and leaders change, and compares what claims
+// and explanations see with a list of the tasks. No worker time is used, so keys are ordered by their tasks; the
+// engine's TestFairness checks how they share.
 func TestLanes(t *testing.T) {
 	for seed := range uint64(6) {
 		warm, read := []int{0, 2, 1000}[seed%3], 1+int(seed%2)*1000
 		t.Run(fmt.Sprintf("seed %d, %d warm, %d read at once", seed, warm, read), func(t *testing.T) {
 			was, from := Bounds, store.RangeFrom
 			defer func() { Bounds, store.RangeFrom = was, from }()
-			Bounds.LaneHead, Bounds.Stale, store.RangeFrom, Bounds.Warm, Bounds.Head, Bounds.Heads = 1+int(seed/2), 1+int(seed%4), int(seed%3), warm, 3, 10
+			Bounds.LaneHead, Bounds.Stale, store.RangeFrom, Bounds.Warm, Bounds.Head, Bounds.Heads = 1+int(seed/2), 1+int(seed%4),
+				int(seed%3), warm, 3, 10
 			Bounds.FirstRead, Bounds.TickRead, Bounds.ClaimRead = read, read, read
 			w := newListed(t, seed)
 			for step := range 300 {
@@ -89,7 +91,8 @@ func newListed(t *testing.T, seed uint64) *listed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	w := &listed{t: t, rng: rand.New(rand.NewPCG(seed, 5)), store: s, held: map[string]bool{}, tried: map[string]bool{}, keys: map[string]bool{}, most: 15 + int(seed%2)*45}
+	w := &listed{t: t, rng: rand.New(rand.NewPCG(seed, 5)), store: s, held: map[string]bool{}, tried: map[string]bool{},
+		keys: map[string]bool{}, most: 15 + int(seed%2)*45}
 	w.round(w.begin)
 	return w
 }
@@ -225,7 +228,8 @@ func (w *listed) compare(r *Round) {
 				if _, got := w.set.Next(r, p, types); got.ID != next.id || got.Seq != next.Seq || got.ReadyAt != next.ReadyAt {
 					w.t.Errorf("Next(%d, %q) = %+v, want %+v", p, types, got, next)
 				}
-				if soon := w.set.Soon(p); types == nil && (len(soon) == 0 || soon[0].ID != next.id || slices.ContainsFunc(soon, func(t schema.ReadyTask) bool { return t.ID == task.ID{} })) {
+				if soon := w.set.Soon(p); types == nil && (len(soon) == 0 || soon[0].ID != next.id ||
+					slices.ContainsFunc(soon, func(t schema.ReadyTask) bool { return t.ID == task.ID{} })) {
 					w.t.Errorf("Soon lists %+v for priority %d, want %+v first", soon, p, next)
 				}
 			}
@@ -312,7 +316,8 @@ func (w *listed) comparePositions(r *Round) {
 		higher := int64(0)
 		ready := [3]int64{1, 10, 100}
 		for i, n := range ready {
-			if _, some := w.first(func(x *schema.Exec) bool { return x.Priority == task.Priorities[i] && w.mayRun(x) }); some && task.Priorities[i] < t.Priority {
+			if _, some := w.first(func(x *schema.Exec) bool { return x.Priority == task.Priorities[i] && w.mayRun(x) }); some &&
+				task.Priorities[i] < t.Priority {
 				higher += n
 			}
 		}

@@ -7,8 +7,9 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// When a task leaves the head of a long lane, its row stays. Such stale rows precede the lane's first task and are deleted a thousand at a time:
-// deleting them one by one was a third of what a claim and its ack wrote, and most of what the store compacted (decision 79).
+// When a task leaves the head of a long lane, its row stays. Such stale rows precede the lane's first task and are
+// deleted a thousand at a time: deleting them one by one was a third of what a claim and its ack wrote, and most of
+// what the store compacted (decision 79).
 
 // leavesRow reports whether the row of a task that has just left the lane stays as a stale row.
 func (l *Lane) leavesRow(seq uint64) bool {

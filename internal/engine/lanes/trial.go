@@ -9,10 +9,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A type on trial is held except for one task, the probe of its breaker: of all its lanes only the one whose turn it is is put in order ("shown").
+// A type on trial is held except for one task, the probe of its breaker: of all its lanes only the one whose turn it is
+// is put in order ("shown").
 //
-// The simple idea, to release the type until a probe is claimed and then hold it again, would move all its lanes twice for each probe: with tasks of
-// 100,000 keys that is a sixth of a second.
+// The simple idea, to release the type until a probe is claimed and then hold it again, would move all its lanes twice
+// for each probe: with tasks of 100,000 keys that is a sixth of a second.
 
 // types holds the types that a queue must not run now.
 type types struct {

@@ -14,8 +14,8 @@ import (
 
 // This file is used by the engine's tests: it compares memory with the rows.
 
-// Verify returns an error if the lanes differ from the rows, or from again, which a new leader has read from them. Reading is true if the leader has
-// more lanes to read.
+// Verify returns an error if the lanes differ from the rows, or from again, which a new leader has read from them.
+// Reading is true if the leader has more lanes to read.
 func (s *Set) Verify(from store.Reader, again *Set, reading bool) error {
 	c := comparison{s, again, from}
 	if err := c.lanes(); err != nil {
@@ -85,9 +85,12 @@ func (s *Set) Dump() string {
 	fmt.Fprintf(&b, "  account %d opened %d held %v\n", s.period, s.opened, s.held)
 	for _, key := range slices.Sorted(maps.Keys(s.flows)) {
 		f := s.flows[key]
-		fmt.Fprintf(&b, "  flow %q %v %d %v %d %d %d %v %v %d %v\n", key, f.weight, f.lanes, f.place, f.Held, f.Use.Count(), f.Running, f.used, f.at, f.period, f.rank)
+		fmt.Fprintf(&b, "  flow %q %v %d %v %d %d %d %v %v %d %v\n", key, f.weight, f.lanes, f.place, f.Held, f.Use.Count(), f.Running, f.used,
+			f.at, f.period, f.rank)
 	}
-	for _, ln := range slices.SortedFunc(maps.Keys(s.byName), func(a, b schema.LaneName) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }) {
+	for _, ln := range slices.SortedFunc(maps.Keys(s.byName), func(a, b schema.LaneName) int {
+		return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
+	}) {
 		n := s.byName[ln]
 		fmt.Fprintf(&b, "  lane %v %d %v %d %t %d %d\n", ln, n.count, n.head, n.scan, n.dirty, n.own, n.sameType)
 	}
@@ -133,7 +136,8 @@ func (c comparison) lane(l, again *Lane) error {
 		return fmt.Errorf("lane %v: memory says that task %+v has no row of its own, the lane's row %+v", l.LaneName, l.inRow, again.inRow)
 	}
 	if again.stale != l.stale || l.stale >= l.first() && l.stale != 0 {
-		return fmt.Errorf("lane %v: memory says that stale rows begin at %d and end before %d, its row that they begin at %d", l.LaneName, l.stale, l.first(), again.stale)
+		return fmt.Errorf("lane %v: memory says that stale rows begin at %d and end before %d, its row that they begin at %d", l.LaneName,
+			l.stale, l.first(), again.stale)
 	}
 	i, ok, from := 0, true, uint64(0)
 	if l.stale != 0 {
@@ -223,7 +227,8 @@ func (c comparison) flows() error {
 		if s.Partial() && g != nil {
 			g.lanes = f.lanes
 		}
-		if g == nil || f.Running != g.Running || f.Use.Count() != g.Use.Count() || f.Use.Yielding != g.Use.Yielding || len(f.Use.Named) != len(g.Use.Named) || f.Held != g.Held || f.lanes != g.lanes || f.idle() {
+		if g == nil || f.Running != g.Running || f.Use.Count() != g.Use.Count() || f.Use.Yielding != g.Use.Yielding ||
+			len(f.Use.Named) != len(g.Use.Named) || f.Held != g.Held || f.lanes != g.lanes || f.idle() {
 			return fmt.Errorf("flow %q: memory has %+v, rows %+v", key, f, g)
 		}
 		for p := range s.order {

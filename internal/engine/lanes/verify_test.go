@@ -18,8 +18,8 @@ func release(s *Set, typ string) *coldType {
 	return t
 }
 
-// Verify finds whatever differs from the rows or is in a wrong place. The keys "", "a" and "d" have flows; "b", with three tasks, "c" and "e" are
-// cold. Type y is held, and z is on trial.
+// Verify finds whatever differs from the rows or is in a wrong place. The keys "", "a" and "d" have flows; "b", with
+// three tasks, "c" and "e" are cold. Type y is held, and z is on trial.
 func TestVerifyFinds(t *testing.T) {
 	was := Bounds
 	defer func() { Bounds = was }()
@@ -58,8 +58,9 @@ func TestVerifyFinds(t *testing.T) {
 				of.Flow("f", 0)
 			}
 		}, false, `flow "f": memory`},
-		"a flow out of place":       {func(s, _ *Set) { s.flows["a"].place[1] = -1 }, false, `flow "a" is at place -1`},
-		"a held flow in place":      {func(s, again *Set) { s.flows["a"].Held, again.flows["a"].Held = HeldByRate, HeldByRate }, false, `flow "a" is at place`},
+		"a flow out of place": {func(s, _ *Set) { s.flows["a"].place[1] = -1 }, false, `flow "a" is at place -1`},
+		"a held flow in place": {func(s, again *Set) { s.flows["a"].Held, again.flows["a"].Held = HeldByRate, HeldByRate }, false,
+			`flow "a" is at place`},
 		"a flow without lanes":      {func(s, _ *Set) { s.flows["a"].place[2] = 0 }, false, `flow "a" is at place 0`},
 		"a flow at another's place": {func(s, _ *Set) { s.flows["a"].place[1] = s.flows["d"].place[1] }, false, `is at place`},
 		"a lane not in its flow":    {func(s, _ *Set) { lane(s, "a", "x").own = -1 }, false, "is at place -1 of its flow"},
@@ -72,9 +73,11 @@ func TestVerifyFinds(t *testing.T) {
 		"the order of flows":  {func(s, _ *Set) { s.order[1].items[0].rank-- }, false, "flows of priority 1"},
 		"the order of a type": {func(s, _ *Set) { s.byType[1]["x"].items[0].rank-- }, false, `lanes of type "x" are out of order`},
 
-		"a cold lane with a flow":    {func(s, again *Set) { s.flows["b"], again.flows["b"] = s.flows["a"], s.flows["a"] }, false, "is not alone"},
-		"a cold lane twice":          {func(s, _ *Set) { c := *s.cold.byKey["b"]; c.of.lanes.add(&c) }, false, "is not alone"},
-		"a cold lane in no type":     {func(s, _ *Set) { c := s.cold.byKey["e"]; c.of.lanes.drop(c); c.of.tasks-- }, false, "2 cold lanes lie among their types, 3"},
+		"a cold lane with a flow": {func(s, again *Set) { s.flows["b"], again.flows["b"] = s.flows["a"], s.flows["a"] },
+			false, "is not alone"},
+		"a cold lane twice": {func(s, _ *Set) { c := *s.cold.byKey["b"]; c.of.lanes.add(&c) }, false, "is not alone"},
+		"a cold lane in no type": {func(s, _ *Set) { c := s.cold.byKey["e"]; c.of.lanes.drop(c); c.of.tasks-- }, false,
+			"2 cold lanes lie among their types, 3"},
 		"an old account":             {func(s, _ *Set) { s.cold.byKey["b"].period-- }, false, "runs by account"},
 		"tasks of a cold type":       {func(s, _ *Set) { s.cold.byType[1]["x"].tasks++ }, false, "cold type"},
 		"a cold type held":           {func(s, _ *Set) { s.cold.byType[1]["x"].held = true }, false, "cold type"},
@@ -90,16 +93,18 @@ func TestVerifyFinds(t *testing.T) {
 			c := *s.cold.byKey["b"]
 			s.cold.heads = map[*coldLane][]schema.ReadyTask{&c: s.cold.heads[s.cold.byKey["b"]]}
 		}, false, "are remembered of a lane"},
-		"a head of one task":            {func(s, _ *Set) { c := s.cold.byKey["b"]; s.cold.heads[c] = s.cold.heads[c][:1] }, false, "are remembered of a lane"},
-		"a cold lane without a type":    {func(s, _ *Set) { s.cold.drop(s.cold.byKey["c"]) }, false, "neither in memory"},
-		"released, and all is read":     {func(s, _ *Set) { release(s, "x") }, false, "released type"},
-		"released":                      {func(s, _ *Set) { release(s, "x") }, true, ""},
-		"tasks of a released type":      {func(s, _ *Set) { release(s, "x").tasks++ }, true, "released type"},
-		"a released type in order":      {func(s, _ *Set) { release(s, "x").place = 0 }, true, "released type"},
-		"the place of a released lane":  {func(s, _ *Set) { release(s, "x").lanes.items[0].of.place = 1 }, true, "released type"},
-		"an empty released type":        {func(s, _ *Set) { s.cold.released[1] = []*coldType{{place: -1}} }, true, "released type"},
-		"a released lane of another":    {func(s, _ *Set) { t := *release(s, "x"); s.cold.byKey["b"].of = &t }, true, "released lane"},
-		"a released lane with a flow":   {func(s, again *Set) { release(s, "x"); s.flows["b"], again.flows["b"] = s.flows["a"], s.flows["a"] }, true, "released lane"},
+		"a head of one task": {func(s, _ *Set) { c := s.cold.byKey["b"]; s.cold.heads[c] = s.cold.heads[c][:1] }, false,
+			"are remembered of a lane"},
+		"a cold lane without a type":   {func(s, _ *Set) { s.cold.drop(s.cold.byKey["c"]) }, false, "neither in memory"},
+		"released, and all is read":    {func(s, _ *Set) { release(s, "x") }, false, "released type"},
+		"released":                     {func(s, _ *Set) { release(s, "x") }, true, ""},
+		"tasks of a released type":     {func(s, _ *Set) { release(s, "x").tasks++ }, true, "released type"},
+		"a released type in order":     {func(s, _ *Set) { release(s, "x").place = 0 }, true, "released type"},
+		"the place of a released lane": {func(s, _ *Set) { release(s, "x").lanes.items[0].of.place = 1 }, true, "released type"},
+		"an empty released type":       {func(s, _ *Set) { s.cold.released[1] = []*coldType{{place: -1}} }, true, "released type"},
+		"a released lane of another":   {func(s, _ *Set) { t := *release(s, "x"); s.cold.byKey["b"].of = &t }, true, "released lane"},
+		"a released lane with a flow": {func(s, again *Set) { release(s, "x"); s.flows["b"], again.flows["b"] = s.flows["a"], s.flows["a"] },
+			true, "released lane"},
 		"a type held":                   {func(s, _ *Set) { s.held["w"] = true }, false, "memory holds"},
 		"no types watched":              {func(s, _ *Set) { s.ofType = nil }, false, "memory holds"},
 		"a trial less":                  {func(s, _ *Set) { delete(s.trials, "z") }, false, "is at place"},
@@ -117,7 +122,8 @@ func TestVerifyFinds(t *testing.T) {
 				w.held["y"], w.held["z"], w.tried["z"] = true, true, true
 				w.set.SetType(r, "y", true, false)
 				w.set.SetType(r, "z", true, true)
-				for _, in := range [][2]string{{"", "x"}, {"a", "x"}, {"a", "x"}, {"d", "x"}, {"a", "y"}, {"a", "z"}, {"b", "x"}, {"b", "x"}, {"b", "x"}, {"c", "y"}, {"e", "x"}} {
+				for _, in := range [][2]string{{"", "x"}, {"a", "x"}, {"a", "x"}, {"d", "x"}, {"a", "y"}, {"a", "z"}, {"b", "x"}, {"b", "x"},
+					{"b", "x"}, {"c", "y"}, {"e", "x"}} {
 					w.enterNew(r, task.Normal, in[0], in[1])
 				}
 			})

@@ -1,8 +1,8 @@
-// Package limit tracks what queues and their keys use against their limits: token buckets, the claimed tasks of a key, and the row in which both are
-// stored.
+// Package limit tracks what queues and their keys use against their limits: token buckets, the claimed tasks of a key,
+// and the row in which both are stored.
 //
-// set.go: taking and refilling tokens. rows.go: claims that begin and end, and their rows. follow.go: changed rates. bucket.go and use.go: a single
-// bucket and a single row.
+// set.go: taking and refilling tokens. rows.go: claims that begin and end, and their rows. follow.go: changed rates.
+// bucket.go and use.go: a single bucket and a single row.
 //
 // It knows the rates of a queue's settings, and neither lanes nor verbs: it asks a Claimer which tasks of a key are claimed.
 package limit

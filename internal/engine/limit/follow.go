@@ -5,8 +5,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Follow adapts the buckets to the rates of the next settings, which are about to replace the current ones. It reports whether there are buckets to
-// sweep.
+// Follow adapts the buckets to the rates of the next settings, which are about to replace the current ones. It reports
+// whether there are buckets to sweep.
 func (s *Set) Follow(r Round, next *task.Settings) (watched bool) {
 	for _, key := range s.changedRates(next) {
 		b := s.buckets[key]
@@ -20,8 +20,8 @@ func (s *Set) Follow(r Round, next *task.Settings) (watched bool) {
 	return watched
 }
 
-// changedRates returns the keys of the buckets whose rates change. A queue may have a million, so it looks at all of them only if the default rate of
-// keys changes.
+// changedRates returns the keys of the buckets whose rates change. A queue may have a million, so it looks at all of
+// them only if the default rate of keys changes.
 func (s *Set) changedRates(next *task.Settings) (keys []string) {
 	was := s.settings
 	add := func(key string) {

@@ -13,7 +13,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// EmptyUntil returns when an empty bucket has a token again: it has one then, and none a moment before. The call does not change the bucket.
+// EmptyUntil returns when an empty bucket has a token again: it has one then, and none a moment before. The call does
+// not change the bucket.
 func TestEmptyUntil(t *testing.T) {
 	now := store.TimeOf(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	for seed := range uint64(2000) {
@@ -63,7 +64,8 @@ func FuzzDecodeUse(f *testing.F) {
 	})
 }
 
-// A bucket is full when it has all its tokens, within rounding errors, and nothing is due. It is empty until the moment at which it has a token.
+// A bucket is full when it has all its tokens, within rounding errors, and nothing is due. It is empty until the moment
+// at which it has a token.
 func TestBucketBounds(t *testing.T) {
 	r := task.Rate{Limit: 2, Period: time.Second}
 	for what, c := range map[string]struct {
@@ -127,7 +129,8 @@ func TestUseRows(t *testing.T) {
 		"cut":                 {append(bytes.Clone(empty), 4<<3|2, 16), "EOF"},
 	} {
 		u, err := DecodeUse(c.row)
-		if c.says == "" && (err != nil || what == "a later release's" && u.Count() != 0) || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+		if c.says == "" && (err != nil || what == "a later release's" && u.Count() != 0) || c.says != "" &&
+			(err == nil || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%s: DecodeUse = %+v, %v, want %q", what, u, err, c.says)
 		}
 	}

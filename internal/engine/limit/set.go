@@ -6,8 +6,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Set tracks what the keys of a queue use, and under "" what the queue as a whole does. Tokens and claims change in the log entry that begins or ends
-// a claim, however it ends, so they can't leak.
+// Set tracks what the keys of a queue use, and under "" what the queue as a whole does. Tokens and claims change in the
+// log entry that begins or ends a claim, however it ends, so they can't leak.
 type Set struct {
 	ns, queue string
 	settings  *task.Settings

@@ -18,7 +18,8 @@ import (
 // step is the unit of the clock: an eighth of the period of all rates, and a power of two, so that no token is lost by rounding.
 const step store.Time = 1 << 20
 
-// world holds the set of a queue over its rows, and a model of it: whole eighths of tokens, and the claimed tasks. The clock moves in whole steps.
+// world holds the set of a queue over its rows, and a model of it: whole eighths of tokens, and the claimed tasks. The
+// clock moves in whole steps.
 type world struct {
 	*testing.T
 	tx       *store.Tx
@@ -143,7 +144,8 @@ func (w *world) end(id task.ID) {
 		}
 	}()
 	for _, want := range []bool{true, false} {
-		if got := w.set.End(w, w.claims[key], id, &schema.Exec{State: task.Claimed, Key: key, Claim: schema.Claim{Yields: yields(id)}}); got != want {
+		if got := w.set.End(w, w.claims[key], id, &schema.Exec{State: task.Claimed, Key: key, Claim: schema.Claim{Yields: yields(id)}}); got !=
+			want {
 			w.Fatalf("End of a claim of key %q = %t, want %t", key, got, want)
 		}
 	}

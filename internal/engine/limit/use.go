@@ -10,9 +10,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Use is the row of what a key uses: tokens and claims. It is written when a claim begins. When one ends, the row stays as it is while the key has
-// spent tokens or other claims: readers check whether the listed tasks are still claimed. So a keyed task costs one row more than a task without a
-// key, and a rate costs no further row.
+// Use is the row of what a key uses: tokens and claims. It is written when a claim begins. When one ends, the row stays
+// as it is while the key has spent tokens or other claims: readers check whether the listed tasks are still claimed. So
+// a keyed task costs one row more than a task without a key, and a rate costs no further row.
 type Use struct {
 	Bucket *Bucket // nil: it is full
 	Claims

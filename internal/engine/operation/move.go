@@ -10,17 +10,19 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A task never changes its queue or shard. To move one, the old task ends and a new one is sent to the other queue, both in one log entry. The
-// message goes through the outbox even if the other queue is in the same shard, and takes effect there exactly once. If the other queue refuses it,
-// the old task is restored.
+// A task never changes its queue or shard. To move one, the old task ends and a new one is sent to the other queue,
+// both in one log entry. The message goes through the outbox even if the other queue is in the same shard, and takes
+// effect there exactly once. If the other queue refuses it, the old task is restored.
 
-// moveAway ends a waiting task and sends it to another queue. The new task has all that the producer specified, and the checkpoint; its attempts
-// start over. The idempotency key stays with the old task: a repeat of the enqueue still finds it, and it names the new one.
+// moveAway ends a waiting task and sends it to another queue. The new task has all that the producer specified, and the
+// checkpoint; its attempts start over. The idempotency key stays with the old task: a repeat of the enqueue still finds
+// it, and it names the new one.
 func moveAway(r *engine.Round, ns string, c *StepCall, t Selected, x *schema.Exec) {
 	e := r.Envelope(ns, t.ID)
 	spec := task.Spec{Type: e.Type, Payload: e.Payload, ContentType: e.ContentType, Queue: c.ToQueue, Priority: x.Priority,
 		MaxAttempts: x.MaxAttempts, Retry: e.Retry, Timeout: e.Timeout, Retention: x.Retention, Key: e.Key, Cost: x.Cost,
-		Tags: e.Tags, Headers: e.Headers, Unique: x.Unique, Parent: e.Parent, Moved: &task.Moved{From: t.ID, Operation: c.Operation, Checkpoint: r.Checkpoint(ns, t.ID, x)}}
+		Tags: e.Tags, Headers: e.Headers, Unique: x.Unique, Parent: e.Parent, Moved: &task.Moved{From: t.ID, Operation: c.Operation,
+			Checkpoint: r.Checkpoint(ns, t.ID, x)}}
 	if x.State != task.Ready {
 		spec.RunAt = x.RunAt.Time()
 	}
@@ -85,9 +87,9 @@ func setMovedTo(r *engine.Round, ns string, id, as task.ID) {
 	r.Rewrite(ns, id, &to)
 }
 
-// restoreMoved restores a task that the other queue has refused. If another task holds its unique key by now, that one is newer, and the task stays
-// discarded. If a task in another shard may hold it, only that shard can tell: a new task is sent there. So it is if this shard has no part of the
-// queue any more.
+// restoreMoved restores a task that the other queue has refused. If another task holds its unique key by now, that one
+// is newer, and the task stays discarded. If a task in another shard may hold it, only that shard can tell: a new task
+// is sent there. So it is if this shard has no part of the queue any more.
 func restoreMoved(r *engine.Round, ns string, p *outbox.Message) {
 	id := p.Spec.Moved.From
 	x, err := r.Exec(ns, id)

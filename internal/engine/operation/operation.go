@@ -233,7 +233,8 @@ func Start(r *engine.Round, ns string, since uint64, id task.ID, spec Spec) (*Op
 	for ; len(ended) >= keptOperations; ended = ended[1:] { // the oldest
 		forgetOperation(r, ns, ended[0])
 	}
-	o := &Operation{ID: id, Spec: spec, State: Running, CreatedAt: r.Now(), Progress: Progress{Visit: Visit{Shard: id.Shard(), Step: 1}, Last: id.Shard()}}
+	o := &Operation{ID: id, Spec: spec, State: Running, CreatedAt: r.Now(), Progress: Progress{Visit: Visit{Shard: id.Shard(), Step: 1},
+		Last: id.Shard()}}
 	engine.Begin(r, ns, since)
 	setOperation(r, ns, o)
 	r.ToOperate = true
@@ -266,8 +267,8 @@ type operationFacts struct {
 
 func (s *Spec) facts() operationFacts {
 	f := &s.Filter
-	out := operationFacts{Action: s.Action, States: f.States, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Print: f.Fingerprint,
-		ToQueue: s.ToQueue, Priority: s.Priority, Max: s.Max, Canary: s.Canary, Rate: s.Rate, Total: s.Total}
+	out := operationFacts{Action: s.Action, States: f.States, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error,
+		Print: f.Fingerprint, ToQueue: s.ToQueue, Priority: s.Priority, Max: s.Max, Canary: s.Canary, Rate: s.Rate, Total: s.Total}
 	if f.Operation != (task.ID{}) {
 		out.Of = f.Operation.String()
 	}
@@ -279,7 +280,8 @@ func (s *Spec) facts() operationFacts {
 }
 
 func noteOperation(r *engine.Round, ns string, o *Operation, by task.Author, action task.Action, after json.RawMessage) {
-	auditlog.Record(r, audit.Entry{By: by, Action: action, Namespace: ns, Target: task.Target{Kind: task.OnOperation, Name: o.ID.String()}, Queue: o.Spec.Filter.Queue, After: after})
+	auditlog.Record(r, audit.Entry{By: by, Action: action, Namespace: ns, Target: task.Target{Kind: task.OnOperation, Name: o.ID.String()},
+		Queue: o.Spec.Filter.Queue, After: after})
 }
 
 // Pause pauses an operation as soon as its steps in progress, if any, are answered.
@@ -326,7 +328,8 @@ func control(r *engine.Round, ns string, id task.ID, by task.Author, action task
 	case aborted:
 		return nil, &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf("%s operation %q: it is being aborted", verb, id)}
 	case o.Stopping == Failed:
-		return nil, &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf("%s operation %q: it has failed, and waits for the last answers", verb, id)}
+		return nil, &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf("%s operation %q: it has failed, and waits for the last answers",
+			verb, id)}
 	}
 	state, stopping := o.State, o.Stopping
 	change(o)
@@ -466,7 +469,9 @@ func forgetOperation(r *engine.Round, ns string, o *Operation) {
 
 // Show reads an operation.
 func Show(from store.Reader, ns string, id task.ID) (*Operation, error) {
-	o, ok := schema.Read(from, schema.IDKey(ns, schema.TableOperation, id), func(row []byte) (*Operation, error) { return decodeOperation(id, row) })
+	o, ok := schema.Read(from, schema.IDKey(ns, schema.TableOperation, id), func(row []byte) (*Operation, error) {
+		return decodeOperation(id, row)
+	})
 	if !ok {
 		return nil, task.NotFound("operation", id.String())
 	}
@@ -491,8 +496,8 @@ type Ref struct {
 	ID        task.ID
 }
 
-// ListRunning returns the running operations of all namespaces. It does not use the list of namespaces, because after a start that may arrive later
-// than the shard's leadership.
+// ListRunning returns the running operations of all namespaces. It does not use the list of namespaces, because after a
+// start that may arrive later than the shard's leadership.
 func ListRunning(from store.Reader) (running []Ref) {
 	from.Scan([]byte{schema.TableOperation}, []byte{schema.TableOperation + 1}, func(k, row []byte) bool {
 		id := schema.IDAt(k)
@@ -549,5 +554,6 @@ func (o *Operation) Scope() task.Scope { return task.Scope{Queues: o.Spec.Filter
 
 // emitEvent publishes an event of an operation.
 func emitEvent(r *engine.Round, ns string, o *Operation, what, why string) {
-	r.Events = append(r.Events, engine.Event{Kind: "operation." + what, Namespace: ns, Name: o.ID.String(), Queue: o.Spec.Filter.Queue, Reason: why})
+	r.Events = append(r.Events, engine.Event{Kind: "operation." + what, Namespace: ns, Name: o.ID.String(), Queue: o.Spec.Filter.Queue,
+		Reason: why})
 }

@@ -65,7 +65,8 @@ func TestTallyAdds(t *testing.T) {
 	for _, n := range []int{8, 8, 8} {
 		sum.add(step(n))
 	}
-	if sum.Matched != 60 || sum.Done != 9 || sum.Failed != 24 || sum.SkippedCount() != 6 || len(sum.Skipped) != 1 || len(sum.Errors) != maxTaskErrors || sum.Errors[8].ID != (task.ID{0}) || sum.Errors[9].ID != (task.ID{1}) {
+	if sum.Matched != 60 || sum.Done != 9 || sum.Failed != 24 || sum.SkippedCount() != 6 || len(sum.Skipped) != 1 ||
+		len(sum.Errors) != maxTaskErrors || sum.Errors[8].ID != (task.ID{0}) || sum.Errors[9].ID != (task.ID{1}) {
 		t.Errorf("the sum of the steps is %+v", sum)
 	}
 	if many := step(30); many.Failed != 30 || len(many.Errors) != maxTaskErrors {

@@ -14,8 +14,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A step of an operation is what one shard does for it in one log entry. Its tasks are selected by a read, so that the shard's other calls don't wait
-// for the search; the entry then acts on those that have not changed meanwhile, and records the step.
+// A step of an operation is what one shard does for it in one log entry. Its tasks are selected by a read, so that the
+// shard's other calls don't wait for the search; the entry then acts on those that have not changed meanwhile, and
+// records the step.
 
 // StepCall asks a shard to do a step.
 type StepCall struct {
@@ -91,8 +92,8 @@ func SelectStep(from store.Reader, ns string, c *StepCall) (s Selection, err err
 	return s, err
 }
 
-// DoStep does a step with the selected tasks. Gone lists deleted queues, which must not be created again. If the shard lacks any other queue it
-// needs, DoStep returns ErrUnknownQueue and does nothing.
+// DoStep does a step with the selected tasks. Gone lists deleted queues, which must not be created again. If the shard
+// lacks any other queue it needs, DoStep returns ErrUnknownQueue and does nothing.
 func DoStep(r *engine.Round, ns string, c *StepCall, s Selection, gone []string) (StepAnswer, error) {
 	known, ok := readStep(r.Tx(), ns, c.Operation)
 	switch {

@@ -21,8 +21,8 @@ type Set struct {
 	lines     map[string]*line // by key; not all keys are in memory
 }
 
-// line is the order of a key in memory: the first task, and some of those behind it. Looking up the next one each time would cost a seek for each
-// task.
+// line is the order of a key in memory: the first task, and some of those behind it. Looking up the next one each time
+// would cost a seek for each task.
 type line struct {
 	first schema.FirstRow // without an order: the key has no task
 	next  []place         // the tasks behind the first, in order

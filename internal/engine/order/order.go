@@ -1,10 +1,11 @@
-// Package order implements strict key order: a task runs when all tasks enqueued before it with the same key have ended, whatever retries, snoozes
-// and lost leases they went through. It knows neither claims nor lanes.
+// Package order implements strict key order: a task runs when all tasks enqueued before it with the same key have
+// ended, whatever retries, snoozes and lost leases they went through. It knows neither claims nor lanes.
 //
-// Each task of a queue with strict order has a place (Exec.Order) from when it is enqueued, or replayed, until it ends. The first task of a key is in
-// its lane when it is ready; those behind it wait in a table of their own and take no memory, and the end of the first puts the next one into its
-// lane. So a million keys cost no more than their lanes, and a claim never looks at a task that must not run. The limit on its key
-// (lanes.HeldByOrder) keeps the first from running alongside others that were claimed with it in one run, or before the setting changed.
+// Each task of a queue with strict order has a place (Exec.Order) from when it is enqueued, or replayed, until it ends.
+// The first task of a key is in its lane when it is ready; those behind it wait in a table of their own and take no
+// memory, and the end of the first puts the next one into its lane. So a million keys cost no more than their lanes,
+// and a claim never looks at a task that must not run. The limit on its key (lanes.HeldByOrder) keeps the first from
+// running alongside others that were claimed with it in one run, or before the setting changed.
 package order
 
 import (
@@ -21,8 +22,9 @@ type Round interface {
 	NextSeq() uint64
 }
 
-// Keep keeps the order of a task's key in step with the task, as part of a move. Strict is true if new tasks of the queue get a place. It returns the
-// task, if any, that has become the first of the key and must be moved into its lane after this move.
+// Keep keeps the order of a task's key in step with the task, as part of a move. Strict is true if new tasks of the
+// queue get a place. It returns the task, if any, that has become the first of the key and must be moved into its lane
+// after this move.
 func (s *Set) Keep(r Round, id task.ID, strict bool, from, to *schema.Exec) (next task.ID) {
 	begins := from == nil || from.State.Ended() && !to.State.Ended()
 	switch {

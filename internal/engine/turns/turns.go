@@ -1,12 +1,14 @@
-// Package turns shares claims out by weights, by smooth weighted round robin: among the priorities of a queue, and among the queues of a claim.
+// Package turns shares claims out by weights, by smooth weighted round robin: among the priorities of a queue, and
+// among the queues of a claim.
 //
-// The rule: a claim is shared out among the candidates that have a task for it. Each of them gains its weight, and the one with the most credit is
-// chosen and pays the sum. A candidate that has nothing for the claim, or must not run, neither gains nor loses: it keeps its place in the turns. Claims
-// for different types have separate credits. So whatever other workers take, among the claims for the same types each candidate gets its share of those
-// for which it had a task, give or take two turns.
+// The rule: a claim is shared out among the candidates that have a task for it. Each of them gains its weight, and the
+// one with the most credit is chosen and pays the sum. A candidate that has nothing for the claim, or must not run,
+// neither gains nor loses: it keeps its place in the turns. Claims for different types have separate credits. So
+// whatever other workers take, among the claims for the same types each candidate gets its share of those for which it
+// had a task, give or take two turns.
 //
-// One credit for all types would let workers starve each other's types: of a worker for type x and one for all, which claim in turns from two candidates
-// of equal weight, the first would always get the one and the second the other.
+// One credit for all types would let workers starve each other's types: of a worker for type x and one for all, which
+// claim in turns from two candidates of equal weight, the first would always get the one and the second the other.
 //
 // It knows neither tasks nor queues.
 package turns
@@ -40,8 +42,8 @@ func (c Credit) Next(weight func(i int) int) int {
 	return best
 }
 
-// maxTypes is how many sets of types have credits of their own. A further one takes over the credit that was used the longest time ago: so all
-// candidates make progress even if each claim is for other types.
+// maxTypes is how many sets of types have credits of their own. A further one takes over the credit that was used the
+// longest time ago: so all candidates make progress even if each claim is for other types.
 const maxTypes = 16
 
 // ByTypes holds the credits of some candidates, by the types that the claims are for. The zero value is empty.

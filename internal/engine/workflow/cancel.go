@@ -12,15 +12,16 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Cancelling a group takes one log entry that marks it as cancelled. After that its deadline walks over its members, some in each round: it cancels
-// those of this shard and sends orders for those of other shards. A member that is on its way is cancelled when its shard has answered. So a crash in
-// between loses nothing, and repeating the call is a no-op.
+// Cancelling a group takes one log entry that marks it as cancelled. After that its deadline walks over its members,
+// some in each round: it cancels those of this shard and sends orders for those of other shards. A member that is on
+// its way is cancelled when its shard has answered. So a crash in between loses nothing, and repeating the call is a
+// no-op.
 
 // cancelChunk is how many members are cancelled in one round.
 const cancelChunk = 200
 
-// Cancel cancels a group with all its members, and drops the tasks that it would have enqueued. Cancelling a cancelled group is a no-op; a complete
-// one is refused with wrong_state.
+// Cancel cancels a group with all its members, and drops the tasks that it would have enqueued. Cancelling a cancelled
+// group is a no-op; a complete one is refused with wrong_state.
 func Cancel(r *engine.Round, by task.Author, ns string, id task.ID) (*View, error) {
 	g, ok := group(r, ns, id)
 	switch {
@@ -34,7 +35,8 @@ func Cancel(r *engine.Round, by task.Author, ns string, id task.ID) (*View, erro
 		g.cancelling, g.cancelCursor, g.dirty = true, task.ID{}, true
 		setGroupDeadline(r, ns, g, r.Now())
 		advance(r, ns, g, task.ID{})
-		auditlog.Record(r, audit.Entry{By: by, Action: task.GroupCancelled, Namespace: ns, Target: task.Target{Kind: task.OnGroup, Name: id.String()}})
+		auditlog.Record(r, audit.Entry{By: by, Action: task.GroupCancelled, Namespace: ns, Target: task.Target{Kind: task.OnGroup,
+			Name: id.String()}})
 	}
 	return viewOfGroup(r, ns, g), nil
 }
@@ -97,7 +99,8 @@ func cancelMember(r *engine.Round, ns string, group, id task.ID) {
 // cancelOrders keeps the ids of cancel orders apart from those of tasks and notices.
 const cancelOrders = 1 << 41
 
-// forgetSome deletes the next rows of a group whose retention is over, but not before the request that created it can no longer be repeated.
+// forgetSome deletes the next rows of a group whose retention is over, but not before the request that created it can
+// no longer be repeated.
 func forgetSome(r *engine.Round, ns string, g *taskGroup) {
 	if until := g.createdAt.Add(task.RequestWindow); r.Now() < until {
 		g.expired = true

@@ -7,8 +7,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// check checks that exactly the tasks marked as followed have a row of follow-ups, that follow-ups wait only for tasks that have not succeeded, and
-// that those on their way have a message.
+// check checks that exactly the tasks marked as followed have a row of follow-ups, that follow-ups wait only for tasks
+// that have not succeeded, and that those on their way have a message.
 func check(c engine.Checker) {
 	sent, members := map[outbox.Origin]bool{}, map[task.ID]bool{}
 	c.Scan(schema.TableOutbox, func(k, v []byte) {
@@ -72,8 +72,8 @@ func checkPoints(c engine.Checker, g *taskGroup, points []schema.Follower, sent 
 	}
 }
 
-// checkGroups checks that the counters of each group match its members, that members of this shard are as their group records them, and that none is
-// lost on its way. It returns the groups.
+// checkGroups checks that the counters of each group match its members, that members of this shard are as their group
+// records them, and that none is lost on its way. It returns the groups.
 func checkGroups(c engine.Checker, messages map[task.ID]bool) map[task.ID]*taskGroup {
 	groups := readGroups(c)
 	members := checkMembers(c, groups, messages)
@@ -138,7 +138,8 @@ func checkMembers(c engine.Checker, groups map[task.ID]*taskGroup, messages map[
 		*n.of(m)++
 		counts[id] = n
 		x := c.Tasks()[m.id]
-		if here := m.id.Shard() == id.Shard(); !groups[id].expired && m.pending() && here && m.id != (task.ID{}) && (x == nil || x.State.Ended()) {
+		if here := m.id.Shard() == id.Shard(); !groups[id].expired && m.pending() && here && m.id != (task.ID{}) &&
+			(x == nil || x.State.Ended()) {
 			c.Find("member %s of group %s is pending, and task %s is not", ref, id, m.id)
 		}
 		if numbered := ref[0] < 0x80; m.pending() && m.id == (task.ID{}) && numbered && !messages[engine.PartID(id, ref)] {

@@ -32,7 +32,8 @@ var (
 
 // newChecked returns rows in which everything agrees.
 func newChecked() *checked {
-	w := &checked{Rows: checktest.New(), followers: map[task.ID][]schema.Follower{}, groups: map[task.ID]*taskGroup{}, members: map[[2]task.ID]*member{}}
+	w := &checked{Rows: checktest.New(), followers: map[task.ID][]schema.Follower{}, groups: map[task.ID]*taskGroup{},
+		members: map[[2]task.ID]*member{}}
 	point := func(i int, s schema.FollowerState, spec []byte) schema.Follower {
 		return schema.Follower{On: groupPointWords[i], State: s, Spec: spec}
 	}
@@ -43,22 +44,30 @@ func newChecked() *checked {
 	w.followers[waiting] = []schema.Follower{{Type: "t", State: schema.FollowerWaiting, Spec: []byte("x")}}
 	w.messages = append(w.messages, &outbox.Message{Request: idOf(91), From: outbox.Origin{Parent: parent, N: 0}})
 
-	w.groups[groupRuns] = &taskGroup{id: groupRuns, state: Running, createdAt: 5, waits: 1<<onComplete | 1<<onDeath, counts: Counts{Members: 5, Pending: 4, Succeeded: 1}}
-	w.followers[groupRuns] = []schema.Follower{point(onComplete, schema.FollowerWaiting, []byte("x")), point(onSuccess, schema.FollowerDropped, nil), point(onDeath, schema.FollowerWaiting, []byte("x"))}
+	w.groups[groupRuns] = &taskGroup{id: groupRuns, state: Running, createdAt: 5, waits: 1<<onComplete | 1<<onDeath, counts: Counts{Members: 5,
+		Pending: 4, Succeeded: 1}}
+	w.followers[groupRuns] = []schema.Follower{point(onComplete, schema.FollowerWaiting, []byte("x")), point(onSuccess, schema.FollowerDropped,
+		nil), point(onDeath, schema.FollowerWaiting, []byte("x"))}
 	w.join(first, numberedRef(1), groupRuns, task.Ready, 2)
 	w.join(second, numberedRef(2), groupRuns, task.Succeeded, 1)
 	w.members[[2]task.ID{groupRuns, numberedRef(3)}] = &member{} // on its way
 	w.messages = append(w.messages, &outbox.Message{Request: engine.PartID(groupRuns, numberedRef(3))})
-	w.members[[2]task.ID{groupRuns, requestedRef(idOf(4))}] = &member{}                                                                         // so is this one, of which its shard knows
-	w.members[[2]task.ID{groupRuns, numberedRef(5)}] = &member{id: task.NewID(2, 1, 1), revision: 1}                                            // of another shard
-	w.Known[idOf(23)] = &schema.Exec{State: task.Ready, CreatedAt: 9, Links: &schema.Links{Group: groupRuns, Ref: requestedRef(task.ID{0x12})}} // whose creation was not reported to the group
+	// so is this one, of which its shard knows
+	w.members[[2]task.ID{groupRuns, requestedRef(idOf(4))}] = &member{}
+	// of another shard
+	w.members[[2]task.ID{groupRuns, numberedRef(5)}] = &member{id: task.NewID(2, 1, 1), revision: 1}
+	// whose creation was not reported to the group
+	w.Known[idOf(23)] = &schema.Exec{State: task.Ready, CreatedAt: 9, Links: &schema.Links{Group: groupRuns, Ref: requestedRef(task.ID{0x12})}}
 
 	w.groups[groupEnded] = &taskGroup{id: groupEnded, state: Complete, createdAt: 5, endedAt: 6, keptUntil: 7, deadline: 7}
-	w.followers[groupEnded] = []schema.Follower{point(onComplete, schema.FollowerSent, nil), point(onSuccess, schema.FollowerCreated, nil), point(onDeath, schema.FollowerDropped, nil)}
+	w.followers[groupEnded] = []schema.Follower{point(onComplete, schema.FollowerSent, nil), point(onSuccess, schema.FollowerCreated, nil),
+		point(onDeath, schema.FollowerDropped, nil)}
 	w.messages = append(w.messages, &outbox.Message{Request: idOf(92), From: outbox.Origin{Parent: groupEnded, N: onComplete}})
-	w.Known[idOf(24)] = &schema.Exec{State: task.Ready, CreatedAt: 4, Links: &schema.Links{Group: groupEnded, Ref: numberedRef(1)}} // of an older group of that id
+	// of an older group of that id
+	w.Known[idOf(24)] = &schema.Exec{State: task.Ready, CreatedAt: 4, Links: &schema.Links{Group: groupEnded, Ref: numberedRef(1)}}
 
-	w.groups[groupGone] = &taskGroup{id: groupGone, state: Cancelled, createdAt: 5, endedAt: 6, keptUntil: 7, deadline: 7, expired: true, counts: Counts{Members: 2, Pending: 2}}
+	w.groups[groupGone] = &taskGroup{id: groupGone, state: Cancelled, createdAt: 5, endedAt: 6, keptUntil: 7, deadline: 7, expired: true,
+		counts: Counts{Members: 2, Pending: 2}}
 	w.followers[groupGone] = make([]schema.Follower, groupPoints)
 	for i := range w.followers[groupGone] {
 		w.followers[groupGone][i].State = schema.FollowerDropped
@@ -66,7 +75,8 @@ func newChecked() *checked {
 	w.join(old, numberedRef(1), groupGone, task.Ready, 1)
 	w.Known[old].State = task.Succeeded
 	w.Known[oldest] = &schema.Exec{State: task.Ready, CreatedAt: 9, Links: &schema.Links{Group: groupGone, Ref: numberedRef(2)}}
-	w.Known[idOf(33)] = &schema.Exec{State: task.Ready, CreatedAt: 9, Links: &schema.Links{Group: idOf(99), Ref: numberedRef(2)}} // of a forgotten group
+	// of a forgotten group
+	w.Known[idOf(33)] = &schema.Exec{State: task.Ready, CreatedAt: 9, Links: &schema.Links{Group: idOf(99), Ref: numberedRef(2)}}
 	return w
 }
 
@@ -127,29 +137,36 @@ func TestCheck(t *testing.T) {
 			w.Known[parent].State, w.followers[parent] = task.Dead, w.followers[parent][1:]
 			w.messages = w.messages[1:]
 		}, "is dead, and its follower 0"},
-		"waits without a task":                 {func(w *checked) { w.followers[waiting][0].Spec = nil }, "is ready, and its follower 0"},
-		"created, and its task is kept":        {func(w *checked) { w.followers[parent][1].Spec = []byte("x") }, "is succeeded, and its follower 1"},
-		"sent, and no message is there":        {func(w *checked) { w.messages = w.messages[1:] }, "follower 0 of"},
-		"created, and a message is on its way": {func(w *checked) { w.messages[0].From.N = 1; w.followers[parent][0].State = schema.FollowerCreated }, "follower 1 of"},
-		"too few points":                       {func(w *checked) { w.followers[groupGone] = w.followers[groupGone][1:] }, "has 2 points"},
-		"a point waits, by the group":          {func(w *checked) { w.groups[groupRuns].waits |= 1 << onSuccess }, "on_success is dropped"},
-		"a point waits, by its row":            {func(w *checked) { w.groups[groupRuns].waits = 1 << onDeath }, "on_complete is waiting"},
-		"a point waits without a task":         {func(w *checked) { w.followers[groupRuns][onDeath].Spec = nil }, "on_death is waiting"},
+		"waits without a task": {func(w *checked) { w.followers[waiting][0].Spec = nil }, "is ready, and its follower 0"},
+		"created, and its task is kept": {func(w *checked) { w.followers[parent][1].Spec = []byte("x") },
+			"is succeeded, and its follower 1"},
+		"sent, and no message is there": {func(w *checked) { w.messages = w.messages[1:] }, "follower 0 of"},
+		"created, and a message is on its way": {func(w *checked) {
+			w.messages[0].From.N = 1
+			w.followers[parent][0].State = schema.FollowerCreated
+		}, "follower 1 of"},
+		"too few points":               {func(w *checked) { w.followers[groupGone] = w.followers[groupGone][1:] }, "has 2 points"},
+		"a point waits, by the group":  {func(w *checked) { w.groups[groupRuns].waits |= 1 << onSuccess }, "on_success is dropped"},
+		"a point waits, by its row":    {func(w *checked) { w.groups[groupRuns].waits = 1 << onDeath }, "on_complete is waiting"},
+		"a point waits without a task": {func(w *checked) { w.followers[groupRuns][onDeath].Spec = nil }, "on_death is waiting"},
 		"a point of a group that has ended": {func(w *checked) {
 			w.groups[groupEnded].waits = 1 << onDeath
 			w.followers[groupEnded][onDeath] = w.followers[groupRuns][onDeath]
 		}, "on_death is waiting"},
 		"a point was sent without a message": {func(w *checked) { w.messages = w.messages[:2] }, "on_complete of group"},
-		"a group that can't be read":         {func(w *checked) { w.Set(schema.IDKey(checktest.NS, schema.TableGroup, idOf(9)), broken) }, "group"},
-		"a task has a group's id":            {func(w *checked) { w.Known[groupRuns] = &schema.Exec{State: task.Ready} }, "has the id of a task"},
-		"ended and not kept":                 {func(w *checked) { w.groups[groupEnded].keptUntil = 0 }, "ended 6, kept until 0"},
-		"kept and not ended":                 {func(w *checked) { w.groups[groupRuns].keptUntil = 7 }, "ended 0, kept until 7"},
-		"complete and not ended":             {func(w *checked) { w.groups[groupEnded].endedAt, w.groups[groupEnded].keptUntil = 0, 0 }, "is complete: ended 0"},
-		"running, and nothing is pending":    {func(w *checked) { w.idle(groupRuns) }, "nothing is pending"},
-		"open, and nothing is pending":       {func(w *checked) { w.idle(groupRuns); w.groups[groupRuns].open = true }, ""},
-		"cancelled, and nothing is pending":  {func(w *checked) { w.idle(groupRuns); w.groups[groupRuns].state = Cancelled }, ""},
-		"a member of nothing":                {func(w *checked) { w.members[[2]task.ID{idOf(98), numberedRef(1)}] = &member{} }, "is orphaned"},
-		"a member that can't be read":        {func(w *checked) { w.Set(schema.MemberKey(checktest.NS, groupGone, numberedRef(8)), broken) }, "is orphaned"},
+		"a group that can't be read": {func(w *checked) { w.Set(schema.IDKey(checktest.NS, schema.TableGroup, idOf(9)), broken) },
+			"group"},
+		"a task has a group's id": {func(w *checked) { w.Known[groupRuns] = &schema.Exec{State: task.Ready} }, "has the id of a task"},
+		"ended and not kept":      {func(w *checked) { w.groups[groupEnded].keptUntil = 0 }, "ended 6, kept until 0"},
+		"kept and not ended":      {func(w *checked) { w.groups[groupRuns].keptUntil = 7 }, "ended 0, kept until 7"},
+		"complete and not ended": {func(w *checked) { w.groups[groupEnded].endedAt, w.groups[groupEnded].keptUntil = 0, 0 },
+			"is complete: ended 0"},
+		"running, and nothing is pending":   {func(w *checked) { w.idle(groupRuns) }, "nothing is pending"},
+		"open, and nothing is pending":      {func(w *checked) { w.idle(groupRuns); w.groups[groupRuns].open = true }, ""},
+		"cancelled, and nothing is pending": {func(w *checked) { w.idle(groupRuns); w.groups[groupRuns].state = Cancelled }, ""},
+		"a member of nothing":               {func(w *checked) { w.members[[2]task.ID{idOf(98), numberedRef(1)}] = &member{} }, "is orphaned"},
+		"a member that can't be read": {func(w *checked) { w.Set(schema.MemberKey(checktest.NS, groupGone, numberedRef(8)), broken) },
+			"is orphaned"},
 		"a pending member without a task": {func(w *checked) {
 			w.members[ref(7)] = &member{id: idOf(78)}
 			w.groups[groupRuns].counts.Members++
@@ -163,7 +180,8 @@ func TestCheck(t *testing.T) {
 		}, ""},
 		"a count":                             {func(w *checked) { w.groups[groupRuns].counts.Dead++ }, "counts"},
 		"a task that its group does not know": {func(w *checked) { w.Known[idOf(23)].Links.Ref = numberedRef(6) }, "and its group has"},
-		"a task that came back to life, and its group does not know it": {func(w *checked) { w.Known[idOf(23)].Links.Revision = 1 }, "and its group has"},
+		"a task that came back to life, and its group does not know it": {func(w *checked) { w.Known[idOf(23)].Links.Revision = 1 },
+			"and its group has"},
 		"another task by that name": {func(w *checked) {
 			w.Known[idOf(23)].Links.Ref = requestedRef(idOf(4))
 			w.members[[2]task.ID{groupRuns, requestedRef(idOf(4))}].id = task.NewID(2, 1, 2)
@@ -173,9 +191,10 @@ func TestCheck(t *testing.T) {
 			w.Known[idOf(23)].Links.Ref = requestedRef(idOf(4))
 			w.members[[2]task.ID{groupRuns, requestedRef(idOf(4))}].revision = 1
 		}, "and its group has"},
-		"the turn of a member":       {func(w *checked) { w.Known[first].Links.Revision++ }, "at turn 3"},
-		"the end of a member":        {func(w *checked) { w.Known[second].State = task.Dead }, "is dead at turn 1"},
-		"a member of the same round": {func(w *checked) { w.Known[idOf(23)].Links.Ref = numberedRef(6); w.Known[idOf(23)].CreatedAt = 5 }, "and its group has"},
+		"the turn of a member": {func(w *checked) { w.Known[first].Links.Revision++ }, "at turn 3"},
+		"the end of a member":  {func(w *checked) { w.Known[second].State = task.Dead }, "is dead at turn 1"},
+		"a member of the same round": {func(w *checked) { w.Known[idOf(23)].Links.Ref = numberedRef(6); w.Known[idOf(23)].CreatedAt = 5 },
+			"and its group has"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newChecked()

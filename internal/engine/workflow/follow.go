@@ -16,9 +16,10 @@ var Policy = engine.Policy{
 	Due: map[schema.DeadlineKind]func(*engine.Round, schema.Deadline){schema.OnGroup: groupDue},
 }
 
-// The follow-ups of a task are written once, with its envelope, in a row of their own, so that no claim has to read them. When the task succeeds, the
-// row is read and each follow-up is created in the entry of the ack: enqueued here if its queue is in this shard, else sent as a message. From then
-// on the row records the state of each. A task that ends otherwise keeps the row as it is, because it may still succeed after a replay.
+// The follow-ups of a task are written once, with its envelope, in a row of their own, so that no claim has to read
+// them. When the task succeeds, the row is read and each follow-up is created in the entry of the ack: enqueued here if
+// its queue is in this shard, else sent as a message. From then on the row records the state of each. A task that ends
+// otherwise keeps the row as it is, because it may still succeed after a replay.
 
 func newFollower(on string, s *task.Spec) schema.Follower {
 	return schema.Follower{On: on, Type: s.Type, Queue: s.Queue, Spec: task.EncodeSpec(s)}
@@ -80,9 +81,11 @@ func refusalOf(f *schema.Follower) string {
 	return ""
 }
 
-// createFollower creates the i-th follow-up of a task or a group in this entry: it enqueues it if its queue is in this shard and not full, else it sends a
-// message, which is repeated while the queue is full. The task belongs to the trace in headers, unless it has its own.
-func createFollower(r *engine.Round, ns string, id task.ID, i int, f *schema.Follower, parent *task.Parent, headers map[string]string, m *task.Member) {
+// createFollower creates the i-th follow-up of a task or a group in this entry: it enqueues it if its queue is in this
+// shard and not full, else it sends a message, which is repeated while the queue is full. The task belongs to the trace
+// in headers, unless it has its own.
+func createFollower(r *engine.Round, ns string, id task.ID, i int, f *schema.Follower, parent *task.Parent, headers map[string]string,
+	m *task.Member) {
 	spec := schema.Must(task.DecodeSpec(f.Spec))
 	spec.Headers = task.WithTrace(spec.Headers, headers)
 	spec.Parent, spec.Member, f.Spec = parent, m, nil
@@ -124,7 +127,8 @@ func followerDelivered(r *engine.Round, ns string, p *outbox.Message, f schema.F
 	setFollowers(r, ns, p.From.Parent, rows)
 }
 
-// delivered records the outcome of a follow-up, or a member of a group, that was sent to another shard. While its queue is full, the message stays.
+// delivered records the outcome of a follow-up, or a member of a group, that was sent to another shard. While its queue
+// is full, the message stays.
 func delivered(r *engine.Round, ns string, m *outbox.Message, a engine.Accepted, refused *task.Error) (stays bool) {
 	if !m.IsTask() || m.From.Operation != (task.ID{}) || m.From.Schedule != "" {
 		return false

@@ -15,10 +15,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A group lives in one shard, its home, whose number is part of its id. The home has a row with the state and counters of the group, a row for each
-// member, and a row with the tasks that the group enqueues at the points of its life. Members are in the shards of their queues. A member that ends
-// or is replayed sends a notice to its home: directly if that is its own shard, else through the outbox. Notices of a member are numbered, and the
-// home records the number of the newest, so that each end counts once even if notices arrive late or twice.
+// A group lives in one shard, its home, whose number is part of its id. The home has a row with the state and counters
+// of the group, a row for each member, and a row with the tasks that the group enqueues at the points of its life.
+// Members are in the shards of their queues. A member that ends or is replayed sends a notice to its home: directly if
+// that is its own shard, else through the outbox. Notices of a member are numbered, and the home records the number of
+// the newest, so that each end counts once even if notices arrive late or twice.
 
 // State is the state of a group.
 type State uint8
@@ -168,11 +169,12 @@ const (
 	keepDeadGroup = 14 * 24 * time.Hour // if some of its members may be replayed
 )
 
-// Make creates a group and its members, all or nothing. Members of other shards are sent as messages. A member whose key belongs to another task is
-// counted as refused.
+// Make creates a group and its members, all or nothing. Members of other shards are sent as messages. A member whose
+// key belongs to another task is counted as refused.
 //
-// Errors: conflict if the request created a group of other tasks; queue_full if a queue of this shard has no room for its members; unavailable while the rows of a group that the same request created long
-// ago are being deleted; invalid_argument; ErrSlotMoved if the request may be known, or repeated, in another shard.
+// Errors: conflict if the request created a group of other tasks; queue_full if a queue of this shard has no room for
+// its members; unavailable while the rows of a group that the same request created long ago are being deleted;
+// invalid_argument; ErrSlotMoved if the request may be known, or repeated, in another shard.
 func Make(r *engine.Round, n *Call) (made Made, err error) {
 	if g, ok := anyGroup(r, n.Namespace, n.ID); ok {
 		if !g.remembered(r.Now()) {
@@ -222,15 +224,16 @@ func Make(r *engine.Round, n *Call) (made Made, err error) {
 	return made, nil
 }
 
-// movedAway reports whether the slot of a request has moved since the group's shard was chosen by it. Then repeats of the request go elsewhere.
+// movedAway reports whether the slot of a request has moved since the group's shard was chosen by it. Then repeats of
+// the request go elsewhere.
 func (n *Call) movedAway(r *engine.Round) bool {
 	q := r.Queue(n.Namespace, n.Home.Queue)
 	slot, ok := n.Home.Slot()
 	return q != nil && ok && n.RequestID != (task.ID{}) && (q.Config().Closed.Has(slot) || n.Home.Routed < q.Config().Moved)
 }
 
-// Find returns the answer to an earlier call that created a group, or not_found. If the shard does not know yet that the slot of the request has left
-// it, it returns ErrUnknownQueue: the group could still be created here.
+// Find returns the answer to an earlier call that created a group, or not_found. If the shard does not know yet that
+// the slot of the request has left it, it returns ErrUnknownQueue: the group could still be created here.
 func Find(r *engine.Round, n *Call) (Made, error) {
 	g, ok := anyGroup(r, n.Namespace, n.ID)
 	if !ok && !engine.CanAnswer(r, n.Namespace, []task.Spec{n.Home}) {
@@ -380,7 +383,8 @@ func Close(r *engine.Round, ns string, id task.ID) (*View, error) {
 	return viewOfGroup(r, ns, g), nil
 }
 
-// The references of a group's members: numbered ones are in order, and after them come those with a request id and the follow-ups of members.
+// The references of a group's members: numbered ones are in order, and after them come those with a request id and the
+// follow-ups of members.
 func numberedRef(n uint64) (ref task.ID) {
 	binary.BigEndian.PutUint64(ref[:8], n)
 	return ref
@@ -396,15 +400,15 @@ func followerRef(parent task.ID, i int) task.ID {
 	return requestedRef(engine.RequestOf(parent, uint64(i)+1)) // #nosec G115 -- a few
 }
 
-// group returns a group to change. All verbs of a round share one copy, because enqueuing a task in one may end a member in the middle of another. It
-// is written when the round is sealed.
+// group returns a group to change. All verbs of a round share one copy, because enqueuing a task in one may end a
+// member in the middle of another. It is written when the round is sealed.
 func group(r *engine.Round, ns string, id task.ID) (*taskGroup, bool) {
 	g, ok := anyGroup(r, ns, id)
 	return g, ok && !g.expired
 }
 
-// remembered reports whether a repeat of the call that created the group still finds it. It does not while the rows of a large group are being
-// deleted, over several rounds.
+// remembered reports whether a repeat of the call that created the group still finds it. It does not while the rows of
+// a large group are being deleted, over several rounds.
 func (g *taskGroup) remembered(now store.Time) bool {
 	return !g.expired || now < g.createdAt.Add(task.RequestWindow)
 }
@@ -470,8 +474,8 @@ func readMember(r *engine.Round, ns string, group, ref task.ID) (*member, bool) 
 	return schema.Read(r.Tx(), schema.MemberKey(ns, group, ref), decodeMember)
 }
 
-// countNew counts a new member, unless its own notice has been processed already: its enqueue may replace the last member of another group, which
-// then enqueues a task that replaces this one.
+// countNew counts a new member, unless its own notice has been processed already: its enqueue may replace the last
+// member of another group, which then enqueues a task that replaces this one.
 func countNew(r *engine.Round, ns string, g *taskGroup, s *task.Spec, m *member) {
 	if s.Unique != nil {
 		if _, exists := readMember(r, ns, g.id, s.Member.Ref); exists {

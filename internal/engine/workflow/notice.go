@@ -12,7 +12,8 @@ import (
 
 // notifyHome notifies the home of a task's group of the task's state.
 func notifyHome(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.Result, created []outbox.NewMember) {
-	n := &outbox.Notice{Group: x.Links.Group, Ref: x.Links.Ref, Revision: x.Links.Revision, ID: id, Type: x.Type, Queue: x.Queue, NewMembers: created}
+	n := &outbox.Notice{Group: x.Links.Group, Ref: x.Links.Ref, Revision: x.Links.Revision, ID: id, Type: x.Type, Queue: x.Queue,
+		NewMembers: created}
 	if x.State.Ended() {
 		n.State = x.State
 	}
@@ -109,7 +110,8 @@ func (g *taskGroup) keepResult(m *member, n *outbox.Notice) {
 	g.results += int64(len(m.result.Data))
 }
 
-// advance updates the group's state and enqueues the tasks of the points that it has reached. Died is a member that has just died; zero: none has.
+// advance updates the group's state and enqueues the tasks of the points that it has reached. Died is a member that has
+// just died; zero: none has.
 func advance(r *engine.Round, ns string, g *taskGroup, died task.ID) {
 	if g.joining {
 		return // the caller will call again
@@ -169,8 +171,8 @@ func reachPoint(r *engine.Round, ns string, g *taskGroup, point int, of task.ID)
 	g.waits &^= 1 << point
 	g.dirty = true
 	c := &g.counts
-	report := groupReport{GroupID: g.id.String(), Name: g.name, State: g.state.String(), Members: c.Members, Pending: c.Pending, Succeeded: c.Succeeded,
-		Dead: c.Dead, Poisoned: c.Poisoned, Discarded: c.Discarded, Cancelled: c.Cancelled, Refused: c.Refused}
+	report := groupReport{GroupID: g.id.String(), Name: g.name, State: g.state.String(), Members: c.Members, Pending: c.Pending,
+		Succeeded: c.Succeeded, Dead: c.Dead, Poisoned: c.Poisoned, Discarded: c.Discarded, Cancelled: c.Cancelled, Refused: c.Refused}
 	if of != (task.ID{}) {
 		report.TaskID = of.String()
 	}

@@ -14,14 +14,16 @@ import (
 // Rows survive encoding and decoding.
 func TestRowsKeepAll(t *testing.T) {
 	keep := time.Duration(0)
-	g := &taskGroup{id: task.ID{1}, name: "g", state: Cancelled, open: true, counts: Counts{1, 2, 3, 4, 5, 6, 7, 8}, added: 9, results: 10, waits: 5, retention: &keep,
-		createdAt: 11, endedAt: 12, keptUntil: 13, deadline: 14, cancelling: true, cancelCursor: task.ID{2}, expired: true, within: []string{"q", "r*"}, digest: 15}
+	g := &taskGroup{id: task.ID{1}, name: "g", state: Cancelled, open: true, counts: Counts{1, 2, 3, 4, 5, 6, 7, 8}, added: 9, results: 10,
+		waits: 5, retention: &keep, createdAt: 11, endedAt: 12, keptUntil: 13, deadline: 14, cancelling: true, cancelCursor: task.ID{2},
+		expired: true, within: []string{"q", "r*"}, digest: 15}
 	if again, err := decodeGroup(g.id, g.encode()); err != nil || !reflect.DeepEqual(again, g) {
 		t.Errorf("%+v was decoded as %+v: %v", g, again, err)
 	}
 	long := strings.Repeat("x", 1000)
 	for _, m := range []*member{
-		{revision: 1, state: task.Dead, id: task.ID{3}, typ: "t", queue: long, refused: "duplicate", result: schema.Result{Data: []byte("7"), ContentType: "text/plain"}, omitted: true, digest: 16},
+		{revision: 1, state: task.Dead, id: task.ID{3}, typ: "t", queue: long, refused: "duplicate", result: schema.Result{Data: []byte("7"),
+			ContentType: "text/plain"}, omitted: true, digest: 16},
 		{typ: long, queue: "q", result: schema.Result{Data: []byte("7")}},
 		{typ: "t", queue: "q", result: schema.Result{Data: []byte(long)}},
 	} {
@@ -33,7 +35,8 @@ func TestRowsKeepAll(t *testing.T) {
 
 // FuzzRows decodes any bytes as each kind of row: the result is an error or a row, never a panic, and a row survives encoding and decoding.
 func FuzzRows(f *testing.F) {
-	f.Add((&taskGroup{id: task.ID{1}, name: "g", state: Running, open: true, counts: Counts{Members: 2, Pending: 2}, added: 2, within: []string{"q"}}).encode())
+	f.Add((&taskGroup{id: task.ID{1}, name: "g", state: Running, open: true, counts: Counts{Members: 2, Pending: 2}, added: 2,
+		within: []string{"q"}}).encode())
 	f.Add((&member{revision: 1, state: task.Succeeded, id: task.ID{2}, typ: "t", queue: "q"}).encode())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, row []byte) {
@@ -54,7 +57,8 @@ func FuzzRows(f *testing.F) {
 // The digest of a request covers all that must be the same when it is repeated, and knows where one text ends and the next begins.
 func TestDigestOfCalls(t *testing.T) {
 	call := func() *Call {
-		return &Call{Group: task.Group{Name: "n", OnComplete: &task.Spec{Type: "c"}, Tasks: []task.Spec{{Queue: "q", Type: "a", ContentType: "x/y", Payload: []byte("12")}, {Queue: "q", Type: "b"}}}}
+		return &Call{Group: task.Group{Name: "n", OnComplete: &task.Spec{Type: "c"},
+			Tasks: []task.Spec{{Queue: "q", Type: "a", ContentType: "x/y", Payload: []byte("12")}, {Queue: "q", Type: "b"}}}}
 	}
 	seen := map[uint64]string{call().digest(): "the call"}
 	for what, change := range map[string]func(c *Call){

@@ -77,8 +77,8 @@ func List(from store.Reader, ns string, s task.Scope, before task.ID, limit int)
 	return groups, more
 }
 
-// Members reads up to limit members of a group after one, or roughly 8 MiB of them: first the numbered ones, in order, then those with request ids
-// and the follow-ups of members.
+// Members reads up to limit members of a group after one, or roughly 8 MiB of them: first the numbered ones, in order,
+// then those with request ids and the follow-ups of members.
 func Members(from store.Reader, ns string, id, behind task.ID, limit int) (list []Member, more bool, err error) {
 	if g, ok := readGroup(from, ns, id); !ok || g.expired {
 		return nil, false, task.NotFound("group", id.String())

@@ -12,11 +12,13 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The ids of a namespace, which are roughly in order of creation, are divided into zones of some hundreds. The row of a zone records which types and
-// end states its tasks have, or had, so that a search for rare ones skips most zones without reading a task.
+// The ids of a namespace, which are roughly in order of creation, are divided into zones of some hundreds. The row of a
+// zone records which types and end states its tasks have, or had, so that a search for rare ones skips most zones
+// without reading a task.
 //
-// A zone never forgets. So what is permanent about a task, its type and its end state, costs a write only for the first such task of a zone; tasks in
-// transient states are found through the indexes of those states instead. Ids below the first zone belong to none and are always read.
+// A zone never forgets. So what is permanent about a task, its type and its end state, costs a write only for the first
+// such task of a zone; tasks in transient states are found through the indexes of those states instead. Ids below the
+// first zone belong to none and are always read.
 
 // ZoneTasks is how many tasks a zone gets before the next begins. Tests change it.
 var ZoneTasks = 500
@@ -111,8 +113,8 @@ func (z *Zone) fields(f *schema.Fields) {
 	z.ofQueue.fields(f, 3)
 }
 
-// May reports whether the zone may have a task of a queue and type that ended in a state. State 0 means any, ended or not; "" means any queue or
-// type.
+// May reports whether the zone may have a task of a queue and type that ended in a state. State 0 means any, ended or
+// not; "" means any queue or type.
 func (z *Zone) May(s task.State, queue, typ string) bool {
 	return z.plain.may(featureOf(s, "", typ)) && (queue == "" || z.ofQueue.may(featureOf(s, queue, typ)))
 }
@@ -386,7 +388,8 @@ func (zs *Map) sweep(tx *store.Tx, begun *Zone) {
 		if z == begun {
 			continue
 		}
-		if _, _, some := tx.First(schema.IDKey(zs.ns, schema.TableExec, z.Start), schema.IDKey(zs.ns, schema.TableExec, zs.all[zs.swept+1].Start)); some {
+		if _, _, some := tx.First(schema.IDKey(zs.ns, schema.TableExec, z.Start), schema.IDKey(zs.ns, schema.TableExec,
+			zs.all[zs.swept+1].Start)); some {
 			continue
 		}
 		tx.Delete(zoneKey(zs.ns, z.Start))

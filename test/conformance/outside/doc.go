@@ -1,10 +1,12 @@
-// Package outside holds stories that every SDK and REST must tell alike, as programs outside the server see them: against the real binary, over the
-// network. Package conformance, above, tells more stories of the same kind in memory and in fake time, in Go only.
+// Package outside holds stories that every SDK and REST must tell alike, as programs outside the server see them:
+// against the real binary, over the network. Package conformance, above, tells more stories of the same kind in memory
+// and in fake time, in Go only.
 //
-// A story is JSON in stories/. A small player in each language plays it: player_test.go here, for the Go SDK and for REST;
-// clients/python/tests/outside.py; clients/typescript/tests/outside.ts. features.json says which features each of them has. A story names the
-// features that it is about, and a player skips the stories about features that it lacks: there is no other way to skip one. docs/sdks.md shows the
-// table, and a test compares it with features.json and the code.
+// A story is JSON in stories/. A small player in each language plays it: player_test.go here, for the Go SDK and for
+// REST; clients/python/tests/outside.py; clients/typescript/tests/outside.ts. features.json says which features each of
+// them has. A story names the features that it is about, and a player skips the stories about features that it lacks:
+// there is no other way to skip one. docs/sdks.md shows the table, and a test compares it with features.json and the
+// code.
 //
 // # Stories
 //
@@ -44,13 +46,15 @@
 //
 // # Vectors
 //
-// keyring.json and payloads.json have values that all SDKs must encrypt, or encode, so that the others and the broker take them for the same.
+// keyring.json and payloads.json have values that all SDKs must encrypt, or encode, so that the others and the broker
+// take them for the same.
 //
 // # Traces
 //
-// traces.json has what the broker sends to a worker, how handlers end and how time passes; and what the worker must send and hold then. The tests
-// of each SDK play them in fake time, without a network, against the part of a worker that decides: trace_test.go in internal/client/work,
-// clients/python/tests/test_traces.py, clients/typescript/tests/traces.test.ts.
+// traces.json has what the broker sends to a worker, how handlers end and how time passes; and what the worker must
+// send and hold then. The tests of each SDK play them in fake time, without a network, against the part of a worker
+// that decides: trace_test.go in internal/client/work, clients/python/tests/test_traces.py,
+// clients/typescript/tests/traces.test.ts.
 //
 // A step waits until the second "at", if there is one, and then one thing happens:
 //
@@ -59,12 +63,13 @@
 //	{"answer": {"ack": ["a"], "code": "unavailable", "reason": "", "retry_after": 3}}   it confirms or, with a code, refuses what it was sent
 //	{"lost": ["a"], "reason": "cancelled"}             it says that claims are gone
 //	{"quiet": true}                                    an operator's order
-//	{"end": {"a": "returns"}}                          a handler ends: returns, fails, snoozes, stops (as it was told to), "returns what cannot
-//	                                                   be sent", "fails without words" (its error can't be read)
+//	{"end": {"a": "returns"}}                          a handler ends: returns, fails, snoozes, stops (as it was told to), "returns what
+//	                                                   cannot be sent", "fails without words" (its error can't be read)
 //	{"progress": "a"}                                  a handler reports progress
 //	{"drain": true}, {"stop": true}, {"abandon": true} the worker takes no more tasks; it tells handlers to stop; it leaves them behind
 //
-// "sends" has what the worker sent in the step and in the wait before it, in one frame or several: without it, nothing. "holds" has the phases of
-// all claims, "stopped" why handlers were told to stop, "busy" the number of slots in use; they are compared if given. Pauses are random in part,
-// and sweeps have steps of 50 ms, so steps keep some distance from the times that they look at.
+// "sends" has what the worker sent in the step and in the wait before it, in one frame or several: without it, nothing.
+// "holds" has the phases of all claims, "stopped" why handlers were told to stop, "busy" the number of slots in use;
+// they are compared if given. Pauses are random in part, and sweeps have steps of 50 ms, so steps keep some distance
+// from the times that they look at.
 package outside

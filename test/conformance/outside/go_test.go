@@ -283,11 +283,12 @@ func goTask(t *pawltype.Task, err error) (any, error) {
 	for i := range t.Then {
 		then = append(then, goFollower(&t.Then[i]))
 	}
-	return map[string]any{"task_id": t.ID, "type": t.Type, "queue": t.Queue, "status": t.Status, "state": t.State, "reason": t.Reason, "priority": t.Priority,
-		"payload": data(t.Payload, t.ContentType), "content_type": t.ContentType, "result": data(t.Result, t.ResultContentType), "result_content_type": t.ResultContentType,
-		"attempts": t.Attempts, "max_attempts": t.MaxAttempts, "failures": t.Failures, "crashes": t.Crashes, "releases": t.Releases, "snoozes": t.Snoozes,
-		"attempt_log": log, "progress": t.Progress, "worker": t.Worker, "idempotency_key": t.IdempotencyKey, "key": t.Key, "tags": t.Tags, "headers": t.Headers,
-		"cost": t.Cost, "waits_for": t.WaitsFor, "group_id": t.GroupID, "then": then}, nil
+	return map[string]any{"task_id": t.ID, "type": t.Type, "queue": t.Queue, "status": t.Status, "state": t.State, "reason": t.Reason,
+		"priority": t.Priority, "payload": data(t.Payload, t.ContentType), "content_type": t.ContentType, "result": data(t.Result,
+			t.ResultContentType), "result_content_type": t.ResultContentType,
+		"attempts": t.Attempts, "max_attempts": t.MaxAttempts, "failures": t.Failures, "crashes": t.Crashes, "releases": t.Releases,
+		"snoozes": t.Snoozes, "attempt_log": log, "progress": t.Progress, "worker": t.Worker, "idempotency_key": t.IdempotencyKey, "key": t.Key,
+		"tags": t.Tags, "headers": t.Headers, "cost": t.Cost, "waits_for": t.WaitsFor, "group_id": t.GroupID, "then": then}, nil
 }
 
 func goFollower(f *pawltype.Follower) any {
@@ -315,7 +316,8 @@ func (f *goDriver) createGroup(ctx context.Context, with map[string]any) (any, e
 		i, e := s.item()
 		out.Tasks, err = append(out.Tasks, i), errors.Join(err, e)
 	}
-	for from, to := range map[*goSpec]**pawl.Item{spec.OnComplete: &out.OnComplete, spec.OnSuccess: &out.OnSuccess, spec.OnDeath: &out.OnDeath} {
+	for from, to := range map[*goSpec]**pawl.Item{spec.OnComplete: &out.OnComplete, spec.OnSuccess: &out.OnSuccess,
+		spec.OnDeath: &out.OnDeath} {
 		if from != nil {
 			i, e := from.item()
 			*to, err = &i, errors.Join(err, e)
@@ -346,7 +348,8 @@ func goMembers(members iter.Seq2[*pawltype.GroupMember, error]) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, map[string]any{"task_id": m.TaskID, "type": m.Type, "queue": m.Queue, "state": m.State, "refused": m.Refused, "result": data(m.Result, m.ResultContentType)})
+		out = append(out, map[string]any{"task_id": m.TaskID, "type": m.Type, "queue": m.Queue, "state": m.State, "refused": m.Refused,
+			"result": data(m.Result, m.ResultContentType)})
 	}
 	return out, nil
 }
@@ -386,8 +389,9 @@ type goRun struct {
 
 func (r *goRun) claim() map[string]any {
 	c := r.c
-	out := map[string]any{"task_id": c.ID, "type": c.Type, "queue": c.Queue, "payload": data(c.Payload, c.ContentType), "content_type": c.ContentType, "priority": c.Priority,
-		"attempt": c.Attempt, "max_attempts": c.MaxAttempts, "fence": c.Fence, "headers": c.Headers, "key": c.Key, "tags": c.Tags, "idempotency_key": c.IdempotencyKey, "group_id": c.GroupID}
+	out := map[string]any{"task_id": c.ID, "type": c.Type, "queue": c.Queue, "payload": data(c.Payload, c.ContentType),
+		"content_type": c.ContentType, "priority": c.Priority, "attempt": c.Attempt, "max_attempts": c.MaxAttempts, "fence": c.Fence,
+		"headers": c.Headers, "key": c.Key, "tags": c.Tags, "idempotency_key": c.IdempotencyKey, "group_id": c.GroupID}
 	if c.Parent != nil {
 		out["parent"] = map[string]any{"task_id": c.Parent.TaskID, "group_id": c.Parent.GroupID}
 	}
@@ -429,7 +433,8 @@ func (r *goRun) interrupted() error {
 
 // goInterruption returns why a handler was stopped, in the words of stories. It wraps the error, for the worker to see.
 func goInterruption(err error) error {
-	for why, cause := range map[interruption]error{"cancelled": pawl.ErrCancelled, "draining": pawl.ErrDraining, "timed_out": context.DeadlineExceeded} {
+	for why, cause := range map[interruption]error{"cancelled": pawl.ErrCancelled, "draining": pawl.ErrDraining,
+		"timed_out": context.DeadlineExceeded} {
 		if errors.Is(err, cause) {
 			return errors.Join(why, err)
 		}

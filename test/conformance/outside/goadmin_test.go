@@ -59,8 +59,8 @@ func (f *goDriver) operateMany(ctx context.Context, do string, with map[string]a
 		return map[string]any{"matched": n.Matched, "discarded": n.Done}, err
 	case "start_operation":
 		filter, _ := with["filter"].(map[string]any)
-		return goOperation(f.admin.Operations().Start(ctx, admin.OperationSpec{Action: admin.Action(text(with, "action")), Reason: text(with, "reason"),
-			Filter: &admin.Filter{Queue: text(filter, "queue"), Tag: text(filter, "tag")}}))
+		return goOperation(f.admin.Operations().Start(ctx, admin.OperationSpec{Action: admin.Action(text(with, "action")),
+			Reason: text(with, "reason"), Filter: &admin.Filter{Queue: text(filter, "queue"), Tag: text(filter, "tag")}}))
 	case "get_operation":
 		return goOperation(f.admin.Operations().Get(ctx, text(with, "operation")))
 	case "find_worker":
@@ -70,7 +70,8 @@ func (f *goDriver) operateMany(ctx context.Context, do string, with map[string]a
 		if err != nil {
 			return nil, err
 		}
-		return map[string]any{"queue": queue, "totals": map[string]any{"enqueued": s.Totals.Enqueued, "claimed": s.Totals.Claimed, "succeeded": s.Totals.Succeeded}}, nil
+		return map[string]any{"queue": queue, "totals": map[string]any{"enqueued": s.Totals.Enqueued, "claimed": s.Totals.Claimed,
+			"succeeded": s.Totals.Succeeded}}, nil
 	}
 	return nil, fmt.Errorf("no such call: %s", do)
 }
@@ -89,8 +90,9 @@ func (f *goDriver) putSchedule(ctx context.Context, with map[string]any) (any, e
 	if err != nil {
 		return nil, err
 	}
-	spec := admin.ScheduleSpec{Name: text(with, "name"), Cron: text(with, "cron"), TimeZone: text(with, "time_zone"), Every: length(with["every"]),
-		Missed: admin.Missed(text(with, "missed")), Overlap: admin.Overlap(text(with, "overlap")), Owner: text(with, "owner"), Task: item.Args, Options: item.Options}
+	spec := admin.ScheduleSpec{Name: text(with, "name"), Cron: text(with, "cron"), TimeZone: text(with, "time_zone"),
+		Every: length(with["every"]), Missed: admin.Missed(text(with, "missed")), Overlap: admin.Overlap(text(with, "overlap")),
+		Owner: text(with, "owner"), Task: item.Args, Options: item.Options}
 	put := f.admin.Schedules().Put
 	if with["dry_run"] == true {
 		put = f.admin.Schedules().Preview
@@ -110,8 +112,9 @@ func goSchedule(s *admin.Schedule, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]any{"name": s.Name, "cron": s.Cron, "time_zone": s.TimeZone, "every": s.Every.String(), "missed": s.Missed, "overlap": s.Overlap, "owner": s.Owner,
-		"paused": s.Pause != nil, "task": map[string]any{"type": s.Task.Type, "queue": s.Task.Queue, "payload": data(s.Task.Payload, s.Task.ContentType)}}
+	out := map[string]any{"name": s.Name, "cron": s.Cron, "time_zone": s.TimeZone, "every": s.Every.String(), "missed": s.Missed,
+		"overlap": s.Overlap, "owner": s.Owner, "paused": s.Pause != nil, "task": map[string]any{"type": s.Task.Type, "queue": s.Task.Queue,
+			"payload": data(s.Task.Payload, s.Task.ContentType)}}
 	if s.Pause != nil {
 		out["paused_reason"] = s.Pause.Reason
 	}
@@ -138,8 +141,9 @@ func goQueue(q *admin.Queue, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"queue": q.Name, "paused": q.Paused, "paused_reason": q.PausedReason, "paused_by": q.PausedBy, "depth": map[string]any{"ready": q.Depth.Ready},
-		"settings": map[string]any{"max_attempts": q.Settings.MaxAttempts, "max_length": q.Settings.MaxLength}}, nil
+	return map[string]any{"queue": q.Name, "paused": q.Paused, "paused_reason": q.PausedReason, "paused_by": q.PausedBy,
+		"depth": map[string]any{"ready": q.Depth.Ready}, "settings": map[string]any{"max_attempts": q.Settings.MaxAttempts,
+			"max_length": q.Settings.MaxLength}}, nil
 }
 
 func goExplanation(e *admin.Explanation, err error) (any, error) {

@@ -87,8 +87,8 @@ type play struct {
 func playStory(ctx context.Context, f driver, s story) error {
 	ctx, cancel := context.WithTimeout(ctx, storyTimeout)
 	defer cancel()
-	p := &play{driver: f, ctx: ctx, uuid: uuid.NewString(), ids: map[string]string{}, gates: map[string]chan struct{}{}, runs: map[string]int{},
-		failed: make(chan struct{}), script: map[string][]any{}}
+	p := &play{driver: f, ctx: ctx, uuid: uuid.NewString(), ids: map[string]string{}, gates: map[string]chan struct{}{},
+		runs: map[string]int{}, failed: make(chan struct{}), script: map[string][]any{}}
 	var err error
 	for i, st := range s.Steps {
 		if err = p.step(st); err != nil {

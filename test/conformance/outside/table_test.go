@@ -15,8 +15,9 @@ import (
 
 const (
 	page       = "../../../docs/sdks.md"
-	tableBegin = "<!-- The table is made from test/conformance/outside/features.json: PAWL_UPDATE=1 go test ./test/conformance/outside -run Table -->\n"
-	tableEnd   = "<!-- end of the table -->\n"
+	tableBegin = "<!-- The table is made from test/conformance/outside/features.json: PAWL_UPDATE=1 go test ./test/conformance/outside " +
+		"-run Table -->\n"
+	tableEnd = "<!-- end of the table -->\n"
 )
 
 // TestTableMatchesFeatures compares docs/sdks.md with features.json. PAWL_UPDATE=1 rewrites it.

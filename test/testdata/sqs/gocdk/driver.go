@@ -1,5 +1,5 @@
-// Package gocdk runs the conformance suite of the Go CDK's pubsub drivers through its driver of Amazon SQS. It is a module of its own, so that
-// Pawl does not depend on the Go CDK.
+// Package gocdk runs the conformance suite of the Go CDK's pubsub drivers through its driver of Amazon SQS. It is a
+// module of its own, so that Pawl does not depend on the Go CDK.
 package gocdk
 
 import (
