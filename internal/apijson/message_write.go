@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/humanize"
 )
 
 // Message writes a message as an object.
@@ -104,7 +105,7 @@ func (w *Writer) value(f *Field, value protoreflect.Value) {
 	case enums:
 		w.B = appendQuoted(w.B, f.word(value.Enum()))
 	case spans:
-		w.B = append(append(append(w.B, '"'), contract.SpanText(spanOf(value.Message()))...), '"')
+		w.B = append(append(append(w.B, '"'), humanize.DurationText(spanOf(value.Message()))...), '"')
 	case times:
 		w.B = append(value.Message().Interface().(*timestamppb.Timestamp).AsTime().AppendFormat(append(w.B, '"'), time.RFC3339Nano), '"')
 	case objects:

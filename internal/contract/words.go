@@ -5,7 +5,6 @@ import (
 	"mime"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -82,18 +81,6 @@ func ContentType(given string) string {
 		return "application/json"
 	}
 	return given
-}
-
-// SpanText formats a duration as the API does: 1h30m, not 1h30m0s.
-func SpanText(d time.Duration) string {
-	s := d.String()
-	if len(s) > 2 && s[len(s)-2:] == "0s" && s[len(s)-3] == 'm' {
-		s = s[:len(s)-2]
-		if len(s) > 2 && s[len(s)-2:] == "0m" && s[len(s)-3] == 'h' {
-			s = s[:len(s)-2]
-		}
-	}
-	return s
 }
 
 // RateText formats tasks per second as bulk calls accept them: 50/s, or per minute or hour if they are slow.

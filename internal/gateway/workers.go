@@ -9,9 +9,9 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster/workers"
-	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -124,7 +124,7 @@ func (g *workerRegistryService) QuietWorker(ctx context.Context, r *pawlv1.Quiet
 		}
 	}
 	if span < workers.MinQuiet || span > workers.MaxQuiet {
-		return nil, task.Invalid("for", "%s is not between %s and %s", contract.SpanText(span), contract.SpanText(workers.MinQuiet), contract.SpanText(workers.MaxQuiet))
+		return nil, task.Invalid("for", "%s is not between %s and %s", humanize.DurationText(span), humanize.DurationText(workers.MinQuiet), humanize.DurationText(workers.MaxQuiet))
 	}
 	info, err := g.worker(ctx, r.GetWorkerId())
 	if err != nil {

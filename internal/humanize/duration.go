@@ -26,6 +26,18 @@ func Duration(s string) (time.Duration, error) {
 	return 0, fmt.Errorf("%s is not a duration such as 30s, 1h30m or 14d", quote(s))
 }
 
+// DurationText formats a duration as Duration reads it and the API shows it: 1h30m, not 1h30m0s.
+func DurationText(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
 // quote quotes the input, or the beginning of it.
 func quote(s string) string {
 	const most = 60 // bytes

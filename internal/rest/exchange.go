@@ -13,6 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/apijson"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -136,7 +137,7 @@ func (x *exchange) refusalFields(e *task.Error) {
 		x.Str("state", e.State.String())
 	}
 	if e.RetryAfter > 0 {
-		x.Str("retry_after", contract.SpanText(e.RetryAfter))
+		x.Str("retry_after", humanize.DurationText(e.RetryAfter))
 	}
 }
 

@@ -2,8 +2,9 @@ package text
 
 import (
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/pawlq/pawl/internal/humanize"
 )
 
 // Ago formats how long t is before or after now: "3m ago", "in 5s".
@@ -38,19 +39,12 @@ func Span(d time.Duration) string {
 	return strconv.FormatInt(int64(d.Round(day)/day), 10) + "d"
 }
 
-// Period formats a duration as the API does, without zero units: "30s", "1h30m".
+// Period formats a duration as the API does, without zero units: "30s", "1h30m"; "" for none.
 func Period(d time.Duration) string {
 	if d == 0 {
 		return ""
 	}
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
+	return humanize.DurationText(d)
 }
 
 // Days formats a long duration in days, if it is a whole number of them.

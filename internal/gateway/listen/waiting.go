@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -128,7 +129,7 @@ func problemOf(e *task.Error) problem {
 	as := contract.StatusOf(e.Code)
 	p := problem{Type: "urn:pawl:error:" + string(e.Code), Title: as.Title, Status: as.HTTP, Detail: e.Message, Code: e.Code}
 	if e.RetryAfter > 0 {
-		p.RetryAfter = contract.SpanText(e.RetryAfter)
+		p.RetryAfter = humanize.DurationText(e.RetryAfter)
 	}
 	return p
 }

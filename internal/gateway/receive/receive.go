@@ -25,6 +25,7 @@ import (
 	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/gateway/listen"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -304,7 +305,7 @@ func (b *Receiver) within(d time.Duration) (came func(error) error) {
 		if over {
 			return
 		}
-		b.cut = task.Invalid("message", "did not arrive in full within %s", contract.SpanText(d))
+		b.cut = task.Invalid("message", "did not arrive in full within %s", humanize.DurationText(d))
 		if b.waiting {
 			b.cut = contract.NoRoom()
 		}

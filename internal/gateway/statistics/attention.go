@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/webhooks"
-	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -292,7 +292,7 @@ func (s *situation) ofQueues(f findings) {
 			f.add(&noWorkerForType, q.Queue, float64(n), "queue %s has %s of types that no worker takes", q.Queue, ready(n))
 		case q.OldestReady > q.MaxWait:
 			f.add(&longWait, q.Queue, q.OldestReady.Seconds(), "a task of queue %s has been ready for %s, longer than its max_wait of %s", q.Queue,
-				q.OldestReady.Truncate(time.Second), contract.SpanText(q.MaxWait))
+				q.OldestReady.Truncate(time.Second), humanize.DurationText(q.MaxWait))
 		}
 		if n := q.Waits(task.WhyBreakerOpen); n > 0 {
 			f.add(&breakerOpen, q.Queue, float64(n), "breakers of queue %s hold back %s", q.Queue, ready(n))

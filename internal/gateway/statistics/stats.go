@@ -20,6 +20,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
@@ -65,7 +66,7 @@ func ReadWindow(field string, d *durationpb.Duration) (stats.Window, error) {
 	}
 	w := stats.Window(span)
 	if !w.Valid() {
-		return 0, task.Invalid(field, "%s is not one of 2m, 5m, 1h, 24h", contract.SpanText(span))
+		return 0, task.Invalid(field, "%s is not one of 2m, 5m, 1h, 24h", humanize.DurationText(span))
 	}
 	return w, nil
 }
@@ -316,7 +317,7 @@ func (g *Service) GetQueueScale(ctx context.Context, r *pawlv1.GetQueueScaleRequ
 		}
 	}
 	if target < time.Second || target > maxScaleTarget {
-		return nil, task.Invalid("target", "%s is not between 1s and 24h", contract.SpanText(target))
+		return nil, task.Invalid("target", "%s is not between 1s and 24h", humanize.DurationText(target))
 	}
 	if r.GetSlots() != 0 {
 		slots = int64(r.GetSlots())

@@ -15,6 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -54,7 +55,7 @@ func typeWindowOf(d *durationpb.Duration) (stats.Window, error) {
 	}
 	w := stats.Window(span)
 	if !w.ValidOfType() {
-		return 0, task.Invalid("window", "%s is not one of 5m, 1h, 24h", contract.SpanText(span))
+		return 0, task.Invalid("window", "%s is not one of 5m, 1h, 24h", humanize.DurationText(span))
 	}
 	return w, nil
 }

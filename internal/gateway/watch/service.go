@@ -9,10 +9,10 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/admission"
-	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -72,7 +72,7 @@ func digestOf(r *pawlv1.WatchEventsRequest) (time.Duration, error) {
 	case err != nil:
 		return 0, err
 	case d < minDigest || d > maxDigest:
-		return 0, task.Invalid("digest", "%s is not between %s and %s", contract.SpanText(d), contract.SpanText(minDigest), contract.SpanText(maxDigest))
+		return 0, task.Invalid("digest", "%s is not between %s and %s", humanize.DurationText(d), humanize.DurationText(minDigest), humanize.DurationText(maxDigest))
 	case r.GetCursor() != "":
 		return 0, task.Invalid("cursor", "a digest has none: it covers what happens from now on")
 	}
