@@ -48,7 +48,7 @@ var mayImport = map[string][]string{
 	"cmd/pawl-bench":                   {"cmd/internal/bench", "cmd/internal/cli"},
 	"cmd/pawl-outbox":                  {"cmd/internal/cli", "cmd/internal/outbox"},
 	"cmd/internal/bench":               {"", "admin", "claims", "cmd/internal/cli", "internal/version", "pawltype"},
-	"cmd/internal/cli":                 {"", "admin", "cmd/internal/contexts", "cmd/internal/text", "internal/auth/bearer", "internal/certs", "internal/humanize", "keyring", "pawltype"},
+	"cmd/internal/cli":                 {"", "admin", "cmd/internal/contexts", "cmd/internal/text", "internal/auth/bearer", "internal/certs", "internal/humanize", "internal/version", "keyring", "pawltype"},
 	"cmd/internal/contexts":            {},
 	"cmd/pawl/internal/config":         {"cmd/internal/cli"},
 	"cmd/pawl/internal/demo":           {"", "admin", "cmd/internal/cli", "cmd/internal/text", "cmd/pawl/internal/view", "embedded", "pawltype"},

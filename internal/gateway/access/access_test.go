@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/audit/trail"
 	"github.com/pawlq/pawl/internal/auth"
-	"github.com/pawlq/pawl/internal/auth/bearer"
+	secrets "github.com/pawlq/pawl/internal/auth/bearer"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/store"
@@ -199,7 +199,7 @@ type tokenSet struct {
 
 // add creates a token with the given name.
 func (k *tokenSet) add(name string, r auth.Rights) string {
-	s := bearer.New()
+	s := secrets.New()
 	k.secret[name] = s
 	k.tokens = append(k.tokens, auth.Token{Name: name, Rights: r, Hash: auth.HashOf(s), CreatedAt: store.TimeOf(time.Now())})
 	k.publish()
