@@ -52,7 +52,7 @@ func allOf(t *testing.T, a *Archive, ns string, n int) string {
 	cursor := ""
 	for {
 		left := n
-		next, err := a.List(t.Context(), ns, cursor, func(_ string, record []byte) bool {
+		next, _, err := a.List(t.Context(), ns, cursor, func(_ string, record []byte) bool {
 			out = append(out, string(record))
 			left--
 			return left > 0
@@ -99,7 +99,7 @@ func TestRecordsAreRead(t *testing.T) {
 		if place == "" { // as a cursor it means the start
 			continue
 		}
-		if _, err := a.List(t.Context(), "team", place, nil); !errors.Is(err, ErrPlace) {
+		if _, _, err := a.List(t.Context(), "team", place, nil); !errors.Is(err, ErrPlace) {
 			t.Errorf("List(%q) = %v, want ErrPlace", place, err)
 		}
 	}

@@ -230,8 +230,83 @@ func TestFailedRead(t *testing.T) {
 		if _, err := a.Read("team", place); op != "list" && !errors.Is(err, errDisk) {
 			t.Errorf("when %s fails Read returns %v", op, err)
 		}
-		if next, err := a.List(t.Context(), "team", "", func(string, []byte) bool { return true }); !errors.Is(err, errDisk) || next != "" {
-			t.Errorf("when %s fails List returns %q, %v", op, next, err)
+	}
+	d.fails = "list"
+	if next, _, err := a.List(t.Context(), "team", "", func(string, []byte) bool { return true }); !errors.Is(err, errDisk) || next != "" {
+		t.Errorf("when the directory can't be read List returns %q, %v", next, err)
+	}
+}
+
+// oneFails is a disk with a file that can't be read well.
+type oneFails struct {
+	*memDisk
+	name string
+	file source // what it is instead; nil: it can't be opened
+}
+
+func (d oneFails) Open(name string) (source, error) {
+	switch {
+	case name != d.name:
+		return d.memDisk.Open(name)
+	case d.file == nil:
+		return nil, errDisk
+	}
+	return d.file, nil
+}
+
+// failing is a file whose beginning can't be read.
+type failing struct {
+	source
+	from int64
+}
+
+func (f failing) ReadAt(p []byte, at int64) (int, error) {
+	if at < f.from {
+		return 0, errDisk
+	}
+	return f.source.ReadAt(p, at)
+}
+
+// What can't be read of a file is left out of a list, which names the file and goes on with older files, on every page.
+func TestListGoesOnAfterAFileThatFails(t *testing.T) {
+	d := newMemDisk()
+	d.fails = "close read" // what was read is whole
+	a := openOn(d, Config{FileSize: 4})
+	write(t, a, noon, "1", "2") // two to a file
+	long := strings.Repeat("x", 2*block)
+	place := write(t, a, noon, long, "4")[0]
+	write(t, a, noon, "5", "6")
+	name, _, _ := strings.Cut(place, ":")
+	if len(d.files) != 4 {
+		t.Fatalf("there are %d files, want 4", len(d.files))
+	}
+	whole := func(data string) source { return reader{bytes.NewReader([]byte(data)), newMemDisk()} }
+	for what, c := range map[string]struct {
+		file source
+		want string
+	}{
+		"can't be opened":     {nil, "6 5 4 2 1"},
+		"can't be read":       {failing{whole(long + "\n"), 1 << 40}, "6 5 4 2 1"},
+		"is cut off":          {whole(""), "6 5 4 2 1"},
+		"fails in the middle": {failing{whole(strings.Repeat("y", 2*block-2) + "\n7\n"), block}, "6 5 4 7 2 1"},
+	} {
+		a.disk = oneFails{d, "team@" + name, c.file}
+		for _, limit := range []int{1, 2, 10} {
+			var got, named []string
+			for cursor, page := "", 0; page == 0 || cursor != ""; page++ {
+				n := 0
+				next, unread, err := a.List(t.Context(), "team", cursor, func(_ string, record []byte) bool {
+					got, n = append(got, string(record)), n+1
+					return n < limit
+				})
+				if err != nil || page > 10 {
+					t.Fatalf("a file %s, page %d: %v", what, page, err)
+				}
+				named, cursor = append(named, unread...), next
+			}
+			if strings.Join(got, " ") != c.want || !slices.Equal(slices.Compact(named), []string{name}) {
+				t.Errorf("a file %s: pages of %d have %q and name %q, want %q and %q", what, limit, got, named, c.want, name)
+			}
 		}
 	}
 }
@@ -332,7 +407,7 @@ func TestMissingAndForeignFiles(t *testing.T) {
 	}
 	a := openOn(d, Config{MaxAge: time.Hour, FileSize: 1})
 	got := ""
-	if _, err := a.List(t.Context(), "team", "", func(place string, record []byte) bool {
+	if _, _, err := a.List(t.Context(), "team", "", func(place string, record []byte) bool {
 		delete(d.files, "team@dead-20260101T120001.000000000Z.jsonl")
 		got += string(record)
 		return true
@@ -343,7 +418,7 @@ func TestMissingAndForeignFiles(t *testing.T) {
 	if d.files["notes.jsonl"] == nil || d.files["dead-letters"] == nil {
 		t.Error("the archive removed files that are not its own")
 	}
-	if next, err := a.List(t.Context(), "team", "nowhere", func(string, []byte) bool { return true }); !errors.Is(err, ErrPlace) || next != "" {
+	if next, _, err := a.List(t.Context(), "team", "nowhere", func(string, []byte) bool { return true }); !errors.Is(err, ErrPlace) || next != "" {
 		t.Errorf("List from an invalid place = %q, %v", next, err)
 	}
 }

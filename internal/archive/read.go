@@ -68,15 +68,16 @@ func errLong(name string, at int64) error {
 }
 
 // List calls fn for the records of a namespace, newest first, until it returns false, or until the list has read as much as one may. It
-// returns the cursor to continue from, "" at the end. cursor is what an earlier call returned, or "". A record is valid until fn returns.
-func (a *Archive) List(ctx context.Context, ns, cursor string, fn func(place string, record []byte) bool) (next string, err error) {
+// returns the cursor to continue from, "" at the end, and the files of which it left out records because they can't be read. cursor is what
+// an earlier call returned, or "". A record is valid until fn returns.
+func (a *Archive) List(ctx context.Context, ns, cursor string, fn func(place string, record []byte) bool) (next string, unread []string, err error) {
 	last, end, ok := parsePlace(cursor)
 	if cursor != "" && !ok {
-		return "", fmt.Errorf("%w: %q", ErrPlace, cursor)
+		return "", nil, fmt.Errorf("%w: %q", ErrPlace, cursor)
 	}
 	names, err := a.names()
 	if err != nil {
-		return "", fmt.Errorf("archive: %w", err)
+		return "", nil, fmt.Errorf("archive: %w", err)
 	}
 	left := a.cfg.MaxRead
 	for _, full := range slices.Backward(names) {
@@ -88,27 +89,27 @@ func (a *Archive) List(ctx context.Context, ns, cursor string, fn func(place str
 		if name == last {
 			before = end
 		}
-		next, err := a.listFile(ctx, name, full, before, &left, fn)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // trimmed meanwhile
-		}
-		if err != nil {
-			return "", fmt.Errorf("archive: %w", err)
-		}
-		if next != "" {
-			return next, nil
+		next, err := a.listFile(ctx, full, before, &left, fn)
+		switch {
+		case next != "":
+			return next, unread, nil
+		case ctx.Err() != nil:
+			return "", nil, fmt.Errorf("archive: %w", ctx.Err())
+		case err != nil && !errors.Is(err, os.ErrNotExist): // otherwise it was trimmed meanwhile
+			a.cfg.Logger.Error("a file of the dead-letter archive can't be read: a list leaves out records", "namespace", ns, "file", name, "error", err)
+			unread = append(unread, name)
 		}
 	}
-	return "", nil
+	return "", unread, nil
 }
 
 // listFile is List for the records of a file that end before an offset; -1: for all of them. It takes what it reads from left.
-func (a *Archive) listFile(ctx context.Context, name, full string, before int64, left *int64, fn func(place string, record []byte) bool) (next string, err error) {
+func (a *Archive) listFile(ctx context.Context, full string, before int64, left *int64, fn func(place string, record []byte) bool) (next string, err error) {
 	f, err := a.disk.Open(full)
 	if err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
+	defer func() { _ = f.Close() }() // what was read is whole
 	size, _, err := a.disk.Stat(full)
 	if err != nil {
 		return "", err
@@ -185,9 +186,11 @@ func (r *backward) more() error {
 	n := min(int64(cap(r.ahead)-have), r.at)
 	r.ahead = r.ahead[:int(n)+have]
 	copy(r.ahead[n:], r.ahead[:have])
-	_, err := r.file.ReadAt(r.ahead[:n], r.at-n)
+	if got, err := r.file.ReadAt(r.ahead[:n], r.at-n); got < int(n) {
+		return fmt.Errorf("%s: %d of %d bytes at byte %d: %v", r.name, got, n, r.at-n, err) // an io.EOF, of a file that was cut, is not the list's
+	}
 	r.at -= n
-	return err
+	return nil
 }
 
 // placeOf returns the place of the record that starts at an offset of a file. Bytes are counted from 1.

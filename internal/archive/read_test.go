@@ -26,7 +26,7 @@ func TestListReadsWhatItReturns(t *testing.T) {
 	cursor := ""
 	for page := range 10 {
 		n := 0
-		next, err := a.List(t.Context(), "team", cursor, func(string, []byte) bool { n++; return n < 50 })
+		next, _, err := a.List(t.Context(), "team", cursor, func(string, []byte) bool { n++; return n < 50 })
 		if err != nil || n != 50 || d.read > (page+1)*2*block {
 			t.Fatalf("page %d has %d records, %v; so far %d bytes were read, want at most two blocks a page", page, n, err, d.read)
 		}
@@ -50,7 +50,7 @@ func TestListIsBounded(t *testing.T) {
 	pages := 0
 	for cursor := ""; pages == 0 || cursor != ""; pages++ {
 		n := 0
-		next, err := a.List(t.Context(), "team", cursor, func(_ string, record []byte) bool { got, n = append(got, string(record)), n+1; return true })
+		next, _, err := a.List(t.Context(), "team", cursor, func(_ string, record []byte) bool { got, n = append(got, string(record)), n+1; return true })
 		if err != nil || n > 2 {
 			t.Fatalf("a page has %d records, want at most 2; %v", n, err)
 		}
@@ -61,7 +61,7 @@ func TestListIsBounded(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	seen := 0
-	_, err := openOn(a.disk.(*memDisk), Config{}).List(ctx, "team", "", func(string, []byte) bool { seen++; cancel(); return true })
+	_, _, err := openOn(a.disk.(*memDisk), Config{}).List(ctx, "team", "", func(string, []byte) bool { seen++; cancel(); return true })
 	if !errors.Is(err, context.Canceled) || seen > 2 {
 		t.Errorf("after its context ended, List read %d records: %v", seen, err)
 	}
@@ -108,7 +108,7 @@ func TestForgedCursors(t *testing.T) {
 	two, _, _ := strings.Cut(second, ":")
 	for cursor, want := range map[string]string{two + ":999999999999999999": "33 22 11", "dead-9.jsonl:1": "33 22 11", two + ":1": "22 11", one + ":6": "11", one + ":4": "11", one + ":3": "", "dead-0.jsonl:7": ""} {
 		var got []string
-		next, err := a.List(t.Context(), "team", cursor, func(_ string, record []byte) bool { got = append(got, string(record)); return true })
+		next, _, err := a.List(t.Context(), "team", cursor, func(_ string, record []byte) bool { got = append(got, string(record)); return true })
 		if err != nil || next != "" || strings.Join(got, " ") != want {
 			t.Errorf("after %s come %q, %q, %v, want %q", cursor, got, next, err, want)
 		}

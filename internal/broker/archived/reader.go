@@ -17,7 +17,7 @@ import (
 // Files are the files of an archive, as archive.Archive has them.
 type Files interface {
 	Read(ns, place string) ([]byte, error)
-	List(ctx context.Context, ns, cursor string, fn func(place string, record []byte) bool) (next string, err error)
+	List(ctx context.Context, ns, cursor string, fn func(place string, record []byte) bool) (next string, unread []string, err error)
 	// Evicted returns how many bytes were removed early, because there was too much.
 	Evicted() uint64
 }
@@ -49,7 +49,8 @@ type Page struct {
 	Tasks  []Task
 	Places []string // one per task
 	Next   string   // the cursor to continue from; "": there are no more
-	// Damaged is the place of the first record that could not be read and was left out; "": none. The next page may name it again.
+	// Damaged is the place of the first record, or else the first file, that could not be read and was left out; "": none. The next page may
+	// name it again.
 	Damaged string
 }
 
@@ -68,8 +69,8 @@ func (r Reader) Archived(ctx context.Context, ns, queue, cursor string, limit in
 		return p, err
 	}
 	ofQueue := append([]byte(`"queue":`), name...)
-	size, full := 0, false
-	p.Next, err = r.Files.List(ctx, ns, cursor, func(place string, line []byte) bool {
+	size, full, room := 0, false, task.RoomOf(ctx)
+	next, unread, err := r.Files.List(ctx, ns, cursor, func(place string, line []byte) bool {
 		if queue != "" && !bytes.Contains(line, ofQueue) { // decoding it would cost much more
 			return true
 		}
@@ -82,13 +83,19 @@ func (r Reader) Archived(ctx context.Context, ns, queue, cursor string, limit in
 		if queue != "" && t.Queue != queue || t.ArchivedAt.Before(began) {
 			return true
 		}
-		if size += t.Bytes(); size > MaxPageBytes && len(p.Tasks) > 0 {
+		n := t.Bytes()
+		fits := room == nil || room(n)
+		if size += n; len(p.Tasks) > 0 && (size > MaxPageBytes || !fits) {
 			full = true
 			return false
 		}
 		p.Tasks, p.Places = append(p.Tasks, *t), append(p.Places, place)
 		return len(p.Tasks) < limit
 	})
+	r.Damaged.Add(uint64(len(unread)))
+	if p.Next = next; len(unread) > 0 {
+		p.Damaged = cmp.Or(p.Damaged, unread[0])
+	}
 	if full {
 		p.Next = p.Places[len(p.Places)-1]
 	}

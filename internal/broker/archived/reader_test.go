@@ -2,6 +2,7 @@ package archived
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -184,5 +185,48 @@ func TestDamagedRecordsAreLeftOut(t *testing.T) {
 	_, err := r.ArchivedAt("team", places[0])
 	if e, ok := task.AsError(err); !ok || e.Code != task.CodeNotFound || !strings.Contains(e.Message, "damaged") || r.Damaged.Load() != 3 {
 		t.Errorf("reading a damaged record = %v, counted: %d", err, r.Damaged.Load())
+	}
+}
+
+// unreadable is an archive of which a file can't be read.
+type unreadable struct{ Files }
+
+func (u unreadable) List(ctx context.Context, ns, cursor string, fn func(string, []byte) bool) (string, []string, error) {
+	next, _, err := u.Files.List(ctx, ns, cursor, fn)
+	return next, []string{"dead-9.jsonl", "dead-8.jsonl"}, err
+}
+
+// A page names the first file that can't be read, unless it names a record, and has all others.
+func TestUnreadableFilesAreNamed(t *testing.T) {
+	r := newReader(t, archive.Config{}, Task{ID: "a"})
+	r.Files = unreadable{r.Files}
+	p, err := r.Archived(t.Context(), "team", "", "", 2)
+	if err != nil || len(p.Tasks) != 1 || p.Damaged != "dead-9.jsonl" || r.Damaged.Load() != 2 {
+		t.Errorf("the page has %d tasks and names %q, %d were counted, %v", len(p.Tasks), p.Damaged, r.Damaged.Load(), err)
+	}
+}
+
+// A page has one task, and others as long as there is room for them. The next one goes on after the last.
+func TestPagesEndWithoutRoom(t *testing.T) {
+	var tasks []Task
+	for i := range 5 {
+		tasks = append(tasks, Task{ID: fmt.Sprint(i)})
+	}
+	r := newReader(t, archive.Config{}, tasks...)
+	size := tasks[0].Bytes()
+	for room, want := range map[int]string{-1: "[1 1 1 1 1]", size - 1: "[1 1 1 1 1]", size: "[1 1 1 1 1]", 2*size + 1: "[2 2 1]", 4 * size: "[4 1]", 9 * size: "[5]"} {
+		var got []int
+		for cursor := ""; len(got) == 0 || cursor != ""; {
+			left := room
+			ctx := task.WithRoom(t.Context(), func(n int) bool { left -= n; return left >= 0 })
+			p, err := r.Archived(ctx, "team", "", cursor, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, cursor = append(got, len(p.Tasks)), p.Next
+		}
+		if fmt.Sprint(got) != want {
+			t.Errorf("with room for %d bytes the pages have %v tasks, want %s", room, got, want)
+		}
 	}
 }
