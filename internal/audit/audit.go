@@ -115,6 +115,9 @@ func (l *Log) amend(c *chain, e *Entry) bool {
 		return false
 	}
 	last.Tasks += e.Tasks
+	if l.sum.Exported >= last.Seq {
+		l.sum.Exported = last.Seq - 1
+	}
 	l.write(c, &last, size)
 	l.writeSum()
 	return true
@@ -183,13 +186,16 @@ func (l *Log) Expire() (due store.Time) {
 	chains, _ := readChains(l.tx)
 	for _, c := range chains {
 		if c.Oldest != 0 && c.Since.Add(l.keep) <= now {
-			left -= l.trim(c, left, func(e *Entry) bool { return e.At.Add(l.keep) > now })
+			left -= l.trim(c, left, func(e *Entry) bool { return e.At.Add(l.keep) > now || l.held(e.Seq, e.At, now) })
 		}
 		if c.Oldest == 0 { // perhaps its namespace is removed: nobody else would remove the row
 			l.tx.Delete(chainKey(c.ns))
 			continue
 		}
 		next := min(max(c.Since.Add(l.keep), now+1), now.Add(recheckAfter))
+		if l.held(c.Oldest, c.Since, now) {
+			next = max(next, now.Add(holdCheck))
+		}
 		if due == 0 || next < due {
 			due = next
 		}
@@ -204,12 +210,6 @@ func (l *Log) Expire() (due store.Time) {
 func (l *Log) Later(due store.Time) {
 	l.sum.Due = due
 	l.writeSum()
-}
-
-// Evicted returns how many entries were ever removed early.
-func Evicted(from store.Reader) (uint64, error) {
-	all, err := readSum(from)
-	return all.Evicted, err
 }
 
 // Due returns when Expire must be called; 0: never.
@@ -259,6 +259,8 @@ func Check(from store.Reader) (problems []string) {
 		find("entries of %d bytes are counted as %d", bytes, all.Bytes)
 	case bytes > 0 && all.Due == 0:
 		find("entries are never removed")
+	case all.Exported > all.Newest:
+		find("entry %d was exported, the newest is %d", all.Exported, all.Newest)
 	}
 	return problems
 }

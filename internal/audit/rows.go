@@ -37,10 +37,11 @@ const rowVersion = 1
 
 // sum is what is true of all entries. Its zero value: there has been none.
 type sum struct {
-	Newest  uint64     `json:"newest"`
-	Bytes   uint64     `json:"bytes"`
-	Due     store.Time `json:"due"`               // when the oldest entries expire
-	Evicted uint64     `json:"evicted,omitempty"` // number of entries that were removed early
+	Newest   uint64     `json:"newest"`
+	Bytes    uint64     `json:"bytes"`
+	Due      store.Time `json:"due"`                // when the oldest entries expire
+	Evicted  uint64     `json:"evicted,omitempty"`  // number of entries that were removed early
+	Exported uint64     `json:"exported,omitempty"` // all entries up to this number were exported; 0: none ever was
 }
 
 func readSum(from store.Reader) (s sum, err error) {

@@ -28,7 +28,7 @@ func TestShares(t *testing.T) {
 	if n := s.count(""); n != 80 || s.chain().Bytes > b.reserved {
 		t.Errorf("the cluster has %d entries of %d bytes left, want all 80 of its reserve", n, s.chain().Bytes)
 	}
-	if n, err := Evicted(s.state); err != nil || n == 0 || n != uint64(80+60+1000-s.count("")-s.count("quiet")-s.count("loud")) {
+	if n, err := CountsOf(s.state); err != nil || n.Evicted == 0 || n.Evicted != uint64(80+60+1000-s.count("")-s.count("quiet")-s.count("loud")) {
 		t.Errorf("%d entries count as removed early, %v", n, err)
 	}
 	if n := s.count("quiet"); n != 60 {
@@ -51,7 +51,7 @@ func TestShares(t *testing.T) {
 	if err != nil || len(p.Entries) != s.count("loud") || p.Entries[0].Prev != p.Entries[1].Hash {
 		t.Errorf("%d of %d entries are read, %v", len(p.Entries), s.count("loud"), err)
 	}
-	evicted, err := Evicted(s.state)
+	evicted, err := CountsOf(s.state)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,8 +59,8 @@ func TestShares(t *testing.T) {
 	for range 10 {
 		s.log(b, (*Log).Expire)
 	}
-	if now, _ := Evicted(s.state); now != evicted {
-		t.Errorf("%d entries that have expired count as removed early", now-evicted)
+	if now, _ := CountsOf(s.state); now.Evicted != evicted.Evicted {
+		t.Errorf("%d entries that have expired count as removed early", now.Evicted-evicted.Evicted)
 	}
 	if all := s.sum(); all.Bytes != 0 || all.Due != 0 {
 		t.Errorf("after all have expired: %+v", all)

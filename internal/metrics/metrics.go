@@ -64,6 +64,7 @@ type Shard struct {
 	Bytes         uint64            // size of its state on disk
 	Apart         int64             // rows set apart in the last day; only if it leads
 	AuditEvicted  uint64            // entries of the audit log that were removed early; only if it leads
+	AuditWaiting  uint64            // entries of the audit log that were not exported yet; only if it leads
 	Lag           map[string]uint64 // of the other replicas, by node, in entries; only if it leads
 	Differs       map[string]bool   // by node: its replica differs from others; only of a shard that this node leads
 }
@@ -363,6 +364,7 @@ func collectShard(to chan<- prometheus.Metric, s *Shard) {
 	if s.Answers {
 		rowsApart.gauge(to, float64(s.Apart), id)
 		auditEvicted.counter(to, s.AuditEvicted, id)
+		auditWaiting.gauge(to, float64(s.AuditWaiting), id)
 	}
 	for _, node := range slices.Sorted(keysOf(s.Lag)) {
 		lag.gauge(to, float64(s.Lag[node]), id, node)

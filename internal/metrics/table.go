@@ -98,6 +98,9 @@ var (
 	auditEvicted = gather("pawl_audit_evicted_entries_total",
 		"Entries of the shard's audit log removed before the end of their retention, because it was full. Reported by the leader of the shard.",
 		"shard")
+	auditWaiting = gather("pawl_audit_unexported_entries",
+		"Entries of the shard's audit log that were not exported over OTLP yet; 0 if none ever was. Reported by the leader of the shard.",
+		"shard")
 	archiveDamaged = gather("pawl_archive_damaged_records_total",
 		"Records of this node's archive of dead letters that could not be read and were left out; one that is asked for again counts again.")
 	archiveEvicted = gather("pawl_archive_evicted_bytes_total",
@@ -121,7 +124,8 @@ var (
 	auditLeftOut = gather("pawl_audit_events_left_out_total",
 		"Events of --audit-events that were not recorded, because one caller caused too many.", "event")
 	auditLost = gather("pawl_audit_events_lost_total",
-		"Recorded events of --audit-events that were not exported over OTLP, because too many were waiting or the collector rejected them.")
+		"Recorded events of --audit-events, and entries of the audit log, that were not exported over OTLP, because too many were waiting or "+
+			"the collector rejected them.")
 	buildInfo = gather("pawl_build_info", "Always 1; the labels have the version of the program.", "version", "go_version")
 )
 

@@ -20,6 +20,7 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/internal/audit/trail"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/certs"
 	"github.com/pawlq/pawl/internal/cluster"
@@ -47,7 +48,9 @@ type network struct {
 	drops atomic.Pointer[droppedAnswers] // of one node; nil: of none
 	full  sync.Map                       // names of nodes whose disks have less than one byte free
 	lines *logLines                      // of all nodes, from level info on; nil: not kept
-	slept atomic.Int64                   // how long the machines of all nodes have been suspended, in nanoseconds
+	// export is the collector of all nodes; nil: there is none.
+	export func(context.Context, []slog.Record) (rejected int, err error)
+	slept  atomic.Int64 // how long the machines of all nodes have been suspended, in nanoseconds
 }
 
 // sleep suspends the machines of all nodes: whatever falls due meanwhile is late, and no test time passes.
@@ -192,6 +195,9 @@ func (w *network) tryStart(ctx context.Context, name, dir string, join ...string
 	}
 	if os.Getenv("PAWL_TEST_LOG") != "" {
 		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", name)
+	}
+	if w.export != nil {
+		cfg.Trail = trail.New(trail.Config{Log: slog.New(slog.DiscardHandler), Export: w.export})
 	}
 	var err error
 	if s.Node, err = Start(ctx, cfg); err != nil {

@@ -122,11 +122,13 @@ func (c *collector) shardMetrics(ctx context.Context) (out []metrics.Shard) {
 }
 
 // leaderMetrics adds what only the leader of a shard knows: how many entries the other replicas lag behind, which replicas differ, by node,
-// how many rows were set apart, and how many audit entries were removed early.
+// how many rows were set apart, how many audit entries were removed early, and how many wait.
 func (c *collector) leaderMetrics(ctx context.Context, rep *replica, m *metrics.Shard) error {
 	st, err := rep.shard.Status(ctx)
 	if err == nil {
-		m.AuditEvicted, _, err = shard.View(ctx, rep.shard, audit.Evicted)
+		var n audit.Counts
+		n, _, err = shard.View(ctx, rep.shard, audit.CountsOf)
+		m.AuditEvicted, m.AuditWaiting = n.Evicted, n.Unexported
 	}
 	if err != nil {
 		return err

@@ -363,7 +363,7 @@ func (n *Node) assemble(context.Context) error {
 	n.system = newSystem(n.router.Forwarder, n.control)
 	n.groups = newGroups(n.router.Forwarder, n.replicas)
 	n.heartbeat.auth, n.heartbeat.system, n.health.router = n.auth, n.system, n.router
-	n.evidence = evidence.Recorder{Node: n.cfg.Name, Auth: n.auth, Trail: n.cfg.Trail, Verbs: n.router}
+	n.evidence = evidence.Recorder{Node: n.cfg.Name, Auth: n.auth, Trail: n.cfg.Trail, Verbs: n.router, Replicas: n.replicas.compared}
 	n.assembleWebhooks()
 	n.metrics = (&collector{cfg: n.cfg, health: n.health, replicas: n.replicas, names: nodeNames{n.copy}, broker: n.broker, auth: n.auth,
 		registry: n.registry, dispatcher: n.dispatcher, gateway: n.serves.Load}).page(n.stats.Recorder)
@@ -406,9 +406,8 @@ func (n *Node) runReplicas(ctx context.Context) error {
 func (n *Node) startWork(ctx context.Context) error {
 	access := accessNotices{n.cfg, n.auth, n.router}
 	works := []func(context.Context){n.agent.run, n.reconciler.Run, n.dispatcher.Run, n.health.watchClock, n.watchCertificates,
-		n.comparer.Run, n.auth.Watch, n.refreshMap, access.requireTokens, n.evidence.NoteRefusals,
-		n.cfg.Trail.Run, n.stats.SaveRegularly,
-		n.heartbeat.follow, n.router.Workers.Watch}
+		n.comparer.Run, n.auth.Watch, n.refreshMap, access.requireTokens, n.evidence.NoteRefusals, n.evidence.ExportEntries,
+		n.cfg.Trail.Run, n.stats.SaveRegularly, n.heartbeat.follow, n.router.Workers.Watch}
 	if n.cfg.PeerListener != nil || n.bootstrap.alone() {
 		works = append(works, n.heartbeat.announce)
 	}

@@ -3,6 +3,7 @@ package trail
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -25,6 +26,7 @@ type queue struct {
 	export  func(context.Context, []slog.Record) (rejected int, err error) // nil: nothing is queued
 	records chan slog.Record
 	lost    atomic.Uint64
+	sending sync.Mutex // export is called by one goroutine at a time
 }
 
 func (q *queue) init(cfg Config) {
@@ -111,11 +113,17 @@ func (q *queue) take(batch []slog.Record) []slog.Record {
 }
 
 func (q *queue) send(ctx context.Context, batch []slog.Record) error {
-	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
-	defer cancel()
-	rejected, err := q.export(ctx, batch)
+	rejected, err := q.sendOnce(ctx, batch)
 	q.lost.Add(uint64(rejected)) // #nosec G115 -- not negative
 	return err
+}
+
+func (q *queue) sendOnce(ctx context.Context, batch []slog.Record) (rejected int, err error) {
+	q.sending.Lock()
+	defer q.sending.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	return q.export(ctx, batch)
 }
 
 func pause(ctx context.Context, d time.Duration) {

@@ -8,6 +8,7 @@ package trail
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -272,6 +273,46 @@ func (t *Trail) Counts() map[string]Counts {
 
 // Lost returns how many records were not exported, because too many were waiting or the collector rejected them.
 func (t *Trail) Lost() uint64 { return t.queue.lost.Load() }
+
+// Exports reports whether records are sent anywhere.
+func (t *Trail) Exports() bool { return t != nil && t.cfg.Export != nil }
+
+// Export sends other records, in their order, and returns once they are where they are kept. Those that are rejected for good, while others
+// are accepted, count as lost; if none is, that is an error.
+func (t *Trail) Export(ctx context.Context, records []slog.Record) error {
+	var s sorting
+	if err := s.send(ctx, &t.queue, records); err != nil {
+		return err
+	}
+	t.queue.lost.Add(uint64(len(records) - s.accepted)) // #nosec G115 -- not negative
+	return nil
+}
+
+// sorting finds out which records are rejected, by sending fewer and fewer of them.
+type sorting struct{ sent, accepted int }
+
+// maxRejected is how often records are sent if all are rejected: then it is not because of one of them.
+const maxRejected = 20
+
+var errRejected = errors.New("the collector rejects all records")
+
+func (s *sorting) send(ctx context.Context, q *queue, records []slog.Record) error {
+	rejected, err := q.sendOnce(ctx, records)
+	s.sent, s.accepted = s.sent+1, s.accepted+len(records)-rejected
+	switch half := len(records) / 2; {
+	case err != nil:
+		return err
+	case s.accepted == 0 && (half == 0 || s.sent == maxRejected):
+		return errRejected
+	case rejected < len(records) || half == 0:
+		return nil
+	default:
+		if err := s.send(ctx, q, records[:half]); err != nil && !(errors.Is(err, errRejected) && s.sent < maxRejected) {
+			return err
+		}
+		return s.send(ctx, q, records[half:])
+	}
+}
 
 // Run sends what is queued until ctx ends, and then what is left, for a short time.
 func (t *Trail) Run(ctx context.Context) { t.queue.run(ctx) }

@@ -1,6 +1,7 @@
 // Package evidence records what a node knows of who used it: visitors who logged in, callers and nodes that were refused.
 //
-// It writes to the node's trail and, in counts, to the cluster's audit log. It knows neither requests nor how they are refused.
+// It writes to the node's trail and, in counts, to the cluster's audit log. It also exports the entries of that log. It knows neither requests
+// nor how they are refused.
 package evidence
 
 import (
@@ -12,6 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/tokens"
+	"github.com/pawlq/pawl/internal/node/compare"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -22,6 +24,8 @@ type Recorder struct {
 	Auth  *auth.Authenticator
 	Trail *trail.Trail
 	Verbs verb.Runner
+	// Replicas returns the replicas of the node.
+	Replicas func() []compare.Replica
 }
 
 // LoggedIn records that a visitor logged in to the web UI.

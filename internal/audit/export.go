@@ -1,0 +1,99 @@
+package audit
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// A log remembers up to which entry all were exported, so that whoever leads the shard goes on from there. An entry may be exported twice.
+
+// holdFor is how much longer than others entries are kept that wait to be exported, in a log of which some were.
+const holdFor = 7 * 24 * time.Hour
+
+// holdCheck is how often entries that are held are looked at again.
+const holdCheck = time.Hour
+
+// Batch is a part of a log, oldest first.
+type Batch struct {
+	Entries []Entry
+	upTo    uint64 // with these, all entries up to this number are exported
+}
+
+// IsEmpty reports whether there is nothing to export, nor to note.
+func (b Batch) IsEmpty() bool { return b.upTo == 0 }
+
+// Unexported returns the oldest entries that wait to be exported, up to limit. Damaged ones are left out, which Check reports.
+func Unexported(from store.Reader, limit int) (b Batch, err error) {
+	all, err := readSum(from)
+	if err != nil || all.Exported >= all.Newest {
+		return b, err
+	}
+	chains, err := readChains(from)
+	if err != nil {
+		return b, err
+	}
+	b.upTo = all.Newest
+	for _, c := range chains {
+		if c.Newest <= all.Exported {
+			continue
+		}
+		n := 0
+		from.Scan(entryKey(c.ns, all.Exported+1), entryKey(c.ns, math.MaxUint64), func(k, v []byte) bool {
+			seq := seqOf(k)
+			if n == limit || seq > b.upTo {
+				return false
+			}
+			if e, bad := decodeEntry(seq, v); bad == nil {
+				b.Entries, n = append(b.Entries, e), n+1
+			}
+			return true
+		})
+		slices.SortFunc(b.Entries, func(x, y Entry) int { return cmp.Compare(x.Seq, y.Seq) })
+		if len(b.Entries) >= limit {
+			b.Entries = b.Entries[:limit]
+			b.upTo = b.Entries[limit-1].Seq
+		}
+	}
+	return b, nil
+}
+
+// Exported notes that a batch was exported. It ends before an entry that was amended meanwhile, which is exported again.
+func (l *Log) Exported(b Batch) {
+	upTo := b.upTo
+	for i := range b.Entries {
+		e := &b.Entries[i]
+		if now, _, err := readEntry(l.tx, e.Namespace, e.Seq); err == nil && now.Hash != e.Hash {
+			upTo = e.Seq - 1
+			break
+		}
+	}
+	if upTo > l.sum.Exported {
+		l.sum.Exported = upTo
+		l.writeSum()
+	}
+}
+
+// held reports whether an entry must stay although it was kept for long enough.
+func (l *Log) held(seq uint64, at, now store.Time) bool {
+	return l.sum.Exported > 0 && seq > l.sum.Exported && at.Add(l.keep+holdFor) > now
+}
+
+// Counts are numbers of entries.
+type Counts struct {
+	Evicted    uint64 // that were ever removed early
+	Unexported uint64 // that wait to be exported, if any ever were
+}
+
+// CountsOf returns the counts of a log.
+func CountsOf(from store.Reader) (Counts, error) {
+	all, err := readSum(from)
+	n := Counts{Evicted: all.Evicted}
+	if all.Exported > 0 {
+		n.Unexported = all.Newest - min(all.Exported, all.Newest)
+	}
+	return n, err
+}
