@@ -395,10 +395,7 @@ const maxWidth = 140
 // TestLinesAreNotTooWide: "make fmt" breaks lines that are. Texts of several lines are data. wide.txt lists the
 // packages that are not formatted yet.
 func TestLinesAreNotTooWide(t *testing.T) {
-	list, err := os.ReadFile("wide.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	list, _ := os.ReadFile("wide.txt") // there is none once all are
 	notYet := strings.Fields(string(list))
 	wide := 0
 	walk(t, func(path string) {
