@@ -25,6 +25,7 @@ import (
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // world is a broker with one data shard in memory, in fake time.
@@ -917,8 +918,10 @@ func TestNewTasks(t *testing.T) {
 // Only these calls must not be repeated when their outcome is unknown: each repeat would do more.
 func TestCallsThatAreNotRepeatable(t *testing.T) {
 	var once []string
-	for _, name := range Verbs.Names() {
-		if c, _ := Verbs.Call(name); !c.Rule().Idempotent {
+	var parts verb.Parts
+	Verbs.On(nil, &parts)
+	for _, name := range parts.Names() {
+		if !parts.Named(name).Rule().Idempotent {
 			once = append(once, name)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 // Verbs are the calls on data shards. Each is described once, next to its request and answer: what the request embeds determines the shard,
 // and changes, reads or onReplica how it runs there. A router brings it to the leader, and a Broker runs it on the shards that this node leads.
-var Verbs verb.Table
+var Verbs verb.Table[*Broker]
 
 // Do implements verb.Runner for the shards that this node leads.
 func (b *Broker) Do(ctx context.Context, c verb.Call) error { return c.Run(ctx, b) }
@@ -89,12 +89,12 @@ type placed[Req any] interface {
 
 // onReplica describes a verb that needs more than one round, or more than one read of the state.
 func onReplica[Req, Resp any, P placed[Req]](rule verb.Rule, run func(ctx context.Context, r *replica, q *Req) (Resp, error)) *verb.Verb[Req, Resp] {
-	return verb.New(&Verbs, rule, func(ctx context.Context, here any, q *Req) (out Resp, err error) {
-		r, err := here.(*Broker).replica(P(q).TargetShard())
+	return verb.New(&Verbs, rule, func(b *Broker, ctx context.Context, q Req) (out Resp, err error) {
+		r, err := b.replica(P(&q).TargetShard())
 		if err != nil {
 			return out, err
 		}
-		return run(ctx, r, q)
+		return run(ctx, r, &q)
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // joinOf returns a node's request to join. Addresses and nonce are derived from the number.
@@ -525,7 +526,9 @@ func TestCallsOfNodesAreChecked(t *testing.T) {
 		if _, err := c.Placement.Hello(bg, Presence{Number: 1, Version: strings.Repeat("v", maxVersion+1), MinLevel: 1, MaxLevel: 1}); err == nil {
 			t.Error("Hello accepted a version that is too long")
 		}
-		_, err := MoveReplica.Call(bg, c, ReplicaCall{Shard: 1, From: "n1", To: "n7"})
+		parts := &verb.Parts{}
+		c.Serve(parts)
+		_, err := MoveReplica.Call(bg, parts, ReplicaCall{Shard: 1, From: "n1", To: "n7"})
 		is(t, err, task.ErrNotFound, `"n7"`)
 	})
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/gateway/administration"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
@@ -103,16 +104,16 @@ func (a *fakeAdmin) Map(context.Context) *cluster.Map { _ = a.ask("map"); return
 
 // answer registers the fake's answers in a table.
 func (a *fakeAdmin) answer(to verbtest.Answers) {
-	verbtest.OnSystem(to, cluster.DrainNode, func(_ context.Context, q cluster.NodeCall) (out cluster.Nothing, err error) {
+	verbtest.OnSystem(to, cluster.DrainNode, func(_ context.Context, q cluster.NodeCall) (out verb.Nothing, err error) {
 		if q.Flag {
 			return out, a.ask("undrain %s", q.Node)
 		}
 		return out, a.ask("drain %s", q.Node)
 	})
-	verbtest.OnSystem(to, cluster.RemoveNode, func(_ context.Context, q cluster.NodeCall) (cluster.Nothing, error) {
-		return cluster.Nothing{}, a.ask("remove %s %t", q.Node, q.Flag)
+	verbtest.OnSystem(to, cluster.RemoveNode, func(_ context.Context, q cluster.NodeCall) (verb.Nothing, error) {
+		return verb.Nothing{}, a.ask("remove %s %t", q.Node, q.Flag)
 	})
-	verbtest.OnSystem(to, cluster.MoveReplica, func(_ context.Context, q cluster.ReplicaCall) (out cluster.Nothing, err error) {
+	verbtest.OnSystem(to, cluster.MoveReplica, func(_ context.Context, q cluster.ReplicaCall) (out verb.Nothing, err error) {
 		if q.From == "" {
 			return out, a.ask("transfer %d %q", q.Shard, q.To)
 		}

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/pawlq/pawl/internal/auth"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/markers"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
@@ -24,10 +24,10 @@ type fakeMarkers struct {
 
 // answer registers the fake's answers in a table.
 func (m *fakeMarkers) answer(to verbtest.Answers) {
-	verbtest.OnSystem(to, cluster.AddMarker, m.AddMarker)
-	verbtest.OnSystem(to, cluster.EndMarker, m.EndMarker)
-	verbtest.OnSystem(to, cluster.RemoveMarker, m.RemoveMarker)
-	verbtest.OnSystem(to, cluster.ListMarkers, m.Markers)
+	verbtest.OnSystem(to, markers.Add, m.AddMarker)
+	verbtest.OnSystem(to, markers.End, m.EndMarker)
+	verbtest.OnSystem(to, markers.Remove, m.RemoveMarker)
+	verbtest.OnSystem(to, markers.List, m.Markers)
 }
 
 func (f *fakeMarkers) AddMarker(ctx context.Context, c markers.Call) (markers.Marker, error) {
@@ -45,7 +45,7 @@ func (f *fakeMarkers) EndMarker(_ context.Context, c markers.Ending) (markers.Ma
 	return f.marker, nil
 }
 
-func (f *fakeMarkers) RemoveMarker(_ context.Context, c markers.Name) (out cluster.Nothing, err error) {
+func (f *fakeMarkers) RemoveMarker(_ context.Context, c markers.Name) (out verb.Nothing, err error) {
 	if c.ID != f.marker.ID {
 		return out, task.NotFound("marker", c.ID.String())
 	}

@@ -12,7 +12,6 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -41,15 +40,15 @@ func (f *fakeWebhooks) did(c webhooks.Call) (webhooks.Done, error) {
 
 // answer registers the fake's answers in a table.
 func (h *fakeWebhooks) answer(to verbtest.Answers) {
-	verbtest.OnSystem(to, cluster.AddWebhook, h.AddWebhook)
-	verbtest.OnSystem(to, cluster.SetWebhook, h.SetWebhook)
-	verbtest.OnSystem(to, cluster.RemoveWebhook, h.RemoveWebhook)
-	verbtest.OnSystem(to, cluster.RotateWebhook, h.RotateWebhook)
-	verbtest.OnSystem(to, cluster.PauseWebhook, h.PauseWebhook)
-	verbtest.OnSystem(to, cluster.ResumeWebhook, h.ResumeWebhook)
-	verbtest.OnSystem(to, cluster.ListWebhooks, h.Webhooks)
-	verbtest.OnSystem(to, cluster.GetWebhook, h.Webhook)
-	verbtest.OnSystem(to, cluster.ListDeliveries, h.Deliveries)
+	verbtest.OnSystem(to, webhooks.Add, h.AddWebhook)
+	verbtest.OnSystem(to, webhooks.Set, h.SetWebhook)
+	verbtest.OnSystem(to, webhooks.Remove, h.RemoveWebhook)
+	verbtest.OnSystem(to, webhooks.Rotate, h.RotateWebhook)
+	verbtest.OnSystem(to, webhooks.Pause, h.PauseWebhook)
+	verbtest.OnSystem(to, webhooks.Resume, h.ResumeWebhook)
+	verbtest.OnSystem(to, webhooks.List, h.Webhooks)
+	verbtest.OnSystem(to, webhooks.Get, h.Webhook)
+	verbtest.OnSystem(to, webhooks.Deliveries, h.Deliveries)
 }
 
 func (f *fakeWebhooks) AddWebhook(_ context.Context, c webhooks.Call) (webhooks.Done, error) {
@@ -95,14 +94,14 @@ func (f *fakeWebhooks) Webhooks(context.Context, string) ([]webhooks.View, error
 	return []webhooks.View{f.hook, {Webhook: webhooks.Webhook{Name: "z", URL: "https://z.example/x", Events: []task.NotificationKind{task.NotifyDead}, Queues: []string{"*"}, CreatedAt: 1, ChangedAt: 1}}}, nil
 }
 
-func (f *fakeWebhooks) Webhook(_ context.Context, q cluster.WebhookName) (webhooks.View, error) {
+func (f *fakeWebhooks) Webhook(_ context.Context, q webhooks.Name) (webhooks.View, error) {
 	if q.Name != f.hook.Name {
 		return webhooks.View{}, task.NotFound("webhook", q.Name)
 	}
 	return f.hook, nil
 }
 
-func (f *fakeWebhooks) Deliveries(context.Context, cluster.WebhookName) ([]webhooks.Delivery, error) {
+func (f *fakeWebhooks) Deliveries(context.Context, webhooks.Name) ([]webhooks.Delivery, error) {
 	return []webhooks.Delivery{{ID: "msg_2", Kind: task.NotifyDead, Queue: "mail", Count: 3, CreatedAt: 1_000_000, At: 2_000_000, Attempts: 2, Outcome: webhooks.Delivered, Status: 204, Took: time.Millisecond}}, nil
 }
 

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
-	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/cluster/tokens"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -41,7 +41,7 @@ func (a accessNotices) requireTokens(ctx context.Context) {
 	on := a.cfg.Tokens == TokensAlways
 	by := task.Author{Name: a.cfg.Name, Interface: task.InterfaceNode, Reason: "--auth"}
 	for logged := false; ; logged = true {
-		_, err := cluster.RequireTokens.Call(ctx, a.router, cluster.TokensRequired{By: by, On: on})
+		_, err := tokens.Require.Call(ctx, a.router, tokens.Required{By: by, On: on})
 		if err == nil || ctx.Err() != nil {
 			return
 		}
@@ -56,7 +56,7 @@ func (a accessNotices) requireTokens(ctx context.Context) {
 
 // endSession ends a session of the web UI. A node that has not confirmed that does not rely on its copy of the tables for long.
 func (a accessNotices) endSession(ctx context.Context, x auth.Session) error {
-	_, err := cluster.EndSession.Call(ctx, a.router, x)
+	_, err := tokens.EndSession.Call(ctx, a.router, x)
 	if err != nil {
 		a.cfg.Logger.Warn("a session of the web UI could not be ended on all nodes: copies of its cookie are valid until it ends by itself", "error", err)
 	}

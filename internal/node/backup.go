@@ -36,7 +36,7 @@ func (a *clusterAdmin) Backup(ctx context.Context, by task.Author, w io.Writer, 
 	defer a.images.backup.Unlock()
 	soon, cancel := context.WithTimeout(ctx, verb.PartTime)
 	defer cancel()
-	o, err := cluster.GetOverview.Call(soon, a.router, cluster.Nothing{})
+	o, err := cluster.GetOverview.Call(soon, a.router, verb.Nothing{})
 	if err != nil {
 		return notBegun(ctx, ofShard(systemShard, err))
 	}

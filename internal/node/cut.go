@@ -69,7 +69,7 @@ func (a *clusterAdmin) openOnce(ctx context.Context, shards []uint32) (_ []*imag
 
 // noNewShard makes sure that no data shard was added before the image of the system shard: it might have taken tasks from the others.
 func (a *clusterAdmin) noNewShard(ctx context.Context, shards int) error {
-	o, err := cluster.GetOverview.Call(ctx, a.router, cluster.Nothing{})
+	o, err := cluster.GetOverview.Call(ctx, a.router, verb.Nothing{})
 	if err == nil && len(shardsOf(o)) != shards {
 		err = task.Unavailable(backupRetryAfter, "shards were added while the backup began: start again")
 	}

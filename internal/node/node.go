@@ -45,6 +45,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
 	"github.com/pawlq/pawl/internal/ui"
+	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
@@ -356,7 +357,10 @@ func (n *Node) assemble(context.Context) error {
 	n.closers = append(n.closers, func() error { n.broker.Stop(); return nil })
 	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: routerShards{n}, Own: n.health.report, Node: n.dir.Identity.Read().Node, Room: n.checkSpace, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.control.Close(); return nil })
-	n.router = router.New(router.Config{Node: n.dir.Identity.Read().Node, Broker: router.Local(n.broker), Control: newRouterControl(n.control), Map: routerMap{n.copy, n.heartbeat}, Registry: n.registry,
+	parts := &verb.Parts{}
+	broker.Verbs.On(n.broker, parts)
+	n.control.Serve(parts)
+	n.router = router.New(router.Config{Node: n.dir.Identity.Read().Node, Parts: parts, Broker: router.Local(n.broker), Control: newRouterControl(n.control), Map: routerMap{n.copy, n.heartbeat}, Registry: n.registry,
 		Peers: routerPeers{n.transport}, NotSent: notSent, Stats: n.stats.Recorder, SystemLeader: n.replicas.systemLeader,
 		Since: n.auth.Since, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.router.Close(); return nil })

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 const (
@@ -28,7 +29,7 @@ func (a *clusterAdmin) Overview(ctx context.Context) (cluster.Overview, error) {
 	seen := make(chan map[uint32]cluster.Report, 1)
 	m := a.copy.Map()
 	go func() { seen <- a.reports(brief, m) }()
-	o, err := cluster.GetOverview.Call(brief, a.router, cluster.Nothing{})
+	o, err := cluster.GetOverview.Call(brief, a.router, verb.Nothing{})
 	refused, isRefusal := task.AsError(err)
 	switch {
 	case err == nil:

@@ -7,12 +7,10 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/schedules"
 	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/cluster/workers"
-	"github.com/pawlq/pawl/internal/verb"
 )
 
 // routerControl is the parts of the control plane that the router calls.
 type routerControl struct {
-	verb.Runner
 	*cluster.Placement
 	*queueTable
 	*schedules.Names
@@ -25,5 +23,5 @@ type routerControl struct {
 type queueTable = queues.Queues
 
 func newRouterControl(c *cluster.Control) routerControl {
-	return routerControl{c, c.Placement, c.Queues, c.Schedules, c.Workers, c.Webhooks, c.Audit}
+	return routerControl{c.Placement, c.Queues, c.Schedules, c.Workers, c.Webhooks, c.Audit}
 }

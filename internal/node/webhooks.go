@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/store"
@@ -16,18 +15,18 @@ import (
 // webhookCalls is the gateway.Webhooks: it sends from this node.
 type webhookCalls struct {
 	*webhook.Sender // it checks addresses
-	test            func(context.Context, cluster.WebhookName) (webhooks.Delivery, error)
+	test            func(context.Context, webhooks.Name) (webhooks.Delivery, error)
 }
 
 func newWebhooks(r *forward.Forwarder, p *webhooks.Dispatcher, s *webhook.Sender) *webhookCalls {
-	return &webhookCalls{Sender: s, test: forward.OnSystem(r, "test-webhook", true, func(ctx context.Context, q cluster.WebhookName) (webhooks.Delivery, error) {
+	return &webhookCalls{Sender: s, test: forward.OnSystem(r, "test-webhook", true, func(ctx context.Context, q webhooks.Name) (webhooks.Delivery, error) {
 		return p.Test(ctx, q.By, q.Namespace, q.Name)
 	})}
 }
 
 // TestWebhook implements gateway.Webhooks.
 func (w *webhookCalls) TestWebhook(ctx context.Context, by task.Author, ns, name string) (webhooks.Delivery, error) {
-	return w.test(ctx, cluster.WebhookName{Namespace: ns, Name: name, By: by})
+	return w.test(ctx, webhooks.Name{Namespace: ns, Name: name, By: by})
 }
 
 // meterArgs say which queues' ready tasks to count.

@@ -12,6 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/router/claims"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 const ns = "default"
@@ -73,7 +74,7 @@ func pair(b *testing.B, far bool) *Router {
 	}
 	routers, wires := make([]*Router, 2), [2]*wire{{}, {}}
 	for i := range routers {
-		routers[i] = New(Config{Node: uint32(i + 1), Broker: &instant{leader: leader, claims: claimed}, Map: instantMap{}, Peers: wires[i], NotSent: func(error) bool { return false },
+		routers[i] = New(Config{Node: uint32(i + 1), Parts: &verb.Parts{}, Broker: &instant{leader: leader, claims: claimed}, Map: instantMap{}, Peers: wires[i], NotSent: func(error) bool { return false },
 			SystemLeader: func() uint32 { return 0 }})
 		b.Cleanup(routers[i].Close)
 	}

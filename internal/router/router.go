@@ -16,6 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/router/schedules"
 	"github.com/pawlq/pawl/internal/router/workers"
 	"github.com/pawlq/pawl/internal/stats"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // Broker is this node's broker, as the parts need it. For shards that it does not lead, calls return *broker.NotLeader.
@@ -38,7 +39,6 @@ func (l local) WatchClaims(lost func(broker.Lost), moved func([]broker.Hold)) cl
 
 // Control changes and reads the system shard where that is led, as the parts need it; elsewhere it returns the shard's error.
 type Control interface {
-	forward.Control
 	enqueue.Control
 	query.Control
 	directory.Control
@@ -60,7 +60,8 @@ type Peers interface {
 
 // Config configures a router.
 type Config struct {
-	Node     uint32 // this one
+	Node     uint32      // this one
+	Parts    *verb.Parts // run the verbs of this node; New adds those of the router
 	Broker   Broker
 	Control  Control
 	Map      Map
@@ -107,7 +108,7 @@ func New(cfg Config) *Router {
 	if cfg.Since == nil {
 		cfg.Since = func(string) uint64 { return 0 }
 	}
-	f := forward.New(forward.Config{Node: cfg.Node, Broker: cfg.Broker, Control: cfg.Control, Map: cfg.Map, Peers: cfg.Peers, NotSent: cfg.NotSent,
+	f := forward.New(forward.Config{Node: cfg.Node, Parts: cfg.Parts, Broker: cfg.Broker, Map: cfg.Map, Peers: cfg.Peers, NotSent: cfg.NotSent,
 		SystemLeader: cfg.SystemLeader, Logger: cfg.Logger})
 	r := &Router{Forwarder: f, Queues: directory.New(f, cfg.Control, cfg.Map), Claims: claims.New(f, cfg.Broker, cfg.Peers, cfg.Logger),
 		Tasks: query.NewTasks(f, cfg.Broker), Archive: query.NewArchive(f, cfg.Broker), AuditLog: query.NewAuditLog(f, cfg.Broker, cfg.Control),

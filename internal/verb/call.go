@@ -2,7 +2,6 @@ package verb
 
 import (
 	"context"
-	"slices"
 	"time"
 )
 
@@ -18,7 +17,7 @@ func (c *CallOf[Req, Resp]) Rule() *Rule { return &c.verb.rule }
 
 // Run implements Call.
 func (c *CallOf[Req, Resp]) Run(ctx context.Context, here any) (err error) {
-	c.Resp, err = c.verb.run(ctx, here, &c.Req)
+	c.Resp, err = c.verb.run(here, ctx, c.Req)
 	return err
 }
 
@@ -42,23 +41,21 @@ func (c *CallOf[Req, Resp]) Wait() *time.Duration {
 func (c *CallOf[Req, Resp]) Parts() []Call { return c.parts }
 
 // Split implements Call.
-func (c *CallOf[Req, Resp]) Split(shards []uint32) []Call {
-	c.parts = make([]Call, len(shards))
-	for i, shard := range shards {
+func (c *CallOf[Req, Resp]) Split(n int, to func(i int, request any)) []Call {
+	parts := make([]Call, n)
+	for i := range parts {
 		part := c.verb.Make(c.Req)
-		any(&part.Req).(AnyShard).SetShard(shard)
-		c.parts[i] = part
+		to(i, &part.Req)
+		parts[i] = part
 	}
-	return c.parts
+	return parts
 }
 
 // Merge implements Call.
-func (c *CallOf[Req, Resp]) Merge(missing []Missing) (err error) {
-	c.parts = slices.DeleteFunc(c.parts, func(p Call) bool {
-		return slices.ContainsFunc(missing, func(m Missing) bool { return m.Shard == p.Shard() })
-	})
-	answers := make([]Resp, len(c.parts))
-	for i, p := range c.parts {
+func (c *CallOf[Req, Resp]) Merge(answered []Call, missing []Missing) (err error) {
+	c.parts = answered
+	answers := make([]Resp, len(answered))
+	for i, p := range answered {
 		answers[i] = p.(*CallOf[Req, Resp]).Resp
 	}
 	c.Resp, err = c.verb.merge(&c.Req, answers)

@@ -1,8 +1,6 @@
 package verb
 
-import (
-	"time"
-)
+import "time"
 
 // Requests implement these interfaces by embedding structs with the methods.
 
@@ -14,6 +12,24 @@ type AnyShard interface {
 	Sharded
 	SetShard(shard uint32)
 }
+
+// ToNode is a request to one node.
+type ToNode interface{ TargetNode() uint32 }
+
+// AnyNode is a request that can be sent to any node.
+type AnyNode interface {
+	ToNode
+	SetNode(node uint32)
+}
+
+// AtNode is the part of such a request that says which.
+type AtNode struct{ Node uint32 }
+
+// TargetNode implements ToNode.
+func (a *AtNode) TargetNode() uint32 { return a.Node }
+
+// SetNode implements AnyNode.
+func (a *AtNode) SetNode(node uint32) { a.Node = node }
 
 // ByName is a request about an object whose shard the system shard looks up by the object's name.
 type ByName interface {

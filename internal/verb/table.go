@@ -1,11 +1,18 @@
 package verb
 
-import "fmt"
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+)
 
-// Table holds the verbs of a package by name. It is filled while the program starts.
-type Table struct{ byName map[string]func() Call }
+// Table holds the verbs of a package, which run on a part P of a node. It is filled while the program starts.
+type Table[P any] struct{ table }
 
-func (t *Table) add(name string, call func() Call) {
+type table struct{ byName map[string]func() Call }
+
+func (t *table) add(name string, call func() Call) {
 	if t.byName == nil {
 		t.byName = map[string]func() Call{}
 	}
@@ -15,19 +22,65 @@ func (t *Table) add(name string, call func() Call) {
 	t.byName[name] = call
 }
 
-// Call returns an empty call of a verb, for a request from another node; false: the table has no such verb.
-func (t *Table) Call(name string) (Call, bool) {
-	call, ok := t.byName[name]
-	if !ok {
-		return nil, false
-	}
-	return call(), true
+// Here is what runs the verbs of this node.
+type Here interface {
+	Runner
+	// Part returns the part that runs a verb; nil: Do runs it.
+	Part(*Rule) any
 }
 
-// Names returns the names of the verbs, in no order.
-func (t *Table) Names() (names []string) {
-	for name := range t.byName {
-		names = append(names, name)
-	}
-	return names
+// Parts are the parts of a node, by the tables of the verbs that run on them. All are added before the first call.
+type Parts struct {
+	byTable map[*table]part
+	byName  map[string]func() Call
 }
+
+// part runs the verbs of a table.
+type part struct {
+	on any
+	by Runner // if set, it runs them
+}
+
+// On has a part of a node run the verbs of a table.
+func (t *Table[P]) On(on P, in *Parts) { in.put(&t.table, part{on: on}) }
+
+// By has a runner run the verbs of a table.
+func (t *Table[P]) By(by Runner, in *Parts) { in.put(&t.table, part{by: by}) }
+
+func (p *Parts) put(t *table, on part) {
+	if p.byTable == nil {
+		p.byTable, p.byName = map[*table]part{}, map[string]func() Call{}
+	}
+	for name, call := range t.byName {
+		if _, again := p.byTable[t]; p.byName[name] != nil && !again {
+			panic(fmt.Sprintf("two verbs are named %q", name))
+		}
+		p.byName[name] = call
+	}
+	p.byTable[t] = on
+}
+
+// Part implements Here.
+func (p *Parts) Part(r *Rule) any { return p.byTable[r.table].on }
+
+// Do implements Runner.
+func (p *Parts) Do(ctx context.Context, c Call) error {
+	switch on := p.byTable[c.Rule().table]; {
+	case on.by != nil:
+		return on.by.Do(ctx, c)
+	case on.on != nil:
+		return c.Run(ctx, on.on)
+	}
+	return fmt.Errorf("nothing here runs the verb %q", c.Rule().Name)
+}
+
+// Named returns an empty call of a verb, for a request from another node; nil: no part has such a verb.
+func (p *Parts) Named(name string) Call {
+	if call := p.byName[name]; call != nil {
+		return call()
+	}
+	return nil
+}
+
+// Names returns the names of all verbs, in no order.
+func (p *Parts) Names() []string { return slices.Collect(maps.Keys(p.byName)) }

@@ -1,9 +1,9 @@
-// Package verb describes calls between the parts of a cluster, each in one place: its name on the wire, its request and answer, where it
-// runs, and whether it may be repeated. The code that a verb runs is in the package that defines it: broker for data shards, cluster for
-// the system shard.
+// Package verb describes calls between the parts of a cluster, each in one place, next to the code that it runs: its name on the wire, its
+// request and answer, where it runs, and whether it may be repeated. A table holds the verbs of a package, which run on one part of a node,
+// such as its broker; Parts holds the parts that a node has.
 //
-// A Runner takes a call to where it runs. For the gateway that is the router, for the router it is a broker or a control; tests have their
-// own. The package knows no shards, no nodes and no network.
+// A Runner takes a call to where it runs. For the gateway that is the router; tests have their own. The package knows no shards, no nodes
+// and no network.
 package verb
 
 import (
@@ -20,6 +20,9 @@ const (
 	System                  // the node that leads the system shard
 	AllShards               // the leaders of all data shards; their answers are merged
 	FirstShard              // the node that leads the first data shard, which holds what there is little of
+	Node                    // the node of the request
+	EachNode                // all nodes; the answers of those that answer in time are merged
+	Replica                 // any node with a replica of the shard of the request
 )
 
 // Rule is a verb's description.
@@ -27,8 +30,11 @@ type Rule struct {
 	Name       string // on the wire; must not change, since nodes of two releases use it
 	Where      Where
 	Idempotent bool // repeating a call is safe when its outcome is unknown
-	// Patience is how long a call keeps looking for the leader of its shard; 0: as long as an election may take.
+	// Patience is how long a call keeps looking for the leader of its shard; 0: as long as an election may take. A call of each node waits so
+	// long for one; 0: PartTime.
 	Patience time.Duration
+
+	table *table
 }
 
 // Runner runs calls. If Do returns nil, the call has its answer; with an error, the answer may hold what was done before.
@@ -49,10 +55,10 @@ type Call interface {
 	// Wait returns a pointer to how long the call may wait for something; nil: it does not wait.
 	Wait() *time.Duration
 	Codec
-	// Split makes a call for each of some shards, for a verb of all shards, and Merge merges their answers into this call's, without those of
-	// missing shards. Parts returns the calls of the last Split that were merged.
-	Split(shards []uint32) []Call
-	Merge(missing []Missing) error
+	// Split makes n calls with the same request for a verb of all shards or each node; to says which shard or node each is for. Merge merges
+	// the answers of those that were answered into this call's. Parts returns the calls that were merged.
+	Split(n int, to func(i int, request any)) []Call
+	Merge(answered []Call, missing []Missing) error
 	Parts() []Call
 }
 
@@ -60,26 +66,44 @@ type Call interface {
 // say more: see Sharded, Authored and the others.
 type Verb[Req, Resp any] struct {
 	rule  Rule
-	run   func(ctx context.Context, here any, req *Req) (Resp, error)
+	run   func(on any, ctx context.Context, req Req) (Resp, error)
 	merge func(req *Req, parts []Resp) (Resp, error)
 }
 
-// New defines a verb, and adds it to the table of its package.
-func New[Req, Resp any](to *Table, rule Rule, run func(ctx context.Context, here any, req *Req) (Resp, error)) *Verb[Req, Resp] {
-	if _, ok := any(new(Req)).(Sharded); rule.Where == Shard && !ok {
+// Nothing is the request or the answer of a verb that has none.
+type Nothing struct{}
+
+// New defines a verb, and adds it to the table of its package. run is a method of the part that has what the verb is about, or like one.
+func New[P, Req, Resp any](to *Table[P], rule Rule, run func(on P, ctx context.Context, req Req) (Resp, error)) *Verb[Req, Resp] {
+	var req any = new(Req)
+	_, sharded := req.(Sharded)
+	_, toNode := req.(ToNode)
+	switch {
+	case (rule.Where == Shard || rule.Where == Replica) && !sharded:
 		panic(fmt.Sprintf("%s: its request names no shard", rule.Name))
+	case rule.Where == Node && !toNode:
+		panic(fmt.Sprintf("%s: its request names no node", rule.Name))
 	}
-	v := &Verb[Req, Resp]{rule: rule, run: run}
+	rule.table = &to.table
+	v := &Verb[Req, Resp]{rule: rule, run: func(on any, ctx context.Context, req Req) (Resp, error) { return run(on.(P), ctx, req) }}
 	to.add(rule.Name, func() Call { return v.Make(*new(Req)) })
 	return v
 }
 
-// Merged makes the verb one of all shards: each gets the same request, and merge merges their answers.
+// Order is New for a verb without an answer.
+func Order[P, Req any](to *Table[P], rule Rule, run func(on P, ctx context.Context, req Req) error) *Verb[Req, Nothing] {
+	return New(to, rule, func(on P, ctx context.Context, req Req) (Nothing, error) { return Nothing{}, run(on, ctx, req) })
+}
+
+// Merged makes the verb one of all shards, or leaves it one of each node: each gets the same request, and merge merges their answers.
 func (v *Verb[Req, Resp]) Merged(merge func(req *Req, parts []Resp) (Resp, error)) *Verb[Req, Resp] {
+	if v.merge = merge; v.rule.Where == EachNode {
+		return v
+	}
 	if _, ok := any(new(Req)).(AnyShard); !ok {
 		panic(fmt.Sprintf("%s: its request is not one to any shard", v.rule.Name))
 	}
-	v.rule.Where, v.merge = AllShards, merge
+	v.rule.Where = AllShards
 	return v
 }
 
@@ -91,6 +115,14 @@ func (v *Verb[Req, Resp]) Call(ctx context.Context, by Runner, req Req) (Resp, e
 	c := v.Make(req)
 	err := by.Do(ctx, c)
 	return c.Resp, err
+}
+
+// CallHere runs the verb on this node, wherever else it might run. It allocates nothing.
+func (v *Verb[Req, Resp]) CallHere(ctx context.Context, here Here, req Req) (Resp, error) {
+	if on := here.Part(&v.rule); on != nil {
+		return v.run(on, ctx, req)
+	}
+	return v.Call(ctx, here, req)
 }
 
 // Make returns a call for a runner.

@@ -8,6 +8,11 @@ import (
 	"time"
 )
 
+// node stands for a part of a node.
+type node int
+
+func (n node) Do(ctx context.Context, c Call) error { return c.Run(ctx, n) }
+
 type onShard struct {
 	Shard uint32
 	Rest  time.Duration
@@ -17,11 +22,6 @@ func (o *onShard) TargetShard() uint32   { return o.Shard }
 func (o *onShard) SetShard(shard uint32) { o.Shard = shard }
 func (o *onShard) Waits() *time.Duration { return &o.Rest }
 
-// each runs calls on a number that stands for a node.
-type each int
-
-func (e each) Do(ctx context.Context, c Call) error { return c.Run(ctx, int(e)) }
-
 func panics(do func()) (did bool) {
 	defer func() { did = recover() != nil }()
 	do()
@@ -29,34 +29,76 @@ func panics(do func()) (did bool) {
 }
 
 func TestCall(t *testing.T) {
-	var table Table
+	var table Table[node]
 	errHalf := errors.New("half")
-	add := New(&table, Rule{Name: "add", Idempotent: true}, func(_ context.Context, here any, q *onShard) (uint32, error) {
+	add := New(&table, Rule{Name: "add", Idempotent: true}, func(on node, _ context.Context, q onShard) (uint32, error) {
 		if q.Shard == 9 {
 			return 4, errHalf
 		}
-		return q.Shard + uint32(here.(int)), nil
+		return q.Shard + uint32(on), nil
 	})
-	if got, err := add.Call(t.Context(), each(3), onShard{Shard: 2}); got != 5 || err != nil {
+	if got, err := add.Call(t.Context(), node(3), onShard{Shard: 2}); got != 5 || err != nil {
 		t.Errorf("Call on shard 2 = %d, %v, want 5 and no error", got, err)
 	}
-	if got, err := add.Call(t.Context(), each(3), onShard{Shard: 9}); got != 4 || !errors.Is(err, errHalf) {
+	if got, err := add.Call(t.Context(), node(3), onShard{Shard: 9}); got != 4 || !errors.Is(err, errHalf) {
 		t.Errorf("Call that fails halfway = %d, %v, want 4 and the error", got, err)
 	}
 	c := add.Make(onShard{Shard: 7, Rest: time.Second})
 	if c.Shard() != 7 || *c.Wait() != time.Second || !c.Rule().Idempotent || c.Rule().Where != Shard {
 		t.Errorf("Make: shard %d, wait %v, rule %+v", c.Shard(), c.Wait(), c.Rule())
 	}
-	empty, ok := table.Call("add")
-	if _, other := table.Call("sub"); !ok || other || empty.Shard() != 0 || !slices.Equal(table.Names(), []string{"add"}) {
-		t.Errorf("table has the verbs %v; add found: %v, sub found: %v", table.Names(), ok, other)
+}
+
+// The parts of a node run the verbs of their tables, here or for other nodes, and nothing else.
+func TestParts(t *testing.T) {
+	var one, two, others Table[node]
+	run := func(on node, _ context.Context, q onShard) (uint32, error) { return q.Shard + uint32(on), nil }
+	add, far := New(&one, Rule{Name: "add"}, run), New(&two, Rule{Name: "far"}, run)
+	away := New(&others, Rule{Name: "away"}, run)
+	var parts Parts
+	one.On(3, &parts)
+	two.By(node(100), &parts)
+	for _, c := range []struct {
+		verb *Verb[onShard, uint32]
+		want uint32
+		err  string
+	}{{add, 5, ""}, {far, 102, ""}, {away, 0, `nothing here runs the verb "away"`}} {
+		got, err := c.verb.CallHere(t.Context(), &parts, onShard{Shard: 2})
+		if got != c.want || (err == nil) != (c.err == "") || err != nil && err.Error() != c.err {
+			t.Errorf("%s runs here with %d, %v; want %d, %s", c.verb.Name(), got, err, c.want, c.err)
+		}
+	}
+	names := parts.Names()
+	if slices.Sort(names); !slices.Equal(names, []string{"add", "far"}) || parts.Named("add").Shard() != 0 || parts.Named("away") != nil {
+		t.Errorf("a node serves %v", names)
+	}
+	one.On(4, &parts) // in place of the first
+	if got, err := add.Call(t.Context(), &parts, onShard{Shard: 2}); got != 6 || err != nil {
+		t.Errorf("another part answers %d, %v, want 6", got, err)
+	}
+	var again Table[node]
+	New(&again, Rule{Name: "far"}, run)
+	if !panics(func() { again.On(1, &parts) }) {
+		t.Error("a node has two verbs with the same name")
+	}
+}
+
+// A verb that runs here allocates nothing.
+func TestCallHereAllocatesNothing(t *testing.T) {
+	var table Table[*int]
+	on, parts := 3, Parts{}
+	add := New(&table, Rule{Name: "add"}, func(on *int, _ context.Context, q onShard) (uint32, error) { return q.Shard + uint32(*on), nil })
+	table.On(&on, &parts)
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(100, func() { _, _ = add.CallHere(ctx, &parts, onShard{Shard: 2}) }); n != 0 {
+		t.Errorf("CallHere allocates %v objects", n)
 	}
 }
 
 // A verb of all shards sends each the same request, and its parts remain available.
 func TestMerged(t *testing.T) {
-	var table Table
-	double := New(&table, Rule{Name: "double"}, func(_ context.Context, here any, q *onShard) (uint32, error) { return 2 * q.Shard, nil }).
+	var table Table[node]
+	double := New(&table, Rule{Name: "double"}, func(_ node, _ context.Context, q onShard) (uint32, error) { return 2 * q.Shard, nil }).
 		Merged(func(q *onShard, parts []uint32) (sum uint32, err error) {
 			for _, p := range parts {
 				sum += p
@@ -67,29 +109,36 @@ func TestMerged(t *testing.T) {
 	if c.Rule().Where != AllShards {
 		t.Errorf("a merged verb runs at %d, want AllShards", c.Rule().Where)
 	}
-	for _, part := range c.Split([]uint32{1, 2, 3}) {
-		if err := part.Run(t.Context(), 0); err != nil {
+	parts := c.Split(3, func(i int, request any) { request.(AnyShard).SetShard(uint32(i) + 1) })
+	for _, part := range parts {
+		if err := part.Run(t.Context(), node(0)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Merge(nil); err != nil || c.Resp != 112 || len(c.Parts()) != 3 || *c.Parts()[2].Answer().(*uint32) != 6 {
+	if err := c.Merge(parts, nil); err != nil || c.Resp != 112 || len(c.Parts()) != 3 || *c.Parts()[2].Answer().(*uint32) != 6 {
 		t.Errorf("merged to %d from %d parts, error %v; want 112 from 3 parts", c.Resp, len(c.Parts()), err)
 	}
 }
 
 // Requests that can't be routed to a shard are detected when the program starts.
 func TestWrongDescriptions(t *testing.T) {
-	var table Table
-	run := func(context.Context, any, *struct{}) (int, error) { return 0, nil }
+	var table Table[node]
+	run := func(node, context.Context, struct{}) (int, error) { return 0, nil }
 	if !panics(func() { New(&table, Rule{Name: "a"}, run) }) {
 		t.Error("New accepted a shard verb whose request has no target shard")
 	}
-	NewSystem(&table, "b", true, func(context.Context, any, int) (int, error) { return 0, nil })
-	if _, ok := table.Call("shard.b"); !ok {
-		t.Error("a verb of the system shard is not registered under the name that older nodes use")
+	if !panics(func() { New(&table, Rule{Name: "a", Where: Replica}, run) }) {
+		t.Error("New accepted a verb of a replica whose request has no target shard")
 	}
-	if !panics(func() { NewSystem(&table, "b", true, func(context.Context, any, int) (int, error) { return 0, nil }) }) {
+	if !panics(func() { New(&table, Rule{Name: "a", Where: Node}, run) }) {
+		t.Error("New accepted a verb of a node whose request has none")
+	}
+	New(&table, Rule{Name: "b", Where: System}, run)
+	if !panics(func() { New(&table, Rule{Name: "b", Where: System}, run) }) {
 		t.Error("New accepted two verbs with the same name")
+	}
+	if each := New(&table, Rule{Name: "d", Where: EachNode}, run).Merged(func(*struct{}, []int) (int, error) { return 0, nil }); each.rule.Where != EachNode {
+		t.Errorf("a merged verb of each node runs at %d", each.rule.Where)
 	}
 	if !panics(func() {
 		New(&table, Rule{Name: "c", Where: System}, run).Merged(func(*struct{}, []int) (int, error) { return 0, nil })

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"google.golang.org/grpc/test/bufconn"
+
 	"github.com/pawlq/pawl/internal/archive"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
@@ -25,7 +27,7 @@ import (
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
-	"google.golang.org/grpc/test/bufconn"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 const (
@@ -114,7 +116,10 @@ func build(t *testing.T, shards int, archiveDir string) *testNode {
 		data = append(data, id)
 	}
 	t.Cleanup(h.broker.Stop)
-	h.router = router.New(router.Config{Node: 1, Broker: router.Local(h.broker), Control: newRouterControl(h.control),
+	parts := &verb.Parts{}
+	broker.Verbs.On(h.broker, parts)
+	h.control.Serve(parts)
+	h.router = router.New(router.Config{Node: 1, Parts: parts, Broker: router.Local(h.broker), Control: newRouterControl(h.control),
 		Map: onlyMap{h.copy, data}, Registry: h.registry, Stats: recorder, Logger: log, SystemLeader: func() uint32 { return 1 }})
 	t.Cleanup(h.router.Close)
 	must(t, h.control.Placement.Found(t.Context(), cluster.FirstNode{Name: "n1", Version: "test", MinLevel: 1, MaxLevel: 3}, shards))

@@ -36,9 +36,10 @@ func inBubble(t *testing.T, fn func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{World: systemtest.NewWorld(t)}
 		w.shard = w.Open(1)
+		w.shard.Confirm = func(context.Context, uint64) ([]string, error) { return nil, nil }
 		w.Markers = markers.New(w.shard)
 		w.Namespaces = namespaces.New(namespaces.Config{Shard: w.shard, Undivide: func(*store.Tx, string) {}, Forget: []func(*store.Tx, string){markers.Forget},
-			Confirm: func(context.Context, uint64) ([]string, error) { return nil, nil }, Erase: func(context.Context, uint32, string, uint64) error { return nil }})
+			Erase: func(context.Context, uint32, string, uint64) error { return nil }})
 		fn(t, w)
 	})
 }

@@ -20,8 +20,6 @@ const maxNamespaces = 1000
 // Config configures Namespaces.
 type Config struct {
 	Shard *system.Shard
-	// Confirm waits until the nodes' copies are complete up to a version, for a second at most.
-	Confirm func(ctx context.Context, version uint64) (behind []string, err error)
 	// Divide divides a namespace's changed quotas among the data shards.
 	Divide func(ctx context.Context, ns string) error
 	// Undivide removes how a namespace's quotas are divided.
@@ -191,7 +189,7 @@ func (s *Namespaces) Remove(ctx context.Context, by task.Author, name string) (u
 		return mark{system.Newest(tx), n, shards}, err
 	})
 	if err == nil {
-		_, err = s.cfg.Confirm(ctx, marked.at) // from then on nothing of it reaches the shards
+		_, err = s.shard.Confirm(ctx, marked.at) // from then on nothing of it reaches the shards
 	}
 	if err != nil {
 		return 0, err

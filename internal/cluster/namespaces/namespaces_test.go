@@ -66,12 +66,12 @@ func inBubble(t *testing.T, fn func(t *testing.T, w *world)) {
 		forget := func(what string) func(*store.Tx, string) {
 			return func(_ *store.Tx, ns string) { w.note("forget %s of %s", what, ns) }
 		}
+		shard.Confirm = func(_ context.Context, v uint64) ([]string, error) {
+			w.note("confirm %d", v)
+			return []string{"n2"}, w.confirm
+		}
 		w.Namespaces = New(Config{
-			Shard: shard,
-			Confirm: func(_ context.Context, v uint64) ([]string, error) {
-				w.note("confirm %d", v)
-				return []string{"n2"}, w.confirm
-			},
+			Shard:    shard,
 			Divide:   func(_ context.Context, ns string) error { w.note("divide %s", ns); return w.divide },
 			Undivide: func(_ *store.Tx, ns string) { w.note("undivide %s", ns) },
 			Erase: func(_ context.Context, shard uint32, ns string, removed uint64) error {

@@ -23,6 +23,8 @@ type Replica interface {
 // called from any goroutine.
 type Shard struct {
 	replica Replica
+	// Confirm waits until the nodes' copies are complete up to a version, for a second at most, and names those that have not confirmed it.
+	Confirm func(ctx context.Context, version uint64) (behind []string, err error)
 
 	mu      sync.Mutex
 	term    *Term         // nil: not leading
@@ -40,6 +42,14 @@ type Term struct {
 // NewShard returns a system shard whose replica does not lead.
 func NewShard(r Replica) *Shard {
 	return &Shard{replica: r, changed: make(chan struct{})}
+}
+
+// Confirmed is Confirm for the version that a change returned, unless that failed.
+func (s *Shard) Confirmed(ctx context.Context, version uint64, err error) (behind []string, _ error) {
+	if err != nil {
+		return nil, err
+	}
+	return s.Confirm(ctx, version)
 }
 
 // Elected begins a term. ctx is done when it ends.

@@ -7,7 +7,6 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/markers"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
@@ -44,7 +43,7 @@ func (g *MarkerService) AddMarker(ctx context.Context, r *pawlv1.AddMarkerReques
 	if err != nil {
 		return nil, err
 	}
-	if m, err = cluster.AddMarker.Call(ctx, g.Verbs, markers.Call{By: by, Marker: m}); err != nil {
+	if m, err = markers.Add.Call(ctx, g.Verbs, markers.Call{By: by, Marker: m}); err != nil {
 		return nil, err
 	}
 	g.Log.Info("marker added", "marker_id", m.ID.String(), "namespace", m.Namespace, "kind", string(m.Kind), "title", m.Title, "by", by)
@@ -57,7 +56,7 @@ func (g *MarkerService) ListMarkers(ctx context.Context, r *pawlv1.ListMarkersRe
 	if err != nil {
 		return nil, err
 	}
-	page, err := cluster.ListMarkers.Call(ctx, g.Verbs, q)
+	page, err := markers.List.Call(ctx, g.Verbs, q)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +130,7 @@ func (g *MarkerService) EndMarker(ctx context.Context, r *pawlv1.EndMarkerReques
 	if err != nil {
 		return nil, err
 	}
-	m, err := cluster.EndMarker.Call(ctx, g.Verbs, markers.Ending{Name: of, EndedAt: end})
+	m, err := markers.End.Call(ctx, g.Verbs, markers.Ending{Name: of, EndedAt: end})
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +142,7 @@ func (g *MarkerService) EndMarker(ctx context.Context, r *pawlv1.EndMarkerReques
 func (g *MarkerService) RemoveMarker(ctx context.Context, r *pawlv1.RemoveMarkerRequest) (*pawlv1.RemoveMarkerResponse, error) {
 	of, err := g.markerOf(ctx, r.GetId())
 	if err == nil {
-		_, err = cluster.RemoveMarker.Call(ctx, g.Verbs, of)
+		_, err = markers.Remove.Call(ctx, g.Verbs, of)
 	}
 	if err != nil {
 		return nil, err

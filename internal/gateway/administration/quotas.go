@@ -6,7 +6,6 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
@@ -50,7 +49,7 @@ func (g *AccessService) SetQuotas(ctx context.Context, r *pawlv1.SetQuotasReques
 		return nil, err
 	}
 	behind, err := g.onNamespace(ctx, "quotas set", r.GetName(), r.GetReason(), func(by task.Author) ([]string, error) {
-		return cluster.SetQuotas.Call(ctx, g.Verbs, cluster.NamespaceChange{By: by, Name: r.GetName(), Quotas: to})
+		return namespaces.SetQuotas.Call(ctx, g.Verbs, namespaces.Change{By: by, Name: r.GetName(), Quotas: to})
 	})
 	if err != nil {
 		return nil, err

@@ -12,7 +12,6 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/auth/bearer"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/cluster/tokens"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
@@ -37,8 +36,8 @@ type AccessService struct {
 func (g *AccessService) WhoAmI(ctx context.Context, _ *pawlv1.WhoAmIRequest) (*pawlv1.WhoAmIResponse, error) {
 	c := callinfo.Of(ctx)
 	v := c.Principal
-	return &pawlv1.WhoAmIResponse{TokenRequired: g.Auth.TokensRequired(), Name: v.Name, Roles: v.Roles.Full().Names(), Namespace: c.Namespace, AllNamespaces: v.InAll(),
-		Queues: v.Queues, ExpiresAt: convert.WallProto(v.ExpiresAt()), Certificate: v.Certificate()}, nil
+	return &pawlv1.WhoAmIResponse{TokenRequired: g.Auth.TokensRequired(), Name: v.Name, Roles: v.Roles.Full().Names(), Namespace: c.Namespace,
+		AllNamespaces: v.InAll(), Queues: v.Queues, ExpiresAt: convert.WallProto(v.ExpiresAt()), Certificate: v.Certificate()}, nil
 }
 
 // ListTokens returns a page of the tokens that the caller's rights cover.
@@ -66,7 +65,7 @@ func (g *AccessService) ListTokens(ctx context.Context, r *pawlv1.ListTokensRequ
 // all namespaces.
 func (g *AccessService) visible(ctx context.Context, inAll bool) ([]auth.Token, error) {
 	c := callinfo.Of(ctx)
-	all, err := cluster.ListTokens.Call(ctx, g.Verbs, c.Principal.Rights)
+	all, err := tokens.List.Call(ctx, g.Verbs, c.Principal.Rights)
 	if !inAll {
 		all = slices.DeleteFunc(all, func(t auth.Token) bool { return t.Namespace != c.Namespace && !t.InAll() })
 	}
@@ -209,13 +208,15 @@ func (g *AccessService) AddToken(ctx context.Context, r *pawlv1.AddTokenRequest)
 	if err != nil {
 		return nil, err
 	}
-	done, err := cluster.AddToken.Call(ctx, g.Verbs, c)
+	done, err := tokens.Add.Call(ctx, g.Verbs, c)
 	if err != nil {
 		return nil, err
 	}
 	made, behind := done.Token, done.Behind
-	g.Log.Info("token added", "token", made.Name, "namespace", made.Namespace, "roles", made.Roles.String(), "certificate", made.Certificate, "unconfirmed", behind, "by", c.Author)
-	return &pawlv1.AddTokenResponse{Token: tokenProto(&made), Secret: secret, UnconfirmedNodes: behind, SecretAccessKey: accessKeyOf(&made).Secret}, nil
+	g.Log.Info("token added", "token", made.Name, "namespace", made.Namespace, "roles", made.Roles.String(), "certificate", made.Certificate,
+		"unconfirmed", behind, "by", c.Author)
+	return &pawlv1.AddTokenResponse{Token: tokenProto(&made), Secret: secret, UnconfirmedNodes: behind,
+		SecretAccessKey: accessKeyOf(&made).Secret}, nil
 }
 
 // proofOf sets how callers prove that they are a new token: by a secret, or by a certificate's name. Which certificates exist
@@ -277,13 +278,14 @@ func (g *AccessService) RotateToken(ctx context.Context, r *pawlv1.RotateTokenRe
 	}
 	secret := bearer.New()
 	c.Token.Hash = auth.HashOf(secret)
-	done, err := cluster.RotateToken.Call(ctx, g.Verbs, c)
+	done, err := tokens.Rotate.Call(ctx, g.Verbs, c)
 	if err != nil {
 		return nil, err
 	}
 	now, behind := done.Token, done.Behind
 	g.Log.Info("token rotated", "token", now.Name, "namespace", now.Namespace, "unconfirmed", behind, "by", c.Author)
-	return &pawlv1.RotateTokenResponse{Token: tokenProto(&now), Secret: secret, UnconfirmedNodes: behind, SecretAccessKey: accessKeyOf(&now).Secret}, nil
+	return &pawlv1.RotateTokenResponse{Token: tokenProto(&now), Secret: secret, UnconfirmedNodes: behind,
+		SecretAccessKey: accessKeyOf(&now).Secret}, nil
 }
 
 // RevokeToken revokes a token.
@@ -292,7 +294,7 @@ func (g *AccessService) RevokeToken(ctx context.Context, r *pawlv1.RevokeTokenRe
 	if err != nil {
 		return nil, err
 	}
-	done, err := cluster.RevokeToken.Call(ctx, g.Verbs, c)
+	done, err := tokens.Revoke.Call(ctx, g.Verbs, c)
 	if err != nil {
 		return nil, err
 	}
@@ -309,8 +311,9 @@ func accessKeyOf(t *auth.Token) (k auth.AccessKey) {
 }
 
 func tokenProto(t *auth.Token) *pawlv1.Token {
-	return &pawlv1.Token{Name: t.Name, Namespace: t.Namespace, Roles: t.Roles.Names(), Queues: t.Queues, CreatedBy: t.CreatedBy, CreatedAt: convert.TimeProto(t.CreatedAt),
-		ExpiresAt: convert.TimeProto(t.ExpiresAt), RotatedAt: convert.TimeProto(t.RotatedAt), OldUntil: convert.TimeProto(t.OldUntil), UsedAt: convert.TimeProto(t.UsedAt), Certificate: t.Certificate, AccessKeyId: accessKeyOf(t).ID}
+	return &pawlv1.Token{Name: t.Name, Namespace: t.Namespace, Roles: t.Roles.Names(), Queues: t.Queues, CreatedBy: t.CreatedBy,
+		CreatedAt: convert.TimeProto(t.CreatedAt), ExpiresAt: convert.TimeProto(t.ExpiresAt), RotatedAt: convert.TimeProto(t.RotatedAt),
+		OldUntil: convert.TimeProto(t.OldUntil), UsedAt: convert.TimeProto(t.UsedAt), Certificate: t.Certificate, AccessKeyId: accessKeyOf(t).ID}
 }
 
 // ListNamespaces returns a page of the namespaces that the caller may use.
@@ -333,7 +336,7 @@ func (g *AccessService) ListNamespaces(ctx context.Context, r *pawlv1.ListNamesp
 
 // usableNamespaces returns the namespaces that the caller may use.
 func (g *AccessService) usableNamespaces(ctx context.Context) ([]namespaces.Info, error) {
-	all, err := cluster.ListNamespaces.Call(ctx, g.Verbs, cluster.Nothing{})
+	all, err := namespaces.List.Call(ctx, g.Verbs, verb.Nothing{})
 	if v := callinfo.Of(ctx).Principal; !v.InAll() {
 		all = slices.DeleteFunc(all, func(n namespaces.Info) bool { return n.Name != v.Namespace })
 	}
@@ -347,7 +350,7 @@ func (g *AccessService) AddNamespace(ctx context.Context, r *pawlv1.AddNamespace
 		return nil, err
 	}
 	behind, err := g.onNamespace(ctx, "namespace added", r.GetName(), "", func(by task.Author) ([]string, error) {
-		return cluster.AddNamespace.Call(ctx, g.Verbs, namespaces.Call{By: by, Name: r.GetName(), Quotas: quotas})
+		return namespaces.Add.Call(ctx, g.Verbs, namespaces.Call{By: by, Name: r.GetName(), Quotas: quotas})
 	})
 	return &pawlv1.AddNamespaceResponse{UnconfirmedNodes: behind}, err
 }
@@ -355,12 +358,13 @@ func (g *AccessService) AddNamespace(ctx context.Context, r *pawlv1.AddNamespace
 // RemoveNamespace removes an empty namespace.
 func (g *AccessService) RemoveNamespace(ctx context.Context, r *pawlv1.RemoveNamespaceRequest) (*pawlv1.RemoveNamespaceResponse, error) {
 	behind, err := g.onNamespace(ctx, "namespace removed", r.GetName(), "", func(by task.Author) ([]string, error) {
-		return cluster.RemoveNamespace.Call(ctx, g.Verbs, cluster.NamespaceChange{By: by, Name: r.GetName()})
+		return namespaces.Remove.Call(ctx, g.Verbs, namespaces.Change{By: by, Name: r.GetName()})
 	})
 	return &pawlv1.RemoveNamespaceResponse{UnconfirmedNodes: behind}, err
 }
 
-func (g *AccessService) onNamespace(ctx context.Context, done, name, reason string, do func(by task.Author) ([]string, error)) ([]string, error) {
+func (g *AccessService) onNamespace(ctx context.Context, done, name, reason string, do func(by task.Author) ([]string, error)) ([]string,
+	error) {
 	if err := auth.CheckNamespace("name", name); err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
@@ -58,7 +57,7 @@ func (g *WebhookService) ListWebhooks(ctx context.Context, r *pawlv1.ListWebhook
 	if err != nil {
 		return nil, err
 	}
-	all, err := cluster.ListWebhooks.Call(ctx, g.Verbs, callinfo.Namespace(ctx))
+	all, err := webhooks.List.Call(ctx, g.Verbs, callinfo.Namespace(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +74,7 @@ func (g *WebhookService) GetWebhook(ctx context.Context, r *pawlv1.GetWebhookReq
 	if err := webhooks.CheckName(r.GetName()); err != nil {
 		return nil, err
 	}
-	h, err := cluster.GetWebhook.Call(ctx, g.Verbs, cluster.WebhookName{Namespace: callinfo.Namespace(ctx), Name: r.GetName()})
+	h, err := webhooks.Get.Call(ctx, g.Verbs, webhooks.Name{Namespace: callinfo.Namespace(ctx), Name: r.GetName()})
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +116,7 @@ func (g *WebhookService) AddWebhook(ctx context.Context, r *pawlv1.AddWebhookReq
 	if len(h.Queues) > task.MaxPatterns {
 		return nil, task.Invalid("queues", "%d patterns, 1 to %d are allowed", len(h.Queues), task.MaxPatterns)
 	}
-	done, err := cluster.AddWebhook.Call(ctx, g.Verbs, c)
+	done, err := webhooks.Add.Call(ctx, g.Verbs, c)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +154,7 @@ func (g *WebhookService) SetWebhook(ctx context.Context, r *pawlv1.SetWebhookReq
 	if len(to.Queues) > task.MaxPatterns {
 		return nil, task.Invalid("queues", "%d patterns, 1 to %d are allowed", len(to.Queues), task.MaxPatterns)
 	}
-	done, err := cluster.SetWebhook.Call(ctx, g.Verbs, c)
+	done, err := webhooks.Set.Call(ctx, g.Verbs, c)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +168,7 @@ func (g *WebhookService) RemoveWebhook(ctx context.Context, r *pawlv1.RemoveWebh
 	if err != nil {
 		return nil, err
 	}
-	done, err := cluster.RemoveWebhook.Call(ctx, g.Verbs, c)
+	done, err := webhooks.Remove.Call(ctx, g.Verbs, c)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +182,7 @@ func (g *WebhookService) PauseWebhook(ctx context.Context, r *pawlv1.PauseWebhoo
 	if err != nil {
 		return nil, err
 	}
-	h, err := cluster.PauseWebhook.Call(ctx, g.Verbs, c)
+	h, err := webhooks.Pause.Call(ctx, g.Verbs, c)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +196,7 @@ func (g *WebhookService) ResumeWebhook(ctx context.Context, r *pawlv1.ResumeWebh
 	if err != nil {
 		return nil, err
 	}
-	done, err := cluster.ResumeWebhook.Call(ctx, g.Verbs, c)
+	done, err := webhooks.Resume.Call(ctx, g.Verbs, c)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +233,7 @@ func (g *WebhookService) RotateWebhookSecret(ctx context.Context, r *pawlv1.Rota
 	if c.Overlap, err = overlapOf(r.GetOverlap()); err != nil {
 		return nil, err
 	}
-	h, err := cluster.RotateWebhook.Call(ctx, g.Verbs, c)
+	h, err := webhooks.Rotate.Call(ctx, g.Verbs, c)
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +246,7 @@ func (g *WebhookService) ListWebhookDeliveries(ctx context.Context, r *pawlv1.Li
 	if err := webhooks.CheckName(r.GetName()); err != nil {
 		return nil, err
 	}
-	all, err := cluster.ListDeliveries.Call(ctx, g.Verbs, cluster.WebhookName{Namespace: callinfo.Namespace(ctx), Name: r.GetName()})
+	all, err := webhooks.Deliveries.Call(ctx, g.Verbs, webhooks.Name{Namespace: callinfo.Namespace(ctx), Name: r.GetName()})
 	if err != nil {
 		return nil, err
 	}

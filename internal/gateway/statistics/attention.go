@@ -164,7 +164,7 @@ func (g *Service) askWebhooks(ctx context.Context, ns string) []webhooks.View {
 	}
 	ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
 	defer cancel()
-	hooks, err := cluster.ListWebhooks.Call(ctx, g.Verbs, ns)
+	hooks, err := webhooks.List.Call(ctx, g.Verbs, ns)
 	if err != nil {
 		return nil
 	}

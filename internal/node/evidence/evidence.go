@@ -11,7 +11,6 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/audit/trail"
 	"github.com/pawlq/pawl/internal/auth"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/tokens"
 	"github.com/pawlq/pawl/internal/node/compare"
 	"github.com/pawlq/pawl/internal/task"
@@ -72,7 +71,7 @@ func (r Recorder) NoteRefusals(ctx context.Context) {
 		seen := tokens.Refusals{NoToken: since(auth.FailedNone), Malformed: since(auth.FailedForm), Unknown: since(auth.FailedUnknown), Expired: since(auth.FailedExpired),
 			Denied: since(auth.FailedRights), Signature: since(auth.FailedSignature), NoMember: since(auth.FailedNode)}
 		by := task.Author{Name: r.Node, Interface: task.InterfaceNode, Address: source}
-		if _, err := cluster.NoteRefusals.Call(ctx, r.Verbs, cluster.RefusalsSeen{By: by, Refusals: seen}); err == nil {
+		if _, err := tokens.NoteRefusals.Call(ctx, r.Verbs, tokens.RefusalsSeen{By: by, Refusals: seen}); err == nil {
 			reported = now
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // oneNode is a node that leads all shards, and knows no others.
@@ -28,7 +29,7 @@ func newRemote(t *testing.T, log *bytes.Buffer) *remoteClaims {
 	if log != nil {
 		logger = slog.New(slog.NewTextHandler(log, nil))
 	}
-	f := forward.New(forward.Config{Node: 1, Broker: oneNode{}, Map: oneNode{}, Logger: logger})
+	f := forward.New(forward.Config{Node: 1, Parts: &verb.Parts{}, Broker: oneNode{}, Map: oneNode{}, Logger: logger})
 	t.Cleanup(f.Close)
 	return &remoteClaims{forward: f, log: logger}
 }

@@ -32,7 +32,7 @@ func (p *places) Replicas(uint32) []uint32                 { return p.replicas }
 
 // newPlaced returns the claims of other nodes' shards on node 1.
 func newPlaced(t *testing.T, p *places) *remoteClaims {
-	f := forward.New(forward.Config{Node: 1, Broker: p, Map: p, Logger: slog.New(slog.DiscardHandler)})
+	f := forward.New(forward.Config{Node: 1, Parts: &verb.Parts{}, Broker: p, Map: p, Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(f.Close)
 	return &remoteClaims{forward: f, log: slog.New(slog.DiscardHandler), claims: map[task.ClaimID]remoteClaim{}, byShard: map[uint32]*shardClaims{}, links: map[uint32]*link{}}
 }
@@ -238,7 +238,7 @@ func (l *lines) String() string {
 func newLocal(t *testing.T, a *localBroker) (*Claims, *lines) {
 	log := &lines{}
 	logger := slog.New(slog.NewTextHandler(log, nil))
-	f := forward.New(forward.Config{Node: 1, Broker: a.oneNode, Map: a.oneNode, Logger: logger})
+	f := forward.New(forward.Config{Node: 1, Parts: &verb.Parts{}, Broker: a.oneNode, Map: a.oneNode, Logger: logger})
 	t.Cleanup(f.Close)
 	return New(f, a, nil, logger), log
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -18,6 +19,12 @@ func (f *Forwarder) Do(ctx context.Context, c verb.Call) error {
 	switch c.Rule().Where {
 	case verb.AllShards:
 		return f.onAllShards(ctx, c)
+	case verb.Node:
+		return f.atNode(ctx, c, c.Request().(verb.ToNode).TargetNode())
+	case verb.EachNode:
+		return f.atEachNode(ctx, c)
+	case verb.Replica:
+		return f.atReplica(ctx, c)
 	case verb.FirstShard:
 		home, err := f.FirstShard()
 		if err != nil {
@@ -64,7 +71,7 @@ func (f *Forwarder) atLeader(ctx context.Context, c verb.Call) error {
 // onAllShards runs a call on all data shards, and merges their answers: those that there are, if the answer can say what is missing.
 func (f *Forwarder) onAllShards(ctx context.Context, c verb.Call) error {
 	shards := f.Shards()
-	parts := c.Split(shards)
+	parts := c.Split(len(shards), func(i int, request any) { request.(verb.AnyShard).SetShard(shards[i]) })
 	if _, ok := c.Answer().(verb.MayLack); ok {
 		out, err := verb.AskShards(ctx, shards, func(ctx context.Context, i int) (struct{}, error) { return struct{}{}, f.atLeader(ctx, parts[i]) })
 		if err == nil {
@@ -73,13 +80,16 @@ func (f *Forwarder) onAllShards(ctx context.Context, c verb.Call) error {
 		if err != nil {
 			return err
 		}
-		return c.Merge(out.Missing)
+		answered := slices.DeleteFunc(parts, func(p verb.Call) bool {
+			return slices.ContainsFunc(out.Missing, func(m verb.Missing) bool { return m.Shard == p.Shard() })
+		})
+		return c.Merge(answered, out.Missing)
 	}
 	errs := EachShard(shards, func(i int, _ uint32) error { return f.atLeader(ctx, parts[i]) })
 	if err := errors.Join(errs...); err != nil {
 		return FirstRefusal(errs, err)
 	}
-	return c.Merge(nil)
+	return c.Merge(parts, nil)
 }
 
 // CheckShard returns not_found for an object whose id names a shard that does not exist.
@@ -107,5 +117,5 @@ func (f *Forwarder) HasShard(ctx context.Context, shard uint32) (bool, error) {
 	if slices.Contains(f.Shards(), shard) {
 		return true, nil
 	}
-	return f.hasShard.Call(ctx, SystemShard, shard)
+	return cluster.HasShard.Call(ctx, f, shard)
 }

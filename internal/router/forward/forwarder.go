@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster/queues"
-	"github.com/pawlq/pawl/internal/cluster/schedules"
 	"github.com/pawlq/pawl/internal/verb"
 )
 
@@ -21,20 +20,12 @@ type Peers interface {
 	Call(ctx context.Context, node uint32, method string, request []byte) ([]byte, error)
 }
 
-// Broker is this node's broker. For shards that it does not lead, calls return *broker.NotLeader.
+// Broker is this node's broker, as far as it knows who leads the data shards.
 type Broker interface {
-	verb.Runner
+	// Leader returns the leader of a data shard, as far as its replica here knows; 0: unknown, or there is none.
 	Leader(shard uint32) (node, term, index uint64)
+	// Draining returns a channel that is closed when this node is about to stop.
 	Draining() <-chan struct{}
-}
-
-// Control finds shards where the system shard is led; elsewhere it returns the shard's error.
-type Control interface {
-	verb.Runner
-	// HasShard reports whether a data shard exists.
-	HasShard(ctx context.Context, id uint32) (bool, error)
-	// ScheduleHome returns the shard of a schedule.
-	ScheduleHome(ctx context.Context, ns, name string) (schedules.Home, error)
 }
 
 // Map is this node's copy of the system shard's tables. It may be out of date.
@@ -56,9 +47,9 @@ type Node struct {
 
 // Config configures a forwarder.
 type Config struct {
-	Node    uint32 // this one
+	Node    uint32      // this one
+	Parts   *verb.Parts // run the verbs of this node; New adds the forwarder
 	Broker  Broker
-	Control Control
 	Map     Map
 	Peers   Peers
 	NotSent func(error) bool
@@ -70,15 +61,11 @@ type Config struct {
 // Forwarder sends calls to the leaders of their shards. Its methods may be called from any goroutine.
 type Forwarder struct {
 	Leaders
-	Life         Lifetime // a field, so that a router that embeds the forwarder does not have its methods
-	cfg          Config
-	log          *slog.Logger
-	remoteCalls  remoteCalls
-	methods      sync.Map // name → func() verb.Call
-	hasShard     Caller[uint32, bool]
-	scheduleHome Caller[ScheduleName, schedules.Home]
-	whoLeads     Caller[uint32, leaderAnswer]
-	knownLeader  Caller[uint32, uint32]
+	Life        Lifetime // a field, so that a router that embeds the forwarder does not have its methods
+	cfg         Config
+	log         *slog.Logger
+	remoteCalls remoteCalls
+	methods     sync.Map // name → func() verb.Call
 }
 
 // New returns a forwarder. Close ends it.
@@ -87,12 +74,7 @@ func New(cfg Config) *Forwarder {
 	f.Life.begin(cfg.Broker.Draining)
 	f.Leaders = Leaders{node: cfg.Node, broker: cfg.Broker, system: cfg.SystemLeader}
 	f.remoteCalls = remoteCalls{life: &f.Life, leaders: &f.Leaders, ask: f.leaderByOthers}
-	f.hasShard = RegisterSystem(f, "has-shard", true, func(ctx context.Context, id uint32) (bool, error) { return cfg.Control.HasShard(ctx, id) })
-	f.scheduleHome = RegisterSystem(f, "find-schedule", true, func(ctx context.Context, of ScheduleName) (schedules.Home, error) {
-		return cfg.Control.ScheduleHome(ctx, of.Namespace, of.Name)
-	})
-	f.whoLeads = RegisterIdempotent(f, "leader", f.answerLeader)
-	f.knownLeader = RegisterIdempotent(f, "known-leader", func(_ context.Context, shard uint32) (uint32, error) { return f.Leaders.here(shard), nil })
+	Verbs.On(f, cfg.Parts)
 	return f
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/cluster/schedules"
 	"github.com/pawlq/pawl/internal/router/forward"
@@ -96,7 +97,14 @@ func inGroup(t *testing.T, n int, test func(g *group)) {
 func newPeer(g *group, number uint32, all []uint32) *peer {
 	p := &peer{g: g, number: number, drain: make(chan struct{}), leads: map[uint32]uint32{}, shards: []uint32{1},
 		replicas: map[uint32][]uint32{forward.SystemShard: all, 1: all}, verbs: verbtest.Answers{}, control: verbtest.Answers{}}
-	p.Forwarder = forward.New(forward.Config{Node: number, Broker: peerBroker{p}, Control: peerControl{p}, Map: peerMap{p}, Peers: peerNetwork{p},
+	verbtest.OnSystem(p.control, cluster.HasShard, func(_ context.Context, id uint32) (bool, error) { return p.hasShard(id) })
+	verbtest.OnSystem(p.control, schedules.Find, func(ctx context.Context, q schedules.Place) (schedules.Home, error) {
+		return p.home(ctx, q.Namespace, q.Name)
+	})
+	parts := &verb.Parts{}
+	broker.Verbs.By(p.verbs, parts)
+	cluster.ServeBy(p.control, parts)
+	p.Forwarder = forward.New(forward.Config{Node: number, Parts: parts, Broker: peerBroker{p}, Map: peerMap{p}, Peers: peerNetwork{p},
 		NotSent: func(err error) bool { return errors.Is(err, errNotSent) }, SystemLeader: func() uint32 { return locked(g, func() uint32 { return p.system }) },
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	run := func(name string) func(context.Context, job) (string, error) {
@@ -213,8 +221,7 @@ func (n peerNetwork) Call(ctx context.Context, to uint32, method string, request
 
 type peerBroker struct{ p *peer }
 
-func (b peerBroker) Do(ctx context.Context, c verb.Call) error { return b.p.verbs.Do(ctx, c) }
-func (b peerBroker) Draining() <-chan struct{}                 { return b.p.drain }
+func (b peerBroker) Draining() <-chan struct{} { return b.p.drain }
 
 func (b peerBroker) Leader(shard uint32) (node, term, index uint64) {
 	time.Sleep(b.p.slow)
@@ -223,16 +230,6 @@ func (b peerBroker) Leader(shard uint32) (node, term, index uint64) {
 		return 0, 0, 0
 	}
 	return node, 7, 100 + uint64(b.p.number)
-}
-
-type peerControl struct{ p *peer }
-
-func (c peerControl) Do(ctx context.Context, v verb.Call) error { return c.p.control.Do(ctx, v) }
-
-func (c peerControl) HasShard(_ context.Context, id uint32) (bool, error) { return c.p.hasShard(id) }
-
-func (c peerControl) ScheduleHome(ctx context.Context, ns, name string) (schedules.Home, error) {
-	return c.p.home(ctx, ns, name)
 }
 
 type peerMap struct{ p *peer }

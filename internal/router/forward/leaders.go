@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // Leaders knows which nodes lead the shards: by this node's replicas, otherwise by what others last said. It has at most as many entries as
@@ -105,13 +106,31 @@ func (l *Leaders) LeaderElsewhere(shard uint32) (node uint64) {
 	return 0
 }
 
-// answerLeader returns a shard's term and index, if this node leads it.
-func (f *Forwarder) answerLeader(_ context.Context, shard uint32) (leaderAnswer, error) {
-	node, term, index := f.cfg.Broker.Leader(shard)
-	if uint32(node) != f.cfg.Node {
-		return leaderAnswer{}, &broker.NotLeader{Shard: shard, Node: uint32(node)}
-	}
-	return leaderAnswer{node, term, index}, nil
+// Verbs are the calls by which nodes ask each other who leads a shard.
+var Verbs verb.Table[*Forwarder]
+
+var (
+	// whoLeads returns a shard's leader, term and index, from that leader.
+	whoLeads = verb.New(&Verbs, verb.Rule{Name: "leader", Idempotent: true}, func(f *Forwarder, _ context.Context, q ofShard) (leaderAnswer, error) {
+		node, term, index := f.cfg.Broker.Leader(q.Shard)
+		if uint32(node) != f.cfg.Node {
+			return leaderAnswer{}, &broker.NotLeader{Shard: q.Shard, Node: uint32(node)}
+		}
+		return leaderAnswer{node, term, index}, nil
+	})
+	// knownLeader returns a shard's leader as far as a node knows; 0: it does not.
+	knownLeader = verb.New(&Verbs, verb.Rule{Name: "known-leader", Where: verb.Node, Idempotent: true}, func(f *Forwarder, _ context.Context, q knownTo) (uint32, error) {
+		return f.Leaders.here(q.Shard), nil
+	})
+)
+
+type ofShard struct{ Shard uint32 }
+
+func (q *ofShard) TargetShard() uint32 { return q.Shard }
+
+type knownTo struct {
+	verb.AtNode
+	Shard uint32
 }
 
 type leaderAnswer struct{ Node, Term, Index uint64 }
@@ -126,8 +145,9 @@ func (f *Forwarder) Leader(ctx context.Context, shard uint32) (node, term, index
 	}
 	ctx, cancel := context.WithTimeout(ctx, LeaderTime)
 	defer cancel()
-	if a, err := f.whoLeads.CallOther(ctx, shard, shard); err == nil {
-		return a.Node, a.Term, a.Index
+	c := whoLeads.Make(ofShard{shard})
+	if f.seek(ctx, c) == nil {
+		return c.Resp.Node, c.Resp.Term, c.Resp.Index
 	}
 	return uint64(f.Leaders.of(shard)), 0, 0
 }

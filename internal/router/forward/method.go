@@ -128,9 +128,9 @@ func (c *methodCall[A, R]) Wait() *time.Duration {
 
 // Methods are not split: those that ask all shards do so themselves.
 
-func (c *methodCall[A, R]) Parts() []verb.Call         { return nil }
-func (c *methodCall[A, R]) Split([]uint32) []verb.Call { return nil }
-func (c *methodCall[A, R]) Merge([]verb.Missing) error { return nil }
+func (c *methodCall[A, R]) Parts() []verb.Call                      { return nil }
+func (c *methodCall[A, R]) Split(int, func(int, any)) []verb.Call   { return nil }
+func (c *methodCall[A, R]) Merge([]verb.Call, []verb.Missing) error { return nil }
 
 // Run runs the call on the node that has made it.
 func (c *methodCall[A, R]) Run(ctx context.Context, _ any) (err error) {

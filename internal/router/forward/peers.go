@@ -7,7 +7,6 @@ import (
 	"runtime/debug"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/verb"
 )
 
@@ -16,10 +15,7 @@ func (f *Forwarder) here(ctx context.Context, c verb.Call) error {
 	if _, ok := c.(ownCall); ok {
 		return c.Run(ctx, nil)
 	}
-	if c.Rule().Where == verb.System {
-		return broker.Refusal(SystemShard, f.cfg.Control.Do(ctx, c))
-	}
-	return f.cfg.Broker.Do(ctx, c)
+	return broker.Refusal(c.Shard(), f.cfg.Parts.Do(ctx, c))
 }
 
 // safely runs a call on this node, and turns a panic into an error.
@@ -40,8 +36,9 @@ func (f *Forwarder) hereForOthers(ctx context.Context, c verb.Call) error {
 	return f.here(ctx, c)
 }
 
-// Methods returns the names of the registered methods.
-func (f *Forwarder) Methods() (names []string) {
+// Methods returns the names of all calls that this node serves.
+func (f *Forwarder) Methods() []string {
+	names := f.cfg.Parts.Names()
 	f.methods.Range(func(name, _ any) bool {
 		names = append(names, name.(string))
 		return true
@@ -51,10 +48,8 @@ func (f *Forwarder) Methods() (names []string) {
 
 // CallNamed returns an empty call for a request from another node; nil: the name is unknown.
 func (f *Forwarder) CallNamed(name string) verb.Call {
-	for _, table := range []*verb.Table{&broker.Verbs, &cluster.Verbs} {
-		if c, ok := table.Call(name); ok {
-			return c
-		}
+	if c := f.cfg.Parts.Named(name); c != nil {
+		return c
 	}
 	if make, ok := f.methods.Load(name); ok {
 		return make.(func() verb.Call)()

@@ -136,7 +136,7 @@ func (f *Forwarder) leaderByOthers(than destination) (leader uint32) {
 			others = append(others, Node{Number: n})
 		}
 	}
-	known := f.knownLeader.OnNodes(f.Life.ctx, AskAfter, others, than.shard)
+	known := AskNodes(f.Life.ctx, f, AskAfter, others, knownLeader, knownTo{Shard: than.shard})
 	for _, n := range known.Value {
 		switch n {
 		case 0: // no answer, or none is known

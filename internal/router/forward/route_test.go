@@ -453,7 +453,8 @@ func TestLeaderAndReady(t *testing.T) {
 
 // All calls may be repeated when their outcome is unknown, except these, which would have an effect when run twice.
 func TestRepeatableMethods(t *testing.T) {
-	once := []string{"abandon-once", "add-to-group", "claim", "drop-queue", "enqueue", "make-group", "put-queue", "settle"}
+	once := []string{"abandon-once", "add-to-group", "claim", "discard-dead", "drop-queue", "enqueue", "make-group", "operate", "purge", "put-queue",
+		"remove-marker", "remove-namespace", "remove-webhook", "replay", "revoke-token", "settle"}
 	var got []string
 	routertest.InFleet(t, 1, func(f *routertest.Fleet) {
 		for _, name := range f.Nodes[1].Methods() {

@@ -303,9 +303,9 @@ func TestLeader(t *testing.T) {
 		if took := time.Since(began); took > forward.LeaderTime || took < forward.LeaderTime/4 {
 			t.Errorf("Leader took %s", took)
 		}
-		_, err := p.Serve(bg, "leader", mustEncode(t, uint32(1)))
+		_, err := p.Serve(bg, "leader", mustEncode(t, struct{ Shard uint32 }{1}))
 		same(t, "error", text(err), "")
-		got, err := g.nodes[3].Serve(bg, "leader", mustEncode(t, uint32(1)))
+		got, err := g.nodes[3].Serve(bg, "leader", mustEncode(t, struct{ Shard uint32 }{1}))
 		var a reply[struct{}]
 		if err != nil || verb.Decode(got, &a) != nil || a.Fault == nil || a.Fault.Elsewhere == nil || *a.Fault.Elsewhere != (broker.NotLeader{Shard: 1, Node: 2}) {
 			t.Errorf("a node that does not lead says %+v, %v", a.Fault, err)

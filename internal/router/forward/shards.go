@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster/schedules"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -48,15 +49,12 @@ func (f *Forwarder) FirstShard() (uint32, error) {
 	return slices.Min(shards), nil
 }
 
-// ScheduleName is the name of a schedule.
-type ScheduleName struct{ Namespace, Name string }
-
 // ShardByName finds the shard of a schedule. A name that the system shard does not know may have been lost with it: then the shards
 // themselves are asked. It returns unavailable if none has the schedule, but one that may have it did not answer in time.
 func (f *Forwarder) ShardByName(ctx context.Context, of verb.ByName) (uint32, error) {
 	ctx = task.WithoutScope(ctx) // whether the caller may see it or not, names are unique
 	ns, name := of.ObjectName()
-	home, err := f.scheduleHome.Call(ctx, SystemShard, ScheduleName{ns, name})
+	home, err := schedules.Find.Call(ctx, f, schedules.Place{Namespace: ns, Name: name})
 	if !errors.Is(err, task.ErrNotFound) {
 		return home.Shard, err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/router"
@@ -89,8 +90,8 @@ type Member struct {
 
 	Registry *registry.Registry
 	Recorder *stats.Recorder
-	broker   struct{ router.Broker }
-	control  struct{ router.Control }
+	broker   struct{ Broker }
+	control  struct{ Control }
 	peers    struct{ router.Peers }
 
 	mu           sync.Mutex
@@ -104,11 +105,23 @@ type Member struct {
 	SystemLeader uint32 // as far as it knows; 0: it knows none
 }
 
+// Broker runs the verbs of a node's data shards, and Control those of the system shard.
+type (
+	Broker interface {
+		router.Broker
+		verb.Runner
+	}
+	Control interface {
+		router.Control
+		verb.Runner
+	}
+)
+
 // UseBroker replaces the broker of a node. Call it before the node gets any calls.
-func (m *Member) UseBroker(b router.Broker) { m.broker.Broker = b }
+func (m *Member) UseBroker(b Broker) { m.broker.Broker = b }
 
 // UseControl replaces the node's access to the system shard.
-func (m *Member) UseControl(c router.Control) { m.control.Control = c }
+func (m *Member) UseControl(c Control) { m.control.Control = c }
 
 // UsePeers replaces the node's connections to the other nodes.
 func (m *Member) UsePeers(p router.Peers) { m.peers.Peers = p }
@@ -168,7 +181,10 @@ func newMember(f *Fleet, number uint32) *Member {
 	m.UseBroker(FakeBroker{M: m})
 	m.UseControl(FakeControl{M: m})
 	m.UsePeers(FakePeers{m})
-	m.Router = router.New(router.Config{Node: number, Broker: &m.broker, Control: &m.control, Map: FakeMap{m}, Registry: m.Registry, Peers: &m.peers, Stats: m.Recorder,
+	parts := &verb.Parts{}
+	broker.Verbs.By(&m.broker, parts)
+	cluster.ServeBy(&m.control, parts)
+	m.Router = router.New(router.Config{Node: number, Parts: parts, Broker: &m.broker, Control: &m.control, Map: FakeMap{m}, Registry: m.Registry, Peers: &m.peers, Stats: m.Recorder,
 		NotSent: func(err error) bool { return errors.Is(err, errNotSent) }, SystemLeader: func() uint32 { return m.SystemLeader }})
 	return m
 }

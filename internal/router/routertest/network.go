@@ -9,12 +9,15 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/router/claims"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
 // FakeMap is a node's copy of the map.
@@ -175,9 +178,14 @@ func (c FakeControl) Spread(_ context.Context, _ task.Author, ns, name string, t
 	return q, err
 }
 
-func (c FakeControl) HasShard(_ context.Context, id uint32) (has bool, err error) {
-	c.M.Fleet.With(func() { has, err = c.M.Fleet.Shards[id] != nil, c.Check() })
-	return has, err
+// Do answers the verbs that the tests use.
+func (c FakeControl) Do(ctx context.Context, v verb.Call) error {
+	on := verbtest.Answers{}
+	verbtest.OnSystem(on, cluster.HasShard, func(_ context.Context, id uint32) (has bool, err error) {
+		c.M.Fleet.With(func() { has, err = c.M.Fleet.Shards[id] != nil, c.Check() })
+		return has, err
+	})
+	return on.Do(ctx, v)
 }
 
 // FakePeers is the network as a node sees it.

@@ -76,6 +76,8 @@ func At(shard uint32) broker.Stamp { return broker.Stamp{Shard: shard, Index: 5,
 
 func (s *Script) Do(ctx context.Context, c verb.Call) error { return s.Answers.Do(ctx, c) }
 
+func (s ScriptControl) Do(ctx context.Context, c verb.Call) error { return s.FakeControl.Do(ctx, c) }
+
 func (s *Script) MakeGroup(_ context.Context, shard uint32, _ string, _ task.Group, queues []string) (broker.GroupMade, broker.Stamp, error) {
 	s.Note("make in %d with %v", shard, queues)
 	return broker.GroupMade{Tasks: slices.Clone(s.Joined)}, At(shard), s.Fails

@@ -29,7 +29,25 @@ func (a Answers) Do(ctx context.Context, c verb.Call) error {
 	return answer(ctx, c)
 }
 
-// OnSystem is On for a verb of the system shard.
-func OnSystem[Req, Resp any](a Answers, v verb.SystemVerb[Req, Resp], fn func(ctx context.Context, q Req) (Resp, error)) {
-	On(a, v.Framed, func(ctx context.Context, q *verb.Frame[Req]) (Resp, error) { return fn(ctx, q.Args) })
+// OnSystem is On for a function that takes the request itself.
+func OnSystem[Req, Resp any](a Answers, v *verb.Verb[Req, Resp], fn func(ctx context.Context, q Req) (Resp, error)) {
+	On(a, v, func(ctx context.Context, q *Req) (Resp, error) { return fn(ctx, *q) })
+}
+
+// Part implements verb.Here.
+func (a Answers) Part(*verb.Rule) any { return nil }
+
+// Or returns a runner for the verbs that have an answer, and another for the rest.
+func (a Answers) Or(rest verb.Runner) verb.Runner { return either{a, rest} }
+
+type either struct {
+	Answers
+	rest verb.Runner
+}
+
+func (e either) Do(ctx context.Context, c verb.Call) error {
+	if e.Answers[c.Rule().Name] != nil {
+		return e.Answers.Do(ctx, c)
+	}
+	return e.rest.Do(ctx, c)
 }
