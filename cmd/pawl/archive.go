@@ -1,47 +1,189 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pawlq/pawl"
-	"github.com/pawlq/pawl/admin"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
+	"github.com/pawlq/pawl/internal/archive"
+	"github.com/pawlq/pawl/internal/rest"
+	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/pawltype"
 )
 
 func newArchive(a *app) *cobra.Command {
-	return cli.Group("archive", "Manage the archive of dead letters",
-		`A dead letter that is removed by retention, discard or purge is written to the dead-letter archive
-first, with its payload, error and attempt log.`,
+	return cli.Group("archive", "List and restore archived dead letters",
+		`Before a dead letter is removed, by retention or discard, the node that leads its shard writes it to its
+archive: files of JSON lines in archive/ of its data directory. These commands read the files, so run them
+where the files are, or copy archive/ of each node first.`,
 		newArchiveLs(a), newArchiveRestore(a))
 }
 
-func newArchiveLs(a *app) *cobra.Command {
-	var list cli.ListFlags
-	var queue string
-	cmd := &cobra.Command{
-		Use: "ls", Short: "List the archive, newest first", Args: cli.NoArgs,
-		Example: "  pawl dlq archive ls --queue mail",
+// archives are the directories of the archives that a command reads, and what it looks for there.
+type archives struct {
+	from  []string
+	queue string
+}
+
+func (r *archives) add(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&r.from, "from", nil, "archive or data directory of a node; repeat it for each node")
+	cmd.Flags().StringVar(&r.queue, "queue", "", "in this queue")
+}
+
+// archived is an archived dead letter, and where it is.
+type archived struct {
+	archive.Place
+	id, queue                  string
+	archivedAt, created, ended time.Time
+}
+
+// read finds the dead letters of a namespace, or of all if it is "". What is damaged is named on standard error and
+// left out; whole says that nothing was.
+func (r *archives) read(a *app, ns string, found func(archived)) (whole bool, err error) {
+	if len(r.from) == 0 {
+		return false, cli.Usage("--from is required: the archive or data directory of each node")
 	}
-	list.Add(cmd)
-	cmd.Flags().StringVar(&queue, "queue", "", "in this queue")
-	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
-		lacksNode := false
-		err := printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[admin.ArchivedTask], error) {
-			page, err := a.Admin(client).DeadLetters().ArchivePage(ctx, queue, p)
-			lacksNode = lacksNode || len(page.Missing) > 0
-			return page, err
-		}, view.NewArchived, writeArchive)
-		if err == nil && lacksNode { // and so the dead letters in its archive
+	var files []archive.File
+	for _, dir := range r.from {
+		some, err := archive.FilesIn(dir)
+		if err != nil {
+			return false, fmt.Errorf("--from: %w", err)
+		}
+		files = append(files, some...)
+	}
+	whole = true
+	for _, f := range files {
+		if ns != "" && f.Namespace != ns {
+			continue
+		}
+		for record, err := range f.Records() {
+			switch {
+			case err != nil:
+				fmt.Fprintln(a.Err, text.Printable(err.Error()))
+				whole = false
+			case r.queue == "" || r.queue == record.Queue:
+				found(archived{record.Place, record.ID, record.Queue, record.ArchivedAt, record.CreatedAt, record.EndedAt})
+			}
+		}
+	}
+	return whole, nil
+}
+
+func newArchiveLs(a *app) *cobra.Command {
+	var from archives
+	var limit int
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List archived dead letters, newest first", Args: cli.NoArgs,
+		Long:    "List archived dead letters of all namespaces, newest first. With -o json they are printed as they are in the files.",
+		Example: "  pawl dlq archive ls --from /var/lib/pawl --queue mail",
+	}
+	from.add(cmd)
+	cmd.Flags().IntVar(&limit, "limit", 100, "show at most this many, 1 to 100000")
+	cmd.RunE = a.Run(func(*cobra.Command, []string) error {
+		if err := (&cli.ListFlags{Limit: limit}).Check(); err != nil {
+			return err
+		}
+		newest, more := []archived(nil), false
+		cut := func() {
+			slices.SortStableFunc(newest, func(x, y archived) int { return y.archivedAt.Compare(x.archivedAt) })
+			more = more || len(newest) > limit
+			newest = newest[:min(len(newest), limit)]
+		}
+		whole, err := from.read(a, "", func(found archived) {
+			if newest = append(newest, found); len(newest) > 2*limit {
+				cut()
+			}
+		})
+		if err != nil {
+			return err
+		}
+		cut()
+		shown := view.List[archive.Record]{Items: []archive.Record{}}
+		for _, at := range newest {
+			r, err := at.Read()
+			if err != nil {
+				return err
+			}
+			shown.Items = append(shown.Items, r)
+		}
+		if err := a.Print(shown, func(w io.Writer) { writeArchive(w, shown.Items) }); err != nil {
+			return err
+		}
+		if more {
+			fmt.Fprintln(a.Err, "there are more: use --limit or --queue")
+		}
+		if !whole {
+			return cli.ErrSilent
+		}
+		return nil
+	})
+	return cmd
+}
+
+func writeArchive(w io.Writer, records []archive.Record) {
+	now := time.Now()
+	rows := make([][]string, len(records))
+	for i, r := range records {
+		message := ""
+		for _, at := range r.Attempts {
+			message = cmp.Or(at.Message, message)
+		}
+		rows[i] = []string{r.ID, r.Type, r.Namespace, r.Queue, r.Cause, text.Ago(r.ArchivedAt, now), text.Short(message, 60)}
+	}
+	text.Columns(w, "ID|TYPE|NAMESPACE|QUEUE|CAUSE|ARCHIVED|ERROR", rows)
+}
+
+func newArchiveRestore(a *app) *cobra.Command {
+	var from archives
+	var all, dryRun bool
+	cmd := &cobra.Command{
+		Use: "restore [ID...]", Short: "Enqueue archived dead letters again, as new tasks",
+		Long: `Enqueue archived dead letters again, as new tasks that are due now, in the order in which they were first
+enqueued. Give ids, --queue, or --all; only those of your namespace are restored. The header restored_from
+of a new task names the old one. A dead letter is restored once within a year: if it was restored before,
+the command prints the id of that task. What can't be restored is named, and the others are restored.`,
+		Example: "  pawl dlq archive restore --from /var/lib/pawl 0199f3c2-…\n  pawl dlq archive restore --from n1/archive --from n2/archive " +
+			"--queue mail --dry-run",
+	}
+	from.add(cmd)
+	cmd.Flags().BoolVar(&all, "all", false, "all of them, in every queue")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only show what would be restored")
+	cmd.RunE = a.Run(func(cmd *cobra.Command, ids []string) error {
+		switch given := len(ids) > 0; {
+		case given && (all || from.queue != ""), all && from.queue != "":
+			return cli.Usage("give ids, --queue or --all, and only one of them")
+		case !given && !all && from.queue == "":
+			return cli.Usage("give ids, --queue or --all")
+		}
+		client, err := a.DialWithoutKeys(pawl.DialOptions{NoRouting: true})
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		r := &restoring{app: a, client: client, dryRun: dryRun}
+		whole, err := r.choose(cmd.Context(), &from, ids)
+		if err == nil {
+			err = r.restore(cmd.Context())
+		}
+		if r.results != nil {
+			err = errors.Join(r.print(), err)
+		}
+		if err == nil && (!whole || r.failed) {
 			return cli.ErrSilent
 		}
 		return err
@@ -49,61 +191,217 @@ func newArchiveLs(a *app) *cobra.Command {
 	return cmd
 }
 
-func writeArchive(w io.Writer, items []admin.ArchivedTask) {
-	now := time.Now()
-	rows := make([][]string, len(items))
-	for i, it := range items {
-		message := ""
-		if f := it.Task.LastFailure(); f != nil {
-			message = text.Short(f.Message, 60)
-		}
-		rows[i] = []string{it.Place, it.Task.ID, it.Task.Type, it.Task.Queue, it.Cause, text.Ago(it.ArchivedAt, now), message}
-	}
-	text.Columns(w, "PLACE|ID|TYPE|QUEUE|CAUSE|ARCHIVED|ERROR", rows)
+// restoring restores archived dead letters.
+type restoring struct {
+	*app
+	client  *pawl.Client
+	dryRun  bool
+	chosen  []archived // in the order in which they were enqueued
+	results []restoredView
+	failed  bool
 }
 
-func newArchiveRestore(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "restore PLACE...", Short: "Enqueue archived dead letters again, as new tasks", Args: cobra.MinimumNArgs(1),
-		Long:    "Enqueue archived dead letters again, as new tasks. PLACE is the first column of \"pawl dlq archive ls\".\nA dead letter can be restored only once: if it was restored before, the command prints the id of that task.",
-		Example: "  pawl dlq archive restore 'dead-20260131T120000.000000000Z.jsonl:1'",
+// restoredView is what became of an archived dead letter.
+type restoredView struct {
+	From      string `json:"restored_from"`
+	Queue     string `json:"queue,omitempty"`
+	TaskID    string `json:"task_id,omitempty"` // none: it was not restored
+	Duplicate bool   `json:"duplicate"`         // it was restored before
+	Error     string `json:"error,omitempty"`
+}
+
+// choose finds the dead letters to restore, each once.
+func (r *restoring) choose(ctx context.Context, from *archives, ids []string) (whole bool, err error) {
+	me, err := r.Admin(r.client).Access().WhoAmI(ctx)
+	if err != nil {
+		return false, err
 	}
-	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		type restored struct {
-			Place     string `json:"place"`
-			TaskID    string `json:"task_id,omitempty"`
-			Duplicate bool   `json:"duplicate"`
-			Error     string `json:"error,omitempty"`
+	wanted, found := map[string]bool{}, map[string]archived{}
+	for _, id := range ids {
+		wanted[id] = true
+	}
+	whole, err = from.read(r.app, me.Namespace, func(one archived) {
+		if before, twice := found[one.id]; (len(ids) == 0 || wanted[one.id]) && (!twice || before.ended.Before(one.ended)) {
+			found[one.id] = one
 		}
-		var views []restored
-		var refused error
-		for part := range slices.Chunk(args, 1000) {
-			results, err := a.Admin(client).DeadLetters().Restore(cmd.Context(), part...)
-			if err != nil {
-				return err
-			}
-			for _, r := range results {
-				v := restored{Place: r.Place, TaskID: r.TaskID, Duplicate: r.Duplicate}
-				if r.Err != nil {
-					v.Error = cli.OneLine(r.Err)
-					refused = errors.Join(refused, fmt.Errorf("%s: %w", r.Place, r.Err))
-				}
-				views = append(views, v)
-			}
-		}
-		err := a.Print(struct {
-			Results []restored `json:"results"`
-		}{views}, func(w io.Writer) {
-			for _, v := range views {
-				if v.Error == "" {
-					fmt.Fprintln(w, v.TaskID)
-				}
-				if v.Duplicate {
-					fmt.Fprintf(a.Err, "%s was restored before, as task %s\n", v.Place, v.TaskID)
-				}
-			}
-		})
-		return errors.Join(err, refused)
 	})
-	return cmd
+	if err != nil {
+		return false, err
+	}
+	for _, id := range slices.Sorted(maps.Keys(wanted)) {
+		if _, ok := found[id]; !ok {
+			r.add(archived{id: id}, "", false, fmt.Errorf("not in these archives, or not in namespace %q", me.Namespace))
+		}
+	}
+	r.chosen = slices.SortedFunc(maps.Values(found), func(x, y archived) int {
+		return cmp.Or(x.created.Compare(y.created), x.ended.Compare(y.ended), cmp.Compare(x.id, y.id))
+	})
+	return whole, nil
+}
+
+// add adds a result, and names what failed.
+func (r *restoring) add(one archived, id string, duplicate bool, err error) {
+	v := restoredView{From: one.id, Queue: one.queue, TaskID: id, Duplicate: duplicate}
+	switch {
+	case err != nil:
+		v.Error, r.failed = cli.OneLine(err), true
+		fmt.Fprintf(r.Err, "%s: %s\n", text.Printable(one.id), text.Printable(v.Error))
+	case duplicate:
+		fmt.Fprintf(r.Err, "%s was restored before, as task %s\n", one.id, id)
+	}
+	r.results = append(r.results, v)
+}
+
+// Bounds of a batch: what is sent at once is in memory, and is one request.
+const (
+	restoreTasks = 500
+	restoreBytes = 2 << 20
+)
+
+// restore restores what was chosen. A batch without an answer ends it: the next ones might overtake it, and a key's order would be lost.
+func (r *restoring) restore(ctx context.Context) error {
+	queues := map[string]error{}
+	var batch []archived
+	var items []pawl.Item
+	size := 0
+	for i, one := range r.chosen {
+		spec, err := r.read(ctx, one, queues)
+		if err != nil {
+			r.add(one, "", false, err)
+		} else {
+			batch, items, size = append(batch, one), append(items, view.Item(spec)), size+proto.Size(spec)
+		}
+		if len(batch) < restoreTasks && size < restoreBytes && i < len(r.chosen)-1 {
+			continue
+		}
+		if err := r.send(ctx, batch, items); err != nil {
+			return fmt.Errorf("%d of %d dead letters were not tried; repeat the command, which restores each once: %w", len(r.chosen)-1-i,
+				len(r.chosen), err)
+		}
+		batch, items, size = nil, nil, 0
+	}
+	return nil
+}
+
+// read reads a dead letter and returns the request that restores it. A task without a queue would create one, with default settings.
+func (r *restoring) read(ctx context.Context, one archived, queues map[string]error) (*pawlv1.TaskSpec, error) {
+	missing, asked := queues[one.queue]
+	if !asked {
+		if _, missing = r.Admin(r.client).Queues().Get(ctx, one.queue); errors.Is(missing, pawltype.ErrNotFound) {
+			missing = fmt.Errorf("queue %q does not exist any more: create it first", one.queue)
+		}
+		queues[one.queue] = missing
+	}
+	if missing != nil {
+		return nil, missing
+	}
+	record, err := one.Read()
+	if err != nil {
+		return nil, err
+	}
+	if record.Parent != nil {
+		fmt.Fprintf(r.Err, "%s is restored without the result of the task that it followed\n", one.id)
+	}
+	return restoredSpec(&record)
+}
+
+// send enqueues a batch.
+func (r *restoring) send(ctx context.Context, batch []archived, items []pawl.Item) error {
+	if r.dryRun {
+		for _, one := range batch {
+			r.add(one, "", false, nil)
+		}
+		return nil
+	}
+	results, err := r.client.EnqueueBatch(ctx, items)
+	for i, result := range results {
+		if result.Err != nil {
+			r.add(batch[i], "", false, result.Err)
+			continue
+		}
+		r.add(batch[i], result.Ref.ID, result.Ref.Duplicate, nil)
+	}
+	return err
+}
+
+func (r *restoring) print() error {
+	return r.Print(struct {
+		DryRun  bool           `json:"dry_run"`
+		Results []restoredView `json:"results"`
+	}{r.dryRun, r.results}, func(w io.Writer) {
+		n := 0
+		for _, v := range r.results {
+			if v.TaskID != "" {
+				fmt.Fprintln(w, v.TaskID)
+			}
+			if v.Error == "" {
+				n++
+			}
+		}
+		if r.dryRun {
+			fmt.Fprintf(w, "%s would be restored\n", text.Count(int64(n), "task"))
+		}
+	})
+}
+
+// How a restored task differs from the dead letter.
+const (
+	headerRestoredFrom = "restored_from"            // its id
+	headerRestoredKey  = "restored_idempotency_key" // its idempotency key, if it had one
+	restoredOnce       = task.MaxHold
+)
+
+// restoredSpec returns the request that enqueues a dead letter again. Its idempotency key is derived from the old id,
+// so that the dead letter is restored once. If another task holds its unique key, it is refused.
+func restoredSpec(r *archive.Record) (*pawlv1.TaskSpec, error) {
+	s, err := archivedSpec(&r.Task)
+	if err != nil {
+		return nil, err
+	}
+	s.Headers = maps.Clone(s.Headers)
+	if s.Headers == nil {
+		s.Headers = map[string]string{}
+	}
+	s.Headers[headerRestoredFrom] = r.ID
+	if r.IdempotencyKey != "" {
+		s.Headers[headerRestoredKey] = r.IdempotencyKey
+	}
+	once := "restored:" + r.ID
+	if key := cmp.Or(s.GetKey(), s.GetUnique().GetKey()); key != "" {
+		once = task.Beside(key, once) // a queue in several shards takes no task with keys in different slots
+	}
+	s.IdempotencyKey, s.IdempotencyTtl = &once, durationpb.New(restoredOnce)
+	if s.Unique != nil {
+		s.Unique.OnConflict = pawlv1.OnConflict_ON_CONFLICT_REJECT
+	}
+	return s, nil
+}
+
+// archivedSpec returns the request for an archived task, whose fields are those of the API except for the payloads.
+func archivedSpec(t *archive.Task) (*pawlv1.TaskSpec, error) {
+	body, err := json.Marshal(withoutPayloads(*t))
+	if err != nil {
+		return nil, err
+	}
+	s := &pawlv1.TaskSpec{}
+	if err := rest.Decode("task", body, s); err != nil {
+		return nil, fmt.Errorf("the record is damaged: %w", err)
+	}
+	putPayloads(s, t)
+	return s, nil
+}
+
+func withoutPayloads(t archive.Task) archive.Task {
+	t.Payload, t.Then = nil, slices.Clone(t.Then)
+	for i := range t.Then {
+		t.Then[i] = withoutPayloads(t.Then[i])
+	}
+	return t
+}
+
+func putPayloads(s *pawlv1.TaskSpec, t *archive.Task) {
+	s.Payload = t.Payload
+	for i := range t.Then {
+		putPayloads(s.Then[i], &t.Then[i])
+	}
 }

@@ -38,7 +38,7 @@ func printPage[T, V any](a *app, page pawltype.Page[T], show func(T) V, table fu
 }
 
 // partial returns the error of a command that has shown what is known: scripts must notice that a shard is missing. Without a node, only its workers
-// and its counts since its start are missing, and its archive, which is listed on its own.
+// and its counts since its start are missing.
 func partial(err error, missing []pawltype.Missing) error {
 	if err == nil && slices.ContainsFunc(missing, func(m pawltype.Missing) bool { return m.Node == "" }) {
 		return cli.ErrSilent

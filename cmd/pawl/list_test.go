@@ -103,8 +103,7 @@ func TestListsHintAtMoreRows(t *testing.T) {
 }
 
 // TestListsNameWhatIsMissing: every list of something that several shards or nodes have names those that did not answer, once each, however many
-// pages lack them. Programs get them in the list too, and a status that says so if items are missing with them: those of a shard,
-// or of a node's archive.
+// pages lack them. Programs get them in the list too, and a status that says so if items are missing with them.
 func TestListsNameWhatIsMissing(t *testing.T) {
 	pages, shards := 0, true
 	server := serveLists(t, func(page protoreflect.Message) {
@@ -123,7 +122,7 @@ func TestListsNameWhatIsMissing(t *testing.T) {
 			page.Mutable(missing).List().Append(protoreflect.ValueOfMessage(m.ProtoReflect()))
 		}
 	})
-	for _, list := range []string{"queue ls", "task ls", "dlq ls --queue mail", "dlq archive ls", "group ls", "schedule ls", "type ls", "worker ls", "audit", "ns ls"} {
+	for _, list := range []string{"queue ls", "task ls", "dlq ls --queue mail", "group ls", "schedule ls", "type ls", "worker ls", "audit", "ns ls"} {
 		for format, want := range map[string]string{"table": "", "json": `"missing":[{"shard":2,"reason":"hangs"},{"node":"n3","reason":"away"}]`} {
 			var out, said bytes.Buffer
 			exit := run(append(strings.Fields(list), "--limit", "2", "-o", format, "--server", server), strings.NewReader(""), &out, &said)
@@ -136,7 +135,7 @@ func TestListsNameWhatIsMissing(t *testing.T) {
 		}
 	}
 	shards = false
-	for list, want := range map[string]int{"queue ls": cli.ExitDone, "worker ls": cli.ExitDone, "dlq archive ls": cli.ExitRefused} {
+	for list, want := range map[string]int{"queue ls": cli.ExitDone, "worker ls": cli.ExitDone} {
 		pages = 0
 		var out, said bytes.Buffer
 		exit := run(append(strings.Fields(list), "--limit", "2", "--server", server), strings.NewReader(""), &out, &said)

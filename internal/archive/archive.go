@@ -21,7 +21,6 @@ type Config struct {
 	MaxBytes int64         // of all files; default 1 GiB
 	MaxAge   time.Duration // of a file's last record; default 90 days
 	FileSize int64         // at which a new file begins; default MaxBytes/1024
-	MaxRead  int64         // after which a list ends; default 32 MiB
 
 	Logger *slog.Logger // nil: none
 }
@@ -58,20 +57,16 @@ const clockDoubt = time.Hour
 const (
 	DefaultMaxBytes = 1 << 30
 	DefaultMaxAge   = 90 * 24 * time.Hour
-	defaultMaxRead  = 32 << 20
 )
+
+// DirName is the name of an archive's directory in the data directory.
+const DirName = "archive"
 
 // The names of files are "NAMESPACE@dead-TIME.jsonl". No namespace has an "@".
 const (
 	prefix = "dead-"
 	suffix = ".jsonl"
 )
-
-// ErrNoRecord: there is no record at the place.
-var ErrNoRecord = errors.New("no such record in the archive")
-
-// ErrPlace: the text is not one that Append returns, or that List returns as a cursor.
-var ErrPlace = errors.New("not a place in the archive")
 
 // Open opens the archive in cfg.Dir, creating the directory if need be.
 func Open(cfg Config) (*Archive, error) {
@@ -93,9 +88,6 @@ func openOn(d disk, cfg Config) *Archive {
 	if cfg.FileSize == 0 {
 		cfg.FileSize = cfg.MaxBytes / 1024
 	}
-	if cfg.MaxRead == 0 {
-		cfg.MaxRead = defaultMaxRead
-	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -110,43 +102,40 @@ func (a *Archive) Close() error {
 	return a.disk.Close()
 }
 
-// Append adds records of a namespace, each a JSON value without newlines, and returns their places. When it returns they are on stable
-// storage. After an error some of them may be.
-func (a *Archive) Append(ns string, records [][]byte, now time.Time) (places []string, err error) {
+// Append adds records of a namespace, each a JSON value without newlines. When it returns they are on stable storage. After an error some of
+// them may be.
+func (a *Archive) Append(ns string, records [][]byte, now time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, r := range records {
 		if bytes.IndexByte(r, '\n') >= 0 {
-			return nil, errors.New("archive: a record has a newline")
+			return errors.New("archive: a record has a newline")
 		}
 	}
-	for len(places) < len(records) {
-		some, err := a.appendSome(ns, records[len(places):], now)
+	for len(records) > 0 {
+		n, err := a.appendSome(ns, records, now)
 		if err != nil {
-			return nil, fmt.Errorf("archive: %w", err)
+			return fmt.Errorf("archive: %w", err)
 		}
-		places = append(places, some...)
+		records = records[n:]
 	}
-	return places, nil
+	return nil
 }
 
-// appendSome appends records until a file is full.
-func (a *Archive) appendSome(ns string, records [][]byte, now time.Time) (places []string, err error) {
+// appendSome appends records until a file is full, and returns their number.
+func (a *Archive) appendSome(ns string, records [][]byte, now time.Time) (n int, err error) {
 	f, err := a.prepare(ns, now)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	t := a.tails[ns]
 	before := t.size
 	w := bufio.NewWriter(f)
-	for _, r := range records {
-		places = append(places, placeOf(t.name, t.size))
-		t.size += int64(len(r)) + 1
-		_, _ = w.Write(r) // Flush returns its error
+	for n < len(records) && (n == 0 || t.size < a.cfg.FileSize) {
+		_, _ = w.Write(records[n]) // Flush returns its error
 		_ = w.WriteByte('\n')
-		if t.size >= a.cfg.FileSize {
-			break
-		}
+		t.size += int64(len(records[n])) + 1
+		n++
 	}
 	if err = w.Flush(); err == nil {
 		err = f.Sync()
@@ -154,10 +143,10 @@ func (a *Archive) appendSome(ns string, records [][]byte, now time.Time) (places
 	a.grown += t.size - before
 	if err = errors.Join(err, f.Close()); err != nil {
 		delete(a.tails, ns) // how the file ends is unknown: leave it, and begin a new one with the next record
-		return nil, err
+		return 0, err
 	}
 	a.tails[ns] = t
-	return places, nil
+	return n, nil
 }
 
 // prepare opens a file of the namespace that has room. Before, it removes files if much was added since the last time, if the file is new,
@@ -295,28 +284,20 @@ func (a *Archive) Evicted() uint64 { return a.evicted.Load() }
 
 // files lists the files: those of a namespace together, the oldest first.
 func (a *Archive) files() (files []stored, err error) {
-	names, err := a.names()
+	names, err := a.disk.List()
 	if err != nil {
 		return nil, err
 	}
+	slices.Sort(names)
 	for _, name := range names {
-		f := stored{name: name}
-		f.ns, _, _ = strings.Cut(name, "@")
+		if !isFile(name) {
+			continue
+		}
+		f := stored{ns: namespaceOf(name), name: name}
 		if f.size, f.written, err = a.disk.Stat(name); err != nil {
 			return nil, err
 		}
 		files = append(files, f)
 	}
 	return files, nil
-}
-
-// names lists the names of the files in their order.
-func (a *Archive) names() ([]string, error) {
-	names, err := a.disk.List()
-	if err != nil {
-		return nil, err
-	}
-	names = slices.DeleteFunc(names, func(n string) bool { return !strings.Contains(n, "@"+prefix) || !strings.HasSuffix(n, suffix) })
-	slices.Sort(names)
-	return names, nil
 }

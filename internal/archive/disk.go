@@ -14,7 +14,6 @@ type disk interface {
 	Create(name string) (file, error)
 	// Append opens a file to append to it.
 	Append(name string) (file, error)
-	Open(name string) (source, error)
 	List() (names []string, err error)
 	Stat(name string) (size int64, written time.Time, err error)
 	Remove(name string) error
@@ -26,12 +25,6 @@ type disk interface {
 type file interface {
 	io.WriteCloser
 	Sync() error
-}
-
-// source is open for reading.
-type source interface {
-	io.ReaderAt
-	io.Closer
 }
 
 // osDisk is a directory of the operating system. Names with ".." can't escape it.
@@ -76,8 +69,6 @@ func (d osDisk) Create(name string) (file, error) {
 func (d osDisk) Append(name string) (file, error) {
 	return d.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
 }
-
-func (d osDisk) Open(name string) (source, error) { return d.Root.Open(name) }
 
 func (d osDisk) Stat(name string) (size int64, written time.Time, err error) {
 	info, err := d.Root.Stat(name)

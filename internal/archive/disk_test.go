@@ -20,7 +20,6 @@ type memDisk struct {
 	durable map[string]*memFile // the names that survive a power loss
 	fails   string              // the operation that fails from now on
 	now     time.Time           // of writes
-	read    int                 // bytes
 }
 
 type memFile struct {
@@ -70,34 +69,6 @@ func (d *memDisk) Append(name string) (file, error) {
 	d.files[name].closed = false
 	return d.files[name], nil
 }
-
-func (d *memDisk) Open(name string) (source, error) {
-	f := d.files[name]
-	if f == nil {
-		return nil, os.ErrNotExist
-	}
-	if err := d.do("open"); err != nil {
-		return nil, err
-	}
-	return reader{bytes.NewReader(f.data), d}, nil
-}
-
-// reader is a file open for reading.
-type reader struct {
-	*bytes.Reader
-	disk *memDisk
-}
-
-func (r reader) ReadAt(p []byte, at int64) (int, error) {
-	if err := r.disk.do("read"); err != nil {
-		return 0, err
-	}
-	n, err := r.Reader.ReadAt(p, at)
-	r.disk.read += n
-	return n, err
-}
-
-func (r reader) Close() error { return r.disk.do("close read") }
 
 func (d *memDisk) List() ([]string, error) { return slices.Collect(maps.Keys(d.files)), d.do("list") }
 
@@ -158,7 +129,7 @@ func TestAcknowledgedRecordsSurvivePowerLoss(t *testing.T) {
 		for _, record := range []string{"1", "2", "3", "4", "5"} {
 			write(t, a, noon, record)
 			want = record + " " + want
-			if got := all(t, openOn(d.losePower(), Config{}), 10) + " "; got != want {
+			if got := all(t, openOn(d.losePower(), Config{})) + " "; got != want {
 				t.Errorf("after record %s a power loss leaves %q, want %q", record, got, want)
 			}
 		}
@@ -179,8 +150,8 @@ func TestFailedAppend(t *testing.T) {
 		write(t, a, noon, "first")
 		write(t, a, noon, "second")
 		d.fails = op
-		if places, err := a.Append("team", [][]byte{[]byte("3"), []byte("torn")}, noon); !errors.Is(err, errDisk) || places != nil {
-			t.Errorf("when %s fails Append returns %v, %v", op, places, err)
+		if err := a.Append("team", [][]byte{[]byte("3"), []byte("torn")}, noon); !errors.Is(err, errDisk) {
+			t.Errorf("when %s fails Append returns %v", op, err)
 		}
 		d.fails = ""
 		for name, f := range d.files {
@@ -189,12 +160,12 @@ func TestFailedAppend(t *testing.T) {
 			}
 		}
 		for _, record := range []string{"5", "6"} {
-			place := write(t, a, noon, record)[0]
-			if got, err := a.Read("team", place); string(got) != record || err != nil {
-				t.Errorf("after %s failed, Read returned %q for %s: %v", op, got, place, err)
+			write(t, a, noon, record)
+			if got := all(t, a); !strings.HasPrefix(got, record) {
+				t.Errorf("after %s failed, the newest of %q is not %s", op, got, record)
 			}
 		}
-		if got := all(t, openOn(d.losePower(), Config{}), 1); !whole.MatchString(got) {
+		if got := all(t, openOn(d.losePower(), Config{})); !whole.MatchString(got) {
 			t.Errorf("after %s failed and power was lost, the records are %q", op, got)
 		}
 	}
@@ -207,106 +178,16 @@ func TestFailedAppendToFileWithRoom(t *testing.T) {
 		a := openOn(d, Config{MaxBytes: 1000, FileSize: 100})
 		write(t, a, noon, "1")
 		d.fails = op
-		if places, err := a.Append("team", [][]byte{[]byte("torn")}, noon); !errors.Is(err, errDisk) || places != nil {
-			t.Errorf("when %s fails Append returns %v, %v", op, places, err)
+		if err := a.Append("team", [][]byte{[]byte("torn")}, noon); !errors.Is(err, errDisk) {
+			t.Errorf("when %s fails Append returns %v", op, err)
 		}
 		d.fails = ""
-		place := write(t, a, noon, "2")[0]
-		if got, err := a.Read("team", place); string(got) != "2" || err != nil {
-			t.Errorf("after %s failed, Read returned %q for %s: %v", op, got, place, err)
+		write(t, a, noon, "2")
+		if got := all(t, a); !strings.HasPrefix(got, "2 ") {
+			t.Errorf("after %s failed, the newest of %q is not 2", op, got)
 		}
-		if got := all(t, openOn(d.losePower(), Config{}), 1); got != "2 1" && got != "2 torn 1" {
+		if got := all(t, openOn(d.losePower(), Config{})); got != "2 1" && got != "2 torn 1" {
 			t.Errorf("after %s failed and power was lost, the records are %q", op, got)
-		}
-	}
-}
-
-func TestFailedRead(t *testing.T) {
-	d := newMemDisk()
-	a := openOn(d, Config{})
-	place := write(t, a, noon, "1")[0]
-	for _, op := range []string{"list", "open", "read", "close read"} {
-		d.fails = op
-		if _, err := a.Read("team", place); op != "list" && !errors.Is(err, errDisk) {
-			t.Errorf("when %s fails Read returns %v", op, err)
-		}
-	}
-	d.fails = "list"
-	if next, _, err := a.List(t.Context(), "team", "", func(string, []byte) bool { return true }); !errors.Is(err, errDisk) || next != "" {
-		t.Errorf("when the directory can't be read List returns %q, %v", next, err)
-	}
-}
-
-// oneFails is a disk with a file that can't be read well.
-type oneFails struct {
-	*memDisk
-	name string
-	file source // what it is instead; nil: it can't be opened
-}
-
-func (d oneFails) Open(name string) (source, error) {
-	switch {
-	case name != d.name:
-		return d.memDisk.Open(name)
-	case d.file == nil:
-		return nil, errDisk
-	}
-	return d.file, nil
-}
-
-// failing is a file whose beginning can't be read.
-type failing struct {
-	source
-	from int64
-}
-
-func (f failing) ReadAt(p []byte, at int64) (int, error) {
-	if at < f.from {
-		return 0, errDisk
-	}
-	return f.source.ReadAt(p, at)
-}
-
-// What can't be read of a file is left out of a list, which names the file and goes on with older files, on every page.
-func TestListGoesOnAfterAFileThatFails(t *testing.T) {
-	d := newMemDisk()
-	d.fails = "close read" // what was read is whole
-	a := openOn(d, Config{FileSize: 4})
-	write(t, a, noon, "1", "2") // two to a file
-	long := strings.Repeat("x", 2*block)
-	place := write(t, a, noon, long, "4")[0]
-	write(t, a, noon, "5", "6")
-	name, _, _ := strings.Cut(place, ":")
-	if len(d.files) != 4 {
-		t.Fatalf("there are %d files, want 4", len(d.files))
-	}
-	whole := func(data string) source { return reader{bytes.NewReader([]byte(data)), newMemDisk()} }
-	for what, c := range map[string]struct {
-		file source
-		want string
-	}{
-		"can't be opened":     {nil, "6 5 4 2 1"},
-		"can't be read":       {failing{whole(long + "\n"), 1 << 40}, "6 5 4 2 1"},
-		"is cut off":          {whole(""), "6 5 4 2 1"},
-		"fails in the middle": {failing{whole(strings.Repeat("y", 2*block-2) + "\n7\n"), block}, "6 5 4 7 2 1"},
-	} {
-		a.disk = oneFails{d, "team@" + name, c.file}
-		for _, limit := range []int{1, 2, 10} {
-			var got, named []string
-			for cursor, page := "", 0; page == 0 || cursor != ""; page++ {
-				n := 0
-				next, unread, err := a.List(t.Context(), "team", cursor, func(_ string, record []byte) bool {
-					got, n = append(got, string(record)), n+1
-					return n < limit
-				})
-				if err != nil || page > 10 {
-					t.Fatalf("a file %s, page %d: %v", what, page, err)
-				}
-				named, cursor = append(named, unread...), next
-			}
-			if strings.Join(got, " ") != c.want || !slices.Equal(slices.Compact(named), []string{name}) {
-				t.Errorf("a file %s: pages of %d have %q and name %q, want %q and %q", what, limit, got, named, c.want, name)
-			}
 		}
 	}
 }
@@ -322,12 +203,12 @@ func TestFailedClose(t *testing.T) {
 func TestRecordWithNewlineIsRefused(t *testing.T) {
 	a := openOn(newMemDisk(), Config{})
 	for _, bad := range []string{"2\n3", "\n", "4\n"} {
-		if places, err := a.Append("team", [][]byte{[]byte("1"), []byte(bad)}, noon); err == nil {
-			t.Errorf("Append accepted %q, at %v", bad, places)
+		if err := a.Append("team", [][]byte{[]byte("1"), []byte(bad)}, noon); err == nil {
+			t.Errorf("Append accepted %q", bad)
 		}
 	}
-	if place := write(t, a, noon, "4")[0]; all(t, a, 10) != "4" || !strings.HasSuffix(place, ":1") {
-		t.Errorf("after the refused appends the records are %q, the last at %s", all(t, a, 10), place)
+	if write(t, a, noon, "4"); all(t, a) != "4" {
+		t.Errorf("after the refused appends the records are %q", all(t, a))
 	}
 }
 
@@ -340,7 +221,7 @@ func TestClockGoesBack(t *testing.T) {
 		write(t, a, noon.Add(-time.Duration(i)*time.Hour), fmt.Sprint(i))
 		want = fmt.Sprint(i) + " " + want
 	}
-	if got := all(t, openOn(d, Config{}), 1000) + " "; got != want {
+	if got := all(t, openOn(d, Config{})) + " "; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for i := range 300 {
@@ -376,7 +257,7 @@ func TestTrimBoundaries(t *testing.T) {
 			f.data = append(f.data, '#') // torn
 		}
 		write(t, a, noon.Add(c.age), "new")
-		if got := all(t, a, 10); got != c.want {
+		if got := all(t, a); got != c.want {
 			t.Errorf("with a limit of %d bytes, after %v: %q, want %q", c.maxBytes, c.age, got, c.want)
 		}
 	}
@@ -384,9 +265,9 @@ func TestTrimBoundaries(t *testing.T) {
 
 func TestDefaults(t *testing.T) {
 	for _, c := range []struct{ cfg, want Config }{
-		{Config{}, Config{MaxBytes: 1 << 30, MaxAge: 90 * 24 * time.Hour, FileSize: 1 << 20, MaxRead: 32 << 20}},
-		{Config{MaxBytes: 10240}, Config{MaxBytes: 10240, MaxAge: 90 * 24 * time.Hour, FileSize: 10, MaxRead: 32 << 20}},
-		{Config{MaxBytes: 5, MaxAge: 3, FileSize: 4, MaxRead: 2}, Config{MaxBytes: 5, MaxAge: 3, FileSize: 4, MaxRead: 2}},
+		{Config{}, Config{MaxBytes: 1 << 30, MaxAge: 90 * 24 * time.Hour, FileSize: 1 << 20}},
+		{Config{MaxBytes: 10240}, Config{MaxBytes: 10240, MaxAge: 90 * 24 * time.Hour, FileSize: 10}},
+		{Config{MaxBytes: 5, MaxAge: 3, FileSize: 4}, Config{MaxBytes: 5, MaxAge: 3, FileSize: 4}},
 	} {
 		got := openOn(newMemDisk(), c.cfg).cfg
 		got.Logger = nil
@@ -396,30 +277,17 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// A file trimmed while a list is in progress is skipped, and so are files that are not the archive's.
-func TestMissingAndForeignFiles(t *testing.T) {
+// Files that are not the archive's are left alone, however old they are.
+func TestForeignFiles(t *testing.T) {
 	d := newMemDisk()
-	for i, record := range []string{"1", "2", "3"} {
-		write(t, openOn(d, Config{}), noon.Add(time.Duration(i)*time.Second), record)
-	}
-	for _, name := range []string{"notes.jsonl", "dead-letters"} {
+	for _, name := range []string{"notes.jsonl", "dead-letters", "team@dead-1.json", "team@notes.jsonl"} {
 		d.files[name] = &memFile{disk: d, data: []byte("x\n"), written: noon.Add(-1000 * time.Hour)}
 	}
-	a := openOn(d, Config{MaxAge: time.Hour, FileSize: 1})
-	got := ""
-	if _, _, err := a.List(t.Context(), "team", "", func(place string, record []byte) bool {
-		delete(d.files, "team@dead-20260101T120001.000000000Z.jsonl")
-		got += string(record)
-		return true
-	}); err != nil || got != "31" {
-		t.Errorf("listed %q, %v; want 3 and 1", got, err)
-	}
-	write(t, a, noon.Add(time.Minute), "4")
-	if d.files["notes.jsonl"] == nil || d.files["dead-letters"] == nil {
-		t.Error("the archive removed files that are not its own")
-	}
-	if next, _, err := a.List(t.Context(), "team", "nowhere", func(string, []byte) bool { return true }); !errors.Is(err, ErrPlace) || next != "" {
-		t.Errorf("List from an invalid place = %q, %v", next, err)
+	a := openOn(d, Config{MaxAge: time.Hour, MaxBytes: 2, FileSize: 1})
+	write(t, a, noon, "1")
+	write(t, a, noon.Add(time.Minute), "2")
+	if len(d.files) != 5 || all(t, a) != "2" {
+		t.Errorf("the directory has %v, the archive %q", slices.Sorted(maps.Keys(d.files)), all(t, a))
 	}
 }
 
@@ -473,29 +341,5 @@ func TestSyncDir(t *testing.T) {
 	}
 	if err := syncDir(d, errDisk); !errors.Is(err, errDisk) || *d != (tallied{1, 1}) {
 		t.Errorf("after a directory that could not be opened: %+v, %v", *d, err)
-	}
-}
-
-// A place names a file of the archive and no other file, wherever that is.
-func TestPlacesOfOtherFiles(t *testing.T) {
-	dir := t.TempDir()
-	a := open(t, Config{Dir: dir})
-	if err := os.Mkdir(filepath.Join(dir, "dead-"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"x.jsonl", "dead-x", "dead-/x.jsonl"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("secret\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := a.Read("team", name+":1"); !errors.Is(err, ErrPlace) {
-			t.Errorf("Read of %s = %q, %v, want ErrPlace", name, got, err)
-		}
-	}
-	place := write(t, a, noon, "1")[0]
-	name, _, _ := strings.Cut(place, ":")
-	for _, number := range []string{"", ":", ":0", ":-1", ":x", ":99999999999999999999"} {
-		if got, err := a.Read("team", name+number); !errors.Is(err, ErrPlace) {
-			t.Errorf("Read of %s = %q, %v, want ErrPlace", name+number, got, err)
-		}
 	}
 }

@@ -1,166 +1,210 @@
 package archive
 
 import (
-	"bytes"
-	"context"
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
-// A list reads little more than it returns, even if the archive has older records and those of other namespaces.
-func TestListReadsWhatItReturns(t *testing.T) {
-	d := newMemDisk()
-	a := openOn(d, Config{FileSize: 8 << 20})
-	record := strings.Repeat("x", 1000)
-	var places []string
-	for i := range 30_000 {
-		places = append(places, write(t, a, noon, fmt.Sprint(record, i))...)
+// id returns the id of a task.
+func id(n int) string { return fmt.Sprintf("01a2072a-8f2c-7001-9e08-%012d", n) }
+
+// lineOf returns the line of a task with this id.
+func lineOf(t *testing.T, r Record) string {
+	t.Helper()
+	line, err := r.Line()
+	if err != nil {
+		t.Fatal(err)
 	}
-	writeTo(t, a, "other", noon, strings.Repeat("y", 1<<20))
-	d.read = 0
-	cursor := ""
-	for page := range 10 {
-		n := 0
-		next, _, err := a.List(t.Context(), "team", cursor, func(string, []byte) bool { n++; return n < 50 })
-		if err != nil || n != 50 || d.read > (page+1)*2*block {
-			t.Fatalf("page %d has %d records, %v; so far %d bytes were read, want at most two blocks a page", page, n, err, d.read)
+	return string(line)
+}
+
+// read returns the ids of the records of a directory's files, and what is damaged.
+func read(t *testing.T, dir string) (ids []string, damaged []error) {
+	t.Helper()
+	files, err := FilesIn(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		for found, err := range f.Records() {
+			if err != nil {
+				damaged = append(damaged, err)
+				continue
+			}
+			ids = append(ids, found.Namespace+" "+strings.TrimLeft(found.ID[24:], "0"))
+			if again, err := found.Read(); err != nil || !reflect.DeepEqual(again, found.Record) {
+				t.Errorf("%s: read again, the record is %+v, %v, want %+v", found.Place, again, err, found.Record)
+			}
 		}
-		cursor = next
 	}
-	d.read = 0
-	if got, err := a.Read("team", places[15_000]); err != nil || string(got) != fmt.Sprint(record, 15_000) || d.read > 2*block {
-		t.Errorf("Read = %.10q, %v after %d bytes, want at most two blocks", got, err, d.read)
+	return ids, damaged
+}
+
+// What is archived is read, from the archive's own directory or the data directory, and files of others are not.
+func TestRecordsAreRead(t *testing.T) {
+	data := t.TempDir()
+	dir := filepath.Join(data, DirName)
+	a := open(t, Config{Dir: dir, FileSize: 500})
+	for i := range 9 {
+		ns := []string{"a", "b"}[i%2]
+		writeTo(t, a, ns, noon.Add(time.Duration(i)*time.Second), lineOf(t, Record{ID: id(i + 1), Namespace: ns}))
+	}
+	for _, name := range []string{"a@notes.jsonl", "a@dead-1.json", "dead-1.jsonl"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("x\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, from := range []string{data, dir} {
+		got, damaged := read(t, from)
+		if want := "[a 1 a 3 a 5 a 7 a 9 b 2 b 4 b 6 b 8]"; fmt.Sprint(got) != want || damaged != nil {
+			t.Errorf("FilesIn(%s) has %v, %v, want %s", from, got, damaged, want)
+		}
+	}
+	if _, err := FilesIn(filepath.Join(data, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("FilesIn of a directory that does not exist: %v", err)
 	}
 }
 
-// A list ends after a bounded number of bytes, with a cursor to continue from, and with its context.
-func TestListIsBounded(t *testing.T) {
-	a := openOn(newMemDisk(), Config{MaxRead: 10, FileSize: 12})
-	var want []string
-	for i := range 9 { // each has six bytes with its newline
-		write(t, a, noon, fmt.Sprint("rec0", i))
-		want = append(want, fmt.Sprint("rec0", 8-i))
-	}
-	var got []string
-	pages := 0
-	for cursor := ""; pages == 0 || cursor != ""; pages++ {
-		n := 0
-		next, _, err := a.List(t.Context(), "team", cursor, func(_ string, record []byte) bool { got, n = append(got, string(record)), n+1; return true })
-		if err != nil || n > 2 {
-			t.Fatalf("a page has %d records, want at most 2; %v", n, err)
+// A damaged record is named, and those around it are read. What follows the last newline is no record.
+func TestDamagedRecordsAreNamed(t *testing.T) {
+	good := func(n int) string { return lineOf(t, Record{ID: id(n), Namespace: "team"}) + "\n" }
+	for what, c := range map[string]struct{ damaged, says string }{
+		"cut":                    {good(9)[:50] + "\n", "unexpected end"},
+		"empty":                  {"\n", "unexpected end"},
+		"not JSON":               {"\x00\x01\n", "invalid character"},
+		"not a task":             {"[]\n", "cannot unmarshal"},
+		"another namespace":      {lineOf(t, Record{ID: id(9), Namespace: "other"}) + "\n", `namespace "other" is not that of the file`},
+		"no id":                  {lineOf(t, Record{Namespace: "team"}) + "\n", `task_id "" is not a UUID`},
+		"an id in another form":  {lineOf(t, Record{ID: "urn:uuid:" + id(9), Namespace: "team"}) + "\n", "is not a UUID"},
+		"a time that is none":    {`{"task_id":"` + id(9) + `","namespace":"team","ended_at":"noon"}` + "\n", "parsing time"},
+		"a duration that is not": {`{"task_id":"` + id(9) + `","namespace":"team","timeout":"soon"}` + "\n", "invalid duration"},
+	} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "team@dead-1.jsonl")
+		if err := os.WriteFile(path, []byte(good(1)+c.damaged+good(2)+good(3)+`{"half`), 0o600); err != nil {
+			t.Fatal(err)
 		}
-		cursor = next
-	}
-	if !slices.Equal(got, want) || pages != 5 {
-		t.Errorf("%d pages have %q", pages, got)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	seen := 0
-	_, _, err := openOn(a.disk.(*memDisk), Config{}).List(ctx, "team", "", func(string, []byte) bool { seen++; cancel(); return true })
-	if !errors.Is(err, context.Canceled) || seen > 2 {
-		t.Errorf("after its context ended, List read %d records: %v", seen, err)
+		got, damaged := read(t, dir)
+		place := fmt.Sprintf("%s:%d: the record is damaged: ", path, len(good(1))+1)
+		if fmt.Sprint(got) != "[team 1 team 2 team 3]" || len(damaged) != 1 || !strings.HasPrefix(damaged[0].Error(), place) || !strings.Contains(damaged[0].Error(), c.says) {
+			t.Errorf("%s: read %v, and %v, want %s%s", what, got, damaged, place, c.says)
+		}
 	}
 }
 
-// Backward, a file has the lines that it has forward, regardless of their lengths and of where a block ends. What follows the last newline
-// is no line.
-func TestLinesBackward(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(1, 2))
-	lengths := []int{0, 1, block - 2, block - 1, block, block + 1, 3 * block, 5*block - 1}
-	for range 200 {
-		var file []byte
-		var lines, starts []string
-		for range rnd.IntN(8) {
-			n := lengths[rnd.IntN(len(lengths))] + rnd.IntN(3)
-			starts = append(starts, fmt.Sprint(len(file)))
-			lines = append(lines, strings.Repeat(string(rune('a'+rnd.IntN(26))), n))
-			file = append(append(file, lines[len(lines)-1]...), '\n')
-		}
-		file = append(file, strings.Repeat("#", rnd.IntN(2)*(rnd.IntN(2*block)))...) // torn
-		r := backward{ctx: t.Context(), file: bytes.NewReader(file), at: int64(len(file))}
-		for i := len(lines) - 1; i >= -1; i-- {
-			line, start, err := r.line()
-			if i < 0 {
-				if !errors.Is(err, io.EOF) {
-					t.Fatalf("before the first of %d lines: %d bytes at %d, %v", len(lines), len(line), start, err)
-				}
+// Files that can't be read are named, and those that were removed meanwhile are not.
+func TestUnreadableFiles(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "a@dead-1.jsonl"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, open(t, Config{Dir: dir}), noon, lineOf(t, Record{ID: id(1), Namespace: "team"}))
+	got, damaged := read(t, dir)
+	if fmt.Sprint(got) != "[team 1]" || len(damaged) != 1 || !strings.Contains(damaged[0].Error(), "a@dead-1.jsonl") {
+		t.Errorf("read %v, %v", got, damaged)
+	}
+	files, err := FilesIn(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := files[1]
+	if err := os.Remove(gone.path); err != nil {
+		t.Fatal(err)
+	}
+	for found, err := range gone.Records() {
+		t.Errorf("a file that is gone has %v, %v", found, err)
+	}
+	if _, err := (Place{gone, 0}).Read(); err == nil || !strings.Contains(err.Error(), gone.path+":1") {
+		t.Errorf("a record that is gone: %v", err)
+	}
+}
+
+// Whoever has enough reads no further.
+func TestEnoughRecords(t *testing.T) {
+	dir := t.TempDir()
+	a := open(t, Config{Dir: dir})
+	write(t, a, noon, lineOf(t, Record{ID: id(1), Namespace: "team"}), lineOf(t, Record{ID: id(2), Namespace: "team"}), "damaged")
+	files, err := FilesIn(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for most := 1; most <= 3; most++ {
+		n := 0
+		for _, err := range files[0].Records() {
+			if n++; (err != nil) != (n == 3) || n > most {
+				t.Fatalf("record %d of %d: %v", n, most, err)
+			}
+			if n == most {
 				break
 			}
-			if err != nil || string(line) != lines[i] || fmt.Sprint(start) != starts[i] {
-				t.Fatalf("line %d of %d has %d bytes at %d, %v; want %d at %s", i, len(lines), len(line), start, err, len(lines[i]), starts[i])
+		}
+	}
+}
+
+// A file has its lines and their offsets, whatever their lengths and wherever the reader's buffer ends. One that is too long is skipped.
+func TestLines(t *testing.T) {
+	const most = 100
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 500 {
+		var file, want []string
+		at := 0
+		for range rnd.IntN(8) {
+			n := []int{0, 1, 15, 16, 17, 33, most - 1, most, most + 1, 5 * most}[rnd.IntN(10)]
+			file = append(file, strings.Repeat(string(rune('a'+rnd.IntN(26))), n)+"\n")
+			if n > most {
+				want = append(want, fmt.Sprint(at, " ", errLong))
+			} else {
+				want = append(want, fmt.Sprint(at, " ", file[len(file)-1][:n]))
 			}
+			at += n + 1
 		}
-	}
-}
-
-// A forged cursor leads to records of its namespace, at most to all of them.
-func TestForgedCursors(t *testing.T) {
-	d := newMemDisk()
-	a := openOn(d, Config{FileSize: 6})
-	writeTo(t, a, "other", noon, "secret")
-	first, second := write(t, a, noon, "11", "22")[0], write(t, a, noon, "33")[0]
-	one, _, _ := strings.Cut(first, ":")
-	two, _, _ := strings.Cut(second, ":")
-	for cursor, want := range map[string]string{two + ":999999999999999999": "33 22 11", "dead-9.jsonl:1": "33 22 11", two + ":1": "22 11", one + ":6": "11", one + ":4": "11", one + ":3": "", "dead-0.jsonl:7": ""} {
+		torn := strings.Repeat("#", rnd.IntN(2)*rnd.IntN(2*most))
+		l := lines{r: bufio.NewReaderSize(strings.NewReader(strings.Join(file, "")+torn), 16), most: most}
 		var got []string
-		next, _, err := a.List(t.Context(), "team", cursor, func(_ string, record []byte) bool { got = append(got, string(record)); return true })
-		if err != nil || next != "" || strings.Join(got, " ") != want {
-			t.Errorf("after %s come %q, %q, %v, want %q", cursor, got, next, err, want)
+		for {
+			line, start, err := l.next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				line = []byte(err.Error())
+			}
+			got = append(got, fmt.Sprint(start, " ", string(line)))
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("the lines are %q, want %q", got, want)
 		}
 	}
 }
 
-// zeros is a file without a newline.
-type zeros struct{}
-
-func (zeros) ReadAt(p []byte, _ int64) (int, error) { clear(p); return len(p), nil }
-func (zeros) Close() error                          { return nil }
-
-// zeroDisk has one file, of 1 TiB.
-type zeroDisk struct{ *memDisk }
-
-func (zeroDisk) Open(string) (source, error) { return zeros{}, nil }
-
-// A record that no task can have is not read to its end.
-func TestOverlongRecord(t *testing.T) {
-	a := openOn(zeroDisk{}, Config{})
-	if _, err := a.Read("team", "dead-9.jsonl:1"); err == nil || !strings.Contains(err.Error(), "longer than") {
-		t.Errorf("Read = %v", err)
+// A record fits into a line, even if its task was attempted often, and regardless of how its failures are written in JSON: the newest attempts
+// stay.
+func TestLineIsBounded(t *testing.T) {
+	r := Record{ID: id(1), Namespace: "team"}
+	for i := range 400 {
+		r.Attempts = append(r.Attempts, Attempt{Attempt: i, Message: strings.Repeat("\x01", 8<<10), Stack: strings.Repeat("<", 8<<10)})
 	}
-	r := backward{ctx: t.Context(), file: zeros{}, name: "f", at: 1 << 40}
-	if _, _, err := r.line(); err == nil || !strings.Contains(err.Error(), "longer than") {
-		t.Errorf("backward: %v", err)
-	}
-}
-
-// A place within a record is none.
-func TestPlaceWithinRecord(t *testing.T) {
-	a := openOn(newMemDisk(), Config{})
-	places := write(t, a, noon, `{"a":{}}`, "2")
-	file, _, _ := strings.Cut(places[0], ":")
-	for n := 1; n < 15; n++ {
-		place := fmt.Sprint(file, ":", n)
-		if _, err := a.Read("team", place); (err == nil) != slices.Contains(places, place) || err != nil && !errors.Is(err, ErrNoRecord) {
-			t.Errorf("Read(%q) = %v", place, err)
+	all := r.Attempts
+	for _, c := range []struct{ attempts, most, least int }{{1, 1, 1}, {100, 100, 100}, {400, 130, 60}} {
+		r.Attempts = all[400-c.attempts:]
+		line := lineOf(t, r)
+		back, err := decode("team", []byte(line))
+		if err != nil || len(line) > MaxLine || len(back.Attempts) > c.most || len(back.Attempts) < c.least || back.Attempts[len(back.Attempts)-1].Attempt != 399 {
+			t.Errorf("of %d attempts %d are in a line of %d bytes, %v, want the newest %d to %d", c.attempts, len(back.Attempts), len(line), err, c.least, c.most)
 		}
 	}
-}
-
-// A namespace can name no file of another.
-func TestPlacesOfOtherNamespaces(t *testing.T) {
-	a := openOn(newMemDisk(), Config{})
-	place := write(t, a, noon, "secret")[0]
-	for _, ns := range []string{"", "other", "tea", "team2", "team@"} {
-		if got, err := a.Read(ns, place); !errors.Is(err, ErrNoRecord) {
-			t.Errorf("Read of %q by %q = %q, %v", place, ns, got, err)
-		}
-		if got := allOf(t, a, ns, 10); got != "" {
-			t.Errorf("%q lists %q", ns, got)
-		}
+	r.Attempts, r.Payload = all[:3], make([]byte, MaxLine)
+	if line := lineOf(t, r); strings.Contains(line, `"attempt":`) {
+		t.Errorf("a record with a payload of %d bytes keeps attempts", len(r.Payload))
 	}
 }

@@ -13,7 +13,6 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/pawlq/pawl/internal/broker/archived"
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/shard"
@@ -26,8 +25,6 @@ import (
 type Config struct {
 	Limits  task.Limits
 	Archive Archive
-	// Began returns when a namespace was added; nil: all have always existed.
-	Began func(ns string) (time.Time, error)
 	// Namespaces lists the existing namespaces.
 	Namespaces func() []string
 	// AuditKeep returns how long audit entries are kept; nil: the default.
@@ -58,7 +55,6 @@ type Config struct {
 
 // Broker runs the shards of a node. Its methods are safe for concurrent use.
 type Broker struct {
-	archived.Reader
 	cfg         Config
 	draining    chan struct{}
 	drain       sync.Once
@@ -78,7 +74,7 @@ func New(cfg Config) *Broker {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Broker{Reader: archived.NewReader(cfg.Archive, cfg.Began), cfg: cfg, draining: make(chan struct{}), replicas: map[uint32]*replica{}}
+	b := &Broker{cfg: cfg, draining: make(chan struct{}), replicas: map[uint32]*replica{}}
 	b.stopping, b.stop = context.WithCancel(context.Background())
 	return b
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/auditlog"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
@@ -36,11 +35,6 @@ func (b *Broker) Enqueue(ctx context.Context, shardID uint32, ns string, specs [
 			for i := from; i < len(tasks) && more(round); i++ {
 				a, err := moved.enqueue(round, &tasks[i])
 				out = append(out, Enqueued{a, err})
-			}
-			if specs[0].Restored != nil { // then all of them are
-				auditlog.NoteRestored(round, ns, tasks[from:from+len(out)], func(i int) bool {
-					return out[i].Err == nil && out[i].ID == tasks[from+i].ID && !out[i].Duplicate
-				})
 			}
 			return out, nil
 		})

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -28,7 +27,7 @@ type standsFor struct {
 	until store.Time
 }
 
-// Keys belong to their tasks for exactly their TTL, whatever is renewed or restored from the archive, however late deadlines are handled, and whoever
+// Keys belong to their tasks for exactly their TTL, whatever is renewed, however late deadlines are handled, and whoever
 // leads. In the end none of their rows remain.
 func TestModelOfKeys(t *testing.T) {
 	for seed := range uint64(60) {
@@ -55,7 +54,7 @@ func TestModelOfKeys(t *testing.T) {
 }
 
 func (m *keyModel) step() error {
-	switch m.rng.IntN(13) {
+	switch m.rng.IntN(12) {
 	case 0, 1:
 		m.w.Now = m.w.Now.Add(time.Duration(m.rng.IntN(1500)) * time.Millisecond) // deadlines wait
 	case 2, 3:
@@ -70,8 +69,6 @@ func (m *keyModel) step() error {
 		}
 	case 7:
 		m.cancel()
-	case 8:
-		return m.restore()
 	default:
 		return m.enqueue()
 	}
@@ -102,7 +99,7 @@ func (m *keyModel) enqueue() error {
 	}
 	a, err := m.w.Enqueue(s)
 	if err != nil || stands.until <= m.w.Now {
-		return m.entered(&s, task.RequestWindow, a, err)
+		return m.entered(&s, a, err)
 	}
 	if want := m.tasks[stands.id]; a != want {
 		return fmt.Errorf("the repeat of %+v is answered %+v, want %+v", s, a, want)
@@ -110,37 +107,8 @@ func (m *keyModel) enqueue() error {
 	return nil
 }
 
-// restore restores a task, which may still have its key or not.
-func (m *keyModel) restore() error {
-	s := m.spec()
-	if len(m.ids) == 0 || s.IdempotencyKey == "" {
-		return nil
-	}
-	key := m.keys[s.IdempotencyKey]
-	if s.Archived = key.id; m.rng.IntN(3) == 0 || key.id == (task.ID{}) {
-		s.Archived = m.ids[m.rng.IntN(len(m.ids))]
-	}
-	s.RequestID, s.RequestTTL = task.ID{6: 0x80, 8: 0x80, 14: 1, 15: byte(m.rng.IntN(100))}, time.Hour
-	earlier := m.requests[s.RequestID]
-	a, err := m.w.Enqueue(s)
-	switch {
-	case earlier.until > m.w.Now:
-		if err != nil || !a.Duplicate || a.ID != earlier.id {
-			return fmt.Errorf("the repeat of a restore is answered %+v (%v), want task %s", a, err, earlier.id)
-		}
-		return nil
-	case key.until > m.w.Now && key.id != s.Archived:
-		var e *task.Error
-		if !errors.As(err, &e) || e.Code != task.CodeConflict {
-			return fmt.Errorf("another's key is taken over: %+v (%v)", a, err)
-		}
-		return nil
-	}
-	return m.entered(&s, s.RequestTTL, a, err)
-}
-
 // entered records a new task.
-func (m *keyModel) entered(s *task.Spec, repeatable time.Duration, a Accepted, err error) error {
+func (m *keyModel) entered(s *task.Spec, a Accepted, err error) error {
 	if _, known := m.tasks[a.ID]; err != nil || a.Duplicate || known {
 		return fmt.Errorf("%+v is answered %+v (%v), want a new task", s, a, err)
 	}
@@ -148,7 +116,7 @@ func (m *keyModel) entered(s *task.Spec, repeatable time.Duration, a Accepted, e
 		m.keys[s.IdempotencyKey] = standsFor{a.ID, m.w.Now.Add(s.IdempotencyTTL)}
 	}
 	if s.RequestID != (task.ID{}) {
-		m.requests[s.RequestID] = standsFor{a.ID, m.w.Now.Add(repeatable)}
+		m.requests[s.RequestID] = standsFor{a.ID, m.w.Now.Add(task.RequestWindow)}
 	}
 	a.Duplicate = true
 	m.tasks[a.ID], m.ids = a, append(m.ids, a.ID)

@@ -135,7 +135,7 @@ func TestMovesKeepTheSpec(t *testing.T) {
 		Timeout: time.Minute, ExpiresIn: 2 * time.Hour, ExpiresAlways: true, Retention: &retention, Key: "k", Cost: 9, Tags: []string{"a", "b"}, Headers: map[string]string{"c": "d"},
 		Unique: &task.Unique{Key: "u", States: task.Unfinished, OnConflict: task.Reject}, Parent: &task.Parent{ID: w.NewID(), Result: []byte("r"), ContentType: "text/html", Omitted: true}}
 	dropped := []string{"Queue", "IdempotencyKey", "IdempotencyTTL", // of the old task
-		"Delay", "RequestID", "AnyContent", "RequestTTL", "Restored", "Archived", "Routed", "Left", "OnlyFind", "Then", "Member", // of its enqueue; a task of a workflow is not moved
+		"Delay", "RequestID", "AnyContent", "RequestTTL", "Routed", "Left", "OnlyFind", "Then", "Member", // of its enqueue; a task of a workflow is not moved
 		"ExpiresIn", "Moved"} // checked below
 	a, err := w.Enqueue(was)
 	if err != nil {

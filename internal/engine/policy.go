@@ -49,7 +49,7 @@ type points struct {
 
 func pointsOf(policies []Policy) *points {
 	p := &points{due: [256]func(*Round, schema.Deadline){
-		schema.OnKeyRenewed: keyRenewed, schema.OnKey: keysEnd, schema.OnRequest: keysEnd, schema.OnClaimKey: claimKeyEnds,
+		schema.OnKey: keysEnd, schema.OnRequest: keysEnd, schema.OnClaimKey: claimKeyEnds,
 		schema.OnTokens: tokenDue, schema.OnBreaker: breakerDue, schema.OnSweep: sweep,
 		schema.OnDue: taskDue, schema.OnExpiry: taskDue, schema.OnLease: leasesEnd, schema.OnForget: retentionsEnd, schema.OnForgotten: forgottenEnd,
 	}}

@@ -16,16 +16,11 @@ type request struct {
 	r     *Round
 	n     *NewTask
 	print uint64 // hash of what must be the same when a key is used again
-	// inherited is when the idempotency key that the task takes over from an archived one would have expired; 0: it takes over none.
-	inherited store.Time
 }
 
 // earlier returns the task to which the idempotency key or the request id already belongs.
 func (q *request) earlier() (Accepted, error) {
 	r, n := q.r, q.n
-	if n.Archived != (task.ID{}) {
-		return q.restoredEarlier()
-	}
 	if n.IdempotencyKey != "" {
 		if a, err := q.byIdempotencyKey(); a.Duplicate || err != nil {
 			return a, err
@@ -48,25 +43,6 @@ func (q *request) earlier() (Accepted, error) {
 		return Accepted{}, reused("request_id", n.RequestID.String(), n.ID)
 	}
 	return Accepted{ID: n.ID, State: x.State, CreatedAt: x.CreatedAt, Duplicate: true, Order: x.Order}, nil
-}
-
-// restoredEarlier returns the task to which an archived one was already restored. The idempotency key of the archived task passes to the new one; if
-// it belongs to another task, that is a conflict.
-func (q *request) restoredEarlier() (Accepted, error) {
-	r, n := q.r, q.n
-	if a, err := q.byRequest(); a.Duplicate || err != nil || n.IdempotencyKey == "" {
-		return a, err
-	}
-	k, ok := schema.ReadKey(r.tx, schema.IdempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey))
-	switch {
-	case !ok || q.expired(k):
-		return Accepted{}, nil
-	case k.ID != n.Archived:
-		return Accepted{}, &task.Error{Code: task.CodeConflict, Field: "idempotency_key",
-			Message: fmt.Sprintf("idempotency_key %q now belongs to task %s", n.IdempotencyKey, k.ID)}
-	}
-	q.inherited = k.Until
-	return Accepted{}, nil
 }
 
 // byIdempotencyKey returns the task of the idempotency key.
@@ -130,9 +106,6 @@ func (q *request) assignKeys(x *schema.Exec) {
 		r.tx.Set(key, schema.KeyRow{ID: n.ID, Fingerprint: q.print, Until: x.KeyedUntil, Order: x.Order}.Encode())
 		q.setDeadline(x.KeyedUntil, schema.OnKey, key)
 		r.l.keys.Add(key, r.now, x.KeyedUntil)
-		if q.inherited != 0 {
-			r.SetDeadline(keyDeadline(q.inherited), schema.OnKeyRenewed, n.Namespace, key[len(n.Namespace)+2:])
-		}
 	}
 	if n.RequestID != (task.ID{}) && !n.RequestID.IsV7() {
 		key, until := schema.IDKey(n.Namespace, schema.TableRequest, n.RequestID), r.now.Add(max(task.RequestWindow, n.RequestTTL))
@@ -167,8 +140,7 @@ func (l *Leader) contentHash(n *NewTask) uint64 {
 // A key's deadline deletes the row without reading it, unless the key may have been renewed: then the row belongs to another task and has a later
 // deadline. Leader.renewedUpTo is the last deadline that may be void for this reason. It covers
 //   - keys that this leader renewed after they had expired (ended);
-//   - keys that earlier leaders renewed: their void deadlines are at most a second after the beginning of this leader's term (NewLeader);
-//   - keys that a restored task took over before they expired: OnKeyRenewed is due just before the void deadline (keyRenewed).
+//   - keys that earlier leaders renewed: their void deadlines are at most a second after the beginning of this leader's term (NewLeader).
 
 // expired reports whether a key has expired, so that it may be renewed.
 func (q *request) expired(k schema.KeyRow) bool {
@@ -214,9 +186,6 @@ func keysEnd(r *Round, d schema.Deadline) {
 		r.tx.Delete(key)
 	}
 }
-
-// keyRenewed runs just before the void deadline of a key that was renewed before it expired.
-func keyRenewed(r *Round, d schema.Deadline) { r.l.renewedUpTo = max(r.l.renewedUpTo, d.At) }
 
 // claimKeyEnds deletes the row of an expired claim key. A row that was set again has its own, later deadline.
 func claimKeyEnds(r *Round, d schema.Deadline) {

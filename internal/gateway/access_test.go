@@ -291,7 +291,6 @@ func TestRefusalsNameTheMissingRight(t *testing.T) {
 		{"admin of mail*", "GET", "/api/v1/queues/sms/explain", "", 403, `not one of them`},
 		{"admin of mail*", "GET", "/api/v1/queues/sms/dead", "", 403, `not one of them`},
 		{"admin of mail*", "GET", "/api/v1/tasks?queue=sms", "", 403, `not one of them`},
-		{"admin of mail*", "GET", "/api/v1/archive?queue=sms", "", 403, `not one of them`},
 		{"admin of mail*", "GET", "/api/v1/queues/mail", "", 404, `queue \"mail\": not found`},
 		{"produce", "GET", "/api/v1/queues", "", 403, `has the role produce, and this call needs observe`},
 		{"admin", "GET", "/api/v1/cluster", "", 403, `concerns the whole cluster`},

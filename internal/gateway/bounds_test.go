@@ -94,7 +94,6 @@ func TestExactBounds(t *testing.T) {
 		{"WebhookService/AddWebhook", `{"name":"w","url":"https://example.com/x","events":["task.dead"],"queues":%s}`, []string{copies(task.MaxPatterns, `"a"`)}, []string{copies(task.MaxPatterns+1, `"a"`)}},
 		{"WebhookService/SetWebhook", `{"name":"w","queues":%s}`, []string{copies(task.MaxPatterns, `"a"`)}, []string{copies(task.MaxPatterns+1, `"a"`)}},
 		{"WebhookService/SetWebhook", `{"name":"w","url":%s}`, []string{`"https://example.com"`}, []string{`"http://example.com"`}},
-		{"OperatorService/RestoreArchive", `{"places":%s}`, []string{`["a:1"]`, copies(contract.MaxSelected, `"a:1"`)}, []string{"[]", copies(contract.MaxSelected+1, `"a:1"`)}},
 	} {
 		for i, value := range slices.Concat(c.good, c.bad) {
 			s := newStage(t)
@@ -124,7 +123,6 @@ func TestListsAcceptTheirOwnCursors(t *testing.T) {
 		{"OperationService/ListOperations", ``, convert.OperationCursor, 16},
 		{"StatsService/ListTypes", ``, convert.TypeCursor, 0},
 		{"OperatorService/ListQueues", ``, convert.QueueCursor, 0},
-		{"OperatorService/ListArchive", ``, convert.ArchiveCursor, 0},
 		{"ScheduleService/ListSchedules", ``, convert.ScheduleCursor, 0},
 		{"ScheduleService/ListScheduleHistory", `"name":"daily",`, convert.TickCursor, 8},
 		{"WebhookService/ListWebhooks", ``, convert.WebhookCursor, 0},

@@ -164,77 +164,6 @@ func golden(t *testing.T, path string, got []byte) {
 	}
 }
 
-// A dead letter that can't be restored is refused individually: one of another namespace, of a queue that the token does not cover, or with
-// a broken record.
-func TestBrokenDeadLettersAreNotRestored(t *testing.T) {
-	for what, c := range map[string]struct {
-		spoil func(*broker.ArchivedTask)
-		code  task.Code // "": an internal error
-	}{
-		"another namespace": {func(a *broker.ArchivedTask) { a.Namespace = "other" }, task.CodeNotFound}, "another queue": {func(a *broker.ArchivedTask) { a.Queue = "sms" }, task.CodeNotFound},
-		"its id": {func(a *broker.ArchivedTask) { a.ID = "x" }, ""}, "its parent": {func(a *broker.ArchivedTask) { a.Parent.TaskID = "x" }, ""}, "its group": {func(a *broker.ArchivedTask) { a.Parent.GroupID = "x" }, ""},
-		"what follows": {func(a *broker.ArchivedTask) { a.Then = [][]byte{{0xff}} }, ""},
-	} {
-		f := newFake()
-		a := fakeArchived()
-		c.spoil(&a)
-		f.archive = []broker.ArchivedTask{a}
-		g := newGateway(f)
-		ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
-		ctx = task.WithScope(ctx, task.Scope{Queues: []string{"mail"}})
-		_, _, err := g.services.operator.archivedSpec(ctx, "a:1")
-		if e, ok := task.AsError(err); err == nil || ok != (c.code != "") || ok && e.Code != c.code {
-			t.Errorf("%s: archivedSpec error = %v", what, err)
-		}
-		if list, err := (g.services.operator).ListArchive(ctx, &pawlv1.ListArchiveRequest{}); err != nil || (len(list.Items) == 1) != (a.Queue == "mail") {
-			t.Errorf("%s: ListArchive = %v, %v", what, list, err)
-		}
-	}
-	g := newGateway(newFake())
-	ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
-	for _, place := range []string{strings.Repeat("x", maxPlace), strings.Repeat("x", maxPlace+1)} {
-		if _, _, err := g.services.operator.archivedSpec(ctx, place); errors.Is(err, task.ErrInvalidArgument) != (len(place) > maxPlace) {
-			t.Errorf("place of %d bytes: %v", len(place), err)
-		}
-	}
-	a := broker.ArchivedTask{ID: task.NewID(1, 5, 5).String(), State: "dead", CreatedAt: time.Unix(1, 0), Attempts: []broker.ArchivedAttempt{{Outcome: "moonlight"}, {Message: "m"}, {ErrorType: "t"}, {Stack: "s"}, {Outcome: task.OutcomeLeaderless.String()}}}
-	if p := convert.ArchivedProto(&a, "x").GetTask(); p.Retry != nil || p.Retention != nil || p.Unique != nil || p.Parent != nil || p.ExpiresAt != nil || p.Cost != 1 || p.AttemptLog[0].Outcome != 0 {
-		t.Errorf("bare dead letter = %v", p)
-	} else if log := p.AttemptLog; log[0].Error != nil || log[1].Error.GetMessage() != "m" || log[2].Error.GetType() != "t" || log[3].Error.GetStack() != "s" || log[4].Outcome != pawlv1.Outcome_OUTCOME_LEADERLESS {
-		t.Errorf("attempts of a bare dead letter = %v", log)
-	}
-}
-
-// A restored dead letter keeps its parent, if any, and has a deterministic request id, so that restoring it from two places restores it
-// once.
-func TestDeadLettersAreRestoredOnce(t *testing.T) {
-	id, group := task.NewID(1, 5, 6), task.NewID(1, 5, 7)
-	for what, c := range map[string]struct {
-		parent *broker.ArchivedParent
-		want   *task.Parent
-	}{
-		"nothing": {nil, nil}, "a task": {&broker.ArchivedParent{TaskID: id.String()}, &task.Parent{ID: id}}, "a group": {&broker.ArchivedParent{GroupID: group.String()}, &task.Parent{Group: group}},
-		"what is not known": {&broker.ArchivedParent{}, &task.Parent{}},
-	} {
-		f := newFake()
-		a := fakeArchived()
-		a.Parent, a.IdempotencyTTL = c.parent, 0
-		f.archive = []broker.ArchivedTask{a, a}
-		var specs []task.Spec
-		f.enqueues = func(_ context.Context, all []task.Spec) { specs = append(specs, all...) }
-		ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
-		got, err := newGateway(f).services.operator.RestoreArchive(ctx, &pawlv1.RestoreArchiveRequest{Places: []string{"a:1", "a:2"}})
-		if err != nil || len(specs) != 2 {
-			t.Fatalf("parent %s: RestoreArchive = %v, %v", what, got, err)
-		}
-		for _, s := range specs {
-			if !reflect.DeepEqual(s.Parent, c.want) || s.Archived.String() != a.ID || s.RequestID == (task.ID{}) || s.RequestID != specs[0].RequestID || len(s.Then) != 1 {
-				t.Errorf("parent %s: restored as %+v", what, s)
-			}
-		}
-	}
-}
-
 // A claim has its group's id, a follow-up the id of its task, and pages of large items end before they exceed the size of a message.
 func TestRelatedIDs(t *testing.T) {
 	id := task.NewID(1, 1, 1)
@@ -602,7 +531,7 @@ func TestUncountedQueues(t *testing.T) {
 	}
 }
 
-// Pages of archived tasks and of group members end early too, and groups of dead letters are limited to a page.
+// Pages of group members end early too, and groups of dead letters are limited to a page.
 func TestOtherPagesFitIntoMessages(t *testing.T) {
 	const tasks, size = 14, 1 << 20
 	f := newFake()

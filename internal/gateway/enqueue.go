@@ -65,7 +65,7 @@ func (g *producerService) EnqueueBatch(ctx context.Context, r *pawlv1.EnqueueBat
 	if n := len(r.GetTasks()); n == 0 || n > g.limits.Batch {
 		return nil, task.Invalid("tasks", "%d tasks, 1 to %d are allowed", n, g.limits.Batch)
 	}
-	out := &pawlv1.EnqueueBatchResponse{Results: g.enqueue(ctx, r.GetTasks(), nil)}
+	out := &pawlv1.EnqueueBatchResponse{Results: g.enqueue(ctx, r.GetTasks())}
 	if slices.ContainsFunc(out.GetResults(), func(r *pawlv1.EnqueueResult) bool { return r.GetError().GetReason() != task.ReasonNotReady }) {
 		return out, nil
 	}
@@ -89,15 +89,12 @@ type enqueuer struct {
 	limits  task.Limits
 }
 
-// enqueue asks the shards of a batch in parallel, and returns the results in the batch's order. Back describes tasks restored from
-// the archive; nil: the tasks are new.
-func (g *enqueuer) enqueue(ctx context.Context, tasks []*pawlv1.TaskSpec, back *restoring) []*pawlv1.EnqueueResult {
+// enqueue asks the shards of a batch in parallel, and returns the results in the batch's order.
+func (g *enqueuer) enqueue(ctx context.Context, tasks []*pawlv1.TaskSpec) []*pawlv1.EnqueueResult {
 	results := newResults(len(tasks))
-	if back == nil { // restored tasks were enqueued before
-		spans := g.spans.Enqueue(ctx, tasks...)
-		defer func() { spans.End(results, nil) }()
-	}
-	parts := g.placeTasks(ctx, tasks, results, back)
+	spans := g.spans.Enqueue(ctx, tasks...)
+	defer func() { spans.End(results, nil) }()
+	parts := g.placeTasks(ctx, tasks, results)
 	errs := parallel.EachUntilLate(ctx, len(parts), func(ctx context.Context, i int) error {
 		p := parts[i]
 		got, at, err := g.broker.Enqueue(ctx, p.shard, callinfo.Namespace(ctx), p.specs)
@@ -129,9 +126,8 @@ func newResults(n int) []*pawlv1.EnqueueResult {
 	return results
 }
 
-// placeTasks decodes the tasks and finds their shards. It stores refusals in results. Tasks restored from the archive don't count
-// towards the bytes per second, as they did when they were new.
-func (g *enqueuer) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, results []*pawlv1.EnqueueResult, back *restoring) (parts []*shardTasks) {
+// placeTasks decodes the tasks and finds their shards. It stores refusals in results.
+func (g *enqueuer) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, results []*pawlv1.EnqueueResult) (parts []*shardTasks) {
 	ns := callinfo.Namespace(ctx)
 	specs, places := make([]task.Spec, len(tasks)), map[string]*placed{}
 	var unknown []string // queues that this node's copy of the map does not have
@@ -140,9 +136,7 @@ func (g *enqueuer) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, res
 		if err == nil {
 			err = callinfo.MayEnqueue(ctx, &spec)
 		}
-		if back != nil {
-			back.complete(&spec, ns, i)
-		} else if err == nil {
+		if err == nil {
 			err = g.access.TakeBytes(ctx, min(i, 1), spec.Size())
 		}
 		if err != nil {

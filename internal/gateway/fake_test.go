@@ -44,7 +44,6 @@ type fake struct {
 	changed  chan struct{} // closed and replaced at each change
 	draining chan struct{}
 	watches  map[*fakeWatch]bool
-	archive  []broker.ArchivedTask
 	admin    *fakeAdmin
 	registry *registry.Registry
 	events   *watchtest.Rings
@@ -582,49 +581,6 @@ func (f *fake) bulk(q *broker.OnDead, to task.State) (out broker.BulkDone, err e
 		out.Done++
 	}
 	return out, nil
-}
-
-func fakeArchived() broker.ArchivedTask {
-	then := task.EncodeSpec(&task.Spec{Type: "then", Queue: "mail"})
-	return broker.ArchivedTask{ArchivedAt: time.Now(), Cause: "discard", ID: task.NewID(1, 5, 5).String(),
-		Namespace: "default", Queue: "mail", Type: "welcome", State: "dead", Reason: "not_retryable", Priority: "high", Payload: []byte(`{"to":"z"}`),
-		IdempotencyTTL: broker.Period(time.Minute), MaxAttempts: 3, Retry: &broker.ArchivedRetry{Initial: broker.Period(time.Second), Max: broker.Period(time.Minute), Factor: 3, Jitter: 0.5},
-		Timeout: broker.Period(2 * time.Second), ExpiresIn: broker.Period(time.Hour), Retention: new(broker.Period), Cost: 2, Unique: &broker.ArchivedUnique{Key: "u", States: []string{"scheduled", "ready", "claimed", "retrying"}, OnConflict: "replace"},
-		Parent: &broker.ArchivedParent{TaskID: task.NewID(1, 5, 6).String(), GroupID: task.NewID(1, 5, 7).String(), Result: []byte("7"), ContentType: "text/plain", Omitted: true}, Then: [][]byte{then},
-		CreatedAt: time.Now(), EndedAt: time.Now(), Attempts: []broker.ArchivedAttempt{{Attempt: 1, Fence: 1, Worker: "w1",
-			StartedAt: time.Now(), EndedAt: time.Now(), Outcome: "dead", Message: "no such address"}}}
-}
-
-func (f *fake) Archived(_ context.Context, ns, queue, cursor string, limit int) (p verb.Partial[broker.ArchivedPage], err error) {
-	if err := f.faults.ask(); err != nil {
-		return p, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for i, t := range f.archive {
-		place := fmt.Sprintf("a:%d", i+1)
-		if (queue == "" || t.Queue == queue) && place > cursor {
-			if len(p.Value.Tasks) == limit {
-				p.Value.Next = p.Value.Places[limit-1]
-				return p, nil
-			}
-			p.Value.Tasks, p.Value.Places = append(p.Value.Tasks, t), append(p.Value.Places, place)
-		}
-	}
-	return p, nil
-}
-
-func (f *fake) ArchivedAt(_ context.Context, ns, place string) (*broker.ArchivedTask, error) {
-	if err := f.faults.ask(); err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var n int
-	if _, err := fmt.Sscanf(place, "a:%d", &n); err != nil || n < 1 || n > len(f.archive) || f.archive[n-1].Namespace != ns {
-		return nil, task.NotFound("archived task", place)
-	}
-	return &f.archive[n-1], nil
 }
 
 func (f *fake) Leader(context.Context, uint32) (node, term, index uint64) {

@@ -81,9 +81,6 @@ func newStage(t testing.TB) *stage {
 	g := newGateway(f)
 	g.cfg.Webhooks, g.cfg.Stats = hooks, someStats()
 	g.wire()
-	archived := fakeArchived()
-	archived.IdempotencyKey = "i" // it requires its TTL
-	f.archive = append(f.archive, archived)
 	s := &stage{f: f, g: g, calls: unaryCalls{}, names: strings.NewReplacer()}
 	g.services.register(s.calls)
 	do := func(name, request string) string {
@@ -218,8 +215,6 @@ var goodCalls = map[string]string{
 	"OperatorService/GroupDead":            `{"queue":"mail"}`,
 	"OperatorService/ReplayDead":           `{"queue":"mail","filter":{}}`,
 	"OperatorService/DiscardDead":          `{"queue":"mail","filter":{}}`,
-	"OperatorService/ListArchive":          `{"queue":"mail"}`,
-	"OperatorService/RestoreArchive":       `{"places":["a:1"]}`,
 	"OperatorService/RetryTask":            `{"task_id":"$failed"}`,
 	"OperatorService/RunTaskNow":           `{"task_id":"$later"}`,
 	"OperatorService/DiscardTask":          `{"task_id":"$ready"}`,

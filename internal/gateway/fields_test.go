@@ -93,11 +93,6 @@ func (b notedBroker) Once(ctx context.Context, c broker.OnceCall) (broker.OnceAn
 	return b.Broker.Once(ctx, c)
 }
 
-func (b notedBroker) Archived(ctx context.Context, ns, queue, cursor string, limit int) (verb.Partial[broker.ArchivedPage], error) {
-	b.note("archived", ns, queue, cursor, limit)
-	return b.Broker.Archived(ctx, ns, queue, cursor, limit)
-}
-
 func (b notedBroker) Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (verb.Partial[broker.AuditList],
 	[]broker.Stamp, error) {
 	b.note("audit", q, behind, limit)

@@ -118,8 +118,6 @@ type Broker interface {
 	Once(ctx context.Context, c broker.OnceCall) (broker.OnceAnswer, broker.Stamp, error)
 	// WatchClaims calls lost on a shard's loop, with locks held: it must not block, nor call the watch.
 	WatchClaims(lost func(broker.Lost)) ClaimWatch
-	Archived(ctx context.Context, ns, queue, cursor string, limit int) (verb.Partial[broker.ArchivedPage], error)
-	ArchivedAt(ctx context.Context, ns, place string) (*broker.ArchivedTask, error)
 	// Audit returns the audit log of all shards, newest first, after a place; nil: from the newest.
 	Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (verb.Partial[broker.AuditList], []broker.Stamp, error)
 

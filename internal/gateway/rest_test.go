@@ -150,8 +150,6 @@ func (s *restStory) lever(d *datadriven.TestData) string {
 			s.f.fails = fmt.Errorf("secret: disk /dev/sda1")
 		case "drain":
 			close(s.f.draining)
-		case "archive":
-			s.f.archive = append(s.f.archive, fakeArchived())
 		default:
 			d.Fatalf(s.t, "there is no lever %q", d.CmdArgs[0].Key)
 		}

@@ -108,7 +108,7 @@ func TestSpansOfSingleCalls(t *testing.T) {
 	s.g.tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
 	s.g.wire()
 	for _, c := range []struct{ name, want string }{
-		{"WorkerService/Extend", ""}, {"OperatorService/RunTaskNow", ""}, {"OperatorService/RetryTask", ""}, {"OperatorService/DiscardTask", ""}, {"OperatorService/RestoreArchive", ""},
+		{"WorkerService/Extend", ""}, {"OperatorService/RunTaskNow", ""}, {"OperatorService/RetryTask", ""}, {"OperatorService/DiscardTask", ""},
 		{"GroupService/AddGroupTasks", "enqueue default"}, {"GroupService/CreateGroup", "enqueue default"}, {"ProducerService/ExplainTask", ""},
 		{"WorkerService/Release", "release mail"}, {"ProducerService/CancelTask", "cancel mail"},
 	} {

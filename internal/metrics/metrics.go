@@ -99,7 +99,6 @@ type Node struct {
 	ClockOffset         time.Duration // its wall clock minus that of most others
 	LogBytes            uint64
 	ArchiveEvicted      uint64               // bytes that the archive removed early
-	ArchiveDamaged      uint64               // records of the archive that could not be read
 	CertificateEnds     map[string]time.Time // by what it is for; absent: there is none
 	Refused             map[string]uint64    // callers that were turned away, by reason; nil: unknown
 	Slowed              uint64               // those of them that had to wait for their refusal
@@ -191,7 +190,6 @@ func (p *Page) Collect(to chan<- prometheus.Metric) {
 	clockOffset.gauge(to, n.ClockOffset.Seconds())
 	logBytes.gauge(to, float64(n.LogBytes))
 	archiveEvicted.counter(to, n.ArchiveEvicted)
-	archiveDamaged.counter(to, n.ArchiveDamaged)
 	for of, end := range n.CertificateEnds {
 		certificateEnds.gauge(to, float64(end.Unix()), of)
 	}

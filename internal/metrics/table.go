@@ -101,8 +101,6 @@ var (
 	auditWaiting = gather("pawl_audit_unexported_entries",
 		"Entries of the shard's audit log that were not exported over OTLP yet; 0 if none ever was. Reported by the leader of the shard.",
 		"shard")
-	archiveDamaged = gather("pawl_archive_damaged_records_total",
-		"Records of this node's archive of dead letters that could not be read and were left out; one that is asked for again counts again.")
 	archiveEvicted = gather("pawl_archive_evicted_bytes_total",
 		"Bytes of this node's archive of dead letters removed before their 90 days, because it was full.")
 	storeBytes  = gather("pawl_store_bytes", "Size of a replica's state on disk, in bytes.", "shard")

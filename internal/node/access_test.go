@@ -28,7 +28,9 @@ import (
 // as returns a client with a token, in a namespace ("": the token's).
 func (s *server) as(token, namespace string) *pawl.Client {
 	s.t.Helper()
-	c, err := pawl.Dial("node", pawl.DialOptions{Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }, Token: token, Namespace: namespace, RetryFor: -1, NoRouting: true})
+	c, err := pawl.Dial("node", pawl.DialOptions{Dialer: func(ctx context.Context, _ string) (net.Conn, error) {
+		return s.pipe.DialContext(ctx)
+	}, Token: token, Namespace: namespace, RetryFor: -1, NoRouting: true})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -56,13 +58,15 @@ func TestTokensOnThreeNodes(t *testing.T) {
 		if _, err := boss.Namespaces().Create(t.Context(), "team", admin.QuotaChange{}); err != nil {
 			t.Fatal(err)
 		}
-		made, err := admin.New(w.nodes["n2"].as(w.admin, "team")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "worker", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleConsume, admin.RoleObserve}})
+		made, err := admin.New(w.nodes["n2"].as(w.admin, "team")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "worker",
+			Queues: []string{"*"}, Roles: []admin.Role{admin.RoleConsume, admin.RoleObserve}})
 		if err != nil || len(made.Unconfirmed) != 0 {
 			t.Fatalf("a token: %+v, %v", made, err)
 		}
 		ends := make(chan *httptest.ResponseRecorder, 3)
 		for name, s := range w.nodes {
-			if me, err := admin.New(s.as(made.Secret, "")).Access().WhoAmI(t.Context()); err != nil || me.Name != "worker" || me.Namespace != "team" || !me.TokenRequired {
+			if me, err := admin.New(s.as(made.Secret, "")).Access().WhoAmI(t.Context()); err != nil || me.Name != "worker" ||
+				me.Namespace != "team" || !me.TokenRequired {
 				t.Fatalf("%s, just after the token was made: %+v, %v", name, me, err)
 			}
 			go func() {
@@ -89,7 +93,8 @@ func TestTokensOnThreeNodes(t *testing.T) {
 			t.Errorf("all that took %v", took)
 		}
 
-		kept, err := boss.Access().CreateToken(t.Context(), admin.TokenSpec{Name: "kept", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}, AllNamespaces: true, Life: admin.NeverExpires})
+		kept, err := boss.Access().CreateToken(t.Context(), admin.TokenSpec{Name: "kept", Queues: []string{"*"},
+			Roles: []admin.Role{admin.RoleObserve}, AllNamespaces: true, Life: admin.NeverExpires})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +128,8 @@ func TestSessionsOnThreeNodes(t *testing.T) {
 		w := newNetwork(t)
 		w.admin = bearer.New()
 		dirs := w.grow()
-		made, err := admin.New(w.nodes["n1"].as(w.admin, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "oncall", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}})
+		made, err := admin.New(w.nodes["n1"].as(w.admin, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "oncall",
+			Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +161,8 @@ func TestSessionsOnThreeNodes(t *testing.T) {
 		}
 		first, second := login(), login()
 		see("a session", first, http.StatusOK)
-		if out := send("n2", "POST", "/logout", "", first); out.Code != http.StatusSeeOther || strings.Contains(out.Header().Get("Set-Cookie"), "pawl-said") {
+		if out := send("n2", "POST", "/logout", "", first); out.Code != http.StatusSeeOther ||
+			strings.Contains(out.Header().Get("Set-Cookie"), "pawl-said") {
 			t.Errorf("logout: %d %q", out.Code, out.Header())
 		}
 		see("a copy of an ended session", first, http.StatusSeeOther)
@@ -192,7 +199,8 @@ func TestTokensWaitForSlowNodes(t *testing.T) {
 			pass(time.Second)
 			w.dropAnswers(slow, late)
 			began := time.Now()
-			made, err := admin.New(client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: slow, Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}})
+			made, err := admin.New(client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: slow, Queues: []string{"*"},
+				Roles: []admin.Role{admin.RoleObserve}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -229,7 +237,8 @@ func TestNodesAgreeOnTokens(t *testing.T) {
 			}
 			return nil
 		})
-		made, err := admin.New(w.nodes["n2"].as(w.admin, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "a", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}})
+		made, err := admin.New(w.nodes["n2"].as(w.admin, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "a", Queues: []string{"*"},
+			Roles: []admin.Role{admin.RoleObserve}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -253,7 +262,7 @@ type estate struct {
 	s                                           *server
 	token                                       string
 	task, claimed, claim, dead, group, schedule string
-	operation, place                            string
+	operation                                   string
 }
 
 const canary = "canary"
@@ -271,7 +280,8 @@ func (s *server) estate(token string) *estate {
 		return value
 	}
 	enqueue := func() string {
-		return field(s.web(token, "POST", "/api/v1/tasks", `{"type":"canary-t","queue":"canary-q","payload":"canary","tags":["canary"]}`), "task_id")
+		return field(s.web(token, "POST", "/api/v1/tasks", `{"type":"canary-t","queue":"canary-q","payload":"canary","tags":["canary"]}`),
+			"task_id")
 	}
 	take := func() string {
 		return field(s.web(token, "POST", "/api/v1/claim", `{"queues":["canary-q"],"worker":"canary-w","lease":"1h"}`), "claim_token")
@@ -279,16 +289,13 @@ func (s *server) estate(token string) *estate {
 	s.web(token, "PUT", "/api/v1/queues/other", `{"settings":{}}`) // strangers with the right to would create it
 	e.dead = enqueue()
 	s.web(token, "POST", "/api/v1/tasks/"+e.dead+"/fail", `{"claim_token":"`+take()+`","error":{"message":"canary"},"outcome":"dead"}`)
-	archived := enqueue()
-	s.web(token, "POST", "/api/v1/tasks/"+archived+"/fail", `{"claim_token":"`+take()+`","error":{"message":"canary"},"outcome":"dead"}`)
-	s.web(token, "POST", "/api/v1/tasks/"+archived+"/discard", "")
-	e.place = field(s.web(token, "GET", "/api/v1/archive", ""), "place")
 	e.claimed = enqueue()
 	e.claim = take()
 	e.task = enqueue()
 	e.group = field(s.web(token, "POST", "/api/v1/groups", `{"name":"canary","tasks":[{"type":"canary-t","queue":"canary-q"}]}`), "group_id")
 	s.web(token, "POST", "/api/v1/schedules", `{"name":"canary-s","cron":"@yearly","task":{"type":"canary-t","queue":"canary-q"}}`)
-	e.operation = field(s.web(token, "POST", "/api/v1/operations", `{"action":"set_priority","priority":"low","filter":{"queue":"canary-q","type":"none"}}`), "operation_id")
+	e.operation = field(s.web(token, "POST", "/api/v1/operations", `{"action":"set_priority","priority":"low","filter":{"queue":"canary-q",`+
+		`"type":"none"}}`), "operation_id")
 	pass(time.Second) // it ends
 	return e
 }
@@ -335,25 +342,28 @@ func (e *estate) attempts() (all [][3]string) {
 	for _, verb := range []string{"pause", "purge", "resume", "spread", "breakers/close"} {
 		add("POST", "queues/canary-q/"+verb, "")
 	}
-	for _, path := range []string{"queues/canary-q", "queues/canary-q/explain", "queues/canary-q/dead", "queues/canary-q/stats", "tasks?queue=canary-q"} {
+	for _, path := range []string{"queues/canary-q", "queues/canary-q/explain", "queues/canary-q/dead", "queues/canary-q/stats",
+		"tasks?queue=canary-q"} {
 		add("GET", path, "")
 	}
-	add("POST", "archive/restore", `{"places":["`+e.place+`"]}`)
 	add("DELETE", "queues/canary-q", "")
 	return all
 }
 
 // lists are calls that may be answered, but without anything of others.
-var lists = []string{"tasks", "tasks?fields=payload", "tasks?state=dead", "tasks?q=canary", "queues", "groups", "schedules", "operations", "audit", "archive", "workers", "tokens", "namespaces", "me"}
+var lists = []string{"tasks", "tasks?fields=payload", "tasks?state=dead", "tasks?q=canary", "queues", "groups", "schedules", "operations",
+	"audit", "workers", "tokens", "namespaces", "me"}
 
 // passing matches what time alone changes in answers: ages, rates and percentiles of a queue, and when a token was last used.
-var passing = regexp.MustCompile(`"oldest_ready_age_seconds":[^,]*|"rates":\{[^}]*\}|"(wait|run)":\{"count"[^}]*\}|"drain_seconds":[^,}]*|"workers":\d+|,"used_at":"[^"]*"`)
+var passing = regexp.MustCompile(`"oldest_ready_age_seconds":[^,]*|"rates":\{[^}]*\}|"(wait|run)":\{"count"[^}]*\}|"drain_seconds":[^,` +
+	`}]*|"workers":\d+|,"used_at":"[^"]*"`)
 
 // answers returns everything that its owner is told of an estate, except what time changes.
 func (e *estate) answers() string {
 	var b strings.Builder
-	for _, path := range []string{"tasks?fields=payload", "queues", "groups", "groups/" + e.group, "groups/" + e.group + "/members", "schedules", "schedules/" + e.schedule + "/history",
-		"operations", "audit", "archive", "limits", "namespaces", "tasks/" + e.task, "tasks/" + e.claimed, "tasks/" + e.dead, "tokens"} {
+	for _, path := range []string{"tasks?fields=payload", "queues", "groups", "groups/" + e.group, "groups/" + e.group + "/members",
+		"schedules", "schedules/" + e.schedule + "/history", "operations", "audit", "limits", "namespaces", "tasks/" + e.task,
+		"tasks/" + e.claimed, "tasks/" + e.dead, "tokens"} {
 		w := e.s.web(e.token, "GET", "/api/v1/"+path, "")
 		fmt.Fprintf(&b, "%s: %d %s\n", path, w.Code, w.Body)
 	}
@@ -370,7 +380,8 @@ func (e *estate) stranger(who, token string) {
 	for _, c := range e.attempts() {
 		w := e.s.web(token, c[0], c[1], c[2])
 		told := strings.ReplaceAll(strings.ReplaceAll(w.Body.String(), "canary-q", ""), "canary-s", "") // what the caller sent itself
-		if w.Code < 300 && !strings.Contains(told, `"code":"not_found"`) && !strings.Contains(w.Body.String(), `"items":[]`) || w.Code == http.StatusConflict || strings.Contains(told, canary) {
+		if w.Code < 300 && !strings.Contains(told, `"code":"not_found"`) && !strings.Contains(w.Body.String(), `"items":[]`) ||
+			w.Code == http.StatusConflict || strings.Contains(told, canary) {
 			e.s.t.Errorf("%s: %s %s %s: %d %s", who, c[0], c[1], c[2], w.Code, w.Body)
 		}
 	}
@@ -414,18 +425,20 @@ func TestObjectsOfOtherNamespacesAreNotFound(t *testing.T) {
 
 		// What a limited token creates, it may use; what others create of the same kind, it may not.
 		within := cut("b", "within", "canary-*")
-		for path, want := range map[string]int{"tasks/" + e.task: 200, "tasks/" + e.task + "/explain": 200, "schedules/canary-s": 200, "queues/canary-q": 200,
-			"groups/" + e.group: 404, "operations/" + e.operation: 404} {
+		for path, want := range map[string]int{"tasks/" + e.task: 200, "tasks/" + e.task + "/explain": 200, "schedules/canary-s": 200,
+			"queues/canary-q": 200, "groups/" + e.group: 404, "operations/" + e.operation: 404} {
 			if w := s.web(within, "GET", "/api/v1/"+path, ""); w.Code != want {
 				t.Errorf("GET %s with a token of its queue: %d, want %d (%s)", path, w.Code, want, w.Body)
 			}
 		}
 		made := s.web(within, "POST", "/api/v1/groups", `{"open":true,"tasks":[{"type":"t","queue":"canary-q"}]}`)
 		_, id, _ := strings.Cut(made.Body.String(), `"group_id":"`)
-		if id = id[:36]; s.web(within, "GET", "/api/v1/groups/"+id, "").Code != 200 || !strings.Contains(s.web(within, "GET", "/api/v1/groups", "").Body.String(), id) {
+		if id = id[:36]; s.web(within, "GET", "/api/v1/groups/"+id, "").Code != 200 || !strings.Contains(s.web(within, "GET", "/api/v1/groups",
+			"").Body.String(), id) {
 			t.Errorf("a group of its own is not there: %s", made.Body)
 		}
-		if w := s.web(e.token, "POST", "/api/v1/groups/"+id+"/tasks", `{"tasks":[{"type":"t","queue":"other"}]}`); !strings.Contains(w.Body.String(), "is not one of the queues that group") {
+		if w := s.web(e.token, "POST", "/api/v1/groups/"+id+"/tasks", `{"tasks":[{"type":"t","queue":"other"}]}`); !strings.Contains(
+			w.Body.String(), "is not one of the queues that group") {
 			t.Errorf("a member beyond what the group's maker could see: %d %s", w.Code, w.Body)
 		}
 		if w := s.web(within, "POST", "/api/v1/operations", `{"action":"cancel","filter":{}}`); w.Code != 202 {
@@ -438,64 +451,8 @@ func TestObjectsOfOtherNamespacesAreNotFound(t *testing.T) {
 	})
 }
 
-// A namespace with the name of a removed one has nothing of its archive.
-func TestArchiveOfRemovedNamespace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		operator := bearer.New()
-		s := start(t, Config{InMemory: true, DataShards: 2, Tokens: TokensAlways, AdminToken: func() string { return operator }})
-		spaces, inB := admin.New(s.as(operator, "")).Namespaces(), admin.New(s.as(operator, "b"))
-		die := func() {
-			t.Helper()
-			if _, err := spaces.Create(t.Context(), "b", admin.QuotaChange{}); err != nil {
-				t.Fatal(err)
-			}
-			made, err := inB.Access().CreateToken(t.Context(), admin.TokenSpec{Name: "owner", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleAdmin}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.web(made.Secret, "POST", "/api/v1/tasks", `{"type":"t","queue":"q"}`)
-			claimed := s.web(made.Secret, "POST", "/api/v1/claim", `{"queues":["q"],"worker":"w"}`).Body.String()
-			of := func(field string) string {
-				_, value, _ := strings.Cut(claimed, `"`+field+`":"`)
-				value, _, _ = strings.Cut(value, `"`)
-				return value
-			}
-			s.web(made.Secret, "POST", "/api/v1/tasks/"+of("task_id")+"/fail", `{"claim_token":"`+of("claim_token")+`","error":{"message":"no"},"outcome":"dead"}`)
-			if w := s.web(made.Secret, "POST", "/api/v1/tasks/"+of("task_id")+"/discard", ""); w.Code >= 300 {
-				t.Fatalf("discard: %d %s", w.Code, w.Body)
-			}
-		}
-		archived := func() admin.ArchivedTask {
-			t.Helper()
-			page, err := inB.DeadLetters().ArchivePage(t.Context(), "", pawltype.PageRequest{})
-			if err != nil || len(page.Items) != 1 {
-				t.Fatalf("the archive has %d tasks, %v, want one", len(page.Items), err)
-			}
-			return page.Items[0]
-		}
-		die()
-		theirs := archived()
-		if _, err := inB.Access().RevokeToken(t.Context(), admin.TokenName{Name: "owner"}); err != nil {
-			t.Fatal(err)
-		}
-		if err := inB.Queues().Delete(t.Context(), "q"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := spaces.Delete(t.Context(), "b"); err != nil {
-			t.Fatal(err)
-		}
-		pass(time.Second)
-		die()
-		if own := archived(); own.Task.ID == theirs.Task.ID {
-			t.Error("the archive has the earlier namespace's task instead of its own")
-		}
-		if back, err := inB.DeadLetters().Restore(t.Context(), theirs.Place); err != nil || len(back) != 1 || !errors.Is(back[0].Err, pawltype.ErrNotFound) {
-			t.Errorf("restoring the earlier namespace's task: %+v, %v, want not found", back, err)
-		}
-	})
-}
-
-// A namespace with the name of a removed one shows nothing of it, whatever is listed: its names, its errors, its workers, what was done in it.
+// A namespace with the name of a removed one shows nothing of it, whatever is listed: its names, its errors, its
+// workers, what was done in it.
 func TestRemovedNamespacesLeaveNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		operator := bearer.New()
@@ -515,7 +472,8 @@ func TestRemovedNamespacesLeaveNothing(t *testing.T) {
 			if _, err := spaces.Create(t.Context(), "b", admin.QuotaChange{}); err != nil {
 				t.Fatal(err)
 			}
-			made, err := inB.Access().CreateToken(t.Context(), admin.TokenSpec{Name: owner, Queues: []string{"*"}, Roles: []admin.Role{admin.RoleAdmin}})
+			made, err := inB.Access().CreateToken(t.Context(), admin.TokenSpec{Name: owner, Queues: []string{"*"},
+				Roles: []admin.Role{admin.RoleAdmin}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -545,8 +503,9 @@ func TestRemovedNamespacesLeaveNothing(t *testing.T) {
 		}
 		pass(3 * time.Second)
 		create("ours")
-		for _, path := range []string{"stats", "stats?window=2m", "types", "types?window=5m", "types/theirs", "workers", "audit", "archive", "queues", "dead?group_by=error", "poisoned?group_by=error",
-			"tasks", "groups", "operations", "schedules", "markers", "tokens", "webhooks", "namespaces/b"} {
+		for _, path := range []string{"stats", "stats?window=2m", "types", "types?window=5m", "types/theirs", "workers", "audit", "queues",
+			"dead?group_by=error", "poisoned?group_by=error", "tasks", "groups", "operations", "schedules", "markers", "tokens",
+			"webhooks", "namespaces/b"} {
 			if found := do("GET", path, ""); strings.Contains(strings.Replace(found, `"type":"theirs"`, "", 1), "theirs") {
 				t.Errorf("%s of the new namespace: %s", path, found)
 			}
@@ -558,7 +517,8 @@ func TestRemovedNamespacesLeaveNothing(t *testing.T) {
 		if found := do("GET", "queues/theirs/stats", ""); !strings.Contains(found, `"enqueued":1,`) {
 			t.Errorf("the statistics of the new queue: %s", found)
 		}
-		if page, err := inB.Audit().ListPage(t.Context(), admin.AuditFilter{}, pawltype.PageRequest{}); err != nil || !slices.ContainsFunc(page.Items, func(e *admin.AuditEntry) bool { return e.Target == "theirs" }) {
+		if page, err := inB.Audit().ListPage(t.Context(), admin.AuditFilter{}, pawltype.PageRequest{}); err != nil ||
+			!slices.ContainsFunc(page.Items, func(e *admin.AuditEntry) bool { return e.Target == "theirs" }) {
 			t.Errorf("a token for all namespaces finds %d entries and none of the earlier namespace, %v", len(page.Items), err)
 		}
 	})
@@ -574,7 +534,8 @@ func TestNamespacesAreIsolated(t *testing.T) {
 			if _, err := admin.New(s.as(operator, "")).Namespaces().Create(t.Context(), ns, admin.QuotaChange{}); err != nil {
 				t.Fatal(err)
 			}
-			made, err := admin.New(s.as(operator, ns)).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "owner", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleAdmin}})
+			made, err := admin.New(s.as(operator, ns)).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "owner", Queues: []string{"*"},
+				Roles: []admin.Role{admin.RoleAdmin}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -634,7 +595,8 @@ func TestRefusedCallersAreCounted(t *testing.T) {
 		operator := bearer.New()
 		s := start(t, Config{InMemory: true, Tokens: TokensAlways, AdminToken: func() string { return operator }})
 		pass(time.Second)
-		weak, err := admin.New(s.as(operator, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "weak", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleProduce}, Life: 5 * time.Minute})
+		weak, err := admin.New(s.as(operator, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "weak", Queues: []string{"*"},
+			Roles: []admin.Role{admin.RoleProduce}, Life: 5 * time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -671,11 +633,13 @@ func TestClaimTokensRevealNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		owner, err := admin.New(s.as(operator, "b")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "owner", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleAdmin}})
+		owner, err := admin.New(s.as(operator, "b")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "owner", Queues: []string{"*"},
+			Roles: []admin.Role{admin.RoleAdmin}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		thief, err := admin.New(s.as(operator, "a")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "thief", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleAdmin}})
+		thief, err := admin.New(s.as(operator, "a")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "thief", Queues: []string{"*"},
+			Roles: []admin.Role{admin.RoleAdmin}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -703,8 +667,10 @@ func TestClaimTokensRevealNothing(t *testing.T) {
 		for _, token := range tokens {
 			for _, verb := range []string{"ack", "fail", "extend", "release"} {
 				body := fmt.Sprintf(`{"claim_token":%q}`, token)
-				theirs, nobodys := s.web(thief.Secret, "POST", "/api/v1/tasks/"+ref.ID+"/"+verb, body), s.web(thief.Secret, "POST", "/api/v1/tasks/"+nowhere+"/"+verb, body)
-				if a, b := strings.ReplaceAll(theirs.Body.String(), ref.ID, "ID"), strings.ReplaceAll(nobodys.Body.String(), nowhere, "ID"); a != b || theirs.Code != nobodys.Code || theirs.Code < 400 {
+				theirs, nobodys := s.web(thief.Secret, "POST", "/api/v1/tasks/"+ref.ID+"/"+verb, body), s.web(thief.Secret, "POST", "/api/v1/tasks/"+
+					nowhere+"/"+verb, body)
+				if a, b := strings.ReplaceAll(theirs.Body.String(), ref.ID, "ID"), strings.ReplaceAll(nobodys.Body.String(), nowhere, "ID"); a != b ||
+					theirs.Code != nobodys.Code || theirs.Code < 400 {
 					t.Fatalf("seed %d: %s with %q: %d %s of a task of others, %d %s of none", seed, verb, token, theirs.Code, a, nobodys.Code, b)
 				}
 			}

@@ -114,8 +114,6 @@ var rpcRows = []rpcRow{
 	{"OperatorService/GroupDead spread", "l", `{"queue":"spread"}`},
 	{"OperatorService/ReplayDead", "sd", `{"queue":"$queue","taskIds":["$dead"]}`},
 	{"OperatorService/DiscardDead", "sd", `{"queue":"$queue","taskIds":["$dead"]}`},
-	{"OperatorService/ListArchive", "", `{"queue":"$queue"}`},
-	{"OperatorService/RestoreArchive", "", `{"places":["dead.jsonl:0"]}`},
 	{"OperatorService/RetryTask", "d", `{"taskId":"$dead"}`},
 	{"OperatorService/RunTaskNow", "d", `{"taskId":"$later"}`},
 	{"OperatorService/DiscardTask", "d", `{"taskId":"$dead"}`},

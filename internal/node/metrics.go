@@ -34,6 +34,7 @@ type collector struct {
 	replicas   *replicas
 	names      nodeNames
 	broker     *broker.Broker
+	archive    interface{ Evicted() uint64 }
 	auth       *auth.Authenticator
 	registry   *registry.Registry
 	dispatcher *webhooks.Dispatcher
@@ -225,7 +226,7 @@ func (c *collector) nodeMetrics() (m metrics.Node) {
 		m.MinFree = c.cfg.MinFree
 	}
 	m.ClockOffset = time.Duration(c.health.offset.Load())
-	m.LogBytes, m.ArchiveEvicted, m.ArchiveDamaged = c.replicas.log.DiskBytes(), c.broker.Files.Evicted(), c.broker.Damaged.Load()
+	m.LogBytes, m.ArchiveEvicted = c.replicas.log.DiskBytes(), c.archive.Evicted()
 	if g := c.gateway(); g != nil {
 		m.Slowed = g.Slowed()
 	}

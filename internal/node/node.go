@@ -89,6 +89,7 @@ type Node struct {
 type parts struct {
 	stats      *stats.File
 	metrics    *metrics.Page
+	archive    *archive.Archive
 	broker     *broker.Broker
 	router     *router.Router
 	control    *cluster.Control
@@ -310,12 +311,12 @@ func (n *Node) openReplicas(context.Context) error {
 }
 
 // assemble creates the components between the replicas and the gateway.
-func (n *Node) assemble(context.Context) error {
-	dead, err := archive.Open(archive.Config{Dir: filepath.Join(n.cfg.Dir, datadir.ArchiveDir), Logger: n.cfg.Logger})
+func (n *Node) assemble(context.Context) (err error) {
+	n.archive, err = archive.Open(archive.Config{Dir: filepath.Join(n.cfg.Dir, archive.DirName), Logger: n.cfg.Logger})
 	if err != nil {
 		return err
 	}
-	n.closers = append(n.closers, dead.Close)
+	n.closers = append(n.closers, n.archive.Close)
 	saved := ""
 	if !n.cfg.InMemory {
 		saved = n.dir.File(datadir.StatsFile)
@@ -339,7 +340,7 @@ func (n *Node) assemble(context.Context) error {
 	n.stats.Recorder.Born = n.born
 	n.registry = registry.New()
 	n.copy.OnQuiet(workers.TellRegistry(n.registry))
-	n.broker = broker.New(broker.Config{Limits: task.DefaultLimits(), Archive: dead, Began: n.auth.Began, Logger: n.cfg.Logger,
+	n.broker = broker.New(broker.Config{Limits: task.DefaultLimits(), Archive: n.archive, Logger: n.cfg.Logger,
 		LogHeaders: n.cfg.LogHeaders, Room: n.checkSpace, Stats: n.stats.Recorder,
 		Namespaces: n.copy.Namespaces, AuditKeep: n.copy.AuditKeep, Tracer: n.cfg.tracer(),
 		EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
@@ -369,7 +370,7 @@ func (n *Node) assemble(context.Context) error {
 	n.heartbeat.auth, n.heartbeat.system, n.health.router = n.auth, n.system, n.router
 	n.evidence = evidence.Recorder{Node: n.cfg.Name, Auth: n.auth, Trail: n.cfg.Trail, Verbs: n.router, Replicas: n.replicas.compared}
 	n.assembleWebhooks()
-	n.metrics = (&collector{cfg: n.cfg, health: n.health, replicas: n.replicas, names: nodeNames{n.copy}, broker: n.broker, auth: n.auth,
+	n.metrics = (&collector{cfg: n.cfg, health: n.health, replicas: n.replicas, names: nodeNames{n.copy}, broker: n.broker, archive: n.archive, auth: n.auth,
 		registry: n.registry, dispatcher: n.dispatcher, gateway: n.serves.Load}).page(n.stats.Recorder)
 	n.reconciler = cluster.NewReconciler(cluster.ReconcilerConfig{Placement: n.control.Placement, Groups: n.groups, Logger: n.cfg.Logger})
 	n.agent = &agent{dir: n.dir, transport: n.transport, replicas: n.replicas, copy: n.copy, broker: n.broker, control: n.control, reconciler: n.reconciler,

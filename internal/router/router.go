@@ -84,7 +84,6 @@ type Router struct {
 	*enqueue.Enqueuer
 	*once.Keys
 	*query.Tasks
-	*query.Archive
 	*query.AuditLog
 
 	Queues     *directory.Directory
@@ -111,7 +110,7 @@ func New(cfg Config) *Router {
 	f := forward.New(forward.Config{Node: cfg.Node, Parts: cfg.Parts, Broker: cfg.Broker, Map: cfg.Map, Peers: cfg.Peers, NotSent: cfg.NotSent,
 		SystemLeader: cfg.SystemLeader, Logger: cfg.Logger})
 	r := &Router{Forwarder: f, Queues: directory.New(f, cfg.Control, cfg.Map), Claims: claims.New(f, cfg.Broker, cfg.Peers, cfg.Logger),
-		Tasks: query.NewTasks(f, cfg.Broker), Archive: query.NewArchive(f, cfg.Broker), AuditLog: query.NewAuditLog(f, cfg.Broker, cfg.Control),
+		Tasks: query.NewTasks(f, cfg.Broker), AuditLog: query.NewAuditLog(f, cfg.Broker, cfg.Control),
 		Events: query.NewEvents(f, cfg.Broker, cfg.Control), Stats: query.NewStats(f, cfg.Broker, cfg.Stats)}
 	r.Enqueuer, r.Groups = enqueue.New(f, cfg.Broker, r.Queues, r.Tasks)
 	r.Outbox = enqueue.NewOutbox(f, cfg.Control, r.Enqueuer)

@@ -25,9 +25,8 @@ const (
 	TaskDiscarded Action = "task.discard"
 	TaskEdited    Action = "task.edit"
 
-	DeadReplayed    Action = "dead.replay" // poisoned tasks, too
-	DeadDiscarded   Action = "dead.discard"
-	ArchiveRestored Action = "archive.restore"
+	DeadReplayed  Action = "dead.replay" // poisoned tasks, too
+	DeadDiscarded Action = "dead.discard"
 
 	GroupCancelled Action = "group.cancel" // and its members
 
@@ -82,7 +81,7 @@ const (
 
 // Actions lists all of them.
 var Actions = []Action{QueueCreated, QueuePut, QueueDeleted, QueuePaused, QueueResumed, QueueSpread, QueuePurged, BreakerClosed,
-	TaskCancelled, TaskRetried, TaskRunNow, TaskDiscarded, TaskEdited, DeadReplayed, DeadDiscarded, ArchiveRestored,
+	TaskCancelled, TaskRetried, TaskRunNow, TaskDiscarded, TaskEdited, DeadReplayed, DeadDiscarded,
 	GroupCancelled, OperationStarted, OperationPaused, OperationResumed, OperationAborted,
 	SchedulePut, ScheduleDeleted, SchedulePaused, ScheduleResumed, ScheduleTriggered,
 	WorkerQuieted, WorkerResumed, NodeJoined, NodeDrained, NodeUndrained, NodeRemoved, ReplicaMoved, LeaderTransferred, ShardsAdded, ReplicationSet, AuditRetentionSet, LevelRaised, BackupTaken,

@@ -49,11 +49,13 @@ func slotTag(key string) string {
 	return key
 }
 
-// Beside returns a key that is in the same slot as another. It has the same text in braces, or, if that has a brace itself, a number of the slot.
+// Beside returns a key that is in the same slot as another. It has the same text in braces, or, if that has a brace itself or would be too long, a
+// number of the slot.
 func Beside(key, name string) string {
 	beside := "{" + slotTag(key) + "}" + name
-	for n := 0; KeySlot(beside) != KeySlot(key); n++ {
-		beside = fmt.Sprintf("{%d}%s", n, name)
+	fits := len(beside) <= DefaultLimits().Name
+	for n := 0; !fits || KeySlot(beside) != KeySlot(key); n++ {
+		beside, fits = fmt.Sprintf("{%d}%s", n, name), true
 	}
 	return beside
 }

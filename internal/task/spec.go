@@ -46,10 +46,6 @@ type Spec struct {
 	OnlyFind bool `json:",omitempty"`
 	// RequestTTL is the least time for which the request finds its task, if it may be repeated late. It is not set by producers.
 	RequestTTL time.Duration
-	// Restored is who restores the task from the archive; nil: it is new. It is not set by producers.
-	Restored *Author `json:",omitempty"`
-	// Archived is the archived task that is restored as this one, see Restore; zero: it is new.
-	Archived ID `json:",omitzero"`
 	// Moved describes the task that lives on as this one; nil: it is new. It is not set by producers.
 	Moved *Moved `json:",omitempty"`
 }

@@ -57,7 +57,7 @@ func (w *world) send(t testing.TB, method, path, body string, headers ...string)
 const unsafeMark = "ZgotmplZ"
 
 // everyPage lists the paths without names in them.
-var everyPage = []string{"/", "/queues", "/tasks", "/types", "/dead", "/poison", "/archive", "/schedules", "/workers", "/groups", "/operations", "/audit", "/cluster", "/webhooks", "/markers", "/tokens", "/namespaces", "/settings",
+var everyPage = []string{"/", "/queues", "/tasks", "/types", "/dead", "/poison", "/schedules", "/workers", "/groups", "/operations", "/audit", "/cluster", "/webhooks", "/markers", "/tokens", "/namespaces", "/settings",
 	"/enqueue", "/new-queue", "/new-schedule", "/settings/you", "/new-token", "/new-webhook", "/new-marker", "/namespaces/default/quotas", "/new-namespace", "/namespaces/choose", "/operations/new?action=replay&q=state:dead"}
 
 func TestEmptyPagesShowCommands(t *testing.T) {

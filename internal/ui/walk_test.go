@@ -142,7 +142,6 @@ func TestEveryAction(t *testing.T) {
 		{name: "replay-ticked-form", click: `.of-ticked button[value="replay"]`, submit: true, says: "Replayed 1 task."},
 		{name: "replay-group", click: `tr[id^="g-"] a[href*="action=replay"]`, submit: true, says: "fingerprint:"},
 		{name: "discard-dead", at: "/dead?queue=books", click: link("action=discard"), submit: true, says: "Started."},
-		{name: "archive", at: "/archive", click: link("/archive/restore"), submit: true, says: "Restored."},
 		{name: "new-token", at: "/tokens", click: link("/new-token"), fill: []string{"name", "robot", "roles", "observe,produce", "queues", "mail*"}, once: true, says: "robot"},
 		{name: "rotate", click: link("/tokens/robot/rotate"), fill: []string{"overlap", "1h"}, once: true, says: "the old secret expires"},
 		{name: "revoke", click: link("/tokens/robot/revoke"), submit: true, says: "Revoked robot."},
@@ -545,7 +544,7 @@ func TestTextIsEscaped(t *testing.T) {
 		"/", "/queues", "/queues/x", "/queues/y", "/queues/y/settings", "/queues/x/resume?what=type&name=" + url.QueryEscape(nasty), "/queues/x/close-breaker?type=" + url.QueryEscape(nasty),
 		"/tasks", "/tasks?q=" + text, "/tasks?q=" + url.QueryEscape(nasty), "/tasks/" + task, "/tasks/" + claimed, "/tasks/" + poisoned, "/tasks/" + done,
 		"/tasks/" + task + "/edit", "/tasks/" + task + "/retry", "/tasks/" + url.PathEscape(nasty), "/tasks/" + done + "/result",
-		"/types", "/types?like=" + url.QueryEscape(nasty), "/types/" + url.PathEscape(nasty), "/types/" + url.PathEscape(nasty) + "?queue=x", "/dead", "/dead?queue=" + url.QueryEscape(nasty), "/poison", "/archive?queue=" + url.QueryEscape(nasty), "/archive/restore?place=" + url.QueryEscape(nasty),
+		"/types", "/types?like=" + url.QueryEscape(nasty), "/types/" + url.PathEscape(nasty), "/types/" + url.PathEscape(nasty) + "?queue=x", "/dead", "/dead?queue=" + url.QueryEscape(nasty), "/poison",
 		"/schedules", "/schedules/nasty", "/schedules/nasty/edit", "/schedule-preview?cron=" + url.QueryEscape(nasty) + "&time_zone=" + url.QueryEscape(nasty), "/workers", "/workers/" + url.PathEscape(worker), "/workers?queue=" + url.QueryEscape(nasty), "/groups", "/groups/" + group, "/groups/" + group + "/cancel",
 		"/operations", "/operations/" + operation, "/operations/" + operation + "/abort", "/operations/new?action=cancel&q=" + text, "/operations/new?action=" + url.QueryEscape(nasty),
 		"/audit", "/audit?actor=" + url.QueryEscape(nasty), "/cluster", "/webhooks", "/webhooks/nasty", "/webhooks/nasty/edit", "/webhooks/" + url.PathEscape(nasty), "/markers", "/markers/" + marker + "/end", "/new-marker?queues=" + url.QueryEscape(nasty), "/namespaces/" + url.PathEscape(nasty) + "/quotas", "/tokens", "/new-token", "/tokens/nasty/revoke", "/tokens/" + url.PathEscape(nasty) + "/rotate", "/namespaces", "/namespaces/" + url.PathEscape(nasty) + "/remove", "/namespaces/choose?namespace=" + url.QueryEscape(nasty),
@@ -661,7 +660,7 @@ func (w *world) moreLooks(t testing.TB, pages map[string]string) {
 		must(t, err)
 		pages[map[bool]string{true: "worker-lost", false: "worker"}[lost]] = "/workers/" + url.PathEscape(page.Items[0].ID)
 	}
-	pages["queue-open"], pages["queue-paused"], pages["archive"], pages["new-schedule"], pages["api"] = "/queues/thumbnails", "/queues/reports", "/archive", "/new-schedule", "/docs/api"
+	pages["queue-open"], pages["queue-paused"], pages["new-schedule"], pages["api"] = "/queues/thumbnails", "/queues/reports", "/new-schedule", "/docs/api"
 	pages["quotas"], pages["you"], pages["pause-form"], pages["purge-form"], pages["not-found"] = "/namespaces/default/quotas", "/settings/you", "/queues/mail/pause", "/queues/mail/purge", "/nothing-here"
 	pages["tasks-none"], pages["bulk-replay"] = "/tasks?q=queue:mail+type:none", "/operations/new?action=replay&q=queue:push+state:dead"
 }

@@ -51,7 +51,6 @@ func TestNothingIsClipped(t *testing.T) {
 	w.seed(t)
 	w.longNames(t)
 	pages := w.everyLook(t)
-	pages["archive"] = "/archive"
 	for _, state := range []pawltype.State{pawltype.StateDead, pawltype.StateReady} {
 		pages["task-longest-"+string(state)] = "/tasks/" + w.newest(t, admin.Filter{Queue: longestName, States: []pawltype.State{state}})
 	}

@@ -102,7 +102,7 @@ func (m *keyed) step() {
 	default:
 		m.atOnce()
 	case 23:
-		m.restore()
+		m.discard()
 	case 24:
 		m.pause()
 	case 25:
@@ -174,27 +174,10 @@ func (m *keyed) atOnce() {
 	}
 }
 
-// restore discards the dead letters, or restores an archived one.
-func (m *keyed) restore() {
+// discard discards the dead letters.
+func (m *keyed) discard() {
 	for _, queue := range []string{"hot", "warm"} {
 		_, _ = m.rpc.operator.DiscardDead(m.Context(), &pawlv1.DiscardDeadRequest{Queue: queue, Filter: &pawlv1.Filter{}})
-	}
-	list, err := m.rpc.operator.ListArchive(m.Context(), &pawlv1.ListArchiveRequest{Limit: 1000})
-	must(m.T, err)
-	for _, i := range m.rnd.Perm(len(list.GetItems())) {
-		place := list.GetItems()[i].GetPlace()
-		got, err := m.rpc.operator.RestoreArchive(m.Context(), &pawlv1.RestoreArchiveRequest{Places: []string{place, place}})
-		must(m.T, err)
-		first, again := got.GetResults()[0], got.GetResults()[1]
-		if first.GetError() != nil { // most often another task has its unique key
-			continue
-		}
-		m.seen["restored task"]++
-		delete(m.first, list.GetItems()[i].GetTask().GetQueue()+list.GetItems()[i].GetTask().GetIdempotencyKey()) // the restored task has it
-		if first.GetTaskId() != again.GetTaskId() {
-			m.Errorf("seed %d: %s was restored as two tasks: %v", m.seed, place, got)
-		}
-		return
 	}
 }
 
@@ -473,7 +456,6 @@ func (m *keyed) judgeIdempotency() {
 		key := t.GetIdempotencyKey()
 		switch {
 		case key == "",
-			t.GetReason() == "operator", // a discarded dead letter: the restored task has its key
 			t.GetQueue() == "warm" && !t.GetCreatedAt().AsTime().After(m.deleted):
 			continue
 		}

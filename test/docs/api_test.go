@@ -192,15 +192,6 @@ func (s *session) play() {
 	s.do("resumeSchedule", "")
 	s.do("deleteSchedule", "")
 
-	// The archive of dead letters.
-	s.quietly("enqueue", `{"type":"mail.welcome","queue":"mail"}`, "id=task_id")
-	s.quietly("claim", `{"queues":["mail"],"types":["mail.welcome"]}`, "id=tasks.0.task_id", "token=tasks.0.claim_token")
-	s.quietly("fail", `{"claim_token":"$token","error":{"message":"no such address"},"outcome":"dead"}`)
-	s.quietly("discardDead", `{"filter":{}}`)
-	s.until("listArchive?limit=1", "items.0.place")
-	s.do("listArchive?limit=1", "", "place=items.0.place")
-	s.do("restoreArchive", `{"places":["$place"]}`)
-
 	// Workers.
 	s.quietly("claim", `{"queues":["mail"],"worker":"web-1/4711"}`)
 	s.do("listWorkers?limit=1", "", "worker=items.0.worker_id")

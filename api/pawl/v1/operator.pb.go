@@ -2868,350 +2868,6 @@ func (x *DiscardDeadResponse) GetDiscarded() int64 {
 	return 0
 }
 
-type ListArchiveRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queue         *string                `protobuf:"bytes,1,opt,name=queue,proto3,oneof" json:"queue,omitempty"` // absent: all
-	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
-	Cursor        string                 `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ListArchiveRequest) Reset() {
-	*x = ListArchiveRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[39]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ListArchiveRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ListArchiveRequest) ProtoMessage() {}
-
-func (x *ListArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[39]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ListArchiveRequest.ProtoReflect.Descriptor instead.
-func (*ListArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{39}
-}
-
-func (x *ListArchiveRequest) GetQueue() string {
-	if x != nil && x.Queue != nil {
-		return *x.Queue
-	}
-	return ""
-}
-
-func (x *ListArchiveRequest) GetLimit() int32 {
-	if x != nil {
-		return x.Limit
-	}
-	return 0
-}
-
-func (x *ListArchiveRequest) GetCursor() string {
-	if x != nil {
-		return x.Cursor
-	}
-	return ""
-}
-
-type ListArchiveResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Items         []*ArchivedTask        `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
-	Missing       []*Missing             `protobuf:"bytes,3,rep,name=missing,proto3" json:"missing,omitempty"` // nodes whose archives are missing, and why
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ListArchiveResponse) Reset() {
-	*x = ListArchiveResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[40]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ListArchiveResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ListArchiveResponse) ProtoMessage() {}
-
-func (x *ListArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[40]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ListArchiveResponse.ProtoReflect.Descriptor instead.
-func (*ListArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{40}
-}
-
-func (x *ListArchiveResponse) GetItems() []*ArchivedTask {
-	if x != nil {
-		return x.Items
-	}
-	return nil
-}
-
-func (x *ListArchiveResponse) GetNextCursor() string {
-	if x != nil {
-		return x.NextCursor
-	}
-	return ""
-}
-
-func (x *ListArchiveResponse) GetMissing() []*Missing {
-	if x != nil {
-		return x.Missing
-	}
-	return nil
-}
-
-type ArchivedTask struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Place         string                 `protobuf:"bytes,4,opt,name=place,proto3" json:"place,omitempty"` // file and byte, as RestoreArchive takes it
-	ArchivedAt    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=archived_at,json=archivedAt,proto3" json:"archived_at,omitempty"`
-	Cause         string                 `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"` // retention, discard, purge
-	Task          *Task                  `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ArchivedTask) Reset() {
-	*x = ArchivedTask{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[41]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ArchivedTask) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ArchivedTask) ProtoMessage() {}
-
-func (x *ArchivedTask) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[41]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ArchivedTask.ProtoReflect.Descriptor instead.
-func (*ArchivedTask) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{41}
-}
-
-func (x *ArchivedTask) GetPlace() string {
-	if x != nil {
-		return x.Place
-	}
-	return ""
-}
-
-func (x *ArchivedTask) GetArchivedAt() *timestamppb.Timestamp {
-	if x != nil {
-		return x.ArchivedAt
-	}
-	return nil
-}
-
-func (x *ArchivedTask) GetCause() string {
-	if x != nil {
-		return x.Cause
-	}
-	return ""
-}
-
-func (x *ArchivedTask) GetTask() *Task {
-	if x != nil {
-		return x.Task
-	}
-	return nil
-}
-
-type RestoreArchiveRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Places        []string               `protobuf:"bytes,1,rep,name=places,proto3" json:"places,omitempty"` // at most 1,000
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RestoreArchiveRequest) Reset() {
-	*x = RestoreArchiveRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[42]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RestoreArchiveRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RestoreArchiveRequest) ProtoMessage() {}
-
-func (x *RestoreArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[42]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RestoreArchiveRequest.ProtoReflect.Descriptor instead.
-func (*RestoreArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{42}
-}
-
-func (x *RestoreArchiveRequest) GetPlaces() []string {
-	if x != nil {
-		return x.Places
-	}
-	return nil
-}
-
-type RestoreArchiveResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Results       []*RestoredTask        `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RestoreArchiveResponse) Reset() {
-	*x = RestoreArchiveResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[43]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RestoreArchiveResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RestoreArchiveResponse) ProtoMessage() {}
-
-func (x *RestoreArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[43]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RestoreArchiveResponse.ProtoReflect.Descriptor instead.
-func (*RestoreArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{43}
-}
-
-func (x *RestoreArchiveResponse) GetResults() []*RestoredTask {
-	if x != nil {
-		return x.Results
-	}
-	return nil
-}
-
-type RestoredTask struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Place         string                 `protobuf:"bytes,1,opt,name=place,proto3" json:"place,omitempty"`
-	TaskId        string                 `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	Error         *Error                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
-	Duplicate     bool                   `protobuf:"varint,4,opt,name=duplicate,proto3" json:"duplicate,omitempty"` // an earlier call already restored it, as this task
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RestoredTask) Reset() {
-	*x = RestoredTask{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[44]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RestoredTask) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RestoredTask) ProtoMessage() {}
-
-func (x *RestoredTask) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[44]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RestoredTask.ProtoReflect.Descriptor instead.
-func (*RestoredTask) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{44}
-}
-
-func (x *RestoredTask) GetPlace() string {
-	if x != nil {
-		return x.Place
-	}
-	return ""
-}
-
-func (x *RestoredTask) GetTaskId() string {
-	if x != nil {
-		return x.TaskId
-	}
-	return ""
-}
-
-func (x *RestoredTask) GetError() *Error {
-	if x != nil {
-		return x.Error
-	}
-	return nil
-}
-
-func (x *RestoredTask) GetDuplicate() bool {
-	if x != nil {
-		return x.Duplicate
-	}
-	return false
-}
-
 type RetryTaskRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -3221,7 +2877,7 @@ type RetryTaskRequest struct {
 
 func (x *RetryTaskRequest) Reset() {
 	*x = RetryTaskRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[45]
+	mi := &file_pawl_v1_operator_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3233,7 +2889,7 @@ func (x *RetryTaskRequest) String() string {
 func (*RetryTaskRequest) ProtoMessage() {}
 
 func (x *RetryTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[45]
+	mi := &file_pawl_v1_operator_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3246,7 +2902,7 @@ func (x *RetryTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryTaskRequest.ProtoReflect.Descriptor instead.
 func (*RetryTaskRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{45}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RetryTaskRequest) GetTaskId() string {
@@ -3265,7 +2921,7 @@ type RetryTaskResponse struct {
 
 func (x *RetryTaskResponse) Reset() {
 	*x = RetryTaskResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[46]
+	mi := &file_pawl_v1_operator_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3277,7 +2933,7 @@ func (x *RetryTaskResponse) String() string {
 func (*RetryTaskResponse) ProtoMessage() {}
 
 func (x *RetryTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[46]
+	mi := &file_pawl_v1_operator_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3290,7 +2946,7 @@ func (x *RetryTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryTaskResponse.ProtoReflect.Descriptor instead.
 func (*RetryTaskResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{46}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RetryTaskResponse) GetTask() *Task {
@@ -3309,7 +2965,7 @@ type RunTaskNowRequest struct {
 
 func (x *RunTaskNowRequest) Reset() {
 	*x = RunTaskNowRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[47]
+	mi := &file_pawl_v1_operator_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3321,7 +2977,7 @@ func (x *RunTaskNowRequest) String() string {
 func (*RunTaskNowRequest) ProtoMessage() {}
 
 func (x *RunTaskNowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[47]
+	mi := &file_pawl_v1_operator_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3334,7 +2990,7 @@ func (x *RunTaskNowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunTaskNowRequest.ProtoReflect.Descriptor instead.
 func (*RunTaskNowRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{47}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RunTaskNowRequest) GetTaskId() string {
@@ -3353,7 +3009,7 @@ type RunTaskNowResponse struct {
 
 func (x *RunTaskNowResponse) Reset() {
 	*x = RunTaskNowResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[48]
+	mi := &file_pawl_v1_operator_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3365,7 +3021,7 @@ func (x *RunTaskNowResponse) String() string {
 func (*RunTaskNowResponse) ProtoMessage() {}
 
 func (x *RunTaskNowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[48]
+	mi := &file_pawl_v1_operator_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3378,7 +3034,7 @@ func (x *RunTaskNowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunTaskNowResponse.ProtoReflect.Descriptor instead.
 func (*RunTaskNowResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{48}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RunTaskNowResponse) GetTask() *Task {
@@ -3398,7 +3054,7 @@ type DiscardTaskRequest struct {
 
 func (x *DiscardTaskRequest) Reset() {
 	*x = DiscardTaskRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[49]
+	mi := &file_pawl_v1_operator_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3410,7 +3066,7 @@ func (x *DiscardTaskRequest) String() string {
 func (*DiscardTaskRequest) ProtoMessage() {}
 
 func (x *DiscardTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[49]
+	mi := &file_pawl_v1_operator_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3423,7 +3079,7 @@ func (x *DiscardTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardTaskRequest.ProtoReflect.Descriptor instead.
 func (*DiscardTaskRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{49}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DiscardTaskRequest) GetTaskId() string {
@@ -3449,7 +3105,7 @@ type DiscardTaskResponse struct {
 
 func (x *DiscardTaskResponse) Reset() {
 	*x = DiscardTaskResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[50]
+	mi := &file_pawl_v1_operator_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3461,7 +3117,7 @@ func (x *DiscardTaskResponse) String() string {
 func (*DiscardTaskResponse) ProtoMessage() {}
 
 func (x *DiscardTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[50]
+	mi := &file_pawl_v1_operator_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3474,7 +3130,7 @@ func (x *DiscardTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardTaskResponse.ProtoReflect.Descriptor instead.
 func (*DiscardTaskResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{50}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DiscardTaskResponse) GetTask() *Task {
@@ -3492,7 +3148,7 @@ type GetServerRequest struct {
 
 func (x *GetServerRequest) Reset() {
 	*x = GetServerRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[51]
+	mi := &file_pawl_v1_operator_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3504,7 +3160,7 @@ func (x *GetServerRequest) String() string {
 func (*GetServerRequest) ProtoMessage() {}
 
 func (x *GetServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[51]
+	mi := &file_pawl_v1_operator_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3517,7 +3173,7 @@ func (x *GetServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerRequest.ProtoReflect.Descriptor instead.
 func (*GetServerRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{51}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{45}
 }
 
 type GetServerResponse struct {
@@ -3533,7 +3189,7 @@ type GetServerResponse struct {
 
 func (x *GetServerResponse) Reset() {
 	*x = GetServerResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[52]
+	mi := &file_pawl_v1_operator_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3545,7 +3201,7 @@ func (x *GetServerResponse) String() string {
 func (*GetServerResponse) ProtoMessage() {}
 
 func (x *GetServerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[52]
+	mi := &file_pawl_v1_operator_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3558,7 +3214,7 @@ func (x *GetServerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerResponse.ProtoReflect.Descriptor instead.
 func (*GetServerResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{52}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GetServerResponse) GetVersion() string {
@@ -3608,7 +3264,7 @@ type ShardInfo struct {
 
 func (x *ShardInfo) Reset() {
 	*x = ShardInfo{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[53]
+	mi := &file_pawl_v1_operator_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3620,7 +3276,7 @@ func (x *ShardInfo) String() string {
 func (*ShardInfo) ProtoMessage() {}
 
 func (x *ShardInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[53]
+	mi := &file_pawl_v1_operator_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3633,7 +3289,7 @@ func (x *ShardInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardInfo.ProtoReflect.Descriptor instead.
 func (*ShardInfo) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{53}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ShardInfo) GetShard() uint32 {
@@ -3896,32 +3552,7 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x06reason\x18\a \x01(\tR\x06reason\"M\n" +
 	"\x13DiscardDeadResponse\x12\x18\n" +
 	"\amatched\x18\x01 \x01(\x03R\amatched\x12\x1c\n" +
-	"\tdiscarded\x18\x02 \x01(\x03R\tdiscarded\"g\n" +
-	"\x12ListArchiveRequest\x12\x19\n" +
-	"\x05queue\x18\x01 \x01(\tH\x00R\x05queue\x88\x01\x01\x12\x14\n" +
-	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x16\n" +
-	"\x06cursor\x18\x03 \x01(\tR\x06cursorB\b\n" +
-	"\x06_queue\"\x8f\x01\n" +
-	"\x13ListArchiveResponse\x12+\n" +
-	"\x05items\x18\x01 \x03(\v2\x15.pawl.v1.ArchivedTaskR\x05items\x12\x1f\n" +
-	"\vnext_cursor\x18\x02 \x01(\tR\n" +
-	"nextCursor\x12*\n" +
-	"\amissing\x18\x03 \x03(\v2\x10.pawl.v1.MissingR\amissing\"\x9a\x01\n" +
-	"\fArchivedTask\x12\x14\n" +
-	"\x05place\x18\x04 \x01(\tR\x05place\x12;\n" +
-	"\varchived_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"archivedAt\x12\x14\n" +
-	"\x05cause\x18\x03 \x01(\tR\x05cause\x12!\n" +
-	"\x04task\x18\x01 \x01(\v2\r.pawl.v1.TaskR\x04task\"/\n" +
-	"\x15RestoreArchiveRequest\x12\x16\n" +
-	"\x06places\x18\x01 \x03(\tR\x06places\"I\n" +
-	"\x16RestoreArchiveResponse\x12/\n" +
-	"\aresults\x18\x01 \x03(\v2\x15.pawl.v1.RestoredTaskR\aresults\"\x81\x01\n" +
-	"\fRestoredTask\x12\x14\n" +
-	"\x05place\x18\x01 \x01(\tR\x05place\x12\x17\n" +
-	"\atask_id\x18\x02 \x01(\tR\x06taskId\x12$\n" +
-	"\x05error\x18\x03 \x01(\v2\x0e.pawl.v1.ErrorR\x05error\x12\x1c\n" +
-	"\tduplicate\x18\x04 \x01(\bR\tduplicate\"+\n" +
+	"\tdiscarded\x18\x02 \x01(\x03R\tdiscarded\"+\n" +
 	"\x10RetryTaskRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\"6\n" +
 	"\x11RetryTaskResponse\x12!\n" +
@@ -3962,7 +3593,7 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\n" +
 	"QueueOrder\x12\x1b\n" +
 	"\x17QUEUE_ORDER_UNSPECIFIED\x10\x00\x12\x14\n" +
-	"\x10QUEUE_ORDER_MOST\x10\x012\x93\x14\n" +
+	"\x10QUEUE_ORDER_MOST\x10\x012\xb2\x12\n" +
 	"\x0fOperatorService\x12b\n" +
 	"\n" +
 	"ListQueues\x12\x1a.pawl.v1.ListQueuesRequest\x1a\x1b.pawl.v1.ListQueuesResponse\"\x1b\x8a\xb5\x18\x17\b\x04\x12\x01\x03\"\x10\n" +
@@ -3989,10 +3620,7 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x10/api/v1/poisoned\x12\xae\x01\n" +
 	"\n" +
 	"ReplayDead\x12\x1a.pawl.v1.ReplayDeadRequest\x1a\x1b.pawl.v1.ReplayDeadResponse\"g\x8a\xb5\x18c\b\x04\x12\x01\x04\"&H\x01\x12\"/api/v1/queues/{queue}/dead/replay\"4:\bpoisonedH\x01\x12&/api/v1/queues/{queue}/poisoned/replay\x12\xb3\x01\n" +
-	"\vDiscardDead\x12\x1b.pawl.v1.DiscardDeadRequest\x1a\x1c.pawl.v1.DiscardDeadResponse\"i\x8a\xb5\x18e\b\x04\x12\x01\x04\"'H\x01\x12#/api/v1/queues/{queue}/dead/discard\"5:\bpoisonedH\x01\x12'/api/v1/queues/{queue}/poisoned/discard\x12f\n" +
-	"\vListArchive\x12\x1b.pawl.v1.ListArchiveRequest\x1a\x1c.pawl.v1.ListArchiveResponse\"\x1c\x8a\xb5\x18\x18\b\x04\x12\x01\x03\"\x11\n" +
-	"\x0f/api/v1/archive\x12w\n" +
-	"\x0eRestoreArchive\x12\x1e.pawl.v1.RestoreArchiveRequest\x1a\x1f.pawl.v1.RestoreArchiveResponse\"$\x8a\xb5\x18 \b\x04\x12\x01\x04\"\x19\x12\x17/api/v1/archive/restore\x12o\n" +
+	"\vDiscardDead\x12\x1b.pawl.v1.DiscardDeadRequest\x1a\x1c.pawl.v1.DiscardDeadResponse\"i\x8a\xb5\x18e\b\x04\x12\x01\x04\"'H\x01\x12#/api/v1/queues/{queue}/dead/discard\"5:\bpoisonedH\x01\x12'/api/v1/queues/{queue}/poisoned/discard\x12o\n" +
 	"\tRetryTask\x12\x19.pawl.v1.RetryTaskRequest\x1a\x1a.pawl.v1.RetryTaskResponse\"+\x8a\xb5\x18'\b\x04\x12\x01\x04\" 2\x04task\x12\x18/api/v1/tasks/{id}/retry\x12t\n" +
 	"\n" +
 	"RunTaskNow\x12\x1a.pawl.v1.RunTaskNowRequest\x1a\x1b.pawl.v1.RunTaskNowResponse\"-\x8a\xb5\x18)\b\x04\x12\x01\x04\"\"2\x04task\x12\x1a/api/v1/tasks/{id}/run_now\x12w\n" +
@@ -4013,123 +3641,116 @@ func file_pawl_v1_operator_proto_rawDescGZIP() []byte {
 }
 
 var file_pawl_v1_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_pawl_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_pawl_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_pawl_v1_operator_proto_goTypes = []any{
-	(KeyOrder)(0),                  // 0: pawl.v1.KeyOrder
-	(QueueTrait)(0),                // 1: pawl.v1.QueueTrait
-	(QueueOrder)(0),                // 2: pawl.v1.QueueOrder
-	(*QueueSettings)(nil),          // 3: pawl.v1.QueueSettings
-	(*Rate)(nil),                   // 4: pawl.v1.Rate
-	(*KeyRules)(nil),               // 5: pawl.v1.KeyRules
-	(*Hold)(nil),                   // 6: pawl.v1.Hold
-	(*PriorityWeights)(nil),        // 7: pawl.v1.PriorityWeights
-	(*Retention)(nil),              // 8: pawl.v1.Retention
-	(*Queue)(nil),                  // 9: pawl.v1.Queue
-	(*QueuePart)(nil),              // 10: pawl.v1.QueuePart
-	(*Depth)(nil),                  // 11: pawl.v1.Depth
-	(*ReadyByPriority)(nil),        // 12: pawl.v1.ReadyByPriority
-	(*ListQueuesRequest)(nil),      // 13: pawl.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),     // 14: pawl.v1.ListQueuesResponse
-	(*GetQueueRequest)(nil),        // 15: pawl.v1.GetQueueRequest
-	(*GetQueueResponse)(nil),       // 16: pawl.v1.GetQueueResponse
-	(*PutQueueRequest)(nil),        // 17: pawl.v1.PutQueueRequest
-	(*PutQueueResponse)(nil),       // 18: pawl.v1.PutQueueResponse
-	(*DeleteQueueRequest)(nil),     // 19: pawl.v1.DeleteQueueRequest
-	(*DeleteQueueResponse)(nil),    // 20: pawl.v1.DeleteQueueResponse
-	(*PauseQueueRequest)(nil),      // 21: pawl.v1.PauseQueueRequest
-	(*PauseQueueResponse)(nil),     // 22: pawl.v1.PauseQueueResponse
-	(*ResumeQueueRequest)(nil),     // 23: pawl.v1.ResumeQueueRequest
-	(*ResumeQueueResponse)(nil),    // 24: pawl.v1.ResumeQueueResponse
-	(*CloseBreakerRequest)(nil),    // 25: pawl.v1.CloseBreakerRequest
-	(*CloseBreakerResponse)(nil),   // 26: pawl.v1.CloseBreakerResponse
-	(*SpreadQueueRequest)(nil),     // 27: pawl.v1.SpreadQueueRequest
-	(*SpreadQueueResponse)(nil),    // 28: pawl.v1.SpreadQueueResponse
-	(*PurgeQueueRequest)(nil),      // 29: pawl.v1.PurgeQueueRequest
-	(*PurgeQueueResponse)(nil),     // 30: pawl.v1.PurgeQueueResponse
-	(*ListDeadRequest)(nil),        // 31: pawl.v1.ListDeadRequest
-	(*ListDeadResponse)(nil),       // 32: pawl.v1.ListDeadResponse
-	(*ListPoisonedRequest)(nil),    // 33: pawl.v1.ListPoisonedRequest
-	(*ListPoisonedResponse)(nil),   // 34: pawl.v1.ListPoisonedResponse
-	(*GroupDeadRequest)(nil),       // 35: pawl.v1.GroupDeadRequest
-	(*GroupDeadResponse)(nil),      // 36: pawl.v1.GroupDeadResponse
-	(*DeadGroup)(nil),              // 37: pawl.v1.DeadGroup
-	(*ReplayDeadRequest)(nil),      // 38: pawl.v1.ReplayDeadRequest
-	(*ReplayDeadResponse)(nil),     // 39: pawl.v1.ReplayDeadResponse
-	(*DiscardDeadRequest)(nil),     // 40: pawl.v1.DiscardDeadRequest
-	(*DiscardDeadResponse)(nil),    // 41: pawl.v1.DiscardDeadResponse
-	(*ListArchiveRequest)(nil),     // 42: pawl.v1.ListArchiveRequest
-	(*ListArchiveResponse)(nil),    // 43: pawl.v1.ListArchiveResponse
-	(*ArchivedTask)(nil),           // 44: pawl.v1.ArchivedTask
-	(*RestoreArchiveRequest)(nil),  // 45: pawl.v1.RestoreArchiveRequest
-	(*RestoreArchiveResponse)(nil), // 46: pawl.v1.RestoreArchiveResponse
-	(*RestoredTask)(nil),           // 47: pawl.v1.RestoredTask
-	(*RetryTaskRequest)(nil),       // 48: pawl.v1.RetryTaskRequest
-	(*RetryTaskResponse)(nil),      // 49: pawl.v1.RetryTaskResponse
-	(*RunTaskNowRequest)(nil),      // 50: pawl.v1.RunTaskNowRequest
-	(*RunTaskNowResponse)(nil),     // 51: pawl.v1.RunTaskNowResponse
-	(*DiscardTaskRequest)(nil),     // 52: pawl.v1.DiscardTaskRequest
-	(*DiscardTaskResponse)(nil),    // 53: pawl.v1.DiscardTaskResponse
-	(*GetServerRequest)(nil),       // 54: pawl.v1.GetServerRequest
-	(*GetServerResponse)(nil),      // 55: pawl.v1.GetServerResponse
-	(*ShardInfo)(nil),              // 56: pawl.v1.ShardInfo
-	nil,                            // 57: pawl.v1.QueueSettings.KeysEntry
-	nil,                            // 58: pawl.v1.QueueSettings.BreakersEntry
-	(*RetryPolicy)(nil),            // 59: pawl.v1.RetryPolicy
-	(*durationpb.Duration)(nil),    // 60: google.protobuf.Duration
-	(*Breaker)(nil),                // 61: pawl.v1.Breaker
-	(*timestamppb.Timestamp)(nil),  // 62: google.protobuf.Timestamp
-	(*BreakerStatus)(nil),          // 63: pawl.v1.BreakerStatus
-	(*QueueRates)(nil),             // 64: pawl.v1.QueueRates
-	(*Latency)(nil),                // 65: pawl.v1.Latency
-	(*QueueSeries)(nil),            // 66: pawl.v1.QueueSeries
-	(*Missing)(nil),                // 67: pawl.v1.Missing
-	(*Filter)(nil),                 // 68: pawl.v1.Filter
-	(*Task)(nil),                   // 69: pawl.v1.Task
-	(*Searched)(nil),               // 70: pawl.v1.Searched
-	(*Error)(nil),                  // 71: pawl.v1.Error
-	(*ExplainQueueRequest)(nil),    // 72: pawl.v1.ExplainQueueRequest
-	(*ExplainQueueResponse)(nil),   // 73: pawl.v1.ExplainQueueResponse
+	(KeyOrder)(0),                 // 0: pawl.v1.KeyOrder
+	(QueueTrait)(0),               // 1: pawl.v1.QueueTrait
+	(QueueOrder)(0),               // 2: pawl.v1.QueueOrder
+	(*QueueSettings)(nil),         // 3: pawl.v1.QueueSettings
+	(*Rate)(nil),                  // 4: pawl.v1.Rate
+	(*KeyRules)(nil),              // 5: pawl.v1.KeyRules
+	(*Hold)(nil),                  // 6: pawl.v1.Hold
+	(*PriorityWeights)(nil),       // 7: pawl.v1.PriorityWeights
+	(*Retention)(nil),             // 8: pawl.v1.Retention
+	(*Queue)(nil),                 // 9: pawl.v1.Queue
+	(*QueuePart)(nil),             // 10: pawl.v1.QueuePart
+	(*Depth)(nil),                 // 11: pawl.v1.Depth
+	(*ReadyByPriority)(nil),       // 12: pawl.v1.ReadyByPriority
+	(*ListQueuesRequest)(nil),     // 13: pawl.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),    // 14: pawl.v1.ListQueuesResponse
+	(*GetQueueRequest)(nil),       // 15: pawl.v1.GetQueueRequest
+	(*GetQueueResponse)(nil),      // 16: pawl.v1.GetQueueResponse
+	(*PutQueueRequest)(nil),       // 17: pawl.v1.PutQueueRequest
+	(*PutQueueResponse)(nil),      // 18: pawl.v1.PutQueueResponse
+	(*DeleteQueueRequest)(nil),    // 19: pawl.v1.DeleteQueueRequest
+	(*DeleteQueueResponse)(nil),   // 20: pawl.v1.DeleteQueueResponse
+	(*PauseQueueRequest)(nil),     // 21: pawl.v1.PauseQueueRequest
+	(*PauseQueueResponse)(nil),    // 22: pawl.v1.PauseQueueResponse
+	(*ResumeQueueRequest)(nil),    // 23: pawl.v1.ResumeQueueRequest
+	(*ResumeQueueResponse)(nil),   // 24: pawl.v1.ResumeQueueResponse
+	(*CloseBreakerRequest)(nil),   // 25: pawl.v1.CloseBreakerRequest
+	(*CloseBreakerResponse)(nil),  // 26: pawl.v1.CloseBreakerResponse
+	(*SpreadQueueRequest)(nil),    // 27: pawl.v1.SpreadQueueRequest
+	(*SpreadQueueResponse)(nil),   // 28: pawl.v1.SpreadQueueResponse
+	(*PurgeQueueRequest)(nil),     // 29: pawl.v1.PurgeQueueRequest
+	(*PurgeQueueResponse)(nil),    // 30: pawl.v1.PurgeQueueResponse
+	(*ListDeadRequest)(nil),       // 31: pawl.v1.ListDeadRequest
+	(*ListDeadResponse)(nil),      // 32: pawl.v1.ListDeadResponse
+	(*ListPoisonedRequest)(nil),   // 33: pawl.v1.ListPoisonedRequest
+	(*ListPoisonedResponse)(nil),  // 34: pawl.v1.ListPoisonedResponse
+	(*GroupDeadRequest)(nil),      // 35: pawl.v1.GroupDeadRequest
+	(*GroupDeadResponse)(nil),     // 36: pawl.v1.GroupDeadResponse
+	(*DeadGroup)(nil),             // 37: pawl.v1.DeadGroup
+	(*ReplayDeadRequest)(nil),     // 38: pawl.v1.ReplayDeadRequest
+	(*ReplayDeadResponse)(nil),    // 39: pawl.v1.ReplayDeadResponse
+	(*DiscardDeadRequest)(nil),    // 40: pawl.v1.DiscardDeadRequest
+	(*DiscardDeadResponse)(nil),   // 41: pawl.v1.DiscardDeadResponse
+	(*RetryTaskRequest)(nil),      // 42: pawl.v1.RetryTaskRequest
+	(*RetryTaskResponse)(nil),     // 43: pawl.v1.RetryTaskResponse
+	(*RunTaskNowRequest)(nil),     // 44: pawl.v1.RunTaskNowRequest
+	(*RunTaskNowResponse)(nil),    // 45: pawl.v1.RunTaskNowResponse
+	(*DiscardTaskRequest)(nil),    // 46: pawl.v1.DiscardTaskRequest
+	(*DiscardTaskResponse)(nil),   // 47: pawl.v1.DiscardTaskResponse
+	(*GetServerRequest)(nil),      // 48: pawl.v1.GetServerRequest
+	(*GetServerResponse)(nil),     // 49: pawl.v1.GetServerResponse
+	(*ShardInfo)(nil),             // 50: pawl.v1.ShardInfo
+	nil,                           // 51: pawl.v1.QueueSettings.KeysEntry
+	nil,                           // 52: pawl.v1.QueueSettings.BreakersEntry
+	(*RetryPolicy)(nil),           // 53: pawl.v1.RetryPolicy
+	(*durationpb.Duration)(nil),   // 54: google.protobuf.Duration
+	(*Breaker)(nil),               // 55: pawl.v1.Breaker
+	(*timestamppb.Timestamp)(nil), // 56: google.protobuf.Timestamp
+	(*BreakerStatus)(nil),         // 57: pawl.v1.BreakerStatus
+	(*QueueRates)(nil),            // 58: pawl.v1.QueueRates
+	(*Latency)(nil),               // 59: pawl.v1.Latency
+	(*QueueSeries)(nil),           // 60: pawl.v1.QueueSeries
+	(*Missing)(nil),               // 61: pawl.v1.Missing
+	(*Filter)(nil),                // 62: pawl.v1.Filter
+	(*Task)(nil),                  // 63: pawl.v1.Task
+	(*Searched)(nil),              // 64: pawl.v1.Searched
+	(*ExplainQueueRequest)(nil),   // 65: pawl.v1.ExplainQueueRequest
+	(*ExplainQueueResponse)(nil),  // 66: pawl.v1.ExplainQueueResponse
 }
 var file_pawl_v1_operator_proto_depIdxs = []int32{
 	7,  // 0: pawl.v1.QueueSettings.weights:type_name -> pawl.v1.PriorityWeights
-	59, // 1: pawl.v1.QueueSettings.retry:type_name -> pawl.v1.RetryPolicy
-	60, // 2: pawl.v1.QueueSettings.lease:type_name -> google.protobuf.Duration
-	60, // 3: pawl.v1.QueueSettings.timeout:type_name -> google.protobuf.Duration
+	53, // 1: pawl.v1.QueueSettings.retry:type_name -> pawl.v1.RetryPolicy
+	54, // 2: pawl.v1.QueueSettings.lease:type_name -> google.protobuf.Duration
+	54, // 3: pawl.v1.QueueSettings.timeout:type_name -> google.protobuf.Duration
 	8,  // 4: pawl.v1.QueueSettings.retention:type_name -> pawl.v1.Retention
 	4,  // 5: pawl.v1.QueueSettings.rate:type_name -> pawl.v1.Rate
 	5,  // 6: pawl.v1.QueueSettings.per_key:type_name -> pawl.v1.KeyRules
-	57, // 7: pawl.v1.QueueSettings.keys:type_name -> pawl.v1.QueueSettings.KeysEntry
-	60, // 8: pawl.v1.QueueSettings.max_wait:type_name -> google.protobuf.Duration
+	51, // 7: pawl.v1.QueueSettings.keys:type_name -> pawl.v1.QueueSettings.KeysEntry
+	54, // 8: pawl.v1.QueueSettings.max_wait:type_name -> google.protobuf.Duration
 	0,  // 9: pawl.v1.QueueSettings.key_order:type_name -> pawl.v1.KeyOrder
-	61, // 10: pawl.v1.QueueSettings.breaker:type_name -> pawl.v1.Breaker
-	58, // 11: pawl.v1.QueueSettings.breakers:type_name -> pawl.v1.QueueSettings.BreakersEntry
-	60, // 12: pawl.v1.Rate.period:type_name -> google.protobuf.Duration
+	55, // 10: pawl.v1.QueueSettings.breaker:type_name -> pawl.v1.Breaker
+	52, // 11: pawl.v1.QueueSettings.breakers:type_name -> pawl.v1.QueueSettings.BreakersEntry
+	54, // 12: pawl.v1.Rate.period:type_name -> google.protobuf.Duration
 	4,  // 13: pawl.v1.KeyRules.rate:type_name -> pawl.v1.Rate
-	62, // 14: pawl.v1.Hold.at:type_name -> google.protobuf.Timestamp
-	60, // 15: pawl.v1.Retention.succeeded:type_name -> google.protobuf.Duration
-	60, // 16: pawl.v1.Retention.discarded:type_name -> google.protobuf.Duration
-	60, // 17: pawl.v1.Retention.cancelled:type_name -> google.protobuf.Duration
-	60, // 18: pawl.v1.Retention.dead:type_name -> google.protobuf.Duration
-	60, // 19: pawl.v1.Retention.poisoned:type_name -> google.protobuf.Duration
-	62, // 20: pawl.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
+	56, // 14: pawl.v1.Hold.at:type_name -> google.protobuf.Timestamp
+	54, // 15: pawl.v1.Retention.succeeded:type_name -> google.protobuf.Duration
+	54, // 16: pawl.v1.Retention.discarded:type_name -> google.protobuf.Duration
+	54, // 17: pawl.v1.Retention.cancelled:type_name -> google.protobuf.Duration
+	54, // 18: pawl.v1.Retention.dead:type_name -> google.protobuf.Duration
+	54, // 19: pawl.v1.Retention.poisoned:type_name -> google.protobuf.Duration
+	56, // 20: pawl.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
 	11, // 21: pawl.v1.Queue.depth:type_name -> pawl.v1.Depth
 	12, // 22: pawl.v1.Queue.ready_by_priority:type_name -> pawl.v1.ReadyByPriority
 	3,  // 23: pawl.v1.Queue.settings:type_name -> pawl.v1.QueueSettings
-	62, // 24: pawl.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	56, // 24: pawl.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
 	10, // 25: pawl.v1.Queue.parts:type_name -> pawl.v1.QueuePart
 	6,  // 26: pawl.v1.Queue.holds:type_name -> pawl.v1.Hold
-	63, // 27: pawl.v1.Queue.breakers:type_name -> pawl.v1.BreakerStatus
-	64, // 28: pawl.v1.Queue.rates:type_name -> pawl.v1.QueueRates
-	65, // 29: pawl.v1.Queue.wait:type_name -> pawl.v1.Latency
-	65, // 30: pawl.v1.Queue.run:type_name -> pawl.v1.Latency
-	66, // 31: pawl.v1.Queue.series:type_name -> pawl.v1.QueueSeries
-	67, // 32: pawl.v1.Queue.missing:type_name -> pawl.v1.Missing
+	57, // 27: pawl.v1.Queue.breakers:type_name -> pawl.v1.BreakerStatus
+	58, // 28: pawl.v1.Queue.rates:type_name -> pawl.v1.QueueRates
+	59, // 29: pawl.v1.Queue.wait:type_name -> pawl.v1.Latency
+	59, // 30: pawl.v1.Queue.run:type_name -> pawl.v1.Latency
+	60, // 31: pawl.v1.Queue.series:type_name -> pawl.v1.QueueSeries
+	61, // 32: pawl.v1.Queue.missing:type_name -> pawl.v1.Missing
 	11, // 33: pawl.v1.QueuePart.depth:type_name -> pawl.v1.Depth
-	60, // 34: pawl.v1.ListQueuesRequest.series:type_name -> google.protobuf.Duration
+	54, // 34: pawl.v1.ListQueuesRequest.series:type_name -> google.protobuf.Duration
 	1,  // 35: pawl.v1.ListQueuesRequest.having:type_name -> pawl.v1.QueueTrait
 	2,  // 36: pawl.v1.ListQueuesRequest.order:type_name -> pawl.v1.QueueOrder
 	9,  // 37: pawl.v1.ListQueuesResponse.items:type_name -> pawl.v1.Queue
-	67, // 38: pawl.v1.ListQueuesResponse.missing:type_name -> pawl.v1.Missing
+	61, // 38: pawl.v1.ListQueuesResponse.missing:type_name -> pawl.v1.Missing
 	9,  // 39: pawl.v1.GetQueueResponse.queue:type_name -> pawl.v1.Queue
 	3,  // 40: pawl.v1.PutQueueRequest.settings:type_name -> pawl.v1.QueueSettings
 	9,  // 41: pawl.v1.PutQueueResponse.queue:type_name -> pawl.v1.Queue
@@ -4137,80 +3758,70 @@ var file_pawl_v1_operator_proto_depIdxs = []int32{
 	9,  // 43: pawl.v1.ResumeQueueResponse.queue:type_name -> pawl.v1.Queue
 	9,  // 44: pawl.v1.CloseBreakerResponse.queue:type_name -> pawl.v1.Queue
 	9,  // 45: pawl.v1.SpreadQueueResponse.queue:type_name -> pawl.v1.Queue
-	68, // 46: pawl.v1.ListDeadRequest.filter:type_name -> pawl.v1.Filter
-	69, // 47: pawl.v1.ListDeadResponse.items:type_name -> pawl.v1.Task
-	70, // 48: pawl.v1.ListDeadResponse.searched:type_name -> pawl.v1.Searched
-	67, // 49: pawl.v1.ListDeadResponse.missing:type_name -> pawl.v1.Missing
-	68, // 50: pawl.v1.ListPoisonedRequest.filter:type_name -> pawl.v1.Filter
-	69, // 51: pawl.v1.ListPoisonedResponse.items:type_name -> pawl.v1.Task
-	70, // 52: pawl.v1.ListPoisonedResponse.searched:type_name -> pawl.v1.Searched
-	67, // 53: pawl.v1.ListPoisonedResponse.missing:type_name -> pawl.v1.Missing
+	62, // 46: pawl.v1.ListDeadRequest.filter:type_name -> pawl.v1.Filter
+	63, // 47: pawl.v1.ListDeadResponse.items:type_name -> pawl.v1.Task
+	64, // 48: pawl.v1.ListDeadResponse.searched:type_name -> pawl.v1.Searched
+	61, // 49: pawl.v1.ListDeadResponse.missing:type_name -> pawl.v1.Missing
+	62, // 50: pawl.v1.ListPoisonedRequest.filter:type_name -> pawl.v1.Filter
+	63, // 51: pawl.v1.ListPoisonedResponse.items:type_name -> pawl.v1.Task
+	64, // 52: pawl.v1.ListPoisonedResponse.searched:type_name -> pawl.v1.Searched
+	61, // 53: pawl.v1.ListPoisonedResponse.missing:type_name -> pawl.v1.Missing
 	37, // 54: pawl.v1.GroupDeadResponse.groups:type_name -> pawl.v1.DeadGroup
-	67, // 55: pawl.v1.GroupDeadResponse.missing:type_name -> pawl.v1.Missing
-	62, // 56: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
-	62, // 57: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
-	68, // 58: pawl.v1.ReplayDeadRequest.filter:type_name -> pawl.v1.Filter
-	68, // 59: pawl.v1.DiscardDeadRequest.filter:type_name -> pawl.v1.Filter
-	44, // 60: pawl.v1.ListArchiveResponse.items:type_name -> pawl.v1.ArchivedTask
-	67, // 61: pawl.v1.ListArchiveResponse.missing:type_name -> pawl.v1.Missing
-	62, // 62: pawl.v1.ArchivedTask.archived_at:type_name -> google.protobuf.Timestamp
-	69, // 63: pawl.v1.ArchivedTask.task:type_name -> pawl.v1.Task
-	47, // 64: pawl.v1.RestoreArchiveResponse.results:type_name -> pawl.v1.RestoredTask
-	71, // 65: pawl.v1.RestoredTask.error:type_name -> pawl.v1.Error
-	69, // 66: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
-	69, // 67: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
-	69, // 68: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
-	62, // 69: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
-	56, // 70: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
-	5,  // 71: pawl.v1.QueueSettings.KeysEntry.value:type_name -> pawl.v1.KeyRules
-	61, // 72: pawl.v1.QueueSettings.BreakersEntry.value:type_name -> pawl.v1.Breaker
-	13, // 73: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
-	15, // 74: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
-	17, // 75: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
-	19, // 76: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
-	21, // 77: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
-	23, // 78: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
-	27, // 79: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
-	25, // 80: pawl.v1.OperatorService.CloseBreaker:input_type -> pawl.v1.CloseBreakerRequest
-	29, // 81: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
-	72, // 82: pawl.v1.OperatorService.ExplainQueue:input_type -> pawl.v1.ExplainQueueRequest
-	31, // 83: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
-	33, // 84: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
-	35, // 85: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
-	38, // 86: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
-	40, // 87: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
-	42, // 88: pawl.v1.OperatorService.ListArchive:input_type -> pawl.v1.ListArchiveRequest
-	45, // 89: pawl.v1.OperatorService.RestoreArchive:input_type -> pawl.v1.RestoreArchiveRequest
-	48, // 90: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
-	50, // 91: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
-	52, // 92: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
-	54, // 93: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
-	14, // 94: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
-	16, // 95: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
-	18, // 96: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
-	20, // 97: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
-	22, // 98: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
-	24, // 99: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
-	28, // 100: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
-	26, // 101: pawl.v1.OperatorService.CloseBreaker:output_type -> pawl.v1.CloseBreakerResponse
-	30, // 102: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
-	73, // 103: pawl.v1.OperatorService.ExplainQueue:output_type -> pawl.v1.ExplainQueueResponse
-	32, // 104: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
-	34, // 105: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
-	36, // 106: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
-	39, // 107: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
-	41, // 108: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
-	43, // 109: pawl.v1.OperatorService.ListArchive:output_type -> pawl.v1.ListArchiveResponse
-	46, // 110: pawl.v1.OperatorService.RestoreArchive:output_type -> pawl.v1.RestoreArchiveResponse
-	49, // 111: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
-	51, // 112: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
-	53, // 113: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
-	55, // 114: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
-	94, // [94:115] is the sub-list for method output_type
-	73, // [73:94] is the sub-list for method input_type
-	73, // [73:73] is the sub-list for extension type_name
-	73, // [73:73] is the sub-list for extension extendee
-	0,  // [0:73] is the sub-list for field type_name
+	61, // 55: pawl.v1.GroupDeadResponse.missing:type_name -> pawl.v1.Missing
+	56, // 56: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
+	56, // 57: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
+	62, // 58: pawl.v1.ReplayDeadRequest.filter:type_name -> pawl.v1.Filter
+	62, // 59: pawl.v1.DiscardDeadRequest.filter:type_name -> pawl.v1.Filter
+	63, // 60: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
+	63, // 61: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
+	63, // 62: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
+	56, // 63: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
+	50, // 64: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
+	5,  // 65: pawl.v1.QueueSettings.KeysEntry.value:type_name -> pawl.v1.KeyRules
+	55, // 66: pawl.v1.QueueSettings.BreakersEntry.value:type_name -> pawl.v1.Breaker
+	13, // 67: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
+	15, // 68: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
+	17, // 69: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
+	19, // 70: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
+	21, // 71: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
+	23, // 72: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
+	27, // 73: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
+	25, // 74: pawl.v1.OperatorService.CloseBreaker:input_type -> pawl.v1.CloseBreakerRequest
+	29, // 75: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
+	65, // 76: pawl.v1.OperatorService.ExplainQueue:input_type -> pawl.v1.ExplainQueueRequest
+	31, // 77: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
+	33, // 78: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
+	35, // 79: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
+	38, // 80: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
+	40, // 81: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
+	42, // 82: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
+	44, // 83: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
+	46, // 84: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
+	48, // 85: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
+	14, // 86: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
+	16, // 87: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
+	18, // 88: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
+	20, // 89: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
+	22, // 90: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
+	24, // 91: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
+	28, // 92: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
+	26, // 93: pawl.v1.OperatorService.CloseBreaker:output_type -> pawl.v1.CloseBreakerResponse
+	30, // 94: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
+	66, // 95: pawl.v1.OperatorService.ExplainQueue:output_type -> pawl.v1.ExplainQueueResponse
+	32, // 96: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
+	34, // 97: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
+	36, // 98: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
+	39, // 99: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
+	41, // 100: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
+	43, // 101: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
+	45, // 102: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
+	47, // 103: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
+	49, // 104: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
+	86, // [86:105] is the sub-list for method output_type
+	67, // [67:86] is the sub-list for method input_type
+	67, // [67:67] is the sub-list for extension type_name
+	67, // [67:67] is the sub-list for extension extendee
+	0,  // [0:67] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_operator_proto_init() }
@@ -4230,14 +3841,13 @@ func file_pawl_v1_operator_proto_init() {
 	file_pawl_v1_operator_proto_msgTypes[20].OneofWrappers = []any{}
 	file_pawl_v1_operator_proto_msgTypes[22].OneofWrappers = []any{}
 	file_pawl_v1_operator_proto_msgTypes[32].OneofWrappers = []any{}
-	file_pawl_v1_operator_proto_msgTypes[39].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_operator_proto_rawDesc), len(file_pawl_v1_operator_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   56,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,27 +19,25 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	OperatorService_ListQueues_FullMethodName     = "/pawl.v1.OperatorService/ListQueues"
-	OperatorService_GetQueue_FullMethodName       = "/pawl.v1.OperatorService/GetQueue"
-	OperatorService_PutQueue_FullMethodName       = "/pawl.v1.OperatorService/PutQueue"
-	OperatorService_DeleteQueue_FullMethodName    = "/pawl.v1.OperatorService/DeleteQueue"
-	OperatorService_PauseQueue_FullMethodName     = "/pawl.v1.OperatorService/PauseQueue"
-	OperatorService_ResumeQueue_FullMethodName    = "/pawl.v1.OperatorService/ResumeQueue"
-	OperatorService_SpreadQueue_FullMethodName    = "/pawl.v1.OperatorService/SpreadQueue"
-	OperatorService_CloseBreaker_FullMethodName   = "/pawl.v1.OperatorService/CloseBreaker"
-	OperatorService_PurgeQueue_FullMethodName     = "/pawl.v1.OperatorService/PurgeQueue"
-	OperatorService_ExplainQueue_FullMethodName   = "/pawl.v1.OperatorService/ExplainQueue"
-	OperatorService_ListDead_FullMethodName       = "/pawl.v1.OperatorService/ListDead"
-	OperatorService_ListPoisoned_FullMethodName   = "/pawl.v1.OperatorService/ListPoisoned"
-	OperatorService_GroupDead_FullMethodName      = "/pawl.v1.OperatorService/GroupDead"
-	OperatorService_ReplayDead_FullMethodName     = "/pawl.v1.OperatorService/ReplayDead"
-	OperatorService_DiscardDead_FullMethodName    = "/pawl.v1.OperatorService/DiscardDead"
-	OperatorService_ListArchive_FullMethodName    = "/pawl.v1.OperatorService/ListArchive"
-	OperatorService_RestoreArchive_FullMethodName = "/pawl.v1.OperatorService/RestoreArchive"
-	OperatorService_RetryTask_FullMethodName      = "/pawl.v1.OperatorService/RetryTask"
-	OperatorService_RunTaskNow_FullMethodName     = "/pawl.v1.OperatorService/RunTaskNow"
-	OperatorService_DiscardTask_FullMethodName    = "/pawl.v1.OperatorService/DiscardTask"
-	OperatorService_GetServer_FullMethodName      = "/pawl.v1.OperatorService/GetServer"
+	OperatorService_ListQueues_FullMethodName   = "/pawl.v1.OperatorService/ListQueues"
+	OperatorService_GetQueue_FullMethodName     = "/pawl.v1.OperatorService/GetQueue"
+	OperatorService_PutQueue_FullMethodName     = "/pawl.v1.OperatorService/PutQueue"
+	OperatorService_DeleteQueue_FullMethodName  = "/pawl.v1.OperatorService/DeleteQueue"
+	OperatorService_PauseQueue_FullMethodName   = "/pawl.v1.OperatorService/PauseQueue"
+	OperatorService_ResumeQueue_FullMethodName  = "/pawl.v1.OperatorService/ResumeQueue"
+	OperatorService_SpreadQueue_FullMethodName  = "/pawl.v1.OperatorService/SpreadQueue"
+	OperatorService_CloseBreaker_FullMethodName = "/pawl.v1.OperatorService/CloseBreaker"
+	OperatorService_PurgeQueue_FullMethodName   = "/pawl.v1.OperatorService/PurgeQueue"
+	OperatorService_ExplainQueue_FullMethodName = "/pawl.v1.OperatorService/ExplainQueue"
+	OperatorService_ListDead_FullMethodName     = "/pawl.v1.OperatorService/ListDead"
+	OperatorService_ListPoisoned_FullMethodName = "/pawl.v1.OperatorService/ListPoisoned"
+	OperatorService_GroupDead_FullMethodName    = "/pawl.v1.OperatorService/GroupDead"
+	OperatorService_ReplayDead_FullMethodName   = "/pawl.v1.OperatorService/ReplayDead"
+	OperatorService_DiscardDead_FullMethodName  = "/pawl.v1.OperatorService/DiscardDead"
+	OperatorService_RetryTask_FullMethodName    = "/pawl.v1.OperatorService/RetryTask"
+	OperatorService_RunTaskNow_FullMethodName   = "/pawl.v1.OperatorService/RunTaskNow"
+	OperatorService_DiscardTask_FullMethodName  = "/pawl.v1.OperatorService/DiscardTask"
+	OperatorService_GetServer_FullMethodName    = "/pawl.v1.OperatorService/GetServer"
 )
 
 // OperatorServiceClient is the client API for OperatorService service.
@@ -75,11 +73,6 @@ type OperatorServiceClient interface {
 	// Errors: unavailable if shards of the queue do not answer; it names them, and is done in the others. The same holds for DiscardDead and PurgeQueue.
 	ReplayDead(ctx context.Context, in *ReplayDeadRequest, opts ...grpc.CallOption) (*ReplayDeadResponse, error)
 	DiscardDead(ctx context.Context, in *DiscardDeadRequest, opts ...grpc.CallOption) (*DiscardDeadResponse, error)
-	// ListArchive returns a page of the dead-letter archive, newest first. A page may be empty although more follow.
-	ListArchive(ctx context.Context, in *ListArchiveRequest, opts ...grpc.CallOption) (*ListArchiveResponse, error)
-	// RestoreArchive enqueues archived dead letters again as new tasks. A dead letter is restored only once: further calls return the same
-	// task.
-	RestoreArchive(ctx context.Context, in *RestoreArchiveRequest, opts ...grpc.CallOption) (*RestoreArchiveResponse, error)
 	// RetryTask makes a retrying, dead, poisoned, discarded or cancelled task ready now, with a fresh set of attempts if it had ended.
 	RetryTask(ctx context.Context, in *RetryTaskRequest, opts ...grpc.CallOption) (*RetryTaskResponse, error)
 	// RunTaskNow makes a scheduled or retrying task ready now.
@@ -248,26 +241,6 @@ func (c *operatorServiceClient) DiscardDead(ctx context.Context, in *DiscardDead
 	return out, nil
 }
 
-func (c *operatorServiceClient) ListArchive(ctx context.Context, in *ListArchiveRequest, opts ...grpc.CallOption) (*ListArchiveResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ListArchiveResponse)
-	err := c.cc.Invoke(ctx, OperatorService_ListArchive_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *operatorServiceClient) RestoreArchive(ctx context.Context, in *RestoreArchiveRequest, opts ...grpc.CallOption) (*RestoreArchiveResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(RestoreArchiveResponse)
-	err := c.cc.Invoke(ctx, OperatorService_RestoreArchive_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 func (c *operatorServiceClient) RetryTask(ctx context.Context, in *RetryTaskRequest, opts ...grpc.CallOption) (*RetryTaskResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RetryTaskResponse)
@@ -341,11 +314,6 @@ type OperatorServiceServer interface {
 	// Errors: unavailable if shards of the queue do not answer; it names them, and is done in the others. The same holds for DiscardDead and PurgeQueue.
 	ReplayDead(context.Context, *ReplayDeadRequest) (*ReplayDeadResponse, error)
 	DiscardDead(context.Context, *DiscardDeadRequest) (*DiscardDeadResponse, error)
-	// ListArchive returns a page of the dead-letter archive, newest first. A page may be empty although more follow.
-	ListArchive(context.Context, *ListArchiveRequest) (*ListArchiveResponse, error)
-	// RestoreArchive enqueues archived dead letters again as new tasks. A dead letter is restored only once: further calls return the same
-	// task.
-	RestoreArchive(context.Context, *RestoreArchiveRequest) (*RestoreArchiveResponse, error)
 	// RetryTask makes a retrying, dead, poisoned, discarded or cancelled task ready now, with a fresh set of attempts if it had ended.
 	RetryTask(context.Context, *RetryTaskRequest) (*RetryTaskResponse, error)
 	// RunTaskNow makes a scheduled or retrying task ready now.
@@ -408,12 +376,6 @@ func (UnimplementedOperatorServiceServer) ReplayDead(context.Context, *ReplayDea
 }
 func (UnimplementedOperatorServiceServer) DiscardDead(context.Context, *DiscardDeadRequest) (*DiscardDeadResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DiscardDead not implemented")
-}
-func (UnimplementedOperatorServiceServer) ListArchive(context.Context, *ListArchiveRequest) (*ListArchiveResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method ListArchive not implemented")
-}
-func (UnimplementedOperatorServiceServer) RestoreArchive(context.Context, *RestoreArchiveRequest) (*RestoreArchiveResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method RestoreArchive not implemented")
 }
 func (UnimplementedOperatorServiceServer) RetryTask(context.Context, *RetryTaskRequest) (*RetryTaskResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RetryTask not implemented")
@@ -718,42 +680,6 @@ func _OperatorService_DiscardDead_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
-func _OperatorService_ListArchive_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListArchiveRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(OperatorServiceServer).ListArchive(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: OperatorService_ListArchive_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(OperatorServiceServer).ListArchive(ctx, req.(*ListArchiveRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _OperatorService_RestoreArchive_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(RestoreArchiveRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(OperatorServiceServer).RestoreArchive(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: OperatorService_RestoreArchive_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(OperatorServiceServer).RestoreArchive(ctx, req.(*RestoreArchiveRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _OperatorService_RetryTask_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RetryTaskRequest)
 	if err := dec(in); err != nil {
@@ -892,14 +818,6 @@ var OperatorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DiscardDead",
 			Handler:    _OperatorService_DiscardDead_Handler,
-		},
-		{
-			MethodName: "ListArchive",
-			Handler:    _OperatorService_ListArchive_Handler,
-		},
-		{
-			MethodName: "RestoreArchive",
-			Handler:    _OperatorService_RestoreArchive_Handler,
 		},
 		{
 			MethodName: "RetryTask",

@@ -89,6 +89,13 @@ func (a *App) Dial(more ...pawl.DialOptions) (*pawl.Client, error) {
 	return pawl.Dial(withoutHTTP(a.Server), append([]pawl.DialOptions{opts}, more...)...)
 }
 
+// DialWithoutKeys is Dial for payloads that are sent as they are, encrypted or not.
+func (a *App) DialWithoutKeys(more ...pawl.DialOptions) (*pawl.Client, error) {
+	without := *a
+	without.keys = ""
+	return without.Dial(more...)
+}
+
 // withoutHTTP removes http://, as in the address of a web page, from addresses. What is not encrypted needs no word for it.
 func withoutHTTP(addresses string) string {
 	all := strings.Split(addresses, ",")

@@ -5,8 +5,6 @@ package auditlog
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/pawlq/pawl/internal/audit"
@@ -128,21 +126,6 @@ func (b *Bulk) Record(r *engine.Round, ns string, n int64) {
 	_, of := audit.Changed(nil, b.Of)
 	Record(r, audit.Entry{By: b.By, Action: b.Action, Namespace: ns, Target: task.Target{Kind: task.OnQueue, Name: b.Queue}, Queue: b.Queue,
 		After: of, Tasks: n, Call: b.Call})
-}
-
-// NoteRestored records the new tasks of an enqueue that were restored from the archive.
-func NoteRestored(r *engine.Round, ns string, tasks []engine.NewTask, new func(i int) bool) {
-	by, made := task.Author{}, map[string]int64{}
-	for i := range tasks {
-		if of := tasks[i].Restored; of != nil && new(i) {
-			by = *of
-			made[tasks[i].Queue]++
-		}
-	}
-	for _, queue := range slices.Sorted(maps.Keys(made)) {
-		b := Bulk{By: by, Action: task.ArchiveRestored, Queue: queue}
-		b.Record(r, ns, made[queue])
-	}
 }
 
 // CloseBreakers is engine.CloseBreakers with an audit entry.

@@ -184,7 +184,7 @@ func (c *checker) compareTables() {
 				for _, key := range d.Keys {
 					delete(c.shared, sharedDeadline{d.At, d.Kind, string(key)})
 				}
-			case d.Kind != schema.OnClaimKey && d.Kind != schema.OnKeyRenewed:
+			case d.Kind != schema.OnClaimKey:
 				check(k, v)
 			}
 			return true

@@ -149,7 +149,6 @@ const (
 	OnStep                                 // the last step for an operation is forgotten
 	OnNotification                         // a notice for webhooks is due, or its pause is over
 	OnForgotten                            // the remains of forgotten tasks are deleted
-	OnKeyRenewed                           // a key that would expire now was renewed; runs before OnKey
 	OnKey                                  // idempotency keys expire
 	OnRequest                              // request ids expire
 )

@@ -70,15 +70,3 @@ func parentProto(p *task.Parent) *pawlv1.Parent {
 	}
 	return out
 }
-
-// restoredThen returns the follow-up tasks of a task restored from the archive.
-func restoredThen(archived [][]byte) (then []*pawlv1.TaskSpec, err error) {
-	for _, b := range archived {
-		spec, err := task.DecodeSpec(b)
-		if err != nil {
-			return nil, err
-		}
-		then = append(then, specProto(&spec))
-	}
-	return then, nil
-}

@@ -17,7 +17,6 @@ const (
 	TaskCursor      CursorKind = 't'
 	QueueCursor     CursorKind = 'q'
 	TypeCursor      CursorKind = 'p'
-	ArchiveCursor   CursorKind = 'a'
 	ScheduleCursor  CursorKind = 's'
 	TickCursor      CursorKind = 'h'
 	AuditCursor     CursorKind = 'w'

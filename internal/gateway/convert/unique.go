@@ -2,7 +2,6 @@ package convert
 
 import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -38,30 +37,6 @@ func uniqueProto(u *task.Unique) *pawlv1.Unique {
 	p := &pawlv1.Unique{Key: textProto(u.Key), OnConflict: pawlv1.OnConflict(u.OnConflict)}
 	for _, s := range u.States.List() {
 		p.States = append(p.States, StateProto(s))
-	}
-	return p
-}
-
-// archivedUnique converts the unique key of an archived task.
-func archivedUnique(a *broker.ArchivedUnique) *pawlv1.Unique {
-	if a == nil {
-		return nil
-	}
-	p := &pawlv1.Unique{Key: textProto(a.Key)}
-	c, _ := task.ParseOnConflict(a.OnConflict)
-	p.OnConflict = pawlv1.OnConflict(c)
-	for _, name := range a.States {
-		s, _ := task.ParseState(name)
-		p.States = append(p.States, StateProto(s))
-	}
-	return p
-}
-
-// restoredUnique returns the unique key for restoring an archived task: if another task has the key by now, it is not restored.
-func restoredUnique(a *broker.ArchivedUnique) *pawlv1.Unique {
-	p := archivedUnique(a)
-	if p != nil {
-		p.OnConflict = pawlv1.OnConflict_ON_CONFLICT_REJECT
 	}
 	return p
 }

@@ -15,8 +15,8 @@ import (
 
 // Calls that read only may be made again, and no others.
 func TestCallsThatReadOnly(t *testing.T) {
-	for call, want := range map[string]reading{"ProducerService/ListTasks": true, "ProducerService/GetTask": true, "OperatorService/ListArchive": true,
-		"ProducerService/EnqueueBatch": false, "WorkerService/Claim": false, "OperatorService/RestoreArchive": false, "Health/Check": false} {
+	for call, want := range map[string]reading{"ProducerService/ListTasks": true, "ProducerService/GetTask": true, "OperatorService/ListQueues": true,
+		"ProducerService/EnqueueBatch": false, "WorkerService/Claim": false, "OperatorService/DiscardDead": false, "Health/Check": false} {
 		if got := readingOf(call); got != want {
 			t.Errorf("%s reads only: %v, want %v", call, got, want)
 		}

@@ -17,11 +17,10 @@ import (
 
 // Names in the directory.
 const (
-	LogDir     = "raft"        // the Raft logs
-	ArchiveDir = "archive"     // of dead letters
-	MapFile    = "cluster.map" // the map of the cluster as this node last knew it: where the others are, after a restart
-	StatsFile  = "stats"       // saved statistics
-	LockFile   = "LOCK"
+	LogDir    = "raft"        // the Raft logs
+	MapFile   = "cluster.map" // the map of the cluster as this node last knew it: where the others are, after a restart
+	StatsFile = "stats"       // saved statistics
+	LockFile  = "LOCK"
 	// WitnessFile has how far the replicas of other nodes have come.
 	WitnessFile = "reached"
 	// RestoringFile marks a directory in which a restore has begun but not completed.

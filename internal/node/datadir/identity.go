@@ -17,6 +17,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/pawlq/pawl/internal/archive"
 	"github.com/pawlq/pawl/internal/ondisk"
 )
 
@@ -281,7 +282,7 @@ func MustBeEmpty(fs vfs.FS, dir string) error {
 }
 
 // ownFiles are what a new node may find in its directory: left by a start that failed, or kept when damaged data was set aside.
-var ownFiles = []string{LockFile, IdentityFile + ".new", IdentityCopy + ".new", ArchiveDir, StatsFile, StatsFile + ".new",
+var ownFiles = []string{LockFile, IdentityFile + ".new", IdentityCopy + ".new", archive.DirName, StatsFile, StatsFile + ".new",
 	WitnessFile, WitnessFile + ".new"}
 
 // foreign returns the names in a directory that keep a new node from using it.

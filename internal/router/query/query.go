@@ -5,7 +5,6 @@ type Broker interface {
 	TaskBroker
 	AuditBroker
 	EventBroker
-	ArchiveBroker
 	StatusBroker
 }
 

@@ -2,13 +2,11 @@ package routertest
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/broker/archived"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/router"
@@ -337,35 +335,6 @@ func (b FakeBroker) cancel(ctx context.Context, id task.ID) (*broker.View, broke
 	return v, s.stamp(), err
 }
 
-func (b FakeBroker) Archived(_ context.Context, _, queue, cursor string, limit int) (p broker.ArchivedPage, err error) {
-	b.M.mu.Lock()
-	defer b.M.mu.Unlock()
-	size := 0
-	for i, t := range b.M.Dead {
-		place := fmt.Sprintf("dead.jsonl:%03d", i)
-		if place <= cursor {
-			continue
-		}
-		if t.ID == "damaged" {
-			p.Damaged = place
-			continue
-		}
-		if queue != "" && t.Queue != queue { // it reads one that does not match at a time
-			return broker.ArchivedPage{Next: place}, nil
-		}
-		if size += t.Bytes(); size > archived.MaxPageBytes && len(p.Tasks) > 0 {
-			p.Next = p.Places[len(p.Places)-1]
-			return p, nil
-		}
-		p.Tasks, p.Places = append(p.Tasks, t), append(p.Places, place)
-		if len(p.Tasks) == limit && i+1 < len(b.M.Dead) {
-			p.Next = place
-			return p, nil
-		}
-	}
-	return p, nil
-}
-
 // QueueCounts reports the totals of the member for each shard that it leads or has led.
 func (b FakeBroker) QueueCounts(context.Context, broker.CountsQuery, time.Duration) (out []verb.OfShard[[]broker.QueueCount], err error) {
 	for _, of := range b.reported() {
@@ -397,14 +366,6 @@ func (b FakeBroker) reported() (out []verb.OfShard[broker.NamespaceStatus]) {
 
 // newTerm is the term of the present leaders.
 const newTerm = 9
-
-func (b FakeBroker) ArchivedAt(_, place string) (*broker.ArchivedTask, error) {
-	var i int
-	if _, err := fmt.Sscanf(place, "dead.jsonl:%d", &i); err != nil || i >= len(b.M.Dead) {
-		return nil, task.NotFound("archived task", place)
-	}
-	return &b.M.Dead[i], nil
-}
 
 func (b FakeBroker) explain(ctx context.Context, q *broker.Explained) (out broker.Explains[*broker.Explanation], err error) {
 	s, err := b.begin(ctx, q.ID.Shard())

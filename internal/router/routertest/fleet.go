@@ -97,7 +97,6 @@ type Member struct {
 	mu           sync.Mutex
 	watches      map[*fakeWatch]bool
 	Copy         map[string]queues.Queue // its copy of the queues
-	Dead         []broker.ArchivedTask
 	Totals       []broker.QueueCount
 	Led          map[uint32]uint64 // shards that the member believes to lead, and in which terms: older ones than those of the leaders
 	EnqueueIn    map[string]uint32 // queues that turn out to be elsewhere

@@ -1,5 +1,5 @@
-// Package view has what the commands print with -o json and yaml, with the names and forms of the REST API, and the words that tables use for the
-// same things.
+// Package view has what the commands print with -o json and yaml, with the names and forms of the REST API, and the
+// words that tables use for the same things.
 package view
 
 import (
@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
-	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/internal/text"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -218,17 +217,4 @@ func waitText(d time.Duration) string {
 // RetryText formats a retry policy in one line.
 func RetryText(p pawltype.RetryPolicy) string {
 	return fmt.Sprintf("%s, ×%g, at most %s, jitter %.0f%%", waitText(p.Initial), p.Factor, waitText(p.Max), 100*max(p.Jitter, 0))
-}
-
-// Archived is a task in the archive.
-type Archived struct {
-	Task       Task      `json:"task"`
-	ArchivedAt time.Time `json:"archived_at,omitzero"`
-	Cause      string    `json:"cause"`
-	Place      string    `json:"place"`
-}
-
-// NewArchived converts a task in the archive.
-func NewArchived(a admin.ArchivedTask) Archived {
-	return Archived{Task: NewTask(a.Task), ArchivedAt: a.ArchivedAt, Cause: a.Cause, Place: a.Place}
 }

@@ -5,10 +5,8 @@ import (
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/ui/chart"
-	"github.com/pawlq/pawl/internal/ui/form"
 	"github.com/pawlq/pawl/internal/ui/live"
 	"github.com/pawlq/pawl/internal/ui/pages/tasks"
-	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/internal/ui/web"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -17,10 +15,7 @@ import (
 var deadPages = []web.Page{
 	{Path: "/dead", Template: "dead", Nav: "/dead", Show: showDead(pawltype.StateDead)},
 	{Path: "/poison", Template: "dead", Nav: "/poison", Show: showDead(pawltype.StatePoisoned)},
-	{Path: "/archive", Template: "archive", Nav: "/dead", Show: showArchive},
 }
-
-var deadActions = []web.Action{{Path: "/archive/restore", Nav: "/dead", Form: restoreForm, Do: doRestore}}
 
 type deadView struct {
 	State  pawltype.State
@@ -47,7 +42,6 @@ func (d deadView) Actions() (a web.ActionBar) {
 		a.Beside = []web.Button{{Label: "List", URL: d.All.Find, Page: true}}
 		a.Danger = []web.Button{{Label: "Discard all…", URL: d.All.Discard}}
 	}
-	a.Beside = append(a.Beside, web.Ask("Archive", "archive").AsPage())
 	return a
 }
 
@@ -230,57 +224,4 @@ func (d *deadView) addRecent(req *web.Request) error {
 	d.Recent = page.Items
 	req.Lacks(page.Missing)
 	return err
-}
-
-type archiveView struct {
-	Queue string
-	Items []admin.ArchivedTask
-	web.More
-}
-
-// archiveLimit is the page size of the archive.
-const archiveLimit = 50
-
-func showArchive(req *web.Request) (*web.Screen, error) {
-	view, cursor, start := archiveView{Queue: req.Query("queue")}, req.Query("cursor"), time.Now()
-	for { // the API may return an empty page although there is more
-		page, err := req.Admin().DeadLetters().ArchivePage(req.Ctx, view.Queue, pawltype.PageRequest{Limit: archiveLimit, Cursor: cursor})
-		if err != nil {
-			return nil, err
-		}
-		req.Lacks(page.Missing)
-		view.Items, cursor = page.Items, page.NextCursor
-		if cursor == "" || len(view.Items) > 0 || time.Since(start) > web.SearchTime {
-			break
-		}
-	}
-	view.More = req.More(cursor)
-	return &web.Screen{Title: "Archive of dead letters", Data: view}, nil
-}
-
-func restoreForm(req *web.Request) (*form.Form, error) {
-	place := req.Query("place")
-	if req.HTTP.PostForm != nil {
-		place = req.Hidden("place")
-	}
-	return &form.Form{Title: "Restore from the archive", Text: "Enqueues the task again as a new task. Restoring it twice creates only one.", Button: "Restore", Back: "/archive",
-		Facts: []form.Fact{{Name: "Place", Value: place}}, Fields: []form.Field{{Name: "place", Kind: "hidden", Value: place}, form.Reason()}}, nil
-}
-
-func doRestore(req *web.Request) (web.Done, error) {
-	results, err := req.Admin().WithReason(req.Value("reason")).DeadLetters().Restore(req.Ctx, req.Hidden("place"))
-	if err != nil {
-		return web.Done{}, err
-	}
-	if len(results) != 1 {
-		return web.Done{}, problem.BadField("place", "%d tasks were restored", len(results))
-	}
-	if results[0].Err != nil {
-		return web.Done{}, results[0].Err
-	}
-	message := "Restored."
-	if results[0].Duplicate {
-		message = "Already restored as this task."
-	}
-	return web.Done{Message: message, Next: "/tasks/" + results[0].TaskID}, nil
 }

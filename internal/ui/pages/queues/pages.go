@@ -18,5 +18,5 @@ var templates embed.FS
 var Pages = web.Set{
 	Templates: templates,
 	Pages:     slices.Concat(overviewPages, queuePages, typePages, deadPages, workerPages, markerPages),
-	Actions:   slices.Concat(queueActions, queueSettingsActions, deadActions, workerActions, markerActions),
+	Actions:   slices.Concat(queueActions, queueSettingsActions, workerActions, markerActions),
 }

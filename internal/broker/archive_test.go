@@ -1,46 +1,36 @@
-package archived
+package broker
 
 import (
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Everything about a dead letter is archived: of a task of which everything is set, no field of the archived one is empty.
+// Everything about a dead letter is archived: of a task of which everything is set, no field of the record is empty, except for the times when a task
+// is due, which only follow-up tasks have.
 func TestEverythingIsArchived(t *testing.T) {
-	v := &query.View{Envelope: &schema.Envelope{}, Exec: &schema.Exec{}}
+	v := &View{Envelope: &schema.Envelope{}, Exec: &schema.Exec{}}
 	fill(reflect.ValueOf(v).Elem())
 	v.Exec.State, v.Exec.CreatedAt, v.Exec.ExpiresAt = task.Dead, 1, 2
 	v.Exec.Unique.States = task.StatesOf(task.Ready)
-	missing("", reflect.ValueOf(New(v, "discard", time.Unix(1, 0))), func(path string) { t.Errorf("the archived task has no %s", path) })
-}
-
-// A task fits into a page, even if it was attempted often, and regardless of how its failures are written in JSON: the newest attempts
-// stay.
-func TestLineFitsIntoPage(t *testing.T) {
-	v := &query.View{Envelope: &schema.Envelope{}, Exec: &schema.Exec{}}
-	fill(reflect.ValueOf(v).Elem())
-	v.Attempts = nil
-	for i := range 400 {
-		v.Attempts = append(v.Attempts, &schema.Attempt{Number: i, Failure: schema.Failure{Message: strings.Repeat("\x01", task.MaxErrorText), Stack: strings.Repeat("<", task.MaxErrorText)}})
+	v.Exec.Retention = new(time.Hour)
+	next := task.Spec{Type: "next", Queue: "q", Delay: time.Hour, Then: []task.Spec{{Type: "last", RunAt: time.Unix(5, 0)}}}
+	v.Then = []schema.Follower{{Spec: task.EncodeSpec(&next)}, {Spec: []byte{0xff}}}
+	r := New(Config{}).recordOf(v)
+	r.Cause, r.ArchivedAt = causeDiscard, time.Unix(1, 0)
+	if len(r.Then) != 1 || r.Then[0].Type != "next" || time.Duration(r.Then[0].Delay) != time.Hour || len(r.Then[0].Then) != 1 || !r.Then[0].Then[0].RunAt.Equal(time.Unix(5, 0)) {
+		t.Errorf("the follow-up tasks are archived as %+v", r.Then)
 	}
-	for _, c := range []struct{ attempts, most, least int }{{1, 1, 1}, {100, 100, 100}, {400, 130, 60}} {
-		of := *v
-		of.Attempts = v.Attempts[400-c.attempts:]
-		line, err := Line(&of, "discard", time.Unix(1, 0))
-		if err != nil || len(line) > MaxPageBytes {
-			t.Fatalf("a task with %d attempts has a line of %d bytes, %v", c.attempts, len(line), err)
-		}
-		back, err := decode("there", line)
-		if err != nil || len(back.Attempts) > c.most || len(back.Attempts) < c.least || back.Attempts[len(back.Attempts)-1].Attempt != 399 || back.ID != v.ID.String() {
-			t.Errorf("of %d attempts %d are archived, %v, want the newest %d to %d", c.attempts, len(back.Attempts), err, c.least, c.most)
+	r.Delay, r.RunAt, r.Then = 1, time.Unix(1, 0), nil // a dead letter itself was due long ago
+	report := func(path string) {
+		if path != ".Task.Then" {
+			t.Errorf("the record has no %s", path)
 		}
 	}
+	missing("", reflect.ValueOf(r), report)
 }
 
 // fill sets all fields.

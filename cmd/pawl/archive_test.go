@@ -1,0 +1,240 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/cmd/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
+	"github.com/pawlq/pawl/internal/archive"
+	"github.com/pawlq/pawl/internal/node"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// notRestored are a task's fields that a restored one does not have.
+var notRestored = []protoreflect.Name{"delay", "run_at", "request_id", "group_id"}
+
+// everything is a task with all options set.
+func everything(t *testing.T) *pawlv1.TaskSpec {
+	t.Helper()
+	s := &pawlv1.TaskSpec{Type: "job", Payload: []byte("{\"n\": 1,\n\"é<\": \"\\ud800\"}"), ContentType: "application/json", Queue: new("mail"), Priority: pawlv1.Priority_PRIORITY_HIGH,
+		IdempotencyKey: new("k"), IdempotencyTtl: durationpb.New(48 * time.Hour), MaxAttempts: 7,
+		Retry:   &pawlv1.RetryPolicy{Initial: durationpb.New(2 * time.Second), Factor: 3, Max: durationpb.New(time.Minute), Jitter: new(0.5)},
+		Timeout: durationpb.New(90 * time.Second), ExpiresIn: durationpb.New(5 * time.Hour), Retention: durationpb.New(3 * time.Hour), Key: new("customer"),
+		Tags: []string{"a", "b"}, Headers: map[string]string{"x-request-id": "r1"}, Cost: 3,
+		Unique: &pawlv1.Unique{Key: new("u"), States: []pawlv1.State{pawlv1.State_STATE_SCHEDULED, pawlv1.State_STATE_READY, pawlv1.State_STATE_CLAIMED,
+			pawlv1.State_STATE_RETRYING}, OnConflict: pawlv1.OnConflict_ON_CONFLICT_KEEP},
+		Then: []*pawlv1.TaskSpec{{Type: "next", Queue: new("other"), Priority: pawlv1.Priority_PRIORITY_NORMAL, Payload: []byte{0, 0xff}, ContentType: "application/octet-stream",
+			Delay: durationpb.New(time.Minute), Then: []*pawlv1.TaskSpec{{Type: "last", Queue: new("other"), Priority: pawlv1.Priority_PRIORITY_NORMAL, Payload: []byte("2"),
+				RunAt: timestamppb.New(time.Unix(2e9, 5000))}}}}}
+	for i := range s.ProtoReflect().Descriptor().Fields().Len() {
+		f := s.ProtoReflect().Descriptor().Fields().Get(i)
+		if s.ProtoReflect().Has(f) == slices.Contains(notRestored, f.Name()) {
+			t.Errorf("%s: the test's task must set this field, or notRestored must list it, but not both", f.Name())
+		}
+	}
+	return s
+}
+
+// A dead letter is archived with all that its producer sent, and restored with that, byte for byte.
+func TestRestoredTask(t *testing.T) {
+	dir := t.TempDir()
+	s := startServer(t, node.Config{Dir: dir})
+	defer s.stop()
+	ctx, spec, c := t.Context(), everything(t), claims.New(s.client)
+	made, err := s.client.EnqueueBatch(ctx, []pawl.Item{view.Item(spec)})
+	if err != nil || made[0].Err != nil {
+		t.Fatal(err, made[0].Err)
+	}
+	id := made[0].Ref.ID
+	got, err := c.Claim(ctx, claims.Request{Queues: pawl.Strict{"mail"}})
+	if err != nil || len(got) != 1 {
+		t.Fatalf("%d tasks were claimed: %v", len(got), err)
+	}
+	if _, err := c.Fail(ctx, got[0], pawl.DeadLetter(errors.New("down"))); err != nil {
+		t.Fatal(err)
+	}
+	s.run(cli.ExitDone, "dlq", "discard", id)
+	files, err := archive.FilesIn(dir)
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for record, err := range files[0].Records() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := restoredSpec(&record.Record)
+		want := proto.CloneOf(spec)
+		want.Headers["restored_from"], want.Headers["restored_idempotency_key"] = id, "k"
+		want.IdempotencyKey, want.IdempotencyTtl = new("{customer}restored:"+id), durationpb.New(365*24*time.Hour)
+		want.Unique.OnConflict = pawlv1.OnConflict_ON_CONFLICT_REJECT
+		if err != nil || !proto.Equal(got, want) {
+			t.Errorf("restored as\n%v, %v, want\n%v", got, err, want)
+		}
+	}
+	out, _ := s.run(cli.ExitDone, "dlq", "archive", "restore", "--from", dir, id)
+	back, err := s.client.Task(ctx, strings.TrimSpace(out))
+	if err != nil || string(back.Payload) != string(spec.Payload) || back.Headers["restored_from"] != id || len(back.Then) != 1 || back.Key != "customer" {
+		t.Errorf("the restored task is %+v, %v", back, err)
+	}
+}
+
+// record returns the record of a dead letter that was created n seconds after a moment long ago.
+func record(n int, queue string) archive.Record {
+	at := time.Date(2026, 1, 1, 0, 0, n, 0, time.UTC)
+	return archive.Record{ID: fmt.Sprintf("0199f3c2-0000-7000-8000-%012d", n), Namespace: "default", State: "dead", CreatedAt: at, EndedAt: at, ArchivedAt: at,
+		Task: archive.Task{Type: "job", Queue: queue, Payload: []byte("1")}}
+}
+
+// archived writes records into the archive of a node, and returns its directory.
+func archivedIn(t *testing.T, records ...archive.Record) string {
+	t.Helper()
+	dir := t.TempDir()
+	a, err := archive.Open(archive.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range records {
+		line, err := r.Line()
+		if err == nil {
+			err = a.Append(r.Namespace, [][]byte{line}, time.Now())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// What can't be restored is named, and the rest is restored: in the order in which it was first enqueued, whichever node archived it when, and once,
+// however often it was archived.
+func TestRestoreFromNodes(t *testing.T) {
+	s := startServer(t, node.Config{InMemory: true})
+	defer s.stop()
+	s.tasks("taken", pawl.Unique(pawltype.UniqueOpts{Key: "u"}))
+	s.run(cli.ExitDone, "queue", "set", "mail", "--max-running", "1")
+	large, taken, elsewhere, followed, twice, bad := record(4, "mail"), record(5, "taken"), record(7, "mail"), record(8, "mail"), record(2, "mail"), record(9, "mail")
+	large.Payload = make([]byte, 1<<20+1)
+	large.ContentType = "application/octet-stream"
+	taken.Unique = &archive.Unique{Key: "u", States: []string{"scheduled", "ready", "claimed", "retrying"}, OnConflict: "keep"}
+	elsewhere.Namespace = "team"
+	followed.Parent = &archive.Parent{TaskID: "t"}
+	twice.EndedAt = twice.EndedAt.Add(time.Hour)
+	twice.Payload = []byte("2")
+	bad.Priority = "highest"
+	first := archivedIn(t, record(3, "mail"), large, record(2, "mail"), taken, elsewhere)
+	second := archivedIn(t, twice, record(6, "gone"), record(1, "mail"), followed, bad)
+	line := []string{"dlq", "archive", "restore", "--from", first, "--from", second, "--all", "-o", "json"}
+
+	s.run(cli.ExitRefused, append(line, "--dry-run")...)
+	if n := s.count("mail"); n != 0 {
+		t.Errorf("a dry run has enqueued %d tasks", n)
+	}
+	id := func(n int) string { return record(n, "").ID }
+	for round := range 2 {
+		out, said := s.run(cli.ExitRefused, line...)
+		var got struct {
+			Results []restoredView `json:"results"`
+		}
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
+			t.Fatal(err)
+		}
+		var restored []string
+		for _, r := range got.Results {
+			if r.Error == "" {
+				restored = append(restored, strings.TrimLeft(r.From[24:], "0"))
+				if r.Duplicate != (round == 1) || r.TaskID == "" {
+					t.Errorf("round %d: %+v", round, r)
+				}
+			}
+		}
+		if want := "[1 2 3 8]"; fmt.Sprint(restored) != want || s.count("mail") != 4 {
+			t.Errorf("restored are %v, and the queue has %d tasks, want %s", restored, s.count("mail"), want)
+		}
+		for _, want := range []string{id(4) + ": payload_too_large: ", id(5) + ": conflict: ", id(6) + `: queue "gone" does not exist any more`,
+			id(8) + " is restored without the result of the task that it followed", id(9) + ": the record is damaged: priority: "} {
+			if !strings.Contains(said, want) {
+				t.Errorf("standard error lacks %q:\n%s", want, said)
+			}
+		}
+		if strings.Contains(said, id(7)) {
+			t.Errorf("a task of another namespace is named:\n%s", said)
+		}
+	}
+	var payloads []string
+	for range 4 { // in the order of the queue
+		c := claims.New(s.client)
+		got, err := c.Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail"}})
+		if err != nil || len(got) != 1 {
+			t.Fatalf("%d tasks were claimed: %v", len(got), err)
+		}
+		payloads = append(payloads, strings.TrimLeft(got[0].Headers["restored_from"][24:], "0")+"="+string(got[0].Payload))
+		if err := c.Ack(t.Context(), got[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := "[1=1 2=2 3=1 8=1]"; fmt.Sprint(payloads) != want {
+		t.Errorf("the tasks run as %v, want %s", payloads, want)
+	}
+}
+
+// count returns how many ready tasks a queue has.
+func (s *server) count(queue string) (n int) {
+	s.t.Helper()
+	for _, err := range admin.New(s.client).Tasks().List(s.t.Context(), admin.Filter{Queue: queue, States: []pawltype.State{pawltype.StateReady}}) {
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		n++
+	}
+	return n
+}
+
+// A list has the newest of all nodes and namespaces, up to its limit, and names what is damaged.
+func TestListOfArchives(t *testing.T) {
+	team := record(4, "mail")
+	team.Namespace = "team"
+	first, second := archivedIn(t, record(1, "mail"), record(5, "mail"), record(3, "sms"), team), archivedIn(t, record(2, "mail"), record(6, "mail"))
+	damaged := filepath.Join(second, "default@dead-0.jsonl")
+	if err := os.WriteFile(damaged, []byte("damaged\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for flags, want := range map[string]string{"": "[6 5 4 3 2 1]", "--limit 1": "[6]", "--limit 2": "[6 5]", "--limit 6": "[6 5 4 3 2 1]", "--queue mail": "[6 5 4 2 1]", "--queue sms": "[3]", "--queue none": "[]"} {
+		var out, said bytes.Buffer
+		exit := run(append(strings.Fields("dlq archive ls -o json "+flags), "--from", first, "--from", second), strings.NewReader(""), &out, &said)
+		var list view.List[archive.Record]
+		if err := json.Unmarshal(out.Bytes(), &list); err != nil {
+			t.Fatal(err)
+		}
+		got := []string{}
+		for _, r := range list.Items {
+			got = append(got, strings.TrimLeft(r.ID[24:], "0"))
+		}
+		if fmt.Sprint(got) != want || exit != cli.ExitRefused || !strings.Contains(said.String(), damaged+":1: the record is damaged") {
+			t.Errorf("%s: %v, status %d, %s", flags, got, exit, said.String())
+		}
+		if more := strings.Contains(said.String(), "there are more"); more != (flags == "--limit 1" || flags == "--limit 2") {
+			t.Errorf("%s: says that there are more: %v", flags, more)
+		}
+	}
+}
