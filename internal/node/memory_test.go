@@ -113,7 +113,7 @@ func largeNode(t *testing.T) (s *server, paths []string) {
 const (
 	// unreadBytes bounds what a node holds for one caller who reads no answers: a quarter of gateway/send's memory, and what the connections take.
 	unreadBytes = 48 << 20
-	// waitingBytes bounds what a call may allocate that finds no memory for its answer. Measured: 0.4 MB.
+	// waitingBytes bounds what a call may allocate that finds no memory for its answer.
 	waitingBytes = 1 << 20
 )
 
