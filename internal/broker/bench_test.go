@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -216,4 +217,35 @@ func BenchmarkOutboxPass(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*messages), "ns/message")
+}
+
+// BenchmarkRoundOfLargePayloads measures how long a round with ten JSON payloads of 1 MiB holds the shard.
+func BenchmarkRoundOfLargePayloads(b *testing.B) {
+	br := benchBroker(b)
+	specs := benchSpecs(10)
+	for i := range specs {
+		specs[i].Payload = []byte(`{"rows":[` + strings.Repeat(`{"b":1.50,"a":"x"},`, 55_000) + `0]}`)
+	}
+	r, err := br.replica(one)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var held time.Duration
+	for b.Loop() {
+		tasks, _ := r.newTasks(ns, specs)
+		_, _, err := changeOf(context.Background(), r, ns, func(round *engine.Round) (any, error) {
+			began := time.Now()
+			defer func() { held += time.Since(began) }()
+			for i := range tasks {
+				if _, err := engine.Enqueue(round, &tasks[i]); err != nil {
+					return nil, err
+				}
+			}
+			return nil, nil
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(held.Milliseconds())/float64(b.N), "ms-held/op")
 }

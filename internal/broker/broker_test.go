@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/pawlq/pawl/internal/archive"
+	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
@@ -872,6 +873,12 @@ func TestNewTasks(t *testing.T) {
 		}
 		if tasks[0].ID != tasks[2].ID || tasks[0].Fresh || tasks[0].ID.Shard() != one || tasks[0].ID.UnixMilli() != request.UnixMilli() {
 			t.Errorf("one request gave the ids %s and %s, fresh: %v", tasks[0].ID, tasks[2].ID, tasks[0].Fresh)
+		}
+		var hasher engine.Hasher
+		for i, n := range tasks {
+			if want := hasher.Hash(&n.Spec); n.Fingerprint != want {
+				t.Errorf("task %d has the fingerprint %d before its round, want %d", i, n.Fingerprint, want)
+			}
 		}
 		if other, _ := r.newTasks("other", []task.Spec{{RequestID: request}}); other[0].ID == tasks[0].ID {
 			t.Error("requests of two namespaces gave the same task id")

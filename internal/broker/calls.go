@@ -103,14 +103,15 @@ func withQueues[T any](ctx context.Context, r *replica, ns string, queues []stri
 	return out, at, err
 }
 
-// newTasks assigns ids to the tasks of an enqueue, and lists their queues.
+// newTasks assigns ids to the tasks of an enqueue, hashes their contents, and lists their queues.
 func (r *replica) newTasks(ns string, specs []task.Spec) (tasks []engine.NewTask, queues []string) {
 	now, _ := r.shard.Now()
 	tasks = make([]engine.NewTask, len(specs))
 	last := ""
 	seen := map[string]bool{}
+	var hasher engine.Hasher
 	for i, s := range specs {
-		n := engine.NewTask{Spec: s, Namespace: ns}
+		n := engine.NewTask{Spec: s, Namespace: ns, Fingerprint: hasher.Hash(&s)}
 		if s.RequestID.IsV7() {
 			n.ID = task.NewID(r.id, s.RequestID.UnixMilli(), requestBits("task", ns, s.RequestID))
 		} else {

@@ -49,6 +49,7 @@ func (b *Broker) MakeGroup(ctx context.Context, shardID uint32, ns string, g tas
 		return GroupMade{}, Stamp{}, err
 	}
 	n := &workflow.Call{Group: g, Namespace: ns, ID: r.groupID(ns, g.RequestID)}
+	n.Hash()
 	return withQueues(ctx, r, ns, queues, func(round *engine.Round) (GroupMade, error) {
 		made, err := workflow.Make(round, n)
 		if err == nil && made.Duplicate { // its creator may have been allowed to see more
@@ -73,6 +74,7 @@ func (b *Broker) FindGroup(ctx context.Context, shardID uint32, ns string, g tas
 		return GroupMade{}, Stamp{}, err
 	}
 	n := &workflow.Call{Group: g, Namespace: ns, ID: r.groupID(ns, g.RequestID)}
+	n.Hash()
 	return withQueues(ctx, r, ns, []string{g.Home.Queue}, inScope(ctx, onGroup(ns, n.ID), func(round *engine.Round) (GroupMade, error) {
 		return workflow.Find(round, n)
 	}))
@@ -84,8 +86,9 @@ func (b *Broker) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []
 	if err != nil {
 		return nil, Stamp{}, err
 	}
+	members := workflow.NewMembers(tasks)
 	return withQueues(ctx, r, ns, queues, inScope(ctx, onGroup(ns, id), func(round *engine.Round) ([]Joined, error) {
-		return workflow.Add(round, ns, id, tasks)
+		return workflow.Add(round, ns, id, members)
 	}))
 }
 

@@ -23,6 +23,8 @@ type NewTask struct {
 	// AfterMoved means that a task of the same slot, before this one in the same call, was refused with ErrSlotMoved. The slot may have moved
 	// here in between; but this task must not be created first.
 	AfterMoved bool
+	// Fingerprint is the Hash of the spec; 0: Enqueue makes it. It is better made before the round, because a large payload takes milliseconds.
+	Fingerprint uint64
 }
 
 // Accepted is the answer to an enqueue.
@@ -47,7 +49,10 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	if q == nil {
 		return Accepted{}, ErrUnknownQueue
 	}
-	req := request{r: r, n: n, print: r.l.contentHash(n)}
+	req := request{r: r, n: n, print: n.Fingerprint}
+	if req.print == 0 {
+		req.print = r.l.hasher.Hash(&n.Spec)
+	}
 	if a, err := req.earlier(); a.Duplicate || err != nil {
 		return a, err
 	}

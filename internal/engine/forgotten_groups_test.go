@@ -26,7 +26,7 @@ func TestForgottenGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := engine.Run(w, func(r *engine.Round) ([]workflow.Joined, error) {
-		return workflow.Add(r, "default", n.ID, n.Tasks[:1])
+		return workflow.Add(r, "default", n.ID, workflow.NewMembers(n.Tasks[:1]))
 	}); err != nil {
 		t.Fatal(err)
 	}

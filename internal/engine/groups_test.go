@@ -143,7 +143,7 @@ func (s *shards) add(w *engine.World, id task.ID) string {
 	spec.RequestID = task.NewID(1, 1, uint64(s.rng.IntN(1000)))
 	for range 1 + s.rng.IntN(2) {
 		_, err := engine.Run(w, func(r *engine.Round) ([]workflow.Joined, error) {
-			return workflow.Add(r, "default", id, []task.Spec{spec})
+			return workflow.Add(r, "default", id, workflow.NewMembers([]task.Spec{spec}))
 		})
 		s.allow("add", err)
 	}

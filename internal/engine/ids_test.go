@@ -14,7 +14,7 @@ func TestDerivedIDsAreStable(t *testing.T) {
 	whatever := n
 	whatever.AnyContent = true
 	var child task.ID
-	leader := &Leader{}
+	var hasher Hasher
 	NewWorld(t).Round(func(r *Round) { child = ChildID(r, id(3), 4) })
 	for _, c := range []struct {
 		what string
@@ -25,8 +25,8 @@ func TestDerivedIDsAreStable(t *testing.T) {
 		{"the request of a child", RequestOf(id(3), 4), "bb98b890-5aca-8cb9-81ad-12228f3ebf6d"},
 		{"the name of a part", PartID(id(3), id(5)), "33813c88-7658-82d8-ba4c-7d43898546c4"},
 		{"the request of a move", MoveRequest(id(3), id(5)), "5eec553f-d109-8f65-b6f5-72e6aa8742d0"},
-		{"the content", leader.contentHash(&n), "6708334065371495445"},
-		{"any content", leader.contentHash(&whatever), "1945749279092476493"},
+		{"the content", hasher.Hash(&n.Spec), "6708334065371495445"},
+		{"any content", hasher.Hash(&whatever.Spec), "1945749279092476493"},
 		{"the chance of a step", Chance(id(3), 4), "0.7327990868023245"},
 	} {
 		if got := fmt.Sprint(c.got); got != c.want {

@@ -44,6 +44,7 @@ type Leader struct {
 
 	transitions []Transition // of the last round; the slice is reused
 	row         []byte       // buffer for an envelope or a state, which is copied when it is set
+	hasher      Hasher
 	points      *points
 	memory      map[any]any // of policies, by the types of what they remember
 }

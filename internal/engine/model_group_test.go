@@ -329,7 +329,7 @@ func (d *duel) addToGroup(g *modelGroup) string {
 		}
 	}
 	joined, err := engine.Run(d.World, func(r *engine.Round) ([]workflow.Joined, error) {
-		return workflow.Add(r, "default", g.id(), specs)
+		return workflow.Add(r, "default", g.id(), workflow.NewMembers(specs))
 	})
 	if err != nil {
 		d.T.Fatal(err)

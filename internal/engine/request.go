@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -127,14 +128,16 @@ func reused(field, value string, id task.ID) error {
 	return &task.Error{Code: task.CodeConflict, Field: field, Message: fmt.Sprintf("%s %q was used for task %s, which has another %s", field, value, id, differs)}
 }
 
-// contentHash hashes what must be the same when a key is used again.
-func (l *Leader) contentHash(n *NewTask) uint64 {
-	b := append(l.row[:0], n.Queue...)
-	if !n.AnyContent {
-		b = n.AppendContent(append(b, 0))
+// Hasher hashes what must be the same of tasks when a key is used again.
+type Hasher struct{ content []byte }
+
+// Hash never returns 0.
+func (h *Hasher) Hash(s *task.Spec) uint64 {
+	h.content = append(slices.Grow(h.content[:0], len(s.Queue)+len(s.Type)+len(s.ContentType)+len(s.Payload)+3), s.Queue...)
+	if !s.AnyContent {
+		h.content = s.AppendContent(append(h.content, 0))
 	}
-	l.row = b
-	return xxhash.Sum64(b)
+	return max(xxhash.Sum64(h.content), 1)
 }
 
 // A key's deadline deletes the row without reading it, unless the key may have been renewed: then the row belongs to another task and has a later

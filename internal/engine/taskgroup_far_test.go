@@ -141,7 +141,7 @@ func TestGroupWithinQueues(t *testing.T) {
 	} {
 		c.spec.Fill()
 		joined, err := engine.Run(w, func(r *engine.Round) ([]workflow.Joined, error) {
-			return workflow.Add(r, "default", n.ID, []task.Spec{c.spec})
+			return workflow.Add(r, "default", n.ID, workflow.NewMembers([]task.Spec{c.spec}))
 		})
 		if err != nil {
 			t.Fatal(err)

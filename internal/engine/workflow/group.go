@@ -120,6 +120,36 @@ type Call struct {
 	task.Group
 	Namespace string
 	ID        task.ID // of this shard; derived from the request id, or new
+
+	digested uint64
+	members  []NewMember
+}
+
+// Hash hashes the tasks of the call. It is called before the round, because large payloads take milliseconds; if it was not, the round does it.
+func (n *Call) Hash() {
+	if n.members == nil {
+		n.members, n.digested = NewMembers(n.Tasks), n.digest()
+	}
+}
+
+// NewMember is a task that is to join a group, with hashes of its content.
+type NewMember struct {
+	task.Spec
+	fingerprint uint64 // see engine.NewTask
+	digest      uint64 // see member; 0: it has no request id
+}
+
+// NewMembers hashes tasks that are to join a group.
+func NewMembers(tasks []task.Spec) []NewMember {
+	var hasher engine.Hasher
+	out := make([]NewMember, len(tasks))
+	for i := range tasks {
+		out[i] = NewMember{Spec: tasks[i], fingerprint: hasher.Hash(&tasks[i])}
+		if tasks[i].RequestID != (task.ID{}) {
+			out[i].digest = digest(&tasks[i])
+		}
+	}
+	return out
 }
 
 // digest hashes what must be the same when a request is repeated.
@@ -176,6 +206,7 @@ const (
 // its members; unavailable while the rows of a group that the same request created long ago are being deleted;
 // invalid_argument; ErrSlotMoved if the request may be known, or repeated, in another shard.
 func Make(r *engine.Round, n *Call) (made Made, err error) {
+	n.Hash()
 	if g, ok := anyGroup(r, n.Namespace, n.ID); ok {
 		if !g.remembered(r.Now()) {
 			return made, ErrBeingDeleted
@@ -196,7 +227,7 @@ func Make(r *engine.Round, n *Call) (made Made, err error) {
 			return made, err
 		}
 	}
-	g := &taskGroup{id: n.ID, name: n.Name, open: n.Open, retention: n.Retention, createdAt: r.Now(), within: n.Within, digest: n.digest()}
+	g := &taskGroup{id: n.ID, name: n.Name, open: n.Open, retention: n.Retention, createdAt: r.Now(), within: n.Within, digest: n.digested}
 	points := make([]schema.Follower, groupPoints)
 	for i, s := range []*task.Spec{onComplete: n.OnComplete, onSuccess: n.OnSuccess, onDeath: n.OnDeath} {
 		points[i] = schema.Follower{On: groupPointWords[i], State: schema.FollowerDropped}
@@ -210,12 +241,11 @@ func Make(r *engine.Round, n *Call) (made Made, err error) {
 	g.dirty = true
 	g.joining = true
 	made.Tasks = make([]Joined, len(n.Tasks))
-	for i := range n.Tasks {
-		s := n.Tasks[i]
+	for i, s := range n.members {
 		g.added++
 		s.Member = &task.Member{Group: n.ID, Ref: numberedRef(g.added)}
 		m, j := join(r, n.Namespace, s, g.added)
-		countNew(r, n.Namespace, g, &s, m)
+		countNew(r, n.Namespace, g, &s.Spec, m)
 		made.Tasks[i] = j
 	}
 	g.joining = false
@@ -235,6 +265,7 @@ func (n *Call) movedAway(r *engine.Round) bool {
 // Find returns the answer to an earlier call that created a group, or not_found. If the shard does not know yet that
 // the slot of the request has left it, it returns ErrUnknownQueue: the group could still be created here.
 func Find(r *engine.Round, n *Call) (Made, error) {
+	n.Hash()
 	g, ok := anyGroup(r, n.Namespace, n.ID)
 	if !ok && !engine.CanAnswer(r, n.Namespace, []task.Spec{n.Home}) {
 		return Made{}, engine.ErrUnknownQueue
@@ -247,7 +278,7 @@ func Find(r *engine.Round, n *Call) (Made, error) {
 
 // madeBefore answers a repeated call.
 func madeBefore(r *engine.Round, n *Call, g *taskGroup) (Made, error) {
-	if n.digest() != g.digest {
+	if n.digested != g.digest {
 		return Made{}, &task.Error{Code: task.CodeConflict, Field: "request_id",
 			Message: fmt.Sprintf("request_id %q was used for group %s, which has another name or other tasks", n.RequestID, n.ID)}
 	}
@@ -262,11 +293,12 @@ func madeBefore(r *engine.Round, n *Call, g *taskGroup) (Made, error) {
 }
 
 // join enqueues a new member, here or as a message.
-func join(r *engine.Round, ns string, s task.Spec, n uint64) (*member, Joined) {
+func join(r *engine.Round, ns string, s NewMember, n uint64) (*member, Joined) {
 	ref, group := s.Member.Ref, s.Member.Group
 	m := &member{typ: s.Type, queue: s.Queue}
 	s.RequestID = task.ID{} // the member's row is the record of the request
-	a, err := engine.Enqueue(r, &engine.NewTask{Spec: s, Namespace: ns, ID: engine.ChildID(r, group, memberIDs+n), Fresh: true})
+	a, err := engine.Enqueue(r, &engine.NewTask{Spec: s.Spec, Namespace: ns, ID: engine.ChildID(r, group, memberIDs+n), Fresh: true,
+		Fingerprint: s.fingerprint})
 	var refused *task.Error
 	switch {
 	case err == nil && a.Duplicate:
@@ -274,7 +306,7 @@ func join(r *engine.Round, ns string, s task.Spec, n uint64) (*member, Joined) {
 	case err == nil:
 		m.id = a.ID
 	case errors.Is(err, engine.ErrUnknownQueue) || errors.Is(err, engine.ErrSlotMoved):
-		p := &outbox.Message{Request: engine.PartID(group, ref), Spec: s}
+		p := &outbox.Message{Request: engine.PartID(group, ref), Spec: s.Spec}
 		r.Send(ns, p)
 		return m, Joined{Message: p}
 	case errors.As(err, &refused):
@@ -315,19 +347,18 @@ func joinedBefore(r *engine.Round, ns string, group, ref task.ID, m *member) Joi
 // Add adds members to a group, each with its own outcome: a refused task does not become a member. A repeated request id finds its member.
 //
 // Errors: not_found; wrong_state if the group has ended; invalid_argument if it would have too many members.
-func Add(r *engine.Round, ns string, id task.ID, tasks []task.Spec) ([]Joined, error) {
+func Add(r *engine.Round, ns string, id task.ID, tasks []NewMember) ([]Joined, error) {
 	g, ok := group(r, ns, id)
 	if !ok {
 		return nil, task.NotFound("group", id.String())
 	}
 	out := make([]Joined, len(tasks))
-	for i := range tasks {
-		s := tasks[i]
+	for i, s := range tasks {
 		requested := s.RequestID != (task.ID{})
 		if requested {
 			s.Member = &task.Member{Group: id, Ref: requestedRef(s.RequestID)}
 			if m, ok := readMember(r, ns, id, s.Member.Ref); ok {
-				if out[i] = joinedBefore(r, ns, id, s.Member.Ref, m); m.digest != 0 && m.digest != digest(&s) {
+				if out[i] = joinedBefore(r, ns, id, s.Member.Ref, m); m.digest != 0 && m.digest != s.digest {
 					out[i] = Joined{Err: &task.Error{Code: task.CodeConflict, Field: "request_id",
 						Message: fmt.Sprintf("request_id %q was used for another member of group %s", s.RequestID, id)}}
 				}
@@ -335,7 +366,7 @@ func Add(r *engine.Round, ns string, id task.ID, tasks []task.Spec) ([]Joined, e
 			}
 		}
 		if out[i].Err = g.mayJoin(); out[i].Err == nil {
-			out[i].Err = g.inGroup(&s)
+			out[i].Err = g.inGroup(&s.Spec)
 		}
 		if out[i].Err != nil {
 			continue
@@ -345,12 +376,10 @@ func Add(r *engine.Round, ns string, id task.ID, tasks []task.Spec) ([]Joined, e
 		}
 		g.joining = true
 		m, j := join(r, ns, s, g.added+1)
-		if requested {
-			m.digest = digest(&s)
-		}
+		m.digest = s.digest
 		if out[i] = j; m.refused == "" && j.Err == nil {
 			g.added++
-			countNew(r, ns, g, &s, m)
+			countNew(r, ns, g, &s.Spec, m)
 		}
 		g.joining = false
 	}
