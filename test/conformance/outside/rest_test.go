@@ -98,7 +98,7 @@ func (f *restDriver) answer(got map[string]any, err error) func(do string) (any,
 		switch do {
 		case "group_members":
 			return got["items"], nil
-		case "enqueue_many", "wait_group": {"GET", "/groups/{group}"}, "add_to_group":
+		case "enqueue_many", "add_to_group":
 			return refusals(got["results"]), nil
 		case "get", "wait", "cancel":
 			if point, ok := got["checkpoint"].(string); ok { // bytes, in REST
