@@ -107,11 +107,12 @@ lint: ## run vet and staticcheck
 .PHONY: generate
 generate: $(BUF) ## regenerate the code in api/ from the .proto files, and the reference pages from the commands
 	cd api && ../$(BUF) lint && ../$(BUF) generate
+	$(SELDOM) $(GO) run ./clients/generate
 	$(TEST) ./cmd/pawl -run TestReference -rewrite
 
 .PHONY: generate-check
 generate-check: generate ## check that the generated code is up to date
-	@changed=$$(git status --porcelain api docs/cli.md docs/configuration.md); \
+	@changed=$$(git status --porcelain api clients docs/cli.md docs/configuration.md); \
 	if [ -n "$$changed" ]; then echo "generated code is out of date: $$changed"; git --no-pager diff --stat api; exit 1; fi
 
 $(BUF):

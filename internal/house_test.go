@@ -59,6 +59,7 @@ var mayImport = map[string][]string{
 	"cmd/internal/tracing":             {"cmd/internal/cli", "internal/version"},
 	"cmd/pawl/internal/view":           {"", "admin", "api/pawl/v1", "cmd/internal/cli", "cmd/internal/text", "internal/apijson", "internal/client/convert", "internal/client/spec", "internal/humanize", "pawltype"},
 	"cmd/pawl/internal/work":           {"", "cmd/internal/cli", "cmd/internal/tracing", "internal/apijson", "pawltype"},
+	"clients/generate":                 {"api/pawl/v1"},
 	"embedded":                         {"", "internal/node", "internal/version"},
 	"pawltest":                         {"", "admin", "internal/node", "internal/version", "pawltype"},
 	"examples":                         {"", "embedded", "pawltype"},

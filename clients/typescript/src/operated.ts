@@ -298,3 +298,21 @@ export interface Stats {
   /** The shards and nodes whose part is missing. */
   readonly missing: readonly Missing[];
 }
+
+/** A part of a queue that is paused separately: the tasks of one type or one key. */
+export interface PausedSubset {
+  type?: string;
+  key?: string;
+}
+
+/** What a replay did. */
+export interface Replayed {
+  readonly matched: number;
+  readonly replayed: number;
+}
+
+/** What a discard did. */
+export interface Discarded {
+  readonly matched: number;
+  readonly discarded: number;
+}

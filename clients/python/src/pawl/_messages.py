@@ -17,6 +17,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pawl import _convert, errors
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Message)
 
 
 def read(cls: type[T], message: Message) -> T:
@@ -122,7 +123,10 @@ class _Enum:
         return [(value.name, value.number) for value in self._descriptor.values]
 
 
-def optional_duration(message: Any, name: str, value: _convert.Seconds | None) -> None:
-    """Sets an optional duration."""
-    if value is not None:
-        getattr(message, name).CopyFrom(_convert.duration(name, value))
+def request(cls: type[M], fields: Mapping[str, Any]) -> M:
+    """Makes a message of its fields. Those that are None are left out."""
+    out: M = cls()
+    for name, given in fields.items():
+        if given is not None:
+            _write_field(given, out, name, name)
+    return out
