@@ -107,9 +107,7 @@ func withQueues[T any](ctx context.Context, r *replica, ns string, queues []stri
 func (r *replica) newTasks(ns string, specs []task.Spec) (tasks []engine.NewTask, queues []string) {
 	now, _ := r.shard.Now()
 	tasks = make([]engine.NewTask, len(specs))
-	last := ""
-	seen := map[string]bool{}
-	var hasher engine.Hasher
+	last, seen, hasher := "", map[string]bool{}, engine.Hasher{}
 	for i, s := range specs {
 		n := engine.NewTask{Spec: s, Namespace: ns, Fingerprint: hasher.Hash(&s)}
 		if s.RequestID.IsV7() {

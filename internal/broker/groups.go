@@ -48,8 +48,7 @@ func (b *Broker) MakeGroup(ctx context.Context, shardID uint32, ns string, g tas
 	if err != nil {
 		return GroupMade{}, Stamp{}, err
 	}
-	n := &workflow.Call{Group: g, Namespace: ns, ID: r.groupID(ns, g.RequestID)}
-	n.Hash()
+	n := (&workflow.Call{Group: g, Namespace: ns, ID: r.groupID(ns, g.RequestID)}).Hash()
 	return withQueues(ctx, r, ns, queues, func(round *engine.Round) (GroupMade, error) {
 		made, err := workflow.Make(round, n)
 		if err == nil && made.Duplicate { // its creator may have been allowed to see more
@@ -73,8 +72,7 @@ func (b *Broker) FindGroup(ctx context.Context, shardID uint32, ns string, g tas
 	if err != nil {
 		return GroupMade{}, Stamp{}, err
 	}
-	n := &workflow.Call{Group: g, Namespace: ns, ID: r.groupID(ns, g.RequestID)}
-	n.Hash()
+	n := (&workflow.Call{Group: g, Namespace: ns, ID: r.groupID(ns, g.RequestID)}).Hash()
 	return withQueues(ctx, r, ns, []string{g.Home.Queue}, inScope(ctx, onGroup(ns, n.ID), func(round *engine.Round) (GroupMade, error) {
 		return workflow.Find(round, n)
 	}))

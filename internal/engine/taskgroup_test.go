@@ -39,7 +39,9 @@ func (s *story) groupStep(d *datadriven.TestData) string {
 				tasks[i].RequestID = task.NewID(1, 0, uint64(number(v)+i))
 			}
 		}
-		joined, err := engine.Run(s.World, func(r *engine.Round) ([]workflow.Joined, error) { return workflow.Add(r, "default", id, workflow.NewMembers(tasks)) })
+		joined, err := engine.Run(s.World, func(r *engine.Round) ([]workflow.Joined, error) {
+			return workflow.Add(r, "default", id, workflow.NewMembers(tasks))
+		})
 		if err != nil {
 			return answer(err, "")
 		}

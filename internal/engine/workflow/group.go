@@ -125,11 +125,12 @@ type Call struct {
 	members  []NewMember
 }
 
-// Hash hashes the tasks of the call. It is called before the round, because large payloads take milliseconds; if it was not, the round does it.
-func (n *Call) Hash() {
+// Hash hashes the tasks of the call, and returns it. It is called before the round, because large payloads take milliseconds; if it was not, the round does it.
+func (n *Call) Hash() *Call {
 	if n.members == nil {
 		n.members, n.digested = NewMembers(n.Tasks), n.digest()
 	}
+	return n
 }
 
 // NewMember is a task that is to join a group, with hashes of its content.
