@@ -24,7 +24,7 @@ type QueueSettings struct {
 	Retention   Retention
 	MaxWait     time.Duration        // a task that is ready for longer needs attention; 1 s to 365 days; default 5 min
 	MaxLength   int64                // maximum number of waiting tasks, in all shards together; 0: no limit
-	KeyOrder    KeyOrder             // for tasks enqueued from now on; default KeyOrderNone
+	KeyOrder    KeyOrder             // for tasks enqueued from now on; "": KeyOrderNone, but a FIFO queue of Amazon SQS keeps its order
 	QueueLimits                      // for the queue as a whole
 	PerKey      QueueLimits          // for the tasks of each key
 	Keys        map[string]KeyLimits // for single keys, instead of PerKey; at most 1,000
@@ -36,23 +36,26 @@ type QueueSettings struct {
 type KeyOrder string
 
 const (
-	KeyOrderNone   KeyOrder = ""       // first come, first served, several at the same time; a task that waits for a retry is overtaken
+	KeyOrderNone   KeyOrder = "none"   // first come, first served, several at the same time; a task that waits for a retry is overtaken
 	KeyOrderStrict KeyOrder = "strict" // as enqueued: each task starts only when all earlier ones have ended, including their retries
 )
 
 // check rejects unknown values, because the protocol has numbers for the known ones only.
 func (o KeyOrder) check() error {
-	if o != KeyOrderNone && o != KeyOrderStrict {
+	if o != "" && o != KeyOrderNone && o != KeyOrderStrict {
 		return convert.Invalid("settings.key_order", "%q is not one of none, strict", string(o))
 	}
 	return nil
 }
 
 func (o KeyOrder) proto() pawlv1.KeyOrder {
-	if o == KeyOrderStrict {
+	switch o {
+	case KeyOrderNone:
+		return pawlv1.KeyOrder_KEY_ORDER_NONE
+	case KeyOrderStrict:
 		return pawlv1.KeyOrder_KEY_ORDER_STRICT
 	}
-	return pawlv1.KeyOrder_KEY_ORDER_NONE // said, as a FIFO queue of Amazon SQS would keep its order otherwise
+	return pawlv1.KeyOrder_KEY_ORDER_UNSPECIFIED
 }
 
 // QueueLimits limit what a queue, or a key within it, runs. Tasks beyond the limits wait, use no attempts, and are overtaken by others.

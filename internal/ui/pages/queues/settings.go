@@ -1,6 +1,7 @@
 package queues
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -165,7 +166,7 @@ func orderFields(s *admin.QueueSettings) []form.Field {
 	}
 	return []form.Field{
 		{Fold: "Order", FoldSummary: says + "; " + keyOrderText(s.KeyOrder) + " within a key", Name: "weights", Label: "Priority weights", Kind: "text", Value: weights, Placeholder: "strict order", Hint: "high:normal:low, for example 6:3:1. Empty: high before normal before low."},
-		{Name: "key_order", Label: "Tasks of a key", Kind: "choice", Value: string(s.KeyOrder), Options: []form.Option{{Value: "", Label: "run in any order"}, {Value: string(admin.KeyOrderStrict), Label: "run one at a time, in order"}},
+		{Name: "key_order", Label: "Tasks of a key", Kind: "choice", Value: cmp.Or(string(s.KeyOrder), string(admin.KeyOrderNone)), Options: []form.Option{{Value: string(admin.KeyOrderNone), Label: "run in any order"}, {Value: string(admin.KeyOrderStrict), Label: "run one at a time, in order"}},
 			Hint: "Applies to tasks enqueued from now on."},
 	}
 }
