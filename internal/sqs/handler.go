@@ -307,17 +307,30 @@ func (x *exchange) answer(w http.ResponseWriter, own error, refusal *task.Error)
 		if body = wire.JSON(&x.out); len(body) == 2 && !answersObject[x.action] {
 			body = nil
 		}
+	case e == nil && x.acceptsJSON():
+		h["Content-Type"] = []string{"application/json"}
+		body = wire.QueryJSON(x.action, x.id, &x.out)
 	case e == nil:
 		body = wire.AppendXML(nil, x.action, x.id, &x.out)
 	case x.json:
 		status, body = e.Status, wire.JSONError(e)
 		h.Set("X-Amzn-Query-Error", e.QueryError())
+	case x.acceptsJSON() && e != wire.ErrUnknownOperation:
+		h["Content-Type"] = []string{"application/json"}
+		status, body = e.Status, wire.QueryJSONError(x.id, e)
 	default:
 		status, body = e.Status, wire.AppendXMLError(nil, x.id, e)
 	}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // if this fails, the caller is gone
+}
+
+// acceptsJSON reports whether a client of the Query protocol asks for JSON. Answers without a word on that are XML.
+func (x *exchange) acceptsJSON() bool {
+	first, _, _ := strings.Cut(x.r.Header.Get("Accept"), ",")
+	t, _, _ := mime.ParseMediaType(first)
+	return t == "application/json"
 }
 
 // answersObject lists the actions that answer {} when there is nothing to return. The others return no body.

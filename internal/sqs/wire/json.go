@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"maps"
-	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -33,9 +32,9 @@ func ReadJSON(body []byte) (*Input, error) {
 		return in, nil
 	}
 	if bad, ok := errors.AsType[*json.SemanticError](err); ok {
-		return nil, ErrSerialization.With("%s can not be converted to a value of member %s", kinds[bad.JSONKind], orBody(bad.JSONPointer.LastToken()))
+		return nil, ErrSerialization.With("%s can not be converted to a value of member %s", kinds[bad.JSONKind], orBody(clip(bad.JSONPointer.LastToken())))
 	}
-	return nil, ErrSerialization.With("The request body is not valid JSON: %s", strings.ToValidUTF8(err.Error(), "\uFFFD"))
+	return nil, ErrSerialization.With("The request body is not valid JSON: %s", clip(err.Error())) // which may name a member
 }
 
 // kinds are the kinds of JSON values.

@@ -52,6 +52,9 @@ func ReadQuery(form url.Values) (*Input, error) {
 		AttributeNames: q.texts("AttributeName"), SystemAttrNames: q.texts("MessageSystemAttributeName"), MessageAttrNames: q.texts("MessageAttributeName"),
 		MessageAttrs: q.attributes("MessageAttribute"), SystemAttrs: q.attributes("MessageSystemAttribute"),
 	}
+	if len(in.AttributeNames) > 0 { // the older of two lists; in JSON, both count
+		in.SystemAttrNames = nil
+	}
 	if in.Tags == nil {
 		in.Tags = q.pairs("Tags", "Key")
 	}

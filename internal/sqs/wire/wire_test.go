@@ -79,6 +79,12 @@ func TestBadRequests(t *testing.T) {
 			t.Errorf("%s: %v, want %q", body, err, want)
 		}
 	}
+	long := strings.Repeat("n", 1<<20)
+	for _, body := range []string{`{"Attributes":{"` + long + `":1}}`, `{"Tags":{"` + long + `":"","` + long + `":""}}`} {
+		if _, err := ReadJSON([]byte(body)); err == nil || len(err.Error()) > 1000 {
+			t.Errorf("a long name: an error of %d bytes", len(fmt.Sprint(err)))
+		}
+	}
 	for query, want := range map[string]string{
 		"MessageBody=a&MessageBody=b":                                      "The form has the field MessageBody more than once.",
 		"Tag.1.Key=a&Tag.2.Key=b&Tag.3.Key=a":                              "Value a for parameter Tag.3.Key is invalid. Reason: It is given more than once.",
@@ -187,6 +193,23 @@ func TestAnswers(t *testing.T) {
 	if got != want {
 		t.Errorf("XML = %s, want %s", got, want)
 	}
+	got = string(QueryJSON("ReceiveMessage", "q", out))
+	want = `{"ReceiveMessageResponse":{"ReceiveMessageResult":{"messages":[{"Attributes":[{"Name":"A","Value":"1"},{"Name":"B","Value":"2"}],"Body":"a\r<\"\u0001é",` +
+		`"MD5OfBody":"s","MD5OfMessageAttributes":"t","MessageAttributes":[{"Name":"b","Value":{"BinaryValue":"AQ==","DataType":"Binary"}},{"Name":"n","Value":{"DataType":"Number","StringValue":"7"}}],` +
+		`"MessageId":"m","ReceiptHandle":"r"}]},"ResponseMetadata":{"RequestId":"q"}}}`
+	if got != want {
+		t.Errorf("JSON of a query = %s, want %s", got, want)
+	}
+	for action, want := range map[string]string{
+		"ListQueues":    `{"ListQueuesResponse":{"ListQueuesResult":{"queueUrls":["u"]},"ResponseMetadata":{"RequestId":"q"}}}`,
+		"ListQueueTags": `{"ListQueueTagsResponse":{"ListQueueTagsResult":{"Tags":[{"Key":"a","Value":"b"}]},"ResponseMetadata":{"RequestId":"q"}}}`,
+		"DeleteMessage": `{"DeleteMessageResponse":{"ResponseMetadata":{"RequestId":"q"}}}`,
+	} {
+		out := map[string]*Output{"ListQueues": {QueueURLs: []string{"u"}}, "ListQueueTags": {Tags: map[string]string{"a": "b"}}, "DeleteMessage": {}}[action]
+		if got := string(QueryJSON(action, "q", out)); got != want {
+			t.Errorf("%s: JSON of a query = %s, want %s", action, got, want)
+		}
+	}
 	if got := string(JSON(&Output{})); got != "{}" {
 		t.Errorf("empty output in JSON = %s, want {}", got)
 	}
@@ -201,6 +224,9 @@ func TestErrorsInQueryAndJSON(t *testing.T) {
 	}
 	if got, want := ErrQueueDoesNotExist.QueryError(), "AWS.SimpleQueueService.NonExistentQueue;Sender"; got != want {
 		t.Errorf("QueryError = %s, want %s", got, want)
+	}
+	if got, want := string(QueryJSONError("q", ErrQueueDoesNotExist)), `{"Error":{"Code":"AWS.SimpleQueueService.NonExistentQueue","Message":"The specified queue does not exist for this wsdl version.","Type":"Sender"},"RequestId":"q"}`; got != want {
+		t.Errorf("JSON error of a query = %s, want %s", got, want)
 	}
 	want := `<?xml version="1.0"?><ErrorResponse xmlns="http://queue.amazonaws.com/doc/2012-11-05/"><Error><Type>Sender</Type><Code>AWS.SimpleQueueService.NonExistentQueue</Code>` +
 		`<Message>The specified queue does not exist for this wsdl version.</Message><Detail/></Error><RequestId>q</RequestId></ErrorResponse>`
