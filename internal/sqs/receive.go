@@ -124,6 +124,7 @@ func isDeadLetter(c *broker.Claimed) bool {
 
 // redrive moves messages that were received too often to the dead-letter queue, and returns the others. An interrupted move is
 // repeated at the next receive and creates no second message, because its request id is derived from the task.
+// The policy is its operator's: the caller needs no right to the dead-letter queue.
 func (x *exchange) redrive(q *queues.Queue, p redrive, got []broker.Claimed) (left []broker.Claimed, err error) {
 	name, _ := queueOfARN(p.Target)
 	for i := range got {
@@ -133,13 +134,14 @@ func (x *exchange) redrive(q *queues.Queue, p redrive, got []broker.Claimed) (le
 			left = append(left, *c)
 			continue
 		}
-		target, missing := x.named(name)
-		if missing != nil { // it was deleted, or the caller may not see it
+		ctx := task.WithoutScope(x.ctx)
+		target, found, err := x.Core.Queue(ctx, name)
+		if err != nil || !found { // it was deleted, or can't be read now
 			left = append(left, *c)
 			continue
 		}
 		spec := x.deadLetter(q, &target, c)
-		if moved := x.Core.Enqueue(x.ctx, target, []task.Spec{spec}); moved[0].Err != nil {
+		if moved := x.Core.Enqueue(ctx, target, []task.Spec{spec}); moved[0].Err != nil {
 			left = append(left, *c)
 			continue
 		}
