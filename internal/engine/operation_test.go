@@ -45,8 +45,9 @@ func (s *story) operationStep(d *datadriven.TestData) string {
 }
 
 func (s *story) startOperation(d *datadriven.TestData) string {
-	spec := operation.Spec{Action: task.BulkAction(d.CmdArgs[0].Key), ToQueue: arg(d, "to"), Max: int64(number(arg(d, "max"))), Canary: int64(number(arg(d, "canary"))),
-		Filter:  query.Filter{Queue: arg(d, "queue"), Type: arg(d, "type"), Key: arg(d, "key"), Error: arg(d, "error"), Not: arg(d, "to")},
+	spec := operation.Spec{Action: task.BulkAction(d.CmdArgs[0].Key), ToQueue: arg(d, "to"), Max: int64(number(arg(d, "max"))),
+		Canary: int64(number(arg(d, "canary"))), Filter: query.Filter{Queue: arg(d, "queue"), Type: arg(d, "type"), Key: arg(d, "key"),
+			Error: arg(d, "error"), Not: arg(d, "to")},
 		Request: task.ID{15: byte(number(arg(d, "request")))}, By: task.Author{Name: arg(d, "by"), Reason: arg(d, "reason")}}
 	if spec.Request == (task.ID{}) {
 		spec.Request = s.NewID()
@@ -105,8 +106,8 @@ func (s *story) stepOperation(d *datadriven.TestData, id task.ID) string {
 
 // stepCall returns the next request of the leader of an operation's home.
 func stepCall(w *engine.World, o *operation.Operation, chunk int64) *operation.StepCall {
-	return &operation.StepCall{Operation: o.ID, Step: o.Step, Action: o.Spec.Action, Filter: o.In(1), ToQueue: o.Spec.ToQueue, Priority: o.Spec.Priority,
-		Cursor: o.Cursor, Swept: o.Swept, Count: o.Wants(chunk)}
+	return &operation.StepCall{Operation: o.ID, Step: o.Step, Action: o.Spec.Action, Filter: o.In(1), ToQueue: o.Spec.ToQueue,
+		Priority: o.Spec.Priority, Cursor: o.Cursor, Swept: o.Swept, Count: o.Wants(chunk)}
 }
 
 // doStep does a step. Between its search and its entry, other things may happen.
@@ -130,12 +131,15 @@ func doStep(w *engine.World, c *operation.StepCall, gone []string, meanwhile ...
 func TestMovesKeepTheSpec(t *testing.T) {
 	w := engine.NewWorld(t)
 	retention := 30 * time.Hour
-	was := task.Spec{Type: "job", Payload: []byte("p"), ContentType: "text/plain", Queue: "from", Priority: task.High, RunAt: w.Now.Add(time.Hour).Time(),
-		IdempotencyKey: "i", IdempotencyTTL: time.Minute, MaxAttempts: 7, Retry: &task.Retry{Initial: time.Second, Factor: 3, Max: time.Hour, Jitter: 0.5},
-		Timeout: time.Minute, ExpiresIn: 2 * time.Hour, ExpiresAlways: true, Retention: &retention, Key: "k", Cost: 9, Tags: []string{"a", "b"}, Headers: map[string]string{"c": "d"},
-		Unique: &task.Unique{Key: "u", States: task.Unfinished, OnConflict: task.Reject}, Parent: &task.Parent{ID: w.NewID(), Result: []byte("r"), ContentType: "text/html", Omitted: true}}
+	was := task.Spec{Type: "job", Payload: []byte("p"), ContentType: "text/plain", Queue: "from", Priority: task.High,
+		RunAt: w.Now.Add(time.Hour).Time(), IdempotencyKey: "i", IdempotencyTTL: time.Minute, MaxAttempts: 7,
+		Retry: &task.Retry{Initial: time.Second, Factor: 3, Max: time.Hour, Jitter: 0.5}, Timeout: time.Minute, ExpiresIn: 2 * time.Hour,
+		ExpiresAlways: true, Retention: &retention, Key: "k", Cost: 9, Tags: []string{"a", "b"}, Headers: map[string]string{"c": "d"},
+		Unique: &task.Unique{Key: "u", States: task.Unfinished, OnConflict: task.Reject}, Parent: &task.Parent{ID: w.NewID(), Result: []byte("r"),
+			ContentType: "text/html", Omitted: true}}
 	dropped := []string{"Queue", "IdempotencyKey", "IdempotencyTTL", // of the old task
-		"Delay", "RequestID", "AnyContent", "RequestTTL", "Routed", "Left", "OnlyFind", "Then", "Member", // of its enqueue; a task of a workflow is not moved
+		// of its enqueue; a task of a workflow is not moved
+		"Delay", "RequestID", "AnyContent", "RequestTTL", "Routed", "Left", "OnlyFind", "OlderKey", "Then", "Member",
 		"ExpiresIn", "Moved"} // checked below
 	a, err := w.Enqueue(was)
 	if err != nil {
@@ -143,7 +147,8 @@ func TestMovesKeepTheSpec(t *testing.T) {
 	}
 	w.Now = w.Now.Add(10 * time.Minute)
 	o, err := engine.Run(w, func(r *engine.Round) (*operation.Operation, error) {
-		return operation.Start(r, "default", 0, w.NewID(), operation.Spec{Action: task.Move, ToQueue: "to", Filter: query.Filter{Queue: "from", Not: "to", States: []task.State{task.Scheduled}}})
+		return operation.Start(r, "default", 0, w.NewID(), operation.Spec{Action: task.Move, ToQueue: "to", Filter: query.Filter{Queue: "from",
+			Not: "to", States: []task.State{task.Scheduled}}})
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -168,7 +173,8 @@ func TestMovesKeepTheSpec(t *testing.T) {
 	}
 	want := &task.Moved{From: a.ID, Operation: o.ID}
 	if to.ExpiresIn != 110*time.Minute || to.Queue != "to" || to.IdempotencyKey != "" || !reflect.DeepEqual(to.Moved, want) {
-		t.Errorf("it expires in %s, in queue %q, with idempotency key %q; moved as %+v, want %+v", to.ExpiresIn, to.Queue, to.IdempotencyKey, to.Moved, want)
+		t.Errorf("it expires in %s, in queue %q, with idempotency key %q; moved as %+v, want %+v", to.ExpiresIn, to.Queue,
+			to.IdempotencyKey, to.Moved, want)
 	}
 }
 
@@ -200,8 +206,8 @@ func (s *story) operationAnswer(o *operation.Operation, err error) string {
 	return out + "; " + tallyWords(&o.Tally)
 }
 
-// However steps are lost, repeated, late, paused and resumed, and whoever leads, each task that existed at the start is done once or skipped for a
-// reason, and the counts agree.
+// However steps are lost, repeated, late, paused and resumed, and whoever leads, each task that existed at the start is
+// done once or skipped for a reason, and the counts agree.
 func TestOperationsCountOnce(t *testing.T) {
 	skipped := map[string]bool{}
 	for seed := range uint64(60) {
@@ -332,7 +338,8 @@ func judgeOperation(w *engine.World, t *testing.T, seed uint64, o *operation.Ope
 	}
 	if o.State != operation.Done || done != o.Done || o.Matched != o.Done+o.SkippedCount() ||
 		o.Spec.Action == task.Move && int64(len(page.Tasks)) != done || o.Spec.Action == task.Cancel && o.Done != int64(len(ids)) {
-		t.Errorf("seed %d: %s changed %d tasks, %d arrived in the other queue, the counts are %+v", seed, o.Spec.Action, done, len(page.Tasks), o.Tally)
+		t.Errorf("seed %d: %s changed %d tasks, %d arrived in the other queue, the counts are %+v", seed, o.Spec.Action, done,
+			len(page.Tasks), o.Tally)
 	}
 }
 
@@ -362,7 +369,8 @@ func changedBy(w *engine.World, t *testing.T, seed uint64, o *operation.Operatio
 		case task.Move:
 			if x.Reason == task.ReasonMoved {
 				done++
-				if v, err := query.Show(w.Store, "default", x.MovedTo); err != nil || v.MovedFrom != id || v.Queue != "other" || v.Exec.State != task.Ready {
+				if v, err := query.Show(w.Store, "default", x.MovedTo); err != nil || v.MovedFrom != id || v.Queue != "other" ||
+					v.Exec.State != task.Ready {
 					t.Errorf("seed %d: task %s was moved to %+v, %v", seed, id, v, err)
 				}
 			}

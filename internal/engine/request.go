@@ -22,8 +22,11 @@ type request struct {
 // earlier returns the task to which the idempotency key or the request id already belongs.
 func (q *request) earlier() (Accepted, error) {
 	r, n := q.r, q.n
-	if n.IdempotencyKey != "" {
-		if a, err := q.byIdempotencyKey(); a.Duplicate || err != nil {
+	for _, key := range []string{n.IdempotencyKey, n.OlderKey} {
+		if key == "" {
+			continue
+		}
+		if a, err := q.byIdempotencyKey(key); a.Duplicate || err != nil {
 			return a, err
 		}
 	}
@@ -46,14 +49,14 @@ func (q *request) earlier() (Accepted, error) {
 	return Accepted{ID: n.ID, State: x.State, CreatedAt: x.CreatedAt, Duplicate: true, Order: x.Order}, nil
 }
 
-// byIdempotencyKey returns the task of the idempotency key.
-func (q *request) byIdempotencyKey() (Accepted, error) {
+// byIdempotencyKey returns the task of an idempotency key.
+func (q *request) byIdempotencyKey(name string) (Accepted, error) {
 	r, n := q.r, q.n
-	key := schema.IdempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey)
+	key := schema.IdempotencyKey(n.Namespace, n.Queue, name)
 	if r.l.keys.IsNew(r.tx, r.now, key) {
 		return Accepted{}, nil
 	}
-	a, err := q.byKey(key, "idempotency_key", n.IdempotencyKey)
+	a, err := q.byKey(key, "idempotency_key", name)
 	a.KeyTaken = a.Duplicate && n.fromBroker() && !q.createdTask(a.ID)
 	return a, err
 }
@@ -117,7 +120,8 @@ func (q *request) assignKeys(x *schema.Exec) {
 
 // ForeignID returns the error of a call whose request id leads to an id that something else has.
 func ForeignID(request task.ID, kind string, id task.ID) error {
-	return &task.Error{Code: task.CodeConflict, Field: "request_id", Message: fmt.Sprintf("request_id %q: its id belongs to %s %s; use another", request, kind, id)}
+	return &task.Error{Code: task.CodeConflict, Field: "request_id",
+		Message: fmt.Sprintf("request_id %q: its id belongs to %s %s; use another", request, kind, id)}
 }
 
 func reused(field, value string, id task.ID) error {
@@ -125,7 +129,8 @@ func reused(field, value string, id task.ID) error {
 	if field == "idempotency_key" { // each queue has its own keys
 		differs = "type or payload"
 	}
-	return &task.Error{Code: task.CodeConflict, Field: field, Message: fmt.Sprintf("%s %q was used for task %s, which has another %s", field, value, id, differs)}
+	return &task.Error{Code: task.CodeConflict, Field: field, Message: fmt.Sprintf("%s %q was used for task %s, which has another %s", field,
+		value, id, differs)}
 }
 
 // Hasher hashes what must be the same of tasks when a key is used again.
@@ -140,8 +145,9 @@ func (h *Hasher) Hash(s *task.Spec) uint64 {
 	return max(xxhash.Sum64(h.content), 1)
 }
 
-// A key's deadline deletes the row without reading it, unless the key may have been renewed: then the row belongs to another task and has a later
-// deadline. Leader.renewedUpTo is the last deadline that may be void for this reason. It covers
+// A key's deadline deletes the row without reading it, unless the key may have been renewed: then the row belongs to
+// another task and has a later deadline. Leader.renewedUpTo is the last deadline that may be void for this reason. It
+// covers
 //   - keys that this leader renewed after they had expired (ended);
 //   - keys that earlier leaders renewed: their void deadlines are at most a second after the beginning of this leader's term (NewLeader).
 

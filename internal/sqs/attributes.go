@@ -18,6 +18,7 @@ const (
 	noteTag       = "sqs-tag:"
 	noteModified  = "sqs-modified" // Unix seconds
 	notePurged    = "sqs-purged"   // Unix seconds
+	noteScope     = "sqs-scope"    // Unix seconds when DeduplicationScope was changed, and what it was
 )
 
 // number is an integer attribute.
@@ -36,10 +37,10 @@ var numbers = map[string]number{
 const maxMessage = 1 << 20
 
 // texts are the other settable attributes, with their limits in bytes.
-var texts = map[string]int{"Policy": 8192, "RedrivePolicy": 2048, "RedriveAllowPolicy": 4096, "KmsMasterKeyId": 256, "SqsManagedSseEnabled": 5}
+var texts = map[string]int{"Policy": 8192, "RedrivePolicy": 2048, "RedriveAllowPolicy": 4096, ownKey: 256, managedKey: 5}
 
 // fifoOnly are attributes that only FIFO queues have, and their values. The first is the default.
-var fifoOnly = map[string][]string{"FifoQueue": {"true"}, "ContentBasedDeduplication": {"false", "true"}, "DeduplicationScope": {"queue", "messageGroup"},
+var fifoOnly = map[string][]string{"FifoQueue": {"true"}, "ContentBasedDeduplication": {"false", "true"}, dedupScope: {"queue", "messageGroup"},
 	"FifoThroughputLimit": {"perQueue", "perMessageGroupId"}}
 
 // readOnly are attributes that can be read but not set.
@@ -48,14 +49,14 @@ var readOnly = []string{"ApproximateNumberOfMessages", "ApproximateNumberOfMessa
 
 // redrive is the RedrivePolicy attribute.
 type redrive struct {
-	Target string
-	Max    int
+	Target string `json:"deadLetterTargetArn"`
+	Max    int    `json:"maxReceiveCount"`
 }
 
 // booleans are attributes whose values may be written with capitals, as Python does.
-var booleans = []string{"FifoQueue", "ContentBasedDeduplication", "SqsManagedSseEnabled"}
+var booleans = []string{"FifoQueue", "ContentBasedDeduplication", managedKey}
 
-// plain returns attributes as they are stored: booleans in lower case, and nothing for what Amazon SQS does not return.
+// plain returns attributes as they are stored: booleans in lower case, with what they imply, and nothing for what Amazon SQS does not return.
 func plain(attributes map[string]string) map[string]string {
 	to := maps.Clone(attributes)
 	for _, name := range booleans {
@@ -66,10 +67,24 @@ func plain(attributes map[string]string) map[string]string {
 	if to[reusePeriod] == strconv.Itoa(numbers[reusePeriod].otherwise) {
 		to[reusePeriod] = ""
 	}
+	var text struct {
+		Max string `json:"maxReceiveCount"`
+	}
+	if p, ok := redriveOf(to["RedrivePolicy"]); ok && json.Unmarshal([]byte(to["RedrivePolicy"]), &text) == nil { // the number is a string
+		b, _ := json.Marshal(p) // never fails
+		to["RedrivePolicy"] = string(b)
+	}
+	if _, given := to[managedKey]; !given && to[ownKey] != "" { // one encryption excludes the other
+		to[managedKey] = "false"
+	}
 	return to
 }
 
-const reusePeriod = "KmsDataKeyReusePeriodSeconds"
+const (
+	reusePeriod = "KmsDataKeyReusePeriodSeconds"
+	ownKey      = "KmsMasterKeyId"
+	managedKey  = "SqsManagedSseEnabled"
+)
 
 // checkAttributes rejects invalid attributes for a queue of this type that already has others.
 func (x *exchange) checkAttributes(attributes map[string]string, fifo bool, has *task.QueueConfig) error {
@@ -78,13 +93,16 @@ func (x *exchange) checkAttributes(attributes map[string]string, fifo bool, has 
 			return err
 		}
 	}
+	if attributes[ownKey] != "" && attributes[managedKey] == "true" {
+		return wire.ErrInvalidAttributeName.With("You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or SQS SSE.")
+	}
 	will := func(name string) string {
 		if v, ok := attributes[name]; ok {
 			return v
 		}
 		return attributeOf(has, name)
 	}
-	if will("FifoThroughputLimit") == "perMessageGroupId" && will("DeduplicationScope") != "messageGroup" {
+	if will("FifoThroughputLimit") == "perMessageGroupId" && will(dedupScope) != "messageGroup" {
 		return wire.ErrInvalidAttributeValue.With("The perMessageGroupId value of FifoThroughputLimit is allowed only when the value for DeduplicationScope is messageGroup.")
 	}
 	return nil
@@ -112,7 +130,7 @@ func (x *exchange) checkAttribute(name, value string, fifo bool) error {
 		return wire.ErrInvalidAttributeName.With("Unknown Attribute %s.", task.Cut(name, 100))
 	case len(value) > most:
 		return bad()
-	case name == "SqsManagedSseEnabled" && value != "true" && value != "false":
+	case name == managedKey && value != "true" && value != "false":
 		return bad()
 	case name == "RedrivePolicy" && value != "":
 		return x.checkRedrive(value, fifo)
@@ -126,7 +144,7 @@ func (x *exchange) checkAttribute(name, value string, fifo bool) error {
 
 func checkFIFOAttribute(name, value string, values []string, fifo bool) error {
 	switch {
-	case !fifo && (name == "DeduplicationScope" || name == "FifoThroughputLimit"):
+	case !fifo && (name == dedupScope || name == "FifoThroughputLimit"):
 		return wire.ErrInvalidAttributeName.With("You can specify the %s only when FifoQueue is set to true.", name)
 	case !fifo:
 		return wire.ErrInvalidAttributeName.With("Unknown Attribute %s.", name)
@@ -147,19 +165,19 @@ func (x *exchange) checkRedrive(value string, fifo bool) error {
 		return wire.BadValue(value, "RedrivePolicy", "Invalid value for maxReceiveCount: "+strconv.Itoa(p.Max)+", valid values are from 1 to 1000 both inclusive.")
 	}
 	name, ok := queueOfARN(p.Target)
-	if ok {
-		target, err := x.named(name)
-		switch {
-		case err == nil && isFIFO(&target.Config) != fifo:
-			return wire.BadValue(value, "RedrivePolicy", "Dead-letter queue must be same type of queue as the source.")
-		case err == nil:
-			return x.mayRedrive(&target, value)
-		}
-		if err != error(wire.ErrQueueDoesNotExist) {
-			return err
-		}
+	if !ok {
+		return wire.BadValue(value, "RedrivePolicy", "Invalid value for deadLetterTargetArn.")
 	}
-	return wire.BadValue(value, "RedrivePolicy", "Dead letter target does not exist.")
+	target, err := x.named(name)
+	switch {
+	case err == error(wire.ErrQueueDoesNotExist):
+		return wire.BadValue(value, "RedrivePolicy", "Dead letter target does not exist.")
+	case err != nil:
+		return err
+	case isFIFO(&target.Config) != fifo:
+		return wire.BadValue(value, "RedrivePolicy", "Dead-letter queue must be same type of queue as the source.")
+	}
+	return x.mayRedrive(&target, value)
 }
 
 // redriveOf parses a redrive policy. The number may be a string.
@@ -190,7 +208,7 @@ func attributeOf(c *task.QueueConfig, name string) string {
 	if rule, ok := numbers[name]; ok && name != reusePeriod {
 		return strconv.Itoa(rule.otherwise)
 	}
-	if name == "SqsManagedSseEnabled" {
+	if name == managedKey {
 		return "true"
 	}
 	if values, ok := fifoOnly[name]; ok && isFIFO(c) {
@@ -213,6 +231,9 @@ func setAttributesOf(c *task.QueueConfig, attributes map[string]string, now time
 	notes := maps.Clone(c.Annotations)
 	if notes == nil {
 		notes = map[string]string{}
+	}
+	if scope := attributes[dedupScope]; c.Version > 0 && scope != "" && scope != attributeOf(c, dedupScope) {
+		noteScopeChange(notes, c, scope, now)
 	}
 	for name, value := range attributes {
 		if value == "" {

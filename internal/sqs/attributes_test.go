@@ -63,6 +63,11 @@ func TestAttributesAreCompared(t *testing.T) {
 		{"a policy", map[string]string{"Policy": `{"a":1,"b":[2]}`}, map[string]string{"Policy": `{"b": [2], "a": 1}`}, "<nil>"},
 		{"another policy", map[string]string{"Policy": `{"a":1,"b":[2]}`}, map[string]string{"Policy": `{"a":1,"b":[3]}`}, "different value for attribute Policy"},
 		{"no policy", map[string]string{"Policy": ""}, map[string]string{"Policy": `{"a":1}`}, "different value for attribute Policy"},
+		{"a key of one's own", map[string]string{ownKey: "k"}, map[string]string{ownKey: "k", managedKey: "false"}, "<nil>"},
+		{"no key of one's own", map[string]string{ownKey: ""}, map[string]string{managedKey: "true"}, "<nil>"},
+		{"two encryptions", nil, map[string]string{ownKey: "k", managedKey: "True"}, "You can use one type of server-side encryption (SSE) at one time."},
+		{"a target that is no ARN", nil, map[string]string{"RedrivePolicy": `{"deadLetterTargetArn":"dummy","maxReceiveCount":3}`}, "Reason: Invalid value for deadLetterTargetArn."},
+		{"a target that is missing", nil, map[string]string{"RedrivePolicy": `{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:gone","maxReceiveCount":3}`}, "Reason: Dead letter target does not exist."},
 		{"who may redrive", map[string]string{"RedriveAllowPolicy": `{"redrivePermission":"denyAll"}`}, map[string]string{"RedriveAllowPolicy": `{ "redrivePermission" : "denyAll" }`}, "<nil>"},
 	} {
 		core := &named{queues: map[string]task.QueueConfig{"a:b": {Version: 1}}}
@@ -110,10 +115,10 @@ func TestAttributesAreSet(t *testing.T) {
 // A tag is text: others would all look the same in a list.
 func TestTagsAreText(t *testing.T) {
 	for tag, want := range map[string]bool{"a": true, "é": true, "": false, "\xff": false, "\x01": false} {
-		if err := checkTags(map[string]string{"k" + tag: "v"}, 0); (err == nil) != (want || tag == "") {
+		if err := checkTags("q", map[string]string{"k" + tag: "v"}, 0); (err == nil) != (want || tag == "") {
 			t.Errorf("the tag %q: %v", "k"+tag, err)
 		}
-		if err := checkTags(map[string]string{"k": "v" + tag}, 0); (err == nil) != (want || tag == "") {
+		if err := checkTags("q", map[string]string{"k": "v" + tag}, 0); (err == nil) != (want || tag == "") {
 			t.Errorf("the value %q: %v", "v"+tag, err)
 		}
 	}

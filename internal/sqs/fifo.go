@@ -5,10 +5,12 @@ import (
 	"encoding/hex"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/sqs/wire"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -100,19 +102,57 @@ func (o *outgoing) lacks(c *task.QueueConfig) *wire.Error {
 }
 
 // deduplicate sets a task's idempotency key from its deduplication ID. A purge forgets earlier messages, by changing all keys.
-func (o *outgoing) deduplicate(s *task.Spec, c *task.QueueConfig) {
-	id := o.dedup
+func (o *outgoing) deduplicate(s *task.Spec, q *queues.Queue) {
+	id, c := o.dedup, &q.Config
 	if id == "" {
 		sum := sha256.Sum256([]byte(o.body))
 		id = hex.EncodeToString(sum[:])
 	}
-	if attributeOf(c, "DeduplicationScope") == "messageGroup" { // in the slot of the group, so that the queue can be in several shards
-		s.IdempotencyKey = task.Beside(s.Key, digest("sqs-", c.Annotations[notePurged], o.group, id))
-	} else {
-		s.IdempotencyKey = digest("sqs-", c.Annotations[notePurged], "", id)
+	key := func(scope string) string {
+		switch scope {
+		case "":
+			return ""
+		case groupScope: // in the slot of the group, so that the queue can be in several shards
+			return task.Beside(s.Key, digest("sqs-", c.Annotations[notePurged], o.group, id))
+		}
+		return digest("sqs-", c.Annotations[notePurged], "", id)
 	}
+	scope, older := scopes(c, time.Now())
+	if q.Spread() { // it can have no other
+		scope, older = attributeOf(c, dedupScope), ""
+	}
+	s.IdempotencyKey, s.OlderKey = key(scope), key(older)
 	s.IdempotencyTTL, s.AnyContent = dedupTime, true
 	s.Headers[headerDedup] = id
+}
+
+const (
+	dedupScope = "DeduplicationScope"
+	groupScope = "messageGroup"
+	// scopeDelay is how long a change of the scope takes to apply, as in Amazon SQS.
+	scopeDelay = time.Minute
+)
+
+// noteScopeChange notes that the scope is changed now, unless it is changed back to the one that still applies.
+func noteScopeChange(notes map[string]string, c *task.QueueConfig, to string, now time.Time) {
+	delete(notes, noteScope)
+	if from, _ := scopes(c, now); from != to {
+		notes[noteScope] = fmt.Sprintf("%d %s", now.Unix(), from)
+	}
+}
+
+// scopes returns the scope that applies to new messages, and the one that has applied to messages whose IDs are still remembered; "": the same.
+func scopes(c *task.QueueConfig, now time.Time) (scope, older string) {
+	scope = attributeOf(c, dedupScope)
+	at, from, _ := strings.Cut(c.Annotations[noteScope], " ")
+	changed, err := strconv.ParseInt(at, 10, 64)
+	switch since := now.Sub(time.Unix(changed, 0)); {
+	case err != nil || since >= scopeDelay+dedupTime:
+		return scope, ""
+	case since < scopeDelay:
+		return from, ""
+	}
+	return scope, from
 }
 
 // digest hashes several parts into one name.

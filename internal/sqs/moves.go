@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -48,8 +47,11 @@ type moveHandle struct {
 	Source string `json:"sourceArn"`
 }
 
+// String returns a UUID, which clients parse.
+func (id moveID) String() string { return id.request(false, 0, 0).String() }
+
 func (id moveID) handle(source string) string {
-	b, err := json.Marshal(moveHandle{hex.EncodeToString(id[len(moveMark):]), source})
+	b, err := json.Marshal(moveHandle{id.String(), source})
 	if err != nil {
 		panic(err) // texts can always be encoded
 	}
@@ -62,7 +64,7 @@ func parseMoveHandle(s string) (h moveHandle, ok bool) {
 }
 
 // is reports whether the handle is that of a move task of its source.
-func (h moveHandle) is(id moveID) bool { return h.Task == hex.EncodeToString(id[len(moveMark):]) }
+func (h moveHandle) is(id moveID) bool { return h.Task == id.String() }
 
 // request returns the request id of an operation.
 func (id moveID) request(named bool, n, of int) (r task.ID) {

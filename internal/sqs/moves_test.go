@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -33,6 +34,9 @@ func TestCancelMove(t *testing.T) {
 	id := newMoveID()
 	running := &broker.Operation{ID: task.NewID(1, 1, 1), State: broker.OperationRunning, Spec: broker.OperationSpec{Action: task.Move, Request: id.request(true, 0, 1), ToQueue: "to", Filter: broker.Filter{Queue: "dead"}}}
 	const arn = "arn:aws:sqs:us-east-1:000000000000:"
+	if h, ok := parseMoveHandle(id.handle(arn + "dead")); !ok || h.Source != arn+"dead" || !regexp.MustCompile("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$").MatchString(h.Task) {
+		t.Errorf("the handle says %+v, %v, want the source, and a UUID, which clients parse", h, ok)
+	}
 	base := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 	for _, c := range []struct{ what, handle, want string }{
 		{"its handle", id.handle(arn + "dead"), "<nil>"},

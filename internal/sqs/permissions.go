@@ -39,6 +39,10 @@ var (
 var grantable = []string{"*", "SendMessage", "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes", "GetQueueUrl",
 	"ListDeadLetterSourceQueues", "PurgeQueue"}
 
+// ownerOnly are actions that can't be granted.
+var ownerOnly = []string{"AddPermission", "CancelMessageMoveTask", "CreateQueue", "DeleteQueue", "ListMessageMoveTasks", "ListQueues", "ListQueueTags",
+	"RemovePermission", "SetQueueAttributes", "StartMessageMoveTask", "TagQueue", "UntagQueue"}
+
 // addPermission implements AddPermission.
 func addPermission(x *exchange) error {
 	in := x.in
@@ -48,14 +52,18 @@ func addPermission(x *exchange) error {
 	case !labelForm.MatchString(in.Label):
 		return wire.BadValue(task.Cut(in.Label, 100), "Label", "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length.")
 	case len(in.AccountIDs) == 0:
-		return wire.Missing("AWSAccountIds")
+		return wire.BadValue("[]", "PrincipalId", "Unable to verify.")
 	case len(in.ActionNames) == 0:
 		return wire.Missing("Actions")
 	case len(in.ActionNames) > maxActions:
 		return wire.ErrOverLimit.With("%d Actions were found, maximum allowed is %d.", len(in.ActionNames), maxActions)
 	}
 	for _, a := range in.ActionNames {
-		if !slices.Contains(grantable, a) {
+		switch {
+		case slices.Contains(grantable, a):
+		case slices.Contains(ownerOnly, a):
+			return wire.BadValue("SQS:"+a, "ActionName", "Only the queue owner is allowed to invoke this action.")
+		default:
 			return wire.BadValue("SQS:"+task.Cut(a, 100), "ActionName", "Please refer to the appropriate WSDL for a list of valid actions.")
 		}
 	}

@@ -29,7 +29,7 @@ func createQueue(x *exchange) error {
 	if err := x.checkAttributes(attributes, fifo, &task.QueueConfig{}); err != nil {
 		return err
 	}
-	if err := checkTags(x.in.Tags, 0); err != nil {
+	if err := checkTags(name, x.in.Tags, 0); err != nil {
 		return err
 	}
 	now := time.Now()

@@ -108,7 +108,7 @@ func TestKeysOfRepeatedCalls(t *testing.T) {
 	dedup := func(notes map[string]string, body, group, id string) string {
 		s := task.Spec{Headers: map[string]string{}}
 		o := outgoing{body: body, group: group, dedup: id}
-		o.deduplicate(&s, &task.QueueConfig{Annotations: notes})
+		o.deduplicate(&s, &queues.Queue{Config: task.QueueConfig{Annotations: notes}})
 		return s.IdempotencyKey
 	}
 	letter := func(from, to string, id task.ID) string {

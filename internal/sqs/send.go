@@ -50,7 +50,7 @@ func sendBatch(x *exchange) error {
 	messages := make([]outgoing, len(x.in.Entries))
 	for i := range x.in.Entries {
 		e := &x.in.Entries[i]
-		messages[i] = outgoing{body: e.Body, delay: e.DelaySeconds, attributes: e.MessageAttrs, system: e.SystemAttrs}
+		messages[i] = outgoing{body: e.Body, delay: e.DelaySeconds, attributes: e.MessageAttrs, system: e.SystemAttrs, inBatch: true}
 		messages[i].identify(e.GroupID, e.DeduplicationID)
 		size += messages[i].size()
 		if err := messages[i].lacks(&q.Config); err != nil {
@@ -124,6 +124,7 @@ type outgoing struct {
 	attributes, system map[string]wire.Attribute
 	group, dedup       string
 	empty              string // the parameter among these two that was given and is empty
+	inBatch            bool
 }
 
 // identify sets the group and the deduplication ID.
@@ -171,7 +172,7 @@ func (o *outgoing) spec(q *queues.Queue, trace string) (task.Spec, error) {
 	s.Delay = time.Duration(delay) * time.Second
 	retain(&s, q)
 	if isFIFO(&q.Config) {
-		o.deduplicate(&s, &q.Config)
+		o.deduplicate(&s, q)
 	}
 	s.Fill()
 	return s, nil
@@ -187,7 +188,11 @@ func (o *outgoing) check(q *queues.Queue) error {
 		return wire.Missing("MessageBody")
 	}
 	if most := numberOf(&q.Config, "MaximumMessageSize"); o.size() > most {
-		return wire.ErrInvalidParameterValue.With("One or more parameters are invalid. Reason: Message must be shorter than %d bytes.", most)
+		verdict := "are invalid"
+		if o.inBatch {
+			verdict = "cannot be validated"
+		}
+		return wire.ErrInvalidParameterValue.With("One or more parameters %s. Reason: Message must be shorter than %d bytes.", verdict, most)
 	}
 	if !isText([]byte(o.body)) {
 		return wire.ErrInvalidMessageContents.With("Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF")

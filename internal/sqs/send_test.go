@@ -2,9 +2,12 @@ package sqs
 
 import (
 	"fmt"
+	"maps"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster/queues"
@@ -172,4 +175,60 @@ func TestTraces(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A change of the scope in which deduplication IDs are unique applies after a minute. Those used before are then remembered for the rest of their time.
+func TestDeduplicationScopeChanges(t *testing.T) {
+	const queue, group = "queue", groupScope
+	for _, c := range []struct {
+		changes map[time.Duration]string // when to what
+		at      time.Duration
+		want    [2]string // the scope, and the older one
+	}{
+		{nil, 0, [2]string{queue}},
+		{map[time.Duration]string{0: group}, 0, [2]string{queue}},
+		{map[time.Duration]string{0: group}, time.Minute - 1, [2]string{queue}},
+		{map[time.Duration]string{0: group}, time.Minute, [2]string{group, queue}},
+		{map[time.Duration]string{0: group}, 6*time.Minute - 1, [2]string{group, queue}},
+		{map[time.Duration]string{0: group}, 6 * time.Minute, [2]string{group}},
+		{map[time.Duration]string{0: group, 30 * time.Second: group}, time.Minute, [2]string{group, queue}},
+		{map[time.Duration]string{0: group, 30 * time.Second: queue}, 2 * time.Minute, [2]string{queue}},
+		{map[time.Duration]string{0: group, 2 * time.Minute: queue}, 3*time.Minute - 1, [2]string{group}},
+		{map[time.Duration]string{0: group, 2 * time.Minute: queue}, 3 * time.Minute, [2]string{queue, group}},
+	} {
+		began, q := time.Unix(1e9, 0), fifoQueue(nil)
+		for _, at := range slices.Sorted(maps.Keys(c.changes)) {
+			setAttributesOf(&q.Config, map[string]string{dedupScope: c.changes[at]}, began.Add(at))
+		}
+		scope, older := scopes(&q.Config, began.Add(c.at))
+		if got := [2]string{scope, older}; got != c.want {
+			t.Errorf("after %v, %v: %q, want %q", c.changes, c.at, got, c.want)
+		}
+	}
+	c := task.QueueConfig{}
+	if setAttributesOf(&c, map[string]string{"FifoQueue": "true", dedupScope: group}, time.Now()); c.Annotations[noteScope] != "" {
+		t.Error("the scope of a new queue is a change")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		q := fifoQueue(nil)
+		setAttributesOf(&q.Config, map[string]string{dedupScope: group}, time.Now())
+		keys := func(q *queues.Queue) [2]string {
+			o := outgoing{body: "b", group: "g", dedup: "d"}
+			s, err := o.spec(q, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return [2]string{s.IdempotencyKey, s.OlderKey}
+		}
+		before := keys(&q)
+		spread := q
+		spread.Parts = []queues.Part{{Shard: 1}, {Shard: 2}}
+		inParts := keys(&spread)
+		time.Sleep(time.Minute)
+		after := keys(&q)
+		time.Sleep(5 * time.Minute)
+		if last := keys(&q); after[1] != before[0] || after[0] == before[0] || before[1] != "" || last != [2]string{after[0]} || inParts != last {
+			t.Errorf("keys %q, then %q, then %q; in several shards %q", before, after, last, inParts)
+		}
+	})
 }

@@ -17,9 +17,9 @@ const (
 )
 
 // checkTags rejects invalid tags for a queue that already has the given number of others.
-func checkTags(tags map[string]string, others int) error {
+func checkTags(queue string, tags map[string]string, others int) error {
 	if len(tags)+others > maxTags {
-		return wire.ErrInvalidParameterValue.With("Too many tags added for queue: at most %d are allowed.", maxTags)
+		return wire.ErrInvalidParameterValue.With("Too many tags added for queue %s.", queue)
 	}
 	for key, value := range tags {
 		if key == "" || utf8.RuneCountInString(key) > maxTagKey || strings.HasPrefix(strings.ToLower(key), "aws:") {
@@ -58,12 +58,12 @@ func tagQueue(x *exchange) error {
 	if len(x.in.Tags) == 0 {
 		return wire.Missing("Tags")
 	}
-	return x.retag(func(c *task.QueueConfig) error {
+	return x.retag(func(queue string, c *task.QueueConfig) error {
 		others := tagsOf(c)
 		for key := range x.in.Tags {
 			delete(others, key)
 		}
-		if err := checkTags(x.in.Tags, len(others)); err != nil {
+		if err := checkTags(queue, x.in.Tags, len(others)); err != nil {
 			return err
 		}
 		setTags(c, x.in.Tags)
@@ -74,9 +74,9 @@ func tagQueue(x *exchange) error {
 // untagQueue implements UntagQueue.
 func untagQueue(x *exchange) error {
 	if len(x.in.TagKeys) == 0 {
-		return wire.ErrInvalidParameterValue.With("Tag keys are required.")
+		return wire.ErrInvalidParameterValue.With("Tag keys must be between 1 and %d characters in length.", maxTagKey)
 	}
-	return x.retag(func(c *task.QueueConfig) error {
+	return x.retag(func(_ string, c *task.QueueConfig) error {
 		notes := maps.Clone(c.Annotations)
 		for _, key := range x.in.TagKeys {
 			delete(notes, noteTag+key)
@@ -86,7 +86,7 @@ func untagQueue(x *exchange) error {
 	})
 }
 
-func (x *exchange) retag(change func(*task.QueueConfig) error) error {
+func (x *exchange) retag(change func(queue string, c *task.QueueConfig) error) error {
 	q, err := x.queue()
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (x *exchange) retag(change func(*task.QueueConfig) error) error {
 		if c.Version == 0 {
 			return task.NotFound("queue", q.Name)
 		}
-		return change(c)
+		return change(q.Name, c)
 	})
 }
 

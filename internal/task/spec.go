@@ -42,6 +42,8 @@ type Spec struct {
 	Routed uint64
 	// Left says that by that version the task's slot has left the shard, which answers when its copy of the queue says so too. It is not set by producers.
 	Left bool `json:",omitempty"`
+	// OlderKey is an idempotency key that the task may have been enqueued with before: then it is a repeat. It is not set by producers.
+	OlderKey string `json:",omitempty"`
 	// OnlyFind asks a shard what the task's idempotency key or request stands for there. It creates nothing. It is not set by producers.
 	OnlyFind bool `json:",omitempty"`
 	// RequestTTL is the least time for which the request finds its task, if it may be repeated late. It is not set by producers.
