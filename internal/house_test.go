@@ -137,6 +137,7 @@ var mayImport = map[string][]string{
 	"test/docs":                        {},
 	"test/history":                     {},
 	"test/pictures":                    {},
+	"test/sqsform":                     {},
 	"internal/testdb":                  {},
 	"internal/transport":               {"internal/certs", "internal/grpcpool"},
 	"internal/ui":                      {"admin", "internal/auth", "internal/ui/pages/queues", "internal/ui/pages/system", "internal/ui/pages/tasks", "internal/ui/visitor", "internal/ui/web"},

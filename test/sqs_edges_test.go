@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"regexp"
@@ -19,6 +18,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/pawlq/pawl/test/sqsform"
 )
 
 // TestSQSEdges plays the edge cases of each action against the server, in both forms of the protocol, and against an
@@ -133,7 +134,11 @@ func (p *edgePlayer) call(t *testing.T, action, body string) string {
 	r.Header.Set("Content-Type", "application/x-amz-json-1.0")
 	r.Header.Set("X-Amz-Target", "AmazonSQS."+action)
 	if p.query {
-		form := queryForm(t, action, body).Encode()
+		query, err := sqsform.Query(action, body)
+		if err != nil {
+			t.Fatalf("%s %.200s: %v", action, body, err)
+		}
+		form := query.Encode()
 		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(form)), int64(len(form))
 		r.Header = http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
 	}
@@ -293,60 +298,6 @@ func kindOf(answer string) string {
 		kind = "MissingRequiredParameter"
 	}
 	return fields[0] + " " + kind
-}
-
-// queryForm returns the form that corresponds to the JSON of an action.
-func queryForm(t *testing.T, action, body string) url.Values {
-	t.Helper()
-	var in map[string]any
-	if err := json.Unmarshal([]byte(body), &in); err != nil {
-		t.Fatalf("%s %.200s: %v", action, body, err)
-	}
-	form := url.Values{"Action": {action}, "Version": {"2012-11-05"}}
-	addForm(form, "", action, in)
-	return form
-}
-
-// flattened maps members that are lists or maps to their names in a form.
-var flattened = map[string]string{"Attributes": "Attribute", "MessageAttributes": "MessageAttribute",
-	"MessageSystemAttributes": "MessageSystemAttribute", "tags": "Tag", "Tags": "Tag", "TagKeys": "TagKey", "AttributeNames": "AttributeName",
-	"MessageAttributeNames": "MessageAttributeName", "MessageSystemAttributeNames": "MessageSystemAttributeName",
-	"AWSAccountIds": "AWSAccountId", "Actions": "ActionName"}
-
-func addForm(form url.Values, prefix, action string, in map[string]any) {
-	for name, value := range in {
-		member, inner := flattened[name], "Value"
-		key := "Name"
-		if member == "Tag" {
-			key = "Key"
-		}
-		if name == "Entries" {
-			member = action + "RequestEntry"
-		}
-		switch v := value.(type) {
-		case map[string]any:
-			for i, k := range slices.Sorted(maps.Keys(v)) {
-				at := fmt.Sprintf("%s%s.%d.", prefix, member, i+1)
-				form.Set(at+key, k)
-				if fields, ok := v[k].(map[string]any); ok {
-					addForm(form, at+inner+".", action, fields)
-				} else {
-					form.Set(at+inner, fmt.Sprint(v[k]))
-				}
-			}
-		case []any:
-			for i, e := range v {
-				at := fmt.Sprintf("%s%s.%d", prefix, member, i+1)
-				if fields, ok := e.(map[string]any); ok {
-					addForm(form, at+".", action, fields)
-				} else {
-					form.Set(at, fmt.Sprint(e))
-				}
-			}
-		default:
-			form.Set(prefix+name, fmt.Sprint(v))
-		}
-	}
 }
 
 // commented returns the first calls of the cases in a file that have a comment directly above them.

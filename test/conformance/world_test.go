@@ -99,8 +99,7 @@ func build(t *testing.T, shards int, archiveDir string) *testNode {
 		ShardOf:  func(ns, queue string, slot int) uint32 { return h.router.Enqueuer.ShardOf(ns, queue, slot) },
 		HasShard: func(ctx context.Context, id uint32) (bool, error) { return h.router.HasShard(ctx, id) },
 		RunStep: func(ctx context.Context, id uint32, ns string, c broker.StepCall) (broker.StepAnswer, error) {
-			out, err := broker.RunStep.Call(ctx, h.router, broker.StepOrder{OnShard: broker.OnShard{Shard: id, Namespace: ns}, Step: c})
-			return out.Step, err
+			return h.router.Operations.RunStep(ctx, id, ns, c)
 		}})
 	h.copy = cluster.NewCopy(nil)
 	var system lateSystem
@@ -129,7 +128,7 @@ func build(t *testing.T, shards int, archiveDir string) *testNode {
 
 	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Queues, Schedules: h.router.Schedules, Groups: h.router.Groups,
 		Operations: h.router.Operations, Workers: h.router.Workers, Events: h.router.Events, Registry: h.registry, Stats: h.router.Stats,
-		Webhooks: h.hooks, Auth: h.authn, Ready: h.router.Ready, Limits: task.DefaultLimits(), Logger: log, Node: "n1"})
+		Webhooks: h.hooks, Auth: h.authn, Ready: h.router.Ready, Limits: task.DefaultLimits(), Logger: log, Node: "n1", SQS: true})
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := g.Serve(h.pipe); err != nil {
