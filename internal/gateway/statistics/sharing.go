@@ -19,8 +19,9 @@ type Sharing struct {
 	reads map[string]*sharedRead
 }
 
-// sharedFor is how long a page may show what was read for another.
-const sharedFor = time.Second
+// sharedFor is how long a page may show what was read for another. A page refreshes once a second at most, so the
+// refresh after an event does not get what was read for the same page before it.
+const sharedFor = time.Second / 2
 
 type sharedRead struct {
 	done  chan struct{} // closed when value and err are set

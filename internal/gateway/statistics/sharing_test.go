@@ -27,8 +27,8 @@ func viewer(ctx context.Context, page bool, namespace string, began int64, right
 	return peer.NewContext(ctx, &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}})
 }
 
-// Viewers who want the same figures at the same time share a read. Pages of the web UI also show what was read up to a
-// second ago.
+// Viewers who want the same figures at the same time share a read. Pages of the web UI also show what was read a moment
+// ago.
 func TestViewersShareReads(t *testing.T) {
 	const page, program = true, false
 	one := auth.Rights{Namespace: "shop", Roles: auth.Observe}
@@ -43,16 +43,16 @@ func TestViewersShareReads(t *testing.T) {
 		reads int // so far
 	}
 	for name, calls := range map[string][]call{
-		"two pages at once":                {{0, page, "shop", 1, one, "a", 1}, {0, page, "shop", 1, one, "a", 1}},
-		"a page and a program at once":     {{0, page, "shop", 1, one, "a", 1}, {0, program, "shop", 1, one, "a", 1}},
-		"while it is read":                 {{0, program, "shop", 1, one, "a", 1}, {time.Second - 1, program, "shop", 1, one, "a", 1}},
-		"a page a second after the answer": {{0, program, "shop", 1, one, "a", 1}, {2*time.Second - 1, page, "shop", 1, one, "a", 1}, {1, page, "shop", 1, one, "a", 2}},
-		"a program after the answer":       {{0, program, "shop", 1, one, "a", 1}, {time.Second + 1, program, "shop", 1, one, "a", 2}},
-		"other figures":                    {{0, page, "shop", 1, one, "a", 1}, {0, page, "shop", 1, one, "b", 2}},
-		"another namespace":                {{0, page, "shop", 1, one, "a", 1}, {0, page, "bank", 1, one, "a", 2}},
-		"a later one of the same name":     {{0, page, "shop", 1, one, "a", 1}, {0, page, "shop", 2, one, "a", 2}},
-		"fewer queues":                     {{0, page, "shop", 1, one, "a", 1}, {0, page, "shop", 1, few, "a", 2}},
-		"rights in all namespaces":         {{0, page, "shop", 1, one, "a", 1}, {0, page, "shop", 1, auth.Everything, "a", 2}},
+		"two pages at once":            {{0, page, "shop", 1, one, "a", 1}, {0, page, "shop", 1, one, "a", 1}},
+		"a page and a program at once": {{0, page, "shop", 1, one, "a", 1}, {0, program, "shop", 1, one, "a", 1}},
+		"while it is read":             {{0, program, "shop", 1, one, "a", 1}, {time.Second - 1, program, "shop", 1, one, "a", 1}},
+		"a page soon after the answer": {{0, program, "shop", 1, one, "a", 1}, {time.Second + sharedFor - 1, page, "shop", 1, one, "a", 1}, {1, page, "shop", 1, one, "a", 2}},
+		"a program after the answer":   {{0, program, "shop", 1, one, "a", 1}, {time.Second + 1, program, "shop", 1, one, "a", 2}},
+		"other figures":                {{0, page, "shop", 1, one, "a", 1}, {0, page, "shop", 1, one, "b", 2}},
+		"another namespace":            {{0, page, "shop", 1, one, "a", 1}, {0, page, "bank", 1, one, "a", 2}},
+		"a later one of the same name": {{0, page, "shop", 1, one, "a", 1}, {0, page, "shop", 2, one, "a", 2}},
+		"fewer queues":                 {{0, page, "shop", 1, one, "a", 1}, {0, page, "shop", 1, few, "a", 2}},
+		"rights in all namespaces":     {{0, page, "shop", 1, one, "a", 1}, {0, page, "shop", 1, auth.Everything, "a", 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
