@@ -19,16 +19,37 @@ func bucketOf(d time.Duration) int {
 	return sort.Search(len(Bounds), func(i int) bool { return d <= Bounds[i] })
 }
 
+// extent is the least and the most of some durations, so that no quantile lies beyond them. A duration of 0 counts as 1
+// ns: 0 means that there are none.
+type extent struct {
+	_           struct{} `cbor:",toarray"`
+	Least, Most time.Duration
+}
+
+func (e *extent) observe(d time.Duration) {
+	d = max(d, 1)
+	e.add(extent{Least: d, Most: d})
+}
+
+func (e *extent) add(o extent) {
+	if o.Least != 0 && (e.Least == 0 || o.Least < e.Least) {
+		e.Least = o.Least
+	}
+	e.Most = max(e.Most, o.Most)
+}
+
 // stepHistogram is a histogram of the events of one step of time.
 type stepHistogram struct {
-	_   struct{} `cbor:",toarray"`
-	N   [buckets]uint32
-	Sum time.Duration
+	_      struct{} `cbor:",toarray"`
+	N      [buckets]uint32
+	Sum    time.Duration
+	Extent extent
 }
 
 func (s *stepHistogram) observe(bucket int, d time.Duration) {
 	s.N[bucket]++
 	s.Sum += d
+	s.Extent.observe(d)
 }
 
 func (s *stepHistogram) add(o *stepHistogram) {
@@ -36,17 +57,20 @@ func (s *stepHistogram) add(o *stepHistogram) {
 		s.N[i] += n
 	}
 	s.Sum += o.Sum
+	s.Extent.add(o.Extent)
 }
 
 // Histogram is a histogram of durations.
 type Histogram struct {
 	Buckets [buckets]uint64
 	Sum     time.Duration
+	Extent  extent
 }
 
 func (h *Histogram) observe(bucket int, d time.Duration) {
 	h.Buckets[bucket]++
 	h.Sum += d
+	h.Extent.observe(d)
 }
 
 func (h *Histogram) addSpread(s *stepHistogram) {
@@ -54,6 +78,7 @@ func (h *Histogram) addSpread(s *stepHistogram) {
 		h.Buckets[i] += uint64(n)
 	}
 	h.Sum += s.Sum
+	h.Extent.add(s.Extent)
 }
 
 // Add adds the durations of o.
@@ -62,6 +87,7 @@ func (h *Histogram) Add(o *Histogram) {
 		h.Buckets[i] += n
 	}
 	h.Sum += o.Sum
+	h.Extent.add(o.Extent)
 }
 
 // Count returns the number of durations.
@@ -84,11 +110,13 @@ func meanOf(sum time.Duration, n uint64) time.Duration {
 	return sum / time.Duration(n) // #nosec G115 -- a count
 }
 
-// Quantile returns about the duration that a fraction q of all, 0 to 1, does not exceed, interpolating within its bucket. It returns 0 if
-// there are none, and the last bound if it lies beyond.
-func (h *Histogram) Quantile(q float64) time.Duration { return quantileOf(h.Buckets[:], Bounds[:], q) }
+// Quantile returns about the duration that a fraction q of all, 0 to 1, does not exceed, interpolating within its
+// bucket and between the least and the most of all. It returns 0 if there are none.
+func (h *Histogram) Quantile(q float64) time.Duration {
+	return min(max(quantileOf(h.Buckets[:], Bounds[:], q), h.Extent.Least), h.Extent.Most)
+}
 
-// quantileOf returns a quantile of buckets, of which there is one more than bounds.
+// quantileOf returns a quantile of buckets, of which there is one more than bounds: the last bound if it lies beyond.
 func quantileOf(buckets []uint64, bounds []time.Duration, q float64) time.Duration {
 	rank := q * float64(countOf(buckets))
 	if rank == 0 {

@@ -39,9 +39,10 @@ func logBucketOf(d time.Duration) int {
 
 // LogHistogram is a histogram of durations, about twice as fine as a Histogram.
 type LogHistogram struct {
-	_   struct{} `cbor:",toarray"`
-	N   [logBuckets]uint64
-	Sum time.Duration
+	_      struct{} `cbor:",toarray"`
+	N      [logBuckets]uint64
+	Sum    time.Duration
+	Extent extent
 }
 
 // Add adds the durations of o.
@@ -50,6 +51,7 @@ func (h *LogHistogram) Add(o *LogHistogram) {
 		h.N[i] += n
 	}
 	h.Sum += o.Sum
+	h.Extent.add(o.Extent)
 }
 
 // Count returns the number of durations.
@@ -59,7 +61,9 @@ func (h *LogHistogram) Count() uint64 { return countOf(h.N[:]) }
 func (h *LogHistogram) Mean() time.Duration { return meanOf(h.Sum, h.Count()) }
 
 // Quantile is like Histogram.Quantile.
-func (h *LogHistogram) Quantile(q float64) time.Duration { return quantileOf(h.N[:], LogBounds[:], q) }
+func (h *LogHistogram) Quantile(q float64) time.Duration {
+	return min(max(quantileOf(h.N[:], LogBounds[:], q), h.Extent.Least), h.Extent.Most)
+}
 
 // Shown returns the buckets from the first to the last that is not empty: the index of the first, and their counts.
 func (h *LogHistogram) Shown() (first int, n []uint64) {
@@ -78,13 +82,15 @@ func (h *LogHistogram) Shown() (first int, n []uint64) {
 
 // logCounts is a LogHistogram for one minute.
 type logCounts struct {
-	n   [logBuckets]uint32
-	sum time.Duration
+	n      [logBuckets]uint32
+	sum    time.Duration
+	extent extent
 }
 
 func (c *logCounts) observe(d time.Duration) {
 	c.n[logBucketOf(d)]++
 	c.sum += d
+	c.extent.observe(d)
 }
 
 func (c *logCounts) addTo(h *LogHistogram) {
@@ -92,4 +98,5 @@ func (c *logCounts) addTo(h *LogHistogram) {
 		h.N[i] += uint64(n)
 	}
 	h.Sum += c.sum
+	h.Extent.add(c.extent)
 }

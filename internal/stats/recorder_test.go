@@ -444,8 +444,37 @@ func TestQuantile(t *testing.T) {
 	}
 	h = Histogram{}
 	h.add(100 * time.Hour)
-	if got := h.Quantile(0.5); got != 24*time.Hour {
-		t.Errorf("Quantile beyond the bounds = %v, want 24h", got)
+	if got := h.Quantile(0.5); got != 100*time.Hour {
+		t.Errorf("Quantile beyond the bounds = %v, want 100h", got)
+	}
+}
+
+// No quantile is less than the least duration, or more than the most: not within a bucket, and not after the histograms
+// of steps, minutes and nodes were added up, packed and unpacked.
+func TestQuantilesAreWithinWhatWasSeen(t *testing.T) {
+	for _, runs := range [][]time.Duration{{4 * time.Second}, {0}, {30 * time.Microsecond}, {4 * time.Second, 4100 * time.Millisecond},
+		{26 * time.Hour, 30 * time.Hour}, {3 * time.Millisecond, 4 * time.Second}} {
+		nodes := [2]*Recorder{New(dawn), New(dawn)}
+		for i, run := range runs {
+			e := event("mail", "job", Succeeded)
+			e.Ran = run
+			nodes[i].Record(dawn.Add(time.Duration(i)*2*time.Minute), []Event{e})
+		}
+		now := dawn.Add(5 * time.Minute)
+		queue := nodes[0].Report(now, Queue{"default", "mail"}, Hour)
+		queue.Add(nodes[1].Report(now, Queue{"default", "mail"}, Hour))
+		of := TypeQuery{Namespace: "default", Type: "job", Window: Hour, Asked: now}
+		all := func(string) bool { return true }
+		typ := nodes[0].TypeReport(now, of, all)
+		typ.Add(nodes[1].TypeReport(now, of, all))
+		least, most := runs[0], max(runs[len(runs)-1], time.Microsecond)
+		for name, h := range map[string]interface{ Quantile(float64) time.Duration }{"queue": &queue.Run, "type": &typ.Run} {
+			for _, q := range []float64{0.01, 0.5, 0.99, 1} {
+				if got := h.Quantile(q); got < least || got > most {
+					t.Errorf("%s whose tasks ran for %v: quantile %v is %v, want %v to %v", name, runs, q, got, least, most)
+				}
+			}
+		}
 	}
 }
 

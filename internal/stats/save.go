@@ -15,7 +15,7 @@ import (
 // What survives a restart: all steps, and the failures of types. Counts since the process began do not, as readers of counters expect.
 
 // format is the start of saved statistics. The checksum of the rest follows, then the rest: the queues, and after them the types.
-const format = "pawl stats 2\n"
+const format = "pawl stats 3\n"
 
 type saved struct {
 	_       struct{} `cbor:",toarray"`
