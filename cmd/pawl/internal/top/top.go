@@ -95,6 +95,7 @@ func takeShot(ctx context.Context, operator admin.Client) (shot, error) {
 	}
 	s := shot{at: time.Now(), sums: sumsOf(stats), moreQueues: queues.NextCursor != "", moreWorkers: workers.NextCursor != ""}
 	s.list(queues.Items, workers.Items)
+	s.addRates()
 	s.note(stats)
 	for _, m := range cli.JoinMissing(cli.JoinMissing(queues.Missing, workers.Missing), stats.Missing) {
 		name := m.Node
@@ -127,6 +128,18 @@ func (s *shot) list(queues []*admin.Queue, workers []*admin.Worker) {
 	}
 }
 
+// addRates makes the totals' rates those of the queues, if all are listed: a server that started a moment ago has
+// counted for less than the minute of the totals, and the queues' rates allow for that.
+func (s *shot) addRates() {
+	if s.moreQueues {
+		return
+	}
+	s.sums.in, s.sums.out, s.sums.failing = 0, 0, 0
+	for _, q := range s.queues {
+		s.sums.in, s.sums.out, s.sums.failing = s.sums.in+q.in, s.sums.out+q.out, s.sums.failing+q.failing
+	}
+}
+
 // note adds the failures, and what needs attention.
 func (s *shot) note(stats *admin.NamespaceStats) {
 	for _, f := range stats.Failing {
@@ -137,7 +150,8 @@ func (s *shot) note(stats *admin.NamespaceStats) {
 	}
 }
 
-// sumsOf returns totals over all queues. Rates are those of the last complete minute.
+// sumsOf returns totals over all queues. Rates are those of the last complete minute, for which a server that started
+// later counts as idle.
 func sumsOf(s *admin.NamespaceStats) sums {
 	q := s.Queues
 	out := sums{queues: q.Queues, scheduled: q.Scheduled, ready: q.Ready, claimed: q.Claimed, retrying: q.Retrying, dead: q.Dead, poisoned: q.Poisoned,

@@ -315,6 +315,17 @@ func TestTopTotalsCoverAllQueues(t *testing.T) {
 	}
 }
 
+// The totals' rates are those of the queues, unless there are more than are listed: just after the start, the totals
+// are over too long a time.
+func TestTotalsAreThoseOfTheQueues(t *testing.T) {
+	for more, want := range map[bool]sums{false: {in: 7, out: 3, failing: 1}, true: {in: 0.5, out: 0.25, failing: 0.1}} {
+		s := shot{sums: sums{in: 0.5, out: 0.25, failing: 0.1}, moreQueues: more, queues: []queue{{in: 5, out: 2}, {in: 2, out: 1, failing: 1}}}
+		if s.addRates(); s.sums != want {
+			t.Errorf("more queues: %t: the totals are %+v, want %+v", more, s.sums, want)
+		}
+	}
+}
+
 // A lost worker is listed among the workers, but not counted.
 func TestTopOfLostWorkers(t *testing.T) {
 	lost := &admin.Worker{Name: "gone", Queues: pawl.Strict{"mail"}, Slots: 10, Running: 4, LostAt: topTime.Add(-3 * time.Minute), LostReason: "disconnected"}
