@@ -234,7 +234,9 @@ func triggerRequest(p *plan, call Trigger) task.ID {
 
 // Overlaps returns the error of a trigger while another task holds the unique key of the schedule's task.
 func Overlaps(name string, id task.ID) error {
-	return &task.Error{Code: task.CodeConflict, Message: fmt.Sprintf("schedule %q: task %s, which holds the unique key of its tasks, has not ended", name, id)}
+	return &task.Error{Code: task.CodeConflict, Message: fmt.Sprintf(
+		"schedule %q: task %s, which holds the unique key of its tasks, has not ended: wait for it or cancel it; "+
+			"with overlap \"allow\" and no unique key, tasks of a schedule run side by side", name, id)}
 }
 
 // triggered returns the history entry of an earlier call with the same request id.
