@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -45,7 +46,7 @@ func runProgram(name string, args []string, stdin io.Reader, stdout, stderr io.W
 
 // TestScripts runs testdata/*.txt, each with the real binary and, after "serve", a real server on a directory of its own.
 //
-//	serve [FLAG...]     starts a server. PAWL_SERVER is its address, DATA its directory
+//	serve [FLAG...]     starts a server. PAWL_SERVER is its address, DATA its directory, and the file ready has the line that it prints
 //	drain               ends it with SIGTERM, crash with SIGKILL ("stop" is testscript's, and ends the script)
 //	status N CMD...     runs CMD and expects exit status N
 //	collector           starts to receive the spans that servers and commands export
@@ -141,13 +142,16 @@ func (s *serverProcess) start(ts *testscript.TestScript, args []string) {
 		}
 	})
 	line, _ := bufio.NewReader(out).ReadString('\n')
-	_, rest, ok := strings.Cut(line, " ready on ")
-	if !ok {
+	addr := addressIn.FindStringSubmatch(line)
+	if addr == nil {
 		ts.Fatalf("the server printed %q and logged: %s", line, ts.ReadFile("server.log"))
 	}
-	addr, _, _ := strings.Cut(rest, " ")
-	ts.Setenv("PAWL_SERVER", addr)
+	ts.Check(os.WriteFile(ts.MkAbs("ready"), []byte(line), 0o600))
+	ts.Setenv("PAWL_SERVER", addr[1])
 }
+
+// addressIn finds the address in the line of a server that is ready, in both formats of the log.
+var addressIn = regexp.MustCompile(`\baddress(?:=|":")([^" ]+)`)
 
 func (s *serverProcess) end(ts *testscript.TestScript, with syscall.Signal) {
 	ts.Check(s.cmd.Process.Signal(with))

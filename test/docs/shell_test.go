@@ -76,7 +76,7 @@ func open(t *testing.T, flags ...string) *terminal {
 	}
 	t.Cleanup(func() { _ = serve.Process.Kill(); _ = serve.Wait() })
 	line, _ := bufio.NewReader(out).ReadString('\n')
-	_, rest, _ := strings.Cut(line, " ready on ")
+	_, rest, _ := strings.Cut(line, " address=")
 	x.server, _, _ = strings.Cut(strings.TrimSpace(rest), " ")
 	x.env = append(os.Environ(), "PAWL_SERVER="+x.server, "PAWL_API=http://"+x.server+"/api/v1", "HOME="+x.dir,
 		"PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))

@@ -93,7 +93,7 @@ func withServer(ctx context.Context, base, name string, f func(*server) error) e
 		_ = cmd.Wait()
 	}()
 	line, _ := bufio.NewReader(out).ReadString('\n')
-	_, rest, ok := strings.Cut(line, " ready on ")
+	_, rest, ok := strings.Cut(line, " address=")
 	if !ok {
 		return errors.New("the server did not start")
 	}

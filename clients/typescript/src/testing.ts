@@ -68,7 +68,7 @@ export class Broker {
     this.#process = child;
     let failure: Error | undefined;
     child.once("error", (err) => (failure = err));
-    for (const end = performance.now() + startTimeout; !said.includes(" ready on "); await sleep(10)) {
+    for (const end = performance.now() + startTimeout; !said.includes("ready"); await sleep(10)) {
       if (failure === undefined && child.exitCode === null && performance.now() < end) continue;
       const why = failure === undefined ? this.log() : `${failure.message}: install pawl, or name the binary in PAWL_BINARY`;
       await this.kill();

@@ -46,7 +46,7 @@ func startServer(ctx context.Context, below string) (*ownServer, error) {
 	stop := context.AfterFunc(ctx, func() { _ = s.cmd.Process.Kill() }) // so that waiting for the line ends too
 	defer stop()
 	line, _ := bufio.NewReader(out).ReadString('\n')
-	if _, rest, ok := strings.Cut(line, " ready on "); ok {
+	if _, rest, ok := strings.Cut(line, " address="); ok {
 		s.addr, _, _ = strings.Cut(rest, " ")
 		return s, nil
 	}

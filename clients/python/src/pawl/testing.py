@@ -67,7 +67,7 @@ class Broker:
         """Waits a moment for the broker to report that it is ready."""
         assert self._process is not None and self._process.stdout is not None
         out = self._process.stdout
-        return bool(select.select([out], [], [], 0.05)[0]) and " ready on " in out.readline()
+        return bool(select.select([out], [], [], 0.05)[0]) and "ready" in out.readline()
 
     def stop(self) -> None:
         """Stops the broker gracefully."""

@@ -73,9 +73,10 @@ func New(a *cli.App) *cobra.Command {
 	var s flags
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run a server", Args: cli.NoArgs,
-		Long: `Run a server on a data directory. It prints "ready" on standard output once it serves, and logs to
-standard error. On SIGTERM or SIGINT it drains: it hands over its shards, sends workers to other nodes,
-and gives calls under way up to --drain-timeout to end. Running tasks keep their claims: workers settle
+		Long: `Run a server on a data directory. Once it serves it prints one line on standard output, msg=ready
+with its address, in the format of the log, which goes to standard error. On SIGTERM or SIGINT it drains:
+it hands over its shards, sends workers to other nodes, and gives calls under way up to --drain-timeout
+to end. Running tasks keep their claims: workers settle
 them with another node, or with this one when it is back. A second signal ends it immediately; nothing
 that was acknowledged is lost.
 
@@ -121,13 +122,18 @@ enable traces, and send audit events as log records.`,
 			return err
 		}
 		defer stopLogs()
-		return s.run(cmd.Context(), a, log, export)
+		ready, err := cli.NewLogger(a.Out, s.logFormat, "info") // whatever --log-level is: programs wait for the line
+		if err != nil {
+			return err
+		}
+		return s.run(cmd.Context(), a, log, ready, export)
 	})
 	return cmd
 }
 
-// run runs a node until a signal cancels ctx. export exports audit events; nil: they are only logged.
-func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger, export tracing.Export) error {
+// run runs a node until a signal cancels ctx, and says through ready when it serves. export exports audit events; nil:
+// they are only logged.
+func (s *flags) run(ctx context.Context, a *cli.App, log, ready *slog.Logger, export tracing.Export) error {
 	if s.connsPerAddress < 1 {
 		return cli.Usage("--max-connections-per-address %d is less than 1", s.connsPerAddress)
 	}
@@ -188,7 +194,7 @@ func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger, export tr
 	if err != nil {
 		return errors.Join(s.withCure(err), closeAll(&cfg))
 	}
-	fmt.Fprintf(a.Out, "pawl %s ready on %s (data %s)\n", version.Version, listener.Addr(), s.data)
+	ready.Info("ready", "version", version.Version, "address", listener.Addr().String(), "data", s.data)
 	var watch sync.WaitGroup
 	watch.Go(func() { s.warn(ctx, log) })
 	watch.Go(func() { s.tls.keep(ctx, certified, log) })
