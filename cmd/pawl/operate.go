@@ -74,8 +74,11 @@ func (a *app) operate(ctx context.Context, client *pawl.Client, o admin.Operatio
 	if p.IsLowerBound && matched != o.Max {
 		atLeast = "at least "
 	}
-	if flags.DryRun || matched == 0 && !p.IsLowerBound {
-		return a.printPreview(matched, atLeast, p, flags.DryRun, done)
+	if flags.DryRun {
+		return a.printPreview(matched, atLeast, p, true, done)
+	}
+	if matched == 0 && !p.IsLowerBound {
+		return errors.Join(a.printPreview(0, "", p, false, done), errNoMatch)
 	}
 	if !flags.Yes {
 		a.showSample(p, matched)
@@ -98,12 +101,18 @@ func (a *app) operate(ctx context.Context, client *pawl.Client, o admin.Operatio
 	if err != nil {
 		return err
 	}
-	if err = a.printOutcome(last, done); err != nil || last.State != admin.OperationPaused || last.StoppedBy != nil {
+	if err = a.printOutcome(last, done); err == nil && last.State == admin.OperationDone && last.Counts.Matched == 0 {
+		return errNoMatch
+	}
+	if err != nil || last.State != admin.OperationPaused || last.StoppedBy != nil {
 		return errors.Join(err, incomplete(last, done))
 	}
 	fmt.Fprintf(a.Err, "paused: %s. See 'pawl task ls --operation %s', then continue with 'pawl operation resume %[2]s'\n", last.StopReason, last.ID)
 	return nil
 }
+
+// errNoMatch is the error of a bulk command that found nothing to do.
+var errNoMatch = errors.New("no task matches: nothing was changed")
 
 // printPreview prints what an operation would apply to.
 func (a *app) printPreview(matched int64, atLeast string, p *admin.OperationPreview, dryRun bool, done string) error {
