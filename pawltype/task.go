@@ -110,7 +110,7 @@ func (e *EndedError) Error() string {
 	if e.Task.Reason != "" {
 		msg += " (" + e.Task.Reason + ")"
 	}
-	if f := e.Task.LastFailure(); f != nil {
+	if f := e.Task.LastFailure(); f != nil && e.Task.State != StateCancelled { // a cancelled task was not ended by what had failed before
 		msg += ": " + f.Message
 	}
 	return msg
