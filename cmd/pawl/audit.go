@@ -59,6 +59,9 @@ func writeAudit(w io.Writer, items []*admin.AuditEntry) {
 	rows := make([][]string, len(items))
 	for i, e := range items {
 		target := strings.TrimSpace(e.TargetKind + " " + e.Target)
+		if e.Queue != "" && e.TargetKind != "queue" { // an operation says what it does, but not where
+			target += " in queue " + e.Queue
+		}
 		rows[i] = []string{e.At.Local().Format("2006-01-02 15:04:05"), actorText(e), e.Action, target, text.Short(changeText(e), 80), text.Short(e.Reason, 40)}
 	}
 	text.Columns(w, "TIME|ACTOR|ACTION|TARGET|CHANGE|REASON", rows)
