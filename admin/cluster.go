@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/client/convert"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // ClusterStatus is the status of a cluster, as the leader of its system shard knows it. Which nodes answer is what the node that was asked has seen.
@@ -264,6 +266,19 @@ func shardStatusOf(p *pawlv1.ClusterShard) ShardStatus {
 		})
 	}
 	return out
+}
+
+// Ping asks whether the node that answers is ready to serve, as load balancers do. It needs no rights and is not
+// retried. If the node is not ready, or does not answer, the error is ErrUnavailable.
+func (a Cluster) Ping(ctx context.Context) error {
+	resp, err := grpc_health_v1.NewHealthClient(a.rpc).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		return fmt.Errorf("ping: %w", convert.CallError(ctx, err))
+	}
+	if resp.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
+		return fmt.Errorf("ping: %w", &pawltype.Error{Code: pawltype.ErrUnavailable, Message: "the server answers, but is not ready"})
+	}
+	return nil
 }
 
 // Server describes the node that answers.
