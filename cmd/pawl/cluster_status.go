@@ -25,7 +25,10 @@ the system shard, which keeps the list of nodes, shards and queues.
 
 The node that the command calls asks all others, and the first line names it. HEALTH is "no answer" if a node does not
 answer that one. It is "no report" if a node answers, but the leader of the system shard has not heard from it for 10 s.
-Both say how long ago that leader last heard from the node.`,
+Both say how long ago that leader last heard from the node.
+
+If that node is cut off from the leader, it shows what it sees by itself, and the exit status is 1. Of several addresses
+in --server, the command then asks the others.`,
 		Example: "  pawl cluster status --watch\n  pawl cluster status -o json",
 	}
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
@@ -33,7 +36,10 @@ Both say how long ago that leader last heard from the node.`,
 		if err != nil {
 			return err
 		}
-		return a.Print(view.NewCluster(info), func(w io.Writer) { writeCluster(w, info) })
+		if err := a.Print(view.NewCluster(info), func(w io.Writer) { writeCluster(w, info) }); err != nil || info.SeenBy == "" {
+			return err
+		}
+		return cli.ErrSilent // the rest of the cluster is missing here
 	})
 	cmd.Aliases = nil // the status covers everything; it is not a list of one kind
 	return cmd

@@ -196,7 +196,7 @@ func newDLQShow(a *app) *cobra.Command {
 		Example: "  pawl dlq show 0199f3c2-…",
 	}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		t, err := client.Task(cmd.Context(), args[0])
+		t, err := a.taskOf(cmd.Context(), client, args[0])
 		if err != nil {
 			return err
 		}
@@ -274,7 +274,7 @@ background even if this command is interrupted: see "pawl operation". ` + cli.Fi
 			}
 			return a.operate(cmd.Context(), client, admin.OperationSpec{Action: v.action, Filter: &f}, &flags, v.done)
 		}
-		selections, err := selectIDs(cmd.Context(), client, admin.DeadSelection{Poisoned: poisoned, Reason: a.Reason}, args)
+		selections, err := a.selectIDs(cmd.Context(), client, admin.DeadSelection{Poisoned: poisoned, Reason: a.Reason}, args)
 		if err != nil {
 			return err
 		}
@@ -284,10 +284,10 @@ background even if this command is interrupted: see "pawl operation". ` + cli.Fi
 }
 
 // selectIDs looks up the queue of each task.
-func selectIDs(ctx context.Context, client *pawl.Client, base admin.DeadSelection, ids []string) ([]admin.DeadSelection, error) {
+func (a *app) selectIDs(ctx context.Context, client *pawl.Client, base admin.DeadSelection, ids []string) ([]admin.DeadSelection, error) {
 	byQueue := map[string][]string{}
 	for _, id := range ids {
-		t, err := client.Task(ctx, id)
+		t, err := a.taskOf(ctx, client, id)
 		if err != nil {
 			return nil, err
 		}
@@ -298,7 +298,7 @@ func selectIDs(ctx context.Context, client *pawl.Client, base admin.DeadSelectio
 		if t.State != want {
 			return nil, fmt.Errorf("task %q is %s, not %s", id, t.State, want)
 		}
-		byQueue[t.Queue] = append(byQueue[t.Queue], id)
+		byQueue[t.Queue] = append(byQueue[t.Queue], t.ID)
 	}
 	var out []admin.DeadSelection
 	for _, name := range slices.Sorted(maps.Keys(byQueue)) {

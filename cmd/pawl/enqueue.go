@@ -281,7 +281,7 @@ func (a *app) enqueueMany(ctx context.Context, client *pawl.Client, raw pawl.Raw
 			case e.Err != nil:
 				refused = cmp.Or(refused, e.Err)
 				views = append(views, view.Ref{Error: cli.OneLine(e.Err)})
-			case a.Format == "table":
+			case a.ForPeople():
 				fmt.Fprintln(a.Out, e.Ref.ID)
 			default:
 				views = append(views, view.NewRef(e.Ref))
@@ -297,7 +297,7 @@ func (a *app) enqueueMany(ctx context.Context, client *pawl.Client, raw pawl.Raw
 }
 
 func (a *app) printMany(views []view.Ref) error {
-	if a.Format == "table" {
+	if a.ForPeople() {
 		return nil
 	}
 	return a.Print(struct {

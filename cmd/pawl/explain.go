@@ -23,7 +23,11 @@ first. For a running task it names the worker, and for a finished one the outcom
 		Example: "  pawl task explain 0199f3c2-…\n  pawl task explain 0199f3c2-… -o json",
 	}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		e, err := a.Admin(client).Tasks().Explain(cmd.Context(), args[0])
+		id, err := a.TaskID(cmd.Context(), client, args[0])
+		if err != nil {
+			return err
+		}
+		e, err := a.Admin(client).Tasks().Explain(cmd.Context(), id)
 		if err != nil {
 			return err
 		}

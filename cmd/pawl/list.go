@@ -30,8 +30,12 @@ func printPage[T, V any](a *app, page pawltype.Page[T], show func(T) V, table fu
 		shown.Items[i] = show(item)
 	}
 	a.noteMissing(page.Missing)
+	if len(page.Items) == 0 && page.NextCursor == "" && a.ForPeople() {
+		fmt.Fprintf(a.Err, "no %s\n", a.Listed)
+		return partial(nil, page.Missing)
+	}
 	err := a.Print(shown, func(w io.Writer) { table(w, page.Items) })
-	if page.NextCursor != "" && a.Format == "table" {
+	if page.NextCursor != "" && a.ForPeople() {
 		fmt.Fprintf(a.Err, "there are more: use --limit, or --cursor %s\n", page.NextCursor)
 	}
 	return partial(err, page.Missing)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -170,6 +171,61 @@ func TestNumbersNameWhatIsMissing(t *testing.T) {
 			exit := run(append(strings.Fields(line), "-o", "json", "--server", server), strings.NewReader(""), &out, &said)
 			if exit != c.exit || said.String() != c.said || !strings.Contains(out.String(), c.lacks.GetReason()) {
 				t.Errorf("pawl %s: status %d, stderr %q, want %d, %q; %s", line, exit, said.String(), c.exit, c.said, out.String())
+			}
+		}
+	}
+}
+
+// Every list says what there is none of.
+func TestEmptyListsSayWhatTheyLack(t *testing.T) {
+	server := serveLists(t, func(page protoreflect.Message) {
+		if items := page.Descriptor().Fields().ByName("items"); items != nil {
+			page.Clear(items)
+		}
+	})
+	for _, list := range listsOf(newRoot(&app{&cli.App{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}})) {
+		var out, said bytes.Buffer
+		exit := run(append(strings.Fields(list), "--server", server), strings.NewReader(""), &out, &said)
+		if exit != cli.ExitDone || out.Len() > 0 || !regexp.MustCompile(`^no [a-z ]+s\n$`).MatchString(said.String()) {
+			t.Errorf("pawl %s: status %d, %q, stderr %q, want what there is none of", list, exit, out.String(), said.String())
+		}
+	}
+}
+
+// A node that is cut off from its cluster answers for itself only: of several addresses, the others are asked, too.
+func TestOtherAddressesAreAsked(t *testing.T) {
+	cut := serveLists(t, func(page protoreflect.Message) {
+		switch m := page.Interface().(type) {
+		case *pawlv1.GetClusterResponse:
+			m.SeenBy, m.Node = "n3", "n3"
+		case *pawlv1.ListTasksResponse:
+			m.Missing = []*pawlv1.Missing{{Shard: 2, Reason: "has no leader"}}
+		}
+	})
+	whole := serveLists(t, func(page protoreflect.Message) {
+		if m, ok := page.Interface().(*pawlv1.GetClusterResponse); ok {
+			m.Node = "n1"
+		}
+	})
+	for _, c := range []struct {
+		list, server string
+		exit         int
+		says, notes  string
+	}{
+		{"cluster status", cut, cli.ExitRefused, "node n3 answered", ""},
+		{"cluster status", whole, cli.ExitDone, "node n1 answered", ""},
+		{"cluster status", cut + "," + whole, cli.ExitDone, "node n1 answered", ""},
+		{"cluster status", whole + "," + cut, cli.ExitDone, "node n1 answered", ""},
+		{"cluster status", cut + "," + cut, cli.ExitRefused, "node n3 answered", ""},
+		{"task ls", cut, cli.ExitRefused, "ID ", "missing here: shard 2 has no leader\n"},
+		{"task ls", cut + "," + whole, cli.ExitDone, "ID ", ""},
+	} {
+		for range 8 { // the client takes the addresses in any order
+			var out, notes bytes.Buffer
+			exit := run(append(strings.Fields(c.list), "--server", c.server), strings.NewReader(""), &out, &notes)
+			if exit != c.exit || !strings.Contains(out.String(), c.says) || notes.String() != c.notes {
+				t.Fatalf("pawl %s of %s: status %d, %q, stderr %q, want %d, %q and %q",
+					c.list, c.server, exit, out.String(), notes.String(), c.exit, c.says, c.notes)
 			}
 		}
 	}

@@ -52,5 +52,11 @@ Exit status: 0 success; 1 refused or failed, or a shard or an archive is missing
 		root.AddCommand(of.commands...)
 	}
 	root.AddCommand(newVersion(a))
+	for name, also := range map[string]string{"dlq": "dead", "ns": "namespace", "operation": "op", "schedule": "cron"} {
+		cmd, _, _ := root.Find([]string{name})
+		cmd.Aliases = append(cmd.Aliases, also)
+	}
+	status, _, _ := root.Find([]string{"cluster"})
+	status.SuggestFor = []string{"status"}
 	return a.Program(root)
 }

@@ -158,18 +158,36 @@ func (a *app) missesQueue(ctx context.Context, client *pawl.Client, queue string
 func (a *app) printTasks(page pawltype.Page[*pawltype.Task], payload bool) error {
 	return printPage(a, page, view.NewTask, func(w io.Writer, tasks []*pawltype.Task) {
 		head, now := "ID|TYPE|QUEUE|STATE|PRIO|ATTEMPTS|CREATED|DUE", time.Now()
+		wide := a.Format == "wide"
+		if wide {
+			head += "|KEY|TAGS|WORKER|ERROR"
+		}
 		if payload {
 			head += "|PAYLOAD"
 		}
 		rows := make([][]string, len(tasks))
 		for i, t := range tasks {
 			rows[i] = []string{t.ID, text.Short(t.Type, text.MaxCell), text.Short(t.Queue, text.MaxCell), string(t.State), string(t.Priority), attempts(t), text.Ago(t.CreatedAt, now), due(t, now)}
+			if wide {
+				for _, s := range []string{t.Key, strings.Join(t.Tags, ","), t.Worker} {
+					rows[i] = append(rows[i], text.Short(orDash(s), text.MaxCell))
+				}
+				rows[i] = append(rows[i], lastError(t))
+			}
 			if payload {
 				rows[i] = append(rows[i], text.Short(text.PreviewTyped(t.Payload, t.ContentType), 60))
 			}
 		}
 		text.Columns(w, head, rows)
 	})
+}
+
+// lastError returns the beginning of the message of the last failure.
+func lastError(t *pawltype.Task) string {
+	if f := t.LastFailure(); f != nil {
+		return text.Short(f.Message, 80)
+	}
+	return "-"
 }
 
 func attempts(t *pawltype.Task) string {
@@ -184,13 +202,22 @@ func due(t *pawltype.Task, now time.Time) string {
 	return "-"
 }
 
+// taskOf returns the task with an id, of which the user may have given a part.
+func (a *app) taskOf(ctx context.Context, client *pawl.Client, given string) (*pawltype.Task, error) {
+	id, err := a.TaskID(ctx, client, given)
+	if err != nil {
+		return nil, err
+	}
+	return client.Task(ctx, id)
+}
+
 func newTaskShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show ID", Short: "Show everything about a task", Args: cobra.ExactArgs(1),
 		Example: "  pawl task show 0199f3c2-… -o yaml",
 	}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		t, err := client.Task(cmd.Context(), args[0])
+		t, err := a.taskOf(cmd.Context(), client, args[0])
 		if err != nil {
 			return err
 		}
@@ -258,7 +285,10 @@ The exit status is 1 if it did not succeed, or has not ended within --timeout.`,
 			ctx, stop = context.WithTimeout(ctx, timeout)
 			defer stop()
 		}
-		err := a.printEnd(ctx, client, args[0])
+		id, err := a.TaskID(ctx, client, args[0])
+		if err == nil {
+			err = a.printEnd(ctx, client, id)
+		}
 		if errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("task %q has not ended within %s", args[0], text.Period(timeout))
 		}
@@ -307,7 +337,11 @@ func newTaskEdit(a *app) *cobra.Command {
 				return err
 			}
 		}
-		t, err := a.Admin(client).Tasks().Update(cmd.Context(), args[0], change)
+		id, err := a.TaskID(cmd.Context(), client, args[0])
+		if err != nil {
+			return err
+		}
+		t, err := a.Admin(client).Tasks().Update(cmd.Context(), id, change)
 		if err != nil {
 			return err
 		}

@@ -95,7 +95,10 @@ func (a *app) eachTask(ctx context.Context, client *pawl.Client, v taskVerb, ids
 		if flags.DryRun {
 			break
 		}
-		err := v.do(ctx, client, id)
+		id, err := a.TaskID(ctx, client, id)
+		if err == nil {
+			err = v.do(ctx, client, id)
+		}
 		switch {
 		case err == nil:
 			result.Done++

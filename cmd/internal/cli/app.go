@@ -87,6 +87,7 @@ type App struct {
 	actor        string
 	Reason       string
 	Format       string
+	Listed       string // what the command lists; "": it is not a list
 
 	Tracers trace.TracerProvider // nil: none
 }

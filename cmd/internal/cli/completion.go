@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -60,7 +61,25 @@ var fromServer = map[string]names{
 		}
 		return out, nil
 	},
-	"TYPE": typesOf,
+	"TASK": func(ctx context.Context, a admin.Client, _ string) ([]string, error) {
+		page, err := a.Tasks().ListPage(ctx, admin.Filter{}, pawltype.PageRequest{Limit: recentTasks})
+		return idsOf(page.Items), err
+	},
+	"DEAD": func(ctx context.Context, a admin.Client, _ string) ([]string, error) {
+		f := admin.Filter{States: []pawltype.State{pawltype.StateDead, pawltype.StatePoisoned}}
+		page, err := a.Tasks().ListPage(ctx, f, pawltype.PageRequest{Limit: recentTasks})
+		return idsOf(page.Items), err
+	},
+	"GROUP": func(ctx context.Context, a admin.Client, _ string) ([]string, error) {
+		return collect(a.Groups().List(ctx), func(g *pawltype.Group) string { return g.ID + "\t" + g.Name })
+	},
+	"OPERATION": func(ctx context.Context, a admin.Client, _ string) ([]string, error) {
+		return collect(a.Operations().List(ctx), func(o *admin.Operation) string {
+			return o.ID + "\t" + string(o.Action) + ", " + string(o.State)
+		})
+	},
+	"FILTER": func(context.Context, admin.Client, string) ([]string, error) { return nil, nil },
+	"TYPE":   typesOf,
 	"TAG": func(ctx context.Context, a admin.Client, _ string) ([]string, error) {
 		page, err := a.Tasks().ListPage(ctx, admin.Filter{}, pawltype.PageRequest{Limit: recentTasks})
 		if err != nil {
@@ -72,6 +91,14 @@ var fromServer = map[string]names{
 		}
 		return out, nil
 	},
+}
+
+// idsOf returns the ids of tasks, and behind a tab what the user may know them by.
+func idsOf(tasks []*pawltype.Task) (out []string) {
+	for _, t := range tasks {
+		out = append(out, t.ID+"\t"+t.Type+", "+string(t.State))
+	}
+	return out
 }
 
 // typesOf returns the types that workers take, and those of the newest tasks.
@@ -117,7 +144,7 @@ func Known[T any](list iter.Seq2[T, error]) iter.Seq2[T, error] {
 
 // words are the values of flags that take a fixed set of words.
 var words = map[string][]string{
-	"output":      {"table", "json", "yaml"},
+	"output":      {"table", "json", "yaml", "wide", "name"}, // the last two are for lists
 	"priority":    {string(pawltype.High), string(pawltype.Normal), string(pawltype.Low)},
 	"on-conflict": {string(pawltype.OnConflictKeep), string(pawltype.OnConflictReplace), string(pawltype.OnConflictKeepLast), string(pawltype.OnConflictReject)},
 	"key-order":   {"none", "strict"},
@@ -131,11 +158,13 @@ var flagNames = map[string]string{
 	"queue": "QUEUE", "type": "TYPE", "worker": "WORKER", "tag": "TAG", "namespace": "NAMESPACE", "from": "NODE", "to": "NODE",
 }
 
-// nouns maps a parent command to what its subcommands' first argument names, where they call it NAME.
-var nouns = map[string]string{"queue": "QUEUE", "ns": "NAMESPACE", "token": "TOKEN", "webhook": "WEBHOOK", "context": "CONTEXT"}
+// nouns maps a parent command to what its subcommands' first argument names, where they call it NAME or ID.
+var nouns = map[string]string{"queue": "QUEUE", "ns": "NAMESPACE", "token": "TOKEN", "webhook": "WEBHOOK", "context": "CONTEXT",
+	"task": "TASK", "dlq": "DEAD", "group": "GROUP", "operation": "OPERATION"}
 
 // Complete adds shell completion of the names of queues, types, workers and others, for which the server is asked. It completes the first argument
-// of a command if that is QUEUE, SCHEDULE, WORKER, NODE or TYPE, or NAME below one of the nouns, and flags of those names.
+// of a command if that is QUEUE, SCHEDULE, WORKER, NODE or TYPE, or NAME or ID below one of the nouns, all arguments of
+// a command that takes several or a filter, of which it knows the states, and flags of those names.
 func (a *App) Complete(root *cobra.Command) {
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(words["output"], cobra.ShellCompDirectiveNoFileComp))
 	_ = root.RegisterFlagCompletionFunc("namespace", a.completeFrom("NAMESPACE", -1))
@@ -152,7 +181,11 @@ func (a *App) Complete(root *cobra.Command) {
 			}
 		})
 		if noun := nounOf(cmd); noun != "" && cmd.ValidArgsFunction == nil {
-			cmd.ValidArgsFunction = a.completeFrom(noun, 1)
+			args := 1
+			if strings.Contains(cmd.Use, "...") {
+				args = math.MaxInt
+			}
+			cmd.ValidArgsFunction = a.completeFrom(noun, args)
 		}
 	})
 }
@@ -170,8 +203,8 @@ func nounOf(cmd *cobra.Command) string {
 	if len(parts) < 2 || cmd.Name() == "add" || cmd.Parent() == nil {
 		return ""
 	}
-	word := strings.Trim(parts[1], "[]")
-	if word == "NAME" || word == "PATTERN" {
+	word := strings.Trim(parts[1], "[].")
+	if word == "NAME" || word == "PATTERN" || word == "ID" {
 		return nouns[cmd.Parent().Name()]
 	}
 	if _, ok := fromServer[word]; ok {
@@ -191,6 +224,9 @@ func (a *App) completeFrom(noun string, args int) cobra.CompletionFunc {
 		if i := strings.LastIndexByte(prefix, ','); i >= 0 && args < 0 {
 			before, prefix = prefix[:i+1], prefix[i+1:]
 		}
+		if strings.HasPrefix(prefix, "state:") && args >= 0 && strings.Contains(cmd.Use, "FILTER") {
+			return stateTerms(prefix), cobra.ShellCompDirectiveNoFileComp
+		}
 		list, err := a.namesOf(cmd, noun, prefix)
 		if err != nil {
 			return cobra.AppendActiveHelp(nil, "pawl: "+a.explain(err)), cobra.ShellCompDirectiveNoFileComp
@@ -202,6 +238,17 @@ func (a *App) completeFrom(noun string, args int) cobra.CompletionFunc {
 		}
 		return list, cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// stateTerms completes the last state of a condition such as state:dead,po.
+func stateTerms(term string) (out []string) {
+	at := strings.LastIndexAny(term, ":,") + 1
+	for _, state := range words["state"] {
+		if strings.HasPrefix(state, term[at:]) {
+			out = append(out, term[:at]+state)
+		}
+	}
+	return out
 }
 
 func (a *App) namesOf(cmd *cobra.Command, noun, prefix string) ([]string, error) {

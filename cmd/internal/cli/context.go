@@ -105,5 +105,5 @@ func (a *App) Prepare(cmd *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	return a.CheckFormat()
+	return a.CheckFormat(cmd)
 }

@@ -71,6 +71,11 @@ const (
 
 // Dial returns a client configured by the flags and by more options.
 func (a *App) Dial(more ...pawl.DialOptions) (*pawl.Client, error) {
+	return a.dialTo(a.Server, more...)
+}
+
+// dialTo is Dial for one of the server's addresses, or all of them.
+func (a *App) dialTo(addr string, more ...pawl.DialOptions) (*pawl.Client, error) {
 	opts := pawl.DialOptions{RetryFor: RetryFor, Namespace: a.Namespace, Telemetry: pawl.Telemetry{TracerProvider: a.Tracers},
 		Logger: slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	if err := a.transport(&opts); err != nil {
@@ -86,7 +91,7 @@ func (a *App) Dial(more ...pawl.DialOptions) (*pawl.Client, error) {
 		}
 		opts.Keyring = ring
 	}
-	return pawl.Dial(withoutHTTP(a.Server), append([]pawl.DialOptions{opts}, more...)...)
+	return pawl.Dial(withoutHTTP(addr), append([]pawl.DialOptions{opts}, more...)...)
 }
 
 // DialWithoutKeys is Dial for payloads that are sent as they are, encrypted or not.

@@ -89,7 +89,7 @@ func HideIdle(root *cobra.Command) {
 func (a *App) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&a.context, "context", "", "context to use: see pawl context (env PAWL_CONTEXT)")
 	f.StringVar(&a.Server, "server", cmp.Or(os.Getenv("PAWL_SERVER"), DefaultServer),
-		"address of the server, HOST:PORT or https://HOST:PORT (env PAWL_SERVER)")
+		"address of the server, HOST:PORT or https://HOST:PORT; of a cluster also several, separated by commas (env PAWL_SERVER)")
 	f.StringVar(&a.TLSCA, "tls-ca", os.Getenv("PAWL_TLS_CA"),
 		"use TLS, and trust only servers that this file's authority has certified (env PAWL_TLS_CA)")
 	f.StringVar(&a.cert, "client-cert", os.Getenv("PAWL_CLIENT_CERT"),
@@ -105,5 +105,5 @@ func (a *App) AddFlags(f *pflag.FlagSet) {
 		"file with payload keys, readable by its owner only: see pawl payload-key (env PAWL_PAYLOAD_KEYS)")
 	f.StringVar(&a.actor, "actor", os.Getenv("PAWL_ACTOR"), "your name in the audit log (env PAWL_ACTOR; default USER@HOST)")
 	f.StringVar(&a.Reason, "reason", "", "reason, for the audit log")
-	f.StringVarP(&a.Format, "output", "o", "table", "output format: table, json or yaml")
+	f.StringVarP(&a.Format, "output", "o", "table", "output format: table, json or yaml; of lists also wide, with more columns, or name")
 }

@@ -15,9 +15,16 @@ type ListFlags struct {
 	Cursor string
 }
 
+// listed are what commands list, for the message that there is nothing.
+var listed = map[string]string{
+	"audit": "entries", "dlq archive ls": "archived dead letters", "dlq ls": "dead letters", "group ls": "groups", "group members": "members",
+	"marker ls": "markers", "ns ls": "namespaces", "operation ls": "operations", "queue ls": "queues", "schedule history": "ticks",
+	"schedule ls": "schedules", "task ls": "tasks", "token ls": "tokens", "type ls": "types", "webhook ls": "webhooks", "worker ls": "workers",
+}
+
 // Add adds --limit and --cursor.
 func (l *ListFlags) Add(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&l.Limit, "limit", 100, "show at most this many, 1 to 100000")
+	cmd.Flags().IntVarP(&l.Limit, "limit", "n", 100, "show at most this many, 1 to 100000")
 	cmd.Flags().StringVar(&l.Cursor, "cursor", "", "continue where an earlier list ended")
 }
 

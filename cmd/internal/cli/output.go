@@ -3,20 +3,35 @@ package cli
 import (
 	"bytes"
 	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/pawlq/pawl/cmd/internal/text"
 )
 
-// CheckFormat rejects an unknown value of --output.
-func (a *App) CheckFormat() error {
-	switch a.Format {
-	case "table", "json", "yaml":
+// CheckFormat rejects a value of --output that a command does not have: wide and name are for lists.
+func (a *App) CheckFormat(cmd *cobra.Command) error {
+	formats := words["output"][:3]
+	if isList(cmd) {
+		formats = words["output"]
+	}
+	if slices.Contains(formats, a.Format) {
 		return nil
 	}
-	return Usage("--output %q is not one of table, json, yaml", a.Format)
+	return Usage("--output %q is not one of %s", a.Format, strings.Join(formats, ", "))
 }
 
-// Print writes v as JSON or YAML, or calls table for people.
+// isList reports whether a command prints a list, which has pages.
+func isList(cmd *cobra.Command) bool {
+	return cmd.Flags().Lookup("limit") != nil && cmd.Flags().Lookup("watch") != nil
+}
+
+// ForPeople reports whether the output is text rather than JSON or YAML.
+func (a *App) ForPeople() bool { return a.Format != "json" && a.Format != "yaml" }
+
+// Print writes v as JSON or YAML, or calls table for people; with -o name only the names in the table are written.
 func (a *App) Print(v any, table func(w io.Writer)) error {
 	switch a.Format {
 	case "json":
@@ -25,7 +40,11 @@ func (a *App) Print(v any, table func(w io.Writer)) error {
 		return text.YAML(a.Out, v)
 	}
 	var b bytes.Buffer
-	table(&b)
+	if a.Format == "name" {
+		table(text.Names(&b))
+	} else {
+		table(&b)
+	}
 	_, err := a.Out.Write(b.Bytes())
 	return err
 }

@@ -27,12 +27,43 @@ func (a *App) List(cmd *cobra.Command, show func(ctx context.Context, client *pa
 	cmd.Aliases = append(cmd.Aliases, "list")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		ctx := cmd.Context()
-		if !*watch {
-			return show(ctx, client, args)
+		a.Listed = listed[strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")]
+		look := func(client *pawl.Client) error { return show(ctx, client, args) }
+		addresses := strings.Split(a.Server, ",")
+		if !*watch && len(addresses) == 1 {
+			return look(client) // which may report its progress meanwhile
 		}
 		w := watcher{out: a.Out, err: a.Err, size: screenOf(a.Out), describe: a.Describe}
-		return w.run(ctx, func() snapshot { return a.snapshot(func() error { return show(ctx, client, args) }) })
+		if !*watch {
+			g := a.fromAny(client, addresses, look)
+			if g.partial {
+				g.err = ErrSilent
+			}
+			return w.print(g)
+		}
+		return w.run(ctx, func() snapshot { return a.fromAny(client, addresses, look) })
 	})
+}
+
+// fromAny returns the list as a node sees it that reaches all of the cluster, if one of several addresses leads to such
+// a node: the one that the client is connected to may be cut off from the others, and then still answers for itself.
+func (a *App) fromAny(client *pawl.Client, addresses []string, look func(*pawl.Client) error) snapshot {
+	first := a.snapshot(func() error { return look(client) })
+	for _, addr := range addresses {
+		if len(addresses) == 1 || !first.partial && !errors.Is(first.err, pawltype.ErrUnavailable) {
+			break
+		}
+		other, err := a.dialTo(addr, pawl.DialOptions{NoRouting: true, RetryFor: -1})
+		if err != nil {
+			continue
+		}
+		g := a.snapshot(func() error { return look(other) })
+		_ = other.Close()
+		if g.err == nil && !g.partial {
+			return g
+		}
+	}
+	return first
 }
 
 // snapshot is the result of one refresh.
@@ -41,6 +72,8 @@ type snapshot struct {
 	rows  []byte // standard output
 	notes []byte // standard error
 	err   error
+	// partial means that something is missing, which ErrSilent has reported.
+	partial bool
 }
 
 // snapshot runs show with its output redirected to memory. Nothing else may write to a's output meanwhile.
@@ -49,11 +82,12 @@ func (a *App) snapshot(show func() error) snapshot {
 	out, err := a.Out, a.Err
 	a.Out, a.Err = &rows, &notes
 	problem := show()
-	if problem == ErrSilent { // the next refresh may lack nothing
+	partial := problem == ErrSilent
+	if partial { // the next refresh may lack nothing
 		problem = nil
 	}
 	a.Out, a.Err = out, err
-	return snapshot{time.Now(), rows.Bytes(), notes.Bytes(), problem}
+	return snapshot{time.Now(), rows.Bytes(), notes.Bytes(), problem, partial}
 }
 
 // screenOf returns a function that reports the terminal's size in columns and lines; nil if out is no terminal whose cursor can be moved.
@@ -127,11 +161,18 @@ func (w *watcher) take(g snapshot) error {
 		w.draw(g.at)
 		return nil
 	}
+	return w.print(g)
+}
+
+// print writes the result of a refresh, and returns its error.
+func (w *watcher) print(g snapshot) error {
 	if _, err := w.out.Write(g.rows); err != nil {
 		return err
 	}
-	_, err := w.err.Write(g.notes)
-	return err
+	if _, err := w.err.Write(g.notes); err != nil {
+		return err
+	}
+	return g.err
 }
 
 func (w *watcher) miss(err error) error {

@@ -27,7 +27,7 @@ func watched(t *testing.T, w *watcher, while time.Duration, look func(at time.Du
 		w.describe = (&App{Server: "n1:7295"}).Describe
 		err = w.run(ctx, func() snapshot {
 			rows, err := look(time.Since(start))
-			return snapshot{time.Now(), []byte(rows), nil, err}
+			return snapshot{at: time.Now(), rows: []byte(rows), err: err}
 		})
 	})
 	return err
@@ -60,8 +60,8 @@ func TestWatchOfAPart(t *testing.T) {
 			fmt.Fprint(a.Err, "notes")
 			return said
 		})
-		if string(g.rows) != "rows" || string(g.notes) != "notes" || g.err != want {
-			t.Errorf("a refresh that ends with %v has %q, %q, %v, want the error %v", said, g.rows, g.notes, g.err, want)
+		if string(g.rows) != "rows" || string(g.notes) != "notes" || g.err != want || g.partial != (said == ErrSilent) {
+			t.Errorf("a refresh that ends with %v has %q, %q, %v, partial: %t, want the error %v", said, g.rows, g.notes, g.err, g.partial, want)
 		}
 	}
 }

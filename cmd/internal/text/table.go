@@ -4,6 +4,7 @@ package text
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"unicode"
@@ -11,8 +12,30 @@ import (
 	"github.com/pawlq/pawl/keyring"
 )
 
+// names is a writer on which only the names of what is listed appear.
+type names struct{ to io.Writer }
+
+// Names returns a writer for a table of which only the names appear, one per line: the first column, unless that says
+// where or when something is.
+func Names(to io.Writer) io.Writer { return names{to} }
+
+// Write implements io.Writer.
+func (names) Write(p []byte) (int, error) { return len(p), nil }
+
+func (n names) columns(head string, rows [][]string) {
+	heads, name := strings.Split(head, "|"), map[string]string{"NAMESPACE": "NAME", "AT": "ID", "TIME": "ID"}
+	at := max(slices.Index(heads, name[heads[0]]), 0)
+	for _, row := range rows {
+		fmt.Fprintln(n.to, Printable(row[at]))
+	}
+}
+
 // Columns writes rows below a header, aligned.
 func Columns(w io.Writer, head string, rows [][]string) {
+	if n, ok := w.(names); ok {
+		n.columns(head, rows)
+		return
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, strings.ReplaceAll(head, "|", "\t"))
 	for _, row := range rows {
