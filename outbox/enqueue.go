@@ -123,8 +123,8 @@ func (o *Outbox) newRow(ctx context.Context, args pawl.Args, opts []pawl.Option)
 	if r.queue = convert.QueueName(s); len(r.queue) > maxQueue || strings.IndexByte(r.queue, 0) >= 0 {
 		return r, convert.Invalid("queue", "%q has more than %d bytes, or contains a zero byte", convert.CutText(r.queue, 64), maxQueue)
 	}
-	s.Queue = nil
-	text, err := appendTask(nil, s, "")
+	s.Queue, s.RequestId = nil, nil
+	text, err := writeTask(s)
 	r.task = string(text)
 	return r, err
 }

@@ -14,6 +14,13 @@ import (
 // Rows of an outbox, files and flags hold the bodies of requests as well. They are decoded here as bodies are, so that none of them
 // accepts what REST refuses.
 
+// Marshal returns a message as an object.
+func Marshal(p proto.Message) []byte {
+	var w Writer
+	w.Message(p)
+	return w.B
+}
+
 // Decode reads a document, which is one JSON object, into a message. what names the document in a refusal that is about all of it.
 func Decode(what string, text []byte, to proto.Message) error {
 	return decode(what, text, func(r *Reader, name string) error { return r.Field(to.ProtoReflect(), name) })

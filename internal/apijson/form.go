@@ -178,7 +178,7 @@ var forms = map[string]form{
 	"ReplayDeadRequest.max":             {least: 1, most: math.MaxInt64},
 	"ReplayDeadRequest.rate":            {rate: true},
 	"ReplayDeadRequest.task_ids":        {items: contract.MaxSelected},
-	"RetryPolicy.factor":                {least: 1, most: 100},
+	"RetryPolicy.factor":                {least: 1, most: 100, nonzero: true},
 	"Runner.worker":                     {always: true},
 	"Schedule.coming":                   {nonzero: true},
 	"Schedule.spec":                     {inline: true},
@@ -200,7 +200,7 @@ var forms = map[string]form{
 	"TaskSpec.queue":                    {full: "leave it out for " + strconv.Quote(task.DefaultQueue)},
 	"TaskSpec.then":                     {nonzero: true, empty: true, items: task.MaxThen},
 	"Token.namespace":                   {always: true},
-	"Unique.key":                        {always: true, full: "leave it out for one made from type and payload"},
+	"Unique.key":                        {full: "leave it out for one made from type and payload"},
 	"Unique.states":                     {full: "leave it out for " + task.Unfinished.String()},
 	"UpdateTaskRequest.max_attempts":    {least: 1, most: contract.MaxAttempts},
 	"UpdateTaskRequest.payload":         {json: true}, // its meaning depends on the task's content type
