@@ -20,8 +20,8 @@ import (
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
+	"github.com/pawlq/pawl/internal/apijson"
 	"github.com/pawlq/pawl/internal/archive"
-	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -113,7 +113,9 @@ func newArchiveLs(a *app) *cobra.Command {
 			return err
 		}
 		cut()
-		shown := view.List[archive.Record]{Items: []archive.Record{}}
+		shown := struct {
+			Items []archive.Record `json:"items"`
+		}{[]archive.Record{}}
 		for _, at := range newest {
 			r, err := at.Read()
 			if err != nil {
@@ -384,7 +386,7 @@ func archivedSpec(t *archive.Task) (*pawlv1.TaskSpec, error) {
 		return nil, err
 	}
 	s := &pawlv1.TaskSpec{}
-	if err := rest.Decode("task", body, s); err != nil {
+	if err := apijson.Decode("task", body, s); err != nil {
 		return nil, fmt.Errorf("the record is damaged: %w", err)
 	}
 	putPayloads(s, t)

@@ -13,7 +13,6 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
-	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -36,7 +35,8 @@ kept for 90 days, or as long as "pawl cluster audit-retention" says. An actor is
 	flags.StringVar(&until, "until", "", "before this time: RFC 3339, or an age such as 7d")
 	flags.StringVar(&f.Actor, "by", "", "only this actor, such as ci, or */oncall for a token valid in all namespaces")
 	flags.StringVar(&f.Action, "action", "", "only this action, such as queue.pause or 'queue.*'")
-	flags.StringVar(&f.TargetKind, "target-kind", "", "only this kind of target: queue, task, group, operation, schedule, node, shard or cluster")
+	flags.StringVar(&f.TargetKind, "target-kind", "", "only this kind of target: queue, task, group, operation, schedule, node, "+
+		"shard or cluster")
 	flags.StringVar(&f.Target, "target", "", "only targets with this name, or the task with this id")
 	flags.StringVar(&f.Queue, "queue", "", "only this queue and its tasks")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
@@ -50,7 +50,7 @@ kept for 90 days, or as long as "pawl cluster audit-retention" says. An actor is
 		}
 		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.AuditEntry], error) {
 			return a.Admin(client).Audit().ListPage(ctx, f, p)
-		}, func(e *admin.AuditEntry) view.Audit { return view.Audit(*e) }, writeAudit)
+		}, writeAudit)
 	})
 	return cmd
 }
@@ -62,7 +62,8 @@ func writeAudit(w io.Writer, items []*admin.AuditEntry) {
 		if e.Queue != "" && e.TargetKind != "queue" { // an operation says what it does, but not where
 			target += " in queue " + e.Queue
 		}
-		rows[i] = []string{e.At.Local().Format("2006-01-02 15:04:05"), actorText(e), e.Action, target, text.Short(changeText(e), 80), text.Short(e.Reason, 40)}
+		rows[i] = []string{e.At.Local().Format("2006-01-02 15:04:05"), actorText(e), e.Action, target, text.Short(changeText(e), 80),
+			text.Short(e.Reason, 40)}
 	}
 	text.Columns(w, "TIME|ACTOR|ACTION|TARGET|CHANGE|REASON", rows)
 }

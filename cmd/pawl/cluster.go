@@ -17,7 +17,6 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
-	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -57,7 +56,7 @@ automatically.`,
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the node holds no replicas")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		ctx, operator := cmd.Context(), a.Admin(client)
-		shown := view.NodeState{Node: args[0], State: "draining"}
+		shown := nodeState{Node: args[0], State: "draining"}
 		switch {
 		case undo && wait:
 			return cli.Usage("--wait and --undo exclude each other")
@@ -85,7 +84,13 @@ automatically.`,
 // drained is the state of a draining node that holds no replicas any more.
 const drained = "drained"
 
-func (a *app) printNodeState(v view.NodeState) error {
+// nodeState is a node's state in one word.
+type nodeState struct {
+	Node  string `json:"node"`
+	State string `json:"state"`
+}
+
+func (a *app) printNodeState(v nodeState) error {
 	return a.Print(v, func(w io.Writer) { fmt.Fprintf(w, "node %q is %s\n", v.Node, v.State) })
 }
 
@@ -233,7 +238,7 @@ that every shard can continue without them; use that for a dead node.`,
 		if err := operator.Cluster().RemoveNode(ctx, args[0], force); err != nil {
 			return err
 		}
-		return a.printNodeState(view.NodeState{Node: args[0], State: "removed"})
+		return a.printNodeState(nodeState{Node: args[0], State: "removed"})
 	})
 	return cmd
 }
@@ -357,7 +362,8 @@ new ones go to the shards with the fewest queues.`,
 func newClusterReplication(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "replication N", Short: "Set the number of replicas of each shard", Args: cobra.ExactArgs(1),
-		Long:    "Set how many replicas each shard should have: 1, 3, 5 or 7. With fewer nodes, there are as many as the nodes can hold.\nA lower number deletes replicas, and asks for confirmation.",
+		Long: "Set how many replicas each shard should have: 1, 3, 5 or 7. With fewer nodes, there are as many as the nodes can hold.\nA " +
+			"lower number deletes replicas, and asks for confirmation.",
 		Example: "  pawl cluster replication 5",
 	}
 	yes := yesFlag(cmd.Flags())
@@ -371,7 +377,8 @@ func newClusterReplication(a *app) *cobra.Command {
 			return err
 		}
 		if has := info.Settings.Replication; n < has {
-			if err := a.confirmIrreversible(cmd.Context(), *yes, "each shard will have %s instead of %d, and the others are deleted", text.Count(int64(n), "replica"), has); err != nil {
+			if err := a.confirmIrreversible(cmd.Context(), *yes, "each shard will have %s instead of %d, and the others are deleted",
+				text.Count(int64(n), "replica"), has); err != nil {
 				return err
 			}
 		}
@@ -407,7 +414,8 @@ a day, and is itself an audit entry. A shorter time removes older entries for go
 			return err
 		}
 		if was := info.Settings.AuditRetention; d < was && d >= leastAudit {
-			if err := a.confirmIrreversible(cmd.Context(), *yes, "audit entries older than %s will be removed; so far they are kept for %s", text.Days(d), text.Days(was)); err != nil {
+			if err := a.confirmIrreversible(cmd.Context(), *yes, "audit entries older than %s will be removed; so far they are kept for %s",
+				text.Days(d), text.Days(was)); err != nil {
 				return err
 			}
 		}
@@ -437,7 +445,8 @@ version. It can't be undone: nodes of an older version can no longer join.`,
 			if err != nil {
 				return err
 			}
-			if err := a.confirmIrreversible(ctx, false, "the feature level, now %d, will be raised to the highest that %s support, and can't be lowered again",
+			if err := a.confirmIrreversible(ctx, false, "the feature level, now %d, will be raised to the highest that %s support, and can't be "+
+				"lowered again",
 				info.Settings.FeatureLevel, text.Count(int64(len(info.Nodes)), "node")); err != nil {
 				return err
 			}

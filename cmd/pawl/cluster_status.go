@@ -13,7 +13,6 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
-	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/internal/humanize"
 )
 
@@ -36,7 +35,7 @@ in --server, the command then asks the others.`,
 		if err != nil {
 			return err
 		}
-		if err := a.Print(view.NewCluster(info), func(w io.Writer) { writeCluster(w, info) }); err != nil || info.SeenBy == "" {
+		if err := a.PrintAnswer(func(w io.Writer) { writeCluster(w, info) }); err != nil || info.SeenBy == "" {
 			return err
 		}
 		return cli.ErrSilent // the rest of the cluster is missing here
@@ -47,8 +46,9 @@ in --server, the command then asks the others.`,
 
 func writeCluster(w io.Writer, info *admin.ClusterStatus) {
 	s := info.Settings
-	fmt.Fprintf(w, "%s, %s, replication %d, feature level %d, audit kept for %s; node %s answered\n\n", text.Count(int64(len(info.Nodes)), "node"),
-		text.Count(int64(s.DataShards), "data shard"), s.Replication, s.FeatureLevel, text.Days(s.AuditRetention), info.Node)
+	fmt.Fprintf(w, "%s, %s, replication %d, feature level %d, audit kept for %s; node %s answered\n\n",
+		text.Count(int64(len(info.Nodes)), "node"), text.Count(int64(s.DataShards), "data shard"), s.Replication, s.FeatureLevel,
+		text.Days(s.AuditRetention), info.Node)
 	writeNodes(w, info.Nodes)
 	fmt.Fprintln(w)
 	writeShards(w, info)
@@ -126,7 +126,8 @@ func writeShards(w io.Writer, info *admin.ClusterStatus) {
 		for j, m := range s.Members {
 			members[j] = memberText(m)
 		}
-		rows[i] = []string{strconv.FormatUint(uint64(s.Shard), 10), leader, term, applied, orDash(strings.Join(members, " ")), orDash(text.Short(s.LastStep, 60))}
+		rows[i] = []string{strconv.FormatUint(uint64(s.Shard), 10), leader, term, applied, orDash(strings.Join(members, " ")),
+			orDash(text.Short(s.LastStep, 60))}
 	}
 	text.Columns(w, "SHARD|LEADER|TERM|APPLIED|REPLICAS|LAST STEP", rows)
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
-	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -27,7 +26,8 @@ func newDLQ(a *app) *cobra.Command {
 them, or retention moves them to the archive. With --poisoned the same commands apply to tasks whose
 payload could not be read. Without --queue they cover all queues.`,
 		newDLQLs(a), newDLQGroups(a), newDLQShow(a),
-		newDLQBulk(a, deadVerb{use: "replay", done: "replayed", like: []string{"retry", "requeue", "redrive"}, short: "Put dead letters back into their queue",
+		newDLQBulk(a, deadVerb{use: "replay", done: "replayed", like: []string{"retry", "requeue", "redrive"},
+			short:  "Put dead letters back into their queue",
 			long:   "Put dead letters back into their queue with fresh attempts. They keep id, idempotency key and attempt log.",
 			action: admin.ActionReplay, do: admin.DeadLetters.Replay, one: retryOne}),
 		newDLQBulk(a, deadVerb{use: "discard", done: "discarded", like: []string{"purge", "delete", "rm"}, short: "Discard dead letters",
@@ -63,7 +63,7 @@ func newDLQLs(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return printPage(a, page, view.NewTask, writeDead)
+		return printPage(a, page, writeDead)
 	})
 	return cmd
 }
@@ -79,6 +79,7 @@ func (a *app) deadTasks(ctx context.Context, client *pawl.Client, f admin.Filter
 	if err != nil {
 		return all, err
 	}
+	a.Forget() // what is listed is the dead letters, also of no queue
 	all.Missing = missing
 	var more []string // queues of which not all are listed
 	for i, name := range names {
@@ -140,7 +141,9 @@ func newDLQGroups(a *app) *cobra.Command {
 	var poisoned bool
 	cmd := &cobra.Command{
 		Use: "groups", Short: "Count dead letters by type and error", Args: cli.NoArgs,
-		Long:    "Count dead letters by type and error, with numbers and ids in the message replaced: a thousand of them usually come down to two problems.\nWithout --queue, all queues are counted together, and QUEUE is the one with the most. 1H and 24H count those that died in that time.",
+		Long: "Count dead letters by type and error, with numbers and ids in the message replaced: a thousand of them usually come down to " +
+			"two problems.\nWithout --queue, all queues are counted together, and QUEUE is the one with the most. 1H and 24H count those that " +
+			"died in that time.",
 		Example: "  pawl dlq groups\n  pawl dlq groups --queue mail -o json",
 	}
 	cmd.Flags().StringVar(&queue, "queue", "", "in this queue")
@@ -150,22 +153,13 @@ func newDLQGroups(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		shown := struct {
-			Groups  []view.FailureGroup `json:"groups"`
-			Partial bool                `json:"partial"`
-			Missing []view.Missing      `json:"missing,omitempty"`
-		}{Groups: make([]view.FailureGroup, len(groups.Groups)), Partial: groups.Partial, Missing: view.NewMissing(groups.Missing)}
 		a.noteMissing(groups.Missing)
-		for i, g := range groups.Groups {
-			shown.Groups[i] = view.FailureGroup{Queue: g.Queue, Queues: g.Queues, Fingerprint: g.Fingerprint, Type: g.Type, Message: g.Message, Count: g.Count,
-				FirstAt: g.FirstAt, LastAt: g.LastAt, SampleTaskID: g.SampleTaskID, Trend: g.Trend}
-		}
-		return partial(a.Print(shown, func(w io.Writer) { writeFailures(w, shown.Groups, shown.Partial) }), groups.Missing)
+		return partial(a.PrintAnswer(func(w io.Writer) { writeFailures(w, groups.Groups, groups.Partial) }), groups.Missing)
 	})
 	return cmd
 }
 
-func writeFailures(w io.Writer, groups []view.FailureGroup, partial bool) {
+func writeFailures(w io.Writer, groups []admin.DeadGroup, partial bool) {
 	now := time.Now()
 	rows := make([][]string, len(groups))
 	for i, g := range groups {
@@ -174,7 +168,8 @@ func writeFailures(w io.Writer, groups []view.FailureGroup, partial bool) {
 			queue = fmt.Sprintf("%s and %d more", g.Queue, g.Queues-1)
 		}
 		hour, day := lastHourAndDay(g.Trend)
-		rows[i] = []string{strconv.FormatInt(g.Count, 10), strconv.FormatInt(hour, 10), strconv.FormatInt(day, 10), queue, g.Type, text.Ago(g.FirstAt, now), text.Ago(g.LastAt, now), g.Fingerprint, g.SampleTaskID, text.Short(g.Message, 80)}
+		rows[i] = []string{strconv.FormatInt(g.Count, 10), strconv.FormatInt(hour, 10), strconv.FormatInt(day, 10), queue, g.Type,
+			text.Ago(g.FirstAt, now), text.Ago(g.LastAt, now), g.Fingerprint, g.SampleTaskID, text.Short(g.Message, 80)}
 	}
 	text.Columns(w, "COUNT|1H|24H|QUEUE|TYPE|FIRST|LAST|FINGERPRINT|SAMPLE|ERROR", rows)
 	if partial {
@@ -241,7 +236,8 @@ func newDLQBulk(a *app, v deadVerb) *cobra.Command {
 Give ids, a filter, or --all. With a filter or --all this starts an operation, which continues in the
 background even if this command is interrupted: see "pawl operation". ` + cli.FilterHelp,
 		SuggestFor: v.like,
-		Example:    fmt.Sprintf("  pawl dlq %[1]s 0199f3c2-…\n  pawl dlq %[1]s --queue mail --error 'connection refused' --dry-run\n  pawl dlq %[1]s --all --rate 50/s --detach", v.use),
+		Example: fmt.Sprintf("  pawl dlq %[1]s 0199f3c2-…\n  pawl dlq %[1]s --queue mail --error 'connection refused' --dry-run\n  pawl dlq "+
+			"%[1]s --all --rate 50/s --detach", v.use),
 	}
 	filter.Add(cmd.Flags(), false)
 	flags.add(a, cmd.Flags())

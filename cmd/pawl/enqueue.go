@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pawlq/pawl"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
 	"github.com/pawlq/pawl/cmd/internal/tracing"
@@ -226,7 +227,7 @@ If TRACEPARENT is in the environment, the task becomes part of that trace.`,
 		if ref.Duplicate {
 			fmt.Fprintf(a.Err, "duplicate: the task already exists\n")
 		}
-		return a.Print(view.NewRef(ref), func(w io.Writer) { fmt.Fprintln(w, ref.ID) })
+		return a.PrintMessage(a.Response().(*pawlv1.EnqueueBatchResponse).GetResults()[0], func(w io.Writer) { fmt.Fprintln(w, ref.ID) })
 	})
 	cmd.RunE = a.Run(func(cmd *cobra.Command, args []string) error {
 		stop, err := tracing.Start(a.App, cmd, "pawl-enqueue", slog.New(slog.NewTextHandler(a.Err, nil)))
@@ -245,7 +246,8 @@ func checkCount(flags *pflag.FlagSet, n int, wait bool) error {
 		return cli.Usage("--count %d is not between 1 and %d", n, maxEnqueue)
 	case n > 1 && wait:
 		return cli.Usage("--wait is for a single task, but --count is %d", n)
-	case n > 1 && (flags.Changed("idempotency-key") || flags.Changed("request-id") || flags.Changed("unique") || flags.Changed("unique-content")):
+	case n > 1 && (flags.Changed("idempotency-key") || flags.Changed("request-id") || flags.Changed("unique") ||
+		flags.Changed("unique-content")):
 		return cli.Usage("--count %d with a key would enqueue only one task", n)
 	}
 	return nil
@@ -268,7 +270,6 @@ func (a *app) enqueueMany(ctx context.Context, client *pawl.Client, raw pawl.Raw
 	const batch = 1000
 	bar := a.Progress("enqueued", n)
 	defer bar.Done()
-	var views []view.Ref
 	var refused error
 	for sent := 0; sent < n; {
 		items := make([]pawl.Item, min(batch, n-sent))
@@ -280,35 +281,31 @@ func (a *app) enqueueMany(ctx context.Context, client *pawl.Client, raw pawl.Raw
 			switch {
 			case e.Err != nil:
 				refused = cmp.Or(refused, e.Err)
-				views = append(views, view.Ref{Error: cli.OneLine(e.Err)})
 			case a.ForPeople():
 				fmt.Fprintln(a.Out, e.Ref.ID)
-			default:
-				views = append(views, view.NewRef(e.Ref))
 			}
 		}
 		if err != nil || refused != nil {
-			return errors.Join(a.printMany(views), cmp.Or(err, refused))
+			return errors.Join(a.printMany(), cmp.Or(err, refused))
 		}
 		sent += len(items)
 		bar.Set(sent)
 	}
-	return a.printMany(views)
+	return a.printMany()
 }
 
-func (a *app) printMany(views []view.Ref) error {
+// printMany prints the results of all batches for programs. People have them already.
+func (a *app) printMany() error {
 	if a.ForPeople() {
 		return nil
 	}
-	return a.Print(struct {
-		Results []view.Ref `json:"results"`
-	}{views}, nil)
+	return a.PrintMessage(a.Answers(), nil)
 }
 
 // waitFor waits until a task has ended. On a terminal it shows the task's state and how long it has waited.
 func (a *app) waitFor(ctx context.Context, client *pawl.Client, id string) (*pawltype.Task, error) {
 	const quiet, step = 500 * time.Millisecond, time.Second
-	if !text.IsTerminal(a.Err) {
+	if !text.IsTerminal(a.Err) || a.Format != "table" {
 		return client.Wait(ctx, id)
 	}
 	type end struct {
@@ -346,7 +343,7 @@ func (a *app) printEnd(ctx context.Context, client *pawl.Client, id string) erro
 	if task == nil {
 		return err
 	}
-	printed := a.Print(view.NewTask(task), func(w io.Writer) {
+	printed := a.PrintAnswer(func(w io.Writer) {
 		if len(task.Result) > 0 {
 			fmt.Fprintf(w, "%s\n", strings.TrimSuffix(string(task.Result), "\n"))
 		}

@@ -1,19 +1,20 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
-	"github.com/pawlq/pawl/cmd/pawl/internal/view"
+	"github.com/pawlq/pawl/internal/apijson"
 )
 
 func newEvents(a *app) *cobra.Command {
@@ -66,14 +67,27 @@ them when a leader changes.
 
 func (a *app) printEvent(e *admin.Event) error {
 	if a.Format == "json" {
-		line, err := json.Marshal(view.Event(*e))
-		if err == nil {
-			_, err = fmt.Fprintf(a.Out, "%s\n", line)
-		}
+		var line apijson.Writer
+		line.Open('{')
+		line.Fields(eventProto(e))
+		line.Str("cursor", e.Cursor)
+		line.Close('}')
+		_, err := fmt.Fprintf(a.Out, "%s\n", line.B)
 		return err
 	}
 	_, err := fmt.Fprintln(a.Out, eventLine(e))
 	return err
+}
+
+// eventProto returns an event as the API sends it, without its cursor.
+func eventProto(e *admin.Event) *pawlv1.Event {
+	out := &pawlv1.Event{Kind: string(e.Kind), Queue: e.Queue, Type: e.Type, Key: e.Key, TaskId: e.TaskID,
+		State: pawlv1.State(pawlv1.State_value["STATE_"+strings.ToUpper(string(e.State))]), Attempt: int32(e.Attempt), Worker: e.Worker,
+		Reason: e.Reason, Error: e.Error, Name: e.Name, OperationId: e.OperationID, Count: e.Count, Shard: e.Shard, Index: e.Index}
+	if !e.Time.IsZero() {
+		out.Time = timestamppb.New(e.Time)
+	}
+	return out
 }
 
 // eventLine formats an event for people.
@@ -83,7 +97,8 @@ func eventLine(e *admin.Event) string {
 		at = time.Now()
 	}
 	words := []string{at.Local().Format("15:04:05.000"), fmt.Sprintf("%-15s", e.Kind)}
-	for _, w := range []struct{ name, value string }{{"", e.Queue}, {"", e.Type}, {"", e.TaskID}, {"", e.Name}, {"", e.OperationID}, {"key", e.Key}, {"worker", e.Worker}, {"reason", e.Reason}, {"error", e.Error}} {
+	for _, w := range []struct{ name, value string }{{"", e.Queue}, {"", e.Type}, {"", e.TaskID}, {"", e.Name}, {"", e.OperationID},
+		{"key", e.Key}, {"worker", e.Worker}, {"reason", e.Reason}, {"error", e.Error}} {
 		switch {
 		case w.value == "":
 		case w.name == "":

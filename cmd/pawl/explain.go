@@ -12,7 +12,6 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/internal/text"
-	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 )
 
 func newTaskExplain(a *app) *cobra.Command {
@@ -31,8 +30,7 @@ first. For a running task it names the worker, and for a finished one the outcom
 		if err != nil {
 			return err
 		}
-		shown := view.Explain{TaskID: e.TaskID, State: e.State, Status: e.Status, Queue: e.Queue, Type: e.Type, Key: e.Key, Reasons: view.NewReasons(e.Reasons)}
-		return a.Print(shown, func(w io.Writer) {
+		return a.PrintAnswer(func(w io.Writer) {
 			text.Fields(w, "ID", e.TaskID, "State", string(e.State), "Queue", e.Queue, "Type", e.Type, "Key", e.Key)
 			for _, r := range e.Reasons {
 				fmt.Fprintf(w, "\n%s: %s\n  -> %s\n", r.Code, text.Printable(r.Detail), text.Printable(r.Change))
@@ -75,7 +73,7 @@ and which types no worker takes. A task that waits for several reasons is counte
 			return err
 		}
 		a.noteMissing(e.Missing)
-		return partial(a.Print(view.NewQueueExplanation(e), func(w io.Writer) { writeQueueExplanation(w, e) }), e.Missing)
+		return partial(a.PrintAnswer(func(w io.Writer) { writeQueueExplanation(w, e) }), e.Missing)
 	})
 	return cmd
 }
@@ -86,8 +84,9 @@ func writeQueueExplanation(w io.Writer, e *admin.QueueExplanation) {
 	if e.Partial {
 		partial = "yes: the numbers are those of what could be read"
 	}
-	text.Fields(w, "Queue", e.Queue, "Ready", strconv.FormatInt(e.Ready, 10), "Claimable", share(e.Claimable, e.Ready), "Running", strconv.FormatInt(e.Claimed, 10),
-		"Not due yet", strconv.FormatInt(e.Waiting, 10), "Next due", text.Clock(e.NextDue, now), "Oldest ready", text.Clock(e.OldestReadyAt, now), "Partial", partial)
+	text.Fields(w, "Queue", e.Queue, "Ready", strconv.FormatInt(e.Ready, 10), "Claimable", share(e.Claimable, e.Ready), "Running",
+		strconv.FormatInt(e.Claimed, 10), "Not due yet", strconv.FormatInt(e.Waiting, 10), "Next due", text.Clock(e.NextDue, now), "Oldest ready",
+		text.Clock(e.OldestReadyAt, now), "Partial", partial)
 	for _, r := range e.Reasons {
 		code := string(r.Code)
 		if r.Shard != 0 {

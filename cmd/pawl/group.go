@@ -69,7 +69,7 @@ REST API, or a file that contains one.`,
 				fmt.Fprintf(a.Err, "tasks[%d]: %s\n", i, cli.OneLine(t.Err))
 			}
 		}
-		return a.Print(view.NewGroup(made.Group), func(w io.Writer) { fmt.Fprintln(w, made.ID) })
+		return a.PrintAnswer(func(w io.Writer) { fmt.Fprintln(w, made.ID) })
 	})
 	return cmd
 }
@@ -86,7 +86,7 @@ takes the time from there: one that is not a UUIDv7 has none, so such a group ma
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
 		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Group], error) {
 			return a.Admin(client).Groups().ListPage(ctx, p)
-		}, view.NewGroup, writeGroups)
+		}, writeGroups)
 	})
 	return cmd
 }
@@ -126,7 +126,7 @@ func (a *app) printGroup(g *pawltype.Group, err error) error {
 	if err != nil {
 		return err
 	}
-	return a.Print(view.NewGroup(g), func(w io.Writer) {
+	return a.PrintAnswer(func(w io.Writer) {
 		now, c := time.Now(), g.Counts
 		ends := ""
 		for _, end := range []struct {
@@ -154,7 +154,7 @@ func newGroupMembers(a *app) *cobra.Command {
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
 		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*pawltype.GroupMember], error) {
 			return a.Admin(client).Groups().MembersPage(ctx, args[0], p)
-		}, view.NewGroupMember, writeMembers)
+		}, writeMembers)
 	})
 	return cmd
 }

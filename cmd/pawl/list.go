@@ -7,12 +7,12 @@ import (
 
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
-	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// printList reads a list and prints it: for programs each item converted by show, for people all of them as table writes them.
-func printList[T, V any](a *app, list cli.ListFlags, read func(pawltype.PageRequest) (pawltype.Page[T], error), show func(T) V, table func(io.Writer, []T)) error {
+// printList reads a list and prints it: for programs as the API answers, for people as table writes it.
+func printList[T any](a *app, list cli.ListFlags, read func(pawltype.PageRequest) (pawltype.Page[T], error),
+	table func(io.Writer, []T)) error {
 	if err := list.Check(); err != nil {
 		return err
 	}
@@ -20,29 +20,25 @@ func printList[T, V any](a *app, list cli.ListFlags, read func(pawltype.PageRequ
 	if err != nil {
 		return err
 	}
-	return printPage(a, page, show, table)
+	return printPage(a, page, table)
 }
 
 // printPage prints the items of a list, the cursor for more, and on standard error what is missing.
-func printPage[T, V any](a *app, page pawltype.Page[T], show func(T) V, table func(io.Writer, []T)) error {
-	shown := view.List[V]{Items: make([]V, len(page.Items)), NextCursor: page.NextCursor, Missing: view.NewMissing(page.Missing)}
-	for i, item := range page.Items {
-		shown.Items[i] = show(item)
-	}
+func printPage[T any](a *app, page pawltype.Page[T], table func(io.Writer, []T)) error {
 	a.noteMissing(page.Missing)
 	if len(page.Items) == 0 && page.NextCursor == "" && a.ForPeople() {
 		fmt.Fprintf(a.Err, "no %s\n", a.Listed)
 		return partial(nil, page.Missing)
 	}
-	err := a.Print(shown, func(w io.Writer) { table(w, page.Items) })
+	err := a.PrintPages(page.NextCursor, page.Missing, func(w io.Writer) { table(w, page.Items) })
 	if page.NextCursor != "" && a.ForPeople() {
 		fmt.Fprintf(a.Err, "there are more: use --limit, or --cursor %s\n", page.NextCursor)
 	}
 	return partial(err, page.Missing)
 }
 
-// partial returns the error of a command that has shown what is known: scripts must notice that a shard is missing. Without a node, only its workers
-// and its counts since its start are missing.
+// partial returns the error of a command that has shown what is known: scripts must notice that a shard is missing.
+// Without a node, only its workers and its counts since its start are missing.
 func partial(err error, missing []pawltype.Missing) error {
 	if err == nil && slices.ContainsFunc(missing, func(m pawltype.Missing) bool { return m.Node == "" }) {
 		return cli.ErrSilent

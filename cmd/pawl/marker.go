@@ -15,7 +15,6 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
-	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -73,7 +72,7 @@ The role produce is enough, so that a pipeline can mark its deploys.`,
 		if err != nil {
 			return err
 		}
-		return a.Print(view.NewMarker(made), func(w io.Writer) { fmt.Fprintln(w, made.ID) })
+		return a.PrintAnswer(func(w io.Writer) { fmt.Fprintln(w, made.ID) })
 	})
 	return cmd
 }
@@ -82,7 +81,8 @@ func newMarkerLs(a *app) *cobra.Command {
 	var list cli.ListFlags
 	var f admin.MarkerFilter
 	var kind, since, until string
-	cmd := &cobra.Command{Use: "ls", Short: "List markers, newest first", Args: cli.NoArgs, Example: "  pawl marker ls --kind deploy --since 7d\n  pawl marker ls --queue mail"}
+	cmd := &cobra.Command{Use: "ls", Short: "List markers, newest first", Args: cli.NoArgs,
+		Example: "  pawl marker ls --kind deploy --since 7d\n  pawl marker ls --queue mail"}
 	list.Add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&kind, "kind", "", "only this kind: deploy, incident or note")
@@ -101,7 +101,7 @@ func newMarkerLs(a *app) *cobra.Command {
 		}
 		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Marker], error) {
 			return a.Admin(client).Markers().ListPage(ctx, f, p)
-		}, view.NewMarker, writeMarkers)
+		}, writeMarkers)
 	})
 	return cmd
 }
@@ -143,7 +143,7 @@ func newMarkerEnd(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.Print(view.NewMarker(m), func(w io.Writer) {
+		return a.PrintAnswer(func(w io.Writer) {
 			fmt.Fprintf(w, "%s %q ended at %s, after %s\n", m.Kind, m.Title, text.Clock(m.EndedAt, time.Now()), text.Span(m.EndedAt.Sub(m.At)))
 		})
 	})
@@ -151,7 +151,8 @@ func newMarkerEnd(a *app) *cobra.Command {
 }
 
 func newMarkerRm(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "rm MARKER", Short: "Remove a marker", Args: cobra.ExactArgs(1), Example: "  pawl marker rm 0198c2f4-8a5b-7c3e-9d10-2f6b1c0a4e77"}
+	cmd := &cobra.Command{Use: "rm MARKER", Short: "Remove a marker", Args: cobra.ExactArgs(1),
+		Example: "  pawl marker rm 0198c2f4-8a5b-7c3e-9d10-2f6b1c0a4e77"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		if err := a.Admin(client).Markers().Delete(cmd.Context(), args[0]); err != nil {
 			return err

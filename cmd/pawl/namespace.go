@@ -12,7 +12,6 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
-	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -38,7 +37,7 @@ func newNamespaceLs(a *app) *cobra.Command {
 				page.Missing = cli.JoinMissing(page.Missing, n.Missing)
 			}
 			return page, err
-		}, view.NewNamespace, writeNamespaces)
+		}, writeNamespaces)
 	})
 	return cmd
 }
@@ -48,9 +47,10 @@ func writeNamespaces(w io.Writer, all []*admin.Namespace) {
 	rows := make([][]string, len(all))
 	for i, n := range all {
 		u := usageOf(n)
-		rows[i] = []string{n.Name, ofQuota(u.Backlog, n.Quotas.MaxBacklog, number), ofQuota(u.BacklogBytes, n.Quotas.MaxBacklogBytes, humanize.Bytes),
-			ofQuota(u.Running, n.Quotas.MaxRunning, number), ofQuota(u.Queues, n.Quotas.MaxQueues, number), ofQuota(u.Schedules, n.Quotas.MaxSchedules, number),
-			text.Ago(n.CreatedAt, now), n.CreatedBy}
+		rows[i] = []string{n.Name, ofQuota(u.Backlog, n.Quotas.MaxBacklog, number), ofQuota(u.BacklogBytes, n.Quotas.MaxBacklogBytes,
+			humanize.Bytes),
+			ofQuota(u.Running, n.Quotas.MaxRunning, number), ofQuota(u.Queues, n.Quotas.MaxQueues, number),
+			ofQuota(u.Schedules, n.Quotas.MaxSchedules, number), text.Ago(n.CreatedAt, now), n.CreatedBy}
 	}
 	text.Columns(w, "NAME|BACKLOG|BYTES|RUNNING|QUEUES|SCHEDULES|CREATED|BY", rows)
 }
@@ -76,7 +76,8 @@ func ofQuota(used, most int64, text func(int64) string) string {
 }
 
 func newNamespaceShow(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "show NAME", Short: "Show a namespace, its quotas and usage", Args: cobra.ExactArgs(1), Example: "  pawl ns show team-a"}
+	cmd := &cobra.Command{Use: "show NAME", Short: "Show a namespace, its quotas and usage", Args: cobra.ExactArgs(1),
+		Example: "  pawl ns show team-a"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		n, err := a.Admin(client).Namespaces().Get(cmd.Context(), args[0])
 		if err != nil {
@@ -89,7 +90,7 @@ func newNamespaceShow(a *app) *cobra.Command {
 
 func (a *app) printNamespace(n *admin.Namespace) error {
 	a.noteMissing(n.Missing)
-	return a.Print(view.NewNamespace(n), func(w io.Writer) { writeNamespace(w, n) })
+	return a.PrintAnswer(func(w io.Writer) { writeNamespace(w, n) })
 }
 
 func writeNamespace(w io.Writer, n *admin.Namespace) {
@@ -131,8 +132,8 @@ func (q *quotaFlags) change(cmd *cobra.Command) (c admin.QuotaChange, given bool
 		name string
 		v    *int64
 		to   **int64
-	}{{"max-backlog", &q.backlog, &c.MaxBacklog}, {"max-backlog-bytes", (*int64)(&q.backlogBytes), &c.MaxBacklogBytes}, {"max-running", &q.running, &c.MaxRunning},
-		{"max-queues", &q.queues, &c.MaxQueues}, {"max-schedules", &q.schedules, &c.MaxSchedules},
+	}{{"max-backlog", &q.backlog, &c.MaxBacklog}, {"max-backlog-bytes", (*int64)(&q.backlogBytes), &c.MaxBacklogBytes},
+		{"max-running", &q.running, &c.MaxRunning}, {"max-queues", &q.queues, &c.MaxQueues}, {"max-schedules", &q.schedules, &c.MaxSchedules},
 		{"max-requests", &q.requests, &c.MaxRequestsPerSecond}, {"max-bytes", (*int64)(&q.bytes), &c.MaxBytesPerSecond}} {
 		if cmd.Flags().Changed(f.name) {
 			*f.to, given = f.v, true
@@ -144,7 +145,8 @@ func (q *quotaFlags) change(cmd *cobra.Command) (c admin.QuotaChange, given bool
 func newNamespaceAdd(a *app) *cobra.Command {
 	var quotas quotaFlags
 	cmd := &cobra.Command{Use: "add NAME", Short: "Create a namespace", Args: cobra.ExactArgs(1),
-		Long:    "Create a namespace. The default quotas are 1000000 tasks that have not ended, 1GiB of their payloads, 1000 queues and\n100000 schedules; the others are unlimited.",
+		Long: "Create a namespace. The default quotas are 1000000 tasks that have not ended, 1GiB of their payloads, 1000 queues " +
+			"and\n100000 schedules; the others are unlimited.",
 		Example: "  pawl ns add team-a\n  pawl ns add team-b --max-backlog 50000 --max-running 100"}
 	quotas.add(cmd)
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
@@ -158,7 +160,8 @@ func newNamespaceAdd(a *app) *cobra.Command {
 func newNamespaceSet(a *app) *cobra.Command {
 	var quotas quotaFlags
 	cmd := &cobra.Command{Use: "set NAME", Short: "Change the quotas of a namespace", Args: cobra.ExactArgs(1),
-		Long:    "Change the quotas of a namespace; those not given are unchanged. Existing tasks, queues and schedules stay even if they exceed a quota.",
+		Long: "Change the quotas of a namespace; those not given are unchanged. Existing tasks, queues and schedules stay even if they " +
+			"exceed a quota.",
 		Example: "  pawl ns set team-a --max-backlog 200000\n  pawl ns set team-a --max-running 0"}
 	quotas.add(cmd)
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,9 +14,10 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
-	"github.com/pawlq/pawl/cmd/pawl/internal/view"
+	"github.com/pawlq/pawl/internal/apijson"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -50,8 +52,8 @@ func (o *operateFlags) fill(to *admin.OperationSpec) (err error) {
 	return err
 }
 
-// operate previews an operation, asks for confirmation, starts it and waits until it is no longer running. done names what it does to a task, as a
-// participle.
+// operate previews an operation, asks for confirmation, starts it and waits until it is no longer running. done names
+// what it does to a task, as a participle.
 func (a *app) operate(ctx context.Context, client *pawl.Client, o admin.OperationSpec, flags *operateFlags, done string) error {
 	if err := flags.fill(&o); err != nil {
 		return err
@@ -61,6 +63,7 @@ func (a *app) operate(ctx context.Context, client *pawl.Client, o admin.Operatio
 	if err != nil {
 		return err
 	}
+	said := a.Response().(*pawlv1.StartOperationResponse).GetPreview()
 	if name := o.Filter.Queue; p.Matched == 0 && name != "" {
 		if _, err := a.Admin(client).Queues().Get(ctx, name); errors.Is(err, pawltype.ErrNotFound) {
 			return err // it may be misspelt
@@ -75,10 +78,10 @@ func (a *app) operate(ctx context.Context, client *pawl.Client, o admin.Operatio
 		atLeast = "at least "
 	}
 	if flags.DryRun {
-		return a.printPreview(matched, atLeast, p, true, done)
+		return a.printPreview(said, matched, atLeast, p, true, done)
 	}
 	if matched == 0 && !p.IsLowerBound {
-		return errors.Join(a.printPreview(0, "", p, false, done), errNoMatch)
+		return errors.Join(a.printPreview(said, 0, "", p, false, done), errNoMatch)
 	}
 	if !flags.Yes {
 		a.showSample(p, matched)
@@ -95,7 +98,8 @@ func (a *app) operate(ctx context.Context, client *pawl.Client, o admin.Operatio
 		return err
 	}
 	if flags.detach {
-		return a.Print(view.NewOperation(started), func(w io.Writer) { fmt.Fprintln(w, started.ID) })
+		said := a.Response().(*pawlv1.StartOperationResponse).GetOperation()
+		return a.PrintMessage(said, func(w io.Writer) { fmt.Fprintln(w, started.ID) })
 	}
 	last, err := a.follow(ctx, client, started, done)
 	if err != nil {
@@ -107,21 +111,23 @@ func (a *app) operate(ctx context.Context, client *pawl.Client, o admin.Operatio
 	if err != nil || last.State != admin.OperationPaused || last.StoppedBy != nil {
 		return errors.Join(err, incomplete(last, done))
 	}
-	fmt.Fprintf(a.Err, "paused: %s. See 'pawl task ls --operation %s', then continue with 'pawl operation resume %[2]s'\n", last.StopReason, last.ID)
+	fmt.Fprintf(a.Err, "paused: %s. See 'pawl task ls --operation %s', then continue with 'pawl operation resume %[2]s'\n",
+		last.StopReason, last.ID)
 	return nil
 }
 
 // errNoMatch is the error of a bulk command that found nothing to do.
 var errNoMatch = errors.New("no task matches: nothing was changed")
 
-// printPreview prints what an operation would apply to.
-func (a *app) printPreview(matched int64, atLeast string, p *admin.OperationPreview, dryRun bool, done string) error {
-	shown := struct {
-		cli.CountView
-		IsLowerBound bool        `json:"is_lower_bound"`
-		Sample       []view.Task `json:"sample"`
-	}{cli.CountView{Matched: matched, DryRun: dryRun}, atLeast != "", view.NewTasks(p.Sample)}
-	return a.Print(shown, func(w io.Writer) {
+// printPreview prints what an operation would apply to: said is what the API answered.
+func (a *app) printPreview(said *pawlv1.OperationPreview, matched int64, atLeast string, p *admin.OperationPreview, dryRun bool,
+	done string) error {
+	var shown apijson.Writer
+	shown.Open('{')
+	shown.Boolean("dry_run", dryRun)
+	shown.Fields(said)
+	shown.Close('}')
+	return a.Print(json.RawMessage(shown.B), func(w io.Writer) {
 		if !dryRun {
 			fmt.Fprintf(w, "%s %s\n", text.Count(0, "task"), done)
 			return
@@ -166,17 +172,14 @@ func (a *app) follow(ctx context.Context, client *pawl.Client, o *admin.Operatio
 
 // printOutcome prints what an operation has done.
 func (a *app) printOutcome(o *admin.Operation, done string) error {
-	shown := struct {
-		cli.CountView
-		view.Operation
-	}{cli.CountView{Matched: o.Counts.Matched, Done: o.Counts.Done}, view.NewOperation(o)}
-	return a.Print(shown, func(w io.Writer) {
+	return a.PrintAnswer(func(w io.Writer) {
 		fmt.Fprintf(w, "%s %s\n", text.Count(o.Counts.Done, "task"), done)
 		writeRest(w, &o.Counts)
 	})
 }
 
-// incomplete returns an error if an operation is not done, or not for all tasks that it met. Tasks that were as it wants them count as done.
+// incomplete returns an error if an operation is not done, or not for all tasks that it met. Tasks that were as it
+// wants them count as done.
 func incomplete(o *admin.Operation, done string) error {
 	if o.State != admin.OperationDone {
 		return fmt.Errorf("operation %s is %s: %s", o.ID, o.State, o.StopReason)

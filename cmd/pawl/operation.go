@@ -39,7 +39,7 @@ func newOperationLs(a *app) *cobra.Command {
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
 		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Operation], error) {
 			return a.Admin(client).Operations().ListPage(ctx, p)
-		}, view.NewOperation, writeOperations)
+		}, writeOperations)
 	})
 	return cmd
 }
@@ -100,7 +100,7 @@ func newOperationSteer(a *app, verb, what string, do func(admin.Operations, cont
 }
 
 func (a *app) printOperation(o *admin.Operation) error {
-	return a.Print(view.NewOperation(o), func(w io.Writer) {
+	return a.PrintAnswer(func(w io.Writer) {
 		now := time.Now()
 		text.Fields(w, "ID", o.ID, "Action", what(o), "Filter", o.Filter.String(), "State", operationState(o), "Why", o.StopReason, "Stopped by", view.ActorOf(o.StoppedBy),
 			"Progress", far(o), "Waits for", o.WaitsFor, "Rate", view.RateWords(o.Rate), "Started", text.Clock(o.CreatedAt, now), "By", view.ActorOf(o.Author),

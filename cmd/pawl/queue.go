@@ -50,7 +50,7 @@ expands it.`,
 		filter.Pattern = cli.PatternArg(args)
 		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Queue], error) {
 			return a.Admin(client).Queues().ListPage(ctx, filter, p)
-		}, view.NewQueue, writeQueues)
+		}, writeQueues)
 	})
 	return cmd
 }
@@ -133,7 +133,7 @@ func newQueueShow(a *app) *cobra.Command {
 
 func (a *app) printQueue(q *admin.Queue) error {
 	a.noteMissing(q.Missing)
-	return a.Print(view.NewQueue(q), func(w io.Writer) { writeQueue(w, q, time.Now()) })
+	return a.PrintAnswer(func(w io.Writer) { writeQueue(w, q, time.Now()) })
 }
 
 func writeQueue(w io.Writer, q *admin.Queue, now time.Time) {
@@ -201,7 +201,7 @@ func newQueueVerb(a *app, verb, short, long string, all func(queues admin.Queues
 		if err != nil {
 			return err
 		}
-		return a.Print(view.NewQueue(q), func(w io.Writer) { writeQueues(w, []*admin.Queue{q}) })
+		return a.PrintAnswer(func(w io.Writer) { writeQueues(w, []*admin.Queue{q}) })
 	})
 	return cmd
 }

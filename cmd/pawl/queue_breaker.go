@@ -15,7 +15,6 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
-	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 )
 
 // breakerFlags are the rule of a queue's circuit breakers, or of the breaker of one type.
@@ -29,7 +28,8 @@ func (b *breakerFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&b.mode, "breaker", "", "circuit breaker of each type: on, off, or with --for-type inherit (the queue's)")
 	cli.PositiveVar(flags, &b.rule.FailureRate, "breaker-failure-rate", 0, "`percent` of failed attempts at which it opens (default 50)")
 	cli.PeriodVar(flags, &b.rule.Window, "breaker-window", 0, "window in which attempts are counted (default 1m)")
-	cli.PositiveVar(flags, &b.rule.MinAttempts, "breaker-min-attempts", 0, "attempts in the window below which the breaker stays closed (default 20)")
+	cli.PositiveVar(flags, &b.rule.MinAttempts, "breaker-min-attempts", 0,
+		"attempts in the window below which the breaker stays closed (default 20)")
 	cli.PeriodVar(flags, &b.rule.Hold, "breaker-hold", 0, "how long it stays open before a probe (default 30s)")
 	cli.PeriodVar(flags, &b.rule.MaxHold, "breaker-max-hold", 0, "maximum time it stays open when probes keep failing (default 10m)")
 	cli.PositiveVar(flags, &b.rule.Probes, "breaker-probes", 0, "successful probes in a row that close it (default 3)")
@@ -171,7 +171,7 @@ No command opens a breaker: pause the type instead.`,
 		if err != nil {
 			return err
 		}
-		return a.Print(view.NewQueue(q), func(w io.Writer) { writeQueues(w, []*admin.Queue{q}) })
+		return a.PrintAnswer(func(w io.Writer) { writeQueues(w, []*admin.Queue{q}) })
 	})
 	return cmd
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
-	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 )
 
 func newQueueSpread(a *app) *cobra.Command {
@@ -30,14 +29,17 @@ tasks have such keys are skipped. Order, priorities and weights apply to each pa
 are exact for the whole queue. "pawl cluster add-shards" adds shards.
 
 With --own these shards hold no other queues, and get no new ones, until the queue is spread without --own.`,
-		Example: "  pawl queue spread events --parts 4 --dry-run\n  pawl queue spread events --parts 4\n  pawl queue spread events --shards 5,6 --own --reason 'it slows down other queues'",
+		Example: "  pawl queue spread events --parts 4 --dry-run\n  pawl queue spread events --parts 4\n  pawl queue spread events --shards " +
+			"5,6 --own --reason 'it slows down other queues'",
 	}
-	cli.PositiveVar(cmd.Flags(), &onto.Parts, "parts", 0, "`number` of shards: preferably those that have the queue, then those with the fewest slots of other queues")
+	cli.PositiveVar(cmd.Flags(), &onto.Parts, "parts", 0,
+		"`number` of shards: preferably those that have the queue, then those with the fewest slots of other queues")
 	cmd.Flags().IntSliceVar(&onto.Shards, "shards", nil, "shard numbers, separated by commas")
 	a.addReason(cmd.Flags())
 	cmd.Flags().BoolVar(&onto.Exclusive, "own", false, "reserve these shards for the queue")
 	cmd.Flags().BoolVar(&onto.DryRun, "dry-run", false, "change nothing, but check and show what would change")
-	cmd.Flags().BoolVar(&onto.Force, "force", false, "spread the queue even if it has tasks whose keys are in different slots; new tasks like them will be refused")
+	cmd.Flags().BoolVar(&onto.Force, "force", false, "spread the queue even if it has tasks whose keys are in different slots; new tasks "+
+		"like them will be refused")
 	cmd.MarkFlagsMutuallyExclusive("parts", "shards")
 	cmd.MarkFlagsOneRequired("parts", "shards")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
@@ -45,7 +47,7 @@ With --own these shards hold no other queues, and get no new ones, until the que
 		if err != nil {
 			return err
 		}
-		return a.Print(view.NewQueue(q), func(w io.Writer) {
+		return a.PrintAnswer(func(w io.Writer) {
 			if writeParts(w, q); onto.DryRun {
 				fmt.Fprintln(w, "nothing was changed")
 			}

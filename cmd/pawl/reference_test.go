@@ -38,7 +38,8 @@ func trees(t *testing.T) map[string]*cobra.Command {
 // TestReference: docs/cli.md and docs/configuration.md are generated from the commands. "make generate" rewrites them.
 func TestReference(t *testing.T) {
 	all := trees(t)
-	want := map[string]string{"cli.md": commandReference(all["pawl"], all["pawl-outbox"], all["pawl-bench"]), "configuration.md": settingsReference(all["pawl"])}
+	want := map[string]string{"cli.md": commandReference(all["pawl"], all["pawl-outbox"], all["pawl-bench"]),
+		"configuration.md": settingsReference(all["pawl"])}
 	for file, want := range want {
 		path := filepath.Join("../../docs", file)
 		if *rewrite {
@@ -71,10 +72,12 @@ func commandReference(root *cobra.Command, others ...*cobra.Command) string {
 	for _, program := range others {
 		fmt.Fprintf(&b, "- [%s](#%s): %s\n", program.Name(), program.Name(), lower(program.Short))
 	}
-	b.WriteString("\n## Flags of all commands\n\nA command rejects those that would have no effect.\n\n")
+	b.WriteString("\n## Flags of all commands\n\nA command rejects those that would have no effect.\n" +
+		"With `-o json` and `-o yaml` it prints what the REST API answers to the same call, with the same names, times and durations.\n\n")
 	flagTable(&b, root.PersistentFlags())
 	b.WriteString("What flags don't set comes from the environment, then from the current [context](#pawl-context).\n" +
-		"Completion for your shell: `source <(pawl completion bash)`, or `zsh`, `fish` and `powershell`.\nIt completes commands and flags, and asks the server for the names of queues, types, schedules, workers and others.\n")
+		"Completion for your shell: `source <(pawl completion bash)`, or `zsh`, `fish` and `powershell`.\nIt completes commands and flags, and " +
+		"asks the server for the names of queues, types, schedules, workers and others.\n")
 	var each func(cmd *cobra.Command)
 	each = func(cmd *cobra.Command) {
 		if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" {
@@ -137,7 +140,8 @@ Quotas belong to [namespaces](access.md#quotas).
 			return
 		}
 		_, use := pflag.UnquoteUsage(f)
-		fmt.Fprintf(&b, "| `--%s` | `PAWL_%s`, `%s` | %s | %s |\n", f.Name, strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_")), f.Name, defaultOf(f), cell(use))
+		fmt.Fprintf(&b, "| `--%s` | `PAWL_%s`, `%s` | %s | %s |\n", f.Name, strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_")), f.Name,
+			defaultOf(f), cell(use))
 	})
 	b.WriteString(`
 OpenTelemetry's standard variables, such as ` + "`OTEL_EXPORTER_OTLP_ENDPOINT`" + `, configure the export of traces: see [tracing](tracing.md).

@@ -36,7 +36,7 @@ func newScheduleLs(a *app) *cobra.Command {
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
 		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Schedule], error) {
 			return a.Admin(client).Schedules().ListPage(ctx, p)
-		}, view.NewSchedule, writeSchedules)
+		}, writeSchedules)
 	})
 	return cmd
 }
@@ -110,7 +110,7 @@ func newScheduleShow(a *app) *cobra.Command {
 }
 
 func (a *app) printSchedule(s *admin.Schedule) error {
-	return a.Print(view.NewSchedule(s), func(w io.Writer) { writeSchedule(w, s, time.Now()) })
+	return a.PrintAnswer(func(w io.Writer) { writeSchedule(w, s, time.Now()) })
 }
 
 func writeSchedule(w io.Writer, s *admin.Schedule, now time.Time) {
@@ -144,28 +144,30 @@ func writeSchedule(w io.Writer, s *admin.Schedule, now time.Time) {
 }
 
 // scheduledTaskFields returns the fields of a schedule's task.
-func scheduledTaskFields(task *admin.ScheduledTask) []string {
-	t := view.NewScheduledTask(task)
-	number := func(n *int) string {
-		if n == nil {
-			return ""
-		}
-		return strconv.Itoa(*n)
-	}
-	retry, unique := "", ""
-	if task.Retry != nil {
-		retry = view.RetryText(*task.Retry)
+func scheduledTaskFields(t *admin.ScheduledTask) []string {
+	retry, unique, cost, attempts, kept := "", "", "", "", ""
+	if t.Retry != nil {
+		retry = view.RetryText(*t.Retry)
 	}
 	if t.Unique != nil {
 		unique = t.Unique.Key + " (on conflict " + string(t.Unique.OnConflict) + ")"
+	}
+	if t.Cost > 1 {
+		cost = strconv.Itoa(t.Cost)
+	}
+	if t.MaxAttempts > 0 {
+		attempts = strconv.Itoa(t.MaxAttempts)
+	}
+	if t.Retention != nil {
+		kept = text.Period(*t.Retention)
 	}
 	headers := make([]string, 0, len(t.Headers))
 	for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
 		headers = append(headers, name+"="+t.Headers[name])
 	}
-	return []string{"Task", t.Type, "  queue", t.Queue, "  priority", string(t.Priority), "  key", t.Key, "  unique", unique, "  cost", number(t.Cost),
-		"  max attempts", number(t.MaxAttempts), "  retry", retry, "  timeout", t.Timeout, "  expires in", t.ExpiresIn, "  kept", t.Retention,
-		"  tags", strings.Join(t.Tags, ", "), "  headers", strings.Join(headers, ", "), "  payload", text.Short(string(task.Payload), 200), "  then", thenText(t.Then)}
+	return []string{"Task", t.Type, "  queue", t.Queue, "  priority", string(t.Priority), "  key", t.Key, "  unique", unique, "  cost", cost,
+		"  max attempts", attempts, "  retry", retry, "  timeout", text.Period(t.Timeout), "  expires in", text.Period(t.ExpiresIn), "  kept", kept,
+		"  tags", strings.Join(t.Tags, ", "), "  headers", strings.Join(headers, ", "), "  payload", text.Short(string(t.Payload), 200), "  then", thenText(t.Then)}
 }
 
 func newScheduleHistory(a *app) *cobra.Command {
@@ -179,7 +181,7 @@ func newScheduleHistory(a *app) *cobra.Command {
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
 		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Tick], error) {
 			return a.Admin(client).Schedules().HistoryPage(ctx, args[0], p)
-		}, view.NewTick, writeTicks)
+		}, writeTicks)
 	})
 	return cmd
 }
@@ -301,11 +303,7 @@ func newScheduleRun(a *app) *cobra.Command {
 		if wait {
 			return a.printEnd(cmd.Context(), client, ref.ID)
 		}
-		shown := struct {
-			TaskID string         `json:"task_id"`
-			State  pawltype.State `json:"state"`
-		}{ref.ID, ref.State}
-		return a.Print(shown, func(w io.Writer) { fmt.Fprintln(w, ref.ID) })
+		return a.PrintAnswer(func(w io.Writer) { fmt.Fprintln(w, ref.ID) })
 	})
 	return cmd
 }

@@ -94,12 +94,12 @@ func (a *app) readSchedules(name string) (file scheduleFile, err error) {
 
 // appliedView is the outcome for a schedule in a file.
 type appliedView struct {
-	Name   string             `json:"name"`
-	Change string             `json:"change"` // created, updated, unchanged, removed
-	Next   time.Time          `json:"next_run_at,omitzero"`
-	Before *view.ScheduleSpec `json:"before,omitempty"`
-	After  *view.ScheduleSpec `json:"after,omitempty"`
-	etag   string             // of the existing schedule; "": none
+	Name   string          `json:"name"`
+	Change string          `json:"change"` // created, updated, unchanged, removed
+	Next   time.Time       `json:"next_run_at,omitzero"`
+	Before json.RawMessage `json:"before,omitempty"` // a schedule's spec, as in the REST API
+	After  json.RawMessage `json:"after,omitempty"`
+	etag   string          // of the existing schedule; "": none
 }
 
 // putIfUnchanged puts a schedule that was tried, unless it has been changed since.
@@ -134,7 +134,9 @@ func (a *app) applySchedules(ctx context.Context, operator admin.Client, file sc
 		}
 	}
 	views = append(views, removed...)
-	return a.Print(view.List[appliedView]{Items: views}, func(w io.Writer) { writeApplied(w, views, flags.dryRun) })
+	return a.Print(struct {
+		Items []appliedView `json:"items"`
+	}{views}, func(w io.Writer) { writeApplied(w, views, flags.dryRun) })
 }
 
 // trySchedules asks what each schedule of a file would change, so that nothing is changed if any is invalid.
@@ -159,11 +161,10 @@ func (a *app) trySchedules(ctx context.Context, operator admin.Client, file sche
 			continue
 		}
 		shown := appliedView{Name: s.Name, Change: tried.Change, Next: tried.Schedule.NextRunAt}
-		after := view.NewScheduleSpec(tried.Schedule)
-		shown.After = &after
+		said := a.Response().(*pawlv1.PutScheduleResponse)
+		shown.After = apijson.Marshal(said.GetSchedule().GetSpec())
 		if tried.Before != nil {
-			before := view.NewScheduleSpec(tried.Before)
-			shown.Before, shown.etag = &before, tried.Before.ETag
+			shown.Before, shown.etag = apijson.Marshal(said.GetBefore().GetSpec()), tried.Before.ETag
 		}
 		schedules, views = append(schedules, s), append(views, shown)
 	}
@@ -183,11 +184,20 @@ func (a *app) pruned(ctx context.Context, operator admin.Client, file scheduleFi
 			return nil, err
 		}
 		if s.Owner == file.owner && !slices.ContainsFunc(schedules, func(in admin.ScheduleSpec) bool { return in.Name == s.Name }) {
-			before := view.NewScheduleSpec(s)
-			removed = append(removed, appliedView{Name: s.Name, Change: "removed", Before: &before})
+			removed = append(removed, appliedView{Name: s.Name, Change: "removed", Before: specIn(a.Response().(*pawlv1.ListSchedulesResponse), s.Name)})
 		}
 	}
 	return removed, nil
+}
+
+// specIn returns the spec of one of the listed schedules.
+func specIn(page *pawlv1.ListSchedulesResponse, name string) json.RawMessage {
+	for _, s := range page.GetItems() {
+		if s.GetSpec().GetName() == name {
+			return apijson.Marshal(s.GetSpec())
+		}
+	}
+	return nil
 }
 
 func writeApplied(w io.Writer, views []appliedView, dryRun bool) {
@@ -212,7 +222,7 @@ func writeApplied(w io.Writer, views []appliedView, dryRun bool) {
 }
 
 // diffOf lists the fields that differ between two schedules.
-func diffOf(before, after *view.ScheduleSpec) (lines []string) {
+func diffOf(before, after json.RawMessage) (lines []string) {
 	old, now := flat(before), flat(after)
 	names := make([]string, 0, len(old)+len(now))
 	for name := range old {
@@ -241,20 +251,16 @@ func diffOf(before, after *view.ScheduleSpec) (lines []string) {
 }
 
 // flat returns a schedule as names and values: objects are flattened, lists are not.
-func flat(v *view.ScheduleSpec) map[string]string {
+func flat(spec json.RawMessage) map[string]string {
 	out := map[string]string{}
-	if v == nil {
+	if spec == nil {
 		return out
 	}
-	text, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // it was decoded from JSON
-	}
 	var loose map[string]any
-	d := json.NewDecoder(bytes.NewReader(text))
+	d := json.NewDecoder(bytes.NewReader(spec))
 	d.UseNumber() // otherwise two long ids might look the same
 	if err := d.Decode(&loose); err != nil {
-		panic(err)
+		panic(err) // it is an object
 	}
 	var walk func(prefix string, m map[string]any)
 	walk = func(prefix string, m map[string]any) {

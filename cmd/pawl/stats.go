@@ -12,7 +12,6 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
-	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/internal/humanize"
 )
 
@@ -33,22 +32,14 @@ what needs attention now; docs/alerts.md says what to do about it.`,
 				return err
 			}
 			a.noteMissing(s.Missing)
-			return partial(a.Print(view.NewStats(args[0], s), func(w io.Writer) { writeStats(w, s) }), s.Missing)
+			return partial(a.PrintAnswer(func(w io.Writer) { writeStats(w, s) }), s.Missing)
 		}
 		s, err := a.Admin(client).Stats(ctx, window)
 		if err != nil {
 			return err
 		}
-		shown := view.NewStats("", &s.Stats)
-		q := s.Queues
-		shown.Queues = &view.QueueTotals{Queues: q.Queues, Scheduled: q.Scheduled, Ready: q.Ready, Claimed: q.Claimed, Retrying: q.Retrying, Dead: q.Dead,
-			Poisoned: q.Poisoned, OldestReady: q.OldestReady.Seconds(), OldestReadyQueue: q.OldestReadyQueue}
-		shown.Attention = make([]view.Attention, len(s.Attention))
-		for i, x := range s.Attention {
-			shown.Attention[i] = view.Attention(x)
-		}
 		a.noteMissing(s.Missing)
-		return partial(a.Print(shown, func(w io.Writer) {
+		return partial(a.PrintAnswer(func(w io.Writer) {
 			writeAttention(w, s)
 			writeStats(w, &s.Stats)
 		}), s.Missing)
@@ -73,15 +64,16 @@ func writeStats(w io.Writer, s *admin.Stats) {
 	t := s.Totals
 	text.Fields(w, "In the last", text.Period(s.Window), "Enqueued", text.Grouped(t.Enqueued), "Succeeded", text.Grouped(t.Succeeded),
 		"Failed", fmt.Sprintf("%s attempts, %s crashed (%.1f %%)", text.Grouped(t.Failed), text.Grouped(t.Crashed), 100*s.FailureRate),
-		"Dead letters", text.Grouped(t.Dead), "Poisoned", text.Grouped(t.Poisoned), "Discarded", text.Grouped(t.Discarded), "Cancelled", text.Grouped(t.Cancelled),
-		"Waited", latencyText(s.Wait), "Ran", latencyText(s.Run))
+		"Dead letters", text.Grouped(t.Dead), "Poisoned", text.Grouped(t.Poisoned), "Discarded", text.Grouped(t.Discarded), "Cancelled",
+		text.Grouped(t.Cancelled), "Waited", latencyText(s.Wait), "Ran", latencyText(s.Run))
 	if len(s.Failing) == 0 {
 		return
 	}
 	fmt.Fprintln(w)
 	now, rows := time.Now(), make([][]string, len(s.Failing))
 	for i, f := range s.Failing {
-		rows[i] = []string{humanize.Named(f.Type, "types"), humanize.Named(f.Queue, "queues"), text.Grouped(f.Failures), text.Ago(f.LastAt, now), text.Short(f.LastError, 60)}
+		rows[i] = []string{humanize.Named(f.Type, "types"), humanize.Named(f.Queue, "queues"), text.Grouped(f.Failures), text.Ago(f.LastAt, now),
+			text.Short(f.LastError, 60)}
 	}
 	text.Columns(w, "FAILING|QUEUE|FAILURES|LAST|ERROR", rows)
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
-	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -38,7 +37,8 @@ a task that has ended otherwise is refused.`,
 			use: "retry", done: "retried", short: "Retry tasks now", action: admin.ActionReplay,
 			long: `Make tasks ready now: those that wait for their next attempt, and, with fresh attempts, those that
 are dead, poisoned, discarded or cancelled. Give ids, or a filter for all that match.`,
-			states: []pawltype.State{pawltype.StateRetrying, pawltype.StateDead, pawltype.StatePoisoned, pawltype.StateDiscarded, pawltype.StateCancelled},
+			states: []pawltype.State{pawltype.StateRetrying, pawltype.StateDead, pawltype.StatePoisoned, pawltype.StateDiscarded,
+				pawltype.StateCancelled},
 			do: func(ctx context.Context, c *pawl.Client, id string) error {
 				_, err := a.Admin(c).Tasks().Retry(ctx, id)
 				return err
@@ -92,7 +92,8 @@ fresh attempts, the same checkpoint and unique key; the idempotency key stays wi
 const searchReported = 2 * time.Second
 
 // withSearchProgress reads pages of tasks, and reports the progress of a long search on standard error.
-func (a *app) withSearchProgress(read func(pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error)) func(pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
+func (a *app) withSearchProgress(read func(pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error)) func(pawltype.PageRequest) (
+	pawltype.Page[*pawltype.Task], error) {
 	reported, rows, found := time.Now(), int64(0), 0
 	return func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
 		page, err := read(p)
@@ -101,7 +102,8 @@ func (a *app) withSearchProgress(read func(pawltype.PageRequest) (pawltype.Page[
 			rows += s.Rows
 			if now := time.Now(); now.Sub(reported) >= searchReported {
 				reported = now
-				fmt.Fprintf(a.Err, "searched %s, back to %s: found %s\n", text.Count(rows, "row"), text.Clock(s.Until, now), text.Count(int64(found), "task"))
+				fmt.Fprintf(a.Err, "searched %s, back to %s: found %s\n", text.Count(rows, "row"), text.Clock(s.Until, now),
+					text.Count(int64(found), "task"))
 			}
 		}
 		return page, err
@@ -138,16 +140,17 @@ func newTaskLs(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		err = a.printTasks(page, payload)
 		if len(page.Items) == 0 && page.NextCursor == "" && f.Queue != "" {
 			a.missesQueue(ctx, client, f.Queue)
 		}
-		return a.printTasks(page, payload)
+		return err
 	})
 	return cmd
 }
 
-// missesQueue warns about an empty list if the queue does not exist: its name may be misspelt. That is no error, since a queue is created with its
-// first task.
+// missesQueue warns about an empty list if the queue does not exist: its name may be misspelt. That is no error, since
+// a queue is created with its first task.
 func (a *app) missesQueue(ctx context.Context, client *pawl.Client, queue string) {
 	if _, err := a.Admin(client).Queues().Get(ctx, queue); errors.Is(err, pawltype.ErrNotFound) {
 		fmt.Fprintf(a.Err, "there is no queue %q\n", queue)
@@ -156,7 +159,7 @@ func (a *app) missesQueue(ctx context.Context, client *pawl.Client, queue string
 
 // printTasks prints a list of tasks, and the cursor for more.
 func (a *app) printTasks(page pawltype.Page[*pawltype.Task], payload bool) error {
-	return printPage(a, page, view.NewTask, func(w io.Writer, tasks []*pawltype.Task) {
+	return printPage(a, page, func(w io.Writer, tasks []*pawltype.Task) {
 		head, now := "ID|TYPE|QUEUE|STATE|PRIO|ATTEMPTS|CREATED|DUE", time.Now()
 		wide := a.Format == "wide"
 		if wide {
@@ -167,7 +170,8 @@ func (a *app) printTasks(page pawltype.Page[*pawltype.Task], payload bool) error
 		}
 		rows := make([][]string, len(tasks))
 		for i, t := range tasks {
-			rows[i] = []string{t.ID, text.Short(t.Type, text.MaxCell), text.Short(t.Queue, text.MaxCell), string(t.State), string(t.Priority), attempts(t), text.Ago(t.CreatedAt, now), due(t, now)}
+			rows[i] = []string{t.ID, text.Short(t.Type, text.MaxCell), text.Short(t.Queue, text.MaxCell), string(t.State), string(t.Priority),
+				attempts(t), text.Ago(t.CreatedAt, now), due(t, now)}
 			if wide {
 				for _, s := range []string{t.Key, strings.Join(t.Tags, ","), t.Worker} {
 					rows[i] = append(rows[i], text.Short(orDash(s), text.MaxCell))
@@ -227,7 +231,7 @@ func newTaskShow(a *app) *cobra.Command {
 }
 
 func (a *app) printTask(t *pawltype.Task) error {
-	return a.Print(view.NewTask(t), func(w io.Writer) { writeTask(w, t, time.Now()) })
+	return a.PrintAnswer(func(w io.Writer) { writeTask(w, t, time.Now()) })
 }
 
 func writeTask(w io.Writer, t *pawltype.Task, now time.Time) {
@@ -245,8 +249,10 @@ func writeTask(w io.Writer, t *pawltype.Task, now time.Time) {
 		"Created", text.Clock(t.CreatedAt, now), "Due", text.Clock(t.RunAt, now), "Claimed", text.Clock(t.ClaimedAt, now),
 		"Lease until", text.Clock(t.LeaseExpiresAt, now), "Ended", text.Clock(t.EndedAt, now), "Expires", text.Clock(t.ExpiresAt, now),
 		"Kept until", text.Clock(t.KeptUntil, now), "Timeout", text.Period(t.Timeout),
-		"Moved to", t.MovedTo, "Moved from", t.MovedFrom, "Idempotency key", t.IdempotencyKey, "Key", t.Key, "Unique", uniqueText(t), "Tags", strings.Join(t.Tags, ", "), "Headers", pairs(t.Headers),
-		"Payload", text.PreviewTyped(t.Payload, t.ContentType), "Result", text.PreviewTyped(t.Result, t.ResultContentType), "Checkpoint", text.Preview(t.Checkpoint), "Follows", parentText(t.Parent), "Group", t.GroupID)
+		"Moved to", t.MovedTo, "Moved from", t.MovedFrom, "Idempotency key", t.IdempotencyKey, "Key", t.Key, "Unique", uniqueText(t), "Tags",
+		strings.Join(t.Tags, ", "), "Headers", pairs(t.Headers), "Payload", text.PreviewTyped(t.Payload, t.ContentType), "Result",
+		text.PreviewTyped(t.Result, t.ResultContentType), "Checkpoint", text.Preview(t.Checkpoint), "Follows", parentText(t.Parent),
+		"Group", t.GroupID)
 	text.Fields(w, followerFields(t.Then)...)
 	if len(t.AttemptLog) == 0 {
 		return
@@ -261,7 +267,8 @@ func writeTask(w io.Writer, t *pawltype.Task, now time.Time) {
 		if at.Error != nil {
 			problem = text.Short(at.Error.Message, 100)
 		}
-		rows[i] = []string{strconv.Itoa(at.Attempt), text.Ago(at.StartedAt, now), took, text.Span(at.Waited), at.Worker, string(at.Outcome), problem}
+		rows[i] = []string{strconv.Itoa(at.Attempt), text.Ago(at.StartedAt, now), took, text.Span(at.Waited), at.Worker,
+			string(at.Outcome), problem}
 	}
 	text.Columns(w, "ATTEMPT|STARTED|TOOK|WAITED|WORKER|OUTCOME|ERROR", rows)
 }

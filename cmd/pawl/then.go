@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/pawltype"
@@ -24,7 +25,7 @@ func readThen(given []string) (opts []pawl.Option, err error) {
 }
 
 // thenText summarizes what follows a schedule's task, in one line.
-func thenText(then []view.ScheduledTask) string {
+func thenText(then []admin.ScheduledTask) string {
 	names := make([]string, len(then))
 	for i := range then {
 		names[i] = then[i].Type

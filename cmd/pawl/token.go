@@ -16,7 +16,6 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
-	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/internal/auth/bearer"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -54,11 +53,12 @@ func (l *lifeFlags) life(flags *pflag.FlagSet) (time.Duration, error) {
 
 // requestVar adds the flag that repeats a call for a secret whose answer was lost.
 func requestVar(flags *pflag.FlagSet, id *string) {
-	flags.StringVar(id, "request-id", "", "repeat a call whose answer was lost, within 10m and with the same flags: its secret is revoked and a new one is shown")
+	flags.StringVar(id, "request-id", "", "repeat a call whose answer was lost, within 10m and with the same flags: its secret is revoked "+
+		"and a new one is shown")
 }
 
-// withRequestID runs a call for a secret with a request id, which it generates unless one is given. If no answer arrives, the secret may have been
-// created: the error then says how to replace it.
+// withRequestID runs a call for a secret with a request id, which it generates unless one is given. If no answer
+// arrives, the secret may have been created: the error then says how to replace it.
 func withRequestID(id *string, call func() (*admin.NewToken, error)) (*admin.NewToken, error) {
 	if *id == "" {
 		made, err := uuid.NewV7()
@@ -70,7 +70,8 @@ func withRequestID(id *string, call func() (*admin.NewToken, error)) (*admin.New
 	t, err := call()
 	refused, answered := errors.AsType[*pawltype.Error](err)
 	if err != nil && (!answered || errors.Is(refused, pawltype.ErrUnavailable)) {
-		err = fmt.Errorf("%w\nThe secret may have been created but not received: repeat the command with --request-id %s within 10 minutes to replace it", err, *id)
+		err = fmt.Errorf("%w\nThe secret may have been created but not received: repeat the command with --request-id %s within 10 minutes "+
+			"to replace it", err, *id)
 	}
 	return t, err
 }
@@ -133,7 +134,10 @@ environment file of three lines: PAWL_TOKEN, AWS_ACCESS_KEY_ID and AWS_SECRET_AC
 		for _, r := range roles {
 			t.Roles = append(t.Roles, admin.Role(r))
 		}
-		made, err := withRequestID(&t.RequestID, func() (*admin.NewToken, error) { return a.Admin(client).Access().CreateToken(cmd.Context(), t) })
+		made, err := withRequestID(&t.RequestID, func() (*admin.NewToken, error) {
+			return a.Admin(client).Access().CreateToken(cmd.Context(),
+				t)
+		})
 		if err != nil {
 			return err
 		}
@@ -142,20 +146,19 @@ environment file of three lines: PAWL_TOKEN, AWS_ACCESS_KEY_ID and AWS_SECRET_AC
 	return cmd
 }
 
-// printNewToken prints the secret: by itself on standard output, so that it can be piped into a file. A token with an access key is printed as a
-// file of environment variables.
+// printNewToken prints the secret: by itself on standard output, so that it can be piped into a file. A token with an
+// access key is printed as a file of environment variables.
 func (a *app) printNewToken(t *admin.NewToken) error {
-	v := view.NewToken(&t.Token)
-	v.Secret, v.AccessKey, v.Unconfirmed = t.Secret, t.SecretAccessKey, t.Unconfirmed
 	a.warnUnconfirmed(t.Unconfirmed)
-	return a.Print(v, func(w io.Writer) {
+	return a.PrintAnswer(func(w io.Writer) {
 		now := time.Now()
 		if t.Certificate != "" {
-			fmt.Fprintf(w, "token %q of %s, %s, for %s, expires %s, belongs to the certificate %s\n", t.Name, namespaceWords(t.Namespace), roleWords(t.Roles), patternWords(t.Queues),
-				expiryWords(t.ExpiresAt, now), t.Certificate)
+			fmt.Fprintf(w, "token %q of %s, %s, for %s, expires %s, belongs to the certificate %s\n", t.Name, namespaceWords(t.Namespace),
+				roleWords(t.Roles), patternWords(t.Queues), expiryWords(t.ExpiresAt, now), t.Certificate)
 			return
 		}
-		fmt.Fprintf(a.Err, "token %q of %s, %s, for %s, expires %s: its secret is shown only once\n", t.Name, namespaceWords(t.Namespace), roleWords(t.Roles), patternWords(t.Queues), expiryWords(t.ExpiresAt, now))
+		fmt.Fprintf(a.Err, "token %q of %s, %s, for %s, expires %s: its secret is shown only once\n", t.Name, namespaceWords(t.Namespace),
+			roleWords(t.Roles), patternWords(t.Queues), expiryWords(t.ExpiresAt, now))
 		if !t.OldUntil.IsZero() {
 			fmt.Fprintf(a.Err, "the old one is valid until %s\n", text.Clock(t.OldUntil, now))
 		}
@@ -169,7 +172,8 @@ func (a *app) printNewToken(t *admin.NewToken) error {
 
 func (a *app) warnUnconfirmed(nodes []string) {
 	if len(nodes) > 0 {
-		fmt.Fprintf(a.Err, "pawl: not confirmed by %s: a node that loses contact with the cluster accepts no tokens after 10 s\n", strings.Join(nodes, ", "))
+		fmt.Fprintf(a.Err, "pawl: not confirmed by %s: a node that loses contact with the cluster accepts no tokens after 10 s\n",
+			strings.Join(nodes, ", "))
 	}
 }
 
@@ -217,7 +221,7 @@ func newTokenLs(a *app) *cobra.Command {
 		filter.Pattern = cli.PatternArg(args)
 		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Token], error) {
 			return a.Admin(client).Access().ListTokensPage(ctx, filter, p)
-		}, view.NewToken, writeTokens)
+		}, writeTokens)
 	})
 	return cmd
 }
@@ -226,14 +230,16 @@ func writeTokens(w io.Writer, tokens []*admin.Token) {
 	now := time.Now()
 	rows := make([][]string, len(tokens))
 	for i, t := range tokens {
-		rows[i] = []string{t.Namespace, t.Name, roleWords(t.Roles), patternWords(t.Queues), expiryWords(t.ExpiresAt, now), text.Ago(t.UsedAt, now), text.Ago(t.CreatedAt, now), t.CreatedBy}
+		rows[i] = []string{t.Namespace, t.Name, roleWords(t.Roles), patternWords(t.Queues), expiryWords(t.ExpiresAt, now),
+			text.Ago(t.UsedAt, now), text.Ago(t.CreatedAt, now), t.CreatedBy}
 	}
 	text.Columns(w, "NAMESPACE|NAME|ROLES|QUEUES|EXPIRES|USED|CREATED|BY", rows)
 }
 
 func newTokenShow(a *app) *cobra.Command {
 	var of admin.TokenName
-	cmd := &cobra.Command{Use: "show NAME", Short: "Show a token without its secret", Args: cobra.ExactArgs(1), Example: "  pawl token show shop"}
+	cmd := &cobra.Command{Use: "show NAME", Short: "Show a token without its secret", Args: cobra.ExactArgs(1),
+		Example: "  pawl token show shop"}
 	allVar(cmd.Flags(), &of.AllNamespaces, oneOfAll)
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		of.Name = args[0]
@@ -241,10 +247,11 @@ func newTokenShow(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.Print(view.NewToken(t), func(w io.Writer) {
+		return a.PrintAnswer(func(w io.Writer) {
 			now := time.Now()
-			text.Fields(w, "Name", t.Name, "Namespace", namespaceWords(t.Namespace), "Roles", roleWords(t.Roles), "Queues", patternWords(t.Queues), "Expires", expiryWords(t.ExpiresAt, now),
-				"Used", text.Clock(t.UsedAt, now), "Created", text.Clock(t.CreatedAt, now), "By", t.CreatedBy, "Rotated", text.Clock(t.RotatedAt, now), "Old one until", text.Clock(t.OldUntil, now), "Certificate", t.Certificate)
+			text.Fields(w, "Name", t.Name, "Namespace", namespaceWords(t.Namespace), "Roles", roleWords(t.Roles), "Queues", patternWords(t.Queues),
+				"Expires", expiryWords(t.ExpiresAt, now), "Used", text.Clock(t.UsedAt, now), "Created", text.Clock(t.CreatedAt, now), "By", t.CreatedBy,
+				"Rotated", text.Clock(t.RotatedAt, now), "Old one until", text.Clock(t.OldUntil, now), "Certificate", t.Certificate)
 		})
 	})
 	return cmd
@@ -270,7 +277,10 @@ gives you time to replace it everywhere, but never beyond its own expiry.`,
 			return err
 		}
 		of.Name = args[0]
-		t, err := withRequestID(&r.RequestID, func() (*admin.NewToken, error) { return a.Admin(client).Access().RotateToken(cmd.Context(), of, r) })
+		t, err := withRequestID(&r.RequestID, func() (*admin.NewToken, error) {
+			return a.Admin(client).Access().RotateToken(cmd.Context(), of,
+				r)
+		})
 		if err != nil {
 			return err
 		}
@@ -281,7 +291,8 @@ gives you time to replace it everywhere, but never beyond its own expiry.`,
 
 func newTokenRevoke(a *app) *cobra.Command {
 	var of admin.TokenName
-	cmd := &cobra.Command{Use: "revoke NAME", Short: "Revoke a token, and end the calls that use it", Args: cobra.ExactArgs(1), Example: "  pawl token revoke shop"}
+	cmd := &cobra.Command{Use: "revoke NAME", Short: "Revoke a token, and end the calls that use it", Args: cobra.ExactArgs(1),
+		Example: "  pawl token revoke shop"}
 	allVar(cmd.Flags(), &of.AllNamespaces, oneOfAll)
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		of.Name = args[0]
@@ -336,7 +347,8 @@ func newTokenWhoami(a *app) *cobra.Command {
 			if me.AllNamespaces {
 				reach = namespaceWords(admin.AllNamespaces)
 			}
-			text.Fields(w, "Name", me.Name, "Valid in", reach, "Current namespace", me.Namespace, "Roles", roleWords(me.Roles), "Queues", patternWords(me.Queues), "Expires", expiryWords(me.ExpiresAt, time.Now()), "Certificate", me.Certificate)
+			text.Fields(w, "Name", me.Name, "Valid in", reach, "Current namespace", me.Namespace, "Roles", roleWords(me.Roles), "Queues",
+				patternWords(me.Queues), "Expires", expiryWords(me.ExpiresAt, time.Now()), "Certificate", me.Certificate)
 		})
 	})
 	return cmd

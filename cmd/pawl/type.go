@@ -13,7 +13,6 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
-	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -42,7 +41,7 @@ func newTypeLs(a *app) *cobra.Command {
 		f.Order = admin.TypeOrder(order)
 		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Type], error) {
 			return a.Admin(client).Types().ListPage(ctx, f, p)
-		}, view.NewType, writeTypes)
+		}, writeTypes)
 	})
 	return cmd
 }
@@ -54,8 +53,9 @@ func writeTypes(w io.Writer, all []*admin.Type) {
 		if !t.LastFailedAt.IsZero() {
 			failed = text.Ago(t.LastFailedAt, now) + ": " + text.Short(t.LastError, 50)
 		}
-		rows[i] = []string{humanize.Named(t.Name, "types"), text.Short(strings.Join(t.Queues, ","), 30), fmt.Sprintf("%.1f/s", t.Rates.In), fmt.Sprintf("%.1f/s", t.Rates.Out),
-			fmt.Sprintf("%.1f %%", 100*t.FailureRate), briefOf(t.Run, t.Run.P50), briefOf(t.Run, t.Run.P95), failed}
+		rows[i] = []string{humanize.Named(t.Name, "types"), text.Short(strings.Join(t.Queues, ","), 30), fmt.Sprintf("%.1f/s", t.Rates.In),
+			fmt.Sprintf("%.1f/s", t.Rates.Out), fmt.Sprintf("%.1f %%", 100*t.FailureRate), briefOf(t.Run, t.Run.P50), briefOf(t.Run, t.Run.P95),
+			failed}
 	}
 	text.Columns(w, "TYPE|QUEUES|IN|OUT|FAILED|RUN P50|RUN P95|LAST ERROR", rows)
 }
@@ -75,11 +75,13 @@ func newTypeShow(a *app) *cobra.Command {
 		Use: "show TYPE", Short: "Show the statistics of a type", Args: cobra.ExactArgs(1),
 		Long: `Show the statistics of a task type over a window of time: how many tasks were enqueued and ended, how long they
 waited and ran, the errors, and the slowest runs of the last hour. --around compares before and after a time.`,
-		Example: "  pawl type show mail.welcome\n  pawl type show mail.welcome --queue mail --window 24h\n  pawl type show mail.welcome --around 20m",
+		Example: "  pawl type show mail.welcome\n  pawl type show mail.welcome --queue mail --window 24h\n  pawl type show mail.welcome " +
+			"--around 20m",
 	}
 	cli.PeriodVar(cmd.Flags(), &q.Window, "window", time.Hour, "5m, 1h or 24h")
 	cmd.Flags().StringVar(&q.Queue, "queue", "", "only in this queue")
-	cmd.Flags().StringVar(&around, "around", "", "compare before and after this time: RFC 3339, or an age such as 20m; within the last 24 hours")
+	cmd.Flags().StringVar(&around, "around", "", "compare before and after this time: RFC 3339, or an age such as 20m; within the "+
+		"last 24 hours")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
 		var err error
 		if q.Around, err = cli.ReadMoment("--around", around, time.Now()); err != nil {
@@ -89,7 +91,7 @@ waited and ran, the errors, and the slowest runs of the last hour. --around comp
 		if err != nil {
 			return err
 		}
-		return a.Print(view.NewTypeStats(s), func(w io.Writer) { writeType(w, s) })
+		return a.PrintAnswer(func(w io.Writer) { writeType(w, s) })
 	})
 	return cmd
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
-	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -47,7 +46,9 @@ Exit status 0 means that every shard was checked, with all its replicas, and is 
 		if err != nil {
 			return err
 		}
-		shown := view.List[verificationView]{Items: found}
+		shown := struct {
+			Items []verificationView `json:"items"`
+		}{found}
 		if err := a.Print(shown, func(w io.Writer) { writeVerifications(w, found) }); err != nil {
 			return err
 		}
@@ -77,8 +78,8 @@ func shardsToVerify(ctx context.Context, operator admin.Client, only []uint) (sh
 	return shards, nil
 }
 
-// verify checks one shard after another, since every check makes the shard's nodes read all of its rows. A failure does not keep it from checking
-// the others.
+// verify checks one shard after another, since every check makes the shard's nodes read all of its rows. A failure does
+// not keep it from checking the others.
 func (a *app) verify(ctx context.Context, operator admin.Client, shards []uint32, timeout time.Duration) ([]verificationView, error) {
 	bar := a.Progress("verified", len(shards))
 	defer bar.Done()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -12,9 +13,10 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
-	"github.com/pawlq/pawl/cmd/pawl/internal/view"
+	"github.com/pawlq/pawl/internal/apijson"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -25,7 +27,8 @@ schedules miss their time, or queues exceed a threshold. It belongs to a namespa
 
 Requests are signed according to Standard Webhooks (docs/webhooks.md has receivers in Go and Python).
 They go only to the public internet over https, unless the servers run with --webhook-allow-network.`,
-		newWebhookAdd(a), newWebhookLs(a), newWebhookShow(a), newWebhookSet(a), newWebhookRm(a), newWebhookTest(a), newWebhookPause(a), newWebhookResume(a), newWebhookRotate(a))
+		newWebhookAdd(a), newWebhookLs(a), newWebhookShow(a), newWebhookSet(a), newWebhookRm(a), newWebhookTest(a), newWebhookPause(a),
+		newWebhookResume(a), newWebhookRotate(a))
 }
 
 // webhookFlags are a webhook's settings.
@@ -36,8 +39,10 @@ type webhookFlags struct {
 }
 
 func (h *webhookFlags) add(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&h.events, "event", nil, "only these events: task.dead, task.poisoned, breaker.opened, breaker.closed, schedule.missed, queue.over, queue.under, or a kind such as 'task.*' (default all)")
-	flags.StringSliceVar(&h.queues, "queue", nil, "only events of queues whose names match, where * stands for any characters; repeatable (default all)")
+	flags.StringSliceVar(&h.events, "event", nil, "only these events: task.dead, task.poisoned, breaker.opened, breaker.closed, "+
+		"schedule.missed, queue.over, queue.under, or a kind such as 'task.*' (default all)")
+	flags.StringSliceVar(&h.queues, "queue", nil, "only events of queues whose names match, where * stands for any characters; repeatable "+
+		"(default all)")
 	flags.Int64Var(&h.depth, "depth-over", 0, "notify when a queue has more ready tasks than this (0: never)")
 	cli.PeriodVar(flags, &h.wait, "wait-over", 0, "notify when a task has been ready for longer than this (0s: never)")
 }
@@ -75,7 +80,8 @@ func (a *app) secretFile(path string) (string, error) {
 }
 
 func secretFlag(flags *pflag.FlagSet, path *string) {
-	flags.StringVar(path, "secret-file", "", "file with your own secret, whsec_ followed by 24 to 64 bytes in base64; -: standard input (default: the server generates one)")
+	flags.StringVar(path, "secret-file", "", "file with your own secret, whsec_ followed by 24 to 64 bytes in base64; -: standard input "+
+		"(default: the server generates one)")
 }
 
 func newWebhookAdd(a *app) *cobra.Command {
@@ -93,8 +99,8 @@ func newWebhookAdd(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		made, err := a.Admin(client).Webhooks().Create(cmd.Context(), admin.WebhookSpec{Name: args[0], URL: args[1], Events: h.chosen(), Queues: h.queues, DepthOver: h.depth,
-			WaitOver: h.wait, Secret: secret})
+		made, err := a.Admin(client).Webhooks().Create(cmd.Context(), admin.WebhookSpec{Name: args[0], URL: args[1], Events: h.chosen(),
+			Queues: h.queues, DepthOver: h.depth, WaitOver: h.wait, Secret: secret})
 		if err != nil {
 			return err
 		}
@@ -105,10 +111,8 @@ func newWebhookAdd(a *app) *cobra.Command {
 
 // printNewSecret prints the secret: by itself on standard output, so that it can be piped into a file.
 func (a *app) printNewSecret(h *admin.NewWebhook) error {
-	v := view.NewWebhook(&h.Webhook)
-	v.Secret, v.Unconfirmed = h.Secret, h.Unconfirmed
 	a.warnShards(h.Unconfirmed)
-	return a.Print(v, func(w io.Writer) {
+	return a.PrintAnswer(func(w io.Writer) {
 		fmt.Fprintf(a.Err, "webhook %q, %s, of %s: its secret is shown only once\n", h.Name, eventWords(h.Events), patternWords(h.Queues))
 		if !h.OldUntil.IsZero() {
 			fmt.Fprintf(a.Err, "notices are signed with the old one as well until %s\n", text.Clock(h.OldUntil, time.Now()))
@@ -119,7 +123,8 @@ func (a *app) printNewSecret(h *admin.NewWebhook) error {
 
 func (a *app) warnShards(shards []uint32) {
 	if len(shards) > 0 {
-		fmt.Fprintf(a.Err, "pawl: not confirmed by shards %v: their events are not sent until they know of the change, which should be soon\n", shards)
+		fmt.Fprintf(a.Err, "pawl: not confirmed by shards %v: their events are not sent until they know of the change, which should be soon\n",
+			shards)
 	}
 }
 
@@ -138,27 +143,30 @@ func newWebhookLs(a *app) *cobra.Command {
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
 		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Webhook], error) {
 			return a.Admin(client).Webhooks().ListPage(ctx, p)
-		}, view.NewWebhook, writeWebhooks)
+		}, writeWebhooks)
 	})
 	return cmd
 }
 
 func newWebhookShow(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "show NAME", Short: "Show a webhook and its last deliveries", Args: cobra.ExactArgs(1), Example: "  pawl webhook show oncall"}
+	cmd := &cobra.Command{Use: "show NAME", Short: "Show a webhook and its last deliveries", Args: cobra.ExactArgs(1),
+		Example: "  pawl webhook show oncall"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		h, err := a.Admin(client).Webhooks().Get(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
+		said := a.Answer()
 		last, err := a.Admin(client).Webhooks().Deliveries(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		v := view.NewWebhook(h)
-		for _, d := range last {
-			v.Deliveries = append(v.Deliveries, view.NewDelivery(d))
-		}
-		return a.Print(v, func(w io.Writer) {
+		var shown apijson.Writer
+		shown.Open('{')
+		shown.Fields(said)
+		apijson.List(&shown, "deliveries", a.Response().(*pawlv1.ListWebhookDeliveriesResponse).GetItems())
+		shown.Close('}')
+		return a.Print(json.RawMessage(shown.B), func(w io.Writer) {
 			now := time.Now()
 			writeWebhook(w, h, now)
 			if len(last) > 0 {
@@ -206,11 +214,12 @@ func newWebhookSet(a *app) *cobra.Command {
 }
 
 func (a *app) printWebhook(h *admin.Webhook) error {
-	return a.Print(view.NewWebhook(h), func(w io.Writer) { writeWebhook(w, h, time.Now()) })
+	return a.PrintAnswer(func(w io.Writer) { writeWebhook(w, h, time.Now()) })
 }
 
 func newWebhookRm(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "rm NAME", Short: "Remove a webhook and its pending notices", Args: cobra.ExactArgs(1), Example: "  pawl webhook rm oncall"}
+	cmd := &cobra.Command{Use: "rm NAME", Short: "Remove a webhook and its pending notices", Args: cobra.ExactArgs(1),
+		Example: "  pawl webhook rm oncall"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		behind, err := a.Admin(client).Webhooks().Delete(cmd.Context(), args[0])
 		if err != nil {
@@ -239,7 +248,7 @@ was not delivered.`,
 		if d.Outcome != admin.WebhookDelivered {
 			return fmt.Errorf("webhook %q: the test was not delivered: %s", args[0], text.Printable(d.Error))
 		}
-		return a.Print(view.NewDelivery(d), func(w io.Writer) {
+		return a.PrintAnswer(func(w io.Writer) {
 			fmt.Fprintf(w, "delivered: the receiver answered %d after %s\n", d.Status, d.Took.Round(time.Millisecond))
 		})
 	})

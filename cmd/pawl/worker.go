@@ -58,7 +58,7 @@ func newWorkerLs(a *app) *cobra.Command {
 		}
 		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Worker], error) {
 			return a.Admin(client).Workers().ListPage(ctx, f, p)
-		}, view.NewWorker, writeWorkers)
+		}, writeWorkers)
 	})
 	return cmd
 }
@@ -164,7 +164,7 @@ func workerID(ctx context.Context, client *pawl.Client, word string) (string, er
 }
 
 func (a *app) printWorker(w *admin.Worker) error {
-	return a.Print(view.NewWorker(w), func(out io.Writer) {
+	return a.PrintAnswer(func(out io.Writer) {
 		now := time.Now()
 		pid, quiet := "", ""
 		if w.PID != 0 {

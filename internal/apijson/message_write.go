@@ -20,6 +20,15 @@ func (w *Writer) Message(p proto.Message) {
 	w.object(Of(v.Descriptor()), v)
 }
 
+// List writes messages as a list.
+func List[T proto.Message](w *Writer, name string, items []T) {
+	w.Within(name, '[')
+	for _, it := range items {
+		w.Message(it)
+	}
+	w.Close(']')
+}
+
 // Fields writes the fields of a message into the open object.
 func (w *Writer) Fields(p proto.Message) {
 	v := p.ProtoReflect()

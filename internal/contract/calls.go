@@ -53,3 +53,12 @@ func MethodAndPath(r *pawlv1.Route) (method, path string) {
 	}
 	return "", ""
 }
+
+// Answer returns what a route answers: an rpc's response, or the one field of it that the route names.
+func Answer(r *pawlv1.Route, response proto.Message) proto.Message {
+	if r.GetAnswer() == "" {
+		return response
+	}
+	m := response.ProtoReflect()
+	return m.Get(m.Descriptor().Fields().ByName(protoreflect.Name(r.GetAnswer()))).Message().Interface()
+}

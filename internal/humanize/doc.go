@@ -2,5 +2,5 @@
 // filters. It also formats what both the command line and the pages show: lists of numbers, sizes, sparklines for table rows, and
 // names of aggregated figures, and command lines of pawl.
 //
-// It knows nothing of tasks. What programs send is parsed strictly, in internal/rest.
+// It knows nothing of tasks. What programs send is parsed strictly, in internal/apijson.
 package humanize

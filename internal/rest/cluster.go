@@ -4,6 +4,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/apijson"
 )
 
 // listNodes returns all nodes: they are few, and never more than a page.
@@ -22,17 +23,8 @@ func listAll[T proto.Message](x *exchange, of func(*pawlv1.GetClusterResponse) [
 		return err
 	}
 	x.Open('{')
-	list(x, "items", of(got))
+	apijson.List(&x.Writer, "items", of(got))
 	x.Str("next_cursor", "")
 	x.Close('}')
 	return nil
-}
-
-// list writes messages as a list.
-func list[T proto.Message](x *exchange, name string, items []T) {
-	x.Within(name, '[')
-	for _, it := range items {
-		x.Message(it)
-	}
-	x.Close(']')
 }

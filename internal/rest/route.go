@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/apijson"
@@ -127,15 +126,11 @@ func callRPC(x *exchange) error {
 
 // answer writes the rpc's answer, or the one field of it that is the route's answer.
 func (x *exchange) answer(got proto.Message) {
-	v := got.ProtoReflect()
-	if v.Descriptor().Fields().ByName(fieldSecret) != nil {
+	if got.ProtoReflect().Descriptor().Fields().ByName(fieldSecret) != nil {
 		x.w.Header().Set("Cache-Control", "no-store") // no cache may store it
 	}
-	if name := x.on.spec.GetAnswer(); name != "" {
-		v = v.Get(v.Descriptor().Fields().ByName(protoreflect.Name(name))).Message()
-	}
 	x.status = int(x.on.spec.GetStatus())
-	x.Message(v.Interface())
+	x.Message(contract.Answer(x.on.spec, got))
 }
 
 const fieldSecret = "secret"

@@ -3,6 +3,7 @@ package rest
 import (
 	"net/http"
 
+	"github.com/pawlq/pawl/internal/apijson"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -39,7 +40,7 @@ func ready(x *exchange) error {
 	x.Open('{')
 	x.Str("status", is.Status)
 	if is.Shards != nil {
-		list(x, "shards", is.Shards)
+		apijson.List(&x.Writer, "shards", is.Shards)
 	}
 	x.Close('}')
 	return nil

@@ -18,6 +18,7 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/certs"
+	"github.com/pawlq/pawl/internal/client"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -90,6 +91,8 @@ type App struct {
 	Listed       string // what the command lists; "": it is not a list
 
 	Tracers trace.TracerProvider // nil: none
+
+	answers answers
 }
 
 // Local returns an App for a server that this process has started: the context, the environment and the credentials are for others.
@@ -162,12 +165,13 @@ func (a *App) Run(run func(cmd *cobra.Command, args []string) error) func(*cobra
 // Call returns the RunE of a command that talks to the server.
 func (a *App) Call(run func(cmd *cobra.Command, client *pawl.Client, args []string) error) func(*cobra.Command, []string) error {
 	return a.Run(func(cmd *cobra.Command, args []string) error {
-		client, err := a.Dial(pawl.DialOptions{NoRouting: true}) // for one call or a few, learning the cluster's map is not worth it
+		dialed, err := a.Dial(pawl.DialOptions{NoRouting: true}) // for one call or a few, learning the cluster's map is not worth it
 		if err != nil {
 			return err
 		}
-		defer client.Close()
-		return run(cmd, client, args)
+		defer dialed.Close()
+		client.Of(dialed.Conn()).Record(a.note)
+		return run(cmd, dialed, args)
 	})
 }
 

@@ -17,7 +17,6 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/internal/text"
-	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/embedded"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
@@ -118,7 +117,8 @@ func (d *demo) runAll(ctx context.Context) error {
 	for _, c := range d.classes {
 		n += len(c.tasks)
 	}
-	fmt.Fprintf(d.app.Err, "%d pictures, %d tasks, each synced to disk, in %s\n", len(d.pictures), n, time.Since(start).Round(time.Millisecond))
+	fmt.Fprintf(d.app.Err, "%d pictures, %d tasks, each synced to disk, in %s\n", len(d.pictures), n,
+		time.Since(start).Round(time.Millisecond))
 	return nil
 }
 
@@ -173,7 +173,8 @@ func (d *demo) albumRound(ctx context.Context) error {
 	if err := os.Mkdir(d.albumPath(), 0o700); err != nil {
 		return err
 	}
-	_, err := d.app.Admin(d.client).DeadLetters().Replay(ctx, admin.DeadSelection{Queue: "pictures", Filter: &admin.Filter{Type: album.name}, Reason: "the album is there now"})
+	_, err := d.app.Admin(d.client).DeadLetters().Replay(ctx, admin.DeadSelection{Queue: "pictures", Filter: &admin.Filter{Type: album.name},
+		Reason: "the album is there now"})
 	if err != nil {
 		return err
 	}
@@ -243,7 +244,9 @@ func (d *demo) report(stays bool) error {
 		}
 		rows = append(rows, append(row, v.Verified))
 	}
-	return d.app.Print(view.List[report]{Items: views}, func(w io.Writer) {
+	return d.app.Print(struct {
+		Items []report `json:"items"`
+	}{views}, func(w io.Writer) {
 		text.Columns(w, "TYPE|TASKS|SUCCEEDED|DISCARDED|RUNS|FAILED|VERIFIED", rows)
 		if stays {
 			return

@@ -1,14 +1,19 @@
+// Package view has the words that tables use for what the API answers, and reads the API's objects that users write in
+// flags and files. It has no types of its own for either: for programs, a command prints the answer as it came.
 package view
 
 import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/internal/text"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // QueueNote summarizes what keeps a queue or parts of it from running.
@@ -69,4 +74,33 @@ func QueueWords(q pawl.Queues) string {
 		return strings.Join(words, ",")
 	}
 	return ""
+}
+
+// ActorOf names who did something; "" if unknown.
+func ActorOf(by *admin.Actor) string {
+	if by == nil {
+		return ""
+	}
+	return by.Actor
+}
+
+// RateWords formats a rate in tasks per second for people; "" for 0, which means no limit.
+func RateWords(perSecond float64) string {
+	if perSecond == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(perSecond, 'g', 4, 64) + "/s"
+}
+
+// waitText formats a delay of a retry policy.
+func waitText(d time.Duration) string {
+	if d == pawltype.NoWait {
+		return "0s"
+	}
+	return text.Period(d)
+}
+
+// RetryText formats a retry policy in one line.
+func RetryText(p pawltype.RetryPolicy) string {
+	return fmt.Sprintf("%s, ×%g, at most %s, jitter %.0f%%", waitText(p.Initial), p.Factor, waitText(p.Max), 100*max(p.Jitter, 0))
 }
