@@ -130,7 +130,7 @@ var mayImport = map[string][]string{
 	"internal/sqs/wire":                {},
 	"internal/stats":                   {},
 	"internal/store":                   {"internal/ondisk"},
-	"internal/task":                    {},
+	"internal/task":                    {"pawltype"},
 	"test":                             {"", "api/pawl/v1", "internal/node", "pawltest"},
 	"test/conformance":                 {},
 	"test/conformance/outside":         {},

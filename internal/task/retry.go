@@ -3,15 +3,12 @@ package task
 import (
 	"math"
 	"time"
+
+	"github.com/pawlq/pawl/pawltype"
 )
 
-// Retry determines how long a failed task waits before its next attempt.
-type Retry struct {
-	Initial time.Duration `json:"initial"`
-	Factor  float64       `json:"factor"`
-	Max     time.Duration `json:"max"`
-	Jitter  float64       `json:"jitter"` // a fraction from 0 to 1
-}
+// Retry is a retry policy without defaults: a field that is 0 is 0.
+type Retry pawltype.RetryPolicy
 
 // DefaultRetry: 30 s, 60 s, 120 s … 30 min, each with up to a quarter on top, so that tasks that failed together are not all
 // retried at the same time.

@@ -1,6 +1,8 @@
 package task
 
-// State is the exact state of a task. The values are stored: never renumber them.
+import "github.com/pawlq/pawl/pawltype"
+
+// State is the exact state of a task, as a number that is stored: never renumber them. Its word is pawltype's.
 type State uint8
 
 const (
@@ -18,11 +20,16 @@ const (
 // States lists all states in the order of the constants.
 var States = []State{Scheduled, Ready, Claimed, Retrying, Succeeded, Discarded, Dead, Poisoned, Cancelled}
 
-var stateNames = [...]string{"", "scheduled", "ready", "claimed", "retrying", "succeeded", "discarded", "dead", "poisoned", "cancelled"}
+var stateWords = [...]pawltype.State{Scheduled: pawltype.StateScheduled, Ready: pawltype.StateReady, Claimed: pawltype.StateClaimed,
+	Retrying: pawltype.StateRetrying, Succeeded: pawltype.StateSucceeded, Discarded: pawltype.StateDiscarded, Dead: pawltype.StateDead,
+	Poisoned: pawltype.StatePoisoned, Cancelled: pawltype.StateCancelled}
 
-func (s State) String() string {
-	if int(s) < len(stateNames) {
-		return stateNames[s]
+func (s State) String() string { return wordOf(stateWords[:], s) }
+
+// wordOf returns the word for a number that is stored.
+func wordOf[W ~string, N ~uint8](words []W, n N) string {
+	if int(n) < len(words) {
+		return string(words[n])
 	}
 	return "unknown"
 }
@@ -47,15 +54,15 @@ func (s State) Ended() bool { return s >= Succeeded }
 func (s State) Status() string {
 	switch s {
 	case Scheduled, Ready, Retrying:
-		return "queued"
+		return string(pawltype.StatusQueued)
 	case Claimed:
-		return "processing"
+		return string(pawltype.StatusProcessing)
 	case Succeeded:
-		return "completed"
+		return string(pawltype.StatusCompleted)
 	case Dead, Discarded, Poisoned:
-		return "failed"
+		return string(pawltype.StatusFailed)
 	case Cancelled:
-		return "cancelled"
+		return string(pawltype.StatusCancelled)
 	}
 	return "unknown"
 }
@@ -97,7 +104,7 @@ const (
 	ReasonCaller       = "caller"             // cancelled by a call
 )
 
-// Outcome is how an attempt ended. The values are stored.
+// Outcome is how an attempt ended, as a number that is stored. Its word is pawltype's.
 type Outcome uint8
 
 const (
@@ -115,16 +122,14 @@ const (
 	OutcomeLeaderless                // its lease ran out while no leader served: no attempt used
 )
 
-var outcomeNames = [...]string{"", "succeeded", "failed", "dead", "discarded", "poisoned", "lease_lost", "timed_out", "released", "snoozed", "cancelled", "leaderless"}
+var outcomeWords = [...]pawltype.Outcome{OutcomeSucceeded: pawltype.OutcomeSucceeded, OutcomeFailed: pawltype.OutcomeFailed, OutcomeDead: pawltype.OutcomeDead,
+	OutcomeDiscarded: pawltype.OutcomeDiscarded, OutcomePoisoned: pawltype.OutcomePoisoned, OutcomeLeaseLost: pawltype.OutcomeLeaseLost,
+	OutcomeTimedOut: pawltype.OutcomeTimedOut, OutcomeReleased: pawltype.OutcomeReleased, OutcomeSnoozed: pawltype.OutcomeSnoozed,
+	OutcomeCancelled: pawltype.OutcomeCancelled, OutcomeLeaderless: pawltype.OutcomeLeaderless}
 
-func (o Outcome) String() string {
-	if int(o) < len(outcomeNames) {
-		return outcomeNames[o]
-	}
-	return "unknown"
-}
+func (o Outcome) String() string { return wordOf(outcomeWords[:], o) }
 
-// Priority orders the tasks of a queue. The values are stored; the smallest goes first.
+// Priority orders the tasks of a queue, as a number that is stored; the smallest goes first. Its word is pawltype's.
 type Priority uint8
 
 const (
@@ -136,16 +141,13 @@ const (
 // Priorities lists all priorities, the highest first.
 var Priorities = [...]Priority{High, Normal, Low}
 
+var priorityWords = [...]pawltype.Priority{High: pawltype.High, Normal: pawltype.Normal, Low: pawltype.Low}
+
 func (p Priority) String() string {
-	switch p {
-	case High:
-		return "high"
-	case Normal:
-		return "normal"
-	case Low:
-		return "low"
+	if p == 0 {
+		return "unknown"
 	}
-	return "unknown"
+	return wordOf(priorityWords[:], p)
 }
 
 // ParsePriority is the inverse of String.

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
+
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // Unique allows a queue only one task of a key at a time.
@@ -13,33 +15,24 @@ type Unique struct {
 	OnConflict OnConflict // 0: Keep
 }
 
-// OnConflict is the handling of a task whose unique key is held by another. The values are stored.
+// OnConflict is the handling of a task whose unique key is held by another, as a number that is stored. Its word is pawltype's, which says what
+// each does.
 type OnConflict uint8
 
 const (
-	// Keep returns the task that holds the key.
 	Keep OnConflict = 1 + iota
-	// Replace discards the waiting task of the key, and takes its place. If none is waiting, since the one that holds the key is running
-	// or has ended, it works like Keep.
 	Replace
-	// KeepLast works like Replace, but if the task that holds the key is running, the new task waits behind it. So at most one runs and one
-	// waits, with the newest data. If the holder has ended, it works like Keep.
 	KeepLast
-	// Reject refuses the new task.
 	Reject
 )
 
 // OnConflicts lists all of them.
 var OnConflicts = [...]OnConflict{Keep, Replace, KeepLast, Reject}
 
-var onConflictNames = [...]string{"", "keep", "replace", "keep_last", "reject"}
+var onConflictWords = [...]pawltype.OnConflict{Keep: pawltype.OnConflictKeep, Replace: pawltype.OnConflictReplace, KeepLast: pawltype.OnConflictKeepLast,
+	Reject: pawltype.OnConflictReject}
 
-func (c OnConflict) String() string {
-	if int(c) < len(onConflictNames) {
-		return onConflictNames[c]
-	}
-	return "unknown"
-}
+func (c OnConflict) String() string { return wordOf(onConflictWords[:], c) }
 
 // ParseOnConflict is the inverse of String.
 func ParseOnConflict(s string) (OnConflict, bool) {

@@ -30,13 +30,13 @@ func TestEnumNames(t *testing.T) {
 	if _, ok := ParsePriority("unknown"); ok || Priority(0).String() != "unknown" {
 		t.Error("an unknown priority was parsed")
 	}
-	if _, ok := ParseState("unknown"); ok || State(len(stateNames)).String() != "unknown" || State(len(stateNames)+1).String() != "unknown" || State(0).String() != "" {
+	if _, ok := ParseState("unknown"); ok || State(len(stateWords)).String() != "unknown" || State(len(stateWords)+1).String() != "unknown" || State(0).String() != "" {
 		t.Error("an unknown state was parsed")
 	}
-	if _, ok := ParseOnConflict("unknown"); ok || OnConflict(len(onConflictNames)).String() != "unknown" || OnConflict(len(onConflictNames)+1).String() != "unknown" {
+	if _, ok := ParseOnConflict("unknown"); ok || OnConflict(len(onConflictWords)).String() != "unknown" || OnConflict(len(onConflictWords)+1).String() != "unknown" {
 		t.Error("an unknown on_conflict was parsed")
 	}
-	if Outcome(len(outcomeNames)).String() != "unknown" || Outcome(len(outcomeNames)+1).String() != "unknown" || OutcomeLeaderless.String() != "leaderless" || OutcomeSucceeded.String() != "succeeded" {
+	if Outcome(len(outcomeWords)).String() != "unknown" || Outcome(len(outcomeWords)+1).String() != "unknown" || OutcomeLeaderless.String() != "leaderless" || OutcomeSucceeded.String() != "succeeded" {
 		t.Error("an outcome has the wrong name")
 	}
 	if got := NoneOf("action", strings.Repeat("x", 100), BulkActions[:2]).Message; got != `action: "`+strings.Repeat("x", 64)+`…" is not one of replay, cancel` {
