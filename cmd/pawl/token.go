@@ -328,17 +328,7 @@ func newTokenWhoami(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		shown := struct {
-			TokenRequired bool         `json:"token_required"`
-			Name          string       `json:"name,omitempty"`
-			Roles         []admin.Role `json:"roles"`
-			Namespace     string       `json:"namespace"`
-			AllNamespaces bool         `json:"all_namespaces"`
-			Queues        []string     `json:"queues,omitempty"`
-			ExpiresAt     time.Time    `json:"expires_at,omitzero"`
-			Certificate   string       `json:"certificate,omitempty"`
-		}{me.TokenRequired, me.Name, me.Roles, me.Namespace, me.AllNamespaces, me.Queues, me.ExpiresAt, me.Certificate}
-		return a.Print(shown, func(w io.Writer) {
+		return a.PrintAnswer(func(w io.Writer) {
 			if !me.TokenRequired {
 				fmt.Fprintln(w, "anybody: the server requires no tokens")
 				return
