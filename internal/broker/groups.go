@@ -33,15 +33,6 @@ type MemberPage struct {
 	More    bool
 }
 
-// GroupCalls are the calls on groups in their home shard.
-type GroupCalls interface {
-	// MakeGroup creates a group and its members. Missing copies of the queues are brought to the shard.
-	MakeGroup(ctx context.Context, shard uint32, ns string, g task.Group, queues []string) (GroupMade, Stamp, error)
-	// FindGroup returns the group that a request has created, or not_found.
-	FindGroup(ctx context.Context, shard uint32, ns string, g task.Group) (GroupMade, Stamp, error)
-	AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec, queues []string) ([]Joined, Stamp, error)
-}
-
 // MakeGroup creates a group and its members. The group must be complete and checked.
 func (b *Broker) MakeGroup(ctx context.Context, shardID uint32, ns string, g task.Group, queues []string) (GroupMade, Stamp, error) {
 	r, err := b.replicaWithRoom(shardID)

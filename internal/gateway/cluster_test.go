@@ -120,18 +120,17 @@ func (a *fakeAdmin) answer(to verbtest.Answers) {
 		return out, a.ask("move %d %s %s", q.Shard, q.From, q.To)
 	})
 	verbtest.OnSystem(to, cluster.RaiseLevel, func(context.Context, cluster.AuthorCall) (int, error) { return 2, a.ask("level") })
+	verbtest.OnSystem(to, cluster.AddShards, func(_ context.Context, q cluster.CountCall) (verb.Nothing, error) {
+		return verb.Nothing{}, a.ask("shards %d", q.N)
+	})
+	verbtest.OnSystem(to, cluster.SetAuditRetention, func(_ context.Context, q cluster.PeriodCall) (verb.Nothing, error) {
+		return verb.Nothing{}, a.ask("audit retention %v", q.D)
+	})
+	verbtest.OnSystem(to, cluster.SetReplication, func(_ context.Context, q cluster.CountCall) (verb.Nothing, error) {
+		return verb.Nothing{}, a.ask("replication %d", q.N)
+	})
 }
 
-func (a *fakeAdmin) AddShards(_ context.Context, _ task.Author, total int) error {
-	return a.ask("shards %d", total)
-}
-func (a *fakeAdmin) SetAuditRetention(_ context.Context, _ task.Author, d time.Duration) error {
-	return a.ask("audit retention %v", d)
-}
-
-func (a *fakeAdmin) SetReplication(_ context.Context, _ task.Author, n int) error {
-	return a.ask("replication %d", n)
-}
 func (a *fakeAdmin) Verify(_ context.Context, shard uint32) (administration.Verification, error) {
 	return a.found, a.ask("verify %d", shard)
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/queues"
-	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/cluster/workers"
 	"github.com/pawlq/pawl/internal/gateway/administration"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
@@ -52,7 +51,7 @@ func (s *stage) listen() *notes {
 	n, c := &notes{}, &s.g.cfg
 	c.Broker, c.Cluster = notedBroker{c.Broker, n}, notedCluster{c.Cluster, n}
 	c.Schedules, c.Groups, c.Operations = notedSchedules{c.Schedules, n}, notedGroups{c.Groups, n}, notedOperations{c.Operations, n}
-	c.Workers, c.Admin, c.Webhooks = notedWorkers{c.Workers, n}, notedAdmin{c.Admin, n}, notedWebhooks{c.Webhooks, n}
+	c.Workers, c.Admin = notedWorkers{c.Workers, n}, notedAdmin{c.Admin, n}
 	s.g.wire()
 	return n
 }
@@ -200,22 +199,7 @@ type notedAdmin struct {
 	*notes
 }
 
-func (a notedAdmin) AddShards(ctx context.Context, by task.Author, total int) error {
-	a.note("add shards", by, total)
-	return a.Admin.AddShards(ctx, by, total)
-}
-
-func (a notedAdmin) SetReplication(ctx context.Context, by task.Author, n int) error {
-	a.note("replication", by, n)
-	return a.Admin.SetReplication(ctx, by, n)
-}
-
-func (a notedAdmin) SetAuditRetention(ctx context.Context, by task.Author, d time.Duration) error {
-	a.note("audit retention", by, d)
-	return a.Admin.SetAuditRetention(ctx, by, d)
-}
-
-func (a notedAdmin) Verify(ctx context.Context, shard uint32) (Verification, error) {
+func (a notedAdmin) Verify(ctx context.Context, shard uint32) (administration.Verification, error) {
 	a.note("verify", shard)
 	return a.Admin.Verify(ctx, shard)
 }
@@ -223,16 +207,6 @@ func (a notedAdmin) Verify(ctx context.Context, shard uint32) (Verification, err
 func (a notedAdmin) Backup(ctx context.Context, by task.Author, w io.Writer, progress func(done, total int) error) error {
 	a.note("backup", by)
 	return a.Admin.Backup(ctx, by, w, progress)
-}
-
-type notedWebhooks struct {
-	administration.Webhooks
-	*notes
-}
-
-func (w notedWebhooks) TestWebhook(ctx context.Context, by task.Author, ns, name string) (webhooks.Delivery, error) {
-	w.note("test webhook", by, ns, name)
-	return w.Webhooks.TestWebhook(ctx, by, ns, name)
 }
 
 // TestEveryFieldCounts: a field that is set changes what the gateway asks its parts for, or what it answers. So none gets lost on the way.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"time"
 
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
@@ -103,10 +104,16 @@ type Gateway struct {
 	server *listen.Server
 }
 
-// Broker is what the gateway needs of the shards, wherever they are led.
+// Broker is the shards, wherever they are led: it runs verbs, and what takes more than one.
 type Broker interface {
 	verb.Runner
-	broker.ShardCalls
+	Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error)
+	Claim(ctx context.Context, shard uint32, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error)
+	Await(ctx context.Context, shard uint32, c broker.ClaimCall) error
+	Settle(ctx context.Context, shard uint32, calls []broker.Settle) ([]broker.Settled, broker.Stamp, error)
+	Task(ctx context.Context, ns string, id task.ID, wait time.Duration) (*broker.View, broker.Stamp, error)
+	Peek(ctx context.Context, ns string, id task.ID) (v *broker.View, at broker.Stamp, age time.Duration, err error)
+	Draining() <-chan struct{}
 	Explain(ctx context.Context, ns string, id task.ID) (*broker.Explanation, broker.Stamp, error)
 	ExplainQueue(ctx context.Context, shard uint32, ns, name string) (*broker.QueueExplanation, broker.Stamp, error)
 	// ClaimNow is a Claim that doesn't wait, not even for a new leader: the caller has other shards to ask.
@@ -135,14 +142,6 @@ type ClaimWatch = interface {
 	Remove(id task.ID, t task.Token)
 	Close()
 }
-
-// What Admin.Verify returns.
-type (
-	// Verification is the result of comparing a shard's replicas.
-	Verification = administration.Verification
-	// ReplicaHash is the checksum of a replica's state.
-	ReplicaHash = administration.ReplicaHash
-)
 
 // New returns a gateway that does not serve yet.
 func New(cfg Config) *Gateway {

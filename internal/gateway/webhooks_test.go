@@ -49,6 +49,7 @@ func (h *fakeWebhooks) answer(to verbtest.Answers) {
 	verbtest.OnSystem(to, webhooks.List, h.Webhooks)
 	verbtest.OnSystem(to, webhooks.Get, h.Webhook)
 	verbtest.OnSystem(to, webhooks.Deliveries, h.Deliveries)
+	verbtest.OnSystem(to, webhooks.Test, h.TestWebhook)
 }
 
 func (f *fakeWebhooks) AddWebhook(_ context.Context, c webhooks.Call) (webhooks.Done, error) {
@@ -86,7 +87,7 @@ func (f *fakeWebhooks) ResumeWebhook(_ context.Context, c webhooks.Call) (webhoo
 	return f.did(c)
 }
 
-func (f *fakeWebhooks) TestWebhook(_ context.Context, _ task.Author, _, name string) (webhooks.Delivery, error) {
+func (f *fakeWebhooks) TestWebhook(context.Context, webhooks.Name) (webhooks.Delivery, error) {
 	return webhooks.Delivery{ID: "msg_1", Kind: task.NotifyTest, CreatedAt: 1_000_000, At: 1_000_000, Attempts: 1, Outcome: webhooks.FailedFor, Status: 500, Error: "no", Took: time.Second}, f.faults.ask()
 }
 

@@ -48,7 +48,7 @@ func (a *clusterAdmin) Backup(ctx context.Context, by task.Author, w io.Writer, 
 		return err
 	}
 	if !by.IsZero() {
-		if _, err := a.note(ctx, authorArgs{by}); err != nil {
+		if _, err := cluster.NoteBackup.Call(ctx, a.router, cluster.AuthorCall{By: by}); err != nil {
 			return err
 		}
 	}

@@ -111,7 +111,7 @@ func (e peerHandler) admit(ctx context.Context, from transport.Peer, request []b
 		e.n.evidence.RefusedNode(r.Name, proven, address, reason)
 		return cbor.Marshal(admission{Refused: reason.Error()})
 	}
-	joined, err := e.n.system.join(ctx, r)
+	joined, err := cluster.Join.Call(ctx, e.n.router, r)
 	if err == nil {
 		return cbor.Marshal(admission{Joined: joined})
 	}

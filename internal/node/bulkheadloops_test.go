@@ -392,7 +392,7 @@ var loops = map[string]string{
 	"node/compare.(*Comparer).Run":                   "- TestComparisonsBesideAHangingShard",
 	"router/forward.(*remoteCalls).watch":            "- it asks nodes, not shards",
 	"router/forward.(*Lifetime).begin":               "- it waits for the end of the router",
-	"router/workers.(*Workers).Watch":                "- it asks nodes, not shards",
+	"router.(*Workers).Watch":                        "- it asks nodes, not shards",
 }
 
 // Every background loop of the node has a row, or a reason why it has none.

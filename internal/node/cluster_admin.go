@@ -8,13 +8,15 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 
+	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/gateway"
+	"github.com/pawlq/pawl/internal/cluster/auditlog"
+	"github.com/pawlq/pawl/internal/gateway/administration"
 	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/router"
-	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // clusterAdmin is the gateway.Admin: operators' calls on the cluster, which run wherever they are decided.
@@ -25,61 +27,25 @@ type clusterAdmin struct {
 	routerMap routerMap
 	names     nodeNames
 	router    *router.Router
-	system    *system
-	groups    *groups
+	groups    groups
 	images    *images
 	opened    func() // for tests: called when a backup has opened all images; may be nil
 	stopping  func() bool
 	peers     peerHandler
-
-	replication func(context.Context, countArgs) (struct{}, error)
-	auditKeep   func(context.Context, periodArgs) (struct{}, error)
-	note        func(context.Context, authorArgs) (struct{}, error)
-	mark        func(context.Context, uint32, struct{}) (uint64, error)
-	check       func(context.Context, uint32, struct{}) ([]string, error)
-	checkSystem func(context.Context, struct{}) ([]string, error)
-}
-
-// authorArgs are the arguments of a call that takes only its author.
-type authorArgs struct{ By task.Author }
-
-// periodArgs are a duration and the author of the call.
-type periodArgs struct {
-	D  time.Duration
-	By task.Author
-}
-
-// countArgs are a number and the author of the call.
-type countArgs struct {
-	N  int
-	By task.Author
 }
 
 func newClusterAdmin(n *Node) *clusterAdmin {
-	r, c := n.router.Forwarder, n.control
 	return &clusterAdmin{
-		cfg:         n.cfg,
-		identity:    n.dir.Identity,
-		copy:        n.copy,
-		routerMap:   routerMap{n.copy, n.heartbeat},
-		names:       nodeNames{n.copy},
-		router:      n.router,
-		system:      n.system,
-		groups:      n.groups,
-		images:      n.images,
-		stopping:    n.health.leaving.Load,
-		peers:       peerHandler{n},
-		replication: onSystem(r, "replication", func(ctx context.Context, a countArgs) error { return c.Placement.SetReplication(ctx, a.By, a.N) }),
-		auditKeep:   onSystem(r, "audit-retention", func(ctx context.Context, a periodArgs) error { return c.Placement.SetAuditRetention(ctx, a.By, a.D) }),
-		note:        onSystem(r, "note-backup", func(ctx context.Context, a authorArgs) error { return c.Placement.NoteBackup(ctx, a.By) }),
-		mark: forward.OnShard(r, "mark", true, func(ctx context.Context, id uint32, _ struct{}) (uint64, error) {
-			return onGroup(n.replicas, id, func(rep *replica) (uint64, error) { return startHash(ctx, rep.shard) })
-		}),
-		check: forward.OnShard(r, "check", true, func(ctx context.Context, id uint32, _ struct{}) ([]string, error) {
-			problems, _, err := n.broker.Check(ctx, id)
-			return problems, err
-		}),
-		checkSystem: forward.OnSystem(r, "check-system", true, func(ctx context.Context, _ struct{}) ([]string, error) { return c.Audit.Check(ctx) }),
+		cfg:       n.cfg,
+		identity:  n.dir.Identity,
+		copy:      n.copy,
+		routerMap: routerMap{n.copy, n.heartbeat},
+		names:     nodeNames{n.copy},
+		router:    n.router,
+		groups:    n.groups,
+		images:    n.images,
+		stopping:  n.health.leaving.Load,
+		peers:     peerHandler{n},
 	}
 }
 
@@ -96,30 +62,8 @@ func startHash(ctx context.Context, s *shard.Shard) (index uint64, err error) {
 	}
 }
 
-// onSystem returns a call that changes the system shard's tables. All of them may be retried.
-func onSystem[A any](r *forward.Forwarder, name string, do func(context.Context, A) error) func(context.Context, A) (struct{}, error) {
-	return forward.OnSystem(r, name, true, func(ctx context.Context, a A) (struct{}, error) { return struct{}{}, do(ctx, a) })
-}
-
 // Map implements gateway.Admin.
 func (a *clusterAdmin) Map(context.Context) *cluster.Map { return a.copy.Map() }
-
-// AddShards implements gateway.Admin.
-func (a *clusterAdmin) AddShards(ctx context.Context, by task.Author, total int) error {
-	return a.system.addShards(ctx, by, total)
-}
-
-// SetReplication implements gateway.Admin.
-func (a *clusterAdmin) SetReplication(ctx context.Context, by task.Author, n int) error {
-	_, err := a.replication(ctx, countArgs{n, by})
-	return err
-}
-
-// SetAuditRetention implements gateway.Admin.
-func (a *clusterAdmin) SetAuditRetention(ctx context.Context, by task.Author, d time.Duration) error {
-	_, err := a.auditKeep(ctx, periodArgs{d, by})
-	return err
-}
 
 const (
 	// methodHash asks a node for the hash of its replica.
@@ -148,7 +92,7 @@ type hashAnswer struct {
 }
 
 // Verify implements gateway.Admin.
-func (a *clusterAdmin) Verify(ctx context.Context, id uint32) (v gateway.Verification, err error) {
+func (a *clusterAdmin) Verify(ctx context.Context, id uint32) (v administration.Verification, err error) {
 	if _, ok := a.copy.Shard(id); !ok {
 		return v, noShard(id)
 	}
@@ -158,7 +102,7 @@ func (a *clusterAdmin) Verify(ctx context.Context, id uint32) (v gateway.Verific
 		st, err := a.groups.Status(ctx, id)
 		if err == nil {
 			members = append(st.Voters, st.Learners...)
-			v.Index, err = a.mark(ctx, id, struct{}{})
+			v.Index, err = groupMark.Call(ctx, a.router, groupCall[verb.Nothing]{Shard: id})
 		}
 		return err
 	})
@@ -171,7 +115,7 @@ func (a *clusterAdmin) Verify(ctx context.Context, id uint32) (v gateway.Verific
 	for _, replica := range members {
 		node := nodeOf(replica)
 		h, known := a.peers.hashOf(patient, node, hashArgs{id, v.Index})
-		v.Replicas = append(v.Replicas, gateway.ReplicaHash{Node: a.names.node(uint64(node)), Hash: h.Sum, Known: known})
+		v.Replicas = append(v.Replicas, administration.ReplicaHash{Node: a.names.node(uint64(node)), Hash: h.Sum, Known: known})
 		if known {
 			hashes = append(hashes, h)
 		}
@@ -179,9 +123,9 @@ func (a *clusterAdmin) Verify(ctx context.Context, id uint32) (v gateway.Verific
 	v.Rows, v.Equal = compareHashes(hashes)
 	err = withTimeout(ctx, checkTime, fmt.Sprintf("shard %d: its numbers were not checked", id), func(ctx context.Context) (err error) {
 		if id == systemShard {
-			v.Problems, err = a.checkSystem(ctx, struct{}{})
+			v.Problems, err = auditlog.Check.Call(ctx, a.router, verb.Nothing{})
 		} else {
-			v.Problems, err = a.check(ctx, id, struct{}{})
+			v.Problems, err = router.CheckShard.Call(ctx, a.router, broker.OnShard{Shard: id})
 			v.Problems = v.Problems[:min(len(v.Problems), maxProblems)]
 		}
 		return err

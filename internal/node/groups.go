@@ -9,39 +9,49 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
-// groups is the cluster.Groups: the Raft groups of all shards, wherever they are led.
-type groups struct {
-	status   func(ctx context.Context, shard uint32, _ struct{}) (cluster.Status, error)
-	learner  func(ctx context.Context, shard uint32, id uint64) (struct{}, error)
-	forget   func(ctx context.Context, shard uint32, id uint64) (struct{}, error)
-	voters   func(ctx context.Context, shard uint32, c cluster.VoterChange) (struct{}, error)
-	transfer func(ctx context.Context, shard uint32, to uint64) (struct{}, error)
+// groupVerbs are the calls on the Raft group of a shard, where it is led. All of them may be repeated.
+var groupVerbs verb.Table[*replicas]
+
+var (
+	groupStatus = verb.New(&groupVerbs, verb.Rule{Name: "group-status", Idempotent: true},
+		func(here *replicas, ctx context.Context, q groupCall[verb.Nothing]) (cluster.Status, error) {
+			return onGroup(here, q.Shard, func(rep *replica) (cluster.Status, error) { return statusOf(ctx, rep) })
+		})
+	groupLearner  = groupChange("group-learner", addLearner)
+	groupForget   = groupChange("group-forget", removeLearner)
+	groupVoters   = groupChange("group-voters", changeVoters)
+	groupTransfer = groupChange("group-transfer", func(ctx context.Context, s *shard.Shard, to transfer) error { return s.Transfer(ctx, to.To, to.Why) })
+	// groupMark starts a hash of all rows of a shard on its replicas, and returns after which entry.
+	groupMark = verb.New(&groupVerbs, verb.Rule{Name: "mark", Idempotent: true},
+		func(here *replicas, ctx context.Context, q groupCall[verb.Nothing]) (uint64, error) {
+			return onGroup(here, q.Shard, func(rep *replica) (uint64, error) { return startHash(ctx, rep.shard) })
+		})
+)
+
+// groupCall is a call on the group of a shard.
+type groupCall[A any] struct {
+	Shard uint32
+	Args  A
 }
 
-func newGroups(r *forward.Forwarder, here *replicas) *groups {
-	return &groups{
-		status: forward.OnShard(r, "group-status", true, func(ctx context.Context, id uint32, _ struct{}) (cluster.Status, error) {
-			return onGroup(here, id, func(rep *replica) (cluster.Status, error) { return statusOf(ctx, rep) })
-		}),
-		learner: onShard(r, here, "group-learner", addLearner),
-		forget:  onShard(r, here, "group-forget", removeLearner),
-		voters:  onShard(r, here, "group-voters", changeVoters),
-		transfer: onShard(r, here, "group-transfer", func(ctx context.Context, s *shard.Shard, to uint64) error {
-			return s.Transfer(ctx, to, forward.Reason(ctx))
-		}),
-	}
+// TargetShard implements verb.Sharded.
+func (q *groupCall[A]) TargetShard() uint32 { return q.Shard }
+
+// transfer says to which replica leadership goes, and, for the log, why.
+type transfer struct {
+	To  uint64
+	Why string
 }
 
-// onShard returns a call that changes a group where it is led. All of them may be retried.
-func onShard[A any](r *forward.Forwarder, here *replicas, name string, do func(context.Context, *shard.Shard, A) error) func(context.Context, uint32, A) (struct{}, error) {
-	return forward.OnShard(r, name, true, func(ctx context.Context, id uint32, args A) (struct{}, error) {
-		return onGroup(here, id, func(rep *replica) (struct{}, error) { return struct{}{}, do(ctx, rep.shard, args) })
+func groupChange[A any](name string, do func(context.Context, *shard.Shard, A) error) *verb.Verb[groupCall[A], verb.Nothing] {
+	return verb.New(&groupVerbs, verb.Rule{Name: name, Idempotent: true}, func(here *replicas, ctx context.Context, q groupCall[A]) (verb.Nothing, error) {
+		return onGroup(here, q.Shard, func(rep *replica) (none verb.Nothing, err error) { return none, do(ctx, rep.shard, q.Args) })
 	})
 }
 
@@ -165,31 +175,34 @@ func sameSet(a, b []uint64) bool {
 	return slices.Equal(a, b)
 }
 
+// groups is the cluster.Groups: the Raft groups of all shards, wherever they are led.
+type groups struct{ verbs verb.Runner }
+
 // Status implements cluster.Groups.
-func (g *groups) Status(ctx context.Context, shard uint32) (cluster.Status, error) {
-	return g.status(ctx, shard, struct{}{})
+func (g groups) Status(ctx context.Context, shard uint32) (cluster.Status, error) {
+	return groupStatus.Call(ctx, g.verbs, groupCall[verb.Nothing]{Shard: shard})
 }
 
 // AddLearner implements cluster.Groups.
-func (g *groups) AddLearner(ctx context.Context, shard uint32, id uint64) error {
-	_, err := g.learner(ctx, shard, id)
+func (g groups) AddLearner(ctx context.Context, shard uint32, id uint64) error {
+	_, err := groupLearner.Call(ctx, g.verbs, groupCall[uint64]{shard, id})
 	return err
 }
 
 // ChangeVoters implements cluster.Groups.
-func (g *groups) ChangeVoters(ctx context.Context, shard uint32, c cluster.VoterChange) error {
-	_, err := g.voters(ctx, shard, c)
+func (g groups) ChangeVoters(ctx context.Context, shard uint32, c cluster.VoterChange) error {
+	_, err := groupVoters.Call(ctx, g.verbs, groupCall[cluster.VoterChange]{shard, c})
 	return err
 }
 
 // RemoveLearner implements cluster.Groups.
-func (g *groups) RemoveLearner(ctx context.Context, shard uint32, id uint64) error {
-	_, err := g.forget(ctx, shard, id)
+func (g groups) RemoveLearner(ctx context.Context, shard uint32, id uint64) error {
+	_, err := groupForget.Call(ctx, g.verbs, groupCall[uint64]{shard, id})
 	return err
 }
 
 // Transfer implements cluster.Groups.
-func (g *groups) Transfer(ctx context.Context, shard uint32, to uint64, why string) error {
-	_, err := g.transfer(forward.WithReason(ctx, why), shard, to)
+func (g groups) Transfer(ctx context.Context, shard uint32, to uint64, why string) error {
+	_, err := groupTransfer.Call(ctx, g.verbs, groupCall[transfer]{shard, transfer{to, why}})
 	return err
 }

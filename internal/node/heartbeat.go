@@ -11,6 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // heartbeat keeps this node's copy of the cluster's tables current by asking the leader of the system shard for changes. The same
@@ -21,7 +22,7 @@ type heartbeat struct {
 	copy     *cluster.Copy
 	replicas *replicas
 	auth     *auth.Authenticator
-	system   *system
+	verbs    verb.Runner
 	report   func() cluster.Report
 	fail     func(error)
 
@@ -34,7 +35,7 @@ func (h *heartbeat) announce(ctx context.Context) {
 	p := cluster.Presence{Number: h.identity.Read().Node, PeerAddress: h.cfg.PeerAddress, APIAddress: h.cfg.APIAddress,
 		Version: h.cfg.Version, MinLevel: minLevel, MaxLevel: maxLevel}
 	for {
-		_, err := h.system.announce(ctx, p)
+		_, err := cluster.Announce.Call(ctx, h.verbs, p)
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return
@@ -61,7 +62,7 @@ func (h *heartbeat) fetch(ctx context.Context, after uint64, wait time.Duration)
 	report := h.report()
 	uses, reported := h.auth.Uses()
 	report.Uses = uses
-	d, err := h.system.changes(ctx, changesArgs{After: after, Report: report, Wait: wait})
+	d, err := cluster.Changes.Call(ctx, h.verbs, cluster.ChangesCall{After: after, Report: report, Wait: wait})
 	if err != nil {
 		h.waitsForOwn.Store(false)
 		h.leaveIfRemoved(err)

@@ -37,7 +37,6 @@ import (
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/router"
-	"github.com/pawlq/pawl/internal/router/workers"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/sqs"
 	"github.com/pawlq/pawl/internal/stats"
@@ -96,19 +95,18 @@ type parts struct {
 	copy       *cluster.Copy
 	registry   *registry.Registry
 	reconciler *cluster.Reconciler
-	system     *system
 	auth       *auth.Authenticator
 	evidence   evidence.Recorder
-	groups     *groups
+	groups     groups
 	agent      *agent
 	heartbeat  *heartbeat
 	health     *health
 	images     *images
 	comparer   *compare.Comparer
 
-	watches    *watches
+	watches    watches
 	dispatcher *webhooks.Dispatcher
-	webhooks   *webhookCalls
+	webhooks   *webhook.Sender
 }
 
 // ErrDamaged: the directory has lost something that was synced, and Start has changed nothing; errors.As with *DamageError says
@@ -282,7 +280,8 @@ func (n *Node) checkReplicas(context.Context) error {
 	cache := pebble.NewCache(cacheSize)
 	n.closers = append(n.closers, func() error { cache.Unref(); return nil })
 	me := n.dir.Identity.Read()
-	log, err := raftlog.Load(raftlog.Config{Dir: n.dir.File(datadir.LogDir), FS: n.dir.FS, Identity: raftlog.Identity{Cluster: datadir.DecodeID(me.Cluster), Node: uint64(me.Node)},
+	log, err := raftlog.Load(raftlog.Config{Dir: n.dir.File(datadir.LogDir), FS: n.dir.FS, Identity: raftlog.Identity{
+		Cluster: datadir.DecodeID(me.Cluster), Node: uint64(me.Node)},
 		SegmentSize: segment, MustExist: me.Ran(), AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger, Fatal: n.fail})
 	if err != nil {
 		return foreign(err)
@@ -299,7 +298,8 @@ func foreign(err error) error {
 	if !errors.Is(err, raftlog.ErrIdentity) && !errors.Is(err, store.ErrIdentity) {
 		return err
 	}
-	return fmt.Errorf("%w: put back what belongs to the %s of this directory, or move away what does not: the next start then says what is missing", err, datadir.IdentityFile)
+	return fmt.Errorf("%w: put back what belongs to the %s of this directory, or move away what does not: the next start then says "+
+		"what is missing", err, datadir.IdentityFile)
 }
 
 // openReplicas makes what was checked the node's own again: from here on files are changed.
@@ -339,7 +339,7 @@ func (n *Node) assemble(context.Context) (err error) {
 	n.copy.OnAccess(n.auth.Replace)
 	n.stats.Recorder.Born = n.born
 	n.registry = registry.New()
-	n.copy.OnQuiet(workers.TellRegistry(n.registry))
+	n.copy.OnQuiet(router.TellRegistry(n.registry))
 	n.broker = broker.New(broker.Config{Limits: task.DefaultLimits(), Archive: n.archive, Logger: n.cfg.Logger,
 		LogHeaders: n.cfg.LogHeaders, Room: n.checkSpace, Stats: n.stats.Recorder,
 		Namespaces: n.copy.Namespaces, AuditKeep: n.copy.AuditKeep, Tracer: n.cfg.tracer(),
@@ -356,36 +356,40 @@ func (n *Node) assemble(context.Context) (err error) {
 			return n.router.Operations.RunStep(ctx, shard, ns, c)
 		}})
 	n.closers = append(n.closers, func() error { n.broker.Stop(); return nil })
-	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: routerShards{n}, Own: n.health.report, Node: n.dir.Identity.Read().Node, Room: n.checkSpace, Logger: n.cfg.Logger})
+	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: routerShards{n}, Own: n.health.report,
+		Node: n.dir.Identity.Read().Node, Room: n.checkSpace, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.control.Close(); return nil })
 	parts := &verb.Parts{}
-	broker.Verbs.On(n.broker, parts)
+	router.Serve(n.broker, parts)
 	n.control.Serve(parts)
-	n.router = router.New(router.Config{Node: n.dir.Identity.Read().Node, Parts: parts, Broker: router.Local(n.broker), Control: newRouterControl(n.control), Map: routerMap{n.copy, n.heartbeat}, Registry: n.registry,
+	groupVerbs.On(n.replicas, parts)
+	n.router = router.New(router.Config{Node: n.dir.Identity.Read().Node, Parts: parts, Broker: router.Local(n.broker), Map: routerMap{n.copy,
+		n.heartbeat}, Registry: n.registry,
 		Peers: routerPeers{n.transport}, NotSent: notSent, Stats: n.stats.Recorder, SystemLeader: n.replicas.systemLeader,
 		Since: n.auth.Since, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.router.Close(); return nil })
-	n.system = newSystem(n.router.Forwarder, n.control)
-	n.groups = newGroups(n.router.Forwarder, n.replicas)
-	n.heartbeat.auth, n.heartbeat.system, n.health.router = n.auth, n.system, n.router
+	n.groups = groups{n.router}
+	n.heartbeat.auth, n.heartbeat.verbs, n.health.router = n.auth, n.router, n.router
 	n.evidence = evidence.Recorder{Node: n.cfg.Name, Auth: n.auth, Trail: n.cfg.Trail, Verbs: n.router, Replicas: n.replicas.compared}
-	n.assembleWebhooks()
-	n.metrics = (&collector{cfg: n.cfg, health: n.health, replicas: n.replicas, names: nodeNames{n.copy}, broker: n.broker, archive: n.archive, auth: n.auth,
-		registry: n.registry, dispatcher: n.dispatcher, gateway: n.serves.Load}).page(n.stats.Recorder)
+	n.assembleWebhooks(parts)
+	n.metrics = (&collector{cfg: n.cfg, health: n.health, replicas: n.replicas, names: nodeNames{n.copy}, broker: n.broker,
+		archive: n.archive, auth: n.auth, registry: n.registry, dispatcher: n.dispatcher, gateway: n.serves.Load}).page(n.stats.Recorder)
 	n.reconciler = cluster.NewReconciler(cluster.ReconcilerConfig{Placement: n.control.Placement, Groups: n.groups, Logger: n.cfg.Logger})
-	n.agent = &agent{dir: n.dir, transport: n.transport, replicas: n.replicas, copy: n.copy, broker: n.broker, control: n.control, reconciler: n.reconciler,
-		logger: n.cfg.Logger, fail: n.fail}
+	n.agent = &agent{dir: n.dir, transport: n.transport, replicas: n.replicas, copy: n.copy, broker: n.broker, control: n.control,
+		reconciler: n.reconciler, logger: n.cfg.Logger, fail: n.fail}
 	n.member.Store(true)
 	n.transport.SetPeers(addresses(n.bootstrap.known.Load()))
 	return nil
 }
 
 // assembleWebhooks creates what sends notifications.
-func (n *Node) assembleWebhooks() {
+func (n *Node) assembleWebhooks(parts *verb.Parts) {
 	sender := webhook.NewSender(webhook.Config{Allow: n.cfg.WebhookNetworks, Version: n.cfg.Version, Dial: n.cfg.dialWebhook})
-	n.watches = newWatches(n.router.Forwarder, n.broker, n.copy.Shards)
-	n.dispatcher = webhooks.NewDispatcher(webhooks.DispatcherConfig{Webhooks: n.control.Webhooks, Send: sender.Send, Depths: n.watches.depths, Logger: n.cfg.Logger})
-	n.webhooks = newWebhooks(n.router.Forwarder, n.dispatcher, sender)
+	n.watches = watches{n.copy.Shards, n.router}
+	n.dispatcher = webhooks.NewDispatcher(webhooks.DispatcherConfig{Webhooks: n.control.Webhooks, Send: sender.Send, Depths: n.watches.depths,
+		Logger: n.cfg.Logger})
+	webhooks.DispatcherVerbs.On(n.dispatcher, parts)
+	n.webhooks = sender
 }
 
 // runReplicas starts the replicas in the directory. The first node of a cluster writes its tables.
@@ -472,11 +476,12 @@ func (n *Node) addMissingShards(ctx context.Context, m *cluster.Map) error {
 	case n.cfg.DataShards == 0 || n.cfg.DataShards == has:
 		return nil
 	case n.cfg.DataShards < has: // tasks would become unreachable
-		return fmt.Errorf("--shards (DataShards) is %d, but the cluster has %d data shards, and their number can only grow: give %d or more, or leave it out",
+		return fmt.Errorf("--shards (DataShards) is %d, but the cluster has %d data shards, and their number can only grow: give %d or more, "+
+			"or leave it out",
 			n.cfg.DataShards, has, has)
 	}
 	by := task.Author{Name: n.cfg.Name, Interface: task.InterfaceNode, Reason: "--shards"}
-	if err := n.system.addShards(ctx, by, n.cfg.DataShards); err != nil {
+	if _, err := cluster.AddShards.Call(ctx, n.router, cluster.CountCall{N: n.cfg.DataShards, By: by}); err != nil {
 		return err
 	}
 	for len(n.copy.Shards()) < n.cfg.DataShards {
@@ -495,10 +500,12 @@ func (n *Node) serve() {
 		Dial: func(ctx context.Context, from string) (net.Conn, error) { return n.gateway.DialInProcess(ctx, from) },
 	})
 	n.gateway = gateway.New(gateway.Config{
-		Broker: n.router, Cluster: n.router.Queues, Schedules: n.router.Schedules, Groups: n.router.Groups, Operations: n.router.Operations, Workers: n.router.Workers, Events: n.router.Events, Registry: n.registry, Stats: n.router.Stats,
-		Metrics: n.metrics, Meter: n.metrics, Trail: n.cfg.Trail,
-		Admin: newClusterAdmin(n), Auth: n.auth, Webhooks: n.webhooks, Ready: n.health.ready, Limits: task.DefaultLimits(), Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
-		Pages: n.pages, SQS: n.cfg.SQS, BasePath: n.cfg.BasePath, Hosts: n.cfg.Hosts, MaxConnsPerAddress: n.cfg.MaxConnsPerAddress, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: nodeNames{n.copy}.node,
+		Broker: n.router, Cluster: n.router.Queues, Schedules: n.router.Schedules, Groups: n.router.Groups, Operations: n.router.Operations,
+		Workers: n.router.Workers, Events: n.router.Events, Registry: n.registry, Stats: n.router.Stats, Metrics: n.metrics, Meter: n.metrics,
+		Trail: n.cfg.Trail, Admin: newClusterAdmin(n), Auth: n.auth, Webhooks: n.webhooks, Ready: n.health.ready, Limits: task.DefaultLimits(),
+		Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
+		Pages: n.pages, SQS: n.cfg.SQS, BasePath: n.cfg.BasePath, Hosts: n.cfg.Hosts, MaxConnsPerAddress: n.cfg.MaxConnsPerAddress,
+		Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: nodeNames{n.copy}.node,
 	})
 	n.serves.Store(n.gateway)
 	n.debug = listen.NewDebugServer(n.cfg.Debug, n.metrics, n.cfg.Profiles, n.cfg.Logger)

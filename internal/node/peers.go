@@ -7,15 +7,14 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/fxamacker/cbor/v2"
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/fxamacker/cbor/v2"
 
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/node/members"
-	"github.com/pawlq/pawl/internal/router/claims"
+	"github.com/pawlq/pawl/internal/router/claim"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/transport"
@@ -89,7 +88,7 @@ func (e peerHandler) known() *cluster.Map {
 }
 
 // wants are the calls that matter for the admission of a node.
-var wants = map[string]members.Request{callChanges: members.Changes, methodReach: members.Reach}
+var wants = map[string]members.Request{cluster.Changes.Name(): members.Changes, methodReach: members.Reach}
 
 // admitPeer admits members only.
 func (e peerHandler) admitPeer(p transport.Peer, method string) error {
@@ -190,7 +189,7 @@ func (e peerHandler) Call(ctx context.Context, from transport.Peer, method strin
 		return e.n.copy.Map().Encode(), nil
 	case methodReport:
 		return cbor.Marshal(e.n.health.report())
-	case callChanges:
+	case cluster.Changes.Name():
 		if err := e.known().CheckMember(from.Number); err != nil {
 			return forward.Refuse(err)
 		}
@@ -221,7 +220,7 @@ func (e peerHandler) Stream(from transport.Peer, method string, s transport.Stre
 type routerPeers struct{ *transport.Transport }
 
 // OpenStream implements router.Peers.
-func (f routerPeers) OpenStream(ctx context.Context, node uint32, method string) (claims.Stream, error) {
+func (f routerPeers) OpenStream(ctx context.Context, node uint32, method string) (claim.Stream, error) {
 	return f.Transport.OpenStream(ctx, node, method)
 }
 

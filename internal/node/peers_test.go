@@ -37,22 +37,22 @@ func TestAdmitPeer(t *testing.T) {
 		refused      string // "": admitted
 		asked, fresh bool   // it may have just joined: a newer map is asked for, and nobody is alarmed
 	}{
-		{number: 1, name: "n1", method: "shard.tokens"},
+		{number: 1, name: "n1", method: "tokens"},
 		{number: 4, name: "n4"},
 		{number: 1, name: "n2", refused: `node 1 is named "n1", not "n2"`},
-		{number: 2, name: "n1", method: callChanges, refused: `node 2 is named "n2", not "n1"`},
+		{number: 2, name: "n1", method: cluster.Changes.Name(), refused: `node 2 is named "n2", not "n1"`},
 		{number: 2, name: "n2", refused: "you were removed"},
 		{number: 2, name: "n2", method: methodReach, refused: "you were removed"},
-		{number: 2, name: "n2", method: callChanges},
+		{number: 2, name: "n2", method: cluster.Changes.Name()},
 		{number: 3, name: "n3", method: methodReach, refused: "you were removed"},
 		{number: 5, name: "n5", refused: "you were removed"},
-		{number: 5, name: "n5", method: callChanges},
+		{number: 5, name: "n5", method: cluster.Changes.Name()},
 		{number: 9, name: "n9", refused: "does not know a member with number 9 yet", asked: true, fresh: true},
-		{number: 9, name: "n9", method: callChanges, refused: "does not know a member with number 9 yet", asked: true, fresh: true},
+		{number: 9, name: "n9", method: cluster.Changes.Name(), refused: "does not know a member with number 9 yet", asked: true, fresh: true},
 		{number: 9, name: "n9", method: methodReach},
 		{number: 9, name: "n7", refused: "does not know a member with number 9 yet", asked: true, fresh: true}, // after it lost its disk again
 		{number: 9, name: "n7", method: methodReach},
-		{number: 9999, name: "n2", method: "shard.tokens", refused: "does not know a member with number 9999 yet", asked: true},
+		{number: 9999, name: "n2", method: "tokens", refused: "does not know a member with number 9999 yet", asked: true},
 		{number: 9999, name: "n2", method: methodReach, refused: "does not know a member with number 9999 yet", asked: true},
 	} {
 		for _, member := range []bool{false, true} { // before it starts its replicas, a node goes by the map that it saved
@@ -122,16 +122,16 @@ func TestRemovedNodeIsOut(t *testing.T) {
 		w.until("removed", func() error { return admin.New(s.client()).Cluster().RemoveNode(t.Context(), "n3", true) })
 		pass(time.Second) // all know
 		id := datadir.DecodeID(s.ClusterID())
-		report, err := cbor.Marshal(changesArgs{Report: cluster.Report{Node: 1}})
+		report, err := cbor.Marshal(cluster.ChangesCall{Report: cluster.Report{Node: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, p := range []transport.Peer{{Number: 3}, {Number: 1}, {Number: 4}, {Number: 9999}} {
 			p.Cluster, p.Name = id, "n3"
 			thief := w.stranger(p, nil)
-			for _, method := range []string{"shard.tokens", methodMap, methodReach, methodReport, callChanges} {
+			for _, method := range []string{"tokens", methodMap, methodReach, methodReport, cluster.Changes.Name()} {
 				_, answer, err := thief.CallAddress(t.Context(), "n1:7296", method, report)
-				if method == callChanges && p.Number == 3 { // it learns that it was removed, and nothing else
+				if method == cluster.Changes.Name() && p.Number == 3 { // it learns that it was removed, and nothing else
 					if err != nil || !strings.Contains(string(answer), "was removed") || len(answer) > 500 {
 						t.Errorf("changes for %v: %d bytes, %v", p, len(answer), err)
 					}

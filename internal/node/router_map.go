@@ -6,6 +6,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -97,7 +98,7 @@ func (l routerShards) HoldsUnique(ctx context.Context, shard uint32, ns, name st
 
 // CopyWatches implements cluster.Shards.
 func (l routerShards) CopyWatches(ctx context.Context, shard uint32, watches map[string]task.Watch) error {
-	_, err := l.n.watches.copy(ctx, shard, watches)
+	_, err := router.PutWatches.Call(ctx, l.n.router, router.WatchCopies{Shard: shard, Watches: watches})
 	return err
 }
 

@@ -6,61 +6,24 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/webhooks"
+	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/store"
-	"github.com/pawlq/pawl/internal/task"
-	"github.com/pawlq/pawl/internal/webhook"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
-// webhookCalls is the gateway.Webhooks: it sends from this node.
-type webhookCalls struct {
-	*webhook.Sender // it checks addresses
-	test            func(context.Context, webhooks.Name) (webhooks.Delivery, error)
-}
-
-func newWebhooks(r *forward.Forwarder, p *webhooks.Dispatcher, s *webhook.Sender) *webhookCalls {
-	return &webhookCalls{Sender: s, test: forward.OnSystem(r, "test-webhook", true, func(ctx context.Context, q webhooks.Name) (webhooks.Delivery, error) {
-		return p.Test(ctx, q.By, q.Namespace, q.Name)
-	})}
-}
-
-// TestWebhook implements gateway.Webhooks.
-func (w *webhookCalls) TestWebhook(ctx context.Context, by task.Author, ns, name string) (webhooks.Delivery, error) {
-	return w.test(ctx, webhooks.Name{Namespace: ns, Name: name, By: by})
-}
-
-// meterArgs say which queues' ready tasks to count.
-type meterArgs struct {
-	Namespace string
-	Patterns  []string
-	Since     bool
-}
-
-// watches are the calls on data shards that webhooks need, wherever those are led.
+// watches are the data shards, as webhooks need them.
 type watches struct {
 	shards func() []uint32
-	copy   func(ctx context.Context, shard uint32, w map[string]task.Watch) (struct{}, error)
-	meters func(ctx context.Context, shard uint32, a meterArgs) ([]broker.Meter, error)
-}
-
-func newWatches(r *forward.Forwarder, b *broker.Broker, shards func() []uint32) *watches {
-	return &watches{
-		shards: shards,
-		copy: forward.OnShard(r, "copy-watches", true, func(ctx context.Context, id uint32, w map[string]task.Watch) (struct{}, error) {
-			return struct{}{}, b.CopyWatches(ctx, id, w)
-		}),
-		meters: forward.OnShard(r, "meters", true, func(ctx context.Context, id uint32, a meterArgs) ([]broker.Meter, error) {
-			return b.Meters(ctx, id, a.Namespace, a.Patterns, a.Since)
-		}),
-	}
+	verbs  verb.Runner
 }
 
 // depths adds up the shards' counts for queues.
-func (w *watches) depths(ctx context.Context, ns string, patterns []string, since bool) (all []webhooks.Depth, missing bool) {
+func (w watches) depths(ctx context.Context, ns string, patterns []string, since bool) (all []webhooks.Depth, missing bool) {
 	shards := w.shards()
 	meters := make([][]broker.Meter, len(shards))
 	errs := forward.EachShard(shards, func(i int, shard uint32) (err error) {
-		meters[i], err = w.meters(ctx, shard, meterArgs{ns, patterns, since})
+		meters[i], err = router.ReadMeters.Call(ctx, w.verbs, router.MeterReading{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Patterns: patterns, Since: since})
 		return err
 	})
 	at := map[string]int{}

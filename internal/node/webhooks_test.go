@@ -16,13 +16,15 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	verifier "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"google.golang.org/grpc/test/bufconn"
+
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/claims"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
 	"github.com/pawlq/pawl/pawltype"
-
-	verifier "github.com/standard-webhooks/standard-webhooks/libraries/go"
-	"google.golang.org/grpc/test/bufconn"
 )
 
 // receiver is a program that webhooks call: an in-memory server, with a path for each webhook.
@@ -525,12 +527,14 @@ func TestPausedRotatedAndRemovedWebhooks(t *testing.T) {
 func TestDepthsBesideAHangingShard(t *testing.T) {
 	for hangs := range uint32(3) {
 		synctest.Test(t, func(t *testing.T) {
-			w := &watches{shards: func() []uint32 { return []uint32{0, 1, 2} }, meters: func(ctx context.Context, id uint32, _ meterArgs) ([]broker.Meter, error) {
-				if id == hangs {
+			shards := verbtest.Answers{}
+			verbtest.On(shards, router.ReadMeters, func(ctx context.Context, q *router.MeterReading) ([]broker.Meter, error) {
+				if q.Shard == hangs {
 					<-ctx.Done()
 				}
 				return []broker.Meter{{Queue: "q", Ready: 100}}, ctx.Err()
-			}}
+			})
+			w := watches{func() []uint32 { return []uint32{0, 1, 2} }, shards}
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
 			if all, missing := w.depths(ctx, "ns", nil, false); len(all) != 1 || all[0].Ready != 200 || !missing {

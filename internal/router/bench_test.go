@@ -9,35 +9,42 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
-	"github.com/pawlq/pawl/internal/router/claims"
+	"github.com/pawlq/pawl/internal/router/claim"
+	"github.com/pawlq/pawl/internal/router/enqueue"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
 const ns = "default"
 
 // instant is a broker that answers immediately, and the other half of a cluster of two.
 type instant struct {
-	Broker
 	leader uint32
 	claims []broker.Claimed
 }
 
 func (b *instant) Leader(uint32) (node, term, index uint64) { return uint64(b.leader), 1, 1 }
+func (b *instant) Draining() <-chan struct{}                { return nil }
+func (b *instant) WatchClaims(func(broker.Lost), func([]broker.Hold)) claim.LocalWatch {
+	return nil
+}
 
-func (b *instant) Enqueue(_ context.Context, shard uint32, _ string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
-	if len(specs) == 0 {
-		return nil, broker.Stamp{}, nil
+func (b *instant) enqueue(_ context.Context, q enqueue.Enqueueing) (out enqueue.TasksEnqueued, err error) {
+	if len(q.Specs) > 0 {
+		out.Out, out.At = make([]broker.Enqueued, len(q.Specs)), broker.Stamp{Shard: q.Shard}
 	}
-	return make([]broker.Enqueued, len(specs)), broker.Stamp{Shard: shard}, nil
+	return out, nil
 }
 
-func (b *instant) Claim(context.Context, uint32, broker.ClaimCall, time.Duration) ([]broker.Claimed, broker.Stamp, error) {
-	return b.claims, broker.Stamp{}, nil
+func (b *instant) claim(context.Context, claim.Claiming) (claim.TasksClaimed, error) {
+	return claim.TasksClaimed{Out: b.claims}, nil
 }
 
-func (b *instant) Draining() <-chan struct{} { return nil }
+func (b *instant) settle(context.Context, claim.Settling) (out claim.ClaimsSettled, err error) {
+	return out, nil
+}
 
 type instantMap struct{}
 
@@ -56,7 +63,7 @@ func (w *wire) Call(ctx context.Context, _ uint32, method string, request []byte
 	return w.to.Serve(ctx, method, request)
 }
 
-func (*wire) OpenStream(context.Context, uint32, string) (claims.Stream, error) {
+func (*wire) OpenStream(context.Context, uint32, string) (claim.Stream, error) {
 	return nil, errors.New("none")
 }
 
@@ -74,7 +81,12 @@ func pair(b *testing.B, far bool) *Router {
 	}
 	routers, wires := make([]*Router, 2), [2]*wire{{}, {}}
 	for i := range routers {
-		routers[i] = New(Config{Node: uint32(i + 1), Parts: &verb.Parts{}, Broker: &instant{leader: leader, claims: claimed}, Map: instantMap{}, Peers: wires[i], NotSent: func(error) bool { return false },
+		there, on, parts := &instant{leader: leader, claims: claimed}, verbtest.Answers{}, &verb.Parts{}
+		verbtest.OnSystem(on, enqueue.EnqueueTasks, there.enqueue)
+		verbtest.OnSystem(on, claim.ClaimTasks, there.claim)
+		ServeBy(on, parts)
+		hot.On(there, parts)
+		routers[i] = New(Config{Node: uint32(i + 1), Parts: parts, Broker: there, Map: instantMap{}, Peers: wires[i], NotSent: func(error) bool { return false },
 			SystemLeader: func() uint32 { return 0 }})
 		b.Cleanup(routers[i].Close)
 	}
@@ -82,14 +94,41 @@ func pair(b *testing.B, far bool) *Router {
 	return routers[0]
 }
 
+// hot are the verbs that every task takes, on a broker that answers immediately.
+var hot verb.Table[*instant]
+
+var (
+	hotEnqueue = verb.New(&hot, verb.Rule{Name: "bench-enqueue"}, (*instant).enqueue)
+	hotClaim   = verb.New(&hot, verb.Rule{Name: "bench-claim"}, (*instant).claim)
+	hotSettle  = verb.New(&hot, verb.Rule{Name: "bench-settle"}, (*instant).settle)
+)
+
 // The cost of a call on top of the broker's work, when this node leads.
 func BenchmarkLocalCall(b *testing.B) {
 	r := pair(b, false)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, _, err := r.Enqueue(b.Context(), 1, ns, nil); err != nil {
-			b.Fatal(err)
-		}
+	for name, call := range map[string]func(context.Context) error{
+		"enqueue": func(ctx context.Context) error {
+			_, err := forward.Call(ctx, r.Forwarder, hotEnqueue, 1, enqueue.Enqueueing{OnShard: broker.OnShard{Shard: 1, Namespace: ns}})
+			return err
+		},
+		"claim": func(ctx context.Context) error {
+			_, err := hotClaim.CallHere(ctx, r.Here(), claim.Claiming{Shard: 1})
+			return err
+		},
+		"settle": func(ctx context.Context) error {
+			_, err := forward.Call(ctx, r.Forwarder, hotSettle, 1, claim.Settling{Shard: 1})
+			return err
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			ctx := b.Context()
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := call(ctx); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

@@ -6,26 +6,17 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/registry"
-	"github.com/pawlq/pawl/internal/router/claims"
-	"github.com/pawlq/pawl/internal/router/directory"
+	"github.com/pawlq/pawl/internal/router/claim"
 	"github.com/pawlq/pawl/internal/router/enqueue"
 	"github.com/pawlq/pawl/internal/router/forward"
-	"github.com/pawlq/pawl/internal/router/once"
-	"github.com/pawlq/pawl/internal/router/operations"
-	"github.com/pawlq/pawl/internal/router/query"
-	"github.com/pawlq/pawl/internal/router/schedules"
-	"github.com/pawlq/pawl/internal/router/workers"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// Broker is this node's broker, as the parts need it. For shards that it does not lead, calls return *broker.NotLeader.
+// Broker is this node's broker, as far as the router needs more of it than its verbs.
 type Broker interface {
 	forward.Broker
-	claims.Broker
-	enqueue.Broker
-	once.Broker
-	query.Broker
+	claim.Broker
 }
 
 // Local returns a broker as a Broker.
@@ -33,29 +24,20 @@ func Local(b *broker.Broker) Broker { return local{b} }
 
 type local struct{ *broker.Broker }
 
-func (l local) WatchClaims(lost func(broker.Lost), moved func([]broker.Hold)) claims.LocalWatch {
+func (l local) WatchClaims(lost func(broker.Lost), moved func([]broker.Hold)) claim.LocalWatch {
 	return l.Broker.WatchClaims(lost, moved)
-}
-
-// Control changes and reads the system shard where that is led, as the parts need it; elsewhere it returns the shard's error.
-type Control interface {
-	enqueue.Control
-	query.Control
-	directory.Control
-	schedules.Control
-	workers.Control
 }
 
 // Map is this node's copy of the system shard's tables. It may be out of date.
 type Map interface {
 	forward.Map
-	directory.Map
+	enqueue.Map
 }
 
 // Peers gives access to the other nodes.
 type Peers interface {
 	forward.Peers
-	claims.Peers
+	claim.Peers
 }
 
 // Config configures a router.
@@ -63,7 +45,6 @@ type Config struct {
 	Node     uint32      // this one
 	Parts    *verb.Parts // run the verbs of this node; New adds those of the router
 	Broker   Broker
-	Control  Control
 	Map      Map
 	Registry *registry.Registry // the workers of this node
 	Peers    Peers
@@ -76,24 +57,24 @@ type Config struct {
 	Logger *slog.Logger // nil: none
 }
 
-// Router is the broker of the whole cluster: its embedded parts have the calls on the tasks of a shard, its fields those on other things. Its
-// methods may be called from any goroutine.
+// Router is the broker of the whole cluster: its embedded parts have the calls on the tasks of a shard, its fields
+// those on other things. Its methods may be called from any goroutine.
 type Router struct {
 	*forward.Forwarder
-	*claims.Claims
+	*claim.Claims
 	*enqueue.Enqueuer
-	*once.Keys
-	*query.Tasks
-	*query.AuditLog
+	*Keys
+	*Tasks
+	*AuditLog
 
-	Queues     *directory.Directory
+	Queues     *enqueue.Directory
 	Groups     *enqueue.Groups
 	Outbox     *enqueue.Outbox
-	Schedules  *schedules.Schedules
-	Operations *operations.Operations
-	Workers    *workers.Workers
-	Events     *query.Events
-	Stats      *query.Stats
+	Schedules  *Schedules
+	Operations *Operations
+	Workers    *Workers
+	Events     *Events
+	Stats      *Stats
 }
 
 // New returns a router. Close ends it.
@@ -109,15 +90,17 @@ func New(cfg Config) *Router {
 	}
 	f := forward.New(forward.Config{Node: cfg.Node, Parts: cfg.Parts, Broker: cfg.Broker, Map: cfg.Map, Peers: cfg.Peers, NotSent: cfg.NotSent,
 		SystemLeader: cfg.SystemLeader, Logger: cfg.Logger})
-	r := &Router{Forwarder: f, Queues: directory.New(f, cfg.Control, cfg.Map), Claims: claims.New(f, cfg.Broker, cfg.Peers, cfg.Logger),
-		Tasks: query.NewTasks(f, cfg.Broker), AuditLog: query.NewAuditLog(f, cfg.Broker, cfg.Control),
-		Events: query.NewEvents(f, cfg.Broker, cfg.Control), Stats: query.NewStats(f, cfg.Broker, cfg.Stats)}
-	r.Enqueuer, r.Groups = enqueue.New(f, cfg.Broker, r.Queues, r.Tasks)
-	r.Outbox = enqueue.NewOutbox(f, cfg.Control, r.Enqueuer)
-	r.Keys = once.New(f, cfg.Broker, r.Queues)
-	r.Schedules = schedules.New(f, cfg.Control, r.Queues, r.Enqueuer, cfg.Logger)
-	r.Operations = operations.New(f, r.Queues, cfg.Since)
-	r.Workers = workers.New(f, cfg.Control, cfg.Registry, r.WatchClaims)
+	r := &Router{Forwarder: f, Queues: enqueue.NewDirectory(f, cfg.Map), Claims: claim.New(f, cfg.Broker, cfg.Peers, cfg.Logger),
+		Tasks: &Tasks{f}, AuditLog: &AuditLog{f}, Events: &Events{f}, Stats: &Stats{f}}
+	r.Enqueuer, r.Groups = enqueue.New(f, r.Queues)
+	r.Outbox = enqueue.NewOutbox(f, r.Enqueuer)
+	r.Keys = &Keys{f, r.Queues}
+	r.Schedules = &Schedules{f, r.Queues, r.Enqueuer, cfg.Logger}
+	r.Operations = &Operations{f, r.Queues, cfg.Since}
+	r.Workers = &Workers{f, cfg.Registry, r.WatchClaims}
+	claim.Verbs.On(r.Claims, cfg.Parts)
+	registry.Verbs.On(cfg.Registry, cfg.Parts)
+	stats.Verbs.On(cfg.Stats, cfg.Parts)
 	return r
 }
 

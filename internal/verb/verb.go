@@ -107,6 +107,9 @@ func (v *Verb[Req, Resp]) Merged(merge func(req *Req, parts []Resp) (Resp, error
 	return v
 }
 
+// Rule returns the verb's description.
+func (v *Verb[Req, Resp]) Rule() *Rule { return &v.rule }
+
 // Name returns the verb's name on the wire.
 func (v *Verb[Req, Resp]) Name() string { return v.rule.Name }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/router"
-	"github.com/pawlq/pawl/internal/router/directory"
+	"github.com/pawlq/pawl/internal/router/enqueue"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -19,7 +19,7 @@ import (
 // package task; rules that only the gateway has do not apply here.
 type direct struct {
 	broker *router.Router
-	queues *directory.Directory
+	queues *enqueue.Directory
 	hooks  onlyHooks
 }
 

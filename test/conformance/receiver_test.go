@@ -20,6 +20,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
@@ -266,13 +267,14 @@ func (o onlyHooks) TestWebhook(ctx context.Context, by task.Author, ns, name str
 
 // openPost creates the sender of notices, with a receiver in memory. It may send plain HTTP, as to an allowed network.
 // Only stories that expect notices run it, since it has timers.
-func (h *testNode) openPost(t *testing.T, log *slog.Logger) {
+func (h *testNode) openPost(t *testing.T, log *slog.Logger, parts *verb.Parts) {
 	allow, err := webhook.ParseNetworks([]string{"*=10.0.0.0/8"})
 	must(t, err)
 	h.receiver = &receiver{pipe: bufconn.Listen(pipeBuffer), secrets: map[string][]string{}}
 	sender := webhook.NewSender(webhook.Config{Allow: allow, Version: "test", Dial: h.receiver.dial})
 	h.hooks = onlyHooks{h.control.Webhooks, webhooks.NewDispatcher(webhooks.DispatcherConfig{Webhooks: h.control.Webhooks, Send: sender.Send,
 		Depths: h.depths, Logger: log}), sender}
+	webhooks.DispatcherVerbs.On(h.hooks.Dispatcher, parts)
 }
 
 // depths returns the depths of the queues that match patterns.

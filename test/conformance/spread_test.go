@@ -21,6 +21,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // moving is a queue whose slots keep moving, while producers enqueue and repeat themselves, and workers run tasks.
@@ -235,8 +236,11 @@ func TestSlotsReturn(t *testing.T) {
 		}
 		old := cluster.NewCopy(nil)
 		old.Learned(move(here))
-		behind := router.New(router.Config{Node: 1, Broker: router.Local(h.broker), Control: newRouterControl(h.control),
-			Map: onlyMap{old, []uint32{1, 2, 3}}, SystemLeader: func() uint32 { return 1 }})
+		parts := &verb.Parts{}
+		router.Serve(h.broker, parts)
+		h.control.Serve(parts)
+		behind := router.New(router.Config{Node: 1, Parts: parts, Broker: router.Local(h.broker), Map: onlyMap{old, []uint32{1, 2, 3}},
+			SystemLeader: func() uint32 { return 1 }})
 		defer behind.Close()
 
 		request, err := task.ParseID(uuid.Must(uuid.NewV7()).String())

@@ -22,7 +22,6 @@ import (
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/router"
-	"github.com/pawlq/pawl/internal/router/workers"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/store"
@@ -116,15 +115,15 @@ func build(t *testing.T, shards int, archiveDir string) *testNode {
 	}
 	t.Cleanup(h.broker.Stop)
 	parts := &verb.Parts{}
-	broker.Verbs.On(h.broker, parts)
+	router.Serve(h.broker, parts)
 	h.control.Serve(parts)
-	h.router = router.New(router.Config{Node: 1, Parts: parts, Broker: router.Local(h.broker), Control: newRouterControl(h.control),
-		Map: onlyMap{h.copy, data}, Registry: h.registry, Stats: recorder, Logger: log, SystemLeader: func() uint32 { return 1 }})
+	h.router = router.New(router.Config{Node: 1, Parts: parts, Broker: router.Local(h.broker), Map: onlyMap{h.copy, data},
+		Registry: h.registry, Stats: recorder, Logger: log, SystemLeader: func() uint32 { return 1 }})
 	t.Cleanup(h.router.Close)
 	must(t, h.control.Placement.Found(t.Context(), cluster.FirstNode{Name: "n1", Version: "test", MinLevel: 1, MaxLevel: 3}, shards))
 	h.broker.Start()
 	h.hear(t)
-	h.openPost(t, log)
+	h.openPost(t, log, parts)
 
 	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Queues, Schedules: h.router.Schedules, Groups: h.router.Groups,
 		Operations: h.router.Operations, Workers: h.router.Workers, Events: h.router.Events, Registry: h.registry, Stats: h.router.Stats,
@@ -148,7 +147,7 @@ func build(t *testing.T, shards int, archiveDir string) *testNode {
 
 // hear tells the registry which workers are to be quiet, and the gateway which namespaces exist, as a node's copy of the tables does.
 func (h *testNode) hear(t *testing.T) {
-	h.systemCopy.OnQuiet(workers.TellRegistry(h.registry))
+	h.systemCopy.OnQuiet(router.TellRegistry(h.registry))
 	h.systemCopy.OnAccess(h.authn.Replace)
 	ctx, stop := context.WithCancel(context.Background())
 	var following sync.WaitGroup

@@ -24,11 +24,31 @@ var (
 	List = verb.New(&Verbs, verb.Rule{Name: "webhooks", Where: verb.System, Idempotent: true}, (*Webhooks).List)
 	Get  = verb.New(&Verbs, verb.Rule{Name: "webhook", Where: verb.System, Idempotent: true},
 		func(w *Webhooks, ctx context.Context, q Name) (View, error) { return w.Get(ctx, q.Namespace, q.Name) })
+	// TakeNotifications takes notifications for the webhooks of a namespace. Those taken before are ignored.
+	TakeNotifications = verb.Order(&Verbs, verb.Rule{Name: "take-notifications", Where: verb.System, Idempotent: true},
+		func(w *Webhooks, ctx context.Context, q Notifications) error {
+			return w.TakeNotifications(ctx, q.Namespace, q.All)
+		})
 	Deliveries = verb.New(&Verbs, verb.Rule{Name: "webhook-deliveries", Where: verb.System, Idempotent: true},
 		func(w *Webhooks, ctx context.Context, q Name) ([]Delivery, error) {
 			return w.Deliveries(ctx, q.Namespace, q.Name)
 		})
 )
+
+// Notifications are for the webhooks of a namespace.
+type Notifications struct {
+	Namespace string
+	All       []*task.Notification
+}
+
+// DispatcherVerbs are the calls on what sends notices.
+var DispatcherVerbs verb.Table[*Dispatcher]
+
+// Test sends a notice to a webhook, to see what becomes of it.
+var Test = verb.New(&DispatcherVerbs, verb.Rule{Name: "test-webhook", Where: verb.System, Idempotent: true},
+	func(p *Dispatcher, ctx context.Context, q Name) (Delivery, error) {
+		return p.Test(ctx, q.By, q.Namespace, q.Name)
+	})
 
 // Name is a webhook, and the caller.
 type Name struct {

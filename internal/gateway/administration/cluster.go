@@ -176,7 +176,10 @@ func (g *ClusterService) AddShards(ctx context.Context, r *pawlv1.AddShardsReque
 	if n := r.GetTotal(); n < 1 || n > cluster.MaxDataShards {
 		return nil, task.Invalid("total", "%d is not between 1 and %d", n, cluster.MaxDataShards)
 	}
-	err := g.change(ctx, "data shards", []any{"total", r.GetTotal()}, func(by task.Author) error { return g.Nodes.AddShards(ctx, by, int(r.GetTotal())) })
+	err := g.change(ctx, "data shards", []any{"total", r.GetTotal()}, func(by task.Author) error {
+		_, err := cluster.AddShards.Call(ctx, g.Verbs, cluster.CountCall{N: int(r.GetTotal()), By: by})
+		return err
+	})
 	return &pawlv1.AddShardsResponse{}, err
 }
 
@@ -186,7 +189,10 @@ func (g *ClusterService) SetReplication(ctx context.Context, r *pawlv1.SetReplic
 	if !slices.Contains(contract.Replications, n) {
 		return nil, task.Invalid("replication", "%d is not 1, 3, 5 or 7", n)
 	}
-	err := g.change(ctx, "replication", []any{"replication", n}, func(by task.Author) error { return g.Nodes.SetReplication(ctx, by, n) })
+	err := g.change(ctx, "replication", []any{"replication", n}, func(by task.Author) error {
+		_, err := cluster.SetReplication.Call(ctx, g.Verbs, cluster.CountCall{N: n, By: by})
+		return err
+	})
 	return &pawlv1.SetReplicationResponse{}, err
 }
 
@@ -202,7 +208,10 @@ func (g *ClusterService) SetAuditRetention(ctx context.Context, r *pawlv1.SetAud
 	if err != nil {
 		return nil, err
 	}
-	err = g.change(ctx, "audit retention", []any{"retention", d}, func(by task.Author) error { return g.Nodes.SetAuditRetention(ctx, by, d) })
+	err = g.change(ctx, "audit retention", []any{"retention", d}, func(by task.Author) error {
+		_, err := cluster.SetAuditRetention.Call(ctx, g.Verbs, cluster.PeriodCall{D: d, By: by})
+		return err
+	})
 	return &pawlv1.SetAuditRetentionResponse{}, err
 }
 

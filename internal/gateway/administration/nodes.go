@@ -8,7 +8,6 @@ package administration
 import (
 	"context"
 	"io"
-	"time"
 
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
@@ -22,9 +21,6 @@ type Admin interface {
 	// Map returns this node's copy, which may be outdated; nil: it has none yet.
 	Map(ctx context.Context) *cluster.Map
 
-	AddShards(ctx context.Context, by task.Author, total int) error
-	SetReplication(ctx context.Context, by task.Author, n int) error
-	SetAuditRetention(ctx context.Context, by task.Author, d time.Duration) error
 	// Verify compares the states of a shard's replicas after one entry, and checks the leader's counters.
 	Verify(ctx context.Context, shard uint32) (Verification, error)
 	// Backup writes a backup of the whole cluster to w. It calls progress after each shard.

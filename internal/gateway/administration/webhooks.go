@@ -18,12 +18,10 @@ import (
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// Webhooks sends to webhooks from this node, and asks the node that sends for the cluster.
+// Webhooks sends to webhooks from this node.
 type Webhooks interface {
 	// Check rejects a URL by its form.
 	Check(field, ns, url string) error
-	// TestWebhook waits for the receiver's response, for some 10 s.
-	TestWebhook(ctx context.Context, by task.Author, ns, name string) (webhooks.Delivery, error)
 }
 
 // WebhookService implements WebhookService.
@@ -210,11 +208,10 @@ func (g *WebhookService) TestWebhook(ctx context.Context, r *pawlv1.TestWebhookR
 	if err != nil {
 		return nil, err
 	}
-	hooks, err := g.webhooks()
-	if err != nil {
+	if _, err := g.webhooks(); err != nil {
 		return nil, err
 	}
-	d, err := hooks.TestWebhook(ctx, c.By, c.Hook.Namespace, c.Hook.Name)
+	d, err := webhooks.Test.Call(ctx, g.Verbs, webhooks.Name{Namespace: c.Hook.Namespace, Name: c.Hook.Name, By: c.By}) // it waits for the receiver
 	if err != nil {
 		return nil, err
 	}

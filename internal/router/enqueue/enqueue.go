@@ -7,51 +7,27 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/queues"
-	"github.com/pawlq/pawl/internal/router/directory"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/task"
-	"github.com/pawlq/pawl/internal/verb"
 )
-
-type enqueueArgs struct {
-	Shard     uint32
-	Namespace string
-	Specs     []task.Spec
-}
-
-type enqueueAnswer struct {
-	Out    []broker.Enqueued
-	At     broker.Stamp
-	Faults []*forward.Fault
-}
-
-func (a *enqueueAnswer) item(i int) *error { return &a.Out[i].Err }
-func (a *enqueueAnswer) Pack()             { a.Faults = forward.FaultsOf(len(a.Out), a.item) }
-func (a *enqueueAnswer) Unpack()           { forward.ErrorsOf(a.Faults, len(a.Out), a.item) }
-
-// Broker is this node's broker. For shards that it does not lead, calls return *broker.NotLeader.
-type Broker interface {
-	Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error)
-	broker.GroupCalls
-}
 
 // Enqueuer enqueues tasks in the shards of their queues, wherever these are led.
 type Enqueuer struct {
 	forward *forward.Forwarder
-	queues  *directory.Directory
-	enqueue forward.Caller[enqueueArgs, enqueueAnswer]
+	queues  *Directory
 	groups  *Groups
 }
 
 // New returns an Enqueuer for single tasks, and the Groups whose members it enqueues.
-func New(f *forward.Forwarder, b Broker, q *directory.Directory, shown Reader) (*Enqueuer, *Groups) {
-	e := &Enqueuer{forward: f, queues: q,
-		enqueue: forward.Register(f, &forward.Method[enqueueArgs, enqueueAnswer]{Rule: verb.Rule{Name: "enqueue"}, Run: func(ctx context.Context, a enqueueArgs) (out enqueueAnswer, err error) {
-			out.Out, out.At, err = b.Enqueue(ctx, a.Shard, a.Namespace, a.Specs)
-			return out, err
-		}})}
-	e.groups = newGroups(f, b, e, shown)
+func New(f *forward.Forwarder, q *Directory) (*Enqueuer, *Groups) {
+	e := &Enqueuer{forward: f, queues: q}
+	e.groups = &Groups{f, e}
 	return e, e.groups
+}
+
+// in enqueues tasks in a shard, wherever it is led.
+func (e *Enqueuer) in(ctx context.Context, shard uint32, ns string, specs []task.Spec) (TasksEnqueued, error) {
+	return forward.Call(ctx, e.forward, EnqueueTasks, shard, Enqueueing{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Specs: specs})
 }
 
 // Enqueue enqueues tasks in the shard where they belong according to the caller's copy of the map. Tasks that belong elsewhere by now go
@@ -61,11 +37,11 @@ func (e *Enqueuer) Enqueue(ctx context.Context, shard uint32, ns string, specs [
 		return e.groups.enqueueMembers(ctx, shard, ns, specs)
 	}
 	if !e.routeWhole(ns, specs) {
-		return e.enqueueBySlot(ctx, shard, ns, specs, enqueueAnswer{})
+		return e.enqueueBySlot(ctx, shard, ns, specs, TasksEnqueued{})
 	}
-	out, err := e.enqueue.Call(ctx, shard, enqueueArgs{shard, ns, specs})
+	out, err := e.in(ctx, shard, ns, specs)
 	if err != nil && e.forward.LearnMoved(err) {
-		return e.enqueueBySlot(ctx, shard, ns, specs, enqueueAnswer{})
+		return e.enqueueBySlot(ctx, shard, ns, specs, TasksEnqueued{})
 	}
 	if err == nil && anyMoved(out.Out) { // a queue was spread a moment ago
 		return e.enqueueBySlot(ctx, shard, ns, specs, out)
@@ -74,7 +50,7 @@ func (e *Enqueuer) Enqueue(ctx context.Context, shard uint32, ns string, specs [
 }
 
 // enqueueBySlot enqueues the tasks that were not taken yet.
-func (e *Enqueuer) enqueueBySlot(ctx context.Context, shard uint32, ns string, specs []task.Spec, before enqueueAnswer) ([]broker.Enqueued, broker.Stamp, error) {
+func (e *Enqueuer) enqueueBySlot(ctx context.Context, shard uint32, ns string, specs []task.Spec, before TasksEnqueued) ([]broker.Enqueued, broker.Stamp, error) {
 	s := &slotEnqueue{to: e, ns: ns, shard: shard, specs: specs, out: before.Out, at: before.At}
 	s.run(ctx)
 	return s.out, s.at, nil

@@ -6,80 +6,19 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/task"
-	"github.com/pawlq/pawl/internal/verb"
 )
 
 // A group is in one shard, whose number is in its id.
-
-// groupArgs are the arguments of calls on a shard's groups.
-type groupArgs struct {
-	Shard     uint32
-	Namespace string
-	ID        task.ID
-	Group     task.Group
-	Tasks     []task.Spec
-	Queues    []string
-}
-
-type groupAnswer struct {
-	Made   broker.GroupMade
-	Joined []broker.Joined
-	At     broker.Stamp
-	Faults []*forward.Fault
-}
-
-func (a *groupAnswer) item(i int) *error {
-	if n := len(a.Made.Tasks); i >= n {
-		return &a.Joined[i-n].Err
-	}
-	return &a.Made.Tasks[i].Err
-}
-
-func (a *groupAnswer) items() int { return len(a.Made.Tasks) + len(a.Joined) }
-func (a *groupAnswer) Pack()      { a.Faults = forward.FaultsOf(a.items(), a.item) }
-func (a *groupAnswer) Unpack()    { forward.ErrorsOf(a.Faults, a.items(), a.item) }
-
-// Reader reads a task, wherever its shard is led.
-type Reader interface {
-	Task(ctx context.Context, ns string, id task.ID, wait time.Duration) (*broker.View, broker.Stamp, error)
-}
 
 // Groups creates groups and their members, wherever their shards are led.
 type Groups struct {
 	forward *forward.Forwarder
 	tasks   *Enqueuer
-	shown   Reader
-
-	create, find, add groupCaller
-}
-
-type (
-	groupMethod = forward.Method[groupArgs, groupAnswer]
-	groupCaller = forward.Caller[groupArgs, groupAnswer]
-)
-
-// Calls that create something are not repeated when their outcome is unknown: only the caller knows whether its request_id makes that safe.
-func newGroups(f *forward.Forwarder, b Broker, t *Enqueuer, shown Reader) *Groups {
-	return &Groups{forward: f, tasks: t, shown: shown,
-		create: forward.Register(f, &groupMethod{Rule: verb.Rule{Name: "make-group"}, Run: func(ctx context.Context, a groupArgs) (out groupAnswer, err error) {
-			out.Made, out.At, err = b.MakeGroup(ctx, a.Shard, a.Namespace, a.Group, a.Queues)
-			return out, err
-		}}),
-		find: forward.Register(f, &groupMethod{Rule: verb.Rule{Name: "find-group", Idempotent: true}, Run: func(ctx context.Context, a groupArgs) (out groupAnswer, err error) {
-			out.Made, out.At, err = b.FindGroup(ctx, a.Shard, a.Namespace, a.Group)
-			return out, err
-		}}),
-		add: forward.Register(f, &groupMethod{Rule: verb.Rule{Name: "add-to-group"}, Run: func(ctx context.Context, a groupArgs) (out groupAnswer, err error) {
-			out.Joined, out.At, err = b.AddToGroup(ctx, a.Namespace, a.ID, a.Tasks, a.Queues)
-			return out, err
-		}}),
-	}
 }
 
 // MakeGroup creates a group in the shard of its first task, and returns when its members have been created or are in transit. The group
@@ -115,14 +54,15 @@ func (g *Groups) makeOnce(ctx context.Context, ns string, group task.Group) (bro
 			if shard == home {
 				continue
 			}
-			out, err := g.find.Call(ctx, shard, groupArgs{Shard: shard, Namespace: ns, Group: group})
+			out, err := forward.Call(ctx, g.forward, FindGroup, shard, NewGroup{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Group: group})
 			if err == nil || !errors.Is(err, task.ErrNotFound) {
 				return out.Made, out.At, err
 			}
 		}
 		group.Home.Left = false
 	}
-	out, err := g.create.Call(ctx, home, groupArgs{Shard: home, Namespace: ns, Group: group, Queues: g.queuesIn(ctx, home, ns, group.Tasks)})
+	out, err := forward.Call(ctx, g.forward, CreateGroup, home,
+		NewGroup{OnShard: broker.OnShard{Shard: home, Namespace: ns}, Group: group, Queues: g.queuesIn(ctx, home, ns, group.Tasks)})
 	if err == nil {
 		g.deliverJoined(ctx, ns, out.Made.Tasks)
 	}
@@ -178,7 +118,7 @@ func (g *Groups) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []
 	if err != nil {
 		return nil, at, err
 	}
-	got, err := g.add.Call(ctx, home, groupArgs{Shard: home, Namespace: ns, ID: id, Tasks: tasks, Queues: queues})
+	got, err := forward.Call(ctx, g.forward, AddToGroup, home, NewMembers{Namespace: ns, ID: id, Tasks: tasks, Queues: queues})
 	if err != nil {
 		return nil, got.At, err
 	}
@@ -191,8 +131,8 @@ func (g *Groups) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []
 		case j.Message != nil:
 			out[i].Err = task.Unavailable(forward.NoLeaderRetry, "group %s has the task, but it is still on its way to queue %q: repeat the call with the same request_id to learn its outcome", id, tasks[i].Queue)
 		case j.Err == nil && j.Duplicate && j.ID.Shard() != home: // the home knows only its id
-			if v, _, err := g.shown.Task(ctx, ns, j.ID, 0); err == nil {
-				out[i].State, out[i].CreatedAt = v.Exec.State, v.Exec.CreatedAt
+			if shown, err := ShowTask.Call(ctx, g.forward, TaskWait{OnTask: broker.OnTask{Namespace: ns, ID: j.ID}}); err == nil {
+				out[i].State, out[i].CreatedAt = shown.View.Exec.State, shown.View.Exec.CreatedAt
 			}
 		}
 	}

@@ -6,37 +6,19 @@ import (
 	"sync"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/task"
 )
-
-// Control takes notifications where the system shard is led.
-type Control interface {
-	// TakeNotifications takes notifications for the webhooks of a namespace. Those taken before are ignored.
-	TakeNotifications(ctx context.Context, ns string, notifications []*task.Notification) error
-}
 
 // Outbox delivers the messages of this node's shards to other shards.
 type Outbox struct {
 	forward *forward.Forwarder
 	tasks   *Enqueuer
-	take    forward.Caller[notificationArgs, nothing]
 }
-
-// notificationArgs are notifications for the webhooks of a namespace.
-type notificationArgs struct {
-	Namespace     string
-	Notifications []*task.Notification
-}
-
-type nothing struct{}
 
 // NewOutbox returns an outbox.
-func NewOutbox(f *forward.Forwarder, c Control, t *Enqueuer) *Outbox {
-	return &Outbox{forward: f, tasks: t, take: forward.RegisterSystem(f, "take-notifications", true, func(ctx context.Context, a notificationArgs) (nothing, error) {
-		return nothing{}, c.TakeNotifications(ctx, a.Namespace, a.Notifications)
-	})}
-}
+func NewOutbox(f *forward.Forwarder, t *Enqueuer) *Outbox { return &Outbox{f, t} }
 
 // Send delivers messages of all kinds to their shards, each with its own result. It is for broker.Config.
 func (o *Outbox) Send(ctx context.Context, ns string, messages []*broker.OutboxMessage) []broker.Enqueued {
@@ -128,11 +110,11 @@ func (o *Outbox) deliverNotifications(ctx context.Context, ns string, messages [
 	if len(those) == 0 {
 		return
 	}
-	a := notificationArgs{Namespace: ns}
+	q := webhooks.Notifications{Namespace: ns}
 	for _, i := range those {
-		a.Notifications = append(a.Notifications, messages[i].Notification)
+		q.All = append(q.All, messages[i].Notification)
 	}
-	_, err := o.take.Call(ctx, forward.SystemShard, a)
+	_, err := webhooks.TakeNotifications.Call(ctx, o.forward, q)
 	for _, i := range those {
 		out[i].Err = err
 	}

@@ -213,7 +213,7 @@ func (s *slotEnqueue) ask(ctx context.Context, shard uint32, tasks []int) {
 	for n, i := range tasks {
 		specs[n] = s.specs[i]
 	}
-	got, err := s.to.enqueue.Call(ctx, shard, enqueueArgs{shard, s.ns, specs})
+	got, err := s.to.in(ctx, shard, s.ns, specs)
 	if err != nil && s.to.forward.LearnMoved(err) {
 		err = errStaleMap
 	}

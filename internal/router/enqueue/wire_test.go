@@ -10,36 +10,39 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// The error of each item arrives with it, those of created members as well as those of a group's new ones.
-func TestErrorsRoundTrip(t *testing.T) {
-	no := func(field string) error { return task.Invalid(field, "is bad") }
-	sent := groupAnswer{Made: broker.GroupMade{Tasks: []broker.Joined{{}, {Err: no("a")}}}, Joined: []broker.Joined{{Err: no("b")}, {}, {Err: no("c")}}}
+// travel returns what arrives of a value.
+func travel[T any](t *testing.T, sent T) (got T) {
+	t.Helper()
 	b, err := verb.Encode(&sent)
+	if err == nil {
+		err = verb.Decode(b, &got)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got groupAnswer
-	if err := verb.Decode(b, &got); err != nil || len(got.Made.Tasks) != 2 || len(got.Joined) != 3 {
-		t.Fatalf("got %+v, %v", got, err)
-	}
-	for i, want := range []string{"", "a", "b", "", "c"} {
-		if e, ok := task.AsError(*got.item(i)); ok != (want != "") || ok && e.Field != want {
-			t.Errorf("item %d has the error %v, want one about %q", i, *got.item(i), want)
+	return got
+}
+
+// The error of each item arrives with it, those of created members as well as those of a group's new ones.
+func TestErrorsRoundTrip(t *testing.T) {
+	no := func(field string) error { return task.Invalid(field, "is bad") }
+	made := travel(t, GroupCreated{Made: broker.GroupMade{Tasks: []broker.Joined{{}, {Err: no("a")}}}})
+	added := travel(t, MembersAdded{Joined: []broker.Joined{{Err: no("b")}, {}, {Err: no("c")}}})
+	one := travel(t, TasksEnqueued{Out: []broker.Enqueued{{}, {Err: no("d")}}})
+	for i, c := range []struct {
+		got  error
+		want string
+	}{{made.Made.Tasks[0].Err, ""}, {made.Made.Tasks[1].Err, "a"}, {added.Joined[0].Err, "b"}, {added.Joined[1].Err, ""}, {added.Joined[2].Err, "c"},
+		{one.Out[0].Err, ""}, {one.Out[1].Err, "d"}} {
+		if e, ok := task.AsError(c.got); ok != (c.want != "") || ok && e.Field != c.want {
+			t.Errorf("item %d has the error %v, want one about %q", i, c.got, c.want)
 		}
-	}
-	one := enqueueAnswer{Out: []broker.Enqueued{{}, {Err: no("a")}}}
-	var back enqueueAnswer
-	if b, err = verb.Encode(&one); err != nil || verb.Decode(b, &back) != nil || back.Out[0].Err != nil {
-		t.Fatalf("got %+v, %v", back, err)
-	}
-	if e, ok := task.AsError(back.Out[1].Err); !ok || e.Field != "a" {
-		t.Errorf("the error arrives as %v", back.Out[1].Err)
 	}
 }
 
 // Responses of other nodes may have more or fewer errors than items.
 func FuzzDecode(f *testing.F) {
-	for _, v := range []any{enqueueAnswer{Out: make([]broker.Enqueued, 2)}, groupAnswer{Joined: make([]broker.Joined, 2)}} {
+	for _, v := range []any{TasksEnqueued{Out: make([]broker.Enqueued, 2)}, MembersAdded{Joined: make([]broker.Joined, 2)}} {
 		b, err := cbor.Marshal(v)
 		if err != nil {
 			f.Fatal(err)
@@ -48,9 +51,8 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add([]byte{0x9f, 0x9f, 0x9f})
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		var e enqueueAnswer
-		_ = verb.Decode(b, &e)
-		var g groupAnswer
-		_ = verb.Decode(b, &g)
+		_ = verb.Decode(b, new(TasksEnqueued))
+		_ = verb.Decode(b, new(MembersAdded))
+		_ = verb.Decode(b, new(GroupCreated))
 	})
 }

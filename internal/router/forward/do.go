@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -34,6 +35,30 @@ func (f *Forwarder) Do(ctx context.Context, c verb.Call) error {
 	}
 	return f.translateMoved(f.atLeader(ctx, c))
 }
+
+// Call runs a verb of a shard where the shard is led. If that is this node, it allocates nothing. Unlike Do, it does not check whether the
+// object of the request exists, and returns Moved as it is.
+func Call[Req, Resp any](ctx context.Context, f *Forwarder, v *verb.Verb[Req, Resp], shard uint32, req Req) (Resp, error) {
+	if f.Leads(shard) {
+		out, err := v.CallHere(ctx, f.cfg.Parts, req)
+		if err == nil || !retryElsewhere(v.Rule(), err) {
+			return out, err
+		}
+	}
+	c := v.Make(req)
+	err := f.seek(ctx, c)
+	return c.Resp, err
+}
+
+// CallAway is Call for a shard that this node does not lead. It looks for the leader no longer than patience, if that is not 0.
+func CallAway[Req, Resp any](ctx context.Context, f *Forwarder, v *verb.Verb[Req, Resp], patience time.Duration, req Req) (Resp, error) {
+	c := v.Make(req)
+	err := f.seekFor(ctx, c, cmp.Or(patience, v.Rule().Patience))
+	return c.Resp, err
+}
+
+// Here runs the verbs of this node.
+func (f *Forwarder) Here() verb.Here { return f.cfg.Parts }
 
 // admit returns an error for a call that the shards' leaders could not handle, or that is about an object that cannot exist.
 func (f *Forwarder) admit(ctx context.Context, c verb.Call) (err error) {

@@ -52,8 +52,8 @@ func TestCallAtDeposedLeaderEnds(t *testing.T) {
 			}
 			g.knows(1, c.before)
 			g.fails(4, nil)
-			call := func(caller forward.Caller[job, string], ended chan error) {
-				_, err := caller.Call(ctx, 1, one)
+			call := func(caller caller, ended chan error) {
+				_, err := caller.Call(ctx, one)
 				ended <- err
 			}
 			go call(p.once, ended)
@@ -100,7 +100,7 @@ func TestCallAtDeposedLeaderWithoutReplica(t *testing.T) {
 			p := g.nodes[1]
 			g.lead(1, 2)
 			g.with(func() { p.replicas[1] = []uint32{2, 3, 4}; p.leads[1] = 0 })
-			_, err := p.once.Call(bg, 1, one) // so that it knows the leader
+			_, err := p.once.Call(bg, one) // so that it knows the leader
 			same(t, c.name+": first call", text(err), "")
 			g.network = hang(2)
 			began := time.Now()
@@ -112,7 +112,7 @@ func TestCallAtDeposedLeaderWithoutReplica(t *testing.T) {
 				}
 			})
 			g.messages()
-			_, err = p.once.Call(ctx, 1, one)
+			_, err = p.once.Call(ctx, one)
 			if c.ends == 0 {
 				refusedWith(t, c.name, err, broker.ErrUnknown, "context deadline exceeded")
 				same(t, c.name+": asked", strings.Count(g.messages(), "known-leader>3"), 59)
@@ -121,7 +121,7 @@ func TestCallAtDeposedLeaderWithoutReplica(t *testing.T) {
 			refusedWith(t, c.name, err, broker.ErrUnknown, "another node leads the shard meanwhile")
 			same(t, c.name+": it ended after", time.Since(began), c.ends)
 			g.messages()
-			got, err := p.once.Call(ctx, 1, one)
+			got, err := p.once.Call(ctx, one)
 			same(t, c.name+": the next call", got+text(err), "done by 3")
 			same(t, c.name+": its messages", g.messages(), "once>3")
 		})
@@ -133,9 +133,9 @@ func TestCallAtDeposedLeaderWithoutReplica(t *testing.T) {
 		g.with(func() { p.replicas[1] = []uint32{2, 3, 4}; p.leads[1] = 0 })
 		g.runs(2, func(_ context.Context, j job) (string, error) { time.Sleep(j.Wait); return "done", nil })
 		slow := make(chan error, 1)
-		go func() { _, err := p.safe.Call(bg, 1, job{Shard: 1, Wait: 20100 * time.Millisecond}); slow <- err }()
+		go func() { _, err := p.safe.Call(bg, job{Shard: 1, Wait: 20100 * time.Millisecond}); slow <- err }()
 		for range 40 {
-			if _, err := p.once.Call(bg, 1, job{Shard: 1, Wait: 400 * time.Millisecond}); err != nil {
+			if _, err := p.once.Call(bg, job{Shard: 1, Wait: 400 * time.Millisecond}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -154,9 +154,9 @@ func TestCallAtDeposedLeaderWithoutReplica(t *testing.T) {
 				return nil, ctx.Err()
 			}
 		}
-		go func() { _, err := p.safe.Call(bg, 1, job{Shard: 1, Wait: 20100 * time.Millisecond}); slow <- err }()
+		go func() { _, err := p.safe.Call(bg, job{Shard: 1, Wait: 20100 * time.Millisecond}); slow <- err }()
 		for range 10 {
-			got, err := p.once.Call(bg, 1, job{Shard: 1, Wait: 900 * time.Millisecond})
+			got, err := p.once.Call(bg, job{Shard: 1, Wait: 900 * time.Millisecond})
 			same(t, "call while others are asked", got+text(err), "done")
 		}
 		if n := strings.Count(g.messages(), "known-leader>3"); n < 9 {
@@ -169,8 +169,8 @@ func TestCallAtDeposedLeaderWithoutReplica(t *testing.T) {
 		// Nor is anybody asked about a call to a node that is not known as the leader: it may be for the node.
 		g.messages()
 		g.network = hang(3)
-		p.safe.OnNodes(bg, 5*time.Second, g.names[2:3], one)
-		same(t, "others asked", g.messages(), "safe>3")
+		forward.AskNodes(bg, p.Forwarder, 5*time.Second, g.names[2:3], safeAt, at(g.names[2]))
+		same(t, "others asked", g.messages(), "safe-at>3")
 	})
 }
 
@@ -184,7 +184,7 @@ func TestLateChecks(t *testing.T) {
 		ctx, cancel := context.WithTimeout(bg, time.Minute)
 		defer cancel()
 		p.slow = time.Millisecond
-		_, err := p.once.Call(ctx, 1, one)
+		_, err := p.once.Call(ctx, one)
 		refusedWith(t, "call at a deposed leader", err, broker.ErrUnknown, "another node leads the shard meanwhile")
 	})
 }
@@ -206,8 +206,8 @@ func TestOtherCallsContinue(t *testing.T) {
 		})
 		time.AfterFunc(time.Second-1, func() { g.knows(1, 3) })
 		other := make(chan error, 1)
-		go func() { _, err := p.once.Call(bg, 2, job{Shard: 2}); other <- err }()
-		got, err := p.once.Call(bg, 1, one)
+		go func() { _, err := p.once.Call(bg, job{Shard: 2}); other <- err }()
+		got, err := p.once.Call(bg, one)
 		same(t, "answer as the call ends", got, "late")
 		same(t, "error", text(err), "")
 		same(t, "call on another shard", text(<-other), "")
@@ -220,7 +220,7 @@ func TestOtherCallsContinue(t *testing.T) {
 		})
 		results := make(chan error, 3)
 		for _, wait := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second} {
-			go func() { _, err := p.safe.Call(bg, 1, job{Shard: 1, Wait: wait}); results <- err }()
+			go func() { _, err := p.safe.Call(bg, job{Shard: 1, Wait: wait}); results <- err }()
 		}
 		for range 3 {
 			same(t, "one of several calls", text(<-results), "")
@@ -242,7 +242,7 @@ func TestLateReturnOfEndedCall(t *testing.T) {
 		}
 		began := time.Now()
 		ended := make(chan error, 2)
-		call := func() { _, err := p.once.Call(bg, 1, one); ended <- err }
+		call := func() { _, err := p.once.Call(bg, one); ended <- err }
 		go call()
 		time.Sleep(time.Second - 1)
 		g.knows(1, 3)
@@ -266,13 +266,13 @@ func TestChecksEndWithCalls(t *testing.T) {
 		g.lead(1, 2)
 		for range 2 {
 			g.knows(1, 2)
-			_, err := p.once.Call(bg, 1, one)
+			_, err := p.once.Call(bg, one)
 			same(t, "error", text(err), "")
 			time.Sleep(1100 * time.Millisecond) // the checks have ended, so the next ones come at other times
 			g.network = hang(2)
 			began := time.Now()
 			time.AfterFunc(10*time.Second-1, func() { g.knows(1, 3) })
-			_, err = p.once.Call(bg, 1, one)
+			_, err = p.once.Call(bg, one)
 			refusedWith(t, "call at a deposed leader", err, broker.ErrUnknown, "another node leads the shard meanwhile")
 			same(t, "time", time.Since(began), 10*time.Second+forward.DeposedGrace)
 			g.network = nil
@@ -284,7 +284,7 @@ func TestChecksEndWithCalls(t *testing.T) {
 		began := time.Now()
 		ends := make(chan time.Duration, 2)
 		for range 2 {
-			go func() { _, _ = p.once.Call(bg, 1, one); ends <- time.Since(began) }()
+			go func() { _, _ = p.once.Call(bg, one); ends <- time.Since(began) }()
 			time.Sleep(100 * time.Millisecond)
 		}
 		time.AfterFunc(850*time.Millisecond, func() { g.knows(1, 3) }) // 1050 ms after the first
@@ -295,7 +295,7 @@ func TestChecksEndWithCalls(t *testing.T) {
 		g.network = hang(2)
 		g.knows(1, 2)
 		ended := make(chan error, 1)
-		go func() { _, err := p.once.Call(bg, 1, one); ended <- err }()
+		go func() { _, err := p.once.Call(bg, one); ended <- err }()
 		time.Sleep(time.Second)
 		began = time.Now()
 		p.Close()
@@ -311,42 +311,42 @@ func TestCallsOnNodes(t *testing.T) {
 		for n := range uint32(4) {
 			g.runs(n+1, func(context.Context, job) (string, error) { return "n", nil })
 		}
-		for n, want := range []string{"", "safe>2"} {
-			got, err := p.safe.OnNode(bg, g.names[n], one)
-			same(t, "OnNode", got+text(err), "n")
+		for n, want := range []string{"", "safe-at>2"} {
+			got, err := safeAt.Call(bg, p, at(g.names[n]))
+			same(t, "at a node", got+text(err), "n")
 			same(t, "messages", g.messages(), want)
 		}
 		g.fails(1, errors.New("here"))
 		g.fails(2, task.Invalid("id", "is odd"))
 		g.network = refuse(errNotSent, 3)
-		_, err := p.safe.OnNode(bg, g.names[0], one)
-		same(t, "OnNode here", text(err), "here")
-		_, err = p.safe.OnNode(bg, g.names[1], one)
-		refusedWith(t, "OnNode that refuses", err, task.ErrInvalidArgument)
-		_, err = p.safe.OnNode(bg, g.names[2], one)
-		refusedWith(t, "OnNode that is away", err, task.ErrUnavailable, `node "n3" did not answer: refused`)
+		_, err := safeAt.Call(bg, p, at(g.names[0]))
+		same(t, "at a node here", text(err), "here")
+		_, err = safeAt.Call(bg, p, at(g.names[1]))
+		refusedWith(t, "at a node that refuses", err, task.ErrInvalidArgument)
+		_, err = safeAt.Call(bg, p, at(g.names[2]))
+		refusedWith(t, "at a node that is away", err, task.ErrUnavailable, `node "n3" did not answer: refused`)
 		g.network = refuse(errors.New("read: connection reset"), 3)
-		_, err = p.safe.OnNode(bg, g.names[2], one)
-		same(t, "OnNode that was asked", text(err), `node "n3" did not answer: connection reset`)
+		_, err = safeAt.Call(bg, p, at(g.names[2]))
+		same(t, "at a node that was asked", text(err), `node "n3" did not answer: connection reset`)
 		g.network = refuse(errNotSent, 3)
 
 		g.messages()
 		g.runs(1, func(context.Context, job) (string, error) { panic("here") })
-		got := p.safe.OnAllNodes(bg, time.Second, one)
-		same(t, "OnAllNodes", fmt.Sprint(got.Value, got.Missing), `[n] [node "n1" node "n2" node "n3"]`)
+		got, _ := safeEach.Call(bg, p, one)
+		same(t, "each node", fmt.Sprint(got.Value, got.Missing), `[n] [node "n1" node "n2" node "n3"]`)
 		same(t, "why", got.Missing[0].Why+"; "+got.Missing[1].Why+"; "+got.Missing[2].Why, `failed with an internal error; id: is odd; did not answer: refused`)
 		same(t, "messages", len(strings.Fields(g.messages())), 3)
 		g.runs(1, nil)
 		g.lead(1, 1)
 		g.network = hang(3)
 		began := time.Now()
-		got = p.safe.OnAllNodes(bg, 3*time.Second, one)
-		same(t, "OnAllNodes", fmt.Sprint(got.Value, got.Missing), `[done by 1 n] [node "n2" node "n3"]`)
+		got, _ = safeEach.Call(bg, p, one)
+		same(t, "each node", fmt.Sprint(got.Value, got.Missing), `[done by 1 n] [node "n2" node "n3"]`)
 		same(t, "patience", time.Since(began), 3*time.Second)
 		same(t, "why", got.Missing[1].Why, "did not answer in time")
 		began = time.Now()
-		got = p.safe.OnNodes(bg, 2*time.Second, g.names[1:], one)
-		same(t, "OnNodes", fmt.Sprint(got.Value, got.Missing), `[  n] [node "n2" node "n3"]`)
+		some := forward.AskNodes(bg, p.Forwarder, 2*time.Second, g.names[1:], safeAt, at(g.names[1]))
+		same(t, "AskNodes", fmt.Sprint(some.Value, some.Missing), `[  n] [node "n2" node "n3"]`)
 		same(t, "patience", time.Since(began), 2*time.Second)
 	})
 }
@@ -366,21 +366,21 @@ func TestCallsOnReplicas(t *testing.T) {
 		{"here", []uint32{2, 1, 3}, []error{nil, nil, nil}, "from 1", "", ""},
 		{"refused here", []uint32{2, 1, 3}, []error{odd, nil, nil}, "from 1", "is odd", ""},
 		{"failed here", []uint32{2, 1, 3}, []error{internal, nil, nil}, "from 1", "disk broke", ""},
-		{"not here", []uint32{2, 1, 3}, []error{elsewhere, nil, nil}, "from 2", "", "safe>2"},
-		{"unknown here", []uint32{1, 2, 3}, []error{unknown, nil, nil}, "from 2", "", "safe>2"},
-		{"no replica", []uint32{3, 2}, []error{nil, nil, nil}, "from 3", "", "safe>3"},
-		{"refused there", []uint32{3, 2}, []error{nil, nil, odd}, "from 3", "is odd", "safe>3"},
-		{"failed there", []uint32{3, 2}, []error{nil, nil, internal}, "from 3", "shard 1: node 3: disk broke", "safe>3"},
-		{"not there", []uint32{3, 2}, []error{nil, nil, elsewhere}, "from 2", "", "safe>3 safe>2"},
-		{"unknown there", []uint32{3, 2}, []error{nil, nil, unknown}, "from 2", "", "safe>3 safe>2"},
-		{"nowhere", []uint32{1, 2, 3}, []error{elsewhere, elsewhere, elsewhere}, "", "shard 1: none of its replicas answers: shard 1 is not led here", "safe>2 safe>3"},
+		{"not here", []uint32{2, 1, 3}, []error{elsewhere, nil, nil}, "from 2", "", "safe-any>2"},
+		{"unknown here", []uint32{1, 2, 3}, []error{unknown, nil, nil}, "from 2", "", "safe-any>2"},
+		{"no replica", []uint32{3, 2}, []error{nil, nil, nil}, "from 3", "", "safe-any>3"},
+		{"refused there", []uint32{3, 2}, []error{nil, nil, odd}, "from 3", "is odd", "safe-any>3"},
+		{"failed there", []uint32{3, 2}, []error{nil, nil, internal}, "from 3", "shard 1: node 3: disk broke", "safe-any>3"},
+		{"not there", []uint32{3, 2}, []error{nil, nil, elsewhere}, "from 2", "", "safe-any>3 safe-any>2"},
+		{"unknown there", []uint32{3, 2}, []error{nil, nil, unknown}, "from 2", "", "safe-any>3 safe-any>2"},
+		{"nowhere", []uint32{1, 2, 3}, []error{elsewhere, elsewhere, elsewhere}, "", "shard 1: none of its replicas answers: shard 1 is not led here", "safe-any>2 safe-any>3"},
 	} {
 		inGroup(t, 3, func(g *group) {
 			g.with(func() { g.nodes[1].replicas[1] = c.replicas })
 			for n, err := range c.fails {
 				g.runs(uint32(n+1), func(context.Context, job) (string, error) { return []string{"from 1", "from 2", "from 3"}[n], err })
 			}
-			got, err := g.nodes[1].safe.OnReplica(bg, 1, one)
+			got, err := safeAny.Call(bg, g.nodes[1], one)
 			if got != c.answer || !strings.Contains(text(err), c.err) || (err == nil) != (c.err == "") || g.messages() != c.messages {
 				t.Errorf("%s: %q, %v", c.name, got, err)
 			}

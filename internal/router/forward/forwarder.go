@@ -3,7 +3,6 @@ package forward
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster/queues"
@@ -65,7 +64,6 @@ type Forwarder struct {
 	cfg         Config
 	log         *slog.Logger
 	remoteCalls remoteCalls
-	methods     sync.Map // name → func() verb.Call
 }
 
 // New returns a forwarder. Close ends it.

@@ -40,8 +40,9 @@ type peer struct {
 	*forward.Forwarder
 	g      *group
 	number uint32
-	once   forward.Caller[job, string] // must not be repeated
-	safe   forward.Caller[job, string] // may be, and may wait
+	once   caller // must not be repeated
+	safe   caller // may be
+	parts  *verb.Parts
 	drain  chan struct{}
 
 	// These are guarded by the group's lock.
@@ -60,11 +61,14 @@ type peer struct {
 	home     func(ctx context.Context, ns, name string) (schedules.Home, error)
 }
 
-// job is the request of the methods that the tests call.
+// job is the request of the verbs that the tests call.
 type job struct {
 	Shard uint32
 	Wait  time.Duration
 }
+
+func (j *job) TargetShard() uint32   { return j.Shard }
+func (j *job) Waits() *time.Duration { return &j.Wait }
 
 var (
 	errNotSent = errors.New("dial: refused")
@@ -101,31 +105,82 @@ func newPeer(g *group, number uint32, all []uint32) *peer {
 	verbtest.OnSystem(p.control, schedules.Find, func(ctx context.Context, q schedules.Place) (schedules.Home, error) {
 		return p.home(ctx, q.Namespace, q.Name)
 	})
-	parts := &verb.Parts{}
-	broker.Verbs.By(p.verbs, parts)
-	cluster.ServeBy(p.control, parts)
-	p.Forwarder = forward.New(forward.Config{Node: number, Parts: parts, Broker: peerBroker{p}, Map: peerMap{p}, Peers: peerNetwork{p},
+	p.parts = &verb.Parts{}
+	broker.Verbs.By(p.verbs, p.parts)
+	cluster.ServeBy(p.control, p.parts)
+	jobs.On(p, p.parts)
+	p.Forwarder = forward.New(forward.Config{Node: number, Parts: p.parts, Broker: peerBroker{p}, Map: peerMap{p}, Peers: peerNetwork{p},
 		NotSent: func(err error) bool { return errors.Is(err, errNotSent) }, SystemLeader: func() uint32 { return locked(g, func() uint32 { return p.system }) },
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
-	run := func(name string) func(context.Context, job) (string, error) {
-		return func(ctx context.Context, j job) (string, error) {
-			g.mu.Lock()
-			g.ran = append(g.ran, fmt.Sprintf("%s@%d", name, number))
-			run, leader := p.run, p.leads[j.Shard]
-			g.mu.Unlock()
-			if run != nil {
-				return run(ctx, j)
-			}
-			if leader != number {
-				return "", &broker.NotLeader{Shard: j.Shard, Node: leader}
-			}
-			return fmt.Sprint("done by ", number), nil
-		}
-	}
-	p.once = forward.Register(p.Forwarder, &forward.Method[job, string]{Rule: verb.Rule{Name: "once"}, Run: run("once")})
-	p.safe = forward.Register(p.Forwarder, &forward.Method[job, string]{Rule: verb.Rule{Name: "safe", Idempotent: true}, Run: run("safe"),
-		Wait: func(j *job) *time.Duration { return &j.Wait }})
+	p.once, p.safe = caller{p: p, verb: once}, caller{p: p, verb: safe}
 	return p
+}
+
+// runJob runs a job on a node.
+func (p *peer) runJob(ctx context.Context, name string, j job) (string, error) {
+	p.g.mu.Lock()
+	p.g.ran = append(p.g.ran, fmt.Sprintf("%s@%d", name, p.number))
+	run, leader := p.run, p.leads[j.Shard]
+	p.g.mu.Unlock()
+	if run != nil {
+		return run(ctx, j)
+	}
+	if leader != p.number {
+		return "", &broker.NotLeader{Shard: j.Shard, Node: leader}
+	}
+	return fmt.Sprint("done by ", p.number), nil
+}
+
+// jobs are the verbs that the tests call, one for each place where a verb may run.
+var jobs verb.Table[*peer]
+
+var (
+	once   = verb.New(&jobs, verb.Rule{Name: "once"}, func(p *peer, ctx context.Context, j job) (string, error) { return p.runJob(ctx, "once", j) })
+	safe   = verb.New(&jobs, verb.Rule{Name: "safe", Idempotent: true}, func(p *peer, ctx context.Context, j job) (string, error) { return p.runJob(ctx, "safe", j) })
+	safeAt = verb.New(&jobs, verb.Rule{Name: "safe-at", Where: verb.Node, Idempotent: true},
+		func(p *peer, ctx context.Context, j jobAt) (string, error) { return p.runJob(ctx, "safe", j.Job) })
+	safeEach = verb.New(&jobs, verb.Rule{Name: "safe-each", Where: verb.EachNode, Idempotent: true, Patience: 3 * time.Second},
+		func(p *peer, ctx context.Context, j job) (out verb.Sum[[]string], err error) {
+			did, err := p.runJob(ctx, "safe", j)
+			return verb.Sum[[]string]{Value: []string{did}}, err
+		}).Merged(func(_ *job, parts []verb.Sum[[]string]) (sum verb.Sum[[]string], _ error) {
+		for _, p := range parts {
+			sum.Value = append(sum.Value, p.Value...)
+		}
+		return sum, nil
+	})
+	safeAny = verb.New(&jobs, verb.Rule{Name: "safe-any", Where: verb.Replica, Idempotent: true},
+		func(p *peer, ctx context.Context, j job) (string, error) { return p.runJob(ctx, "safe", j) })
+)
+
+// jobAt is a job for a node.
+type jobAt struct {
+	verb.AtNode
+	Job job
+}
+
+func at(n forward.Node) jobAt { return jobAt{verb.AtNode{Node: n.Number}, one} }
+
+// caller calls a verb of jobs by way of a node.
+type caller struct {
+	p        *peer
+	verb     *verb.Verb[job, string]
+	patience time.Duration // 0: that of the verb
+}
+
+func (c caller) WithPatience(d time.Duration) caller {
+	c.patience = d
+	return c
+}
+
+func (c caller) Call(ctx context.Context, j job) (string, error) {
+	switch {
+	case c.patience > 0:
+		return forward.CallAway(ctx, c.p.Forwarder, c.verb, c.patience, j)
+	case c.verb == once:
+		return forward.Call(ctx, c.p.Forwarder, c.verb, j.Shard, j)
+	}
+	return c.verb.Call(ctx, c.p, j)
 }
 
 func locked[T any](g *group, get func() T) T {

@@ -111,17 +111,19 @@ var Verbs verb.Table[*Forwarder]
 
 var (
 	// whoLeads returns a shard's leader, term and index, from that leader.
-	whoLeads = verb.New(&Verbs, verb.Rule{Name: "leader", Idempotent: true}, func(f *Forwarder, _ context.Context, q ofShard) (leaderAnswer, error) {
-		node, term, index := f.cfg.Broker.Leader(q.Shard)
-		if uint32(node) != f.cfg.Node {
-			return leaderAnswer{}, &broker.NotLeader{Shard: q.Shard, Node: uint32(node)}
-		}
-		return leaderAnswer{node, term, index}, nil
-	})
+	whoLeads = verb.New(&Verbs, verb.Rule{Name: "leader", Idempotent: true},
+		func(f *Forwarder, _ context.Context, q ofShard) (leaderAnswer, error) {
+			node, term, index := f.cfg.Broker.Leader(q.Shard)
+			if uint32(node) != f.cfg.Node {
+				return leaderAnswer{}, &broker.NotLeader{Shard: q.Shard, Node: uint32(node)}
+			}
+			return leaderAnswer{node, term, index}, nil
+		})
 	// knownLeader returns a shard's leader as far as a node knows; 0: it does not.
-	knownLeader = verb.New(&Verbs, verb.Rule{Name: "known-leader", Where: verb.Node, Idempotent: true}, func(f *Forwarder, _ context.Context, q knownTo) (uint32, error) {
-		return f.Leaders.here(q.Shard), nil
-	})
+	knownLeader = verb.New(&Verbs, verb.Rule{Name: "known-leader", Where: verb.Node, Idempotent: true},
+		func(f *Forwarder, _ context.Context, q knownTo) (uint32, error) {
+			return f.Leaders.here(q.Shard), nil
+		})
 )
 
 type ofShard struct{ Shard uint32 }

@@ -30,7 +30,8 @@ func (f *Forwarder) atNode(ctx context.Context, c verb.Call, node uint32) error 
 
 // AskNodes has several nodes run a verb of a node, in parallel. The answers are in the order of the nodes, with the zero value for those that
 // did not answer within patience: they are away, or do not know the call yet.
-func AskNodes[Req, Resp any](ctx context.Context, f *Forwarder, patience time.Duration, nodes []Node, v *verb.Verb[Req, Resp], req Req) (out verb.Partial[[]Resp]) {
+func AskNodes[Req, Resp any](ctx context.Context, f *Forwarder, patience time.Duration, nodes []Node, v *verb.Verb[Req, Resp],
+	req Req) (out verb.Partial[[]Resp]) {
 	parts := v.Make(req).Split(len(nodes), func(i int, request any) { request.(verb.AnyNode).SetNode(nodes[i].Number) })
 	errs := f.askEach(ctx, patience, nodes, parts)
 	out.Value = make([]Resp, len(nodes))
@@ -86,64 +87,4 @@ func (f *Forwarder) atReplica(ctx context.Context, c verb.Call) (err error) {
 		}
 	}
 	return task.Unavailable(NoLeaderRetry, "shard %d: none of its replicas answers: %v", shard, err)
-}
-
-func (m *registered[A, R]) OnNode(ctx context.Context, node Node, args A) (R, error) {
-	if node.Number == m.f.cfg.Node {
-		return m.Run(ctx, args)
-	}
-	c := m.make(SystemShard, args)
-	err := m.f.ask(ctx, c, SystemShard, node.Number)
-	if retryElsewhere(&m.Rule, err) {
-		if ctx.Err() != nil {
-			return c.Resp, ctx.Err()
-		}
-		err = task.Unavailable(NoLeaderRetry, "node %q did not answer: %s", node.Name, cause(err))
-	}
-	return c.Resp, err
-}
-
-func (m *registered[A, R]) OnNodes(ctx context.Context, patience time.Duration, nodes []Node, args A) (out verb.Partial[[]R]) {
-	answers, errs := parallel.Ask(ctx, patience, len(nodes), func(ctx context.Context, i int) (R, error) { return m.OnNode(ctx, nodes[i], args) })
-	for i, err := range errs {
-		if err != nil {
-			answers[i] = *new(R)
-			out.LacksNode(nodes[i].Name, err)
-		}
-	}
-	out.Value = answers
-	return out
-}
-
-func (m *registered[A, R]) OnAllNodes(ctx context.Context, patience time.Duration, args A) verb.Partial[[]R] {
-	nodes := m.f.Nodes()
-	out := m.OnNodes(ctx, patience, nodes, args)
-	answered := out.Value[:0]
-	for i, n := range nodes {
-		if !slices.ContainsFunc(out.Missing, func(lost verb.Missing) bool { return lost.Node == n.Name }) {
-			answered = append(answered, out.Value[i])
-		}
-	}
-	out.Value = answered
-	return out
-}
-
-func (m *registered[A, R]) OnReplica(ctx context.Context, shard uint32, args A) (out R, err error) {
-	replicas := m.f.Replicas(shard)
-	if slices.Contains(replicas, m.f.cfg.Node) {
-		if out, err = m.Run(ctx, args); err == nil || !retryElsewhere(&m.Rule, err) {
-			return out, err
-		}
-	}
-	for _, node := range replicas {
-		if node == m.f.cfg.Node {
-			continue
-		}
-		c := m.make(shard, args)
-		err = m.f.ask(ctx, c, shard, node)
-		if out = c.Resp; err == nil || !retryElsewhere(&m.Rule, err) {
-			return out, err
-		}
-	}
-	return *new(R), task.Unavailable(NoLeaderRetry, "shard %d: none of its replicas answers: %v", shard, err)
 }

@@ -12,49 +12,17 @@ import (
 
 // here runs a call on this node.
 func (f *Forwarder) here(ctx context.Context, c verb.Call) error {
-	if _, ok := c.(ownCall); ok {
-		return c.Run(ctx, nil)
-	}
 	return broker.Refusal(c.Shard(), f.cfg.Parts.Do(ctx, c))
 }
 
 // safely runs a call on this node, and turns a panic into an error.
-func (f *Forwarder) safely(ctx context.Context, c verb.Call, run func(context.Context, verb.Call) error) (err error) {
+func (f *Forwarder) safely(ctx context.Context, c verb.Call) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
-	return run(ctx, c)
-}
-
-// hereForOthers runs a call that another node has sent.
-func (f *Forwarder) hereForOthers(ctx context.Context, c verb.Call) error {
-	if own, ok := c.(ownCall); ok {
-		return own.runForOthers(ctx)
-	}
 	return f.here(ctx, c)
-}
-
-// Methods returns the names of all calls that this node serves.
-func (f *Forwarder) Methods() []string {
-	names := f.cfg.Parts.Names()
-	f.methods.Range(func(name, _ any) bool {
-		names = append(names, name.(string))
-		return true
-	})
-	return names
-}
-
-// CallNamed returns an empty call for a request from another node; nil: the name is unknown.
-func (f *Forwarder) CallNamed(name string) verb.Call {
-	if c := f.cfg.Parts.Named(name); c != nil {
-		return c
-	}
-	if make, ok := f.methods.Load(name); ok {
-		return make.(func() verb.Call)()
-	}
-	return nil
 }
 
 // Serve runs a call that another node's router sent with Peers.Call, on this node and no other: a served call is never forwarded. Errors of
@@ -64,14 +32,14 @@ func (f *Forwarder) Serve(ctx context.Context, name string, request []byte) ([]b
 	if err != nil {
 		return verb.Encode(&refused{Fault: &Fault{NotRun: "what it is limited to can't be read"}})
 	}
-	c := f.CallNamed(name)
+	c := f.cfg.Parts.Named(name)
 	if c == nil {
 		return verb.Encode(&refused{Fault: &Fault{NotRun: fmt.Sprintf("it does not know the call %q", name)}})
 	}
 	if err := c.DecodeRequest(request); err != nil {
 		return verb.Encode(&refused{Fault: &Fault{Within: fmt.Sprintf("%s: request of %d bytes: %v", name, len(request), err)}})
 	}
-	err = f.safely(ctx, c, f.hereForOthers)
+	err = f.safely(ctx, c)
 	fault := FaultOf(err)
 	if fault != nil && fault.Within != "" {
 		f.log.Error("a call of another node failed within", "method", name, "error", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
@@ -41,10 +42,10 @@ func TestErrorsRetriedAtOtherNodes(t *testing.T) {
 			g.fails(2, c.err)
 			for _, method := range []struct {
 				name   string
-				caller forward.Caller[job, string]
+				caller caller
 				want   string
 			}{{"once", g.nodes[1].once, c.once}, {"safe", g.nodes[1].safe, c.safe}} {
-				got, err := method.caller.Call(bg, 1, one)
+				got, err := method.caller.Call(bg, one)
 				if messages := g.messages(); method.want == "" {
 					if err != nil || got != "done by 3" || !strings.HasSuffix(messages, method.name+">3") {
 						t.Errorf("%s, %s: got %q, %v after %s, want the answer of node 3", c.name, method.name, got, err, messages)
@@ -75,9 +76,9 @@ func TestLocalErrorsRetriedAtOtherNodes(t *testing.T) {
 			g.knows(1, 1)
 			g.fails(1, c.err)
 			for name, elsewhere := range map[string]bool{"once": c.once, "safe": c.safe} {
-				call := map[string]forward.Caller[job, string]{"once": g.nodes[1].once, "safe": g.nodes[1].safe}[name]
+				call := map[string]caller{"once": g.nodes[1].once, "safe": g.nodes[1].safe}[name]
 				time.AfterFunc(time.Millisecond, func() { g.knows(1, 2) })
-				got, err := call.Call(bg, 1, one)
+				got, err := call.Call(bg, one)
 				if elsewhere && (err != nil || got != "done by 2") || !elsewhere && (!errors.Is(err, c.err) || g.messages() != "" || g.jobs() != name+"@1") {
 					t.Errorf("%s after %v here: %q, %v; elsewhere: %v", name, c.err, got, err, elsewhere)
 				}
@@ -134,16 +135,16 @@ func TestLostMessages(t *testing.T) {
 		g.lead(1, 3)
 		g.knows(1, 2)
 		g.network = refuse(fmt.Errorf("call: %w", errNotSent), 2)
-		got, err := g.nodes[1].once.Call(bg, 1, one)
+		got, err := g.nodes[1].once.Call(bg, one)
 		same(t, "answer", got, "done by 3")
 		same(t, "error", text(err), "")
 		same(t, "messages", g.messages(), "once>2 once>3")
 
 		g.network = refuse(errLost, 2)
-		_, err = g.nodes[1].once.Call(bg, 1, one)
+		_, err = g.nodes[1].once.Call(bg, one)
 		refusedWith(t, "lost answer", err, broker.ErrUnknown, "shard 1: node 2 did not answer: read: connection reset")
 		same(t, "messages", g.messages(), "once>2")
-		got, err = g.nodes[1].safe.Call(bg, 1, one)
+		got, err = g.nodes[1].safe.Call(bg, one)
 		same(t, "answer", got, "done by 3")
 		same(t, "error", text(err), "")
 		g.messages()
@@ -151,7 +152,7 @@ func TestLostMessages(t *testing.T) {
 		// An answer that can't be read, or whose error can't be: it may have run.
 		for _, bad := range [][]byte{nil, []byte("x"), mustEncode(t, struct{ Fault []int }{[]int{1}})} {
 			g.network = func(context.Context, uint32, func() ([]byte, error)) ([]byte, error) { return bad, nil }
-			_, err = g.nodes[1].once.Call(bg, 1, one)
+			_, err = g.nodes[1].once.Call(bg, one)
 			refusedWith(t, "unreadable answer", err, broker.ErrUnknown, "shard 1: the answer of node 2 can't be read")
 			same(t, "messages", g.messages(), "once>2")
 		}
@@ -163,19 +164,21 @@ func TestNodeCannotRunCall(t *testing.T) {
 	inGroup(t, 3, func(g *group) {
 		g.lead(1, 2)
 		g.knows(3, 3)
-		onlyOn3 := func(n uint32) forward.Caller[job, string] {
-			return forward.RegisterIdempotent(g.nodes[n].Forwarder, "new", func(context.Context, job) (string, error) { return "new", nil })
-		}
-		caller := onlyOn3(1)
-		onlyOn3(3)
-		got, err := caller.Call(bg, 1, one)
+		var some, none verb.Table[*peer]
+		newer := verb.New(&some, verb.Rule{Name: "new", Idempotent: true}, func(*peer, context.Context, job) (string, error) { return "new", nil })
+		some.On(g.nodes[1], g.nodes[1].parts)
+		some.On(g.nodes[3], g.nodes[3].parts)
+		got, err := newer.Call(bg, g.nodes[1], one)
 		same(t, "answer", got, "new")
 		same(t, "error", text(err), "")
 		ctx, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
 		g.network = refuse(errNotSent, 3)
-		nobody := forward.RegisterIdempotent(g.nodes[1].Forwarder, "newer", func(context.Context, job) (string, error) { return "", &broker.NotLeader{Shard: 1} })
-		_, err = nobody.Call(ctx, 1, one)
+		nobody := verb.New(&none, verb.Rule{Name: "newer", Idempotent: true}, func(*peer, context.Context, job) (string, error) {
+			return "", &broker.NotLeader{Shard: 1}
+		})
+		none.On(g.nodes[1], g.nodes[1].parts)
+		_, err = nobody.Call(ctx, g.nodes[1], one)
 		refusedWith(t, "call that nobody knows", err, task.ErrUnavailable, `node n2 does not answer (it does not know the call "newer")`)
 		same(t, "unknown", errors.Is(err, broker.ErrUnknown), false)
 	})
@@ -195,7 +198,7 @@ func TestWaitCountsElapsedTime(t *testing.T) {
 		try := func(what string, wait time.Duration, want ...time.Duration) {
 			t.Helper()
 			waits = nil
-			got, err := g.nodes[1].safe.Call(bg, 1, job{Shard: 1, Wait: wait})
+			got, err := g.nodes[1].safe.Call(bg, job{Shard: 1, Wait: wait})
 			if got != "done by 3" || err != nil || fmt.Sprint(waits) != fmt.Sprint(want) {
 				t.Errorf("%s: %q, %v with the waits %v, want %v", what, got, err, waits, want)
 			}

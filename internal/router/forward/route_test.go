@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/task"
@@ -453,12 +454,12 @@ func TestLeaderAndReady(t *testing.T) {
 
 // All calls may be repeated when their outcome is unknown, except these, which would have an effect when run twice.
 func TestRepeatableMethods(t *testing.T) {
-	once := []string{"abandon-once", "add-to-group", "claim", "discard-dead", "drop-queue", "enqueue", "make-group", "operate", "purge", "put-queue",
+	once := []string{"abandon-once", "add-to-group", "claim", "claim-here", "discard-dead", "drop-queue", "enqueue", "make-group", "operate", "purge", "put-queue",
 		"remove-marker", "remove-namespace", "remove-webhook", "replay", "revoke-token", "settle"}
 	var got []string
 	routertest.InFleet(t, 1, func(f *routertest.Fleet) {
-		for _, name := range f.Nodes[1].Methods() {
-			if !f.Nodes[1].CallNamed(name).Rule().Idempotent {
+		for _, name := range f.Nodes[1].Parts.Names() {
+			if !f.Nodes[1].Parts.Named(name).Rule().Idempotent {
 				got = append(got, name)
 			}
 		}
@@ -468,23 +469,17 @@ func TestRepeatableMethods(t *testing.T) {
 		t.Errorf("calls that must not be repeated are %q, want %q", got, once)
 	}
 }
-func TestMethodsOfTheSystemShard(t *testing.T) {
+
+// A verb of the system shard runs where that is led, wherever it is called.
+func TestVerbsOfTheSystemShard(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
-		type args struct{ N int }
-		asks := map[uint32]func(context.Context, args) (int, error){}
-		for n, m := range f.Nodes {
-			asks[n] = forward.OnSystem(m.Forwarder, "double", true, func(_ context.Context, a args) (int, error) {
-				if err := (routertest.FakeControl{M: m}).Check(); err != nil {
-					return 0, err
-				}
-				return 2 * a.N, nil
-			})
-		}
 		for _, leader := range []uint32{1, 3} {
 			f.With(func() { f.SystemLeader = leader })
-			for n, ask := range asks {
-				if got, err := ask(context.Background(), args{21}); err != nil || got != 42 {
-					t.Errorf("node %d, system shard led by %d: got %d, %v, want 42", n, leader, got, err)
+			for n, m := range f.Nodes {
+				for shard, want := range map[uint32]bool{1: true, 77: false} {
+					if got, err := cluster.HasShard.Call(context.Background(), m, shard); err != nil || got != want {
+						t.Errorf("node %d, system shard led by %d: shard %d exists: %t, %v; want %t", n, leader, shard, got, err, want)
+					}
 				}
 			}
 		}

@@ -55,12 +55,17 @@ func IsElsewhere(err error) bool {
 
 // seek looks for the leader of a call's shard until it has run the call, ctx is done, or the search has taken too long.
 func (f *Forwarder) seek(ctx context.Context, c verb.Call) error {
+	return f.seekFor(ctx, c, c.Rule().Patience)
+}
+
+// seekFor is seek with another patience than that of the verb.
+func (f *Forwarder) seekFor(ctx context.Context, c verb.Call, patience time.Duration) error {
 	shard, rule, wait := c.Shard(), c.Rule(), c.Wait()
 	var deadline time.Time
 	if wait != nil {
 		deadline = time.Now().Add(*wait)
 	}
-	s := f.newSearch(shard, rule.Patience)
+	s := f.newSearch(shard, patience)
 	for {
 		node, err := s.next(ctx)
 		if err != nil {

@@ -47,7 +47,7 @@ func TestSearchOrder(t *testing.T) {
 		ctx, cancel := context.WithTimeout(bg, 30*time.Millisecond) // no time for a second round
 		defer cancel()
 		search := func() string {
-			_, err := p.once.Call(ctx, 1, one)
+			_, err := p.once.Call(ctx, one)
 			refusedWith(t, "call without a leader", err, task.ErrUnavailable, "within the caller's deadline")
 			g.messages()
 			return strings.ReplaceAll(g.jobs(), "once@", "")
@@ -85,10 +85,10 @@ func TestLeaderIsRemembered(t *testing.T) {
 	} {
 		outside(t, 4, func(g *group, p *peer) {
 			g.fails(4, c.err)
-			_, _ = p.once.Call(bg, 1, one)
+			_, _ = p.once.Call(bg, one)
 			same(t, c.name+", first", g.messages(), "once>2 once>3 once>4")
 			g.fails(4, nil)
-			_, err := p.once.Call(bg, 1, one)
+			_, err := p.once.Call(bg, one)
 			same(t, c.name+", error", text(err), "")
 			same(t, c.name+", next", g.messages(), c.after)
 
@@ -96,14 +96,14 @@ func TestLeaderIsRemembered(t *testing.T) {
 			g.fails(4, &broker.NotLeader{Shard: 1, Node: 2})
 			g.knows(2, 2)
 			for _, want := range []string{"once>4 once>2", "once>2"} {
-				_, _ = p.once.Call(bg, 1, one)
+				_, _ = p.once.Call(bg, one)
 				same(t, c.name+", moved", g.messages(), want)
 			}
 			same(t, "leader", p.LeaderOf(1), 2)
 			g.knows(2, 0)
 			g.fails(3, nil)
 			for _, want := range []string{"once>2 once>3", "once>3"} {
-				_, _ = p.once.Call(bg, 1, one)
+				_, _ = p.once.Call(bg, one)
 				same(t, c.name+", forgotten", g.messages(), want)
 			}
 		})
@@ -121,7 +121,7 @@ func TestSearchPauses(t *testing.T) {
 			return deliver()
 		}
 		began := time.Now()
-		_, err := p.once.Call(bg, 1, one)
+		_, err := p.once.Call(bg, one)
 		refusedWith(t, "call without a leader", err, task.ErrUnavailable, "shard 1 has no leader that answered: node n2 knows no leader; node n3 knows no leader")
 		same(t, "time", time.Since(began), forward.SearchTime)
 		most, shorter := 10*time.Millisecond, false
@@ -151,7 +151,7 @@ func TestSearchEnds(t *testing.T) {
 			began := time.Now()
 			ctx, cancel := context.WithTimeout(bg, c.deadline)
 			defer cancel()
-			_, err := p.once.Call(ctx, 1, one)
+			_, err := p.once.Call(ctx, one)
 			refusedWith(t, "call with a deadline", err, task.ErrUnavailable, "shard 1 has no leader that answered within the caller's deadline: node n2 ")
 			same(t, fmt.Sprintf("messages within %s", c.deadline), g.messages(), c.messages)
 			if time.Since(began) > 10*time.Millisecond || ctx.Err() != nil {
@@ -164,7 +164,7 @@ func TestSearchEnds(t *testing.T) {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(bg, 3*time.Second)
 		defer cancel()
-		_, err := p.once.Call(ctx, 1, one)
+		_, err := p.once.Call(ctx, one)
 		refusedWith(t, "call with a deadline", err, task.ErrUnavailable, "within the caller's deadline")
 		if took := time.Since(began); took < 3*time.Second-300*time.Millisecond || took > 3*time.Second-50*time.Millisecond {
 			t.Errorf("a call with 3s of time ended after %s", took)
@@ -174,24 +174,24 @@ func TestSearchEnds(t *testing.T) {
 		began := time.Now()
 		ctx, cancel := context.WithCancel(bg)
 		time.AfterFunc(2*time.Second, cancel)
-		_, err := p.once.Call(ctx, 1, one)
+		_, err := p.once.Call(ctx, one)
 		refusedWith(t, "cancelled call", err, task.ErrUnavailable, "within the caller's deadline")
 		same(t, "time until a cancelled call ends", time.Since(began), 2*time.Second)
 		g.messages()
-		_, err = p.once.Call(ctx, 1, one)
+		_, err = p.once.Call(ctx, one)
 		same(t, "call that is over", text(err), "shard 1 has no known leader, and no node could be asked within the caller's deadline")
-		_, err = p.once.Call(ctx, forward.SystemShard, job{})
+		_, err = p.once.Call(ctx, job{})
 		same(t, "call that is over", text(err), "the system shard has no known leader, and no node could be asked within the caller's deadline")
 		same(t, "messages", g.messages(), "")
 	})
 	outside(t, 3, func(g *group, p *peer) {
 		began := time.Now()
 		time.AfterFunc(2*time.Second, p.Close)
-		_, err := p.once.Call(bg, 1, one)
+		_, err := p.once.Call(bg, one)
 		refusedWith(t, "call at a node that stops", err, task.ErrUnavailable, "no leader that answered, and this node is stopping: node n2 ")
 		same(t, "time until the node stops", time.Since(began), 2*time.Second)
 		g.messages()
-		_, err = p.once.Call(bg, 1, one)
+		_, err = p.once.Call(bg, one)
 		same(t, "call at a node that has stopped", text(err), "shard 1 has no known leader, and no node could be asked, and this node is stopping")
 		same(t, "messages", g.messages(), "")
 	})
@@ -206,7 +206,7 @@ func TestErrorWithTimeLeft(t *testing.T) {
 		outside(t, 2, func(_ *group, p *peer) {
 			ctx, cancel := context.WithTimeout(bg, forward.LeaderlessTime+c.left)
 			defer cancel()
-			_, err := p.once.WithPatience(forward.LeaderlessTime).Call(ctx, 1, one)
+			_, err := p.once.WithPatience(forward.LeaderlessTime).Call(ctx, one)
 			if err == nil || strings.Contains(err.Error(), "within the caller's deadline") != c.blame {
 				t.Errorf("with %s left: %v; blames the deadline: want %v", c.left, err, c.blame)
 			}
@@ -218,10 +218,10 @@ func TestErrorWithTimeLeft(t *testing.T) {
 // there is none.
 func TestCallsWithoutLeaderAreShort(t *testing.T) {
 	outside(t, 3, func(g *group, p *peer) {
-		search := func(caller forward.Caller[job, string], want time.Duration, since time.Time) {
+		search := func(caller caller, want time.Duration, since time.Time) {
 			t.Helper()
 			began := time.Now()
-			_, err := caller.Call(bg, 1, one)
+			_, err := caller.Call(bg, one)
 			refusedWith(t, "call without a leader", err, task.ErrUnavailable)
 			same(t, "time of the search", time.Since(began), want)
 			same(t, "no leader since", sinceOf(t, err).Sub(since), 0)
@@ -239,13 +239,13 @@ func TestCallsWithoutLeaderAreShort(t *testing.T) {
 		search(p.once, forward.LeaderlessTime, first)
 
 		g.with(func() { p.leads[2] = 0; p.replicas[2] = []uint32{2} })
-		_, err := p.once.WithPatience(time.Second).Call(bg, 2, job{Shard: 2}) // another shard
+		_, err := p.once.WithPatience(time.Second).Call(bg, job{Shard: 2}) // another shard
 		if since := time.Since(sinceOf(t, err)); since != time.Second {
 			t.Errorf("shard 2 has no leader since %s ago, want 1s", since)
 		}
 		g.knows(3, 3)
 		for range 2 {
-			_, err := p.once.Call(bg, 1, one)
+			_, err := p.once.Call(bg, one)
 			same(t, "error", text(err), "")
 		}
 		g.knows(3, 0)
@@ -254,7 +254,7 @@ func TestCallsWithoutLeaderAreShort(t *testing.T) {
 		// The leader is back where it was when it was last seen.
 		p.LeadsNoMore(9, broker.NotLeader{Shard: 1, Node: 3})
 		g.knows(3, 3)
-		_, err = p.once.Call(bg, 1, one)
+		_, err = p.once.Call(bg, one)
 		same(t, "error", text(err), "")
 		g.knows(3, 0)
 		search(p.once, forward.SearchTime, time.Now())
@@ -285,7 +285,7 @@ func TestSearchRestarts(t *testing.T) {
 				}
 				return "", &broker.NotLeader{Shard: 1}
 			})
-			_, err := p.once.Call(bg, 1, one)
+			_, err := p.once.Call(bg, one)
 			refusedWith(t, "call without a leader", err, task.ErrUnavailable)
 			same(t, fmt.Sprintf("time of a search in which a node kept the call for %s", kept), time.Since(began), ends)
 			if kept >= time.Second && len(strings.Fields(g.messages())) < 2*40 {
@@ -302,14 +302,14 @@ func TestNoLeaderAtANodeThatIsCutOff(t *testing.T) {
 		outside(t, 3, func(g *group, p *peer) {
 			g.with(func() { p.age = age })
 			g.network = refuse(errNotSent, 2, 3)
-			_, err := p.once.Call(bg, 1, one)
+			_, err := p.once.Call(bg, one)
 			if e, ok := task.AsError(err); !ok || e.Code != task.CodeUnavailable || e.Reason != want || e.RetryAfter != forward.NoLeaderRetry {
 				t.Errorf("with a map that is %s old: %#v, want reason %q", age, err, want)
 			}
 			sinceOf(t, err)
 			g.with(func() { g.network = nil })
 			g.lead(1, 3)
-			got, err := p.once.Call(bg, 1, one)
+			got, err := p.once.Call(bg, one)
 			same(t, "with a leader", got+text(err), "done by 3")
 		})
 	}
@@ -322,7 +322,7 @@ func TestErrorListsAnswers(t *testing.T) {
 		g.fails(2, &broker.NotLeader{Shard: 1, Node: 9})
 		g.fails(3, &broker.NotLeader{Shard: 1, Node: 4})
 		g.network = refuse(fmt.Errorf("call node 4: tls: %w", fmt.Errorf("%w: %s", errNotSent, strings.Repeat("x", 300))), 4)
-		_, err := p.once.Call(bg, 1, one)
+		_, err := p.once.Call(bg, one)
 		long := "node n4 does not answer (" + strings.Repeat("x", 200-len("does not answer ("))
 		refusedWith(t, "call without a leader", err, task.ErrUnavailable, "shard 1 has no leader that answered: ",
 			"node n1 knows no leader", "node n2 says node number 9 leads", "node n3 says node n4 leads", "node number 9 does not answer (refused)", long)
@@ -342,7 +342,7 @@ func TestErrorListsAnswers(t *testing.T) {
 		p.system = 2
 		g.network = refuse(errNotSent, 2, 3, 4)
 		g.fails(1, &broker.NotLeader{})
-		_, err = p.once.Call(ctx, forward.SystemShard, job{})
+		_, err = p.once.Call(ctx, job{})
 		refusedWith(t, "call without a system shard", err, task.ErrUnavailable, "the system shard has no leader that answered within the caller's deadline: node n2 does not answer (refused); node n1 ")
 	})
 }

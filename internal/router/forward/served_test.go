@@ -27,7 +27,7 @@ func TestScopeIsForwarded(t *testing.T) {
 		})
 		for _, scope := range []task.Scope{{}, {Queues: []string{}}, {Queues: []string{"a", "b*"}}} {
 			got = task.Scope{Queues: []string{"unset"}}
-			answer, err := g.nodes[1].once.Call(task.WithScope(bg, scope), 1, one)
+			answer, err := g.nodes[1].once.Call(task.WithScope(bg, scope), one)
 			same(t, "answer", answer+text(err), "seen")
 			if !got.Equal(scope) {
 				t.Errorf("the scope %#v arrived as %#v", scope, got)
@@ -72,7 +72,7 @@ func TestDamagedScope(t *testing.T) {
 			}
 			return deliver()
 		}
-		got, err := g.nodes[1].once.Call(task.WithScope(bg, task.Scope{Queues: []string{"a"}}), 1, one)
+		got, err := g.nodes[1].once.Call(task.WithScope(bg, task.Scope{Queues: []string{"a"}}), one)
 		same(t, "answer", got+text(err), "done by 3")
 		same(t, "messages", g.messages(), "scoped>2 scoped>3")
 		same(t, "runs", g.jobs(), "once@1 once@3") // node 1's own replica costs nothing to ask
@@ -104,7 +104,7 @@ func TestServeAnswersErrors(t *testing.T) {
 		}
 		g.lead(1, 2) // what was done before an error comes back with it
 		g.runs(2, func(context.Context, job) (string, error) { return "half", task.Invalid("id", "is odd") })
-		got, err := g.nodes[1].once.Call(bg, 1, one)
+		got, err := g.nodes[1].once.Call(bg, one)
 		same(t, "answer", got, "half")
 		refusedWith(t, "error", err, task.ErrInvalidArgument, "is odd")
 	})
@@ -140,39 +140,16 @@ func TestItemErrors(t *testing.T) {
 	refusedWith(t, "call that was cut off", lost, broker.ErrUnknown, "shard 3: node 4 was cut off")
 }
 
-// Some methods do something else for other nodes than for their own.
-func TestMethodForOtherNodes(t *testing.T) {
-	inGroup(t, 2, func(g *group) {
-		callers := map[uint32]forward.Caller[job, string]{}
-		for n, p := range g.nodes {
-			callers[n] = forward.Register(p.Forwarder, &forward.Method[job, string]{Rule: verb.Rule{Name: "either"},
-				Run:       func(context.Context, job) (string, error) { return fmt.Sprint("own of ", n), nil },
-				ForOthers: func(context.Context, job) (string, error) { return fmt.Sprint("others' of ", n), nil }})
-		}
-		g.lead(1, 2)
-		for n, want := range map[uint32]string{1: "others' of 2", 2: "own of 2"} {
-			got, err := callers[n].Call(bg, 1, one)
-			same(t, "answer", got+text(err), want)
-		}
-		same(t, "messages", g.messages(), "either>2")
-		got, err := callers[2].CallOther(bg, 1, one) // the replica leads after all
-		same(t, "CallOther", got+text(err), "own of 2")
-		defer func() {
-			if p := recover(); p != `two methods are named "either"` {
-				t.Errorf("Register of a taken name: %v", p)
-			}
-		}()
-		forward.RegisterSystem(g.nodes[1].Forwarder, "either", true, func(context.Context, job) (string, error) { return "", nil })
-	})
-}
-
 // A call on this node allocates nothing.
 func TestLocalCallAllocatesNothing(t *testing.T) {
 	inGroup(t, 1, func(g *group) {
 		g.lead(1, 1)
-		double := forward.RegisterIdempotent(g.nodes[1].Forwarder, "double", func(_ context.Context, n int) (int, error) { return 2 * n, nil })
+		p := g.nodes[1]
+		var table verb.Table[*peer]
+		double := verb.New(&table, verb.Rule{Name: "double"}, func(_ *peer, _ context.Context, j job) (int, error) { return 2 * int(j.Wait), nil })
+		table.On(p, p.parts)
 		allocs := testing.AllocsPerRun(100, func() {
-			if got, err := double.Call(bg, 1, 21); got != 42 || err != nil {
+			if got, err := forward.Call(bg, p.Forwarder, double, 1, job{1, 21}); got != 42 || err != nil {
 				t.Errorf("double = %d, %v", got, err)
 			}
 		})
@@ -180,48 +157,25 @@ func TestLocalCallAllocatesNothing(t *testing.T) {
 	})
 }
 
+// unencodable is a request that can't travel.
+type unencodable struct {
+	job
+	C chan int
+}
+
 // A request that can't be encoded is sent nowhere.
 func TestUnencodableRequest(t *testing.T) {
 	inGroup(t, 2, func(g *group) {
 		g.lead(1, 2)
-		type args struct{ C chan int }
-		callers := map[uint32]forward.Caller[args, string]{}
-		for n, p := range g.nodes {
-			callers[n] = forward.RegisterIdempotent(p.Forwarder, "odd", func(context.Context, args) (string, error) { return "ran", nil })
+		var table verb.Table[*peer]
+		odd := verb.New(&table, verb.Rule{Name: "odd", Idempotent: true}, func(*peer, context.Context, unencodable) (string, error) { return "ran", nil })
+		for _, p := range g.nodes {
+			table.On(p, p.parts)
 		}
-		_, err := callers[1].Call(bg, 1, args{make(chan int)})
+		_, err := odd.Call(bg, g.nodes[1], unencodable{one, make(chan int)})
 		if !strings.HasPrefix(text(err), "odd for node 2: ") || errors.Is(err, broker.ErrUnknown) || g.messages() != "" {
 			t.Errorf("a request that can't be encoded: %v", err)
 		}
-	})
-}
-
-// A method of a shard is told which one, and why it was called. Adding it again replaces it.
-func TestMethodsOfAShard(t *testing.T) {
-	inGroup(t, 2, func(g *group) {
-		g.lead(5, 2)
-		add := func(n uint32, what string) func(context.Context, uint32, string) (string, error) {
-			return forward.OnShard(g.nodes[n].Forwarder, "greet", false, func(ctx context.Context, shard uint32, name string) (string, error) {
-				if name == "nobody" {
-					return "", broker.Unknown("lost")
-				}
-				return fmt.Sprintf("%s: %s in %d for %q", what, name, shard, forward.Reason(ctx)), nil
-			})
-		}
-		greet := add(1, "at 1")
-		add(2, "old")
-		add(2, "new")
-		got, err := greet(forward.WithReason(bg, "fun"), 5, "lena")
-		same(t, "answer", got+text(err), `new: lena in 5 for "fun"`)
-		got, err = greet(bg, 5, "lena")
-		same(t, "answer", got+text(err), `new: lena in 5 for ""`)
-		_, err = greet(bg, 5, "nobody")
-		refusedWith(t, "call with an unknown outcome", err, broker.ErrUnknown)
-		same(t, "messages", g.messages(), "shard.greet>2 shard.greet>2 shard.greet>2")
-		ctx := forward.WithReason(bg, "fun")
-		same(t, "same reason", forward.WithReason(ctx, "fun"), ctx)
-		same(t, "another reason", forward.Reason(forward.WithReason(ctx, "")), "")
-		same(t, "no reason", forward.WithReason(bg, ""), bg)
 	})
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
-	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -18,7 +17,7 @@ import (
 
 // FakeBroker is a node's broker. The tests do not use the methods that it lacks.
 type FakeBroker struct {
-	router.Broker
+	Broker
 	M *Member
 }
 

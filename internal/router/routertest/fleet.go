@@ -84,6 +84,7 @@ type Task struct {
 // Member is a node.
 type Member struct {
 	*router.Router
+	Parts  *verb.Parts
 	Fleet  *Fleet
 	Number uint32
 	Drain  chan struct{}
@@ -103,18 +104,6 @@ type Member struct {
 	MapAge       time.Duration
 	SystemLeader uint32 // as far as it knows; 0: it knows none
 }
-
-// Broker runs the verbs of a node's data shards, and Control those of the system shard.
-type (
-	Broker interface {
-		router.Broker
-		verb.Runner
-	}
-	Control interface {
-		router.Control
-		verb.Runner
-	}
-)
 
 // UseBroker replaces the broker of a node. Call it before the node gets any calls.
 func (m *Member) UseBroker(b Broker) { m.broker.Broker = b }
@@ -180,10 +169,10 @@ func newMember(f *Fleet, number uint32) *Member {
 	m.UseBroker(FakeBroker{M: m})
 	m.UseControl(FakeControl{M: m})
 	m.UsePeers(FakePeers{m})
-	parts := &verb.Parts{}
-	broker.Verbs.By(&m.broker, parts)
-	cluster.ServeBy(&m.control, parts)
-	m.Router = router.New(router.Config{Node: number, Parts: parts, Broker: &m.broker, Control: &m.control, Map: FakeMap{m}, Registry: m.Registry, Peers: &m.peers, Stats: m.Recorder,
+	m.Parts = &verb.Parts{}
+	router.ServeBy(brokerAnswers(&m.broker).Or(&m.broker), m.Parts)
+	cluster.ServeBy(controlAnswers(&m.control).Or(&m.control), m.Parts)
+	m.Router = router.New(router.Config{Node: number, Parts: m.Parts, Broker: &m.broker, Map: FakeMap{m}, Registry: m.Registry, Peers: &m.peers, Stats: m.Recorder,
 		NotSent: func(err error) bool { return errors.Is(err, errNotSent) }, SystemLeader: func() uint32 { return m.SystemLeader }})
 	return m
 }

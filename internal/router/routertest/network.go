@@ -12,8 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/cluster/auditlog"
 	"github.com/pawlq/pawl/internal/cluster/queues"
-	"github.com/pawlq/pawl/internal/router"
-	"github.com/pawlq/pawl/internal/router/claims"
+	"github.com/pawlq/pawl/internal/router/claim"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -77,7 +76,7 @@ func (c FakeMap) Age() time.Duration { return c.M.MapAge }
 
 // FakeControl is a system shard with the fleet's queues. It answers only on the node that leads it.
 type FakeControl struct {
-	router.Control
+	Control
 	M *Member
 }
 
@@ -226,7 +225,7 @@ func (p FakePeers) Call(ctx context.Context, to uint32, method string, request [
 	}
 	done := make(chan result, 1)
 	go func() {
-		b, err := there.Serve(forward.WithReason(ctx, ""), method, request) // what a context holds does not cross a network
+		b, err := there.Serve(ctx, method, request)
 		done <- result{b, err}
 	}()
 	select {
@@ -273,7 +272,7 @@ func (s *FakeStream) Recv() ([]byte, error) {
 	}
 }
 
-func (p FakePeers) OpenStream(ctx context.Context, to uint32, method string) (claims.Stream, error) {
+func (p FakePeers) OpenStream(ctx context.Context, to uint32, method string) (claim.Stream, error) {
 	there, delivery := p.delivery(to, "stream "+method)
 	Pass(Latency)
 	if delivery != Arrives {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/router/claims"
+	"github.com/pawlq/pawl/internal/router/claim"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -23,7 +23,7 @@ type fakeWatch struct {
 	closed bool
 }
 
-func (b FakeBroker) WatchClaims(lost func(broker.Lost), moved func([]broker.Hold)) claims.LocalWatch {
+func (b FakeBroker) WatchClaims(lost func(broker.Lost), moved func([]broker.Hold)) claim.LocalWatch {
 	ctx, stop := context.WithCancel(context.Background())
 	w := &fakeWatch{m: b.M, lost: lost, moved: moved, stop: stop, held: map[task.ClaimID]broker.Hold{}}
 	b.M.mu.Lock()
