@@ -177,7 +177,7 @@ func (c caller) Call(ctx context.Context, j job) (string, error) {
 	switch {
 	case c.patience > 0:
 		return forward.CallAway(ctx, c.p.Forwarder, c.verb, c.patience, j)
-	case c.verb == once:
+	case j.Wait == 0:
 		return forward.Call(ctx, c.p.Forwarder, c.verb, j.Shard, j)
 	}
 	return c.verb.Call(ctx, c.p, j)

@@ -86,5 +86,6 @@ func (f *Forwarder) atReplica(ctx context.Context, c verb.Call) (err error) {
 			return err
 		}
 	}
+	_, _ = c.EncodeRequest() // which clears the answer of the last one
 	return task.Unavailable(NoLeaderRetry, "shard %d: none of its replicas answers: %v", shard, err)
 }
