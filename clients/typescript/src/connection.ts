@@ -47,9 +47,7 @@ const channelOptions: ClientOptions = {
   "grpc.max_reconnect_backoff_ms": 2000,
 };
 const pings = {
-  // A node that hangs closes no connection, but its shards have other leaders after two seconds. Only connections with a call in flight are
-  // pinged.
-  calls: { "grpc.keepalive_time_ms": 2000, "grpc.keepalive_timeout_ms": 1500 },
+  calls: {}, // watch.ts probes their connection instead
   // A worker's stream is in flight all the time. It has a connection of its own, which the worker probes when it awaits an answer, because
   // pings every 2 seconds of 10,000 workers without tasks would take a sixth of a core of the server.
   stream: { "grpc.keepalive_time_ms": 10_000, "grpc.keepalive_timeout_ms": 5000 },

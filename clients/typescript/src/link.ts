@@ -1,12 +1,13 @@
 /** Keeps a stream to the broker, over any number of connections. */
 
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
-import { connectivityState, status, type Client, type ClientDuplexStream, type ServiceError } from "@grpc/grpc-js";
+import { connectivityState, type Client, type ClientDuplexStream, type ServiceError } from "@grpc/grpc-js";
 
 import type { Claims } from "./claims.js";
 import { ClientClosedError, InvalidArgumentError, PawlError, PermissionDeniedError, UnauthenticatedError, UnavailableError } from "./errors.js";
 import { WorkerService, WorkRequestSchema, WorkResponseSchema, type WorkRequest, type WorkResponse } from "./gen/pawl/v1/worker_pb.js";
 import { backoff, pathOf, type Caller } from "./rpc.js";
+import { hangs } from "./watch.js";
 
 // A stream that is silent for this long is reopened, so that both sides start afresh with their view of each other's slots. If the new
 // stream is silent too, there was nothing to send, and the next silence may last twice as long.
@@ -14,7 +15,6 @@ const silentAfter = 60_000;
 const maxSilence = 240_000;
 // While an answer on the stream is awaited and nothing arrives, its connection is probed this often, and replaced if it hangs.
 const probeAfter = 2000;
-const probeTimeout = 1500;
 const closeTimeout = 2000; // for the broker to finish a stream that the worker has closed
 const unwantedFor = 60_000; // how long a worker that was once admitted keeps retrying when it is rejected: its token may be replaced in that time
 const firstReconnect = 50;
@@ -208,16 +208,13 @@ export class Link {
    */
   #probe(session: Session): void {
     const { channel, frames } = session;
-    const began = performance.now();
     session.probe = this.#probeLater(session);
     if (channel.getChannel().getConnectivityState(false) === connectivityState.SHUTDOWN) { // by another worker of the client
       this.#leave(session);
       return;
     }
-    const same = (data: Buffer) => data;
-    channel.makeUnaryRequest("/grpc.health.v1.Health/Check", same, same, Buffer.alloc(0), { deadline: Date.now() + probeTimeout }, (err) => {
-      const late = performance.now() - began > probeTimeout + 500;
-      if (err?.code === status.DEADLINE_EXCEEDED && !late && session === this.#session && session.frames === frames) this.#leave(session);
+    void hangs(channel).then((does) => {
+      if (does && session === this.#session && session.frames === frames) this.#leave(session);
     });
   }
 

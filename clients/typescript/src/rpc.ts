@@ -4,13 +4,14 @@ import { setMaxListeners } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { create, fromBinary, toBinary, type DescMessage, type DescMethodUnary, type MessageInitShape, type MessageShape } from "@bufbuild/protobuf";
-import { Metadata, status, type ClientUnaryCall, type ServiceError } from "@grpc/grpc-js";
+import { Metadata, status, type Client, type ClientUnaryCall, type ServiceError } from "@grpc/grpc-js";
 
 import type { Connection } from "./connection.js";
 import { show } from "./convert.js";
 import type { Encryption } from "./encrypt.js";
 import { ClientClosedError, errorOfCall, IncompleteError, invalid, PawlError, TimeoutError, UnavailableError, type Missing } from "./errors.js";
 import { AccessService } from "./gen/pawl/v1/access_pb.js";
+import { Watch } from "./watch.js";
 
 const firstPause = 20;
 const maxPause = 2000;
@@ -44,6 +45,7 @@ export class Caller {
   #budget = new RetryBudget();
   #ended = new AbortController();
   #cancels = new Set<() => void>(); // of the calls in flight
+  #watches = new WeakMap<Client, Watch>();
   #actor = "";
   #bounds: Bounds = {};
   /** The caller that this one was made of by acting or bounded; by default itself. */
@@ -79,6 +81,7 @@ export class Caller {
     other.#budget = this.#budget;
     other.#ended = this.#ended;
     other.#cancels = this.#cancels;
+    other.#watches = this.#watches;
     other.#actor = this.#actor;
     other.#bounds = this.#bounds;
     return other;
@@ -185,8 +188,14 @@ export class Caller {
     const most = limits.repeat === false && limits.deadline !== undefined ? Infinity : attemptTime + (limits.wait ?? 0);
     const left = Math.max(Math.min((limits.deadline ?? Infinity) - performance.now(), most), 1);
     let call: ClientUnaryCall | undefined;
+    let hung = false;
     const cancel = () => call?.cancel();
     this.#cancels.add(cancel);
+    const ended = this.#watch(channel).add(() => {
+      hung = true;
+      this.connection.discard(channel);
+      cancel();
+    });
     const unlisten = listen([limits.signal], cancel);
     try {
       return await new Promise<MessageShape<O>>((resolve, reject) => {
@@ -202,11 +211,22 @@ export class Caller {
       });
     } catch (err) {
       limits.signal?.throwIfAborted();
+      if (hung && !this.connection.closed) {
+        this.connection.moveOn(turn);
+        throw new UnavailableError("the node does not answer");
+      }
       throw this.failed(err as ServiceError, turn);
     } finally {
+      ended();
       this.#cancels.delete(cancel);
       unlisten();
     }
+  }
+
+  #watch(channel: Client): Watch {
+    let watch = this.#watches.get(channel);
+    if (!watch) this.#watches.set(channel, (watch = new Watch(channel)));
+    return watch;
   }
 
   /** Returns the error for a failed call, and moves on from an address that did not answer. */

@@ -11,12 +11,14 @@ import { gate, newQueue, working, world } from "./world.js";
 
 const its = world();
 
-/** Returns a relay to the broker that can hang. */
-async function hanging(): Promise<{ address: string; sockets: Socket[]; hang: () => void; close: () => void }> {
+/** Returns a relay to the broker that can hang. Answers are on their way for a while. */
+async function hanging(delay = 0): Promise<{ address: string; sockets: Socket[]; hang: () => void; close: () => void }> {
   const sockets: Socket[] = [];
   const relay = createServer((near) => {
     const far = connect(Number(its.broker.address.split(":")[1]));
-    near.pipe(far).pipe(near);
+    near.pipe(far);
+    if (delay) far.on("data", (data) => setTimeout(() => near.write(data), delay));
+    else far.pipe(near);
     sockets.push(near, far);
   }).listen(0, "127.0.0.1");
   await once(relay, "listening");
@@ -65,6 +67,23 @@ test("a node that hangs is left", async (t) => {
   client.close();
   relay.close();
   assert.ok(took < 8000, `${took} ms`); // 4000 on a machine that has the time
+});
+
+test("a client that was busy when the answer came does not leave its node", async () => {
+  const relay = await hanging(300);
+  const client = new Client(relay.address);
+  const ref = await client.enqueue(defineTask<null>("t", { queue: newQueue() }), null);
+  const ended = ref.waitEnded();
+  for (const busy of [1500, 1800]) {
+    await sleep(2100); // an answer to a probe is on its way
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, busy);
+  }
+  await sleep(1000);
+  await ref.cancel();
+  assert.equal((await ended).state, "cancelled");
+  assert.equal(relay.sockets.length, 2);
+  client.close();
+  relay.close();
 });
 
 test("a worker leaves a node that hangs while it waits for an answer, and is pinged less often than calls", async (t) => {
