@@ -26,8 +26,7 @@ const (
 	// A peer that is silent for pingEvery is pinged, and disconnected if it does not answer.
 	pingEvery   = 30 * time.Second
 	pingTimeout = 10 * time.Second
-	// pingMin is how often clients may ping: those of the Python and TypeScript SDKs do every 2 s while a call waits, to leave a node that
-	// hangs.
+	// pingMin is how often clients may ping: those of the Python SDK do every 2 s while a call waits, to leave a node that hangs.
 	pingMin = time.Second
 )
 
