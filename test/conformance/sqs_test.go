@@ -230,19 +230,24 @@ func (p *sqsPlayer) answer(action string, resp *http.Response) string {
 	}
 	fields, failure := p.parsed(action, resp.StatusCode, resp.Header, b)
 	if failure != "" {
-		for kind, all := range p.seen {
-			for i, v := range all {
-				failure = strings.ReplaceAll(failure, v, fmt.Sprintf("<%s%d>", kind, i+1))
-			}
-		}
-		return fmt.Sprintf("%d %s", resp.StatusCode, failure)
+		return fmt.Sprintf("%d %s", resp.StatusCode, p.named(failure))
 	}
 	p.mask(fields)
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)
 	must(p.t, e.Encode(fields)) // with sorted keys
-	return fmt.Sprintf("%d %s", resp.StatusCode, strings.TrimSpace(out.String()))
+	return fmt.Sprintf("%d %s", resp.StatusCode, p.named(strings.TrimSpace(out.String())))
+}
+
+// named replaces the values that were seen before by their names: a text may quote one, and an entry of a batch may be called as its message.
+func (p *sqsPlayer) named(text string) string {
+	for _, kind := range []string{"m", "r", "h"} {
+		for i, v := range p.seen[kind] {
+			text = strings.ReplaceAll(text, v, fmt.Sprintf("<%s%d>", kind, i+1))
+		}
+	}
+	return text
 }
 
 // changing are the fields whose values differ from run to run, with the letter of their names; "" if they are not remembered.
