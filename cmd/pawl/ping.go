@@ -36,7 +36,7 @@ checks of containers can use that.`,
 	cli.PeriodVar(cmd.Flags(), &timeout, "timeout", 5*time.Second, "maximum time to wait for the answer")
 	cmd.RunE = a.Run(func(cmd *cobra.Command, _ []string) error {
 		if timeout <= 0 {
-			return cli.Usage("--timeout %s is not above 0s", text.Period(timeout))
+			return cli.Usage("--timeout %s is not above 0s", timeout)
 		}
 		client, err := a.Dial(pawl.DialOptions{NoRouting: true, RetryFor: -1})
 		if err != nil {
