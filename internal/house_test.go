@@ -64,7 +64,7 @@ var mayImport = map[string][]string{
 	"pawltest":                         {"", "admin", "internal/node", "internal/version", "pawltype"},
 	"examples":                         {"", "embedded", "pawltype"},
 	"internal/apijson":                 {"api/pawl/v1", "internal/contract", "internal/task"},
-	"internal/archive":                 {},
+	"internal/archive":                 {"internal/task"},
 	"internal/audit":                   {"internal/store", "internal/task"},
 	"internal/audit/trail":             {"internal/task"},
 	"internal/auth":                    {"internal/auth/bearer", "internal/store", "internal/task"},

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // Record is a dead letter as a line of the archive has it. docs/lifecycle.md describes the fields: whoever has the files may read them.
@@ -52,6 +52,27 @@ type Task struct {
 	Then           []Task            `json:"then,omitempty"`
 }
 
+// TaskOf returns what a producer would send to enqueue a task again.
+func TaskOf(s *task.Spec) Task {
+	t := Task{Type: s.Type, Queue: s.Queue, Priority: s.Priority.String(), Payload: s.Payload, ContentType: s.ContentType,
+		Delay: Period(s.Delay), RunAt: s.RunAt, IdempotencyKey: s.IdempotencyKey, IdempotencyTTL: Period(s.IdempotencyTTL),
+		MaxAttempts: s.MaxAttempts, Timeout: Period(s.Timeout), ExpiresIn: Period(s.ExpiresIn),
+		Retention: (*Period)(s.Retention), Key: s.Key, Cost: s.Cost, Tags: s.Tags, Headers: s.Headers}
+	if r := s.Retry; r != nil {
+		t.Retry = &Retry{Initial: Period(r.Initial), Max: Period(r.Max), Factor: r.Factor, Jitter: r.Jitter}
+	}
+	if u := s.Unique; u != nil {
+		t.Unique = &Unique{Key: u.Key, OnConflict: u.OnConflict.String()}
+		for _, state := range u.States.List() {
+			t.Unique.States = append(t.Unique.States, state.String())
+		}
+	}
+	for i := range s.Then {
+		t.Then = append(t.Then, TaskOf(&s.Then[i]))
+	}
+	return t
+}
+
 // Unique is the unique key of a task.
 type Unique struct {
 	Key        string   `json:"key"`
@@ -74,6 +95,22 @@ type Parent struct {
 	Result      []byte `json:"result,omitempty"`
 	ContentType string `json:"content_type,omitempty"`
 	Omitted     bool   `json:"result_omitted,omitempty"`
+}
+
+// ParentOf returns what a task followed; nil: nothing.
+func ParentOf(p *task.Parent) *Parent {
+	if p == nil {
+		return nil
+	}
+	return &Parent{TaskID: textOf(p.ID), GroupID: textOf(p.Group), Result: p.Result, ContentType: p.ContentType, Omitted: p.Omitted}
+}
+
+// textOf returns an id as text; "": there is none.
+func textOf(id task.ID) string {
+	if id == (task.ID{}) {
+		return ""
+	}
+	return id.String()
 }
 
 // Attempt is an attempt of a task.
@@ -128,7 +165,7 @@ func decode(ns string, line []byte) (r Record, err error) {
 	if r.Namespace != ns {
 		return r, fmt.Errorf("namespace %q is not that of the file", r.Namespace)
 	}
-	if err := uuid.Validate(r.ID); err != nil || len(r.ID) != 36 {
+	if id, err := task.ParseID(r.ID); err != nil || id.String() != r.ID {
 		return r, fmt.Errorf("task_id %q is not a UUID", r.ID)
 	}
 	return r, nil

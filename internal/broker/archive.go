@@ -17,18 +17,14 @@ type Archive interface {
 	Append(ns string, records [][]byte, now time.Time) error
 }
 
-// Reasons for archiving a dead letter.
-const (
-	causeRetention = "retention"
-	causeDiscard   = "discard"
-)
+const causeRetention, causeDiscard = "retention", "discard" // why a dead letter is archived
 
 // archiveDead writes dead letters of a namespace to the archive, and logs them. When it returns they are on stable storage.
 func (b *Broker) archiveDead(ns, cause string, views []*View) error {
 	now := time.Now()
 	lines := make([][]byte, len(views))
 	for i, v := range views {
-		r := b.recordOf(v)
+		r := recordOf(v)
 		r.Cause, r.ArchivedAt = cause, now.UTC()
 		line, err := r.Line()
 		if err != nil {
@@ -47,7 +43,7 @@ func (b *Broker) archiveDead(ns, cause string, views []*View) error {
 }
 
 // recordOf returns the record of a dead letter.
-func (b *Broker) recordOf(v *View) archive.Record {
+func recordOf(v *View) archive.Record {
 	x := v.Exec
 	spec := task.Spec{Type: v.Type, Queue: v.Queue, Priority: x.Priority, Payload: v.Payload, ContentType: v.ContentType,
 		IdempotencyKey: v.IdempotencyKey, IdempotencyTTL: v.IdempotencyTTL, MaxAttempts: x.MaxAttempts, Retry: v.Retry, Timeout: v.Timeout,
@@ -56,53 +52,19 @@ func (b *Broker) recordOf(v *View) archive.Record {
 		spec.ExpiresIn = x.ExpiresAt.Sub(x.CreatedAt)
 	}
 	for _, f := range v.Then {
-		next, err := task.DecodeSpec(f.Spec)
-		if err != nil { // it could never have been enqueued
-			b.cfg.Logger.Error("a follow-up task can't be read, and is left out of the archive", "task_id", v.ID, "error", err)
-			continue
+		if next, err := task.DecodeSpec(f.Spec); err == nil { // otherwise it could never have been enqueued
+			spec.Then = append(spec.Then, next)
 		}
-		spec.Then = append(spec.Then, next)
 	}
 	r := archive.Record{ID: v.ID.String(), Namespace: v.Namespace, State: x.State.String(), Reason: x.Reason, CreatedAt: x.CreatedAt.Time(),
-		EndedAt: x.EndedAt.Time(), Task: archivedTask(&spec), Failures: x.Failures, Crashes: x.Crashes, Releases: x.Releases, Snoozes: x.Snoozes}
-	if p := v.Parent; p != nil {
-		r.Parent = &archive.Parent{TaskID: textOf(p.ID), GroupID: textOf(p.Group), Result: p.Result, ContentType: p.ContentType, Omitted: p.Omitted}
-	}
+		EndedAt: x.EndedAt.Time(), Task: archive.TaskOf(&spec), Parent: archive.ParentOf(v.Parent),
+		Failures: x.Failures, Crashes: x.Crashes, Releases: x.Releases, Snoozes: x.Snoozes}
 	for _, a := range v.Attempts {
 		r.Attempts = append(r.Attempts, archive.Attempt{Attempt: a.Number, Fence: a.Fence, Worker: a.Worker,
 			StartedAt: a.StartedAt.Time(), EndedAt: a.EndedAt.Time(), Outcome: a.Outcome.String(),
 			Message: a.Failure.Message, ErrorType: a.Failure.Type, Stack: a.Failure.Stack})
 	}
 	return r
-}
-
-// textOf returns an id as text; "": there is none.
-func textOf(id task.ID) string {
-	if id == (task.ID{}) {
-		return ""
-	}
-	return id.String()
-}
-
-// archivedTask returns what a producer would send to enqueue a task again.
-func archivedTask(s *task.Spec) archive.Task {
-	t := archive.Task{Type: s.Type, Queue: s.Queue, Priority: s.Priority.String(), Payload: s.Payload, ContentType: s.ContentType,
-		Delay: archive.Period(s.Delay), RunAt: s.RunAt, IdempotencyKey: s.IdempotencyKey, IdempotencyTTL: archive.Period(s.IdempotencyTTL),
-		MaxAttempts: s.MaxAttempts, Timeout: archive.Period(s.Timeout), ExpiresIn: archive.Period(s.ExpiresIn),
-		Retention: (*archive.Period)(s.Retention), Key: s.Key, Cost: s.Cost, Tags: s.Tags, Headers: s.Headers}
-	if r := s.Retry; r != nil {
-		t.Retry = &archive.Retry{Initial: archive.Period(r.Initial), Max: archive.Period(r.Max), Factor: r.Factor, Jitter: r.Jitter}
-	}
-	if u := s.Unique; u != nil {
-		t.Unique = &archive.Unique{Key: u.Key, OnConflict: u.OnConflict.String()}
-		for _, state := range u.States.List() {
-			t.Unique.States = append(t.Unique.States, state.String())
-		}
-	}
-	for i := range s.Then {
-		t.Then = append(t.Then, archivedTask(&s.Then[i]))
-	}
-	return t
 }
 
 // archiver archives a shard's dead letters whose retention has ended, then removes them.

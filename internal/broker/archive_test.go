@@ -19,7 +19,7 @@ func TestEverythingIsArchived(t *testing.T) {
 	v.Exec.Retention = new(time.Hour)
 	next := task.Spec{Type: "next", Queue: "q", Delay: time.Hour, Then: []task.Spec{{Type: "last", RunAt: time.Unix(5, 0)}}}
 	v.Then = []schema.Follower{{Spec: task.EncodeSpec(&next)}, {Spec: []byte{0xff}}}
-	r := New(Config{}).recordOf(v)
+	r := recordOf(v)
 	r.Cause, r.ArchivedAt = causeDiscard, time.Unix(1, 0)
 	if len(r.Then) != 1 || r.Then[0].Type != "next" || time.Duration(r.Then[0].Delay) != time.Hour || len(r.Then[0].Then) != 1 || !r.Then[0].Then[0].RunAt.Equal(time.Unix(5, 0)) {
 		t.Errorf("the follow-up tasks are archived as %+v", r.Then)

@@ -169,9 +169,6 @@ func (s *story) enqueueStep(d *datadriven.TestData) string {
 	if v := arg(d, "request-v4"); v != "" {
 		spec.RequestID = task.ID{15: byte(number(v))}
 	}
-	if v := arg(d, "restored"); v != "" {
-		spec.Restore("default", s.id(v), time.Unix(0, 0))
-	}
 	var lines []string
 	for range max(number(arg(d, "n")), 1) {
 		a, err := s.Enqueue(spec)

@@ -207,8 +207,6 @@ func TestRates(t *testing.T) {
 // These limits are part of what callers rely on, or bound what a node uses. Changing one must be deliberate.
 func TestLimitsAreStable(t *testing.T) {
 	for what, c := range map[string][2]int{
-		"the name of a place": {maxPlace, 256},
-
 		"a sample": {sampleSize, 10}, "frames of a producer": {maxFrames, 64}, "spare receivers": {spareReceivers, 2}, "results together": {maxResultsTogether, 1000},
 
 		"slots": {maxSlots, 10_000}, "frames in a lane": {laneFrames, 64}, "items in a lane": {laneItems, 4000},

@@ -1,11 +1,9 @@
 package queues
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/internal/ui/web"
 	"github.com/pawlq/pawl/pawltype"
 )
 
