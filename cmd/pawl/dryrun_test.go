@@ -151,18 +151,19 @@ func TestDryRuns(t *testing.T) {
 		prepare func(queue string) []string // returns ids, or what replaces FILE
 		forms   []string                    // besides those that the command's usage names
 	}{
-		"pawl task cancel":       {prepare: s.ready},
-		"pawl task retry":        {prepare: s.discarded},
-		"pawl task discard":      {prepare: s.ready},
-		"pawl task run-now":      {prepare: s.scheduled},
-		"pawl task set-priority": {prepare: s.ready, flags: "--priority high"},
-		"pawl task move":         {prepare: s.ready, flags: "--to bulk"},
-		"pawl dlq replay":        {prepare: s.dead, forms: []string{"--all"}},
-		"pawl dlq discard":       {prepare: s.dead, forms: []string{"--all"}},
-		"pawl queue purge":       {prepare: s.ready},
-		"pawl queue spread":      {prepare: s.ready, flags: "--parts 2"},
-		"pawl schedule apply":    {prepare: apply, forms: []string{"-f FILE", "-f FILE --prune", "-f FILE --prune --take-over"}},
-		"pawl recover":           {}, // see TestDryRunOfARecovery
+		"pawl task cancel":         {prepare: s.ready},
+		"pawl task retry":          {prepare: s.discarded},
+		"pawl task discard":        {prepare: s.ready},
+		"pawl task run-now":        {prepare: s.scheduled},
+		"pawl task set-priority":   {prepare: s.ready, flags: "--priority high"},
+		"pawl task move":           {prepare: s.ready, flags: "--to bulk"},
+		"pawl dlq replay":          {prepare: s.dead, forms: []string{"--all"}},
+		"pawl dlq discard":         {prepare: s.dead, forms: []string{"--all"}},
+		"pawl queue purge":         {prepare: s.ready},
+		"pawl queue spread":        {prepare: s.ready, flags: "--parts 2"},
+		"pawl schedule apply":      {prepare: apply, forms: []string{"-f FILE", "-f FILE --prune", "-f FILE --prune --take-over"}},
+		"pawl recover":             {}, // see TestDryRunOfARecovery
+		"pawl dlq archive restore": {}, // see TestRestoreFromNodes
 	}
 	root := newRoot(&app{&cli.App{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}})
 	todo, queues := slices.Clone(root.Commands()), 0

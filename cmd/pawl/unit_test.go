@@ -81,10 +81,11 @@ func TestIdleFlags(t *testing.T) {
 func TestListsWatch(t *testing.T) {
 	lists := 0
 	for _, cmd := range everyCommand() {
-		if cmd.CommandPath() == "pawl context ls" { // a local file of the user
+		if cmd.CommandPath() == "pawl context ls" || cmd.CommandPath() == "pawl dlq archive ls" { // local files
 			continue
 		}
-		if cmd.Name() == "events" || cmd.Name() != "ls" && cmd.Flags().Lookup("limit") == nil && !strings.HasPrefix(cmd.Short, "List ") || cmd.HasSubCommands() {
+		if cmd.Name() == "events" || cmd.Name() != "ls" && cmd.Flags().Lookup("limit") == nil && !strings.HasPrefix(cmd.Short, "List ") ||
+			cmd.HasSubCommands() {
 			continue
 		}
 		lists++
@@ -109,7 +110,8 @@ func TestLongNamesAreClipped(t *testing.T) {
 
 // TestRecoveryOfShardsThatStartOver: a dry run says how to keep the shards that are not there, a recovery that they start over.
 func TestRecoveryOfShardsThatStartOver(t *testing.T) {
-	for dryRun, want := range map[bool]string{true: "\nit has no state of the shards [2]: recover from a node that has one", false: "\nshard 2: starting over empty, since there was no replica\n"} {
+	for dryRun, want := range map[bool]string{true: "\nit has no state of the shards [2]: recover from a node that has one",
+		false: "\nshard 2: starting over empty, since there was no replica\n"} {
 		var out strings.Builder
 		v := recoveryOf(node.Recovery{Node: "n1", Lost: []uint32{2}}, dryRun)
 		if writeRecovery(&out, &v); !strings.Contains(out.String(), want) {
@@ -136,7 +138,8 @@ func TestRunnersOrTheFirst(t *testing.T) {
 func TestLostWorkersHeldTasks(t *testing.T) {
 	var out bytes.Buffer
 	writeWorkers(&out, []*admin.Worker{{Name: "a", Running: 3, Slots: 5}, {Name: "b", Running: 2, Slots: 5, LostAt: time.Now()}})
-	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, "a busy 3/5") || !strings.Contains(got, "b lost held 2") {
+	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, "a busy 3/5") ||
+		!strings.Contains(got, "b lost held 2") {
 		t.Errorf("it prints %q", got)
 	}
 }
