@@ -25,7 +25,6 @@ import (
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
-	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
