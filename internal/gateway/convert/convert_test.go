@@ -385,16 +385,6 @@ func TestTasksAreShown(t *testing.T) {
 	golden(t, "testdata/tasks.json", got.Bytes())
 }
 
-// A restored unique key does not replace another task that has it by now.
-func TestRestoredUniqueKeys(t *testing.T) {
-	if got := restoredUnique(nil); got != nil {
-		t.Errorf("restoredUnique(nil) = %v", got)
-	}
-	if got := restoredUnique(&broker.ArchivedUnique{Key: "u", OnConflict: "replace"}); got.GetKey() != "u" || got.GetOnConflict() != pawlv1.OnConflict_ON_CONFLICT_REJECT {
-		t.Errorf("restoredUnique = %v, want on_conflict reject", got)
-	}
-}
-
 // The total of an operation is reported as far as it is known, and capped by its maximum.
 func TestTotalsOfOperations(t *testing.T) {
 	for _, c := range []struct {
