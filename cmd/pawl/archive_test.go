@@ -222,7 +222,7 @@ func TestListOfArchives(t *testing.T) {
 	for flags, want := range map[string]string{"": "[6 5 4 3 2 1]", "--limit 1": "[6]", "--limit 2": "[6 5]", "--limit 6": "[6 5 4 3 2 1]", "--queue mail": "[6 5 4 2 1]", "--queue sms": "[3]", "--queue none": "[]"} {
 		var out, said bytes.Buffer
 		exit := run(append(strings.Fields("dlq archive ls -o json "+flags), "--from", first, "--from", second), strings.NewReader(""), &out, &said)
-		var list view.List[archive.Record]
+		var list struct{ Items []archive.Record }
 		if err := json.Unmarshal(out.Bytes(), &list); err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/internal/auth/bearer"
 	"github.com/pawlq/pawl/internal/node"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -33,7 +34,7 @@ func startWorld(t testing.TB, base string) *world {
 // startGuarded starts a node that requires tokens. Its client has all rights.
 func startGuarded(t testing.TB) *world {
 	t.Helper()
-	token := node.NewToken()
+	token := bearer.New()
 	return startNode(t, node.Config{Tokens: node.TokensAlways, AdminToken: func() string { return token }}, token)
 }
 

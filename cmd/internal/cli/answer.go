@@ -8,8 +8,10 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/apijson"
+	"github.com/pawlq/pawl/internal/client"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -24,7 +26,7 @@ type answers struct {
 
 // note keeps an answer.
 func (a *App) note(method string, answer proto.Message) {
-	was := &a.answers
+	was := a.said()
 	was.mu.Lock()
 	defer was.mu.Unlock()
 	fields := answer.ProtoReflect().Descriptor().Fields()
@@ -34,26 +36,43 @@ func (a *App) note(method string, answer proto.Message) {
 	was.last, was.method, was.same = answer, method, append(was.same, answer)
 }
 
+// said returns the answers so far.
+func (a *App) said() *answers {
+	if a.answers == nil { // no call is made yet
+		a.answers = &answers{}
+	}
+	return a.answers
+}
+
+// record has a client's answers noted.
+func (a *App) record(c *pawl.Client) {
+	a.said()
+	client.Of(c.Conn()).Record(a.note)
+}
+
 // Forget forgets all answers: what follows is about no call.
 func (a *App) Forget() {
-	a.answers.mu.Lock()
-	defer a.answers.mu.Unlock()
-	a.answers.last, a.answers.method, a.answers.same = &pawlv1.ListTasksResponse{}, "", nil
+	was := a.said()
+	was.mu.Lock()
+	defer was.mu.Unlock()
+	was.last, was.method, was.same = &pawlv1.ListTasksResponse{}, "", nil
 }
 
 // Response returns the response of the last call.
 func (a *App) Response() proto.Message {
-	a.answers.mu.Lock()
-	defer a.answers.mu.Unlock()
-	return a.answers.last
+	was := a.said()
+	was.mu.Lock()
+	defer was.mu.Unlock()
+	return was.last
 }
 
 // Answer returns the answer of the last call as REST returns it.
 func (a *App) Answer() proto.Message {
-	a.answers.mu.Lock()
-	defer a.answers.mu.Unlock()
-	answer := a.answers.last
-	if call := contract.Calls()[a.answers.method]; call != nil && len(call.GetRest()) > 0 {
+	was := a.said()
+	was.mu.Lock()
+	defer was.mu.Unlock()
+	answer := was.last
+	if call := contract.Calls()[was.method]; call != nil && len(call.GetRest()) > 0 {
 		answer = contract.Answer(call.GetRest()[0], answer)
 	}
 	return answer
@@ -61,14 +80,15 @@ func (a *App) Answer() proto.Message {
 
 // Answers returns the answers of the last call as one: with the items of all of them if it was repeated. Otherwise the last counts.
 func (a *App) Answers() proto.Message {
-	a.answers.mu.Lock()
-	defer a.answers.mu.Unlock()
-	all := proto.Clone(a.answers.last)
+	was := a.said()
+	was.mu.Lock()
+	defer was.mu.Unlock()
+	all := proto.Clone(was.last)
 	proto.Reset(all)
-	for _, answer := range a.answers.same {
+	for _, answer := range was.same {
 		proto.Merge(all, answer)
 	}
-	a.answers.same = nil
+	was.same = nil
 	return all
 }
 

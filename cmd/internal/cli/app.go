@@ -18,7 +18,6 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/certs"
-	"github.com/pawlq/pawl/internal/client"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -92,7 +91,7 @@ type App struct {
 
 	Tracers trace.TracerProvider // nil: none
 
-	answers answers
+	answers *answers
 }
 
 // Local returns an App for a server that this process has started: the context, the environment and the credentials are for others.
@@ -170,7 +169,7 @@ func (a *App) Call(run func(cmd *cobra.Command, client *pawl.Client, args []stri
 			return err
 		}
 		defer dialed.Close()
-		client.Of(dialed.Conn()).Record(a.note)
+		a.record(dialed)
 		return run(cmd, dialed, args)
 	})
 }

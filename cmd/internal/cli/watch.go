@@ -57,6 +57,7 @@ func (a *App) fromAny(client *pawl.Client, addresses []string, look func(*pawl.C
 		if err != nil {
 			continue
 		}
+		a.record(other)
 		g := a.snapshot(func() error { return look(other) })
 		_ = other.Close()
 		if g.err == nil && !g.partial {
@@ -81,6 +82,7 @@ func (a *App) snapshot(show func() error) snapshot {
 	var rows, notes bytes.Buffer
 	out, err := a.Out, a.Err
 	a.Out, a.Err = &rows, &notes
+	a.Forget()
 	problem := show()
 	partial := problem == ErrSilent
 	if partial { // the next refresh may lack nothing
